@@ -1,0 +1,21 @@
+"""KernelSource: one kernel as readable Python text, ready for a target to compile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """One kernel of the dialect described in docs/kernels.md.
+
+    name:   a Python identifier; `text` defines one function of that name.
+    text:   the Python source of that function.
+    params: one type for each parameter of the function, in order. `"f32*"` is a pointer to float32 elements (any HLO
+            dtype name followed by `*`), `"s64"` a 64-bit integer (extents, strides, byte addresses). On the CPU the last
+            two parameters are always `lo` and `hi`: the kernel does the work items lo <= item < hi.
+    """
+
+    name: str
+    text: str
+    params: tuple[str, ...]

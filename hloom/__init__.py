@@ -1,0 +1,1 @@
+"""hloom: an XLA-style tensor compiler in Python."""
