@@ -1,0 +1,368 @@
+"""Register tiles: the inner loops of contractions, written as LLVM vector code behind names that kernel texts call.
+
+`tile_f32_6x16(a, a_row, a_k, b, b_k, c, c_row, k, rows, accumulate)` computes a tile of a matrix product,
+C[i, j] (+)= sum over p < k of A[i, p] * B[p, j], with the 6x16 sums in registers. All arguments are int64:
+
+- `a`, `b`, `c`: byte addresses. A[i, p] lies at `a + i*a_row + p*a_k` and is read by scalar broadcast, so any strides
+  serve. B[p, j] lies at `b + p*b_k + j*itemsize`, C[i, j] at `c + i*c_row + j*itemsize`; no alignment is assumed.
+- `k` >= 0 is the number of products in a sum; `rows` in 1..6 says how many rows of the tile exist (the others are
+  neither read nor written); `accumulate` != 0 adds to C, else C is overwritten.
+
+Columns have no such argument: a tile always reads and writes all of its columns. Each sum runs over p in order, in one
+accumulator that starts at zero, with one `fma` a step (floats) or a wrapping multiply and add (integers). It therefore
+has the same bits whatever the shape of the tile and however the matrix was split among tiles or threads.
+
+`transpose_f32_8x8(source, source_row, target, target_row)` transposes a square block between two places in memory
+(byte addresses and byte strides of the rows; items of a row are adjacent), `copy_f32_16(source, target)` moves
+consecutive elements, and `address(pointer)` gives the byte address of a kernel's pointer.
+
+Tiles are functions of their own in the LLVM module (internal, never inlined): the register allocator sees nothing but
+the tile, and a kernel that calls one from several places holds it once.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from llvmlite import ir
+from numba.core import types
+from numba.core.errors import TypingError
+from numba.extending import intrinsic
+
+I32, I64 = ir.IntType(32), ir.IntType(64)
+VOID = ir.VoidType()
+BYTE = ir.IntType(8)
+BYTES = ir.PointerType()
+
+# HLO dtype -> (LLVM element type, letters of the type in the names of LLVM's overloaded intrinsics, bytes)
+ELEMENTS = {
+    "f32": (ir.FloatType(), "f32", 4),
+    "f64": (ir.DoubleType(), "f64", 8),
+    "s32": (I32, "i32", 4),
+    "u32": (I32, "i32", 4),
+    "s64": (I64, "i64", 8),
+    "u64": (I64, "i64", 8),
+}
+
+_TILE = re.compile(r"tile_([a-z]+\d+)_(\d+)x(\d+)")
+_TRANSPOSE = re.compile(r"transpose_([a-z]+\d+)_(\d+)x(\d+)")
+_COPY = re.compile(r"copy_([a-z]+\d+)_(\d+)")
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """Rows and columns of a register tile, and `lanes`, the elements of one vector register."""
+
+    rows: int
+    columns: int
+    lanes: int
+
+
+def tile_shape(dtype: str, vector_bytes: int, registers: int) -> TileShape:
+    """The register tile for an accumulation `dtype` on a machine with `registers` vectors of `vector_bytes` bytes.
+
+    The sums take rows * vectors registers, a row of B `vectors` more and the broadcast element of A one: 6x2 of 16
+    registers, 8x3 of 32. That is at least the 8 independent sums which two 4-cycle FMA units need, and more FMAs than
+    loads can delay. 64-bit integers have no vector multiply before AVX-512; the sequence that replaces it needs
+    registers, hence the smaller tile.
+    """
+    if dtype not in ELEMENTS:
+        raise ValueError(f"no register tile accumulates {dtype!r}; one of {', '.join(ELEMENTS)} does")
+    lanes = vector_bytes // ELEMENTS[dtype][2]
+    if dtype in ("s64", "u64") and vector_bytes < 64:
+        return TileShape(4, lanes, lanes)
+    rows, vectors = (8, 3) if registers >= 32 else (6, 2)
+    return TileShape(rows, vectors * lanes, lanes)
+
+
+def partial_rows(rows: int) -> int:
+    """Rows of the smaller loop inside a tile of `rows` rows: 4 rows still keep two FMA units busy, and an edge of
+    1..4 rows then costs 4 rows of work instead of all."""
+    return 4 if rows > 4 else rows
+
+
+def _chunk(columns: int) -> int:
+    # The widest power of two that divides the columns: LLVM splits wide vectors into registers of the target, but pads
+    # a vector whose length is not a power of two.
+    return columns & -columns
+
+
+def _function(module: ir.Module, name: str, arguments: int) -> tuple[ir.Function, bool]:
+    """The internal function `name` of int64 arguments in `module`, and whether it is new and lacks a body."""
+    if name in module.globals:
+        return module.globals[name], False
+    function = ir.Function(module, ir.FunctionType(VOID, [I64] * arguments), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    function.attributes.add("nounwind")
+    return function, True
+
+
+def _intrinsic_function(module: ir.Module, name: str, function_type: ir.FunctionType) -> ir.Function:
+    return module.globals[name] if name in module.globals else ir.Function(module, function_type, name)
+
+
+def _self_referring(module: ir.Module, options: list) -> ir.MDValue:
+    """A metadata node whose first operand is the node itself, the form LLVM asks of a loop's name."""
+    node = ir.MDValue(module, options, name=str(len(module.metadata)))
+    node.operands = (node, *options)
+    return node
+
+
+def _integer(value: int) -> ir.Constant:
+    return ir.Constant(I64, value)
+
+
+def build_tile(module: ir.Module, dtype: str, rows: int, columns: int) -> ir.Function:
+    """Define the tile function `dtype`, rows x columns, in `module` (once) and return it; arguments as in the module's
+    docstring. It needs no Numba: the tests compile it for machines other than the host."""
+    function, new = _function(module, f"hloom_tile_{dtype}_{rows}x{columns}", 10)
+    if not new:
+        return function
+    names = ("a", "a_row", "a_k", "b", "b_k", "c", "c_row", "k", "rows", "accumulate")
+    for argument, name in zip(function.args, names, strict=True):
+        argument.name = name
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    small = partial_rows(rows)
+    if small == rows:
+        _tile_body(builder, function, dtype, rows, columns)
+    else:
+        full_block, small_block = function.append_basic_block("full"), function.append_basic_block("partial")
+        builder.cbranch(builder.icmp_signed(">", function.args[8], _integer(small)), full_block, small_block)
+        for block, count in ((full_block, rows), (small_block, small)):
+            builder.position_at_end(block)
+            _tile_body(builder, function, dtype, count, columns)
+    return function
+
+
+def _tile_body(builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: int, columns: int) -> None:
+    """The whole computation for a tile of at most `rows` rows, from the builder's block to a return."""
+    a, a_row, a_k, b, b_k, c, c_row, k, valid, accumulate = function.args
+    element, letters, size = ELEMENTS[dtype]
+    lanes = _chunk(columns)
+    vectors = columns // lanes
+    vector = ir.VectorType(element, lanes)
+    is_float = dtype[0] == "f"
+    zero = ir.Constant(vector, [0.0 if is_float else 0] * lanes)
+    undefined, broadcast = ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
+
+    def offset_pointer(pointer, offset):
+        return builder.gep(pointer, [offset], source_etype=BYTE)
+
+    def load_right(pointer):
+        parts = [offset_pointer(pointer, _integer(j * lanes * size)) if j else pointer for j in range(vectors)]
+        return [builder.load(part, align=size, typ=vector) for part in parts]
+
+    def multiply_add(left, right, total):
+        if is_float:
+            name = f"llvm.fma.v{lanes}{letters}"
+            fma = _intrinsic_function(builder.module, name, ir.FunctionType(vector, [vector] * 3))
+            return builder.call(fma, [left, right, total])
+        return builder.add(builder.mul(left, right), total)
+
+    # A row that does not exist repeats the last one: its sums are computed and dropped.
+    last = builder.sub(valid, _integer(1))
+    a, b, c = (builder.inttoptr(base, BYTES) for base in (a, b, c))
+    starts = [a]
+    for i in range(1, rows):
+        row = builder.select(builder.icmp_signed("<", last, _integer(i)), last, _integer(i))
+        starts.append(offset_pointer(a, builder.mul(row, a_row)))
+    entry, loop = builder.block, function.append_basic_block("loop")
+    done, end = function.append_basic_block("done"), function.append_basic_block("end")
+    builder.cbranch(builder.icmp_signed(">", k, _integer(0)), loop, done)
+
+    builder.position_at_end(loop)
+    remaining, offset, right = builder.phi(I64), builder.phi(I64), builder.phi(BYTES)
+    sums = [builder.phi(vector) for _ in range(rows * vectors)]
+    row_of_b = load_right(right)
+    after = []
+    for i in range(rows):
+        scalar = builder.load(offset_pointer(starts[i], offset), align=size, typ=element)
+        left = builder.shuffle_vector(
+            builder.insert_element(undefined, scalar, ir.Constant(I32, 0)), undefined, broadcast
+        )
+        after += [multiply_add(left, row_of_b[j], sums[i * vectors + j]) for j in range(vectors)]
+    next_remaining = builder.sub(remaining, _integer(1))
+    starting = [k, _integer(0), b, *[zero] * len(sums)]
+    following = [next_remaining, builder.add(offset, a_k), offset_pointer(right, b_k), *after]
+    for phi, first, then in zip([remaining, offset, right, *sums], starting, following, strict=True):
+        phi.add_incoming(first, entry)
+        phi.add_incoming(then, loop)
+    branch = builder.cbranch(builder.icmp_signed("!=", next_remaining, _integer(0)), loop, done)
+    # One step has more than enough independent work: unrolled, it would only take longer to compile.
+    options = [builder.module.add_metadata([ir.MetaDataString(builder.module, "llvm.loop.unroll.disable")])]
+    branch.set_metadata("llvm.loop", _self_referring(builder.module, options))
+
+    builder.position_at_end(done)
+    results = []
+    for value in after:
+        phi = builder.phi(vector)
+        phi.add_incoming(zero, entry)
+        phi.add_incoming(value, loop)
+        results.append(phi)
+    adds = builder.icmp_signed("!=", accumulate, _integer(0))
+    for i in range(rows):
+        for j in range(vectors):
+            slot = offset_pointer(c, _integer(j * lanes * size)) if j else c
+            old = builder.select(adds, builder.load(slot, align=size, typ=vector), zero)
+            add = builder.fadd if is_float else builder.add
+            builder.store(add(old, results[i * vectors + j]), slot, align=size)
+        if i + 1 < rows:
+            following = function.append_basic_block("row")
+            builder.cbranch(builder.icmp_signed(">", last, _integer(i)), following, end)
+            builder.position_at_end(following)
+            c = offset_pointer(c, c_row)
+    builder.branch(end)
+    builder.position_at_end(end)
+    builder.ret_void()
+
+
+def build_transpose(module: ir.Module, dtype: str, lanes: int) -> ir.Function:
+    """Define the function that transposes a lanes x lanes block (arguments as in the module's docstring)."""
+    function, new = _function(module, f"hloom_transpose_{dtype}_{lanes}x{lanes}", 4)
+    if not new:
+        return function
+    source, source_row, target, target_row = function.args
+    element, _, size = ELEMENTS[dtype]
+    vector = ir.VectorType(element, lanes)
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+
+    def row(base, stride, i):
+        address = builder.add(base, builder.mul(_integer(i), stride))
+        return builder.inttoptr(address, BYTES)
+
+    rows = [builder.load(row(source, source_row, i), align=size, typ=vector) for i in range(lanes)]
+    # Each of the log2(lanes) rounds swaps, in every pair of rows that differ in one bit of the row number, the lanes
+    # that differ in the same bit of the lane number: together they exchange the two numbers.
+    bit = lanes // 2
+    while bit:
+        for i in range(lanes):
+            if not i & bit:
+                low = [x if not x & bit else lanes + x - bit for x in range(lanes)]
+                high = [x + bit if not x & bit else lanes + x for x in range(lanes)]
+                pair = rows[i], rows[i | bit]
+                rows[i], rows[i | bit] = (
+                    builder.shuffle_vector(*pair, ir.Constant(ir.VectorType(I32, lanes), mask)) for mask in (low, high)
+                )
+        bit //= 2
+    for i in range(lanes):
+        builder.store(rows[i], row(target, target_row, i), align=size)
+    builder.ret_void()
+    return function
+
+
+def _check_int64(arguments, name) -> None:
+    for argument in arguments:
+        if not isinstance(argument, types.Integer | types.IntegerLiteral):
+            raise TypingError(f"{name} takes int64 addresses, strides and counts, not {argument}")
+
+
+def _tile_intrinsic(name: str, dtype: str, rows: int, columns: int):
+    @intrinsic
+    def tile(typing, a, a_row, a_k, b, b_k, c, c_row, k, rows_, accumulate):
+        _check_int64((a, a_row, a_k, b, b_k, c, c_row, k, rows_, accumulate), name)
+
+        def emit(context, builder, signature, arguments):
+            builder.call(build_tile(builder.module, dtype, rows, columns), arguments)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 10), emit
+
+    return tile
+
+
+def _transpose_intrinsic(name: str, dtype: str, lanes: int):
+    @intrinsic
+    def transpose(typing, source, source_row, target, target_row):
+        _check_int64((source, source_row, target, target_row), name)
+
+        def emit(context, builder, signature, arguments):
+            builder.call(build_transpose(builder.module, dtype, lanes), arguments)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 4), emit
+
+    return transpose
+
+
+def _copy_intrinsic(name: str, dtype: str, count: int):
+    element, _, size = ELEMENTS[dtype]
+    lanes = _chunk(count)
+    vector = ir.VectorType(element, lanes)
+
+    @intrinsic
+    def copy(typing, source, target):
+        _check_int64((source, target), name)
+
+        def emit(context, builder, signature, arguments):
+            for x in range(0, count, lanes):
+                here, there = (builder.inttoptr(builder.add(base, _integer(x * size)), BYTES) for base in arguments)
+                builder.store(builder.load(here, align=size, typ=vector), there, align=size)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), emit
+
+    return copy
+
+
+@intrinsic
+def address(typing, pointer):
+    """The byte address (int64) of a kernel's pointer."""
+    if not isinstance(pointer, types.CPointer):
+        raise TypingError(f"address() takes a pointer, not {pointer}")
+
+    def emit(context, builder, signature, arguments):
+        return builder.ptrtoint(arguments[0], I64)
+
+    return types.int64(pointer), emit
+
+
+def resolve(name: str):
+    """The Numba intrinsic of a tile name (`tile_f32_6x16`, `transpose_f32_8x8`, `copy_f32_16`, `address`).
+
+    KeyError when the name is none of these, or its dtype accumulates in no tile.
+    """
+    if name == "address":
+        return address
+    if (match := _TILE.fullmatch(name)) and match[1] in ELEMENTS:
+        return _tile_intrinsic(name, match[1], int(match[2]), int(match[3]))
+    if (match := _TRANSPOSE.fullmatch(name)) and match[1] in ELEMENTS and match[2] == match[3]:
+        lanes = int(match[2])
+        if lanes & (lanes - 1) == 0:
+            return _transpose_intrinsic(name, match[1], lanes)
+    if (match := _COPY.fullmatch(name)) and match[1] in ELEMENTS:
+        return _copy_intrinsic(name, match[1], int(match[2]))
+    raise KeyError(name)
+
+
+class Namespace(dict):
+    """Names of tiles, each made when first asked for."""
+
+    def __missing__(self, name: str):
+        self[name] = value = resolve(name)
+        return value
+
+
+def namespace(text: str = "") -> Namespace:
+    """The names a kernel text may use from here.
+
+    Those of the shapes `tile_shape` gives for 16, 32 and 64-byte vectors and those found in `text` are present, so that
+    the result can be copied into another dictionary; any other name appears when it is looked up.
+    """
+    names = {"address"} | set(re.findall(r"\b(?:tile|transpose|copy)_\w+", text))
+    for dtype in ELEMENTS:
+        for vector_bytes, registers in ((16, 16), (16, 32), (32, 16), (64, 32)):
+            shape = tile_shape(dtype, vector_bytes, registers)
+            names.add(f"tile_{dtype}_{shape.rows}x{shape.columns}")
+            names.add(f"transpose_{dtype}_{shape.lanes}x{shape.lanes}")
+            names.add(f"copy_{dtype}_{shape.columns}")
+    found = Namespace()
+    for name in sorted(names):
+        if name not in _MADE:
+            _MADE[name] = resolve(name)
+        found[name] = _MADE[name]
+    return found
+
+
+_MADE: dict[str, object] = {}
