@@ -1,0 +1,148 @@
+"""Kernels to object code for the host CPU.
+
+    compile_kernels(kernels, cache=None) -> list[ObjectCode]     one for each kernel, in order
+    compile_functions(functions) -> ObjectCode                   several native functions that call each other (the driver)
+    assembly(kernel) -> str                                      for tests and tools
+    kernel_key(kernel) -> str                                    names the object code in a cache
+    fingerprint() -> str                                         hash of everything but the kernel that decides the code
+
+Every kernel becomes one exported C function `void NAME(int64_t *args, int64_t lo, int64_t hi)`. `args` holds one 64-bit
+word for each parameter but the last two: the address for a pointer, the value for an integer, the bits for a float.
+
+Numba is imported by the first kernel that is not in the cache, so a process with a warm cache never pays for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from hloom.compiler.kernels.source import KernelSource
+
+from .machine import host
+
+
+@dataclass(frozen=True)
+class ObjectCode:
+    """Relocatable object code. symbols: the C functions it exports; data: the bytes of one object file."""
+
+    symbols: tuple[str, ...]
+    data: bytes
+
+
+class NativeFunction(Protocol):
+    """A C function written in Python text: `result NAME(params...)`. result: an HLO dtype, or "void".
+
+    calls:   other functions the text calls by name, {name: (params, result)}: of the same batch or of the C library.
+    exported: False for a helper that is inlined where it is called.
+    """
+
+    name: str
+    text: str
+    params: tuple[str, ...]
+    result: str
+    calls: Mapping[str, tuple[tuple[str, ...], str]]
+    exported: bool
+
+
+class KernelCompileError(Exception):
+    """A kernel text that does not compile. Carries `name`, `text` and `message`; prints the text with line numbers."""
+
+    def __init__(self, name: str, text: str, message: str):
+        self.name, self.text, self.message = name, text, message
+        numbered = "\n".join(f"{number:4d}  {line}" for number, line in enumerate(text.splitlines(), 1))
+        super().__init__(f"kernel {name} does not compile: {message}\n{numbered}")
+
+
+class Store(Protocol):
+    """Where object code is kept between processes (`compiler.cache.Cache`)."""
+
+    def get(self, key: str) -> bytes | None: ...
+
+    def put(self, key: str, data: bytes) -> None: ...
+
+
+@functools.cache
+def fingerprint() -> str:
+    """Hash over the machine, the versions of the compilers and our own sources that kernels are made of."""
+    folder = Path(__file__).resolve().parent
+    kernels = folder.parents[1] / "kernels"
+    ours = [*folder.glob("*.py"), *kernels.glob("vmath/*.py"), *kernels.glob("tiles*.py")]
+    digest = hashlib.sha256()
+    digest.update(f"{host().identity} {sys.version_info[:2]} {sys.platform}".encode())
+    for package in ("numba", "llvmlite"):
+        # The version file is read, not imported: importing Numba takes 0.3 s, which a warm start must not pay.
+        found = importlib.util.find_spec(package)
+        digest.update(Path(found.submodule_search_locations[0], "_version.py").read_bytes())
+    for path in sorted(ours):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def kernel_key(kernel: KernelSource) -> str:
+    """The cache key of a kernel's object code: equal text, parameters, machine and versions give equal keys."""
+    parts = (fingerprint(), kernel.name, ",".join(kernel.params), kernel.text)
+    return "kernel-" + hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def compile_kernels(kernels: Sequence[KernelSource], cache: Store | None = None) -> list[ObjectCode]:
+    """Object code of each kernel, from `cache` where it has it. Raises KernelCompileError for a text with an error."""
+    made: list[ObjectCode | None] = [None] * len(kernels)
+    missing = []
+    for index, kernel in enumerate(kernels):
+        data = cache.get(kernel_key(kernel)) if cache is not None else None
+        if data is None:
+            missing.append(index)
+        else:
+            made[index] = ObjectCode((kernel.name,), data)
+    if missing:
+        for index, code in zip(missing, _compile([kernels[index] for index in missing], cache), strict=True):
+            made[index] = code
+            if cache is not None:
+                cache.put(kernel_key(kernels[index]), code.data)
+    return made
+
+
+def _compile(kernels: Sequence[KernelSource], cache: Store | None) -> list[ObjectCode]:
+    from . import backend, lower
+
+    def emit(name: str, text: str, libraries: list[bytes]) -> ObjectCode:
+        return ObjectCode((name,), backend.object_code(backend.optimized(text, libraries)))
+
+    if len(kernels) == 1:
+        return [emit(kernels[0].name, *lower.kernel_module(kernels[0], cache))]
+    # LLVM runs without the GIL, so one thread optimizes a kernel while this one types the next.
+    with ThreadPoolExecutor(1) as worker:
+        made = [worker.submit(emit, kernel.name, *lower.kernel_module(kernel, cache)) for kernel in kernels]
+        return [code.result() for code in made]
+
+
+def compile_functions(functions: Sequence[NativeFunction]) -> ObjectCode:
+    """One object file with all `functions`, which may call each other and the C library."""
+    from . import backend, lower
+
+    modules = [lower.function_module(function) for function in functions]
+    exported = tuple(function.name for function in functions if function.exported)
+    return ObjectCode(exported, backend.object_code(backend.optimized_together(modules, exported)))
+
+
+def assembly(kernel: KernelSource) -> str:
+    """The assembly text of a kernel, as the host would run it."""
+    from . import backend, lower
+
+    return backend.assembly(backend.optimized(*lower.kernel_module(kernel, None)))
+
+
+def llvm_ir(kernel: KernelSource, optimized: bool = True) -> str:
+    """The LLVM IR of a kernel, after the optimizer or as the front end made it."""
+    from . import backend, lower
+
+    text, libraries = lower.kernel_module(kernel, None)
+    return str(backend.optimized(text, libraries)) if optimized else text

@@ -1,0 +1,246 @@
+"""Kernel text to LLVM IR by Numba, with only the passes that kernels need.
+
+Numba's usual pipeline has some thirty passes and a typing step that asks every known signature of `+`. Kernels are
+plain loops over pointers, so here eight passes run, the answers of overload resolution are kept over kernels, and the
+module that comes out goes straight to LLVM (`backend`), past Numba's linking, wrappers and caching.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import types as python_types
+from collections.abc import Callable, Mapping, Sequence
+
+import llvmlite.binding as llvm
+import llvmlite.ir as ir
+from numba.core import bytecode, callconv, compiler, cpu, errors, funcdesc, lowering, types, typing
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.typed_passes import NopythonTypeInference, PreLowerStripPhis
+from numba.core.typing.templates import signature
+from numba.core.untyped_passes import ExtractByteCode, FixupArgs, IRProcessing, ReconstructSSA, TranslateByteCode
+
+from .builtin import REPLACEMENTS
+
+NUMBA_TYPES = {
+    "pred": types.boolean,
+    "s8": types.int8,
+    "s16": types.int16,
+    "s32": types.int32,
+    "s64": types.int64,
+    "u8": types.uint8,
+    "u16": types.uint16,
+    "u32": types.uint32,
+    "u64": types.uint64,
+    "f16": types.float32,  # half-width floats live in float32 registers
+    "bf16": types.float32,
+    "f32": types.float32,
+    "f64": types.float64,
+    "c64": types.complex64,
+    "c128": types.complex128,
+}
+# What a pointer points at in memory, where that is not the type of the value.
+STORAGE_TYPES = NUMBA_TYPES | {"pred": types.uint8, "f16": types.uint16, "bf16": types.uint16}
+
+
+def numba_type(param: str) -> types.Type:
+    """The Numba type of a parameter such as `"f32*"` or `"s64"`."""
+    if param.endswith("*"):
+        return types.CPointer(STORAGE_TYPES[param[:-1]])
+    return NUMBA_TYPES[param]
+
+
+def external(symbol: str, result: str, parameters: Sequence[str]) -> types.ExternalFunction:
+    """A function of the C library or of another module, as a name that kernel text can call."""
+    arguments = [numba_type(parameter) for parameter in parameters]
+    return types.ExternalFunction(symbol, signature(types.void if result == "void" else numba_type(result), *arguments))
+
+
+class _Typing(typing.Context):
+    """A typing context that remembers overload resolution, which is the larger part of type inference."""
+
+    def __init__(self):
+        self._resolved: dict = {}
+        super().__init__()
+
+    def resolve_function_type(self, func, args, kws):
+        if kws:
+            return super().resolve_function_type(func, args, kws)
+        try:
+            return self._resolved[func, args]
+        except KeyError:
+            pass
+        except TypeError:
+            return super().resolve_function_type(func, args, kws)
+        result = super().resolve_function_type(func, args, kws)
+        if result is not None:
+            self._resolved[func, args] = result
+        return result
+
+
+class _Target(cpu.CPUContext):
+    """The CPU target without Numba's runtime: no environment, no reference counting, no Python exceptions."""
+
+    def post_lowering(self, mod, library):
+        pass
+
+
+class _Lower(lowering.Lower):
+    def emit_environment_object(self):
+        """Kernels touch no Python object, so there is no environment to fill in after loading."""
+
+
+class _Library:
+    """Takes the module that Numba's lowering makes; stands in for Numba's CodeLibrary, which would compile it."""
+
+    name = "hloom"
+    codegen = None
+    recorded_timings = None
+
+    def __init__(self):
+        self._reload_init = set()
+        self.module: ir.Module | None = None
+
+    def create_ir_module(self, name):
+        module = ir.Module(name)
+        module.triple = llvm.get_process_triple()
+        return module
+
+    def add_ir_module(self, module):
+        self.module = module
+
+    def add_linking_library(self, library):
+        raise errors.UnsupportedError("kernel text needs Numba's runtime, which kernels do without")
+
+
+class FrontEnd:
+    """Numba's contexts and options, made once; `lower` turns one function text into a module."""
+
+    def __init__(self):
+        with global_compiler_lock:
+            self.typing = _Typing()
+            self.target = _Target(self.typing)
+            self.typing.refresh()
+            self.target.refresh()
+        self.flags = compiler.Flags()
+        self.flags.no_cpython_wrapper = True
+        self.flags.no_cfunc_wrapper = True
+        self.flags.no_compile = True
+        self.flags.nrt = False
+        self.flags.error_model = "numpy"
+        self.flags.noalias = True
+        self.subtarget = self.target.subtarget(
+            enable_nrt=False, error_model=callconv.create_error_model("numpy", self.target)
+        )
+
+    def lower(
+        self,
+        function: Callable,
+        symbol: str,
+        arguments: Sequence[types.Type],
+        result: types.Type,
+        wrap: Callable[[ir.Module, ir.Function, Callable], None],
+    ) -> str:
+        """LLVM IR (text) of `function` as an internal function `symbol`.body, and of what `wrap` adds.
+
+        wrap: called as wrap(module, body, call); `call(builder, values)` emits a call of the body and returns its
+              result in Numba's return representation (None for a function without result).
+        """
+        state = compiler.StateDict()
+        state.update(
+            typingctx=self.typing,
+            targetctx=self.subtarget,
+            library=None,
+            args=tuple(arguments),
+            return_type=result,
+            flags=self.flags,
+            locals={},
+            lifted=(),
+            lifted_from=None,
+            metadata={"parfors": {}},
+            reload_init=[],
+            status=compiler._CompileStatus(can_fallback=False),
+            func_id=bytecode.FunctionIdentity.from_function(function),
+        )
+        library = _Library()
+        with global_compiler_lock, _NoGarbageCollection(), compiler.ConfigStack().enter(self.flags.copy()):
+            for make in _PASSES:
+                make().run_pass(state)
+            descriptor = funcdesc.PythonFunctionDescriptor.from_specialized_function(
+                state.func_ir, state.typemap, state.return_type, state.calltypes,
+                mangler=lambda name, argtypes, **_: f"{symbol}.body", inline=False, noalias=True, abi_tags=(),
+            )  # fmt: skip
+            with self.subtarget.push_code_library(library):
+                _Lower(self.subtarget, library, descriptor, state.func_ir, metadata=state.metadata).lower()
+        module = library.module
+        body = module.get_global(descriptor.llvm_func_name)
+        body.linkage = "internal"
+        body.attributes.add("nounwind")
+
+        def call(builder, values):
+            # Numba's convention: a status is returned, result and exception go to memory. Nothing in kernel text raises.
+            packed = self.subtarget.call_conv.get_function_type(state.return_type, state.args)
+            slot = builder.alloca(packed.args[0].pointee)
+            exception = builder.alloca(packed.args[1].pointee)
+            packer = self.subtarget.get_arg_packer(state.args)
+            builder.call(body, [slot, exception, *packer.as_arguments(builder, values)])
+            if state.return_type in (types.none, types.void):
+                return None
+            return builder.load(slot)
+
+        wrap(module, body, call)
+        return str(module)
+
+
+_PASSES = (
+    ExtractByteCode,
+    TranslateByteCode,
+    FixupArgs,
+    IRProcessing,
+    ReconstructSSA,
+    NopythonTypeInference,
+    PreLowerStripPhis,
+)
+
+
+class _NoGarbageCollection:
+    """Numba makes many small objects and no garbage that matters; collections in between cost up to 50 ms each."""
+
+    def __enter__(self):
+        self.enabled = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *exception):
+        if self.enabled:
+            gc.enable()
+
+
+_lock = threading.Lock()
+_front_end: FrontEnd | None = None
+
+
+def front_end() -> FrontEnd:
+    """The one front end of this process."""
+    global _front_end
+    with _lock:
+        if _front_end is None:
+            _front_end = FrontEnd()
+        return _front_end
+
+
+def define(name: str, text: str, names: Mapping[str, object]) -> python_types.FunctionType:
+    """The Python function that `text` defines, with `names` as its globals."""
+    scope = dict(names)
+    exec(compile(text, f"<kernel {name}>", "exec"), scope)
+    return with_kernel_builtins(scope[name])
+
+
+def with_kernel_builtins(function: python_types.FunctionType) -> python_types.FunctionType:
+    """`function` with its `range`, `min` and `max` replaced by those of `builtin`."""
+    code = function.__code__
+    names = tuple(REPLACEMENTS[name][0] if name in REPLACEMENTS else name for name in code.co_names)
+    scope = {**function.__globals__, **dict(REPLACEMENTS.values())}
+    return python_types.FunctionType(code.replace(co_names=names), scope, function.__name__, function.__defaults__)
+
+
+__all__ = ["FrontEnd", "define", "external", "front_end", "numba_type", "with_kernel_builtins"]

@@ -1,0 +1,105 @@
+"""What native functions (the driver) need beyond kernel text: memory by address, atomics, calls through a pointer.
+
+All addresses and values are int64. `load(address, index)` reads word `index` of 8 bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import llvmlite.binding as llvm
+import llvmlite.ir as ir
+from numba.core import types
+from numba.core.extending import intrinsic
+
+_I64 = ir.IntType(64)
+
+
+def _word(builder, address, index):
+    return builder.gep(builder.inttoptr(address, _I64.as_pointer()), [index])
+
+
+def _define(parameters: int, result: types.Type):
+    """Decorator: an intrinsic of `parameters` int64 values from emit(builder, module, values)."""
+
+    def make(emit):
+        def lower(context, builder, signature, values):
+            value = emit(builder, builder.module, values)
+            return context.get_dummy_value() if value is None else value
+
+        signature = result(*[types.int64] * parameters)
+        names = ", ".join(f"a{position}" for position in range(parameters))
+        scope = {"signature": signature, "lower": lower}
+        # Numba reads the number of parameters from the Python signature.
+        exec(f"def {emit.__name__}(typing{', ' + names if names else ''}):\n    return signature, lower", scope)
+        return intrinsic(scope[emit.__name__])
+
+    return make
+
+
+@_define(2, types.int64)
+def load(builder, module, values):
+    return builder.load(_word(builder, *values))
+
+
+@_define(3, types.void)
+def store(builder, module, values):
+    builder.store(values[2], _word(builder, *values[:2]))
+
+
+@_define(1, types.int64)
+def load_byte(builder, module, values):
+    return builder.zext(builder.load(builder.inttoptr(values[0], ir.IntType(8).as_pointer())), _I64)
+
+
+@_define(2, types.int64)
+def atomic_load(builder, module, values):
+    return builder.load_atomic(_word(builder, *values), "seq_cst", 8)
+
+
+@_define(3, types.void)
+def atomic_store(builder, module, values):
+    builder.store_atomic(values[2], _word(builder, *values[:2]), "seq_cst", 8)
+
+
+@_define(3, types.int64)
+def atomic_add(builder, module, values):
+    """Add and give the value before."""
+    return builder.atomic_rmw("add", _word(builder, *values[:2]), values[2], "seq_cst")
+
+
+@_define(4, types.boolean)
+def compare_exchange(builder, module, values):
+    """compare_exchange(address, index, expected, new): whether the word held `expected` and now holds `new`."""
+    pair = builder.cmpxchg(_word(builder, *values[:2]), values[2], values[3], "seq_cst", "seq_cst")
+    return builder.extract_value(pair, 1)
+
+
+@_define(4, types.void)
+def call_kernel(builder, module, values):
+    """call_kernel(kernel, args, lo, hi) through the kernel's address."""
+    kind = ir.FunctionType(ir.VoidType(), [_I64, _I64, _I64])
+    builder.call(builder.inttoptr(values[0], kind.as_pointer()), values[1:])
+
+
+@_define(3, types.void)
+def copy_bytes(builder, module, values):
+    """copy_bytes(target, source, count); the places may overlap."""
+    kind = ir.FunctionType(_I64, [_I64, _I64, _I64])
+    move = module.globals.get("memmove") or ir.Function(module, kind, "memmove")
+    builder.call(move, values)
+
+
+@_define(0, types.void)
+def pause(builder, module, values):
+    """Tell the processor that this is a waiting loop."""
+    arch = llvm.get_process_triple().split("-")[0]
+    text = {"x86_64": "pause", "aarch64": "isb", "arm64": "isb"}.get(arch, "")
+    builder.asm(ir.FunctionType(ir.VoidType(), []), text, "~{memory}", [], side_effect=True)
+
+
+@functools.cache
+def namespace() -> dict[str, object]:
+    """The names a native function's text may use."""
+    made = (load, store, load_byte, atomic_load, atomic_store, atomic_add, compare_exchange, call_kernel, copy_bytes)
+    return {function._name: function for function in (*made, pause)}

@@ -1,0 +1,155 @@
+"""Kernels, vector math and native functions to LLVM modules: which names mean what, and the C entry points.
+
+Vector math (`kernels.vmath`) is compiled once for each function, to bitcode that the cache keeps. A kernel that calls
+`exp_f32` sees a declaration; the optimizer then links and inlines the body, and no kernel pays Numba for it again.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import threading
+
+import llvmlite.ir as ir
+from numba.core import types
+from numba.core.errors import NumbaError
+
+from hloom.compiler.kernels import tiles, vmath
+from hloom.compiler.kernels.source import KernelSource
+
+from . import backend, intrinsics
+from .codegen import KernelCompileError, NativeFunction, Store, fingerprint
+from .frontend import define, external, front_end, numba_type, with_kernel_builtins
+
+_I64 = ir.IntType(64)
+_ERRORS = (NumbaError, NotImplementedError, SyntaxError, NameError, KeyError)
+_vmath_lock = threading.RLock()
+_bitcode: dict[str, bytes] = {}
+
+
+@functools.cache
+def _dialect() -> dict[str, object]:
+    """Every name a kernel text may use, but for tile names (they are made on demand)."""
+    names = dict(vmath.namespace())
+    for function in vmath.FUNCTIONS.values():
+        if function.kind == "function":
+            names[function.name] = external(_symbol(function.name), function.result, function.parameters)
+    return names
+
+
+def _symbol(name: str) -> str:
+    return f"hloom_{name}"
+
+
+def kernel_module(kernel: KernelSource, cache: Store | None) -> tuple[str, list[bytes]]:
+    """LLVM IR (text) of a kernel with its C entry, and the bitcode of the vector math it calls."""
+    if kernel.params[-2:] != ("s64", "s64"):
+        raise KernelCompileError(kernel.name, kernel.text, f"the last params must be lo and hi, not {kernel.params}")
+    try:
+        function = define(kernel.name, kernel.text, {**_dialect(), **tiles.namespace(kernel.text)})
+        arguments = [numba_type(param) for param in kernel.params]
+        module = front_end().lower(
+            function, kernel.name, arguments, types.none, functools.partial(_kernel_entry, kernel.name)
+        )
+    except _ERRORS as error:
+        raise KernelCompileError(kernel.name, kernel.text, _message(error)) from error
+    return module, [library(name, cache) for name in function.__code__.co_names if _is_function(name)]
+
+
+def _message(error: Exception) -> str:
+    text = str(error) if not isinstance(error, KeyError) else f"unknown dtype or name {error}"
+    return "\n".join(line for line in text.splitlines() if line.strip() and "source missing" not in line)
+
+
+def _is_function(name: str) -> bool:
+    return name in vmath.FUNCTIONS and vmath.FUNCTIONS[name].kind == "function"
+
+
+def _kernel_entry(name: str, module: ir.Module, body: ir.Function, call) -> None:
+    """`void NAME(int64_t *args, int64_t lo, int64_t hi)`: unpack the words and call the body.
+
+    The body stays a function of its own: its pointers are `noalias` parameters, which is what lets the loop vectorizer
+    do without run-time overlap checks. The call costs 1 ns.
+    """
+    body.attributes.add("noinline")
+    entry = ir.Function(module, ir.FunctionType(ir.VoidType(), [_I64.as_pointer(), _I64, _I64]), name)
+    entry.attributes.add("nounwind")
+    builder = ir.IRBuilder(entry.append_basic_block())
+    values = []
+    for position, parameter in enumerate(body.args[2:-2]):
+        word = builder.load(builder.gep(entry.args[0], [ir.Constant(_I64, position)], inbounds=True))
+        values.append(_from_word(builder, word, parameter.type))
+    call(builder, [*values, entry.args[1], entry.args[2]])
+    builder.ret_void()
+
+
+def _from_word(builder: ir.IRBuilder, word: ir.Value, kind: ir.Type) -> ir.Value:
+    if isinstance(kind, ir.PointerType):
+        return builder.inttoptr(word, kind)
+    if isinstance(kind, ir.IntType):
+        return word if kind.width == 64 else builder.trunc(word, kind)
+    if isinstance(kind, ir.DoubleType):
+        return builder.bitcast(word, kind)
+    return builder.bitcast(builder.trunc(word, ir.IntType(32)), kind)
+
+
+def library(name: str, cache: Store | None) -> bytes:
+    """Bitcode of the vector math function `name`, with everything it calls inlined."""
+    with _vmath_lock:
+        if name not in _bitcode:
+            key = "vmath-" + hashlib.sha256(f"{fingerprint()} {name}".encode()).hexdigest()
+            data = cache.get(key) if cache is not None else None
+            if data is None:
+                data = _compile_library(name, cache)
+                if cache is not None:
+                    cache.put(key, data)
+            _bitcode[name] = data
+        return _bitcode[name]
+
+
+def _compile_library(name: str, cache: Store | None) -> bytes:
+    entry = vmath.FUNCTIONS[name]
+    plain = entry.python
+    scope = {**plain.__globals__, **_dialect()}
+    function = with_kernel_builtins(type(plain)(plain.__code__, scope, plain.__name__, plain.__defaults__))
+    arguments = [numba_type(parameter) for parameter in entry.parameters]
+    module = front_end().lower(
+        function, _symbol(name), arguments, numba_type(entry.result),
+        functools.partial(_plain_entry, _symbol(name), tuple(arguments), numba_type(entry.result)),
+    )  # fmt: skip
+    return backend.bitcode(module, [library(used, cache) for used in plain.__code__.co_names if _is_function(used)])
+
+
+def _plain_entry(symbol, arguments, result, module, body, call) -> None:
+    """A function with ordinary C parameters and result, in the form in which Numba declares an external function."""
+    context = front_end().subtarget
+    body.attributes.add("alwaysinline")
+    kinds = [context.get_argument_type(argument) for argument in arguments]
+    returned = ir.VoidType() if result in (types.none, types.void) else context.get_return_type(result)
+    entry = ir.Function(module, ir.FunctionType(returned, kinds), symbol)
+    entry.attributes.add("nounwind")
+    builder = ir.IRBuilder(entry.append_basic_block())
+    values = [
+        context.get_argument_value(builder, kind, value) for kind, value in zip(arguments, entry.args, strict=True)
+    ]
+    answer = call(builder, values)
+    if answer is None:
+        builder.ret_void()
+    else:
+        builder.ret(answer)
+
+
+def function_module(function: NativeFunction) -> str:
+    """LLVM IR (text) of a native function, for `backend.optimized_together`."""
+    names = dict(intrinsics.namespace())
+    for called, (params, result) in function.calls.items():
+        names[called] = external(called, result, params)
+    arguments = [numba_type(param) for param in function.params]
+    result = types.none if function.result == "void" else numba_type(function.result)
+    try:
+        return front_end().lower(
+            define(function.name, function.text, names), function.name, arguments, result,
+            functools.partial(_plain_entry, function.name, tuple(arguments), result),
+        )  # fmt: skip
+    except _ERRORS as error:
+        raise KernelCompileError(function.name, function.text, _message(error)) from error

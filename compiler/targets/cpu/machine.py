@@ -1,0 +1,110 @@
+"""What the compiler needs to know about the processor it compiles for."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One processor, as seen by the code generator and by the cost model.
+
+    arch:             `"x86_64"`, `"aarch64"` or whatever `platform.machine()` says, in lower case.
+    cpu:              LLVM's name of the processor, for example `"znver3"`.
+    features:         LLVM's feature string, for example `"+avx2,+fma"`, in a stable order.
+    vector_bytes:     width of one vector register in bytes (AVX-512 64, AVX2 and AVX 32, SSE and NEON 16).
+    vector_registers: number of architectural vector registers.
+    l1_bytes:         first-level data cache of one core, in bytes.
+    l2_bytes:         second-level cache of one core, in bytes.
+    l3_bytes:         last-level cache that the cores share, in bytes (0 where there is none).
+    cores:            logical processors this process may run on.
+    """
+
+    arch: str
+    cpu: str
+    features: str
+    vector_bytes: int
+    vector_registers: int
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    cores: int
+
+    @property
+    def identity(self) -> str:
+        """The part that decides which machine code is right: two machines with equal identity can share object code."""
+        return f"{self.arch} {self.cpu} {self.features}"
+
+    def has(self, feature: str) -> bool:
+        """Whether `feature` (LLVM's name, for example `"avx2"`) is switched on."""
+        return f"+{feature}" in self.features.split(",")
+
+
+@functools.cache
+def host() -> Machine:
+    """The machine this process runs on. Found once; later calls cost nothing."""
+    import llvmlite.binding as llvm
+
+    arch = platform.machine().lower().replace("amd64", "x86_64").replace("arm64", "aarch64")
+    flags = dict(llvm.get_host_cpu_features())
+    if flags.get("avx512f"):
+        # LLVM prefers 256-bit vectors on several AVX-512 processors because early ones lowered their clock; the
+        # kernels here are long vector loops, which gain from the full width.
+        flags["prefer-256-bit"] = False
+    features = ",".join(("+" if on else "-") + name for name, on in sorted(flags.items()))
+    vector_bytes, vector_registers = _vectors(arch, flags)
+    l1, l2, l3 = _caches()
+    return Machine(
+        arch, llvm.get_host_cpu_name(), features, vector_bytes, vector_registers, l1, l2, l3, available_cores()
+    )
+
+
+def available_cores() -> int:
+    """Logical processors this process may run on (the affinity mask where the system has one)."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return max(1, os.cpu_count() or 1)
+
+
+def _vectors(arch: str, flags: dict[str, bool]) -> tuple[int, int]:
+    if arch == "x86_64":
+        if flags.get("avx512f"):
+            return 64, 32
+        return (32, 16) if flags.get("avx") else (16, 16)
+    return 16, 32  # NEON, and a harmless guess elsewhere
+
+
+def _caches() -> tuple[int, int, int]:
+    """Sizes in bytes of the data caches of levels 1 to 3; typical sizes where the system does not say."""
+    found: dict[int, int] = {}
+    if sys.platform == "darwin":
+        names = {1: "hw.perflevel0.l1dcachesize", 2: "hw.perflevel0.l2cachesize", 3: "hw.l3cachesize"}
+        for level, name in names.items():
+            answer = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, check=False)
+            if answer.returncode == 0 and answer.stdout.strip().isdigit():
+                found[level] = int(answer.stdout)
+    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        try:
+            kind = (index / "type").read_text().strip()
+            level = int((index / "level").read_text())
+            size = _size((index / "size").read_text())
+        except (OSError, ValueError):
+            continue
+        if kind in ("Data", "Unified"):
+            found[level] = size
+    return found.get(1, 32 << 10), found.get(2, 1 << 20), found.get(3, 0 if found else 8 << 20)
+
+
+def _size(text: str) -> int:
+    """Bytes in `"32K"`, `"1M"` or `"512"`."""
+    match = re.fullmatch(r"(\d+)([KMG]?)", text.strip())
+    if match is None:
+        raise ValueError(f"not a cache size: {text!r}")
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
