@@ -1,0 +1,57 @@
+"""The errors of hloom: each says what was asked, what was found, on which line of the user's, and one repair.
+
+The classes are documented for users in `hloom/errors.py`, which re-exports them.
+"""
+
+from __future__ import annotations
+
+from hloom.ir.source import Source, current_source
+
+
+class HloomError(Exception):
+    """Base of all errors of hloom.
+
+    asked:  what the user's code asked for, one sentence.
+    found:  what was there instead (shapes, dtypes, values).
+    repair: one thing to try.
+    source: the user's file and line; by default the innermost frame outside of hloom.
+    """
+
+    def __init__(self, asked: str, found: str = "", repair: str = "", source: Source | None = None):
+        self.asked, self.found, self.repair = asked, found, repair
+        self.source = current_source() if source is None else source
+        super().__init__(asked, found, repair)
+
+    def __str__(self) -> str:
+        lines = [self.asked]
+        if self.found:
+            lines.append(f"  found:  {self.found}")
+        if self.source:
+            lines.append(f"  where:  {self.source}")
+        if self.repair:
+            lines.append(f"  repair: {self.repair}")
+        return "\n".join(lines)
+
+
+class ShapeError(HloomError, ValueError):
+    """Extents, ranks or axes do not fit together."""
+
+
+class DTypeError(HloomError, TypeError):
+    """Element types do not fit together, or an operation has no meaning for one."""
+
+
+class AttributeValueError(HloomError, ValueError):
+    """An attribute of an operation has a value outside of its domain."""
+
+
+class VerifyError(HloomError):
+    """A module breaks a rule of the IR. Raised by the verifier, after a pass or a parse."""
+
+
+class ParseError(HloomError, ValueError):
+    """Text is not well formed. Says line and column and shows the line with a caret."""
+
+
+class DifferentiationError(HloomError, TypeError):
+    """A derivative was asked for that does not exist, or of something that is not differentiable."""

@@ -1,0 +1,43 @@
+"""The reference interpreter: NumPy, one op at a time. What an op means is what this computes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.ops import OPS
+from hloom.ir.types import Shape
+
+
+def evaluate_instruction(instruction: Instruction, operands, shape=None) -> np.ndarray | tuple:
+    """The value of one instruction from its operands' values."""
+    return OPS[instruction.opcode].reference(*operands, shape=shape or instruction.shape, **instruction.attributes)
+
+
+def evaluate(computation: Computation, arguments, lifted: tuple[int, ...] | None = None, known=None):
+    """The value of a computation: a NumPy array, or a tuple of them.
+
+    lifted: extents; the computation is one on scalars and is applied to each element of arguments of these extents.
+    known: values of instructions that need not be computed again.
+    """
+    values: dict[Instruction, object] = dict(known or {})
+    values.update(zip(computation.parameters, arguments, strict=True))
+    for instruction in computation.instructions:
+        if instruction in values:
+            continue
+        operands = [values[o] for o in instruction.operands]
+        shape = instruction.shape
+        if lifted and isinstance(shape, Shape):
+            shape = Shape(shape.dtype, np.broadcast_shapes(*(np.shape(o) for o in operands)) if operands else ())
+        values[instruction] = evaluate_instruction(instruction, operands, shape)
+    result = values[computation.root]
+    if lifted:
+        results = result if isinstance(result, tuple) else (result,)
+        results = tuple(np.broadcast_to(r, lifted) for r in results)
+        return results if isinstance(result, tuple) else results[0]
+    return result
+
+
+def run(module: Module, arguments):
+    """The value of a module's entry computation."""
+    return evaluate(module.entry, arguments)

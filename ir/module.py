@@ -1,0 +1,190 @@
+"""Module, Computation, Instruction: the graph.
+
+SSA in program order: a computation's `instructions` is a topological order in which effects stay in sequence.
+Instructions are never changed after they are made; passes build new computations and share the instructions that
+stay the same. Names are given by the printer from `hint`, so that they are stable and unique.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from hloom.ir.source import Source
+from hloom.ir.types import Shape, TupleShape
+
+AnyShape = Shape | TupleShape
+
+
+class Instruction:
+    """One operation on the results of others.
+
+    opcode: the HLO name, a key of the op table (`hloom.ir.ops.OPS`).
+    attributes: as the op's entry declares them; called computations stand here too (`to_apply`, `calls`).
+    hint: the name it should have in text. source: the user's line. made_by: names of the rules and passes that made it.
+    """
+
+    __slots__ = ("opcode", "operands", "shape", "attributes", "hint", "source", "made_by")
+
+    def __init__(
+        self,
+        opcode: str,
+        operands: tuple[Instruction, ...],
+        shape: AnyShape,
+        attributes: dict[str, Any] | None = None,
+        hint: str = "",
+        source: Source | None = None,
+        made_by: tuple[str, ...] = (),
+    ):
+        self.opcode = opcode
+        self.operands = operands
+        self.shape = shape
+        self.attributes = attributes or {}
+        self.hint = hint
+        self.source = source
+        self.made_by = made_by
+
+    def __getitem__(self, attribute: str):
+        return self.attributes[attribute]
+
+    @property
+    def dtype(self):
+        return self.shape.dtype
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return self.shape.dims
+
+    def called(self) -> list[Computation]:
+        """The computations that this instruction calls, in the order of its attributes."""
+        return [v for v in self.attributes.values() if isinstance(v, Computation)]
+
+    def with_operands(self, operands: tuple[Instruction, ...], **attributes) -> Instruction:
+        """A copy with other operands (and attributes), same provenance."""
+        merged = {**self.attributes, **attributes} if attributes else self.attributes
+        return Instruction(self.opcode, operands, self.shape, merged, self.hint, self.source, self.made_by)
+
+    def __repr__(self) -> str:
+        operands = ", ".join(o.hint or o.opcode for o in self.operands)
+        return f"<{self.hint or '_'} = {self.shape} {self.opcode}({operands})>"
+
+
+class Computation:
+    """A function: parameters, instructions in program order, and the root whose value it returns."""
+
+    __slots__ = ("name", "parameters", "instructions", "root")
+
+    def __init__(self, name: str, parameters: list[Instruction], instructions: list[Instruction], root: Instruction):
+        self.name = name
+        self.parameters = parameters
+        self.instructions = instructions
+        self.root = root
+
+    @property
+    def shape(self) -> AnyShape:
+        return self.root.shape
+
+    def outputs(self) -> list[Instruction]:
+        """The instructions whose values are returned: the operands of a tuple root, or the root itself."""
+        return list(self.root.operands) if self.root.opcode == "tuple" else [self.root]
+
+    def users(self) -> dict[Instruction, list[Instruction]]:
+        """For each instruction those that have it as an operand (once for each operand position)."""
+        users: dict[Instruction, list[Instruction]] = {i: [] for i in self.instructions}
+        for instruction in self.instructions:
+            for operand in instruction.operands:
+                users[operand].append(instruction)
+        return users
+
+    def __repr__(self) -> str:
+        return f"<computation {self.name}: {len(self.instructions)} instructions>"
+
+
+class Module:
+    """A whole program: an entry computation and, through its instructions, the computations that it calls.
+
+    `aliases`: output index to parameter index for donated inputs (HLO's input_output_alias).
+    """
+
+    __slots__ = ("name", "entry", "aliases")
+
+    def __init__(self, name: str, entry: Computation, aliases: dict[int, int] | None = None):
+        self.name = name
+        self.entry = entry
+        self.aliases = aliases or {}
+
+    def computations(self) -> list[Computation]:
+        """All computations, callees before callers, the entry last."""
+        order: list[Computation] = []
+        seen: set[int] = set()
+
+        def visit(computation: Computation) -> None:
+            if id(computation) in seen:
+                return
+            seen.add(id(computation))
+            for instruction in computation.instructions:
+                for callee in instruction.called():
+                    visit(callee)
+            order.append(computation)
+
+        visit(self.entry)
+        return order
+
+    def with_entry(self, entry: Computation) -> Module:
+        return Module(self.name, entry, self.aliases)
+
+    def instructions(self) -> Iterator[Instruction]:
+        for computation in self.computations():
+            yield from computation.instructions
+
+    def __repr__(self) -> str:
+        return f"<module {self.name}>"
+
+
+def reachable(roots: Iterable[Instruction]) -> set[Instruction]:
+    """All instructions that the roots depend on, the roots included."""
+    seen: set[Instruction] = set()
+    stack = list(roots)
+    while stack:
+        instruction = stack.pop()
+        if instruction not in seen:
+            seen.add(instruction)
+            stack.extend(instruction.operands)
+    return seen
+
+
+def topological(roots: Iterable[Instruction]) -> list[Instruction]:
+    """The instructions that the roots depend on, operands first."""
+    order: list[Instruction] = []
+    state: dict[Instruction, int] = {}
+    stack: list[tuple[Instruction, bool]] = [(r, False) for r in reversed(list(roots))]
+    while stack:
+        instruction, expanded = stack.pop()
+        if expanded:
+            order.append(instruction)
+            continue
+        if instruction in state:
+            continue
+        state[instruction] = 1
+        stack.append((instruction, True))
+        stack.extend((o, False) for o in reversed(instruction.operands) if o not in state)
+    return order
+
+
+def map_computation(
+    computation: Computation,
+    change: Callable[[Instruction, tuple[Instruction, ...]], Instruction],
+    name: str | None = None,
+) -> Computation:
+    """A new computation in which each instruction is `change(instruction, its new operands)`.
+
+    Only for changes of one instruction into one instruction (its operands may be any already mapped ones).
+    """
+    mapped: dict[Instruction, Instruction] = {}
+    instructions = []
+    for instruction in computation.instructions:
+        new = change(instruction, tuple(mapped[o] for o in instruction.operands))
+        mapped[instruction] = new
+        instructions.append(new)
+    parameters = [mapped[p] for p in computation.parameters]
+    return Computation(name or computation.name, parameters, instructions, mapped[computation.root])

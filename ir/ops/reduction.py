@@ -1,0 +1,133 @@
+"""reduce: any combiner, several operands."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
+from hloom.ir.ops.table import OPS, No, op
+from hloom.ir.types import NARROW_FLOATS, Shape, TupleShape
+
+
+def _reduce_infer(operands, attributes, shape):
+    if len(operands) < 2 or len(operands) % 2:
+        raise ShapeError(
+            "reduce takes arrays and as many initial scalars",
+            f"{len(operands)} operands: {', '.join(map(repr, operands))}",
+            "pass one initial value for each array",
+        )
+    count = len(operands) // 2
+    arrays, initial = operands[:count], operands[count:]
+    for array, start in zip(arrays, initial, strict=True):
+        if array.dims != arrays[0].dims:
+            raise ShapeError("reduce takes arrays of one shape", ", ".join(map(repr, arrays)), "broadcast them")
+        if start.dims != ():
+            raise ShapeError("reduce takes scalar initial values", repr(start), "reshape it to a scalar")
+        if start.dtype != array.dtype:
+            raise DTypeError(
+                "reduce takes an initial value of its array's dtype", f"{array!r} and {start!r}", "convert it"
+            )
+    dimensions = attributes.get("dimensions", ())
+    rank = arrays[0].rank
+    if len(set(dimensions)) != len(dimensions) or any(not 0 <= d < rank for d in dimensions):
+        raise AttributeValueError(
+            f"reduce takes distinct dimensions between 0 and {rank - 1}",
+            f"{tuple(dimensions)} of {arrays[0]!r}",
+            "name each dimension once",
+        )
+    combiner = attributes.get("to_apply")
+    if combiner is None:
+        raise AttributeValueError("reduce takes a computation to_apply", "none", "pass to_apply=")
+    expected = [s for _ in range(2) for s in initial]
+    if [p.shape for p in combiner.parameters] != expected:
+        raise DTypeError(
+            "reduce takes a combiner of (accumulators, elements) to accumulators",
+            f"parameters {[p.shape for p in combiner.parameters]}, expected {expected}",
+            "make the combiner's parameters scalars of the arrays' dtypes",
+        )
+    results = initial[0] if count == 1 else TupleShape(initial)
+    if combiner.shape is not results:
+        raise DTypeError(
+            "reduce takes a combiner that returns accumulators",
+            f"{combiner.shape!r}, expected {results!r}",
+            "convert the combiner's result",
+        )
+    kept = tuple(extent for k, extent in enumerate(arrays[0].dims) if k not in dimensions)
+    shapes = [Shape(a.dtype, kept) for a in arrays]
+    return shapes[0] if count == 1 else TupleShape(shapes)
+
+
+# Accumulated in float64 (NumPy's pairwise sums in the dtype itself are not as near), so that the reference is the best
+# answer of the dtype.
+_KNOWN = {
+    "add": lambda x, axes: np.add.reduce(x, axes, dtype=_wide(x.dtype)),
+    "multiply": lambda x, axes: np.multiply.reduce(x, axes, dtype=_wide(x.dtype)),
+    "maximum": np.maximum.reduce,
+    "minimum": np.minimum.reduce,
+    "and": np.bitwise_and.reduce,
+    "or": np.bitwise_or.reduce,
+    "xor": np.bitwise_xor.reduce,
+}
+
+
+def _wide(dtype):
+    if dtype in NARROW_FLOATS or dtype == np.float32:
+        return np.dtype(np.float64)
+    return np.dtype(np.complex128) if dtype == np.complex64 else dtype
+
+
+def _reduce_reference(*operands, shape, dimensions, to_apply):
+    from hloom.ir.build import combiner_opcode
+    from hloom.ir.interpret import evaluate
+
+    count = len(operands) // 2
+    arrays, initial = operands[:count], operands[count:]
+    opcode = combiner_opcode(to_apply)
+    if count == 1 and opcode in _KNOWN:
+        x, start = arrays[0], initial[0]
+        with np.errstate(all="ignore"):
+            if dimensions and x.size:
+                if x.dtype == bool and opcode in ("add", "multiply"):
+                    x = (np.any if opcode == "add" else np.all)(x, tuple(dimensions))
+                else:
+                    x = _KNOWN[opcode](x, tuple(dimensions))
+                x = np.asarray(x)
+            elif dimensions:
+                return np.broadcast_to(start, shape.dims)
+            start = np.broadcast_to(np.asarray(start).astype(x.dtype), shape.dims)
+            return np.asarray(OPS[opcode].reference(x, start, shape=Shape(x.dtype, shape.dims))).astype(shape.dtype)
+    # Any combiner: applied to whole slices, so that the loop runs over the reduced extents only.
+    kept = [k for k in range(arrays[0].ndim) if k not in dimensions]
+    order = (*dimensions, *kept)
+    dims = tuple(arrays[0].shape[k] for k in kept)
+    flat = [np.transpose(a, order).reshape((-1, *dims)) for a in arrays]
+    state = [np.broadcast_to(s, dims) for s in initial]
+    for k in range(flat[0].shape[0]):
+        result = evaluate(to_apply, [*state, *(f[k] for f in flat)], lifted=dims)
+        state = list(result) if count > 1 else [result]
+    return tuple(state) if count > 1 else state[0]
+
+
+def _reduce_jvp(build, instruction, primals, tangents):
+    """Linear for add; for maximum and minimum the mean over the places where the extreme is reached; in general the
+    derivative of a tree of halves, combiner by combiner (see transforms/reduction.py)."""
+    return build.reduction_jvp(instruction, primals, tangents)
+
+
+def _reduce_transpose(build, instruction, cotangent, operands):
+    array = instruction.operands[0]
+    kept = [k for k in range(len(array.dims)) if k not in instruction["dimensions"]]
+    spread = cotangent.broadcast(array.dims, kept)
+    return [spread if operands[0] is None else None, cotangent.sum(range(len(kept))) if operands[1] is None else None]
+
+
+op(
+    "reduce",
+    family="reduce",
+    infer=_reduce_infer,
+    reference=_reduce_reference,
+    code=No("its combiner is inlined by the kernel writer"),
+    jvp=_reduce_jvp,
+    transpose=_reduce_transpose,
+    attributes={"dimensions": "ints", "to_apply": "computation"},
+)

@@ -1,0 +1,125 @@
+"""Shape rules, references and derivative helpers that the entries of several families share."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from hloom.ir.errors import DTypeError, ShapeError
+from hloom.ir.types import COMPLEX, HLO_NAME, NARROW_FLOATS, PRED, Shape, kind, real_dtype
+
+
+def names(kinds) -> str:
+    return " or ".join(kinds)
+
+
+def require_count(op_name: str, operands, count: int) -> None:
+    if len(operands) != count:
+        raise ShapeError(
+            f"{op_name} takes {count} operand{'s' * (count != 1)}",
+            f"{len(operands)} given: {', '.join(map(repr, operands))}",
+            "pass as many operands as the op has",
+        )
+
+
+def require_kind(op_name: str, shape: Shape, kinds) -> None:
+    if not isinstance(shape, Shape):
+        raise ShapeError(f"{op_name} takes arrays", f"a tuple {shape!r}", "take an element of the tuple")
+    if kinds and kind(shape.dtype) not in kinds:
+        raise DTypeError(
+            f"{op_name} takes {names(kinds)} elements",
+            f"{shape!r}",
+            "convert the operand first with astype",
+        )
+
+
+def require_same(op_name: str, shapes) -> None:
+    first = shapes[0]
+    for other in shapes[1:]:
+        if other is first:
+            continue
+        if getattr(other, "dtype", None) != getattr(first, "dtype", None):
+            raise DTypeError(
+                f"{op_name} takes operands of one dtype",
+                ", ".join(map(repr, shapes)),
+                "convert one of them with astype, or use hloom.numpy, which promotes",
+            )
+        raise ShapeError(
+            f"{op_name} takes operands of one shape",
+            ", ".join(map(repr, shapes)),
+            "broadcast or reshape one of them, or use hloom.numpy, which broadcasts",
+        )
+
+
+def elementwise(op_name: str, arity: int, kinds=(), result=None):
+    """The rule: `arity` operands of one shape, dtypes among `kinds`; the result has that shape, dtype `result(dtype)`."""
+
+    def infer(operands, attributes, shape):
+        require_count(op_name, operands, arity)
+        require_kind(op_name, operands[0], kinds)
+        require_same(op_name, operands)
+        return operands[0] if result is None else operands[0].with_dtype(result(operands[0].dtype))
+
+    return infer
+
+
+def to_pred(dtype):
+    return PRED
+
+
+to_real = real_dtype
+
+
+def in_float32(function):
+    """The reference computed in float32 for the narrow floats, whose results are then rounded."""
+
+    @functools.wraps(function)
+    def reference(*arrays, shape, **attributes):
+        dtype = arrays[0].dtype
+        with np.errstate(all="ignore"):
+            if dtype in NARROW_FLOATS:
+                result = function(*(a.astype(np.float32) for a in arrays), **attributes)
+            else:
+                result = function(*arrays, **attributes)
+            return np.asarray(result).astype(shape.dtype, copy=False)
+
+    return reference
+
+
+def partials(*derivatives):
+    """jvp from one derivative an operand: each is f(g, y, *primals) -> the tangent's term, or None for zero."""
+
+    def jvp(build, instruction, primals, tangents):
+        total = None
+        for derivative, tangent in zip(derivatives, tangents, strict=True):
+            if tangent is None or derivative is None:
+                continue
+            term = derivative(tangent, build.primal, *primals)
+            total = term if total is None else total + term
+        return total
+
+    return jvp
+
+
+def linear_jvp(build, instruction, primals, tangents):
+    """jvp of an op that is linear in all of its operands together: the op itself on the tangents."""
+    filled = [p.like(0) if t is None else t for p, t in zip(primals, tangents, strict=True)]
+    first = filled[0]
+    return first.op(instruction.opcode, *filled[1:], shape=instruction.shape, **instruction.attributes)
+
+
+def zero_jvp(build, instruction, primals, tangents):
+    """jvp of an op whose derivative is zero wherever it has one (integers, comparisons, roundings)."""
+    return None
+
+
+def conjugate(x):
+    """The complex conjugate of a Value; a real one itself."""
+    if x.dtype not in COMPLEX:
+        return x
+    return x.op("real").op("complex", -x.op("imag"))
+
+
+def dtype_name(shape: Shape) -> str:
+    return HLO_NAME[shape.dtype]

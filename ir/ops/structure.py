@@ -1,0 +1,205 @@
+"""Ops that hold a program together: parameter, constant, tuple, call, fusion, custom-call, copy, optimization-barrier."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom.ir.errors import AttributeValueError, HloomError, ShapeError
+from hloom.ir.ops.rules import linear_jvp, require_count, zero_jvp
+from hloom.ir.ops.table import No, op
+from hloom.ir.types import Shape, TupleShape
+
+STRUCTURE = No("holds no element of its own")
+INLINED = No("calls are inlined before differentiation")
+
+
+def _given(name):
+    def infer(operands, attributes, shape):
+        if shape is None:
+            raise AttributeValueError(f"{name} needs the shape of its result", repair="pass shape=")
+        return shape
+
+    return infer
+
+
+op(
+    "parameter",
+    family="structure",
+    infer=_given("parameter"),
+    reference=No("its value is the argument"),
+    code=No("the kernel writer loads it"),
+    jvp=No("its tangent is the argument's"),
+    transpose=No("its cotangent is the result"),
+    attributes={"index": "int"},
+    shaped=True,
+    flops=0,
+)
+
+
+def _constant_infer(operands, attributes, shape):
+    value = attributes["value"]
+    return Shape(value.dtype, value.shape)
+
+
+op(
+    "constant",
+    family="structure",
+    infer=_constant_infer,
+    reference=lambda shape, value: value,
+    code=No("the kernel writer writes its literal"),
+    jvp=zero_jvp,
+    transpose=No("it has no operands"),
+    attributes={"value": "literal"},
+    flops=0,
+)
+op(
+    "tuple",
+    family="structure",
+    infer=lambda operands, attributes, shape: TupleShape(operands),
+    reference=lambda *elements, shape: tuple(elements),
+    code=STRUCTURE,
+    jvp=No("differentiation takes tuples apart"),
+    transpose=No("differentiation takes tuples apart"),
+    flops=0,
+)
+
+
+def _element_infer(operands, attributes, shape):
+    require_count("get-tuple-element", operands, 1)
+    index = attributes.get("index", -1)
+    if not isinstance(operands[0], TupleShape) or not 0 <= index < len(operands[0].elements):
+        raise ShapeError(
+            "get-tuple-element takes an element of a tuple", f"index {index} of {operands[0]!r}", "check the index"
+        )
+    return operands[0].elements[index]
+
+
+op(
+    "get-tuple-element",
+    family="structure",
+    infer=_element_infer,
+    reference=lambda elements, shape, index: elements[index],
+    code=STRUCTURE,
+    jvp=No("differentiation takes tuples apart"),
+    transpose=No("differentiation takes tuples apart"),
+    attributes={"index": "int"},
+    flops=0,
+)
+
+
+def _call_infer(name, attribute):
+    def infer(operands, attributes, shape):
+        callee = attributes.get(attribute)
+        if callee is None:
+            raise AttributeValueError(f"{name} calls a computation", "none", f"pass {attribute}=")
+        if [p.shape for p in callee.parameters] != list(operands):
+            raise ShapeError(
+                f"{name} takes the arguments of {callee.name}",
+                f"{', '.join(map(repr, operands))}, parameters {', '.join(repr(p.shape) for p in callee.parameters)}",
+                "pass what the computation takes",
+            )
+        return callee.shape
+
+    return infer
+
+
+def _call_reference(attribute):
+    def reference(*arguments, shape, **attributes):
+        from hloom.ir.interpret import evaluate
+
+        return evaluate(attributes[attribute], list(arguments))
+
+    return reference
+
+
+op(
+    "call",
+    family="structure",
+    infer=_call_infer("call", "to_apply"),
+    reference=_call_reference("to_apply"),
+    code=STRUCTURE,
+    jvp=INLINED,
+    transpose=INLINED,
+    attributes={"to_apply": "computation"},
+    flops=0,
+)
+op(
+    "fusion",
+    family="structure",
+    infer=_call_infer("fusion", "calls"),
+    reference=_call_reference("calls"),
+    code=STRUCTURE,
+    jvp=No("differentiation comes before fusion"),
+    transpose=No("differentiation comes before fusion"),
+    attributes={"kind": "enum", "calls": "computation"},
+    flops=0,
+)
+
+CUSTOM_CALLS: dict[str, object] = {}
+
+
+def register_custom_call(target: str, function) -> None:
+    """Makes `function(*numpy_arrays) -> array or tuple of arrays` the meaning of custom calls of this target name."""
+    CUSTOM_CALLS[target] = function
+
+
+def _custom_call_reference(*arrays, shape, custom_call_target, **attributes):
+    function = CUSTOM_CALLS.get(custom_call_target)
+    if function is None:
+        raise HloomError(
+            f"custom-call '{custom_call_target}' was asked for",
+            f"registered targets: {', '.join(sorted(CUSTOM_CALLS)) or 'none'}",
+            "register it with hloom.register_custom_call(name, function)",
+        )
+    result = function(*arrays)
+    expected = shape.elements if isinstance(shape, TupleShape) else (shape,)
+    results = tuple(result) if isinstance(shape, TupleShape) else (result,)
+    results = tuple(np.asarray(r) for r in results)
+    found = tuple((r.dtype, r.shape) for r in results)
+    if found != tuple((e.dtype, e.dims) for e in expected):
+        raise ShapeError(
+            f"custom-call '{custom_call_target}' promised {shape!r}",
+            f"its function returned {', '.join(f'{d}{list(s)}' for d, s in found)}",
+            "return arrays of the promised shapes and dtypes",
+        )
+    return results if isinstance(shape, TupleShape) else results[0]
+
+
+op(
+    "custom-call",
+    family="structure",
+    infer=_given("custom-call"),
+    reference=_custom_call_reference,
+    code=No("its function is called by the runtime"),
+    jvp=No("hloom cannot see into a custom call"),
+    transpose=No("hloom cannot see into a custom call"),
+    attributes={"custom_call_target": "string", "custom_call_has_side_effect": "flag"},
+    shaped=True,
+    flops=0,
+)
+
+
+def _barrier_reference(*operands, shape):
+    return tuple(operands) if len(operands) > 1 else operands[0]
+
+
+op(
+    "optimization-barrier",
+    family="structure",
+    infer=lambda operands, attributes, shape: operands[0] if len(operands) == 1 else TupleShape(operands),
+    reference=_barrier_reference,
+    code=STRUCTURE,
+    jvp=linear_jvp,
+    transpose=lambda build, instruction, g, operands: [g],
+    flops=0,
+)
+op(
+    "copy",
+    family="elementwise",
+    infer=lambda operands, attributes, shape: operands[0],
+    reference=lambda x, shape: x,
+    code={"any": "{0}"},
+    jvp=linear_jvp,
+    transpose=lambda build, instruction, g, operands: [g],
+    flops=0,
+)

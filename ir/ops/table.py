@@ -1,0 +1,93 @@
+"""The op table: one entry declares everything that hloom knows of an op.
+
+`op(name, ...)` adds an entry to `OPS`. The builder, verifier, printer, parser, interpreter, differentiation, simplifier,
+fusion and kernel writer read it; nothing else lists ops by name to learn what they are. Parts that an op does not have
+are written as `No("reason")`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hloom.ir.types import kind
+
+
+@dataclass(frozen=True)
+class No:
+    """A part that an op does not have, with the reason. False in a condition."""
+
+    reason: str
+
+    def __bool__(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Op:
+    """An entry of the op table.
+
+    name: HLO's opcode. family: 'elementwise', 'index' (moves elements), 'reduce', 'contraction' or 'structure'.
+    infer(operands: list of shapes, attributes: dict, shape: the shape that was asked for or None) -> the result's shape;
+        raises ShapeError, DTypeError or AttributeValueError.
+    reference(*arrays, shape, **attributes) -> NumPy array (a tuple of them for a tuple shape): the meaning of the op.
+    code: the expression for one element in the kernel dialect: a template by kind of dtype ({0}, {1} the operands, {t}
+        the operand's compute dtype, {r} the result's), or a function (operand shapes, result shape, attributes,
+        arguments) -> str.
+    jvp(build, instruction, primals, tangents) -> tangent of the result, or None where it is zero. `primals` are Values of
+        the new computation, `tangents` Values or None; `build.primal` is the result's own Value.
+    transpose(build, instruction, cotangent, operands) -> one cotangent or None for each operand. `operands` holds Values,
+        None for those that the op is linear in.
+    attributes: name -> how it is written in HLO text ('ints', 'int', 'string', 'flag', 'enum', 'slices', 'padding',
+        'computation', 'literal'); all attributes an instruction of this op can have.
+    shaped: the result's shape is not implied by the operands and has to be given.
+    flops: floating point operations for each element of the result.
+    """
+
+    name: str
+    family: str
+    infer: Callable
+    reference: Callable | No
+    code: dict[str, str] | Callable | No
+    jvp: Callable | No
+    transpose: Callable | No
+    attributes: dict[str, str] = field(default_factory=dict)
+    shaped: bool = False
+    flops: float = 1.0
+    commutative: bool = False
+    associative: bool = False
+    idempotent: bool = False  # f(x, x) = x
+    involution: bool = False  # f(f(x)) = x
+    identity: Callable[[Any], Any] | None = None  # dtype -> the neutral element
+    effects: bool = False
+    pure_movement: bool = False  # every element of the result is an element of an operand
+
+    def expression(self, operands, shape, attributes, arguments: list[str]) -> str:
+        """The kernel dialect's expression for one element. Shapes give the dtypes; `arguments` are operand names."""
+        from hloom.ir.types import HLO_NAME, compute_dtype
+
+        if callable(self.code):
+            return self.code(operands, shape, attributes, arguments)
+        if not self.code:
+            raise KeyError(f"{self.name} has no expression for one element: {self.code.reason}")
+        which = kind(operands[0].dtype)
+        template = self.code.get(which)
+        if template is None and which in ("signed", "unsigned"):
+            template = self.code.get("integer")
+        if template is None:
+            template = self.code["any"]
+        return template.format(
+            *arguments, t=HLO_NAME[compute_dtype(operands[0].dtype)], r=HLO_NAME[compute_dtype(shape.dtype)]
+        )
+
+
+OPS: dict[str, Op] = {}
+
+
+def op(name: str, **parts) -> Op:
+    """Declares an op (see `Op`). Its opcode must be new."""
+    if name in OPS:
+        raise ValueError(f"op {name} is declared twice")
+    entry = OPS[name] = Op(name=name, **parts)
+    return entry

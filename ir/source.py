@@ -1,0 +1,68 @@
+"""Where in the user's program something came from: file, line, function and variable name."""
+
+from __future__ import annotations
+
+import dis
+import os
+import sys
+from functools import lru_cache
+from typing import NamedTuple
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+# The rooms of hloom as real paths (the package is reached through symlinks) and as installed copies.
+_OURS = tuple(os.path.join(_ROOT, room) + os.sep for room in ("ir", "compiler", "runtime", "hloom"))
+_LIBRARIES = (f"{os.sep}optree{os.sep}", f"{os.sep}functools.py", f"{os.sep}contextlib.py", "<frozen ")
+
+
+class Source(NamedTuple):
+    """A place in the user's program. `variable` is the name that the result is assigned to, or ''."""
+
+    file: str
+    line: int
+    function: str
+    variable: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+_internal: dict[str, bool] = {}
+
+
+def _is_internal(filename: str) -> bool:
+    known = _internal.get(filename)
+    if known is None:
+        path = os.path.realpath(filename) if os.path.exists(filename) else filename
+        known = path.startswith(_OURS) or any(part in filename for part in _LIBRARIES)
+        _internal[filename] = known
+    return known
+
+
+@lru_cache(maxsize=4096)
+def _assigned_name(code, last: int) -> str:
+    """The variable that the value made by the instruction at byte offset `last` is stored in directly, or ''."""
+    following = False
+    for instruction in dis.get_instructions(code):
+        if following:
+            if instruction.opname in ("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF"):
+                return instruction.argval
+            if instruction.opname not in ("CACHE", "NOP", "COPY"):
+                return ""
+        elif instruction.offset == last:
+            following = True
+    return ""
+
+
+@lru_cache(maxsize=65536)
+def _source_at(code, last: int, line: int) -> Source:
+    return Source(code.co_filename, line, code.co_name, _assigned_name(code, last))
+
+
+def current_source() -> Source | None:
+    """The innermost frame of the call stack that is not hloom's own, or None when there is none."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if not _is_internal(frame.f_code.co_filename):
+            return _source_at(frame.f_code, frame.f_lasti, frame.f_lineno)
+        frame = frame.f_back
+    return None

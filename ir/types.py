@@ -1,0 +1,258 @@
+"""Element types, shapes and type promotion.
+
+An element type is a NumPy dtype; its HLO name (`f32`, `bf16`, `pred`, ...) is how text and kernels spell it.
+A `Shape` is an element type with extents. Shapes are interned: equal shapes are the same object, so that they are
+cheap dictionary keys.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache, lru_cache
+
+import ml_dtypes
+import numpy as np
+
+from hloom.ir.errors import DTypeError
+
+DTYPES: dict[str, np.dtype] = {
+    "pred": np.dtype(np.bool_),
+    "s4": np.dtype(ml_dtypes.int4),
+    "s8": np.dtype(np.int8),
+    "s16": np.dtype(np.int16),
+    "s32": np.dtype(np.int32),
+    "s64": np.dtype(np.int64),
+    "u4": np.dtype(ml_dtypes.uint4),
+    "u8": np.dtype(np.uint8),
+    "u16": np.dtype(np.uint16),
+    "u32": np.dtype(np.uint32),
+    "u64": np.dtype(np.uint64),
+    "f8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "c64": np.dtype(np.complex64),
+    "c128": np.dtype(np.complex128),
+}
+HLO_NAME: dict[np.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
+
+PRED = DTYPES["pred"]
+SIGNED = frozenset(DTYPES[n] for n in ("s4", "s8", "s16", "s32", "s64"))
+UNSIGNED = frozenset(DTYPES[n] for n in ("u4", "u8", "u16", "u32", "u64"))
+INTEGERS = SIGNED | UNSIGNED
+FLOATS = frozenset(DTYPES[n] for n in ("f8e4m3fn", "f8e5m2", "f16", "bf16", "f32", "f64"))
+NARROW_FLOATS = FLOATS - {DTYPES["f32"], DTYPES["f64"]}  # computed in float32
+COMPLEX = frozenset(DTYPES[n] for n in ("c64", "c128"))
+INEXACT = FLOATS | COMPLEX
+
+
+def kind(dtype: np.dtype) -> str:
+    """'pred', 'signed', 'unsigned', 'float' or 'complex'."""
+    if dtype in FLOATS:
+        return "float"
+    if dtype in SIGNED:
+        return "signed"
+    if dtype in UNSIGNED:
+        return "unsigned"
+    return "complex" if dtype in COMPLEX else "pred"
+
+
+_PYTHON_TYPES = {bool: "pred", int: "s32", float: "f32", complex: "c64"}
+
+
+@lru_cache(maxsize=1024)
+def as_dtype(dtype) -> np.dtype:
+    """The NumPy dtype of an HLO name, a NumPy or Python type or a dtype.
+
+    Raises DTypeError for anything that hloom has no element type for (strings, objects, float128, dates).
+    """
+    if isinstance(dtype, str) and dtype in DTYPES:
+        return DTYPES[dtype]
+    if isinstance(dtype, type) and dtype in _PYTHON_TYPES:
+        return DTYPES[_PYTHON_TYPES[dtype]]
+    try:
+        found = np.dtype(dtype).newbyteorder("=")
+    except TypeError:
+        found = None
+    if found in HLO_NAME:
+        return found
+    raise DTypeError(
+        f"{dtype!r} is not an element type of hloom",
+        f"hloom has {', '.join(DTYPES)}",
+        "convert the array first, for example with x.astype(numpy.float32)",
+    )
+
+
+def real_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype of the real part of a complex dtype; any other dtype itself."""
+    return {"c64": DTYPES["f32"], "c128": DTYPES["f64"]}.get(HLO_NAME[dtype], dtype)
+
+
+def compute_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype in which kernels compute: float32 for the narrow floats, the dtype itself otherwise."""
+    return DTYPES["f32"] if dtype in NARROW_FLOATS else dtype
+
+
+class Shape:
+    """An array's element type and extents, interned (`Shape(f32, (2, 3)) is Shape(f32, (2, 3))`)."""
+
+    __slots__ = ("dtype", "dims", "size")
+    _interned: dict[tuple, Shape] = {}
+    dtype: np.dtype
+    dims: tuple[int, ...]
+    size: int
+
+    def __new__(cls, dtype, dims: tuple[int, ...] = ()) -> Shape:
+        key = (dtype, dims)
+        found = cls._interned.get(key)
+        if found is None:
+            canonical = (as_dtype(dtype), tuple(int(d) for d in dims))
+            found = cls._interned.get(canonical)
+            if found is None:
+                found = object.__new__(cls)
+                object.__setattr__(found, "dtype", canonical[0])
+                object.__setattr__(found, "dims", canonical[1])
+                object.__setattr__(found, "size", math.prod(canonical[1]))
+                found = cls._interned.setdefault(canonical, found)
+        return found
+
+    def __setattr__(self, name, value):
+        raise AttributeError("a Shape cannot be changed")
+
+    def __reduce__(self):
+        return Shape, (HLO_NAME[self.dtype], self.dims)
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    @property
+    def bytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def with_dtype(self, dtype) -> Shape:
+        return Shape(as_dtype(dtype), self.dims)
+
+    def with_dims(self, dims) -> Shape:
+        return Shape(self.dtype, tuple(dims))
+
+    def __repr__(self) -> str:
+        return f"{HLO_NAME[self.dtype]}[{','.join(map(str, self.dims))}]"
+
+
+class TupleShape:
+    """The shape of a tuple, interned as `Shape` is."""
+
+    __slots__ = ("elements",)
+    _interned: dict[tuple, TupleShape] = {}
+    elements: tuple[Shape | TupleShape, ...]
+
+    def __new__(cls, elements) -> TupleShape:
+        elements = tuple(elements)
+        found = cls._interned.get(elements)
+        if found is None:
+            found = object.__new__(cls)
+            object.__setattr__(found, "elements", elements)
+            found = cls._interned.setdefault(elements, found)
+        return found
+
+    def __setattr__(self, name, value):
+        raise AttributeError("a TupleShape cannot be changed")
+
+    def __reduce__(self):
+        return TupleShape, (self.elements,)
+
+    @property
+    def bytes(self) -> int:
+        return sum(e.bytes for e in self.elements)
+
+    def __repr__(self) -> str:
+        return f"({', '.join(map(repr, self.elements))})"
+
+
+# Promotion: the least upper bound in JAX's lattice (docs.jax.dev, "Type promotion semantics"). The starred nodes are the
+# weak types of Python scalars.
+_EDGES = {
+    "pred": ["i*"],
+    "i*": ["u8", "s8"],
+    "u8": ["u16", "s16"],
+    "u16": ["u32", "s32"],
+    "u32": ["u64", "s64"],
+    "u64": ["f*"],
+    "s8": ["s16"],
+    "s16": ["s32"],
+    "s32": ["s64"],
+    "s64": ["f*"],
+    "f*": ["f16", "bf16", "c*"],
+    "f16": ["f32"],
+    "bf16": ["f32"],
+    "f32": ["f64", "c64"],
+    "f64": ["c128"],
+    "c*": ["c64"],
+    "c64": ["c128"],
+    "c128": [],
+}
+_WEAK_DEFAULT = {"i*": "s32", "f*": "f32", "c*": "c64"}
+
+
+@cache
+def _above(node: str) -> frozenset[str]:
+    return frozenset([node]).union(*(_above(n) for n in _EDGES[node]))
+
+
+@lru_cache(maxsize=4096)
+def _join(nodes: frozenset[str]) -> str:
+    common = frozenset.intersection(*(_above(n) for n in nodes))
+    least = [n for n in common if common <= _above(n)]
+    if len(least) != 1:
+        raise DTypeError(f"no common dtype of {', '.join(sorted(nodes))}", repair="convert one of them with astype")
+    return least[0]
+
+
+def _node(dtype: np.dtype, weak: bool) -> str:
+    if weak:
+        return {"float": "f*", "complex": "c*", "pred": "pred"}.get(kind(dtype), "i*")
+    name = HLO_NAME[dtype]
+    if name not in _EDGES:
+        raise DTypeError(
+            f"{name} takes no part in promotion", repair="convert it explicitly, for example with astype('f32')"
+        )
+    return name
+
+
+def promote(*operands: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
+    """The common dtype of (dtype, weak) pairs, and whether it is weak itself.
+
+    Weak types are those of Python scalars: they take the dtype of the array beside them where its kind suffices.
+    """
+    first = operands[0]
+    if all(o == first for o in operands):
+        return first
+    strong = [o for o in operands if not o[1]]
+    node = _join(frozenset(_node(*o) for o in operands))
+    if node in _WEAK_DEFAULT:
+        weak = not strong or all(_node(*o) == "pred" for o in strong)
+        return DTYPES[_WEAK_DEFAULT[node]], weak
+    return DTYPES[node], not strong
+
+
+def scalar_dtype(value) -> tuple[np.dtype, bool]:
+    """(dtype, weak) of a Python or NumPy scalar."""
+    if isinstance(value, (bool, np.bool_)):
+        return PRED, False
+    if isinstance(value, (np.generic, np.ndarray)):
+        return as_dtype(value.dtype), False
+    if isinstance(value, int):
+        # A Python int that does not fit in 32 bits keeps its value rather than wrapping in silence.
+        return DTYPES["s32"] if -(2**31) <= value < 2**31 else DTYPES["s64" if value < 2**63 else "u64"], True
+    if isinstance(value, float):
+        return DTYPES["f32"], True
+    if isinstance(value, complex):
+        return DTYPES["c64"], True
+    raise DTypeError(
+        "a scalar was asked for",
+        f"{type(value).__name__} {value!r:.60}",
+        "pass a number or an array",
+    )
