@@ -1,0 +1,205 @@
+"""Array: an immutable array on a device."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom.errors import ArgumentError, DeviceError, DonatedArrayError
+from hloom.ir.types import HLO_NAME, Shape, as_dtype, scalar_dtype
+from hloom.operators import ArrayMethods
+
+
+class Array(ArrayMethods):
+    """An immutable array. Made by `hloom.numpy` functions, `hl.device_put` and jitted functions.
+
+    NumPy, the buffer protocol and DLPack read it without a copy. `weak` marks the result of Python scalars only, which
+    takes the dtype of the array beside it. A donated array holds no data any more.
+    """
+
+    __slots__ = ("_shape", "_data", "_address", "weak", "_device", "__weakref__")
+
+    def __init__(self, data: np.ndarray, weak: bool = False, device=None):
+        self._data = data
+        self._shape = Shape(data.dtype, data.shape)
+        self._address = 0
+        self.weak = weak
+        self._device = device
+
+    @property
+    def numpy_view(self) -> np.ndarray:
+        """The data as a read-only NumPy array, no copy. Raises DonatedArrayError."""
+        view = self._value().view()
+        view.flags.writeable = False
+        return view
+
+    def _value(self) -> np.ndarray:
+        data = self._data
+        if data is None:
+            raise DonatedArrayError(
+                "an array was used after it had been donated",
+                f"{self._shape!r}: its buffer now belongs to the result of the function that it was given to",
+                "use that function's result, or do not donate this argument",
+            )
+        return data
+
+    @property
+    def device(self):
+        from hloom.devices import default_device
+
+        return self._device or default_device()
+
+    def devices(self):
+        return {self.device}
+
+    def to_device(self, device, stream=None):
+        from hloom.devices import device_put
+
+        return device_put(self, device)
+
+    def block_until_ready(self):
+        """Waits until the value is computed. Computation on the CPU is finished when a call returns."""
+        self._value()
+        return self
+
+    def is_deleted(self) -> bool:
+        """True after the array was donated."""
+        return self._data is None
+
+    # --- to other libraries, without a copy ---
+
+    def __array__(self, dtype=None, copy=None):
+        view = self.numpy_view
+        if dtype is not None and np.dtype(dtype) != view.dtype:
+            if copy is False:
+                raise ValueError(f"a copy is needed to convert {self._shape!r} to {np.dtype(dtype)}")
+            return view.astype(dtype)
+        return view.copy() if copy else view
+
+    @property
+    def __array_interface__(self):
+        return self.numpy_view.__array_interface__
+
+    def __buffer__(self, flags):
+        return memoryview(self.numpy_view)
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        if dl_device not in (None, (1, 0)):
+            raise BufferError("hloom exports CPU memory; ask for dl_device=(1, 0)")
+        data = self._value()
+        if max_version is not None and max_version[0] >= 1 and not copy:
+            return self.numpy_view.__dlpack__(max_version=max_version)
+        # Without versions DLPack cannot say that memory is read-only; consumers that ask for none promise not to write.
+        return (data.copy() if copy else data).__dlpack__()
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    # --- Python numbers ---
+
+    def _scalar(self, convert):
+        if self._shape.size != 1:
+            raise ArgumentError(
+                f"{convert.__name__}() of an array",
+                f"{self._shape!r}, which has {self._shape.size} elements",
+                "index one element first",
+            )
+        return convert(self._value().reshape(())[()])
+
+    def __bool__(self):
+        if self._shape.size != 1:
+            raise ArgumentError(
+                "the truth value of an array",
+                f"{self._shape!r}, which has {self._shape.size} elements",
+                "use hnp.any(x) or hnp.all(x)",
+            )
+        return bool(self._value().reshape(())[()])
+
+    def __float__(self):
+        return self._scalar(float)
+
+    def __int__(self):
+        return self._scalar(int)
+
+    def __complex__(self):
+        return self._scalar(complex)
+
+    def __index__(self):
+        return self._value().__index__()
+
+    def __format__(self, specification):
+        return format(self._value()[()] if self._shape.dims == () else str(self), specification)
+
+    def __repr__(self):
+        if self._data is None:
+            return f"Array(donated {self._shape!r})"
+        body = np.array2string(self._data, separator=", ", prefix="Array(")
+        weak = ", weak=True" if self.weak else ""
+        return f"Array({body}, dtype={HLO_NAME[self._shape.dtype]}{weak})"
+
+    def __str__(self):
+        return str(self._value())
+
+    # --- copies ---
+
+    def __reduce__(self):
+        return _restore, (np.array(self._value()), self.weak)
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __array_namespace__(self, *, api_version=None):
+        import hloom.numpy as hnp
+
+        return hnp
+
+
+def _restore(data, weak):
+    return Array(data, weak)
+
+
+def from_python(value, dtype=None) -> Array:
+    """An Array of a NumPy array, a number, nested lists of them, or anything with DLPack or `__array__`.
+
+    NumPy arrays that own contiguous memory are taken without a copy only when they are read-only; others are copied, so
+    that later writes cannot change an immutable Array. Raises ArgumentError, DTypeError.
+    """
+    if isinstance(value, Array):
+        return value if dtype is None or value.dtype == dtype else Array(value._value().astype(dtype))
+    weak = False
+    if isinstance(value, (bool, int, float, complex)):
+        natural, weak = scalar_dtype(value)
+        weak = weak and dtype is None
+        return Array(np.asarray(value, dtype or natural), weak)
+    if not isinstance(value, (np.ndarray, np.generic)):
+        value = _from_nested(value)
+        if value.dtype.kind in "iufc" and not isinstance(value, np.generic) and dtype is None:
+            value = value.astype({"i": "int32", "u": "uint32", "f": "float32", "c": "complex64"}[value.dtype.kind])
+    target = as_dtype(value.dtype) if dtype is None else as_dtype(dtype)
+    readonly = isinstance(value, np.ndarray) and not value.flags.writeable and value.base is None
+    data = np.ascontiguousarray(value, target).reshape(np.shape(value))
+    if data is value and not readonly or (isinstance(value, np.ndarray) and np.shares_memory(data, value)):
+        data = data if readonly else data.copy()
+    return Array(data)
+
+
+def _from_nested(value) -> np.ndarray:
+    if hasattr(value, "__dlpack__"):
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError) as error:
+            raise DeviceError(
+                "an array was to be taken over through DLPack", str(error), "copy it to the CPU first"
+            ) from None
+    try:
+        array = np.asarray(value)
+        as_dtype(array.dtype)
+        return array
+    except (ValueError, TypeError):
+        raise ArgumentError(
+            "an array was expected",
+            f"{type(value).__name__}: {value!r:.80}",
+            "pass a number, a NumPy array, nested lists of equal lengths, or an hloom array",
+        ) from None

@@ -1,0 +1,103 @@
+"""Every error that hloom raises for a user's mistake. All derive from `HloomError` and say four things: what was asked,
+what was found, the user's line (file, line, function), and one repair to try.
+
+From the IR (defined in `hloom.ir.errors`):
+
+    ShapeError              extents, ranks or axes do not fit:            hnp.ones(3) + hnp.ones(4)
+    DTypeError              element types do not fit or have no meaning:  hnp.asarray("text")
+    AttributeValueError     an attribute outside of its domain:           lax.iota("f32", -1)
+    VerifyError             a module breaks a rule of the IR (a pass or a hand-written text is wrong)
+    ParseError              HLO text is malformed: line, column, caret
+    DifferentiationError    no derivative exists, or the function's result is not a float scalar for grad
+
+The rest is defined here.
+"""
+
+from __future__ import annotations
+
+from hloom.ir.errors import (
+    AttributeValueError,
+    DifferentiationError,
+    DTypeError,
+    HloomError,
+    ParseError,
+    ShapeError,
+    VerifyError,
+)
+
+
+class TracerError(HloomError, TypeError):
+    """Base: a traced value was used where its number is needed; inside `jit` there is none yet."""
+
+
+class TracerBoolError(TracerError):
+    """Python control flow (`if`, `while`, `and`, `assert`) on a traced value inside `jit`.
+
+        @hl.jit
+        def f(x):
+            return x if x > 0 else -x          # wrong: the branch would be chosen once, while tracing
+
+    Use `hnp.where(x > 0, x, -x)`, or `static_argnums` for an argument whose value may decide. Outside of `jit`, `grad`
+    carries the values along and such code works.
+    """
+
+
+class TracerConversionError(TracerError):
+    """float(), int(), numpy.asarray() or indexing a Python list with a traced value inside `jit`."""
+
+
+class LeakedTracerError(HloomError):
+    """A traced value outlived its trace (stored in a global, a list or an attribute) and was used later.
+
+    Return the value from the function instead.
+    """
+
+
+class DonatedArrayError(HloomError, RuntimeError):
+    """An array was used after it had been given to a function as a donated argument (`donate_argnums`)."""
+
+
+class ArgumentError(HloomError, TypeError):
+    """An argument of a jitted function is not an array, number or tree of them, or a static one cannot be hashed."""
+
+
+class TreeError(HloomError, ValueError):
+    """Two trees (of arguments, cotangents, results) do not have the same structure."""
+
+
+class ImmutableArrayError(HloomError, TypeError):
+    """Assignment to elements: `x[i] = y`. Arrays of hloom do not change; build a new one with `hnp.where` or `lax`."""
+
+
+class UnsupportedIndexError(HloomError, TypeError):
+    """An index other than integers, slices, None and Ellipsis. Arrays as indexes come with gather and scatter."""
+
+
+class DeviceError(HloomError, RuntimeError):
+    """A device that does not exist here, or operands on different devices."""
+
+
+class SettingError(HloomError, ValueError):
+    """An unknown setting or environment variable `HLOOM_*`, or a value it cannot have. Names the nearest valid one."""
+
+
+__all__ = [
+    "ArgumentError",
+    "AttributeValueError",
+    "DTypeError",
+    "DeviceError",
+    "DifferentiationError",
+    "DonatedArrayError",
+    "HloomError",
+    "ImmutableArrayError",
+    "LeakedTracerError",
+    "ParseError",
+    "SettingError",
+    "ShapeError",
+    "TracerBoolError",
+    "TracerConversionError",
+    "TracerError",
+    "TreeError",
+    "UnsupportedIndexError",
+    "VerifyError",
+]

@@ -1,0 +1,276 @@
+"""Tracing: running a user's function on Tracers, which record what is done to them as a Computation.
+
+`bind` is the one way by which front-end functions apply an op: outside of a trace it runs the op's NumPy reference at
+once, inside it appends an instruction. A trace may carry concrete values along (grad outside of jit), so that Python
+control flow on them works.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hloom import tree
+from hloom.array import Array, from_python
+from hloom.errors import LeakedTracerError, TracerBoolError, TracerConversionError
+from hloom.ir.build import Builder
+from hloom.ir.interpret import evaluate_instruction
+from hloom.ir.module import Computation, Instruction
+from hloom.ir.ops import OPS
+from hloom.ir.source import Source, current_source
+from hloom.ir.types import Shape, TupleShape
+from hloom.operators import ArrayMethods
+
+
+class _Stack(threading.local):
+    def __init__(self):
+        self.traces: list[Trace] = []
+
+
+_stack = _Stack()
+
+
+def current_trace() -> Trace | None:
+    """The innermost trace of this thread, or None."""
+    traces = _stack.traces
+    return traces[-1] if traces else None
+
+
+class Trace:
+    """One computation in the making. `carries_values`: instructions have concrete values beside them."""
+
+    def __init__(self, name: str, carries_values: bool = False):
+        self.builder = Builder(name)
+        self.name = name
+        self.carries_values = carries_values
+        self.active = False
+        self.captures: dict[int, tuple[Tracer, Instruction]] = {}
+        self.constants: dict[int, tuple[Array, Instruction]] = {}
+        self.last_of_line: dict[Source, Instruction] = {}
+
+    def __enter__(self) -> Trace:
+        self.active = True
+        _stack.traces.append(self)
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.active = False
+        _stack.traces.pop()
+
+    def parameter(self, shape: Shape, hint: str, value: np.ndarray | None, weak: bool) -> Tracer:
+        instruction = self.builder.parameter(shape, hint)
+        return Tracer(self, instruction, value if self.carries_values else None, weak)
+
+    def lift(self, operand) -> tuple[Instruction, np.ndarray | None]:
+        """The instruction (and value, if any) that stands for an operand in this trace."""
+        if isinstance(operand, Tracer):
+            if operand.trace is self:
+                return operand.instruction, operand.value
+            if not operand.trace.active:
+                raise LeakedTracerError(
+                    f"a traced value of '{operand.trace.name}' was used after its trace had ended",
+                    f"{operand!r}, made at {operand.instruction.source or 'a parameter'}",
+                    "return the value from the function instead of storing it outside",
+                )
+            found = self.captures.get(id(operand))
+            if found is None:
+                parameter = self.builder.parameter(operand._shape, operand.instruction.hint)
+                found = self.captures[id(operand)] = (operand, parameter)
+            return found[1], operand.value if self.carries_values else None
+        if not isinstance(operand, Array):
+            operand = from_python(operand)
+        found = self.constants.get(id(operand))
+        if found is None:
+            found = self.constants[id(operand)] = (operand, self.builder.constant(operand._value()))
+        return found[1], operand._value()
+
+    def emit(self, opcode: str, operands, shape, attributes) -> Tracer | tuple[Tracer, ...]:
+        lifted = [self.lift(o) for o in operands]
+        source = current_source()
+        self.builder.source = source
+        instruction = self.builder.emit(opcode, *(i for i, _ in lifted), shape=shape, **attributes)
+        if source is not None and source.variable:
+            self.last_of_line[source] = instruction
+        value = None
+        if self.carries_values and all(v is not None for _, v in lifted):
+            value = evaluate_instruction(instruction, [v for _, v in lifted])
+        if not isinstance(instruction.shape, TupleShape):
+            return Tracer(self, instruction, value, False)
+        elements = []
+        for k in range(len(instruction.shape.elements)):
+            element = self.builder.emit("get-tuple-element", instruction, index=k)
+            elements.append(Tracer(self, element, None if value is None else value[k], False))
+        return tuple(elements)
+
+    def finish(self, results) -> Computation:
+        """The computation that returns the results (one array, or a tuple of any other number of them)."""
+        instructions = [self.lift(r)[0] for r in results]
+        for source, instruction in self.last_of_line.items():
+            instruction.hint = instruction.hint or source.variable
+        if len(instructions) == 1:
+            return self.builder.finish(instructions[0])
+        return self.builder.finish(self.builder.tuple(instructions))
+
+
+class Tracer(ArrayMethods):
+    """An array in a trace: knows its shape and dtype, and its value only where the trace carries values."""
+
+    __slots__ = ("_shape", "trace", "instruction", "value", "weak")
+
+    def __init__(self, trace: Trace, instruction: Instruction, value=None, weak: bool = False):
+        self._shape = instruction.shape
+        self.trace = trace
+        self.instruction = instruction
+        self.value = value
+        self.weak = weak
+
+    def __repr__(self) -> str:
+        return f"Tracer({self._shape!r} in '{self.trace.name}')"
+
+    def _concrete(self, what: str, repair: str, error=TracerConversionError) -> np.ndarray:
+        if not self.trace.active:
+            self.trace_ended()
+        if self.value is None:
+            raise error(
+                f"{what} inside jit of '{self.trace.name}'",
+                f"a traced value {self._shape!r}, which has no number until the compiled function runs",
+                repair,
+            )
+        return self.value
+
+    def trace_ended(self):
+        Trace("").lift(self)
+
+    def __bool__(self):
+        return bool(
+            self._concrete(
+                "Python control flow on a traced value",
+                "use hnp.where(condition, x, y), or mark the argument that decides as static (static_argnums)",
+                TracerBoolError,
+            )
+        )
+
+    def _number(self, convert):
+        repair = "keep it an array (astype converts), or mark the argument as static (static_argnums)"
+        return convert(np.asarray(self._concrete(f"{convert.__name__}() of a traced value", repair)).item())
+
+    def __float__(self):
+        return self._number(float)
+
+    def __int__(self):
+        return self._number(int)
+
+    def __complex__(self):
+        return self._number(complex)
+
+    def __index__(self):
+        repair = "use lax.dynamic_slice for a start that is computed, or mark the argument as static (static_argnums)"
+        return self._concrete("a Python index from a traced value", repair).__index__()
+
+    def __array__(self, dtype=None, copy=None):
+        repair = "use the function of hloom.numpy instead of numpy's"
+        return np.asarray(self._concrete("a NumPy array of a traced value", repair), dtype)
+
+
+def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
+    """Applies an op: at once by its reference, or recorded in the current trace.
+
+    operands: Arrays, Tracers, NumPy arrays or numbers, of the dtypes that the op takes (nothing is promoted here).
+    Returns an Array or Tracer, a tuple of them for tuple-shaped results. Raises what the op's shape rule raises.
+    """
+    trace = current_trace()
+    if trace is not None:
+        result = trace.emit(opcode, operands, shape, attributes)
+        if weak:
+            result.weak = True
+        return result
+    arrays = [o if isinstance(o, Array) else _concrete_operand(o) for o in operands]
+    shape = OPS[opcode].infer([a._shape for a in arrays], attributes, shape)
+    value = OPS[opcode].reference(*(a._value() for a in arrays), shape=shape, **attributes)
+    if isinstance(value, tuple):
+        return tuple(Array(_owned(v)) for v in value)
+    return Array(_owned(value), weak)
+
+
+def _owned(value) -> np.ndarray:
+    value = np.asarray(value)
+    return value if value.flags.c_contiguous else np.ascontiguousarray(value).reshape(value.shape)
+
+
+def _concrete_operand(operand) -> Array:
+    if isinstance(operand, Tracer):
+        operand.trace_ended()
+    return from_python(operand)
+
+
+@dataclass
+class Traced:
+    """A traced function: its computation, the tree of its results, and the outer tracers that it uses.
+
+    The computation's parameters are the flat arguments, then one for each captured tracer.
+    """
+
+    computation: Computation
+    out_tree: Any
+    captures: list[Tracer] = field(default_factory=list)
+    weak: tuple[bool, ...] = ()
+    values: list | None = None
+    known: dict | None = None
+
+
+def trace_function(function, arguments, in_tree, name: str, carries_values: bool = False, hints=None) -> Traced:
+    """Traces `function` on flat `arguments` (Arrays, Tracers or Shapes), put together again by `in_tree`.
+
+    `in_tree` unflattens to (args, kwargs). carries_values: arguments' values, where they have one, go along.
+    """
+    trace = Trace(name, carries_values)
+    hints = hints or [""] * len(arguments)
+    with trace:
+        tracers = []
+        for argument, hint in zip(arguments, hints, strict=True):
+            if isinstance(argument, Shape):
+                tracers.append(trace.parameter(argument, hint, None, False))
+            else:
+                value = argument.value if isinstance(argument, Tracer) else argument._value()
+                tracers.append(trace.parameter(argument._shape, hint, value, argument.weak))
+        args, kwargs = tree.unflatten(in_tree, tracers)
+        result = function(*args, **kwargs)
+        flat, out_tree = tree.flatten(result)
+        flat = [as_array(leaf, f"the result of '{name}'") for leaf in flat]
+        computation = trace.finish(flat)
+    captures = [tracer for tracer, _ in trace.captures.values()]
+    values = None
+    if carries_values:
+        values = [r.value if isinstance(r, Tracer) else r._value() for r in flat]
+    return Traced(computation, out_tree, captures, tuple(r.weak for r in flat), values)
+
+
+def as_array(value, what: str = "an argument"):
+    """An Array or Tracer of anything that can be one. Raises ArgumentError, which names `what`."""
+    if isinstance(value, (Array, Tracer)):
+        return value
+    return from_python(value)
+
+
+def argument_hints(function, args, kwargs) -> list[str]:
+    """A readable name for each leaf of the arguments, from the signature and the path in its tree."""
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        names = []
+    hints = []
+    for k, arg in enumerate(args):
+        base = names[k] if k < len(names) else f"arg{k}"
+        hints += [_hint(base, path) for path in tree.paths(arg)]
+    for key in sorted(kwargs):
+        hints += [_hint(key, path) for path in tree.paths(kwargs[key])]
+    return hints
+
+
+def _hint(base: str, path) -> str:
+    return re.sub(r"\W+", "_", "_".join([base, *map(str, path)])).strip("_")
