@@ -232,7 +232,7 @@ class _Writer:
 
     def copy_rows(self) -> list[str]:
         """Rows of rhs lie as panels want them: whole panels by vector copies, the edge of the last one by elements."""
-        columns, size, rhs = self.tile.columns, self.size, self.spec.rhs.pointer
+        columns, size = self.tile.columns, self.size
         return [
             f"t_full = min(t_q1, n // {columns})",
             *_loop("for t_p in range(t_p0, t_p1):", [
@@ -243,10 +243,9 @@ class _Writer:
                 ]),
                 *_if("t_full < t_q1", [
                     f"t_at = t_base + (t_full * k + t_p) * {columns}",
-                    f"for t_x in range({columns}):",
-                    f"    t_packed[t_at + t_x] = {self.dtype}(0)",
-                    f"for t_j in range(t_full * {columns}, n):",
-                    f"    t_packed[t_at + t_j - t_full * {columns}] = {rhs}[t_row + t_j]",
+                    f"zero_{self.dtype}_{columns}(t_packed_at + t_at * {size})",
+                    f"copy_first_{self.dtype}_{columns}(t_rhs_at + (t_row + t_full * {columns}) * {size},",
+                    f"    t_packed_at + t_at * {size}, n - t_full * {columns})",
                 ]),
             ]),
         ]
@@ -349,7 +348,7 @@ class _Writer:
                 f"t_target = t_out_at + ((t_b * m + t_i0) * n + t_q * {columns}) * {size}",
                 f"t_target_row = n * {size}",
             ], ["t_target = t_sums_at", f"t_target_row = {columns * size}"])
-            finish = self.store_edge(spec.epilogue.pointer)
+            finish = self.store_edge()
         else:
             target = [
                 f"t_target = t_sums_at + (t_q - t_q0) * {columns * size}",
@@ -453,13 +452,12 @@ class _Writer:
             ]),
         ]
 
-    def store_edge(self, out: str) -> list[str]:
-        columns = self.tile.columns
-        return _if("t_q1 > t_full_panels", _loop("for t_i in range(t_i0, t_i0 + t_rows):", [
-            f"t_at = (t_i - t_i0) * {columns} - t_full_panels * {columns}",
-            *_loop(f"for t_j in range(t_full_panels * {columns}, n):", [
-                f"{out}[(t_b * m + t_i) * n + t_j] = t_sums[t_at + t_j]",
-            ]),
+    def store_edge(self) -> list[str]:
+        columns, size = self.tile.columns, self.size
+        return _if("t_q1 > t_full_panels", _loop("for t_r in range(t_rows):", [
+            f"t_at = (t_b * m + t_i0 + t_r) * n + t_full_panels * {columns}",
+            f"copy_first_{self.dtype}_{columns}(t_sums_at + t_r * {columns * size}, t_out_at + t_at * {size},",
+            f"    n - t_full_panels * {columns})",
         ]))
 
     def run_epilogue(self) -> list[str]:

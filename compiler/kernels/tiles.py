@@ -13,8 +13,9 @@ accumulator that starts at zero, with one `fma` a step (floats) or a wrapping mu
 has the same bits whatever the shape of the tile and however the matrix was split among tiles or threads.
 
 `transpose_f32_8x8(source, source_row, target, target_row)` transposes a square block between two places in memory
-(byte addresses and byte strides of the rows; items of a row are adjacent), `copy_f32_16(source, target)` moves
-consecutive elements, and `address(pointer)` gives the byte address of a kernel's pointer.
+(byte addresses and byte strides of the rows; items of a row are adjacent). `copy_f32_16(source, target)` moves 16
+consecutive elements, `copy_first_f32_16(source, target, count)` the first count <= 16, `zero_f32_16(target)` makes 16
+zeros. `address(pointer)` gives the byte address of a kernel's pointer.
 
 Tiles are functions of their own in the LLVM module (internal, never inlined): the register allocator sees nothing but
 the tile, and a kernel that calls one from several places holds it once.
@@ -47,7 +48,7 @@ ELEMENTS = {
 
 _TILE = re.compile(r"tile_([a-z]+\d+)_(\d+)x(\d+)")
 _TRANSPOSE = re.compile(r"transpose_([a-z]+\d+)_(\d+)x(\d+)")
-_COPY = re.compile(r"copy_([a-z]+\d+)_(\d+)")
+_ROW = re.compile(r"(copy|copy_first|zero)_([a-z]+\d+)_(\d+)")
 
 
 @dataclass(frozen=True)
@@ -287,23 +288,75 @@ def _transpose_intrinsic(name: str, dtype: str, lanes: int):
 
 
 def _copy_intrinsic(name: str, dtype: str, count: int):
-    element, _, size = ELEMENTS[dtype]
-    lanes = _chunk(count)
-    vector = ir.VectorType(element, lanes)
+    """Copies of `count` elements, in as few vectors as their powers of two."""
 
     @intrinsic
     def copy(typing, source, target):
         _check_int64((source, target), name)
 
         def emit(context, builder, signature, arguments):
-            for x in range(0, count, lanes):
-                here, there = (builder.inttoptr(builder.add(base, _integer(x * size)), BYTES) for base in arguments)
-                builder.store(builder.load(here, align=size, typ=vector), there, align=size)
+            source, target = (builder.inttoptr(x, BYTES) for x in arguments)
+            done = 0
+            while done < count:
+                lanes = min(1 << ((count - done).bit_length() - 1), 64)
+                _move(builder, dtype, lanes, source, target, _integer(done))
+                done += lanes
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64), emit
 
     return copy
+
+
+def _copy_first_intrinsic(name: str, dtype: str, columns: int):
+    """Copies of the first `count` <= `columns` elements: one branch for each power of two, which a loop that copies
+    many rows of the same length predicts."""
+
+    @intrinsic
+    def copy_first(typing, source, target, count):
+        _check_int64((source, target, count), name)
+
+        def emit(context, builder, signature, arguments):
+            source, target, count = arguments
+            source, target = builder.inttoptr(source, BYTES), builder.inttoptr(target, BYTES)
+            lanes = 1 << (columns.bit_length() - 1)
+            while lanes:
+                has = builder.icmp_unsigned("!=", builder.and_(count, _integer(lanes)), _integer(0))
+                with builder.if_then(has):
+                    # The elements before these are those of the larger powers of two.
+                    _move(builder, dtype, lanes, source, target, builder.and_(count, _integer(-2 * lanes)))
+                lanes //= 2
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.int64), emit
+
+    return copy_first
+
+
+def _zero_intrinsic(name: str, dtype: str, count: int):
+    vector = ir.VectorType(ELEMENTS[dtype][0], _chunk(count))
+
+    @intrinsic
+    def zero(typing, target):
+        _check_int64((target,), name)
+
+        def emit(context, builder, signature, arguments):
+            for x in range(0, count, vector.count):
+                place = builder.inttoptr(builder.add(arguments[0], _integer(x * ELEMENTS[dtype][2])), BYTES)
+                builder.store(ir.Constant(vector, None), place, align=ELEMENTS[dtype][2])
+            return context.get_dummy_value()
+
+        return types.void(types.int64), emit
+
+    return zero
+
+
+def _move(builder: ir.IRBuilder, dtype: str, lanes: int, source, target, first) -> None:
+    """One vector from source to target, both at element `first`."""
+    element, _, size = ELEMENTS[dtype]
+    offset = builder.mul(first, _integer(size))
+    here, there = (builder.gep(pointer, [offset], source_etype=BYTE) for pointer in (source, target))
+    builder.store(builder.load(here, align=size, typ=ir.VectorType(element, lanes)), there, align=size)
 
 
 @intrinsic
@@ -319,7 +372,7 @@ def address(typing, pointer):
 
 
 def resolve(name: str):
-    """The Numba intrinsic of a tile name (`tile_f32_6x16`, `transpose_f32_8x8`, `copy_f32_16`, `address`).
+    """The Numba intrinsic of a tile name (`tile_f32_6x16`, `transpose_f32_8x8`, `copy_f32_16`, `zero_f32_16`, …).
 
     KeyError when the name is none of these, or its dtype accumulates in no tile.
     """
@@ -331,8 +384,9 @@ def resolve(name: str):
         lanes = int(match[2])
         if lanes & (lanes - 1) == 0:
             return _transpose_intrinsic(name, match[1], lanes)
-    if (match := _COPY.fullmatch(name)) and match[1] in ELEMENTS:
-        return _copy_intrinsic(name, match[1], int(match[2]))
+    if (match := _ROW.fullmatch(name)) and match[2] in ELEMENTS:
+        make = {"copy": _copy_intrinsic, "copy_first": _copy_first_intrinsic, "zero": _zero_intrinsic}[match[1]]
+        return make(name, match[2], int(match[3]))
     raise KeyError(name)
 
 
@@ -350,13 +404,14 @@ def namespace(text: str = "") -> Namespace:
     Those of the shapes `tile_shape` gives for 16, 32 and 64-byte vectors and those found in `text` are present, so that
     the result can be copied into another dictionary; any other name appears when it is looked up.
     """
-    names = {"address"} | set(re.findall(r"\b(?:tile|transpose|copy)_\w+", text))
+    names = {"address"} | set(re.findall(r"\b(?:tile|transpose|copy|zero)_[a-z_]*\d\w+", text))
     for dtype in ELEMENTS:
         for vector_bytes, registers in ((16, 16), (16, 32), (32, 16), (64, 32)):
             shape = tile_shape(dtype, vector_bytes, registers)
             names.add(f"tile_{dtype}_{shape.rows}x{shape.columns}")
             names.add(f"transpose_{dtype}_{shape.lanes}x{shape.lanes}")
-            names.add(f"copy_{dtype}_{shape.columns}")
+            names.add(f"copy_{dtype}_{shape.rows}")
+            names |= {f"{verb}_{dtype}_{shape.columns}" for verb in ("copy", "copy_first", "zero")}
     found = Namespace()
     for name in sorted(names):
         if name not in _MADE:
