@@ -193,13 +193,20 @@ op(
     transpose=lambda build, instruction, g, operands: [g],
     flops=0,
 )
+
+def _copy_jvp(build, instruction, primals, tangents):
+    return None if instruction.attributes.get("stop_gradient") else tangents[0]
+
+
+# `stop_gradient` is how lax.stop_gradient is written: a copy that has no derivative (HLO text: a frontend attribute).
 op(
     "copy",
     family="elementwise",
     infer=lambda operands, attributes, shape: operands[0],
-    reference=lambda x, shape: x,
+    reference=lambda x, shape, stop_gradient=False: x,
     code={"any": "{0}"},
-    jvp=linear_jvp,
+    jvp=_copy_jvp,
     transpose=lambda build, instruction, g, operands: [g],
+    attributes={"stop_gradient": "frontend"},
     flops=0,
 )

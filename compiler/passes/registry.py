@@ -1,0 +1,33 @@
+"""The registry of passes: `@module_pass("name")` on a function from a valid Module to a valid Module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hloom.ir.module import Module
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A named pass. `summary` is the first line of its docstring; `run(module) -> module` never changes its argument."""
+
+    name: str
+    summary: str
+    run: Callable[[Module], Module]
+
+
+PASSES: dict[str, Pass] = {}
+
+
+def module_pass(name: str):
+    """Registers a function Module -> Module as the pass of that name."""
+
+    def register(function: Callable[[Module], Module]) -> Callable[[Module], Module]:
+        if name in PASSES:
+            raise ValueError(f"pass {name} is registered twice")
+        summary = (function.__doc__ or "").strip().split("\n")[0]
+        PASSES[name] = Pass(name, summary, function)
+        return function
+
+    return register
