@@ -21,6 +21,7 @@ _lock = threading.RLock()
 def _target_machine(machine: Machine) -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()  # the driver has a line of inline assembly
     # Position-independent code of the small model addresses constants relative to the instruction pointer; the JIT's
     # default (large) model needs a 10-byte move for each. Loaders put code and constants of one object side by side.
     return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(

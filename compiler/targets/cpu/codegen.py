@@ -40,8 +40,9 @@ class ObjectCode:
 class NativeFunction(Protocol):
     """A C function written in Python text: `result NAME(params...)`. result: an HLO dtype, or "void".
 
-    calls:   other functions the text calls by name, {name: (params, result)}: of the same batch or of the C library.
-    exported: False for a helper that is inlined where it is called.
+    calls: other functions the text calls by name, {name: (params, result)}: of the same batch or of the C library.
+    exported: whether others may look the function up by name.
+    constants: names of integers that the text uses.
     """
 
     name: str
@@ -50,6 +51,7 @@ class NativeFunction(Protocol):
     result: str
     calls: Mapping[str, tuple[tuple[str, ...], str]]
     exported: bool
+    constants: Mapping[str, int]
 
 
 class KernelCompileError(Exception):

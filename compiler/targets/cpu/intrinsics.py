@@ -62,6 +62,16 @@ def atomic_store(builder, module, values):
     builder.store_atomic(values[2], _word(builder, *values[:2]), "seq_cst", 8)
 
 
+@_define(2, types.int64)
+def relaxed_load(builder, module, values):
+    return builder.load_atomic(_word(builder, *values), "monotonic", 8)
+
+
+@_define(3, types.void)
+def relaxed_store(builder, module, values):
+    builder.store_atomic(values[2], _word(builder, *values[:2]), "monotonic", 8)
+
+
 @_define(3, types.int64)
 def atomic_add(builder, module, values):
     """Add and give the value before."""
@@ -101,5 +111,6 @@ def pause(builder, module, values):
 @functools.cache
 def namespace() -> dict[str, object]:
     """The names a native function's text may use."""
-    made = (load, store, load_byte, atomic_load, atomic_store, atomic_add, compare_exchange, call_kernel, copy_bytes)
-    return {function._name: function for function in (*made, pause)}
+    memory = (load, store, load_byte, copy_bytes, relaxed_load, relaxed_store)
+    others = (atomic_load, atomic_store, atomic_add, compare_exchange, call_kernel, pause)
+    return {function._name: function for function in memory + others}

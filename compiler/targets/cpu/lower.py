@@ -141,7 +141,7 @@ def _plain_entry(symbol, arguments, result, module, body, call) -> None:
 
 def function_module(function: NativeFunction) -> str:
     """LLVM IR (text) of a native function, for `backend.optimized_together`."""
-    names = dict(intrinsics.namespace())
+    names = {**intrinsics.namespace(), **function.constants}
     for called, (params, result) in function.calls.items():
         names[called] = external(called, result, params)
     arguments = [numba_type(param) for param in function.params]

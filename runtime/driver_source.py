@@ -1,0 +1,317 @@
+"""The driver's native functions, as Python text for the compiler's native dialect.
+
+The names `load`, `store`, `atomic_*`, `compare_exchange`, `call_kernel`, `copy_bytes`, `pause` are intrinsics of the
+compiler (8-byte words at an address); the others are the functions below, the C library and the C API of Python. Every
+value is an int64: a number, an address or a Python object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+# A step is STEP_WORDS words: an opcode, then operands.
+STEP_WORDS = 8
+END = 0  # back to the host
+KERNEL = 1  # kernel address, args offset (words), items, grain
+JUMP = 2  # step number
+JUMP_IF_ZERO = 3  # step number, args position that holds the address of a pred byte
+COPY = 4  # args positions that hold the target's and the source's address, bytes
+
+# Words of an activation block, which is all that a call hands to native code.
+BLOCK_STEPS, BLOCK_STEP_COUNT, BLOCK_RELOCATIONS, BLOCK_RELOCATION_COUNT = 0, 1, 2, 3
+BLOCK_ARGS, BLOCK_SLOTS, BLOCK_FLAGS, BLOCK_BUSY, BLOCK_SLOT_COUNT = 4, 5, 6, 7, 8
+BLOCK_WORDS = 16
+FLAG_RELEASE_GIL = 1
+FLAG_PARALLEL = 2
+
+# Words of the thread pool. What one thread writes while others spin on something else lies 128 bytes apart, because
+# processors fetch cache lines in pairs.
+POOL_TICKET = 0  # (job number << 32) | next chunk
+POOL_LOCK = 16  # 1 while a caller has its job in the pool
+POOL_FINISHED = 32  # chunks of the job that are done
+POOL_KERNEL, POOL_ARGS, POOL_ITEMS, POOL_GRAIN, POOL_CHUNKS = 48, 49, 50, 51, 52
+POOL_SLEEPERS = 64
+POOL_STOP, POOL_SPINS, POOL_THREADS, POOL_STARTED = 80, 81, 82, 83
+POOL_MUTEX = 96
+POOL_CONDITION = 112
+POOL_WORDS = 128
+
+# Words of the state that the entries get as `self`.
+STATE_POOL, STATE_START, STATE_TRUE, STATE_FALSE = 0, 1, 2, 3
+STATE_INT, STATE_NDARRAY, STATE_TYPE_ERROR, STATE_MESSAGE = 4, 5, 6, 7
+STATE_WORDS = 8
+
+MAX_CHUNKS = 0x7FFFFFFF
+
+CONSTANTS = {
+    name: value
+    for name, value in globals().items()
+    if name.startswith(("BLOCK_", "FLAG_", "POOL_", "STATE_", "STEP_", "MAX_", "JUMP", "END", "KERNEL", "COPY"))
+}
+
+
+@dataclass(frozen=True)
+class NativeFunction:
+    """One C function `result NAME(params...)`; `calls` maps each function it calls to (params, result)."""
+
+    name: str
+    text: str
+    params: tuple[str, ...]
+    result: str = "void"
+    calls: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    exported: bool = False
+    constants: Mapping[str, int] = field(default_factory=lambda: CONSTANTS)
+
+
+def _words(count: int) -> tuple[str, ...]:
+    return ("s64",) * count
+
+
+_C_LIBRARY = {
+    "pthread_mutex_lock": (_words(1), "s32"),
+    "pthread_mutex_unlock": (_words(1), "s32"),
+    "pthread_cond_wait": (_words(2), "s32"),
+    "pthread_cond_broadcast": (_words(1), "s32"),
+    "sched_yield": ((), "s32"),
+}
+_PYTHON = {
+    "PyLong_AsLongLong": (_words(1), "s64"),
+    "PyErr_Occurred": ((), "s64"),
+    "PyErr_SetString": (_words(2), "void"),
+    "PyObject_CallNoArgs": (_words(1), "s64"),
+    "PyEval_SaveThread": ((), "s64"),
+    "PyEval_RestoreThread": (_words(1), "void"),
+    "Py_IncRef": (_words(1), "void"),
+    "Py_DecRef": (_words(1), "void"),
+}
+
+# The ticket carries the job's number, so that a worker that slept through the end of its job cannot take a chunk of the
+# next one with what it read about the old: its exchange fails. For the same reason nobody waits for workers to leave;
+# a job is over when all of its chunks are counted, and workers that never woke up cost nothing.
+WORK = '''
+def hloom_work(pool, job):
+    done = 0
+    while True:
+        ticket = atomic_load(pool, POOL_TICKET)
+        chunk = ticket & 0xFFFFFFFF
+        kernel = relaxed_load(pool, POOL_KERNEL)
+        args = relaxed_load(pool, POOL_ARGS)
+        items = relaxed_load(pool, POOL_ITEMS)
+        grain = relaxed_load(pool, POOL_GRAIN)
+        chunks = relaxed_load(pool, POOL_CHUNKS)
+        if ticket >> 32 != job or chunk >= chunks:
+            break
+        if compare_exchange(pool, POOL_TICKET, ticket, ticket + 1):
+            call_kernel(kernel, args, chunk * grain, min(items, (chunk + 1) * grain))
+            done += 1
+    if done != 0:
+        atomic_add(pool, POOL_FINISHED, done)
+'''
+
+PARALLEL = '''
+def hloom_parallel(pool, kernel, args, items, grain):
+    chunks = (items - 1) // grain + 1
+    if load(pool, POOL_STARTED) == 0 or chunks > MAX_CHUNKS or not compare_exchange(pool, POOL_LOCK, 0, 1):
+        # Alone, or the pool has another caller's job: do all chunks here, the same ones.
+        for chunk in range(chunks):
+            call_kernel(kernel, args, chunk * grain, min(items, (chunk + 1) * grain))
+        return
+    job = ((atomic_load(pool, POOL_TICKET) >> 32) + 1) & 0x3FFFFFFF
+    relaxed_store(pool, POOL_KERNEL, kernel)
+    relaxed_store(pool, POOL_ARGS, args)
+    relaxed_store(pool, POOL_ITEMS, items)
+    relaxed_store(pool, POOL_GRAIN, grain)
+    relaxed_store(pool, POOL_CHUNKS, chunks)
+    relaxed_store(pool, POOL_FINISHED, 0)
+    atomic_store(pool, POOL_TICKET, job << 32)
+    # A worker counts itself as a sleeper before it looks at the ticket for the last time, so either it sees the new
+    # ticket or it is seen here.
+    if atomic_load(pool, POOL_SLEEPERS) != 0:
+        pthread_mutex_lock(pool + 8 * POOL_MUTEX)
+        pthread_cond_broadcast(pool + 8 * POOL_CONDITION)
+        pthread_mutex_unlock(pool + 8 * POOL_MUTEX)
+    hloom_work(pool, job)
+    spins = 0
+    limit = load(pool, POOL_SPINS)
+    while atomic_load(pool, POOL_FINISHED) != chunks:
+        spins += 1
+        if spins > limit:
+            sched_yield()  # more threads than processors: let the worker that holds the last chunk run
+        else:
+            pause()
+    atomic_store(pool, POOL_LOCK, 0)
+'''
+
+WORKER = '''
+def hloom_worker(pool):
+    seen = -1
+    limit = load(pool, POOL_SPINS)
+    while True:
+        spins = 0
+        job = atomic_load(pool, POOL_TICKET) >> 32
+        while job == seen:
+            if atomic_load(pool, POOL_STOP) != 0:
+                return
+            spins += 1
+            if spins > limit:
+                pthread_mutex_lock(pool + 8 * POOL_MUTEX)
+                atomic_add(pool, POOL_SLEEPERS, 1)
+                while atomic_load(pool, POOL_TICKET) >> 32 == seen and atomic_load(pool, POOL_STOP) == 0:
+                    pthread_cond_wait(pool + 8 * POOL_CONDITION, pool + 8 * POOL_MUTEX)
+                atomic_add(pool, POOL_SLEEPERS, -1)
+                pthread_mutex_unlock(pool + 8 * POOL_MUTEX)
+                spins = 0
+            pause()
+            job = atomic_load(pool, POOL_TICKET) >> 32
+        seen = job
+        hloom_work(pool, job)
+'''
+
+STOP = '''
+def hloom_stop(pool):
+    atomic_store(pool, POOL_STOP, 1)
+    pthread_mutex_lock(pool + 8 * POOL_MUTEX)
+    pthread_cond_broadcast(pool + 8 * POOL_CONDITION)
+    pthread_mutex_unlock(pool + 8 * POOL_MUTEX)
+'''
+
+SPIN = '''
+def hloom_spin(pool, turns):
+    for _ in range(turns):
+        if atomic_load(pool, POOL_TICKET) != 0:
+            return
+        pause()
+'''
+
+RUN = '''
+def hloom_run(pool, steps, step_count, relocations, relocation_count, args, slots):
+    for relocation in range(relocation_count):
+        entry = relocations + 24 * relocation
+        store(args, load(entry, 0), load(slots, load(entry, 1)) + load(entry, 2))
+    step = 0
+    while step < step_count:
+        row = steps + 8 * STEP_WORDS * step
+        opcode = load(row, 0)
+        step += 1
+        if opcode == KERNEL:
+            kernel = load(row, 1)
+            words = args + 8 * load(row, 2)
+            items = load(row, 3)
+            grain = load(row, 4)
+            if grain <= 0 or items <= grain:
+                call_kernel(kernel, words, 0, items)
+            else:
+                hloom_parallel(pool, kernel, words, items, grain)
+        elif opcode == JUMP:
+            step = load(row, 1)
+        elif opcode == JUMP_IF_ZERO:
+            if load_byte(load(args, load(row, 2))) == 0:
+                step = load(row, 1)
+        elif opcode == COPY:
+            copy_bytes(load(args, load(row, 1)), load(args, load(row, 2)), load(row, 3))
+        else:
+            return
+'''
+
+# The entries below are called by Python itself with the GIL held, and answer a new reference or 0 after an error.
+ENTER = '''
+def hloom_enter(state, block):
+    if not compare_exchange(block, BLOCK_BUSY, 0, 1):
+        answer = load(state, STATE_FALSE)
+        Py_IncRef(answer)
+        return answer
+    pool = load(state, STATE_POOL)
+    flags = load(block, BLOCK_FLAGS)
+    if flags & FLAG_PARALLEL != 0 and load(pool, POOL_STARTED) == 0 and load(pool, POOL_THREADS) > 1:
+        started = PyObject_CallNoArgs(load(state, STATE_START))
+        if started == 0:
+            atomic_store(block, BLOCK_BUSY, 0)
+            return 0
+        Py_DecRef(started)
+        pool = load(state, STATE_POOL)
+    thread = 0
+    if flags & FLAG_RELEASE_GIL != 0:
+        thread = PyEval_SaveThread()
+    hloom_run(
+        pool, load(block, BLOCK_STEPS), load(block, BLOCK_STEP_COUNT), load(block, BLOCK_RELOCATIONS),
+        load(block, BLOCK_RELOCATION_COUNT), load(block, BLOCK_ARGS), load(block, BLOCK_SLOTS),
+    )
+    if flags & FLAG_RELEASE_GIL != 0:
+        PyEval_RestoreThread(thread)
+    atomic_store(block, BLOCK_BUSY, 0)
+    answer = load(state, STATE_TRUE)
+    Py_IncRef(answer)
+    return answer
+'''
+
+ENTRY_RUN = '''
+def hloom_entry_run(self, argument):
+    block = PyLong_AsLongLong(argument)
+    if block == -1 and PyErr_Occurred() != 0:
+        return 0
+    return hloom_enter(PyLong_AsLongLong(self), block)
+'''
+
+ENTRY_CALL = '''
+def hloom_entry_call(self, arguments, count):
+    state = PyLong_AsLongLong(self)
+    block = 0
+    if count > 0:
+        block = PyLong_AsLongLong(load(arguments, 0))
+        if block == -1 and PyErr_Occurred() != 0:
+            return 0
+    if block == 0 or count - 1 > load(block, BLOCK_SLOT_COUNT):
+        PyErr_SetString(load(state, STATE_TYPE_ERROR), load(state, STATE_MESSAGE))
+        return 0
+    if not compare_exchange(block, BLOCK_BUSY, 0, 1):
+        answer = load(state, STATE_FALSE)
+        Py_IncRef(answer)
+        return answer
+    slots = load(block, BLOCK_SLOTS)
+    for position in range(1, count):
+        value = load(arguments, position)
+        kind = load(value, OBJECT_TYPE)
+        if kind == load(state, STATE_INT):
+            address = PyLong_AsLongLong(value)
+        elif kind == load(state, STATE_NDARRAY):
+            address = load(value, OBJECT_DATA)
+        else:
+            atomic_store(block, BLOCK_BUSY, 0)
+            PyErr_SetString(load(state, STATE_TYPE_ERROR), load(state, STATE_MESSAGE))
+            return 0
+        store(slots, position - 1, address)
+    atomic_store(block, BLOCK_BUSY, 0)
+    return hloom_enter(state, block)
+'''
+
+# Where CPython keeps an object's type, and NumPy an array's data address, in words; `driver` checks both.
+OBJECT_DATA = object.__basicsize__ // 8
+OBJECT_TYPE = OBJECT_DATA - 1
+
+_RUN_SIGNATURE = {"hloom_run": (_words(7), "void")}
+_ENTRY = CONSTANTS | {"OBJECT_TYPE": OBJECT_TYPE, "OBJECT_DATA": OBJECT_DATA}
+
+FUNCTIONS = (
+    NativeFunction("hloom_work", WORK, _words(2)),
+    NativeFunction(
+        "hloom_parallel", PARALLEL, _words(5), calls=_C_LIBRARY | {"hloom_work": (_words(2), "void")}
+    ),
+    NativeFunction(
+        "hloom_worker", WORKER, _words(1), calls=_C_LIBRARY | {"hloom_work": (_words(2), "void")}, exported=True
+    ),
+    NativeFunction("hloom_stop", STOP, _words(1), calls=_C_LIBRARY, exported=True),
+    NativeFunction("hloom_spin", SPIN, _words(2), exported=True),
+    NativeFunction(
+        "hloom_run", RUN, _words(7), calls={"hloom_parallel": (_words(5), "void")}, exported=True
+    ),
+    NativeFunction("hloom_enter", ENTER, _words(2), "s64", calls=_PYTHON | _RUN_SIGNATURE),
+    NativeFunction(
+        "hloom_entry_run", ENTRY_RUN, _words(2), "s64",
+        calls=_PYTHON | {"hloom_enter": (_words(2), "s64")}, exported=True,
+    ),
+    NativeFunction(
+        "hloom_entry_call", ENTRY_CALL, _words(3), "s64",
+        calls=_PYTHON | {"hloom_enter": (_words(2), "s64")}, exported=True, constants=_ENTRY,
+    ),
+)  # fmt: skip
