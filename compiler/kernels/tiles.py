@@ -15,7 +15,8 @@ has the same bits whatever the shape of the tile and however the matrix was spli
 `transpose_f32_8x8(source, source_row, target, target_row)` transposes a square block between two places in memory
 (byte addresses and byte strides of the rows; items of a row are adjacent). `copy_f32_16(source, target)` moves 16
 consecutive elements, `copy_first_f32_16(source, target, count)` the first count <= 16, `zero_f32_16(target)` makes 16
-zeros. `address(pointer)` gives the byte address of a kernel's pointer.
+zeros. `address(pointer)` gives the byte address of a kernel's pointer, `call_kernel(function, lo, hi, *words)` calls
+another kernel by its address.
 
 Tiles are functions of their own in the LLVM module (internal, never inlined): the register allocator sees nothing but
 the tile, and a kernel that calls one from several places holds it once.
@@ -255,6 +256,9 @@ def build_transpose(module: ir.Module, dtype: str, lanes: int) -> ir.Function:
 
 def _check_int64(arguments, name) -> None:
     for argument in arguments:
+        if isinstance(argument, types.BaseTuple):
+            _check_int64(argument.types, name)
+            continue
         if not isinstance(argument, types.Integer | types.IntegerLiteral):
             raise TypingError(f"{name} takes int64 addresses, strides and counts, not {argument}")
 
@@ -371,13 +375,34 @@ def address(typing, pointer):
     return types.int64(pointer), emit
 
 
+@intrinsic
+def call_kernel(typing, function, lo, hi, *words):
+    """Call a kernel of another module by its address, for the items lo <= item < hi: `words` are its parameters, all
+    as int64 (pointers as addresses)."""
+    _check_int64((function, lo, hi, *words), "call_kernel")
+    given = words[0].types if len(words) == 1 and isinstance(words[0], types.BaseTuple) else words
+
+    def emit(context, builder, signature, arguments):
+        function, lo, hi, *rest = arguments
+        values = [builder.extract_value(rest[0], i) for i in range(len(given))]
+        with builder.goto_entry_block():
+            block = builder.alloca(I64, ir.Constant(I64, len(values)))
+        for i, value in enumerate(values):
+            builder.store(value, builder.gep(block, [_integer(i)]))
+        kind = ir.FunctionType(VOID, [I64.as_pointer(), I64, I64])
+        builder.call(builder.inttoptr(function, kind.as_pointer()), [block, lo, hi])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64, types.StarArgTuple([types.int64] * len(given))), emit
+
+
 def resolve(name: str):
     """The Numba intrinsic of a tile name (`tile_f32_6x16`, `transpose_f32_8x8`, `copy_f32_16`, `zero_f32_16`, …).
 
     KeyError when the name is none of these, or its dtype accumulates in no tile.
     """
-    if name == "address":
-        return address
+    if name in ("address", "call_kernel"):
+        return {"address": address, "call_kernel": call_kernel}[name]
     if (match := _TILE.fullmatch(name)) and match[1] in ELEMENTS:
         return _tile_intrinsic(name, match[1], int(match[2]), int(match[3]))
     if (match := _TRANSPOSE.fullmatch(name)) and match[1] in ELEMENTS and match[2] == match[3]:
@@ -404,14 +429,14 @@ def namespace(text: str = "") -> Namespace:
     Those of the shapes `tile_shape` gives for 16, 32 and 64-byte vectors and those found in `text` are present, so that
     the result can be copied into another dictionary; any other name appears when it is looked up.
     """
-    names = {"address"} | set(re.findall(r"\b(?:tile|transpose|copy|zero)_[a-z_]*\d\w+", text))
+    names = {"address", "call_kernel"} | set(re.findall(r"\b(?:tile|transpose|copy|zero)_[a-z_]*\d\w+", text))
     for dtype in ELEMENTS:
         for vector_bytes, registers in ((16, 16), (16, 32), (32, 16), (64, 32)):
             shape = tile_shape(dtype, vector_bytes, registers)
             names.add(f"tile_{dtype}_{shape.rows}x{shape.columns}")
             names.add(f"transpose_{dtype}_{shape.lanes}x{shape.lanes}")
-            names.add(f"copy_{dtype}_{shape.rows}")
-            names |= {f"{verb}_{dtype}_{shape.columns}" for verb in ("copy", "copy_first", "zero")}
+            for count in (shape.rows, shape.columns):
+                names |= {f"{verb}_{dtype}_{count}" for verb in ("copy", "copy_first", "zero")}
     found = Namespace()
     for name in sorted(names):
         if name not in _MADE:

@@ -1,0 +1,181 @@
+"""The two kernels that all contractions of one accumulation dtype share: packing a plain rhs, and the product itself.
+
+Their texts depend on the dtype and on the shape of the register tile, and on nothing else of a contraction, so they
+are compiled once. Both can be launched over work items, and both are called by the kernels of single contractions for
+one block (`call_kernel`).
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .source import KernelSource
+from .tiles import TileShape
+
+GROUP_COLUMNS = 128  # columns of rhs packed together: enough for long vector loops in an element's code
+DEPTH = 256  # products in a partial sum: a panel of 16 float32 columns is then 16 KiB, half of a small L1 cache
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """Sizes that the kernels of a contraction are written for.
+
+    rows: the most rows in a block of lhs; sums: the most elements in a block of sums; size: bytes of an element.
+    """
+
+    dtype: str
+    size: int
+    tile: TileShape
+    rows: int
+    sums: int
+    l1_bytes: int
+    cores: int
+
+
+def indent(lines: Sequence[str]) -> list[str]:
+    """The lines, one level deeper."""
+    return ["    " + line for line in lines]
+
+
+PACK_PARAMS = {
+    "rhs": "*", "packed": "*", "n": "s64", "k": "s64", "rhs_sb": "s64", "rhs_sp": "s64", "rhs_sj": "s64",
+    "first_panel": "s64", "panels": "s64", "groups": "s64", "chunks": "s64", "lo": "s64", "hi": "s64",
+}  # fmt: skip
+
+_PACK = """
+    # packed[b, panel, p, column] = rhs[b, p, panel * {columns} + column], and 0 where that column does not exist, for
+    # first_panel <= panel < panels; an item is (b, a group of {group} panels, {depth} values of p).
+    for item in range(lo, hi):
+        b = item // (groups * chunks)
+        rest = item - b * groups * chunks
+        q0 = first_panel + rest // chunks * {group}
+        q1 = min(q0 + {group}, panels)
+        p0 = rest % chunks * {depth}
+        p1 = min(p0 + {depth}, k)
+        base = address(packed) + (b * (panels - first_panel) - first_panel) * k * {row}
+        source = address(rhs) + b * rhs_sb * {size}
+        if rhs_sj == 1:
+            full = min(q1, n // {columns})
+            for p in range(p0, p1):
+                line = source + p * rhs_sp * {size}
+                for q in range(q0, full):
+                    copy_{T}_{columns}(line + q * {row}, base + (q * k + p) * {row})
+                if full < q1:
+                    zero_{T}_{columns}(base + (full * k + p) * {row})
+                    copy_first_{T}_{columns}(line + full * {row}, base + (full * k + p) * {row}, n - full * {columns})
+        else:
+            # Square blocks go through registers where rhs is contiguous along p; all else by single elements.
+            squares = n // {lanes} * {lanes} if rhs_sp == 1 else 0
+            for j in range(q0 * {columns}, q1 * {columns}, {lanes}):
+                q = j // {columns}
+                target = base + (q * k * {columns} + j - q * {columns}) * {size}
+                p = p0
+                if j < squares:
+                    for p in range(p0, p1 - {lanes_1}, {lanes}):
+                        transpose_{T}_{lanes}x{lanes}(source + (j * rhs_sj + p) * {size}, rhs_sj * {size},
+                                                      target + p * {row}, {row})
+                    p = p0 + (p1 - p0) // {lanes} * {lanes}
+                for p in range(p, p1):
+                    at = (b * (panels - first_panel) + q - first_panel) * k * {columns} + (p - q) * {columns} + j
+                    for x in range({lanes}):
+                        packed[at + x] = {T}(0)
+                    for x in range(min({lanes}, n - j)):
+                        packed[at + x] = rhs[b * rhs_sb + p * rhs_sp + (j + x) * rhs_sj]
+"""
+
+PRODUCT_PARAMS = {
+    "lhs": "*", "rhs": "*", "packed": "*", "out": "*", "m": "s64", "n": "s64", "k": "s64",
+    "lhs_sb": "s64", "lhs_si": "s64", "lhs_sp": "s64", "rhs_sb": "s64", "rhs_sp": "s64",
+    "packed_sb": "s64", "packed_sq": "s64", "out_sb": "s64", "out_si": "s64",
+    "row_blocks": "s64", "column_blocks": "s64", "block_rows": "s64", "block_panels": "s64",
+    "panels": "s64", "full_panels": "s64", "direct_panels": "s64", "pack_lhs": "s64", "accumulate": "s64",
+    "lo": "s64", "hi": "s64",
+}  # fmt: skip
+
+_PRODUCT = """
+    # out[b, i, j] (+)= sum over p of lhs[b, i, p] * rhs[b, p, j]; an item is (b, block of rows, block of panels).
+    # The first direct_panels panels of rhs are read in place, the others were packed; columns from full_panels on do
+    # not fill a panel.
+    left_block = scratch_{T}({block})
+    edge = scratch_{T}({edge})
+    for item in range(lo, hi):
+        b = item // (row_blocks * column_blocks)
+        rest = item - b * row_blocks * column_blocks
+        i0 = rest // column_blocks * block_rows
+        rows = min(block_rows, m - i0)
+        q0 = rest % column_blocks * block_panels
+        q1 = min(q0 + block_panels, panels)
+        target = address(out) + (b * out_sb + i0 * out_si) * {size}
+        for p0 in range(0, max(k, 1), {depth}):
+            depth = min({depth}, k - p0)
+            left = address(lhs) + (b * lhs_sb + i0 * lhs_si + p0 * lhs_sp) * {size}
+            left_step = lhs_si * {size}
+            left_row = left_step
+            left_p = lhs_sp * {size}
+            if pack_lhs != 0:
+                # Contiguous along i: tile by tile. Otherwise row by row.
+                if lhs_si == 1:
+                    whole = rows // {rows} * {rows}
+                    for p in range(depth):
+                        for i in range(0, whole, {rows}):
+                            copy_{T}_{rows}(left + p * left_p + i * {size},
+                                            address(left_block) + i * {step} + p * {tile_column})
+                        if whole < rows:
+                            copy_first_{T}_{rows}(left + p * left_p + whole * {size},
+                                                  address(left_block) + whole * {step} + p * {tile_column},
+                                                  rows - whole)
+                    left_row = {size}
+                    left_p = {tile_column}
+                else:
+                    for i in range(rows):
+                        at = b * lhs_sb + (i0 + i) * lhs_si + p0 * lhs_sp
+                        for p in range(depth):
+                            left_block[i * {depth} + p] = lhs[at + p * lhs_sp]
+                    left_row = {step}
+                    left_p = {size}
+                left = address(left_block)
+                left_step = {step}
+            for q in range(q0, q1):
+                right = address(rhs) + (b * rhs_sb + p0 * rhs_sp + q * {columns}) * {size}
+                right_p = rhs_sp * {size}
+                if q >= direct_panels:
+                    panel = b * packed_sb + (q - direct_panels) * packed_sq
+                    right = address(packed) + (panel + p0 * {columns}) * {size}
+                    right_p = {row}
+                sums = target + q * {row}
+                sums_row = out_si * {size}
+                if q >= full_panels:
+                    sums = address(edge)
+                    sums_row = {row}
+                for i in range(0, rows, {rows}):
+                    tile_{T}_{rows}x{columns}(left + i * left_step, left_row, left_p, right, right_p,
+                                              sums + i * sums_row, sums_row, depth, min({rows}, rows - i),
+                                              accumulate + p0)
+        if q1 > full_panels:
+            for i in range(rows):
+                copy_first_{T}_{columns}(address(edge) + i * {row}, target + i * out_si * {size} + full_panels * {row},
+                                         n - full_panels * {columns})
+"""
+
+
+def _kernel(name: str, params: dict[str, str], body: str, blocking: Blocking) -> KernelSource:
+    tile, size = blocking.tile, blocking.size
+    body = textwrap.dedent(body).strip("\n").format(
+        T=blocking.dtype, size=size, rows=tile.rows, columns=tile.columns, lanes=tile.lanes, lanes_1=tile.lanes - 1,
+        row=tile.columns * size, tile_column=tile.rows * size, depth=DEPTH, step=DEPTH * size,
+        group=max(1, GROUP_COLUMNS // tile.columns), block=blocking.rows * DEPTH, edge=blocking.rows * tile.columns,
+    )  # fmt: skip
+    text = f"def {name}({', '.join(params)}):\n{textwrap.indent(body, '    ')}\n"
+    return KernelSource(name, text, tuple(blocking.dtype + "*" if kind == "*" else kind for kind in params.values()))
+
+
+def pack_kernel(blocking: Blocking) -> KernelSource:
+    """Copies a plain rhs of the accumulation dtype, at any strides, into panels."""
+    return _kernel(f"contraction_pack_{blocking.dtype}", PACK_PARAMS, _PACK, blocking)
+
+
+def product_kernel(blocking: Blocking) -> KernelSource:
+    """Multiplies blocks of a plain lhs with panels of rhs."""
+    return _kernel(f"contraction_product_{blocking.dtype}", PRODUCT_PARAMS, _PRODUCT, blocking)
