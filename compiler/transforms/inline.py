@@ -1,0 +1,42 @@
+"""Calls replaced by the instructions of what they call."""
+
+from __future__ import annotations
+
+from hloom.ir.build import Builder
+from hloom.ir.module import Computation, Instruction
+
+
+def inline_calls(computation: Computation, known: dict[Instruction, object] | None = None) -> Computation:
+    """The computation with every `call`, at any depth, replaced by the callee's instructions.
+
+    Instructions that no call precedes stay the same objects; without a call the computation itself is returned.
+    known: values of instructions; an instruction that has to be copied hands its value on to the copy.
+    """
+    if not any(i.opcode == "call" for i in computation.instructions):
+        return computation
+    builder = Builder(computation.name)
+    builder.parameters = list(computation.parameters)
+    root = _copy(builder, computation, list(computation.parameters), known if known is not None else {}, top=True)
+    return builder.finish(root)
+
+
+def _copy(builder: Builder, computation: Computation, arguments, known, top: bool) -> Instruction:
+    mapped: dict[Instruction, Instruction] = dict(zip(computation.parameters, arguments, strict=True))
+    for instruction in computation.instructions:
+        if instruction in mapped:
+            if top:
+                builder.add(instruction)
+            continue
+        operands = tuple(mapped[o] for o in instruction.operands)
+        if instruction.opcode == "call":
+            mapped[instruction] = _copy(builder, instruction["to_apply"], operands, known, top=False)
+        elif instruction.opcode == "get-tuple-element" and operands[0].opcode == "tuple":
+            mapped[instruction] = operands[0].operands[instruction["index"]]
+        elif top and operands == instruction.operands:
+            mapped[instruction] = builder.add(instruction)
+        else:
+            # Copied even where the operands are the same: a callee's instructions stand once for each of its calls.
+            mapped[instruction] = builder.add(instruction.with_operands(operands))
+        if top and instruction in known:
+            known[mapped[instruction]] = known[instruction]
+    return mapped[computation.root]

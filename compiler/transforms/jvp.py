@@ -1,0 +1,168 @@
+"""Forward mode: from a computation to one that also computes the tangents of its outputs.
+
+The original instructions stay as they are; after each of them come the instructions of its tangent, as the op's entry
+has it. A tangent that is zero is `None` and no instruction is made for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hloom.compiler.transforms.inline import inline_calls
+from hloom.compiler.transforms.prune import prune
+from hloom.ir.build import Builder, Value, tuple_elements
+from hloom.ir.errors import DifferentiationError
+from hloom.ir.module import Computation, Instruction
+from hloom.ir.ops import OPS
+from hloom.ir.types import INEXACT, Shape, TupleShape
+
+
+class SharingBuilder(Builder):
+    """A builder that makes each splat of a Python number once: derivative rules ask for the same few again and again."""
+
+    def __init__(self, name: str):
+        super().__init__(name)
+        self._splats: dict[tuple[str, Shape], Instruction] = {}
+
+    def splat(self, value, shape: Shape) -> Instruction:
+        if type(value) not in (int, float):
+            return super().splat(value, shape)
+        key = (repr(value), shape)  # repr: 0.0 and -0.0 are equal
+        found = self._splats.get(key)
+        if found is None:
+            found = self._splats[key] = super().splat(value, shape)
+        return found
+
+
+def has_tangent(shape) -> bool:
+    """Floats and complex numbers have tangents, integers and booleans have none; tuples where an element has."""
+    if isinstance(shape, TupleShape):
+        return any(has_tangent(e) for e in shape.elements)
+    return shape.dtype in INEXACT
+
+
+class Pushforward:
+    """Makes tangents, instruction by instruction. It is the `build` argument of the ops' derivative rules.
+
+    primal: the Value of the instruction whose rule is running.
+    tangents: of each instruction that has a nonzero one its Value; for tuples a list with None for zero elements.
+    """
+
+    def __init__(self, builder: Builder):
+        self.builder = builder
+        self.primal: Value | None = None
+        self.tangents: dict[Instruction, Value | list] = {}
+        self._values: dict[Instruction, Value] = {}
+
+    def value(self, instruction: Instruction) -> Value:
+        found = self._values.get(instruction)
+        if found is None:
+            found = self._values[instruction] = Value(self.builder, instruction)
+        return found
+
+    def seed(self, primal: Instruction, tangent: Instruction) -> None:
+        self.tangents[primal] = self.value(tangent)
+
+    def push(self, instruction: Instruction) -> None:
+        """Makes the tangent of an instruction whose operands have theirs."""
+        known = self.tangents
+        tangents = [known.get(o) for o in instruction.operands]
+        if not any(t is not None for t in tangents):
+            return
+        opcode = instruction.opcode
+        if opcode == "tuple":
+            known[instruction] = tangents
+            return
+        if opcode == "get-tuple-element":
+            element = tangents[0][instruction["index"]]
+            if element is not None:
+                known[instruction] = element
+            return
+        if not has_tangent(instruction.shape):
+            return
+        rule = OPS[opcode].jvp
+        if not rule:
+            raise DifferentiationError(
+                f"the derivative of '{opcode}' was asked for",
+                f"{instruction.shape!r} {opcode} has none: {rule.reason}",
+                "use lax.stop_gradient on its operands if it is to count as constant",
+                source=instruction.source,
+            )
+        builder, before = self.builder, self.primal
+        self.primal = self.value(instruction)
+        outer = builder.source, builder.made_by
+        builder.source, builder.made_by = instruction.source, (*instruction.made_by, "jvp")
+        result = rule(self, instruction, [self.value(o) for o in instruction.operands], tangents)
+        builder.source, builder.made_by = outer
+        self.primal = before
+        if result is not None:
+            known[instruction] = result
+
+    def reduction_jvp(self, instruction: Instruction, primals, tangents):
+        """The tangent of a reduce: see `hloom.compiler.transforms.reduction`."""
+        from hloom.compiler.transforms.reduction import reduction_jvp
+
+        return reduction_jvp(self, instruction, primals, tangents)
+
+    def tangent(self, instruction: Instruction) -> Instruction | None:
+        """The tangent of an array; None where it is zero."""
+        found = self.tangents.get(instruction)
+        return None if found is None else found.instruction
+
+
+def push_computation(builder: Builder, computation: Computation, nonzero: Sequence[bool]):
+    """Puts the computation and its tangents into `builder`, whose parameters become those of the computation.
+
+    Returns (outputs, Pushforward, tangent parameters). The tangent parameters stand after the computation's own.
+    """
+    computation = inline_calls(computation)
+    builder.parameters = list(computation.parameters)
+    builder.instructions = list(computation.parameters)
+    pushforward = Pushforward(builder)
+    added = []
+    for parameter, wanted in zip(computation.parameters, nonzero, strict=True):
+        if not wanted:
+            continue
+        if not has_tangent(parameter.shape) or not isinstance(parameter.shape, Shape):
+            raise DifferentiationError(
+                f"the derivative of '{computation.name}' by parameter {parameter['index']} was asked for",
+                f"{parameter.shape!r} has no tangents",
+                "differentiate by floating point arrays only",
+                source=parameter.source,
+            )
+        hint = f"t_{parameter.hint}" if parameter.hint else ""
+        added.append(builder.parameter(parameter.shape, hint, parameter.source))
+        pushforward.seed(parameter, added[-1])
+    for instruction in computation.instructions:
+        if instruction.opcode != "parameter":
+            builder.add(instruction)
+            pushforward.push(instruction)
+    mark = len(builder.instructions)
+    outputs = tuple_elements(builder, computation.root)
+    for instruction in builder.instructions[mark:]:
+        pushforward.push(instruction)
+    return outputs, pushforward, added
+
+
+def jvp(computation: Computation, nonzero: Sequence[bool]) -> Computation:
+    """The computation (parameters, tangents) -> (outputs, output tangents), the result a tuple.
+
+    nonzero: for each parameter whether it has a tangent; one tangent parameter is added for each that has.
+    Output tangents are those of the outputs with inexact dtypes, in order; zero ones are made arrays of zeros.
+    Raises DifferentiationError, with the user's line, for an op without a derivative.
+    """
+    builder = SharingBuilder(f"{computation.name}_jvp")
+    outputs, pushforward, _ = push_computation(builder, computation, nonzero)
+    tangents = []
+    for output in outputs:
+        if has_tangent(output.shape):
+            tangent = pushforward.tangent(output)
+            tangents.append(builder.splat(0, output.shape) if tangent is None else tangent)
+    return prune(builder.finish(builder.tuple([*outputs, *tangents])))
+
+
+def zeros(builder: Builder, shape: Shape) -> Instruction:
+    """An array of zeros, or False."""
+    return builder.splat(np.zeros((), shape.dtype), shape)

@@ -1,0 +1,195 @@
+"""Reverse mode: forward mode, then its linear part transposed.
+
+The tangent instructions that forward mode makes are linear in the tangents. Walked backwards, each hands the cotangent of
+its result to its linear operands, as the op's transpose rule has it; where several results depend on one value, its
+cotangents are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from hloom.compiler.transforms.jvp import SharingBuilder, has_tangent, push_computation
+from hloom.compiler.transforms.prune import prune
+from hloom.ir.build import Builder, Value
+from hloom.ir.errors import DifferentiationError
+from hloom.ir.module import Computation, Instruction
+from hloom.ir.ops import OPS
+from hloom.ir.types import TupleShape
+
+
+def gradient(computation: Computation, wrt: Sequence[int]) -> Computation:
+    """The computation (parameters, cotangents) -> (outputs, gradients), the result a tuple.
+
+    wrt: the parameters to differentiate by; their gradients come in this order.
+    One cotangent parameter is added for each output with an inexact dtype; it has that output's shape.
+    Raises DifferentiationError, with the user's line, for an op without a derivative.
+    """
+    builder, outputs, cotangents, gradients, _ = _pulled(computation, wrt, f"{computation.name}_gradient")
+    parameters = [*computation.parameters, *cotangents]
+    root = builder.tuple([*outputs, *gradients])
+    return prune(Computation(builder.name, parameters, builder.instructions, root))
+
+
+def vjp(computation: Computation, wrt: Sequence[int]) -> tuple[Computation, Computation]:
+    """Reverse mode in two computations, the second of which can run later and more than once.
+
+    forward: parameters -> (outputs, residuals); backward: (residuals, cotangents) -> gradients. Both return tuples.
+    The cotangents are those of the outputs with inexact dtypes. The rest is as in `gradient`.
+    """
+    builder, outputs, cotangents, gradients, late = _pulled(computation, wrt, f"{computation.name}_vjp")
+    return _split(builder, computation, outputs, cotangents, gradients, late, "backward")
+
+
+def linearize(computation: Computation, wrt: Sequence[int]) -> tuple[Computation, Computation]:
+    """Forward mode in two computations, the second of which is linear.
+
+    forward: parameters -> (outputs, residuals); linear: (residuals, tangents) -> output tangents. Both return tuples.
+    The tangents are those of the parameters `wrt`; the output tangents those of the outputs with inexact dtypes.
+    """
+    builder = SharingBuilder(f"{computation.name}_linearize")
+    order = sorted(set(wrt))
+    outputs, pushforward, tangents = push_computation(builder, computation, _chosen(computation, wrt))
+    late = _depending(builder.instructions, tangents)
+    results = []
+    for output in outputs:
+        if has_tangent(output.shape):
+            results.append(pushforward.tangent(output) or builder.splat(0, output.shape))
+    by_parameter = dict(zip(order, tangents, strict=True))
+    return _split(builder, computation, outputs, [by_parameter[k] for k in wrt], results, late, "linear")
+
+
+def _chosen(computation: Computation, wrt: Sequence[int]) -> list[bool]:
+    chosen = set(wrt)
+    return [k in chosen for k in range(len(computation.parameters))]
+
+
+def _pulled(computation: Computation, wrt: Sequence[int], name: str):
+    """(builder, outputs, cotangent parameters, gradients, the instructions made by transposition)."""
+    builder = SharingBuilder(name)
+    outputs, pushforward, tangents = push_computation(builder, computation, _chosen(computation, wrt))
+    linear = _depending(builder.instructions, tangents)
+    parameters, cotangents = [], {}
+    start = len(builder.instructions)
+    for output in outputs:
+        if has_tangent(output.shape):
+            index = {"index": len(computation.parameters) + len(parameters)}
+            hint = f"ct_{output.hint}" if output.hint else ""
+            parameter = Instruction("parameter", (), output.shape, index, hint, output.source, ("transpose",))
+            parameters.append(builder.add(parameter))
+            tangent = pushforward.tangent(output)
+            if tangent is not None:
+                _accumulate(cotangents, tangent, Value(builder, parameter))
+    transpose(builder, linear, cotangents)
+    by_parameter = dict(zip(sorted(set(wrt)), tangents, strict=True))
+    gradients = []
+    for k in wrt:
+        found = cotangents.get(by_parameter[k])
+        gradients.append(builder.splat(0, computation.parameters[k].shape) if found is None else found.instruction)
+    return builder, outputs, parameters, gradients, set(builder.instructions[start:])
+
+
+def _depending(instructions: Iterable[Instruction], roots: Iterable[Instruction]) -> dict[Instruction, None]:
+    """The instructions that depend on the roots, the roots included, in order."""
+    found = dict.fromkeys(roots)
+    for instruction in instructions:
+        if instruction not in found and any(o in found for o in instruction.operands):
+            found[instruction] = None
+    return found
+
+
+def _accumulate(cotangents: dict, instruction: Instruction, value) -> None:
+    before = cotangents.get(instruction)
+    cotangents[instruction] = value if before is None else before + value
+
+
+def _accumulate_element(cotangents: dict, instruction: Instruction, index: int, value) -> None:
+    elements = cotangents.setdefault(instruction, [None] * len(instruction.shape.elements))
+    elements[index] = value if elements[index] is None else elements[index] + value
+
+
+def transpose(builder: Builder, linear: dict[Instruction, None], cotangents: dict) -> None:
+    """Walks linear instructions backwards, adding to `cotangents` those of what they depend on.
+
+    linear: the linear instructions in program order, the tangent parameters among them.
+    cotangents: Values by instruction (for tuples a list with None for zero elements); given for the results.
+    """
+    outer = builder.source, builder.made_by
+    for instruction in reversed(linear):
+        cotangent = cotangents.get(instruction)
+        if cotangent is None or instruction.opcode == "parameter":
+            continue
+        builder.source, builder.made_by = instruction.source, (*instruction.made_by, "transpose")
+        opcode = instruction.opcode
+        if opcode == "get-tuple-element":
+            _accumulate_element(cotangents, instruction.operands[0], instruction["index"], cotangent)
+            continue
+        if opcode == "tuple":
+            results = cotangent
+        else:
+            rule = OPS[opcode].transpose
+            if not rule:
+                raise DifferentiationError(
+                    f"the gradient through '{opcode}' was asked for",
+                    f"{instruction.shape!r} {opcode} cannot be transposed: {rule.reason}",
+                    "use jvp, or lax.stop_gradient if it is to count as constant",
+                    source=instruction.source,
+                )
+            operands = [None if o in linear else Value(builder, o) for o in instruction.operands]
+            results = rule(builder, instruction, cotangent, operands)
+        for operand, result in zip(instruction.operands, results, strict=True):
+            if result is None or operand not in linear:
+                continue
+            if isinstance(operand.shape, TupleShape):
+                for k, element in enumerate(result):
+                    if element is not None:
+                        _accumulate_element(cotangents, operand, k, element)
+            else:
+                _accumulate(cotangents, operand, result)
+    builder.source, builder.made_by = outer
+
+
+# Cheaper to make again than to keep: they have no data of their own, or less than their result.
+_REMADE = ("constant", "iota", "broadcast")
+
+
+def _split(builder, computation, outputs, inputs, results, late, name: str) -> tuple[Computation, Computation]:
+    """Cuts what is in the builder in two: forward makes the outputs and all that `results` need from the early part.
+
+    inputs: the parameters of the second computation; late: the instructions that belong to it.
+    """
+    second = Builder(f"{computation.name}_{name}")
+    residuals: dict[Instruction, Instruction] = {}
+    needed = []
+    given = set(inputs)
+    stack, seen = list(results), set()
+    while stack:
+        instruction = stack.pop()
+        if instruction in seen or instruction in given:
+            continue
+        seen.add(instruction)
+        if instruction in late or instruction.opcode in _REMADE:
+            needed.append(instruction)
+            stack.extend(instruction.operands)
+        else:
+            residuals[instruction] = instruction
+    order = {i: k for k, i in enumerate(builder.instructions)}
+    mapped: dict[Instruction, Instruction] = {}
+    kept = sorted(residuals, key=order.__getitem__)
+    for residual in kept:
+        mapped[residual] = second.parameter(residual.shape, residual.hint, residual.source)
+    for parameter in inputs:
+        mapped[parameter] = second.parameter(parameter.shape, parameter.hint, parameter.source)
+    for instruction in sorted(needed, key=order.__getitem__):
+        operands = tuple(mapped[o] for o in instruction.operands)
+        same = all(a is b for a, b in zip(operands, instruction.operands, strict=True))
+        mapped[instruction] = second.add(instruction if same else instruction.with_operands(operands))
+    backward = second.finish(second.tuple([mapped[r] for r in results]))
+    first = Computation(
+        f"{computation.name}_forward",
+        list(computation.parameters),
+        [i for i in builder.instructions if i not in late],
+        builder.tuple([*outputs, *kept]),
+    )
+    first.instructions.append(first.root)
+    return prune(first), backward
