@@ -8,14 +8,17 @@
 
 A program is int64 arrays:
 
-- `steps` (rows of 8 words, `step(...)` makes one): KERNEL with kernel address, args offset in words, items, grain; JUMP;
-  JUMP_IF_ZERO; COPY; END.
+- `steps` (rows of 8 words, `step(...)` makes one): END; KERNEL with kernel address, args offset in words, items, grain;
+  JUMP with step number; JUMP_IF_ZERO with step number and the args position that holds the address of a pred byte;
+  COPY with the args positions that hold the target's and the source's address, and the number of bytes.
 - `args`: the argument words of all kernels, prefilled with extents, strides and addresses of temporaries and constants.
 - `slots`: the addresses of inputs and outputs of one call.
-- `relocations` (rows of 3 words): (args position, slot, byte offset). At the start args[position] = slots[slot] + offset.
+- `relocations` (rows of 3 words): (args position, slot, byte offset). At the start,
+  args[position] = slots[slot] + offset.
 
-A kernel is called as kernel(args + offset, lo, hi). A step with items > grain > 0 is cut into chunks of `grain` items that
-all threads take; the cuts depend on items and grain only, so results are bitwise the same for every number of threads.
+A kernel is called as kernel(args + offset, lo, hi). A step with items > grain > 0 is cut into chunks of `grain` items
+that all threads take; the cuts depend on items and grain only, so results are bitwise the same for every number of
+threads.
 
 `run` and `call` answer False, having done nothing, when another thread is inside the same activation.
 """
@@ -90,7 +93,7 @@ class _Pool:
         self.words[source.POOL_THREADS] = threads
         self.words[source.POOL_SPINS] = spins
         process = ctypes.CDLL(None)
-        # Both types are at most 64 bytes where pthreads exist (Linux 40 and 48, macOS 64 and 48); 128 are kept for each.
+        # Linux needs 40 and 48 bytes for these, macOS 64 and 48; 128 are kept for each.
         process.pthread_mutex_init(ctypes.c_void_p(self.address + 8 * source.POOL_MUTEX), None)
         process.pthread_cond_init(ctypes.c_void_p(self.address + 8 * source.POOL_CONDITION), None)
         self.workers: list[threading.Thread] = []

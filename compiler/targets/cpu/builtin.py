@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from numba.core import cgutils, types
 from numba.core.datamodel import models, register_default
-from numba.core.imputils import RefType, iternext_impl, lower_builtin
 from numba.core.extending import intrinsic
+from numba.core.imputils import RefType, iternext_impl, lower_builtin
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 
 

@@ -1,7 +1,7 @@
 """Kernels to object code for the host CPU.
 
     compile_kernels(kernels, cache=None) -> list[ObjectCode]     one for each kernel, in order
-    compile_functions(functions) -> ObjectCode                   several native functions that call each other (the driver)
+    compile_functions(functions) -> ObjectCode                   native functions that call each other (the driver)
     assembly(kernel) -> str                                      for tests and tools
     kernel_key(kernel) -> str                                    names the object code in a cache
     fingerprint() -> str                                         hash of everything but the kernel that decides the code

@@ -178,7 +178,7 @@ class FrontEnd:
         body.attributes.add("nounwind")
 
         def call(builder, values):
-            # Numba's convention: a status is returned, result and exception go to memory. Nothing in kernel text raises.
+            # Numba's convention: a status is returned, result and exception go to memory. Kernel text raises nothing.
             packed = self.subtarget.call_conv.get_function_type(state.return_type, state.args)
             slot = builder.alloca(packed.args[0].pointee)
             exception = builder.alloca(packed.args[1].pointee)

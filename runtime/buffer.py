@@ -1,0 +1,265 @@
+"""Memory for outputs and temporaries: aligned, and recycled, because fresh pages cost more than the arithmetic.
+
+    allocate(shape, dtype) -> ndarray          from the pool of this process (`default_pool()`)
+    shelf(shape, dtype) -> Shelf               for a caller that needs this shape often: shelf.take() -> ndarray
+    address(array) -> int                      of the first element
+    Arena(nbytes)                              aligned bytes for temporaries: .address, .array, .nbytes
+    statistics() -> Statistics, trim() -> int
+
+An array that the pool gave out belongs to its user for as long as anything refers to it: the array, a view, a
+memoryview, a DLPack capsule. When the last of them is gone the memory may be given out again; nobody has to say so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import mmap
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from sys import getrefcount
+
+import numpy as np
+
+ALIGNMENT = 64
+_HUGE_PAGE = 2 << 20
+_LARGE = 2 * _HUGE_PAGE  # blocks of this size get pages of their own, huge ones where the system has them
+
+# CPython keeps an ndarray's data address right after the object header.
+_DATA_OFFSET = object.__basicsize__
+_GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+def address(array: np.ndarray) -> int:
+    """Address of the first element of `array`. Some 100 ns; `array.ctypes.data` takes five times as long."""
+    return ctypes.c_int64.from_address(id(array) + _DATA_OFFSET).value
+
+
+def _address_slow(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+_probe = np.empty(3)
+if not _GIL or address(_probe) != _address_slow(_probe):
+    address = _address_slow  # another layout of objects (free-threaded Python)
+
+
+def _block(nbytes: int) -> tuple[object, int]:
+    """An object with the buffer protocol that owns at least `nbytes` bytes, and the offset of the first aligned one.
+
+    The owner is no ndarray on purpose: NumPy would make it the base of every view of a view, and the pool could not
+    see that views of an array are alive.
+    """
+    if nbytes < _LARGE:
+        owner, alignment = bytearray(nbytes + ALIGNMENT), ALIGNMENT
+    else:
+        owner, alignment = mmap.mmap(-1, nbytes + _HUGE_PAGE), _HUGE_PAGE
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            try:
+                owner.madvise(mmap.MADV_HUGEPAGE)
+            except OSError:
+                pass  # a kernel without transparent huge pages: the memory works all the same
+    start = _address_slow(np.frombuffer(owner, np.uint8))
+    return owner, -start % alignment
+
+
+def _new_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    owner, offset = _block(math.prod(shape) * dtype.itemsize)
+    return np.ndarray(shape, dtype, owner, offset)
+
+
+def _free_count() -> int:
+    """What `getrefcount` says, inside `Shelf.take`, of an array nobody else refers to (it depends on the version)."""
+    arrays = [np.empty(1)]
+    array = arrays[0]
+    return getrefcount(array)
+
+
+_FREE = _free_count()
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Counters of a pool since it was made.
+
+    bytes_allocated: bytes of all blocks ever made. bytes_held: bytes of the blocks the pool keeps, in use or idle.
+    hits, misses:    requests answered by a recycled block, and by a new one.
+    """
+
+    bytes_allocated: int
+    bytes_held: int
+    hits: int
+    misses: int
+
+
+class Shelf:
+    """The blocks of one shape and dtype."""
+
+    __slots__ = ("arrays", "dtype", "hits", "nbytes", "pool", "position", "shape", "stamp")
+
+    def __init__(self, pool: Pool, shape: tuple[int, ...], dtype: np.dtype):
+        self.pool = pool
+        self.shape = shape
+        self.dtype = dtype
+        self.nbytes = math.prod(shape) * dtype.itemsize
+        self.arrays: list[np.ndarray] = []
+        self.position = 0
+        self.hits = 0
+        self.stamp = 0
+
+    def take(self) -> np.ndarray:
+        """An array that nobody else uses; its contents are arbitrary."""
+        try:
+            array = self.arrays[self.position]
+        except IndexError:
+            return self._search()
+        if getrefcount(array) == _FREE:
+            self.hits += 1
+            # A view, so that a user who sets shape, dtype or flags in place changes no block.
+            return array[...]
+        del array
+        return self._search()
+
+    def _search(self) -> np.ndarray:
+        """Look at all blocks, from the one that was free last (a loop that drops its output finds that one again).
+
+        Threads need no lock: each thread's own reference during the look makes the block count as used for all others.
+        """
+        arrays = self.arrays
+        position = self.position
+        for _ in range(len(arrays)):
+            position += 1
+            try:
+                array = arrays[position]
+            except IndexError:  # the end of the list, or another thread has trimmed it
+                if not arrays:
+                    break
+                position = 0
+                array = arrays[0]
+            if getrefcount(array) == _FREE:
+                self.position = position
+                self.hits += 1
+                return array[...]
+            del array
+        return self.pool._add(self)
+
+
+class Pool:
+    """Recycled arrays by shape and dtype.
+
+    limit: bytes of blocks, idle and in use, that the pool keeps track of at most. Beyond it idle blocks of shapes not
+           asked for lately go first; what still does not fit is allocated plainly and not recycled.
+    """
+
+    def __init__(self, limit: int | None = None):
+        self.limit = _default_limit() if limit is None else limit
+        self._shelves: dict[tuple, Shelf] = {}
+        self._lock = threading.Lock()
+        self._misses = 0
+        self._allocated = 0
+        self._held = 0
+        self._clock = 0
+
+    def allocate(self, shape: tuple[int, ...], dtype) -> np.ndarray:
+        """A C-contiguous array of `shape` (a tuple of int) and `dtype`, aligned to 64 bytes, contents arbitrary."""
+        try:
+            return self._shelves[shape, dtype].take()
+        except KeyError:
+            return self.shelf(shape, dtype).take()
+
+    def shelf(self, shape: tuple[int, ...], dtype) -> Shelf:
+        """The shelf of `shape` and `dtype`. It stays valid for good."""
+        kind = np.dtype(dtype)
+        with self._lock:
+            shelf = self._shelves.get((shape, kind))
+            if shelf is None:
+                shelf = self._shelves[shape, kind] = Shelf(self, tuple(int(extent) for extent in shape), kind)
+            return shelf
+
+    def _add(self, shelf: Shelf) -> np.ndarray:
+        """A miss: a new block, kept on the shelf where the limit allows."""
+        array = _new_array(shelf.shape, shelf.dtype)
+        with self._lock:
+            self._misses += 1
+            self._allocated += shelf.nbytes
+            self._clock += 1
+            shelf.stamp = self._clock
+            if self._held + shelf.nbytes > self.limit:
+                self._trim(self.limit - shelf.nbytes)
+            if _GIL and self._held + shelf.nbytes <= self.limit:
+                self._held += shelf.nbytes
+                shelf.arrays.append(array)
+        return array[...]
+
+    def trim(self, bytes_kept: int = 0) -> int:
+        """Give idle blocks back to the system until at most `bytes_kept` bytes are held; the bytes given back."""
+        with self._lock:
+            return self._trim(bytes_kept)
+
+    def _trim(self, goal: int) -> int:
+        before = self._held
+        for shelf in sorted(self._shelves.values(), key=lambda shelf: shelf.stamp):
+            if self._held <= goal:
+                break
+            index = 0
+            while index < len(shelf.arrays) and self._held > goal:
+                # Taken off the shelf before the look: from then on no other thread can find it.
+                array = shelf.arrays.pop(index)
+                if getrefcount(array) < _FREE:
+                    self._held -= shelf.nbytes
+                else:
+                    shelf.arrays.insert(index, array)
+                    index += 1
+                array = None
+        return before - self._held
+
+    @property
+    def statistics(self) -> Statistics:
+        with self._lock:
+            hits = sum(shelf.hits for shelf in self._shelves.values())
+            return Statistics(self._allocated, self._held, hits, self._misses)
+
+
+def _default_limit() -> int:
+    """A quarter of the machine's memory."""
+    try:
+        return max(256 << 20, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
+    except (AttributeError, OSError, ValueError):
+        return 2 << 30
+
+
+class Arena:
+    """`nbytes` bytes for the temporaries of one activation. address: of the first byte, a multiple of 64."""
+
+    __slots__ = ("address", "array", "nbytes")
+
+    def __init__(self, nbytes: int):
+        self.nbytes = nbytes
+        self.array = _new_array((nbytes,), np.dtype(np.uint8))
+        self.address = address(self.array)
+
+
+@functools.cache
+def default_pool() -> Pool:
+    """The pool of this process."""
+    return Pool()
+
+
+def allocate(shape: tuple[int, ...], dtype) -> np.ndarray:
+    """An array from the pool of this process; see Pool.allocate."""
+    return default_pool().allocate(shape, dtype)
+
+
+def shelf(shape: tuple[int, ...], dtype) -> Shelf:
+    return default_pool().shelf(shape, dtype)
+
+
+def statistics() -> Statistics:
+    return default_pool().statistics
+
+
+def trim(bytes_kept: int = 0) -> int:
+    return default_pool().trim(bytes_kept)
