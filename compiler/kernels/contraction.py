@@ -216,10 +216,10 @@ class _Writer:
         text = "\n".join([f"def {name}({', '.join(name for name, _ in params)}):", *indent(body)]) + "\n"
         return KernelSource(name, text, tuple(kind for _, kind in params)), tuple(name for name, _ in params)
 
-    def call(self, function: str, params: Sequence[str], values: dict[str, str]) -> list[str]:
-        """A call of a shared kernel for its only item, the arguments given by name (the others are zero)."""
+    def call(self, function: str, params: Sequence[str], values: dict[str, str], item: str = "0") -> list[str]:
+        """A call of a shared kernel for one item, the arguments given by name (the others are zero)."""
         listed = ", ".join(values.get(name, "0") for name in list(params)[:-2])
-        return [f"call_kernel({function}, 0, 1, {listed})"]
+        return [f"call_kernel({function}, {item}, {item} + 1, {listed})"]
 
     # --- rhs -----------------------------------------------------------------------------------------------------
 
@@ -242,11 +242,11 @@ class _Writer:
             *scratch,
             *_loop(
                 "for t_item in range(lo, hi):",
-                "t_b = t_item // (t_groups * t_chunks)",
-                "t_rest = t_item - t_b * t_groups * t_chunks",
-                f"t_q0 = t_rest // t_chunks * {group}",
+                "t_strip = quotient(t_item, t_chunks)",
+                "t_b = quotient(t_strip, t_groups)",
+                f"t_q0 = (t_strip - t_b * t_groups) * {group}",
                 f"t_q1 = min(t_q0 + {group}, t_panels)",
-                f"t_p0 = t_rest % t_chunks * {DEPTH}",
+                f"t_p0 = (t_item - t_strip * t_chunks) * {DEPTH}",
                 f"t_p1 = min(t_p0 + {DEPTH}, k)",
                 f"t_base = address(t_packed) + t_b * t_panels * k * {columns * self.size}",
                 body,
@@ -311,42 +311,43 @@ class _Writer:
         """Evaluates blocks of lhs, multiplies them with panels, runs the epilogue; items are blocks of the result."""
         spec, columns, size = self.spec, self.columns, self.size
         scratch = [f"t_sums = scratch_{self.dtype}({self.blocking.sums})"]
-        product = {
-            "out": "address(t_sums)", "m": "t_rows", "out_si": f"t_count * {columns}", "packed_sq": f"k * {columns}",
-            "row_blocks": "1", "column_blocks": "1", "block_rows": "t_rows", "block_panels": "t_count",
-            "panels": "t_count", "full_panels": "t_count", "direct_panels": "t_direct - t_q0",
+        # The product gets our item of the same blocks, and addresses moved so that its block lies in scratch memory.
+        blocks = ("row_blocks", "column_blocks", "block_rows", "block_panels", "panels", "packed_sb", "packed_sq")
+        product = {name: f"t_{name}" for name in blocks} | {
+            "out": f"address(t_sums) - (t_i0 * t_sums_row + t_q0 * {columns}) * {size}", "out_si": "t_sums_row",
+            "m": "m", "full_panels": "t_panels", "direct_panels": "t_direct",
         }  # fmt: skip
         if is_same(spec, spec.rhs):
-            product |= {
-                "rhs": f"address({spec.rhs.pointer}) + (t_b * rhs_sb + t_q0 * {columns}) * {size}", "rhs_sp": "rhs_sp",
-            }  # fmt: skip
-        packed = f"address(t_packed) + t_b * t_packed_sb * {size}"
+            product |= {"rhs": f"address({spec.rhs.pointer})", "rhs_sb": "rhs_sb", "rhs_sp": "rhs_sp"}
         if is_same(spec, spec.lhs):
             product |= {
-                "lhs": f"address({spec.lhs.pointer}) + (t_b * lhs_sb + t_i0 * lhs_si) * {size}", "packed": packed,
-                "lhs_si": "lhs_si", "lhs_sp": "lhs_sp", "pack_lhs": "t_pack_lhs", "k": "k",
+                "lhs": f"address({spec.lhs.pointer})", "packed": "address(t_packed)", "pack_lhs": "t_pack_lhs",
+                "lhs_sb": "lhs_sb", "lhs_si": "lhs_si", "lhs_sp": "lhs_sp", "k": "k",
             }  # fmt: skip
-            multiply = self.call("t_product", PRODUCT_PARAMS, product)
+            multiply = self.call("t_product", PRODUCT_PARAMS, product, "t_item")
         else:
             scratch.append(f"t_left = scratch_{self.dtype}({self.blocking.rows * DEPTH})")
             product |= {
-                "lhs": "address(t_left)", "packed": f"{packed} + t_p0 * {columns * size}", "k": "t_depth",
-                "accumulate": "t_p0",
+                "packed": f"address(t_packed) + t_p0 * {columns * size}", "k": "t_depth", "accumulate": "t_p0",
             }  # fmt: skip
             if "rhs" in product:
                 product["rhs"] += f" + t_p0 * rhs_sp * {size}"
-            by_row = {"lhs_si": str(DEPTH), "lhs_sp": "1"}
-            by_column = {"lhs_si": "1", "lhs_sp": str(self.blocking.rows), "pack_lhs": "1"}
+            for_rows = f"address(t_left) - t_i0 * {DEPTH * size}"
+            for_columns = f"address(t_left) - t_i0 * {size}"
+            by_row = {"lhs": for_rows, "lhs_si": str(DEPTH), "lhs_sp": "1"}
+            by_column = {"lhs": for_columns, "lhs_si": "1", "lhs_sp": str(self.blocking.rows), "pack_lhs": "1"}
             if isinstance(spec.lhs, PlainOperand):
-                strides = {"lhs_si": "t_si", "lhs_sp": "t_sp", "pack_lhs": "t_turned"}
+                strides = {
+                    "lhs": f"address(t_left) - t_i0 * t_si * {size}", "lhs_si": "t_si", "lhs_sp": "t_sp",
+                    "pack_lhs": "t_turned",
+                }  # fmt: skip
                 evaluate = [
-                    "t_turned, t_si, t_sp = 0, " + ", ".join(by_row[x] for x in ("lhs_si", "lhs_sp")),
                     *_loop(
                         "if lhs_si == 1 and lhs_sp != 1:",
-                        "t_turned, t_si, t_sp = 1, " + ", ".join(by_column[x] for x in ("lhs_si", "lhs_sp")),
+                        f"t_turned, t_si, t_sp = 1, 1, {self.blocking.rows}",
                         self.lhs_columns(),
                     ),
-                    *_loop("else:", self.lhs_rows()),
+                    *_loop("else:", f"t_turned, t_si, t_sp = 0, {DEPTH}, 1", self.lhs_rows()),
                 ]
             elif spec.lhs_fast == "i":
                 strides, evaluate = by_column, self.lhs_columns()
@@ -356,18 +357,18 @@ class _Writer:
                 f"for t_p0 in range(0, max(k, 1), {DEPTH}):",
                 f"t_depth = min({DEPTH}, k - t_p0)",
                 evaluate,
-                self.call("t_product", PRODUCT_PARAMS, product | strides),
+                self.call("t_product", PRODUCT_PARAMS, product | strides, "t_item"),
             )
         body = [
             *scratch,
             *_loop(
                 "for t_item in range(lo, hi):",
-                "t_b = t_item // (t_row_blocks * t_column_blocks)",
-                "t_rest = t_item - t_b * t_row_blocks * t_column_blocks",
-                "t_i0 = t_rest // t_column_blocks * t_block_rows",
+                "t_line = quotient(t_item, t_column_blocks)",
+                "t_b = quotient(t_line, t_row_blocks)",
+                "t_i0 = (t_line - t_b * t_row_blocks) * t_block_rows",
                 "t_rows = min(t_block_rows, m - t_i0)",
-                "t_q0 = t_rest % t_column_blocks * t_block_panels",
-                "t_count = min(t_block_panels, t_panels - t_q0)",
+                "t_q0 = (t_item - t_line * t_column_blocks) * t_block_panels",
+                f"t_j1 = min((t_q0 + t_block_panels) * {columns}, n)",
                 multiply,
                 self.epilogue(),
             ),
@@ -376,7 +377,7 @@ class _Writer:
         own += [(x, "s64") for x in ("batch", "m", "n", "k")]
         own += [(x, "s64") for x in ("lhs_sb", "lhs_si", "lhs_sp", "rhs_sb", "rhs_sp", "rhs_sj")]
         own += [(x, "s64") for x in ("t_row_blocks", "t_column_blocks", "t_block_rows", "t_block_panels", "t_panels")]
-        own += [(x, "s64") for x in ("t_direct", "t_packed_sb", "t_pack_lhs")]
+        own += [(x, "s64") for x in ("t_direct", "t_packed_sb", "t_packed_sq", "t_pack_lhs", "t_sums_row")]
         return self.kernel(spec.name, own, body)
 
     def lhs_element(self, fast: str) -> Element:
@@ -411,9 +412,9 @@ class _Writer:
             statements = epilogue("t_sum", "t_b", "t_i", "t_j")
         return _loop(
             "for t_i in range(t_i0, t_i0 + t_rows):",
-            f"t_at = ((t_i - t_i0) * t_count - t_q0) * {columns}",
+            f"t_at = (t_i - t_i0) * t_sums_row - t_q0 * {columns}",
             _loop(
-                f"for t_j in range(t_q0 * {columns}, min((t_q0 + t_count) * {columns}, n)):",
+                f"for t_j in range(t_q0 * {columns}, t_j1):",
                 ["t_sum = t_sums[t_at + t_j]", *statements],
             ),
         )

@@ -62,19 +62,19 @@ def step_plan(
         "panels": panels,
         "pack_lhs": pack_lhs,
         "packed_sb": 0 if same_rhs else packed * k * columns,
+        "packed_sq": k * columns,
     }
     pointers = {}
     if kernels.fused == PRODUCT:
         own |= {
-            "packed_sq": k * columns, "out_sb": m * n, "out_si": n, "full_panels": full, "direct_panels": direct,
-            "accumulate": 0,
+            "out_sb": m * n, "out_si": n, "full_panels": full, "direct_panels": direct, "accumulate": 0,
         }  # fmt: skip
         # Where rhs is not read in place its pointer is not followed.
         rhs = spec.rhs.pointer if is_same(spec, spec.rhs) else "t_packed"
         pointers = {"lhs": spec.lhs.pointer, "rhs": rhs, "packed": "t_packed", "out": spec.epilogue.pointer}
     else:
         own = {f"t_{name}": value for name, value in own.items()}
-        own |= {"t_direct": direct, "t_product": KernelAddress(PRODUCT)}
+        own |= {"t_direct": direct, "t_product": KernelAddress(PRODUCT), "t_sums_row": block_panels * columns}
     items = batch * row_blocks * column_blocks
     work = block_rows * min(n, block_panels * columns) * max(k, 1)
     grain = max(1, SERIAL_WORK // work)

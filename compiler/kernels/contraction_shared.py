@@ -48,16 +48,16 @@ _PACK = """
     # packed[b, panel, p, column] = rhs[b, p, panel * {columns} + column], and 0 where that column does not exist, for
     # first_panel <= panel < panels; an item is (b, a group of {group} panels, {depth} values of p).
     for item in range(lo, hi):
-        b = item // (groups * chunks)
-        rest = item - b * groups * chunks
-        q0 = first_panel + rest // chunks * {group}
+        strip = quotient(item, chunks)
+        b = quotient(strip, groups)
+        q0 = first_panel + (strip - b * groups) * {group}
         q1 = min(q0 + {group}, panels)
-        p0 = rest % chunks * {depth}
+        p0 = (item - strip * chunks) * {depth}
         p1 = min(p0 + {depth}, k)
         base = address(packed) + (b * (panels - first_panel) - first_panel) * k * {row}
         source = address(rhs) + b * rhs_sb * {size}
         if rhs_sj == 1:
-            full = min(q1, n // {columns})
+            full = min(q1, quotient(n, {columns}))
             for p in range(p0, p1):
                 line = source + p * rhs_sp * {size}
                 for q in range(q0, full):
@@ -67,16 +67,16 @@ _PACK = """
                     copy_first_{T}_{columns}(line + full * {row}, base + (full * k + p) * {row}, n - full * {columns})
         else:
             # Square blocks go through registers where rhs is contiguous along p; all else by single elements.
-            squares = n // {lanes} * {lanes} if rhs_sp == 1 else 0
+            squares = quotient(n, {lanes}) * {lanes} * (rhs_sp == 1)
             for j in range(q0 * {columns}, q1 * {columns}, {lanes}):
-                q = j // {columns}
+                q = quotient(j, {columns})
                 target = base + (q * k * {columns} + j - q * {columns}) * {size}
                 p = p0
                 if j < squares:
                     for p in range(p0, p1 - {lanes_1}, {lanes}):
                         transpose_{T}_{lanes}x{lanes}(source + (j * rhs_sj + p) * {size}, rhs_sj * {size},
                                                       target + p * {row}, {row})
-                    p = p0 + (p1 - p0) // {lanes} * {lanes}
+                    p = p0 + quotient(p1 - p0, {lanes}) * {lanes}
                 for p in range(p, p1):
                     at = (b * (panels - first_panel) + q - first_panel) * k * {columns} + (p - q) * {columns} + j
                     for x in range({lanes}):
@@ -101,11 +101,11 @@ _PRODUCT = """
     left_block = scratch_{T}({block})
     edge = scratch_{T}({edge})
     for item in range(lo, hi):
-        b = item // (row_blocks * column_blocks)
-        rest = item - b * row_blocks * column_blocks
-        i0 = rest // column_blocks * block_rows
+        line = quotient(item, column_blocks)
+        b = quotient(line, row_blocks)
+        i0 = (line - b * row_blocks) * block_rows
         rows = min(block_rows, m - i0)
-        q0 = rest % column_blocks * block_panels
+        q0 = (item - line * column_blocks) * block_panels
         q1 = min(q0 + block_panels, panels)
         target = address(out) + (b * out_sb + i0 * out_si) * {size}
         for p0 in range(0, max(k, 1), {depth}):
@@ -117,7 +117,7 @@ _PRODUCT = """
             if pack_lhs != 0:
                 # Contiguous along i: tile by tile. Otherwise row by row.
                 if lhs_si == 1:
-                    whole = rows // {rows} * {rows}
+                    whole = quotient(rows, {rows}) * {rows}
                     for p in range(depth):
                         for i in range(0, whole, {rows}):
                             copy_{T}_{rows}(left + p * left_p + i * {size},

@@ -15,8 +15,8 @@ has the same bits whatever the shape of the tile and however the matrix was spli
 `transpose_f32_8x8(source, source_row, target, target_row)` transposes a square block between two places in memory
 (byte addresses and byte strides of the rows; items of a row are adjacent). `copy_f32_16(source, target)` moves 16
 consecutive elements, `copy_first_f32_16(source, target, count)` the first count <= 16, `zero_f32_16(target)` makes 16
-zeros. `address(pointer)` gives the byte address of a kernel's pointer, `call_kernel(function, lo, hi, *words)` calls
-another kernel by its address.
+zeros. `address(pointer)` gives the byte address of a kernel's pointer, `quotient(a, b)` divides what is not negative,
+`call_kernel(function, lo, hi, *words)` calls another kernel by its address.
 
 Tiles are functions of their own in the LLVM module (internal, never inlined): the register allocator sees nothing but
 the tile, and a kernel that calls one from several places holds it once.
@@ -376,6 +376,17 @@ def address(typing, pointer):
 
 
 @intrinsic
+def quotient(typing, dividend, divisor):
+    """dividend // divisor of int64 that are not negative: one instruction, where `//` looks after signs and zero."""
+    _check_int64((dividend, divisor), "quotient")
+
+    def emit(context, builder, signature, arguments):
+        return builder.udiv(*arguments)
+
+    return types.int64(types.int64, types.int64), emit
+
+
+@intrinsic
 def call_kernel(typing, function, lo, hi, *words):
     """Call a kernel of another module by its address, for the items lo <= item < hi: `words` are its parameters, all
     as int64 (pointers as addresses)."""
@@ -396,13 +407,16 @@ def call_kernel(typing, function, lo, hi, *words):
     return types.void(types.int64, types.int64, types.int64, types.StarArgTuple([types.int64] * len(given))), emit
 
 
+_SINGLE = {"address": address, "quotient": quotient, "call_kernel": call_kernel}
+
+
 def resolve(name: str):
     """The Numba intrinsic of a tile name (`tile_f32_6x16`, `transpose_f32_8x8`, `copy_f32_16`, `zero_f32_16`, …).
 
     KeyError when the name is none of these, or its dtype accumulates in no tile.
     """
-    if name in ("address", "call_kernel"):
-        return {"address": address, "call_kernel": call_kernel}[name]
+    if name in _SINGLE:
+        return _SINGLE[name]
     if (match := _TILE.fullmatch(name)) and match[1] in ELEMENTS:
         return _tile_intrinsic(name, match[1], int(match[2]), int(match[3]))
     if (match := _TRANSPOSE.fullmatch(name)) and match[1] in ELEMENTS and match[2] == match[3]:
@@ -429,7 +443,7 @@ def namespace(text: str = "") -> Namespace:
     Those of the shapes `tile_shape` gives for 16, 32 and 64-byte vectors and those found in `text` are present, so that
     the result can be copied into another dictionary; any other name appears when it is looked up.
     """
-    names = {"address", "call_kernel"} | set(re.findall(r"\b(?:tile|transpose|copy|zero)_[a-z_]*\d\w+", text))
+    names = set(_SINGLE) | set(re.findall(r"\b(?:tile|transpose|copy|zero)_[a-z_]*\d\w+", text))
     for dtype in ELEMENTS:
         for vector_bytes, registers in ((16, 16), (16, 32), (32, 16), (64, 32)):
             shape = tile_shape(dtype, vector_bytes, registers)
