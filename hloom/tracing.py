@@ -18,8 +18,8 @@ import numpy as np
 from hloom import tree
 from hloom.array import Array, from_python
 from hloom.errors import LeakedTracerError, TracerBoolError, TracerConversionError
-from hloom.ir.build import Builder
-from hloom.ir.interpret import evaluate_instruction
+from hloom.ir.build import Builder, tuple_elements
+from hloom.ir.interpret import evaluate, evaluate_instruction
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.source import Source, current_source
@@ -52,6 +52,7 @@ class Trace:
         self.captures: dict[int, tuple[Tracer, Instruction]] = {}
         self.constants: dict[int, tuple[Array, Instruction]] = {}
         self.last_of_line: dict[Source, Instruction] = {}
+        self.values: dict[Instruction, object] = {}  # of the instructions, where the trace carries values
 
     def __enter__(self) -> Trace:
         self.active = True
@@ -98,7 +99,7 @@ class Trace:
             self.last_of_line[source] = instruction
         value = None
         if self.carries_values and all(v is not None for _, v in lifted):
-            value = evaluate_instruction(instruction, [v for _, v in lifted])
+            value = self.values[instruction] = evaluate_instruction(instruction, [v for _, v in lifted])
         if not isinstance(instruction.shape, TupleShape):
             return Tracer(self, instruction, value, False)
         elements = []
@@ -106,6 +107,33 @@ class Trace:
             element = self.builder.emit("get-tuple-element", instruction, index=k)
             elements.append(Tracer(self, element, None if value is None else value[k], False))
         return tuple(elements)
+
+    def inline(self, computation: Computation, operands, known: dict[Instruction, object]) -> list[Tracer]:
+        """Copies a computation's instructions in; returns a Tracer for each output. `known` as in `evaluate`."""
+        mapped: dict[Instruction, Instruction] = {}
+        values: dict[Instruction, object] = {}
+        for parameter, operand in zip(computation.parameters, operands, strict=True):
+            mapped[parameter], values[parameter] = self.lift(operand)
+        for instruction in computation.instructions:
+            if instruction in mapped or (instruction is computation.root and instruction.opcode == "tuple"):
+                continue
+            copy = instruction.with_operands(tuple([mapped[o] for o in instruction.operands]))
+            mapped[instruction] = self.builder.add(copy)
+            if self.carries_values:
+                value = known.get(instruction)
+                if value is None:
+                    given = [values[o] for o in instruction.operands]
+                    if all(v is not None for v in given):
+                        value = evaluate_instruction(instruction, given)
+                values[instruction] = value
+                if value is not None:
+                    self.values[copy] = value
+        root = computation.root
+        if root.opcode == "tuple":
+            return [Tracer(self, mapped[o], values.get(o), False) for o in root.operands]
+        elements = tuple_elements(self.builder, mapped[root])
+        found = [values.get(root)] if isinstance(root.shape, Shape) else values.get(root) or [None] * len(elements)
+        return [Tracer(self, e, v, False) for e, v in zip(elements, found, strict=True)]
 
     def finish(self, results) -> Computation:
         """The computation that returns the results (one array, or a tuple of any other number of them)."""
@@ -220,7 +248,7 @@ class Traced:
     captures: list[Tracer] = field(default_factory=list)
     weak: tuple[bool, ...] = ()
     values: list | None = None
-    known: dict | None = None
+    known: dict[Instruction, object] | None = None
 
 
 def trace_function(function, arguments, in_tree, name: str, carries_values: bool = False, hints=None) -> Traced:
@@ -247,7 +275,21 @@ def trace_function(function, arguments, in_tree, name: str, carries_values: bool
     values = None
     if carries_values:
         values = [r.value if isinstance(r, Tracer) else r._value() for r in flat]
-    return Traced(computation, out_tree, captures, tuple(r.weak for r in flat), values)
+    return Traced(computation, out_tree, captures, tuple(r.weak for r in flat), values, trace.values)
+
+
+def apply_computation(computation: Computation, operands, known: dict[Instruction, object] | None = None) -> list:
+    """The outputs of a computation: computed at once by the interpreter, or inlined in the current trace.
+
+    operands: Arrays or Tracers, one for each parameter. known: values of instructions that need not be computed again;
+    used where values are computed. Returns Arrays, or Tracers of the current trace.
+    """
+    trace = current_trace()
+    if trace is not None:
+        return trace.inline(computation, operands, known or {})
+    arrays = [o if isinstance(o, Array) else _concrete_operand(o) for o in operands]
+    result = evaluate(computation, [a._value() for a in arrays], known=known)
+    return [Array(_owned(r)) for r in (result if isinstance(result, tuple) else (result,))]
 
 
 def as_array(value, what: str = "an argument"):
@@ -257,14 +299,17 @@ def as_array(value, what: str = "an argument"):
     return from_python(value)
 
 
-def argument_hints(function, args, kwargs) -> list[str]:
-    """A readable name for each leaf of the arguments, from the signature and the path in its tree."""
+def argument_hints(function, args, kwargs, argnums=None) -> list[str]:
+    """A readable name for each leaf of the arguments, from the signature and the path in its tree.
+
+    argnums: the positions of `args` in the signature, by default from 0 on.
+    """
     try:
         names = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
         names = []
     hints = []
-    for k, arg in enumerate(args):
+    for k, arg in zip(range(len(args)) if argnums is None else argnums, args, strict=True):
         base = names[k] if k < len(names) else f"arg{k}"
         hints += [_hint(base, path) for path in tree.paths(arg)]
     for key in sorted(kwargs):

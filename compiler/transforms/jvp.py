@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.compiler.transforms.prune import prune
 from hloom.ir.build import Builder, Value, tuple_elements
@@ -20,7 +18,7 @@ from hloom.ir.types import INEXACT, Shape, TupleShape
 
 
 class SharingBuilder(Builder):
-    """A builder that makes each splat of a Python number once: derivative rules ask for the same few again and again."""
+    """A builder that makes each splat of a Python number once: rules ask for the same few again and again."""
 
     def __init__(self, name: str):
         super().__init__(name)
@@ -146,23 +144,19 @@ def push_computation(builder: Builder, computation: Computation, nonzero: Sequen
     return outputs, pushforward, added
 
 
-def jvp(computation: Computation, nonzero: Sequence[bool]) -> Computation:
+def jvp(computation: Computation, nonzero: Sequence[bool], of: Sequence[int] | None = None) -> Computation:
     """The computation (parameters, tangents) -> (outputs, output tangents), the result a tuple.
 
     nonzero: for each parameter whether it has a tangent; one tangent parameter is added for each that has.
-    Output tangents are those of the outputs with inexact dtypes, in order; zero ones are made arrays of zeros.
+    of: the outputs whose tangents are returned, by default all. Only those with inexact dtypes have one; zero ones are
+    made arrays of zeros.
     Raises DifferentiationError, with the user's line, for an op without a derivative.
     """
     builder = SharingBuilder(f"{computation.name}_jvp")
     outputs, pushforward, _ = push_computation(builder, computation, nonzero)
     tangents = []
-    for output in outputs:
+    for output in outputs if of is None else [outputs[k] for k in of]:
         if has_tangent(output.shape):
             tangent = pushforward.tangent(output)
             tangents.append(builder.splat(0, output.shape) if tangent is None else tangent)
     return prune(builder.finish(builder.tuple([*outputs, *tangents])))
-
-
-def zeros(builder: Builder, shape: Shape) -> Instruction:
-    """An array of zeros, or False."""
-    return builder.splat(np.zeros((), shape.dtype), shape)

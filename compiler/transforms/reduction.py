@@ -1,4 +1,4 @@
-"""The derivative of reduce: linear for sums, by position for extremes, through a tree of halves for any other combiner."""
+"""The derivative of reduce: linear for sums, by position for extremes, through a tree of halves for other combiners."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _sum_jvp(instruction, primals, tangents):
 def _extreme_jvp(pushforward, instruction, primals, tangents):
     """The mean of the tangents at the places where the extreme is reached.
 
-    The initial value is one of the places, unless it is the constant that is neutral: then it is no value of the user's.
+    The initial value is one of the places, unless it is the neutral constant: then it is no value of the user's.
     """
     array, initial = primals
     t_array, t_initial = tangents

@@ -1,7 +1,7 @@
 """Reverse mode: forward mode, then its linear part transposed.
 
-The tangent instructions that forward mode makes are linear in the tangents. Walked backwards, each hands the cotangent of
-its result to its linear operands, as the op's transpose rule has it; where several results depend on one value, its
+The tangent instructions that forward mode makes are linear in the tangents. Walked backwards, each hands the cotangent
+of its result to its linear operands, as the op's transpose rule has it; where several results depend on one value, its
 cotangents are added.
 """
 
@@ -18,26 +18,29 @@ from hloom.ir.ops import OPS
 from hloom.ir.types import TupleShape
 
 
-def gradient(computation: Computation, wrt: Sequence[int]) -> Computation:
+def gradient(computation: Computation, wrt: Sequence[int], by: Sequence[int] | None = None) -> Computation:
     """The computation (parameters, cotangents) -> (outputs, gradients), the result a tuple.
 
     wrt: the parameters to differentiate by; their gradients come in this order.
-    One cotangent parameter is added for each output with an inexact dtype; it has that output's shape.
+    by: the outputs that are differentiated, by default all; the cotangents of the others are zero.
+    One cotangent parameter is added for each of them with an inexact dtype; it has that output's shape.
     Raises DifferentiationError, with the user's line, for an op without a derivative.
     """
-    builder, outputs, cotangents, gradients, _ = _pulled(computation, wrt, f"{computation.name}_gradient")
+    builder, outputs, cotangents, gradients, _ = _pulled(computation, wrt, by, f"{computation.name}_gradient")
     parameters = [*computation.parameters, *cotangents]
     root = builder.tuple([*outputs, *gradients])
     return prune(Computation(builder.name, parameters, builder.instructions, root))
 
 
-def vjp(computation: Computation, wrt: Sequence[int]) -> tuple[Computation, Computation]:
+def vjp(
+    computation: Computation, wrt: Sequence[int], by: Sequence[int] | None = None
+) -> tuple[Computation, Computation]:
     """Reverse mode in two computations, the second of which can run later and more than once.
 
     forward: parameters -> (outputs, residuals); backward: (residuals, cotangents) -> gradients. Both return tuples.
-    The cotangents are those of the outputs with inexact dtypes. The rest is as in `gradient`.
+    Arguments, cotangents and errors are as in `gradient`.
     """
-    builder, outputs, cotangents, gradients, late = _pulled(computation, wrt, f"{computation.name}_vjp")
+    builder, outputs, cotangents, gradients, late = _pulled(computation, wrt, by, f"{computation.name}_vjp")
     return _split(builder, computation, outputs, cotangents, gradients, late, "backward")
 
 
@@ -64,14 +67,14 @@ def _chosen(computation: Computation, wrt: Sequence[int]) -> list[bool]:
     return [k in chosen for k in range(len(computation.parameters))]
 
 
-def _pulled(computation: Computation, wrt: Sequence[int], name: str):
+def _pulled(computation: Computation, wrt: Sequence[int], by: Sequence[int] | None, name: str):
     """(builder, outputs, cotangent parameters, gradients, the instructions made by transposition)."""
     builder = SharingBuilder(name)
     outputs, pushforward, tangents = push_computation(builder, computation, _chosen(computation, wrt))
     linear = _depending(builder.instructions, tangents)
     parameters, cotangents = [], {}
     start = len(builder.instructions)
-    for output in outputs:
+    for output in outputs if by is None else [outputs[k] for k in by]:
         if has_tangent(output.shape):
             index = {"index": len(computation.parameters) + len(parameters)}
             hint = f"ct_{output.hint}" if output.hint else ""
