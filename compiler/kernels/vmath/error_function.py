@@ -1,0 +1,101 @@
+"""erf and erfc.
+
+erfc(x) = exp(-x^2) Q(t) / (1 + 2 x) for x >= 0 with t = (x - 4) / (x + 4) and Q a polynomial of degree 22 (the form of
+Shepherd and Laframboise, Math. Comp. 36, 1981); erf is an odd polynomial below 1 and 1 - erfc above. float32 erf takes
+-log(erfc) as a polynomial instead. Polynomials: own minimax fits.
+"""
+
+from __future__ import annotations
+
+from hloom.compiler.kernels.vmath.bits import (
+    abs_f32,
+    abs_f64,
+    copysign_f32,
+    copysign_f64,
+    f32,
+    f64,
+    fma_f32,
+    fma_f64,
+    polynomial,
+    select,
+)
+from hloom.compiler.kernels.vmath.exponential import exp_f32, exp_sum_f64
+from hloom.compiler.kernels.vmath.registry import function
+
+TWO_OVER_SQRT_PI_REST = 0.12837916709551256  # 2 / sqrt(pi) - 1
+# erf(x) / x - 1 in x^2, |x| <= 1; relative error 2^-29.5, 2^-56
+ERF_F32 = (0.128379166, -0.376126289, 0.112836182, -0.026855126, 0.00519073429, -0.000803077535, 7.92047867e-05)
+ERF_F64 = (
+    0.12837916709551256, -0.376126389031834, 0.11283791670940539, -0.026866170642651403, 0.005223977603000569,
+    -0.0008548325802126055, 0.00012055290268921046, -1.4924656113608737e-05, 1.6446510473339102e-06,
+    -1.6202006606725065e-07, 1.3693959810509936e-08, -7.750223425206729e-10,
+)
+# -log(erfc(x)), 1 <= x <= 4; error of erfc 2^-35
+ERFC_LOG_F32 = (
+    -0.000188115737, 1.12957871, 0.633219481, 0.108418845, -0.0252083056, 0.00420453213, -0.000441320066,
+    2.16845547e-05,
+)
+# (1 + 2 x) exp(x^2) erfc(x) in (x - 4) / (x + 4), 0 <= x <= 28; relative error 2^-54.6
+ERFCX_F64 = (
+    1.2329951186255526, -0.1396211168405625, 0.015379652102611531, 0.06809705425469506, -0.10103906603599232,
+    0.0937328349979993, -0.066330365817403, 0.03716751554659025, -0.01619773400874867, 0.0050319698746713725,
+    -0.0007577735935230088, -0.00019925606073600062, 0.00015062301139191425, -2.44014908558555e-05,
+    -1.1226186396245265e-05, 5.714549895350338e-06, 3.0269066342698247e-07, -8.309539818494374e-07,
+    6.243655219508169e-08, 1.1229268873346509e-07, -8.324466512688137e-09, -1.2696229120922771e-08,
+    -1.4260670892293302e-09,
+)
+
+
+@function("f64", "f64")
+def erfc_positive_f64(x):
+    """erfc(x) for x >= 0."""
+    x = select(x > 28.0, 28.0, x)
+    bottom = x + 4.0
+    top = x - 4.0
+    inverse = 1.0 / bottom
+    t = top * inverse
+    # top and bottom are rounded: x = 4 (1 + t) / (1 - t) gives back the error of t
+    t = fma_f64(fma_f64(-4.0, t + 1.0, fma_f64(-t, x, x)), inverse, t)
+    scaled = polynomial(t, ERFCX_F64)
+    bottom = fma_f64(2.0, x, 1.0)
+    quotient = scaled / bottom
+    square = x * x
+    return quotient * exp_sum_f64(-square, -fma_f64(x, x, -square))
+
+
+@function("f64", "f64")
+def erf_f64(x):
+    """odd polynomial below 1, 1 - erfc above."""
+    magnitude = abs_f64(x)
+    square = x * x
+    small = fma_f64(magnitude, polynomial(square, ERF_F64), magnitude)
+    return copysign_f64(select(magnitude < 1.0, small, 1.0 - erfc_positive_f64(magnitude)), x)
+
+
+@function("f64", "f64")
+def erfc_f64(x):
+    """exp(-x^2) times a polynomial; 1 - erf below 1/2."""
+    magnitude = abs_f64(x)
+    tail = erfc_positive_f64(magnitude)
+    result = select(x < 0.0, 2.0 - tail, tail)
+    square = x * x
+    # 1 - erf = 1/2 + (1/2 - x - x P)
+    small = 1.0 - fma_f64(x, polynomial(square, ERF_F64), x)
+    return select(magnitude < 0.45, small, result)
+
+
+@function("f32", "f32")
+def erf_f32(x):
+    """odd polynomial of degree 15 below 1, 1 - exp(polynomial) above."""
+    magnitude = abs_f32(x)
+    square = x * x
+    small = fma_f32(magnitude, polynomial(square, ERF_F32), magnitude)
+    bounded = select(magnitude > f32(4.0), f32(4.0), magnitude)
+    large = f32(1.0) - exp_f32(-polynomial(bounded, ERFC_LOG_F32))
+    return copysign_f32(select(magnitude < f32(1.0), small, large), x)
+
+
+@function("f32", "f32")
+def erfc_f32(x):
+    """through float64."""
+    return f32(erfc_f64(f64(x)))
