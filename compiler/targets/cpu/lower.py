@@ -7,6 +7,7 @@ Vector math (`kernels.vmath`) is compiled once for each function, to bitcode tha
 from __future__ import annotations
 
 import functools
+import math
 import hashlib
 import threading
 
@@ -30,10 +31,12 @@ _bitcode: dict[str, bytes] = {}
 @functools.cache
 def _dialect() -> dict[str, object]:
     """Every name a kernel text may use, but for tile names (they are made on demand)."""
-    names = dict(vmath.namespace())
+    names: dict[str, object] = {"inf": math.inf, "nan": math.nan, **vmath.CASTS}
     for function in vmath.FUNCTIONS.values():
         if function.kind == "function":
             names[function.name] = external(_symbol(function.name), function.result, function.parameters)
+        else:
+            names[function.name] = function.python
     return names
 
 

@@ -1,0 +1,114 @@
+"""Affine index expressions: a constant plus integer multiples of index variables.
+
+A variable is a domain dimension (an int, 0 the outermost) or the name of an index that the kernel computes (a str).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+Variable = int | str
+
+
+class Affine:
+    """constant + sum of coefficient * variable. Immutable and hashable."""
+
+    __slots__ = ("constant", "terms", "_hash")
+
+    def __init__(self, constant: int = 0, terms: Mapping[Variable, int] | None = None):
+        self.constant = constant
+        self.terms = {v: c for v, c in (terms or {}).items() if c}
+        self._hash = hash((constant, frozenset(self.terms.items())))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, Affine) and self.constant == other.constant and self.terms == other.terms
+
+    def __add__(self, other: Affine | int) -> Affine:
+        if isinstance(other, int):
+            return Affine(self.constant + other, self.terms)
+        terms = dict(self.terms)
+        for variable, coefficient in other.terms.items():
+            terms[variable] = terms.get(variable, 0) + coefficient
+        return Affine(self.constant + other.constant, terms)
+
+    def __mul__(self, factor: int) -> Affine:
+        return Affine(self.constant * factor, {v: c * factor for v, c in self.terms.items()})
+
+    def __repr__(self) -> str:
+        return " + ".join([str(self.constant), *(f"{c}*{v}" for v, c in self.terms.items())])
+
+    def sole_variable(self) -> Variable | None:
+        """The variable where this is exactly one variable, else None."""
+        if self.constant == 0 and len(self.terms) == 1:
+            ((variable, coefficient),) = self.terms.items()
+            return variable if coefficient == 1 else None
+        return None
+
+
+Index = tuple[Affine, ...]
+ZERO = Affine()
+
+
+def variables(dims: Sequence[int]) -> Index:
+    """The index of a domain: one variable a dimension, 0 where the extent is 1."""
+    return tuple(Affine(0, {k: 1}) if extent != 1 else ZERO for k, extent in enumerate(dims))
+
+
+def row_major_strides(dims: Sequence[int]) -> tuple[int, ...]:
+    """Strides in elements of a contiguous array."""
+    return tuple(math.prod(dims[k + 1 :]) for k in range(len(dims)))
+
+
+def linear(index: Index, dims: Sequence[int]) -> Affine:
+    """The position of an index in a contiguous array of these extents."""
+    total = ZERO
+    for affine, stride in zip(index, row_major_strides(dims), strict=True):
+        total = total + affine * stride
+    return total
+
+
+def reshape_groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """Dimensions of a reshape that correspond: pairs (dims of old, dims of new) of equal products, without extents of 1."""
+    groups = []
+    i = j = 0
+    while True:
+        while i < len(old) and old[i] == 1:
+            i += 1
+        while j < len(new) and new[j] == 1:
+            j += 1
+        if i >= len(old) or j >= len(new):
+            return groups
+        olds, news, a, b = [i], [j], old[i], new[j]
+        i, j = i + 1, j + 1
+        while a != b:
+            if a < b:
+                if old[i] != 1:
+                    olds.append(i)
+                a, i = a * old[i], i + 1
+            else:
+                if new[j] != 1:
+                    news.append(j)
+                b, j = b * new[j], j + 1
+        groups.append((olds, news))
+
+
+def merge_groups(dims: Sequence[int], used: Sequence[Affine], barriers: Sequence[int] = ()) -> list[list[int]]:
+    """Neighbouring dimensions that every affine expression walks through as if they were one.
+
+    Dimensions of extent 1 are left out. `barriers`: dimensions that must not be merged with the one before them.
+    """
+    groups: list[list[int]] = []
+    for k, extent in enumerate(dims):
+        if extent == 1:
+            continue
+        if groups and k not in barriers and all(
+            a.terms.get(groups[-1][-1], 0) == a.terms.get(k, 0) * extent for a in used
+        ):
+            groups[-1].append(k)
+        else:
+            groups.append([k])
+    return groups

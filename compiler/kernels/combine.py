@@ -1,0 +1,89 @@
+"""Accumulators of reductions: how they start, take an element, and are joined."""
+
+from __future__ import annotations
+
+from hloom.compiler.kernels.affine import Affine
+from hloom.compiler.kernels.description import Block
+from hloom.compiler.kernels.writer import Writer, literal
+from hloom.ir.build import combiner_opcode
+from hloom.ir.module import Instruction
+from hloom.ir.ops import OPS
+from hloom.ir.types import COMPLEX, HLO_NAME, PRED, compute_dtype
+
+# Reassociating accumulators of the dialect by HLO op; others are joined by the op's own expression, in order.
+_ACCUMULATORS = {"add": "sum", "multiply": "prod", "maximum": "accmax", "minimum": "accmin"}
+
+
+class Reduction:
+    """One reduce instruction: its arrays, initial values and combiner."""
+
+    def __init__(self, instruction: Instruction):
+        self.instruction = instruction
+        count = len(instruction.operands) // 2
+        self.arrays = instruction.operands[:count]
+        self.initial = instruction.operands[count:]
+        self.combiner = instruction["to_apply"]
+        self.opcode = combiner_opcode(self.combiner) if count == 1 else None
+        self.names: list[str] = []
+
+    @property
+    def splittable(self) -> bool:
+        """Whether parts may be reduced alone, from the neutral element, and joined afterwards."""
+        return self.opcode is not None
+
+    def start(self, writer: Writer, block: Block) -> None:
+        """Declares the accumulators in `block`: the neutral element of a known combiner, else the initial values."""
+        self.names = [writer.fresh("a") for _ in self.arrays]
+        for name, array, initial in zip(self.names, self.arrays, self.initial, strict=True):
+            block.body.append(f"{name} = {self.neutral(array) if self.splittable else writer.value(initial, (), block)}")
+
+    def neutral(self, array: Instruction) -> str:
+        return literal(OPS[self.opcode].identity(array.dtype), array.dtype)
+
+    def take(self, writer: Writer, block: Block, values: list[str]) -> None:
+        """Statements that put the elements `values` into the accumulators."""
+        if self.opcode in _ACCUMULATORS and self.arrays[0].dtype != PRED and self.arrays[0].dtype not in COMPLEX:
+            name = HLO_NAME[compute_dtype(self.arrays[0].dtype)]
+            block.body.append(f"{self.names[0]} = {_ACCUMULATORS[self.opcode]}_{name}({self.names[0]}, {values[0]})")
+            return
+        results = self.join(writer, block, self.names, values)
+        if len(results) == 1:
+            block.body.append(f"{self.names[0]} = {results[0]}")
+        else:
+            block.body.append(f"{', '.join(self.names)} = {', '.join(results)}")
+
+    def join(self, writer: Writer, block: Block, left: list[str], right: list[str]) -> list[str]:
+        """The combiner's expressions of two groups of values, its statements written into `block`."""
+        names = dict(zip(self.combiner.parameters, [*left, *right], strict=True))
+        for instruction in self.combiner.instructions:
+            if instruction in names or instruction.opcode == "tuple":
+                continue
+            if instruction.opcode == "constant":
+                names[instruction] = literal(instruction["value"].reshape(())[()], instruction.dtype)
+                continue
+            arguments = [names[o] for o in instruction.operands]
+            text = OPS[instruction.opcode].expression(
+                [o.shape for o in instruction.operands], instruction.shape, instruction.attributes, arguments
+            )
+            name = writer.fresh()
+            block.body.append(f"{name} = {text}")
+            names[instruction] = name
+        return [names[o] for o in self.combiner.outputs()]
+
+    def initial_is_neutral(self) -> bool:
+        (initial,) = self.initial
+        if initial.opcode != "constant":
+            return False
+        neutral = OPS[self.opcode].identity(initial.dtype)
+        return bool(initial["value"].reshape(())[()] == neutral)
+
+    def finish(self, writer: Writer, block: Block) -> list[str]:
+        """The results: the accumulators, joined with the initial value where that is not neutral."""
+        if not self.splittable or self.initial_is_neutral():
+            return list(self.names)
+        return self.join(writer, block, [writer.value(self.initial[0], (), block)], self.names)
+
+
+def element_index(index, position: dict[int, Affine]):
+    """`index` with some dimensions replaced."""
+    return tuple(position.get(k, affine) for k, affine in enumerate(index))

@@ -1,0 +1,124 @@
+"""Kernel descriptions: a loop nest with dialect statements in it, before a target writes it as Python text.
+
+The nodes say what a nest is; each target (`compiler/targets/*/render.py`) says how its work is handed out: loops over
+lo..hi on a CPU, threads, warps and blocks on a GPU. Statements are single lines of the dialect (docs/kernels.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Block:
+    """A list of statements (str) and inner nodes. `variables`: index variables defined by it or around it."""
+
+    parent: Block | None = None
+    variables: frozenset = frozenset()
+    body: list = field(default_factory=list)
+    memo: dict = field(default_factory=dict)
+
+    def child(self, *variables) -> Block:
+        return Block(self, self.variables | frozenset(variables))
+
+    def chain(self) -> Iterator[Block]:
+        block: Block | None = self
+        while block is not None:
+            yield block
+            block = block.parent
+
+
+@dataclass
+class Items:
+    """Independent work items: all combinations of the dims' (variable name, extent name).
+
+    grain: 'element' (one thread does one item), 'row' (a warp or block shares the Lanes loops of one item) or 'serial'
+    (one thread does one item, loops and all).
+    """
+
+    dims: list[tuple[str, str]]
+    body: Block
+    grain: str = "element"
+
+
+@dataclass
+class Inner:
+    """The innermost dimension of an element-wise nest: a vector loop on a CPU, further threads on a GPU."""
+
+    variable: str
+    extent: str
+    body: Block
+
+
+@dataclass
+class Lanes:
+    """A loop from `start` to `extent` inside a 'row' item whose steps the lanes share: all of it on a CPU."""
+
+    variable: str
+    extent: str
+    body: Block
+    start: str = "0"
+
+
+@dataclass
+class Serial:
+    """A plain loop `for variable in range(start, stop)`."""
+
+    variable: str
+    start: str
+    stop: str
+    body: Block
+
+
+@dataclass
+class Branch:
+    """`if condition:`."""
+
+    condition: str
+    body: Block
+
+
+@dataclass
+class Collective:
+    """Combines an accumulator over the lanes of an item: a `sum`, `max`, `min`, `prod`, ... of dtype; nothing on a CPU."""
+
+    variable: str
+    operation: str
+    dtype: str
+
+
+@dataclass
+class Tiles:
+    """Like Items and two Inner loops, in square tiles over two dimensions: for inputs read across the grain.
+
+    outer: further item dims; across and along: (variable, extent) of the two tiled dimensions, `along` the fast one of the
+    outputs.
+    """
+
+    outer: list[tuple[str, str]]
+    across: tuple[str, str]
+    along: tuple[str, str]
+    size: int
+    body: Block
+
+
+@dataclass
+class Nest:
+    """A kernel description.
+
+    pointers: (name, HLO dtype); an output's name begins with 'out', one that is both with 'io'.
+    integers: name -> value for this launch; the names and their order are part of the kernel, the values are not.
+    temporaries: bytes of each pointer that is neither input nor output, but scratch between the stages of a kernel.
+    items, inner_work: how many work items a CPU launch has, and about how many element operations each is.
+    """
+
+    kind: str
+    name: str
+    pointers: list[tuple[str, str]]
+    integers: dict[str, int]
+    root: Block
+    items: int
+    inner_work: float
+    outputs: frozenset[str] = frozenset()
+    temporaries: dict[str, int] = field(default_factory=dict)

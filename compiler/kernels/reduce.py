@@ -1,0 +1,292 @@
+"""The reduce nest: any dimensions, in deterministic chunks.
+
+Stage 1 reduces a chunk of the outermost reduced dimension for each kept index into `part` buffers; stage 2 joins the
+chunks, the initial value, and whatever consumes the result. How the work is cut depends on the shape only, so the bits
+do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from hloom.compiler.kernels.affine import Affine, linear, variables
+from hloom.compiler.kernels.combine import Reduction
+from hloom.compiler.kernels.description import Block, Collective, Items, Lanes, Nest, Serial
+from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, two_passes
+from hloom.compiler.kernels.writer import load, store
+from hloom.ir.types import HLO_NAME, PRED, compute_dtype
+
+CHUNK = 32768  # elements that are worth a work item of their own: about 5 microseconds
+CHUNKS = 64  # at most so many for each kept index: stage 2 joins them one after the other
+COLUMNS = 1024  # accumulators of a block of columns: 4 KiB of float32 stay in the first-level cache
+
+
+def reduce_nests(request: KernelRequest) -> list[Nest]:
+    """The stages. Outputs have the kept extents, or the operand's (written along the way in stage 1)."""
+    shape = _Shape(request)
+    first = _columns_stage(request, shape) if shape.columns else _lanes_stage(request, shape)
+    return [first, _join_stage(request, shape)]
+
+
+class _Shape:
+    """How a reduction is cut into work items, from its extents only."""
+
+    def __init__(self, request: KernelRequest):
+        self.reduces = [i for i in request.computation.instructions if i.opcode == "reduce"]
+        self.dims = self.reduces[0].operands[0].dims
+        self.reduced = set(self.reduces[0]["dimensions"])
+        self.kept = [k for k in range(len(self.dims)) if k not in self.reduced]
+        self.kept_size = _product(self.dims[k] for k in self.kept)
+        self.full_outputs = [k for k, o in enumerate(request.outputs) if o.dims == self.dims and self.reduced]
+        self.splittable = all(Reduction(r).splittable for r in self.reduces)
+        # Neighbours of one class may merge; a change from kept to reduced may not.
+        self.barriers = [k for k in range(1, len(self.dims)) if (k in self.reduced) != (k - 1 in self.reduced)]
+        last = [k for k, extent in enumerate(self.dims) if extent != 1]
+        self.columns = bool(last) and last[-1] not in self.reduced
+
+    def cut(self, groups, sizes) -> tuple[int, int, int]:
+        """(the group that is chunked, steps a chunk, chunks)."""
+        inner = [g for g, group in enumerate(groups) if group[0] in self.reduced]
+        if not inner:
+            return -1, 1, 1
+        g = inner[0]
+        if not self.splittable:
+            return g, sizes[g], 1
+        below = _product(sizes[h] for h in inner[1:])
+        if self.columns:
+            below *= min(sizes[-1], COLUMNS)
+        items = self.kept_size // max(min(sizes[-1], COLUMNS), 1) if self.columns else self.kept_size
+        steps = max(1, CHUNK // max(below, 1))
+        chunks = min(-(-sizes[g] // steps), max(1, CHUNKS // max(items, 1)))
+        steps = -(-sizes[g] // chunks)
+        return g, steps, -(-sizes[g] // steps)
+
+    def parts(self, chunks: int) -> dict[str, tuple[str, int]]:
+        """part name -> (dtype, bytes) for every array that is reduced."""
+        result = {}
+        for r, reduce in enumerate(self.reduces):
+            for k, array in enumerate(reduce.operands[: len(reduce.operands) // 2]):
+                dtype = PRED if array.dtype == PRED else compute_dtype(array.dtype)
+                result[f"part{r}_{k}"] = (HLO_NAME[dtype], chunks * self.kept_size * dtype.itemsize)
+        return result
+
+
+def _product(values) -> int:
+    total = 1
+    for value in values:
+        total *= value
+    return total
+
+
+def _store_full(request, shape, writer, index, block) -> None:
+    for k in shape.full_outputs:
+        output = request.outputs[k]
+        value = writer.value(output, index, block)
+        writer.store(request.output_name(k), linear(index, shape.dims), output.dtype, value, block)
+
+
+def _with_parts(nest: Nest, shape: _Shape, chunks: int, drop=lambda name: False) -> Nest:
+    parts = shape.parts(chunks)
+    nest.pointers = [p for p in nest.pointers if not drop(p[0])] + [(n, t) for n, (t, _) in parts.items()]
+    nest.temporaries = {name: size for name, (_, size) in parts.items()}
+    return nest
+
+
+def _only_full(request, shape):
+    full = {request.output_name(k) for k in shape.full_outputs}
+    every = {request.output_name(k) for k in range(len(request.outputs))}
+    return lambda name: name in every and name not in full
+
+
+def _lanes_stage(request: KernelRequest, shape: _Shape) -> Nest:
+    """Stage 1 where the fast dimension is reduced: a scalar accumulator for each kept index and chunk."""
+    dims, state = shape.dims, {}
+
+    def write(writer, groups):
+        sizes = group_sizes(dims, groups)
+        chunked, steps, chunks = shape.cut(groups, sizes)
+        outer = [g for g, group in enumerate(groups) if group[0] not in shape.reduced]
+        inner = [g for g, group in enumerate(groups) if group[0] in shape.reduced]
+        index = variables(dims)
+        item = writer.root.child(*(f"i{g}" for g in outer), "chunk")
+        reductions = [Reduction(r) for r in shape.reduces]
+        for reduction in reductions:
+            reduction.start(writer, item)
+        block = item.child(*(f"i{g}" for g in inner))
+        for reduction in reductions:
+            reduction.take(writer, block, [writer.value(a, index, block) for a in reduction.arrays])
+        _store_full(request, shape, writer, index, block)
+        named = dict(extents(writer, dims, groups))
+        first = _chunk_bounds(writer, item, named.get(f"i{chunked}"), steps) if chunked >= 0 else ("0", "1")
+        _reduced_loops(item, block, named, inner, chunked, first, lanes=True)
+        position = linear(tuple(index[k] for k in shape.kept), tuple(dims[k] for k in shape.kept))
+        at = f"({writer.text(position, 'part')}) * {writer.integer('chunks', chunks)} + chunk"
+        for r, reduction in enumerate(reductions):
+            for k, (name, array) in enumerate(zip(reduction.names, reduction.arrays, strict=True)):
+                dtype = PRED if array.dtype == PRED else compute_dtype(array.dtype)
+                if reduction.splittable:
+                    item.body.append(Collective(name, reduction.opcode, HLO_NAME[dtype]))
+                item.body.append(store(f"part{r}_{k}", at, dtype, name))
+        state.update(item=item, outer=outer, chunks=chunks, sizes=sizes, steps=steps, splittable=shape.splittable)
+
+    writer, groups = two_passes(request, dims, write, shape.barriers)
+    named = dict(extents(writer, dims, groups))
+    chunks, sizes = state["chunks"], state["sizes"]
+    pairs = [(f"i{g}", named[f"i{g}"]) for g in state["outer"]] + [("chunk", writer.integer("chunks", chunks))]
+    grain = "row" if state["splittable"] else "serial"
+    writer.root.body.append(Items(pairs, state["item"], grain))
+    work = _product(dims) / max(shape.kept_size * chunks, 1) * request.flops()
+    nest = finish(request, writer, "reduce", writer.root, shape.kept_size * chunks, work)
+    return _with_parts(nest, shape, chunks, _only_full(request, shape))
+
+
+def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
+    """Stage 1 where the fast dimension is kept: a row of accumulators for each block of columns and chunk."""
+    dims, state = shape.dims, {}
+
+    def write(writer, groups):
+        sizes = group_sizes(dims, groups)
+        chunked, steps, chunks = shape.cut(groups, sizes)
+        fast = len(groups) - 1
+        outer = [g for g, group in enumerate(groups[:-1]) if group[0] not in shape.reduced]
+        inner = [g for g, group in enumerate(groups[:-1]) if group[0] in shape.reduced]
+        index = variables(dims)
+        item = writer.root.child(*(f"i{g}" for g in outer), "chunk", "block")
+        named = dict(extents(writer, dims, groups))
+        columns = writer.integer("columns", COLUMNS)
+        item.body.append(f"first = block * {columns}")
+        item.body.append(f"last = min(first + {columns}, {named[f'i{fast}']})")
+        kept_dims = tuple(dims[k] for k in shape.kept)
+        position = linear(tuple(index[k] for k in shape.kept), kept_dims)
+        reductions = [Reduction(r) for r in shape.reduces]
+        begin, body = item.child(f"i{fast}"), item.child(*(f"i{g}" for g in inner), f"i{fast}")
+        size = writer.integer("kept", shape.kept_size)
+        for r, reduction in enumerate(reductions):
+            for k, array in enumerate(reduction.arrays):
+                dtype = PRED if array.dtype == PRED else compute_dtype(array.dtype)
+                start = reduction.neutral(array) if reduction.splittable else None
+                start = start or writer.value(reduction.initial[k], (), begin)
+                at = f"chunk * {size} + {writer.text(position, 'part')}"
+                begin.body.append(store(f"part{r}_{k}", at, dtype, start))
+        at = f"chunk * {size} + {writer.text(position, 'part')}"
+        for r, reduction in enumerate(reductions):
+            values = [writer.value(a, index, body) for a in reduction.arrays]
+            types = [PRED if a.dtype == PRED else compute_dtype(a.dtype) for a in reduction.arrays]
+            reduction.names = [writer.fresh("a") for _ in reduction.arrays]
+            for k, name in enumerate(reduction.names):
+                body.body.append(f"{name} = {load(f'part{r}_{k}', at, types[k])}")
+            reduction.take(writer, body, values)
+            for k, name in enumerate(reduction.names):
+                body.body.append(store(f"part{r}_{k}", at, types[k], name))
+        _store_full(request, shape, writer, index, body)
+        item.body.append(Lanes(f"i{fast}", "last", begin, "first"))
+        bounds = _chunk_bounds(writer, item, named.get(f"i{chunked}"), steps) if chunked >= 0 else ("0", "1")
+        node = Lanes(f"i{fast}", "last", body, "first")
+        for g in reversed(inner):
+            start, stop = bounds if g == chunked else ("0", named[f"i{g}"])
+            node = Serial(f"i{g}", start, stop, Block(item, item.variables | {f"i{g}"}, [node]))
+        item.body.append(node)
+        state.update(item=item, outer=outer, chunks=chunks, sizes=sizes)
+
+    writer, groups = two_passes(request, dims, write, shape.barriers)
+    named = dict(extents(writer, dims, groups))
+    chunks, sizes = state["chunks"], state["sizes"]
+    blocks = -(-sizes[-1] // COLUMNS)
+    pairs = [(f"i{g}", named[f"i{g}"]) for g in state["outer"]]
+    pairs += [("chunk", writer.integer("chunks", chunks)), ("block", writer.integer("blocks", blocks))]
+    writer.root.body.append(Items(pairs, state["item"], "row"))
+    items = _product(sizes[g] for g in state["outer"]) * chunks * blocks
+    nest = finish(request, writer, "reduce", writer.root, items, _product(dims) / max(items, 1) * request.flops())
+    return _with_parts(nest, shape, chunks, _only_full(request, shape))
+
+
+def _chunk_bounds(writer, item: Block, extent: str, steps: int) -> tuple[str, str]:
+    step = writer.integer("steps", steps)
+    item.body.append(f"begin = chunk * {step}")
+    item.body.append(f"end = min(begin + {step}, {extent})")
+    return "begin", "end"
+
+
+def _reduced_loops(item: Block, block: Block, named, inner, chunked, bounds, lanes: bool) -> None:
+    if not inner:
+        item.body.extend(block.body)
+        return
+    last = inner[-1]
+    start, stop = bounds if last == chunked else ("0", named[f"i{last}"])
+    node = Lanes(f"i{last}", stop, block, start)
+    for g in reversed(inner[:-1]):
+        start, stop = bounds if g == chunked else ("0", named[f"i{g}"])
+        node = Serial(f"i{g}", start, stop, Block(item, item.variables | {f"i{g}"}, [node]))
+    item.body.append(node)
+
+
+def _join_stage(request: KernelRequest, shape: _Shape) -> Nest:
+    """Stage 2: joins the chunks of each kept index and writes the outputs of the kept extents."""
+    dims = tuple(shape.dims[k] for k in shape.kept)
+    results = [k for k in range(len(request.outputs)) if k not in shape.full_outputs]
+    state = {}
+
+    def write(writer, groups):
+        full = [[k] for k, extent in enumerate(shape.dims) if extent != 1]
+        if shape.columns or True:
+            _, _, chunks = shape.cut(*state["cut"])
+        index = variables(dims)
+        item = writer.root.child(*(f"i{g}" for g in range(len(groups))))
+        position = linear(index, dims)
+        reductions = [Reduction(r) for r in shape.reduces]
+        count = writer.integer("chunks", chunks)
+        at = (
+            f"chunk * {writer.integer('kept', shape.kept_size)} + {writer.text(position, 'part')}"
+            if shape.columns
+            else f"({writer.text(position, 'part')}) * {count} + chunk"
+        )
+        for r, reduction in enumerate(reductions):
+            block = item.child("chunk")
+            types = [PRED if a.dtype == PRED else compute_dtype(a.dtype) for a in reduction.arrays]
+            loads = [load(f"part{r}_{k}", at, t) for k, t in enumerate(types)]
+            if reduction.splittable:
+                reduction.start(writer, item)
+                value = writer.fresh()
+                block.body.append(f"{value} = {loads[0]}")
+                joined = reduction.join(writer, block, reduction.names, [value])
+                block.body.append(f"{reduction.names[0]} = {joined[0]}")
+                item.body.append(Serial("chunk", "0", count, block))
+            else:
+                reduction.names = [writer.fresh("a") for _ in loads]
+                for name, text in zip(reduction.names, loads, strict=True):
+                    item.body.append(f"{name} = {text.replace(' + chunk', '').replace('chunk * ', '0 * ')}")
+            finals = reduction.finish(writer, item)
+            if len(finals) == 1:
+                writer.overrides[reduction.instruction] = (finals[0], item)
+            else:
+                writer.elements[reduction.instruction] = [(name, item) for name in finals]
+        for k in results:
+            output = request.outputs[k]
+            value = writer.value(output, index, item)
+            writer.store(request.output_name(k), linear(index, dims), output.dtype, value, item)
+        state["item"], state["chunks"] = item, chunks
+        del full
+
+    # The cut is decided on the merged dimensions of stage 1, which depend on its index expressions.
+    probe_groups = {}
+
+    def probe(writer, groups):
+        probe_groups["groups"] = groups
+        index = variables(shape.dims)
+        block = writer.root.child(*(f"i{g}" for g in range(len(groups))))
+        for reduce in shape.reduces:
+            for array in Reduction(reduce).arrays:
+                writer.value(array, index, block)
+        for k in shape.full_outputs:
+            writer.value(request.outputs[k], index, block)
+        writer.text(linear(tuple(index[k] for k in shape.kept), dims), "part")
+
+    two_passes(request, shape.dims, probe, shape.barriers)
+    groups = probe_groups["groups"]
+    state["cut"] = (groups, group_sizes(shape.dims, groups))
+    writer, groups = two_passes(request, dims, write)
+    writer.root.body.append(Items(extents(writer, dims, groups), state["item"], "serial"))
+    nest = finish(request, writer, "join", writer.root, shape.kept_size, 4.0 * state["chunks"] * len(shape.reduces))
+    full = {request.output_name(k) for k in shape.full_outputs}
+    return _with_parts(nest, shape, state["chunks"], lambda name: name in full)
+
+
+__all__ = ["Affine", "reduce_nests"]

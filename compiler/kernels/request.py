@@ -1,0 +1,105 @@
+"""KernelRequest: a fused computation with the facts about buffers that its kernel depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hloom.compiler.kernels.affine import Affine, merge_groups
+from hloom.compiler.kernels.description import Block, Nest
+from hloom.compiler.kernels.writer import Writer
+from hloom.ir.module import Computation, Instruction
+from hloom.ir.ops import OPS
+from hloom.ir.types import HLO_NAME
+
+
+@dataclass
+class KernelRequest:
+    """What a nest is made from.
+
+    computation: the fused computation. Scalar constants in it become literals.
+    shared: output number -> parameter number whose buffer the output overwrites in place.
+    """
+
+    computation: Computation
+    shared: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.outputs = self.computation.outputs()
+        self.names: dict[Instruction, str] = {}
+        by_parameter = {p: k for k, p in self.shared.items()}
+        for k, parameter in enumerate(self.computation.parameters):
+            self.names[parameter] = f"io{by_parameter[k]}" if k in by_parameter else f"in{k}"
+
+    def output_name(self, k: int) -> str:
+        return f"io{k}" if k in self.shared else f"out{k}"
+
+    def title(self, kind: str) -> str:
+        """A name for the kernel from the kinds of its main ops: structure only, so that equal kernels have equal names."""
+        skipped = {"parameter", "constant", "tuple", "broadcast", "get-tuple-element", "reshape", "bitcast"}
+        ops = [i.opcode.replace("-", "_") for i in self.computation.instructions if i.opcode not in skipped]
+        distinct = list(dict.fromkeys(reversed(ops)))[:3]
+        return "_".join([kind, *reversed(distinct)])
+
+    def writer(self, dims: tuple[int, ...]) -> Writer:
+        return Writer({p: n for p, n in self.names.items()}, dims)
+
+    def pointers(self, writer: Writer) -> list[tuple[str, str]]:
+        """(name, dtype) of every pointer parameter: all inputs that are read, then all outputs."""
+        result = []
+        for parameter in self.computation.parameters:
+            name = self.names[parameter]
+            if name.startswith("in") and name in writer.loads:
+                result.append((name, HLO_NAME[parameter.dtype]))
+        for k, output in enumerate(self.outputs):
+            result.append((self.output_name(k), HLO_NAME[output.dtype]))
+        return result
+
+    def flops(self) -> float:
+        """Rough work for one element of the domain."""
+        total = 1.0
+        for instruction in self.computation.instructions:
+            total += OPS[instruction.opcode].flops
+        return total
+
+
+def two_passes(request: KernelRequest, dims: tuple[int, ...], write, barriers=()) -> tuple[Writer, list[list[int]]]:
+    """Runs `write(writer, groups)` twice: once to see which index expressions there are, then with merged dimensions."""
+    probe = request.writer(dims)
+    every = [[k] for k, extent in enumerate(dims) if extent != 1]
+    probe.set_domain_plain()
+    write(probe, every)
+    groups = merge_groups(dims, probe.used, barriers)
+    writer = request.writer(dims)
+    writer.set_domain(groups)
+    write(writer, groups)
+    return writer, groups
+
+
+def finish(request, writer: Writer, kind: str, root: Block, items: int, work: float) -> Nest:
+    """The Nest, with the parts that all kinds have in common."""
+    outputs = frozenset(request.output_name(k) for k in range(len(request.outputs)))
+    return Nest(
+        kind, request.title(kind), request.pointers(writer), dict(writer.integers), root, items, work, outputs
+    )
+
+
+def extents(writer: Writer, dims, groups) -> list[tuple[str, str]]:
+    """(variable, extent argument) of each group of merged dimensions."""
+    result = []
+    for g, group in enumerate(groups):
+        size = 1
+        for k in group:
+            size *= dims[k]
+        result.append((f"i{g}", writer.integer(f"n{g}", size)))
+    return result
+
+
+def group_sizes(dims, groups) -> list[int]:
+    sizes = []
+    for group in groups:
+        size = 1
+        for k in group:
+            size *= dims[k]
+        sizes.append(size)
+    return sizes
+

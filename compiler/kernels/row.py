@@ -1,0 +1,163 @@
+"""The row nest: reductions over the trailing dimensions with what comes before, between and after them, in one pass over
+rows that stay in cache: softmax, layer norm, log-sum-exp, sums of rows."""
+
+from __future__ import annotations
+
+from hloom.compiler.kernels.affine import linear, variables
+from hloom.compiler.kernels.combine import Reduction
+from hloom.compiler.kernels.description import Block, Collective, Items, Lanes, Nest, Serial
+from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, two_passes
+from hloom.compiler.kernels.writer import load
+from hloom.ir.module import Instruction
+from hloom.ir.ops import OPS
+from hloom.ir.types import compute_dtype
+
+EXPENSIVE = 8  # flops from which a value that two sweeps over the row need is kept in an output's row between them
+
+
+def row_nest(request: KernelRequest) -> Nest:
+    """One work item a row. Outputs have the domain's extents or those of its kept dimensions."""
+    computation = request.computation
+    reduces = [i for i in computation.instructions if i.opcode == "reduce"]
+    dims = reduces[0].operands[0].dims
+    kept = len(dims) - len(reduces[0]["dimensions"])
+    levels = _levels(computation, set(reduces))
+    depth = max(levels[r] for r in reduces)
+    vector_outputs = [k for k, o in enumerate(request.outputs) if o.dims == dims]
+    stashed = _stash(request, levels, reduces, dims, vector_outputs)
+    state: dict[str, object] = {}
+
+    def write(writer, groups):
+        outer = [g for g, group in enumerate(groups) if group[0] < kept]
+        inner = [g for g, group in enumerate(groups) if group[0] >= kept]
+        index = variables(dims)
+        row = writer.root.child(*(f"i{g}" for g in outer))
+        kept_in: dict[Instruction, str] = {}
+        for level in range(1, depth + 1):
+            here = [Reduction(r) for r in reduces if levels[r] == level]
+            for reduction in here:
+                reduction.start(writer, row)
+            block = row.child(*(f"i{g}" for g in inner))
+            _recall(writer, block, index, dims, kept_in)
+            for reduction in here:
+                values = [writer.value(array, index, block) for array in reduction.arrays]
+                reduction.take(writer, block, values)
+            for value, pointer in stashed.items():
+                if value not in kept_in and any((value, index) in b.memo for b in block.chain()):
+                    writer.store(pointer, linear(index, dims), value.dtype, writer.value(value, index, block), block)
+                    kept_in[value] = pointer
+            _sweep(writer, row, block, groups, inner)
+            for reduction in here:
+                _finish(writer, row, reduction)
+        block = row.child(*(f"i{g}" for g in inner))
+        _recall(writer, block, index, dims, kept_in)
+        for k, output in enumerate(request.outputs):
+            if k in vector_outputs:
+                value = writer.value(output, index, block)
+                writer.store(request.output_name(k), linear(index, dims), output.dtype, value, block)
+        if vector_outputs:
+            _sweep(writer, row, block, groups, inner)
+        for k, output in enumerate(request.outputs):
+            if k not in vector_outputs:
+                at = index[: len(output.dims)]
+                value = writer.value(output, at, row)
+                writer.store(request.output_name(k), linear(at, output.dims), output.dtype, value, row)
+        state.update(row=row, outer=outer, inner=inner)
+
+    def _sweep(writer, row, block, groups, inner):
+        _loops(writer, row, block, dims, groups, inner)
+
+    writer, groups = two_passes(request, dims, write, barriers=(kept,))
+    sizes = group_sizes(dims, groups)
+    named = extents(writer, dims, groups)
+    rows = width = 1
+    for g in state["outer"]:
+        rows *= sizes[g]
+    for g in state["inner"]:
+        width *= sizes[g]
+    writer.root.body.append(Items([named[g] for g in state["outer"]], state["row"], "row"))
+    return finish(request, writer, "row", writer.root, rows, request.flops() * width)
+
+
+def _loops(writer, row: Block, block: Block, dims, groups, inner) -> None:
+    """Puts `block` into the loops over the row: Lanes over the innermost merged dimension, Serial over the others."""
+    named = extents(writer, dims, groups)
+    if not inner:
+        row.body.extend(block.body)
+        return
+    node = Lanes(*named[inner[-1]], block)
+    for g in reversed(inner[:-1]):
+        variable, extent = named[g]
+        body = Block(row, row.variables | {variable}, [node])
+        node = Serial(variable, "0", extent, body)
+    row.body.append(node)
+
+
+def _finish(writer, row: Block, reduction: Reduction) -> None:
+    if reduction.splittable:
+        dtype = reduction.arrays[0].dtype
+        from hloom.ir.types import HLO_NAME
+
+        row.body.append(Collective(reduction.names[0], reduction.opcode, HLO_NAME[compute_dtype(dtype)]))
+    results = reduction.finish(writer, row)
+    if len(results) == 1:
+        writer.overrides[reduction.instruction] = (results[0], row)
+    else:
+        writer.elements[reduction.instruction] = [(name, row) for name in results]
+
+
+def _recall(writer, block, index, dims, kept_in) -> None:
+    """Values that an earlier sweep left in an output's row are read from there."""
+    for value, pointer in kept_in.items():
+        name = writer.fresh()
+        block.body.append(f"{name} = {load(pointer, writer.text(linear(index, dims), pointer), value.dtype)}")
+        block.memo[(value, index)] = (name, block)
+
+
+def _levels(computation, reduces) -> dict[Instruction, int]:
+    """How many reductions, one after the other, each value depends on (a reduction counts itself)."""
+    levels: dict[Instruction, int] = {}
+    for instruction in computation.instructions:
+        below = max((levels[o] for o in instruction.operands), default=0)
+        levels[instruction] = below + (instruction in reduces)
+    return levels
+
+
+def _stash(request, levels, reduces, dims, vector_outputs) -> dict[Instruction, str]:
+    """Expensive values that a reduction's sweep and a later one need -> the output whose row can hold them meanwhile."""
+    free = [k for k in vector_outputs if k not in request.shared]
+    if not free:
+        return {}
+    later = _needed([request.outputs[k] for k in vector_outputs], dims)
+    earlier: set[Instruction] = set()
+    for reduce in reduces:
+        earlier |= _needed(reduce.operands, dims)
+    candidates = [
+        i
+        for i in request.computation.instructions
+        if i in later
+        and i in earlier
+        and i.dims == dims
+        and OPS[i.opcode].flops >= EXPENSIVE
+        and compute_dtype(i.dtype) == i.dtype
+    ]
+    result = {}
+    for value in reversed(candidates):  # the last ones contain the work of those before them
+        k = next((k for k in free if request.outputs[k].dtype == value.dtype), None)
+        if k is not None:
+            result[value] = request.output_name(k)
+            free.remove(k)
+    return result
+
+
+def _needed(roots, dims) -> set[Instruction]:
+    """The full-size values that an evaluation of the roots computes for each element (not through reductions)."""
+    seen: set[Instruction] = set()
+    stack = list(roots)
+    while stack:
+        instruction = stack.pop()
+        if instruction in seen or instruction.opcode in ("reduce", "parameter"):
+            continue
+        seen.add(instruction)
+        stack.extend(instruction.operands)
+    return {i for i in seen if i.dims == dims}

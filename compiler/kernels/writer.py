@@ -1,0 +1,447 @@
+"""Expressions for elements: walks a fused computation from an output's index to the loads, composing index maps.
+
+Broadcast, reshape, transpose, slice, reverse, pad, concatenate, iota and dynamic-slice become arithmetic on indexes; no
+copy is made. Every value is written into the outermost block of the nest in which all that it needs is defined.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from hloom.compiler.kernels.affine import ZERO, Affine, Index, linear, reshape_groups, row_major_strides
+from hloom.compiler.kernels.description import Block, Branch
+from hloom.ir.module import Instruction
+from hloom.ir.ops import OPS
+from hloom.ir.types import COMPLEX, HLO_NAME, NARROW_FLOATS, PRED, Shape, compute_dtype
+
+
+def literal(value, dtype: np.dtype) -> str:
+    """A typed constant of the dialect."""
+    if dtype == PRED:
+        return "True" if value else "False"
+    name = HLO_NAME[compute_dtype(dtype)]
+    if dtype in COMPLEX:
+        part = "f64" if name == "c128" else "f32"
+        value = complex(value)
+        return f"complex_{part}({_float(value.real, part)}, {_float(value.imag, part)})"
+    if dtype.kind in "iu":
+        return f"{name}({int(value)})"
+    return _float(float(value), name)
+
+
+def _float(value: float, name: str) -> str:
+    if math.isnan(value):
+        return f"{name}(nan)"
+    if math.isinf(value):
+        return f"{name}({'inf' if value > 0 else '-inf'})"
+    # The shortest decimal of the dtype itself: 0.79, not 0.7900000214576721.
+    text = str(np.float32(value)) if name == "f32" else repr(value)
+    return f"{name}({text})"
+
+
+class Writer:
+    """Writes the elements of one fused computation.
+
+    inputs: parameter instruction -> pointer name. names: how index variables are called in the text.
+    `overrides`: instruction -> name of the value it has in the current nest (the sums of a contraction, the results of
+    reductions); its index is not looked at.
+    """
+
+    def __init__(self, inputs: dict[Instruction, str], dims: tuple[int, ...]):
+        self.inputs = inputs
+        self.dims = dims
+        self.overrides: dict[Instruction, tuple[str, Block]] = {}
+        self.elements: dict[Instruction, list[tuple[str, Block]]] = {}  # the results of reductions of several operands
+        self.integers: dict[str, int] = {}
+        self.used: list[Affine] = []  # every affine expression that was written: what may be merged is decided by them
+        self.loads: dict[str, set[Affine]] = {}
+        self.merged: dict[object, tuple[str, int] | None] = {k: (f"i{k}", 1) for k in range(len(dims))}
+        self.counter = 0
+        self.root = Block()
+
+    # --- names ---
+
+    def fresh(self, prefix: str = "v") -> str:
+        self.counter += 1
+        return f"{prefix}{self.counter - 1}"
+
+    def integer(self, name: str, value: int) -> str:
+        """The name of an integer argument of this value."""
+        candidate, count = name, 1
+        while candidate in self.integers and self.integers[candidate] != value:
+            count += 1
+            candidate = f"{name}_{count}"
+        self.integers[candidate] = value
+        return candidate
+
+    def set_domain_plain(self) -> None:
+        """Every domain dimension is a variable of its own."""
+        self.merged = {k: (f"i{k}", 1) for k in range(len(self.dims))}
+
+    def set_domain(self, groups: list[list[int]]) -> None:
+        """Merges domain dimensions: group g becomes the variable i<g>, its last dimension's coefficients are its own."""
+        self.merged = dict.fromkeys(range(len(self.dims)))
+        for g, group in enumerate(groups):
+            self.merged[group[-1]] = (f"i{g}", 1)
+
+    def variable_names(self, affine: Affine) -> list[tuple[str, int]]:
+        """(variable name, coefficient) of the terms, after merging."""
+        terms = []
+        for variable, coefficient in affine.terms.items():
+            if isinstance(variable, str):
+                terms.append((variable, coefficient))
+            elif self.merged[variable] is not None:
+                terms.append((self.merged[variable][0], coefficient))
+        return terms
+
+    def text(self, affine: Affine, prefix: str) -> str:
+        """The expression of an affine index. Coefficients other than 0 and 1 and the constant are integer arguments."""
+        self.used.append(affine)
+        parts = []
+        for name, coefficient in self.variable_names(affine):
+            parts.append(name if coefficient == 1 else f"{name} * {self.integer(f'{prefix}_{name}', coefficient)}")
+        if affine.constant:
+            parts.append(self.integer(f"{prefix}_o", affine.constant))
+        return " + ".join(parts) or "0"
+
+    # --- placement ---
+
+    def place(self, current: Block, affines, blocks) -> Block:
+        """The outermost block around `current` where these index variables and values are defined."""
+        needed = {name for affine in affines for name, _ in self.variable_names(affine)}
+        candidate = current
+        for block in current.chain():
+            if not needed <= block.variables or any(not _contains(b, block) for b in blocks):
+                return candidate
+            candidate = block
+        return candidate
+
+    # --- elements ---
+
+    def value(self, instruction: Instruction, index: Index, block: Block) -> str:
+        """The name (or literal) of the element of `instruction` at `index`, computed in or around `block`."""
+        return self._value(instruction, index, block)[0]
+
+    def _value(self, instruction: Instruction, index: Index, block: Block) -> tuple[str, Block]:
+        key = (instruction, index)
+        for around in block.chain():
+            if key in around.memo:
+                return around.memo[key]
+        if instruction in self.overrides:
+            return self.overrides[instruction]
+        opcode = instruction.opcode
+        if opcode == "get-tuple-element":
+            return self.elements[instruction.operands[0]][instruction["index"]]
+        if instruction in self.inputs:
+            result = self._load(instruction, index, block)
+        elif opcode == "constant":
+            return literal(instruction["value"].reshape(())[()], instruction.dtype), self.root
+        elif opcode in _INDEX_MAPS:
+            result = _INDEX_MAPS[opcode](self, instruction, index, block)
+        elif OPS[opcode].family == "elementwise":
+            result = self._elementwise(instruction, index, block)
+        else:
+            raise NotImplementedError(f"{opcode} has no element expression")
+        result[1].memo[key] = result
+        return result
+
+    def _elementwise(self, instruction, index, block):
+        arguments, blocks = [], []
+        for operand in instruction.operands:
+            name, where = self._value(operand, index if operand.dims or not index else (), block)
+            arguments.append(name)
+            blocks.append(where)
+        target = self.place(block, (), blocks)
+        shapes = [o.shape for o in instruction.operands]
+        text = OPS[instruction.opcode].expression(shapes, instruction.shape, instruction.attributes, arguments)
+        if text in arguments:
+            return text, target
+        name = self.fresh()
+        target.body.append(f"{name} = {text}")
+        return name, target
+
+    def _load(self, instruction, index, block):
+        pointer = self.inputs[instruction]
+        affine = linear(index, instruction.dims)
+        target = self.place(block, (affine,), ())
+        # A guarded load must stay under its guard.
+        target = _innermost_guard(block, target)
+        self.loads.setdefault(pointer, set()).add(affine)
+        name = self.fresh()
+        target.body.append(f"{name} = {load(pointer, self.text(affine, pointer), instruction.dtype)}")
+        return name, target
+
+    def store(self, pointer: str, affine: Affine, dtype: np.dtype, value: str, block: Block) -> None:
+        """Writes `value` to the place `affine` of an output."""
+        block.body.append(store(pointer, self.text(affine, pointer), dtype, value))
+
+
+def load(pointer: str, index: str, dtype: np.dtype) -> str:
+    """The expression that reads an element; narrow floats arrive as float32, pred as a boolean."""
+    if dtype in NARROW_FLOATS or dtype == PRED:
+        return f"load_{HLO_NAME[dtype]}({pointer}, {index})"
+    return f"{pointer}[{index}]"
+
+
+def store(pointer: str, index: str, dtype: np.dtype, value: str) -> str:
+    """The statement that writes an element."""
+    if dtype in NARROW_FLOATS or dtype == PRED:
+        return f"store_{HLO_NAME[dtype]}({pointer}, {index}, {value})"
+    return f"{pointer}[{index}] = {value}"
+
+
+def _contains(outer: Block, inner: Block) -> bool:
+    return any(b is outer for b in inner.chain())
+
+
+def _innermost_guard(current: Block, target: Block) -> Block:
+    """The first guarded block on the way from `current` out to `target`, or `target`."""
+    for block in current.chain():
+        if block is target or getattr(block, "guarded", False):
+            return block
+    return target
+
+
+# --- index maps: (writer, instruction, index, block) -> (name, block) ----------------------------------------------
+
+
+def _broadcast(writer, instruction, index, block):
+    return writer._value(instruction.operands[0], tuple(index[d] for d in instruction["dimensions"]), block)
+
+
+def _transpose(writer, instruction, index, block):
+    operand = instruction.operands[0]
+    inner = [ZERO] * len(operand.dims)
+    for k, d in enumerate(instruction["dimensions"]):
+        inner[d] = index[k]
+    return writer._value(operand, tuple(inner), block)
+
+
+def _reverse(writer, instruction, index, block):
+    operand = instruction.operands[0]
+    inner = tuple(
+        a * -1 + (extent - 1) if k in instruction["dimensions"] else a
+        for k, (a, extent) in enumerate(zip(index, operand.dims, strict=True))
+    )
+    return writer._value(operand, inner, block)
+
+
+def _slice(writer, instruction, index, block):
+    inner = tuple(a * stride + start for a, (start, _, stride) in zip(index, instruction["slice"], strict=True))
+    return writer._value(instruction.operands[0], inner, block)
+
+
+def _reshape(writer, instruction, index, block):
+    operand = instruction.operands[0]
+    inner = [ZERO] * len(operand.dims)
+    for olds, news in reshape_groups(operand.dims, instruction.dims):
+        strides = row_major_strides([instruction.dims[k] for k in news])
+        position = ZERO
+        for k, stride in zip(news, strides, strict=True):
+            position = position + index[k] * stride
+        if len(olds) == 1:
+            inner[olds[0]] = position
+            continue
+        old_strides = row_major_strides([operand.dims[k] for k in olds])
+        split = _split_affine(writer, position, [operand.dims[k] for k in olds], old_strides)
+        if split is None:
+            split, block = _split_by_division(writer, position, old_strides, block)
+        for k, part in zip(olds, split, strict=True):
+            inner[k] = part
+    return writer._value(operand, tuple(inner), block)
+
+
+def _split_affine(writer, position: Affine, extents, strides):
+    """The coordinates of a position where its terms fall apart by strides, or None where a division is needed."""
+    parts = [ZERO] * len(extents)
+    highest = [0] * len(extents)
+    if position.constant:
+        return None
+    for variable, coefficient in position.terms.items():
+        if isinstance(variable, str) or coefficient < 0:
+            return None
+        for k, stride in enumerate(strides):
+            if coefficient % stride == 0:
+                parts[k] = parts[k] + Affine(0, {variable: coefficient // stride})
+                highest[k] += coefficient // stride * (writer.dims[variable] - 1)
+                break
+    return parts if all(h < e for h, e in zip(highest, extents, strict=True)) else None
+
+
+def _split_by_division(writer, position: Affine, strides, block):
+    target = writer.place(block, (position,), ())
+    target = _innermost_guard(block, target)
+    key = ("split", position, tuple(strides))
+    if key in target.memo:
+        return target.memo[key], block
+    rest, parts = writer.text(position, "q"), []
+    for stride in strides[:-1]:
+        quotient, remainder = writer.fresh("q"), writer.fresh("q")
+        divisor = writer.integer("q_s", stride)
+        target.body.append(f"{quotient} = ({rest}) // {divisor}")
+        target.body.append(f"{remainder} = ({rest}) - {quotient} * {divisor}")
+        target.variables = target.variables | {quotient, remainder}
+        parts.append(Affine(0, {quotient: 1}))
+        rest = remainder
+    parts.append(Affine(0, {rest: 1}))
+    _extend_variables(block, target)
+    target.memo[key] = parts
+    return parts, block
+
+
+def _extend_variables(block: Block, target: Block) -> None:
+    """Blocks inside `target` that are open see its new variables too."""
+    inside = []
+    for b in block.chain():
+        if b is target:
+            break
+        inside.append(b)
+    for b in reversed(inside):
+        b.variables = b.variables | target.variables
+
+
+def _conditional(writer, block, conditions: list[str], default: str, inside):
+    """value = default; if conditions: value = inside(branch). The value is written where `block` is."""
+    name = writer.fresh()
+    block.body.append(f"{name} = {default}")
+    branch = block.child()
+    branch.guarded = True
+    value = inside(branch)
+    branch.body.append(f"{name} = {value}")
+    block.body.append(Branch(" and ".join(conditions) or "True", branch))
+    return name, block
+
+
+def _pad(writer, instruction, index, block):
+    operand, padding_value = instruction.operands
+    conditions, inner, divided = [], [], []
+    for affine, extent, (low, _, interior) in zip(index, operand.dims, instruction["padding"], strict=True):
+        position = affine + -low
+        result_extent = instruction.dims[len(inner)]
+        spread = extent + max(extent - 1, 0) * interior
+        text = None
+        if low > 0 or not affine.terms:
+            text = writer.text(position, "p")
+            conditions.append(f"{text} >= 0")
+        if low + spread < result_extent or not affine.terms:
+            text = text or writer.text(position, "p")
+            conditions.append(f"{text} < {writer.integer('p_n', spread)}")
+        if interior:
+            text = text or writer.text(position, "p")
+            step = writer.integer("p_d", interior + 1)
+            conditions.append(f"({text}) % {step} == 0")
+            divided.append((len(inner), f"({text}) // {step}"))
+        inner.append(position)
+    default, where = writer._value(padding_value, (), block)
+
+    def inside(branch):
+        for k, text in divided:
+            name = writer.fresh("q")
+            branch.body.append(f"{name} = {text}")
+            branch.variables = branch.variables | {name}
+            inner[k] = Affine(0, {name: 1})
+        return writer._value(operand, tuple(inner), branch)[0]
+
+    if not conditions:
+        return writer._value(operand, tuple(inner), block)
+    return _conditional(writer, block, conditions, default, inside)
+
+
+def _concatenate(writer, instruction, index, block):
+    (d,) = instruction["dimensions"]
+    name = writer.fresh()
+    dtype = instruction.dtype
+    block.body.append(f"{name} = {literal(0, dtype)}")
+    start = 0
+    for operand in instruction.operands:
+        extent = operand.dims[d]
+        if extent == 0:
+            continue
+        position = index[d] + -start
+        text = writer.text(position, "p")
+        branch = block.child()
+        branch.guarded = True
+        inner = (*index[:d], position, *index[d + 1 :])
+        value = writer._value(operand, inner, branch)[0]
+        branch.body.append(f"{name} = {value}")
+        block.body.append(Branch(f"{text} >= 0 and {text} < {writer.integer('p_n', extent)}", branch))
+        start += extent
+    return name, block
+
+
+def _starts(writer, starts, dims, sizes, block):
+    """The clamped start of a window in each dimension, as index variables."""
+    names = []
+    for start, extent, size in zip(starts, dims, sizes, strict=True):
+        room = extent - size
+        if room == 0:
+            names.append(ZERO)
+            continue
+        value, where = writer._value(start, (), block)
+        key = ("start", start, room)
+        found = next((b.memo[key] for b in block.chain() if key in b.memo), None)
+        if found is None:
+            name = writer.fresh("q")
+            limit = writer.integer("q_n", room)
+            where.body.append(f"{name} = min(max(s64({value}), s64(0)), {limit})")
+            where.variables = where.variables | {name}
+            _extend_variables(block, where)
+            found = where.memo[key] = Affine(0, {name: 1})
+        names.append(found)
+    return names
+
+
+def _dynamic_slice(writer, instruction, index, block):
+    operand, *starts = instruction.operands
+    begin = _starts(writer, starts, operand.dims, instruction.dims, block)
+    return writer._value(operand, tuple(a + b for a, b in zip(index, begin, strict=True)), block)
+
+
+def _dynamic_update_slice(writer, instruction, index, block):
+    operand, update, *starts = instruction.operands
+    begin = _starts(writer, starts, operand.dims, update.dims, block)
+    inner = tuple(a + b * -1 for a, b in zip(index, begin, strict=True))
+    conditions = []
+    for affine, extent, whole in zip(inner, update.dims, operand.dims, strict=True):
+        if extent < whole:
+            text = writer.text(affine, "p")
+            conditions += [f"{text} >= 0", f"{text} < {writer.integer('p_n', extent)}"]
+    if not conditions:
+        return writer._value(update, inner, block)
+    default = writer._value(operand, index, block)[0]
+    return _conditional(
+        writer, block, conditions, default, lambda branch: writer._value(update, inner, branch)[0]
+    )
+
+
+def _iota(writer, instruction, index, block):
+    affine = index[instruction["iota_dimension"]]
+    target = _innermost_guard(block, writer.place(block, (affine,), ()))
+    name = writer.fresh()
+    dtype = HLO_NAME[compute_dtype(instruction.dtype)]
+    text = f"{dtype}({writer.text(affine, 'c')})"
+    target.body.append(f"{name} = {text}")
+    return name, target
+
+
+_INDEX_MAPS = {
+    "broadcast": _broadcast,
+    "transpose": _transpose,
+    "reverse": _reverse,
+    "slice": _slice,
+    "reshape": _reshape,
+    "pad": _pad,
+    "concatenate": _concatenate,
+    "dynamic-slice": _dynamic_slice,
+    "dynamic-update-slice": _dynamic_update_slice,
+    "iota": _iota,
+}
+
+
+def can_write(instruction: Instruction) -> bool:
+    """Whether an instruction can be part of an element's expression."""
+    if instruction.opcode == "constant":
+        return instruction.shape.size == 1 and isinstance(instruction.shape, Shape)
+    return instruction.opcode in _INDEX_MAPS or OPS[instruction.opcode].family == "elementwise"

@@ -1,0 +1,78 @@
+"""Nests as Python text for the CPU: work items lo..hi, lanes as plain loops, collectives as nothing."""
+
+from __future__ import annotations
+
+from hloom.compiler.kernels.description import Block, Branch, Collective, Inner, Items, Lanes, Nest, Serial, Tiles
+from hloom.compiler.kernels.source import KernelSource
+
+
+def render(nest: Nest) -> KernelSource:
+    """The kernel text of a nest: pointers, integers, then lo and hi."""
+    parameters = [name for name, _ in nest.pointers] + list(nest.integers) + ["lo", "hi"]
+    types = [f"{dtype}*" for _, dtype in nest.pointers] + ["s64"] * (len(nest.integers) + 2)
+    lines = [f"def {nest.name}({', '.join(parameters)}):", *indent(block_lines(nest.root))]
+    return KernelSource(nest.name, "\n".join(lines) + "\n", tuple(types))
+
+
+def indent(lines: list[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+def block_lines(block: Block) -> list[str]:
+    """The lines of a block, not indented."""
+    lines: list[str] = []
+    for node in block.body:
+        lines += [node] if isinstance(node, str) else _NODES[type(node)](node)
+    return lines
+
+
+def _decode(dims: list[tuple[str, str]], item: str) -> list[str]:
+    """Statements that take the flat work item apart, the last dimension fastest."""
+    lines, rest = [], item
+    for k, (variable, extent) in enumerate(reversed(dims)):
+        if k == len(dims) - 1:
+            lines.append(f"{variable} = {rest}")
+        else:
+            above = f"rest{k}"
+            lines += [f"{above} = {rest} // {extent}", f"{variable} = {rest} - {above} * {extent}"]
+            rest = above
+    return lines
+
+
+def _items(node: Items) -> list[str]:
+    if len(node.dims) == 1:
+        return [f"for {node.dims[0][0]} in range(lo, hi):", *indent(block_lines(node.body))]
+    return ["for item in range(lo, hi):", *indent(_decode(node.dims, "item") + block_lines(node.body))]
+
+
+def _loop(variable: str, start: str, stop: str, body: Block) -> list[str]:
+    bounds = stop if start == "0" else f"{start}, {stop}"
+    return [f"for {variable} in range({bounds}):", *indent(block_lines(body))]
+
+
+def _tiles(node: Tiles) -> list[str]:
+    (across, rows), (along, columns) = node.across, node.along
+    size = node.size
+    lines = [
+        f"tiles = ({columns} + {size - 1}) // {size}",
+        f"bands = ({rows} + {size - 1}) // {size}",
+    ]
+    dims = [*node.outer, ("band", "bands"), ("tile", "tiles")]
+    inner = _decode(dims, "item") + [
+        f"{across}_end = min(band * {size} + {size}, {rows})",
+        f"{along}_end = min(tile * {size} + {size}, {columns})",
+        f"for {across} in range(band * {size}, {across}_end):",
+        *indent(_loop(along, f"tile * {size}", f"{along}_end", node.body)),
+    ]
+    return [*lines, "for item in range(lo, hi):", *indent(inner)]
+
+
+_NODES = {
+    Items: _items,
+    Inner: lambda node: _loop(node.variable, "0", node.extent, node.body),
+    Lanes: lambda node: _loop(node.variable, node.start, node.extent, node.body),
+    Serial: lambda node: _loop(node.variable, node.start, node.stop, node.body),
+    Branch: lambda node: [f"if {node.condition}:", *indent(block_lines(node.body))],
+    Collective: lambda node: [],
+    Tiles: _tiles,
+}
