@@ -1,0 +1,315 @@
+"""How each kind of attribute is written in HLO text. `Op.attributes` names the kind of each attribute of an op.
+
+A kind says how a value is written, how it is read, and which Python values it has. A question mark after the kind
+('ints?') says that the attribute may be missing; a 'flag' may always be (it is then false).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hloom.ir.module import Computation
+from hloom.ir.text.lexer import Cursor, escape
+from hloom.ir.text.literals import literal_text
+
+# Attributes that stand in the parentheses, where operands stand otherwise.
+POSITIONAL = {"parameter": "index", "constant": "value"}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """write(value, name of a computation -> its unique name) -> text; read(parser) -> value; holds(value) -> bool."""
+
+    write: Callable[[Any, Callable[[Computation], str]], str]
+    read: Callable[[Any], Any]
+    holds: Callable[[Any], bool]
+    meaning: str
+
+
+def kind_of(declared: str) -> Kind:
+    return KINDS[declared.removesuffix("?")]
+
+
+def is_required(declared: str) -> bool:
+    return declared != "flag" and not declared.endswith("?")
+
+
+# --- integers -----------------------------------------------------------------------------------------------------
+
+
+def is_integer(value) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _are_integers(value) -> bool:
+    return isinstance(value, (tuple, list)) and all(is_integer(v) for v in value)
+
+
+def _are_rows(width: int | None):
+    def holds(value) -> bool:
+        return isinstance(value, (tuple, list)) and all(
+            _are_integers(row) and width in (None, len(row)) for row in value
+        )
+
+    return holds
+
+
+_INTEGERS = re.compile(r"\{\s*(?:-?[0-9]{1,18}\s*(?:,\s*-?[0-9]{1,18}\s*)*)?\}", re.ASCII)
+
+
+def read_integers(cursor: Cursor) -> tuple[int, ...]:
+    """`{0,1}`"""
+    token = cursor.peek()
+    if _INTEGERS.fullmatch(token) is None:
+        raise cursor.unexpected("a list of integers such as {0,1}")
+    cursor.at += 1
+    body = token[1:-1]
+    return tuple(map(int, body.split(","))) if body.strip() else ()
+
+
+def _write_integers(value, name) -> str:
+    return f"{{{','.join(map(str, value))}}}"
+
+
+def _read_groups(cursor: Cursor) -> tuple[tuple[int, ...], ...]:
+    """`{{0,1},{2,3}}`, or `{}` for none."""
+    if cursor.peek()[:1] == "{" and cursor.peek()[1:-1].strip() == "" and cursor.peek() != "{":
+        cursor.at += 1
+        return ()
+    cursor.expect("{")
+    groups = [read_integers(cursor)]
+    while cursor.accept(","):
+        groups.append(read_integers(cursor))
+    cursor.expect("}")
+    return tuple(groups)
+
+
+def _write_groups(value, name) -> str:
+    return f"{{{','.join(_write_integers(group, name) for group in value)}}}"
+
+
+# --- slices and padding -------------------------------------------------------------------------------------------
+
+_SLICES = re.compile(r"\{\s*(?:\[[-0-9:\s]*\]\s*(?:,\s*\[[-0-9:\s]*\]\s*)*)?\}", re.ASCII)
+_SLICE = re.compile(r"\s*(-?[0-9]{1,18})\s*:\s*(-?[0-9]{1,18})\s*(?::\s*(-?[0-9]{1,18})\s*)?", re.ASCII)
+
+
+def _write_slices(value, name) -> str:
+    strided = any(stride != 1 for _, _, stride in value)
+    return "{" + ", ".join(f"[{a}:{b}:{s}]" if strided else f"[{a}:{b}]" for a, b, s in value) + "}"
+
+
+def _read_slices(cursor: Cursor) -> tuple[tuple[int, int, int], ...]:
+    """`{[0:3], [1:4:2]}`: start, limit and stride of each dimension; a stride that is left out is 1."""
+    token = cursor.peek()
+    if _SLICES.fullmatch(token) is None:
+        raise cursor.unexpected("slices such as {[0:3], [1:4:2]}")
+    result = []
+    for body in re.findall(r"\[([^\]]*)\]", token):
+        match = _SLICE.fullmatch(body)
+        if match is None:
+            raise cursor.fail("expected [start:limit] or [start:limit:stride]", f"[{body}]")
+        result.append((int(match[1]), int(match[2]), int(match[3] or 1)))
+    cursor.at += 1
+    return tuple(result)
+
+
+_PADDING = re.compile(r"(-?[0-9]{1,18})_(-?[0-9]{1,18})(?:_([0-9]{1,18}))?", re.ASCII)
+
+
+def _write_padding(value, name) -> str:
+    if not value:
+        return '""'  # what XLA prints for rank 0 (`padding=`), it cannot read
+    spread = any(interior for _, _, interior in value)
+    return "x".join(f"{low}_{high}_{interior}" if spread else f"{low}_{high}" for low, high, interior in value)
+
+
+def _read_padding(cursor: Cursor) -> tuple[tuple[int, int, int], ...]:
+    """`0_1x2_3_1`: low, high and interior padding of each dimension; an interior that is left out is 0."""
+    token = cursor.peek()
+    if token == '""':
+        cursor.at += 1
+        return ()
+    if token[:1].isdigit() or token[:1] == "-":
+        matches = [_PADDING.fullmatch(part) for part in token.split("x")]
+        if all(matches):
+            cursor.at += 1
+            return tuple((int(m[1]), int(m[2]), int(m[3] or 0)) for m in matches)
+    raise cursor.unexpected("padding such as 0_1x2_3_1 (low_high_interior of each dimension)")
+
+
+# --- windows and dimension numbers of convolutions ----------------------------------------------------------------
+
+
+class WindowDimension(NamedTuple):
+    """A window along one dimension, as HLO has it (reduce-window, convolution).
+
+    low, high: padding. base_dilation spreads the operand, window_dilation the window.
+    """
+
+    size: int
+    stride: int = 1
+    low: int = 0
+    high: int = 0
+    base_dilation: int = 1
+    window_dilation: int = 1
+    reversed: bool = False
+
+
+# HLO's name of each field and what it is where the field is left out.
+_WINDOW_FIELDS = {"stride": "1", "pad": "0_0", "lhs_dilate": "1", "rhs_dilate": "1", "rhs_reversal": "0"}
+
+
+def _write_window(value, name) -> str:
+    columns = {
+        "size": [str(d.size) for d in value],
+        "stride": [str(d.stride) for d in value],
+        "pad": [f"{d.low}_{d.high}" for d in value],
+        "lhs_dilate": [str(d.base_dilation) for d in value],
+        "rhs_dilate": [str(d.window_dilation) for d in value],
+        "rhs_reversal": [str(int(d.reversed)) for d in value],
+    }
+    fields = [
+        f"{field}={'x'.join(texts)}"
+        for field, texts in columns.items()
+        if value and (field == "size" or any(t != _WINDOW_FIELDS[field] for t in texts))
+    ]
+    return f"{{{' '.join(fields)}}}"
+
+
+def _read_window(cursor: Cursor) -> tuple[WindowDimension, ...]:
+    """`{size=3x3 stride=2x2 pad=0_1x0_1 lhs_dilate=.. rhs_dilate=.. rhs_reversal=..}`"""
+    start = cursor.at
+    if cursor.peek() == "{}":
+        cursor.at += 1
+        return ()
+    cursor.expect("{")
+    columns: dict[str, list[str]] = {}
+    while not cursor.accept("}"):
+        at = cursor.at
+        field = cursor.name("a field of the window")
+        if (field != "size" and field not in _WINDOW_FIELDS) or field in columns:
+            raise cursor.fail(f"'{field}' is no field of a window, or is there twice", at=at)
+        cursor.expect("=")
+        pattern = r"-?[0-9]{1,18}_-?[0-9]{1,18}" if field == "pad" else r"[0-9]{1,18}"
+        parts = cursor.peek().split("x")
+        if not all(re.fullmatch(pattern, part, re.ASCII) for part in parts):
+            raise cursor.unexpected(f"{field} of each dimension")
+        columns[field] = parts
+        cursor.at += 1
+    rank = len(columns.get("size", ()))
+    for field, default in _WINDOW_FIELDS.items():
+        columns.setdefault(field, [default] * rank)
+    if not rank or any(len(c) != rank for c in columns.values()):
+        raise cursor.fail("a window has each field once for each dimension, and a size", at=start)
+    pads = [tuple(map(int, p.split("_"))) for p in columns["pad"]]
+    return tuple(
+        WindowDimension(
+            int(columns["size"][k]),
+            int(columns["stride"][k]),
+            *pads[k],
+            int(columns["lhs_dilate"][k]),
+            int(columns["rhs_dilate"][k]),
+            columns["rhs_reversal"][k] != "0",
+        )
+        for k in range(rank)
+    )
+
+
+def _read_dim_labels(cursor: Cursor) -> str:
+    """`b01f_01io->b01f`, kept as text."""
+    start = cursor.at
+    first = cursor.take()
+    cursor.expect("->")
+    text = f"{first}->{cursor.take()}"
+    if re.fullmatch(r"[0-9bf?]+_[0-9io?]+->[0-9bf?]+", text, re.ASCII) is None:
+        cursor.at = start
+        raise cursor.fail("expected the dimensions of a convolution, such as b01f_01io->b01f", f"'{text[:60]}'")
+    return text
+
+
+# --- computations, names and numbers ------------------------------------------------------------------------------
+
+
+def _read_computations(parser) -> tuple[Computation, ...]:
+    """`{%true_branch, %false_branch}`"""
+    parser.expect("{")
+    found = [parser.computation_reference()]
+    while parser.accept(","):
+        found.append(parser.computation_reference())
+    parser.expect("}")
+    return tuple(found)
+
+
+def _read_flag(cursor: Cursor) -> bool:
+    token = cursor.peek()
+    if token not in ("true", "false"):
+        raise cursor.unexpected("true or false")
+    cursor.at += 1
+    return token == "true"
+
+
+def _read_float(cursor: Cursor) -> float:
+    token = cursor.peek()
+    try:
+        value = float(token) if token.isascii() and "_" not in token else None
+    except ValueError:
+        value = None
+    if value is None:
+        raise cursor.unexpected("a number")
+    cursor.at += 1
+    return value
+
+
+def _is_word(value) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[A-Za-z_][\w.\-]*", value, re.ASCII) is not None
+
+
+KINDS: dict[str, Kind] = {
+    "int": Kind(lambda v, name: str(int(v)), lambda c: c.integer(), is_integer, "an integer"),
+    "float": Kind(
+        lambda v, name: repr(float(v)),
+        _read_float,
+        lambda v: isinstance(v, (int, float, np.floating)) and not isinstance(v, bool),
+        "a number",
+    ),
+    "ints": Kind(_write_integers, read_integers, _are_integers, "a tuple of integers"),
+    "groups": Kind(_write_groups, _read_groups, _are_rows(None), "tuples of integers"),
+    "slices": Kind(_write_slices, _read_slices, _are_rows(3), "(start, limit, stride) for each dimension"),
+    "padding": Kind(_write_padding, _read_padding, _are_rows(3), "(low, high, interior) for each dimension"),
+    "string": Kind(lambda v, name: escape(v), lambda c: c.string(), lambda v: isinstance(v, str), "a string"),
+    "flag": Kind(
+        lambda v, name: "true" if v else "false", _read_flag, lambda v: isinstance(v, (bool, np.bool_)), "True or False"
+    ),
+    "enum": Kind(lambda v, name: v, lambda c: c.name("a word"), _is_word, "one word"),
+    "computation": Kind(
+        lambda v, name: f"%{name(v)}",
+        lambda parser: parser.computation_reference(),
+        lambda v: isinstance(v, Computation),
+        "a computation",
+    ),
+    "computations": Kind(
+        lambda v, name: f"{{{', '.join(f'%{name(c)}' for c in v)}}}",
+        _read_computations,
+        lambda v: isinstance(v, (tuple, list)) and bool(v) and all(isinstance(c, Computation) for c in v),
+        "a tuple of computations",
+    ),
+    "window": Kind(
+        _write_window,
+        _read_window,
+        lambda v: isinstance(v, (tuple, list)) and all(isinstance(d, WindowDimension) for d in v),
+        "a WindowDimension for each dimension",
+    ),
+    "dim_labels": Kind(lambda v, name: v, _read_dim_labels, lambda v: isinstance(v, str), "text like b01f_01io->b01f"),
+    "literal": Kind(
+        lambda v, name: literal_text(v),
+        lambda parser: parser.literal(),
+        lambda v: isinstance(v, (np.ndarray, np.generic)),
+        "a NumPy array",
+    ),
+}

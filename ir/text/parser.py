@@ -1,0 +1,376 @@
+"""Parses HLO text, hloom's own and what XLA prints.
+
+The parser checks that the text is well formed: names, shapes as written, attributes that the op has, values of their
+kinds. Whether shapes fit together is the verifier's question (`hloom.ir.verify`), so that a broken module can be read.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from hloom.ir.module import AnyShape, Computation, Instruction, Module
+from hloom.ir.ops.table import OPS, Op
+from hloom.ir.text.attributes import POSITIONAL, kind_of, read_integers
+from hloom.ir.text.lexer import Cursor, is_name
+from hloom.ir.text.literals import LiteralError, parse_literal
+from hloom.ir.text.provenance import Frames, parse_metadata
+from hloom.ir.text.shapes import parse_shape
+from hloom.ir.types import TupleShape
+
+# Attributes that XLA prints and that do not change what an instruction computes here: hints for other compilers,
+# placement of other runtimes, and orders that the order of the text keeps as well. All others are errors.
+_HINTS = frozenset(
+    """backend_config sharding frontend_attributes origin statistics parameter_replication control-predecessors
+    operand_precision result_accuracy operand_layout_constraints api_version schedule execution_thread
+    output_to_operand_aliasing""".split()
+)
+_DEFAULTS = {
+    ("compare", "type"): ("FLOAT", "SIGNED", "UNSIGNED"),  # TOTALORDER compares otherwise
+    ("dot", "algorithm"): ("dot_any", "any"),
+    ("call", "is_composite"): ("true", "false"),
+}
+_MODULE_HINTS = frozenset(
+    """is_scheduled allow_spmd_sharding_propagation_to_parameters allow_spmd_sharding_propagation_to_output
+    frontend_attributes replica_count num_partitions buffer_donor alias_passthrough_params spmd_parameters_shardings
+    spmd_output_sharding""".split()
+)
+_DEEPEST_CALLS = 200  # a bound on chains of calls: the interpreter and the passes recurse along them
+
+
+def parse_module(text: str, file: str = "<text>") -> Module:
+    """The module that HLO text describes. `file` names the text in errors.
+
+    Raises ParseError, which says line and column and shows the line with a caret. Does not verify.
+    """
+    return _Parser(text, file).module()
+
+
+def _nearest(name: str, known) -> str:
+    close = difflib.get_close_matches(name, list(known)[-5000:], 1)
+    return f"did you mean '{close[0]}'?" if close else ""
+
+
+class _Parser(Cursor):
+    def __init__(self, text: str, file: str):
+        super().__init__(text, file)
+        self.frames = Frames()
+        self.computations: dict[str, Computation] = {}
+        self.depths: dict[int, int] = {}  # by id: the longest chain of calls below
+        self.depth = 0  # of the computation that is being read
+        self.shape: AnyShape | None = None  # of the instruction that is being read, for its literal
+
+    # --- the module -----------------------------------------------------------------------------------------------
+
+    def module(self) -> Module:
+        name, entry, layout, aliases = "module", None, None, []
+        if self.accept("HloModule"):
+            name = self.name("the name of the module")
+            layout, aliases = self._module_attributes()
+        self.frames.parse(self)
+        last = None
+        while self.peek():
+            at = self.at
+            marked = self.accept("ENTRY")
+            last = self._computation()
+            if marked and entry is not None:
+                raise self.fail("there is a second ENTRY computation", f"the first is {entry.name}", at=at)
+            entry = last if marked else entry
+        if entry is None:
+            if last is None:
+                raise self.unexpected("a computation")
+            if len(self.computations) > 1:
+                names = ", ".join(list(self.computations)[:8])
+                raise self.fail("no computation is marked ENTRY", names, "write ENTRY before the one to run")
+            entry = last
+        if layout is not None:
+            self._check_layout(entry, *layout)
+        return Module(name, entry, self._checked_aliases(entry, aliases))
+
+    def _module_attributes(self):
+        layout, aliases, seen = None, [], set()
+        while self.accept(","):
+            at = self.at
+            key = self.name("an attribute of the module")
+            if key in seen:
+                raise self.fail(f"'{key}' is given twice", at=at)
+            seen.add(key)
+            self.expect("=")
+            if key == "entry_computation_layout":
+                self.expect("{")
+                layout = at, self._shapes(), self._result()
+                self.expect("}")
+            elif key == "input_output_alias":
+                aliases = self._aliases()
+            elif key in _MODULE_HINTS:
+                self.skip_value()
+            else:
+                raise self.fail(f"'{key}' is not an attribute of modules that hloom knows", at=at)
+        return layout, aliases
+
+    def _shapes(self) -> list[AnyShape]:
+        """Shapes in parentheses."""
+        self.expect("(")
+        shapes = []
+        if not self.accept(")"):
+            shapes.append(parse_shape(self))
+            while self.accept(","):
+                shapes.append(parse_shape(self))
+            self.expect(")")
+        return shapes
+
+    def _result(self) -> AnyShape:
+        self.expect("->")
+        return parse_shape(self)
+
+    def _check_layout(self, entry: Computation, at: int, parameters: list[AnyShape], result: AnyShape) -> None:
+        found = [p.shape for p in entry.parameters]
+        if found != parameters or entry.shape is not result:
+            raise self.fail(
+                "entry_computation_layout does not have the shapes of the entry computation",
+                f"({', '.join(map(repr, found))}) -> {entry.shape!r}",
+                "leave it out, or repeat the shapes of the parameters and the root",
+                at=at,
+            )
+
+    def _aliases(self) -> list[tuple[int, tuple[int, ...], int]]:
+        """`{ {0}: (1, {}, may-alias) }`: (place in the text, output's index, parameter's index)."""
+        if self.accept("{}"):
+            return []
+        self.expect("{")
+        found = []
+        while True:
+            at = self.at
+            output = read_integers(self)
+            self.expect(":")
+            self.expect("(")
+            parameter = self.integer("the index of a parameter")
+            self.expect(",")
+            inner = read_integers(self)
+            if inner or len(output) > 1:
+                raise self.fail(
+                    "an alias of a nested tuple is not supported", f"{output}, {inner}", "flatten the tuple", at=at
+                )
+            if self.accept(",") and self.name("may-alias") not in ("may-alias", "must-alias"):
+                self.at -= 1
+                raise self.unexpected("may-alias or must-alias")
+            self.expect(")")
+            found.append((at, output, parameter))
+            if not self.accept(","):
+                self.expect("}")
+                return found
+
+    def _checked_aliases(self, entry: Computation, found) -> dict[int, int]:
+        aliases: dict[int, int] = {}
+        for at, output, parameter in found:
+            if (not output) == isinstance(entry.shape, TupleShape):
+                raise self.fail("the output of an alias is {k} for a tuple's element k and {} otherwise", at=at)
+            index = output[0] if output else 0
+            if index in aliases:
+                raise self.fail(f"output {index} is aliased twice", at=at)
+            aliases[index] = parameter
+        return aliases
+
+    # --- computations ---------------------------------------------------------------------------------------------
+
+    def computation_reference(self) -> Computation:
+        at = self.at
+        name = self.name("the name of a computation")
+        found = self.computations.get(name)
+        if found is None:
+            raise self.fail(
+                f"there is no computation '{name}' above",
+                repair=_nearest(name, self.computations) or "define computations before they are called",
+                at=at,
+            )
+        self.depth = max(self.depth, self.depths[id(found)] + 1)
+        if self.depth > _DEEPEST_CALLS:
+            raise self.fail(f"calls are nested deeper than {_DEEPEST_CALLS}", at=at)
+        return found
+
+    def _computation(self) -> Computation:
+        at = self.at
+        name = self.name("a computation")
+        if name in self.computations:
+            raise self.fail(f"computation '{name}' is defined twice", repair="give it another name", at=at)
+        signature = None
+        if self.peek() == "(":
+            signature = self._signature(), self._result()
+        if self.peek() == "{}":
+            raise self.fail("the computation has no instructions", repair="give it a ROOT instruction")
+        self.expect("{")
+        self.depth = 0
+        values: dict[str, Instruction] = {}
+        root = None
+        while not self.accept("}"):
+            root_at = self.at
+            marked = self.accept("ROOT")
+            instruction = self._instruction(values)
+            if marked and root is not None:
+                raise self.fail("there is a second ROOT instruction", f"the first is {root.hint}", at=root_at)
+            root = instruction if marked else root
+        if not values:
+            raise self.fail("the computation has no instructions", repair="give it a ROOT instruction")
+        while self.accept(","):
+            key_at = self.at
+            key = self.name("an attribute")
+            self.expect("=")
+            if key not in _HINTS:
+                raise self.fail(f"'{key}' is not an attribute of computations that hloom knows", at=key_at)
+            self.skip_value()
+        instructions = list(values.values())
+        # Without ROOT the last instruction is the root, as XLA has it.
+        computation = Computation(name, self._parameters(instructions, at), instructions, root or instructions[-1])
+        if signature is not None:
+            self._check_signature(computation, *signature, at)
+        self.computations[name] = computation
+        self.depths[id(computation)] = self.depth
+        return computation
+
+    def _signature(self) -> list[AnyShape]:
+        """`(x: f32[2], y: f32[])`"""
+        self.expect("(")
+        shapes = []
+        if not self.accept(")"):
+            while True:
+                self.name("the name of a parameter")
+                self.expect(":")
+                shapes.append(parse_shape(self))
+                if not self.accept(","):
+                    break
+            self.expect(")")
+        return shapes
+
+    def _parameters(self, instructions: list[Instruction], at: int) -> list[Instruction]:
+        parameters = sorted((i for i in instructions if i.opcode == "parameter"), key=lambda p: p["index"])
+        for index, parameter in enumerate(parameters):
+            if parameter["index"] != index:
+                problem = f"parameter({index}) is missing" if parameter["index"] > index else "a parameter is twice"
+                raise self.fail(
+                    f"{problem}, or its index is wrong", f"%{parameter.hint} has {parameter['index']}", at=at
+                )
+        return parameters
+
+    def _check_signature(self, computation: Computation, parameters, result, at: int) -> None:
+        found = [p.shape for p in computation.parameters]
+        if found != parameters or computation.shape is not result:
+            raise self.fail(
+                f"the signature of '{computation.name}' does not have the shapes of its parameters and root",
+                f"({', '.join(map(repr, found))}) -> {computation.shape!r}",
+                "correct the signature or leave it out",
+                at=at,
+            )
+
+    # --- instructions ---------------------------------------------------------------------------------------------
+
+    def _instruction(self, values: dict[str, Instruction]) -> Instruction:
+        """`%name = shape opcode(operands), attributes`, added to `values`."""
+        at = self.at
+        name = self.name("an instruction")
+        if name in values:
+            raise self.fail(f"'{name}' is defined twice", repair="names are unique in a computation", at=at)
+        self.expect("=")
+        shape = self.shape = parse_shape(self)
+        token = self.tokens[self.at]
+        if token[:9] == "constant(":
+            opcode = "constant"
+        else:
+            opcode = token
+            self.at += bool(token)
+        entry = OPS.get(opcode)
+        if entry is None:
+            if not is_name(opcode):
+                self.at -= bool(token)
+                raise self.unexpected("an opcode")
+            raise self.fail(f"'{opcode}' is not an op of hloom", repair=_nearest(opcode, OPS), at=self.at - 1)
+        attributes: dict = {}
+        operands: tuple[Instruction, ...] = ()
+        inside = POSITIONAL.get(opcode)
+        if opcode == "constant":
+            attributes[inside] = self.literal()
+        else:
+            self.expect("(")
+            if inside is not None:
+                attributes[inside] = kind_of(entry.attributes[inside]).read(self)
+                self.expect(")")
+            elif not self.accept(")"):
+                operands = self._operands(values)
+        instruction = values[name] = Instruction(opcode, operands, shape, attributes, name)
+        if self.tokens[self.at] == ",":
+            self._attributes(entry, instruction)
+        return instruction
+
+    def _operands(self, values: dict[str, Instruction]) -> tuple[Instruction, ...]:
+        operands = []
+        tokens = self.tokens
+        while True:
+            token = tokens[self.at]
+            found = values.get(token[1:] if token[:1] == "%" else token)
+            if found is None:
+                found = self._operand(values)
+            else:
+                self.at += 1
+            operands.append(found)
+            token = tokens[self.at]
+            if token == ")":
+                self.at += 1
+                return tuple(operands)
+            if token != ",":
+                raise self.unexpected("',' or ')'")
+            self.at += 1
+
+    def _operand(self, values: dict[str, Instruction]) -> Instruction:
+        """An operand with its shape, or one that is not there."""
+        shape, at = None, self.at
+        if not is_name(self.peek()):
+            shape = parse_shape(self)
+        name_at = self.at
+        name = self.name("an operand")
+        found = values.get(name)
+        if found is None:
+            raise self.fail(
+                f"'{name}' is not defined above in this computation", repair=_nearest(name, values), at=name_at
+            )
+        if shape is not None and found.shape is not shape:
+            raise self.fail(f"'{name}' has another shape", f"{found.shape!r}", "leave the operand's shape out", at=at)
+        return found
+
+    def _attributes(self, entry: Op, instruction: Instruction) -> None:
+        attributes, seen = instruction.attributes, set()
+        inside = POSITIONAL.get(entry.name)
+        while self.accept(","):
+            at = self.at
+            key = self.name("an attribute")
+            if key in seen or key == inside:
+                raise self.fail(f"'{key}' is given twice", at=at)
+            seen.add(key)
+            self.expect("=")
+            declared = entry.attributes.get(key)
+            if declared is not None:
+                attributes[key] = kind_of(declared).read(self)
+            elif key == "metadata":
+                instruction.source, instruction.made_by = parse_metadata(self, self.frames)
+            elif (entry.name, key) in _DEFAULTS:
+                value_at = self.at
+                if self.skip_value() not in _DEFAULTS[entry.name, key]:
+                    allowed = ", ".join(_DEFAULTS[entry.name, key])
+                    raise self.fail(f"hloom's {entry.name} has {key} {allowed} only", at=value_at)
+            elif key in _HINTS:
+                self.skip_value()
+            else:
+                has = ", ".join(entry.attributes) or "none"
+                raise self.fail(f"{entry.name} has no attribute '{key}'", f"it has: {has}", at=at)
+
+    def literal(self):
+        """The array of a whole `constant(...)` token, of the shape of the instruction that is being read."""
+        token = self.tokens[self.at]
+        if token[:9] != "constant(" or len(token) < 10:
+            raise self.unexpected("constant(...) with its value")
+        if isinstance(self.shape, TupleShape):
+            raise self.fail("a constant is an array", f"{self.shape!r}", "make a tuple of constants")
+        try:
+            value = parse_literal(token[9:-1], self.shape)
+        except LiteralError as error:
+            problem, offset, found, repair = error.args
+            raise self.fail(problem, found, repair, within=9 + offset) from None
+        self.at += 1
+        return value

@@ -1,0 +1,189 @@
+"""Prints modules, computations and instructions as HLO text.
+
+Names are the hints of instructions, made unique over the module in the order of the text. A text that was printed has
+unique names already, so that printing what was parsed from it gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.ops.table import OPS
+from hloom.ir.text.attributes import POSITIONAL, kind_of
+from hloom.ir.text.provenance import TABLES, metadata_text
+from hloom.ir.text.shapes import PRIMITIVE_TYPES, numbered, shape_text, signature_text
+from hloom.ir.types import TupleShape
+
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_.\-]")
+_RESERVED = PRIMITIVE_TYPES | {"ROOT", "ENTRY", "HloModule", *TABLES}
+
+
+def _legal(name: str) -> str:
+    """The name with what HLO does not allow in a name replaced by underscores."""
+    name = _ILLEGAL.sub("_", name)
+    if not name or not (name[0].isalpha() or name[0] == "_"):
+        name = "_" + name
+    return name + "_" if name in _RESERVED or name[-1] == "-" else name
+
+
+class _Namer:
+    """Gives unique names: the base itself where it is free, otherwise base.1, base.2, ..."""
+
+    def __init__(self):
+        self.taken: set[str] = set()
+        self.last: dict[str, int] = {}
+
+    def give(self, base: str, bare: bool = True) -> str:
+        name = base
+        if not bare or name in self.taken:
+            number = self.last.get(base, 0) + 1
+            while f"{base}.{number}" in self.taken:
+                number += 1
+            self.last[base] = number
+            name = f"{base}.{number}"
+        self.taken.add(name)
+        return name
+
+
+def callees(instruction: Instruction) -> list[Computation]:
+    """The computations that an instruction calls, in the order in which its attributes are printed."""
+    entry = OPS.get(instruction.opcode)
+    declared = list(entry.attributes) if entry else []
+    found = []
+    for name in declared + [name for name in instruction.attributes if name not in declared]:
+        value = instruction.attributes.get(name)
+        for element in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(element, Computation):
+                found.append(element)
+    return found
+
+
+def printing_order(entry: Computation) -> list[Computation]:
+    """The computations below an entry, callees before callers, the entry last.
+
+    By the order of the text alone (not of attribute dictionaries), so that a parsed module has the same order.
+    """
+    order: list[Computation] = []
+    seen = {id(entry)}
+    stack = [(entry, iter([c for i in entry.instructions for c in callees(i)]))]
+    while stack:
+        computation, following = stack[-1]
+        for callee in following:
+            if id(callee) not in seen:
+                seen.add(id(callee))
+                stack.append((callee, iter([c for i in callee.instructions for c in callees(i)])))
+                break
+        else:
+            order.append(computation)
+            stack.pop()
+    return order
+
+
+class Names:
+    """The names of a list of computations and of their instructions, as they are printed."""
+
+    def __init__(self, computations: list[Computation]):
+        namer = _Namer()
+        self.computations = {id(c): namer.give(_legal(c.name)) for c in computations}
+        namer = _Namer()
+        self.instructions: dict[tuple[int, Instruction], str] = {}
+        for computation in computations:
+            for instruction in computation.instructions:
+                # An instruction may be shared by computations: each has its own name for it.
+                key = id(computation), instruction
+                if key not in self.instructions:
+                    base = instruction.hint or instruction.opcode
+                    self.instructions[key] = namer.give(_legal(base), bare=bool(instruction.hint))
+
+    def computation(self, computation: Computation) -> str:
+        return self.computations.get(id(computation)) or _legal(computation.name)
+
+    def within(self, computation: Computation) -> Callable[[Instruction], str]:
+        """instruction -> name. One that is not in the computation (verifier messages) is named by its hint."""
+        known, key = self.instructions, id(computation)
+        return lambda instruction: known.get((key, instruction)) or _legal(instruction.hint or instruction.opcode)
+
+
+def _line(
+    instruction: Instruction,
+    name: Callable[[Instruction], str],
+    computation_name: Callable[[Computation], str],
+    metadata: bool,
+) -> str:
+    """`%name = shape opcode(operands), attributes`."""
+    opcode, attributes = instruction.opcode, instruction.attributes
+    entry = OPS.get(opcode)
+    declared = entry.attributes if entry else {}
+    inside = POSITIONAL.get(opcode)
+    if inside in attributes:
+        operands = _value(declared[inside], attributes[inside], computation_name)
+    else:
+        operands = numbered([f"%{name(o)}" for o in instruction.operands])
+    pieces = [f"%{name(instruction)} = {shape_text(instruction.shape)} {opcode}({operands})"]
+    for key, kind in declared.items():
+        if key in attributes and key != inside:
+            pieces.append(f"{key}={_value(kind, attributes[key], computation_name)}")
+    # The verifier rejects attributes that the op does not have; its message still shows them.
+    pieces.extend(f"{key}={value!r}" for key, value in attributes.items() if key not in declared)
+    if metadata:
+        text = metadata_text(instruction)
+        if text:
+            pieces.append(f"metadata={{{text}}}")
+    return ", ".join(pieces)
+
+
+def _value(kind: str, value, computation_name) -> str:
+    known = kind_of(kind)
+    return known.write(value, computation_name) if known.holds(value) else repr(value)
+
+
+def _computation_lines(computation: Computation, names: Names, entry: bool, metadata: bool) -> list[str]:
+    name = names.within(computation)
+    parameters = ", ".join(f"{name(p)}: {signature_text(p.shape)}" for p in computation.parameters)
+    head = f"%{names.computation(computation)} ({parameters}) -> {signature_text(computation.shape)} {{"
+    lines = [f"ENTRY {head}" if entry else head]
+    for instruction in computation.instructions:
+        lead = "  ROOT " if instruction is computation.root else "  "
+        lines.append(lead + _line(instruction, name, names.computation, metadata))
+    lines.append("}")
+    return lines
+
+
+def print_module(module: Module, *, metadata: bool = False) -> str:
+    """The module as HLO text, which XLA's parser accepts.
+
+    metadata: also print where each instruction comes from (`Instruction.source`, `made_by`).
+    """
+    entry = module.entry
+    computations = printing_order(entry)
+    names = Names(computations)
+    header = f"HloModule {_legal(module.name)}"
+    if module.aliases:
+        is_tuple = isinstance(entry.shape, TupleShape)
+        pairs = [
+            f"{{{output if is_tuple else ''}}}: ({parameter}, {{}}, may-alias)"
+            for output, parameter in sorted(module.aliases.items())
+        ]
+        header += f", input_output_alias={{ {', '.join(pairs)} }}"
+    arguments = numbered([shape_text(p.shape) for p in entry.parameters])
+    header += f", entry_computation_layout={{({arguments})->{shape_text(entry.shape)}}}"
+    blocks = [header]
+    for computation in computations:
+        blocks.append("\n".join(_computation_lines(computation, names, computation is entry, metadata)))
+    return "\n\n".join(blocks) + "\n"
+
+
+def print_computation(computation: Computation, *, metadata: bool = False) -> str:
+    """One computation as HLO text, without those that it calls."""
+    names = Names([computation])
+    return "\n".join(_computation_lines(computation, names, False, metadata)) + "\n"
+
+
+def print_instruction(instruction: Instruction, computation: Computation | None = None) -> str:
+    """One instruction as a line of HLO text; with the names that it has in `print_computation(computation)`."""
+    if computation is None:
+        return _line(instruction, lambda i: _legal(i.hint or i.opcode), lambda c: _legal(c.name), False)
+    names = Names([computation])
+    return _line(instruction, names.within(computation), names.computation, False)

@@ -1,0 +1,102 @@
+"""Shapes in HLO text. hloom's arrays are row-major; any other layout in a text is an error, never ignored."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from hloom.ir.module import AnyShape
+from hloom.ir.text.lexer import Cursor
+from hloom.ir.types import DTYPES, HLO_NAME, Shape, TupleShape
+
+# XLA's names of element types: none of them may be the name of an instruction (XLA appends an underscore too).
+PRIMITIVE_TYPES = frozenset(DTYPES) | frozenset(
+    "s1 s2 u1 u2 f4e2m1fn f8e3m4 f8e4m3 f8e4m3b11fnuz f8e4m3fnuz f8e5m2fnuz f8e8m0fnu token opaque".split()
+)
+_ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([^\]]*)\](?:\{([^{}]*)\})?", re.ASCII)
+_EXTENTS = re.compile(r"\s*[0-9]{1,18}\s*(?:,\s*[0-9]{1,18}\s*)*", re.ASCII)
+_MOST_NESTED = 100  # tuples inside of tuples; a bound, so that no text exhausts the stack
+
+
+@lru_cache(maxsize=4096)
+def shape_text(shape: AnyShape) -> str:
+    """`f32[2,3]{1,0}`: with layout, as in results."""
+    if isinstance(shape, TupleShape):
+        return f"({numbered([shape_text(e) for e in shape.elements])})"
+    layout = ",".join(map(str, reversed(range(shape.rank))))
+    return f"{shape!r}{{{layout}}}" if shape.dims else f"{HLO_NAME[shape.dtype]}[]"
+
+
+@lru_cache(maxsize=4096)
+def signature_text(shape: AnyShape) -> str:
+    """`f32[2,3]`: without layout, as in the signatures of computations."""
+    if isinstance(shape, TupleShape):
+        return f"({numbered([signature_text(e) for e in shape.elements])})"
+    return repr(shape)
+
+
+def numbered(items: list[str]) -> str:
+    """The items with commas; every fifth says its index in a comment, as XLA does."""
+    if len(items) <= 5:
+        return ", ".join(items)
+    return ", ".join(f"/*index={k}*/{item}" if k and k % 5 == 0 else item for k, item in enumerate(items))
+
+
+@lru_cache(maxsize=4096)
+def array_shape(token: str) -> Shape:
+    """The shape that a token such as `f32[2,3]{1,0}` means. Raises ValueError(problem, repair)."""
+    match = _ARRAY.fullmatch(token)
+    if match is None:
+        raise ValueError("expected a shape", "write for example f32[2,3]")
+    dtype, extents, layout = match.groups()
+    if dtype not in DTYPES:
+        raise ValueError(f"'{dtype}' is not an element type of hloom", f"it has {', '.join(DTYPES)}")
+    if extents.strip() and _EXTENTS.fullmatch(extents) is None:
+        problem = "dynamic extents are not supported" if "<=" in extents or "?" in extents else "expected extents"
+        raise ValueError(problem, "write the extents as integers, for example f32[2,3]")
+    dims = tuple(map(int, extents.split(","))) if extents.strip() else ()
+    if layout is not None and layout.strip():
+        _require_row_major(layout, dims)
+    return Shape(DTYPES[dtype], dims)
+
+
+def _require_row_major(layout: str, dims: tuple[int, ...]) -> None:
+    order, _, rest = layout.partition(":")
+    if rest:
+        raise ValueError(f"the layout '{{{layout}}}' has tiles or a memory space", "print the module before layouts")
+    wanted = list(range(len(dims)))
+    found = list(map(int, order.split(","))) if _EXTENTS.fullmatch(order) else None
+    if found is None or sorted(found) != wanted:
+        raise ValueError(f"the layout '{{{layout}}}' is not a permutation of {len(dims)} dimensions", "leave it out")
+    # Dimensions of extent 1 take no part in where an element lies.
+    significant = [d for d in found if dims[d] != 1]
+    if 0 not in dims and significant != sorted(significant, reverse=True):
+        raise ValueError(
+            f"the layout '{{{layout}}}' is not row-major, which hloom's arrays are",
+            "transpose explicitly, or print the module before layout assignment",
+        )
+
+
+def parse_shape(cursor: Cursor, depth: int = 0) -> AnyShape:
+    """An array's or a tuple's shape at the cursor."""
+    token = cursor.tokens[cursor.at]
+    if token == "(":
+        if depth >= _MOST_NESTED:
+            raise cursor.fail(f"tuples are nested deeper than {_MOST_NESTED}")
+        cursor.at += 1
+        elements = []
+        if not cursor.accept(")"):
+            elements.append(parse_shape(cursor, depth + 1))
+            while cursor.accept(","):
+                elements.append(parse_shape(cursor, depth + 1))
+            cursor.expect(")")
+        return TupleShape(elements)
+    if "[" not in token or token[0] in '"c{' and _ARRAY.fullmatch(token) is None:
+        raise cursor.unexpected("a shape")
+    try:
+        shape = array_shape(token)
+    except ValueError as error:
+        problem, repair = error.args
+        raise cursor.fail(problem, f"'{token}'", repair) from None
+    cursor.at += 1
+    return shape
