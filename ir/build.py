@@ -136,25 +136,32 @@ class Value:
         operands = [self.instruction] + [(o if isinstance(o, Value) else self.like(o)).instruction for o in others]
         return Value(self.builder, self.builder.emit(opcode, *operands, shape=shape, **attributes))
 
+    def _binary(self, opcode: str, other) -> Value:
+        """`op` for the operators: differentiation spends most of its time here."""
+        if not isinstance(other, Value):
+            other = self.like(other)
+        builder = self.builder
+        return Value(builder, builder.emit(opcode, self.instruction, other.instruction))
+
     def __add__(self, other):
-        return self.op("add", other)
+        return self._binary("add", other)
 
     def __radd__(self, other):
         return self.like(other).op("add", self)
 
     def __sub__(self, other):
-        return self.op("subtract", other)
+        return self._binary("subtract", other)
 
     def __rsub__(self, other):
         return self.like(other).op("subtract", self)
 
     def __mul__(self, other):
-        return self.op("multiply", other)
+        return self._binary("multiply", other)
 
     __rmul__ = __mul__
 
     def __truediv__(self, other):
-        return self.op("divide", other)
+        return self._binary("divide", other)
 
     def __rtruediv__(self, other):
         return self.like(other).op("divide", self)

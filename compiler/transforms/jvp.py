@@ -18,11 +18,26 @@ from hloom.ir.types import INEXACT, Shape, TupleShape
 
 
 class SharingBuilder(Builder):
-    """A builder that makes each splat of a Python number once: rules ask for the same few again and again."""
+    """A builder for rules, which ask for the same few things again and again: it makes each splat of a Python number
+    once, and infers the shape of an op without attributes once for each list of operand shapes."""
 
     def __init__(self, name: str):
         super().__init__(name)
         self._splats: dict[tuple[str, Shape], Instruction] = {}
+        self._inferred: dict[tuple, Shape | TupleShape] = {}
+
+    def emit(self, opcode: str, *operands: Instruction, shape=None, hint: str = "", **attributes) -> Instruction:
+        if attributes or shape is not None:
+            return super().emit(opcode, *operands, shape=shape, hint=hint, **attributes)
+        key = (opcode, *[o.shape for o in operands])
+        result = self._inferred.get(key)
+        if result is None:
+            instruction = super().emit(opcode, *operands, hint=hint)
+            self._inferred[key] = instruction.shape
+            return instruction
+        instruction = Instruction(opcode, operands, result, None, hint, self.source, self.made_by)
+        self.instructions.append(instruction)
+        return instruction
 
     def splat(self, value, shape: Shape) -> Instruction:
         if type(value) not in (int, float):
@@ -66,9 +81,9 @@ class Pushforward:
     def push(self, instruction: Instruction) -> None:
         """Makes the tangent of an instruction whose operands have theirs."""
         known = self.tangents
-        tangents = [known.get(o) for o in instruction.operands]
-        if not any(t is not None for t in tangents):
+        if known.keys().isdisjoint(instruction.operands):
             return
+        tangents = [known.get(o) for o in instruction.operands]
         opcode = instruction.opcode
         if opcode == "tuple":
             known[instruction] = tangents

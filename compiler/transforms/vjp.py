@@ -96,7 +96,7 @@ def _depending(instructions: Iterable[Instruction], roots: Iterable[Instruction]
     """The instructions that depend on the roots, the roots included, in order."""
     found = dict.fromkeys(roots)
     for instruction in instructions:
-        if instruction not in found and any(o in found for o in instruction.operands):
+        if not found.keys().isdisjoint(instruction.operands):
             found[instruction] = None
     return found
 
