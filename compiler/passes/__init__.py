@@ -1,0 +1,12 @@
+"""The passes, one file each. Importing this package registers them in `registry.PASSES`."""
+
+from hloom.compiler.passes import (  # noqa: F401  (each registers its passes)
+    cse,
+    dce,
+    fold_constants,
+    inline_calls,
+    simplify,
+)
+from hloom.compiler.passes.registry import PASSES, Pass, module_pass
+
+__all__ = ["PASSES", "Pass", "module_pass"]

@@ -1,0 +1,91 @@
+"""cse: common subexpression elimination."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom.compiler.passes.registry import module_pass
+from hloom.compiler.passes.walk import change_computations
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.ops import OPS
+from hloom.ir.rewrite import has_effects
+
+# Constants up to this many bytes are compared by what they hold, larger ones by identity.
+COMPARED_BYTES = 4096
+
+
+@module_pass("cse")
+def eliminate_common_subexpressions(module: Module) -> Module:
+    """Computes once what is computed twice: same op, operands, attributes and called computations.
+
+    The operands of commutative ops may stand in either order.
+    """
+    keys = StructuralKeys()
+    return change_computations(module, lambda computation: _eliminate(computation, keys))
+
+
+class StructuralKeys:
+    """Hashable keys of attributes and computations: equal keys mean the same meaning."""
+
+    def __init__(self):
+        self._computations: dict[int, tuple[Computation, int]] = {}
+        self._numbers: dict[tuple, int] = {}
+
+    def attributes(self, instruction: Instruction) -> tuple:
+        return tuple([(name, self.value(v)) for name, v in sorted(instruction.attributes.items())])
+
+    def value(self, value):
+        if isinstance(value, np.ndarray):
+            if value.nbytes > COMPARED_BYTES:
+                return ("array", id(value))
+            return (value.dtype.str, value.dtype.name, value.shape, value.tobytes())
+        if isinstance(value, Computation):
+            return self.computation(value)
+        if isinstance(value, (list, tuple)):
+            return tuple([self.value(v) for v in value])
+        return (type(value).__name__, value)
+
+    def computation(self, computation: Computation) -> int:
+        """A number that equal computations share; names and provenance do not count."""
+        known = self._computations.get(id(computation))
+        if known is None:
+            index: dict[Instruction, int] = {}
+            rows = []
+            for instruction in computation.instructions:
+                index[instruction] = len(index)
+                operands = tuple([index[o] for o in instruction.operands])
+                rows.append((instruction.opcode, operands, instruction.shape, self.attributes(instruction)))
+            key = (tuple(rows), index[computation.root])
+            # The computation is kept beside its number, so that its id stays taken.
+            known = self._computations[id(computation)] = (
+                computation,
+                self._numbers.setdefault(key, len(self._numbers)),
+            )
+        return known[1]
+
+
+def _eliminate(computation: Computation, keys: StructuralKeys) -> Computation:
+    first: dict[tuple, Instruction] = {}
+    mapped: dict[Instruction, Instruction] = {}
+    instructions: list[Instruction] = []
+    for instruction in computation.instructions:
+        current = instruction
+        if mapped and any(o in mapped for o in instruction.operands):
+            current = instruction.with_operands(tuple([mapped.get(o, o) for o in instruction.operands]))
+            mapped[instruction] = current
+        if instruction.opcode == "parameter" or has_effects(instruction):
+            instructions.append(current)
+            continue
+        operands = tuple([id(o) for o in current.operands])
+        if len(operands) == 2 and operands[0] > operands[1] and OPS[instruction.opcode].commutative:
+            operands = operands[::-1]
+        key = (instruction.opcode, operands, instruction.shape, keys.attributes(instruction))
+        found = first.setdefault(key, current)
+        if found is current:
+            instructions.append(current)
+        else:
+            mapped[instruction] = found
+    if len(instructions) == len(computation.instructions):
+        return computation
+    root = mapped.get(computation.root, computation.root)
+    return Computation(computation.name, computation.parameters, instructions, root)

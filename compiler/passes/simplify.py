@@ -1,0 +1,28 @@
+"""simplify: the algebraic rules, all tables together."""
+
+from __future__ import annotations
+
+from hloom.compiler.passes.registry import module_pass
+from hloom.compiler.passes.rules.arithmetic import ARITHMETIC
+from hloom.compiler.passes.rules.logic import LOGIC
+from hloom.compiler.passes.rules.movement import MOVEMENT
+from hloom.compiler.passes.rules.reductions import REDUCTIONS
+from hloom.compiler.passes.rules.structure import FOLD_SCALARS, STRUCTURE
+from hloom.compiler.passes.rules.types import TYPES
+from hloom.compiler.passes.walk import change_computations
+from hloom.ir.module import Module
+from hloom.ir.rewrite import Rules, rewrite
+
+SIMPLIFY: Rules = STRUCTURE + ARITHMETIC + LOGIC + TYPES + MOVEMENT + REDUCTIONS + FOLD_SCALARS
+
+
+@module_pass("simplify")
+def simplify(module: Module) -> Module:
+    """Applies the algebraic rules that are exact, or as near as the ops promise; folds scalars."""
+    return change_computations(module, lambda computation: rewrite(computation, SIMPLIFY))
+
+
+@module_pass("simplify-inexact")
+def simplify_inexact(module: Module) -> Module:
+    """simplify, with the rules that change last bits, signed zeros or what becomes of NaN and infinities."""
+    return change_computations(module, lambda computation: rewrite(computation, SIMPLIFY, inexact=True))

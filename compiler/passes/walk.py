@@ -1,0 +1,48 @@
+"""Applying a change of one computation to all computations of a module that run as programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.ops import OPS
+
+
+def runs_callees(instruction: Instruction) -> bool:
+    """Whether the computations it calls are programs of their own (call, while, conditional), not combiners of scalars
+    that the kernel writer inlines, nor fused computations, which are finished."""
+    return instruction.opcode != "fusion" and OPS[instruction.opcode].family in ("structure", "control")
+
+
+def change_computations(module: Module, change: Callable[[Computation], Computation]) -> Module:
+    """The module with `change` applied to its entry and all it calls, callees first; itself when nothing changed."""
+    done: dict[int, Computation] = {}
+
+    def visit(computation: Computation) -> Computation:
+        found = done.get(id(computation))
+        if found is None:
+            found = done[id(computation)] = change(with_callees(computation, visit))
+        return found
+
+    entry = visit(module.entry)
+    return module if entry is module.entry else module.with_entry(entry)
+
+
+def with_callees(computation: Computation, visit: Callable[[Computation], Computation]) -> Computation:
+    """The computation with each callee that runs as a program replaced by `visit(callee)`."""
+    mapped: dict[Instruction, Instruction] = {}
+    instructions = []
+    for instruction in computation.instructions:
+        callees = {}
+        if instruction.attributes and runs_callees(instruction):
+            for name, value in instruction.attributes.items():
+                if isinstance(value, Computation) and (new := visit(value)) is not value:
+                    callees[name] = new
+        if callees or (mapped and any(o in mapped for o in instruction.operands)):
+            operands = tuple(mapped.get(o, o) for o in instruction.operands)
+            mapped[instruction] = instruction = instruction.with_operands(operands, **callees)
+        instructions.append(instruction)
+    if not mapped:
+        return computation
+    root = mapped.get(computation.root, computation.root)
+    return Computation(computation.name, computation.parameters, instructions, root)

@@ -1,0 +1,94 @@
+"""The pipeline: the visible list of passes from the traced module to the optimized one, and what runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import hloom.compiler.passes  # noqa: F401  (registers the passes)
+from hloom.compiler.passes.registry import PASSES
+from hloom.ir.errors import AttributeValueError
+from hloom.ir.module import Module
+
+PIPELINE: tuple[str, ...] = (
+    "inline-calls",
+    "cse",
+    "simplify",
+    "fold-constants",
+    "simplify",
+    "cse",
+    "dce",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PassRecord:
+    """What one pass did. `seconds`: its time. `before`, `after`: the modules; the same object when nothing changed."""
+
+    name: str
+    seconds: float
+    before: Module
+    after: Module
+
+    @property
+    def changed(self) -> bool:
+        return self.before is not self.after
+
+
+def pass_names(text: str) -> tuple[str, ...]:
+    """The names in 'a,b,c'. Raises AttributeValueError for one that is not a pass, with the nearest that is."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    check_names(names)
+    return names
+
+
+def check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in PASSES:
+            import difflib
+
+            nearest = difflib.get_close_matches(name, PASSES, 1)
+            raise AttributeValueError(
+                f"pass '{name}' was asked for",
+                f"the passes are {', '.join(sorted(PASSES))}",
+                f"did you mean '{nearest[0]}'?" if nearest else "name one of them",
+            )
+
+
+def run_passes(
+    module: Module,
+    names: Sequence[str] = PIPELINE,
+    *,
+    verify: bool = False,
+    on_pass: Callable[[PassRecord], None] | None = None,
+) -> Module:
+    """The module after the passes, in order. The module given stays as it is.
+
+    verify: check the module before the first pass and after each that changed it; raises VerifyError with the name of
+        the pass that broke it. on_pass: called with a PassRecord after each pass, for timing and dumps.
+    """
+    check_names(names)
+    if verify:
+        verified(module, "the module given")
+    for name in names:
+        start = perf_counter()
+        result = PASSES[name].run(module)
+        seconds = perf_counter() - start
+        if verify and result is not module:
+            verified(result, f"pass {name}")
+        if on_pass is not None:
+            on_pass(PassRecord(name, seconds, module, result))
+        module = result
+    return module
+
+
+def verified(module: Module, made_by: str) -> None:
+    """Verifies a module; a failure says who made it."""
+    from hloom.ir.verify import verify
+
+    try:
+        verify(module)
+    except Exception as error:
+        error.add_note(f"  made by: {made_by}")
+        raise

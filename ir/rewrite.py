@@ -1,0 +1,536 @@
+"""Patterns, rule tables and the driver that applies them.
+
+A rule is one line: a pattern on the left, its result on the right, and the identity as a mathematician would write it.
+
+    x, c = Any("x"), Splat("c")
+    rule(x - x, 0, when=lambda x: is_integer(x), name="subtract-self", identity="x - x = 0")
+    rule(x * 1, x, name="multiply-one", identity="x * 1 = x")
+
+Rules stand in `Rules` tables, which combine with `+` and are searched by the opcode of the pattern's root. The driver
+walks a computation in program order and simplifies each instruction, also those that rules create, before its users
+are looked at. A rule looks only at an instruction and what it depends on, so one walk is enough but for rules that ask
+how often a value is used; the walk is repeated (a bounded number of times) until nothing changes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from hloom.ir.errors import HloomError
+from hloom.ir.module import AnyShape, Computation, Instruction
+from hloom.ir.ops.table import OPS
+from hloom.ir.types import COMPLEX, FLOATS, INTEGERS, PRED, Shape
+from hloom.ir.types import INEXACT as INEXACT_DTYPES
+
+# A chain of rules longer than this, each working on what the one before made, is taken to be a cycle.
+LONGEST_CHAIN = 64
+MOST_WALKS = 4
+
+
+# --- patterns -------------------------------------------------------------------------------------------------------
+
+
+class Pattern:
+    """Something that an instruction matches or not. Arithmetic on patterns makes patterns of the HLO ops.
+
+    Numbers in patterns stand for splats: scalar constants or broadcasts of them, equal bit for bit (0 is not -0).
+    """
+
+    __slots__ = ()
+
+    def match(self, instruction: Instruction, captures: dict[str, Instruction]) -> bool:
+        raise NotImplementedError
+
+    def build(self, rewriter: Rewriter, root: Instruction, captures: dict[str, Instruction]) -> Instruction:
+        raise NotImplementedError
+
+    def names(self) -> Iterator[str]:
+        return iter(())
+
+    def __add__(self, other):
+        return Op("add", self, other)
+
+    def __radd__(self, other):
+        return Op("add", other, self)
+
+    def __sub__(self, other):
+        return Op("subtract", self, other)
+
+    def __rsub__(self, other):
+        return Op("subtract", other, self)
+
+    def __mul__(self, other):
+        return Op("multiply", self, other)
+
+    def __rmul__(self, other):
+        return Op("multiply", other, self)
+
+    def __truediv__(self, other):
+        return Op("divide", self, other)
+
+    def __rtruediv__(self, other):
+        return Op("divide", other, self)
+
+    def __pow__(self, other):
+        return Op("power", self, other)
+
+    def __neg__(self):
+        return Op("negate", self)
+
+
+class Any(Pattern):
+    """Matches any instruction; a name that occurs twice matches the same instruction twice."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def match(self, instruction, captures):
+        return captures.setdefault(self.name, instruction) is instruction
+
+    def build(self, rewriter, root, captures):
+        return captures[self.name]
+
+    def names(self):
+        yield self.name
+
+
+class Splat(Pattern):
+    """Matches a scalar constant or a broadcast of one, and captures it under `name`."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def match(self, instruction, captures):
+        return splat_value(instruction) is not None and captures.setdefault(self.name, instruction) is instruction
+
+    def build(self, rewriter, root, captures):
+        return captures[self.name]
+
+    def names(self):
+        yield self.name
+
+
+class Number(Pattern):
+    """Matches the splats of one number; as a result it is that number in the shape and dtype of the root."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number):
+        self.number = number
+
+    def match(self, instruction, captures):
+        value = splat_value(instruction)
+        return value is not None and same_bits(value, self.number)
+
+    def build(self, rewriter, root, captures):
+        return rewriter.splat(self.number, root.shape)
+
+
+class Op(Pattern):
+    """Matches an instruction of one of some opcodes whose operands match; `name` captures it.
+
+    `Op("reshape | transpose", x)`: one opcode or several. Without operands given, any operands match.
+    `where`: attribute name -> value that it must have.
+    """
+
+    __slots__ = ("opcodes", "operands", "name", "where")
+
+    def __init__(self, opcodes: str, *operands, name: str | None = None, **where):
+        self.opcodes = tuple(opcodes.split(" | "))
+        self.operands = tuple(o if isinstance(o, Pattern) else Number(o) for o in operands)
+        self.name = name
+        self.where = where
+
+    def match(self, instruction, captures):
+        if instruction.opcode not in self.opcodes:
+            return False
+        return self.match_operands(instruction, captures)
+
+    def match_operands(self, instruction, captures):
+        if self.operands:
+            if len(self.operands) != len(instruction.operands):
+                return False
+            for pattern, operand in zip(self.operands, instruction.operands, strict=True):
+                if not pattern.match(operand, captures):
+                    return False
+        for attribute, value in self.where.items():
+            if instruction.attributes.get(attribute) != value:
+                return False
+        return self.name is None or captures.setdefault(self.name, instruction) is instruction
+
+    def build(self, rewriter, root, captures):
+        """The op on the built operands. A number takes the shape of the first operand that is not a number."""
+        shape = root.shape
+        for operand in self.operands:
+            if not isinstance(operand, Number):
+                shape = operand.build(rewriter, root, captures).shape
+                break
+        operands = [
+            rewriter.splat(o.number, shape) if isinstance(o, Number) else o.build(rewriter, root, captures)
+            for o in self.operands
+        ]
+        return rewriter.emit(self.opcodes[0], *operands, **self.where)
+
+    def names(self):
+        if self.name:
+            yield self.name
+        for operand in self.operands:
+            yield from operand.names()
+
+
+def as_op(opcode: str) -> Callable[..., Op]:
+    """A function that makes patterns of the opcode: `sqrt = as_op("sqrt")`, then `sqrt(x)`."""
+    return lambda *operands, name=None, **where: Op(opcode, *operands, name=name, **where)
+
+
+# --- facts about instructions ---------------------------------------------------------------------------------------
+
+
+def splat_value(instruction: Instruction) -> np.ndarray | None:
+    """The rank-0 value of a scalar constant or of a broadcast of one; None for anything else."""
+    if instruction.opcode == "broadcast":
+        instruction = instruction.operands[0]
+    if instruction.opcode == "constant":
+        value = instruction.attributes["value"]
+        if value.ndim == 0:
+            return value
+    return None
+
+
+def same_bits(value: np.ndarray, number) -> bool:
+    """Whether a rank-0 array holds just this number: 0 is not -0, NaN is NaN, 0.5 is not an integer."""
+    with np.errstate(all="ignore"):
+        try:
+            wanted = np.asarray(number).astype(value.dtype)
+        except (OverflowError, TypeError):
+            return False
+        if wanted.tobytes() != value.tobytes():
+            return False
+        return bool(wanted == np.asarray(number)) or bool(number != number)
+
+
+def has_effects(instruction: Instruction) -> bool:
+    """Whether the instruction must be kept, in its place, although nobody uses its result."""
+    if OPS[instruction.opcode].effects or instruction.attributes.get("custom_call_has_side_effect"):
+        return True
+    for callee in instruction.called():
+        if any(has_effects(i) for i in callee.instructions):
+            return True
+    return False
+
+
+# Conditions of rules: their parameter is called `root`, so that they can stand as `when=is_integer`.
+
+
+def is_integer(root: Instruction) -> bool:
+    return root.shape.dtype in INTEGERS
+
+
+def is_discrete(root: Instruction) -> bool:
+    """Integer or pred: no NaN, infinity or -0, and arithmetic that wraps."""
+    return root.shape.dtype in INTEGERS or root.shape.dtype == PRED
+
+
+def is_float(root: Instruction) -> bool:
+    return root.shape.dtype in FLOATS
+
+
+def is_real(root: Instruction) -> bool:
+    return root.shape.dtype not in COMPLEX
+
+
+def is_inexact(root: Instruction) -> bool:
+    return root.shape.dtype in INEXACT_DTYPES
+
+
+# --- rules ----------------------------------------------------------------------------------------------------------
+
+EXACT, ROUNDING, INEXACT = "exact", "rounding", "inexact"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rewrite.
+
+    numerics: 'exact': the same bits (of a NaN only that it is one). 'rounding': the op replaced leaves its last bits or
+        its order open (power, reductions), and the result is within the same bound and agrees on NaN, infinities and
+        signed zeros. 'inexact': needs an explicit flag.
+    """
+
+    name: str
+    pattern: Op
+    result: Callable  # (rewriter, root, captures) -> Instruction, or None when it does not apply after all
+    when: Callable | None  # (rewriter, root, captures) -> bool
+    identity: str
+    numerics: str
+
+
+def _by_name(function: Callable, names: set[str], rule_name: str) -> Callable:
+    """Calls `function` with what its parameters are called: `b` the rewriter, `root`, or a capture of the pattern."""
+    parameters = list(inspect.signature(function).parameters)
+    unknown = [p for p in parameters if p not in names and p not in ("b", "root")]
+    if unknown:
+        raise TypeError(f"rule {rule_name}: {', '.join(unknown)} not captured; there are {', '.join(sorted(names))}")
+    if parameters == ["b", "root"]:
+        return lambda rewriter, root, captures: function(rewriter, root)
+
+    def call(rewriter, root, captures):
+        known = {"b": rewriter, "root": root, **captures}
+        return function(*[known[p] for p in parameters])
+
+    return call
+
+
+def rule(
+    pattern: Op,
+    result,
+    *,
+    when: Callable | None = None,
+    name: str,
+    identity: str,
+    numerics: str = EXACT,
+) -> Rule:
+    """A rule that replaces what matches `pattern` by `result`.
+
+    result: a pattern (built from the captures), a number (in the root's shape), or a function of captures, named by its
+        parameters (`b` is the Rewriter, `root` the instruction matched), that returns an instruction or None.
+    when: a function of captures, named likewise: whether the rule applies.
+    """
+    names = set(pattern.names())
+    if callable(result):
+        build = _by_name(result, names, name)
+    else:
+        template = result if isinstance(result, Pattern) else Number(result)
+        missing = set(template.names()) - names
+        if missing:
+            raise TypeError(f"rule {name}: {', '.join(missing)} not captured")
+        build = template.build
+    condition = _by_name(when, names, name) if when else None
+    return Rule(name, pattern, build, condition, identity, numerics)
+
+
+class Rules:
+    """A table of rules. `+` combines tables; rules are tried in the order in which they stand.
+
+    A pattern whose opcode is `*` is tried on every instruction, after those of its opcode.
+    """
+
+    def __init__(self, rules: Iterable[Rule] = ()):
+        self.rules = tuple(rules)
+        names = [r.name for r in self.rules]
+        twice = {n for n in names if names.count(n) > 1}
+        if twice:
+            raise ValueError(f"two rules are called {', '.join(sorted(twice))}")
+        self._tables: dict[bool, dict[str, list[Rule]]] = {}
+
+    def __add__(self, other: Rules) -> Rules:
+        return Rules(self.rules + other.rules)
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def by_opcode(self, inexact: bool = False) -> dict[str, list[Rule]]:
+        """Opcode -> the rules to try on it; '*' for opcodes that are not named."""
+        table = self._tables.get(inexact)
+        if table is None:
+            allowed = [r for r in self.rules if inexact or r.numerics != INEXACT]
+            opcodes = {o for r in allowed for o in r.pattern.opcodes} | {"*"}
+            table = self._tables[inexact] = {
+                opcode: [r for r in allowed if opcode in r.pattern.opcodes or r.pattern.opcodes == ("*",)]
+                for opcode in opcodes
+            }
+        return table
+
+
+# --- the driver -----------------------------------------------------------------------------------------------------
+
+
+class Rewriter:
+    """One walk over a computation. Rules make instructions through it: `emit`, `splat`, `reshape`, ...
+
+    Whatever is emitted is simplified at once, so what comes back need not be an instruction of the opcode asked for.
+    """
+
+    def __init__(self, computation: Computation, table: dict[str, list[Rule]]):
+        self.computation = computation
+        self.table = table
+        self.everywhere = table.get("*", [])
+        self.instructions: list[Instruction] = []
+        self.uses: dict[Instruction, int] = {}
+        self.source = None
+        self.made_by: tuple[str, ...] = ()
+        self.chain: list[str] = []
+        self.changed = False
+
+    def run(self) -> Computation:
+        """The rewritten computation; the same object when no rule applied."""
+        uses = self.uses
+        for instruction in self.computation.instructions:
+            for operand in instruction.operands:
+                uses[operand] = uses.get(operand, 0) + 1
+        root = self.computation.root
+        uses[root] = uses.get(root, 0) + 1
+        mapped: dict[Instruction, Instruction] = {}
+        for instruction in self.computation.instructions:
+            operands = instruction.operands
+            new = tuple([mapped[o] for o in operands])
+            current = instruction if new == operands else instruction.with_operands(new)
+            result = self.visit(current)
+            mapped[instruction] = result
+            if result is not instruction:
+                uses[result] = uses.get(result, 0) + uses.get(instruction, 0)
+        if not self.changed:
+            return self.computation
+        parameters = [mapped[p] for p in self.computation.parameters]
+        return sweep(Computation(self.computation.name, parameters, self.instructions, mapped[root]))
+
+    def visit(self, instruction: Instruction) -> Instruction:
+        """The instruction, simplified; it or its replacement has been appended."""
+        for candidate in self.table.get(instruction.opcode, self.everywhere):
+            captures: dict[str, Instruction] = {}
+            if not candidate.pattern.match_operands(instruction, captures):
+                continue
+            if candidate.when is not None and not candidate.when(self, instruction, captures):
+                continue
+            result = self.apply(candidate, instruction, captures)
+            if result is not None:
+                return result
+        self.instructions.append(instruction)
+        return instruction
+
+    def apply(self, candidate: Rule, instruction: Instruction, captures) -> Instruction | None:
+        if len(self.chain) >= LONGEST_CHAIN:
+            warnings.warn(
+                f"rules of rewriting went in a circle at {instruction!r}: {' > '.join(self.chain[-8:])}; "
+                "the instruction stays as it is",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return None
+        before = self.source, self.made_by
+        self.source = instruction.source
+        made_by = instruction.made_by
+        self.made_by = made_by if made_by[-1:] == (candidate.name,) else (*made_by, candidate.name)
+        self.chain.append(candidate.name)
+        first_new = len(self.instructions)
+        try:
+            result = candidate.result(self, instruction, captures)
+        finally:
+            self.source, self.made_by = before
+            self.chain.pop()
+        if result is None:
+            return None
+        if result.shape is not instruction.shape:
+            raise HloomError(
+                f"rule {candidate.name} replaced {instruction!r}",
+                f"its result is {result!r}, of another shape",
+                "this is a bug of hloom: please report it with the text of the module",
+                instruction.source,
+            )
+        self.changed = True
+        if instruction.hint and not result.hint and result in self.instructions[first_new:]:
+            result.hint = instruction.hint
+        return result
+
+    # What rules build with.
+
+    def emit(self, opcode: str, *operands: Instruction, shape: AnyShape | None = None, **attributes) -> Instruction:
+        """`opcode(operands)` with its inferred shape, simplified."""
+        shape = OPS[opcode].infer([o.shape for o in operands], attributes, shape)
+        uses = self.uses
+        for operand in operands:
+            uses[operand] = uses.get(operand, 0) + 1
+        return self.visit(Instruction(opcode, operands, shape, attributes, "", self.source, self.made_by))
+
+    def again(self, instruction: Instruction, *operands: Instruction, shape: AnyShape | None = None, **attributes):
+        """The op of `instruction` with its attributes (others where given) on other operands; shape inferred."""
+        if shape is None and OPS[instruction.opcode].shaped:
+            shape = instruction.shape
+        return self.emit(instruction.opcode, *operands, shape=shape, **{**instruction.attributes, **attributes})
+
+    def constant(self, value: np.ndarray) -> Instruction:
+        """A constant of the array's dtype."""
+        return self.visit(
+            Instruction(
+                "constant", (), Shape(value.dtype, value.shape), {"value": value}, "", self.source, self.made_by
+            )
+        )
+
+    def splat(self, number, shape: Shape) -> Instruction:
+        """A number in every element of a shape."""
+        with np.errstate(all="ignore"):
+            scalar = self.constant(np.asarray(number).astype(shape.dtype))
+        return self.broadcast(scalar, shape.dims, ())
+
+    def broadcast(self, operand: Instruction, dims, dimensions) -> Instruction:
+        dims = tuple(dims)
+        if dims == operand.dims:
+            return operand
+        return self.emit("broadcast", operand, shape=operand.shape.with_dims(dims), dimensions=tuple(dimensions))
+
+    def slice(self, operand: Instruction, bounds) -> Instruction:
+        if all(
+            s == 0 and limit == n and stride == 1 for (s, limit, stride), n in zip(bounds, operand.dims, strict=True)
+        ):
+            return operand
+        return self.emit("slice", operand, slice=tuple(bounds))
+
+    def reshape(self, operand: Instruction, dims) -> Instruction:
+        dims = tuple(dims)
+        return operand if dims == operand.dims else self.emit("reshape", operand, shape=operand.shape.with_dims(dims))
+
+    def transpose(self, operand: Instruction, permutation) -> Instruction:
+        permutation = tuple(permutation)
+        if permutation == tuple(range(len(permutation))):
+            return operand
+        return self.emit("transpose", operand, dimensions=permutation)
+
+    def convert(self, operand: Instruction, dtype) -> Instruction:
+        if operand.shape.dtype == dtype:
+            return operand
+        return self.emit("convert", operand, shape=operand.shape.with_dtype(dtype))
+
+    def used_once(self, instruction: Instruction) -> bool:
+        """Whether it has only one user. Sure when True; False also when a use has gone in this very walk."""
+        return self.uses.get(instruction, 0) <= 1
+
+
+def sweep(computation: Computation) -> Computation:
+    """The computation without what neither its root nor an effect needs; parameters stay. Order is kept."""
+    needed: set[Instruction] = set(computation.parameters)
+    needed.add(computation.root)
+    kept = []
+    for instruction in reversed(computation.instructions):
+        if instruction in needed or has_effects(instruction):
+            needed.update(instruction.operands)
+            needed.add(instruction)
+            kept.append(instruction)
+    if len(kept) == len(computation.instructions):
+        return computation
+    return Computation(computation.name, computation.parameters, kept[::-1], computation.root)
+
+
+def rewrite(computation: Computation, rules: Rules, *, inexact: bool = False, walks: int = MOST_WALKS) -> Computation:
+    """The computation with the rules applied until nothing changes; the same object when nothing did.
+
+    inexact: rules with numerics 'inexact' too. walks: at most so many walks over the whole.
+    """
+    table = rules.by_opcode(inexact)
+    for _ in range(walks):
+        changed = Rewriter(computation, table).run()
+        if changed is computation:
+            break
+        computation = changed
+    return computation
