@@ -7,7 +7,7 @@
 
 One file for each key. Several processes may read and write at once: a file appears whole (written aside, then renamed)
 or not at all. An entry that does not match its checksum is removed, reported once and compiled anew. A folder that
-cannot be written costs one warning and nothing else. When the files outgrow `limit` bytes, the ones used longest ago go.
+cannot be written costs one warning and nothing else. When the files outgrow `limit` bytes, those used longest ago go.
 """
 
 from __future__ import annotations

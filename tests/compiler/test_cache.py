@@ -1,0 +1,160 @@
+"""The disk cache: several processes at once, damaged entries, folders that cannot be written, pruning."""
+
+import os
+import subprocess
+import sys
+import time
+import warnings
+
+import pytest
+
+from hloom.compiler.cache import Cache, CacheWarning, default_folder
+
+
+def files(folder):
+    return sorted(path for path in folder.iterdir())
+
+
+def test_round_trip_through_the_disk(tmp_path):
+    data = os.urandom(5000)
+    Cache(tmp_path / "new" / "folder").put("key-1", data)
+    cache = Cache(tmp_path / "new" / "folder")
+    assert cache.get("key-1") == data
+    assert cache.get("key-2") is None
+    assert (cache.hits, cache.misses) == (1, 1)
+
+
+def test_the_memory_layer_answers_without_the_disk(tmp_path):
+    cache = Cache(tmp_path)
+    cache.put("key", b"data")
+    for path in files(tmp_path):
+        path.unlink()
+    assert cache.get("key") == b"data"
+
+
+def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cache = Cache(None)
+    cache.put("key", b"data")
+    assert cache.get("key") == b"data"
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:-1],
+        lambda content: content + b"x",
+        lambda content: content[:-1] + bytes([content[-1] ^ 1]),
+        lambda content: b"XXXX" + content[4:],
+        lambda content: content[:10],
+        lambda content: b"",
+    ],
+    ids=["truncated", "longer", "flipped bit", "wrong magic", "half a header", "empty"],
+)
+def test_a_damaged_entry_is_removed_and_reported_once(tmp_path, damage):
+    writer = Cache(tmp_path)
+    for key in ("one", "two"):
+        writer.put(key, b"some data")
+    for path in files(tmp_path):
+        path.write_bytes(damage(path.read_bytes()))
+    cache = Cache(tmp_path)
+    with pytest.warns(CacheWarning, match="damaged") as caught:
+        assert cache.get("one") is None
+        assert cache.get("two") is None
+    assert len(caught) == 1
+    assert files(tmp_path) == []
+    cache.put("one", b"new data")
+    assert Cache(tmp_path).get("one") == b"new data"
+
+
+def test_a_folder_that_cannot_be_made_warns_once(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    cache = Cache(tmp_path / "file" / "cache")
+    with pytest.warns(CacheWarning, match="cannot write") as caught:
+        cache.put("one", b"1")
+        cache.put("two", b"2")
+    assert len([warning for warning in caught if "cannot write" in str(warning.message)]) == 1
+    assert cache.get("one") == b"1" and cache.get("two") == b"2"
+
+
+def test_a_full_disk_leaves_no_half_entry(tmp_path, monkeypatch):
+    def full(source, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    cache = Cache(tmp_path)
+    with pytest.warns(CacheWarning, match="No space left"):
+        cache.put("key", b"data")
+    assert files(tmp_path) == []
+    assert cache.get("key") == b"data"
+
+
+def test_keys_cannot_leave_the_folder(tmp_path):
+    for key in ("../evil", "a/b", "", "x" * 300):
+        with pytest.raises(ValueError):
+            Cache(tmp_path).put(key, b"data")
+
+
+def test_pruning_takes_the_entries_used_longest_ago(tmp_path):
+    writer = Cache(tmp_path)
+    for number in range(8):
+        writer.put(f"key{number}", bytes(1000))
+        stamp = time.time() - 1000 + number
+        os.utime(tmp_path / f"key{number}.bin", (stamp, stamp))
+    assert Cache(tmp_path).get("key0") is not None  # used just now
+    Cache(tmp_path, limit=5000).put("last", bytes(1000))
+    left = {path.stem for path in files(tmp_path)}
+    assert "key0" in left and "last" in left
+    assert "key1" not in left and "key2" not in left
+    assert sum(path.stat().st_size for path in files(tmp_path)) <= 5000
+
+
+def test_clear(tmp_path):
+    cache = Cache(tmp_path)
+    cache.put("key", b"data")
+    cache.clear()
+    assert cache.get("key") is None and files(tmp_path) == []
+
+
+def test_two_processes_at_once(tmp_path):
+    program = """
+import sys, warnings
+warnings.simplefilter("error")
+from hloom.compiler.cache import Cache
+folder, seed = sys.argv[1], int(sys.argv[2])
+for turn in range(60):
+    for number in range(5):
+        data = bytes([number]) * (1000 + 4096 * number)   # both processes write the same value under one key
+        found = Cache(folder, limit=40000).get(f"key{number}")
+        assert found is None or found == data, (turn, number)
+        Cache(folder, limit=40000).put(f"key{(number + seed + turn) % 5}", bytes([(number + seed + turn) % 5]) * (
+            1000 + 4096 * ((number + seed + turn) % 5)))
+"""
+    running = [
+        subprocess.Popen([sys.executable, "-c", program, str(tmp_path), str(seed)], stderr=subprocess.PIPE, text=True)
+        for seed in (0, 2)
+    ]
+    for process in running:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+    assert not [path for path in files(tmp_path) if path.name.startswith(".writing")]
+
+
+def test_the_default_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HLOOM_CACHE_DIR", str(tmp_path / "chosen"))
+    assert default_folder() == tmp_path / "chosen"
+    monkeypatch.setenv("HLOOM_CACHE_DIR", "")
+    assert default_folder() is None
+    monkeypatch.delenv("HLOOM_CACHE_DIR")
+    if sys.platform.startswith("linux"):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+        assert default_folder() == tmp_path / "xdg" / "hloom"
+    assert default_folder().name in ("hloom", "cache")
+
+
+def test_reading_a_fresh_entry_warns_about_nothing(tmp_path):
+    Cache(tmp_path).put("key", b"data")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Cache(tmp_path).get("key") == b"data"
