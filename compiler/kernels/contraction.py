@@ -156,8 +156,9 @@ def render(spec: ContractionSpec, machine) -> ContractionKernels:
             raise ValueError(f"contraction {spec.name}: the kernel has a variable {name!r} of its own")
     tile = tile_shape(spec.accumulate, machine.vector_bytes, machine.vector_registers)
     size = ELEMENTS[spec.accumulate][2]
-    # A block of lhs takes about a third of the second-level cache, and no more stack than threads surely have.
-    rows = min(machine.l2_bytes // 3, 192 << 10) // (DEPTH * size)
+    # A block of lhs takes about a third of the second-level cache. Larger ones were slower even where they fitted: the
+    # same rows of the result have to stay there too, from one partial sum to the next.
+    rows = min(machine.l2_bytes // 3, 144 << 10) // (DEPTH * size)
     rows = max(tile.rows, rows // tile.rows * tile.rows)
     sums = max(min(machine.l2_bytes // 4, 128 << 10) // size, tile.rows * tile.columns)
     blocking = Blocking(spec.accumulate, size, tile, rows, sums, machine.l1_bytes, machine.cores)

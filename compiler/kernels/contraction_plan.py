@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from .contraction import PACK, PRODUCT, ContractionKernels, KernelAddress, PlainOperand, PlainStore, Step, is_same
 from .contraction_shared import DEPTH, GROUP_COLUMNS, Blocking
 
 # Products (about 5 microseconds of one core) below which a chunk of work is not worth a thread.
 SERIAL_WORK = 1 << 18
+PERIOD = 4096  # bytes after which addresses share a set of a first-level cache, on about every machine
 
 
 def step_plan(
@@ -91,10 +94,11 @@ def _read_in_place(blocking: Blocking, m: int, n: int, k: int, rhs_sp: int, rhs_
     pays when many rows use a panel, or when rows of rhs would evict each other from the caches."""
     if rhs_sj != 1:
         return False
-    tiles = _ceil(m, blocking.tile.rows)
-    lines = min(k, DEPTH) * _ceil(blocking.tile.columns * blocking.size, 64)
-    crowded = rhs_sp * blocking.size % 1024 == 0 and k > 64
-    return tiles <= 1 or (m <= 128 and lines * 64 <= blocking.l1_bytes // 2 and not crowded)
+    depth = min(k, DEPTH)
+    # Rows of a panel fall into the same few sets of a cache when they lie a multiple of a large power of two apart.
+    sets = PERIOD // math.gcd(rhs_sp * blocking.size, PERIOD)
+    fits = depth * blocking.tile.columns * blocking.size <= blocking.l1_bytes // 2 and depth <= 8 * sets
+    return m <= blocking.tile.rows or (m <= 128 and fits)
 
 
 def _pack_lhs(blocking: Blocking, rows: int, panels: int, k: int, lhs_si: int, lhs_sp: int) -> bool:
@@ -103,7 +107,8 @@ def _pack_lhs(blocking: Blocking, rows: int, panels: int, k: int, lhs_si: int, l
     depth = min(k, DEPTH)
     if lhs_sp == 1:
         return panels > 8 and depth >= 128 and lhs_si * blocking.size % 1024 == 0 and rows > 4 * blocking.tile.rows
-    return panels > 3 and depth > 64
+    sets = PERIOD // math.gcd(lhs_sp * blocking.size, PERIOD)
+    return panels > 12 or (panels > 3 and depth > 8 * sets)
 
 
 def _block(kernels: ContractionKernels, batch: int, m: int, n: int, k: int) -> tuple[int, int]:
@@ -123,7 +128,7 @@ def _block(kernels: ContractionKernels, batch: int, m: int, n: int, k: int) -> t
         if rows * width * tile.columns * max(k, 1) < 2 * SERIAL_WORK:
             break
         # A block of few rows uses its panels too little, so panels are divided first then.
-        if rows > 8 * tile.rows or (rows > tile.rows and width == 1):
+        if rows > 4 * tile.rows or (rows > tile.rows and width == 1):
             rows = _ceil(rows // tile.rows, 2) * tile.rows
         elif width > 1:
             width = _ceil(width, 2)
