@@ -1,0 +1,340 @@
+"""The contraction nest against NumPy: dtypes, strides, shapes, element and epilogue code, blocks and threads."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import llvmlite.binding as llvm
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from llvmlite import ir
+
+from hloom.compiler.kernels import tiles
+from hloom.compiler.kernels.contraction import ContractionSpec, KernelAddress, PlainOperand, PlainStore, render
+from hloom.compiler.targets.cpu.codegen import compile_kernels
+from hloom.compiler.targets.cpu.machine import host
+from hloom.runtime import native
+
+DTYPES = {
+    "pred": np.bool_, "s8": np.int8, "u8": np.uint8, "s32": np.int32, "u32": np.uint32, "s64": np.int64,
+    "u64": np.uint64, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
+}  # fmt: skip
+ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+_addresses: dict = {}
+
+
+def address_of(kernel) -> int:
+    if kernel not in _addresses:
+        (code,) = compile_kernels([kernel])
+        _addresses[kernel] = native.load(code.data, code.symbols)[kernel.name]
+    return _addresses[kernel]
+
+
+def run(spec, shape, arrays, lhs=None, rhs=None, machine=None, threads=1, grain=None):
+    """Do the contraction; `arrays` gives the array behind every pointer, `lhs` and `rhs` those that are plain operands
+    (their strides are passed)."""
+    kernels = render(spec, machine or host())
+
+    def strides(array):
+        return (0, 0, 0) if array is None else tuple(s // array.itemsize for s in array.strides)
+
+    buffers = {}
+    for step in kernels.step_plan(*shape, strides(lhs), strides(rhs)):
+        values = {name: array.ctypes.data for name, array in arrays.items()} | step.arguments
+        for name, size in step.temporaries.items():
+            # Garbage, so that a temporary that is read before it is written shows; aligned as the planner does it.
+            buffer = buffers.setdefault(name, np.full(size + 64, 0xFF, np.uint8))
+            values[name] = -(-buffer.ctypes.data // 64) * 64
+        values |= {name: values[pointer] for name, pointer in step.pointers.items()}
+        words = [values[name] for name in kernels.parameters[step.kernel][:-2]]
+        words = [address_of(kernels.kernels[x.kernel]) if isinstance(x, KernelAddress) else x for x in words]
+        block = (ctypes.c_int64 * max(1, len(words)))(*words)
+        entry = ENTRY(address_of(kernels.kernels[step.kernel]))
+        size = grain or step.grain
+        chunks = [(lo, min(lo + size, step.items)) for lo in range(0, step.items, size)]
+        if threads == 1:
+            for lo, hi in chunks:
+                entry(ctypes.addressof(block), lo, hi)
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(lambda c, e=entry, b=block: e(ctypes.addressof(b), *c), reversed(chunks)))
+
+
+def sample(rng, dtype, shape):
+    kind = np.dtype(DTYPES[dtype])
+    if dtype == "pred":
+        return rng.integers(0, 2, shape).astype(bool)
+    if kind.kind in "iu":
+        # The whole range: products must wrap.
+        info = np.iinfo(kind)
+        return rng.integers(info.min, info.max, shape, dtype=kind, endpoint=True)
+    return np.asarray(rng.standard_normal(shape), np.float32).astype(kind)
+
+
+def operand(rng, dtype, shape, transposed):
+    batch, rows, columns = shape
+    if transposed:
+        return sample(rng, dtype, (batch, columns, rows)).swapaxes(1, 2)
+    return sample(rng, dtype, shape)
+
+
+def check(out, lhs, rhs, accumulate):
+    """Integers exactly; floats to the error of sums of k products."""
+    kind = DTYPES[accumulate]
+    if np.dtype(kind).kind in "iu":
+        np.testing.assert_array_equal(out, np.matmul(lhs.astype(kind), rhs.astype(kind)))
+        return
+    left, right = lhs.astype(np.float64), rhs.astype(np.float64)
+    scale = np.matmul(np.abs(left), np.abs(right))
+    error = np.abs(out.astype(np.float64) - np.matmul(left, right))
+    # Sums of at most 384 products, each in order, one rounding a product.
+    assert np.all(error <= (64 + lhs.shape[2] / 384) * np.finfo(kind).eps * scale + np.finfo(kind).tiny)
+
+
+def plain(dtype, accumulate, name="dot"):
+    return ContractionSpec(name, accumulate, PlainOperand("x", dtype), PlainOperand("w", dtype), PlainStore("o"))
+
+
+EXTENT = st.one_of(st.integers(1, 40), st.sampled_from([1, 3, 6, 7, 8, 16, 17, 48, 100, 130, 200]))
+DEPTHS = st.one_of(st.integers(0, 40), st.sampled_from([383, 384, 385, 800]))
+ACCUMULATE = ("f32", "f64", "s32", "s64", "u32", "u64")
+
+
+@pytest.mark.parametrize("accumulate", ACCUMULATE)
+@settings(max_examples=60, deadline=None)
+@given(
+    batch=st.integers(1, 3), m=EXTENT, n=EXTENT, k=DEPTHS, turn_lhs=st.booleans(), turn_rhs=st.booleans(),
+    seed=st.integers(0, 99),
+)  # fmt: skip
+def test_plain(accumulate, batch, m, n, k, turn_lhs, turn_rhs, seed):
+    rng = np.random.default_rng(seed)
+    x = operand(rng, accumulate, (batch, m, k), turn_lhs)
+    w = operand(rng, accumulate, (batch, k, n), turn_rhs)
+    o = np.full((batch, m, n), 77, DTYPES[accumulate])
+    run(plain(accumulate, accumulate), (batch, m, n, k), {"x": x, "w": w, "o": o}, x, w)
+    check(o, x, w, accumulate)
+
+
+@pytest.mark.parametrize("dtype,accumulate", [("bf16", "f32"), ("f16", "f32"), ("s8", "s32"), ("u8", "u32"),
+                                              ("f32", "f64"), ("pred", "s32")])  # fmt: skip
+@settings(max_examples=25, deadline=None)
+@given(m=EXTENT, n=EXTENT, k=DEPTHS, turn_lhs=st.booleans(), turn_rhs=st.booleans())
+def test_narrow_operands(dtype, accumulate, m, n, k, turn_lhs, turn_rhs):
+    rng = np.random.default_rng(m * 1000 + n)
+    x = operand(rng, dtype, (2, m, k), turn_lhs)
+    w = operand(rng, dtype, (2, k, n), turn_rhs)
+    o = np.full((2, m, n), 77, DTYPES[accumulate])
+    run(plain(dtype, accumulate), (2, m, n, k), {"x": x, "w": w, "o": o}, x, w)
+    check(o, x, w, accumulate)
+
+
+def view(rng, shape, kind):
+    """An array of that shape whose strides are unusual."""
+    batch, rows, columns = shape
+    if kind == "steps":
+        return sample(rng, "f32", (batch, rows * 2, columns * 3))[:, ::2, ::3]
+    if kind == "reversed":
+        return sample(rng, "f32", shape)[::-1, ::-1, ::-1]
+    if kind == "one batch":
+        return np.broadcast_to(sample(rng, "f32", shape[1:]), shape)
+    if kind == "one row":
+        return np.broadcast_to(sample(rng, "f32", (1, 1, columns)), shape)
+    return np.broadcast_to(sample(rng, "f32", (batch, rows, 1)), shape)
+
+
+VIEWS = ["steps", "reversed", "one batch", "one row", "one column"]
+
+
+@pytest.mark.parametrize("left", VIEWS)
+@pytest.mark.parametrize("right", VIEWS)
+def test_views(left, right):
+    rng = np.random.default_rng(3)
+    for batch, m, n, k in [(2, 30, 50, 20), (3, 200, 70, 100)]:
+        x, w = view(rng, (batch, m, k), left), view(rng, (batch, k, n), right)
+        o = np.full((batch, m, n), np.nan, np.float32)
+        run(plain("f32", "f32"), (batch, m, n, k), {"x": x, "w": w, "o": o}, x, w)
+        check(o, x, w, "f32")
+
+
+@pytest.mark.parametrize("shape", [(1, 1000, 777, 500), (1, 1024, 300, 1024), (1, 1, 1000, 700), (1, 999, 1, 700)])
+def test_large(shape):
+    batch, m, n, k = shape
+    rng = np.random.default_rng(1)
+    for turn_lhs, turn_rhs in [(False, False), (True, False), (False, True)]:
+        x, w = operand(rng, "f32", (batch, m, k), turn_lhs), operand(rng, "f32", (batch, k, n), turn_rhs)
+        o = np.full((batch, m, n), np.nan, np.float32)
+        run(plain("f32", "f32"), shape, {"x": x, "w": w, "o": o}, x, w)
+        check(o, x, w, "f32")
+
+
+def test_an_empty_result_needs_no_step():
+    kernels = render(plain("f32", "f32"), host())
+    for shape in [(0, 3, 4, 5), (2, 0, 4, 5), (2, 3, 0, 5)]:
+        assert kernels.step_plan(*shape, (15, 5, 1), (20, 4, 1)) == []
+
+
+@pytest.mark.parametrize("accumulate", ["f32", "s32"])
+def test_bits_do_not_depend_on_blocks_threads_or_packing(accumulate):
+    """Blocks come from the caches and cores of a machine, packing from strides, the tile from the vector width."""
+    rng = np.random.default_rng(5)
+    batch, m, n, k = shape = (2, 157, 203, 900)
+    x, w = operand(rng, accumulate, (batch, m, k), False), operand(rng, accumulate, (batch, k, n), False)
+    results = []
+
+    def go(x, w, **options):
+        o = np.full((batch, m, n), 77, DTYPES[accumulate])
+        run(plain(accumulate, accumulate), shape, {"x": x, "w": w, "o": o}, x, w, **options)
+        results.append(o)
+
+    go(x, w)
+    go(x, w, threads=4, grain=1)
+    go(np.asfortranarray(x), np.asfortranarray(w))
+    go(x, w, machine=replace(host(), cores=64), threads=3)
+    go(x, w, machine=replace(host(), l1_bytes=16 << 10, l2_bytes=64 << 10))
+    for vector_bytes, registers in [(16, 16), (16, 32), (64, 32)]:
+        go(x, w, machine=replace(host(), vector_bytes=vector_bytes, vector_registers=registers))
+    check(results[0], x, w, accumulate)
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0], other)
+
+
+def gelu(x):
+    return 0.5 * x * (1 + np.tanh(0.7978845608 * (x + 0.044715 * x**3)))
+
+
+def gelu_epilogue(value, b, i, j):
+    """Bias, gelu, a bf16 output, and the sum itself as a second output."""
+    return [
+        f"v0 = {value} + bias[{j}]",
+        "v1 = f32(0.7978845608) * (v0 + f32(0.044715) * v0 * v0 * v0)",
+        "v2 = f32(0.5) * v0 * (f32(1) + tanh_f32(v1))",
+        f"store_bf16(activation, ({b} * m + {i}) * n + {j}, v2)",
+        f"raw[({b} * m + {i}) * n + {j}] = {value}",
+    ]
+
+
+GELU_PARAMS = (("bias", "f32*"), ("activation", "bf16*"), ("raw", "f32*"))
+
+
+def check_gelu(raw, activation, bias, x, w):
+    check(raw, x, w, "f32")
+    expected = gelu(raw.astype(np.float64) + bias)
+    np.testing.assert_allclose(activation.astype(np.float64), expected, rtol=2.0**-8, atol=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(batch=st.integers(1, 2), m=EXTENT, n=EXTENT, k=DEPTHS, turn_lhs=st.booleans(), turn_rhs=st.booleans())
+def test_epilogue_of_plain_operands(batch, m, n, k, turn_lhs, turn_rhs):
+    rng = np.random.default_rng(n)
+    operands = PlainOperand("x", "f32"), PlainOperand("w", "f32")
+    spec = ContractionSpec("layer", "f32", *operands, gelu_epilogue, GELU_PARAMS)
+    x, w = operand(rng, "f32", (batch, m, k), turn_lhs), operand(rng, "f32", (batch, k, n), turn_rhs)
+    bias, raw = sample(rng, "f32", n), np.full((batch, m, n), np.nan, np.float32)
+    activation = raw.astype(ml_dtypes.bfloat16)
+    run(spec, (batch, m, n, k), {"x": x, "w": w, "bias": bias, "raw": raw, "activation": activation}, x, w)
+    check_gelu(raw, activation, bias, x, w)
+
+
+def elements(turn_lhs, turn_rhs):
+    """Element code: lhs is max(x, 0) of bf16 data, rhs is w * scale[p]."""
+
+    def lhs(b, i, p):
+        at = f"({b} * k + {p}) * m + {i}" if turn_lhs else f"({b} * m + {i}) * k + {p}"
+        return [f"e0 = load_bf16(x, {at})"], "max_f32(e0, f32(0))"
+
+    def rhs(b, p, j):
+        at = f"{j} * k + {p}" if turn_rhs else f"{p} * n + {j}"
+        return [f"e0 = w[{at}]", f"e1 = e0 * scale[{p}]"], "e1"
+
+    return lhs, rhs
+
+
+@pytest.mark.parametrize("turn_lhs", [False, True])
+@pytest.mark.parametrize("turn_rhs", [False, True])
+@pytest.mark.parametrize("fused", ["both", "lhs", "rhs"])
+@settings(max_examples=12, deadline=None)
+@given(batch=st.integers(1, 2), m=EXTENT, n=EXTENT, k=DEPTHS)
+def test_prologues(fused, turn_lhs, turn_rhs, batch, m, n, k):
+    rng = np.random.default_rng(k)
+    lhs, rhs = elements(turn_lhs, turn_rhs)
+    x = operand(rng, "bf16" if fused != "rhs" else "f32", (batch, m, k), turn_lhs)
+    w = operand(rng, "f32", (1, k, n), turn_rhs)
+    scale = sample(rng, "f32", k)
+    left = np.maximum(x.astype(np.float32), 0) if fused != "rhs" else x
+    right = w * scale[None, :, None] if fused != "lhs" else w
+    w = np.broadcast_to(w, (batch, k, n))
+    bias, raw = sample(rng, "f32", n), np.full((batch, m, n), np.nan, np.float32)
+    activation = raw.astype(ml_dtypes.bfloat16)
+    spec = ContractionSpec(
+        "layer", "f32", lhs if fused != "rhs" else PlainOperand("x", "f32"),
+        rhs if fused != "lhs" else PlainOperand("w", "f32"), gelu_epilogue,
+        (*GELU_PARAMS, ("x", "bf16*"), ("w", "f32*"), ("scale", "f32*")) if fused != "rhs"
+        else (*GELU_PARAMS, ("w", "f32*"), ("scale", "f32*")),
+        lhs_fast="i" if turn_lhs else "p", rhs_fast="p" if turn_rhs else "j", rhs_batched=False,
+    )  # fmt: skip
+    arrays = {"x": x, "w": w, "scale": scale, "bias": bias, "raw": raw, "activation": activation}
+    run(spec, (batch, m, n, k), arrays, x, w)
+    check_gelu(raw, activation, bias, left, np.broadcast_to(right, (batch, k, n)))
+
+
+def test_rhs_that_is_the_same_for_the_whole_batch_is_packed_once():
+    lhs, rhs = elements(False, False)
+    spec = ContractionSpec("layer", "f32", lhs, rhs, gelu_epilogue, GELU_PARAMS)
+    sizes = [
+        render(replace(spec, rhs_batched=batched), host()).step_plan(8, 50, 40, 30)[0].temporaries["t_packed"]
+        for batched in (True, False)
+    ]
+    assert sizes[0] == 8 * sizes[1]
+
+
+def test_a_product_of_plain_operands_compiles_nothing_of_its_own():
+    first, second = render(plain("f32", "f32", "one"), host()), render(plain("f32", "f32", "two"), host())
+    assert first.kernels == second.kernels
+
+
+def test_parameters_that_a_kernel_has_itself_are_refused():
+    with pytest.raises(ValueError, match="'t_sum'"):
+        render(ContractionSpec("dot", "f32", PlainOperand("x", "f32"), PlainOperand("w", "f32"), PlainStore("o"),
+                               (("t_sum", "f32*"),)), host())  # fmt: skip
+
+
+def test_dtypes_that_no_tile_accumulates_are_refused():
+    with pytest.raises(ValueError, match="bf16.*f32, f64"):
+        tiles.tile_shape("bf16", 32, 16)
+
+
+# Triple, processor, bytes and number of vector registers, an FMA on them, and a move between them and the stack.
+MACHINES = {
+    "avx2": ("x86_64-unknown-linux-gnu", "znver3", 32, 16, r"vfmadd.*%ymm", r"\(%rsp\), %ymm|%ymm\d+, -?\d*\(%rsp\)"),
+    "avx512": ("x86_64-unknown-linux-gnu", "skylake-avx512", 64, 32, r"vfmadd.*%zmm", r"rsp\), %zmm|%zmm.*\(%rsp\)"),
+    "neon": ("aarch64-unknown-linux-gnu", "neoverse-n1", 16, 32, r"fmla\s+v", r"(ld|st)[rp]\s+q.*\[sp"),
+}
+
+
+@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_a_tile_keeps_its_sums_in_registers(name, dtype):
+    """For machines other than the host as well: the inner loop has one vector FMA a register of sums and no spill."""
+    triple, cpu, vector_bytes, registers, fma, spill = MACHINES[name]
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    shape = tiles.tile_shape(dtype, vector_bytes, registers)
+    module = ir.Module()
+    module.triple = triple
+    tiles.build_tile(module, dtype, shape.rows, shape.columns).linkage = "external"
+    target = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=2)
+    parsed = llvm.parse_assembly(str(module))
+    builder = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(2))
+    builder.getModulePassManager().run(parsed, builder)
+    text = target.emit_assembly(parsed)
+    blocks = re.split(r"^\.?L\w+:", text, flags=re.MULTILINE)
+    counts = sorted(len(re.findall(fma, block)) for block in blocks)
+    vectors = shape.columns // shape.lanes
+    assert counts[-2:] == sorted([tiles.partial_rows(shape.rows) * vectors, shape.rows * vectors])
+    assert not any(re.search(spill, block) for block in blocks if re.search(fma, block))
