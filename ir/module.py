@@ -57,7 +57,13 @@ class Instruction:
 
     def called(self) -> list[Computation]:
         """The computations that this instruction calls, in the order of its attributes."""
-        return [v for v in self.attributes.values() if isinstance(v, Computation)]
+        found = []
+        for value in self.attributes.values():
+            if isinstance(value, Computation):
+                found.append(value)
+            elif isinstance(value, tuple):
+                found.extend(v for v in value if isinstance(v, Computation))
+        return found
 
     def with_operands(self, operands: tuple[Instruction, ...], **attributes) -> Instruction:
         """A copy with other operands (and attributes), same provenance."""
@@ -116,18 +122,18 @@ class Module:
     def computations(self) -> list[Computation]:
         """All computations, callees before callers, the entry last."""
         order: list[Computation] = []
-        seen: set[int] = set()
-
-        def visit(computation: Computation) -> None:
-            if id(computation) in seen:
-                return
-            seen.add(id(computation))
-            for instruction in computation.instructions:
-                for callee in instruction.called():
-                    visit(callee)
-            order.append(computation)
-
-        visit(self.entry)
+        seen = {id(self.entry)}
+        stack = [(self.entry, iter([c for i in self.entry.instructions for c in i.called()]))]
+        while stack:
+            computation, callees = stack[-1]
+            for callee in callees:
+                if id(callee) not in seen:
+                    seen.add(id(callee))
+                    stack.append((callee, iter([c for i in callee.instructions for c in i.called()])))
+                    break
+            else:
+                order.append(computation)
+                stack.pop()
         return order
 
     def with_entry(self, entry: Computation) -> Module:

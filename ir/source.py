@@ -23,7 +23,7 @@ class Source(NamedTuple):
     variable: str = ""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line} in {self.function}"
+        return f"{self.file}:{self.line}" + (f" in {self.function}" if self.function else "")
 
 
 _internal: dict[str, bool] = {}

@@ -172,8 +172,8 @@ class TupleShape:
         return f"({', '.join(map(repr, self.elements))})"
 
 
-# Promotion: the least upper bound in JAX's lattice (docs.jax.dev, "Type promotion semantics"). The starred nodes are the
-# weak types of Python scalars.
+# Promotion: the least upper bound in JAX's lattice (docs.jax.dev, "Type promotion semantics"). The starred nodes are
+# the weak types of Python scalars.
 _EDGES = {
     "pred": ["i*"],
     "i*": ["u8", "s8"],

@@ -53,7 +53,7 @@ def require_same(op_name: str, shapes) -> None:
 
 
 def elementwise(op_name: str, arity: int, kinds=(), result=None):
-    """The rule: `arity` operands of one shape, dtypes among `kinds`; the result has that shape, dtype `result(dtype)`."""
+    """The rule: `arity` operands of one shape, dtypes among `kinds`; result of that shape, dtype `result(dtype)`."""
 
     def infer(operands, attributes, shape):
         require_count(op_name, operands, arity)

@@ -261,7 +261,7 @@ op(
 
 
 def _reduce_precision(x, exponent_bits, mantissa_bits):
-    """Round to nearest even to `mantissa_bits`, then overflow to infinity and flush to zero outside of the exponents."""
+    """Round to nearest even to `mantissa_bits`, then overflow to infinity and flush to zero outside the exponents."""
     if x.dtype == np.float64:
         bits_type, mantissa, exponent = np.uint64, 52, 11
     else:

@@ -1,7 +1,8 @@
 """How each kind of attribute is written in HLO text. `Op.attributes` names the kind of each attribute of an op.
 
 A kind says how a value is written, how it is read, and which Python values it has. A question mark after the kind
-('ints?') says that the attribute may be missing; a 'flag' may always be (it is then false).
+('ints?') says that the attribute may be missing; a 'flag' may always be (it is then false), and so may a 'frontend'
+attribute, which HLO does not have and which is written among the frontend attributes.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ def kind_of(declared: str) -> Kind:
 
 
 def is_required(declared: str) -> bool:
-    return declared != "flag" and not declared.endswith("?")
+    return declared not in ("flag", "frontend") and not declared.endswith("?")
+
+
+def is_frontend(declared: str) -> bool:
+    return declared == "frontend"
 
 
 # --- integers -----------------------------------------------------------------------------------------------------
@@ -254,6 +259,18 @@ def _read_flag(cursor: Cursor) -> bool:
     return token == "true"
 
 
+def _read_frontend(cursor: Cursor) -> bool:
+    at = cursor.at
+    value = cursor.string()
+    if value not in ("true", "false"):
+        raise cursor.fail('expected "true" or "false"', at=at)
+    return value == "true"
+
+
+def _is_flag(value) -> bool:
+    return isinstance(value, (bool, np.bool_))
+
+
 def _read_float(cursor: Cursor) -> float:
     token = cursor.peek()
     try:
@@ -283,9 +300,8 @@ KINDS: dict[str, Kind] = {
     "slices": Kind(_write_slices, _read_slices, _are_rows(3), "(start, limit, stride) for each dimension"),
     "padding": Kind(_write_padding, _read_padding, _are_rows(3), "(low, high, interior) for each dimension"),
     "string": Kind(lambda v, name: escape(v), lambda c: c.string(), lambda v: isinstance(v, str), "a string"),
-    "flag": Kind(
-        lambda v, name: "true" if v else "false", _read_flag, lambda v: isinstance(v, (bool, np.bool_)), "True or False"
-    ),
+    "flag": Kind(lambda v, name: "true" if v else "false", _read_flag, _is_flag, "True or False"),
+    "frontend": Kind(lambda v, name: '"true"' if v else '"false"', _read_frontend, _is_flag, "True or False"),
     "enum": Kind(lambda v, name: v, lambda c: c.name("a word"), _is_word, "one word"),
     "computation": Kind(
         lambda v, name: f"%{name(v)}",

@@ -10,7 +10,7 @@ import difflib
 
 from hloom.ir.module import AnyShape, Computation, Instruction, Module
 from hloom.ir.ops.table import OPS, Op
-from hloom.ir.text.attributes import POSITIONAL, kind_of, read_integers
+from hloom.ir.text.attributes import POSITIONAL, is_frontend, kind_of, read_integers
 from hloom.ir.text.lexer import Cursor, is_name
 from hloom.ir.text.literals import LiteralError, parse_literal
 from hloom.ir.text.provenance import Frames, parse_metadata
@@ -20,7 +20,7 @@ from hloom.ir.types import TupleShape
 # Attributes that XLA prints and that do not change what an instruction computes here: hints for other compilers,
 # placement of other runtimes, and orders that the order of the text keeps as well. All others are errors.
 _HINTS = frozenset(
-    """backend_config sharding frontend_attributes origin statistics parameter_replication control-predecessors
+    """backend_config sharding origin statistics parameter_replication control-predecessors
     operand_precision result_accuracy operand_layout_constraints api_version schedule execution_thread
     output_to_operand_aliasing""".split()
 )
@@ -54,6 +54,7 @@ class _Parser(Cursor):
     def __init__(self, text: str, file: str):
         super().__init__(text, file)
         self.frames = Frames()
+        self.ops = {entry.text or name: entry for name, entry in OPS.items()}
         self.computations: dict[str, Computation] = {}
         self.depths: dict[int, int] = {}  # by id: the longest chain of calls below
         self.depth = 0  # of the computation that is being read
@@ -276,12 +277,12 @@ class _Parser(Cursor):
         else:
             opcode = token
             self.at += bool(token)
-        entry = OPS.get(opcode)
+        entry = self.ops.get(opcode)
         if entry is None:
             if not is_name(opcode):
                 self.at -= bool(token)
                 raise self.unexpected("an opcode")
-            raise self.fail(f"'{opcode}' is not an op of hloom", repair=_nearest(opcode, OPS), at=self.at - 1)
+            raise self.fail(f"'{opcode}' is not an op of hloom", repair=_nearest(opcode, self.ops), at=self.at - 1)
         attributes: dict = {}
         operands: tuple[Instruction, ...] = ()
         inside = POSITIONAL.get(opcode)
@@ -294,7 +295,7 @@ class _Parser(Cursor):
                 self.expect(")")
             elif not self.accept(")"):
                 operands = self._operands(values)
-        instruction = values[name] = Instruction(opcode, operands, shape, attributes, name)
+        instruction = values[name] = Instruction(entry.name, operands, shape, attributes, name)
         if self.tokens[self.at] == ",":
             self._attributes(entry, instruction)
         return instruction
@@ -345,7 +346,9 @@ class _Parser(Cursor):
             seen.add(key)
             self.expect("=")
             declared = entry.attributes.get(key)
-            if declared is not None:
+            if key == "frontend_attributes":
+                self._frontend_attributes(entry, attributes)
+            elif declared is not None and not is_frontend(declared):
                 attributes[key] = kind_of(declared).read(self)
             elif key == "metadata":
                 instruction.source, instruction.made_by = parse_metadata(self, self.frames)
@@ -359,6 +362,26 @@ class _Parser(Cursor):
             else:
                 has = ", ".join(entry.attributes) or "none"
                 raise self.fail(f"{entry.name} has no attribute '{key}'", f"it has: {has}", at=at)
+
+    def _frontend_attributes(self, entry: Op, attributes: dict) -> None:
+        """`{key="value",key={...}}`; those that the op does not declare are passed."""
+        if self.accept("{}"):
+            return
+        self.expect("{")
+        while True:
+            at = self.at
+            key = self.name("a frontend attribute")
+            self.expect("=")
+            if key in attributes:
+                raise self.fail(f"'{key}' is given twice", at=at)
+            declared = entry.attributes.get(key)
+            if declared is not None and is_frontend(declared):
+                attributes[key] = kind_of(declared).read(self)
+            else:
+                self.skip_value()
+            if not self.accept(","):
+                self.expect("}")
+                return
 
     def literal(self):
         """The array of a whole `constant(...)` token, of the shape of the instruction that is being read."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops.table import OPS
-from hloom.ir.text.attributes import POSITIONAL, kind_of
+from hloom.ir.text.attributes import POSITIONAL, is_frontend, kind_of
 from hloom.ir.text.provenance import TABLES, metadata_text
 from hloom.ir.text.shapes import PRIMITIVE_TYPES, numbered, shape_text, signature_text
 from hloom.ir.types import TupleShape
@@ -121,10 +121,15 @@ def _line(
         operands = _value(declared[inside], attributes[inside], computation_name)
     else:
         operands = numbered([f"%{name(o)}" for o in instruction.operands])
-    pieces = [f"%{name(instruction)} = {shape_text(instruction.shape)} {opcode}({operands})"]
+    written = entry.text or opcode if entry else opcode
+    pieces = [f"%{name(instruction)} = {shape_text(instruction.shape)} {written}({operands})"]
+    frontend = []
     for key, kind in declared.items():
         if key in attributes and key != inside:
-            pieces.append(f"{key}={_value(kind, attributes[key], computation_name)}")
+            value = _value(kind, attributes[key], computation_name)
+            (frontend if is_frontend(kind) else pieces).append(f"{key}={value}")
+    if frontend:
+        pieces.append(f"frontend_attributes={{{','.join(frontend)}}}")
     # The verifier rejects attributes that the op does not have; its message still shows them.
     pieces.extend(f"{key}={value!r}" for key, value in attributes.items() if key not in declared)
     if metadata:
