@@ -137,6 +137,12 @@ op(
     code=No("a contraction nest, or a multiplication and a reduction"),
     jvp=_dot_jvp,
     transpose=_dot_transpose,
-    attributes=dict.fromkeys(DOT_ATTRIBUTES, "ints"),
+    # In the order in which XLA prints them.
+    attributes={
+        "lhs_batch_dims": "ints?",
+        "lhs_contracting_dims": "ints?",
+        "rhs_batch_dims": "ints?",
+        "rhs_contracting_dims": "ints?",
+    },
     flops=2,
 )

@@ -186,6 +186,7 @@ def _barrier_reference(*operands, shape):
 op(
     "optimization-barrier",
     family="structure",
+    text="opt-barrier",
     infer=lambda operands, attributes, shape: operands[0] if len(operands) == 1 else TupleShape(operands),
     reference=_barrier_reference,
     code=STRUCTURE,

@@ -40,7 +40,9 @@ class Op:
     transpose(build, instruction, cotangent, operands) -> one cotangent or None for each operand. `operands` holds Values,
         None for those that the op is linear in.
     attributes: name -> how it is written in HLO text ('ints', 'int', 'string', 'flag', 'enum', 'slices', 'padding',
-        'computation', 'literal'); all attributes an instruction of this op can have.
+        'computation', 'literal', ...: `hloom.ir.text.attributes.KINDS`); all attributes an instruction of this op can
+        have. A flag may be missing, and what has a question mark after it ('ints?').
+    text: the opcode in HLO text, where it is not `name`.
     shaped: the result's shape is not implied by the operands and has to be given.
     flops: floating point operations for each element of the result.
     """
@@ -53,6 +55,7 @@ class Op:
     jvp: Callable | No
     transpose: Callable | No
     attributes: dict[str, str] = field(default_factory=dict)
+    text: str = ""
     shaped: bool = False
     flops: float = 1.0
     commutative: bool = False
