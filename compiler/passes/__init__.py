@@ -1,10 +1,12 @@
 """The passes, one file each. Importing this package registers them in `registry.PASSES`."""
 
 from hloom.compiler.passes import (  # noqa: F401  (each registers its passes)
+    canonicalize_dots,
     cse,
     dce,
     fold_constants,
     inline_calls,
+    move_reshapes,
     simplify,
 )
 from hloom.compiler.passes.registry import PASSES, Pass, module_pass

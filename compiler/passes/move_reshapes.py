@@ -1,0 +1,153 @@
+"""move-reshapes and move-transposes: reshapes and transposes leave element-wise chains, so that they meet and cancel.
+
+Directions, by which the passes end:
+- A reshape of a computed array (of a dot, a reduction, ...) sinks: f(reshape(x)) = reshape(f(x)), where the other
+  operands can be reshaped for nothing.
+- A reshape of element-wise ops on parameters and constants rises to these, where it is only another way to index.
+- A transpose sinks, until a dot, a reduction or another transpose takes it up.
+"""
+
+from __future__ import annotations
+
+from hloom.compiler.passes.registry import module_pass
+from hloom.compiler.passes.rules.movement import ELEMENTWISE, MOVEMENT
+from hloom.compiler.passes.rules.reductions import REDUCTIONS
+from hloom.compiler.passes.shapes import reshape_of_broadcast
+from hloom.compiler.passes.walk import change_computations
+from hloom.ir.module import Instruction, Module
+from hloom.ir.ops import OPS
+from hloom.ir.ops.index import inverse_permutation
+from hloom.ir.rewrite import Any, Op, Rules, rewrite, rule
+
+# Chains of element-wise ops are looked through so far for what is free to reshape.
+DEPTH = 8
+STORED = frozenset(("parameter", "constant", "get-tuple-element"))
+
+
+def is_elementwise(instruction: Instruction) -> bool:
+    """Whether each element comes from the elements at the same place (a bitcast may change the extents)."""
+    return OPS[instruction.opcode].family == "elementwise" and all(
+        o.dims == instruction.dims or (not o.dims and instruction.opcode != "bitcast-convert")
+        for o in instruction.operands
+    )
+
+
+def is_free(b, instruction: Instruction, dims: tuple[int, ...], depth: int = DEPTH) -> bool:
+    """Whether reshaping it to `dims` costs nothing: stored arrays, splats, broadcasts that allow it, other reshapes,
+    and element-wise ops of such that nobody else uses."""
+    if instruction.opcode in STORED or instruction.opcode == "reshape":
+        return True
+    if instruction.opcode == "broadcast":
+        operand = instruction.operands[0]
+        return reshape_of_broadcast(operand.dims, instruction["dimensions"], instruction.dims, dims) is not None
+    if not depth or not is_elementwise(instruction) or not b.used_once(instruction):
+        return False
+    return all(is_free(b, o, dims, depth - 1) for o in instruction.operands if o.dims)
+
+
+def with_reshaped(b, root, dims):
+    """The element-wise root on operands reshaped to `dims`; scalars beside arrays stay."""
+    operands = [b.reshape(o, dims) if o.dims == root.dims else o for o in root.operands]
+    return b.again(root, *operands, shape=root.shape.with_dims(dims))
+
+
+def sink_reshape(b, root):
+    """f(reshape(x), y) = reshape(f(x, y')), x computed and y' free."""
+    source = None
+    for operand in root.operands:
+        if operand.opcode == "reshape" and operand.operands[0].opcode not in STORED:
+            source = operand.operands[0]
+            break
+    if source is None or not is_elementwise(root) or not root.dims:
+        return None
+    dims = source.dims
+    for operand in root.operands:
+        if operand.opcode == "reshape":
+            inner = operand.operands[0]
+            # A second computed array of other extents would only trade one reshape for another.
+            if inner.dims != dims and inner.opcode not in STORED:
+                return None
+        elif operand.dims and not is_free(b, operand, dims):
+            return None
+    if not dims:
+        return None
+    return b.reshape(with_reshaped(b, root, dims), root.dims)
+
+
+def raise_reshape(b, root, x):
+    """reshape(f(p, q)) = f(reshape(p), reshape(q)) of stored arrays p and q."""
+    if not x.dims or not root.dims or not is_elementwise(x) or not is_free(b, x, root.dims):
+        return None
+    return with_reshaped(b, x, root.dims)
+
+
+def sink_transpose(b, root):
+    """f(x^p, y) = f(x, y')^p, where y' is y without its transpose, or a broadcast that is as cheap transposed."""
+    permutation = None
+    for operand in root.operands:
+        if operand.opcode == "transpose":
+            permutation = operand["dimensions"]
+            break
+    if permutation is None or not is_elementwise(root):
+        return None
+    inverse = inverse_permutation(permutation)
+    operands = []
+    for operand in root.operands:
+        if operand.opcode == "transpose" and operand["dimensions"] == permutation:
+            operands.append(operand.operands[0])
+        elif not operand.dims:
+            operands.append(operand)
+        elif operand.opcode == "broadcast" and in_order(operand["dimensions"], inverse):
+            operands.append(b.transpose(operand, inverse))
+        else:
+            return None
+    dims = tuple(root.dims[d] for d in inverse)
+    return b.transpose(b.again(root, *operands, shape=root.shape.with_dims(dims)), permutation)
+
+
+def in_order(dimensions, permutation) -> bool:
+    """Whether a transpose leaves these dimensions in their order, so that a broadcast along the others takes it up."""
+    places = [permutation.index(d) for d in dimensions]
+    return places == sorted(places)
+
+
+RESHAPES = Rules(
+    [
+        rule(
+            Op(ELEMENTWISE),
+            lambda b, root: sink_reshape(b, root),
+            name="sink-reshape",
+            identity="f(reshape(x)) = reshape(f(x)), x computed",
+        ),
+        rule(
+            Op("reshape", Any("x")),
+            raise_reshape,
+            name="raise-reshape",
+            identity="reshape(f(p)) = f(reshape(p)), p stored",
+        ),
+    ]
+)
+TRANSPOSES = Rules(
+    [
+        rule(
+            Op(ELEMENTWISE),
+            lambda b, root: sink_transpose(b, root),
+            name="sink-transpose",
+            identity="f(x^p) = f(x)^p",
+        )
+    ]
+)
+MOVED_RESHAPES: Rules = RESHAPES + MOVEMENT + REDUCTIONS
+MOVED_TRANSPOSES: Rules = TRANSPOSES + MOVEMENT + REDUCTIONS
+
+
+@module_pass("move-reshapes")
+def move_reshapes(module: Module) -> Module:
+    """Moves reshapes out of element-wise chains: to stored arrays, or behind the chain."""
+    return change_computations(module, lambda computation: rewrite(computation, MOVED_RESHAPES))
+
+
+@module_pass("move-transposes")
+def move_transposes(module: Module) -> Module:
+    """Moves transposes behind element-wise chains, towards the dots and reductions that take them up."""
+    return change_computations(module, lambda computation: rewrite(computation, MOVED_TRANSPOSES))
