@@ -52,24 +52,20 @@ def with_reshaped(b, root, dims):
 
 
 def sink_reshape(b, root):
-    """f(reshape(x), y) = reshape(f(x, y')), x computed and y' free."""
-    source = None
-    for operand in root.operands:
-        if operand.opcode == "reshape" and operand.operands[0].opcode not in STORED:
-            source = operand.operands[0]
-            break
-    if source is None or not is_elementwise(root) or not root.dims:
+    """f(reshape(x), y) = reshape(f(x, y')), x computed and y' free.
+
+    Of several computed arrays of other extents the one of the lowest rank gives its extents: a product's two dimensions
+    are what its epilogue can work in. The others keep a reshape each, as they had.
+    """
+    computed = [
+        o.operands[0].dims for o in root.operands if o.opcode == "reshape" and o.operands[0].opcode not in STORED
+    ]
+    if not computed or not is_elementwise(root) or not root.dims:
         return None
-    dims = source.dims
-    for operand in root.operands:
-        if operand.opcode == "reshape":
-            inner = operand.operands[0]
-            # A second computed array of other extents would only trade one reshape for another.
-            if inner.dims != dims and inner.opcode not in STORED:
-                return None
-        elif operand.dims and not is_free(b, operand, dims):
-            return None
-    if not dims:
+    dims = min(computed, key=len)
+    if not dims or any(other != dims and len(other) == len(dims) for other in computed):
+        return None
+    if not all(is_free(b, o, dims) for o in root.operands if o.dims):
         return None
     return b.reshape(with_reshaped(b, root, dims), root.dims)
 

@@ -1,0 +1,90 @@
+"""Running passes on HLO text: the core of `python -m hloom opt FILE --passes a,b --print-after-all --time-passes`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from hloom.compiler.passes.registry import PASSES
+from hloom.compiler.pipeline import PIPELINE, PassRecord, pass_names, run_passes
+from hloom.ir.errors import HloomError
+from hloom.ir.text import parse_module, print_module
+
+
+def optimize_text(
+    text: str,
+    passes: Sequence[str] = PIPELINE,
+    *,
+    file: str = "<text>",
+    verify: bool = True,
+    print_after_all: bool = False,
+    time_passes: bool = False,
+) -> str:
+    """The text of the module after the passes.
+
+    print_after_all: the module after each pass that changed it comes first, each under a comment with the pass's name.
+    time_passes: a table of the passes' times, in milliseconds, comes last, as comments.
+    Raises ParseError, VerifyError, or AttributeValueError for a pass that there is not.
+    """
+    parts: list[str] = []
+    records: list[PassRecord] = []
+
+    def on_pass(record: PassRecord) -> None:
+        records.append(record)
+        if print_after_all:
+            state = f"after {record.name}" if record.changed else f"unchanged by {record.name}"
+            parts.append(f"// {len(records)}: {state}\n" + (print_module(record.after) if record.changed else ""))
+
+    module = run_passes(parse_module(text, file), passes, verify=verify, on_pass=on_pass)
+    if not print_after_all:
+        parts.append(print_module(module))
+    if time_passes:
+        parts.append(time_table(records))
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+def time_table(records: Sequence[PassRecord]) -> str:
+    """A line a pass: milliseconds, instructions of the entry before and after, name. Comments of HLO text."""
+    lines = ["//       ms  before   after  pass"]
+    for record in records:
+        before, after = (len(m.entry.instructions) for m in (record.before, record.after))
+        lines.append(f"// {record.seconds * 1e3:8.3f}{before:8}{after:8}  {record.name}")
+    total = sum(record.seconds for record in records)
+    lines.append(f"// {total * 1e3:8.3f}                  all")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command: exit status 0, or 1 with the error on standard error."""
+    parser = argparse.ArgumentParser(
+        prog="hloom opt",
+        description="Runs passes on a module of HLO text and prints the result.",
+        epilog="passes: " + "; ".join(f"{p.name}: {p.summary}" for p in PASSES.values()),
+    )
+    parser.add_argument("file", help="HLO text; - for standard input")
+    parser.add_argument("--passes", default=",".join(PIPELINE), help="names with commas (default: the whole pipeline)")
+    parser.add_argument("--print-after-all", action="store_true", help="print the module after each pass")
+    parser.add_argument("--time-passes", action="store_true", help="print what each pass took")
+    parser.add_argument("--no-verify", action="store_true", help="do not verify the module after each pass")
+    options = parser.parse_args(arguments)
+    try:
+        if options.file == "-":
+            text = sys.stdin.read()
+        else:
+            with open(options.file, encoding="utf-8") as stream:
+                text = stream.read()
+        result = optimize_text(
+            text,
+            pass_names(options.passes),
+            file=options.file,
+            verify=not options.no_verify,
+            print_after_all=options.print_after_all,
+            time_passes=options.time_passes,
+        )
+    except (HloomError, OSError) as error:
+        notes = "\n".join(getattr(error, "__notes__", ()))
+        print(f"{error}\n{notes}".rstrip(), file=sys.stderr)
+        return 1
+    print(result, end="")
+    return 0
