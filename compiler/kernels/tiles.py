@@ -24,6 +24,7 @@ the tile, and a kernel that calls one from several places holds it once.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
@@ -433,7 +434,7 @@ class Namespace(dict):
     """Names of tiles, each made when first asked for."""
 
     def __missing__(self, name: str):
-        self[name] = value = resolve(name)
+        self[name] = value = _made(name)
         return value
 
 
@@ -443,7 +444,18 @@ def namespace(text: str = "") -> Namespace:
     Those of the shapes `tile_shape` gives for 16, 32 and 64-byte vectors and those found in `text` are present, so that
     the result can be copied into another dictionary; any other name appears when it is looked up.
     """
-    names = set(_SINGLE) | set(re.findall(r"\b(?:tile|transpose|copy|zero)_[a-z_]*\d\w+", text))
+    found = Namespace(_usual())
+    for name in set(re.findall(r"\b(?:tile|transpose|copy|zero)_\w+", text)) - found.keys():
+        try:
+            found[name] = _made(name)
+        except KeyError:
+            pass  # a variable of the text that looks like a tile
+    return found
+
+
+@functools.cache
+def _usual() -> dict[str, object]:
+    names = set(_SINGLE)
     for dtype in ELEMENTS:
         for vector_bytes, registers in ((16, 16), (16, 32), (32, 16), (64, 32)):
             shape = tile_shape(dtype, vector_bytes, registers)
@@ -451,12 +463,13 @@ def namespace(text: str = "") -> Namespace:
             names.add(f"transpose_{dtype}_{shape.lanes}x{shape.lanes}")
             for count in (shape.rows, shape.columns):
                 names |= {f"{verb}_{dtype}_{count}" for verb in ("copy", "copy_first", "zero")}
-    found = Namespace()
-    for name in sorted(names):
-        if name not in _MADE:
-            _MADE[name] = resolve(name)
-        found[name] = _MADE[name]
-    return found
+    return {name: _made(name) for name in sorted(names)}
 
 
-_MADE: dict[str, object] = {}
+@functools.cache
+def _made(name: str):
+    return resolve(name)
+
+
+# Numba learns of an intrinsic when a typing context is made or refreshed; the usual ones exist before any kernel does.
+_usual()

@@ -304,6 +304,14 @@ def test_parameters_that_a_kernel_has_itself_are_refused():
                                (("t_sum", "f32*"),)), host())  # fmt: skip
 
 
+def test_names_that_only_look_like_tiles_are_left_alone():
+    names = tiles.namespace("def copy_stream(x): return tile_f32_2x8(tile_step, copy_f32_3)")
+    assert {"tile_f32_2x8", "copy_f32_3", "tile_f32_6x16"} <= names.keys()
+    assert not {"copy_stream", "tile_step"} & names.keys()
+    with pytest.raises(KeyError):
+        names["transpose_f32_3x3"]
+
+
 def test_dtypes_that_no_tile_accumulates_are_refused():
     with pytest.raises(ValueError, match="bf16.*f32, f64"):
         tiles.tile_shape("bf16", 32, 16)
