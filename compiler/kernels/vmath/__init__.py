@@ -5,8 +5,8 @@ each can be compiled by itself; `namespace` gives all names ready to be globals 
 this package compiles nothing.
 
 Accuracy is stated in the table, in units in the last place (ulp) against a much more precise reference; special
-values are NumPy's. Two conventions: f16 and bf16 values live in float32 registers, and a helper that gives a number as a
-sum of two (high + low) returns them as real and imaginary part of a complex number.
+values are NumPy's. Two conventions: f16 and bf16 values live in float32 registers, and a helper that gives a number as
+a sum of two (high + low) returns them as real and imaginary part of a complex number.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from hloom.compiler.kernels.vmath import (  # noqa: F401 - each module enters it
     accumulators,
     bits,
     casts,
+    complex_functions,
     error_function,
     exponential,
     hyperbolic,

@@ -80,8 +80,8 @@ def exp_parts_f64(x, low):
     near = fma_f64(n, -LN2_HIGH_F64, x)
     r = fma_f64(n, -LN2_LOW_F64, near)
     rest = fma_f64(n, -LN2_LOW_F64, near - r) + low
-    square = r * r
-    tail = fma_f64(square, polynomial(r, EXP_F64), fma_f64(rest, r, rest))
+    tail = r * r * polynomial(r, EXP_F64)
+    tail = tail + fma_f64(rest, r + tail, rest)
     grown = r + tail
     grown_low = tail - (grown - r)
     high = 1.0 + grown

@@ -14,10 +14,10 @@ from hloom.compiler.kernels.vmath.bits import (
     f32,
     f64,
     fma_f64,
+    round_even_f64,
     s32,
     s64,
     select,
-    trunc_f64,
 )
 from hloom.compiler.kernels.vmath.logarithm import INFINITY, NAN
 from hloom.compiler.kernels.vmath.registry import function
@@ -59,11 +59,13 @@ def nextafter_f64(x, y):
 
 @function("f64 f64 f64", "f64")
 def remainder_step_f64(rest, divisor, inverse):
-    """rest - trunc(rest / divisor) * divisor, exact for quotients below 2^51. Not negative."""
-    quotient = trunc_f64(rest * inverse)
+    """rest modulo divisor, not negative, exact for quotients below 2^51.
+
+    The nearest quotient leaves at most 3/4 of the divisor, whose bits always suffice; the next lower one may not.
+    """
+    quotient = round_even_f64(rest * inverse)
     result = fma_f64(-quotient, divisor, rest)
-    result = select(result < 0.0, result + divisor, result)
-    return select(result >= divisor, result - divisor, result)
+    return select(result < 0.0, result + divisor, result)
 
 
 @function("f32 f32", "f32")

@@ -34,6 +34,7 @@ TWO_OVER_PI = 0.6366197723675814
 PI, PI_F64_REST = 3.141592653589793, 1.2246467991473532e-16
 HALF_PI, HALF_PI_SECOND, HALF_PI_THIRD = 1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33
 QUARTER_PI, QUARTER_PI_REST = 0.7853981633974483, 3.061616997868383e-17
+HALF_PI_F32, HALF_PI_REST_F32 = 1.5707963705062866, -4.371138828673793e-08
 ROUND_F64 = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer, which the low bits then hold
 TAN_EIGHTH_PI = 0.41421356237309503
 
@@ -236,16 +237,20 @@ def acos_f64(x):
 
 @function("f32", "f32")
 def asin_f32(x):
-    """polynomial of degree 11 up to 1/2, pi/2 - 2 asin(sqrt((1 - |x|) / 2)) above."""
+    """polynomial of degree 11 up to 1/2, pi/2 - 2 asin(sqrt((1 - |x|) / 2)) above, root and sum in two parts."""
     magnitude = abs_f32(x)
     large = magnitude > f32(0.5)
     half = f32(0.5) - f32(0.5) * magnitude
     square = select(large, half, magnitude * magnitude)
-    base = select(large, sqrt_f32(half), magnitude)
-    arc = fma_f32(base * square, polynomial(square, ASIN_F32), base)
-    # pi/2 in two parts
-    above = f32(1.5707963705062866) - (f32(2.0) * arc + f32(4.371138828673793e-08))
-    return copysign_f32(select(large, above, arc), x)
+    root = sqrt_f32(half)
+    root_low = select(root > f32(0.0), f32(0.5) * fma_f32(-root, root, half) / root, f32(0.0))
+    base = select(large, root, magnitude)
+    tail = fma_f32(base * square, polynomial(square, ASIN_F32), select(large, root_low, f32(0.0)))
+    first = f32(2.0) * base
+    high = f32(HALF_PI_F32) - first
+    low = (f32(HALF_PI_F32) - high) - first
+    above = high + fma_f32(f32(-2.0), tail, low + f32(HALF_PI_REST_F32))
+    return copysign_f32(select(large, above, base + tail), x)
 
 
 @function("f32", "f32")
@@ -304,18 +309,30 @@ def atan_f64(x):
 
 @function("f32", "f32")
 def atan_f32(x):
-    """polynomial of degree 11 up to tan(pi/8), pi/4 and pi/2 minus the rest above."""
+    """polynomial of degree 11 up to tan(pi/8), pi/4 and pi/2 minus the rest above; quotient in two parts."""
     magnitude = abs_f32(x)
     inverted = magnitude > f32(2.414213562373095)
     upper = magnitude > f32(TAN_EIGHTH_PI)
+    total = magnitude + f32(1.0)
+    # (magnitude - 1) / (magnitude + 1) = 1 - 2 / (magnitude + 1): only the denominator is rounded
     top = select(inverted, f32(-1.0), select(upper, magnitude - f32(1.0), magnitude))
-    bottom = select(inverted, magnitude, select(upper, magnitude + f32(1.0), f32(1.0)))
-    t = top / bottom
+    bottom = select(inverted, magnitude, select(upper, total, f32(1.0)))
+    larger = select(magnitude > f32(1.0), magnitude, f32(1.0))
+    smaller = select(magnitude > f32(1.0), f32(1.0), magnitude)
+    between = upper & (not inverted)
+    bottom_low = select(between, smaller - (total - larger), f32(0.0))
+    top_low = select(between & (magnitude < f32(1.0)), magnitude - (top + f32(1.0)), f32(0.0))
+    inverse = f32(1.0) / bottom
+    t = top * inverse
+    t_low = fma_f32(-t, bottom_low, fma_f32(-t, bottom, top) + top_low) * inverse
+    t_low = select(magnitude < f32(1e30), t_low, f32(0.0))
     square = t * t
-    tail = fma_f32(t * square, polynomial(square, ATAN_F32), t)
-    offset = select(inverted, f32(1.5707963705062866), select(upper, f32(0.7853981852531433), f32(0.0)))
-    rest = select(inverted, f32(-4.371138828673793e-08), select(upper, f32(-2.1855694143368964e-08), f32(0.0)))
-    return copysign_f32(offset + (tail + rest), x)
+    tail = fma_f32(t * square, polynomial(square, ATAN_F32), t_low)
+    offset = select(inverted, f32(HALF_PI_F32), select(upper, f32(0.5 * HALF_PI_F32), f32(0.0)))
+    rest = select(inverted, f32(HALF_PI_REST_F32), select(upper, f32(0.5 * HALF_PI_REST_F32), f32(0.0)))
+    high = offset + t
+    low = select(upper, t - (high - offset), f32(0.0))
+    return copysign_f32(high + ((low + rest) + tail), x)
 
 
 @function("f64 f64", "f64")
@@ -324,21 +341,22 @@ def atan2_f64(y, x):
     a = abs_f64(y)
     b = abs_f64(x)
     steep = a > b
+    backward = bitcast_f64_u64(x) >> u64(63) != u64(0)
     large = select(steep, a, b)
     small = select(steep, b, a)
     # both infinite: the diagonal; one infinite: the axis; both zero: angle zero
     small = select(large == INFINITY, select(small == INFINITY, 1.0, 0.0), small)
     large = select(large == INFINITY, 1.0, select(large == 0.0, 1.0, large))
+    # a quotient this small is its own angle, rounded once
+    tiny = (not backward) & (not steep) & (small < large * 1e-140)
+    plain = small / large
     # out of the way of overflow and underflow, exactly
     factor = select(large > 1e150, 2.0**-600, select(large < 1e-150, 2.0**600, 1.0))
     small = small * factor
     large = large * factor
-    backward = bitcast_f64_u64(x) >> u64(63) != u64(0)
     mode = select(steep, select(backward, 3.0, 1.0), select(backward, 2.0, 0.0))
     result = atan_quotient_f64(small, large, mode)
-    # a quotient below 2^-600 or so, rounded once
-    tiny = (not backward) & (not steep) & (small < large * 1e-140)
-    result = select(tiny, small / large, result)
+    result = select(tiny, plain, result)
     result = select((x != x) | (y != y), NAN, result)
     return copysign_f64(result, y)
 
