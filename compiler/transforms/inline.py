@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction
+from hloom.ir.rewrite import sweep
 
 
 def inline_calls(computation: Computation, known: dict[Instruction, object] | None = None) -> Computation:
     """The computation with every `call`, at any depth, replaced by the callee's instructions.
 
     Instructions that no call precedes stay the same objects; without a call the computation itself is returned.
+    The tuples in which callees hand back several results are taken apart.
     known: values of instructions; an instruction that has to be copied hands its value on to the copy.
     """
     if not any(i.opcode == "call" for i in computation.instructions):
@@ -17,7 +19,7 @@ def inline_calls(computation: Computation, known: dict[Instruction, object] | No
     builder = Builder(computation.name)
     builder.parameters = list(computation.parameters)
     root = _copy(builder, computation, list(computation.parameters), known if known is not None else {}, top=True)
-    return builder.finish(root)
+    return sweep(builder.finish(root))
 
 
 def _copy(builder: Builder, computation: Computation, arguments, known, top: bool) -> Instruction:

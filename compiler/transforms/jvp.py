@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hloom.compiler.transforms.inline import inline_calls
-from hloom.compiler.transforms.prune import prune
 from hloom.ir.build import Builder, Value, tuple_elements
 from hloom.ir.errors import DifferentiationError
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
+from hloom.ir.rewrite import sweep
 from hloom.ir.types import INEXACT, Shape, TupleShape
 
 
@@ -174,4 +174,4 @@ def jvp(computation: Computation, nonzero: Sequence[bool], of: Sequence[int] | N
         if has_tangent(output.shape):
             tangent = pushforward.tangent(output)
             tangents.append(builder.splat(0, output.shape) if tangent is None else tangent)
-    return prune(builder.finish(builder.tuple([*outputs, *tangents])))
+    return sweep(builder.finish(builder.tuple([*outputs, *tangents])))

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hloom.compiler.transforms.jvp import SharingBuilder, has_tangent, push_computation
-from hloom.compiler.transforms.prune import prune
 from hloom.ir.build import Builder, Value
 from hloom.ir.errors import DifferentiationError
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
+from hloom.ir.rewrite import sweep
 from hloom.ir.types import TupleShape
 
 
@@ -29,7 +29,7 @@ def gradient(computation: Computation, wrt: Sequence[int], by: Sequence[int] | N
     builder, outputs, cotangents, gradients, _ = _pulled(computation, wrt, by, f"{computation.name}_gradient")
     parameters = [*computation.parameters, *cotangents]
     root = builder.tuple([*outputs, *gradients])
-    return prune(Computation(builder.name, parameters, builder.instructions, root))
+    return sweep(Computation(builder.name, parameters, builder.instructions, root))
 
 
 def vjp(
@@ -195,4 +195,4 @@ def _split(builder, computation, outputs, inputs, results, late, name: str) -> t
         builder.tuple([*outputs, *kept]),
     )
     first.instructions.append(first.root)
-    return prune(first), backward
+    return sweep(first), backward

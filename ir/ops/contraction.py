@@ -112,6 +112,8 @@ def _dot_transpose(build, instruction, g, operands):
         other_batch, other_free, other_contract = lb, lf, lc
         g_contract = tuple(range(nb, nb + len(lf)))
     target = instruction.operands[0 if operands[0] is None else 1].shape
+    # Operands of two dtypes (a product accumulated in a wider one) are brought to the result's: kernels take one.
+    other = other.convert(g.dtype)
     # The product's dimensions: batch, own free, then the other's contracting dimensions in the order it has them.
     remaining = tuple(d for d in range(len(other.dims)) if d in other_contract)
     source_order = own_batch + own_free + tuple(own_contract[other_contract.index(d)] for d in remaining)
@@ -119,13 +121,13 @@ def _dot_transpose(build, instruction, g, operands):
     product = g.op(
         "dot",
         other,
-        shape=Shape(target.dtype, dims),
+        shape=Shape(g.dtype, dims),
         lhs_batch_dims=batch,
         rhs_batch_dims=other_batch,
         lhs_contracting_dims=g_contract,
         rhs_contracting_dims=other_free,
     )
-    result = product.transpose(tuple(int(k) for k in np.argsort(source_order)))
+    result = product.convert(target.dtype).transpose(tuple(int(k) for k in np.argsort(source_order)))
     return [result, None] if operands[0] is None else [None, result]
 
 

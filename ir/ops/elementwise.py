@@ -275,8 +275,19 @@ unary(
     ARITHMETIC,
     lambda x: np.sign(x) if x.dtype.kind != "c" else np.where(x == 0, 0, x / np.where(x == 0, 1, np.abs(x))),
     "sign_{t}({0})",
-    zero_jvp,
+    lambda build, instruction, primals, tangents: (
+        _direction_jvp(primals[0], build.primal, tangents[0]) if instruction.dtype in COMPLEX else None
+    ),
 )
+
+
+def _direction_jvp(x, y, g):
+    """The tangent of y = x / |x|: what of g is across y, over |x|; 0 at 0."""
+    size = x.op("abs")
+    along = (g * conjugate(y)).op("real")
+    across = g - y * along.op("complex", along.like(0))
+    nonzero = size.compare("EQ", 0).where(size.like(1), size)
+    return across / nonzero.op("complex", nonzero.like(0))
 
 # --- exponentials, logarithms, powers -----------------------------------------------------------------------------
 
@@ -308,7 +319,7 @@ math_function(
     "cbrt",
     "cbrt",
     _complex_or(np.cbrt, lambda x: np.power(x, 1 / 3)),
-    lambda g, y, x: g * y / (x * 3),
+    lambda g, y, x: g / (y * y * 3),
     20,
 )
 math_function(
@@ -322,17 +333,23 @@ math_function(
 
 # --- trigonometric and hyperbolic ---------------------------------------------------------------------------------
 
+
+def _off_unit(x):
+    """1 - x^2, without the cancellation near 1."""
+    return (1 - x) * (1 + x)
+
+
 math_function("sine", "sin", np.sin, lambda g, y, x: g * x.op("cosine"), 20)
 math_function("cosine", "cos", np.cos, lambda g, y, x: -(g * x.op("sine")), 20)
 math_function("tan", "tan", np.tan, lambda g, y, x: g * (y * y + 1), 30)
 math_function("tanh", "tanh", np.tanh, lambda g, y, x: g * (1 - y * y), 20)
-math_function("asin", "asin", np.arcsin, lambda g, y, x: g * (1 - x * x).op("rsqrt"), 25)
-math_function("acos", "acos", np.arccos, lambda g, y, x: -(g * (1 - x * x).op("rsqrt")), 25)
+math_function("asin", "asin", np.arcsin, lambda g, y, x: g * _off_unit(x).op("rsqrt"), 25)
+math_function("acos", "acos", np.arccos, lambda g, y, x: -(g * _off_unit(x).op("rsqrt")), 25)
 math_function("sinh", "sinh", np.sinh, lambda g, y, x: g * x.op("cosh"), 25)
 math_function("cosh", "cosh", np.cosh, lambda g, y, x: g * x.op("sinh"), 25)
 math_function("asinh", "asinh", np.arcsinh, lambda g, y, x: g * (x * x + 1).op("rsqrt"), 25)
 math_function("acosh", "acosh", np.arccosh, lambda g, y, x: g * (x - 1).op("rsqrt") * (x + 1).op("rsqrt"), 25)
-math_function("atanh", "atanh", np.arctanh, lambda g, y, x: g / (1 - x * x), 25)
+math_function("atanh", "atanh", np.arctanh, lambda g, y, x: g / _off_unit(x), 25)
 binary(
     "atan2",
     ("float",),

@@ -115,6 +115,7 @@ def _reduce_jvp(build, instruction, primals, tangents):
 
 
 def _reduce_transpose(build, instruction, cotangent, operands):
+    # Only sums of one operand are linear, and only those are made as tangents.
     array = instruction.operands[0]
     kept = [k for k in range(len(array.dims)) if k not in instruction["dimensions"]]
     spread = cotangent.broadcast(array.dims, kept)

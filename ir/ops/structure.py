@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, HloomError, ShapeError
-from hloom.ir.ops.rules import linear_jvp, require_count, zero_jvp
+from hloom.ir.ops.rules import require_count, zero_jvp
 from hloom.ir.ops.table import No, op
 from hloom.ir.types import Shape, TupleShape
 
@@ -183,6 +183,30 @@ def _barrier_reference(*operands, shape):
     return tuple(operands) if len(operands) > 1 else operands[0]
 
 
+def _barrier_each(values):
+    """A barrier over those of the values that are not None; a list as long, with None where they were."""
+    given = [v for v in values if v is not None]
+    held = given[0].op("optimization-barrier", *given[1:])
+    if len(given) == 1:
+        results = iter([held])
+    else:
+        results = iter([held.op("get-tuple-element", index=k) for k in range(len(given))])
+    return [None if v is None else next(results) for v in values]
+
+
+def _barrier_jvp(build, instruction, primals, tangents):
+    if isinstance(instruction.shape, TupleShape):
+        return _barrier_each(tangents[0] if len(tangents) == 1 else tangents)
+    return _barrier_each(tangents)[0]
+
+
+def _barrier_transpose(build, instruction, g, operands):
+    if not isinstance(instruction.shape, TupleShape):
+        return _barrier_each([g])
+    results = _barrier_each(g)
+    return [results] if len(operands) == 1 else results
+
+
 op(
     "optimization-barrier",
     family="structure",
@@ -190,10 +214,11 @@ op(
     infer=lambda operands, attributes, shape: operands[0] if len(operands) == 1 else TupleShape(operands),
     reference=_barrier_reference,
     code=STRUCTURE,
-    jvp=linear_jvp,
-    transpose=lambda build, instruction, g, operands: [g],
+    jvp=_barrier_jvp,
+    transpose=_barrier_transpose,
     flops=0,
 )
+
 
 def _copy_jvp(build, instruction, primals, tangents):
     return None if instruction.attributes.get("stop_gradient") else tangents[0]
@@ -207,7 +232,7 @@ op(
     reference=lambda x, shape, stop_gradient=False: x,
     code={"any": "{0}"},
     jvp=_copy_jvp,
-    transpose=lambda build, instruction, g, operands: [g],
+    transpose=No("its tangent is its operand's, so no tangent is a copy"),
     attributes={"stop_gradient": "frontend"},
     flops=0,
 )

@@ -36,9 +36,10 @@ class Op:
         the operand's compute dtype, {r} the result's), or a function (operand shapes, result shape, attributes,
         arguments) -> str.
     jvp(build, instruction, primals, tangents) -> tangent of the result, or None where it is zero. `primals` are Values of
-        the new computation, `tangents` Values or None; `build.primal` is the result's own Value.
+        the new computation, `tangents` Values or None, at least one of them a Value; `build.primal` is the result's own
+        Value. The tangent of a tuple is a list of Values and None.
     transpose(build, instruction, cotangent, operands) -> one cotangent or None for each operand. `operands` holds Values,
-        None for those that the op is linear in.
+        None for those that the op is linear in. The cotangent of a tuple is a list of Values and None.
     attributes: name -> how it is written in HLO text ('ints', 'int', 'string', 'flag', 'enum', 'slices', 'padding',
         'computation', 'literal', ...: `hloom.ir.text.attributes.KINDS`); all attributes an instruction of this op can
         have. A flag may be missing, and what has a question mark after it ('ints?').
