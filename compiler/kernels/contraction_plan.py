@@ -106,7 +106,7 @@ def _pack_lhs(blocking: Blocking, rows: int, panels: int, k: int, lhs_si: int, l
     value of p would touch another cache line, or rows a large power of two apart would evict each other."""
     depth = min(k, DEPTH)
     if lhs_sp == 1:
-        return panels > 8 and depth >= 128 and lhs_si * blocking.size % 1024 == 0 and rows > 4 * blocking.tile.rows
+        return panels > 8 and depth >= 128 and lhs_si * blocking.size % PERIOD == 0 and rows > 4 * blocking.tile.rows
     sets = PERIOD // math.gcd(lhs_sp * blocking.size, PERIOD)
     return panels > 12 or (panels > 3 and depth > 8 * sets)
 
