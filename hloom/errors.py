@@ -73,6 +73,10 @@ class UnsupportedIndexError(HloomError, TypeError):
     """An index other than integers, slices, None and Ellipsis. Arrays as indexes come with gather and scatter."""
 
 
+class IndexOutOfBoundsError(ShapeError, IndexError):
+    """A static index outside of the extent of its axis, or too many of them: hnp.ones(3)[5]."""
+
+
 class DeviceError(HloomError, RuntimeError):
     """A device that does not exist here, or operands on different devices."""
 
@@ -90,6 +94,7 @@ __all__ = [
     "DonatedArrayError",
     "HloomError",
     "ImmutableArrayError",
+    "IndexOutOfBoundsError",
     "LeakedTracerError",
     "ParseError",
     "SettingError",

@@ -1,0 +1,315 @@
+"""Element-wise functions of `hloom.lax`: one op each, or a short composition of ops.
+
+As in `jax.lax` nothing is promoted: array operands have one dtype and one shape. Python numbers take the dtype of the
+arrays beside them and are broadcast.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hloom.errors import ArgumentError, DTypeError
+from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INTEGERS, Shape, as_dtype
+from hloom.operands import NUMBERS, as_operand, conform, constant, convert, full, promoted, read, scalar_dtype
+from hloom.operators import ArrayMethods
+from hloom.tracing import bind
+
+
+def _document(function, name: str, text: str):
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = text
+    return function
+
+
+def _unary(name: str, opcode: str, text: str):
+    def function(x):
+        if not isinstance(x, ArrayMethods):
+            x = as_operand(x, name)
+        return bind(opcode, x, weak=x.weak)
+
+    return _document(function, name, f"{text}\n\n    Element-wise (HLO {opcode}). Raises DTypeError.\n    ")
+
+
+def like_arrays(name: str, values) -> tuple[list, bool]:
+    """Python numbers made arrays of the dtype and shape of the arrays beside them; whether all are weak."""
+    if all(isinstance(v, ArrayMethods) for v in values):
+        return values, all(v.weak for v in values)
+    values = read(values, name)
+    first = next((v for v in values if isinstance(v, ArrayMethods)), None)
+    if first is None:
+        dtype, weak = promoted(*[scalar_dtype(v) for v in values])
+        return [constant(v, dtype) for v in values], weak
+    dtype, dims = first._shape.dtype, first._shape.dims
+    for value in values:
+        if not isinstance(value, ArrayMethods) and promoted((dtype, False), scalar_dtype(value))[0] != dtype:
+            raise DTypeError(
+                f"{name} takes operands of one dtype",
+                f"{first._shape!r} and the Python number {value!r}",
+                "convert the array with astype, or use hloom.numpy, which promotes",
+            )
+    arrays = [v for v in values if isinstance(v, ArrayMethods)]
+    weak = all(v.weak for v in arrays)
+    return [v if isinstance(v, ArrayMethods) else conform(v, dtype, dims) for v in values], weak
+
+
+def _binary(name: str, opcode: str, text: str):
+    def function(x, y):
+        (x, y), weak = like_arrays(name, (x, y))
+        return bind(opcode, x, y, weak=weak)
+
+    return _document(function, name, f"{text}\n\n    Element-wise (HLO {opcode}). Raises ShapeError, DTypeError.\n    ")
+
+
+def _comparison(name: str, direction: str, sign: str):
+    def function(x, y):
+        (x, y), _ = like_arrays(name, (x, y))
+        return bind("compare", x, y, direction=direction)
+
+    text = f"x {sign} y, pred.\n\n    Element-wise (HLO compare). Raises ShapeError, DTypeError.\n    "
+    return _document(function, name, text)
+
+
+# --- one op each --------------------------------------------------------------------------------------------------
+
+add = _binary("add", "add", "x + y; `or` of pred.")
+sub = _binary("sub", "subtract", "x - y.")
+mul = _binary("mul", "multiply", "x * y; `and` of pred.")
+div = _binary("div", "divide", "x / y. Integers truncate toward zero; a division by zero has all bits set.")
+rem = _binary("rem", "remainder", "The remainder of x / y with the sign of x.")
+pow = _binary("pow", "power", "x to the power y, of one dtype.")  # noqa: A001  (JAX's name)
+max = _binary("max", "maximum", "The larger of x and y; NaN where one is NaN.")  # noqa: A001
+min = _binary("min", "minimum", "The smaller of x and y; NaN where one is NaN.")  # noqa: A001
+atan2 = _binary("atan2", "atan2", "The angle of the point (y, x): atan2(x, y) is the arc tangent of x / y.")
+bitwise_and = _binary("bitwise_and", "and", "x & y of integers or pred.")
+bitwise_or = _binary("bitwise_or", "or", "x | y of integers or pred.")
+bitwise_xor = _binary("bitwise_xor", "xor", "x ^ y of integers or pred.")
+shift_left = _binary("shift_left", "shift-left", "x << y; 0 for a y of the width of x and more.")
+shift_right_logical = _binary("shift_right_logical", "shift-right-logical", "x >> y, zeros shifted in.")
+shift_right_arithmetic = _binary("shift_right_arithmetic", "shift-right-arithmetic", "x >> y, the sign shifted in.")
+complex = _binary("complex", "complex", "The complex number x + i y of two float arrays.")  # noqa: A001
+
+neg = _unary("neg", "negate", "-x.")
+abs = _unary("abs", "abs", "The absolute value, real for complex x.")  # noqa: A001
+sign = _unary("sign", "sign", "-1, 0 or 1; x / |x| for complex x; NaN for NaN.")
+exp = _unary("exp", "exponential", "e to the power x.")
+expm1 = _unary("expm1", "exponential-minus-one", "exp(x) - 1, exact near 0.")
+log = _unary("log", "log", "The natural logarithm.")
+log1p = _unary("log1p", "log-plus-one", "log(1 + x), exact near 0.")
+tanh = _unary("tanh", "tanh", "The hyperbolic tangent.")
+logistic = _unary("logistic", "logistic", "1 / (1 + exp(-x)).")
+sin = _unary("sin", "sine", "The sine of x radians.")
+cos = _unary("cos", "cosine", "The cosine of x radians.")
+tan = _unary("tan", "tan", "The tangent of x radians.")
+asin = _unary("asin", "asin", "The arc sine, radians.")
+acos = _unary("acos", "acos", "The arc cosine, radians.")
+sinh = _unary("sinh", "sinh", "The hyperbolic sine.")
+cosh = _unary("cosh", "cosh", "The hyperbolic cosine.")
+asinh = _unary("asinh", "asinh", "The inverse hyperbolic sine.")
+acosh = _unary("acosh", "acosh", "The inverse hyperbolic cosine.")
+atanh = _unary("atanh", "atanh", "The inverse hyperbolic tangent.")
+erf = _unary("erf", "erf", "The error function of a float.")
+sqrt = _unary("sqrt", "sqrt", "The square root.")
+rsqrt = _unary("rsqrt", "rsqrt", "1 / sqrt(x).")
+cbrt = _unary("cbrt", "cbrt", "The cube root; of a negative float it is negative.")
+floor = _unary("floor", "floor", "The largest whole number that is not above x.")
+ceil = _unary("ceil", "ceil", "The smallest whole number that is not below x.")
+is_finite = _unary("is_finite", "is-finite", "Neither infinite nor NaN, pred.")
+bitwise_not = _unary("bitwise_not", "not", "~x of integers, `not` of pred.")
+population_count = _unary("population_count", "popcnt", "The number of bits set, in the dtype of x.")
+clz = _unary("clz", "count-leading-zeros", "The number of leading zero bits, in the dtype of x.")
+real = _unary("real", "real", "The real part.")
+imag = _unary("imag", "imag", "The imaginary part.")
+
+eq = _comparison("eq", "EQ", "==")
+ne = _comparison("ne", "NE", "!=")
+lt = _comparison("lt", "LT", "<")
+le = _comparison("le", "LE", "<=")
+gt = _comparison("gt", "GT", ">")
+ge = _comparison("ge", "GE", ">=")
+
+# --- short compositions -------------------------------------------------------------------------------------------
+
+
+class RoundingMethod:
+    """How `round` treats halves, as in `jax.lax`."""
+
+    AWAY_FROM_ZERO = 0
+    TO_NEAREST_EVEN = 1
+
+
+def round(x, rounding_method: int = RoundingMethod.AWAY_FROM_ZERO):  # noqa: A001  (JAX's name)
+    """x rounded to whole numbers, floats. Halves go away from zero, or to the even neighbour. Raises DTypeError."""
+    x = as_operand(x, "round")
+    opcode = "round-nearest-even" if rounding_method == RoundingMethod.TO_NEAREST_EVEN else "round-nearest-afz"
+    return bind(opcode, x, weak=x.weak)
+
+
+def square(x):
+    """x * x, element-wise."""
+    x = as_operand(x, "square")
+    return bind("multiply", x, x, weak=x.weak)
+
+
+def reciprocal(x):
+    """1 / x, element-wise."""
+    x = as_operand(x, "reciprocal")
+    return bind("divide", full(1, x.dtype, x.shape), x, weak=x.weak)
+
+
+def exp2(x):
+    """2 to the power x, floats and complex: exp(x log 2)."""
+    x = as_operand(x, "exp2")
+    return exp(mul(x, math.log(2.0)))
+
+
+def conj(x):
+    """The complex conjugate; floats become complex, as in `jax.lax.conj`. Raises DTypeError."""
+    x = as_operand(x, "conj")
+    if x.dtype not in COMPLEX:
+        return complex(x, full(0.0, x.dtype, x.shape))
+    return bind("complex", real(x), neg(imag(x)), weak=x.weak)
+
+
+def integer_pow(x, y: int):
+    """x to the power of a static integer y, by repeated squaring: at most 2 log2|y| multiplications.
+
+    Raises ArgumentError where y is no Python integer, DTypeError for a negative power of integers.
+    """
+    x = as_operand(x, "integer_pow")
+    if isinstance(y, bool) or not isinstance(y, int):
+        raise ArgumentError("integer_pow takes a static integer y", f"{y!r:.80}", "use lax.pow for a computed exponent")
+    if y < 0 and x.dtype in INTEGERS:
+        raise DTypeError(
+            "integers have no negative powers", f"{x._shape!r} to the power {y}", "convert to a float dtype first"
+        )
+    if y == 0:
+        return full(1, x.dtype, x.shape)
+    result, base, left = None, x, -y if y < 0 else y
+    while True:
+        if left & 1:
+            result = base if result is None else mul(result, base)
+        left >>= 1
+        if not left:
+            break
+        base = mul(base, base)
+    return reciprocal(result) if y < 0 else result
+
+
+def select(pred, on_true, on_false):
+    """on_true where pred, otherwise on_false. pred is a scalar or of their shape. Raises ShapeError, DTypeError."""
+    pred = as_operand(pred, "select")
+    (on_true, on_false), weak = like_arrays("select", (on_true, on_false))
+    return bind("select", pred, on_true, on_false, weak=weak)
+
+
+def clamp(min, x, max):  # noqa: A002  (JAX's names)
+    """min(max(x, min), max). The bounds are scalars or of the shape of x, with its dtype. NaN stays.
+
+    Raises ShapeError, DTypeError.
+    """
+    x = as_operand(x, "clamp")
+    low, high = (constant(b, x.dtype) if type(b) in NUMBERS else as_operand(b, "clamp") for b in (min, max))
+    return bind("clamp", low, x, high, weak=x.weak)
+
+
+def convert_element_type(operand, new_dtype):
+    """operand with another dtype. Floats to integers truncate and saturate, NaN gives 0. Raises DTypeError."""
+    if isinstance(operand, NUMBERS):
+        return constant(operand, as_dtype(new_dtype))
+    return convert(as_operand(operand, "convert_element_type"), as_dtype(new_dtype))
+
+
+def bitcast_convert_type(operand, new_dtype):
+    """The bits of operand read as another dtype.
+
+    A wider element becomes several along a new last dimension, and a last dimension of the right extent becomes one
+    wider element. Raises ShapeError, DTypeError.
+    """
+    x, dtype = as_operand(operand, "bitcast_convert_type"), as_dtype(new_dtype)
+    dims, old, new = x.shape, x.dtype.itemsize, dtype.itemsize
+    if old > new:
+        dims = (*dims, old // new)
+    elif old < new:
+        dims = dims[:-1]
+    return bind("bitcast-convert", x, shape=Shape(dtype, dims))
+
+
+def reduce_precision(operand, exponent_bits: int, mantissa_bits: int):
+    """operand rounded to a float format of so many bits, in its own dtype. Raises AttributeValueError, DTypeError."""
+    x = as_operand(operand, "reduce_precision")
+    return bind("reduce-precision", x, weak=x.weak, exponent_bits=exponent_bits, mantissa_bits=mantissa_bits)
+
+
+def is_nan(x):
+    """x is NaN, pred: the only value that differs from itself."""
+    x = as_operand(x, "is_nan")
+    return bind("compare", x, x, direction="NE")
+
+
+def horner(x, coefficients):
+    """The polynomial in x with these Python numbers as coefficients, the highest power first."""
+    result = full(coefficients[0], x.dtype, x.shape)
+    for c in coefficients[1:]:
+        result = add(mul(result, x), c)
+    return result
+
+
+# Cephes (netlib.org/cephes, ndtrf.c and ndtr.c): erfc(x) = exp(-x^2) f(x) for x >= 1.
+_ERFC_F32_UP_TO_2 = (
+    *(2.326819970068386e-2, -1.387039388740657e-1, 3.687424674597105e-1, -5.824733027278666e-1, 6.210004621745983e-1),
+    *(-4.944515323274145e-1, 3.404879937665872e-1, -2.741127028184656e-1, 5.638259427386472e-1),
+)
+_ERFC_F32_BEYOND = (
+    *(-1.047766399936249e1, 1.297719955372516e1, -7.495518717768503e0, 2.921019019210786e0),
+    *(-1.015265279202700e0, 4.218463358204948e-1, -2.820767439740514e-1, 5.641895067754075e-1),
+)
+_ERFC_F64_UP_TO_8 = (
+    (
+        *(2.46196981473530512524e-10, 5.64189564831068821977e-1, 7.46321056442269912687e0, 4.86371970985681366614e1),
+        *(1.96520832956077098242e2, 5.26445194995477358631e2, 9.34528527171957607540e2, 1.02755188689515710272e3),
+        5.57535335369399327526e2,
+    ),
+    (
+        *(1.0, 1.32281951154744992508e1, 8.67072140885989742329e1, 3.54937778887819891062e2, 9.75708501743205489753e2),
+        *(1.82390916687909736289e3, 2.24633760818710981792e3, 1.65666309194161350182e3, 5.57535340817727675546e2),
+    ),
+)
+_ERFC_F64_BEYOND = (
+    (
+        *(5.64189583547755073984e-1, 1.27536670759978104416e0, 5.01905042251180477414e0),
+        *(6.16021097993053585195e0, 7.40974269950448939160e0, 2.97886665372100240670e0),
+    ),
+    (
+        *(1.0, 2.26052863220117276590e0, 9.39603524938001434673e0, 1.20489539808096656605e1),
+        *(1.70814450747565897222e1, 9.60896809063285878198e0, 3.36907645100081516050e0),
+    ),
+)
+
+
+def erfc(x):
+    """1 - erf(x) of a float, without its cancellation: the relative error is at most x^2 units in the last place.
+
+    Source: Cephes, ndtr.c and ndtrf.c. Narrow floats are computed in f32. Raises DTypeError.
+    """
+    x = as_operand(x, "erfc")
+    dtype = x.dtype
+    if dtype not in FLOATS:
+        raise DTypeError("erfc takes float elements", f"{x._shape!r}", "convert the operand first with astype")
+    if dtype not in (DTYPES["f32"], DTYPES["f64"]):
+        return convert(erfc(convert(x, DTYPES["f32"])), dtype, x.weak)
+    size = abs(x)
+    # The tail's formula is evaluated at 1 where it is not used, so that neither its value nor its derivative overflows.
+    tail = max(size, 1.0)
+    if dtype == DTYPES["f32"]:
+        inverse = reciprocal(tail)
+        y = mul(inverse, inverse)
+        factor = mul(inverse, select(lt(tail, 2.0), horner(y, _ERFC_F32_UP_TO_2), horner(y, _ERFC_F32_BEYOND)))
+    else:
+        middle, far = min(tail, 8.0), max(tail, 8.0)
+        (p, q), (r, s) = _ERFC_F64_UP_TO_8, _ERFC_F64_BEYOND
+        far = min(far, 1e3)  # beyond 27 exp(-x^2) is 0: keeps the polynomials finite
+        factor = select(lt(tail, 8.0), div(horner(middle, p), horner(middle, q)), div(horner(far, r), horner(far, s)))
+    small = mul(exp(neg(mul(tail, tail))), factor)
+    outside = select(lt(x, 0.0), sub(2.0, small), small)
+    result = select(lt(size, 1.0), sub(1.0, erf(x)), outside)
+    return select(is_nan(x), x, result)

@@ -1,0 +1,339 @@
+"""Functions of `hloom.lax` that make arrays and move elements: iota, full, broadcast, reshape, slice, pad, ..."""
+
+from __future__ import annotations
+
+from hloom.errors import ArgumentError, AttributeValueError, DTypeError, ShapeError
+from hloom.ir.types import INTEGERS, PRED, Shape, as_dtype
+from hloom.operands import (
+    NUMBERS,
+    as_operand,
+    broadcast_shapes,
+    canonical_axes,
+    canonical_axis,
+    canonical_shape,
+    constant,
+    convert,
+    dtype_of,
+    product,
+    reshape_to,
+)
+from hloom.operands import full as full_constant
+from hloom.operators import ArrayMethods
+from hloom.tracing import bind
+
+# --- arrays from nothing ------------------------------------------------------------------------------------------
+
+
+def iota(dtype, size: int):
+    """0, 1, ..., size - 1. Raises ShapeError for a negative size, DTypeError."""
+    return broadcasted_iota(dtype, (size,), 0)
+
+
+def broadcasted_iota(dtype, shape, dimension: int):
+    """An array whose elements are their own index along `dimension`. Raises ShapeError, DTypeError."""
+    dims = canonical_shape(shape, "iota")
+    axis = canonical_axis(dimension, len(dims), "iota")
+    dtype = as_dtype(dtype)
+    if dtype == PRED:
+        return convert(broadcasted_iota("s32", dims, axis), dtype)
+    return bind("iota", shape=Shape(dtype, dims), iota_dimension=axis)
+
+
+def full(shape, fill_value, dtype=None):
+    """An array of this shape whose elements are all the scalar fill_value. Raises ShapeError, DTypeError."""
+    dims = canonical_shape(shape, "full")
+    if type(fill_value) not in NUMBERS:
+        fill_value = as_operand(fill_value, "full")
+        if fill_value.shape:
+            raise ShapeError(
+                "full takes a scalar fill_value",
+                f"{fill_value._shape!r}",
+                "use hnp.full, which broadcasts, or lax.broadcast_in_dim",
+            )
+    dtype = dtype_of(fill_value)[0] if dtype is None else as_dtype(dtype)
+    if type(fill_value) in NUMBERS:
+        return full_constant(fill_value, dtype, dims)
+    return broadcast(convert(fill_value, dtype), dims)
+
+
+def full_like(x, fill_value, dtype=None, shape=None):
+    """`full` with the shape and dtype of x where they are not given."""
+    x = as_operand(x, "full_like")
+    return full(x.shape if shape is None else shape, fill_value, x.dtype if dtype is None else dtype)
+
+
+# --- broadcast, reshape, transpose --------------------------------------------------------------------------------
+
+
+def broadcast(operand, sizes):
+    """operand with new leading dimensions of these extents. Raises ShapeError."""
+    x = as_operand(operand, "broadcast")
+    lead = canonical_shape(sizes, "broadcast")
+    if not lead:
+        return x
+    dims = lead + x.shape
+    return bind("broadcast", x, shape=Shape(x.dtype, dims), weak=x.weak, dimensions=tuple(range(len(lead), len(dims))))
+
+
+def broadcast_in_dim(operand, shape, broadcast_dimensions):
+    """operand with its dimension k placed at broadcast_dimensions[k] of the result.
+
+    A dimension of extent 1 is stretched where the result has another extent; dimensions that are not named are new.
+    Raises ShapeError, AttributeValueError.
+    """
+    x = as_operand(operand, "broadcast_in_dim")
+    dims = canonical_shape(shape, "broadcast_in_dim")
+    targets = tuple(canonical_axis(d, len(dims), "broadcast_in_dim") for d in broadcast_dimensions)
+    if len(targets) != x.ndim:
+        raise ShapeError(
+            "broadcast_in_dim takes a result dimension for each dimension of its operand",
+            f"broadcast_dimensions={tuple(broadcast_dimensions)} for {x._shape!r}",
+            f"name {x.ndim} dimensions",
+        )
+    kept = [k for k, d in enumerate(targets) if x.shape[k] == dims[d]]
+    if any(x.shape[k] != 1 for k in range(x.ndim) if k not in kept):
+        raise ShapeError(
+            "broadcast_in_dim stretches dimensions of extent 1 only",
+            f"{x._shape!r} to {dims} with broadcast_dimensions={targets}",
+            "choose a shape that has the operand's extents at those dimensions",
+        )
+    x = reshape_to(x, tuple(x.shape[k] for k in kept))
+    return bind("broadcast", x, shape=Shape(x.dtype, dims), weak=x.weak, dimensions=tuple(targets[k] for k in kept))
+
+
+def broadcast_to_rank(x, rank: int):
+    """x with leading dimensions of extent 1 up to this rank."""
+    x = as_operand(x, "broadcast_to_rank")
+    return reshape_to(x, (1,) * (rank - x.ndim) + x.shape)
+
+
+def reshape(operand, new_sizes, dimensions=None):
+    """operand with these extents, row-major; first transposed by `dimensions`, if given. Raises ShapeError."""
+    x = as_operand(operand, "reshape")
+    dims = canonical_shape(new_sizes, "reshape")
+    if dimensions is not None:
+        x = transpose(x, dimensions)
+    if product(dims) != x.size:
+        raise ShapeError(
+            "reshape keeps the number of elements",
+            f"{x._shape!r} ({x.size} elements) to {dims} ({product(dims)})",
+            "pass extents whose product is the operand's size",
+        )
+    return reshape_to(x, dims)
+
+
+def squeeze(array, dimensions):
+    """array without these dimensions, which have extent 1. Raises ShapeError."""
+    x = as_operand(array, "squeeze")
+    axes = canonical_axes(dimensions, x.ndim, "squeeze")
+    if any(x.shape[a] != 1 for a in axes):
+        raise ShapeError(
+            "squeeze removes axes of extent 1", f"axes {axes} of {x._shape!r}", "name axes of extent 1, or index them"
+        )
+    return reshape_to(x, tuple(d for k, d in enumerate(x.shape) if k not in axes))
+
+
+def expand_dims(array, dimensions):
+    """array with new dimensions of extent 1 at these positions of the result. Raises ShapeError."""
+    x = as_operand(array, "expand_dims")
+    dimensions = tuple(dimensions) if isinstance(dimensions, (tuple, list)) else (dimensions,)
+    rank = x.ndim + len(dimensions)
+    axes = canonical_axes(dimensions, rank, "expand_dims")
+    rest = iter(x.shape)
+    return reshape_to(x, tuple(1 if k in axes else next(rest) for k in range(rank)))
+
+
+def transpose(operand, permutation):
+    """Result dimension k is operand's dimension permutation[k]. Raises ShapeError."""
+    x = as_operand(operand, "transpose")
+    axes = canonical_axes(tuple(permutation), x.ndim, "transpose")
+    if len(axes) != x.ndim:
+        raise ShapeError(
+            f"transpose takes a permutation of the {x.ndim} axes",
+            f"{tuple(permutation)} for {x._shape!r}",
+            "name each axis once",
+        )
+    if axes == tuple(range(x.ndim)):
+        return x
+    return bind("transpose", x, weak=x.weak, dimensions=axes)
+
+
+def rev(operand, dimensions):
+    """operand with the order of its elements reversed along these dimensions. Raises ShapeError."""
+    x = as_operand(operand, "rev")
+    axes = canonical_axes(tuple(dimensions), x.ndim, "rev")
+    return bind("reverse", x, weak=x.weak, dimensions=tuple(sorted(axes))) if axes else x
+
+
+# --- slice, pad, concatenate --------------------------------------------------------------------------------------
+
+
+def slice(operand, start_indices, limit_indices, strides=None):  # noqa: A001  (JAX's name)
+    """operand[start:limit:stride] along each dimension, with 0 <= start <= limit <= extent and stride > 0.
+
+    Raises AttributeValueError.
+    """
+    x = as_operand(operand, "slice")
+    strides = strides or (1,) * x.ndim
+    if not len(start_indices) == len(limit_indices) == len(strides) == x.ndim:
+        raise AttributeValueError(
+            "slice takes a start, a limit and a stride for each dimension",
+            f"{len(start_indices)} starts, {len(limit_indices)} limits, {len(strides)} strides for {x._shape!r}",
+            "name them all",
+        )
+    bounds = tuple((int(a), int(b), int(s)) for a, b, s in zip(start_indices, limit_indices, strides, strict=True))
+    return slice_by(x, bounds)
+
+
+def slice_by(x, bounds):
+    """The slice with these (start, limit, stride); x itself where it is whole."""
+    if all(b == (0, d, 1) for b, d in zip(bounds, x.shape, strict=True)):
+        return x
+    return bind("slice", x, weak=x.weak, slice=bounds)
+
+
+def slice_in_dim(operand, start_index, limit_index, stride: int = 1, axis: int = 0):
+    """operand[start:limit:stride] along one axis; negative bounds count from the end and None is the end.
+
+    Raises ShapeError, AttributeValueError.
+    """
+    x = as_operand(operand, "slice_in_dim")
+    axis = canonical_axis(axis, x.ndim, "slice_in_dim")
+    extent = x.shape[axis]
+    start = 0 if start_index is None else int(start_index)
+    limit = extent if limit_index is None else int(limit_index)
+    start, limit = (b + extent if b < 0 else b for b in (start, limit))
+    bounds = [(0, d, 1) for d in x.shape]
+    bounds[axis] = (start, limit, int(stride))
+    return slice_by(x, tuple(bounds))
+
+
+def index_in_dim(operand, index: int, axis: int = 0, keepdims: bool = True):
+    """operand[index] along one axis. Raises ShapeError where the static index is outside."""
+    x = as_operand(operand, "index_in_dim")
+    axis = canonical_axis(axis, x.ndim, "index_in_dim")
+    extent, position = x.shape[axis], int(index)
+    if not -extent <= position < extent:
+        raise ShapeError(
+            f"index_in_dim takes element {position} of axis {axis}", f"{x._shape!r}", "index inside of the extent"
+        )
+    position %= extent
+    result = slice_in_dim(x, position, position + 1, axis=axis)
+    return result if keepdims else squeeze(result, (axis,))
+
+
+def pad(operand, padding_value, padding_config):
+    """operand with (low, high, interior) elements of padding_value along each dimension; negative low, high remove.
+
+    Raises ShapeError, AttributeValueError, DTypeError.
+    """
+    x = as_operand(operand, "pad")
+    value = constant(padding_value, x.dtype) if type(padding_value) in NUMBERS else as_operand(padding_value, "pad")
+    padding = tuple(tuple(int(p) for p in dimension) for dimension in padding_config)
+    return bind("pad", x, value, weak=x.weak, padding=padding)
+
+
+def concatenate(operands, dimension: int):
+    """The arrays one after the other along `dimension`. Raises ShapeError, DTypeError, ArgumentError."""
+    arrays = [as_operand(x, "concatenate") for x in operands]
+    if not arrays:
+        raise ArgumentError("concatenate takes at least one array", "none", "pass a list of arrays")
+    axis = canonical_axis(dimension, arrays[0].ndim, "concatenate")
+    if len(arrays) == 1:
+        return arrays[0]
+    return bind("concatenate", *arrays, weak=all(a.weak for a in arrays), dimensions=(axis,))
+
+
+# --- dynamic slices -----------------------------------------------------------------------------------------------
+
+
+def _starts(name: str, x, start_indices) -> list:
+    """Scalar start indexes, negative ones counted from the end."""
+    if isinstance(start_indices, ArrayMethods) and start_indices.ndim:
+        start_indices = [index_in_dim(start_indices, k, keepdims=False) for k in range(start_indices.shape[0])]
+    if len(start_indices) != x.ndim:
+        raise ShapeError(
+            f"{name} takes a start index for each dimension",
+            f"{len(start_indices)} for {x._shape!r}",
+            "pass one scalar a dimension",
+        )
+    return [_start(name, s, extent) for s, extent in zip(start_indices, x.shape, strict=True)]
+
+
+def _start(name: str, start, extent: int):
+    if type(start) is int:
+        return constant(max(start + extent if start < 0 else start, 0), as_dtype("s32"))
+    start = as_operand(start, name)
+    if start.shape or start.dtype not in INTEGERS:
+        raise DTypeError(
+            f"{name} takes scalar integer start indexes", f"{start._shape!r}", "index or convert it to one integer"
+        )
+    if start.dtype.kind == "u":
+        return start
+    negative = bind("compare", start, constant(0, start.dtype), direction="LT")
+    if extent > 127 and start.dtype.itemsize == 1:
+        start = convert(start, as_dtype("s32"))
+    moved = bind("add", start, constant(extent, start.dtype))
+    return bind("select", negative, moved, start)
+
+
+def dynamic_slice(operand, start_indices, slice_sizes):
+    """The window of static slice_sizes that starts at start_indices, which may be computed.
+
+    Negative starts count from the end; a window that would leave operand is moved inside. Raises ShapeError,
+    AttributeValueError, DTypeError.
+    """
+    x = as_operand(operand, "dynamic_slice")
+    starts = _starts("dynamic_slice", x, start_indices)
+    sizes = canonical_shape(slice_sizes, "dynamic_slice")
+    return bind("dynamic-slice", x, *starts, weak=x.weak, dynamic_slice_sizes=sizes)
+
+
+def dynamic_slice_in_dim(operand, start_index, slice_size: int, axis: int = 0):
+    """`dynamic_slice` along one axis, all of the others whole."""
+    x = as_operand(operand, "dynamic_slice_in_dim")
+    axis = canonical_axis(axis, x.ndim, "dynamic_slice_in_dim")
+    starts, sizes = [0] * x.ndim, list(x.shape)
+    starts[axis], sizes[axis] = start_index, slice_size
+    return dynamic_slice(x, starts, sizes)
+
+
+def dynamic_index_in_dim(operand, index, axis: int = 0, keepdims: bool = True):
+    """operand[index] along one axis with a computed index, clamped to the extent."""
+    result = dynamic_slice_in_dim(operand, index, 1, axis)
+    return result if keepdims else squeeze(result, (axis,))
+
+
+def dynamic_update_slice(operand, update, start_indices):
+    """operand with the window that starts at start_indices replaced by update, of the same rank and dtype.
+
+    Negative starts count from the end; a window that would leave operand is moved inside.
+    Raises ShapeError, DTypeError.
+    """
+    x = as_operand(operand, "dynamic_update_slice")
+    update = convert(update, x.dtype) if type(update) in NUMBERS else as_operand(update, "dynamic_update_slice")
+    starts = _starts("dynamic_update_slice", x, start_indices)
+    return bind("dynamic-update-slice", x, update, *starts, weak=x.weak and update.weak)
+
+
+def dynamic_update_slice_in_dim(operand, update, start_index, axis: int):
+    """`dynamic_update_slice` along one axis, from the start of all others."""
+    x = as_operand(operand, "dynamic_update_slice_in_dim")
+    starts = [0] * x.ndim
+    starts[canonical_axis(axis, x.ndim, "dynamic_update_slice_in_dim")] = start_index
+    return dynamic_update_slice(x, update, starts)
+
+
+def dynamic_update_index_in_dim(operand, update, index, axis: int):
+    """operand[index] along one axis replaced by update, which has that axis with extent 1 or lacks it."""
+    x = as_operand(operand, "dynamic_update_index_in_dim")
+    axis = canonical_axis(axis, x.ndim, "dynamic_update_index_in_dim")
+    update = convert(update, x.dtype) if type(update) in NUMBERS else as_operand(update, "dynamic_update_index_in_dim")
+    if update.ndim != x.ndim:
+        update = expand_dims(update, (axis,))
+    return dynamic_update_slice_in_dim(x, update, index, axis)
+
+
+def broadcast_shapes_of(*shapes) -> tuple[int, ...]:
+    """The extents to which all of these shapes broadcast. Raises ShapeError."""
+    return broadcast_shapes("broadcast_shapes", [canonical_shape(s, "broadcast_shapes") for s in shapes])

@@ -1,0 +1,267 @@
+"""Activations, softmax and their relatives: pure functions of arrays, with `jax.nn`'s names and numerics."""
+
+from __future__ import annotations
+
+import math
+
+import hloom.numpy as hnp
+from hloom import lax
+from hloom.errors import ShapeError
+from hloom.ir.types import FLOATS, INTEGERS, as_dtype
+from hloom.operands import (
+    as_operand,
+    broadcast_dims_to,
+    canonical_axes,
+    canonical_axis,
+    full,
+    inexact_dtype,
+    promote_operands,
+    to_inexact,
+    whole_number,
+)
+
+_SELU_SCALE = 1.0507009873554804934193349852946
+_SELU_ALPHA = 1.6732632423543772848170429916717
+
+
+def relu(x):
+    """max(x, 0). Its derivative at 0 is 0, as in `jax.nn.relu`."""
+    x = as_operand(x, "relu")
+    zero = full(0, x.dtype, x.shape)
+    return lax.select(lax.gt(x, zero), x, zero) if x.dtype not in FLOATS else _relu(x, zero)
+
+
+def _relu(x, zero):
+    # x <= 0 is false for NaN, so that NaN stays; the derivative is that of the branch chosen.
+    return lax.select(lax.le(x, zero), zero, x)
+
+
+def relu6(x):
+    """min(max(x, 0), 6). Its derivative at 0 and 6 is 0."""
+    x = relu(to_inexact(x, "relu6"))
+    six = full(6, x.dtype, x.shape)
+    return lax.select(lax.ge(x, six), six, x)
+
+
+def sigmoid(x):
+    """1 / (1 + exp(-x))."""
+    return lax.logistic(to_inexact(x, "sigmoid"))
+
+
+def silu(x):
+    """x sigmoid(x), also called swish."""
+    x = to_inexact(x, "silu")
+    return lax.mul(x, lax.logistic(x))
+
+
+swish = silu
+
+
+def softplus(x):
+    """log(1 + exp(x)), without overflow."""
+    return hnp.logaddexp(x, 0)
+
+
+def log_sigmoid(x):
+    """log(sigmoid(x)) = -softplus(-x)."""
+    return lax.neg(softplus(lax.neg(to_inexact(x, "log_sigmoid"))))
+
+
+def soft_sign(x):
+    """x / (|x| + 1)."""
+    x = to_inexact(x, "soft_sign")
+    return lax.div(x, lax.add(lax.abs(x), 1.0))
+
+
+def sparse_plus(x):
+    """0 below -1, (x + 1)^2 / 4 between -1 and 1, x above."""
+    x = to_inexact(x, "sparse_plus")
+    middle = lax.mul(lax.square(lax.add(x, 1.0)), 0.25)
+    return hnp.where(lax.le(x, -1.0), 0.0, hnp.where(lax.ge(x, 1.0), x, middle))
+
+
+def sparse_sigmoid(x):
+    """clip((x + 1) / 2, 0, 1)."""
+    x = to_inexact(x, "sparse_sigmoid")
+    return lax.clamp(0.0, lax.mul(lax.add(x, 1.0), 0.5), 1.0)
+
+
+def elu(x, alpha=1.0):
+    """x where x > 0, alpha (exp(x) - 1) elsewhere."""
+    x = to_inexact(x, "elu")
+    positive = lax.gt(x, 0.0)
+    # exp of the branch that is not taken is that of 0, so that it does not overflow and its derivative is finite.
+    negative = lax.expm1(lax.select(positive, full(0, x.dtype, x.shape), x))
+    return hnp.where(positive, x, hnp.multiply(alpha, negative))
+
+
+def selu(x):
+    """1.0507 elu(x, 1.67326), which keeps mean 0 and variance 1."""
+    return lax.mul(elu(x, _SELU_ALPHA), _SELU_SCALE)
+
+
+def celu(x, alpha=1.0):
+    """max(x, 0) + alpha (exp(min(x, 0) / alpha) - 1)."""
+    x = to_inexact(x, "celu")
+    positive = lax.gt(x, 0.0)
+    safe = lax.select(positive, full(0, x.dtype, x.shape), x)
+    return hnp.where(positive, x, hnp.multiply(alpha, hnp.expm1(hnp.divide(safe, alpha))))
+
+
+def leaky_relu(x, negative_slope=1e-2):
+    """x where x >= 0, negative_slope x elsewhere."""
+    x = to_inexact(x, "leaky_relu")
+    return hnp.where(lax.ge(x, 0.0), x, hnp.multiply(negative_slope, x))
+
+
+def hard_tanh(x):
+    """clip(x, -1, 1); its derivative at the corners is 0."""
+    x = to_inexact(x, "hard_tanh")
+    one = full(1, x.dtype, x.shape)
+    return lax.select(lax.ge(x, one), one, lax.select(lax.le(x, lax.neg(one)), lax.neg(one), x))
+
+
+def hard_sigmoid(x):
+    """relu6(x + 3) / 6."""
+    return lax.div(relu6(lax.add(to_inexact(x, "hard_sigmoid"), 3.0)), 6.0)
+
+
+def hard_silu(x):
+    """x hard_sigmoid(x), also called hard_swish."""
+    x = to_inexact(x, "hard_silu")
+    return lax.mul(x, hard_sigmoid(x))
+
+
+hard_swish = hard_silu
+
+
+def mish(x):
+    """x tanh(softplus(x))."""
+    x = to_inexact(x, "mish")
+    return lax.mul(x, lax.tanh(softplus(x)))
+
+
+def squareplus(x, b=4):
+    """(x + sqrt(x^2 + b)) / 2."""
+    x = to_inexact(x, "squareplus")
+    return hnp.divide(hnp.add(x, hnp.sqrt(hnp.add(lax.square(x), b))), 2.0)
+
+
+def gelu(x, approximate: bool = True):
+    """x times the normal distribution function of x; approximate: its tanh form, as `jax.nn.gelu`.
+
+    x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), or x / 2 erfc(-x / sqrt(2)).
+    """
+    x = to_inexact(x, "gelu")
+    if approximate:
+        cube = lax.mul(lax.mul(x, x), x)
+        angle = lax.mul(lax.add(x, lax.mul(cube, 0.044715)), math.sqrt(2 / math.pi))
+        return lax.mul(x, lax.mul(lax.add(lax.tanh(angle), 1.0), 0.5))
+    return lax.mul(lax.mul(x, 0.5), lax.erfc(lax.mul(x, -math.sqrt(0.5))))
+
+
+def glu(x, axis: int = -1):
+    """The first half along an axis times the sigmoid of the second. Raises ShapeError for an odd extent."""
+    x = to_inexact(x, "glu")
+    axis = canonical_axis(axis, x.ndim, "glu")
+    size = x.shape[axis]
+    if size % 2:
+        raise ShapeError("glu halves an axis", f"{x._shape!r} with extent {size} along axis {axis}", "pass an even one")
+    first, second = (lax.slice_in_dim(x, a, b, axis=axis) for a, b in ((0, size // 2), (size // 2, size)))
+    return lax.mul(first, lax.logistic(second))
+
+
+# --- along axes ---------------------------------------------------------------------------------------------------
+
+
+def logsumexp(a, axis=None, b=None, keepdims: bool = False, return_sign: bool = False, where=None):
+    """log(sum(b exp(a))) over axes without overflow; -inf of nothing. With return_sign (log|sum|, its sign).
+
+    Raises ShapeError, DTypeError.
+    """
+    if b is not None:
+        (a, b), _ = promote_operands("logsumexp", (a, b), inexact_dtype)
+        a = hnp.where(lax.ne(b, 0), a, -math.inf)
+    a = to_inexact(a, "logsumexp")
+    axes = canonical_axes(axis, a.ndim, "logsumexp")
+    top = lax.stop_gradient(hnp.max(hnp.real(a), axes, keepdims=True, initial=-math.inf, where=where))
+    top = lax.select(lax.is_finite(top), top, full(0, top.dtype, top.shape))
+    terms = lax.exp(hnp.subtract(a, top))
+    if b is not None:
+        terms = lax.mul(terms, b)
+    total = hnp.sum(terms, axes, keepdims=keepdims, where=where)
+    top = top if keepdims else lax.squeeze(top, axes)
+    sign = lax.sign(total)
+    if return_sign or b is not None:
+        value = hnp.add(lax.log(lax.abs(total)), top)
+        if return_sign:
+            return value, sign
+        return hnp.where(lax.lt(sign, 0.0), math.nan, value) if total.dtype in FLOATS else value
+    return hnp.add(lax.log(total), top)
+
+
+def _shifted(x, axis, where, name):
+    """(x minus its maximum, the axes). The maximum passes no gradient: it cancels in what follows."""
+    x = to_inexact(x, name)
+    axes = canonical_axes(axis, x.ndim, name)
+    top = lax.stop_gradient(hnp.max(x, axes, keepdims=True, initial=-math.inf, where=where))
+    return lax.sub(x, broadcast_dims_to(top, x.shape)), axes
+
+
+def softmax(x, axis=-1, where=None):
+    """exp(x) / sum(exp(x)) over axes (the last by default); elements where `where` is false give 0.
+
+    Raises ShapeError, DTypeError.
+    """
+    shifted, axes = _shifted(x, axis, where, "softmax")
+    terms = lax.exp(shifted)
+    if where is not None:
+        terms = hnp.where(where, terms, 0.0)
+    return lax.div(terms, broadcast_dims_to(hnp.sum(terms, axes, keepdims=True), terms.shape))
+
+
+def log_softmax(x, axis=-1, where=None):
+    """x - logsumexp(x) over axes (the last by default); elements where `where` is false give -inf.
+
+    Raises ShapeError, DTypeError.
+    """
+    shifted, axes = _shifted(x, axis, where, "log_softmax")
+    total = lax.log(hnp.sum(lax.exp(shifted), axes, keepdims=True, where=where))
+    result = lax.sub(shifted, broadcast_dims_to(total, shifted.shape))
+    return result if where is None else hnp.where(where, result, -math.inf)
+
+
+def standardize(x, axis=-1, mean=None, variance=None, epsilon=1e-5, where=None):
+    """(x - mean) / sqrt(variance + epsilon) over axes; mean and variance are those of x if not given.
+
+    Raises ShapeError, DTypeError.
+    """
+    x = to_inexact(x, "standardize")
+    if mean is None:
+        mean = hnp.mean(x, axis, keepdims=True, where=where)
+    if variance is None:
+        # The mean of squares less the square of the mean, as jax.nn has it, cancels; this does not.
+        variance = hnp.var(x, axis, keepdims=True, where=where)
+    return hnp.multiply(hnp.subtract(x, mean), lax.rsqrt(hnp.add(variance, epsilon)))
+
+
+def one_hot(x, num_classes: int, *, dtype="f32", axis: int = -1):
+    """1 at position x[i] of a new axis of extent num_classes, 0 elsewhere; all 0 for an x outside.
+
+    x: integers. Raises ShapeError, DTypeError.
+    """
+    x = as_operand(x, "one_hot")
+    count = whole_number(num_classes, "one_hot", "number of classes")
+    axis = canonical_axis(axis, x.ndim + 1, "one_hot")
+    index = x if x.dtype in INTEGERS else lax.convert_element_type(x, "s32")
+    dims = x.shape[:axis] + (count,) + x.shape[axis:]
+    spread = lax.broadcast_in_dim(index, dims, [k for k in range(len(dims)) if k != axis])
+    wide = spread if spread.dtype.itemsize >= 4 else lax.convert_element_type(spread, "s32")
+    return lax.convert_element_type(lax.eq(wide, lax.broadcasted_iota(wide.dtype, dims, axis)), as_dtype(dtype))
+
+
+def log1mexp(x):
+    """log(1 - exp(-x)) for x > 0, exact for small and large x."""
+    x = to_inexact(x, "log1mexp")
+    near = lax.log(lax.neg(lax.expm1(lax.neg(x))))
+    return hnp.where(lax.lt(x, math.log(2.0)), near, lax.log1p(lax.neg(lax.exp(lax.neg(x)))))

@@ -1,0 +1,364 @@
+"""Arrays from nothing, from Python values, and like other arrays."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from hloom import lax
+from hloom.array import Array, from_python
+from hloom.errors import ArgumentError, ShapeError
+from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INTEGERS, PRED, Shape, as_dtype
+from hloom.operands import (
+    F32,
+    NUMBERS,
+    as_operand,
+    broadcast_dims_to,
+    broadcast_shapes,
+    canonical_axis,
+    canonical_shape,
+    convert,
+    dims_of,
+    dtype_of,
+    holds_arrays,
+    inexact_dtype,
+    promote_operands,
+    promoted,
+    read,
+    reshape_to,
+    whole_number,
+    with_weakness,
+)
+from hloom.operands import full as full_constant
+from hloom.operators import ArrayMethods
+from hloom.tracing import bind
+
+# --- from values --------------------------------------------------------------------------------------------------
+
+
+def array(object, dtype=None, copy: bool = True, order: str | None = None, ndmin: int = 0):  # noqa: A002
+    """An array of a number, a NumPy array, an array of another library (DLPack), or nested lists of all of these.
+
+    Without a dtype NumPy and hloom arrays keep theirs; Python numbers become pred, s32, f32 or c64, and one alone is
+    weak. `copy` and `order` are taken for NumPy's sake: arrays cannot be changed and are row-major.
+    Raises ArgumentError, DTypeError, ShapeError.
+    """
+    target = None if dtype is None else as_dtype(dtype)
+    if isinstance(object, ArrayMethods):
+        result = object if target is None else convert(object, target)
+    elif isinstance(object, (list, tuple)) and holds_arrays(object):
+        result = _stack_nested(object)
+        result = result if target is None else convert(result, target)
+    else:
+        result = from_python(object, target)
+    if result.ndim < ndmin:
+        result = reshape_to(result, (1,) * (ndmin - result.ndim) + result.shape)
+    return result
+
+
+def _stack_nested(value):
+    if not isinstance(value, (list, tuple)):
+        return value if type(value) in NUMBERS else as_operand(value, "array")
+    if not value:
+        return full_constant(0, F32, (0,))
+    elements = [_stack_nested(v) for v in value]
+    dims = dims_of(elements[0])
+    if any(dims_of(e) != dims for e in elements):
+        raise ShapeError(
+            "an array was to be made of nested lists",
+            f"elements of the shapes {', '.join(sorted({str(dims_of(e)) for e in elements}))}",
+            "give all elements one shape",
+        )
+    elements, _ = promote_operands("array", elements)
+    return lax.concatenate([reshape_to(e, (1, *dims)) for e in elements], 0)
+
+
+def asarray(a, dtype=None, order: str | None = None, *, copy: bool | None = None, device=None):
+    """As `array`; an Array of that dtype is returned as it is. Raises ArgumentError, DTypeError, ShapeError."""
+    result = array(a, dtype)
+    return result if device is None else result.to_device(device)
+
+
+def astype(x, dtype, /, *, copy: bool = False, device=None):
+    """x with another dtype. Floats to integers truncate and saturate; complex to real drops the imaginary part."""
+    return convert(as_operand(x, "astype"), as_dtype(dtype))
+
+
+def copy(a, order: str | None = None):
+    """a itself: arrays cannot be changed, so nobody can tell a copy."""
+    return as_operand(a, "copy")
+
+
+def from_dlpack(x, /, *, device=None, copy=None):
+    """An array of another library's array, through DLPack. Raises DeviceError, ArgumentError."""
+    return from_python(x)
+
+
+def frombuffer(buffer, dtype=float, count: int = -1, offset: int = 0):
+    """A vector of the elements in a buffer of bytes, copied. Raises DTypeError."""
+    return Array(np.frombuffer(buffer, as_dtype(dtype), count, offset).copy())
+
+
+# --- of one value -------------------------------------------------------------------------------------------------
+
+
+def zeros(shape, dtype=None, *, device=None):
+    """Zeros, by default f32. Raises ShapeError, DTypeError."""
+    return full_constant(0, F32 if dtype is None else as_dtype(dtype), canonical_shape(shape, "zeros"))
+
+
+def ones(shape, dtype=None, *, device=None):
+    """Ones, by default f32. Raises ShapeError, DTypeError."""
+    return full_constant(1, F32 if dtype is None else as_dtype(dtype), canonical_shape(shape, "ones"))
+
+
+empty = zeros
+
+
+def full(shape, fill_value, dtype=None, *, device=None):
+    """fill_value, which broadcasts, in this shape. Raises ShapeError, DTypeError."""
+    dims = canonical_shape(shape, "full")
+    (value,) = read((fill_value,), "full")
+    dtype = dtype_of(value)[0] if dtype is None else as_dtype(dtype)
+    if type(value) in NUMBERS:
+        return full_constant(_plain(value, dtype), dtype, dims)
+    if broadcast_shapes("full", [value.shape, dims]) != dims:
+        raise ShapeError(
+            f"full broadcasts its value to {dims}", f"a value {value._shape!r}", "pass a value that fits into the shape"
+        )
+    return with_weakness(broadcast_dims_to(convert(value, dtype), dims), False)
+
+
+def _plain(value, dtype):
+    """A Python number as the dtype's kind, by Python's own conversion (an f32 of an int keeps its sign and size)."""
+    if dtype == PRED:
+        return bool(value)
+    return int(value) if dtype in INTEGERS and not isinstance(value, complex) else value
+
+
+def _like(x, dtype, shape, name: str):
+    x = as_operand(x, name)
+    return x.shape if shape is None else canonical_shape(shape, name), x.dtype if dtype is None else as_dtype(dtype)
+
+
+def zeros_like(a, dtype=None, shape=None, *, device=None):
+    """Zeros with the shape and dtype of a where they are not given."""
+    dims, dtype = _like(a, dtype, shape, "zeros_like")
+    return full_constant(0, dtype, dims)
+
+
+def ones_like(a, dtype=None, shape=None, *, device=None):
+    """Ones with the shape and dtype of a where they are not given."""
+    dims, dtype = _like(a, dtype, shape, "ones_like")
+    return full_constant(1, dtype, dims)
+
+
+empty_like = zeros_like
+
+
+def full_like(a, fill_value, dtype=None, shape=None, *, device=None):
+    """fill_value with the shape and dtype of a where they are not given. Raises ShapeError."""
+    dims, dtype = _like(a, dtype, shape, "full_like")
+    return full(dims, fill_value, dtype)
+
+
+# --- numbers in order ---------------------------------------------------------------------------------------------
+
+
+def _static(value, name: str):
+    """A Python number of a static argument."""
+    if type(value) in NUMBERS:
+        return value
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.item()
+    if isinstance(value, ArrayMethods):
+        return complex(value) if value.dtype in COMPLEX else float(value) if value.dtype in FLOATS else int(value)
+    raise ArgumentError(f"{name} takes numbers", f"{type(value).__name__}: {value!r:.80}", "pass Python numbers")
+
+
+def arange(start, stop=None, step=None, dtype=None, *, device=None):
+    """start, start + step, ..., up to and without stop: ceil((stop - start) / step) numbers.
+
+    All static. The dtype is s32 for integers and f32 otherwise, or that of the arrays given. Raises ArgumentError.
+    """
+    if stop is None:
+        start, stop = 0, start
+    given = [v for v in (start, stop, step) if v is not None]
+    if dtype is None:
+        dtype = promoted(*[dtype_of(v) for v in read(given, "arange")])[0]
+    dtype = as_dtype(dtype)
+    start, stop = _static(start, "arange"), _static(stop, "arange")
+    step = 1 if step is None else _static(step, "arange")
+    if step == 0:
+        raise ArgumentError("arange takes a step other than 0", "0", "pass a positive or negative step")
+    count = max(math.ceil((stop - start) / step), 0)
+    work = DTYPES["s32"] if dtype == PRED else dtype
+    result = lax.iota(work, count)
+    if step != 1:
+        result = lax.mul(result, _plain(step, work))
+    if start != 0:
+        result = lax.add(result, _plain(start, work))
+    return convert(result, dtype)
+
+
+def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype=None, axis: int = 0):
+    """num evenly spaced numbers from start to stop (without stop unless endpoint), along a new axis.
+
+    start and stop broadcast and may be traced. f32 or the dtype of the arrays given. With retstep also the step.
+    Raises ShapeError, DTypeError, ArgumentError.
+    """
+    num = whole_number(num, "linspace", "num")
+    if num < 0:
+        raise ShapeError("linspace takes a number of points that is not negative", f"num={num}", "pass num >= 0")
+    target = None if dtype is None else as_dtype(dtype)
+    (start, stop), _ = promote_operands("linspace", (start, stop), inexact_dtype)
+    work, dims = start.dtype, start.shape
+    axis = canonical_axis(axis, len(dims) + 1, "linspace")
+    parts = num - 1 if endpoint else num
+    shape = dims[:axis] + (num,) + dims[axis:]
+    kept = tuple(k for k in range(len(shape)) if k != axis)
+    first, last = (bind("broadcast", v, shape=Shape(work, shape), dimensions=kept) for v in (start, stop))
+    position = lax.broadcasted_iota(work, shape, axis)
+    if parts > 0:
+        share = lax.div(position, parts)
+        result = lax.add(lax.mul(first, lax.sub(1, share)), lax.mul(last, share))
+        if endpoint:
+            result = lax.select(lax.eq(position, parts), last, result)
+    else:
+        result = first
+    if target is not None and target in INTEGERS:
+        result = lax.floor(result)
+    result = with_weakness(result if target is None else convert(result, target), False)
+    if not retstep:
+        return result
+    step = lax.div(lax.sub(stop, start), parts) if parts > 0 else full_constant(math.nan, work, dims)
+    return result, step
+
+
+def logspace(start, stop, num: int = 50, endpoint: bool = True, base=10.0, dtype=None, axis: int = 0):
+    """base to the power of `linspace(start, stop, ...)`. Raises ShapeError, DTypeError."""
+    from hloom.numpy.ufuncs import power
+
+    result = power(base, linspace(start, stop, num, endpoint, axis=axis))
+    return result if dtype is None else astype(result, dtype)
+
+
+def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axis: int = 0):
+    """num numbers from start to stop with one ratio between neighbours; of one sign and not 0. Raises ShapeError."""
+    (start, stop), _ = promote_operands("geomspace", (start, stop), inexact_dtype)
+    signs = lax.sign(start)
+    exponents = linspace(lax.log(lax.mul(start, signs)), lax.log(lax.mul(stop, signs)), num, endpoint, axis=axis)
+    axis = canonical_axis(axis, exponents.ndim, "geomspace")
+    kept = tuple(k for k in range(exponents.ndim) if k != axis)
+
+    def spread(x):
+        return bind("broadcast", x, shape=exponents._shape, dimensions=kept)
+
+    result = lax.mul(spread(signs), lax.exp(exponents))
+    position = lax.broadcasted_iota(result.dtype, result.shape, axis)
+    if num:
+        result = lax.select(lax.eq(position, 0), spread(start), result)
+    if endpoint and num > 1:
+        result = lax.select(lax.eq(position, num - 1), spread(stop), result)
+    return result if dtype is None else astype(result, dtype)
+
+
+def indices(dimensions, dtype=None, sparse: bool = False):
+    """The index of every element along each axis: extents (rank, *dimensions), or a tuple of broadcastable arrays."""
+    dims = canonical_shape(dimensions, "indices")
+    dtype = DTYPES["s32"] if dtype is None else as_dtype(dtype)
+    if sparse:
+        return tuple(
+            reshape_to(lax.iota(dtype, d), (1,) * k + (d,) + (1,) * (len(dims) - 1 - k)) for k, d in enumerate(dims)
+        )
+    if not dims:
+        return full_constant(0, dtype, (0,))
+    return lax.concatenate([lax.broadcasted_iota(dtype, (1, *dims), k + 1) for k in range(len(dims))], 0)
+
+
+def meshgrid(*xi, copy: bool = True, sparse: bool = False, indexing: str = "xy"):
+    """Coordinate arrays of coordinate vectors, a list. 'xy' puts the first vector along axis 1, 'ij' along axis 0.
+
+    Raises ShapeError, ArgumentError.
+    """
+    if indexing not in ("xy", "ij"):
+        raise ArgumentError("meshgrid takes indexing 'xy' or 'ij'", f"{indexing!r}", "pass one of the two")
+    vectors = [as_operand(x, "meshgrid") for x in xi]
+    if any(v.ndim > 1 for v in vectors):
+        raise ShapeError(
+            "meshgrid takes vectors", ", ".join(repr(v._shape) for v in vectors), "flatten them with hnp.ravel"
+        )
+    order = list(range(len(vectors)))
+    if indexing == "xy" and len(order) > 1:
+        order[:2] = 1, 0
+    sizes = [v.size for v in vectors]
+    dims = [0] * len(vectors)
+    for k, axis in enumerate(order):
+        dims[axis] = sizes[k]
+    grids = []
+    for vector, axis, size in zip(vectors, order, sizes, strict=True):
+        own = tuple(size if k == axis else 1 for k in range(len(dims)))
+        grid = reshape_to(vector, own)
+        grids.append(grid if sparse else broadcast_dims_to(grid, tuple(dims)))
+    return grids
+
+
+# --- matrices -----------------------------------------------------------------------------------------------------
+
+
+def _offset_mask(rows: int, columns: int, k: int, direction: str):
+    """pred (rows, columns): column - row <direction> k."""
+    row = lax.broadcasted_iota("s32", (rows, columns), 0)
+    column = lax.broadcasted_iota("s32", (rows, columns), 1)
+    return bind("compare", column, lax.add(row, k) if k else row, direction=direction)
+
+
+def eye(N, M=None, k: int = 0, dtype=None, *, device=None):
+    """An N x M matrix (M defaults to N) with ones on diagonal k. Raises ShapeError, DTypeError."""
+    rows, columns = canonical_shape((N, N if M is None else M), "eye")
+    mask = _offset_mask(rows, columns, whole_number(k, "eye", "diagonal"), "EQ")
+    return convert(mask, F32 if dtype is None else as_dtype(dtype))
+
+
+def identity(n: int, dtype=None):
+    """The n x n identity matrix. Raises ShapeError, DTypeError."""
+    return eye(n, dtype=dtype)
+
+
+def tri(N: int, M: int | None = None, k: int = 0, dtype=None):
+    """An N x M matrix with ones on and below diagonal k. Raises ShapeError, DTypeError."""
+    rows, columns = canonical_shape((N, N if M is None else M), "tri")
+    return convert(_offset_mask(rows, columns, k, "LE"), F32 if dtype is None else as_dtype(dtype))
+
+
+def _triangle(name: str, m, k: int, direction: str):
+    x = as_operand(m, name)
+    if x.ndim < 2:
+        raise ShapeError(f"{name} takes matrices (rank 2 and more)", f"{x._shape!r}", "reshape the operand")
+    mask = broadcast_dims_to(_offset_mask(x.shape[-2], x.shape[-1], k, direction), x.shape)
+    return lax.select(mask, x, full_constant(0, x.dtype, x.shape))
+
+
+def tril(m, k: int = 0):
+    """m with zeros above diagonal k of its last two axes. Raises ShapeError."""
+    return _triangle("tril", m, k, "LE")
+
+
+def triu(m, k: int = 0):
+    """m with zeros below diagonal k of its last two axes. Raises ShapeError."""
+    return _triangle("triu", m, k, "GE")
+
+
+def vander(x, N: int | None = None, increasing: bool = False):
+    """Columns of powers of the vector x, N - 1 to 0 (0 to N - 1 if increasing). Raises ShapeError."""
+    x = as_operand(x, "vander")
+    if x.ndim != 1:
+        raise ShapeError("vander takes a vector", f"{x._shape!r}", "flatten it with hnp.ravel")
+    count = x.shape[0] if N is None else whole_number(N, "vander", "number of columns")
+    if x.dtype == PRED:
+        x = convert(x, DTYPES["s32"])
+    if count == 0:
+        return full_constant(0, x.dtype, (x.shape[0], 0))
+    exponents = range(count) if increasing else range(count - 1, -1, -1)
+    return lax.concatenate([reshape_to(lax.integer_pow(x, e), (x.shape[0], 1)) for e in exponents], 1)

@@ -1,0 +1,576 @@
+"""Arithmetic, exponentials and trigonometry, element-wise, with promotion and broadcasting."""
+
+from __future__ import annotations
+
+import builtins
+import math
+
+from hloom import lax
+from hloom.errors import DTypeError
+from hloom.ir.types import COMPLEX, DTYPES, FLOATS, HLO_NAME, INEXACT, INTEGERS, PRED
+from hloom.lax.elementwise import is_nan
+from hloom.operands import (
+    as_operand,
+    conform,
+    convert,
+    full,
+    inexact_dtype,
+    promote_operands,
+    read,
+    to_inexact,
+)
+from hloom.operators import ArrayMethods
+from hloom.tracing import bind
+
+
+def document(function, name: str, text: str):
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = text
+    return function
+
+
+def refuse(name: str, x, repair: str):
+    """The error for an element type that a function has no meaning for."""
+    return DTypeError(f"{name} has no meaning for {HLO_NAME[x.dtype]}", f"{x._shape!r}", repair)
+
+
+def binary(name: str, opcode: str, text: str, change=None, refused=frozenset()):
+    """A function of two operands that is one op on promoted operands; `refused`: dtypes that it has no meaning for."""
+
+    def function(x1, x2, /):
+        # The common case first: two arrays of one shape and dtype.
+        if isinstance(x1, ArrayMethods) and isinstance(x2, ArrayMethods) and x1._shape is x2._shape:
+            weak = x1.weak and x2.weak
+            dtype = x1._shape.dtype
+            if change is not None and change(dtype) != dtype:
+                (x1, x2), weak = promote_operands(name, (x1, x2), change)
+        else:
+            (x1, x2), weak = promote_operands(name, (x1, x2), change)
+        if x1._shape.dtype in refused:
+            raise refuse(name, x1, "convert the operands with astype")
+        return bind(opcode, x1, x2, weak=weak)
+
+    return document(
+        function,
+        name,
+        f"{text}\n\n    Promotes and broadcasts. Raises ShapeError, DTypeError, ArgumentError.\n    ",
+    )
+
+
+def unary(name: str, opcode: str, text: str, inexact: bool = True, refused=frozenset()):
+    """A function of one operand that is one op; integers are converted first where `inexact`."""
+
+    def function(x, /):
+        if inexact:
+            if not isinstance(x, ArrayMethods) or x._shape.dtype not in INEXACT:
+                x = to_inexact(x, name)
+        elif not isinstance(x, ArrayMethods):
+            x = as_operand(x, name)
+        if x._shape.dtype in refused:
+            raise refuse(name, x, "convert the operand with astype")
+        return bind(opcode, x, weak=x.weak)
+
+    kinds = "Integers become floats. " if inexact else ""
+    return document(function, name, f"{text}\n\n    Element-wise. {kinds}Raises DTypeError, ArgumentError.\n    ")
+
+
+_PRED = frozenset((PRED,))
+
+# --- arithmetic ---------------------------------------------------------------------------------------------------
+
+add = binary("add", "add", "x1 + x2; `or` of booleans.")
+subtract = binary("subtract", "subtract", "x1 - x2.", refused=_PRED)
+multiply = binary("multiply", "multiply", "x1 * x2; `and` of booleans.")
+true_divide = binary("true_divide", "divide", "x1 / x2; integers become floats.", inexact_dtype)
+divide = true_divide
+arctan2 = binary("arctan2", "atan2", "The angle of the point (x2, x1), radians.", inexact_dtype, COMPLEX)
+maximum = binary("maximum", "maximum", "The larger of x1 and x2; NaN where one is NaN.", refused=COMPLEX)
+minimum = binary("minimum", "minimum", "The smaller of x1 and x2; NaN where one is NaN.", refused=COMPLEX)
+atan2 = arctan2
+
+negative = unary("negative", "negate", "-x.", inexact=False, refused=_PRED)
+_abs = unary("absolute", "abs", "The absolute value; real for complex x.", inexact=False)
+
+
+def positive(x, /):
+    """+x: x itself. Raises DTypeError for booleans, ArgumentError."""
+    x = as_operand(x, "positive")
+    if x.dtype == PRED:
+        raise refuse("positive", x, "convert the operand with astype")
+    return x
+
+
+def absolute(x, /):
+    """The absolute value, element-wise; real for complex x, booleans as they are. Raises ArgumentError."""
+    x = as_operand(x, "absolute")
+    return x if x.dtype == PRED or x.dtype.kind == "u" else _abs(x)
+
+
+abs = absolute  # noqa: A001  (NumPy's name)
+
+
+def fabs(x, /):
+    """The absolute value as a float, element-wise. Raises DTypeError for complex x."""
+    return _real("fabs", x, absolute)
+
+
+def sign(x, /):
+    """-1, 0 or 1 by the sign, element-wise; x / |x| for complex x; NaN for NaN. Raises DTypeError for booleans."""
+    x = as_operand(x, "sign")
+    if x.dtype == PRED:
+        raise refuse("sign", x, "convert the operand with astype")
+    return lax.sign(x)
+
+
+def square(x, /):
+    """x * x, element-wise."""
+    x = as_operand(x, "square")
+    return bind("multiply", x, x, weak=x.weak)
+
+
+def reciprocal(x, /):
+    """1 / x as a float, element-wise."""
+    return true_divide(1, x)
+
+
+def power(x1, x2, /):
+    """x1 to the power x2, element-wise.
+
+    A small Python integer x2 is done by multiplications, so that its derivative is simple. Integers to the power of
+    integers are integers; negative static powers of them are refused. Raises ShapeError, DTypeError.
+    """
+    if type(x2) is int and not isinstance(x1, (bool, int, float, complex)) and -64 <= x2 <= 64:
+        x1 = as_operand(x1, "power")
+        if x1.dtype == PRED:
+            x1 = convert(x1, DTYPES["s32"])
+        return lax.integer_pow(x1, x2)
+    (x1, x2), weak = promote_operands("power", (x1, x2), lambda d: DTYPES["s32"] if d == PRED else d)
+    return bind("power", x1, x2, weak=weak)
+
+
+pow = power  # noqa: A001  (the Array API's name)
+
+
+def float_power(x1, x2, /):
+    """x1 to the power x2 as floats, element-wise. Raises ShapeError, DTypeError."""
+    (x1, x2), weak = promote_operands("float_power", (x1, x2), inexact_dtype)
+    return bind("power", x1, x2, weak=weak)
+
+
+def _nonzero_divisor(y):
+    """(y with zeros replaced by one, where it is zero)."""
+    zero = lax.eq(y, 0)
+    return lax.select(zero, full(1, y.dtype, y.shape), y), zero
+
+
+def _opposite(a, b):
+    return lax.ne(lax.lt(a, 0), lax.lt(b, 0))
+
+
+def _integer_divmod(x, y):
+    """Python's quotient and remainder, each 0 where y is 0 as NumPy has it."""
+    safe, zero = _nonzero_divisor(y)
+    quotient, rest = lax.div(x, safe), lax.rem(x, safe)
+    if x.dtype.kind == "i" or x.dtype == DTYPES["s4"]:
+        adjust = lax.bitwise_and(lax.ne(rest, 0), _opposite(rest, y))
+        quotient = lax.select(adjust, lax.sub(quotient, 1), quotient)
+        rest = lax.select(adjust, lax.add(rest, y), rest)
+    nothing = full(0, x.dtype, x.shape)
+    return lax.select(zero, nothing, quotient), lax.select(zero, nothing, rest)
+
+
+def _float_remainder(x, y):
+    rest = lax.rem(x, y)
+    adjust = lax.bitwise_and(lax.ne(rest, 0), _opposite(rest, y))
+    rest = lax.select(adjust, lax.add(rest, y), rest)
+    # A zero remainder has the sign of y; NaN is not equal to 0 and stays.
+    return lax.select(lax.eq(rest, 0), _copysign(full(0.0, x.dtype, x.shape), y), rest)
+
+
+def _float_floor_divide(x, y):
+    """NumPy's: the quotient of x - x % y, which is nearly whole, rounded; x / y where y is 0."""
+    rest = lax.rem(x, y)
+    quotient = lax.div(lax.sub(x, rest), y)
+    adjust = lax.bitwise_and(lax.ne(rest, 0), _opposite(rest, y))
+    quotient = lax.select(adjust, lax.sub(quotient, 1.0), quotient)
+    whole = lax.floor(quotient)
+    whole = lax.select(lax.gt(lax.sub(quotient, whole), 0.5), lax.add(whole, 1.0), whole)
+    ratio = lax.div(x, y)
+    whole = lax.select(lax.eq(quotient, 0), _copysign(full(0.0, x.dtype, x.shape), ratio), whole)
+    return lax.select(lax.eq(y, 0), ratio, whole)
+
+
+def _prepare_division(name, x1, x2):
+    (x1, x2), weak = promote_operands(name, (x1, x2), lambda d: DTYPES["s32"] if d == PRED else d)
+    if x1.dtype in COMPLEX:
+        raise refuse(name, x1, "divide, and round the real and imaginary parts")
+    return x1, x2, weak
+
+
+def _weak(x, weak: bool):
+    if weak:
+        x.weak = True
+    return x
+
+
+def floor_divide(x1, x2, /):
+    """The quotient rounded down, element-wise. Integers divided by zero give 0, as in NumPy.
+
+    Raises ShapeError, DTypeError for complex operands.
+    """
+    x1, x2, weak = _prepare_division("floor_divide", x1, x2)
+    result = _integer_divmod(x1, x2)[0] if x1.dtype in INTEGERS else _float_floor_divide(x1, x2)
+    return _weak(result, weak)
+
+
+def remainder(x1, x2, /):
+    """The remainder with the sign of x2 (Python's %), element-wise. Integers modulo zero give 0, as in NumPy.
+
+    Raises ShapeError, DTypeError for complex operands.
+    """
+    x1, x2, weak = _prepare_division("remainder", x1, x2)
+    return _weak(_integer_divmod(x1, x2)[1] if x1.dtype in INTEGERS else _float_remainder(x1, x2), weak)
+
+
+mod = remainder
+
+
+def divmod(x1, x2, /):  # noqa: A001  (NumPy's name)
+    """(floor_divide(x1, x2), remainder(x1, x2))."""
+    x1, x2, weak = _prepare_division("divmod", x1, x2)
+    if x1.dtype in INTEGERS:
+        results = _integer_divmod(x1, x2)
+    else:
+        results = _float_floor_divide(x1, x2), _float_remainder(x1, x2)
+    return tuple(_weak(r, weak) for r in results)
+
+
+def fmod(x1, x2, /):
+    """The remainder with the sign of x1 (C's), element-wise. Integers modulo zero give 0, as in NumPy.
+
+    Raises ShapeError, DTypeError for complex operands.
+    """
+    x1, x2, weak = _prepare_division("fmod", x1, x2)
+    if x1.dtype in FLOATS:
+        return _weak(lax.rem(x1, x2), weak)
+    safe, zero = _nonzero_divisor(x2)
+    return _weak(lax.select(zero, full(0, x1.dtype, x1.shape), lax.rem(x1, safe)), weak)
+
+
+# --- exponentials, logarithms, roots ------------------------------------------------------------------------------
+
+exp = unary("exp", "exponential", "e to the power x.")
+expm1 = unary("expm1", "exponential-minus-one", "exp(x) - 1, exact near 0.")
+log = unary("log", "log", "The natural logarithm; NaN below 0, -inf at 0.")
+log1p = unary("log1p", "log-plus-one", "log(1 + x), exact near 0.")
+sqrt = unary("sqrt", "sqrt", "The square root; NaN below 0.")
+cbrt = unary("cbrt", "cbrt", "The cube root; negative below 0.", refused=COMPLEX)
+
+
+def exp2(x, /):
+    """2 to the power x, element-wise: power(2, x), exact for whole x. Integers become floats."""
+    x = to_inexact(x, "exp2")
+    return bind("power", full(2, x.dtype, x.shape), x, weak=x.weak)
+
+
+def log2(x, /):
+    """The logarithm of base 2, element-wise. Integers become floats."""
+    x = to_inexact(x, "log2")
+    return lax.div(lax.log(x), math.log(2.0))
+
+
+def log10(x, /):
+    """The logarithm of base 10, element-wise. Integers become floats."""
+    x = to_inexact(x, "log10")
+    return lax.div(lax.log(x), math.log(10.0))
+
+
+def logaddexp(x1, x2, /):
+    """log(exp(x1) + exp(x2)) without overflow, element-wise; floats. Raises ShapeError, DTypeError."""
+    (a, b), weak = promote_operands("logaddexp", (x1, x2), inexact_dtype)
+    if a.dtype in COMPLEX:
+        raise refuse("logaddexp", a, "take the real parts, or write log(exp(x1) + exp(x2))")
+    return _weak(_log_add(a, b, lax.exp, lax.log1p), weak)
+
+
+def logaddexp2(x1, x2, /):
+    """log2(2**x1 + 2**x2) without overflow, element-wise; floats. Raises ShapeError, DTypeError."""
+    (a, b), weak = promote_operands("logaddexp2", (x1, x2), inexact_dtype)
+    if a.dtype in COMPLEX:
+        raise refuse("logaddexp2", a, "take the real parts")
+    base = math.log(2.0)
+    return _weak(_log_add(a, b, lax.exp2, lambda t: lax.div(lax.log1p(t), base)), weak)
+
+
+def _log_add(a, b, exp, log1p):
+    difference = lax.sub(a, b)
+    larger = lax.max(a, b)
+    # Equal infinities differ by NaN; their sum is what the operands add to.
+    ordinary = lax.add(larger, log1p(exp(lax.neg(lax.abs(difference)))))
+    return lax.select(is_nan(difference), lax.add(a, b), ordinary)
+
+
+# --- trigonometry -------------------------------------------------------------------------------------------------
+
+sin = unary("sin", "sine", "The sine of x radians.")
+cos = unary("cos", "cosine", "The cosine of x radians.")
+tan = unary("tan", "tan", "The tangent of x radians.")
+tanh = unary("tanh", "tanh", "The hyperbolic tangent.")
+sinh = unary("sinh", "sinh", "The hyperbolic sine.")
+cosh = unary("cosh", "cosh", "The hyperbolic cosine.")
+arcsin = asin = unary("arcsin", "asin", "The arc sine, radians; NaN beyond 1.")
+arccos = acos = unary("arccos", "acos", "The arc cosine, radians; NaN beyond 1.")
+arcsinh = asinh = unary("arcsinh", "asinh", "The inverse hyperbolic sine.")
+arccosh = acosh = unary("arccosh", "acosh", "The inverse hyperbolic cosine; NaN below 1.")
+arctanh = atanh = unary("arctanh", "atanh", "The inverse hyperbolic tangent; NaN beyond 1.")
+
+
+def arctan(x, /):
+    """The arc tangent, radians, element-wise; floats. Raises DTypeError for complex x."""
+    return _real("arctan", x, lax.atan)
+
+
+atan = arctan
+
+
+def _real(name: str, x, function):
+    x = to_inexact(x, name)
+    if x.dtype in COMPLEX:
+        raise refuse(name, x, "take the real or the imaginary part")
+    return function(x)
+
+
+def deg2rad(x, /):
+    """Degrees to radians, element-wise; floats."""
+    return _real("deg2rad", x, lambda x: lax.mul(x, math.pi / 180))
+
+
+def rad2deg(x, /):
+    """Radians to degrees, element-wise; floats."""
+    return _real("rad2deg", x, lambda x: lax.mul(x, 180 / math.pi))
+
+
+radians, degrees = deg2rad, rad2deg
+
+
+def hypot(x1, x2, /):
+    """sqrt(x1^2 + x2^2) without overflow, element-wise; floats. Infinite where one is infinite.
+
+    Raises ShapeError, DTypeError.
+    """
+    (a, b), weak = promote_operands("hypot", (x1, x2), inexact_dtype)
+    if a.dtype in COMPLEX:
+        raise refuse("hypot", a, "take absolute values first")
+    a, b = lax.abs(a), lax.abs(b)
+    larger, smaller = lax.max(a, b), lax.min(a, b)
+    none = lax.eq(larger, 0)
+    ratio = lax.div(smaller, lax.select(none, full(1, a.dtype, a.shape), larger))
+    result = lax.mul(larger, lax.sqrt(lax.add(lax.mul(ratio, ratio), 1.0)))
+    result = lax.select(none, larger, result)
+    infinite = lax.bitwise_or(lax.eq(a, math.inf), lax.eq(b, math.inf))
+    return _weak(lax.select(infinite, full(math.inf, a.dtype, a.shape), result), weak)
+
+
+def sinc(x, /):
+    """sin(pi x) / (pi x), 1 at 0, element-wise; floats."""
+
+    def quotient(x):
+        zero = lax.eq(x, 0)
+        angle = lax.mul(lax.select(zero, full(1, x.dtype, x.shape), x), math.pi)
+        return lax.select(zero, full(1, x.dtype, x.shape), lax.div(lax.sin(angle), angle))
+
+    return _real("sinc", x, quotient)
+
+
+def heaviside(x1, x2, /):
+    """0 where x1 < 0, x2 where x1 == 0, 1 where x1 > 0, NaN where it is NaN; floats. Raises ShapeError, DTypeError."""
+    (x, at_zero), weak = promote_operands("heaviside", (x1, x2), inexact_dtype)
+    if x.dtype in COMPLEX:
+        raise refuse("heaviside", x, "take the real part")
+    step = lax.select(lax.gt(x, 0.0), full(1, x.dtype, x.shape), full(0, x.dtype, x.shape))
+    return _weak(lax.select(lax.eq(x, 0.0), at_zero, lax.select(is_nan(x), x, step)), weak)
+
+
+# --- rounding -----------------------------------------------------------------------------------------------------
+
+
+def _rounding(name: str, function, text: str):
+    def rounded(x, /):
+        x = as_operand(x, name)
+        if x.dtype in INTEGERS or x.dtype == PRED:
+            return x
+        if x.dtype in COMPLEX:
+            raise refuse(name, x, "round the real and imaginary parts")
+        return function(x)
+
+    return document(rounded, name, f"{text} Element-wise; integers stay as they are. Raises DTypeError.")
+
+
+def _truncate(x):
+    return lax.select(lax.lt(x, 0.0), lax.ceil(x), lax.floor(x))
+
+
+floor = _rounding("floor", lax.floor, "The largest whole number that is not above x.")
+ceil = _rounding("ceil", lax.ceil, "The smallest whole number that is not below x.")
+trunc = fix = _rounding("trunc", _truncate, "x without its fraction.")
+
+
+def rint(x, /):
+    """The nearest whole number, halves to the even one, element-wise; integers become floats."""
+    return round(to_inexact(x, "rint"))
+
+
+def round(a, decimals: int = 0, out=None):  # noqa: A001  (NumPy's name)
+    """a rounded to so many decimals, halves to the even neighbour, element-wise. Integers stay integers."""
+    x = as_operand(a, "round")
+    if x.dtype in COMPLEX:
+        return lax.complex(round(lax.real(x), decimals), round(lax.imag(x), decimals))
+    even = lax.RoundingMethod.TO_NEAREST_EVEN
+    if x.dtype in INTEGERS or x.dtype == PRED:
+        if decimals >= 0:
+            return x
+        return convert(round(convert(x, DTYPES["f64"]), decimals), x.dtype, x.weak)
+    if decimals == 0:
+        return lax.round(x, even)
+    scale = 10.0 ** builtins.abs(decimals)
+    if decimals > 0:
+        return lax.div(lax.round(lax.mul(x, scale), even), scale)
+    return lax.mul(lax.round(lax.div(x, scale), even), scale)
+
+
+around = round
+
+
+def modf(x, /):
+    """(the fraction, the whole part), both with the sign of x; floats. Raises DTypeError for complex x."""
+
+    def parts(x):
+        whole = _truncate(x)
+        infinite = lax.eq(lax.abs(x), math.inf)
+        fraction = lax.select(infinite, full(0.0, x.dtype, x.shape), lax.sub(x, whole))
+        return _copysign(fraction, x), whole
+
+    return _real("modf", x, parts)
+
+
+# --- signs, complex parts, numbers --------------------------------------------------------------------------------
+
+_SIGN_BITS = {"f16": "s16", "bf16": "s16", "f32": "s32", "f64": "s64", "f8e4m3fn": "s8", "f8e5m2": "s8"}
+
+
+def signbit(x, /):
+    """Whether the sign bit is set (true for -0.0), pred, element-wise. Raises DTypeError for complex x."""
+    x = as_operand(x, "signbit")
+    if x.dtype in COMPLEX:
+        raise refuse("signbit", x, "take the real part")
+    if x.dtype in FLOATS:
+        x = lax.bitcast_convert_type(x, _SIGN_BITS[HLO_NAME[x.dtype]])
+    elif x.dtype == PRED or x.dtype.kind == "u":
+        return full(False, PRED, x.shape)
+    return lax.lt(x, 0)
+
+
+def _copysign(x, y):
+    size = lax.abs(x)
+    return lax.select(signbit(y), lax.neg(size), size)
+
+
+def copysign(x1, x2, /):
+    """|x1| with the sign of x2, element-wise; floats. Raises ShapeError, DTypeError."""
+    (x1, x2), weak = promote_operands("copysign", (x1, x2), inexact_dtype)
+    return _weak(_copysign(x1, x2), weak)
+
+
+def real(x, /):
+    """The real part, element-wise; x itself where it is not complex."""
+    x = as_operand(x, "real")
+    return lax.real(x) if x.dtype in COMPLEX else x
+
+
+def imag(x, /):
+    """The imaginary part, element-wise; zeros where x is not complex."""
+    x = as_operand(x, "imag")
+    return lax.imag(x) if x.dtype in COMPLEX else full(0, x.dtype, x.shape)
+
+
+def conjugate(x, /):
+    """The complex conjugate, element-wise; x itself where it is not complex."""
+    x = as_operand(x, "conj")
+    return lax.conj(x) if x.dtype in COMPLEX else x
+
+
+conj = conjugate
+
+
+def angle(z, deg: bool = False):
+    """The angle of complex numbers, radians (degrees if deg), element-wise; 0 or pi of real ones."""
+    z = to_inexact(z, "angle")
+    result = lax.atan2(imag(z), real(z))
+    return rad2deg(result) if deg else result
+
+
+def ldexp(x1, x2, /):
+    """x1 * 2**x2 for whole x2, element-wise; floats. Raises ShapeError, DTypeError."""
+    x1, x2 = read((x1, x2), "ldexp")
+    x1 = to_inexact(x1, "ldexp")
+    (x1, x2), weak = promote_operands("ldexp", (x1, x2))
+    # Two steps, so that 2**x2 does not overflow where the result does not.
+    half = lax.floor(lax.mul(x2, 0.5))
+    two = full(2, x1.dtype, x1.shape)
+    return _weak(lax.mul(lax.mul(x1, lax.pow(two, half)), lax.pow(two, lax.sub(x2, half))), weak)
+
+
+def nan_to_num(x, copy: bool = True, nan=0.0, posinf=None, neginf=None):
+    """x with NaN, inf and -inf replaced, the infinities by the largest and smallest finite numbers if not given."""
+    x = as_operand(x, "nan_to_num")
+    if x.dtype in COMPLEX:
+        parts = (nan_to_num(p, copy, nan, posinf, neginf) for p in (lax.real(x), lax.imag(x)))
+        return lax.complex(*parts)
+    if x.dtype not in FLOATS:
+        return x
+    from hloom.numpy.dtypes import finfo
+
+    limits = finfo(x.dtype)
+    high = float(limits.max) if posinf is None else posinf
+    low = float(limits.min) if neginf is None else neginf
+    for found, value in (
+        (is_nan(x), nan),
+        (lax.eq(x, math.inf), high),
+        (lax.eq(x, -math.inf), low),
+    ):
+        x = lax.select(found, conform(value, x.dtype, x.shape), x)
+    return x
+
+
+def fmax(x1, x2, /):
+    """The larger of x1 and x2; where one is NaN the other. Raises ShapeError, DTypeError."""
+    return _ignoring_nan("fmax", x1, x2, maximum)
+
+
+def fmin(x1, x2, /):
+    """The smaller of x1 and x2; where one is NaN the other. Raises ShapeError, DTypeError."""
+    return _ignoring_nan("fmin", x1, x2, minimum)
+
+
+def _ignoring_nan(name, x1, x2, function):
+    (x1, x2), weak = promote_operands(name, (x1, x2))
+    if x1.dtype not in FLOATS:
+        return function(x1, x2)
+    result = lax.select(is_nan(x1), x2, lax.select(is_nan(x2), x1, function(x1, x2)))
+    return _weak(result, weak)
+
+
+def clip(x=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):  # noqa: A002
+    """x limited to min and max, which broadcast; None is no limit. NaN stays. Raises ShapeError, DTypeError."""
+    x = as_operand(a if x is None else x, "clip")
+    low, high = (a_min if min is None else min), (a_max if max is None else max)
+    if x.dtype in COMPLEX:
+        raise refuse("clip", x, "clip the real and imaginary parts")
+    given = [v for v in (low, high) if v is not None]
+    if not given:
+        return x
+    given = read(given, "clip")
+    (x, *given), weak = promote_operands("clip", (x, *given))
+    if low is not None and high is not None:
+        return bind("clamp", given[0], x, given[1], weak=weak)
+    return bind("minimum" if low is None else "maximum", x, given[0], weak=weak)
