@@ -120,6 +120,9 @@ def _remainder(x, y):
 
 def _power(x, y):
     """Integers: a negative exponent gives 0 unless the base is 1 or -1."""
+    if x.dtype.kind == "f":
+        # NumPy takes the square root when one exponent of 0.5 is repeated, which differs at -0 and -inf from IEEE 754.
+        return np.where((y == 0.5) & ((x == 0) | (x == -np.inf)), np.abs(x), np.power(x, y))
     if x.dtype.kind not in "iu":
         return np.power(x, y)
     if x.dtype.kind == "u":
