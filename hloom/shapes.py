@@ -1,0 +1,79 @@
+"""Shapes without arrays: what a function would return, found by tracing it."""
+
+from __future__ import annotations
+
+from hloom import tree
+from hloom.array import Array
+from hloom.errors import ArgumentError
+from hloom.ir.types import HLO_NAME, Shape, as_dtype
+from hloom.tracing import Tracer, argument_hints, as_array, trace_function
+
+
+class ShapeDtypeStruct:
+    """The extents and element type of an array that need not exist.
+
+    shape: a tuple of extents. dtype: anything that names an element type. Raises DTypeError, ArgumentError.
+    """
+
+    __slots__ = ("_shape", "weak")
+
+    def __init__(self, shape, dtype, weak: bool = False):
+        try:
+            extents = tuple(int(extent) for extent in shape)
+        except (TypeError, ValueError):
+            extents = None
+        if extents is None or any(extent < 0 for extent in extents):
+            raise ArgumentError("ShapeDtypeStruct takes a tuple of extents", f"{shape!r}", "pass integers of 0 or more")
+        self._shape = Shape(as_dtype(dtype), extents)
+        self.weak = weak
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape.dims
+
+    @property
+    def dtype(self):
+        return self._shape.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self._shape.rank
+
+    @property
+    def size(self) -> int:
+        return self._shape.size
+
+    def __eq__(self, other):
+        if not isinstance(other, ShapeDtypeStruct):
+            return NotImplemented
+        return (self._shape, self.weak) == (other._shape, other.weak)
+
+    def __hash__(self):
+        return hash((self._shape, self.weak))
+
+    def __repr__(self) -> str:
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={HLO_NAME[self.dtype]}{', weak=True' * self.weak})"
+
+
+def eval_shape(function, *args, **kwargs):
+    """The tree of ShapeDtypeStructs of what `function(*args, **kwargs)` returns. Nothing is computed.
+
+    Arguments are trees of arrays, numbers or ShapeDtypeStructs. Raises what tracing raises, such as TracerBoolError for
+    Python control flow on a value.
+
+        hl.eval_shape(lambda x, y: x @ y, hl.ShapeDtypeStruct((2, 3), "f32"), hl.ShapeDtypeStruct((3, 4), "f32"))
+    """
+    name = getattr(function, "__name__", None) or type(function).__name__
+    leaves, in_tree = tree.flatten((args, kwargs))
+    hints = argument_hints(function, args, kwargs)
+    flat = []
+    for leaf, hint in zip(leaves, hints, strict=True):
+        if not isinstance(leaf, (Array, Tracer, ShapeDtypeStruct)):
+            leaf = as_array(leaf, f"argument '{hint}' of '{name}'")
+        flat.append(leaf)
+    traced = trace_function(function, flat, in_tree, name, hints=hints)
+    results = [
+        ShapeDtypeStruct(output.dims, output.dtype, weak)
+        for output, weak in zip(traced.computation.outputs(), traced.weak, strict=True)
+    ]
+    return tree.unflatten(traced.out_tree, results)
