@@ -440,8 +440,11 @@ class Rewriter:
                 instruction.source,
             )
         self.changed = True
-        if instruction.hint and not result.hint and result in self.instructions[first_new:]:
-            result.hint = instruction.hint
+        hint = instruction.hint
+        # A name that only repeats the opcode would say the wrong thing of another op.
+        if hint and not result.hint and not hint.startswith(instruction.opcode):
+            if result in self.instructions[first_new:]:
+                result.hint = hint
         return result
 
     # What rules build with.

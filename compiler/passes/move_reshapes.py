@@ -47,7 +47,11 @@ def is_free(b, instruction: Instruction, dims: tuple[int, ...], depth: int = DEP
 
 def with_reshaped(b, root, dims):
     """The element-wise root on operands reshaped to `dims`; scalars beside arrays stay."""
-    operands = [b.reshape(o, dims) if o.dims == root.dims else o for o in root.operands]
+    operands = []
+    for operand in root.operands:
+        if operand.dims == root.dims:
+            operand = b.reshape(operand.operands[0] if operand.opcode == "reshape" else operand, dims)
+        operands.append(operand)
     return b.again(root, *operands, shape=root.shape.with_dims(dims))
 
 

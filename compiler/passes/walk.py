@@ -36,7 +36,14 @@ def with_callees(computation: Computation, visit: Callable[[Computation], Comput
         callees = {}
         if instruction.attributes and runs_callees(instruction):
             for name, value in instruction.attributes.items():
-                if isinstance(value, Computation) and (new := visit(value)) is not value:
+                if isinstance(value, Computation):
+                    new = visit(value)
+                elif isinstance(value, tuple) and value and isinstance(value[0], Computation):
+                    new = tuple([visit(v) for v in value])
+                    new = value if all(a is b for a, b in zip(new, value, strict=True)) else new
+                else:
+                    continue
+                if new is not value:
                     callees[name] = new
         if callees or (mapped and any(o in mapped for o in instruction.operands)):
             operands = tuple(mapped.get(o, o) for o in instruction.operands)

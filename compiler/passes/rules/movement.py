@@ -247,7 +247,7 @@ def join_operands(b, root):
             joined[-1] = merged
         else:
             joined.append(operand)
-    if len(joined) == len(root.operands) or not joined:
+    if not joined or joined == list(root.operands):
         return None
     return joined[0] if len(joined) == 1 else b.emit("concatenate", *joined, dimensions=(d,))
 

@@ -136,6 +136,7 @@ REDUCTIONS = Rules(
             when=lambda root: opcode_of(root) is not None,
             name="reduce-of-ones",
             identity="a reduction over extents 1 is a reshape",
+            numerics=ROUNDING,
         ),
         rule(
             reduce(Op("broadcast", x, name="inner"), start),
