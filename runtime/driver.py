@@ -87,6 +87,7 @@ class _Pool:
 
     def __init__(self, threads: int, spins: int):
         self.memory = np.zeros(source.POOL_WORDS + 16, np.int64)
+        _keep_for_good(self.memory)
         unaligned = _address(self.memory)
         self.address = unaligned + (-unaligned) % 128
         self.words = self.memory[(self.address - unaligned) // 8 :]
@@ -97,6 +98,11 @@ class _Pool:
         process.pthread_mutex_init(ctypes.c_void_p(self.address + 8 * source.POOL_MUTEX), None)
         process.pthread_cond_init(ctypes.c_void_p(self.address + 8 * source.POOL_CONDITION), None)
         self.workers: list[threading.Thread] = []
+
+
+def _keep_for_good(thing: object) -> None:
+    """Never free `thing`: when the interpreter ends, a daemon thread may still be inside native code that uses it."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 class _MethodDefinition(ctypes.Structure):
@@ -129,6 +135,8 @@ class Driver:
             b"call(block, *inputs) takes the address of an activation and at most one int or ndarray for each slot"
         )
         self._state = np.zeros(source.STATE_WORDS, np.int64)
+        for kept in (self._state, self._message, self._start_callable):
+            _keep_for_good(kept)
         self._state[source.STATE_START] = id(self._start_callable)
         self._state[source.STATE_TRUE] = id(True)
         self._state[source.STATE_FALSE] = id(False)
@@ -137,7 +145,6 @@ class Driver:
         self._state[source.STATE_TYPE_ERROR] = id(TypeError)
         self._state[source.STATE_MESSAGE] = ctypes.addressof(self._message)
         self._new_pool(default_num_threads() if threads is None else threads)
-        self._kept: list[object] = []
         self.run = self._builtin(b"run", "hloom_entry_run", _METH_O)
         self.call = self._builtin(b"call", "hloom_entry_call", _METH_FASTCALL)
         if hasattr(os, "register_at_fork"):
@@ -148,7 +155,7 @@ class Driver:
         """A Python builtin whose C function is `symbol`: a call costs 40 ns, through ctypes it would cost 300."""
         definition = _MethodDefinition(name, self._addresses[symbol], flags, None)
         state = _address(self._state)
-        self._kept.append(definition)
+        _keep_for_good(definition)
         make = ctypes.pythonapi.PyCFunction_NewEx
         make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
         return make(ctypes.addressof(definition), state, None)

@@ -27,7 +27,7 @@ FLAG_PARALLEL = 2
 
 # Words of the thread pool. What one thread writes while others spin on something else lies 128 bytes apart, because
 # processors fetch cache lines in pairs.
-POOL_TICKET = 0  # (job number << 32) | next chunk
+POOL_TICKET = 0  # (job number << 32) | chunks nobody has taken yet
 POOL_LOCK = 16  # 1 while a caller has its job in the pool
 POOL_FINISHED = 32  # chunks of the job that are done
 POOL_KERNEL, POOL_ARGS, POOL_ITEMS, POOL_GRAIN, POOL_CHUNKS = 48, 49, 50, 51, 52
@@ -86,23 +86,25 @@ _PYTHON = {
     "Py_DecRef": (_words(1), "void"),
 }
 
-# The ticket carries the job's number, so that a worker that slept through the end of its job cannot take a chunk of the
-# next one with what it read about the old: its exchange fails. For the same reason nobody waits for workers to leave;
-# a job is over when all of its chunks are counted, and workers that never woke up cost nothing.
+# The ticket carries the job's number and how many chunks nobody has taken yet. An exchange that succeeds took a chunk of
+# a job that was not over, so the caller had not begun to describe the next job, and what was read of the description
+# just before belongs to this one. A worker that slept through the end of its job finds another number, or no chunk left.
+# For the same reason nobody waits for workers to leave: a job is over when all of its chunks are counted, and workers
+# that never woke up cost nothing.
 WORK = '''
 def hloom_work(pool, job):
     done = 0
     while True:
         ticket = atomic_load(pool, POOL_TICKET)
-        chunk = ticket & 0xFFFFFFFF
+        untaken = ticket & 0xFFFFFFFF
+        if ticket >> 32 != job or untaken == 0:
+            break
         kernel = relaxed_load(pool, POOL_KERNEL)
         args = relaxed_load(pool, POOL_ARGS)
         items = relaxed_load(pool, POOL_ITEMS)
         grain = relaxed_load(pool, POOL_GRAIN)
-        chunks = relaxed_load(pool, POOL_CHUNKS)
-        if ticket >> 32 != job or chunk >= chunks:
-            break
-        if compare_exchange(pool, POOL_TICKET, ticket, ticket + 1):
+        chunk = relaxed_load(pool, POOL_CHUNKS) - untaken
+        if compare_exchange(pool, POOL_TICKET, ticket, ticket - 1):
             call_kernel(kernel, args, chunk * grain, min(items, (chunk + 1) * grain))
             done += 1
     if done != 0:
@@ -124,7 +126,7 @@ def hloom_parallel(pool, kernel, args, items, grain):
     relaxed_store(pool, POOL_GRAIN, grain)
     relaxed_store(pool, POOL_CHUNKS, chunks)
     relaxed_store(pool, POOL_FINISHED, 0)
-    atomic_store(pool, POOL_TICKET, job << 32)
+    atomic_store(pool, POOL_TICKET, (job << 32) | chunks)
     # A worker counts itself as a sleeper before it looks at the ticket for the last time, so either it sees the new
     # ticket or it is seen here.
     if atomic_load(pool, POOL_SLEEPERS) != 0:

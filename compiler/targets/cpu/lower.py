@@ -7,8 +7,8 @@ Vector math (`kernels.vmath`) is compiled once for each function, to bitcode tha
 from __future__ import annotations
 
 import functools
-import math
 import hashlib
+import math
 import threading
 
 import llvmlite.ir as ir

@@ -1,0 +1,432 @@
+"""The driver: steps, chunks, threads, forks, several callers, and the end of the process."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from hloom.compiler.kernels.source import KernelSource
+from hloom.native_setup import driver, load_kernels
+from hloom.runtime.driver import COPY, END, JUMP, JUMP_IF_ZERO, KERNEL, step
+from hloom.runtime.driver_source import BLOCK_BUSY
+
+ADD_ONE = KernelSource(
+    "add_one",
+    """def add_one(x, o, lo, hi):
+    for i in range(lo, hi):
+        o[i] = x[i] + f32(1)
+""",
+    ("f32*", "f32*", "s64", "s64"),
+)
+# Sums each chunk into its own place, so that the result shows where the chunks were cut.
+CHUNK_SUM = KernelSource(
+    "chunk_sum",
+    """def chunk_sum(x, o, grain, lo, hi):
+    total = f32(0)
+    for i in range(lo, hi):
+        total = total + x[i]
+    o[lo // grain] = total
+""",
+    ("f32*", "f32*", "s64", "s64", "s64"),
+)
+COUNT_VISITS = KernelSource(
+    "count_visits",
+    """def count_visits(o, n, lo, hi):
+    for i in range(lo, hi):
+        for j in range(n):
+            o[i] = o[i] + 1
+""",
+    ("s64*", "s64", "s64", "s64"),
+)
+# A chain of dependent float operations, which no optimizer shortens: some nanoseconds for each turn.
+SLOW = KernelSource(
+    "slow",
+    """def slow(o, n, lo, hi):
+    for i in range(lo, hi):
+        value = f64(0)
+        for j in range(n):
+            value = value * f64(0.5) + f64(1)
+        o[i] = o[i] + value
+""",
+    ("f64*", "s64", "s64", "s64"),
+)
+LESS = KernelSource(
+    "less",
+    """def less(counter, p, bound, lo, hi):
+    counter[0] = counter[0] + 1
+    store_pred(p, 0, counter[0] < bound)
+""",
+    ("s64*", "pred*", "s64", "s64", "s64"),
+)
+
+
+@pytest.fixture
+def machine():
+    made = driver()
+    before = made.num_threads
+    yield made
+    made.set_num_threads(before)
+
+
+def kernel(source):
+    return load_kernels([source])[0]
+
+
+def test_one_kernel_with_inputs_as_arrays_and_as_addresses(machine):
+    x, out = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
+    act = machine.activation([step(KERNEL, kernel(ADD_ONE), 0, 100, 0)], [(0, 0, 0), (1, 1, 0)], [0, 0], 2)
+    assert machine.call(act.address, x, out) is True
+    np.testing.assert_array_equal(out, x + 1)
+    other = np.zeros(100, np.float32)
+    assert machine.call(act.address, out.ctypes.data, other.ctypes.data) is True
+    np.testing.assert_array_equal(other, x + 2)
+    other[:] = 0
+    assert machine.run(act.address) is True  # the slots are as the last call left them
+    np.testing.assert_array_equal(other, x + 2)
+
+
+def test_relocations_add_byte_offsets_and_args_offsets_select_words(machine):
+    x, out = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
+    address = kernel(ADD_ONE)
+    act = machine.activation(
+        [step(KERNEL, address, 3, 10, 0), step(KERNEL, address, 1, 5, 0)],
+        [(3, 0, 40), (4, 1, 0), (1, 0, 0), (2, 1, 80)],
+        [-1] * 5,
+        2,
+    )
+    machine.call(act.address, x, out)
+    expected = np.zeros(100, np.float32)
+    expected[:10] = x[10:20] + 1
+    expected[20:25] = x[:5] + 1
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_jump_condition_copy_and_end(machine):
+    """A loop of 5 turns, a jump over a step, a copy, and a step after the end that must not run."""
+    counter, flag = np.zeros(1, np.int64), np.zeros(1, np.bool_)
+    visits, copied = np.zeros(4, np.int64), np.zeros(4, np.int64)
+    args = [counter.ctypes.data, flag.ctypes.data, 5, visits.ctypes.data, 1, copied.ctypes.data]
+    steps = [
+        step(KERNEL, kernel(COUNT_VISITS), 3, 2, 0),
+        step(KERNEL, kernel(LESS), 0, 1, 0),
+        step(JUMP_IF_ZERO, 4, 1),
+        step(JUMP, 0),
+        step(JUMP, 6),
+        step(KERNEL, kernel(COUNT_VISITS), 3, 4, 0),
+        step(COPY, 5, 3, 24),
+        step(END),
+        step(KERNEL, kernel(COUNT_VISITS), 3, 4, 0),
+    ]
+    act = machine.activation(steps, [], args, 0)
+    assert machine.run(act.address)
+    assert counter[0] == 5 and visits.tolist() == [5, 5, 0, 0] and copied.tolist() == [5, 5, 0, 0]
+    visits[3] = 9
+    counter[:] = 10
+    machine.run(act.address)
+    assert copied.tolist() == [6, 6, 0, 0]
+
+
+@pytest.mark.parametrize("items, grain", [(1000, 7), (1000, 1), (1000, 999), (1000, 1000), (1000, 1001), (64, 16)])
+def test_results_are_bitwise_equal_for_every_number_of_threads(machine, items, grain):
+    x = np.random.default_rng(1).standard_normal(items).astype(np.float32)
+    chunks = -(-items // grain)
+    expected = None
+    for threads in (1, 2, 3, 4):
+        machine.set_num_threads(threads)
+        assert machine.num_threads == threads
+        for _ in range(20):
+            out = np.zeros(chunks, np.float32)
+            act = machine.activation(
+                [step(KERNEL, kernel(CHUNK_SUM), 0, items, grain)], [(0, 0, 0), (1, 1, 0)], [0, 0, grain], 2
+            )
+            machine.call(act.address, x, out)
+            expected = out.tobytes() if expected is None else expected
+            assert out.tobytes() == expected
+
+
+def test_every_item_is_done_once_over_many_parallel_steps(machine):
+    """Short steps in quick succession: workers arrive late, and must not take chunks of a later step."""
+    machine.set_num_threads(4)
+    visits = np.zeros(50, np.int64)
+    steps = [step(KERNEL, kernel(COUNT_VISITS), 0, items, 1) for items in (50, 3, 17, 2, 50, 9)] * 50
+    act = machine.activation(steps, [], [visits.ctypes.data, 1], 0)
+    for _ in range(20):
+        machine.run(act.address)
+    expected = sum((np.arange(50) < items) * 1000 for items in (50, 3, 17, 2, 50, 9))
+    np.testing.assert_array_equal(visits, expected)
+
+
+def test_workers_wake_up_after_a_pause(machine):
+    machine.set_num_threads(3)
+    visits = np.zeros(64)
+    act = machine.activation([step(KERNEL, kernel(SLOW), 0, 64, 1)], [], [visits.ctypes.data, 20_000], 0)
+    for turn in range(1, 6):
+        time.sleep(0.02)  # long enough that every worker sleeps
+        machine.run(act.address)
+        assert (visits == turn * 2.0).all()
+
+
+def test_one_thread_starts_no_worker():
+    program = """
+import threading, numpy as np
+from hloom.native_setup import driver
+from tests.runtime.test_driver import *
+d = driver()
+assert d.num_threads == 1, d.num_threads
+visits = np.zeros(8, np.int64)
+act = d.activation([step(KERNEL, kernel(COUNT_VISITS), 0, 8, 1)], [], [visits.ctypes.data, 1], 0)
+d.run(act.address)
+assert (visits == 1).all()
+assert [t.name for t in threading.enumerate() if t.name.startswith("hloom")] == []
+d.set_num_threads(3)
+assert threading.active_count() == 1   # workers start with the first parallel step
+d.run(act.address)
+assert len([t for t in threading.enumerate() if t.name.startswith("hloom")]) == 2
+"""
+    in_a_process(program, HLOOM_NUM_THREADS="1")
+
+
+def test_a_wrong_number_of_threads_is_refused(machine):
+    with pytest.raises(ValueError, match="at least 1"):
+        machine.set_num_threads(0)
+    in_a_process(
+        """
+import pytest
+from hloom.native_setup import driver
+with pytest.raises(ValueError, match="HLOOM_NUM_THREADS.*'two'"):
+    driver()
+""",
+        HLOOM_NUM_THREADS="two",
+    )
+
+
+def test_several_python_threads_at_once(machine):
+    """Each caller has its own activation; whoever finds the pool busy does its chunks alone."""
+    machine.set_num_threads(3)
+    failures = []
+
+    def work(seed):
+        x = np.random.default_rng(seed).standard_normal(4000).astype(np.float32)
+        act = machine.activation(
+            [step(KERNEL, kernel(ADD_ONE), 0, 4000, 100), step(KERNEL, kernel(ADD_ONE), 2, 4000, 100)],
+            [(0, 0, 0), (1, 1, 0), (2, 1, 0), (3, 2, 0)],
+            [0] * 4,
+            3,
+        )
+        for _ in range(300):
+            middle, out = np.zeros_like(x), np.zeros_like(x)
+            if not machine.call(act.address, x, middle, out) or not np.array_equal(out, (x + 1) + 1):
+                failures.append(seed)
+                return
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_a_busy_activation_is_refused_and_left_alone(machine):
+    machine.set_num_threads(1)
+    first, other = np.zeros(1), np.zeros(1)
+    act = machine.activation([step(KERNEL, kernel(SLOW), 0, 1, 0)], [(0, 0, 0)], [0, 50_000_000], 1)
+    thread = threading.Thread(target=lambda: machine.call(act.address, first))
+    thread.start()
+    while not act.block[BLOCK_BUSY]:
+        time.sleep(0.0005)
+    assert machine.call(act.address, other) is False
+    assert machine.run(act.address) is False
+    thread.join()
+    assert first[0] == 2.0 and other[0] == 0.0
+    assert machine.call(act.address, other) is True
+    assert other[0] == 2.0
+
+
+def test_the_gil_is_released_while_kernels_run(machine):
+    machine.set_num_threads(1)
+    visits = np.zeros(1)
+    seen = []
+    for release in (True, False):
+        act = machine.activation(
+            [step(KERNEL, kernel(SLOW), 0, 1, 0)], [], [visits.ctypes.data, 50_000_000], 0, release_gil=release
+        )
+        ticks, ready, stop = [], threading.Event(), threading.Event()
+
+        def tick(ticks=ticks, ready=ready, stop=stop):
+            while not stop.is_set():
+                ticks.append(time.perf_counter())
+                ready.set()
+                time.sleep(0.001)
+
+        thread = threading.Thread(target=tick)
+        thread.start()
+        ready.wait()
+        start = time.perf_counter()
+        machine.run(act.address)
+        end = time.perf_counter()
+        stop.set()
+        thread.join()
+        middle = [at for at in ticks if start + 0.1 * (end - start) < at < end - 0.1 * (end - start)]
+        seen.append(len(middle))
+    assert seen[0] > 3 and seen[1] == 0
+
+
+@pytest.mark.parametrize("arguments", [("text",), (1.5,), (None,), (1, 2, 3), ([1],)])
+def test_wrong_inputs_are_type_errors(machine, arguments):
+    act = machine.activation([], [], [], 2)
+    with pytest.raises(TypeError):
+        machine.call(act.address, *arguments)
+    assert machine.call(act.address, 1, 2) is True
+
+
+def test_wrong_blocks_are_type_errors(machine):
+    for arguments in ((), ("text",), (0,)):
+        with pytest.raises(TypeError):
+            machine.call(*arguments)
+    with pytest.raises(TypeError):
+        machine.run("text")
+
+
+def test_references_are_balanced(machine):
+    x, out = np.zeros(4, np.float32), np.zeros(4, np.float32)
+    act = machine.activation([step(KERNEL, kernel(ADD_ONE), 0, 4, 0)], [(0, 0, 0), (1, 1, 0)], [0, 0], 2)
+    counts = [sys.getrefcount(thing) for thing in (x, out, True, False, TypeError)]
+    for _ in range(1000):
+        machine.call(act.address, x, out)
+        machine.run(act.address)
+    after = [sys.getrefcount(thing) for thing in (x, out, True, False, TypeError)]
+    assert all(abs(new - old) < 50 for old, new in zip(counts, after, strict=True))
+
+
+def test_a_step_has_room_for_seven_operands():
+    assert step(KERNEL, 1, 2) == [KERNEL, 1, 2, 0, 0, 0, 0, 0]
+    with pytest.raises(ValueError, match="7 operands"):
+        step(KERNEL, *range(8))
+
+
+def in_a_process(program, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60,
+        env={**os.environ, **environment}, cwd=os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Fatal" not in done.stderr and "Traceback" not in done.stderr, done.stderr[-3000:]
+
+
+PARALLEL_PROGRAM = """
+import os, sys, threading, time
+import numpy as np
+from tests.runtime.test_driver import *
+d = driver()
+visits = np.zeros(64, np.int64)
+act = d.activation([step(KERNEL, kernel(COUNT_VISITS), 0, 64, 1)] * 20, [], [visits.ctypes.data, 1], 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_child_starts_its_own_workers():
+    in_a_process(
+        PARALLEL_PROGRAM
+        + """
+d.run(act.address)
+child = os.fork()
+if child == 0:
+    visits[:] = 0
+    d.run(act.address)
+    named = [t.name for t in threading.enumerate() if t.name.startswith("hloom")]
+    d.set_num_threads(2)
+    d.run(act.address)
+    os._exit(0 if (visits == 40).all() and len(named) == 2 else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+d.run(act.address)
+assert (visits == 40).all()
+""",
+        HLOOM_NUM_THREADS="3",
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_fork_while_another_thread_runs_a_program():
+    in_a_process(
+        PARALLEL_PROGRAM
+        + """
+stop = threading.Event()
+def busy():
+    mine = np.zeros(64)
+    other = d.activation([step(KERNEL, kernel(SLOW), 0, 64, 1)] * 20, [], [mine.ctypes.data, 1000], 0)
+    while not stop.is_set():
+        d.run(other.address)
+thread = threading.Thread(target=busy)
+thread.start()
+for turn in range(10):
+    child = os.fork()
+    if child == 0:
+        visits[:] = 0
+        d.run(act.address)
+        os._exit(0 if (visits == 20).all() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+stop.set()
+thread.join()
+""",
+        HLOOM_NUM_THREADS="3",
+    )
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "",
+        "sys.exit(0)",
+        "os._exit(0)",
+        "import atexit; atexit.register(lambda: d.run(act.address))",
+        "threading.Thread(target=lambda: [d.run(act.address) for _ in range(10**6)], daemon=True).start()",
+        "time.sleep(0.05)",
+    ],
+    ids=["falls off the end", "sys.exit", "os._exit", "runs in atexit", "daemon thread runs on", "workers asleep"],
+)
+def test_the_process_ends_quickly_and_cleanly(ending):
+    start = time.perf_counter()
+    in_a_process(PARALLEL_PROGRAM + "d.run(act.address)\n" + ending, HLOOM_NUM_THREADS="4")
+    assert time.perf_counter() - start < 30
+
+
+def test_changing_the_number_of_threads_while_programs_run(machine):
+    machine.set_num_threads(2)
+    stop, failures = threading.Event(), []
+
+    def work():
+        visits = np.zeros(100, np.int64)
+        act = machine.activation([step(KERNEL, kernel(COUNT_VISITS), 0, 100, 3)] * 10, [], [visits.ctypes.data, 1], 0)
+        turns = 0
+        while not stop.is_set():
+            machine.run(act.address)
+            turns += 10
+            if not (visits == turns).all():
+                failures.append(turns)
+                return
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    for count in (1, 3, 2, 4, 1, 2) * 3:
+        machine.set_num_threads(count)
+        time.sleep(0.003)
+    stop.set()
+    thread.join()
+    assert failures == []
+
+
+def test_native_run_has_a_plain_c_signature(machine):
+    """hloom_run(pool, steps, count, relocations, count, args, slots), for callers that are not Python."""
+    x, out = np.arange(10, dtype=np.float32), np.zeros(10, np.float32)
+    act = machine.activation([step(KERNEL, kernel(ADD_ONE), 0, 10, 0)], [(0, 0, 0), (1, 1, 0)], [0, 0], 2)
+    act.slots[:] = x.ctypes.data, out.ctypes.data
+    run = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 7)(machine._addresses["hloom_run"])
+    arrays = [array.ctypes.data for array in (act.steps, act.relocations, act.args, act.slots)]
+    run(machine._pools[-1].address, arrays[0], 1, arrays[1], 2, *arrays[2:])
+    np.testing.assert_array_equal(out, x + 1)
