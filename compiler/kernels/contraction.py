@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from .contraction_shared import (
     DEPTH,
     GROUP_COLUMNS,
+    LINE,
     PACK_PARAMS,
     PRODUCT_PARAMS,
     Blocking,
@@ -327,15 +328,15 @@ class _Writer:
             }  # fmt: skip
             multiply = self.call("t_product", PRODUCT_PARAMS, product, "t_item")
         else:
-            scratch.append(f"t_left = scratch_{self.dtype}({self.blocking.rows * DEPTH})")
+            scratch.append(f"t_left = scratch_{self.dtype}({self.blocking.rows * LINE})")
             product |= {
                 "packed": f"address(t_packed) + t_p0 * {columns * size}", "k": "t_depth", "accumulate": "t_p0",
             }  # fmt: skip
             if "rhs" in product:
                 product["rhs"] += f" + t_p0 * rhs_sp * {size}"
-            for_rows = f"address(t_left) - t_i0 * {DEPTH * size}"
+            for_rows = f"address(t_left) - t_i0 * {LINE * size}"
             for_columns = f"address(t_left) - t_i0 * {size}"
-            by_row = {"lhs": for_rows, "lhs_si": str(DEPTH), "lhs_sp": "1"}
+            by_row = {"lhs": for_rows, "lhs_si": str(LINE), "lhs_sp": "1"}
             by_column = {"lhs": for_columns, "lhs_si": "1", "lhs_sp": str(self.blocking.rows), "pack_lhs": "1"}
             if isinstance(spec.lhs, PlainOperand):
                 strides = {
@@ -348,7 +349,7 @@ class _Writer:
                         f"t_turned, t_si, t_sp = 1, 1, {self.blocking.rows}",
                         self.lhs_columns(),
                     ),
-                    *_loop("else:", f"t_turned, t_si, t_sp = 0, {DEPTH}, 1", self.lhs_rows()),
+                    *_loop("else:", f"t_turned, t_si, t_sp = 0, {LINE}, 1", self.lhs_rows()),
                 ]
             elif spec.lhs_fast == "i":
                 strides, evaluate = by_column, self.lhs_columns()
@@ -393,7 +394,7 @@ class _Writer:
         statements, value = self.lhs_element("p")("t_b", "t_i", "t_p")
         return _loop(
             "for t_i in range(t_i0, t_i0 + t_rows):",
-            f"t_at = (t_i - t_i0) * {DEPTH} - t_p0",
+            f"t_at = (t_i - t_i0) * {LINE} - t_p0",
             _loop("for t_p in range(t_p0, t_p0 + t_depth):", [*statements, f"t_left[t_at + t_p] = {value}"]),
         )
 

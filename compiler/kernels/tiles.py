@@ -85,6 +85,11 @@ def partial_rows(rows: int) -> int:
     return 4 if rows > 4 else rows
 
 
+def square_rows(rows: int) -> int:
+    """The largest power of two <= rows: the side of the squares in which rows of a tile are transposed."""
+    return 1 << (rows.bit_length() - 1)
+
+
 def _chunk(columns: int) -> int:
     # The widest power of two that divides the columns: LLVM splits wide vectors into registers of the target, but pads
     # a vector whose length is not a power of two.
@@ -460,7 +465,7 @@ def _usual() -> dict[str, object]:
         for vector_bytes, registers in ((16, 16), (16, 32), (32, 16), (64, 32)):
             shape = tile_shape(dtype, vector_bytes, registers)
             names.add(f"tile_{dtype}_{shape.rows}x{shape.columns}")
-            names.add(f"transpose_{dtype}_{shape.lanes}x{shape.lanes}")
+            names |= {f"transpose_{dtype}_{side}x{side}" for side in (shape.lanes, square_rows(shape.rows))}
             for count in (shape.rows, shape.columns):
                 names |= {f"{verb}_{dtype}_{count}" for verb in ("copy", "copy_first", "zero")}
     return {name: _made(name) for name in sorted(names)}
