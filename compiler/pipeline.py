@@ -22,7 +22,10 @@ PIPELINE: tuple[str, ...] = (
     "simplify",
     "cse",
     "dce",
+    "fuse",
 )
+# One kernel an operation, for comparison (`jit(fusion=False)`).
+UNFUSED: tuple[str, ...] = tuple(name for name in PIPELINE if name != "fuse")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,46 @@
-"""hloom: an XLA-style tensor compiler in Python."""
+"""hloom: an XLA-style just-in-time tensor compiler in Python.
+
+import hloom as hl
+import hloom.numpy as hnp
+
+@hl.jit
+def layer(x, w, b):
+    return hnp.tanh(x @ w + b)
+"""
+
+from __future__ import annotations
+
+from hloom import errors, lax, nn, numpy, tree
+from hloom.array import Array
+from hloom.config import config
+from hloom.devices import Device, block_until_ready, device_put, devices
+from hloom.gradient import grad, jvp, linearize, value_and_grad, vjp
+from hloom.ir.ops.structure import register_custom_call
+from hloom.jit import jit, make_module
+from hloom.shapes import ShapeDtypeStruct, eval_shape
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Array",
+    "Device",
+    "ShapeDtypeStruct",
+    "block_until_ready",
+    "config",
+    "device_put",
+    "devices",
+    "errors",
+    "eval_shape",
+    "grad",
+    "jit",
+    "jvp",
+    "lax",
+    "linearize",
+    "make_module",
+    "nn",
+    "numpy",
+    "register_custom_call",
+    "tree",
+    "value_and_grad",
+    "vjp",
+]

@@ -16,14 +16,23 @@ class Array(ArrayMethods):
     takes the dtype of the array beside it. A donated array holds no data any more.
     """
 
-    __slots__ = ("_shape", "_data", "_address", "weak", "_device", "__weakref__")
+    __slots__ = ("_shape", "_data", "_key", "_device", "__weakref__")
 
-    def __init__(self, data: np.ndarray, weak: bool = False, device=None):
+    def __init__(self, data: np.ndarray, weak: bool = False, device=None, shape: Shape | None = None):
         self._data = data
-        self._shape = Shape(data.dtype, data.shape)
-        self._address = 0
-        self.weak = weak
+        self._shape = shape = shape or Shape(data.dtype, data.shape)
+        # What compiled functions are looked up by: the shape, and whether the type is weak.
+        self._key = (shape, True) if weak else shape
         self._device = device
+
+    @property
+    def weak(self) -> bool:
+        """Whether this is the result of Python scalars only, which takes the dtype of the array beside it."""
+        return self._key is not self._shape
+
+    @weak.setter
+    def weak(self, weak: bool) -> None:
+        self._key = (self._shape, True) if weak else self._shape
 
     @property
     def numpy_view(self) -> np.ndarray:

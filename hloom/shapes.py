@@ -43,6 +43,10 @@ class ShapeDtypeStruct:
     def size(self) -> int:
         return self._shape.size
 
+    def _value(self):
+        """What tracing asks an argument for: there is no value."""
+        return None
+
     def __eq__(self, other):
         if not isinstance(other, ShapeDtypeStruct):
             return NotImplemented

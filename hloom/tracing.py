@@ -157,6 +157,10 @@ class Tracer(ArrayMethods):
         self.value = value
         self.weak = weak
 
+    @property
+    def _key(self):
+        return (self._shape, True) if self.weak else self._shape
+
     def __repr__(self) -> str:
         return f"Tracer({self._shape!r} in '{self.trace.name}')"
 
@@ -290,6 +294,14 @@ def apply_computation(computation: Computation, operands, known: dict[Instructio
     arrays = [o if isinstance(o, Array) else _concrete_operand(o) for o in operands]
     result = evaluate(computation, [a._value() for a in arrays], known=known)
     return [Array(_owned(r)) for r in (result if isinstance(result, tuple) else (result,))]
+
+
+def call_computation(computation: Computation, operands, inline: bool) -> list:
+    """The outputs of a computation as a `call` in the current trace, or inlined."""
+    if inline:
+        return apply_computation(computation, operands)
+    result = current_trace().emit("call", operands, None, {"to_apply": computation})
+    return list(result) if isinstance(result, tuple) else [result]
 
 
 def as_array(value, what: str = "an argument"):

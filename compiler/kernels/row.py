@@ -10,7 +10,7 @@ from hloom.compiler.kernels.request import KernelRequest, extents, finish, group
 from hloom.compiler.kernels.writer import load
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
-from hloom.ir.types import compute_dtype
+from hloom.ir.types import HLO_NAME, compute_dtype
 
 EXPENSIVE = 8  # flops from which a value that two sweeps over the row need is kept in an output's row between them
 
@@ -51,10 +51,10 @@ def row_nest(request: KernelRequest) -> Nest:
                 _finish(writer, row, reduction)
         block = row.child(*(f"i{g}" for g in inner))
         _recall(writer, block, index, dims, kept_in)
-        for k, output in enumerate(request.outputs):
-            if k in vector_outputs:
-                value = writer.value(output, index, block)
-                writer.store(request.output_name(k), linear(index, dims), output.dtype, value, block)
+        # All values before all stores: an output may overwrite an input that another output still reads.
+        values = {k: writer.value(request.outputs[k], index, block) for k in vector_outputs}
+        for k, value in values.items():
+            writer.store(request.output_name(k), linear(index, dims), request.outputs[k].dtype, value, block)
         if vector_outputs:
             _sweep(writer, row, block, groups, inner)
         for k, output in enumerate(request.outputs):
@@ -96,8 +96,6 @@ def _loops(writer, row: Block, block: Block, dims, groups, inner) -> None:
 def _finish(writer, row: Block, reduction: Reduction) -> None:
     if reduction.splittable:
         dtype = reduction.arrays[0].dtype
-        from hloom.ir.types import HLO_NAME
-
         row.body.append(Collective(reduction.names[0], reduction.opcode, HLO_NAME[compute_dtype(dtype)]))
     results = reduction.finish(writer, row)
     if len(results) == 1:

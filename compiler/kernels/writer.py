@@ -101,7 +101,8 @@ class Writer:
         self.used.append(affine)
         parts = []
         for name, coefficient in self.variable_names(affine):
-            parts.append(name if coefficient == 1 else f"{name} * {self.integer(f'{prefix}_{name}', coefficient)}")
+            role = name.removeprefix("t_")  # the contraction's own variables begin so, arguments must not
+            parts.append(name if coefficient == 1 else f"{name} * {self.integer(f'{prefix}_{role}', coefficient)}")
         if affine.constant:
             parts.append(self.integer(f"{prefix}_o", affine.constant))
         return " + ".join(parts) or "0"
@@ -371,7 +372,7 @@ def _concatenate(writer, instruction, index, block):
     return name, block
 
 
-def _starts(writer, starts, dims, sizes, block):
+def window_starts(writer, starts, dims, sizes, block):
     """The clamped start of a window in each dimension, as index variables."""
     names = []
     for start, extent, size in zip(starts, dims, sizes, strict=True):
@@ -395,13 +396,13 @@ def _starts(writer, starts, dims, sizes, block):
 
 def _dynamic_slice(writer, instruction, index, block):
     operand, *starts = instruction.operands
-    begin = _starts(writer, starts, operand.dims, instruction.dims, block)
+    begin = window_starts(writer, starts, operand.dims, instruction.dims, block)
     return writer._value(operand, tuple(a + b for a, b in zip(index, begin, strict=True)), block)
 
 
 def _dynamic_update_slice(writer, instruction, index, block):
     operand, update, *starts = instruction.operands
-    begin = _starts(writer, starts, operand.dims, update.dims, block)
+    begin = window_starts(writer, starts, operand.dims, update.dims, block)
     inner = tuple(a + b * -1 for a, b in zip(index, begin, strict=True))
     conditions = []
     for affine, extent, whole in zip(inner, update.dims, operand.dims, strict=True):
@@ -444,4 +445,6 @@ def can_write(instruction: Instruction) -> bool:
     """Whether an instruction can be part of an element's expression."""
     if instruction.opcode == "constant":
         return instruction.shape.size == 1 and isinstance(instruction.shape, Shape)
+    if instruction.opcode == "bitcast-convert" and instruction.dims != instruction.operands[0].dims:
+        return False
     return instruction.opcode in _INDEX_MAPS or OPS[instruction.opcode].family == "elementwise"

@@ -5,6 +5,7 @@ from hloom.compiler.passes import (  # noqa: F401  (each registers its passes)
     cse,
     dce,
     fold_constants,
+    fuse,
     inline_calls,
     move_reshapes,
     simplify,

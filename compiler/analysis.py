@@ -1,0 +1,66 @@
+"""Costs of a compiled module: floating point operations, bytes moved, kernels, memory."""
+
+from __future__ import annotations
+
+import math
+
+from hloom.compiler.plan import Plan
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.ops import OPS
+from hloom.ir.ops.contraction import dot_dims
+from hloom.ir.types import Shape, TupleShape
+
+
+def instruction_flops(instruction: Instruction) -> float:
+    """Rough floating point operations of one instruction, calls included."""
+    opcode = instruction.opcode
+    if opcode in ("fusion", "call"):
+        return sum(computation_flops(c) for c in instruction.called())
+    if opcode == "dot":
+        _, _, contracting, _ = dot_dims(instruction.attributes)
+        return 2.0 * instruction.shape.size * math.prod(instruction.operands[0].dims[d] for d in contracting)
+    if opcode == "reduce":
+        count = len(instruction.operands) // 2
+        return computation_flops(instruction["to_apply"]) * sum(o.shape.size for o in instruction.operands[:count])
+    if isinstance(instruction.shape, TupleShape):
+        return 0.0
+    return OPS[opcode].flops * instruction.shape.size
+
+
+def computation_flops(computation: Computation) -> float:
+    return sum(instruction_flops(i) for i in computation.instructions)
+
+
+def bytes_accessed(module: Module) -> int:
+    """Bytes that the kernels of a module read and write, each operand and result once a kernel."""
+    total = 0
+    for instruction in module.entry.instructions:
+        if OPS[instruction.opcode].family == "structure" and instruction.opcode not in ("fusion", "custom-call"):
+            continue
+        if instruction.opcode == "reshape":
+            continue
+        total += instruction.shape.bytes + sum(o.shape.bytes for o in dict.fromkeys(instruction.operands))
+    return total
+
+
+def cost_analysis(plan: Plan) -> dict[str, float]:
+    """'flops', 'bytes accessed', 'kernels' (launches), 'distinct kernels' (compiled code)."""
+    kernels = plan.kernels()
+    return {
+        "flops": computation_flops(plan.module.entry),
+        "bytes accessed": float(bytes_accessed(plan.module)),
+        "kernels": float(len(kernels)),
+        "distinct kernels": float(len({s.launch.source for s in kernels})),
+    }
+
+
+def memory_analysis(plan: Plan) -> dict[str, int]:
+    """Bytes of arguments, outputs (those in donated arguments apart), temporaries (the arena) and constants."""
+    shapes: list[Shape] = plan.output_shapes
+    return {
+        "argument bytes": sum(s.bytes for s in plan.input_shapes),
+        "output bytes": sum(s.bytes for k, s in enumerate(shapes) if k not in plan.donated),
+        "donated bytes": sum(shapes[k].bytes for k in plan.donated),
+        "temporary bytes": plan.arena_bytes,
+        "constant bytes": sum(c.nbytes for c in plan.constants),
+    }

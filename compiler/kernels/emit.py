@@ -1,0 +1,108 @@
+"""From a fused computation to launches: which nest it is, its kernels, and the arguments of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hloom.compiler.kernels.contraction import KernelAddress
+from hloom.compiler.kernels.description import Nest
+from hloom.compiler.kernels.loop import loop_nest
+from hloom.compiler.kernels.product import product
+from hloom.compiler.kernels.reduce import reduce_nests
+from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.kernels.row import row_nest
+from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.kernels.update import is_update, update_nest
+from hloom.ir.module import Computation
+
+WORK = 65536  # element operations that a chunk should have: some 10 microseconds, against 1 to hand it to a thread
+ROWS = 16  # so many rows keep every core busy; fewer long rows are reduced in chunks
+
+
+@dataclass
+class Launch:
+    """One kernel of a program.
+
+    arguments: for each parameter but lo and hi a pointer's name, an integer, or a KernelSource whose address it is.
+    items, grain: work items, and how many of them are one chunk. temporaries: bytes by pointer name.
+    """
+
+    source: KernelSource
+    arguments: list[str | int | KernelSource]
+    items: int
+    grain: int
+    temporaries: dict[str, int] = field(default_factory=dict)
+
+
+def nest_kind(computation: Computation) -> str:
+    """'product', 'row', 'reduce' or 'loop'."""
+    instructions = computation.instructions
+    if any(i.opcode == "dot" for i in instructions):
+        return "product"
+    reduces = [i for i in instructions if i.opcode == "reduce"]
+    if not reduces:
+        return "loop"
+    return "row" if is_row(reduces[0]) else "reduce"
+
+
+def is_row(reduce) -> bool:
+    """Whether a reduction is done row by row: over trailing dimensions, with enough rows or short ones."""
+    dims, reduced = reduce.operands[0].dims, set(reduce["dimensions"])
+    kept = len(dims) - len(reduced)
+    if reduced != set(range(kept, len(dims))):
+        return False
+    rows = length = 1
+    for k, extent in enumerate(dims):
+        if k < kept:
+            rows *= extent
+        else:
+            length *= extent
+    return rows >= ROWS or length <= WORK // 4
+
+
+def nests(request: KernelRequest) -> list[Nest]:
+    """The target-neutral nests of a computation that is no contraction."""
+    kind = nest_kind(request.computation)
+    if kind == "loop":
+        return [update_nest(request) if is_update(request) else loop_nest(request)]
+    return [row_nest(request)] if kind == "row" else reduce_nests(request)
+
+
+def launches(request: KernelRequest, target) -> list[Launch]:
+    """The launches of one fused computation. `target` has `machine` and `render(nest) -> KernelSource`."""
+    if nest_kind(request.computation) == "product":
+        return _product_launches(request, target)
+    result = []
+    for nest in nests(request):
+        if nest.items == 0:
+            continue
+        arguments = [name for name, _ in nest.pointers] + list(nest.integers.values())
+        grain = grain_of(nest.items, nest.inner_work)
+        result.append(Launch(target.render(nest), arguments, nest.items, grain, nest.temporaries))
+    return result
+
+
+def grain_of(items: int, work: float) -> int:
+    """Items in a chunk, from their work; small kernels stay in one piece. Depends on the shape only."""
+    if items * work <= 2 * WORK:
+        return items
+    grain = max(1, int(WORK / work))
+    return -(-grain // 64) * 64 if grain >= 64 else grain
+
+
+def _product_launches(request: KernelRequest, target) -> list[Launch]:
+    made = product(request, target.machine)
+    result = []
+    for step in made.kernels.step_plan(*made.extents, made.lhs_strides, made.rhs_strides):
+        arguments: list[str | int | KernelSource] = []
+        source = made.kernels.kernels[step.kernel]
+        for name in made.kernels.parameters[step.kernel][:-2]:
+            if name in step.arguments:
+                value = step.arguments[name]
+                arguments.append(made.kernels.kernels[value.kernel] if isinstance(value, KernelAddress) else value)
+            elif name in made.integers:
+                arguments.append(made.integers[name])
+            else:
+                arguments.append(step.pointers.get(name, name))
+        result.append(Launch(source, arguments, step.items, step.grain, step.temporaries))
+    return result

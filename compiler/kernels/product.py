@@ -1,0 +1,207 @@
+"""From a fused computation with a dot to the contraction nest: operands as index maps, prologues and epilogue as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hloom.compiler.kernels.affine import ZERO, Affine, linear, merge_groups, reshape_groups, row_major_strides, variables
+from hloom.compiler.kernels.contraction import ContractionKernels, ContractionSpec, PlainOperand, PlainStore, render
+from hloom.compiler.kernels.description import Block
+from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.kernels.writer import Writer
+from hloom.ir.module import Instruction
+from hloom.ir.ops.contraction import dot_dims, free_dims
+from hloom.ir.types import HLO_NAME, compute_dtype
+
+ACCUMULATE = {"s8": "s32", "s16": "s32", "u8": "u32", "u16": "u32"}
+
+
+@dataclass
+class Product:
+    """A contraction ready to plan: its kernels, the extents, strides of plain operands, and integer arguments."""
+
+    kernels: ContractionKernels
+    extents: tuple[int, int, int, int]
+    lhs_strides: tuple[int, int, int]
+    rhs_strides: tuple[int, int, int]
+    integers: dict[str, int]
+
+
+def accumulation_dtype(dot: Instruction) -> str:
+    """The dtype of the sums: that of the result, float32 for narrow floats, at least 32 bits for integers."""
+    name = HLO_NAME[compute_dtype(dot.dtype)]
+    return ACCUMULATE.get(name, name)
+
+
+def product(request: KernelRequest, machine) -> Product:
+    """The contraction of a fused computation with one dot in normal form (at most one batch, row, column and depth)."""
+    (dot,) = [i for i in request.computation.instructions if i.opcode == "dot"]
+    roles = _Roles(dot)
+    integers: dict[str, int] = {}
+    accumulate = accumulation_dtype(dot)
+    left = _operand(request, dot.operands[0], roles.left, integers, accumulate, ("p", "i"))
+    right = _operand(request, dot.operands[1], roles.right, integers, accumulate, ("j", "p"))
+    epilogue = _epilogue(request, dot, roles, integers, accumulate)
+    pointers = [(request.names[p], f"{HLO_NAME[p.dtype]}*") for p in request.computation.parameters]
+    pointers = [p for p in pointers if p[0].startswith("in")]
+    pointers += [(request.output_name(k), f"{HLO_NAME[o.dtype]}*") for k, o in enumerate(request.outputs)]
+    plain = {x.pointer for x in (left.code, right.code, epilogue) if isinstance(x, (PlainOperand, PlainStore))}
+    spec = ContractionSpec(
+        request.title("product"),
+        accumulate,
+        left.code,
+        right.code,
+        epilogue,
+        tuple(p for p in pointers if p[0] not in plain) + tuple((name, "s64") for name in integers),
+        left.fast,
+        right.fast,
+        roles.batch > 1 or not roles.right_has_no_batch,
+    )
+    return Product(render(spec, machine), roles.extents, left.strides, right.strides, integers)
+
+
+class _Roles:
+    """Which dimension of each operand is batch, row (i), depth (p) or column (j); None where there is none."""
+
+    def __init__(self, dot: Instruction):
+        lb, rb, lc, rc = dot_dims(dot.attributes)
+        x, y = (o.dims for o in dot.operands)
+        lf, rf = free_dims(len(x), lb, lc), free_dims(len(y), rb, rc)
+        if max(map(len, (lb, lc, lf, rf))) > 1:
+            raise ValueError(f"{dot!r} is not in normal form")
+        first = lambda dims: dims[0] if dims else None  # noqa: E731
+        self.left = {"b": first(lb), "i": first(lf), "p": first(lc)}
+        self.right = {"b": first(rb), "p": first(rc), "j": first(rf)}
+        extent = lambda dims, which: dims[which[0]] if which else 1  # noqa: E731
+        self.extents = (extent(x, lb), extent(x, lf), extent(y, rf), extent(x, lc))
+        self.batch = self.extents[0]
+        self.right_has_no_batch = not rb
+        self.result = [role for role, there in (("b", lb), ("i", lf), ("j", rf)) if there]
+
+
+@dataclass
+class _Operand:
+    code: object
+    strides: tuple[int, int, int]
+    fast: str
+
+
+def _operand(request, instruction, roles, integers, accumulate, order) -> _Operand:
+    """A plain array, or the text of an element. `order`: roles to prefer as the fast one, the default first."""
+    names = list(roles)
+    if instruction in request.names:
+        strides = row_major_strides(instruction.dims)
+        by_role = tuple(0 if roles[r] is None else strides[roles[r]] for r in names)
+        return _Operand(PlainOperand(request.names[instruction], HLO_NAME[instruction.dtype]), by_role, order[0])
+
+    def index(variables_of):
+        position = [ZERO] * len(instruction.dims)
+        for role, dimension in roles.items():
+            if dimension is not None:
+                position[dimension] = Affine(0, {variables_of[role]: 1})
+        return tuple(position)
+
+    def element(*at: str):
+        from hloom.compiler.targets.cpu.render import block_lines
+
+        writer = _shared_writer(request, integers)
+        writer.root.variables = frozenset(at)
+        value = writer.value(instruction, index(dict(zip(names, at, strict=True))), writer.root)
+        own = HLO_NAME[compute_dtype(instruction.dtype)]
+        lines = block_lines(writer.root)
+        return lines, value if own == accumulate else f"{accumulate}({value})"
+
+    # Writing it once tells which integer arguments there are, and along which index the largest input is contiguous.
+    writer = _shared_writer(request, integers)
+    writer.root.variables = frozenset(f"t_{r}" for r in names)
+    writer.value(instruction, index({r: f"t_{r}" for r in names}), writer.root)
+    fast, largest = order[0], 0
+    for parameter, pointer in request.names.items():
+        for affine in writer.loads.get(pointer, ()):
+            for role in order:
+                if affine.terms.get(f"t_{role}") == 1 and parameter.shape.size > largest:
+                    fast, largest = role, parameter.shape.size
+    return _Operand(element, (0, 0, 0), fast)
+
+
+def _shared_writer(request, integers) -> Writer:
+    writer = request.writer(())
+    writer.integers = integers
+    return writer
+
+
+def _epilogue(request, dot, roles, integers, accumulate):
+    outputs = request.outputs
+    if outputs == [dot] and HLO_NAME[dot.dtype] == accumulate:
+        return PlainStore(request.output_name(0))
+    dims = outputs[0].dims
+    split = [news for _, news in _dimension_groups(dot.dims, dims)]
+
+    def lines(value: str, b: str, i: str, j: str):
+        from hloom.compiler.targets.cpu.render import block_lines
+
+        names = [{"b": b, "i": i, "j": j}[r] for k, r in enumerate(roles.result) if dot.dims[k] != 1]
+        writer = _write_epilogue(request, dot, dims, split, names, value, integers, accumulate)
+        return block_lines(writer.root)
+
+    lines("t_sum", "t_b", "t_i", "t_j")  # written once to know its integer arguments
+    return lines
+
+
+def _dimension_groups(old, new):
+    groups = reshape_groups(old, new)
+    if any(len(olds) != 1 for olds, _ in groups):
+        raise ValueError(f"the dimensions {old} and {new} do not correspond")
+    return groups
+
+
+def _write_epilogue(request, dot, dims, split, names, value, integers, accumulate) -> Writer:
+    def write(writer):
+        index = variables(dims)
+        own = HLO_NAME[compute_dtype(dot.dtype)]
+        result = value
+        if own != accumulate:
+            result = writer.fresh()
+            writer.root.body.append(f"{result} = {own}({value})")
+        writer.overrides[dot] = (result, writer.root)
+        elements = [writer.value(output, index, writer.root) for output in request.outputs]
+        for k, (output, element) in enumerate(zip(request.outputs, elements, strict=True)):
+            writer.store(request.output_name(k), linear(index, output.dims), output.dtype, element, writer.root)
+
+    probe = request.writer(dims)
+    probe.root = Block(None, frozenset(f"i{k}" for k in range(len(dims))))
+    write(probe)
+    merged = merge_groups(dims, probe.used, [news[0] for news in split])
+    writer = request.writer(dims)
+    writer.integers = integers
+    writer.merged = dict.fromkeys(range(len(dims)))
+    known = set(names)
+    for name, news in zip(names, split, strict=True):
+        rest = name
+        parts = [g for g in merged if set(g) <= set(news)]
+        # Where the result's dimensions are used apart, the index is divided.
+        for g, group in enumerate(parts[:-1]):
+            below = 1
+            for later in parts[g + 1 :]:
+                for k in later:
+                    below *= dims[k]
+            quotient, remainder = writer.fresh("q"), writer.fresh("q")
+            divisor = writer.integer("q_s", below)
+            writer.root.body.append(f"{quotient} = {rest} // {divisor}")
+            writer.root.body.append(f"{remainder} = {rest} - {quotient} * {divisor}")
+            writer.merged[group[-1]] = (quotient, 1)
+            known |= {quotient, remainder}
+            rest = remainder
+        writer.merged[parts[-1][-1]] = (rest, 1)
+    writer.root.variables = frozenset(known)
+    write(writer)
+    return writer
+
+
+def is_normal_dot(dot: Instruction) -> bool:
+    """Whether the contraction nest takes this dot."""
+    lb, rb, lc, rc = dot_dims(dot.attributes)
+    x, y = (o.dims for o in dot.operands)
+    groups = (lb, lc, free_dims(len(x), lb, lc), free_dims(len(y), rb, rc))
+    supported = ("f32", "f64", "s32", "s64", "u32", "u64")
+    return max(map(len, groups)) <= 1 and accumulation_dtype(dot) in supported

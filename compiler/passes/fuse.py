@@ -1,0 +1,258 @@
+"""Fusion: which instructions become one kernel.
+
+Consumers first: each instruction joins the group of its consumers where one loop nest can do both (the conditions are
+in `fusion_rules.py`), else starts a group of its own. An instruction with consumers in several groups, or that is an
+output itself, joins one of them as a further output. Then sibling groups that walk the same domain and share an input
+are joined. Finally each group becomes a `fusion` instruction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hloom.compiler.passes.fusion_rules import Group, Rules, can_fuse, is_materialized
+from hloom.compiler.passes.registry import module_pass
+from hloom.ir.build import Builder
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.types import Shape
+
+KINDS = {"loop": "kLoop", "row": "kInput", "reduce": "kInput", "product": "kOutput"}
+
+
+@module_pass("fuse")
+def fuse(module: Module) -> Module:
+    """Groups instructions into kernels: producers, several outputs, siblings, rows, contractions with both ends."""
+    grouping = Grouping(module.entry)
+    grouping.producers()
+    grouping.siblings()
+    return module.with_entry(grouping.build())
+
+
+@dataclass
+class Decision:
+    """Why an edge was fused or not (`explain`)."""
+
+    producer: Instruction
+    consumer: Group
+    fused: bool
+    reason: str
+
+
+@dataclass
+class Grouping:
+    """The groups of one computation."""
+
+    computation: Computation
+    groups_of: dict[Instruction, set[Group]] = field(default_factory=dict)
+    groups: list[Group] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+
+    def __post_init__(self):
+        self.order = {i: k for k, i in enumerate(self.computation.instructions)}
+        self.users = self.computation.users()
+        self.rules = Rules(self.computation.instructions, self.users)
+
+    # --- producers into consumers ---
+
+    def producers(self) -> None:
+        """Visits the instructions from the last to the first."""
+        root = self.computation.root
+        for instruction in reversed(self.computation.instructions):
+            self.groups_of[instruction] = set()
+            users = self.users[instruction]
+            if is_materialized(instruction) or (not users and instruction is not root):
+                continue
+            consumers: list[Group] = []
+            external = instruction is root
+            for user in users:
+                groups = self.groups_of[user]
+                external = external or not groups
+                consumers += [g for g in sorted(groups, key=lambda g: g.number) if g not in consumers]
+            self._place(instruction, consumers, external)
+
+    def _place(self, instruction: Instruction, consumers: list[Group], external: bool) -> None:
+        if instruction in self.rules.duplicable and consumers:
+            accepting = [g for g in consumers if self._accepts(g, instruction)]
+            for group in accepting:
+                group.add(instruction, self.users)
+            self.groups_of[instruction] |= set(accepting)
+            if len(accepting) == len(consumers) and not external:
+                return
+        elif len(consumers) == 1 and not external:
+            if self._accepts(consumers[0], instruction):
+                consumers[0].add(instruction, self.users)
+                self.groups_of[instruction].add(consumers[0])
+                return
+        elif consumers and instruction.opcode != "reshape":
+            for group in consumers:
+                if self._accepts(group, instruction, output=True) and not self._cycle(instruction, group):
+                    group.add(instruction, self.users)
+                    group.outputs.append(instruction)
+                    self.groups_of[instruction].add(group)
+                    return
+        if instruction.opcode == "reshape":
+            return  # free where it stands: the same buffer with other extents
+        group = Group(len(self.groups), instruction)
+        self.groups.append(group)
+        self.groups_of[instruction].add(group)
+
+    def _accepts(self, group: Group, instruction: Instruction, output: bool = False) -> bool:
+        fused, reason = can_fuse(self.rules, group, instruction, output)
+        self.decisions.append(Decision(instruction, group, fused, reason))
+        return fused
+
+    def _cycle(self, instruction: Instruction, group: Group) -> bool:
+        """Whether `group` depends on a consumer of `instruction` outside of it, so that they could not be ordered."""
+        outside = [u for u in self.users[instruction] if group not in self.groups_of[u]]
+        return self._reaches(outside, group)
+
+    def _reaches(self, start: list[Instruction], target: Group) -> bool:
+        last = max(self.order[i] for i in target.members)
+        seen: set[Instruction] = set()
+        stack = list(start)
+        while stack:
+            instruction = stack.pop()
+            if instruction in seen:
+                continue
+            seen.add(instruction)
+            groups = self.groups_of.get(instruction, set())
+            if target in groups:
+                return True
+            for group in groups:
+                stack.extend(m for m in group.members if m not in seen)
+            if self.order[instruction] < last:
+                stack.extend(self.users[instruction])
+        return False
+
+    # --- siblings ---
+
+    def siblings(self) -> None:
+        """Joins groups over one domain that read a common large input and do not depend on each other."""
+        by_domain: dict[tuple, list[Group]] = {}
+        for group in self.groups:
+            key = group.sibling_key()
+            if key is not None:
+                by_domain.setdefault(key, []).append(group)
+        for groups in by_domain.values():
+            while groups:
+                first = groups.pop()
+                for other in list(groups):
+                    if self._share_input(first, other) and self._independent(first, other):
+                        self._merge(first, other)
+                        groups.remove(other)
+
+    def _inputs(self, group: Group) -> set[Instruction]:
+        return {o for m in group.members for o in m.operands if group not in self.groups_of[o]}
+
+    def _share_input(self, a: Group, b: Group) -> bool:
+        shared = self._inputs(a) & self._inputs(b)
+        return any(isinstance(i.shape, Shape) and i.shape.size * 4 >= a.domain_size() > 1 for i in shared)
+
+    def _independent(self, a: Group, b: Group) -> bool:
+        starts = lambda g: [u for o in g.outputs for u in self.users[o] if g not in self.groups_of[u]]  # noqa: E731
+        return not self._reaches(starts(a), b) and not self._reaches(starts(b), a)
+
+    def _merge(self, into: Group, other: Group) -> None:
+        into.members |= other.members
+        into.outputs += other.outputs
+        for member in other.members:
+            self.groups_of[member].discard(other)
+            self.groups_of[member].add(into)
+        self.groups.remove(other)
+
+    # --- the fused computation ---
+
+    def build(self) -> Computation:
+        """The computation with a fusion instruction for each group of more than one instruction."""
+        builder = Builder(self.computation.name)
+        mapped: dict[Instruction, Instruction] = {}
+        materialized: dict[Instruction, Group] = {}
+        for group in self.groups:
+            for output in group.outputs:
+                materialized[output] = group
+        bodies = {id(g): self._body(g) for g in self.groups}
+        for parameter in self.computation.parameters:
+            mapped[parameter] = builder.add(parameter)
+            builder.parameters.append(parameter)
+        stack = [(i, False) for i in reversed([*self._effects(), self.computation.root])]
+        while stack:
+            instruction, ready = stack.pop()
+            if instruction in mapped:
+                continue
+            group = materialized.get(instruction)
+            needs = bodies[id(group)][0] if group else list(instruction.operands)
+            if not ready:
+                stack.append((instruction, True))
+                stack.extend((n, False) for n in reversed(needs) if n not in mapped)
+                continue
+            operands = tuple(mapped[n] for n in needs)
+            if group is None:
+                mapped[instruction] = builder.add(instruction.with_operands(operands))
+            else:
+                self._emit(builder, group, bodies[id(group)], operands, mapped)
+        result = builder.finish(mapped[self.computation.root])
+        return result
+
+    def _effects(self) -> list[Instruction]:
+        return [i for i in self.computation.instructions if i.attributes.get("custom_call_has_side_effect")]
+
+    def _body(self, group: Group) -> tuple[list[Instruction], list[Instruction]]:
+        """(inputs, members in program order) of a group: what its outputs need of it."""
+        inside: set[Instruction] = set()
+        inputs: dict[Instruction, None] = {}
+        stack = list(group.outputs)
+        while stack:
+            instruction = stack.pop()
+            if instruction in inside:
+                continue
+            inside.add(instruction)
+            for operand in instruction.operands:
+                if group in self.groups_of[operand] and not self._free_input(operand, group):
+                    stack.append(operand)
+                else:
+                    inputs[operand] = None
+        members = sorted(inside, key=self.order.__getitem__)
+        ordered = [o for m in members for o in m.operands if o in inputs]
+        return list(dict.fromkeys(ordered)), members
+
+    def _free_input(self, instruction: Instruction, group: Group) -> bool:
+        """A reshape of something outside of the group: read as an input of the new extents, at no cost."""
+        return instruction.opcode == "reshape" and group not in self.groups_of[instruction.operands[0]]
+
+    def _emit(self, builder, group, body, operands, mapped) -> None:
+        inputs, members = body
+        root = group.outputs[0]
+        if len(members) == 1:
+            mapped[root] = builder.add(root.with_operands(operands))
+            return
+        inner = Builder(f"fused_{root.opcode.replace('-', '_')}")
+        copies: dict[Instruction, Instruction] = {}
+        for instruction in inputs:
+            copies[instruction] = inner.parameter(
+                instruction.shape, f"p_{instruction.hint}" if instruction.hint else ""
+            )
+        for instruction in members:
+            copies[instruction] = inner.add(instruction.with_operands(tuple(copies[o] for o in instruction.operands)))
+        outputs = [copies[o] for o in group.outputs]
+        calls = inner.finish(outputs[0] if len(outputs) == 1 else inner.tuple(outputs))
+        builder.source, builder.made_by = root.source, (*root.made_by, "fuse")
+        fusion = builder.emit(
+            "fusion", *operands, kind=KINDS[group.kind], calls=calls, hint=f"{root.hint or root.opcode}_fusion"
+        )
+        if len(outputs) == 1:
+            mapped[root] = fusion
+            return
+        for k, output in enumerate(group.outputs):
+            mapped[output] = builder.emit("get-tuple-element", fusion, index=k, hint=output.hint)
+
+
+def explain(computation: Computation) -> list[str]:
+    """For each edge that was considered: producer, consumer, fused or not, and why."""
+    grouping = Grouping(computation)
+    grouping.producers()
+    lines = []
+    for decision in grouping.decisions:
+        producer, root = decision.producer, decision.consumer.outputs[0]
+        verdict = "fused into" if decision.fused else "kept apart from"
+        lines.append(f"{producer.hint or producer.opcode} {verdict} {root.hint or root.opcode}: {decision.reason}")
+    return lines

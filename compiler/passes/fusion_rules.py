@@ -1,0 +1,260 @@
+"""When one loop nest can do the work of a producer and its consumers: the cost model of fusion."""
+
+from __future__ import annotations
+
+import math
+
+from hloom.compiler.kernels.affine import reshape_groups
+from hloom.compiler.kernels.emit import is_row
+from hloom.compiler.kernels.product import is_normal_dot
+from hloom.compiler.kernels.writer import can_write
+from hloom.ir.module import Instruction
+from hloom.ir.ops import OPS
+from hloom.ir.types import Shape
+
+MEMBERS = 150  # instructions in a kernel: compile time grows faster than linearly beyond
+EXPENSIVE = 4.0  # flops from which computing an element several times costs more than writing and reading it
+ROW_BYTES = 256 * 1024  # a row that is swept several times has to stay in the second-level cache
+NEVER = {"parameter", "tuple", "get-tuple-element", "custom-call", "call", "fusion", "optimization-barrier"}
+
+
+class Group:
+    """Instructions that become one kernel. kind: 'loop', 'row', 'reduce' or 'product'."""
+
+    def __init__(self, number: int, root: Instruction):
+        self.number = number
+        self.outputs = [root]
+        self.members: set[Instruction] = set()
+        self.kind = "loop"
+        self.domain = root.shape.dims if isinstance(root.shape, Shape) else root.operands[0].dims
+        self.reduction: Instruction | None = None
+        self.dot: Instruction | None = None
+        self.evaluations: dict[Instruction, float] = {}
+        self.in_place: set[Instruction] = set()  # reached from the outputs at their own index
+        self.roles: dict[Instruction, str] = {}  # of a product: 'lhs', 'rhs' or 'epilogue'
+        self.add(root, {root: []})
+
+    def add(self, instruction: Instruction, users) -> None:
+        self.members.add(instruction)
+        own = [u for u in users[instruction] if u in self.members]
+        self.evaluations[instruction] = _evaluations(self, instruction, own)
+        if _at_own_index(self, instruction, own):
+            self.in_place.add(instruction)
+        self.roles[instruction] = _role(self, instruction, own)
+        if instruction.opcode == "reduce":
+            if self.reduction is None:
+                self.kind = "row" if is_row(instruction) or not _identity_use(self, instruction, own) else "reduce"
+                self.domain = instruction.operands[0].dims
+            self.reduction = instruction
+        elif instruction.opcode == "dot":
+            self.kind, self.dot = "product", instruction
+
+    def domain_size(self) -> int:
+        return math.prod(self.domain)
+
+    def sibling_key(self) -> tuple | None:
+        """Groups with one key may be joined."""
+        if self.kind == "product" or any(o.opcode == "dynamic-update-slice" for o in self.outputs):
+            return None
+        if self.kind == "loop":
+            return ("loop", self.domain) if self.outputs[0].shape.size > 1 else None
+        return ("reduce", self.kind, self.domain, self.reduction["dimensions"])
+
+
+class Rules:
+    """Facts about the instructions of a computation that decisions need, found in one walk."""
+
+    def __init__(self, instructions: list[Instruction], users: dict[Instruction, list[Instruction]]):
+        self.users = users
+        self.behind_dot: set[Instruction] = set()  # element-wise work leads from a dot of the same size to here
+        self.duplicable: set[Instruction] = set()  # every consumer computes its own: cheaper than to write and read it
+        for instruction in instructions:
+            if not isinstance(instruction.shape, Shape):
+                continue
+            if self._is_behind_dot(instruction):
+                self.behind_dot.add(instruction)
+            if self._is_duplicable(instruction):
+                self.duplicable.add(instruction)
+
+    def _is_behind_dot(self, instruction: Instruction) -> bool:
+        if instruction.opcode == "dot":
+            return True
+        if OPS[instruction.opcode].family != "elementwise" and instruction.opcode != "reshape":
+            return False
+        size = instruction.shape.size
+        return any(o in self.behind_dot and o.shape.size == size for o in instruction.operands)
+
+    def _is_duplicable(self, instruction: Instruction) -> bool:
+        opcode, operands = instruction.opcode, instruction.operands
+        if opcode == "iota" or (opcode == "constant" and can_write(instruction)):
+            return True
+        if opcode == "broadcast":
+            return operands[0].shape.size * 4 <= instruction.shape.size or operands[0] in self.duplicable
+        if opcode == "convert":
+            return operands[0].dtype.itemsize <= instruction.dtype.itemsize
+        if OPS[opcode].family != "elementwise":
+            return False
+        scalar = instruction.shape.size == 1 and OPS[opcode].flops < EXPENSIVE
+        return all(o in self.duplicable or (scalar and is_materialized(o)) for o in operands)
+
+
+def is_materialized(instruction: Instruction) -> bool:
+    """Whether an instruction's value is in memory anyway, or is no array."""
+    if instruction.opcode in NEVER:
+        return True
+    return instruction.opcode == "constant" and not can_write(instruction)
+
+
+def _evaluations(group: Group, instruction: Instruction, own) -> float:
+    """How often an element of the instruction is computed in the group, in all."""
+    size = instruction.shape.size if isinstance(instruction.shape, Shape) else 1
+    if not own:
+        return float(size)
+    total = 0.0
+    for user in own:
+        times = group.evaluations[user]
+        if user.opcode == "broadcast" and user["dimensions"] == tuple(range(len(instruction.dims))):
+            # Outer dimensions: computed outside of the inner loop.
+            times = min(times, float(size) * max(1.0, times / max(user.shape.size, 1)))
+        elif user.opcode in ("reduce", "dot"):
+            times = float(size)
+        moved = OPS[user.opcode].family == "index" and user.opcode not in ("broadcast", "reshape", "transpose")
+        total = total + times if moved else max(total, times)
+    return total
+
+
+def _at_own_index(group: Group, instruction: Instruction, own) -> bool:
+    """Whether all uses in the group read it at the index of the output."""
+    if not own:
+        return True
+    return all(u in group.in_place and (OPS[u.opcode].family == "elementwise" or u.opcode == "reshape") for u in own)
+
+
+def _role(group: Group, instruction: Instruction, own) -> str:
+    roles = set()
+    for user in own:
+        if user is group.dot:
+            roles |= {name for name, o in zip(("lhs", "rhs"), user.operands, strict=True) if o is instruction}
+        else:
+            roles.add(group.roles[user])
+    return roles.pop() if len(roles) == 1 else "mixed" if roles else "epilogue"
+
+
+def _identity_use(group: Group, reduce: Instruction, own) -> bool:
+    """Whether a reduction's result is used at its own index only (not broadcast back)."""
+    return _at_own_index(group, reduce, own)
+
+
+def can_fuse(rules: Rules, group: Group, instruction: Instruction, output: bool) -> tuple[bool, str]:
+    """(whether the group's nest can compute the instruction too, why)."""
+    if len(group.members) >= MEMBERS:
+        return False, f"the kernel has {MEMBERS} instructions"
+    if not isinstance(instruction.shape, Shape):
+        return False, "it has several results"
+    if any(o.opcode == "dynamic-update-slice" and o.operands[0] is instruction for o in group.outputs):
+        return False, "the updated array stays where it is"
+    if instruction.opcode == "dynamic-update-slice":
+        return False, "the update is made in place by a kernel of its own"
+    own = [u for u in rules.users[instruction] if u in group.members]
+    if output and instruction.opcode != "reduce" and not _output_fits(group, instruction):
+        return False, "its extents are not the kernel's domain"
+    if instruction.opcode == "reduce":
+        return _can_fuse_reduce(group, instruction, own)
+    if instruction.opcode == "dot":
+        return _can_fuse_dot(group, instruction, own)
+    if not can_write(instruction):
+        return False, "it has no expression for one element"
+    return _can_fuse_element(rules, group, instruction, own, output)
+
+
+def _output_fits(group: Group, instruction: Instruction) -> bool:
+    if group.kind == "product":
+        return instruction.dims == group.outputs[0].dims
+    if group.kind == "row":
+        kept = len(group.domain) - len(group.reduction["dimensions"])
+        return instruction.dims in (group.domain, group.domain[:kept])
+    return instruction.dims == group.domain
+
+
+def _can_fuse_element(rules, group, instruction, own, output) -> tuple[bool, str]:
+    size = instruction.shape.size
+    if instruction.opcode == "reshape" and not _reshape_is_affine(instruction):
+        return False, "its index map needs divisions"
+    if group.kind == "product":
+        role = _role(group, instruction, own)
+        if role == "mixed":
+            return False, "it is needed both before and after the sums"
+        if role in ("lhs", "rhs"):
+            if output:
+                return False, "an operand of the contraction is not stored"
+            if instruction in rules.behind_dot:
+                return False, "it belongs into the epilogue of the contraction before it"
+            if instruction.opcode in ("transpose", "reshape", "slice") or OPS[instruction.opcode].flops >= 8:
+                return False, "computed once and read in place is faster"
+            if any(o.opcode == "reduce" for o in instruction.operands):
+                return False, "a reduction comes first"
+        elif output and instruction not in group.in_place and not _at_own_index(group, instruction, own):
+            return False, "it is not computed at the result's index"
+        elif instruction.opcode not in ("broadcast", "constant", "iota") and not _at_own_index(group, instruction, own):
+            if OPS[instruction.opcode].flops >= EXPENSIVE:
+                return False, "the epilogue would compute it again for each row"
+    elif output and group.reduction is None and not _at_own_index(group, instruction, own):
+        return False, "it is not computed at the kernel's own index"
+    times = _evaluations(group, instruction, own)
+    if times > 2 * size and OPS[instruction.opcode].flops >= EXPENSIVE:
+        return False, f"each element would be computed {times / max(size, 1):.0f} times"
+    if times > 8 * size and instruction.opcode not in ("broadcast", "constant", "iota") and size > 1:
+        if any(not is_materialized(o) for o in instruction.operands):
+            return False, f"each element would be computed {times / max(size, 1):.0f} times"
+    return True, "element-wise"
+
+
+def _reshape_is_affine(instruction: Instruction) -> bool:
+    return all(len(olds) == 1 for olds, _ in reshape_groups(instruction.operands[0].dims, instruction.dims))
+
+
+def _can_fuse_reduce(group: Group, reduce: Instruction, own) -> tuple[bool, str]:
+    dims, reduced = reduce.operands[0].dims, reduce["dimensions"]
+    trailing = set(reduced) == set(range(len(dims) - len(reduced), len(dims)))
+    if group.reduction is not None:
+        if dims != group.reduction.operands[0].dims or set(reduced) != set(group.reduction["dimensions"]):
+            return False, "it reduces other dimensions than the kernel"
+        if group.kind == "row":
+            return True, "the same rows"
+        if _at_own_index(group, reduce, own):
+            return True, "the same reduction"
+        return False, "its result is needed before the kernel's reduction"
+    if group.kind != "loop":
+        return False, f"a {group.kind} kernel takes no reduction"
+    if _at_own_index(group, reduce, own) and reduce.dims == group.domain:
+        return True, "what consumes the result runs at the end of the reduction"
+    if not trailing:
+        return False, "the reduced dimensions are not the trailing ones"
+    if dims != group.domain:
+        return False, "its operand has other extents than the kernel's domain"
+    length = math.prod(dims[k] for k in reduced) * reduce.dtype.itemsize
+    if length > ROW_BYTES:
+        return False, f"a row of {length} bytes does not stay in cache"
+    if not _full_domain(group):
+        return False, "an output has other extents than the rows"
+    return True, "rows stay in cache"
+
+
+def _full_domain(group: Group) -> bool:
+    return all(o.dims == group.domain for o in group.outputs)
+
+
+def _can_fuse_dot(group: Group, dot: Instruction, own) -> tuple[bool, str]:
+    if group.kind != "loop":
+        return False, f"a {group.kind} kernel takes no contraction"
+    if not is_normal_dot(dot):
+        return False, "it is not in normal form"
+    if not _at_own_index(group, dot, own):
+        return False, "its result is not used at its own index"
+    if any(o.dims != group.domain for o in group.outputs):
+        return False, "an output has other extents than the result"
+    if any(len(olds) != 1 for olds, _ in reshape_groups(dot.dims, group.domain)):
+        return False, "the extents of the output do not correspond to the result's"
+    if any(m.opcode == "reshape" and m.dims != group.domain and m not in group.in_place for m in group.members):
+        return False, "a reshape inside of the epilogue"
+    return True, "epilogue of the contraction"

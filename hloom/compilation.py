@@ -1,0 +1,197 @@
+"""From a traced module to something that runs: passes, plan, kernels, program; with dumps and timings on the way."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from hloom.compiler.analysis import cost_analysis, memory_analysis
+from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.pipeline import PIPELINE, UNFUSED, PassRecord, run_passes
+from hloom.compiler.plan import CopyStep, HostStep, KernelStep, Place, Plan, make_plan
+from hloom.compiler.targets.cpu.target import host_target
+from hloom.config import config
+from hloom.ir.interpret import evaluate_instruction
+from hloom.ir.module import Module
+from hloom.ir.text import print_module
+from hloom.ir.types import TupleShape
+from hloom.native_setup import driver, load_kernels
+from hloom.runtime.program import Call, Copy, Executable, Host, Program, Ref
+
+_counter = itertools.count()
+
+
+@dataclass
+class CompiledModule:
+    """A compiled module: call it with NumPy arrays in the order of its parameters.
+
+    module: after all passes. plan: launches and buffers. timings: seconds of passes, plan and kernels.
+    """
+
+    module: Module
+    plan: Plan
+    executable: Executable
+    timings: dict[str, float] = field(default_factory=dict)
+
+    def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return self.executable(arrays)
+
+    def as_text(self) -> str:
+        """The optimized module as HLO text."""
+        return print_module(self.module)
+
+    def source(self) -> str:
+        """The kernels as Python text, each with the values that it computes and reads."""
+        return kernel_listing(self.plan)
+
+    def cost_analysis(self) -> dict[str, float]:
+        return cost_analysis(self.plan)
+
+    def memory_analysis(self) -> dict[str, int]:
+        return memory_analysis(self.plan)
+
+
+def compile_module(module: Module, *, fusion: bool | None = None, donated: frozenset[int] = frozenset()):
+    """Compiles a module for the CPU. fusion: None takes `hl.config.fusion`. donated: parameters that may be reused."""
+    names = PIPELINE if (config.fusion if fusion is None else fusion) else UNFUSED
+    dump = _Dump(module) if config.dump_to else None
+    started = time.perf_counter()
+    if dump:
+        dump.module("traced", module)
+    records: list[PassRecord] = []
+
+    def on_pass(record: PassRecord) -> None:
+        records.append(record)
+        if dump:
+            dump.module(record.name, record.after)
+
+    optimized = run_passes(module, names, verify=config.verify, on_pass=on_pass)
+    passed = time.perf_counter()
+    plan = make_plan(optimized, host_target(), donated)
+    planned = time.perf_counter()
+    if dump:
+        dump.kernels(plan)
+    executable = Executable(_program(plan), driver())
+    timings = {"passes": passed - started, "plan": planned - passed, "kernels": time.perf_counter() - planned}
+    _report(module, plan, timings)
+    return CompiledModule(optimized, plan, executable, timings)
+
+
+def _program(plan: Plan) -> Program:
+    """Compiles (or finds) the kernels and makes the program that calls them."""
+    sources: dict[KernelSource, None] = {}
+    for item in plan.kernels():
+        sources[item.launch.source] = None
+        for argument in item.launch.arguments:
+            if isinstance(argument, KernelSource):
+                sources[argument] = None
+    addresses = dict(zip(sources, load_kernels(list(sources)), strict=True))
+    steps: list[Call | Copy | Host] = []
+    work = 0.0
+    for item in plan.steps:
+        if isinstance(item, KernelStep):
+            launch = item.launch
+            words = []
+            for argument in launch.arguments:
+                if isinstance(argument, str):
+                    argument = _ref(item.pointers[argument])
+                elif isinstance(argument, KernelSource):
+                    argument = addresses[argument]
+                words.append(argument)
+            steps.append(Call(addresses[launch.source], tuple(words), launch.items, launch.grain))
+            work += float(launch.items) * max(1.0, 65536.0 / launch.grain) if launch.items > launch.grain else 0.0
+        elif isinstance(item, CopyStep):
+            steps.append(Copy(_ref(item.target), _ref(item.source), item.bytes))
+        else:
+            steps.append(_host(item))
+    work += sum(s.bytes for s in plan.input_shapes) + sum(s.bytes for s in plan.output_shapes)
+    return Program(
+        steps, plan.constants, plan.arena_bytes, plan.input_shapes, plan.output_shapes, dict(plan.donated), work
+    )
+
+
+def _ref(place: Place) -> Ref:
+    return Ref(place.kind, place.number)
+
+
+def _host(item: HostStep) -> Host:
+    instruction = item.instruction
+    shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
+    return Host(
+        lambda *arrays: evaluate_instruction(instruction, arrays),
+        tuple((_ref(p), o.shape) for p, o in zip(item.inputs, dict.fromkeys(instruction.operands), strict=True)),
+        tuple((_ref(p), s) for p, s in zip(item.outputs, shapes, strict=True)),
+    )
+
+
+def kernel_listing(plan: Plan) -> str:
+    """Every distinct kernel once, with a comment for each launch."""
+    launches: dict[KernelSource, list[KernelStep]] = {}
+    for item in plan.kernels():
+        launches.setdefault(item.launch.source, []).append(item)
+        for argument in item.launch.arguments:
+            if isinstance(argument, KernelSource):
+                launches.setdefault(argument, [])
+    parts = []
+    for source, items in launches.items():
+        lines = []
+        for item in items:
+            instruction = item.instruction
+            name = instruction.hint or instruction.opcode
+            operands = ", ".join(f"{o.hint or o.opcode} {o.shape!r}" for o in dict.fromkeys(instruction.operands))
+            lines.append(f"# {name} {instruction.shape!r} from {operands or 'nothing'}")
+            lines.append(f"#   items {item.launch.items}, in chunks of {item.launch.grain}")
+            if instruction.source:
+                lines.append(f"#   {instruction.source}")
+        if not items:
+            lines.append("# called by other kernels")
+        parts.append("\n".join(lines) + "\n" + source.text)
+    return "\n\n".join(parts)
+
+
+class _Dump:
+    """Writes modules and kernels into `hl.config.dump_to`, numbered in the order of their making."""
+
+    def __init__(self, module: Module):
+        self.folder = Path(config.dump_to)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.prefix = f"module_{next(_counter):04d}_{module.name}"
+        self.number = 0
+
+    def module(self, name: str, module: Module) -> None:
+        self._write(f"{self.prefix}.{self.number:02d}_{name}.hlo", print_module(module, metadata=True))
+        self.number += 1
+
+    def kernels(self, plan: Plan) -> None:
+        self._write(f"{self.prefix}.kernels.py", kernel_listing(plan))
+
+    def _write(self, name: str, text: str) -> None:
+        # A half-written dump would be read as a wrong one.
+        target = self.folder / name
+        partial = target.with_name(target.name + ".partial")
+        partial.write_text(text)
+        partial.replace(target)
+
+
+def _report(module: Module, plan: Plan, timings: dict[str, float]) -> None:
+    level = config.debug
+    if level >= 1:
+        times = ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in timings.items())
+        print(
+            f"hloom: compiled {module.name}: {len(plan.kernels())} kernels" + (f"; {times}" if level >= 2 else ""),
+            file=sys.stderr,
+        )
+    if level >= 3:
+        from hloom.compiler.passes.fuse import explain
+
+        before = run_passes(module, UNFUSED)
+        for line in explain(before.entry):
+            print(f"hloom: {line}", file=sys.stderr)
+    if level >= 4:
+        print(kernel_listing(plan), file=sys.stderr)

@@ -1,0 +1,147 @@
+"""`hl.config`: every setting in one table, with its environment variable, type, default and meaning.
+
+`hl.config.num_threads = 1` changes one, `with hl.config(fusion=False):` changes some for a while. An unknown name, an
+unknown environment variable `HLOOM_*` or a value that does not fit raises SettingError, which names the nearest valid.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from hloom.errors import SettingError
+
+
+def _flag(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off", ""):
+        return False
+    raise ValueError("1 or 0")
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError("a number from 1")
+    return number
+
+
+def _level(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= 4:
+        raise ValueError("a level from 0 to 4")
+    return number
+
+
+@dataclass(frozen=True)
+class Setting:
+    """name, environment variable, parser of its text (ValueError says what is valid), default, meaning."""
+
+    name: str
+    variable: str
+    parse: Callable
+    default: object
+    help: str
+
+
+SETTINGS = {
+    s.name: s
+    for s in (
+        Setting("num_threads", "HLOOM_NUM_THREADS", _count, None, "threads that share a kernel; default: the cores"),
+        Setting("cache_dir", "HLOOM_CACHE_DIR", str, None, "folder of compiled kernels; empty: no disk cache"),
+        Setting("dump_to", "HLOOM_DUMP_TO", str, "", "folder for the module after every pass and every kernel"),
+        Setting("fusion", "HLOOM_FUSION", _flag, True, "fuse operations into kernels (0: one kernel an operation)"),
+        Setting("verify", "HLOOM_VERIFY", _flag, False, "verify the module after every pass"),
+        Setting("num_cpu_devices", "HLOOM_NUM_CPU_DEVICES", _count, 1, "CPU devices cpu:0 ... in this process"),
+        Setting(
+            "debug",
+            "HLOOM_DEBUG",
+            _level,
+            0,
+            "0 quiet, 1 compilations and why, 2 and times, 3 and fusion decisions, 4 and kernel sources",
+        ),
+    )
+}
+_VARIABLES = {s.variable: s for s in SETTINGS.values()}
+
+
+def _nearest(name: str, valid) -> str:
+    found = difflib.get_close_matches(name, list(valid), 1, 0.0)
+    return found[0]
+
+
+def _parse(setting: Setting, text: str, what: str):
+    try:
+        return setting.parse(text)
+    except ValueError as error:
+        raise SettingError(
+            f"{what} was set to {text!r}", f"{setting.help}", f"give it {error}" if str(error) else "fix the value"
+        ) from None
+
+
+class Config:
+    """The settings as attributes. See the module's docstring; `hl.config.describe()` lists them."""
+
+    def __init__(self):
+        values = {name: s.default for name, s in SETTINGS.items()}
+        for variable, text in os.environ.items():
+            if variable.startswith("HLOOM_"):
+                if variable not in _VARIABLES:
+                    raise SettingError(
+                        f"environment variable {variable}",
+                        f"hloom knows {', '.join(sorted(_VARIABLES))}",
+                        f"did you mean {_nearest(variable, _VARIABLES)}?",
+                    )
+                setting = _VARIABLES[variable]
+                values[setting.name] = _parse(setting, text, variable)
+        object.__setattr__(self, "_values", values)
+        object.__setattr__(self, "_listeners", {})
+
+    def __getattr__(self, name: str):
+        self._check(name)
+        return self._values[name]
+
+    def __setattr__(self, name: str, value) -> None:
+        self._check(name)
+        setting = SETTINGS[name]
+        if value is not None:
+            value = _parse(setting, str(int(value)) if isinstance(value, bool) else str(value), f"hl.config.{name}")
+        self._values[name] = value
+        if name in self._listeners:
+            self._listeners[name](value)
+
+    def _check(self, name: str) -> None:
+        if name not in SETTINGS:
+            raise SettingError(
+                f"setting {name!r}",
+                f"hloom knows {', '.join(SETTINGS)}",
+                f"did you mean {_nearest(name, SETTINGS)}?",
+            )
+
+    @contextmanager
+    def __call__(self, **changes):
+        before = {name: getattr(self, name) for name in changes}
+        for name, value in changes.items():
+            setattr(self, name, value)
+        try:
+            yield self
+        finally:
+            for name, value in before.items():
+                setattr(self, name, value)
+
+    def describe(self) -> str:
+        """A table of all settings: name, variable, value, meaning."""
+        rows = [(s.name, s.variable, repr(self._values[s.name]), s.help) for s in SETTINGS.values()]
+        widths = [max(len(r[k]) for r in rows) for k in range(3)]
+        return "\n".join("  ".join([r[k].ljust(widths[k]) for k in range(3)] + [r[3]]) for r in rows)
+
+    def on_change(self, name: str, listener: Callable) -> None:
+        """Calls `listener(value)` when the setting changes."""
+        self._listeners[name] = listener
+
+
+config = Config()

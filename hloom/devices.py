@@ -1,0 +1,91 @@
+"""Devices `cpu:0` ... and moving arrays to them. All CPU devices of a process share its memory and its threads."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from hloom import tree
+from hloom.array import Array
+from hloom.config import config
+from hloom.errors import DeviceError
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device. kind: 'cpu'; index: its number among its kind."""
+
+    kind: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.index}"
+
+    def __repr__(self) -> str:
+        return f"Device({self})"
+
+    @property
+    def platform(self) -> str:
+        return self.kind
+
+    @property
+    def id(self) -> int:
+        return self.index
+
+
+@lru_cache(maxsize=64)
+def _device(kind: str, index: int) -> Device:
+    return Device(kind, index)
+
+
+def devices(kind: str | None = None) -> list[Device]:
+    """The devices of this process (of one kind)."""
+    if kind not in (None, "cpu"):
+        raise DeviceError(f"devices of kind {kind!r} were asked for", "this hloom runs on: cpu", "use 'cpu'")
+    return [_device("cpu", k) for k in range(config.num_cpu_devices)]
+
+
+def default_device() -> Device:
+    return _device("cpu", 0)
+
+
+def find_device(name) -> Device:
+    """The device of a name 'cpu:0', 'cpu', or a Device. Raises DeviceError."""
+    if name is None:
+        return default_device()
+    if isinstance(name, Device):
+        found = name
+    else:
+        match = re.fullmatch(r"(\w+?)(?::(\d+))?", str(name))
+        found = _device(match[1], int(match[2] or 0)) if match else None
+    if found is None or found.kind != "cpu" or found.index >= config.num_cpu_devices:
+        raise DeviceError(
+            f"device {name!s} was asked for",
+            f"this process has {', '.join(map(str, devices()))}",
+            "name one of these, or set HLOOM_NUM_CPU_DEVICES for more",
+        )
+    return found
+
+
+def device_put(x, device=None):
+    """The arrays of a tree on a device. NumPy arrays and numbers become Arrays. Raises DeviceError, ArgumentError."""
+    from hloom.tracing import Tracer, as_array
+
+    target = find_device(device)
+
+    def put(leaf):
+        array = as_array(leaf)
+        if isinstance(array, Tracer):
+            return array
+        return Array(array._value(), array.weak, target)
+
+    return tree.map(put, x)
+
+
+def block_until_ready(x):
+    """Waits until the arrays of a tree are computed, and returns it."""
+    for leaf in tree.leaves(x):
+        if isinstance(leaf, Array):
+            leaf.block_until_ready()
+    return x

@@ -1,0 +1,450 @@
+"""`hl.jit`: compile a function of arrays for the shapes that it is called with."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import threading
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hloom import tree
+from hloom.array import Array
+from hloom.compilation import compile_module
+from hloom.config import config
+from hloom.devices import Device, find_device
+from hloom.errors import ArgumentError, DonatedArrayError
+from hloom.ir.module import Module
+from hloom.ir.source import current_source
+from hloom.ir.text import print_module
+from hloom.ir.types import Shape
+from hloom.tracing import Traced, Tracer, argument_hints, as_array, call_computation, current_trace, trace_function
+
+
+class DonationWarning(UserWarning):
+    """A donated argument's buffer could not be reused: no output of its size is computed after its last use."""
+
+
+def jit(
+    function=None,
+    *,
+    static_argnums=(),
+    static_argnames=(),
+    donate_argnums=(),
+    donate_argnames=(),
+    inline: bool = False,
+    device=None,
+    fusion: bool | None = None,
+):
+    """Compiles a function of arrays. Use it as `@hl.jit`, `@hl.jit(static_argnums=1)` or `hl.jit(f)`.
+
+    The function is traced once for each combination of shapes, dtypes, tree structure and static values, and must be
+    pure. Arguments and results are trees of arrays and numbers.
+
+    static_argnums, static_argnames: arguments taken as Python values; they must be hashable.
+    donate_argnums, donate_argnames: arguments whose buffers the results may overwrite; they are unusable afterwards.
+    inline: called inside another traced function, its operations are put in place instead of a `call`.
+    device: 'cpu:0' or a Device. fusion: False compiles one kernel an operation; None takes `hl.config.fusion`.
+    """
+    options = _Options(
+        _numbers(static_argnums), _names(static_argnames), _numbers(donate_argnums), _names(donate_argnames),
+        inline, None if device is None else find_device(device), fusion,
+    )  # fmt: skip
+    if function is None:
+        return lambda f: JitFunction(f, options)
+    return JitFunction(function, options)
+
+
+@dataclass(frozen=True)
+class _Options:
+    static_numbers: tuple[int, ...]
+    static_names: tuple[str, ...]
+    donate_numbers: tuple[int, ...]
+    donate_names: tuple[str, ...]
+    inline: bool
+    device: Device | None
+    fusion: bool | None
+
+
+def _numbers(value) -> tuple[int, ...]:
+    return (value,) if isinstance(value, int) else tuple(value)
+
+
+def _names(value) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+@dataclass
+class _Call:
+    """One call's arguments, taken apart: flat dynamic leaves, their structure, the static values, the key of the cache."""
+
+    leaves: list
+    structure: Any
+    statics: dict
+    key: Any
+    hints: Any
+    donated: frozenset[int]
+
+
+class JitFunction:
+    """A function that is compiled when it is called. Made by `jit`."""
+
+    def __init__(self, function, options: _Options):
+        if not callable(function):
+            raise ArgumentError(
+                "jit takes a function", f"{type(function).__name__} {function!r:.60}", "pass a function"
+            )
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.options = options
+        self._entries: dict[Any, _Entry] = {}
+        self._traced: dict[Any, Traced] = {}
+        self._fast: dict[tuple, Any] = {}
+        self._lock = threading.RLock()
+        self._name = getattr(function, "__name__", "function").strip("<>") or "function"
+        self._signature = None
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else functools.partial(self, instance)
+
+    def __call__(self, *args, **kwargs):
+        if not kwargs:
+            try:
+                fast = self._fast[tuple([a._key for a in args])]
+            except (KeyError, AttributeError, TypeError):
+                pass
+            else:
+                if current_trace() is None:
+                    return fast(args)
+        return self._slow_call(args, kwargs)
+
+    # --- looking in ---
+
+    def lower(self, *args, **kwargs) -> Lowered:
+        """Traces for these arguments (arrays, numbers or ShapeDtypeStructs) without running. See Lowered."""
+        call = self._take_apart(args, kwargs)
+        return Lowered(self, call, self._trace(call))
+
+    def trace(self, *args, **kwargs) -> Module:
+        """The module as traced."""
+        return self.lower(*args, **kwargs).module
+
+    def clear_cache(self) -> None:
+        """Forgets all traced and compiled versions."""
+        with self._lock:
+            self._entries.clear()
+            self._traced.clear()
+            self._fast.clear()
+
+    def __repr__(self) -> str:
+        return f"<jit of {self._name}>"
+
+    # --- calling ---
+
+    def _slow_call(self, args, kwargs):
+        call = self._take_apart(args, kwargs)
+        if current_trace() is not None:
+            return self._call_in_trace(call)
+        entry = self._entries.get(call.key)
+        if entry is None:
+            with self._lock:
+                entry = self._entries.get(call.key)
+                if entry is None:
+                    self._explain(call)
+                    entry = _Entry(self, call, self._trace(call))
+                    self._entries[call.key] = entry
+        result = entry.run([leaf if isinstance(leaf, Array) else as_array(leaf) for leaf in call.leaves])
+        if not kwargs and not call.statics and all(type(a) is Array for a in args):
+            self._fast[tuple(a._key for a in args)] = entry.fast()
+        return result
+
+    def _call_in_trace(self, call: _Call):
+        traced = self._trace(call)
+        operands = [*call.leaves, *traced.captures]
+        results = call_computation(traced.computation, operands, self.options.inline)
+        for result, weak in zip(results, traced.weak, strict=True):
+            result.weak = weak
+        return tree.unflatten(traced.out_tree, results)
+
+    def _trace(self, call: _Call) -> Traced:
+        traced = self._traced.get(call.key)
+        if traced is None:
+            function = self._with_statics(call.statics)
+            traced = trace_function(function, call.leaves, call.structure, self._name, hints=call.hints())
+            if not traced.captures:  # captured tracers belong to one outer trace only
+                self._traced[call.key] = traced
+        return traced
+
+    def _with_statics(self, statics: dict):
+        if not statics:
+            return self.function
+
+        def call(*args, **kwargs):
+            positional = list(args)
+            for where, value in sorted((w, v) for w, v in statics.items() if isinstance(w, int)):
+                positional.insert(where, value)
+            named = {w: v for w, v in statics.items() if isinstance(w, str)}
+            return self.function(*positional, **kwargs, **named)
+
+        return call
+
+    def _take_apart(self, args, kwargs) -> _Call:
+        options = self.options
+        statics: dict[int | str, Any] = {}
+        dynamic, donated_flags = [], []
+        static_numbers, static_names = self._statics(len(args))
+        donate_numbers, donate_names = self._donations(len(args))
+        for k, arg in enumerate(args):
+            if k in static_numbers:
+                statics[k] = arg
+            else:
+                dynamic.append(arg)
+                donated_flags.append(k in donate_numbers)
+        named = {}
+        for name, value in kwargs.items():
+            if name in static_names:
+                statics[name] = value
+            else:
+                named[name] = value
+        leaves, structure = tree.flatten((tuple(dynamic), named))
+        leaves = [self._leaf(leaf) for leaf in leaves]
+        try:
+            static_key = tuple(statics.items())
+            hash(static_key)
+        except TypeError:
+            name, value = next((n, v) for n, v in statics.items() if not _hashable(v))
+            raise ArgumentError(
+                f"static argument {name!r} of '{self._name}' must be hashable",
+                f"{type(value).__name__} {value!r:.60}",
+                "pass a tuple instead of a list, or do not mark it as static",
+            ) from None
+        key = (structure, tuple([leaf if isinstance(leaf, Shape) else leaf._key for leaf in leaves]), static_key)
+        donated: set[int] = set()
+        if options.donate_numbers or options.donate_names:
+            position = 0
+            flags = [*donated_flags, *(name in donate_names for name in sorted(named))]
+            for arg, flag in zip([*dynamic, *(named[n] for n in sorted(named))], flags, strict=True):
+                count = len(tree.leaves(arg))
+                if flag:
+                    donated |= set(range(position, position + count))
+                position += count
+
+        positions = [k for k in range(len(args)) if k not in static_numbers]
+        hints = functools.partial(argument_hints, self.function, dynamic, named, positions)
+        return _Call(leaves, structure, statics, key, hints, frozenset(donated))
+
+    def _leaf(self, leaf):
+        if isinstance(leaf, (Array, Tracer)):
+            return leaf
+        shape = getattr(leaf, "_hloom_shape", None)
+        if shape is not None:
+            return shape
+        if isinstance(leaf, np.ndarray) and leaf.flags.c_contiguous and leaf.dtype.isnative:
+            return Array(leaf)  # read during the call only, so no copy is needed
+        return as_array(leaf, f"an argument of '{self._name}'")
+
+    def _parameter_names(self) -> list[str]:
+        if self._signature is None:
+            try:
+                self._signature = list(inspect.signature(self.function).parameters)
+            except (TypeError, ValueError):
+                self._signature = []
+        return self._signature
+
+    def _statics(self, count: int):
+        return self._where(self.options.static_numbers, self.options.static_names, count)
+
+    def _donations(self, count: int):
+        return self._where(self.options.donate_numbers, self.options.donate_names, count)
+
+    def _where(self, numbers, names, count: int) -> tuple[set[int], set[str]]:
+        """Positions and names together: an argument may be passed either way."""
+        if not numbers and not names:
+            return set(), set()
+        parameters = self._parameter_names()
+        positions = {n % max(count, len(parameters), 1) if n < 0 else n for n in numbers}
+        positions |= {parameters.index(n) for n in names if n in parameters}
+        return positions, set(names) | {parameters[n] for n in positions if n < len(parameters)}
+
+    def _explain(self, call: _Call) -> None:
+        if config.debug >= 1 and self._entries:
+            known = next(reversed(self._entries))
+            parts = ("tree structure", "shapes or dtypes", "static values")
+            changed = [name for name, old, new in zip(parts, known, call.key, strict=True) if old != new]
+            print(
+                f"hloom: {self._name} is compiled again ({len(self._entries) + 1}): "
+                f"{' and '.join(changed)} changed, at {current_source()}",
+                file=sys.stderr,
+            )
+
+
+def _hashable(value) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+class _Entry:
+    """One compiled version of a function."""
+
+    def __init__(self, owner: JitFunction, call: _Call, traced: Traced):
+        if traced.captures:
+            traced.captures[0].trace_ended()
+        self.traced = traced
+        self.owner = owner
+        self.donated = call.donated
+        self.compiled = compile_module(
+            Module(owner._name, traced.computation), fusion=owner.options.fusion, donated=call.donated
+        )
+        unused = call.donated - set(self.compiled.plan.donated.values())
+        if unused:
+            hints = call.hints()
+            warnings.warn(
+                f"donated arguments of '{owner._name}' that no result could reuse: "
+                + ", ".join(f"{hints[k]} {traced.computation.parameters[k].shape!r}" for k in sorted(unused)),
+                DonationWarning,
+                stacklevel=5,
+            )
+        self.device = owner.options.device
+        self.shapes = self.compiled.plan.output_shapes
+
+    def run(self, arrays: list[Array]):
+        inputs = [a._value() for a in arrays]
+        if len(self.donated) and len({id(x) for x in inputs}) != len(inputs):
+            self._check_donated_twice(arrays)
+        outputs = self._wrap(self.compiled.executable(inputs))
+        for k in self.donated:
+            arrays[k]._data = None
+        return tree.unflatten(self.traced.out_tree, outputs)
+
+    def _wrap(self, outputs) -> list[Array]:
+        return [
+            Array(data, weak, self.device, shape)
+            for data, weak, shape in zip(outputs, self.traced.weak, self.shapes, strict=True)
+        ]
+
+    def _check_donated_twice(self, arrays) -> None:
+        for k in self.donated:
+            if sum(a._data is arrays[k]._data for a in arrays) > 1:
+                raise DonatedArrayError(
+                    f"'{self.owner._name}' was given one array twice, once to be donated",
+                    repr(arrays[k]._shape),
+                    "pass a copy, or do not donate it",
+                )
+
+    def fast(self):
+        """The call for arrays of the right shapes, with as little Python as it takes."""
+        if self.donated:
+            return lambda args: self.run([*args])
+        executable, unflatten, structure = self.compiled.executable, tree.unflatten, self.traced.out_tree
+        device = self.device
+        weak, shapes = self.traced.weak, self.shapes
+        if len(shapes) == 1 and structure == tree.structure(0):
+            (one_weak,), (one_shape,) = weak, shapes
+
+            def call_one(args):
+                try:
+                    (data,) = executable([a._data for a in args])
+                except TypeError:
+                    data = executable([a._value() for a in args])[0]
+                return Array(data, one_weak, device, one_shape)
+
+            return call_one
+
+        def call(args):
+            outputs = executable([a._value() for a in args])
+            made = [Array(d, w, device, s) for d, w, s in zip(outputs, weak, shapes, strict=True)]
+            return unflatten(structure, made)
+
+        return call
+
+
+class Lowered:
+    """A traced function: `as_text()`, `compile()`, and the module itself."""
+
+    def __init__(self, owner: JitFunction, call: _Call, traced: Traced):
+        self._owner, self._call, self._traced = owner, call, traced
+        self.module = Module(owner._name, traced.computation)
+
+    def as_text(self, metadata: bool = False) -> str:
+        """The graph as traced, as HLO text. metadata: with the user's lines."""
+        return print_module(self.module, metadata=metadata)
+
+    @property
+    def out_tree(self):
+        return self._traced.out_tree
+
+    def cost_analysis(self) -> dict[str, float]:
+        return self.compile().cost_analysis()
+
+    def compile(self) -> Compiled:
+        """The compiled version, without running it."""
+        entry = self._owner._entries.get(self._call.key)
+        if entry is None:
+            entry = _Entry(self._owner, self._call, self._traced)
+            self._owner._entries[self._call.key] = entry
+        return Compiled(entry, self._call)
+
+
+class Compiled:
+    """A compiled function: callable with arguments like those it was lowered for, and open to look into."""
+
+    def __init__(self, entry: _Entry, call: _Call):
+        self._entry, self._call = entry, call
+
+    def __call__(self, *args, **kwargs):
+        call = self._entry.owner._take_apart(args, kwargs)
+        if call.key != self._call.key:
+            raise ArgumentError(
+                f"a compiled '{self._entry.owner._name}' takes what it was lowered for",
+                f"{call.structure}, {call.key[1]}; lowered for {self._call.structure}, {self._call.key[1]}",
+                "call the jitted function itself, which compiles for other shapes",
+            )
+        return self._entry.run(call.leaves)
+
+    @property
+    def module(self) -> Module:
+        """The optimized, fused module."""
+        return self._entry.compiled.module
+
+    @property
+    def plan(self):
+        """Launches and buffers (`hloom.compiler.plan.Plan`)."""
+        return self._entry.compiled.plan
+
+    def as_text(self) -> str:
+        """The optimized, fused graph as HLO text."""
+        return self._entry.compiled.as_text()
+
+    def source(self) -> str:
+        """The kernels as Python text."""
+        return self._entry.compiled.source()
+
+    def cost_analysis(self) -> dict[str, float]:
+        """'flops', 'bytes accessed', 'kernels', 'distinct kernels'."""
+        return self._entry.compiled.cost_analysis()
+
+    def memory_analysis(self) -> dict[str, int]:
+        """Bytes of arguments, outputs, donated outputs, temporaries and constants."""
+        return self._entry.compiled.memory_analysis()
+
+    def timings(self) -> dict[str, float]:
+        """Seconds of passes, plan and kernels."""
+        return dict(self._entry.compiled.timings)
+
+
+def make_module(function):
+    """`make_module(f)(*args)` is the Module of f traced for these arguments (arrays, numbers or ShapeDtypeStructs)."""
+    jitted = function if isinstance(function, JitFunction) else jit(function)
+
+    @functools.wraps(jitted.function)
+    def make(*args, **kwargs) -> Module:
+        return jitted.lower(*args, **kwargs).module
+
+    return make
