@@ -410,12 +410,9 @@ def _shift_right_arithmetic(x, n):
 
 
 def _sign_fill(x):
+    # In the dtype itself: NumPy's common type of uint64 and a signed integer is float64.
     signed = np.dtype(f"i{x.dtype.itemsize}")
-    return np.where(x.view(signed) < 0, -1, 0)
-
-
-def _contiguous(function):
-    return lambda x, *rest: function(np.ascontiguousarray(x), *(np.ascontiguousarray(r) for r in rest))
+    return (x.view(signed) >> (8 * x.dtype.itemsize - 1)).view(x.dtype)
 
 
 bitwise = {"commutative": True, "associative": True}
@@ -453,12 +450,12 @@ unary(
     NO_TANGENT,
     involution=True,
 )
-shift_left = _contiguous(_shift(_shift_left, lambda x: 0))
+shift_left = _shift(_shift_left, lambda x: 0)
 binary("shift-left", INTEGER, shift_left, "shl_{t}({0}, {1})", zero_jvp, NO_TANGENT)
 binary(
     "shift-right-logical",
     INTEGER,
-    _contiguous(_shift(_shift_right_logical, lambda x: 0)),
+    _shift(_shift_right_logical, lambda x: 0),
     "shr_logical_{t}({0}, {1})",
     zero_jvp,
     NO_TANGENT,
@@ -466,17 +463,25 @@ binary(
 binary(
     "shift-right-arithmetic",
     INTEGER,
-    _contiguous(_shift(_shift_right_arithmetic, _sign_fill)),
+    _shift(_shift_right_arithmetic, _sign_fill),
     "shr_arithmetic_{t}({0}, {1})",
     zero_jvp,
     NO_TANGENT,
 )
-unary("popcnt", INTEGER, np.bitwise_count, "popcnt_{t}({0})", zero_jvp, NO_TANGENT)
+# NumPy counts the bits of the absolute value; HLO those of the two's complement.
+unary(
+    "popcnt",
+    INTEGER,
+    lambda x: np.bitwise_count(x.view(f"u{x.dtype.itemsize}")),
+    "popcnt_{t}({0})",
+    zero_jvp,
+    NO_TANGENT,
+)
 
 
 def _leading_zeros(x):
     width = x.dtype.itemsize * 8
-    unsigned = np.ascontiguousarray(x).view(f"u{x.dtype.itemsize}")
+    unsigned = x.view(f"u{x.dtype.itemsize}")
     count = np.full(x.shape, width, np.int64)
     for bit in range(width):
         count = np.where(unsigned >> np.asarray(bit, unsigned.dtype) != 0, width - 1 - bit, count)

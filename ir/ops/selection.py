@@ -266,7 +266,7 @@ def _reduce_precision(x, exponent_bits, mantissa_bits):
         bits_type, mantissa, exponent = np.uint64, 52, 11
     else:
         bits_type, mantissa, exponent = np.uint32, 23, 8
-    bits = np.ascontiguousarray(x).view(bits_type)
+    bits = x.view(bits_type)
     if mantissa_bits < mantissa:
         drop = mantissa - mantissa_bits
         least = (bits >> bits_type(drop)) & bits_type(1)
