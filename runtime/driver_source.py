@@ -86,11 +86,11 @@ _PYTHON = {
     "Py_DecRef": (_words(1), "void"),
 }
 
-# The ticket carries the job's number and how many chunks nobody has taken yet. An exchange that succeeds took a chunk of
-# a job that was not over, so the caller had not begun to describe the next job, and what was read of the description
-# just before belongs to this one. A worker that slept through the end of its job finds another number, or no chunk left.
-# For the same reason nobody waits for workers to leave: a job is over when all of its chunks are counted, and workers
-# that never woke up cost nothing.
+# The ticket carries the job's number and how many chunks nobody has taken yet. An exchange that succeeds took a chunk
+# of a job that was not over, so the caller had not begun to describe the next job, and what was read of the description
+# just before belongs to this one. A worker that slept through the end of its job finds another number, or no chunk
+# left. For the same reason nobody waits for workers to leave: a job is over when all of its chunks are counted, and
+# workers that never woke up cost nothing.
 WORK = '''
 def hloom_work(pool, job):
     done = 0

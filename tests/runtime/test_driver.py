@@ -12,7 +12,7 @@ import pytest
 
 from hloom.compiler.kernels.source import KernelSource
 from hloom.native_setup import driver, load_kernels
-from hloom.runtime.driver import COPY, END, JUMP, JUMP_IF_ZERO, KERNEL, step
+from hloom.runtime.driver import COPY, END, JUMP, JUMP_IF_ZERO, KERNEL, default_num_threads, step
 from hloom.runtime.driver_source import BLOCK_BUSY
 
 ADD_ONE = KernelSource(
@@ -191,18 +191,15 @@ assert len([t for t in threading.enumerate() if t.name.startswith("hloom")]) == 
     in_a_process(program, HLOOM_NUM_THREADS="1")
 
 
-def test_a_wrong_number_of_threads_is_refused(machine):
+def test_a_wrong_number_of_threads_is_refused(machine, monkeypatch):
     with pytest.raises(ValueError, match="at least 1"):
         machine.set_num_threads(0)
-    in_a_process(
-        """
-import pytest
-from hloom.native_setup import driver
-with pytest.raises(ValueError, match="HLOOM_NUM_THREADS.*'two'"):
-    driver()
-""",
-        HLOOM_NUM_THREADS="two",
-    )
+    for wrong in ("two", "0", "-1", "1.5"):
+        monkeypatch.setenv("HLOOM_NUM_THREADS", wrong)
+        with pytest.raises(ValueError, match=f"HLOOM_NUM_THREADS.*'{wrong}'"):
+            default_num_threads()
+    monkeypatch.setenv("HLOOM_NUM_THREADS", "7")
+    assert default_num_threads() == 7
 
 
 def test_several_python_threads_at_once(machine):
