@@ -1,4 +1,4 @@
-"""What all tests share: golden texts, and `pytest --bless`, which writes them anew for the reviewer to read as a diff."""
+"""What all tests share: golden texts, and `pytest --bless`, which writes them anew (the reviewer reads the diff)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,31 @@
+"""XLA as the judge: parses HLO text, and compiles and runs it on its CPU. Needs jaxlib, a development dependency."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_ENABLE_X64", "1")  # or XLA's client narrows 64-bit arguments
+
+
+def parse(text: str):
+    """XLA's module of HLO text. Raises RuntimeError with XLA's message where the syntax is wrong."""
+    hlo = pytest.importorskip("jaxlib._hlo", reason="jaxlib is not installed")
+    return hlo.hlo_module_from_text(text)
+
+
+def run(text: str, arguments) -> list[np.ndarray]:
+    """The outputs (a tuple's leaves in order) of HLO text compiled by XLA, which verifies shapes first."""
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    from jax._src.lib import xla_client
+    from jaxlib import _hlo
+
+    jax.config.update("jax_enable_x64", True)
+    computation = _hlo.XlaComputation(parse(text).as_serialized_hlo_module_proto())
+    mlir = xla_client._xla.mlir.xla_computation_to_mlir_module(computation)
+    device = jax.devices("cpu")[0]
+    program = device.client.compile_and_load(mlir, xla_client.DeviceList((device,)), xla_client.CompileOptions())
+    return [np.asarray(x) for x in program.execute([jax.device_put(a, device) for a in arguments])]
