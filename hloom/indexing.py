@@ -18,7 +18,7 @@ def index_array(x, index):
     """The part of x that `index` names, by NumPy's basic indexing.
 
     index: an integer, a slice (any step), None (a new axis), Ellipsis, a scalar integer array, or a tuple of these.
-    A negative integer counts from the end. A static integer outside raises; a computed one is moved to the nearest
+    A negative integer counts from the end. A static integer outside raises; a computed one is moved to the nearest,
     since a compiled function cannot raise. Raises IndexOutOfBoundsError, ShapeError (too many indexes),
     UnsupportedIndexError (arrays, lists and masks).
     """

@@ -16,7 +16,7 @@ from hloom.array import Array
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import DTYPES, HLO_NAME, INEXACT, INTEGERS, Shape, promote, scalar_dtype
 from hloom.operators import ArrayMethods
-from hloom.tracing import Tracer, as_array, bind
+from hloom.tracing import Tracer, as_array, bind, current_trace
 
 NUMBERS = (bool, int, float, complex)
 F32, F64 = DTYPES["f32"], DTYPES["f64"]
@@ -89,7 +89,14 @@ def _limits(dtype) -> tuple[int, int]:
 def full(value, dtype: np.dtype, dims: tuple[int, ...]):
     """An array of one Python number."""
     scalar = constant(value, dtype)
-    return bind("broadcast", scalar, shape=Shape(dtype, dims), dimensions=()) if dims else scalar
+    return splat(scalar, dims) if dims else scalar
+
+
+def splat(scalar: Array, dims: tuple[int, ...]):
+    """The scalar in each element of an array of these extents."""
+    if current_trace() is None:
+        return Array(np.full(dims, scalar._value()))
+    return bind("broadcast", scalar, shape=Shape(scalar._shape.dtype, dims), dimensions=())
 
 
 # --- dtype and shape of one operand -------------------------------------------------------------------------------
@@ -119,7 +126,7 @@ def conform(x, dtype: np.dtype, dims: tuple[int, ...]):
             x = bind("convert", x, shape=Shape(dtype, shape.dims))
     else:
         x = constant(x, dtype)
-        shape = x._shape
+        return splat(x, dims) if dims else x
     return x if shape.dims == dims else broadcast_dims_to(x, dims)
 
 
@@ -154,6 +161,9 @@ def broadcast_shapes(name: str, shapes) -> tuple[int, ...]:
             break
     else:
         return first
+    stretched = [s for s in shapes if s]
+    if all(s == stretched[0] for s in stretched):
+        return stretched[0]
     rank = max(len(s) for s in shapes)
     result = []
     for k in range(-rank, 0):
@@ -199,6 +209,15 @@ def promote_operands(name: str, values, change=None, broadcast: bool = True):
                 return values, weak
             return [convert(v, target, v.weak) for v in values], weak
     values = read(values, name)
+    if len(values) == 2 and type(values[1]) in NUMBERS and isinstance(values[0], ArrayMethods):
+        # An array and a number, the most frequent case: nothing to broadcast.
+        first = values[0]
+        shape = first._shape
+        dtype, weak = promoted((shape.dtype, first.weak), scalar_dtype(values[1]))
+        if change is not None:
+            dtype = change(dtype)
+        dims = shape.dims if broadcast else ()
+        return [conform(first, dtype, shape.dims), conform(values[1], dtype, dims)], weak
     try:
         dtype, weak = promoted(*[dtype_of(v) for v in values])
     except DTypeError as error:

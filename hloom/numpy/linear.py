@@ -115,7 +115,7 @@ def _same_extent(name, a, b, axis_a, axis_b):
 
 def vdot(a, b, *, precision=None, preferred_element_type=None):
     """The sum of conj(a) * b over all elements, row-major. Raises ShapeError, DTypeError."""
-    from hloom.numpy.ufuncs import conj
+    from hloom.numpy.signs import conj
 
     a, b = (reshape_to(x, (x.size,)) for x in (as_operand(a, "vdot"), as_operand(b, "vdot")))
     return dot(conj(a), b, preferred_element_type=preferred_element_type)
@@ -124,7 +124,7 @@ def vdot(a, b, *, precision=None, preferred_element_type=None):
 def vecdot(x1, x2, /, *, axis: int = -1, precision=None, preferred_element_type=None):
     """The sum of conj(x1) * x2 along an axis; the others broadcast. Raises ShapeError, DTypeError."""
     from hloom.numpy.manipulation import moveaxis
-    from hloom.numpy.ufuncs import conj
+    from hloom.numpy.signs import conj
 
     (a, b), _ = promote_operands("vecdot", (x1, x2), broadcast=False)
     axes = [canonical_axis(axis, x.ndim, "vecdot") for x in (a, b)]
@@ -144,7 +144,7 @@ def matvec(x1, x2, /):
 
 def vecmat(x1, x2, /):
     """Vectors (..., m), conjugated, times matrices (..., m, n). Raises ShapeError, DTypeError."""
-    from hloom.numpy.ufuncs import conj
+    from hloom.numpy.signs import conj
 
     x1 = conj(as_operand(x1, "vecmat"))
     return lax.squeeze(matmul(lax.expand_dims(x1, (-2,)), x2), (-2,))

@@ -12,6 +12,7 @@ from hloom.numpy.logic import isnan, truth, where
 from hloom.numpy.ufuncs import refuse
 from hloom.operands import (
     F32,
+    NUMBERS,
     as_operand,
     broadcast_dims_to,
     broadcast_shapes,
@@ -31,7 +32,7 @@ _NARROW_INTEGERS = frozenset(DTYPES[n] for n in ("pred", "s4", "s8", "s16"))
 _NARROW_UNSIGNED = frozenset(DTYPES[n] for n in ("u4", "u8", "u16"))
 
 
-def _sum_dtype(dtype):
+def sum_dtype(dtype):
     """Sums of narrow integers are of 32 bits, as in JAX; all others keep their dtype."""
     if dtype in _NARROW_INTEGERS:
         return DTYPES["s32"]
@@ -53,7 +54,7 @@ def _finish(x, opcode, axes, neutral, keepdims, initial, name):
     dims, dtype = x.shape, x.dtype
     work = F32 if dtype in NARROW_FLOATS and opcode in ("add", "multiply") else dtype
     result = reduce_with(opcode, convert(x, work, x.weak), axes, neutral)
-    if initial is not None:
+    if initial is not None and not (type(initial) in NUMBERS and initial == neutral):
         result = bind(opcode, result, conform(initial, work, result.shape))
     result = convert(result, dtype, x.weak)
     return keep_axes(result, axes, dims) if keepdims else result
@@ -61,7 +62,7 @@ def _finish(x, opcode, axes, neutral, keepdims, initial, name):
 
 def _accumulation(name, a, axis, dtype, keepdims, initial, where_mask, opcode, neutral):
     x = as_operand(a, name)
-    target = _sum_dtype(x.dtype) if dtype is None else as_dtype(dtype)
+    target = sum_dtype(x.dtype) if dtype is None else as_dtype(dtype)
     x = convert(x, target, x.weak and dtype is None)
     x = _masked(x, where_mask, neutral, name)
     if target == PRED:

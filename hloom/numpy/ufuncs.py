@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 
 from hloom import lax
@@ -11,12 +10,10 @@ from hloom.ir.types import COMPLEX, DTYPES, FLOATS, HLO_NAME, INEXACT, INTEGERS,
 from hloom.lax.elementwise import is_nan
 from hloom.operands import (
     as_operand,
-    conform,
     convert,
     full,
     inexact_dtype,
     promote_operands,
-    read,
     to_inexact,
 )
 from hloom.operators import ArrayMethods
@@ -111,7 +108,7 @@ abs = absolute  # noqa: A001  (NumPy's name)
 
 def fabs(x, /):
     """The absolute value as a float, element-wise. Raises DTypeError for complex x."""
-    return _real("fabs", x, absolute)
+    return real_function("fabs", x, absolute)
 
 
 def sign(x, /):
@@ -157,6 +154,26 @@ def float_power(x1, x2, /):
     return bind("power", x1, x2, weak=weak)
 
 
+_SIGN_BITS = {"f16": "s16", "bf16": "s16", "f32": "s32", "f64": "s64", "f8e4m3fn": "s8", "f8e5m2": "s8"}
+
+
+def signbit(x, /):
+    """Whether the sign bit is set (true for -0.0), pred, element-wise. Raises DTypeError for complex x."""
+    x = as_operand(x, "signbit")
+    if x.dtype in COMPLEX:
+        raise refuse("signbit", x, "take the real part")
+    if x.dtype in FLOATS:
+        x = lax.bitcast_convert_type(x, _SIGN_BITS[HLO_NAME[x.dtype]])
+    elif x.dtype == PRED or x.dtype.kind == "u":
+        return full(False, PRED, x.shape)
+    return lax.lt(x, 0)
+
+
+def with_sign(x, y):
+    size = lax.abs(x)
+    return lax.select(signbit(y), lax.neg(size), size)
+
+
 def _nonzero_divisor(y):
     """(y with zeros replaced by one, where it is zero)."""
     zero = lax.eq(y, 0)
@@ -184,7 +201,7 @@ def _float_remainder(x, y):
     adjust = lax.bitwise_and(lax.ne(rest, 0), _opposite(rest, y))
     rest = lax.select(adjust, lax.add(rest, y), rest)
     # A zero remainder has the sign of y; NaN is not equal to 0 and stays.
-    return lax.select(lax.eq(rest, 0), _copysign(full(0.0, x.dtype, x.shape), y), rest)
+    return lax.select(lax.eq(rest, 0), with_sign(full(0.0, x.dtype, x.shape), y), rest)
 
 
 def _float_floor_divide(x, y):
@@ -196,7 +213,7 @@ def _float_floor_divide(x, y):
     whole = lax.floor(quotient)
     whole = lax.select(lax.gt(lax.sub(quotient, whole), 0.5), lax.add(whole, 1.0), whole)
     ratio = lax.div(x, y)
-    whole = lax.select(lax.eq(quotient, 0), _copysign(full(0.0, x.dtype, x.shape), ratio), whole)
+    whole = lax.select(lax.eq(quotient, 0), with_sign(full(0.0, x.dtype, x.shape), ratio), whole)
     return lax.select(lax.eq(y, 0), ratio, whole)
 
 
@@ -207,7 +224,7 @@ def _prepare_division(name, x1, x2):
     return x1, x2, weak
 
 
-def _weak(x, weak: bool):
+def weakly(x, weak: bool):
     if weak:
         x.weak = True
     return x
@@ -220,7 +237,7 @@ def floor_divide(x1, x2, /):
     """
     x1, x2, weak = _prepare_division("floor_divide", x1, x2)
     result = _integer_divmod(x1, x2)[0] if x1.dtype in INTEGERS else _float_floor_divide(x1, x2)
-    return _weak(result, weak)
+    return weakly(result, weak)
 
 
 def remainder(x1, x2, /):
@@ -229,7 +246,7 @@ def remainder(x1, x2, /):
     Raises ShapeError, DTypeError for complex operands.
     """
     x1, x2, weak = _prepare_division("remainder", x1, x2)
-    return _weak(_integer_divmod(x1, x2)[1] if x1.dtype in INTEGERS else _float_remainder(x1, x2), weak)
+    return weakly(_integer_divmod(x1, x2)[1] if x1.dtype in INTEGERS else _float_remainder(x1, x2), weak)
 
 
 mod = remainder
@@ -242,7 +259,7 @@ def divmod(x1, x2, /):  # noqa: A001  (NumPy's name)
         results = _integer_divmod(x1, x2)
     else:
         results = _float_floor_divide(x1, x2), _float_remainder(x1, x2)
-    return tuple(_weak(r, weak) for r in results)
+    return tuple(weakly(r, weak) for r in results)
 
 
 def fmod(x1, x2, /):
@@ -252,9 +269,9 @@ def fmod(x1, x2, /):
     """
     x1, x2, weak = _prepare_division("fmod", x1, x2)
     if x1.dtype in FLOATS:
-        return _weak(lax.rem(x1, x2), weak)
+        return weakly(lax.rem(x1, x2), weak)
     safe, zero = _nonzero_divisor(x2)
-    return _weak(lax.select(zero, full(0, x1.dtype, x1.shape), lax.rem(x1, safe)), weak)
+    return weakly(lax.select(zero, full(0, x1.dtype, x1.shape), lax.rem(x1, safe)), weak)
 
 
 # --- exponentials, logarithms, roots ------------------------------------------------------------------------------
@@ -290,7 +307,7 @@ def logaddexp(x1, x2, /):
     (a, b), weak = promote_operands("logaddexp", (x1, x2), inexact_dtype)
     if a.dtype in COMPLEX:
         raise refuse("logaddexp", a, "take the real parts, or write log(exp(x1) + exp(x2))")
-    return _weak(_log_add(a, b, lax.exp, lax.log1p), weak)
+    return weakly(_log_add(a, b, lax.exp, lax.log1p), weak)
 
 
 def logaddexp2(x1, x2, /):
@@ -299,7 +316,7 @@ def logaddexp2(x1, x2, /):
     if a.dtype in COMPLEX:
         raise refuse("logaddexp2", a, "take the real parts")
     base = math.log(2.0)
-    return _weak(_log_add(a, b, lax.exp2, lambda t: lax.div(lax.log1p(t), base)), weak)
+    return weakly(_log_add(a, b, lax.exp2, lambda t: lax.div(lax.log1p(t), base)), weak)
 
 
 def _log_add(a, b, exp, log1p):
@@ -327,13 +344,13 @@ arctanh = atanh = unary("arctanh", "atanh", "The inverse hyperbolic tangent; NaN
 
 def arctan(x, /):
     """The arc tangent, radians, element-wise; floats. Raises DTypeError for complex x."""
-    return _real("arctan", x, lax.atan)
+    return real_function("arctan", x, lax.atan)
 
 
 atan = arctan
 
 
-def _real(name: str, x, function):
+def real_function(name: str, x, function):
     x = to_inexact(x, name)
     if x.dtype in COMPLEX:
         raise refuse(name, x, "take the real or the imaginary part")
@@ -342,12 +359,12 @@ def _real(name: str, x, function):
 
 def deg2rad(x, /):
     """Degrees to radians, element-wise; floats."""
-    return _real("deg2rad", x, lambda x: lax.mul(x, math.pi / 180))
+    return real_function("deg2rad", x, lambda x: lax.mul(x, math.pi / 180))
 
 
 def rad2deg(x, /):
     """Radians to degrees, element-wise; floats."""
-    return _real("rad2deg", x, lambda x: lax.mul(x, 180 / math.pi))
+    return real_function("rad2deg", x, lambda x: lax.mul(x, 180 / math.pi))
 
 
 radians, degrees = deg2rad, rad2deg
@@ -368,7 +385,7 @@ def hypot(x1, x2, /):
     result = lax.mul(larger, lax.sqrt(lax.add(lax.mul(ratio, ratio), 1.0)))
     result = lax.select(none, larger, result)
     infinite = lax.bitwise_or(lax.eq(a, math.inf), lax.eq(b, math.inf))
-    return _weak(lax.select(infinite, full(math.inf, a.dtype, a.shape), result), weak)
+    return weakly(lax.select(infinite, full(math.inf, a.dtype, a.shape), result), weak)
 
 
 def sinc(x, /):
@@ -379,7 +396,7 @@ def sinc(x, /):
         angle = lax.mul(lax.select(zero, full(1, x.dtype, x.shape), x), math.pi)
         return lax.select(zero, full(1, x.dtype, x.shape), lax.div(lax.sin(angle), angle))
 
-    return _real("sinc", x, quotient)
+    return real_function("sinc", x, quotient)
 
 
 def heaviside(x1, x2, /):
@@ -388,189 +405,4 @@ def heaviside(x1, x2, /):
     if x.dtype in COMPLEX:
         raise refuse("heaviside", x, "take the real part")
     step = lax.select(lax.gt(x, 0.0), full(1, x.dtype, x.shape), full(0, x.dtype, x.shape))
-    return _weak(lax.select(lax.eq(x, 0.0), at_zero, lax.select(is_nan(x), x, step)), weak)
-
-
-# --- rounding -----------------------------------------------------------------------------------------------------
-
-
-def _rounding(name: str, function, text: str):
-    def rounded(x, /):
-        x = as_operand(x, name)
-        if x.dtype in INTEGERS or x.dtype == PRED:
-            return x
-        if x.dtype in COMPLEX:
-            raise refuse(name, x, "round the real and imaginary parts")
-        return function(x)
-
-    return document(rounded, name, f"{text} Element-wise; integers stay as they are. Raises DTypeError.")
-
-
-def _truncate(x):
-    return lax.select(lax.lt(x, 0.0), lax.ceil(x), lax.floor(x))
-
-
-floor = _rounding("floor", lax.floor, "The largest whole number that is not above x.")
-ceil = _rounding("ceil", lax.ceil, "The smallest whole number that is not below x.")
-trunc = fix = _rounding("trunc", _truncate, "x without its fraction.")
-
-
-def rint(x, /):
-    """The nearest whole number, halves to the even one, element-wise; integers become floats."""
-    return round(to_inexact(x, "rint"))
-
-
-def round(a, decimals: int = 0, out=None):  # noqa: A001  (NumPy's name)
-    """a rounded to so many decimals, halves to the even neighbour, element-wise. Integers stay integers."""
-    x = as_operand(a, "round")
-    if x.dtype in COMPLEX:
-        return lax.complex(round(lax.real(x), decimals), round(lax.imag(x), decimals))
-    even = lax.RoundingMethod.TO_NEAREST_EVEN
-    if x.dtype in INTEGERS or x.dtype == PRED:
-        if decimals >= 0:
-            return x
-        return convert(round(convert(x, DTYPES["f64"]), decimals), x.dtype, x.weak)
-    if decimals == 0:
-        return lax.round(x, even)
-    scale = 10.0 ** builtins.abs(decimals)
-    if decimals > 0:
-        return lax.div(lax.round(lax.mul(x, scale), even), scale)
-    return lax.mul(lax.round(lax.div(x, scale), even), scale)
-
-
-around = round
-
-
-def modf(x, /):
-    """(the fraction, the whole part), both with the sign of x; floats. Raises DTypeError for complex x."""
-
-    def parts(x):
-        whole = _truncate(x)
-        infinite = lax.eq(lax.abs(x), math.inf)
-        fraction = lax.select(infinite, full(0.0, x.dtype, x.shape), lax.sub(x, whole))
-        return _copysign(fraction, x), whole
-
-    return _real("modf", x, parts)
-
-
-# --- signs, complex parts, numbers --------------------------------------------------------------------------------
-
-_SIGN_BITS = {"f16": "s16", "bf16": "s16", "f32": "s32", "f64": "s64", "f8e4m3fn": "s8", "f8e5m2": "s8"}
-
-
-def signbit(x, /):
-    """Whether the sign bit is set (true for -0.0), pred, element-wise. Raises DTypeError for complex x."""
-    x = as_operand(x, "signbit")
-    if x.dtype in COMPLEX:
-        raise refuse("signbit", x, "take the real part")
-    if x.dtype in FLOATS:
-        x = lax.bitcast_convert_type(x, _SIGN_BITS[HLO_NAME[x.dtype]])
-    elif x.dtype == PRED or x.dtype.kind == "u":
-        return full(False, PRED, x.shape)
-    return lax.lt(x, 0)
-
-
-def _copysign(x, y):
-    size = lax.abs(x)
-    return lax.select(signbit(y), lax.neg(size), size)
-
-
-def copysign(x1, x2, /):
-    """|x1| with the sign of x2, element-wise; floats. Raises ShapeError, DTypeError."""
-    (x1, x2), weak = promote_operands("copysign", (x1, x2), inexact_dtype)
-    return _weak(_copysign(x1, x2), weak)
-
-
-def real(x, /):
-    """The real part, element-wise; x itself where it is not complex."""
-    x = as_operand(x, "real")
-    return lax.real(x) if x.dtype in COMPLEX else x
-
-
-def imag(x, /):
-    """The imaginary part, element-wise; zeros where x is not complex."""
-    x = as_operand(x, "imag")
-    return lax.imag(x) if x.dtype in COMPLEX else full(0, x.dtype, x.shape)
-
-
-def conjugate(x, /):
-    """The complex conjugate, element-wise; x itself where it is not complex."""
-    x = as_operand(x, "conj")
-    return lax.conj(x) if x.dtype in COMPLEX else x
-
-
-conj = conjugate
-
-
-def angle(z, deg: bool = False):
-    """The angle of complex numbers, radians (degrees if deg), element-wise; 0 or pi of real ones."""
-    z = to_inexact(z, "angle")
-    result = lax.atan2(imag(z), real(z))
-    return rad2deg(result) if deg else result
-
-
-def ldexp(x1, x2, /):
-    """x1 * 2**x2 for whole x2, element-wise; floats. Raises ShapeError, DTypeError."""
-    x1, x2 = read((x1, x2), "ldexp")
-    x1 = to_inexact(x1, "ldexp")
-    (x1, x2), weak = promote_operands("ldexp", (x1, x2))
-    # Two steps, so that 2**x2 does not overflow where the result does not.
-    half = lax.floor(lax.mul(x2, 0.5))
-    two = full(2, x1.dtype, x1.shape)
-    return _weak(lax.mul(lax.mul(x1, lax.pow(two, half)), lax.pow(two, lax.sub(x2, half))), weak)
-
-
-def nan_to_num(x, copy: bool = True, nan=0.0, posinf=None, neginf=None):
-    """x with NaN, inf and -inf replaced, the infinities by the largest and smallest finite numbers if not given."""
-    x = as_operand(x, "nan_to_num")
-    if x.dtype in COMPLEX:
-        parts = (nan_to_num(p, copy, nan, posinf, neginf) for p in (lax.real(x), lax.imag(x)))
-        return lax.complex(*parts)
-    if x.dtype not in FLOATS:
-        return x
-    from hloom.numpy.dtypes import finfo
-
-    limits = finfo(x.dtype)
-    high = float(limits.max) if posinf is None else posinf
-    low = float(limits.min) if neginf is None else neginf
-    for found, value in (
-        (is_nan(x), nan),
-        (lax.eq(x, math.inf), high),
-        (lax.eq(x, -math.inf), low),
-    ):
-        x = lax.select(found, conform(value, x.dtype, x.shape), x)
-    return x
-
-
-def fmax(x1, x2, /):
-    """The larger of x1 and x2; where one is NaN the other. Raises ShapeError, DTypeError."""
-    return _ignoring_nan("fmax", x1, x2, maximum)
-
-
-def fmin(x1, x2, /):
-    """The smaller of x1 and x2; where one is NaN the other. Raises ShapeError, DTypeError."""
-    return _ignoring_nan("fmin", x1, x2, minimum)
-
-
-def _ignoring_nan(name, x1, x2, function):
-    (x1, x2), weak = promote_operands(name, (x1, x2))
-    if x1.dtype not in FLOATS:
-        return function(x1, x2)
-    result = lax.select(is_nan(x1), x2, lax.select(is_nan(x2), x1, function(x1, x2)))
-    return _weak(result, weak)
-
-
-def clip(x=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):  # noqa: A002
-    """x limited to min and max, which broadcast; None is no limit. NaN stays. Raises ShapeError, DTypeError."""
-    x = as_operand(a if x is None else x, "clip")
-    low, high = (a_min if min is None else min), (a_max if max is None else max)
-    if x.dtype in COMPLEX:
-        raise refuse("clip", x, "clip the real and imaginary parts")
-    given = [v for v in (low, high) if v is not None]
-    if not given:
-        return x
-    given = read(given, "clip")
-    (x, *given), weak = promote_operands("clip", (x, *given))
-    if low is not None and high is not None:
-        return bind("clamp", given[0], x, given[1], weak=weak)
-    return bind("minimum" if low is None else "maximum", x, given[0], weak=weak)
+    return weakly(lax.select(lax.eq(x, 0.0), at_zero, lax.select(is_nan(x), x, step)), weak)

@@ -1,0 +1,268 @@
+"""Running sums and products, differences, integrals, covariance and polynomials."""
+
+from __future__ import annotations
+
+from hloom import lax
+from hloom.errors import ArgumentError, ShapeError
+from hloom.ir.types import COMPLEX, DTYPES, FLOATS, NARROW_FLOATS, PRED, as_dtype
+from hloom.lax.elementwise import is_nan
+from hloom.numpy.linear import dot
+from hloom.numpy.manipulation import concatenate, moveaxis
+from hloom.numpy.reductions import average, mean, sum, sum_dtype
+from hloom.numpy.signs import conjugate
+from hloom.numpy.ufuncs import multiply, subtract
+from hloom.operands import (
+    F32,
+    as_operand,
+    broadcast_dims_to,
+    canonical_axis,
+    convert,
+    full,
+    inexact_dtype,
+    promote_operands,
+    reshape_to,
+    to_inexact,
+    whole_number,
+)
+
+# --- running sums and products ------------------------------------------------------------------------------------
+
+
+def _scan(x, axis: int, combine, neutral):
+    """Running `combine` along an axis in log2(extent) steps: each adds what stands 1, 2, 4, ... places before."""
+    distance, extent = 1, x.shape[axis]
+    while distance < extent:
+        padding = [(distance, -distance, 0) if k == axis else (0, 0, 0) for k in range(x.ndim)]
+        x = combine(x, lax.pad(x, neutral, padding))
+        distance *= 2
+    return x
+
+
+def _cumulative(name, a, axis, dtype, combine, neutral):
+    x = as_operand(a, name)
+    if axis is None:
+        x, axis = reshape_to(x, (x.size,)), 0
+    axis = canonical_axis(axis, x.ndim, name)
+    target = sum_dtype(x.dtype) if dtype is None else as_dtype(dtype)
+    work = F32 if target in NARROW_FLOATS else target
+    neutral = bool(neutral) if work == PRED else neutral
+    return convert(_scan(convert(x, work), axis, combine, neutral), target)
+
+
+def cumsum(a, axis: int | None = None, dtype=None, out=None):
+    """The running sum along an axis (of the flat array); dtypes as `sum`. Raises ShapeError.
+
+    Computed in log2(extent) shifted additions, whose order of rounding differs from NumPy's.
+    """
+    return _cumulative("cumsum", a, axis, dtype, lax.add, 0)
+
+
+def cumprod(a, axis: int | None = None, dtype=None, out=None):
+    """The running product along an axis (of the flat array); dtypes as `prod`. Raises ShapeError."""
+    return _cumulative("cumprod", a, axis, dtype, lax.mul, 1)
+
+
+def nancumsum(a, axis: int | None = None, dtype=None, out=None):
+    """`cumsum` with NaN as 0."""
+    return cumsum(_replaced(a, 0.0, "nancumsum"), axis, dtype)
+
+
+def nancumprod(a, axis: int | None = None, dtype=None, out=None):
+    """`cumprod` with NaN as 1."""
+    return cumprod(_replaced(a, 1.0, "nancumprod"), axis, dtype)
+
+
+def _replaced(a, value, name):
+    x = as_operand(a, name)
+    if x.dtype not in FLOATS and x.dtype not in COMPLEX:
+        return x
+    return lax.select(is_nan(x), full(value, x.dtype, x.shape), x)
+
+
+def _array_api(name, function, x, axis, dtype, include_initial, neutral):
+    x = as_operand(x, name)
+    if axis is None:
+        if x.ndim != 1:
+            raise ShapeError(f"{name} takes an axis", f"{x._shape!r}", "pass axis=, or flatten the array")
+        axis = 0
+    result = function(x, axis, dtype)
+    if not include_initial:
+        return result
+    padding = [(1, 0, 0) if k == axis % x.ndim else (0, 0, 0) for k in range(x.ndim)]
+    return lax.pad(result, bool(neutral) if result.dtype == PRED else neutral, padding)
+
+
+def cumulative_sum(x, /, *, axis: int | None = None, dtype=None, include_initial: bool = False):
+    """`cumsum`; with include_initial one element longer, from 0 on. Raises ShapeError."""
+    return _array_api("cumulative_sum", cumsum, x, axis, dtype, include_initial, 0)
+
+
+def cumulative_prod(x, /, *, axis: int | None = None, dtype=None, include_initial: bool = False):
+    """`cumprod`; with include_initial one element longer, from 1 on. Raises ShapeError."""
+    return _array_api("cumulative_prod", cumprod, x, axis, dtype, include_initial, 1)
+
+
+# --- differences and integrals ------------------------------------------------------------------------------------
+
+
+def diff(a, n: int = 1, axis: int = -1, prepend=None, append=None):
+    """The n-th difference of neighbours along an axis (`!=` of booleans). Raises ShapeError, ArgumentError."""
+    x = as_operand(a, "diff")
+    axis = canonical_axis(axis, x.ndim, "diff")
+    n = whole_number(n, "diff", "order")
+    if n < 0:
+        raise ArgumentError("diff takes an order that is not negative", f"n={n}", "pass n >= 0")
+    if n == 0:
+        return x
+    edge = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    parts = []
+    for part in (prepend, x, append):
+        if part is not None:
+            part = as_operand(part, "diff")
+            parts.append(part if part.ndim else broadcast_dims_to(part, edge))
+    x = concatenate(parts, axis)
+    for _ in range(n):
+        if not x.shape[axis]:
+            return x
+        high, low = lax.slice_in_dim(x, 1, None, axis=axis), lax.slice_in_dim(x, 0, x.shape[axis] - 1, axis=axis)
+        x = lax.ne(high, low) if x.dtype == PRED else lax.sub(high, low)
+    return x
+
+
+def ediff1d(ary, to_end=None, to_begin=None):
+    """The differences of neighbours of the flat array, with elements before and after. Raises ShapeError."""
+    x = as_operand(ary, "ediff1d")
+    result = diff(reshape_to(x, (x.size,)))
+    ends = [None if e is None else convert(as_operand(e, "ediff1d"), result.dtype) for e in (to_begin, to_end)]
+    ends = [None if e is None else reshape_to(e, (e.size,)) for e in ends]
+    return lax.concatenate([p for p in (ends[0], result, ends[1]) if p is not None], 0)
+
+
+def trapezoid(y, x=None, dx=1.0, axis: int = -1):
+    """The integral along an axis by the trapezoidal rule, at points x or dx apart. Raises ShapeError."""
+    y = to_inexact(y, "trapezoid")
+    axis = canonical_axis(axis, y.ndim, "trapezoid")
+    y = moveaxis(y, axis, -1)
+    if x is not None:
+        x = to_inexact(x, "trapezoid")
+        dx = diff(moveaxis(x, axis, -1) if x.ndim > 1 else x)
+    extent = y.shape[-1]
+    low, high = lax.slice_in_dim(y, 0, max(extent - 1, 0), axis=-1), lax.slice_in_dim(y, min(1, extent), None, axis=-1)
+    return multiply(sum(multiply(lax.add(low, high), dx), -1), 0.5)
+
+
+# --- covariance ---------------------------------------------------------------------------------------------------
+
+
+def cov(m, y=None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, fweights=None, aweights=None):
+    """The covariance matrix of variables, one a row (one a column unless rowvar), observations along the other axis.
+
+    Divided by the count less ddof (1, or 0 with bias); weights as in NumPy. Raises ShapeError, DTypeError.
+    """
+    x = _observations(m, rowvar, "cov")
+    if y is not None:
+        x = concatenate([x, _observations(y, rowvar or as_operand(y, "cov").shape[0] == 1, "cov")], 0)
+    ddof = (0 if bias else 1) if ddof is None else ddof
+    weights = None
+    for given in (fweights, aweights):
+        if given is not None:
+            given = as_operand(given, "cov")
+            weights = given if weights is None else multiply(weights, given)
+    if weights is None:
+        x = subtract(x, mean(x, 1, keepdims=True))
+        divisor = x.shape[1] - ddof
+        weighted = x
+    else:
+        weights = convert(weights, inexact_dtype(x.dtype))
+        total = sum(weights)
+        x = subtract(x, average(x, 1, weights, keepdims=True))
+        if aweights is None:
+            divisor = lax.sub(total, float(ddof))
+        else:
+            again = multiply(weights, convert(as_operand(aweights, "cov"), weights.dtype))
+            divisor = lax.sub(total, lax.div(lax.mul(sum(again), float(ddof)), total))
+        weighted = multiply(x, weights)
+    result = dot(x, conjugate(lax.transpose(weighted, (1, 0))))
+    scale = as_operand(divisor, "cov")
+    result = lax.div(result, broadcast_dims_to(convert(scale, result.dtype), result.shape))
+    return reshape_to(result, ()) if result.shape == (1, 1) else result
+
+
+def _observations(m, rowvar, name):
+    x = to_inexact(m, name)
+    if x.ndim > 2:
+        raise ShapeError(f"{name} takes vectors or matrices", f"{x._shape!r}", "reshape the operand")
+    if x.ndim < 2:
+        return reshape_to(x, (1, x.size))
+    return x if rowvar else lax.transpose(x, (1, 0))
+
+
+def corrcoef(x, y=None, rowvar: bool = True):
+    """The correlation matrix of variables, laid out as for `cov`. Raises ShapeError, DTypeError."""
+    from hloom.numpy.rearrangement import diagonal
+
+    c = cov(x, y, rowvar)
+    if not c.ndim:
+        return lax.div(c, c)
+    root = lax.sqrt(lax.real(diagonal(c)) if c.dtype in COMPLEX else diagonal(c))
+    root = convert(root, c.dtype)
+    rows, columns = (lax.broadcast_in_dim(root, c.shape, (k,)) for k in (0, 1))
+    c = lax.div(lax.div(c, rows), columns)
+    return lax.clamp(-1.0, c, 1.0) if c.dtype in FLOATS else c
+
+
+# --- polynomials, the highest power first -------------------------------------------------------------------------
+
+
+def polyval(p, x):
+    """The polynomial with coefficients p at x, by Horner's rule. Raises ShapeError, DTypeError."""
+    p = _coefficients(p, "polyval")
+    (p, x), _ = promote_operands("polyval", (p, x), broadcast=False)
+    if p.dtype == PRED:
+        p, x = convert(p, DTYPES["s32"]), convert(x, DTYPES["s32"])
+    result = full(0, x.dtype, x.shape)
+    for k in range(p.shape[0]):
+        coefficient = broadcast_dims_to(lax.index_in_dim(p, k, 0, keepdims=False), x.shape)
+        result = lax.add(lax.mul(result, x), coefficient)
+    return result
+
+
+def _coefficients(p, name):
+    p = as_operand(p, name)
+    if p.ndim > 1:
+        raise ShapeError(f"{name} takes a vector of coefficients", f"{p._shape!r}", "flatten it with hnp.ravel")
+    return reshape_to(p, (p.size,))
+
+
+def polyadd(a1, a2):
+    """The coefficients of the sum of two polynomials. Raises ShapeError."""
+    (a, b), _ = promote_operands("polyadd", [_coefficients(p, "polyadd") for p in (a1, a2)], broadcast=False)
+    size = max(a.shape[0], b.shape[0])
+    a, b = (lax.pad(p, 0, ((size - p.shape[0], 0, 0),)) for p in (a, b))
+    return lax.add(a, b)
+
+
+def polysub(a1, a2):
+    """The coefficients of the difference of two polynomials. Raises ShapeError."""
+    return polyadd(a1, lax.neg(_coefficients(a2, "polysub")))
+
+
+def polyder(p, m: int = 1):
+    """The coefficients of the m-th derivative. Raises ShapeError."""
+    p = _coefficients(p, "polyder")
+    for _ in range(whole_number(m, "polyder", "order")):
+        size = p.shape[0]
+        if size <= 1:
+            return full(0, p.dtype, (0,))
+        powers = lax.rev(lax.iota(p.dtype, size - 1), (0,))
+        p = lax.mul(lax.slice_in_dim(p, 0, size - 1), lax.add(powers, 1))
+    return p
+
+
+def polyint(p, m: int = 1, k=0):
+    """The coefficients of the m-th integral, whose constant of integration is k (a number). Raises ShapeError."""
+    p = to_inexact(_coefficients(p, "polyint"), "polyint")
+    for _ in range(whole_number(m, "polyint", "order")):
+        powers = lax.rev(lax.iota(p.dtype, p.shape[0]), (0,))
+        p = lax.pad(lax.div(p, lax.add(powers, 1)), k, ((0, 1, 0),))
+    return p
