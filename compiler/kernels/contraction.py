@@ -250,7 +250,8 @@ class _Writer:
                 f"t_q1 = min(t_q0 + {group}, t_panels)",
                 f"t_p0 = (t_item - t_strip * t_chunks) * {DEPTH}",
                 f"t_p1 = min(t_p0 + {DEPTH}, k)",
-                f"t_base = address(t_packed) + t_b * t_panels * k * {columns * self.size}",
+                "t_depth = t_p1 - t_p0",
+                f"t_base = address(t_packed) + ((t_b * k + t_p0) * t_panels - t_p0) * {columns * self.size}",
                 body,
             ),
         ]
@@ -283,7 +284,7 @@ class _Writer:
                 _loop(
                     "for t_q in range(t_q0, t_q1):",
                     f"copy_{self.dtype}_{columns}(address(t_line) + (t_q - t_q0) * {columns * size}, "
-                    f"t_base + (t_q * k + t_p) * {columns * size})",
+                    f"t_base + (t_q * t_depth + t_p) * {columns * size})",
                 ),
             ),
         ]
@@ -293,8 +294,8 @@ class _Writer:
         columns, size = self.columns, self.size
         statements, value = self.rhs_element("p")("t_b", "t_p", "t_j")
         pack = {
-            "rhs": "address(t_turn)", "packed": f"t_base + (t_q * k + t_p0) * {columns * size}",
-            "n": f"min({columns}, n - t_q * {columns})", "k": "t_p1 - t_p0", "rhs_sp": "1", "rhs_sj": str(DEPTH),
+            "rhs": "address(t_turn)", "packed": f"t_base + (t_q * t_depth + t_p0) * {columns * size}",
+            "n": f"min({columns}, n - t_q * {columns})", "k": "t_depth", "rhs_sp": "1", "rhs_sj": str(DEPTH),
             "panels": "1", "groups": "1", "chunks": "1",
         }  # fmt: skip
         return _loop(
@@ -314,7 +315,7 @@ class _Writer:
         spec, columns, size = self.spec, self.columns, self.size
         scratch = [f"t_sums = scratch_{self.dtype}({self.blocking.sums})"]
         # The product gets our item of the same blocks, and addresses moved so that its block lies in scratch memory.
-        blocks = ("row_blocks", "column_blocks", "block_rows", "block_panels", "panels", "packed_sb", "packed_sq")
+        blocks = ("row_blocks", "column_blocks", "block_rows", "block_panels", "panels", "packed_sb", "packed_sp")
         product = {name: f"t_{name}" for name in blocks} | {
             "out": f"address(t_sums) - (t_i0 * t_sums_row + t_q0 * {columns}) * {size}", "out_si": "t_sums_row",
             "m": "m", "full_panels": "t_panels", "direct_panels": "t_direct",
@@ -330,7 +331,7 @@ class _Writer:
         else:
             scratch.append(f"t_left = scratch_{self.dtype}({self.blocking.rows * LINE})")
             product |= {
-                "packed": f"address(t_packed) + t_p0 * {columns * size}", "k": "t_depth", "accumulate": "t_p0",
+                "packed": f"address(t_packed) + t_p0 * t_packed_sp * {size}", "k": "t_depth", "accumulate": "t_p0",
             }  # fmt: skip
             if "rhs" in product:
                 product["rhs"] += f" + t_p0 * rhs_sp * {size}"
@@ -379,7 +380,7 @@ class _Writer:
         own += [(x, "s64") for x in ("batch", "m", "n", "k")]
         own += [(x, "s64") for x in ("lhs_sb", "lhs_si", "lhs_sp", "rhs_sb", "rhs_sp", "rhs_sj")]
         own += [(x, "s64") for x in ("t_row_blocks", "t_column_blocks", "t_block_rows", "t_block_panels", "t_panels")]
-        own += [(x, "s64") for x in ("t_direct", "t_packed_sb", "t_packed_sq", "t_pack_lhs", "t_sums_row")]
+        own += [(x, "s64") for x in ("t_direct", "t_packed_sb", "t_packed_sp", "t_pack_lhs", "t_sums_row")]
         return self.kernel(spec.name, own, body)
 
     def lhs_element(self, fast: str) -> Element:

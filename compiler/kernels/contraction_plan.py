@@ -65,7 +65,7 @@ def step_plan(
         "panels": panels,
         "pack_lhs": pack_lhs,
         "packed_sb": 0 if same_rhs else packed * k * columns,
-        "packed_sq": k * columns,
+        "packed_sp": packed * columns,
     }
     pointers = {}
     if kernels.fused == PRODUCT:
@@ -102,9 +102,11 @@ def _read_in_place(blocking: Blocking, m: int, n: int, k: int, rhs_sp: int, rhs_
 
 
 def _pack_lhs(blocking: Blocking, rows: int, panels: int, k: int, lhs_si: int, lhs_sp: int) -> bool:
-    """Whether a block of lhs is copied before tiles read it. That costs about as much as a panel of products. Tiles read
-    the copy 3 % faster than rows, and much faster than rows that share the sets of a cache (38 GF/s of 101, at 4096
-    bytes) or, where lhs is contiguous along i, than a cache line of each p."""
+    """Whether a block of lhs is copied before tiles read it. That costs about as much as a panel of products.
+
+    Tiles read the copy 3 % faster than rows, and much faster than rows that share the sets of a cache (38 GF/s of 101,
+    at 4096 bytes) or, where lhs is contiguous along i, than a cache line of each p.
+    """
     depth = min(k, DEPTH)
     if lhs_sp == 1:
         sets = PERIOD // math.gcd(lhs_si * blocking.size, PERIOD)

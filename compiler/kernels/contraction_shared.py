@@ -51,8 +51,8 @@ PACK_PARAMS = {
 }  # fmt: skip
 
 _PACK = """
-    # packed[b, panel, p, column] = rhs[b, p, panel * {columns} + column], and 0 where that column does not exist, for
-    # first_panel <= panel < panels; an item is (b, a group of {group} panels, {depth} values of p).
+    # packed[b, step of p, panel, p, column] = rhs[b, p, panel * {columns} + column], and 0 where that column does not
+    # exist, for first_panel <= panel < panels and steps of {depth}; an item is (b, a group of {group} panels, a step).
     for item in range(lo, hi):
         strip = quotient(item, chunks)
         b = quotient(strip, groups)
@@ -60,23 +60,27 @@ _PACK = """
         q1 = min(q0 + {group}, panels)
         p0 = (item - strip * chunks) * {depth}
         p1 = min(p0 + {depth}, k)
-        base = address(packed) + (b * (panels - first_panel) - first_panel) * k * {row}
+        depth = p1 - p0
+        # Row p of panel q is row first_row + q * depth + p of all that is packed.
+        first_row = (b * k + p0) * (panels - first_panel) - first_panel * depth - p0
+        base = address(packed) + first_row * {row}
         source = address(rhs) + b * rhs_sb * {size}
         if rhs_sj == 1:
             full = min(q1, quotient(n, {columns}))
             for p in range(p0, p1):
                 line = source + p * rhs_sp * {size}
                 for q in range(q0, full):
-                    copy_{T}_{columns}(line + q * {row}, base + (q * k + p) * {row})
+                    copy_{T}_{columns}(line + q * {row}, base + (q * depth + p) * {row})
                 if full < q1:
-                    zero_{T}_{columns}(base + (full * k + p) * {row})
-                    copy_first_{T}_{columns}(line + full * {row}, base + (full * k + p) * {row}, n - full * {columns})
+                    zero_{T}_{columns}(base + (full * depth + p) * {row})
+                    copy_first_{T}_{columns}(line + full * {row}, base + (full * depth + p) * {row},
+                                             n - full * {columns})
         else:
             # Square blocks go through registers where rhs is contiguous along p; all else by single elements.
             squares = quotient(n, {lanes}) * {lanes} * (rhs_sp == 1)
             for j in range(q0 * {columns}, q1 * {columns}, {lanes}):
                 q = quotient(j, {columns})
-                target = base + (q * k * {columns} + j - q * {columns}) * {size}
+                target = base + (q * depth * {columns} + j - q * {columns}) * {size}
                 p = p0
                 if j < squares:
                     for p in range(p0, p1 - {lanes_1}, {lanes}):
@@ -84,7 +88,7 @@ _PACK = """
                                                       target + p * {row}, {row})
                     p = p0 + quotient(p1 - p0, {lanes}) * {lanes}
                 for p in range(p, p1):
-                    at = (b * (panels - first_panel) + q - first_panel) * k * {columns} + (p - q) * {columns} + j
+                    at = (first_row + q * depth + p - q) * {columns} + j
                     for x in range({lanes}):
                         packed[at + x] = {T}(0)
                     for x in range(min({lanes}, n - j)):
@@ -94,7 +98,7 @@ _PACK = """
 PRODUCT_PARAMS = {
     "lhs": "*", "rhs": "*", "packed": "*", "out": "*", "m": "s64", "n": "s64", "k": "s64",
     "lhs_sb": "s64", "lhs_si": "s64", "lhs_sp": "s64", "rhs_sb": "s64", "rhs_sp": "s64",
-    "packed_sb": "s64", "packed_sq": "s64", "out_sb": "s64", "out_si": "s64",
+    "packed_sb": "s64", "packed_sp": "s64", "out_sb": "s64", "out_si": "s64",
     "row_blocks": "s64", "column_blocks": "s64", "block_rows": "s64", "block_panels": "s64",
     "panels": "s64", "full_panels": "s64", "direct_panels": "s64", "pack_lhs": "s64", "accumulate": "s64",
     "lo": "s64", "hi": "s64",
@@ -154,8 +158,8 @@ _PRODUCT = """
                 right = address(rhs) + (b * rhs_sb + p0 * rhs_sp + q * {columns}) * {size}
                 right_p = rhs_sp * {size}
                 if q >= direct_panels:
-                    panel = b * packed_sb + (q - direct_panels) * packed_sq
-                    right = address(packed) + (panel + p0 * {columns}) * {size}
+                    panel = b * packed_sb + p0 * packed_sp + (q - direct_panels) * depth * {columns}
+                    right = address(packed) + panel * {size}
                     right_p = {row}
                 sums = target + q * {row}
                 sums_row = out_si * {size}
