@@ -125,8 +125,7 @@ def vjp(function, *primals, has_aux: bool = False):
         given = [g for g, s in zip(given, shapes, strict=True) if s.dtype in INEXACT]
         gradients = iter(apply_computation(backward, [*residuals, *given]))
         leaves = [next(gradients) if p.dtype in INEXACT else _zero_tangent(p) for p in call.leaves]
-        result = call.by_argument(leaves)
-        return result if isinstance(result, tuple) else (result,)
+        return call.by_argument(leaves)
 
     result = tree.unflatten(out_tree, outputs[:count])
     if has_aux:
@@ -183,16 +182,16 @@ def linearize(function, *primals):
     flat = apply_computation(forward, [*call.leaves, *traced.captures], traced.known)
     count = len(traced.weak)
     outputs, residuals = _with_weak(flat[:count], traced.weak), flat[count:]
-    in_tree = tree.structure(primals)
+    in_tree, out_tree = tree.structure(primals), traced.out_tree
     shapes = [p._shape for p in call.leaves]
 
     def jvp_function(*tangents):
         given = _matched(tangents, in_tree, shapes, f"the tangents of {what}")
         found = iter(apply_computation(linear, [*residuals, *(given[k] for k in wrt)]))
         results = [next(found) if o.dtype in INEXACT else _zero_tangent(o) for o in outputs]
-        return tree.unflatten(traced.out_tree, results)
+        return tree.unflatten(out_tree, results)
 
-    return tree.unflatten(traced.out_tree, outputs), jvp_function
+    return tree.unflatten(out_tree, outputs), jvp_function
 
 
 # --- the call that is differentiated ------------------------------------------------------------------------------

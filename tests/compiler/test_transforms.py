@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
+import ml_dtypes
 import numpy as np
 import pytest
 from derivative_cases import AFFINE, CASES, F64, MAXIMUM, S32, build, check, combiner, dot, reduce
@@ -15,9 +17,12 @@ from hloom.compiler.transforms.vjp import gradient, linearize, vjp
 from hloom.ir.build import Builder, Value
 from hloom.ir.errors import DifferentiationError
 from hloom.ir.interpret import evaluate
+from hloom.ir.module import Module
+from hloom.ir.ops import OPS, No
 from hloom.ir.ops.structure import CUSTOM_CALLS
 from hloom.ir.source import Source
 from hloom.ir.types import INEXACT, Shape
+from hloom.ir.verify import verify
 
 # --- reductions ---------------------------------------------------------------------------------------------------
 
@@ -201,18 +206,14 @@ def test_the_original_is_shared_and_unchanged():
     assert set(before) <= set(made.instructions)
 
 
-def test_operands_come_before_users_and_parameters_are_numbered():
+def test_what_is_made_is_valid():
     for given in CASES:
         computation = given.computation()
         wrt = [k for k, p in enumerate(computation.parameters) if p.dtype in INEXACT]
-        for made in (gradient(computation, wrt), *vjp(computation, wrt), *linearize(computation, wrt)):
-            seen = set()
-            for instruction in made.instructions:
-                assert seen.issuperset(instruction.operands), (str(given), instruction)
-                seen.add(instruction)
-            assert len(seen) == len(made.instructions)
-            assert [p["index"] for p in made.parameters] == list(range(len(made.parameters)))
-            assert {i for i in seen if i.opcode == "parameter"} == set(made.parameters)
+        forward = jvp(computation, [k in wrt for k in range(len(computation.parameters))])
+        for made in (forward, gradient(computation, wrt), *vjp(computation, wrt), *linearize(computation, wrt)):
+            verify(Module("m", made))
+            assert {i for i in made.instructions if i.opcode == "parameter"} == set(made.parameters)
 
 
 def test_provenance():
@@ -244,11 +245,20 @@ def test_a_missing_derivative_names_the_op_and_the_line(monkeypatch):
     np.testing.assert_array_equal(evaluate(made, [x, x])[1], x * 0.5)
 
 
+def test_a_missing_transpose_names_the_op_and_the_line(monkeypatch):
+    monkeypatch.setitem(OPS, "reverse", dataclasses.replace(OPS["reverse"], transpose=No("not written")))
+    x = np.ones(3)
+    computation = build(lambda x: x.op("reverse", dimensions=(0,)), [x], Source("model.py", 5, "step"))
+    with pytest.raises(DifferentiationError) as error:
+        gradient(computation, [0])
+    assert "reverse" in error.value.asked and "not written" in error.value.found
+    assert (error.value.source.file, error.value.source.line) == ("model.py", 5)
+    np.testing.assert_array_equal(evaluate(jvp(computation, [True]), [x, x])[1], x)
+
+
 def test_mixed_precision_dot():
     """bfloat16 operands, float32 result: the gradients are bfloat16 and every product is of one dtype."""
     rng = np.random.default_rng(5)
-    import ml_dtypes
-
     x, y = (rng.integers(-4, 5, d).astype(ml_dtypes.bfloat16) for d in ((3, 4), (4, 2)))
 
     def function(x, y):
