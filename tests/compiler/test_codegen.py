@@ -1,6 +1,7 @@
 """Kernel text to object code: values, vectorization, error messages, and a warm start without Numba."""
 
 import ctypes
+import dataclasses
 import math
 import os
 import re
@@ -256,6 +257,17 @@ def test_cached_code_is_the_same_code(tmp_path):
 def test_compiling_is_deterministic():
     first, second = (codegen.compile_kernels([GELU])[0] for _ in range(2))
     assert first.data == second.data
+
+
+@pytest.mark.skipif(host().arch != "x86_64", reason="AVX-512 code needs LLVM's x86 back end")
+def test_avx512_machines_get_full_width_vectors():
+    """Icelake's own tuning prefers 256 bits; `host` switches that off, as here."""
+    from hloom.compiler.targets.cpu import backend, lower
+
+    features = "+avx,+avx2,+avx512f,+avx512vl,+avx512bw,+avx512dq,+fma,-prefer-256-bit"
+    wide = dataclasses.replace(host(), cpu="icelake-server", features=features, vector_bytes=64, vector_registers=32)
+    text, libraries = lower.kernel_module(GELU, None)
+    assert backend.assembly(backend.optimized(text, libraries, wide), wide).count("%zmm") > 20
 
 
 def test_the_host_is_described():
