@@ -45,17 +45,10 @@ def kept_dims(root) -> list[int]:
     return [k for k in range(len(root.operands[0].dims)) if k not in root["dimensions"]]
 
 
-def reduce_ones(b, root, x):
-    """Dimensions of extent 1 need no reduction."""
-    wide = tuple(d for d in root["dimensions"] if x.dims[d] != 1)
-    if len(wide) == len(root["dimensions"]) and wide:
-        return None
-    if not wide:
-        return with_start(b, root, b.reshape(x, root.dims))
-    ones = set(root["dimensions"]) - set(wide)
-    left = [k for k in range(len(x.dims)) if k not in ones]
-    narrow = b.reshape(x, [x.dims[k] for k in left])
-    return b.again(root, narrow, root.operands[1], dimensions=tuple(left.index(d) for d in wide))
+def only_ones(root) -> bool:
+    """Whether all reduced dimensions have extent 1. One of them beside others stays: taking it out needs a reshape."""
+    dims = root.operands[0].dims
+    return opcode_of(root) is not None and all(dims[d] == 1 for d in root["dimensions"])
 
 
 def reduce_broadcast(b, root, x, inner):
@@ -132,8 +125,8 @@ REDUCTIONS = Rules(
         ),
         rule(
             reduce(x, start),
-            reduce_ones,
-            when=lambda root: opcode_of(root) is not None,
+            lambda b, root, x: with_start(b, root, b.reshape(x, root.dims)),
+            when=only_ones,
             name="reduce-of-ones",
             identity="a reduction over extents 1 is a reshape",
             numerics=ROUNDING,
