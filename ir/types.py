@@ -222,6 +222,15 @@ def _node(dtype: np.dtype, weak: bool) -> str:
     return name
 
 
+_WIDE_DEFAULT = {"i*": "s64", "f*": "f64", "c*": "c128"}
+
+
+def _default(node: str, operands) -> np.dtype:
+    """The dtype of a weak node: 32 bits wide, or 64 where a 64-bit integer takes part, as in NumPy and JAX with x64."""
+    wide = any(kind(dtype) in ("signed", "unsigned") and dtype.itemsize == 8 for dtype, _ in operands)
+    return DTYPES[(_WIDE_DEFAULT if wide else _WEAK_DEFAULT)[node]]
+
+
 def promote(*operands: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     """The common dtype of (dtype, weak) pairs, and whether it is weak itself.
 
@@ -234,7 +243,7 @@ def promote(*operands: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     node = _join(frozenset(_node(*o) for o in operands))
     if node in _WEAK_DEFAULT:
         weak = not strong or all(_node(*o) == "pred" for o in strong)
-        return DTYPES[_WEAK_DEFAULT[node]], weak
+        return _default(node, operands), weak
     return DTYPES[node], not strong
 
 

@@ -93,7 +93,7 @@ def result_type(*arrays_and_dtypes):
     for value in arrays_and_dtypes:
         if _is_dtype(value):
             # The types float, int, ... stand for Python numbers.
-            pairs.append((as_dtype(value), value in (int, float, complex)))
+            pairs.append((as_dtype(value), value is int or value is float or value is complex))
         else:
             pairs.append(dtype_of(read((value,), "result_type")[0]))
     return promoted(*pairs)[0]
