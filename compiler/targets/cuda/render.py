@@ -1,0 +1,350 @@
+"""Nests as Python text for CUDA: work items by thread, warp or block, lanes strided, collectives as shuffles.
+
+The text is what Numba's CUDA target compiles and what `lockstep` simulates, letter for letter. It differs from the
+CPU's text in what surrounds the statements only; docs/cuda.md shows both.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hloom.compiler.kernels.description import Block, Branch, Collective, Inner, Items, Lanes, Nest, Serial, Tiles
+from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.targets.cuda.staging import PADDING, Stage, stage_loads, store_target, without_staged
+from hloom.ir.ops import OPS
+from hloom.ir.types import DTYPES, Shape
+
+WARP = 32
+WARP_ROW = 1024  # rows up to this width are given to a warp: 32 elements a lane; longer ones to a block
+THREADS = {"element": 256, "serial": 128, "warp": 128, "block": 256, "tile": 256}
+_SHUFFLES = (16, 8, 4, 2, 1)
+_DIVISOR = re.compile(r"(?://|%) *\(?(\w+)")
+_ASSIGNED = re.compile(r"^(\w+(?:, \w+)*) = ")
+_BOUND = re.compile(r"^(\w+) = min\(\w+ \+ (\w+), (\w+)\)$")
+
+
+@dataclass(frozen=True)
+class CudaSource(KernelSource):
+    """A kernel's text with what a launch needs to know.
+
+    params: types of the pointers and of the integers that are arguments, in order; no lo and hi.
+    parameters: their names.
+    arguments: names of the integers that are arguments, the last parameters. The others, by which something is divided,
+        are literals in the text: a 64-bit division by a run-time value costs some hundred instructions, one by a
+        literal a multiplication.
+    grain: 'element', 'serial', 'warp', 'block' or 'tile': what one work item is given to.
+    threads: threads a block; a multiple of 32, and fixed, as the text counts with it.
+    items: work items of this launch; not part of the text.
+    """
+
+    parameters: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    grain: str = "element"
+    threads: int = 256
+    items: int = 0
+
+    def blocks(self, most: int = 2112) -> int:
+        """Blocks to launch: one for each item or group of items, at most `most` (16 for each of an H100's 132 cores).
+
+        Every kernel loops over its items in strides of the grid, so any number of blocks is right.
+        """
+        at_once = {"element": self.threads, "serial": self.threads, "warp": self.threads // WARP}.get(self.grain, 1)
+        return max(1, min(-(-self.items // at_once), most))
+
+
+def render(nest: Nest, threads: int | None = None) -> CudaSource:
+    """The CUDA text of a nest. threads: threads a block, in place of the usual number for its grain."""
+    return _Renderer(nest, threads).source()
+
+
+def indent(lines: list[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+class _Renderer:
+    def __init__(self, nest: Nest, threads: int | None):
+        self.nest = nest
+        self.integers = dict(nest.integers)
+        *self.head, self.top = nest.root.body
+        self.grain = self._grain()
+        self.threads = threads or THREADS[self.grain]
+        if self.threads % WARP or not 0 < self.threads <= 1024:
+            raise ValueError(f"{self.threads} threads a block: a block is 1 to 32 whole warps of 32 threads")
+        self.shared: dict[str, str] = {}  # name of a shared array -> the expression that makes it
+        self.divisors: set[str] = set()
+        self.total = 1
+
+    def source(self) -> CudaSource:
+        nest = self.nest
+        if self.grain == "tile":
+            lines = self._tiles(self.top)
+        elif self.grain in ("warp", "block"):
+            lines = self._rows(self.top)
+        else:
+            lines = self._elements(self.top)
+        lines = [*self._lines(self.head), *lines]
+        for line in lines:
+            self.divisors.update(_DIVISOR.findall(line))
+        literal = [name for name in nest.integers if name in self.divisors]
+        arguments = tuple(name for name in nest.integers if name not in self.divisors)
+        parameters = [name for name, _ in nest.pointers] + list(arguments)
+        body = [
+            *(f"{name} = {nest.integers[name]}" for name in literal),
+            *(f"{name} = {made}" for name, made in self.shared.items()),
+            *lines,
+        ]
+        text = "\n".join([f"def {nest.name}({', '.join(parameters)}):", *indent(body)]) + "\n"
+        types = tuple(f"{dtype}*" for _, dtype in nest.pointers) + ("s64",) * len(arguments)
+        return CudaSource(nest.name, text, types, tuple(parameters), arguments, self.grain, self.threads, self.total)
+
+    # --- which grain ---
+
+    def _grain(self) -> str:
+        if isinstance(self.top, Tiles):
+            return "tile"
+        if not isinstance(self.top, Items):
+            raise TypeError(f"{self.nest.name}: a nest ends in Items or Tiles, not in {type(self.top).__name__}")
+        if self.top.grain != "row":
+            return self.top.grain
+        if not _lanes_are_sound(self.top.body):
+            return "serial"
+        widths = [self._width(node) for node in _walk(self.top.body) if isinstance(node, Lanes)]
+        return "warp" if max(widths) <= WARP_ROW else "block"
+
+    def _width(self, node: Lanes) -> int:
+        """About how many steps a Lanes loop has in this launch."""
+        integers = self.nest.integers
+        if node.extent in integers:
+            return integers[node.extent]
+        for line in _walk(self.top.body):
+            found = _BOUND.match(line) if isinstance(line, str) else None
+            if found and found[1] == node.extent and {found[2], found[3]} <= integers.keys():
+                return min(integers[found[2]], integers[found[3]])
+        return WARP_ROW + 1
+
+    # --- the loop over the items ---
+
+    def _decode(self, dims: list[tuple[str, str]], item: str) -> list[str]:
+        """Statements that take the flat work item apart, the last dimension fastest."""
+        lines, rest = [], item
+        for k, (variable, extent) in enumerate(reversed(dims)):
+            if k == len(dims) - 1:
+                lines.append(f"{variable} = {rest}")
+                break
+            above = f"rest{k}"
+            self.divisors.add(extent)
+            quotient = f"s64(div_u32(u32({rest}), u32({extent})))" if self.total < 2**32 else f"{rest} // {extent}"
+            lines += [f"{above} = {quotient}", f"{variable} = {rest} - {above} * {extent}"]
+            rest = above
+        return lines
+
+    def _count(self, dims: list[tuple[str, str]]) -> str:
+        for _, extent in dims:
+            self.total *= self.integers[extent]
+        return " * ".join(extent for _, extent in dims) or "1"
+
+    def _loop(self, dims, first: str, stride: str, body) -> list[str]:
+        """`body()` for each item of this thread, warp or block."""
+        count = self._count(dims)
+        variable = dims[0][0] if len(dims) == 1 else "item"
+        decoded = self._decode(dims, "item") if len(dims) > 1 else []
+        return [
+            f"{variable} = {first}",
+            f"stride = {stride}",
+            f"total = {count}",
+            f"while {variable} < total:",
+            *indent([*decoded, *body(), f"{variable} += stride"]),
+        ]
+
+    def _elements(self, node: Items) -> list[str]:
+        """Thread for an item; a vector loop inside becomes further threads."""
+        dims, body = list(node.dims), node.body
+        if node.grain == "element":
+            inner = [n for n in body.body if isinstance(n, Inner)]
+            if len(inner) == 1:
+                dims.append((inner[0].variable, inner[0].extent))
+                flat = [inner[0].body.body if n is inner[0] else [n] for n in body.body]
+                body = Block(body.parent, body.variables, [statement for part in flat for statement in part])
+        threads = self.threads
+        first = f"cuda.blockIdx.x * {threads} + cuda.threadIdx.x"
+        return self._loop(dims, first, f"cuda.gridDim.x * {threads}", lambda: self._lines(body.body))
+
+    def _rows(self, node: Items) -> list[str]:
+        if self.grain == "warp":
+            warps = self.threads // WARP
+            self.lanes = WARP
+            lines = ["lane = cuda.threadIdx.x & 31"]
+            first, stride = f"cuda.blockIdx.x * {warps} + (cuda.threadIdx.x >> 5)", f"cuda.gridDim.x * {warps}"
+        else:
+            self.lanes = self.threads
+            lines = ["lane = cuda.threadIdx.x"]
+            first, stride = "cuda.blockIdx.x", "cuda.gridDim.x"
+        return lines + self._loop(node.dims, f"s64({first})", stride, lambda: self._row_lines(node.body.body))
+
+    def _row_lines(self, body: list) -> list[str]:
+        """As _lines, but what the whole row stores is stored by one lane."""
+        lines, stores = [], []
+        for node in [*body, None]:
+            if isinstance(node, str) and store_target(node):
+                stores.append(node)
+                continue
+            if stores:
+                if any(store_target(s).startswith("io") for s in stores):
+                    # The other lanes may not have read yet what this store overwrites.
+                    lines.append("cuda.syncwarp()" if self.grain == "warp" else "cuda.syncthreads()")
+                lines += ["if lane == 0:", *indent(stores)]
+                stores = []
+            if node is not None:
+                lines += self._node(node)
+        return lines
+
+    # --- statements ---
+
+    def _lines(self, body: list) -> list[str]:
+        return [line for node in body for line in self._node(node)]
+
+    def _node(self, node) -> list[str]:
+        if isinstance(node, str):
+            return [node]
+        if isinstance(node, Branch):
+            return [f"if {node.condition}:", *indent(self._lines(node.body.body))]
+        if isinstance(node, Serial):
+            return self._while(node.variable, node.start, node.stop, "1", node.body)
+        if isinstance(node, Inner):
+            return self._while(node.variable, "0", node.extent, "1", node.body)
+        if isinstance(node, Lanes):
+            if self.grain not in ("warp", "block"):
+                return self._while(node.variable, node.start, node.extent, "1", node.body)
+            start = "lane" if node.start == "0" else f"{node.start} + lane"
+            return self._while(node.variable, start, node.extent, str(self.lanes), node.body)
+        if isinstance(node, Collective):
+            return self._collective(node) if self.grain in ("warp", "block") else []
+        raise TypeError(f"{self.nest.name}: no place for {type(node).__name__} inside of an item")
+
+    def _while(self, variable: str, start: str, stop: str, step: str, body: Block) -> list[str]:
+        # Not `for ... in range(...)`: LLVM unrolls that by four with a remainder, which costs registers (softmax: 76
+        # against 32 on sm_90) and brings nothing where many warps hide the latency.
+        inside = [*self._lines(body.body), f"{variable} += {step}"]
+        return [f"{variable} = s64({start})", f"while {variable} < {stop}:", *indent(inside)]
+
+    def _collective(self, node: Collective) -> list[str]:
+        name = node.variable
+        lines = [f"{name} = {_join(node, name, f'shuffle_xor({name}, {distance})')}" for distance in _SHUFFLES]
+        warps = self.threads // WARP
+        if self.grain == "warp" or warps == 1:
+            return lines
+        box = f"box_{node.dtype}"
+        self.shared[box] = f"cuda.shared.array({warps}, {_shared_type(node.dtype)})"
+        value, read = _through_shared(node.dtype)
+        return [
+            *lines,
+            "if lane & 31 == 0:",
+            f"    {box}[lane >> 5] = {value.format(name)}",
+            "cuda.syncthreads()",
+            f"{name} = {read.format(f'{box}[0]')}",
+            "warp = 1",
+            f"while warp < {warps}:",
+            f"    {name} = {_join(node, name, read.format(f'{box}[warp]'))}",
+            "    warp += 1",
+            "cuda.syncthreads()",
+        ]
+
+    # --- tiles ---
+
+    def _tiles(self, node: Tiles) -> list[str]:
+        """Block for a tile. What is read across the grain is read along it, into shared memory with padded rows."""
+        (across, rows), (along, columns) = node.across, node.along
+        size = node.size
+        if size & (size - 1):
+            raise ValueError(f"{self.nest.name}: tiles of {size} elements a side, not a power of two")
+        shift, mask = size.bit_length() - 1, size - 1
+        self.divisors |= {rows, columns}
+        stages = stage_loads(self.nest, node)
+        for stage in stages:
+            kind = _shared_type(stage.dtype)
+            self.shared[stage.tile] = f"cuda.shared.array({size * (size + PADDING)}, {kind})"
+        pitch = size + PADDING
+
+        def cells(fast: str, slow: str, lines: list[str]) -> list[str]:
+            place = {fast: f"(cell & {mask})", slow: f"(cell >> {shift})"}
+            return [
+                "cell = cuda.threadIdx.x",
+                f"while cell < {size * size}:",
+                f"    {across} = band * {size} + {place[across]}",
+                f"    {along} = tile * {size} + {place[along]}",
+                f"    if {across} < {rows} and {along} < {columns}:",
+                *indent(indent(lines)),
+                f"    cell += {self.threads}",
+            ]
+
+        def fill(stage: Stage) -> str:
+            value = _through_shared(stage.dtype)[0].format(stage.load)
+            return f"{stage.tile}[(cell >> {shift}) * {pitch} + (cell & {mask})] = {value}"
+
+        def take(stage: Stage) -> str:
+            read = _through_shared(stage.dtype)[1]
+            return f"{stage.name} = " + read.format(f"{stage.tile}[(cell & {mask}) * {pitch} + (cell >> {shift})]")
+
+        def body() -> list[str]:
+            second = [take(stage) for stage in stages] + self._lines(without_staged(node.body.body, stages))
+            if not stages:
+                return cells(along, across, second)
+            first = cells(across, along, [fill(stage) for stage in stages])
+            return [*first, "cuda.syncthreads()", *cells(along, across, second), "cuda.syncthreads()"]
+
+        # In the text these follow from literals.
+        self.integers |= {"bands": -(-self.integers[rows] // size), "tiles": -(-self.integers[columns] // size)}
+        head = [f"tiles = ({columns} + {mask}) >> {shift}", f"bands = ({rows} + {mask}) >> {shift}"]
+        dims = [*node.outer, ("band", "bands"), ("tile", "tiles")]
+        return head + self._loop(dims, "s64(cuda.blockIdx.x)", "cuda.gridDim.x", body)
+
+
+def _join(node: Collective, left: str, right: str) -> str:
+    shape = Shape(DTYPES[node.dtype], ())
+    return OPS[node.operation].expression([shape, shape], shape, {}, [left, right])
+
+
+def _shared_type(dtype: str) -> str:
+    """The element type of a shared array that holds registers of a dtype."""
+    return {"pred": "u8", "f16": "f32", "bf16": "f32"}.get(dtype, dtype)
+
+
+def _through_shared(dtype: str) -> tuple[str, str]:
+    """How a register is written to shared memory and read from it."""
+    return ("u8({0})", "({0} != u8(0))") if dtype == "pred" else ("{0}", "{0}")
+
+
+def _walk(block: Block):
+    """All nodes and statements of a block and the blocks in it."""
+    for node in block.body:
+        yield node
+        if not isinstance(node, str) and hasattr(node, "body"):
+            yield from _walk(node.body)
+
+
+def assigned(statement: str) -> list[str]:
+    """The names that a statement assigns (not elements of arrays)."""
+    found = _ASSIGNED.match(statement)
+    return found[1].split(", ") if found else []
+
+
+def _lanes_are_sound(item: Block) -> bool:
+    """Whether lanes may share an item's Lanes loops: every accumulator in them is combined over the lanes, and nothing
+    is combined that every lane has computed alike."""
+    inside: set[str] = set()
+    outside: set[str] = set()
+    loops = 0
+
+    def visit(block: Block, names: set[str]) -> None:
+        nonlocal loops
+        for node in block.body:
+            if isinstance(node, str):
+                names.update(assigned(node))
+            elif hasattr(node, "body"):
+                loops += isinstance(node, Lanes)
+                visit(node.body, inside if isinstance(node, Lanes) else names)
+
+    visit(item, outside)
+    combined = {node.variable for node in _walk(item) if isinstance(node, Collective)}
+    return loops > 0 and inside & outside == combined
