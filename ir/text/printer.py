@@ -14,7 +14,7 @@ from hloom.ir.ops.table import OPS
 from hloom.ir.text.attributes import POSITIONAL, is_frontend, kind_of
 from hloom.ir.text.provenance import TABLES, metadata_text
 from hloom.ir.text.shapes import PRIMITIVE_TYPES, numbered, shape_text, signature_text
-from hloom.ir.types import TupleShape
+from hloom.ir.types import Shape, TupleShape
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.\-]")
 _RESERVED = PRIMITIVE_TYPES | {"ROOT", "ENTRY", "HloModule", *TABLES}
@@ -122,7 +122,9 @@ def _line(
     else:
         operands = numbered([f"%{name(o)}" for o in instruction.operands])
     written = entry.text or opcode if entry else opcode
-    pieces = [f"%{name(instruction)} = {shape_text(instruction.shape)} {written}({operands})"]
+    shape = instruction.shape
+    shape = shape_text(shape) if isinstance(shape, (Shape, TupleShape)) else repr(shape)
+    pieces = [f"%{name(instruction)} = {shape} {written}({operands})"]
     frontend = []
     for key, kind in declared.items():
         if key in attributes and key != inside:
