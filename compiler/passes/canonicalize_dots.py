@@ -293,7 +293,7 @@ def swapped(b, root, dot):
     )
 
 
-DOTS = Rules(
+TRANSPOSED_DOTS = Rules(
     [
         rule(
             Op("transpose", Op("dot", Any("left"), Any("right"), name="dot")),
@@ -301,14 +301,18 @@ DOTS = Rules(
             when=lambda b, root, dot: b.used_once(dot) and swaps_free(root, dot),
             name="transpose-of-dot",
             identity="(x y)^T = y^T x^T",
-        ),
+        )
+    ]
+)
+DOTS = TRANSPOSED_DOTS + Rules(
+    [
         rule(
             Op("dot"),
             lambda b, root: canonical(b, root),
             name="canonical-dot",
             identity="dot over many dimensions = dot over joined ones; without m, n or k: sum(x * y)",
             numerics=ROUNDING,
-        ),
+        )
     ]
 )
 CANONICAL: Rules = DOTS + MOVEMENT

@@ -9,6 +9,7 @@ Directions, by which the passes end:
 
 from __future__ import annotations
 
+from hloom.compiler.passes.canonicalize_dots import TRANSPOSED_DOTS
 from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.rules.movement import ELEMENTWISE, MOVEMENT
 from hloom.compiler.passes.rules.reductions import REDUCTIONS
@@ -138,7 +139,8 @@ TRANSPOSES = Rules(
     ]
 )
 MOVED_RESHAPES: Rules = RESHAPES + MOVEMENT + REDUCTIONS
-MOVED_TRANSPOSES: Rules = TRANSPOSES + MOVEMENT + REDUCTIONS
+# A product takes up its transpose before that could sink away from it.
+MOVED_TRANSPOSES: Rules = TRANSPOSED_DOTS + TRANSPOSES + MOVEMENT + REDUCTIONS
 
 
 @module_pass("move-reshapes")

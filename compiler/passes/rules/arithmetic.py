@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from hloom.ir.build import combiner_opcode
 from hloom.ir.ops import OPS
 from hloom.ir.rewrite import (
     INEXACT,
@@ -97,6 +98,12 @@ def has_exact_reciprocal(c) -> bool:
         return float(np.asarray(2.0**-exponent).astype(c.shape.dtype)) == 2.0**-exponent
 
 
+def negated(b, c):
+    """-c, computed at once: rules that move a negation into a constant must not leave one for others to move out."""
+    with np.errstate(all="ignore"):
+        return b.splat(np.negative(splat_value(c)), c.shape)
+
+
 def reciprocal(b, c):
     with np.errstate(all="ignore"):
         return b.splat(1 / number(c), c.shape)
@@ -114,6 +121,8 @@ def is_nonnegative(instruction, depth: int = 4) -> bool:
         return value.dtype.kind != "c" and not np.signbit(np.float64(value)) if value.dtype in FLOATS else False
     if depth and opcode in ("add", "multiply", "divide", "minimum") and is_float(instruction):
         return all(is_nonnegative(o, depth - 1) for o in operands)
+    if depth and opcode == "reduce" and combiner_opcode(instruction["to_apply"]) in ("add", "multiply", "maximum"):
+        return is_float(instruction) and all(is_nonnegative(o, depth - 1) for o in operands)
     if depth and opcode in ("sqrt", "reshape", "transpose", "broadcast", "slice", "copy"):
         return is_float(instruction) and is_nonnegative(operands[0], depth - 1)
     return False
@@ -124,7 +133,7 @@ def small_power(b, root, x, c):
     ones, which `power` computes in float32, up to the second, which rounds once."""
     exponent = number(c)
     limit = 16 if is_integer(root) else 2 if root.shape.dtype in NARROW_FLOATS else 4
-    if not is_real(root) or exponent != int(exponent) or not 2 <= exponent <= limit:
+    if not is_real(root) or not 2 <= exponent <= limit or exponent != int(exponent):
         return None
     result, square, rest = None, x, int(exponent)
     while rest:
@@ -213,14 +222,14 @@ signs = Rules(
         rule((-x) * (-y), x * y, when=is_real, name="product-of-negated", identity="-x * -y = x * y"),
         rule(
             (-x) * c,
-            lambda b, x, c: b.emit("multiply", x, b.emit("negate", c)),
+            lambda b, x, c: b.emit("multiply", x, negated(b, c)),
             when=is_real,
             name="negated-times-constant",
             identity="-x * c = x * -c",
         ),
         rule(
             -(x * c),
-            lambda b, x, c: b.emit("multiply", x, b.emit("negate", c)),
+            lambda b, x, c: b.emit("multiply", x, negated(b, c)),
             when=is_real,
             name="negated-multiple",
             identity="-(x * c) = x * -c",
@@ -228,7 +237,7 @@ signs = Rules(
         rule((-x) / (-y), x / y, when=is_float, name="quotient-of-negated", identity="-x / -y = x / y, floats"),
         rule(
             (-x) / c,
-            lambda b, x, c: b.emit("divide", x, b.emit("negate", c)),
+            lambda b, x, c: b.emit("divide", x, negated(b, c)),
             when=is_float,
             name="negated-by-constant",
             identity="-x / c = x / -c, floats",
@@ -351,7 +360,7 @@ reassociate = Rules(
     [
         rule(
             x - c,
-            lambda b, x, c: b.emit("add", x, b.emit("negate", c)),
+            lambda b, x, c: b.emit("add", x, negated(b, c)),
             when=is_integer,
             name="subtract-constant",
             identity="x - c = x + -c, integers",

@@ -67,7 +67,7 @@ def hoist_broadcast(b, root):
         return None
     order = sorted(kept)
     small = tuple(dims[d] for d in order)
-    if root.shape.with_dims(small).size >= root.shape.size:
+    if small and root.shape.with_dims(small).size >= root.shape.size:
         return None
     operands = []
     for operand in root.operands:

@@ -1,0 +1,157 @@
+"""The pipeline: what runs, what is reported, errors, time; and passes on HLO text."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from passes_support import GOLDEN
+
+from hloom.compiler.opt import main, optimize_text
+from hloom.compiler.passes.dce import eliminate_dead_code
+from hloom.compiler.passes.registry import PASSES, Pass
+from hloom.compiler.pipeline import PIPELINE, UNFUSED, check_names, pass_names, run_passes
+from hloom.ir.build import Builder, Value
+from hloom.ir.errors import AttributeValueError, VerifyError
+from hloom.ir.interpret import run
+from hloom.ir.module import Computation, Module
+from hloom.ir.text import parse_module
+from hloom.ir.types import Shape
+
+TEXT = """
+HloModule m
+ENTRY main {
+  x = f32[4] parameter(0)
+  unused = f32[4] exponential(x)
+  one = f32[] constant(1)
+  ones = f32[4] broadcast(one), dimensions={}
+  ROOT y = f32[4] multiply(x, ones)
+}
+"""
+
+
+def normalized(rows: int = 8, columns: int = 16) -> Module:
+    """About twenty instructions: a layer norm."""
+    builder = Builder("main")
+    x, w = (Value(builder, builder.parameter(Shape("f32", d))) for d in ((rows, columns), (columns,)))
+    centred = x - (x.sum([1]) / columns).broadcast(x.dims, (0,))
+    variance = (centred * centred).sum([1]) / columns
+    y = centred * (variance + 1e-5).op("rsqrt").broadcast(x.dims, (0,)) * w.broadcast(x.dims, (1,))
+    return Module("norm", builder.finish(y.instruction))
+
+
+def test_every_name_of_the_pipeline_is_a_pass_with_a_summary():
+    check_names(PIPELINE)
+    assert all(p.summary and p.name == name for name, p in PASSES.items())
+
+
+def test_records_say_what_each_pass_did():
+    records = []
+    module = parse_module(TEXT)
+    result = run_passes(module, ["cse", "simplify", "dce"], on_pass=records.append)
+    assert [r.name for r in records] == ["cse", "simplify", "dce"]
+    assert [r.changed for r in records] == [False, True, False]
+    assert records[0].before is module and records[-1].after is result
+    assert all(r.seconds > 0 for r in records)
+    assert len(result.entry.instructions) == 1 and len(module.entry.instructions) == 5
+
+
+def test_an_unknown_pass_is_an_error_with_the_nearest_name():
+    with pytest.raises(AttributeValueError, match="did you mean 'simplify'"):
+        pass_names("cse,simplfy")
+    with pytest.raises(AttributeValueError, match="the passes are .*cse.*dce"):
+        run_passes(parse_module(TEXT), ["xyz"])
+
+
+def test_verify_names_the_pass_that_broke_the_module(monkeypatch):
+    def broken(module):
+        entry = module.entry
+        return module.with_entry(Computation(entry.name, entry.parameters, entry.instructions[:-1], entry.root))
+
+    monkeypatch.setitem(PASSES, "dce", Pass("dce", "breaks", broken))
+    with pytest.raises(VerifyError) as caught:
+        run_passes(parse_module(TEXT), ["cse", "dce"], verify=True)
+    assert caught.value.__notes__ == ["  made by: pass dce"]
+    assert run_passes(parse_module(TEXT), ["dce"]) is not None
+
+
+def test_donated_inputs_stay_donated():
+    module = parse_module(TEXT)
+    donated = Module(module.name, module.entry, {0: 0})
+    assert run_passes(donated, UNFUSED).aliases == {0: 0}
+
+
+def test_calls_are_entered_and_combiners_are_not():
+    """dce goes into what runs as a program of its own; the combiner of a reduction keeps even what it does not need."""
+    scalar = Shape("f32")
+    inner = Builder("combine")
+    a, b = inner.parameter(scalar), inner.parameter(scalar)
+    inner.emit("tanh", a)
+    combine = inner.finish(inner.emit("add", a, b))
+    middle = Builder("middle")
+    x = middle.parameter(Shape("f32", (4,)))
+    middle.emit("tanh", x)
+    total = middle.emit("reduce", x, middle.constant(0, "f32"), dimensions=(0,), to_apply=combine)
+    outer = Builder("main")
+    root = outer.emit("call", outer.parameter(Shape("f32", (4,))), to_apply=middle.finish(total))
+    result = eliminate_dead_code(Module("m", outer.finish(root)))
+    called = result.entry.root["to_apply"]
+    assert [i.opcode for i in called.instructions] == ["parameter", "constant", "reduce"]
+    assert called.root["to_apply"] is combine
+
+
+def test_passes_take_milliseconds():
+    """Under 3 ms for a graph of twenty instructions on an idle core; the bound leaves room for a shared machine."""
+    module = normalized()
+    assert 20 <= len(module.entry.instructions) <= 32
+    times = []
+    for _ in range(10):
+        start = time.perf_counter()
+        run_passes(module, UNFUSED)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 6e-3
+
+
+def test_the_pipeline_keeps_the_numbers():
+    module = normalized()
+    random = np.random.default_rng(0)
+    values = [random.standard_normal(p.dims).astype("f") for p in module.entry.parameters]
+    np.testing.assert_allclose(run(module, values), run(run_passes(module, UNFUSED), values), rtol=2e-6)
+
+
+# --- text -----------------------------------------------------------------------------------------------------------
+
+
+def test_optimize_text():
+    result = optimize_text(TEXT, ["simplify"])
+    assert "multiply" not in result and "exponential" not in result
+    assert optimize_text(result, ["simplify"]) == result
+
+
+def test_print_after_all_and_times():
+    result = optimize_text(TEXT, ["cse", "simplify"], print_after_all=True, time_passes=True)
+    lines = result.splitlines()
+    assert lines[0] == "// 1: unchanged by cse" and "// 2: after simplify" in lines
+    assert result.count("HloModule") == 1
+    table = lines[lines.index("//       ms  before   after  pass") + 1 :]
+    assert [line.split()[-1] for line in table] == ["cse", "simplify", "all"]
+    assert table[1].split()[2:4] == ["5", "1"]
+
+
+def test_main_reads_a_file_and_prints(tmp_path, capsys):
+    path = tmp_path / "m.hlo"
+    path.write_text(TEXT)
+    assert main([str(path), "--passes", "simplify"]) == 0
+    assert capsys.readouterr().out == optimize_text(TEXT, ["simplify"])
+
+
+def test_main_says_what_is_wrong(tmp_path, capsys):
+    path = tmp_path / "m.hlo"
+    path.write_text(TEXT.replace("exponential", "exponentiel"))
+    assert main([str(path)]) == 1
+    assert "exponentiel" in capsys.readouterr().err
+    assert main([str(tmp_path / "missing.hlo")]) == 1
+    assert "missing.hlo" in capsys.readouterr().err
+    assert main([str(GOLDEN / "passes" / "fold-constants.hlo"), "--passes", "fold-constant"]) == 1
+    assert "did you mean" in capsys.readouterr().err
