@@ -80,6 +80,13 @@ def _add_transpose(build, instruction, cotangent, operands):
     return [cotangent if o is None else None for o in operands]
 
 
+def _subtract_jvp(build, instruction, primals, tangents):
+    left, right = tangents
+    if right is None:
+        return left
+    return -right if left is None else left - right
+
+
 def _subtract_transpose(build, instruction, cotangent, operands):
     left, right = operands
     return [cotangent if left is None else None, -cotangent if right is None else None]
@@ -149,7 +156,7 @@ binary(
     ARITHMETIC,
     np.subtract,
     _wrapped("{0} - {1}"),
-    partials(lambda g, z, x, y: g, lambda g, z, x, y: -g),
+    _subtract_jvp,
     _subtract_transpose,
 )
 binary(
@@ -276,7 +283,8 @@ unary(
 unary(
     "sign",
     ARITHMETIC,
-    lambda x: np.sign(x) if x.dtype.kind != "c" else np.where(x == 0, 0, x / np.where(x == 0, 1, np.abs(x))),
+    # Zero keeps its sign, which NumPy drops.
+    lambda x: np.where(x == 0, x, np.sign(x) if x.dtype.kind != "c" else x / np.where(x == 0, 1, np.abs(x))),
     "sign_{t}({0})",
     lambda build, instruction, primals, tangents: (
         _direction_jvp(primals[0], build.primal, tangents[0]) if instruction.dtype in COMPLEX else None

@@ -97,7 +97,9 @@ SCALAR_FUNCTIONS = {
 
 @pytest.fixture(scope="module")
 def jax():
-    return pytest.importorskip("jax")
+    jax = pytest.importorskip("jax")
+    with jax.enable_x64(False):  # as hloom: Python numbers alone have 32 bits
+        yield jax
 
 
 @pytest.fixture(scope="module")
