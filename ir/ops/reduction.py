@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
@@ -100,9 +102,10 @@ def _reduce_reference(*operands, shape, dimensions, to_apply):
     kept = [k for k in range(arrays[0].ndim) if k not in dimensions]
     order = (*dimensions, *kept)
     dims = tuple(arrays[0].shape[k] for k in kept)
-    flat = [np.transpose(a, order).reshape((-1, *dims)) for a in arrays]
+    steps = math.prod(arrays[0].shape[k] for k in dimensions)
+    flat = [np.transpose(a, order).reshape((steps, *dims)) for a in arrays]
     state = [np.broadcast_to(s, dims) for s in initial]
-    for k in range(flat[0].shape[0]):
+    for k in range(steps):
         result = evaluate(to_apply, [*state, *(f[k] for f in flat)], lifted=dims)
         state = list(result) if count > 1 else [result]
     return tuple(state) if count > 1 else state[0]

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_ENABLE_X64", "1")  # or XLA's client narrows 64-bit arguments
 
 
 def parse(text: str):
@@ -23,9 +18,9 @@ def run(text: str, arguments) -> list[np.ndarray]:
     from jax._src.lib import xla_client
     from jaxlib import _hlo
 
-    jax.config.update("jax_enable_x64", True)
     computation = _hlo.XlaComputation(parse(text).as_serialized_hlo_module_proto())
     mlir = xla_client._xla.mlir.xla_computation_to_mlir_module(computation)
     device = jax.devices("cpu")[0]
     program = device.client.compile_and_load(mlir, xla_client.DeviceList((device,)), xla_client.CompileOptions())
-    return [np.asarray(x) for x in program.execute([jax.device_put(a, device) for a in arguments])]
+    with jax.enable_x64(True):  # or 64-bit arguments are narrowed
+        return [np.asarray(x) for x in program.execute([jax.device_put(a, device) for a in arguments])]
