@@ -72,7 +72,7 @@ def linear(index: Index, dims: Sequence[int]) -> Affine:
 
 
 def reshape_groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """Dimensions of a reshape that correspond: pairs (dims of old, dims of new) of equal products, without extents of 1."""
+    """Dimensions of a reshape that correspond: pairs (dims of old, dims of new) of equal products; no extents of 1."""
     groups = []
     i = j = 0
     while True:

@@ -32,7 +32,7 @@ from .contraction_shared import (
     product_kernel,
 )
 from .source import KernelSource
-from .tiles import ELEMENTS, tile_shape
+from .tile_shapes import ITEMSIZES, tile_shape
 
 Element = Callable[[str, str, str], tuple[list[str], str]]
 Epilogue = Callable[[str, str, str, str], list[str]]
@@ -156,7 +156,7 @@ def render(spec: ContractionSpec, machine) -> ContractionKernels:
         if re.match(r"t_|(lhs|rhs)_s[bijp]$|(batch|m|n|k|lo|hi)$", name):
             raise ValueError(f"contraction {spec.name}: the kernel has a variable {name!r} of its own")
     tile = tile_shape(spec.accumulate, machine.vector_bytes, machine.vector_registers)
-    size = ELEMENTS[spec.accumulate][2]
+    size = ITEMSIZES[spec.accumulate]
     # A block of lhs takes about a third of the second-level cache. Larger ones were slower even where they fitted: the
     # same rows of the result have to stay there too, from one partial sum to the next.
     rows = min(machine.l2_bytes // 3, 144 << 10) // (DEPTH * size)

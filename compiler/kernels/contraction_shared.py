@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .source import KernelSource
-from .tiles import TileShape, square_rows
+from .tile_shapes import TileShape, square_rows
 
 GROUP_COLUMNS = 128  # columns of rhs packed together: enough for long vector loops in an element's code
 # Products in a partial sum: a panel of 16 float32 columns is then 16 KiB and leaves half of a small L1 cache for the

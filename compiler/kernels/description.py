@@ -92,8 +92,8 @@ class Collective:
 class Tiles:
     """Like Items and two Inner loops, in square tiles over two dimensions: for inputs read across the grain.
 
-    outer: further item dims; across and along: (variable, extent) of the two tiled dimensions, `along` the fast one of the
-    outputs.
+    outer: further item dims. across, along: (variable, extent) of the two tiled dimensions, `along` the fast one of
+    the outputs.
     """
 
     outer: list[tuple[str, str]]

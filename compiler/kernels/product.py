@@ -1,10 +1,18 @@
-"""From a fused computation with a dot to the contraction nest: operands as index maps, prologues and epilogue as text."""
+"""A fused computation with a dot as a contraction nest: operands as index maps, prologues and epilogue as text."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hloom.compiler.kernels.affine import ZERO, Affine, linear, merge_groups, reshape_groups, row_major_strides, variables
+from hloom.compiler.kernels.affine import (
+    ZERO,
+    Affine,
+    linear,
+    merge_groups,
+    reshape_groups,
+    row_major_strides,
+    variables,
+)
 from hloom.compiler.kernels.contraction import ContractionKernels, ContractionSpec, PlainOperand, PlainStore, render
 from hloom.compiler.kernels.description import Block
 from hloom.compiler.kernels.request import KernelRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hloom.compiler.kernels.affine import Affine, merge_groups
+from hloom.compiler.kernels.affine import merge_groups
 from hloom.compiler.kernels.description import Block, Nest
 from hloom.compiler.kernels.writer import Writer
 from hloom.ir.module import Computation, Instruction
@@ -34,7 +34,7 @@ class KernelRequest:
         return f"io{k}" if k in self.shared else f"out{k}"
 
     def title(self, kind: str) -> str:
-        """A name for the kernel from the kinds of its main ops: structure only, so that equal kernels have equal names."""
+        """A name for the kernel from its main ops: structure only, so that equal kernels have equal names."""
         skipped = {"parameter", "constant", "tuple", "broadcast", "get-tuple-element", "reshape", "bitcast"}
         ops = [i.opcode.replace("-", "_") for i in self.computation.instructions if i.opcode not in skipped]
         distinct = list(dict.fromkeys(reversed(ops)))[:3]

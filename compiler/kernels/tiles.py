@@ -26,12 +26,13 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 
 from llvmlite import ir
 from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
+
+from hloom.compiler.kernels.tile_shapes import square_rows, tile_shape
 
 I32, I64 = ir.IntType(32), ir.IntType(64)
 VOID = ir.VoidType()
@@ -53,41 +54,10 @@ _TRANSPOSE = re.compile(r"transpose_([a-z]+\d+)_(\d+)x(\d+)")
 _ROW = re.compile(r"(copy|copy_first|zero)_([a-z]+\d+)_(\d+)")
 
 
-@dataclass(frozen=True)
-class TileShape:
-    """Rows and columns of a register tile, and `lanes`, the elements of one vector register."""
-
-    rows: int
-    columns: int
-    lanes: int
-
-
-def tile_shape(dtype: str, vector_bytes: int, registers: int) -> TileShape:
-    """The register tile for an accumulation `dtype` on a machine with `registers` vectors of `vector_bytes` bytes.
-
-    The sums take rows * vectors registers, a row of B `vectors` more and the broadcast element of A one: 6x2 of 16
-    registers, 8x3 of 32. That is at least the 8 independent sums which two 4-cycle FMA units need, and more FMAs than
-    loads can delay. 64-bit integers have no vector multiply before AVX-512; the sequence that replaces it needs
-    registers, hence the smaller tile.
-    """
-    if dtype not in ELEMENTS:
-        raise ValueError(f"no register tile accumulates {dtype!r}; one of {', '.join(ELEMENTS)} does")
-    lanes = vector_bytes // ELEMENTS[dtype][2]
-    if dtype in ("s64", "u64") and vector_bytes < 64:
-        return TileShape(4, lanes, lanes)
-    rows, vectors = (8, 3) if registers >= 32 else (6, 2)
-    return TileShape(rows, vectors * lanes, lanes)
-
-
 def partial_rows(rows: int) -> int:
     """Rows of the smaller loop inside a tile of `rows` rows: 4 rows still keep two FMA units busy, and an edge of
     1..4 rows then costs 4 rows of work instead of all."""
     return 4 if rows > 4 else rows
-
-
-def square_rows(rows: int) -> int:
-    """The largest power of two <= rows: the side of the squares in which rows of a tile are transposed."""
-    return 1 << (rows.bit_length() - 1)
 
 
 def _chunk(columns: int) -> int:

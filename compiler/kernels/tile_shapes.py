@@ -1,0 +1,40 @@
+"""Shapes of register tiles: how many sums fit into a machine's vector registers. Needs no Numba, so that a process whose
+kernels are all in the cache never imports it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Bytes of the dtypes that tiles accumulate in.
+ITEMSIZES = {"f32": 4, "f64": 8, "s32": 4, "u32": 4, "s64": 8, "u64": 8}
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """Rows and columns of a register tile, and `lanes`, the elements of one vector register."""
+
+    rows: int
+    columns: int
+    lanes: int
+
+
+def tile_shape(dtype: str, vector_bytes: int, registers: int) -> TileShape:
+    """The register tile for an accumulation `dtype` on a machine with `registers` vectors of `vector_bytes` bytes.
+
+    The sums take rows * vectors registers, a row of B `vectors` more and the broadcast element of A one: 6x2 of 16
+    registers, 8x3 of 32. That is at least the 8 independent sums which two 4-cycle FMA units need, and more FMAs than
+    loads can delay. 64-bit integers have no vector multiply before AVX-512; the sequence that replaces it needs
+    registers, hence the smaller tile.
+    """
+    if dtype not in ITEMSIZES:
+        raise ValueError(f"no register tile accumulates {dtype!r}; one of {', '.join(ITEMSIZES)} does")
+    lanes = vector_bytes // ITEMSIZES[dtype]
+    if dtype in ("s64", "u64") and vector_bytes < 64:
+        return TileShape(4, lanes, lanes)
+    rows, vectors = (8, 3) if registers >= 32 else (6, 2)
+    return TileShape(rows, vectors * lanes, lanes)
+
+
+def square_rows(rows: int) -> int:
+    """The largest power of two <= rows: the side of the squares in which rows of a tile are transposed."""
+    return 1 << (rows.bit_length() - 1)
