@@ -372,6 +372,7 @@ class Rewriter:
         self.source = None
         self.made_by: tuple[str, ...] = ()
         self.chain: list[str] = []
+        self.splats: dict[tuple[Shape, bytes], Instruction] = {}  # those made in this walk, for all that ask
         self.changed = False
 
     def run(self) -> Computation:
@@ -474,8 +475,12 @@ class Rewriter:
     def splat(self, number, shape: Shape) -> Instruction:
         """A number in every element of a shape."""
         with np.errstate(all="ignore"):
-            scalar = self.constant(np.asarray(number).astype(shape.dtype))
-        return self.broadcast(scalar, shape.dims, ())
+            value = np.asarray(number).astype(shape.dtype)
+        key = (shape, value.tobytes())
+        splat = self.splats.get(key)
+        if splat is None:
+            splat = self.splats[key] = self.broadcast(self.constant(value), shape.dims, ())
+        return splat
 
     def broadcast(self, operand: Instruction, dims, dimensions) -> Instruction:
         dims = tuple(dims)
