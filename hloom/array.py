@@ -86,7 +86,7 @@ class Array(ArrayMethods):
 
     @property
     def __array_interface__(self):
-        if self._shape.dtype.kind == "V":
+        if self._shape.dtype.isbuiltin != 1:
             # The interface has no name for the dtypes of ml_dtypes; NumPy then asks __array__, which has.
             raise AttributeError(f"the array interface cannot describe {HLO_NAME[self._shape.dtype]}")
         return self.numpy_view.__array_interface__

@@ -28,10 +28,6 @@ def relu(x):
     """max(x, 0). Its derivative at 0 is 0, as in `jax.nn.relu`."""
     x = as_operand(x, "relu")
     zero = full(0, x.dtype, x.shape)
-    return lax.select(lax.gt(x, zero), x, zero) if x.dtype not in FLOATS else _relu(x, zero)
-
-
-def _relu(x, zero):
     # x <= 0 is false for NaN, so that NaN stays; the derivative is that of the branch chosen.
     return lax.select(lax.le(x, zero), zero, x)
 
@@ -83,7 +79,7 @@ def sparse_plus(x):
 def sparse_sigmoid(x):
     """clip((x + 1) / 2, 0, 1)."""
     x = to_inexact(x, "sparse_sigmoid")
-    return lax.clamp(0.0, lax.mul(lax.add(x, 1.0), 0.5), 1.0)
+    return lax.mul(lax.min(lax.max(lax.add(x, 1.0), 0.0), 2.0), 0.5)
 
 
 def elu(x, alpha=1.0):
@@ -115,10 +111,10 @@ def leaky_relu(x, negative_slope=1e-2):
 
 
 def hard_tanh(x):
-    """clip(x, -1, 1); its derivative at the corners is 0."""
+    """clip(x, -1, 1); its derivative at the corners is 1."""
     x = to_inexact(x, "hard_tanh")
     one = full(1, x.dtype, x.shape)
-    return lax.select(lax.ge(x, one), one, lax.select(lax.le(x, lax.neg(one)), lax.neg(one), x))
+    return lax.select(lax.gt(x, one), one, lax.select(lax.lt(x, lax.neg(one)), lax.neg(one), x))
 
 
 def hard_sigmoid(x):

@@ -299,17 +299,21 @@ def erfc(x):
         return convert(erfc(convert(x, DTYPES["f32"])), dtype, x.weak)
     size = abs(x)
     # The tail's formula is evaluated at 1 where it is not used, so that neither its value nor its derivative overflows.
-    tail = max(size, 1.0)
+    # Choices are selects: the derivative of max would be halved where its operands are equal.
+    near = lt(size, 1.0)
+    tail = select(near, 1.0, size)
     if dtype == DTYPES["f32"]:
         inverse = reciprocal(tail)
         y = mul(inverse, inverse)
         factor = mul(inverse, select(lt(tail, 2.0), horner(y, _ERFC_F32_UP_TO_2), horner(y, _ERFC_F32_BEYOND)))
     else:
-        middle, far = min(tail, 8.0), max(tail, 8.0)
         (p, q), (r, s) = _ERFC_F64_UP_TO_8, _ERFC_F64_BEYOND
-        far = min(far, 1e3)  # beyond 27 exp(-x^2) is 0: keeps the polynomials finite
-        factor = select(lt(tail, 8.0), div(horner(middle, p), horner(middle, q)), div(horner(far, r), horner(far, s)))
+        below = lt(tail, 8.0)
+        middle = select(below, tail, 8.0)
+        # Beyond 27 exp(-x^2) is 0; the bound keeps the polynomials finite.
+        far = select(below, 8.0, min(tail, 1e3))
+        factor = select(below, div(horner(middle, p), horner(middle, q)), div(horner(far, r), horner(far, s)))
     small = mul(exp(neg(mul(tail, tail))), factor)
     outside = select(lt(x, 0.0), sub(2.0, small), small)
-    result = select(lt(size, 1.0), sub(1.0, erf(x)), outside)
+    result = select(near, sub(1.0, erf(x)), outside)
     return select(is_nan(x), x, result)

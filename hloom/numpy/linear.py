@@ -80,7 +80,7 @@ def _matmul_labels(x, dims, ends):
     names = [name for end in ends for name in end]
     own = x._shape.dims[: x.ndim - len(names)]
     lead = len(dims) - len(own)
-    kept = [k for k, extent in enumerate(own) if extent != 1 or dims[lead + k] == 0]
+    kept = [k for k, extent in enumerate(own) if extent != 1]
     x = reshape_to(x, tuple(own[k] for k in kept) + x._shape.dims[len(own) :])
     return x, [lead + k for k in kept] + names
 

@@ -163,9 +163,12 @@ def _repeated(x, axis, before, after, mode, reflect_type):
     if x.shape[axis] == 1 and skip:
         parts = [_stretched(x, axis, n) for n in (before, 1, after) if n]
         return lax.concatenate(parts, axis)
+    period = x.shape[axis] - skip
     while before or after:
         extent = x.shape[axis]
-        low, high = min(before, extent - skip), min(after, extent - skip)
+        # Whole periods, so that the new edges are again places to mirror at.
+        longest = (extent - skip) // period * period
+        low, high = min(before, longest), min(after, longest)
         parts = [x]
         if low:
             mirrored = lax.rev(_take(x, axis, skip, skip + low), (axis,))
