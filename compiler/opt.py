@@ -55,36 +55,48 @@ def time_table(records: Sequence[PassRecord]) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command: exit status 0, or 1 with the error on standard error."""
-    parser = argparse.ArgumentParser(
-        prog="hloom opt",
-        description="Runs passes on a module of HLO text and prints the result.",
-        epilog="passes: " + "; ".join(f"{p.name}: {p.summary}" for p in PASSES.values()),
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="HLO text; - for standard input")
     parser.add_argument("--passes", default=",".join(PIPELINE), help="names with commas (default: the whole pipeline)")
     parser.add_argument("--print-after-all", action="store_true", help="print the module after each pass")
     parser.add_argument("--time-passes", action="store_true", help="print what each pass took")
-    parser.add_argument("--no-verify", action="store_true", help="do not verify the module after each pass")
-    options = parser.parse_args(arguments)
+    parser.add_argument(
+        "--verify",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="verify the module before the first pass and after each that changed it (default: yes)",
+    )
+    parser.epilog = "passes: " + "; ".join(f"{p.name}: {p.summary}" for p in PASSES.values())
+
+
+def run(options: argparse.Namespace) -> int:
+    """What the command does with its arguments. Raises HloomError, OSError."""
+    if options.file == "-":
+        text = sys.stdin.read()
+    else:
+        with open(options.file, encoding="utf-8") as stream:
+            text = stream.read()
+    result = optimize_text(
+        text,
+        pass_names(options.passes),
+        file=options.file,
+        verify=options.verify,
+        print_after_all=options.print_after_all,
+        time_passes=options.time_passes,
+    )
+    print(result, end="")
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command: exit status 0, or 2 with the error on standard error."""
+    parser = argparse.ArgumentParser(
+        prog="hloom opt", description="Runs passes on a module of HLO text and prints the result."
+    )
+    add_arguments(parser)
     try:
-        if options.file == "-":
-            text = sys.stdin.read()
-        else:
-            with open(options.file, encoding="utf-8") as stream:
-                text = stream.read()
-        result = optimize_text(
-            text,
-            pass_names(options.passes),
-            file=options.file,
-            verify=not options.no_verify,
-            print_after_all=options.print_after_all,
-            time_passes=options.time_passes,
-        )
+        return run(parser.parse_args(arguments))
     except (HloomError, OSError) as error:
         notes = "\n".join(getattr(error, "__notes__", ()))
         print(f"{error}\n{notes}".rstrip(), file=sys.stderr)
-        return 1
-    print(result, end="")
-    return 0
+        return 2

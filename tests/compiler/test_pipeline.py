@@ -149,9 +149,9 @@ def test_main_reads_a_file_and_prints(tmp_path, capsys):
 def test_main_says_what_is_wrong(tmp_path, capsys):
     path = tmp_path / "m.hlo"
     path.write_text(TEXT.replace("exponential", "exponentiel"))
-    assert main([str(path)]) == 1
+    assert main([str(path)]) == 2
     assert "exponentiel" in capsys.readouterr().err
-    assert main([str(tmp_path / "missing.hlo")]) == 1
+    assert main([str(tmp_path / "missing.hlo")]) == 2
     assert "missing.hlo" in capsys.readouterr().err
-    assert main([str(GOLDEN / "passes" / "fold-constants.hlo"), "--passes", "fold-constant"]) == 1
+    assert main([str(GOLDEN / "passes" / "fold-constants.hlo"), "--passes", "fold-constant"]) == 2
     assert "did you mean" in capsys.readouterr().err

@@ -1,0 +1,142 @@
+"""Compiles a module of HLO text, runs it on arrays from .npy files, and prints the results or saves them.
+
+    hloom run layer.hlo --inputs x.npy w.npy b.npy --output y.npy
+    hloom run layer.hlo --random 0              inputs drawn from a seed, for a first look
+
+An --output ending in .npz takes all results of a tuple (out0, out1, ...), one ending in .npy a single result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+from hloom.commands import CommandError
+from hloom.compilation import compile_module
+from hloom.ir.module import Module
+from hloom.ir.text import parse_module
+from hloom.ir.types import HLO_NAME, Shape
+from hloom.ir.verify import verify
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="HLO text; - for standard input")
+    given = parser.add_mutually_exclusive_group()
+    given.add_argument("--inputs", nargs="*", default=[], metavar="NPY", help="one .npy file for each parameter")
+    given.add_argument("--random", type=int, metavar="SEED", help="draw the inputs from this seed instead")
+    parser.add_argument("--output", metavar="FILE", help="save the results as .npy or .npz instead of printing them")
+    parser.add_argument("--unfused", action="store_true", help="one kernel an operation")
+    parser.add_argument("--source", action="store_true", help="print the kernels too")
+    parser.add_argument("--time", action="store_true", help="print what compiling and the second run took")
+
+
+def run(options: argparse.Namespace) -> int:
+    module = read_module(options.file)
+    verify(module)
+    parameters = list(module.entry.parameters)
+    if not all(isinstance(p.shape, Shape) for p in parameters):
+        raise CommandError("run takes modules whose parameters are arrays", "a parameter that is a tuple")
+    if options.random is not None:
+        inputs = [_drawn(p.shape, options.random, k) for k, p in enumerate(parameters)]
+    else:
+        inputs = _inputs(parameters, options.inputs)
+    if options.output and Path(options.output).suffix not in (".npy", ".npz"):
+        raise CommandError(f"--output {options.output}", "an ending that is not known", "end it in .npy or .npz")
+    compiled = compile_module(module, fusion=not options.unfused)
+    if options.source:
+        print(compiled.source())
+    results = compiled(inputs)
+    if options.time:
+        start = time.perf_counter()
+        compiled(inputs)
+        parts = [f"{name} {seconds * 1e3:.1f} ms" for name, seconds in compiled.timings.items()]
+        print(f"# {', '.join(parts)}, run {(time.perf_counter() - start) * 1e6:.1f} us", file=sys.stderr)
+    if options.output:
+        _save(options.output, results)
+    else:
+        for k, result in enumerate(results):
+            print(f"# result {k}: {_described(result.dtype, result.shape)}")
+            print(result.astype(np.float32) if result.dtype == BF16 else result)
+    return 0
+
+
+def read_module(file: str) -> Module:
+    """The module in a file of HLO text, or on standard input. Raises OSError, ParseError."""
+    if file == "-":
+        return parse_module(sys.stdin.read(), "<stdin>")
+    return parse_module(Path(file).read_text(encoding="utf-8"), file)
+
+
+def _described(dtype, dims) -> str:
+    return f"{HLO_NAME[np.dtype(dtype)]}[{','.join(map(str, dims))}]"
+
+
+def _inputs(parameters, files: list[str]) -> list[np.ndarray]:
+    wanted = ", ".join(f"{p.hint or p.opcode} {p.shape!r}" for p in parameters) or "none"
+    if len(files) != len(parameters):
+        raise CommandError(
+            f"the module's inputs are: {wanted}",
+            f"{len(files)} files after --inputs",
+            "give one .npy file for each input, or --random SEED",
+        )
+    return [_load(file, p) for file, p in zip(files, parameters, strict=True)]
+
+
+def _load(file: str, parameter) -> np.ndarray:
+    shape = parameter.shape
+    try:
+        array = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise CommandError(f"--inputs {file}", f"no array of NumPy's .npy format ({error})") from None
+    if not isinstance(array, np.ndarray):
+        raise CommandError(f"--inputs {file}", "several arrays", "save one array with numpy.save")
+    if shape.dtype == BF16 and array.dtype == np.dtype("V2"):
+        array = array.view(BF16)  # .npy files have no name for bfloat16
+    if array.dtype != shape.dtype or array.shape != tuple(shape.dims):
+        found = f"{array.dtype}{list(array.shape)}"
+        raise CommandError(
+            f"input {parameter.hint or parameter.opcode} is {shape!r}",
+            f"{file} holds {found}",
+            "save an array of this dtype and shape",
+        )
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def _drawn(shape: Shape, seed: int, number: int) -> np.ndarray:
+    """Values from a seed: floats from the standard normal distribution, whole numbers from 0 to 9, pred either."""
+    random = np.random.default_rng([seed, number])
+    kind = shape.dtype.kind
+    if kind in "biu":
+        return np.asarray(random.integers(0, 2 if kind == "b" else 10, shape.dims)).astype(shape.dtype)
+    values = np.asarray(random.standard_normal(shape.dims))
+    if kind == "c":
+        values = values + 1j * random.standard_normal(shape.dims)
+    return values.astype(shape.dtype)
+
+
+def _save(file: str, results: list[np.ndarray]) -> None:
+    """Writes aside and renames: nobody finds half a file."""
+    path = Path(file)
+    if path.suffix == ".npy" and len(results) != 1:
+        raise CommandError(f"--output {file}", f"the module has {len(results)} results", "end the name in .npz")
+    handle, aside = tempfile.mkstemp(prefix=".", suffix=path.suffix, dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            if path.suffix == ".npy":
+                np.save(stream, results[0])
+            else:
+                np.savez(stream, **{f"out{k}": result for k, result in enumerate(results)})
+        os.chmod(aside, 0o644)
+        os.replace(aside, path)
+    except BaseException:
+        Path(aside).unlink(missing_ok=True)
+        raise
