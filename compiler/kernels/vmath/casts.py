@@ -66,6 +66,23 @@ def _float_to_float(source: str, target: str) -> Callable:
     return emit
 
 
+def _clamp_to_integer(builder: ir.IRBuilder, target: str, x: ir.Value) -> ir.Value:
+    """What llvm.fptosi.sat and llvm.fptoui.sat do, spelled out because those keep x86 loops scalar."""
+    signed, bits = target in SIGNED, BITS[target]
+    lowest, highest = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    # Both limits are powers of two or zero, so they are exact in either float width.
+    below = builder.fcmp_ordered("<", x, ir.Constant(x.type, float(lowest)))
+    above = builder.fcmp_ordered(">=", x, ir.Constant(x.type, float(highest + 1)))
+    outside = builder.or_(builder.or_(below, above), builder.fcmp_unordered("uno", x, x))
+    inside = builder.select(outside, ir.Constant(x.type, 0.0), x)
+    if bits < 32:
+        value = builder.trunc(builder.fptosi(inside, ir.IntType(32)), LLVM[target])
+    else:
+        value = builder.fptosi(inside, LLVM[target]) if signed else builder.fptoui(inside, LLVM[target])
+    value = builder.select(below, ir.Constant(LLVM[target], lowest), value)
+    return builder.select(above, ir.Constant(LLVM[target], highest), value)
+
+
 def convert(builder: ir.IRBuilder, source: str, target: str, x: ir.Value) -> ir.Value:
     """Real `x` of dtype `source` as a register of real dtype `target`."""
     if source == target:
@@ -86,9 +103,7 @@ def convert(builder: ir.IRBuilder, source: str, target: str, x: ir.Value) -> ir.
         value = builder.sitofp(x, kind) if source in SIGNED else builder.uitofp(x, kind)
         return _float_to_float("f64" if target == "f64" else "f32", target)(builder, value)
     if target in integers:
-        stem = "fptosi" if target in SIGNED else "fptoui"
-        name = f"llvm.{stem}.sat.i{BITS[target]}.{'f64' if source == 'f64' else 'f32'}"
-        return call(builder, name, LLVM[target], x)
+        return _clamp_to_integer(builder, target, x)
     return _float_to_float(source, target)(builder, x)
 
 

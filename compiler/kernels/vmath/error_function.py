@@ -19,7 +19,7 @@ from hloom.compiler.kernels.vmath.bits import (
     polynomial,
     select,
 )
-from hloom.compiler.kernels.vmath.exponential import exp_f32, exp_sum_f64
+from hloom.compiler.kernels.vmath.exponential import EXPONENT_F64, LOG2_E, exp_f32, exp_parts_f64, scale_f64
 from hloom.compiler.kernels.vmath.registry import function
 
 TWO_OVER_SQRT_PI_REST = 0.12837916709551256  # 2 / sqrt(pi) - 1
@@ -45,6 +45,8 @@ ERFCX_F64 = (
     -1.4260670892293302e-09,
 )
 
+ERFCX_FIRST_F64, ERFCX_REST_F64 = ERFCX_F64[0], ERFCX_F64[1:]
+
 
 @function("f64", "f64")
 def erfc_positive_f64(x):
@@ -56,11 +58,23 @@ def erfc_positive_f64(x):
     t = top * inverse
     # top and bottom are rounded: x = 4 (1 + t) / (1 - t) gives back the error of t
     t = fma_f64(fma_f64(-4.0, t + 1.0, fma_f64(-t, x, x)), inverse, t)
-    scaled = polynomial(t, ERFCX_F64)
+    # (c0 + t R) / (1 + 2 x) and exp(-x^2) in two parts each
+    rest = polynomial(t, ERFCX_REST_F64)
+    product = t * rest
+    top = ERFCX_FIRST_F64 + product
+    top_low = (product - (top - ERFCX_FIRST_F64)) + fma_f64(t, rest, -product)
     bottom = fma_f64(2.0, x, 1.0)
-    quotient = scaled / bottom
+    inverse = 1.0 / bottom
+    quotient = top * inverse
+    twice = 2.0 * x
+    step = bottom - twice
+    bottom_low = (twice - (bottom - step)) + (1.0 - step)
+    quotient_low = (fma_f64(-quotient, bottom, top) + fma_f64(-quotient, bottom_low, top_low)) * inverse
     square = x * x
-    return quotient * exp_sum_f64(-square, -fma_f64(x, x, -square))
+    power = exp_parts_f64(-square, -fma_f64(x, x, -square))
+    result = quotient * power.real
+    low = fma_f64(quotient, power.real, -result) + fma_f64(quotient_low, power.real, quotient * power.imag)
+    return scale_f64(result + low, fma_f64(-square, LOG2_E, EXPONENT_F64))
 
 
 @function("f64", "f64")

@@ -28,7 +28,12 @@ from hloom.compiler.kernels.vmath.bits import (
     u64,
 )
 from hloom.compiler.kernels.vmath.logarithm import INFINITY, NAN
-from hloom.compiler.kernels.vmath.registry import function
+from hloom.compiler.kernels.vmath.reduction import HUGE
+from hloom.compiler.kernels.vmath.registry import FUNCTIONS, function
+
+huge_sin_f32, huge_sin_f64 = FUNCTIONS["huge_sin_f32"].python, FUNCTIONS["huge_sin_f64"].python
+huge_cos_f32, huge_cos_f64 = FUNCTIONS["huge_cos_f32"].python, FUNCTIONS["huge_cos_f64"].python
+huge_tan_f32, huge_tan_f64 = FUNCTIONS["huge_tan_f32"].python, FUNCTIONS["huge_tan_f64"].python
 
 TWO_OVER_PI = 0.6366197723675814
 PI, PI_F64_REST = 3.141592653589793, 1.2246467991473532e-16
@@ -72,14 +77,15 @@ ATAN_F64 = (
 # ---- sin and cos
 
 
-@function("f32 u32", "f32")
-def sine_quadrant_f32(r, quadrant):
-    """sin(r + quadrant * pi/2) for |r| <= pi/4."""
+@function("f32 f32 u32", "f32")
+def sine_quadrant_f32(r, low, quadrant):
+    """sin(r + low + quadrant * pi/2) for |r| <= pi/4."""
     square = r * r
-    sine = fma_f32(r * square, polynomial(square, SIN_F32), r)
+    sine = r + fma_f32(r * square, polynomial(square, SIN_F32), low)
     half = f32(0.5) * square
     cosine = f32(1.0) - half
-    cosine = cosine + fma_f32(square * square, polynomial(square, COS_F32), (f32(1.0) - cosine) - half)
+    rest = fma_f32(-r, low, (f32(1.0) - cosine) - half)
+    cosine = cosine + fma_f32(square * square, polynomial(square, COS_F32), rest)
     value = select((quadrant & u32(1)) != u32(0), cosine, sine)
     return bitcast_u32_f32(bitcast_f32_u32(value) ^ u32(u32(quadrant & u32(2)) << u32(30)))
 
@@ -91,24 +97,27 @@ def sine_shifted_f32(x, shift):
     shifted = fma_f64(wide, TWO_OVER_PI, ROUND_F64)
     n = shifted - ROUND_F64
     r = fma_f64(n, -HALF_PI_SECOND, fma_f64(n, -HALF_PI, wide))
-    return sine_quadrant_f32(f32(r), u32(u32(bitcast_f64_u64(shifted)) + shift))
+    high = f32(r)
+    return sine_quadrant_f32(high, f32(r - f64(high)), u32(u32(bitcast_f64_u64(shifted)) + shift))
 
 
 @function("f32", "f32")
 def sin_f32(x):
     """Cody-Waite reduction in float64, float32 polynomials of degree 7 and 8."""
-    return select(x == f32(0.0), x, sine_shifted_f32(x, u32(0)))
+    result = select(x == f32(0.0), x, sine_shifted_f32(x, u32(0)))
+    return select(abs_f32(x) >= f32(HUGE), huge_sin_f32(x), result)
 
 
 @function("f32", "f32")
 def cos_f32(x):
     """Cody-Waite reduction in float64, float32 polynomials of degree 7 and 8."""
-    return sine_shifted_f32(x, u32(1))
+    return select(abs_f32(x) >= f32(HUGE), huge_cos_f32(x), sine_shifted_f32(x, u32(1)))
 
 
-@function("f64 f64", "c128", 0.01)
-def quarter_turn_rest_f64(x, n):
-    """x - n pi/2 as high + low (real and imag of the result), |x| <= 2^45."""
+@function("f64", "c128", 0.01)
+def quarter_turn_rest_f64(x):
+    """r of x = n pi/2 + r, |r| <= pi/4, as high + low (real and imag of the result), |x| < 2^45."""
+    n = fma_f64(x, TWO_OVER_PI, ROUND_F64) - ROUND_F64
     first = fma_f64(n, -HALF_PI, x)
     second = n * HALF_PI_SECOND
     second_low = fma_f64(n, HALF_PI_SECOND, -second)
@@ -142,9 +151,8 @@ def cosine_parts_f64(r, low):
 @function("f64 u64", "f64")
 def sine_shifted_f64(x, shift):
     """sin(x + shift * pi/2)."""
-    shifted = fma_f64(x, TWO_OVER_PI, ROUND_F64)
-    rest = quarter_turn_rest_f64(x, shifted - ROUND_F64)
-    quadrant = bitcast_f64_u64(shifted) + shift
+    rest = quarter_turn_rest_f64(x)
+    quadrant = bitcast_f64_u64(fma_f64(x, TWO_OVER_PI, ROUND_F64)) + shift
     sine = sine_parts_f64(rest.real, rest.imag)
     cosine = cosine_parts_f64(rest.real, rest.imag)
     value = select((quadrant & u64(1)) != u64(0), cosine.real, sine.real)
@@ -154,21 +162,21 @@ def sine_shifted_f64(x, shift):
 @function("f64", "f64")
 def sin_f64(x):
     """Cody-Waite reduction to two parts, polynomials of degree 13 and 14."""
-    return select(x == 0.0, x, sine_shifted_f64(x, u64(0)))
+    result = select(x == 0.0, x, sine_shifted_f64(x, u64(0)))
+    return select(abs_f64(x) >= HUGE, huge_sin_f64(x), result)
 
 
 @function("f64", "f64")
 def cos_f64(x):
     """Cody-Waite reduction to two parts, polynomials of degree 13 and 14."""
-    return sine_shifted_f64(x, u64(1))
+    return select(abs_f64(x) >= HUGE, huge_cos_f64(x), sine_shifted_f64(x, u64(1)))
 
 
 @function("f64", "f64")
 def tan_f64(x):
     """sine over cosine, or minus its inverse, all in two parts."""
-    shifted = fma_f64(x, TWO_OVER_PI, ROUND_F64)
-    rest = quarter_turn_rest_f64(x, shifted - ROUND_F64)
-    odd = (bitcast_f64_u64(shifted) & u64(1)) != u64(0)
+    rest = quarter_turn_rest_f64(x)
+    odd = (bitcast_f64_u64(fma_f64(x, TWO_OVER_PI, ROUND_F64)) & u64(1)) != u64(0)
     sine = sine_parts_f64(rest.real, rest.imag)
     cosine = cosine_parts_f64(rest.real, rest.imag)
     top = select(odd, cosine.real, sine.real)
@@ -178,7 +186,8 @@ def tan_f64(x):
     inverse = 1.0 / bottom
     quotient = top * inverse
     remainder = fma_f64(-quotient, bottom_low, fma_f64(-quotient, bottom, top) + top_low)
-    return select(abs_f64(x) < 1e-100, x, fma_f64(remainder, inverse, quotient))
+    result = select(abs_f64(x) < 1e-100, x, fma_f64(remainder, inverse, quotient))
+    return select(abs_f64(x) >= HUGE, huge_tan_f64(x), result)
 
 
 @function("f32", "f32")
@@ -193,7 +202,7 @@ def tan_f32(x):
     sine = fma_f64(r * square, polynomial(square, SIN_F64), r)
     cosine = fma_f64(square * square, polynomial(square, COS_F64), 1.0 - 0.5 * square)
     quotient = select(odd, cosine, sine) / select(odd, -sine, cosine)
-    return select(x == f32(0.0), x, f32(quotient))
+    return select(abs_f32(x) >= f32(HUGE), huge_tan_f32(x), select(x == f32(0.0), x, f32(quotient)))
 
 
 # ---- inverses
