@@ -1,4 +1,4 @@
-"""Ops that hold a program together: parameter, constant, tuple, call, fusion, custom-call, copy, optimization-barrier."""
+"""Ops that hold a program together: parameter, constant, tuple, call, fusion, custom-call, copy, barrier."""
 
 from __future__ import annotations
 

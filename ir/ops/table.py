@@ -1,8 +1,8 @@
 """The op table: one entry declares everything that hloom knows of an op.
 
-`op(name, ...)` adds an entry to `OPS`. The builder, verifier, printer, parser, interpreter, differentiation, simplifier,
-fusion and kernel writer read it; nothing else lists ops by name to learn what they are. Parts that an op does not have
-are written as `No("reason")`.
+`op(name, ...)` adds an entry to `OPS`. The builder, verifier, printer, parser, interpreter, differentiation,
+simplifier, fusion and kernel writer read it; nothing else lists ops by name to learn what they are. Parts that an op
+does not have are written as `No("reason")`.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Op:
     """An entry of the op table.
 
     name: HLO's opcode. family: 'elementwise', 'index' (moves elements), 'reduce', 'contraction' or 'structure'.
-    infer(operands: list of shapes, attributes: dict, shape: the shape that was asked for or None) -> the result's shape;
-        raises ShapeError, DTypeError or AttributeValueError.
+    infer(operands: list of shapes, attributes: dict, shape: the shape that was asked for or None) -> the result's
+        shape; raises ShapeError, DTypeError or AttributeValueError.
     reference(*arrays, shape, **attributes) -> NumPy array (a tuple of them for a tuple shape): the meaning of the op.
     code: the expression for one element in the kernel dialect: a template by kind of dtype ({0}, {1} the operands, {t}
         the operand's compute dtype, {r} the result's), or a function (operand shapes, result shape, attributes,
         arguments) -> str.
-    jvp(build, instruction, primals, tangents) -> tangent of the result, or None where it is zero. `primals` are Values of
-        the new computation, `tangents` Values or None, at least one of them a Value; `build.primal` is the result's own
-        Value. The tangent of a tuple is a list of Values and None.
-    transpose(build, instruction, cotangent, operands) -> one cotangent or None for each operand. `operands` holds Values,
-        None for those that the op is linear in. The cotangent of a tuple is a list of Values and None.
+    jvp(build, instruction, primals, tangents) -> tangent of the result, or None where it is zero. `primals` are Values
+        of the new computation, `tangents` Values or None, at least one of them a Value; `build.primal` is the result's
+        own Value. The tangent of a tuple is a list of Values and None.
+    transpose(build, instruction, cotangent, operands) -> one cotangent or None for each operand. `operands` holds
+        Values, None for those that the op is linear in. The cotangent of a tuple is a list of Values and None.
     attributes: name -> how it is written in HLO text ('ints', 'int', 'string', 'flag', 'enum', 'slices', 'padding',
         'computation', 'literal', ...: `hloom.ir.text.attributes.KINDS`); all attributes an instruction of this op can
         have. A flag may be missing, and what has a question mark after it ('ints?').
