@@ -39,7 +39,8 @@ def test_a_chain_with_a_broadcast_row(reverse):
 
 @pytest.mark.parametrize("blocks", [1, 2, 5])
 def test_any_grid_does_all_the_items(blocks):
-    check(bias_gelu(9, 77), blocks=blocks, threads=64)
+    check(softmax(9, 77), blocks=blocks, threads=64)
+    check(transposed(2, 33, 40), blocks=blocks, threads=64)
 
 
 def test_padding_outside_and_between():

@@ -1,20 +1,21 @@
 """The names of the kernel dialect as intrinsics of Numba's CUDA target. Importing this module needs the extra `cuda`.
 
 Intrinsics, because a call of a device function asks for the current device while compiling, and there may be none. Most
-of them run the emitter that the CPU has; libdevice gives the transcendental functions, in their precise forms.
+of them run the emitter that the CPU has; libdevice gives the real transcendental functions, in their precise forms.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import types as python_types
 
 from llvmlite import ir
 from numba import cuda
 from numba.core import cgutils, types
 from numba.cuda.extending import intrinsic
 
-from hloom.compiler.kernels.vmath import CASTS, FUNCTIONS
+from hloom.compiler.kernels.vmath import CASTS, FUNCTIONS, callees
 from hloom.compiler.kernels.vmath.bits import DOUBLE, FLOAT, LLVM
 from hloom.compiler.kernels.vmath.registry import BITS, COMPLEX, REGISTER, SIGNED
 from hloom.compiler.targets.cuda.names import meaning, split
@@ -52,6 +53,19 @@ def _shared(name: str):
     """What the CPU's intrinsic emits."""
     definition = FUNCTIONS[name].python._defn
     return _intrinsic(name, len(inspect.signature(definition).parameters) - 1, definition)
+
+
+def _composed(name: str):
+    """The CPU's plain function, compiled into the kernel with the CUDA meanings of the names that it calls."""
+    entry = FUNCTIONS[name]
+    scope = dict(entry.python.__globals__) | {used: _resolved(used) for used in callees(name)}
+    function = python_types.FunctionType(entry.python.__code__, scope, name)
+    signature = REGISTER[entry.result](*(REGISTER[dtype] for dtype in entry.parameters))
+
+    def lower(context, builder, signature, values):
+        return context.compile_internal(builder, function, signature, values)
+
+    return _intrinsic(name, len(entry.parameters), lambda context, *arguments: (signature, lower))
 
 
 # --- written here -------------------------------------------------------------------------------------------------
@@ -150,7 +164,7 @@ def resolve(name: str):
         return _libdevice(name, how.what)
     if how.how == "written":
         return _typed(name, _WRITTEN[stem](stem, dtype))
-    return _saturating(name) if how.how == "saturate" else _shared(name)
+    return {"saturate": _saturating, "shared": _shared, "composed": _composed}[how.how](name)
 
 
 # --- names that only CUDA text has --------------------------------------------------------------------------------

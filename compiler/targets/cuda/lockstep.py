@@ -185,6 +185,8 @@ def run(
     Raises LockstepError for divergence around a collective, a barrier that part of a block misses, a read of shared
     memory that was not written, an index out of bounds, and a race.
     """
+    if source.grain in ("element", "serial") and blocks and blocks < source.blocks():
+        raise ValueError(f"{source.name} needs {source.blocks()} blocks for {source.items} items, not {blocks}")
     blocks = blocks or source.blocks()
     machine = _Machine(source, blocks)
     function = _generator(source, machine.namespace())

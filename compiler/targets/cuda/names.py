@@ -5,9 +5,10 @@ Importing this module needs no CUDA package: `intrinsics` writes the LLVM for th
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
-from hloom.compiler.kernels.vmath import FUNCTIONS
+from hloom.compiler.kernels.vmath import FUNCTIONS, callees
 from hloom.compiler.kernels.vmath.registry import INTEGERS
 
 # stem -> libdevice function of float64; the one of float32 has an `f` at its end. Always the precise form.
@@ -32,29 +33,10 @@ WRITTEN = {
     "sign": "by comparisons; keeps NaN and the sign of zero",
 }
 
-# Plain functions that serve only other functions of the table: libdevice has those as a whole.
-_PART = "a step of {} on the CPU; kernels do not call it"
+# Prefix of a stem -> why names with it do not exist on CUDA.
 MISSING = {
-    "scale": _PART.format("exp"),
-    "exp_parts": _PART.format("exp"),
-    "exp_sum": _PART.format("exp and pow"),
-    "expm1_parts": _PART.format("expm1"),
-    "half_exp": _PART.format("sinh and cosh"),
-    "erfc_positive": _PART.format("erf and erfc"),
-    "log_exponent": _PART.format("log"),
-    "log_mantissa": _PART.format("log"),
-    "log_mantissa_parts": _PART.format("log"),
-    "log_parts": _PART.format("log and pow"),
-    "log_edges": _PART.format("log"),
-    "power_edges": _PART.format("pow"),
-    "remainder_step": _PART.format("rem"),
-    "sine_quadrant": _PART.format("sin and cos"),
-    "sine_shifted": _PART.format("sin and cos"),
-    "sine_parts": _PART.format("sin and cos"),
-    "cosine_parts": _PART.format("sin and cos"),
-    "quarter_turn_rest": _PART.format("sin and cos"),
-    "asin_core": _PART.format("asin"),
-    "atan_quotient": _PART.format("atan and atan2"),
+    "huge_": "calls the C library for angles past 2^45; libdevice's sin, cos and tan take any angle themselves",
+    "scratch": "an array on a CPU's stack, for contractions; CUDA texts have shared arrays",
 }
 
 
@@ -63,7 +45,8 @@ class Meaning:
     """How a name of the dialect is written for CUDA.
 
     how: 'libdevice' (`what` is its function), 'written' (LLVM of our own, `what` says how), 'saturate' (a conversion
-        from a float to an integer), 'shared' (the LLVM that the CPU has), or 'missing' (`what` is the reason).
+        from a float to an integer), 'shared' (the LLVM that the CPU has), 'composed' (the CPU's function, over the
+        names that it calls), or 'missing' (`what` is the reason; no kernel text uses it).
     """
 
     how: str
@@ -76,12 +59,14 @@ def split(name: str) -> tuple[str, str]:
     return stem, dtype
 
 
+@functools.cache
 def meaning(name: str) -> Meaning:
-    """The meaning of a name of `vmath.FUNCTIONS`. Raises KeyError for a name that has none."""
+    """The meaning of a name of `vmath.FUNCTIONS`; KeyError for others."""
     entry = FUNCTIONS[name]
     stem, dtype = split(name)
-    if stem in MISSING:
-        return Meaning("missing", MISSING[stem])
+    for prefix, reason in MISSING.items():
+        if stem.startswith(prefix):
+            return Meaning("missing", reason)
     if stem in LIBDEVICE and dtype in ("f32", "f64"):
         return Meaning("libdevice", LIBDEVICE[stem] + ("f" if dtype == "f32" else ""))
     if stem in WRITTEN and dtype in ("f32", "f64", *INTEGERS) and (entry.kind == "function" or stem != "sign"):
@@ -92,4 +77,7 @@ def meaning(name: str) -> Meaning:
             return Meaning("saturate", "truncated, clamped to the range, NaN to 0")
     if entry.kind == "intrinsic":
         return Meaning("shared", "the same LLVM as on the CPU")
-    raise KeyError(f"{name} has no meaning on CUDA: add it to LIBDEVICE, WRITTEN or MISSING of {__name__}")
+    for used in sorted(callees(name)):
+        if meaning(used).how == "missing":
+            return Meaning("missing", f"calls {used}")
+    return Meaning("composed", "the same Python function as on the CPU")

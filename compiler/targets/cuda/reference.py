@@ -55,11 +55,17 @@ def cast(name: str) -> Callable:
     return convert
 
 
-def _from_op(opcode: str, result: np.dtype) -> Callable:
-    entry, shape = OPS[opcode], Shape(result, ())
+def _from_op(opcode: str, dtype: np.dtype) -> Callable:
+    """An op's reference on scalars of a dtype."""
+    entry = OPS[opcode]
+
+    @functools.cache
+    def result_shape(count: int) -> Shape:
+        return entry.infer([Shape(dtype, ())] * count, {}, None)
 
     def call(*values):
-        return np.asarray(entry.reference(*(np.asarray(v) for v in values), shape=shape)).astype(result)[()]
+        shape = result_shape(len(values))
+        return np.asarray(entry.reference(*(np.asarray(v) for v in values), shape=shape))[()]
 
     return call
 
@@ -89,7 +95,7 @@ _PLAIN: dict[str, Callable] = {
     "hypot": np.hypot, "atan": np.arctan, "nextafter": np.nextafter, "fma": lambda x, y, z: np.float64(x) * y + z,
     "sum": np.add, "prod": np.multiply, "accmax": np.maximum, "accmin": np.minimum, "max": np.maximum,
     "min": np.minimum, "accand": np.bitwise_and, "accor": np.bitwise_or, "and": np.bitwise_and, "or": np.bitwise_or,
-    "xor": np.bitwise_xor, "div": np.true_divide, "complex": lambda x, y: complex(x, y),
+    "xor": np.bitwise_xor,
 }  # fmt: skip
 _PLAIN["not"] = lambda x: np.logical_not(x) if np.asarray(x).dtype == bool else np.invert(x)
 _PLAIN["erfc"] = lambda x: 1 - _from_op("erf", np.dtype(np.float64))(np.float64(x))
@@ -128,8 +134,7 @@ def function(name: str) -> Callable:
         return lambda x, exponent, mantissa: np.asarray(
             entry.reference(np.asarray(x), shape=shape, exponent_bits=exponent, mantissa_bits=mantissa)
         ).astype(DTYPES[dtype])[()]
-    result = register_dtype(FUNCTIONS[name].result if name in FUNCTIONS else dtype)
     if stem in _op_of_stem():
-        return _from_op(_op_of_stem()[stem], result)
-    plain = _PLAIN[stem]
+        return _from_op(_op_of_stem()[stem], register_dtype(dtype))
+    plain, result = _PLAIN[stem], register_dtype(FUNCTIONS[name].result)
     return lambda *values: np.asarray(plain(*values)).astype(result)[()]

@@ -45,12 +45,14 @@ class CudaSource(KernelSource):
     items: int = 0
 
     def blocks(self, most: int = 2112) -> int:
-        """Blocks to launch: one for each item or group of items, at most `most` (16 for each of an H100's 132 cores).
+        """Blocks to launch.
 
-        Every kernel loops over its items in strides of the grid, so any number of blocks is right.
+        'element' and 'serial': so many that each thread has one item. The others loop over their items in strides of
+        the grid, so any number is right: at most `most`, by default 16 for each of an H100's 132 cores.
         """
-        at_once = {"element": self.threads, "serial": self.threads, "warp": self.threads // WARP}.get(self.grain, 1)
-        return max(1, min(-(-self.items // at_once), most))
+        if self.grain in ("element", "serial"):
+            return max(1, -(-self.items // self.threads))
+        return max(1, min(-(-self.items // (self.threads // WARP if self.grain == "warp" else 1)), most))
 
 
 def render(nest: Nest, threads: int | None = None) -> CudaSource:
@@ -166,9 +168,15 @@ class _Renderer:
                 dims.append((inner[0].variable, inner[0].extent))
                 flat = [inner[0].body.body if n is inner[0] else [n] for n in body.body]
                 body = Block(body.parent, body.variables, [statement for part in flat for statement in part])
-        threads = self.threads
-        first = f"cuda.blockIdx.x * {threads} + cuda.threadIdx.x"
-        return self._loop(dims, first, f"cuda.gridDim.x * {threads}", lambda: self._lines(body.body))
+        # One item a thread and no loop: LLVM would unroll it four times, with a 64-bit division for the trip count.
+        count = self._count(dims)
+        variable = dims[0][0] if len(dims) == 1 else "item"
+        decoded = self._decode(dims, "item") if len(dims) > 1 else []
+        return [
+            f"{variable} = s64(cuda.blockIdx.x) * {self.threads} + cuda.threadIdx.x",
+            f"if {variable} < {count}:",
+            *indent([*decoded, *self._lines(body.body)]),
+        ]
 
     def _rows(self, node: Items) -> list[str]:
         if self.grain == "warp":

@@ -1,0 +1,84 @@
+"""The text of CUDA kernels: goldens, and what is decided from a nest."""
+
+from dataclasses import replace
+
+import pytest
+from cuda_programs import bias_gelu, computation, layer_norm, request, softmax, transposed
+
+from hloom.compiler.kernels.emit import nests
+from hloom.compiler.targets.cuda.render import render
+from hloom.compiler.targets.cuda.staging import coefficients, store_target
+
+PROGRAMS = {
+    "bias_gelu": bias_gelu(33, 77),
+    "softmax_by_warps": softmax(40, 70),
+    "softmax_by_blocks": softmax(40, 5000),
+    "layer_norm": layer_norm(40, 768),
+    "transpose": transposed(3, 40, 50),
+    "column_sums": computation([("f32", (3000, 77))], lambda x: x.sum([0])),
+    "whole_sum": computation([("bf16", (200, 3000))], lambda x: x.convert("f32").sum([0, 1])),
+    "any": computation([("pred", (20, 3000))], lambda x: x.reduce("or", False, [1])),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_text(name, golden):
+    texts = []
+    for nest in nests(request(PROGRAMS[name])):
+        source = render(nest)
+        launch = f"# {source.grain}: {source.blocks()} blocks of {source.threads} threads, parameters {source.params}\n"
+        texts.append(launch.replace("'", "") + source.text)
+    golden(f"cuda/{name}.txt", "\n".join(texts))
+
+
+def sources(program):
+    return [render(nest) for nest in nests(request(program))]
+
+
+def test_divisors_are_literals_and_other_extents_are_arguments():
+    one, two = sources(bias_gelu(33, 77))[0], sources(bias_gelu(35, 77))[0]
+    assert "n1 = 77" in one.text and "n1" not in one.arguments and "n0" in one.arguments
+    assert one.text == two.text and one.items == 33 * 77 and two.items == 35 * 77
+
+
+def test_a_kernel_without_divisions_is_one_text_for_all_shapes():
+    (one,), (two,) = sources(softmax(40, 70)), sources(softmax(17, 900))
+    assert one.text == two.text and not any(line.strip().endswith("= 70") for line in one.text.splitlines())
+    assert sources(softmax(40, 5000))[0].text != one.text, "a long row needs a block"
+
+
+def test_no_range_loops():
+    """LLVM unrolls `for ... in range(...)` by four with a remainder."""
+    for program in PROGRAMS.values():
+        for source in sources(program):
+            assert "range(" not in source.text and "for " not in source.text
+
+
+def test_grids():
+    (element,) = sources(computation([("f32", (1000,))], lambda x: x + 1.0))
+    assert (element.grain, element.threads, element.blocks()) == ("element", 256, 4)
+    (row,) = sources(softmax(1000, 70))
+    assert (row.blocks(), row.blocks(most=7)) == (250, 7)
+    assert replace(row, items=0).blocks() == 1
+
+
+@pytest.mark.parametrize("threads", [0, 33, 2048])
+def test_blocks_are_whole_warps(threads):
+    (nest,) = nests(request(softmax(4, 70)))
+    if threads:
+        with pytest.raises(ValueError, match="whole warps of 32"):
+            render(nest, threads)
+    else:
+        assert render(nest, None).threads == 128
+
+
+def test_index_texts():
+    integers = {"s": 7, "n": 5}
+    assert coefficients("i0 * s + i1", integers) == {"i0": 7, "i1": 1}
+    assert coefficients("i0 + n", integers) == {"i0": 1}
+    assert coefficients("0", integers) == {}
+    assert coefficients("i0 // s + i1", integers) is None
+    assert coefficients("i0 * q4", integers) is None
+    assert store_target("out0[i0 * s + i1] = v3") == "out0"
+    assert store_target("store_bf16(io1, i0, v3)") == "io1"
+    assert store_target("v0 = in0[i1]") == ""
