@@ -244,7 +244,9 @@ class JitFunction:
         if shape is not None:
             return shape
         if isinstance(leaf, np.ndarray) and leaf.flags.c_contiguous and leaf.dtype.isnative:
-            return Array(leaf)  # read during the call only, so no copy is needed
+            view = leaf.view()  # read during the call only, so no copy is needed
+            view.flags.writeable = False
+            return Array(view)
         return as_array(leaf, f"an argument of '{self._name}'")
 
     def _parameter_names(self) -> list[str]:
@@ -318,9 +320,12 @@ class _Entry:
         inputs = [a._value() for a in arrays]
         if len(self.donated) and len({id(x) for x in inputs}) != len(inputs):
             self._check_donated_twice(arrays)
-        outputs = self._wrap(self.compiled.executable(inputs))
         for k in self.donated:
-            arrays[k]._data = None
+            if inputs[k].flags.writeable:
+                arrays[k]._data = None
+            else:  # not ours to give away: a caller's NumPy array, or a constant that others hold too
+                inputs[k] = inputs[k].copy()
+        outputs = self._wrap(self.compiled.executable(inputs))
         return tree.unflatten(self.traced.out_tree, outputs)
 
     def _wrap(self, outputs) -> list[Array]:
@@ -331,7 +336,7 @@ class _Entry:
 
     def _check_donated_twice(self, arrays) -> None:
         for k in self.donated:
-            if sum(a._data is arrays[k]._data for a in arrays) > 1:
+            if arrays[k]._value().flags.writeable and sum(a._data is arrays[k]._data for a in arrays) > 1:
                 raise DonatedArrayError(
                     f"'{self.owner._name}' was given one array twice, once to be donated",
                     repr(arrays[k]._shape),

@@ -57,7 +57,9 @@ def dims_of(value) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def _cached_constant(value, dtype) -> Array:
-    return Array(np.asarray(value).astype(dtype))
+    data = np.asarray(value).astype(dtype)
+    data.flags.writeable = False  # many hold it: it is never donated
+    return Array(data)
 
 
 def constant(value, dtype: np.dtype) -> Array:
