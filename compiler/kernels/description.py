@@ -94,6 +94,8 @@ class Tiles:
 
     outer: further item dims. across, along: (variable, extent) of the two tiled dimensions, `along` the fast one of
     the outputs.
+    staged: (value name, dtype, load) of statements `name = load` in the body whose input is contiguous along `across`:
+    a target reads them along `across` into a small array first.
     """
 
     outer: list[tuple[str, str]]
@@ -101,6 +103,7 @@ class Tiles:
     along: tuple[str, str]
     size: int
     body: Block
+    staged: list[tuple[str, str, str]] = field(default_factory=list)
 
 
 @dataclass

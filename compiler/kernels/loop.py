@@ -6,8 +6,9 @@ from __future__ import annotations
 from hloom.compiler.kernels.affine import linear, variables
 from hloom.compiler.kernels.description import Block, Inner, Items, Nest, Tiles
 from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, two_passes
+from hloom.ir.types import HLO_NAME, PRED, compute_dtype
 
-TILE = 32  # elements a side: 32 rows of 32 float32 are 4 KiB, and a cache line of the far side is used whole
+TILE = 64  # elements a side: a tile of float32 is half a first-level cache, and 256 bytes of each memory page it touches
 
 
 def loop_nest(request: KernelRequest) -> Nest:
@@ -35,7 +36,7 @@ def loop_nest(request: KernelRequest) -> Nest:
     total = request.outputs[0].shape.size
     tiled = _tiled_dimension(writer, groups, sizes)
     if tiled is not None:
-        return _tiles(request, writer, named, sizes, tiled, outer, inner)
+        return _tiles(request, writer, named, groups, sizes, tiled, outer, inner)
     if len(groups) <= 1:
         writer.root.body.append(Items(named, outer))
         return finish(request, writer, "loop", writer.root, total, work)
@@ -60,12 +61,29 @@ def _tiled_dimension(writer, groups, sizes) -> int | None:
     return None
 
 
-def _tiles(request, writer, named, sizes, across: int, outer: Block, inner: Block) -> Nest:
+def _tiles(request, writer, named, groups, sizes, across: int, outer: Block, inner: Block) -> Nest:
+    staged = _staged(writer, groups, across, inner)
     body = Block(writer.root, inner.variables, [*outer.body, *inner.body])
     rest = [pair for g, pair in enumerate(named[:-1]) if g != across]
-    writer.root.body.append(Tiles(rest, named[across], named[-1], TILE, body))
+    writer.root.body.append(Tiles(rest, named[across], named[-1], TILE, body, staged))
     tiles = -(-sizes[across] // TILE) * -(-sizes[-1] // TILE)
     for g, size in enumerate(sizes[:-1]):
         if g != across:
             tiles *= size
     return finish(request, writer, "transpose", writer.root, tiles, request.flops() * TILE * TILE)
+
+
+def _staged(writer, groups, across: int, inner: Block) -> list[tuple[str, str, str]]:
+    """The loads of inputs that are contiguous along `across`: a target reads a tile of them into an array first.
+
+    Walking down their columns instead, a tile's rows would lie a large power of two apart for common extents, and evict
+    each other from the first-level cache.
+    """
+    last, far = groups[-1][-1], groups[across][-1]
+    staged = []
+    for block, name, affine, dtype, text in writer.load_sites:
+        contiguous = affine.terms.get(far, 0) in (1, -1) and affine.terms.get(last, 0) not in (0, 1, -1)
+        if block is not inner or not contiguous or dtype == PRED:
+            continue
+        staged.append((name, HLO_NAME[compute_dtype(dtype)], text))
+    return staged

@@ -57,6 +57,7 @@ class Writer:
         self.integers: dict[str, int] = {}
         self.used: list[Affine] = []  # every affine expression that was written: what may be merged is decided by them
         self.loads: dict[str, set[Affine]] = {}
+        self.load_sites: list[tuple[Block, str, Affine, np.dtype, str]] = []  # (block, name, place, dtype, expression)
         self.merged: dict[object, tuple[str, int] | None] = {k: (f"i{k}", 1) for k in range(len(dims))}
         self.counter = 0
         self.root = Block()
@@ -171,7 +172,9 @@ class Writer:
         target = _innermost_guard(block, target)
         self.loads.setdefault(pointer, set()).add(affine)
         name = self.fresh()
-        target.body.append(f"{name} = {load(pointer, self.text(affine, pointer), instruction.dtype)}")
+        text = load(pointer, self.text(affine, pointer), instruction.dtype)
+        target.body.append(f"{name} = {text}")
+        self.load_sites.append((target, name, affine, instruction.dtype, text))
         return name, target
 
     def store(self, pointer: str, affine: Affine, dtype: np.dtype, value: str, block: Block) -> None:

@@ -51,19 +51,21 @@ def _loop(variable: str, start: str, stop: str, body: Block) -> list[str]:
 
 
 def _tiles(node: Tiles) -> list[str]:
-    (across, rows), (along, columns) = node.across, node.along
+    (row, rows), (column, columns) = node.across, node.along
     size = node.size
-    lines = [
-        f"tiles = ({columns} + {size - 1}) // {size}",
-        f"bands = ({rows} + {size - 1}) // {size}",
-    ]
-    dims = [*node.outer, ("band", "bands"), ("tile", "tiles")]
-    inner = _decode(dims, "item") + [
-        f"{across}_end = min(band * {size} + {size}, {rows})",
-        f"{along}_end = min(tile * {size} + {size}, {columns})",
-        f"for {across} in range(band * {size}, {across}_end):",
-        *indent(_loop(along, f"tile * {size}", f"{along}_end", node.body)),
-    ]
+    place = f"({row} - {row}_first) * {size + 1} + {column} - {column}_first"  # one more a row: no power of two apart
+    lines = [f"stage{k} = scratch_{dtype}({size * (size + 1)})" for k, (_, dtype, _) in enumerate(node.staged)]
+    lines += [f"tiles = ({columns} + {size - 1}) // {size}", f"bands = ({rows} + {size - 1}) // {size}"]
+    inner = _decode([*node.outer, ("band", "bands"), ("tile", "tiles")], "item")
+    for variable, extent, number in ((row, rows, "band"), (column, columns, "tile")):
+        inner.append(f"{variable}_first = {number} * {size}")
+        inner.append(f"{variable}_last = min({variable}_first + {size}, {extent})")
+    over_rows, over_columns = (f"for {v} in range({v}_first, {v}_last):" for v in (row, column))
+    body = block_lines(node.body)
+    for k, (name, _, text) in enumerate(node.staged):
+        inner += [over_columns, *indent([over_rows, *indent([f"stage{k}[{place}] = {text}"])])]
+        body[body.index(f"{name} = {text}")] = f"{name} = stage{k}[{place}]"
+    inner += [over_rows, *indent([over_columns, *indent(body)])]
     return [*lines, "for item in range(lo, hi):", *indent(inner)]
 
 
