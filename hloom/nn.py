@@ -261,3 +261,57 @@ def log1mexp(x):
     x = to_inexact(x, "log1mexp")
     near = lax.log(lax.neg(lax.expm1(lax.neg(x))))
     return hnp.where(lax.lt(x, math.log(2.0)), near, lax.log1p(lax.neg(lax.exp(lax.neg(x)))))
+
+
+def logmeanexp(x, axis=None, where=None, keepdims: bool = False):
+    """log(mean(exp(x))) over axes without overflow. Raises ShapeError, DTypeError."""
+    x = as_operand(x, "logmeanexp")
+    axes = canonical_axes(axis, x.ndim, "logmeanexp")
+    total = logsumexp(x, axes, keepdims=keepdims, where=where)
+    ones = full(1.0, total.dtype, x.shape)
+    return hnp.subtract(total, hnp.log(hnp.sum(ones, axes, keepdims=keepdims, where=where)))
+
+
+def identity(x):
+    """x itself."""
+    return as_operand(x, "identity")
+
+
+tanh = hnp.tanh
+
+
+def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None, is_causal: bool = False):
+    """softmax(query key^T scale + bias) value, for each batch and head.
+
+    query: (batch, targets, heads, features) or without batch; key, value: (batch, sources, key heads, features), where
+    heads is a multiple of key heads. bias and mask (true where attended) broadcast to (batch, heads, targets, sources).
+    scale: 1 / sqrt(features) by default. The logits are of the dtype of query, the softmax in f32 for narrow floats.
+    Returns an array of the shape of query. Raises ShapeError, DTypeError.
+    """
+    query, key, value = (to_inexact(x, "dot_product_attention") for x in (query, key, value))
+    single = query.ndim == 3
+    if single:
+        query, key, value = (lax.expand_dims(x, (0,)) for x in (query, key, value))
+    batch, targets, heads, features = query.shape
+    sources, key_heads = key.shape[1:3]
+    if value.shape != key.shape or key.shape[0] != batch or key.shape[3] != features or heads % key_heads:
+        raise ShapeError(
+            "dot_product_attention takes (batch, length, heads, features), key and value of one shape",
+            f"query {query._shape!r}, key {key._shape!r}, value {value._shape!r}",
+            "transpose the operands; heads must be a multiple of the key's heads",
+        )
+    if key_heads != heads:
+        key, value = (hnp.repeat(x, heads // key_heads, axis=2) for x in (key, value))
+    logits = hnp.einsum("btnh,bsnh->bnts", query, key)
+    logits = hnp.multiply(logits, features**-0.5 if scale is None else scale)
+    if bias is not None:
+        logits = hnp.add(logits, bias)
+    if is_causal:
+        causal = hnp.tri(targets, sources, dtype=bool)
+        mask = causal if mask is None else hnp.logical_and(mask, causal)
+    work = lax.convert_element_type(logits, "f32") if logits.dtype.itemsize < 4 else logits
+    if mask is not None:
+        work = hnp.where(mask, work, -0.7 * float(hnp.finfo(work.dtype).max))
+    weights = lax.convert_element_type(softmax(work), key.dtype)
+    result = hnp.einsum("bnts,bsnh->btnh", weights, value)
+    return lax.squeeze(result, (0,)) if single else result

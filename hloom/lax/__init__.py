@@ -5,6 +5,7 @@ Nothing is promoted or broadcast here, except Python numbers, which take the dty
 
 # ruff: noqa: F401  (the imports are the list of public names)
 
+from hloom.errors import ArgumentError
 from hloom.lax.elementwise import (
     RoundingMethod,
     abs,
@@ -78,6 +79,7 @@ from hloom.lax.movement import (
     broadcast_in_dim,
     broadcast_to_rank,
     broadcasted_iota,
+    collapse,
     concatenate,
     dynamic_index_in_dim,
     dynamic_slice,
@@ -95,6 +97,7 @@ from hloom.lax.movement import (
     rev,
     slice,
     slice_in_dim,
+    split,
     squeeze,
     transpose,
 )
@@ -117,6 +120,17 @@ from hloom.lax.reduction import (
     reduce_xor,
     stop_gradient,
 )
+from hloom.lax.scans import cumlogsumexp, cummax, cummin, cumprod, cumsum
+
+
+def select_n(which, *cases):
+    """cases[which], element-wise, for two cases and a pred `which`: cases[1] where it is true.
+
+    Raises ArgumentError, ShapeError, DTypeError.
+    """
+    if len(cases) != 2:
+        raise ArgumentError("select_n takes two cases", f"{len(cases)}", "nest lax.select for more")
+    return select(which, cases[1], cases[0])
 
 
 def atan(x):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+
 from hloom.errors import ArgumentError, AttributeValueError, DTypeError, ShapeError
 from hloom.ir.types import INTEGERS, PRED, Shape, as_dtype
 from hloom.operands import (
@@ -337,3 +339,25 @@ def dynamic_update_index_in_dim(operand, update, index, axis: int):
 def broadcast_shapes_of(*shapes) -> tuple[int, ...]:
     """The extents to which all of these shapes broadcast. Raises ShapeError."""
     return broadcast_shapes("broadcast_shapes", [canonical_shape(s, "broadcast_shapes") for s in shapes])
+
+
+def split(operand, sizes, axis: int = 0) -> list:
+    """The consecutive parts of these extents along an axis. Raises ShapeError where they do not add up."""
+    x = as_operand(operand, "split")
+    axis = canonical_axis(axis, x.ndim, "split")
+    sizes = canonical_shape(tuple(sizes), "split")
+    if sum(sizes) != x.shape[axis]:
+        raise ShapeError(
+            f"split into {sizes}",
+            f"{x._shape!r} with extent {x.shape[axis]} along axis {axis}",
+            "make the sizes add up",
+        )
+    edges = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
+    return [slice_in_dim(x, a, b, axis=axis) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+
+def collapse(operand, start_dimension: int, stop_dimension: int | None = None):
+    """The dimensions from start to stop (the end) as one. Raises ShapeError."""
+    x = as_operand(operand, "collapse")
+    start, stop, _ = builtins.slice(start_dimension, stop_dimension).indices(x.ndim)
+    return reshape_to(x, (*x.shape[:start], product(x.shape[start:stop]), *x.shape[stop:]))

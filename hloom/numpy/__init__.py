@@ -15,6 +15,8 @@ from hloom.numpy.creation import (
     array,
     asarray,
     astype,
+    bartlett,
+    blackman,
     copy,
     empty,
     empty_like,
@@ -24,6 +26,8 @@ from hloom.numpy.creation import (
     full,
     full_like,
     geomspace,
+    hamming,
+    hanning,
     identity,
     indices,
     linspace,
@@ -232,14 +236,17 @@ from hloom.numpy.scans import (
     cumulative_sum,
     diff,
     ediff1d,
+    gradient,
     nancumprod,
     nancumsum,
     polyadd,
     polyder,
     polyint,
+    polymul,
     polysub,
     polyval,
     trapezoid,
+    unwrap,
 )
 from hloom.numpy.signs import (
     angle,
@@ -338,8 +345,8 @@ _MISSING = {
     "unique_counts searchsorted digitize bincount histogram histogram2d histogramdd histogram_bin_edges "
     "packbits unpackbits gcd lcm",
     "sort": "sort argsort lexsort partition argpartition median nanmedian percentile nanpercentile quantile "
-    "nanquantile unique unique_all unique_inverse unique_values union1d intersect1d setdiff1d setxor1d isin in1d sort_complex "
-    "trim_zeros",
+    "nanquantile unique unique_all unique_inverse unique_values union1d intersect1d setdiff1d setxor1d "
+    "isin in1d sort_complex trim_zeros",
     "while": "vectorize piecewise apply_over_axes fromfunction frompyfunc",
     "convolution": "convolve correlate",
     "fft": "fft",

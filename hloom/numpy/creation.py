@@ -304,6 +304,40 @@ def meshgrid(*xi, copy: bool = True, sparse: bool = False, indexing: str = "xy")
     return grids
 
 
+def _window(name: str, text: str, cosines):
+    """A sum of cosines over M points, 1 for M = 1."""
+
+    def function(M: int):
+        size = whole_number(M, name, "number of points")
+        if size < 1:
+            return full_constant(0, F32, (0,))
+        if size == 1:
+            return full_constant(1, F32, (1,))
+        angle = lax.mul(lax.iota(F32, size), 2 * math.pi / (size - 1))
+        result = full_constant(cosines[0], F32, (size,))
+        for k, weight in enumerate(cosines[1:], 1):
+            result = lax.add(result, lax.mul(lax.cos(lax.mul(angle, float(k))), weight))
+        return result
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{text} over M points, f32. Raises ArgumentError."
+    return function
+
+
+hanning = _window("hanning", "The Hann window: a cosine raised to zero at the edges,", (0.5, -0.5))
+hamming = _window("hamming", "The Hamming window: 0.54 - 0.46 cos", (0.54, -0.46))
+blackman = _window("blackman", "The Blackman window: 0.42 - 0.5 cos + 0.08 cos", (0.42, -0.5, 0.08))
+
+
+def bartlett(M: int):
+    """The triangle over M points that is 0 at the edges, f32. Raises ArgumentError."""
+    size = whole_number(M, "bartlett", "number of points")
+    if size < 2:
+        return full_constant(1, F32, (max(size, 0),))
+    place = lax.mul(lax.iota(F32, size), 2 / (size - 1))
+    return lax.sub(1.0, lax.abs(lax.sub(place, 1.0)))
+
+
 # --- matrices -----------------------------------------------------------------------------------------------------
 
 

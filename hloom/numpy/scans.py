@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 from hloom import lax
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, NARROW_FLOATS, PRED, as_dtype
 from hloom.lax.elementwise import is_nan
+from hloom.lax.scans import scan_steps
 from hloom.numpy.linear import dot
+from hloom.numpy.logic import equal, greater, less, logical_and, where
 from hloom.numpy.manipulation import concatenate, moveaxis
 from hloom.numpy.reductions import average, mean, sum, sum_dtype
 from hloom.numpy.signs import conjugate
-from hloom.numpy.ufuncs import multiply, subtract
+from hloom.numpy.ufuncs import absolute, add, divide, multiply, remainder, subtract
 from hloom.operands import (
     F32,
     as_operand,
     broadcast_dims_to,
+    canonical_axes,
     canonical_axis,
     convert,
     full,
@@ -28,16 +33,6 @@ from hloom.operands import (
 # --- running sums and products ------------------------------------------------------------------------------------
 
 
-def _scan(x, axis: int, combine, neutral):
-    """Running `combine` along an axis in log2(extent) steps: each adds what stands 1, 2, 4, ... places before."""
-    distance, extent = 1, x.shape[axis]
-    while distance < extent:
-        padding = [(distance, -distance, 0) if k == axis else (0, 0, 0) for k in range(x.ndim)]
-        x = combine(x, lax.pad(x, neutral, padding))
-        distance *= 2
-    return x
-
-
 def _cumulative(name, a, axis, dtype, combine, neutral):
     x = as_operand(a, name)
     if axis is None:
@@ -46,7 +41,7 @@ def _cumulative(name, a, axis, dtype, combine, neutral):
     target = sum_dtype(x.dtype) if dtype is None else as_dtype(dtype)
     work = F32 if target in NARROW_FLOATS else target
     neutral = bool(neutral) if work == PRED else neutral
-    return convert(_scan(convert(x, work), axis, combine, neutral), target)
+    return convert(scan_steps(convert(x, work), axis, combine, neutral), target)
 
 
 def cumsum(a, axis: int | None = None, dtype=None, out=None):
@@ -149,6 +144,69 @@ def trapezoid(y, x=None, dx=1.0, axis: int = -1):
     extent = y.shape[-1]
     low, high = lax.slice_in_dim(y, 0, max(extent - 1, 0), axis=-1), lax.slice_in_dim(y, min(1, extent), None, axis=-1)
     return multiply(sum(multiply(lax.add(low, high), dx), -1), 0.5)
+
+
+def gradient(f, *varargs, axis=None, edge_order: int = 1):
+    """The derivative along axes by central differences of neighbours, one-sided at the edges; a list for several axes.
+
+    varargs: the distance of neighbours, one number for all axes or one (or a vector of coordinates) for each.
+    Raises ShapeError, ArgumentError.
+    """
+    x = to_inexact(f, "gradient")
+    axes = canonical_axes(axis, x.ndim, "gradient")
+    if len(varargs) not in (0, 1, len(axes)) or edge_order != 1:
+        raise ArgumentError(
+            "gradient takes a distance for each axis, and edge_order=1",
+            f"{len(varargs)} distances for {len(axes)} axes, {edge_order=}",
+            "pass one distance for all axes, or one for each",
+        )
+    distances = list(varargs or (1.0,)) * (1 if len(varargs) == len(axes) else len(axes))
+    results = [_gradient(x, k, d) for k, d in zip(axes, distances, strict=True)]
+    return results[0] if len(results) == 1 else results
+
+
+def _gradient(x, axis, distance):
+    extent = x.shape[axis]
+    if extent < 2:
+        raise ShapeError(f"gradient along axis {axis}", f"{x._shape!r}", "pass at least two elements along each axis")
+
+    def part(values, start, stop):
+        return lax.slice_in_dim(values, start, stop, axis=axis)
+
+    steps = diff(x, 1, axis)
+    distance = to_inexact(distance, "gradient")
+    if distance.ndim:
+        if distance.shape != (extent,):
+            raise ShapeError(
+                "gradient takes one coordinate for each element",
+                f"{distance._shape!r} for extent {extent}",
+                "match them",
+            )
+        gaps = diff(distance)
+        gaps = reshape_to(gaps, tuple(extent - 1 if k == axis else 1 for k in range(x.ndim)))
+        slopes = divide(steps, gaps)
+        low, high = part(gaps, 0, extent - 2), part(gaps, 1, extent - 1)
+        # The derivative of the parabola through three neighbours.
+        before, after = part(slopes, 0, extent - 2), part(slopes, 1, extent - 1)
+        middle = divide(add(multiply(before, high), multiply(after, low)), add(low, high))
+    else:
+        slopes = divide(steps, distance)
+        middle = multiply(add(part(slopes, 0, extent - 2), part(slopes, 1, extent - 1)), 0.5)
+    return lax.concatenate([part(slopes, 0, 1), middle, part(slopes, extent - 2, extent - 1)], axis)
+
+
+def unwrap(p, discont=None, axis: int = -1, period=2 * math.pi):
+    """p with whole periods added so that neighbours differ by at most half a period. Raises ShapeError."""
+    x = to_inexact(p, "unwrap")
+    axis = canonical_axis(axis, x.ndim, "unwrap")
+    steps = diff(x, 1, axis)
+    half = period / 2
+    wrapped = subtract(remainder(add(steps, half), period), half)
+    wrapped = where(logical_and(equal(wrapped, -half), greater(steps, 0)), half, wrapped)
+    correction = subtract(wrapped, steps)
+    correction = where(less(absolute(steps), half if discont is None else discont), 0, correction)
+    padding = [(1, 0, 0) if k == axis else (0, 0, 0) for k in range(x.ndim)]
+    return lax.add(x, lax.pad(cumsum(correction, axis), 0, padding)) if x.shape[axis] else x
 
 
 # --- covariance ---------------------------------------------------------------------------------------------------
@@ -266,3 +324,16 @@ def polyint(p, m: int = 1, k=0):
         powers = lax.rev(lax.iota(p.dtype, p.shape[0]), (0,))
         p = lax.pad(lax.div(p, lax.add(powers, 1)), k, ((0, 1, 0),))
     return p
+
+
+def polymul(a1, a2):
+    """The coefficients of the product of two polynomials. Raises ShapeError."""
+    (a, b), _ = promote_operands("polymul", [_coefficients(p, "polymul") for p in (a1, a2)], broadcast=False)
+    rows, columns = a.shape[0], b.shape[0]
+    if not rows or not columns:
+        return full(0, a.dtype, (0,))
+    # Row k holds a[k] b moved by k places: rows of one element more than the result, read as rows of its extent.
+    products = lax.mul(*(lax.broadcast_in_dim(p, (rows, columns), (k,)) for k, p in enumerate((a, b))))
+    flat = reshape_to(lax.pad(products, 0, ((0, 0, 0), (0, rows, 0))), (rows * (rows + columns),))
+    size = rows + columns - 1
+    return lax.reduce_sum(reshape_to(lax.slice_in_dim(flat, 0, rows * size), (rows, size)), (0,))

@@ -118,3 +118,29 @@ def test_dtypes_are_kept():
         x = hnp.ones((2, 4), dtype)
         for name in ACTIVATIONS:
             assert getattr(nn, name)(x).dtype == dtype, name
+
+
+def test_attention(jax):
+    reference = jax.nn.dot_product_attention
+    q = sample((2, 5, 4, 3), "float32", 1)
+    for heads in (4, 2, 1):
+        k, v = sample((2, 6, heads, 3), "float32", 2), sample((2, 6, heads, 3), "float32", 3)
+        close(one(nn.dot_product_attention, q, k, v), reference(q, k, v), None, 5.0)
+    bias, mask = sample((2, 4, 5, 6), "float32", 4), sample((1, 1, 5, 6), "bool", 5)
+    mask[..., 0] = True
+    result = one(lambda q, k, v, b, m: nn.dot_product_attention(q, k, v, b, m, scale=0.3), q, k, v, bias, mask)
+    close(result, reference(q, k, v, bias, mask, scale=0.3), None, 5.0)
+    k, v = sample((2, 5, 4, 3), "float32", 2), sample((2, 5, 4, 3), "float32", 3)
+    causal = one(lambda q, k, v: nn.dot_product_attention(q, k, v, is_causal=True), q, k, v)
+    close(causal, reference(q, k, v, is_causal=True), None, 5.0)
+    close(one(nn.dot_product_attention, q[0], k[0], v[0]), reference(q[0], k[0], v[0]), None, 5.0)
+    with pytest.raises(ShapeError, match="multiple of the key's heads"):
+        nn.dot_product_attention(q, k[:, :, :3], v[:, :, :3])
+
+
+def test_logmeanexp(jax):
+    x = sample((3, 4), "float32")
+    for axis in (None, 0, 1):
+        np.testing.assert_allclose(
+            one(lambda x, a=axis: nn.logmeanexp(x, a), x), np.log(np.mean(np.exp(x), axis)), rtol=1e-5, atol=1e-6
+        )
