@@ -16,7 +16,7 @@ from numba.core import cgutils, types
 from numba.cuda.extending import intrinsic
 
 from hloom.compiler.kernels.vmath import CASTS, FUNCTIONS, callees
-from hloom.compiler.kernels.vmath.bits import DOUBLE, FLOAT, LLVM
+from hloom.compiler.kernels.vmath.bits import DOUBLE, FLOAT, HALF, LLVM
 from hloom.compiler.kernels.vmath.registry import BITS, COMPLEX, REGISTER, SIGNED
 from hloom.compiler.targets.cuda.names import meaning, split
 
@@ -143,12 +143,15 @@ def saturate(builder: ir.IRBuilder, x: ir.Value, target: str) -> ir.Value:
     return builder.select(above, ir.Constant(kind, high), value)
 
 
-def _saturating(name: str):
+def _conversion(name: str):
+    """From a float to an integer, or from float64 to the nearest f16."""
     _, source, target = name.split("_")
 
     def emit(context, builder, x):
         if source in COMPLEX:
             x = context.make_complex(builder, REGISTER[source], x).real
+        if target == "f16":
+            return builder.fpext(builder.fptrunc(x, HALF), FLOAT)
         return saturate(builder, x, target)
 
     return _typed(name, emit)
@@ -162,9 +165,9 @@ def resolve(name: str):
         raise NotImplementedError(f"{name} is not available on CUDA: {how.what}")
     if how.how == "libdevice":
         return _libdevice(name, how.what)
-    if how.how == "written":
+    if how.how == "written" and stem in _WRITTEN:
         return _typed(name, _WRITTEN[stem](stem, dtype))
-    return {"saturate": _saturating, "shared": _shared, "composed": _composed}[how.how](name)
+    return {"written": _conversion, "saturate": _conversion, "shared": _shared, "composed": _composed}[how.how](name)
 
 
 # --- names that only CUDA text has --------------------------------------------------------------------------------

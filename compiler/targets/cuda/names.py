@@ -73,6 +73,8 @@ def meaning(name: str) -> Meaning:
         return Meaning("written", WRITTEN[stem])
     if name.startswith("convert_"):
         _, source, target = name.split("_")
+        if target == "f16" and source in ("f64", "c128"):
+            return Meaning("written", "rounded once by cvt.rn.f16.f64")
         if target in INTEGERS and source not in ("pred", *INTEGERS):
             return Meaning("saturate", "truncated, clamped to the range, NaN to 0")
     if entry.kind == "intrinsic":

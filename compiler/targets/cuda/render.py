@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hloom.compiler.kernels.description import Block, Branch, Collective, Inner, Items, Lanes, Nest, Serial, Tiles
 from hloom.compiler.kernels.source import KernelSource
-from hloom.compiler.targets.cuda.staging import PADDING, Stage, stage_loads, store_target, without_staged
+from hloom.compiler.targets.cuda.staging import PITCH, SIDE, stages, store_target
 from hloom.ir.ops import OPS
 from hloom.ir.types import DTYPES, Shape
 
@@ -261,51 +261,37 @@ class _Renderer:
     # --- tiles ---
 
     def _tiles(self, node: Tiles) -> list[str]:
-        """Block for a tile. What is read across the grain is read along it, into shared memory with padded rows."""
-        (across, rows), (along, columns) = node.across, node.along
-        size = node.size
-        if size & (size - 1):
-            raise ValueError(f"{self.nest.name}: tiles of {size} elements a side, not a power of two")
-        shift, mask = size.bit_length() - 1, size - 1
+        """Block for a tile: what is staged is read along `across`, all else along the outputs' fast dimension."""
+        (row, rows), (column, columns) = node.across, node.along
         self.divisors |= {rows, columns}
-        stages = stage_loads(self.nest, node)
-        for stage in stages:
-            kind = _shared_type(stage.dtype)
-            self.shared[stage.tile] = f"cuda.shared.array({size * (size + PADDING)}, {kind})"
-        pitch = size + PADDING
+        staged, body = stages(self.nest, node)
+        for stage in staged:
+            self.shared[stage.name] = f"cuda.shared.array({SIDE * PITCH}, {stage.dtype})"
 
         def cells(fast: str, slow: str, lines: list[str]) -> list[str]:
-            place = {fast: f"(cell & {mask})", slow: f"(cell >> {shift})"}
             return [
                 "cell = cuda.threadIdx.x",
-                f"while cell < {size * size}:",
-                f"    {across} = band * {size} + {place[across]}",
-                f"    {along} = tile * {size} + {place[along]}",
-                f"    if {across} < {rows} and {along} < {columns}:",
+                f"while cell < {SIDE * SIDE}:",
+                f"    {fast} = {fast}_first + (cell & {SIDE - 1})",
+                f"    {slow} = {slow}_first + (cell >> {SIDE.bit_length() - 1})",
+                f"    if {row} < {rows} and {column} < {columns}:",
                 *indent(indent(lines)),
                 f"    cell += {self.threads}",
             ]
 
-        def fill(stage: Stage) -> str:
-            value = _through_shared(stage.dtype)[0].format(stage.load)
-            return f"{stage.tile}[(cell >> {shift}) * {pitch} + (cell & {mask})] = {value}"
-
-        def take(stage: Stage) -> str:
-            read = _through_shared(stage.dtype)[1]
-            return f"{stage.name} = " + read.format(f"{stage.tile}[(cell & {mask}) * {pitch} + (cell >> {shift})]")
-
-        def body() -> list[str]:
-            second = [take(stage) for stage in stages] + self._lines(without_staged(node.body.body, stages))
-            if not stages:
-                return cells(along, across, second)
-            first = cells(across, along, [fill(stage) for stage in stages])
-            return [*first, "cuda.syncthreads()", *cells(along, across, second), "cuda.syncthreads()"]
+        def item() -> list[str]:
+            lines = [f"{row}_first = band * {SIDE}", f"{column}_first = tile * {SIDE}"]
+            if staged:
+                lines += cells(row, column, [f"{stage.place} = {stage.load}" for stage in staged])
+                lines.append("cuda.syncthreads()")
+            lines += cells(column, row, self._lines(body))
+            return [*lines, "cuda.syncthreads()"] if staged else lines
 
         # In the text these follow from literals.
-        self.integers |= {"bands": -(-self.integers[rows] // size), "tiles": -(-self.integers[columns] // size)}
-        head = [f"tiles = ({columns} + {mask}) >> {shift}", f"bands = ({rows} + {mask}) >> {shift}"]
+        self.integers |= {"bands": -(-self.integers[rows] // SIDE), "tiles": -(-self.integers[columns] // SIDE)}
+        head = [f"tiles = ({columns} + {SIDE - 1}) // {SIDE}", f"bands = ({rows} + {SIDE - 1}) // {SIDE}"]
         dims = [*node.outer, ("band", "bands"), ("tile", "tiles")]
-        return head + self._loop(dims, "s64(cuda.blockIdx.x)", "cuda.gridDim.x", body)
+        return head + self._loop(dims, "s64(cuda.blockIdx.x)", "cuda.gridDim.x", item)
 
 
 def _join(node: Collective, left: str, right: str) -> str:
