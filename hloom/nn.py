@@ -10,7 +10,6 @@ from hloom.errors import ShapeError
 from hloom.ir.types import FLOATS, INTEGERS, as_dtype
 from hloom.operands import (
     as_operand,
-    broadcast_dims_to,
     canonical_axes,
     canonical_axis,
     full,
@@ -200,8 +199,13 @@ def _shifted(x, axis, where, name):
     """(x minus its maximum, the axes). The maximum passes no gradient: it cancels in what follows."""
     x = to_inexact(x, name)
     axes = canonical_axes(axis, x.ndim, name)
-    top = lax.stop_gradient(hnp.max(x, axes, keepdims=True, initial=-math.inf, where=where))
-    return lax.sub(x, broadcast_dims_to(top, x.shape)), axes
+    top = lax.stop_gradient(hnp.max(x, axes, initial=-math.inf, where=where))
+    return lax.sub(x, _spread(top, axes, x.shape)), axes
+
+
+def _spread(reduced, axes, dims):
+    """A reduced array along its axes again: one broadcast, no reshapes."""
+    return lax.broadcast_in_dim(reduced, dims, [k for k in range(len(dims)) if k not in axes])
 
 
 def softmax(x, axis=-1, where=None):
@@ -213,7 +217,7 @@ def softmax(x, axis=-1, where=None):
     terms = lax.exp(shifted)
     if where is not None:
         terms = hnp.where(where, terms, 0.0)
-    return lax.div(terms, broadcast_dims_to(hnp.sum(terms, axes, keepdims=True), terms.shape))
+    return lax.div(terms, _spread(hnp.sum(terms, axes), axes, terms.shape))
 
 
 def log_softmax(x, axis=-1, where=None):
@@ -222,8 +226,8 @@ def log_softmax(x, axis=-1, where=None):
     Raises ShapeError, DTypeError.
     """
     shifted, axes = _shifted(x, axis, where, "log_softmax")
-    total = lax.log(hnp.sum(lax.exp(shifted), axes, keepdims=True, where=where))
-    result = lax.sub(shifted, broadcast_dims_to(total, shifted.shape))
+    total = lax.log(hnp.sum(lax.exp(shifted), axes, where=where))
+    result = lax.sub(shifted, _spread(total, axes, shifted.shape))
     return result if where is None else hnp.where(where, result, -math.inf)
 
 

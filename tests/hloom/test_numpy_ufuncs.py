@@ -119,6 +119,8 @@ def test_results_that_are_tuples():
         close(result, expected)
         np.testing.assert_array_equal(np.signbit(result)[:6], np.signbit(expected)[:6])
     y = np.array([0.4, 0.4, -2.0, 1.0, 2.0, 2.0, 1.0], np.float32)
+    for result, wanted in zip(both(lambda x: divmod(x, 0.75), x[:4]), divmod(x[:4], np.float32(0.75)), strict=True):
+        close(result, wanted)
     with np.errstate(all="ignore"):
         expected = np.divmod(x, y)
     for result, wanted in zip(both(hnp.divmod, x, y), expected, strict=True):
