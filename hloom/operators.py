@@ -144,8 +144,8 @@ _BINARY = {
 _COMPARE = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
 _UNARY = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}
 _METHODS = (
-    "all any argmax argmin astype clip copy cumsum cumprod diagonal dot max mean min prod ptp ravel repeat reshape round "
-    "sort squeeze std sum swapaxes take transpose trace var"
+    "all any argmax argmin astype clip copy cumsum cumprod diagonal dot max mean min prod ptp ravel repeat reshape "
+    "round sort squeeze std sum swapaxes take transpose trace var"
 ).split()
 
 for _name, _function in _BINARY.items():
