@@ -13,7 +13,7 @@ import numpy as np
 
 from hloom.compiler.kernels.emit import Launch, launches, nest_kind
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.ir.build import Builder
+from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
 from hloom.ir.types import Shape, TupleShape
@@ -160,8 +160,8 @@ class _Planner:
     def _storage(self, instruction: Instruction) -> None:
         opcode = instruction.opcode
         if opcode == "parameter":
-            return
-        if opcode == "constant":
+            pass  # the caller's buffer
+        elif opcode == "constant":
             self.constants.append(np.ascontiguousarray(instruction["value"]))
             place = Place("constant", len(self.constants) - 1)
             self.buffers[instruction] = [_Buffer(instruction.shape.bytes, place)]
@@ -234,7 +234,10 @@ class _Planner:
             builder = Builder(instruction.opcode)
             made = {o: builder.parameter(o.shape, o.hint) for o in dict.fromkeys(instruction.operands)}
             operands = tuple(made[o] for o in instruction.operands)
-            found = self.single[instruction] = builder.finish(builder.add(instruction.with_operands(operands)))
+            root = builder.add(instruction.with_operands(operands))
+            if isinstance(root.shape, TupleShape):
+                root = builder.tuple(tuple_elements(builder, root))
+            found = self.single[instruction] = builder.finish(root)
         return found
 
     def _inputs(self, instruction: Instruction) -> list[Instruction]:
@@ -310,7 +313,7 @@ class _Planner:
     # --- the arena ---
 
     def _allocate(self, planned, end: int) -> int:
-        """Offsets for all buffers without a place: the largest first, each at the lowest offset free in its lifetime."""
+        """Offsets for the buffers without a place: the largest first, at the lowest offset free in its lifetime."""
         waiting = [b for b in dict.fromkeys(self.all) if b.place is None]
         self.temporaries: dict[tuple[int, str], _Buffer] = {}
         for item in planned:

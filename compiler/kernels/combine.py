@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hloom.compiler.kernels.affine import Affine
 from hloom.compiler.kernels.description import Block
 from hloom.compiler.kernels.writer import Writer, literal
 from hloom.ir.build import combiner_opcode
@@ -35,7 +34,8 @@ class Reduction:
         """Declares the accumulators in `block`: the neutral element of a known combiner, else the initial values."""
         self.names = [writer.fresh("a") for _ in self.arrays]
         for name, array, initial in zip(self.names, self.arrays, self.initial, strict=True):
-            block.body.append(f"{name} = {self.neutral(array) if self.splittable else writer.value(initial, (), block)}")
+            value = self.neutral(array) if self.splittable else writer.value(initial, (), block)
+            block.body.append(f"{name} = {value}")
 
     def neutral(self, array: Instruction) -> str:
         return literal(OPS[self.opcode].identity(array.dtype), array.dtype)
@@ -82,8 +82,3 @@ class Reduction:
         if not self.splittable or self.initial_is_neutral():
             return list(self.names)
         return self.join(writer, block, [writer.value(self.initial[0], (), block)], self.names)
-
-
-def element_index(index, position: dict[int, Affine]):
-    """`index` with some dimensions replaced."""
-    return tuple(position.get(k, affine) for k, affine in enumerate(index))

@@ -81,7 +81,7 @@ class Branch:
 
 @dataclass
 class Collective:
-    """Combines an accumulator over the lanes of an item: a `sum`, `max`, `min`, `prod`, ... of dtype; nothing on a CPU."""
+    """Combines an accumulator over the lanes of an item, by an associative op of a dtype; nothing on a CPU."""
 
     variable: str
     operation: str

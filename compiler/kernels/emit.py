@@ -42,7 +42,22 @@ def nest_kind(computation: Computation) -> str:
     reduces = [i for i in instructions if i.opcode == "reduce"]
     if not reduces:
         return "loop"
-    return "row" if is_row(reduces[0]) else "reduce"
+    return "row" if is_row(reduces[0]) or _is_used_inside(computation, set(reduces)) else "reduce"
+
+
+def _is_used_inside(computation: Computation, reduces: set) -> bool:
+    """Whether elements of the rows, or other reductions, are computed from the result of a reduction."""
+    behind: set = set()
+    for instruction in computation.instructions:
+        if not behind.isdisjoint(instruction.operands):
+            if instruction in reduces:
+                return True
+            behind.add(instruction)
+        elif instruction in reduces:
+            behind.add(instruction)
+    dims = next(iter(reduces)).operands[0].dims
+    kept = len(dims) - len(next(iter(reduces))["dimensions"])
+    return any(o in behind and len(o.dims) > kept and o.dims == dims for o in computation.outputs())
 
 
 def is_row(reduce) -> bool:

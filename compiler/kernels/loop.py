@@ -8,7 +8,8 @@ from hloom.compiler.kernels.description import Block, Inner, Items, Nest, Tiles
 from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, two_passes
 from hloom.ir.types import HLO_NAME, PRED, compute_dtype
 
-TILE = 64  # elements a side: a tile of float32 is half a first-level cache, and 256 bytes of each memory page it touches
+# Elements a side: a tile of float32 is half a first-level cache, and uses 256 bytes of each memory page it touches.
+TILE = 64
 
 
 def loop_nest(request: KernelRequest) -> Nest:

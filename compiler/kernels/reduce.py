@@ -41,6 +41,26 @@ class _Shape:
         self.barriers = [k for k in range(1, len(self.dims)) if (k in self.reduced) != (k - 1 in self.reduced)]
         last = [k for k, extent in enumerate(self.dims) if extent != 1]
         self.columns = bool(last) and last[-1] not in self.reduced
+        groups = self._merged(request)
+        self.chunks = self.cut(groups, group_sizes(self.dims, groups))[2]
+
+    def _merged(self, request: KernelRequest) -> list[list[int]]:
+        """The merged dimensions of stage 1, which depend on its index expressions."""
+        index = variables(self.dims)
+
+        def write(writer, groups):
+            block = writer.root.child(*(f"i{g}" for g in range(len(groups))))
+            for reduce in self.reduces:
+                for array in Reduction(reduce).arrays:
+                    writer.value(array, index, block)
+            _store_full(request, self, writer, index, block)
+            writer.text(self.kept_position(index), "part")
+
+        return two_passes(request, self.dims, write, self.barriers)[1]
+
+    def kept_position(self, index) -> Affine:
+        """The position of a kept index in an array of the kept extents."""
+        return linear(tuple(index[k] for k in self.kept), tuple(self.dims[k] for k in self.kept))
 
     def cut(self, groups, sizes) -> tuple[int, int, int]:
         """(the group that is chunked, steps a chunk, chunks)."""
@@ -83,8 +103,9 @@ def _store_full(request, shape, writer, index, block) -> None:
         writer.store(request.output_name(k), linear(index, shape.dims), output.dtype, value, block)
 
 
-def _with_parts(nest: Nest, shape: _Shape, chunks: int, drop=lambda name: False) -> Nest:
-    parts = shape.parts(chunks)
+def _with_parts(nest: Nest, shape: _Shape, drop) -> Nest:
+    """Puts the part buffers into a nest's pointers, in the place of those that `drop` names."""
+    parts = shape.parts(shape.chunks)
     nest.pointers = [p for p in nest.pointers if not drop(p[0])] + [(n, t) for n, (t, _) in parts.items()]
     nest.temporaries = {name: size for name, (_, size) in parts.items()}
     return nest
@@ -116,8 +137,8 @@ def _lanes_stage(request: KernelRequest, shape: _Shape) -> Nest:
         _store_full(request, shape, writer, index, block)
         named = dict(extents(writer, dims, groups))
         first = _chunk_bounds(writer, item, named.get(f"i{chunked}"), steps) if chunked >= 0 else ("0", "1")
-        _reduced_loops(item, block, named, inner, chunked, first, lanes=True)
-        position = linear(tuple(index[k] for k in shape.kept), tuple(dims[k] for k in shape.kept))
+        _reduced_loops(item, block, named, inner, chunked, first)
+        position = shape.kept_position(index)
         at = f"({writer.text(position, 'part')}) * {writer.integer('chunks', chunks)} + chunk"
         for r, reduction in enumerate(reductions):
             for k, (name, array) in enumerate(zip(reduction.names, reduction.arrays, strict=True)):
@@ -125,17 +146,18 @@ def _lanes_stage(request: KernelRequest, shape: _Shape) -> Nest:
                 if reduction.splittable:
                     item.body.append(Collective(name, reduction.opcode, HLO_NAME[dtype]))
                 item.body.append(store(f"part{r}_{k}", at, dtype, name))
-        state.update(item=item, outer=outer, chunks=chunks, sizes=sizes, steps=steps, splittable=shape.splittable)
+        state.update(item=item, outer=outer, chunks=chunks)
 
     writer, groups = two_passes(request, dims, write, shape.barriers)
     named = dict(extents(writer, dims, groups))
-    chunks, sizes = state["chunks"], state["sizes"]
+    chunks = state["chunks"]
     pairs = [(f"i{g}", named[f"i{g}"]) for g in state["outer"]] + [("chunk", writer.integer("chunks", chunks))]
-    grain = "row" if state["splittable"] else "serial"
+    grain = "row" if shape.splittable else "serial"
     writer.root.body.append(Items(pairs, state["item"], grain))
     work = _product(dims) / max(shape.kept_size * chunks, 1) * request.flops()
     nest = finish(request, writer, "reduce", writer.root, shape.kept_size * chunks, work)
-    return _with_parts(nest, shape, chunks, _only_full(request, shape))
+    assert chunks == shape.chunks, "the stages of a reduction are cut differently"
+    return _with_parts(nest, shape, _only_full(request, shape))
 
 
 def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
@@ -154,8 +176,7 @@ def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
         columns = writer.integer("columns", COLUMNS)
         item.body.append(f"first = block * {columns}")
         item.body.append(f"last = min(first + {columns}, {named[f'i{fast}']})")
-        kept_dims = tuple(dims[k] for k in shape.kept)
-        position = linear(tuple(index[k] for k in shape.kept), kept_dims)
+        position = shape.kept_position(index)
         reductions = [Reduction(r) for r in shape.reduces]
         begin, body = item.child(f"i{fast}"), item.child(*(f"i{g}" for g in inner), f"i{fast}")
         size = writer.integer("kept", shape.kept_size)
@@ -195,7 +216,8 @@ def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
     writer.root.body.append(Items(pairs, state["item"], "row"))
     items = _product(sizes[g] for g in state["outer"]) * chunks * blocks
     nest = finish(request, writer, "reduce", writer.root, items, _product(dims) / max(items, 1) * request.flops())
-    return _with_parts(nest, shape, chunks, _only_full(request, shape))
+    assert chunks == shape.chunks, "the stages of a reduction are cut differently"
+    return _with_parts(nest, shape, _only_full(request, shape))
 
 
 def _chunk_bounds(writer, item: Block, extent: str, steps: int) -> tuple[str, str]:
@@ -205,7 +227,7 @@ def _chunk_bounds(writer, item: Block, extent: str, steps: int) -> tuple[str, st
     return "begin", "end"
 
 
-def _reduced_loops(item: Block, block: Block, named, inner, chunked, bounds, lanes: bool) -> None:
+def _reduced_loops(item: Block, block: Block, named, inner, chunked, bounds) -> None:
     if not inner:
         item.body.extend(block.body)
         return
@@ -225,14 +247,11 @@ def _join_stage(request: KernelRequest, shape: _Shape) -> Nest:
     state = {}
 
     def write(writer, groups):
-        full = [[k] for k, extent in enumerate(shape.dims) if extent != 1]
-        if shape.columns or True:
-            _, _, chunks = shape.cut(*state["cut"])
         index = variables(dims)
         item = writer.root.child(*(f"i{g}" for g in range(len(groups))))
         position = linear(index, dims)
         reductions = [Reduction(r) for r in shape.reduces]
-        count = writer.integer("chunks", chunks)
+        count = writer.integer("chunks", shape.chunks)
         at = (
             f"chunk * {writer.integer('kept', shape.kept_size)} + {writer.text(position, 'part')}"
             if shape.columns
@@ -262,31 +281,10 @@ def _join_stage(request: KernelRequest, shape: _Shape) -> Nest:
             output = request.outputs[k]
             value = writer.value(output, index, item)
             writer.store(request.output_name(k), linear(index, dims), output.dtype, value, item)
-        state["item"], state["chunks"] = item, chunks
-        del full
+        state["item"] = item
 
-    # The cut is decided on the merged dimensions of stage 1, which depend on its index expressions.
-    probe_groups = {}
-
-    def probe(writer, groups):
-        probe_groups["groups"] = groups
-        index = variables(shape.dims)
-        block = writer.root.child(*(f"i{g}" for g in range(len(groups))))
-        for reduce in shape.reduces:
-            for array in Reduction(reduce).arrays:
-                writer.value(array, index, block)
-        for k in shape.full_outputs:
-            writer.value(request.outputs[k], index, block)
-        writer.text(linear(tuple(index[k] for k in shape.kept), dims), "part")
-
-    two_passes(request, shape.dims, probe, shape.barriers)
-    groups = probe_groups["groups"]
-    state["cut"] = (groups, group_sizes(shape.dims, groups))
     writer, groups = two_passes(request, dims, write)
     writer.root.body.append(Items(extents(writer, dims, groups), state["item"], "serial"))
-    nest = finish(request, writer, "join", writer.root, shape.kept_size, 4.0 * state["chunks"] * len(shape.reduces))
+    nest = finish(request, writer, "join", writer.root, shape.kept_size, 4.0 * shape.chunks * len(shape.reduces))
     full = {request.output_name(k) for k in shape.full_outputs}
-    return _with_parts(nest, shape, state["chunks"], lambda name: name in full)
-
-
-__all__ = ["Affine", "reduce_nests"]
+    return _with_parts(nest, shape, lambda name: name in full)

@@ -63,7 +63,7 @@ class KernelRequest:
 
 
 def two_passes(request: KernelRequest, dims: tuple[int, ...], write, barriers=()) -> tuple[Writer, list[list[int]]]:
-    """Runs `write(writer, groups)` twice: once to see which index expressions there are, then with merged dimensions."""
+    """Runs `write(writer, groups)` twice: to see which index expressions there are, then with merged dimensions."""
     probe = request.writer(dims)
     every = [[k] for k, extent in enumerate(dims) if extent != 1]
     probe.set_domain_plain()

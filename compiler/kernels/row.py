@@ -1,5 +1,7 @@
-"""The row nest: reductions over the trailing dimensions with what comes before, between and after them, in one pass over
-rows that stay in cache: softmax, layer norm, log-sum-exp, sums of rows."""
+"""The row nest: softmax, layer norm, log-sum-exp, sums of rows.
+
+Reductions over the trailing dimensions with what comes before, between and after them, in rows that stay in cache.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,7 @@ def _levels(computation, reduces) -> dict[Instruction, int]:
 
 
 def _stash(request, levels, reduces, dims, vector_outputs) -> dict[Instruction, str]:
-    """Expensive values that a reduction's sweep and a later one need -> the output whose row can hold them meanwhile."""
+    """Expensive values that a reduction's sweep and a later one need -> the output whose row holds them meanwhile."""
     free = [k for k in vector_outputs if k not in request.shared]
     if not free:
         return {}

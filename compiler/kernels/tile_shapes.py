@@ -1,5 +1,7 @@
-"""Shapes of register tiles: how many sums fit into a machine's vector registers. Needs no Numba, so that a process whose
-kernels are all in the cache never imports it."""
+"""Shapes of register tiles: how many sums fit into a machine's vector registers.
+
+Needs no Numba, so that a process whose kernels are all in the cache never imports it.
+"""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Writer:
         self.merged = {k: (f"i{k}", 1) for k in range(len(self.dims))}
 
     def set_domain(self, groups: list[list[int]]) -> None:
-        """Merges domain dimensions: group g becomes the variable i<g>, its last dimension's coefficients are its own."""
+        """Merges domain dimensions: group g becomes the variable i<g>, with its last dimension's coefficients."""
         self.merged = dict.fromkeys(range(len(self.dims)))
         for g, group in enumerate(groups):
             self.merged[group[-1]] = (f"i{g}", 1)

@@ -30,6 +30,7 @@ from hloom.compiler.kernels.vmath import (  # noqa: F401 - each module enters it
     power,
     reduction,
     rounding,
+    special_functions,
     trigonometry,
 )
 from hloom.compiler.kernels.vmath.registry import FUNCTIONS, REGISTER, Function

@@ -227,6 +227,9 @@ def div_c128(a, b):
     second = select(wide, rest_imaginary, rest_real)
     better_real = fma_f64(fma_f64(second, ratio, first), inverse, real)
     better_imaginary = fma_f64(fma_f64(-first, ratio, second), turn, imaginary)
+    # where the correction cancels the estimate to its last bit, the part is zero
+    better_real = select(abs_f64(better_real) < 1e-15 * abs_f64(real), 0.0 * real, better_real)
+    better_imaginary = select(abs_f64(better_imaginary) < 1e-15 * abs_f64(imaginary), 0.0 * imaginary, better_imaginary)
     sound = is_finite_f64(better_real) & is_finite_f64(better_imaginary)
     real = select(sound, better_real, real)
     imaginary = select(sound, better_imaginary, imaginary)

@@ -12,6 +12,8 @@ from typing import Any
 
 from numba import types
 
+from hloom.compiler.kernels.vmath.accuracy import ULP
+
 # The type that a value of each HLO dtype has in a register: f16 and bf16 are computed in float32.
 REGISTER = {
     "pred": types.boolean,
@@ -57,13 +59,16 @@ FUNCTIONS: dict[str, Function] = {}
 def function(parameters: str, result: str, ulp: float = 0.0) -> Callable:
     """Decorator: enter a plain Python function in the table and give it back unchanged.
 
-    parameters, result: HLO dtypes separated by blanks, `"f32 f32"`. The first line of the docstring names the method.
+    parameters, result: HLO dtypes separated by blanks, `"f32 f32"`. ulp: for helpers; the others stand in `accuracy`.
+    The first line of the docstring names the method.
     """
 
     def enter(python: Callable) -> Callable:
         method = (python.__doc__ or "").strip().split("\n")[0]
         name = python.__name__
-        FUNCTIONS[name] = Function(name, python, tuple(parameters.split()), result, "function", ulp, method)
+        base, _, dtype = name.rpartition("_")
+        error = ULP[base][FLOATS.index(dtype)] if base in ULP and dtype in FLOATS else ulp
+        FUNCTIONS[name] = Function(name, python, tuple(parameters.split()), result, "function", error, method)
         return python
 
     return enter
