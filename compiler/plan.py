@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hloom.compiler.kernels.emit import Launch, launches, nest_kind
+from hloom.compiler.kernels.emit import Launch, launches
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
@@ -211,7 +211,7 @@ class _Planner:
 
     def _shared_operand(self, instruction, buffer, other) -> int | None:
         computation = self._computation(instruction)
-        positions = [k for k, o in enumerate(instruction.operands) if any(b is other for b in self.buffers[o])]
+        positions = [k for k, o in enumerate(self._inputs(instruction)) if any(b is other for b in self.buffers[o])]
         if len(positions) != 1 or buffer.bytes != other.bytes:
             return None
         output = next(k for k, b in enumerate(self.buffers[instruction]) if b is buffer)
@@ -221,7 +221,7 @@ class _Planner:
         if value.opcode == "dynamic-update-slice" and len(computation.outputs()) == 1:
             reads = [i for i in computation.instructions if parameter in i.operands]
             return positions[0] if reads == [value] and value.operands.count(parameter) == 1 else None
-        if instruction.opcode == "custom-call" or nest_kind(computation) == "reduce":
+        if instruction.opcode == "custom-call":
             return None
         return positions[0] if _read_in_place(computation, parameter) else None
 
