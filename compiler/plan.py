@@ -374,7 +374,7 @@ def _read_in_place(computation: Computation, parameter: Instruction) -> bool:
         if OPS[instruction.opcode].family != "elementwise" or instruction.dims != parameter.dims:
             return False
         affected.add(instruction)
-    return len(affected) > 1 and all(o.dims == parameter.dims for o in computation.outputs())
+    return len(affected) > 1
 
 
 def _with_literals(computation: Computation, inputs: list[Instruction]) -> Computation:
