@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from hloom.compiler.passes.fusion_rules import Group, Rules, can_fuse, is_materialized
 from hloom.compiler.passes.registry import module_pass
-from hloom.ir.build import Builder
+from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
-from hloom.ir.types import Shape
+from hloom.ir.types import Shape, TupleShape
 
 KINDS = {"loop": "kLoop", "row": "kInput", "reduce": "kInput", "product": "kOutput"}
 
@@ -46,6 +46,8 @@ class Grouping:
     groups_of: dict[Instruction, set[Group]] = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
+    spans: dict[Group, tuple[int, int]] = field(default_factory=dict)
+    several: dict[Group, tuple[int, int]] = field(default_factory=dict)  # the spans of groups of several outputs
 
     def __post_init__(self):
         self.order = {i: k for k, i in enumerate(self.computation.instructions)}
@@ -88,12 +90,14 @@ class Grouping:
                 if self._accepts(group, instruction, output=True) and not self._cycle(instruction, group):
                     group.add(instruction, self.users)
                     group.outputs.append(instruction)
+                    self._span(group)
                     self.groups_of[instruction].add(group)
                     return
         if instruction.opcode == "reshape":
             return  # free where it stands: the same buffer with other extents
         group = Group(len(self.groups), instruction)
         self.groups.append(group)
+        self._span(group)
         self.groups_of[instruction].add(group)
 
     def _accepts(self, group: Group, instruction: Instruction, output: bool = False) -> bool:
@@ -107,22 +111,48 @@ class Grouping:
         return self._reaches(outside, group)
 
     def _reaches(self, start: list[Instruction], target: Group) -> bool:
-        last = max(self.order[i] for i in target.members)
-        seen: set[Instruction] = set()
+        """Whether the target's kernel needs what kernels compute that need one of the instructions in `start`."""
+        bound = self._bound(target)
+        seen: set[Instruction | Group] = set()
         stack = list(start)
         while stack:
             instruction = stack.pop()
-            if instruction in seen:
+            if instruction in seen or self.order[instruction] > bound:
                 continue
             seen.add(instruction)
-            groups = self.groups_of.get(instruction, set())
+            groups = self.groups_of.get(instruction)
+            if not groups:
+                stack.extend(self.users[instruction])
+                continue
             if target in groups:
                 return True
-            for group in groups:
-                stack.extend(m for m in group.members if m not in seen)
-            if self.order[instruction] < last:
-                stack.extend(self.users[instruction])
+            for group in groups - seen:
+                seen.add(group)
+                for output in group.outputs:
+                    stack.extend(u for u in self.users[output] if group not in self.groups_of[u])
         return False
+
+    def _bound(self, target: Group) -> int:
+        """The place in the program behind which nothing can lead back to the target's members.
+
+        That is behind its last member, unless a kernel with several outputs has one of them before that place and needs
+        an instruction behind it: then that kernel leads back.
+        """
+        bound = self.spans[target][1]
+        grown = True
+        while grown:
+            grown = False
+            for first, last in self.several.values():
+                if first < bound < last:
+                    bound, grown = last, True
+        return bound
+
+    def _span(self, group: Group) -> None:
+        """Notes where a group's first output and its last member stand in the program."""
+        places = [self.order[o] for o in group.outputs]
+        self.spans[group] = (min(places), max(places))
+        if len(group.outputs) > 1:
+            self.several[group] = self.spans[group]
 
     # --- siblings ---
 
@@ -159,6 +189,8 @@ class Grouping:
             self.groups_of[member].discard(other)
             self.groups_of[member].add(into)
         self.groups.remove(other)
+        self.several.pop(other, None)
+        self._span(into)
 
     # --- the fused computation ---
 
@@ -223,7 +255,7 @@ class Grouping:
         inputs, members = body
         root = group.outputs[0]
         if len(members) == 1:
-            mapped[root] = builder.add(root.with_operands(operands))
+            mapped[root] = builder.add(root.with_operands(tuple(mapped[o] for o in root.operands)))
             return
         inner = Builder(f"fused_{root.opcode.replace('-', '_')}")
         copies: dict[Instruction, Instruction] = {}
@@ -233,7 +265,8 @@ class Grouping:
             )
         for instruction in members:
             copies[instruction] = inner.add(instruction.with_operands(tuple(copies[o] for o in instruction.operands)))
-        outputs = [copies[o] for o in group.outputs]
+        # A reduction of several operands is an output for each of them.
+        outputs = [element for o in group.outputs for element in tuple_elements(inner, copies[o])]
         calls = inner.finish(outputs[0] if len(outputs) == 1 else inner.tuple(outputs))
         builder.source, builder.made_by = root.source, (*root.made_by, "fuse")
         fusion = builder.emit(
@@ -242,8 +275,17 @@ class Grouping:
         if len(outputs) == 1:
             mapped[root] = fusion
             return
-        for k, output in enumerate(group.outputs):
-            mapped[output] = builder.emit("get-tuple-element", fusion, index=k, hint=output.hint)
+        if len(group.outputs) == 1:
+            mapped[root] = fusion
+            return
+        k = 0
+        for output in group.outputs:
+            count = len(output.shape.elements) if isinstance(output.shape, TupleShape) else 1
+            elements = [
+                builder.emit("get-tuple-element", fusion, index=k + e, hint=output.hint) for e in range(count)
+            ]
+            k += count
+            mapped[output] = builder.tuple(elements) if isinstance(output.shape, TupleShape) else elements[0]
 
 
 def explain(computation: Computation) -> list[str]:
