@@ -10,6 +10,7 @@ from hloom.compiler.passes.move_reshapes import MOVED_RESHAPES, MOVED_TRANSPOSES
 from hloom.compiler.passes.rules.structure import FOLD_ARRAYS
 from hloom.compiler.passes.simplify import SIMPLIFY
 from hloom.ir.rewrite import EXACT, INEXACT, Rules, rewrite
+from hloom.ir.text import parse_module
 from hloom.ir.verify import verify
 
 ALL = {
@@ -62,3 +63,33 @@ def test_all_rules_together_end():
         before = parsed(read_golden(path, "RULE")[1], path)
         once = rewrite(before.entry, SIMPLIFY)
         assert rewrite(once, SIMPLIFY) is once, name
+
+
+# Near misses: what looks like a rule and is none.
+NOT_REWRITTEN = {
+    "integers clamp on the way from floats, and wrap between themselves": (
+        "x = u8[4] parameter(0)\n f = f32[4] convert(x)\n ROOT y = s8[4] convert(f)"
+    ),
+    "the negative of an unsigned number is large": (
+        "x = u8[4] parameter(0)\n n = u8[4] negate(x)\n ROOT y = u8[4] abs(n)"
+    ),
+    "x + 0 turns -0 into 0": (
+        "x = f32[4] parameter(0)\n c = f32[] constant(0)\n z = f32[4] broadcast(c), dimensions={}\n"
+        "ROOT y = f32[4] add(x, z)"
+    ),
+    "x - x of NaN": "x = f32[4] parameter(0)\n ROOT y = f32[4] subtract(x, x)",
+    "not (x < y) where one is NaN": (
+        "x = f32[4] parameter(0)\n c = pred[4] compare(x, x), direction=LE\n ROOT y = pred[4] not(c)"
+    ),
+    "a third is no number of the dtype": (
+        "x = f32[4] parameter(0)\n c = f32[] constant(3)\n z = f32[4] broadcast(c), dimensions={}\n"
+        "ROOT y = f32[4] divide(x, z)"
+    ),
+    "narrowing first loses bits": "x = f32[4] parameter(0)\n h = f16[4] convert(x)\n ROOT y = f32[4] convert(h)",
+}
+
+
+@pytest.mark.parametrize("why", sorted(NOT_REWRITTEN))
+def test_near_misses_stay(why):
+    module = parse_module(f"HloModule m\nENTRY main {{\n {NOT_REWRITTEN[why]}\n}}\n")
+    assert rewrite(module.entry, SIMPLIFY) is module.entry

@@ -242,7 +242,13 @@ signs = Rules(
             name="negated-by-constant",
             identity="-x / c = x / -c, floats",
         ),
-        rule(absolute(-x), absolute(x), name="abs-of-negated", identity="|-x| = |x|"),
+        rule(
+            absolute(-x),
+            absolute(x),
+            when=lambda root: not is_unsigned(root),
+            name="abs-of-negated",
+            identity="|-x| = |x|; unsigned: -1 is the largest number",
+        ),
         rule(
             absolute(x),
             x,

@@ -51,8 +51,9 @@ def keeps_low_bits(middle: np.dtype, target: np.dtype, source: np.dtype) -> bool
 
 def can_skip(root, inner, x) -> bool:
     middle, target, source = inner.shape.dtype, root.shape.dtype, x.shape.dtype
-    if source in FLOATS and middle in COMPLEX and target in COMPLEX:
-        return holds(middle, source)
+    if source in INTEGERS and target in INTEGERS and middle not in INTEGERS:
+        # From floats to integers values are clamped, between integers they wrap.
+        return holds(middle, source) and holds(target, source)
     return holds(middle, source) or keeps_low_bits(middle, target, source)
 
 
