@@ -107,29 +107,30 @@ class Grouping:
 
     def _cycle(self, instruction: Instruction, group: Group) -> bool:
         """Whether `group` depends on a consumer of `instruction` outside of it, so that they could not be ordered."""
-        outside = [u for u in self.users[instruction] if group not in self.groups_of[u]]
-        return self._reaches(outside, group)
+        return self._reaches([instruction], group, group)
 
-    def _reaches(self, start: list[Instruction], target: Group) -> bool:
-        """Whether the target's kernel needs what kernels compute that need one of the instructions in `start`."""
+    def _reaches(self, start: list[Instruction], own: Group, target: Group) -> bool:
+        """Whether kernels other than `own` that need one of the instructions in `start` lead to the target's."""
         bound = self._bound(target)
         seen: set[Instruction | Group] = set()
-        stack = list(start)
+        stack = [(instruction, own) for instruction in start]
         while stack:
-            instruction = stack.pop()
-            if instruction in seen or self.order[instruction] > bound:
-                continue
-            seen.add(instruction)
-            groups = self.groups_of.get(instruction)
-            if not groups:
-                stack.extend(self.users[instruction])
-                continue
-            if target in groups:
-                return True
-            for group in groups - seen:
-                seen.add(group)
-                for output in group.outputs:
-                    stack.extend(u for u in self.users[output] if group not in self.groups_of[u])
+            instruction, group = stack.pop()
+            for user in self.users[instruction]:
+                if self.order[user] > bound:
+                    continue
+                # A cheap user may be computed by several groups: each of them needs the instruction.
+                groups = self.groups_of[user]
+                if not groups and user not in seen:
+                    seen.add(user)
+                    stack.append((user, own))
+                for other in groups - seen:
+                    if other is group:
+                        continue
+                    if other is target:
+                        return True
+                    seen.add(other)
+                    stack += [(output, other) for output in other.outputs]
         return False
 
     def _bound(self, target: Group) -> int:
@@ -179,8 +180,7 @@ class Grouping:
         return any(isinstance(i.shape, Shape) and i.shape.size * 4 >= a.domain_size() > 1 for i in shared)
 
     def _independent(self, a: Group, b: Group) -> bool:
-        starts = lambda g: [u for o in g.outputs for u in self.users[o] if g not in self.groups_of[u]]  # noqa: E731
-        return not self._reaches(starts(a), b) and not self._reaches(starts(b), a)
+        return not self._reaches(a.outputs, a, b) and not self._reaches(b.outputs, b, a)
 
     def _merge(self, into: Group, other: Group) -> None:
         into.members |= other.members
