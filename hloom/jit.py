@@ -22,7 +22,16 @@ from hloom.ir.module import Module
 from hloom.ir.source import current_source
 from hloom.ir.text import print_module
 from hloom.ir.types import Shape
-from hloom.tracing import Traced, Tracer, argument_hints, as_array, call_computation, current_trace, trace_function
+from hloom.tracing import (
+    TRACES,
+    Traced,
+    Tracer,
+    argument_hints,
+    as_array,
+    call_computation,
+    current_trace,
+    trace_function,
+)
 
 
 class DonationWarning(UserWarning):
@@ -80,7 +89,7 @@ def _names(value) -> tuple[str, ...]:
 
 @dataclass
 class _Call:
-    """One call's arguments, taken apart: flat dynamic leaves, their structure, the static values, the key of the cache."""
+    """The arguments of a call, taken apart: flat dynamic leaves, their structure, static values, the cache's key."""
 
     leaves: list
     structure: Any
@@ -118,7 +127,7 @@ class JitFunction:
             except (KeyError, AttributeError, TypeError):
                 pass
             else:
-                if current_trace() is None:
+                if not TRACES.active:
                     return fast(args)
         return self._slow_call(args, kwargs)
 
@@ -350,14 +359,15 @@ class _Entry:
         executable, unflatten, structure = self.compiled.executable, tree.unflatten, self.traced.out_tree
         device = self.device
         weak, shapes = self.traced.weak, self.shapes
-        if len(shapes) == 1 and structure == tree.structure(0):
+        run = executable.for_one_output()
+        if run is not None and structure == tree.structure(0):
             (one_weak,), (one_shape,) = weak, shapes
 
             def call_one(args):
                 try:
-                    (data,) = executable([a._data for a in args])
-                except TypeError:
-                    data = executable([a._value() for a in args])[0]
+                    data = run([a._data for a in args])
+                except TypeError:  # a donated array has no data: say so
+                    data = run([a._value() for a in args])
                 return Array(data, one_weak, device, one_shape)
 
             return call_one

@@ -27,17 +27,19 @@ from hloom.ir.types import Shape, TupleShape
 from hloom.operators import ArrayMethods
 
 
-class _Stack(threading.local):
+class _Traces(threading.local):
+    """The traces that run in this thread, the innermost last."""
+
     def __init__(self):
-        self.traces: list[Trace] = []
+        self.active: list[Trace] = []
 
 
-_stack = _Stack()
+TRACES = _Traces()
 
 
 def current_trace() -> Trace | None:
     """The innermost trace of this thread, or None."""
-    traces = _stack.traces
+    traces = TRACES.active
     return traces[-1] if traces else None
 
 
@@ -56,12 +58,12 @@ class Trace:
 
     def __enter__(self) -> Trace:
         self.active = True
-        _stack.traces.append(self)
+        TRACES.active.append(self)
         return self
 
     def __exit__(self, *exception) -> None:
         self.active = False
-        _stack.traces.pop()
+        TRACES.active.pop()
 
     def parameter(self, shape: Shape, hint: str, value: np.ndarray | None, weak: bool) -> Tracer:
         instruction = self.builder.parameter(shape, hint)

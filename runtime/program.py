@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -132,7 +131,6 @@ class Executable:
         self._simple = not program.donated
         self._host = any(isinstance(s, Host) for s in program.steps)
         self._idle: list[_Frame] = []
-        self._lock = threading.Lock()
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Runs the program. inputs: C-contiguous arrays of the program's shapes. Returns new (or donated) arrays."""
@@ -153,6 +151,24 @@ class Executable:
             self._call(frame.address, *inputs, *outputs)
         self._idle.append(frame)
         return outputs
+
+    def for_one_output(self):
+        """`run(inputs) -> array` for a program of one new output, with little Python; None for other programs."""
+        if len(self._take) != 1 or self._take[0] is None or self._host:
+            return None
+        idle, call, (take,), program, driver = self._idle, self._call, self._take, self.program, self._driver
+
+        def run(inputs: Sequence[np.ndarray]) -> np.ndarray:
+            try:
+                frame = idle.pop()
+            except IndexError:
+                frame = _Frame(program, driver)
+            output = take()
+            call(frame.address, *inputs, output)
+            idle.append(frame)
+            return output
+
+        return run
 
     def _run_segments(self, frame: _Frame, inputs, outputs) -> None:
         for k, array in enumerate([*inputs, *outputs]):
