@@ -140,6 +140,6 @@ def test_an_index_past_either_end(old, new):
 
 
 def test_too_few_blocks_for_a_kernel_without_a_loop():
-    kernel = Kernel(computation([("f32", (300,))], lambda x: x + 1.0))
-    with pytest.raises(ValueError, match="needs 5 blocks"):
+    kernel = Kernel(computation([("f32", (1100,))], lambda x: x + 1.0))
+    with pytest.raises(ValueError, match="needs 5 blocks for 275 items, not 4"):
         kernel.run(blocks=4)

@@ -103,6 +103,16 @@ def test_a_scalar_and_an_update_in_place():
     check(program, shared={0: 0})
 
 
+@pytest.mark.parametrize("size", [1, 3, 4, 5, 127, 1030])
+def test_four_elements_a_thread_and_the_rest(size):
+    def build(x, y, z):
+        return x * y.convert("f32"), z, x.compare("GT", y.convert("f32"))
+
+    shapes = [("f32", (size,)), ("bf16", (size,)), ("pred", (size,))]
+    check(computation(shapes, build), threads=32)
+    check(computation([("f32", (size,)), ("f32", (size,))], lambda x, y: x * 2.0 + y), shared={0: 0})
+
+
 # --- rows ---------------------------------------------------------------------------------------------------------
 
 

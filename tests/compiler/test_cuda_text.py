@@ -11,6 +11,7 @@ from hloom.compiler.targets.cuda.staging import store_target
 
 PROGRAMS = {
     "bias_gelu": bias_gelu(33, 77),
+    "contiguous": computation([("f32", (33, 77)), ("bf16", (33, 77))], lambda x, y: (x * y.convert("f32")).op("tanh")),
     "softmax_by_warps": softmax(40, 70),
     "softmax_by_blocks": softmax(40, 5000),
     "layer_norm": layer_norm(40, 768),
@@ -55,11 +56,34 @@ def test_no_range_loops():
 
 
 def test_grids():
-    (element,) = sources(computation([("f32", (1000,))], lambda x: x + 1.0))
+    (element,) = sources(bias_gelu(10, 100))
     assert (element.grain, element.threads, element.blocks()) == ("element", 256, 4)
     (row,) = sources(softmax(1000, 70))
     assert (row.blocks(), row.blocks(most=7)) == (250, 7)
     assert replace(row, items=0).blocks() == 1
+
+
+def test_contiguous_elements_are_done_four_at_a_time():
+    program = computation([("f32", (1003,))], lambda x: x + 1.0)
+    (nest,) = nests(request(program))
+    wide, narrow = render(nest), render(nest, vectors=False)
+    assert (wide.items, wide.alignment) == (250 + 3, 16) and "copy4" in wide.text
+    assert (narrow.items, narrow.alignment) == (1003, 1) and "copy4" not in narrow.text
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: x.op("slice", slice=((0, 80, 2),)) + 1.0,
+        lambda x: x.op("slice", slice=((1, 80, 1),)) + 1.0,
+        lambda x: x.op("reverse", dimensions=(0,)),
+        lambda x: x.convert("bf16").op("slice", slice=((3, 80, 1),)),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_other_indexes_are_done_one_by_one(build, dtype):
+    (source,) = sources(computation([(dtype, (80,))], build))
+    assert "copy4" not in source.text and source.alignment == 1
 
 
 @pytest.mark.parametrize("threads", [0, 33, 2048])

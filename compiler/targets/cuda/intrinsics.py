@@ -211,6 +211,24 @@ def shuffle_xor(context, value, distance):
     return kind(kind, types.int32), emit
 
 
+@intrinsic
+def copy4(context, to, to_index, source, source_index):
+    """Copies four elements by loads and stores of up to 16 bytes; both addresses are aligned to that."""
+    if to != source or not isinstance(to, types.CPointer):
+        return None
+
+    def emit(context, builder, signature, values):
+        element = context.get_data_type(to.dtype)
+        size = context.get_abi_sizeof(element)
+        kind = ir.VectorType(element, 4)
+        target, origin = (builder.bitcast(builder.gep(values[k], [values[k + 1]]), kind.as_pointer()) for k in (0, 2))
+        align = min(4 * size, 16)
+        builder.store(builder.load(origin, align=align), target, align=align)
+        return context.get_dummy_value()
+
+    return types.void(to, types.int64, source, types.int64), emit
+
+
 @functools.cache
 def _resolved(name: str):
     return resolve(name)
@@ -218,5 +236,11 @@ def _resolved(name: str):
 
 def namespace(names) -> dict[str, object]:
     """Globals for a CUDA text that uses these names."""
-    scope = dict(CASTS) | {"cuda": cuda, "shuffle_xor": shuffle_xor, "nan": float("nan"), "inf": float("inf")}
+    scope = dict(CASTS) | {
+        "cuda": cuda,
+        "shuffle_xor": shuffle_xor,
+        "copy4": copy4,
+        "nan": float("nan"),
+        "inf": float("inf"),
+    }
     return scope | {name: _resolved(name) for name in names if name in FUNCTIONS}

@@ -36,7 +36,6 @@ WRITTEN = {
 # Prefix of a stem -> why names with it do not exist on CUDA.
 MISSING = {
     "huge_": "calls the C library for angles past 2^45; libdevice's sin, cos and tan take any angle themselves",
-    "scratch": "an array on a CPU's stack, for contractions; CUDA texts have shared arrays",
 }
 
 

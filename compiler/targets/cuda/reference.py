@@ -103,11 +103,16 @@ _PLAIN["erfc"] = lambda x: 1 - _from_op("erf", np.dtype(np.float64))(np.float64(
 
 def _load(pointer, index):
     value = pointer[index]
-    return value if value.dtype == bool else np.float32(value)
+    return value != 0 if value.dtype in (np.bool_, np.uint8) else np.float32(value)
 
 
 def _store(pointer, index, value) -> None:
     pointer[index] = value
+
+
+def _copy4(to, to_index, source, source_index) -> None:
+    for k in range(4):
+        to[to_index + k] = source[source_index + k]
 
 
 @functools.cache
@@ -119,6 +124,11 @@ def function(name: str) -> Callable:
         return _load
     if name in ("store_f16", "store_bf16", "store_pred"):
         return _store
+    if name == "copy4":
+        return _copy4
+    if name.startswith("scratch_"):
+        dtype = np.dtype(np.uint8) if name == "scratch_pred" else DTYPES[name.removeprefix("scratch_")]
+        return lambda count: np.zeros(count, dtype)
     if name == "select":
         return lambda condition, x, y: x if condition else y
     if name == "polynomial":

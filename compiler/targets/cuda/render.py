@@ -16,6 +16,7 @@ from hloom.ir.ops import OPS
 from hloom.ir.types import DTYPES, Shape
 
 WARP = 32
+VECTOR = 4  # elements of one load or store: 16 bytes of f32, the most that one instruction moves
 WARP_ROW = 1024  # rows up to this width are given to a warp: 32 elements a lane; longer ones to a block
 THREADS = {"element": 256, "serial": 128, "warp": 128, "block": 256, "tile": 256}
 _SHUFFLES = (16, 8, 4, 2, 1)
@@ -36,6 +37,8 @@ class CudaSource(KernelSource):
     grain: 'element', 'serial', 'warp', 'block' or 'tile': what one work item is given to.
     threads: threads a block; a multiple of 32, and fixed, as the text counts with it.
     items: work items of this launch; not part of the text.
+    alignment: bytes to which the addresses of all pointers have to be aligned (1: nothing beyond the element's own).
+        Allocations are; a view into one may not be, and needs the text of `render(nest, vectors=False)`.
     """
 
     parameters: tuple[str, ...] = ()
@@ -43,6 +46,7 @@ class CudaSource(KernelSource):
     grain: str = "element"
     threads: int = 256
     items: int = 0
+    alignment: int = 1
 
     def blocks(self, most: int = 2112) -> int:
         """Blocks to launch.
@@ -55,9 +59,13 @@ class CudaSource(KernelSource):
         return max(1, min(-(-self.items // (self.threads // WARP if self.grain == "warp" else 1)), most))
 
 
-def render(nest: Nest, threads: int | None = None) -> CudaSource:
-    """The CUDA text of a nest. threads: threads a block, in place of the usual number for its grain."""
-    return _Renderer(nest, threads).source()
+def render(nest: Nest, threads: int | None = None, vectors: bool = True) -> CudaSource:
+    """The CUDA text of a nest.
+
+    threads: threads a block, in place of the usual number for its grain. vectors: whether a thread of an element-wise
+    kernel over contiguous arrays does four elements, with loads and stores of four.
+    """
+    return _Renderer(nest, threads, vectors).source()
 
 
 def indent(lines: list[str]) -> list[str]:
@@ -65,8 +73,9 @@ def indent(lines: list[str]) -> list[str]:
 
 
 class _Renderer:
-    def __init__(self, nest: Nest, threads: int | None):
-        self.nest = nest
+    def __init__(self, nest: Nest, threads: int | None, vectors: bool):
+        self.nest, self.vectors = nest, vectors
+        self.alignment = 1
         self.integers = dict(nest.integers)
         *self.head, self.top = nest.root.body
         self.grain = self._grain()
@@ -85,7 +94,6 @@ class _Renderer:
             lines = self._rows(self.top)
         else:
             lines = self._elements(self.top)
-        lines = [*self._lines(self.head), *lines]
         for line in lines:
             self.divisors.update(_DIVISOR.findall(line))
         literal = [name for name in nest.integers if name in self.divisors]
@@ -98,7 +106,9 @@ class _Renderer:
         ]
         text = "\n".join([f"def {nest.name}({', '.join(parameters)}):", *indent(body)]) + "\n"
         types = tuple(f"{dtype}*" for _, dtype in nest.pointers) + ("s64",) * len(arguments)
-        return CudaSource(nest.name, text, types, tuple(parameters), arguments, self.grain, self.threads, self.total)
+        return CudaSource(
+            nest.name, text, types, tuple(parameters), arguments, self.grain, self.threads, self.total, self.alignment
+        )
 
     # --- which grain ---
 
@@ -126,6 +136,10 @@ class _Renderer:
         return WARP_ROW + 1
 
     # --- the loop over the items ---
+
+    def _head(self) -> list[str]:
+        """What all items have in common, in each of them: a thread without an item may not read what another writes."""
+        return self._lines(self.head)
 
     def _decode(self, dims: list[tuple[str, str]], item: str) -> list[str]:
         """Statements that take the flat work item apart, the last dimension fastest."""
@@ -156,7 +170,7 @@ class _Renderer:
             f"stride = {stride}",
             f"total = {count}",
             f"while {variable} < total:",
-            *indent([*decoded, *body(), f"{variable} += stride"]),
+            *indent([*decoded, *self._head(), *body(), f"{variable} += stride"]),
         ]
 
     def _elements(self, node: Items) -> list[str]:
@@ -168,6 +182,9 @@ class _Renderer:
                 dims.append((inner[0].variable, inner[0].extent))
                 flat = [inner[0].body.body if n is inner[0] else [n] for n in body.body]
                 body = Block(body.parent, body.variables, [statement for part in flat for statement in part])
+        wide = self._vector_lines(body.body, dims[0][0]) if self.vectors and len(dims) == 1 else None
+        if wide is not None:
+            return self._vectors(*dims[0], wide, body)
         # One item a thread and no loop: LLVM would unroll it four times, with a 64-bit division for the trip count.
         count = self._count(dims)
         variable = dims[0][0] if len(dims) == 1 else "item"
@@ -175,7 +192,51 @@ class _Renderer:
         return [
             f"{variable} = s64(cuda.blockIdx.x) * {self.threads} + cuda.threadIdx.x",
             f"if {variable} < {count}:",
-            *indent([*decoded, *self._lines(body.body)]),
+            *indent([*decoded, *self._head(), *self._lines(body.body)]),
+        ]
+
+    def _vector_lines(self, body: list, variable: str) -> list[str] | None:
+        """Statements for element k of four, read from arrays x<n> and written to y<n>; None where an index is more than
+        the variable itself, a value is computed from it, or a statement is under a guard."""
+        if not all(isinstance(line, str) for line in body) or any(t in ("c64", "c128") for _, t in self.nest.pointers):
+            return None
+        lines, self.copies_in, self.copies_out = [], {}, {}
+        for line in body:
+            stored = store_target(line)
+            for name, _ in self.nest.pointers:
+                for old, new in (
+                    (f"{name}[{variable}]", "{}[k]"),
+                    (f"({name}, {variable})", "({}, k)"),
+                    (f"({name}, {variable}, ", "({}, k, "),
+                ):
+                    if old in line:
+                        copies, letter = (self.copies_out, "y") if name == stored else (self.copies_in, "x")
+                        line = line.replace(old, new.format(copies.setdefault(name, f"{letter}{len(copies)}")))
+            if re.search(rf"\b{variable}\b", line):
+                return None
+            lines.append(line)
+        return lines
+
+    def _vectors(self, variable: str, extent: str, wide: list[str], body: Block) -> list[str]:
+        """Four elements a thread, and one each for the threads after those that have four."""
+        self.alignment = 16
+        count = self.integers[extent]
+        self.total = count // VECTOR + count % VECTOR
+        dtypes = dict(self.nest.pointers)
+        arrays = [*self.copies_in.items(), *self.copies_out.items()]
+        return [
+            f"four = s64(cuda.blockIdx.x) * {self.threads} + cuda.threadIdx.x",
+            f"if four < {extent} >> 2:",
+            *indent(self._head()),
+            *(f"    {array} = scratch_{dtypes[name]}({VECTOR})" for name, array in arrays),
+            *(f"    copy4({array}, 0, {name}, four * {VECTOR})" for name, array in self.copies_in.items()),
+            "    k = 0",
+            f"    while k < {VECTOR}:",
+            *indent(indent([*wide, "k += 1"])),
+            *(f"    copy4({name}, four * {VECTOR}, {array}, 0)" for name, array in self.copies_out.items()),
+            f"{variable} = ({extent} >> 2) * {VECTOR - 1} + four",
+            f"if four >= {extent} >> 2 and {variable} < {extent}:",
+            *indent([*self._head(), *self._lines(body.body)]),
         ]
 
     def _rows(self, node: Items) -> list[str]:
