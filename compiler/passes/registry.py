@@ -10,7 +10,7 @@ from hloom.ir.module import Module
 
 @dataclass(frozen=True)
 class Pass:
-    """A named pass. `summary` is the first line of its docstring; `run(module) -> module` never changes its argument."""
+    """A named pass. `summary`: the first line of its docstring. `run(module) -> module` never changes its argument."""
 
     name: str
     summary: str

@@ -31,7 +31,10 @@ def _copy(builder: Builder, computation: Computation, arguments, known, top: boo
             continue
         operands = tuple(mapped[o] for o in instruction.operands)
         if instruction.opcode == "call":
-            mapped[instruction] = _copy(builder, instruction["to_apply"], operands, known, top=False)
+            callee = instruction["to_apply"]
+            result = mapped[instruction] = _copy(builder, callee, operands, known, top=False)
+            if instruction.hint and not result.hint and callee.root not in callee.parameters:
+                result.hint = instruction.hint
         elif instruction.opcode == "get-tuple-element" and operands[0].opcode == "tuple":
             mapped[instruction] = operands[0].operands[instruction["index"]]
         elif top and operands == instruction.operands:
