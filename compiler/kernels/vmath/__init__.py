@@ -21,6 +21,7 @@ from hloom.compiler.kernels.vmath import (  # noqa: F401 - each module enters it
     bits,
     casts,
     complex_functions,
+    complex_single,
     error_function,
     exponential,
     hyperbolic,
