@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import llvmlite.binding as llvm
 import llvmlite.ir as ir
-from numba.core import bytecode, callconv, compiler, cpu, errors, funcdesc, lowering, types, typing
+from numba.core import bytecode, callconv, cgutils, compiler, cpu, errors, funcdesc, lowering, types, typing
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.imputils import builtin_registry
 from numba.core.typed_passes import NopythonTypeInference, PreLowerStripPhis
 from numba.core.typing import cmathdecl, mathdecl, templates
 from numba.core.typing.templates import signature
 from numba.core.untyped_passes import ExtractByteCode, FixupArgs, IRProcessing, ReconstructSSA, TranslateByteCode
+from numba.extending import intrinsic
 
 from .builtin import REPLACEMENTS
 
@@ -56,7 +57,28 @@ def numba_type(param: str) -> types.Type:
 def external(symbol: str, result: str, parameters: Sequence[str]) -> types.ExternalFunction:
     """A function of the C library or of another module, as a name that kernel text can call."""
     arguments = [numba_type(parameter) for parameter in parameters]
+    if result in ("c64", "c128") or not {"c64", "c128"}.isdisjoint(parameters):
+        return _with_complex_numbers(symbol, numba_type(result), arguments)
     return types.ExternalFunction(symbol, signature(types.void if result == "void" else numba_type(result), *arguments))
+
+
+def _with_complex_numbers(symbol: str, result: types.Type, arguments: list[types.Type]):
+    """An external function that takes or returns complex numbers as LLVM structs, which Numba's own cannot declare."""
+
+    def typing_of(context, *found):
+        def emit(context, builder, sig, values):
+            kinds = [context.get_value_type(argument) for argument in arguments]
+            kind = ir.FunctionType(context.get_value_type(result), kinds)
+            function = cgutils.get_or_insert_function(builder.module, kind, symbol)
+            return builder.call(function, values)
+
+        return signature(result, *arguments), emit
+
+    names = ", ".join(f"a{k}" for k in range(len(arguments)))
+    scope = {"typing_of": typing_of}
+    exec(f"def typing(context, {names}):\n    return typing_of(context, {names})\n", scope)
+    scope["typing"].__name__ = scope["typing"].__qualname__ = symbol
+    return intrinsic(scope["typing"])
 
 
 class _Typing(typing.Context):

@@ -127,13 +127,19 @@ def _plain_entry(symbol, arguments, result, module, body, call) -> None:
     """A function with ordinary C parameters and result, in the form in which Numba declares an external function."""
     context = front_end().subtarget
     body.attributes.add("alwaysinline")
-    kinds = [context.get_argument_type(argument) for argument in arguments]
+    # Complex numbers are structs, which Numba's convention for arguments would take apart.
+    struct = [isinstance(argument, types.Complex) for argument in arguments]
+    kinds = [
+        context.get_value_type(argument) if whole else context.get_argument_type(argument)
+        for argument, whole in zip(arguments, struct, strict=True)
+    ]
     returned = ir.VoidType() if result in (types.none, types.void) else context.get_return_type(result)
     entry = ir.Function(module, ir.FunctionType(returned, kinds), symbol)
     entry.attributes.add("nounwind")
     builder = ir.IRBuilder(entry.append_basic_block())
     values = [
-        context.get_argument_value(builder, kind, value) for kind, value in zip(arguments, entry.args, strict=True)
+        value if whole else context.get_argument_value(builder, kind, value)
+        for kind, value, whole in zip(arguments, entry.args, struct, strict=True)
     ]
     answer = call(builder, values)
     if answer is None:
