@@ -1,4 +1,4 @@
-"""Prices and Greeks of four million European options by the Black-Scholes formula, in one fused kernel.
+"""Prices and Greeks of four million European options by the Black-Scholes formula, fused.
 
 Prices of calls and puts, and the calls' delta and vega, are compared with NumPy in double precision on a sample. Run
 
@@ -32,7 +32,7 @@ def price(spot, strike, years, volatility):
 
 
 def normal_cdf(x):
-    return 0.5 * hl.lax.erfc(x * -math.sqrt(0.5))
+    return 0.5 + 0.5 * hl.lax.erf(x * math.sqrt(0.5))
 
 
 def market(count, seed=0):

@@ -39,9 +39,9 @@ def loss(parameters, x, y):
     return hnp.mean((predict(parameters, x) - y) ** 2)
 
 
-@hl.jit(donate_argnums=(0, 1))
+@hl.jit
 def step(parameters, velocity, x, y):
-    """One step of gradient descent with momentum, in place."""
+    """One step of gradient descent with momentum."""
     value, gradient = hl.value_and_grad(loss)(parameters, x, y)
     velocity = hl.tree.map(lambda v, g: MOMENTUM * v - RATE * g, velocity, gradient)
     return hl.tree.map(lambda p, v: p + v, parameters, velocity), velocity, value

@@ -1,6 +1,6 @@
 """Runs passes on a module of HLO text and prints the result.
 
-    hloom opt layer.hlo --passes simplify,cse,dce --print-after-all --time-passes
+hloom opt layer.hlo --passes simplify,cse,dce --print-after-all --time-passes
 """
 
 from hloom.compiler.opt import add_arguments, run
