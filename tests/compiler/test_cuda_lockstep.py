@@ -1,5 +1,7 @@
 """Kernels of the CUDA target, simulated thread by thread, against the reference interpreter."""
 
+import random
+
 import numpy as np
 import pytest
 from cuda_programs import (
@@ -14,8 +16,10 @@ from cuda_programs import (
     softmax,
     transposed,
 )
+from random_graphs import Graphs
 
 from hloom.compiler.kernels.emit import nests
+from hloom.compiler.kernels.writer import can_write
 from hloom.compiler.targets.cuda.render import render
 from hloom.ir.build import Builder
 from hloom.ir.types import DTYPES, Shape
@@ -113,6 +117,22 @@ def test_four_elements_a_thread_and_the_rest(size):
     check(computation([("f32", (size,)), ("f32", (size,))], lambda x, y: x * 2.0 + y), shared={0: 0})
 
 
+def test_random_element_wise_graphs():
+    """Chains of element-wise ops and movement, in both orders of the threads."""
+    done = 0
+    for seed in range(600):
+        program = Graphs(random.Random(seed), integral=False).module(12).entry
+        outputs = program.outputs()
+        fused = all(can_write(i) or i.opcode in ("parameter", "tuple") for i in program.instructions)
+        if not fused or any(o.dims != outputs[0].dims for o in outputs) or not outputs[0].shape.size:
+            continue
+        # Between two ops of one kernel a bf16 value is not rounded.
+        narrow = any(i.shape.dtype == DTYPES["bf16"] for i in program.instructions if i.opcode != "tuple")
+        check(program, tolerance=2**-6 if narrow else 2e-5, reverse=bool(seed % 2))
+        done += 1
+    assert done > 100
+
+
 # --- rows ---------------------------------------------------------------------------------------------------------
 
 
@@ -133,6 +153,17 @@ def test_long_rows_are_done_by_blocks(program, reverse):
 @pytest.mark.parametrize("columns", [1, 2, 31, 32, 33])
 def test_rows_at_the_edges_of_a_warp(columns):
     check(softmax(17, columns))
+
+
+def test_rows_of_two_dimensions_that_do_not_merge():
+    def build(x, y):
+        weighted = x * y.broadcast(x.dims, (0, 2))
+        return weighted / weighted.op("abs").sum([1, 2]).broadcast(x.dims, (0,))
+
+    program = computation([("f32", (5, 4, 37)), ("f32", (5, 37))], build)
+    (nest,) = nests(request(program))
+    assert "i1 < n1" in render(nest).text and "i2 += 32" in render(nest).text
+    check(program)
 
 
 def test_a_row_in_place():

@@ -48,6 +48,12 @@ def test_a_kernel_without_divisions_is_one_text_for_all_shapes():
     assert sources(softmax(40, 5000))[0].text != one.text, "a long row needs a block"
 
 
+def test_items_are_taken_apart_in_32_bits_where_there_are_fewer():
+    (small,), (large,) = sources(bias_gelu(60000, 70000)), sources(bias_gelu(70000, 70000))
+    assert "rest0 = s64(div_u32(u32(item), u32(n1)))" in small.text
+    assert "rest0 = item // n1" in large.text and large.items == 70000 * 70000
+
+
 def test_no_range_loops():
     """LLVM unrolls `for ... in range(...)` by four with a remainder."""
     for program in PROGRAMS.values():
