@@ -115,6 +115,11 @@ class _Frame:
         self.address = self.segments[0].address if len(self.segments) == 1 else 0
 
 
+def _as_shape(array: np.ndarray, shape: Shape) -> np.ndarray:
+    """The bytes of an array as one of another shape: a donated buffer has the size of the result, not its dtype."""
+    return array.reshape(-1).view(shape.dtype).reshape(shape.dims)
+
+
 class Executable:
     """A program ready to be called, from several threads at once: each running call has a frame of its own."""
 
@@ -142,7 +147,7 @@ class Executable:
             outputs = [take() for take in self._take]
         else:
             outputs = [
-                take() if take else inputs[self._donated[k]].reshape(self.program.outputs[k].dims)
+                take() if take else _as_shape(inputs[self._donated[k]], self.program.outputs[k])
                 for k, take in enumerate(self._take)
             ]
         if self._host:

@@ -123,7 +123,7 @@ class Grouping:
                 groups = self.groups_of[user]
                 if not groups and user not in seen:
                     seen.add(user)
-                    stack.append((user, own))
+                    stack.append((user, None))  # no kernel's work: what comes behind it is outside of `own` too
                 for other in groups - seen:
                     if other is group:
                         continue

@@ -31,6 +31,7 @@ class Group:
         self.dot: Instruction | None = None
         self.evaluations: dict[Instruction, float] = {}
         self.in_place: set[Instruction] = set()  # reached from the outputs at their own index
+        self.aligned: set[Instruction] = set()  # computed at the first indexes of the domain only, one for each dimension
         self.roles: dict[Instruction, str] = {}  # of a product: 'lhs', 'rhs' or 'epilogue'
         self.add(root, {root: []})
 
@@ -40,6 +41,8 @@ class Group:
         self.evaluations[instruction] = _evaluations(self, instruction, own)
         if _at_own_index(self, instruction, own):
             self.in_place.add(instruction)
+        if _is_aligned(self, instruction, own):
+            self.aligned.add(instruction)
         self.roles[instruction] = _role(self, instruction, own)
         if instruction.opcode == "reduce":
             if self.reduction is None:
@@ -128,6 +131,23 @@ def _at_own_index(group: Group, instruction: Instruction, own) -> bool:
     if not own:
         return True
     return all(u in group.in_place and (OPS[u.opcode].family == "elementwise" or u.opcode == "reshape") for u in own)
+
+
+def _is_aligned(group: Group, instruction: Instruction, own) -> bool:
+    """Whether all uses in the group read it at the index of the row (and place in the row) that is being computed."""
+    return all(u in group.aligned and _keeps_alignment(u, instruction) for u in own)
+
+
+def _keeps_alignment(user: Instruction, operand: Instruction) -> bool:
+    rank = len(operand.dims)
+    if user.opcode == "broadcast":
+        return user["dimensions"] == tuple(range(rank))
+    if user.opcode == "reshape":
+        return [d for d in user.dims if d != 1] == [d for d in operand.dims if d != 1]
+    if user.opcode == "reduce":
+        kept = rank - len(user["dimensions"])
+        return set(user["dimensions"]) == set(range(kept, rank))
+    return OPS[user.opcode].family == "elementwise"
 
 
 def _role(group: Group, instruction: Instruction, own) -> str:
@@ -219,7 +239,7 @@ def _can_fuse_reduce(group: Group, reduce: Instruction, own) -> tuple[bool, str]
     if group.reduction is not None:
         if dims != group.reduction.operands[0].dims or set(reduced) != set(group.reduction["dimensions"]):
             return False, "it reduces other dimensions than the kernel"
-        if group.kind == "row":
+        if group.kind == "row" and _is_aligned(group, reduce, own):
             return True, "the same rows"
         if _at_own_index(group, reduce, own):
             return True, "the same reduction"
@@ -232,6 +252,8 @@ def _can_fuse_reduce(group: Group, reduce: Instruction, own) -> tuple[bool, str]
         return False, "the reduced dimensions are not the trailing ones"
     if dims != group.domain:
         return False, "its operand has other extents than the kernel's domain"
+    if not _is_aligned(group, reduce, own):
+        return False, "its result is needed at other rows than its own"
     length = math.prod(dims[k] for k in reduced) * reduce.dtype.itemsize
     if length > ROW_BYTES:
         return False, f"a row of {length} bytes does not stay in cache"
