@@ -55,7 +55,7 @@ def test_items_are_taken_apart_in_32_bits_where_there_are_fewer():
 
 
 def test_no_range_loops():
-    """LLVM unrolls `for ... in range(...)` by four with a remainder."""
+    """`for ... in range(...)` costs registers."""
     for program in PROGRAMS.values():
         for source in sources(program):
             assert "range(" not in source.text and "for " not in source.text
