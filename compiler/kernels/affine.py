@@ -99,13 +99,14 @@ def reshape_groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[in
 def merge_groups(dims: Sequence[int], used: Sequence[Affine], barriers: Sequence[int] = ()) -> list[list[int]]:
     """Neighbouring dimensions that every affine expression walks through as if they were one.
 
-    Dimensions of extent 1 are left out. `barriers`: dimensions that must not be merged with the one before them.
+    Dimensions of extent 1 are left out. `barriers`: dimensions that, as all after them, must not be merged with those
+    before them.
     """
     groups: list[list[int]] = []
     for k, extent in enumerate(dims):
         if extent == 1:
             continue
-        if groups and k not in barriers and all(
+        if groups and not any(groups[-1][-1] < b <= k for b in barriers) and all(
             a.terms.get(groups[-1][-1], 0) == a.terms.get(k, 0) * extent for a in used
         ):
             groups[-1].append(k)

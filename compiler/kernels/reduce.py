@@ -38,8 +38,8 @@ class _Shape:
         self.full_outputs = [k for k, o in enumerate(request.outputs) if o.dims == self.dims and self.reduced]
         self.splittable = all(Reduction(r).splittable for r in self.reduces)
         # Neighbours of one class may merge; a change from kept to reduced may not.
-        self.barriers = [k for k in range(1, len(self.dims)) if (k in self.reduced) != (k - 1 in self.reduced)]
         last = [k for k, extent in enumerate(self.dims) if extent != 1]
+        self.barriers = [b for a, b in zip(last, last[1:], strict=False) if (a in self.reduced) != (b in self.reduced)]
         self.columns = bool(last) and last[-1] not in self.reduced
         groups = self._merged(request)
         self.chunks = self.cut(groups, group_sizes(self.dims, groups))[2]
