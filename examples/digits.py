@@ -74,7 +74,9 @@ def train(epochs=EPOCHS, report=print):
             parameters, value = train_step(parameters, images[batch], labels[batch])
         if epoch % 10 == 0 or epoch == 1:
             held = float(accuracy(parameters, held_images, held_labels))
-            report(f"epoch {epoch:3d}  loss {float(value):.4f}  held out {held:.1%}  {time.perf_counter() - started:.1f} s")
+            report(
+                f"epoch {epoch:3d}  loss {float(value):.4f}  held out {held:.1%}  {time.perf_counter() - started:.1f} s"
+            )
     return float(accuracy(parameters, held_images, held_labels))
 
 

@@ -61,13 +61,11 @@ def cluster(starts=10, clusters=10, report=print):
     started = time.perf_counter()
     for start in range(1, starts + 1):
         centres = hnp.asarray(start_centres(points, clusters, random))
-        before = np.inf
-        for steps in range(1, STEPS + 1):
+        before, inertia, steps = np.inf, np.inf, 0
+        while steps < STEPS and (steps < 2 or inertia < before * (1 - 1e-6)):
+            before, steps = inertia, steps + 1
             centres, found, inertia = step(on_device, centres)
             inertia = float(inertia)
-            if inertia >= before * (1 - 1e-6):
-                break
-            before = inertia
         report(f"start {start:2d}  inertia {inertia:10.0f}  {steps:3d} steps  {time.perf_counter() - started:.2f} s")
         if inertia < best_inertia:
             best, best_inertia = np.asarray(found), inertia

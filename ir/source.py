@@ -9,8 +9,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-# The rooms of hloom as real paths (the package is reached through symlinks) and as installed copies.
-_OURS = tuple(os.path.join(_ROOT, room) + os.sep for room in ("ir", "compiler", "runtime", "hloom"))
+# In a checkout the rooms lie side by side (the package reaches them through symlinks); installed, all lie in the package.
+_INSTALLED = os.path.exists(os.path.join(_ROOT, "jit.py"))
+_ROOMS = ("ir", "compiler", "runtime", "hloom")
+_OURS = (_ROOT + os.sep,) if _INSTALLED else tuple(os.path.join(_ROOT, room) + os.sep for room in _ROOMS)
 _LIBRARIES = (f"{os.sep}optree{os.sep}", f"{os.sep}functools.py", f"{os.sep}contextlib.py", "<frozen ")
 
 

@@ -84,7 +84,7 @@ class Numpy:
     def compiled(self, workload):
         function = workload.bound(self)
         # The others write a transposed result out; a view would have done nothing yet.
-        return lambda *arrays: hl.tree.map(np.ascontiguousarray, function(*arrays))
+        return lambda *arrays: hl.tree.map(lambda x: np.asarray(x, order="C"), function(*arrays))
 
     def arrays(self, result) -> list[np.ndarray]:
         return [np.asarray(x) for x in hl.tree.leaves(result)]

@@ -1,7 +1,8 @@
-"""Timing: every library runs the same workload in turns, in one process, so that what else the machine does falls on all.
+"""Timing: all libraries run a workload in turns, in one process, so that what else the machine does falls on all.
 
-A turn is a warm-up call (threads of the library before may still be spinning) and then a block of calls; the time of a
-library is the median over its blocks. Results are checked before anything is timed.
+A turn is a warm-up call (threads of the library before may still be spinning) and then a block of calls; the order
+rotates from round to round, and the time of a library is the median over its blocks. Results are checked before
+anything is timed.
 """
 
 from __future__ import annotations
@@ -114,8 +115,10 @@ def in_turns(calls: dict, budget: float) -> dict[str, float]:
     end = time.perf_counter() + budget * len(calls)
     rounds = 0
     while rounds < ROUNDS[0] or (rounds < ROUNDS[1] and time.perf_counter() < end):
+        first = rounds % len(calls)
+        order = list(calls.items())
         rounds += 1
-        for name, (function, arguments) in calls.items():
+        for name, (function, arguments) in order[first:] + order[:first]:
             function(*arguments)
             count = repeats[name]
             start = time.perf_counter()

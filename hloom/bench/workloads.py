@@ -14,9 +14,9 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Workload:
-    """name; what: one line; inputs(random) -> NumPy arrays; function(lib, *arrays) -> tree of arrays.
+    """name; what: one line; inputs(random, divide=1) -> NumPy arrays; function(lib, *arrays) -> tree of arrays.
 
-    bound_by: 'memory' (each input read once, each result written once, at the triad's bandwidth), 'compute', 'overhead'.
+    bound_by: 'memory' (inputs read once, results written once, at the triad's bandwidth), 'compute' or 'overhead'.
     tolerance: largest error against the reference, relative to the largest element of each result.
     plain: the function in plain NumPy, for what `function` asks of `lib` that NumPy has not (`needs`).
     """
@@ -61,16 +61,22 @@ def workload(name: str, what: str, inputs, **parts):
     return add
 
 
+def divided(shape, divide: int) -> tuple[int, ...]:
+    """A shape for trying a workload out: every extent above 16 divided, so that extents that agree still do."""
+    return tuple(max(2, extent // divide) if extent > 16 else extent for extent in shape)
+
+
 def normal(*shapes, scale: float = 1.0):
-    def make(random):
-        return [(random.standard_normal(s, dtype=np.float32) * np.float32(scale)) for s in shapes]
+    def make(random, divide=1):
+        dims = [divided(shape, divide) for shape in shapes]
+        return [random.standard_normal(shape, dtype=np.float32) * np.float32(scale) for shape in dims]
 
     return make
 
 
 def uniform(*ranges, count: int):
-    def make(random):
-        return [random.uniform(low, high, count).astype(np.float32) for low, high in ranges]
+    def make(random, divide=1):
+        return [random.uniform(low, high, count // divide).astype(np.float32) for low, high in ranges]
 
     return make
 
@@ -232,17 +238,19 @@ def _distances(lib, x, y):
 
 
 def _network(batch: int, inputs: int, hidden: int, outputs: int):
-    def make(random):
+    def make(random, divide=1):
+        b, i, h, o = divided((batch, inputs, hidden, outputs), divide)
+
         def draw(*shape, scale):
             return (random.standard_normal(shape) * scale).astype(np.float32)
 
         return [
-            draw(inputs, hidden, scale=math.sqrt(2 / inputs)),
-            draw(hidden, scale=0.01),
-            draw(hidden, outputs, scale=math.sqrt(2 / hidden)),
-            draw(outputs, scale=0.01),
-            random.random((batch, inputs), dtype=np.float32),
-            random.integers(0, outputs, batch).astype(np.int32),
+            draw(i, h, scale=math.sqrt(2 / i)),
+            draw(h, scale=0.01),
+            draw(h, o, scale=math.sqrt(2 / h)),
+            draw(o, scale=0.01),
+            random.random((b, i), dtype=np.float32),
+            random.integers(0, o, b).astype(np.int32),
         ]
 
     return make

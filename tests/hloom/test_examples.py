@@ -1,0 +1,80 @@
+"""The examples do what they say: real data, the quality that they assert, nothing allocated in a training step."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hloom.numpy as hnp
+from hloom.runtime import buffer
+
+pytest.importorskip("sklearn")
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def example(name: str):
+    specification = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_digits_are_read():
+    lines = []
+    assert example("digits").train(report=lines.append) >= 0.97
+    assert lines[0].startswith("epoch   1  loss") and len(lines) == 7
+
+
+@pytest.mark.filterwarnings("ignore::hloom.jit.DonationWarning")
+def test_a_training_step_allocates_nothing_after_the_first():
+    digits = example("digits")
+    images, labels, _, _ = (hnp.asarray(a[:32]) for a in digits.load())
+    parameters = digits.initial_parameters()
+    for _ in range(2):
+        parameters, value = digits.train_step(parameters, images, labels)
+    before = buffer.statistics()
+    for _ in range(50):
+        parameters, value = digits.train_step(parameters, images, labels)
+    after = buffer.statistics()
+    assert (after.bytes_allocated, after.misses) == (before.bytes_allocated, before.misses)
+    assert np.isfinite(float(value))
+
+
+def test_options_are_priced():
+    error, speed, kernels = example("black_scholes").run(50_000, repeats=2, report=lambda line: None)
+    assert error < 2e-6 and speed > 0 and kernels <= 2
+
+
+def test_regression_arrives_at_least_squares():
+    found, best, held = example("linear_regression").fit(1500, report=lambda line: None)
+    assert abs(found - best) < 1e-3 and 0.5 < best < 0.6 and held > 0.35
+
+
+def test_clusters_are_as_tight_as_scikit_learns():
+    inertia, checked, theirs, purity = example("k_means").cluster(starts=4, report=lambda line: None)
+    assert inertia == pytest.approx(checked, rel=2e-3)
+    assert inertia <= 1.02 * theirs and purity > 0.7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["digits", "black_scholes", "linear_regression", "k_means"])
+def test_every_example_has_help_and_dumps_or_parameters(name):
+    done = subprocess.run([sys.executable, EXAMPLES / f"{name}.py", "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and "usage:" in done.stdout and "--" in done.stdout
+
+
+@pytest.mark.slow
+def test_digits_dump_graphs_and_kernels(tmp_path):
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "digits.py", "--dump", tmp_path / "dump"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "accuracy on the held-out fifth: 9" in done.stdout
+    names = sorted(p.name for p in (tmp_path / "dump").iterdir())
+    assert "module_0000_train_step.00_traced.hlo" in names and "module_0000_train_step.kernels.py" in names
+    assert not [n for n in names if n.endswith(".partial")]
