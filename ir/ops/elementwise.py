@@ -163,7 +163,7 @@ binary(
     "multiply",
     ("pred", *ARITHMETIC),
     np.multiply,
-    {"pred": "{0} & {1}", **_wrapped("{0} * {1}")},
+    {"pred": "{0} & {1}", "complex": "mul_{t}({0}, {1})", **_wrapped("{0} * {1}")},
     partials(lambda g, z, x, y: g * y, lambda g, z, x, y: g * x),
     _multiply_transpose,
     commutative=True,
