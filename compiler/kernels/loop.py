@@ -84,7 +84,8 @@ def _staged(writer, groups, across: int, inner: Block) -> list[tuple[str, str, s
     staged = []
     for block, name, affine, dtype, text in writer.load_sites:
         contiguous = affine.terms.get(far, 0) in (1, -1) and affine.terms.get(last, 0) not in (0, 1, -1)
-        if block is not inner or not contiguous or dtype == PRED:
+        computed = any(isinstance(variable, str) for variable in affine.terms)  # known only inside of the body
+        if block is not inner or not contiguous or computed or dtype == PRED:
             continue
         staged.append((name, HLO_NAME[compute_dtype(dtype)], text))
     return staged

@@ -77,7 +77,9 @@ def row_nest(request: KernelRequest) -> Nest:
         rows *= sizes[g]
     for g in state["inner"]:
         width *= sizes[g]
-    writer.root.body.append(Items([named[g] for g in state["outer"]], state["row"], "row"))
+    # Lanes can share a row only where there is a loop over it, and its parts can be joined.
+    shared = bool(state["inner"]) and all(Reduction(r).splittable for r in reduces)
+    writer.root.body.append(Items([named[g] for g in state["outer"]], state["row"], "row" if shared else "serial"))
     return finish(request, writer, "row", writer.root, rows, request.flops() * width)
 
 

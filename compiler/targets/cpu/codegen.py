@@ -164,6 +164,22 @@ def compile_functions(functions: Sequence[NativeFunction]) -> ObjectCode:
     return ObjectCode(exported, backend.object_code(backend.optimized_together(modules, exported)))
 
 
+def functions_ir(functions: Sequence[NativeFunction]) -> str:
+    """The optimized LLVM IR of `compile_functions`, for `compile_ir` in another process of the same architecture."""
+    from . import backend, lower
+
+    modules = [lower.function_module(function) for function in functions]
+    exported = [function.name for function in functions if function.exported]
+    return str(backend.optimized_together(modules, exported))
+
+
+def compile_ir(text: str, exported: Sequence[str]) -> ObjectCode:
+    """Object code of LLVM IR that `functions_ir` wrote. Needs no Numba."""
+    from . import backend
+
+    return ObjectCode(tuple(exported), backend.object_code(backend.optimized_together([text], exported)))
+
+
 def assembly(kernel: KernelSource) -> str:
     """The assembly text of a kernel, as the host would run it."""
     from . import backend, lower
