@@ -1,11 +1,11 @@
 """Joins compiler and runtime: the driver of this process, and kernels as addresses.
 
-driver() -> Driver
-load_kernels(kernels) -> list[int]      one address for each kernel
+    driver() -> Driver
+    load_kernels(kernels) -> list[int]      one address for each kernel
 
 `python -m hloom.native_setup` writes the driver's LLVM IR beside this module. Where that file was made from the
-driver's present source, for this architecture, the first call with an empty cache need not take the driver through Numba (0.45 s
-of a processor); otherwise the source is compiled as it stands.
+driver's present source, for this architecture, the first call with an empty cache need not take the driver through
+Numba (0.45 s of a processor); otherwise the source is compiled as it stands.
 """
 
 from __future__ import annotations

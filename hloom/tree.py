@@ -73,7 +73,7 @@ def paths(tree):
 
 
 def register(cls, to_children, from_children):
-    """Makes a class a tree node: to_children(node) -> (children, metadata), from_children(metadata, children) -> node."""
+    """Makes a class a node: to_children(node) -> (children, metadata), from_children(metadata, children) -> node."""
     optree.register_pytree_node(cls, to_children, from_children, namespace=_NAMESPACE)
     return cls
 
