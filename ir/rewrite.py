@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -35,7 +36,7 @@ MOST_WALKS = 4
 # --- patterns -------------------------------------------------------------------------------------------------------
 
 
-class Pattern:
+class Pattern(ABC):
     """Something that an instruction matches or not. Arithmetic on patterns makes patterns of the HLO ops.
 
     Numbers in patterns stand for splats: scalar constants or broadcasts of them, equal bit for bit (0 is not -0).
@@ -43,11 +44,13 @@ class Pattern:
 
     __slots__ = ()
 
+    @abstractmethod
     def match(self, instruction: Instruction, captures: dict[str, Instruction]) -> bool:
-        raise NotImplementedError
+        """Whether the instruction matches; what the names in the pattern stand for goes into `captures`."""
 
+    @abstractmethod
     def build(self, rewriter: Rewriter, root: Instruction, captures: dict[str, Instruction]) -> Instruction:
-        raise NotImplementedError
+        """The instruction that the pattern describes, as the result of a rule that matched `root`."""
 
     def names(self) -> Iterator[str]:
         return iter(())

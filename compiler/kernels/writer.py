@@ -145,7 +145,7 @@ class Writer:
         elif OPS[opcode].family == "elementwise":
             result = self._elementwise(instruction, index, block)
         else:
-            raise NotImplementedError(f"{opcode} has no element expression")
+            raise AssertionError(f"{opcode} has no element expression; fusion asks can_write first")
         result[1].memo[key] = result
         return result
 

@@ -84,7 +84,7 @@ def _compile(source: KernelSource, arch: str) -> CudaCode:
     with _lock:
         try:
             ptx = _ptx(source, (int(found[1]), int(found[2])))
-        except NotImplementedError:
+        except LookupError:
             raise
         except Exception as error:
             raise CudaCompileError(f"compile {source.name} for {arch}", f"{error}\n{source.text}") from error

@@ -158,11 +158,11 @@ def _conversion(name: str):
 
 
 def resolve(name: str):
-    """The intrinsic for a name of the dialect. Raises NotImplementedError, with the reason, for one that is missing."""
+    """The intrinsic for a name of the dialect. Raises LookupError, with the reason, for one that is missing."""
     how = meaning(name)
     stem, dtype = split(name)
     if how.how == "missing":
-        raise NotImplementedError(f"{name} is not available on CUDA: {how.what}")
+        raise LookupError(f"{name} is not available on CUDA: {how.what}")
     if how.how == "libdevice":
         return _libdevice(name, how.what)
     if how.how == "written" and stem in _WRITTEN:

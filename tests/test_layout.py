@@ -1,0 +1,108 @@
+"""The folders show direction, files are of a size that one reads, and nothing is a stub."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("ir", "compiler", "runtime", "hloom")
+LINES = 600  # files are split by subject near 500 lines
+# What a room may import of ours. `hloom` joins them all.
+ALLOWED = {
+    "ir": ("hloom.ir",),
+    "compiler": ("hloom.ir", "hloom.compiler"),
+    "runtime": ("hloom.ir.types", "hloom.runtime"),
+}
+
+
+def sources(*folders: str) -> list[Path]:
+    found = []
+    for folder in folders:
+        # rglob does not follow links, so hloom/ir is not hloom's
+        found += [p for p in sorted((ROOT / folder).rglob("*.py")) if not (folder == "hloom" and _behind_link(p))]
+    return found
+
+
+def _behind_link(path: Path) -> bool:
+    return path.relative_to(ROOT / "hloom").parts[0] in ROOMS
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def imports(path: Path) -> list[tuple[int, str]]:
+    """(line, module) of each import of ours; relative ones made absolute; `from a import b` as a.b."""
+    package = ["hloom", *path.relative_to(ROOT).with_suffix("").parts[:-1]]
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*base, *([node.module] if node.module else [])])
+            found += [(node.lineno, f"{base}.{alias.name}") for alias in node.names]
+    return [(line, module) for line, module in found if module.split(".")[0] == "hloom"]
+
+
+def within(module: str, allowed: tuple[str, ...]) -> bool:
+    return any(module == room or module.startswith(room + ".") for room in allowed)
+
+
+@pytest.mark.parametrize("room", ALLOWED)
+def test_imports_go_one_way(room):
+    files = sources(room)
+    assert len(files) > 3
+    wrong = [
+        f"{name(path)}:{line} imports {module}"
+        for path in files
+        for line, module in imports(path)
+        if not within(module, ALLOWED[room])
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_checker_of_imports_sees_relative_and_inner_imports(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    file = tmp_path / "ir" / "ops" / "x.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("from ..types import Shape\ndef f():\n    import hloom.jit\n    from hloom import compiler\n")
+    assert [m for _, m in imports(file)] == ["hloom.ir.types.Shape", "hloom.jit", "hloom.compiler"]
+
+
+def test_files_are_short_enough_to_read():
+    long = {
+        name(path): count
+        for path in sources(*ROOMS, "examples", "benchmarks", "tests")
+        if (count := len(path.read_text(encoding="utf-8").splitlines())) > LINES
+    }
+    assert not long, f"split by subject: {long}"
+
+
+def test_nothing_is_a_stub():
+    stubs = []
+    for path in sources(*ROOMS):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Raise) and "NotImplementedError" in ast.unparse(node):
+                stubs.append(f"{name(path)}:{node.lineno}")
+    assert not stubs, stubs
+
+
+@pytest.mark.parametrize("room", ROOMS[:3])
+def test_rooms_are_links_in_the_package(room):
+    link = ROOT / "hloom" / room
+    assert link.is_symlink() and link.readlink() == Path("..") / room
+
+
+def test_import_linter_agrees():
+    pytest.importorskip("importlinter")
+    done = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0 and "0 broken" in done.stdout, done.stdout + done.stderr

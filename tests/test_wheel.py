@@ -1,0 +1,99 @@
+"""The wheel holds real packages where the checkout has links, and works without the checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("build")
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[1]
+
+PROGRAM = """
+import json, sys
+import numpy as np
+import hloom as hl, hloom.numpy as hnp
+import hloom.ir, hloom.compiler, hloom.runtime, hloom.bench.workloads, hloom.commands.info
+
+@hl.jit
+def f(x):
+    return hnp.tanh(x) * 2
+
+facts = {"file": hl.__file__, "rooms": [m.__file__ for m in (hloom.ir, hloom.compiler, hloom.runtime)]}
+x = np.linspace(-1, 1, 5, dtype=np.float32)
+facts["right"] = bool(np.allclose(np.asarray(f(x)), np.tanh(x) * 2, atol=1e-6))
+try:
+    hl.jit(lambda a, b: a + b)(np.ones(3, np.float32), np.ones(4, np.float32))  # the line of the mistake
+except hl.errors.ShapeError as error:
+    facts["line"] = error.source.line
+    facts["where"] = error.source.file
+print(json.dumps(facts))
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """A wheel of a copy of the files that git would publish."""
+    folder = tmp_path_factory.mktemp("wheel")
+    copy = folder / "source"
+    copy.mkdir()
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    for name in filter(None, listed.stdout.split("\0")):
+        target = copy / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_symlink():
+            target.symlink_to((ROOT / name).readlink())
+        elif (ROOT / name).is_file():
+            target.write_bytes((ROOT / name).read_bytes())
+    subprocess.run(
+        [sys.executable, "-m", "build", "-q", "--wheel", "--outdir", folder / "dist", copy], check=True, cwd=folder
+    )
+    (made,) = (folder / "dist").glob("hloom-*.whl")
+    return made
+
+
+def test_rooms_are_real_packages_in_the_wheel(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for path in ("ir/module.py", "ir/ops/elementwise.py", "compiler/passes/rules/arithmetic.py",
+                 "compiler/kernels/vmath/exponential.py", "compiler/targets/cpu/codegen.py", "runtime/driver.py",
+                 "numpy/creation.py", "bench/workloads.py", "commands/run.py", "__main__.py", "py.typed"):  # fmt: skip
+        assert f"hloom/{path}" in names, path
+    ours = {str(p.relative_to(ROOT)) for room in ("ir", "compiler", "runtime") for p in (ROOT / room).rglob("*.py")}
+    assert {f"hloom/{path}" for path in ours} <= names
+    assert all(n.startswith(("hloom/", "hloom-")) for n in names), "nothing but hloom is installed"
+    metadata = next(n for n in names if n.endswith("METADATA"))
+    text = zipfile.ZipFile(wheel).read(metadata).decode()
+    assert "License-Expression: Apache-2.0" in text and "Requires-Dist: numba" in text
+    assert any(n.endswith("licenses/LICENSE") for n in names)
+    entry = next(n for n in names if n.endswith("entry_points.txt"))
+    assert "hloom = hloom.__main__:main" in zipfile.ZipFile(wheel).read(entry).decode()
+
+
+def test_the_wheel_works_without_the_checkout(wheel, tmp_path):
+    """In a clean environment: the checkout is not on the path, an unpacked wheel is."""
+    target = tmp_path / "installed"
+    zipfile.ZipFile(wheel).extractall(target)
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "HLOOM_"))}
+    environment |= {"PYTHONPATH": str(target), "HLOOM_CACHE_DIR": str(tmp_path / "kernels")}
+    done = subprocess.run([sys.executable, program], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert all(Path(f).is_relative_to(target) for f in [facts["file"], *facts["rooms"]]), facts
+    assert facts["right"]
+    # Frames of an installed hloom are hloom's own, too: the error names the user's line.
+    line = next(k for k, text in enumerate(PROGRAM.split("\n"), 1) if "the line of the mistake" in text)
+    assert (facts["where"], facts["line"]) == (str(program), line)
+    command = [sys.executable, "-m", "hloom", "info", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and json.loads(done.stdout)["versions"]["hloom"], done.stderr
