@@ -20,9 +20,10 @@ from pathlib import Path
 from hloom.compiler.cache import default_cache
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.targets.cpu import codegen
+from hloom.config import config
 from hloom.compiler.targets.cpu.machine import host
 from hloom.runtime import driver_source, native
-from hloom.runtime.driver import Driver, install
+from hloom.runtime.driver import Driver, default_num_threads, install
 
 _lock = threading.RLock()
 _addresses: dict[KernelSource, int] = {}
@@ -76,7 +77,11 @@ def _driver() -> Driver:
         else:
             data = codegen.compile_ir(stored, exported).data
         cache.put(_driver_key(), data)
-    return install(native.load(data, exported))
+    made = install(native.load(data, exported))
+    config.on_change("num_threads", lambda count: made.set_num_threads(count or default_num_threads()))
+    if config.num_threads:
+        made.set_num_threads(config.num_threads)
+    return made
 
 
 def driver() -> Driver:
