@@ -113,6 +113,7 @@ class JitFunction:
         self._entries: dict[Any, _Entry] = {}
         self._traced: dict[Any, Traced] = {}
         self._fast: dict[tuple, Any] = {}
+        self._has_statics = bool(options.static_numbers or options.static_names)
         self._lock = threading.RLock()
         self._name = getattr(function, "__name__", "function").strip("<>") or "function"
         self._signature = None
@@ -129,7 +130,7 @@ class JitFunction:
             else:
                 if not TRACES.active:
                     return fast(args)
-        return self._slow_call(args, kwargs)
+        return self._tree_call(args, kwargs)
 
     # --- looking in ---
 
@@ -154,7 +155,24 @@ class JitFunction:
 
     # --- calling ---
 
-    def _slow_call(self, args, kwargs):
+    def _tree_call(self, args, kwargs):
+        """A call with trees or NumPy arrays: looked up by structure and shapes."""
+        if not TRACES.active and not self._has_statics:
+            leaves, structure = tree.flatten((args, kwargs))
+            leaves = [leaf if type(leaf) is Array else self._leaf(leaf) for leaf in leaves]
+            entry = self._entries.get((structure, tuple([leaf._key for leaf in leaves]), ()))
+            if entry is not None:
+                self._remember(args, kwargs, entry)
+                return entry.run(leaves)
+        return self._full_call(args, kwargs)
+
+    def _remember(self, args, kwargs, entry: _Entry) -> None:
+        """Calls with plain arrays go the shortest way from now on."""
+        if not kwargs and all(type(a) is Array for a in args):
+            self._fast[tuple(a._key for a in args)] = entry.fast()
+
+    def _full_call(self, args, kwargs):
+        """The way of a first call, of static arguments, and of calls inside a trace."""
         call = self._take_apart(args, kwargs)
         if current_trace() is not None:
             return self._call_in_trace(call)
@@ -166,10 +184,9 @@ class JitFunction:
                     self._explain(call)
                     entry = _Entry(self, call, self._trace(call))
                     self._entries[call.key] = entry
-        result = entry.run([leaf if isinstance(leaf, Array) else as_array(leaf) for leaf in call.leaves])
-        if not kwargs and not call.statics and all(type(a) is Array for a in args):
-            self._fast[tuple(a._key for a in args)] = entry.fast()
-        return result
+        if not call.statics:
+            self._remember(args, kwargs, entry)
+        return entry.run([leaf if isinstance(leaf, Array) else as_array(leaf) for leaf in call.leaves])
 
     def _call_in_trace(self, call: _Call):
         traced = self._trace(call)
@@ -326,7 +343,11 @@ class _Entry:
         self.shapes = self.compiled.plan.output_shapes
 
     def run(self, arrays: list[Array]):
-        inputs = [a._value() for a in arrays]
+        try:
+            inputs = [a._value() for a in arrays]
+        except AttributeError:
+            next(a for a in arrays if isinstance(a, Tracer)).trace_ended()
+            raise
         if len(self.donated) and len({id(x) for x in inputs}) != len(inputs):
             self._check_donated_twice(arrays)
         for k in self.donated:
