@@ -1,0 +1,134 @@
+"""The pages say what the code does: tables, printed outputs, commands, links. `pytest --bless` writes them anew."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import hloom as hl
+from hloom.compiler.kernels.vmath import FUNCTIONS, callees
+from hloom.config import SETTINGS
+from hloom.ir.ops import OPS
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / n for n in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted((ROOT / "docs").glob("*.md"))
+HELPERS = ("bitcast", "convert", "huge", "remainder_step", "polynomial")
+
+
+def section(page: str, mark: str) -> tuple[str, str, str]:
+    """The text before a marked section, the section, and what follows."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = re.search(rf"<!-- {re.escape(mark)} -->\n(.*?)<!-- end -->", text, re.S)
+    assert found, f"{page} has no section {mark}"
+    return text[: found.start(1)], found[1], text[found.end(1) :]
+
+
+def holds(request, page: str, mark: str, wanted: str) -> None:
+    before, there, after = section(page, mark)
+    if request.config.getoption("--bless"):
+        (ROOT / page).write_text(before + wanted + after, encoding="utf-8")
+        return
+    assert there == wanted, f"{page}, {mark}: run pytest --bless tests/test_docs.py and review the page"
+
+
+# --- README -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tour():
+    code = section("README.md", "tour")[1].removeprefix("```python\n").removesuffix("```\n")
+    scope: dict = {}
+    exec(compile(code, "tour.py", "exec"), scope)
+    return scope
+
+
+@pytest.mark.parametrize(
+    ("expression", "language"), [("lowered.as_text()", ""), ("lowered.compile().source()", "python")]
+)
+def test_the_tour_prints_what_the_readme_shows(request, tour, expression, language):
+    text = eval(expression, tour).strip("\n")
+    holds(request, "README.md", f"output: {expression}", f"```{language}\n{text}\n```\n")
+
+
+def test_the_tour_computes(tour):
+    import numpy as np
+
+    x = tour["x"].astype(np.float64)
+    centred = x - x.mean(axis=1, keepdims=True)
+    expected = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(np.asarray(tour["y"]), expected, atol=1e-5)
+    assert tour["gradient"](tour["x"]).shape == x.shape
+
+
+def test_the_readme_has_one_command_for_the_main_job_and_one_for_the_tests():
+    for mark, wanted in (("run-command", "examples/digits.py --dump hloom_dump"), ("test-command", "-m pytest")):
+        (command,) = section("README.md", mark)[1].strip().removeprefix("```\n").removesuffix("\n```").split("\n")
+        assert command.startswith("python3 -m venv .venv && .venv/bin/pip install") and wanted in command
+
+
+# --- generated tables ---------------------------------------------------------------------------------------------
+
+
+def test_every_setting_is_in_the_table(request):
+    lines = ["| variable | `hl.config` | default | meaning |", "| --- | --- | --- | --- |"]
+    lines += [f"| `{s.variable}` | `{s.name}` | `{s.default!r}` | {s.help} |" for s in SETTINGS.values()]
+    holds(request, "docs/debugging.md", "generated: settings", "\n".join(lines) + "\n")
+
+
+def test_every_error_is_in_the_table(request):
+    lines = ["| class | is also a | when |", "| --- | --- | --- |"]
+    for name in sorted(hl.errors.__all__):
+        error = getattr(hl.errors, name)
+        own = [b.__name__ for b in error.__mro__[1:] if b.__module__ == "builtins"][:-1]
+        kinds = [k for k in own if k not in ("Exception", "BaseException", "object", "LookupError")]
+        meaning = re.sub(r"\s+", " ", inspect.getdoc(error).split("\n\n")[0])
+        lines.append(f"| `{name}` | {', '.join(f'`{k}`' for k in kinds)} | {meaning} |")
+    holds(request, "docs/errors.md", "generated: errors", "\n".join(lines) + "\n")
+
+
+def test_every_function_of_the_dialect_is_in_the_table(request):
+    called = set().union(*(callees(name) for name in FUNCTIONS))
+    used = {re.match(r"[a-z0-9_]+?(?=_\{)", t)[0] for o in OPS.values() if isinstance(o.code, dict)
+            for t in o.code.values() if re.match(r"[a-z0-9_]+?(?=_\{)", t)}  # fmt: skip
+    rows: dict[str, dict[str, float]] = {}
+    for name, entry in FUNCTIONS.items():
+        base, _, dtype = name.rpartition("_")
+        if not base or base.startswith(HELPERS) or (name in called and base not in used and entry.kind == "function"):
+            continue
+        rows.setdefault(base, {})[dtype] = entry.ulp
+    lines = ["| function | dtypes | error, ulp (f32, f64) | method or meaning |", "| --- | --- | --- | --- |"]
+    for base, dtypes in rows.items():
+        ulp = ", ".join(f"{dtypes[t]:g}" for t in ("f32", "f64") if t in dtypes)
+        first = FUNCTIONS[f"{base}_{next((t for t in ('f32', 'f64') if t in dtypes), next(iter(dtypes)))}"]
+        meaning = first.reference.split("\n")[0].replace("|", "\\|")
+        lines.append(f"| `{base}` | {' '.join(dtypes)} | {ulp} | {meaning} |")
+    assert len(lines) > 60 and {"exp", "tanh", "erf", "pow", "sum"} <= set(rows)
+    holds(request, "docs/kernels.md", "generated: functions", "\n".join(lines) + "\n")
+
+
+# --- all pages ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_files_that_pages_name_exist(page):
+    for name in re.findall(r"`((?:ir|compiler|runtime|hloom|tests|examples|benchmarks)/[\w/.-]*)`", page.read_text()):
+        assert (ROOT / name).exists(), f"{page.name} names {name}"
+
+
+def test_the_readme_claims_no_op_that_is_missing():
+    """The 'does not yet' column must shrink when the ops arrive."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    missing = {"gather": "gather", "scatter": "scatter", "sort": "sort", "fft": "fft", "convolution": "convolution"}
+    for word, opcode in missing.items():
+        assert (opcode in OPS) != (word in readme.split("does not yet |")[1]), f"README and op table disagree on {word}"
+    assert hasattr(hl, "vmap") != ("`vmap`" in readme), "README and front end disagree on vmap"
