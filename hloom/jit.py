@@ -21,7 +21,7 @@ from hloom.errors import ArgumentError, DonatedArrayError
 from hloom.ir.module import Module
 from hloom.ir.source import current_source
 from hloom.ir.text import print_module
-from hloom.ir.types import Shape
+from hloom.shapes import ShapeDtypeStruct
 from hloom.tracing import (
     TRACES,
     Traced,
@@ -239,7 +239,8 @@ class JitFunction:
         leaves, structure = tree.flatten((tuple(dynamic), named))
         leaves = [self._leaf(leaf) for leaf in leaves]
         try:
-            static_key = tuple(statics.items())
+            # With their types: 1, 1.0 and True are equal, but a function may return different things for them.
+            static_key = tuple((where, type(statics[where]), statics[where]) for where in sorted(statics, key=str))
             hash(static_key)
         except TypeError:
             name, value = next((n, v) for n, v in statics.items() if not _hashable(v))
@@ -248,7 +249,7 @@ class JitFunction:
                 f"{type(value).__name__} {value!r:.60}",
                 "pass a tuple instead of a list, or do not mark it as static",
             ) from None
-        key = (structure, tuple([leaf if isinstance(leaf, Shape) else leaf._key for leaf in leaves]), static_key)
+        key = (structure, tuple([leaf._key for leaf in leaves]), static_key)
         donated: set[int] = set()
         if options.donate_numbers or options.donate_names:
             position = 0
@@ -264,11 +265,8 @@ class JitFunction:
         return _Call(leaves, structure, statics, key, hints, frozenset(donated))
 
     def _leaf(self, leaf):
-        if isinstance(leaf, (Array, Tracer)):
+        if isinstance(leaf, (Array, Tracer, ShapeDtypeStruct)):
             return leaf
-        shape = getattr(leaf, "_hloom_shape", None)
-        if shape is not None:
-            return shape
         if isinstance(leaf, np.ndarray) and leaf.flags.c_contiguous and leaf.dtype.isnative:
             view = leaf.view()  # read during the call only, so no copy is needed
             view.flags.writeable = False

@@ -43,6 +43,11 @@ class ShapeDtypeStruct:
     def size(self) -> int:
         return self._shape.size
 
+    @property
+    def _key(self):
+        """What a compiled function is looked up by, as of an Array."""
+        return (self._shape, True) if self.weak else self._shape
+
     def _value(self):
         """What tracing asks an argument for: there is no value."""
         return None

@@ -31,7 +31,7 @@ class Group:
         self.dot: Instruction | None = None
         self.evaluations: dict[Instruction, float] = {}
         self.in_place: set[Instruction] = set()  # reached from the outputs at their own index
-        self.aligned: set[Instruction] = set()  # computed at the first indexes of the domain only, one for each dimension
+        self.aligned: set[Instruction] = set()  # computed at the first indexes of the domain only
         self.roles: dict[Instruction, str] = {}  # of a product: 'lhs', 'rhs' or 'epilogue'
         self.add(root, {root: []})
 

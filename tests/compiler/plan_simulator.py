@@ -145,7 +145,7 @@ class Simulation:
             elif operand.opcode == "constant":
                 values[operand] = operand["value"]
             else:
-                values[operand] = self._overwritten(operand, [p for p in places if p.startswith("io")], written, outputs)
+                values[operand] = self._overwritten(operand, places, written, outputs)
         with np.errstate(all="ignore"):
             result = evaluate_instruction(instruction, [values[o] for o in instruction.operands])
         for k, value in enumerate(result if isinstance(result, tuple) else (result,)):
@@ -155,13 +155,15 @@ class Simulation:
         """The value of an operand that an output of a contraction takes the place of; zeros where it is not read."""
         if operand.opcode == "parameter" and operand["index"] in self.plan.donated.values():
             return self.inputs[operand["index"]].view(operand.dtype).reshape(operand.dims).copy()
-        numbers = [int(p[2:]) for p in pointers]
+        numbers = [int(p[2:]) for p in pointers if p.startswith("io")]
         fitting = [
             k for k in numbers if outputs[k] is operand.shape and written[k].number not in self.plan.donated
         ]
         if len(fitting) > 1:
             raise Ambiguous(f"{operand!r} may be under any of {fitting}")
-        return self.view(written[fitting[0]], operand.shape).copy() if fitting else np.zeros(operand.dims, operand.dtype)
+        if not fitting:
+            return np.zeros(operand.dims, operand.dtype)
+        return self.view(written[fitting[0]], operand.shape).copy()
 
     def launch(self, step: KernelStep) -> None:
         launch, instruction = step.launch, step.instruction

@@ -22,7 +22,7 @@ EXTENTS = [(), (1,), (0,), (7,), (1, 1), (3, 0), (0, 5), (5, 1, 9), (33, 65)]
 
 
 def check(program, kinds=None, fusion=True, donated=frozenset()):
-    """Compiles a computation, compares its results, and returns the compiled module. kinds: of its kernels, in order."""
+    """Compiles a computation, compares its results, returns the compiled module. kinds: of its kernels, in order."""
     module = Module(program.name, program)
     compiled = compile_module(module, fusion=fusion, donated=donated)
     arrays = arguments(module, 1)
@@ -276,7 +276,8 @@ def test_a_combiner_that_is_no_single_op():
     builder = Builder("odd_reduce")
     x = builder.parameter(Shape("f64", (3, 4, 5)))
     zero = builder.constant(np.float64(0.25))
-    results = [builder.emit("reduce", x, zero, dimensions=d, to_apply=combiner) for d in ((0,), (2,), (0, 1, 2), (0, 2))]
+    dimensions = [(0,), (2,), (0, 1, 2), (0, 2)]
+    results = [builder.emit("reduce", x, zero, dimensions=d, to_apply=combiner) for d in dimensions]
     check(builder.finish(builder.tuple(results)))
 
 
@@ -362,7 +363,8 @@ def test_batches():
 
 
 def test_an_epilogue_that_overwrites_its_operand():
-    program = computation([("f32", (30, 20)), ("f32", (20, 25)), ("f32", (30, 25))], lambda x, y, z: z - dot(x, y, 1, 0))
+    shapes = [("f32", (30, 20)), ("f32", (20, 25)), ("f32", (30, 25))]
+    program = computation(shapes, lambda x, y, z: z - dot(x, y, 1, 0))
     compiled = check(program, donated=frozenset([2]))
     assert compiled.plan.donated == {0: 2}
 

@@ -1,0 +1,248 @@
+"""What becomes one kernel: golden graphs, numbers of kernels, and that kernels can always be put in order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from plan_simulator import simulate
+from random_programs import arguments, reference
+
+import hloom as hl
+import hloom.numpy as hnp
+from hloom.compiler.passes.fuse import Grouping, explain
+from hloom.compiler.pipeline import PIPELINE, UNFUSED, run_passes
+from hloom.compiler.plan import make_plan
+from hloom.compiler.targets.cpu.target import host_target
+from hloom.ir.build import Builder, Value
+from hloom.ir.module import Computation, Module
+from hloom.ir.text import print_module
+from hloom.ir.types import Shape
+from hloom.ir.verify import verify
+
+X = hl.ShapeDtypeStruct((64, 48), "f32")
+ROW = hl.ShapeDtypeStruct((48,), "f32")
+
+
+def softmax(x):
+    power = hnp.exp(x - hnp.max(x, axis=-1, keepdims=True))
+    return power / hnp.sum(power, axis=-1, keepdims=True)
+
+
+def log_sum_exp(x):
+    top = hnp.max(x, axis=1)
+    return top + hnp.log(hnp.sum(hnp.exp(x - top[:, None]), axis=1))
+
+
+def layer_norm(x, scale, shift):
+    centred = x - hnp.mean(x, axis=-1, keepdims=True)
+    variance = hnp.mean(centred * centred, axis=-1, keepdims=True)
+    return centred / hnp.sqrt(variance + 1e-5) * scale + shift
+
+
+def variance(x):
+    return hnp.mean((x - hnp.mean(x, axis=1, keepdims=True)) ** 2, axis=1)
+
+
+def gelu(x):
+    return 0.5 * x * (1 + hnp.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
+
+
+def mlp(x, w, b, v):
+    return gelu(x @ w + b) @ v
+
+
+def mlp_step(x, w, b, v):
+    loss, gradients = hl.value_and_grad(lambda w, b, v: hnp.mean(mlp(x, w, b, v) ** 2), argnums=(0, 1, 2))(w, b, v)
+    return loss, [p - 0.1 * g for p, g in zip((w, b, v), gradients, strict=True)]
+
+
+def siblings(x, y):
+    """Several results of one input, over one domain: one pass over memory."""
+    return hnp.sin(x), x * 2.0, hnp.max(y, axis=0), hnp.sum(y, axis=0)
+
+
+W, V = hl.ShapeDtypeStruct((48, 96), "f32"), hl.ShapeDtypeStruct((96, 32), "f32")
+B = hl.ShapeDtypeStruct((96,), "f32")
+# name -> (function, arguments, kernels of the fused program)
+GRAPHS = {
+    "softmax": (softmax, (X,), 1),
+    "log_sum_exp": (log_sum_exp, (X,), 1),
+    "layer_norm": (layer_norm, (X, ROW, ROW), 1),
+    "variance": (variance, (X,), 1),
+    "gelu_mlp": (mlp, (X, W, B, V), 2),
+    "siblings": (siblings, (X, X), 2),
+}
+
+
+def fused(function, *args) -> Module:
+    return run_passes(hl.make_module(function)(*args), PIPELINE, verify=True)
+
+
+def kernel_count(module: Module) -> int:
+    """Instructions of a fused module that are kernels."""
+    free = {"parameter", "constant", "tuple", "get-tuple-element", "reshape", "bitcast-convert"}
+    return sum(i.opcode not in free for i in module.entry.instructions)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_golden(name, golden):
+    function, args, kernels = GRAPHS[name]
+    module = fused(function, *args)
+    golden(f"fusion/{name}.hlo", print_module(module))
+    assert kernel_count(module) == kernels
+
+
+def test_golden_gradient_step(golden):
+    module = fused(mlp_step, X, W, B, V)
+    golden("fusion/gelu_mlp_step.hlo", print_module(module))
+    dots = print_module(module).count(" dot(")
+    # Two products forward, four backward but for the one that would be the input's gradient.
+    assert dots == 5
+    assert kernel_count(module) <= 9
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_fused_and_unfused_give_the_same_numbers(name):
+    function, args, _ = GRAPHS[name]
+    module = hl.make_module(function)(*args)
+    arrays = arguments(module, 0)
+    want, _, _ = reference(module, arrays)
+    found = hl.jit(function)(*arrays), hl.jit(function, fusion=False)(*arrays)
+    for results in found:
+        for one, other in zip(hl.tree.leaves(results), want, strict=True):
+            np.testing.assert_allclose(np.asarray(one), other, rtol=2e-5, atol=2e-4)
+
+
+# --- spellings ----------------------------------------------------------------------------------------------------
+
+
+def softmax_by_index(x):
+    e = hnp.exp(x - x.max(axis=1)[:, None])
+    return e / e.sum(axis=1)[:, None]
+
+
+def softmax_by_reshape(x):
+    e = hnp.exp(x - hnp.broadcast_to(hnp.reshape(hnp.max(x, 1), (x.shape[0], 1)), x.shape))
+    return e / hnp.reshape(hnp.sum(e, axis=(1,)), (-1, 1))
+
+
+def layer_norm_by_index(x, scale, shift):
+    centred = x - x.mean(axis=1)[:, None]
+    variance = (centred * centred).mean(axis=1)
+    return centred / hnp.sqrt(variance + 1e-5)[:, None] * scale[None] + shift[None, :]
+
+
+def layer_norm_by_reshape(x, scale, shift):
+    centred = x - hnp.reshape(hnp.mean(x, -1), (-1, 1))
+    variance = hnp.expand_dims(hnp.mean(centred * centred, 1), 1)
+    return centred / hnp.sqrt(variance + 1e-5) * hnp.broadcast_to(scale, x.shape) + shift.reshape(1, -1)
+
+
+def kernels(function, *args) -> list[str]:
+    return [s.launch.source.text for s in make_plan(fused(function, *args), host_target()).kernels()]
+
+
+@pytest.mark.parametrize("spellings,args", [
+    ((softmax, softmax_by_index, softmax_by_reshape), (X,)),
+    ((layer_norm, layer_norm_by_index, layer_norm_by_reshape), (X, ROW, ROW)),
+], ids=["softmax", "layer_norm"])  # fmt: skip
+def test_spellings_give_one_kernel(spellings, args):
+    first, *others = [kernels(s, *args) for s in spellings]
+    assert len(first) == 1
+    for other in others:
+        assert other == first
+
+
+# --- order --------------------------------------------------------------------------------------------------------
+
+
+def order_holds(module: Module) -> None:
+    """Every instruction comes after its operands, and fused computations hold their own values only."""
+    verify(module)
+    seen = set()
+    for instruction in module.entry.instructions:
+        assert all(o in seen for o in instruction.operands)
+        seen.add(instruction)
+
+
+def diamond(builder: Builder) -> Computation:
+    """A sum that two kernels need through one cheap broadcast, each of which the other needs."""
+    x = Value(builder, builder.parameter(Shape("f32", (6,))))
+    spread = x.sum([0]).broadcast((6,), ())
+    difference = x - spread
+    again = difference.sum([0])
+    total = x + difference
+    return builder.finish(builder.tuple(v.instruction for v in (total - spread, total, again, total)))
+
+
+def through_a_reshape(builder: Builder) -> Computation:
+    """A result needed by its kernel once more, through a reshape that is no kernel's work."""
+    x = Value(builder, builder.parameter(Shape("s64", (1, 7, 1))))
+    total = x.sum([1, 2])
+    flat = total.reshape(())
+    product = total * flat.broadcast((1,), ())
+    return builder.finish(builder.tuple(v.instruction for v in (product.convert("s8"), flat.convert("s32"), product)))
+
+
+@pytest.mark.parametrize("build", [diamond, through_a_reshape])
+def test_kernels_can_be_ordered(build):
+    module = Module("cycle", build(Builder("main")))
+    optimized = run_passes(module, PIPELINE, verify=True)
+    order_holds(optimized)
+    arrays = arguments(module, 0)
+    want, _, _ = reference(module, arrays)
+    for got, expected in zip(simulate(make_plan(optimized, host_target()), arrays), want, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def test_every_value_is_computed_somewhere_and_outputs_once():
+    grouping = Grouping(run_passes(hl.make_module(mlp_step)(X, W, B, V), UNFUSED).entry)
+    grouping.producers()
+    grouping.siblings()
+    outputs = [o for g in grouping.groups for o in g.outputs]
+    assert len(outputs) == len(set(outputs))
+    for group in grouping.groups:
+        assert set(group.outputs) <= group.members
+        assert all(group in grouping.groups_of[m] for m in group.members)
+
+
+# --- single decisions ---------------------------------------------------------------------------------------------
+
+
+def test_one_operand_twice_stays_twice():
+    builder = Builder("twice")
+    x = builder.parameter(Shape("f32", (2, 3)))
+    module = Module("twice", builder.finish(builder.emit("concatenate", x, x, dimensions=(1,))))
+    assert run_passes(module, PIPELINE, verify=True).entry.root.operands == (x, x)
+
+
+def test_an_expensive_value_is_not_computed_for_every_row():
+    def outer(x, y):
+        return hnp.exp(x)[:, None] * y
+
+    module = fused(outer, hl.ShapeDtypeStruct((500,), "f32"), hl.ShapeDtypeStruct((500, 400), "f32"))
+    # In rows it is computed outside of the inner loop, once for each row, so one kernel does it all.
+    assert kernel_count(module) == 1
+
+    def columns(x, y):
+        return hnp.exp(x)[None, :] * y
+
+    module = fused(columns, hl.ShapeDtypeStruct((400,), "f32"), hl.ShapeDtypeStruct((500, 400), "f32"))
+    assert kernel_count(module) == 2
+
+
+def test_large_kernels_are_cut():
+    def chain(x):
+        for _ in range(400):
+            x = hnp.sin(x) + 1.0
+        return x
+
+    module = fused(chain, hl.ShapeDtypeStruct((8,), "f32"))
+    assert 3 <= kernel_count(module) <= 12
+
+
+def test_explain_says_why():
+    before = run_passes(hl.make_module(lambda x, y: hnp.exp(x)[None, :] * y)(
+        hl.ShapeDtypeStruct((400,), "f32"), hl.ShapeDtypeStruct((500, 400), "f32")), UNFUSED)  # fmt: skip
+    text = "\n".join(explain(before.entry))
+    assert "would be computed 500 times" in text and "kept apart from" in text and "fused into" in text
