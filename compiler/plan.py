@@ -100,7 +100,8 @@ class _Planner:
         self.buffers: dict[Instruction, list[_Buffer]] = {}  # one for each element of a tuple
         self.constants: list[np.ndarray] = []
         self.steps: list[tuple[int, object]] = []
-        self.all: list[_Buffer] = []
+        self.all: dict[_Buffer, None] = {}
+        self.holders: dict[_Buffer, list[tuple[list[_Buffer], int]]] = {}  # where in `buffers` a buffer stands
         self.single: dict[Instruction, Computation] = {}
         self.reused: dict[int, int] = {}
 
@@ -174,8 +175,11 @@ class _Planner:
         else:
             shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
             made = [_Buffer(s.bytes, None, self.time[instruction]) for s in shapes]
-            self.all += made
+            self.all |= dict.fromkeys(made)
             self.buffers[instruction] = made
+        if opcode not in ALIASES:  # these share their operand's list
+            for k, buffer in enumerate(self.buffers[instruction]):
+                self.holders.setdefault(buffer, []).append((self.buffers[instruction], k))
         for buffer in self.buffers[instruction]:
             buffer.last = max(buffer.last, self.last.get(instruction, 0), self.time.get(instruction, 0))
 
@@ -304,17 +308,17 @@ class _Planner:
     def _join(self, buffer: _Buffer, other: _Buffer) -> None:
         """Makes a value live in the buffer of the operand that it overwrites."""
         other.last = max(other.last, buffer.last)
-        for made in self.buffers.values():
-            for k, b in enumerate(made):
-                if b is buffer:
-                    made[k] = other
-        self.all = [b for b in self.all if b is not buffer]
+        holders = self.holders.pop(buffer)
+        for made, k in holders:
+            made[k] = other
+        self.holders[other] += holders
+        del self.all[buffer]
 
     # --- the arena ---
 
     def _allocate(self, planned, end: int) -> int:
         """Offsets for the buffers without a place: the largest first, at the lowest offset free in its lifetime."""
-        waiting = [b for b in dict.fromkeys(self.all) if b.place is None]
+        waiting = [b for b in self.all if b.place is None]
         self.temporaries: dict[tuple[int, str], _Buffer] = {}
         for item in planned:
             if isinstance(item[0], Launch):
