@@ -118,6 +118,7 @@ def _machine() -> dict[str, str]:
     return {
         "processor": f"{machine.arch} {machine.cpu}, {machine.vector_bytes * 8}-bit vectors",
         "cores": str(machine.cores),
+        "last cache": f"{(machine.l3_bytes or machine.l2_bytes) >> 20} MiB",
         "python": platform.python_version(),
         "hloom": hloom.__version__,
     }
