@@ -4,6 +4,7 @@
     cache.get(key) -> bytes | None
     cache.put(key, data)
     default_cache() -> Cache                       the one of this process
+    use_folder(folder)                             another place for it
 
 One file for each key. Several processes may read and write at once: a file appears whole (written aside, then renamed)
 or not at all. An entry that does not match its checksum is removed, reported once and compiled anew. A folder that
@@ -30,13 +31,16 @@ _KEY = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _SUFFIX = ".bin"
 
 
+_chosen: str | None = None
+
+
 class CacheWarning(UserWarning):
     """The disk cache does less than it should; results are right all the same."""
 
 
 def default_folder() -> Path | None:
-    """HLOOM_CACHE_DIR where it is set (empty: no disk cache, None), else the platform's place for caches."""
-    chosen = os.environ.get("HLOOM_CACHE_DIR")
+    """What `use_folder` named, else HLOOM_CACHE_DIR (empty: None, no disk cache), else the platform's place."""
+    chosen = os.environ.get("HLOOM_CACHE_DIR") if _chosen is None else _chosen
     if chosen is not None:
         return Path(chosen).expanduser() if chosen.strip() else None
     if sys.platform == "darwin":
@@ -187,5 +191,12 @@ def _checked(content: bytes) -> bytes | None:
 
 @functools.cache
 def default_cache() -> Cache:
-    """The cache of this process, in `default_folder()`."""
+    """The cache of this process, in `default_folder()` until `use_folder` names another."""
     return Cache(default_folder())
+
+
+def use_folder(folder: str | None) -> None:
+    """From now on compiled things go to another folder; '': to none; None: to `default_folder()`."""
+    global _chosen
+    _chosen = folder
+    default_cache.cache_clear()

@@ -17,13 +17,15 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from hloom.compiler.cache import default_cache
+from hloom.compiler.cache import default_cache, use_folder
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.targets.cpu import codegen
-from hloom.config import config
 from hloom.compiler.targets.cpu.machine import host
+from hloom.config import config
 from hloom.runtime import driver_source, native
 from hloom.runtime.driver import Driver, default_num_threads, install
+
+config.on_change("cache_dir", use_folder)
 
 _lock = threading.RLock()
 _addresses: dict[KernelSource, int] = {}
