@@ -5,7 +5,7 @@ From the IR (defined in `hloom.ir.errors`):
 
     ShapeError              extents, ranks or axes do not fit:            hnp.ones(3) + hnp.ones(4)
     DTypeError              element types do not fit or have no meaning:  hnp.asarray("text")
-    AttributeValueError     an attribute outside of its domain:           lax.iota("f32", -1)
+    AttributeValueError     an attribute outside of its domain:           lax.slice(hnp.ones(3), (0,), (5,))
     VerifyError             a module breaks a rule of the IR (a pass or a hand-written text is wrong)
     ParseError              HLO text is malformed: line, column, caret
     DifferentiationError    no derivative exists, or the function's result is not a float scalar for grad

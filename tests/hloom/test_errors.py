@@ -1,0 +1,165 @@
+"""Every error class, raised by a mistake that a user can make: its four parts, and this file's line."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+
+import hloom as hl
+import hloom.numpy as hnp
+from hloom import errors, lax
+from hloom.ir.build import Builder
+from hloom.ir.module import Computation, Module
+from hloom.ir.text import parse_module
+from hloom.ir.types import Shape
+from hloom.ir.verify import verify
+
+X = hnp.ones((2, 3))
+kept: list = []
+
+
+def leak():
+    hl.jit(lambda x: kept.append(x + 1) or x)(X)
+    return kept.pop()
+
+
+def donated():
+    x = X + 1
+    hl.jit(lambda x: x * 2, donate_argnums=0)(x)
+    return x
+
+
+def broken_module() -> Module:
+    builder = Builder("broken")
+    x = builder.parameter(Shape("f32", (2,)))
+    root = builder.emit("negate", x)
+    return Module("broken", Computation("broken", [x], [root, x], root))
+
+
+TEXT = """HloModule m
+ENTRY %main (x: f32[2]) -> f32[2] {
+  %x = f32[2]{0} parameter(0)
+  ROOT %y = f32[2]{0} tnah(%x)
+}
+"""
+
+
+def grad_of_a_custom_call():
+    hl.register_custom_call("test.errors_identity", lambda x: x)
+    call = lambda x: hnp.sum(lax.custom_call("test.errors_identity", x, shape=(x.dtype, x.shape)))  # noqa: E731
+    return hl.grad(call)(X)
+
+
+# class -> mistakes, each on one line (which the error names), and what the message says of what was found.
+MISTAKES = {
+    "ShapeError": [(lambda: hnp.ones(3) + hnp.ones(4), "(3,) and (4,)"),
+                   (lambda: hl.jit(lambda x: x @ x)(X), "3 and 2"),
+                   (lambda: hl.jit(lambda x: x.reshape(4))(X), "6 elements")],
+    "DTypeError": [(lambda: hnp.zeros(3, dtype="text"), "text"), (lambda: hl.jit(lambda x: x & x)(X), "f32"),
+                   (lambda: hnp.asarray(np.array(["a"])), "")],
+    "AttributeValueError": [(lambda: lax.slice(X, (0, 0), (5, 5)), "f32[2,3]"),
+                            (lambda: lax.reduce_precision(X, 0, 5), "0")],
+    "DifferentiationError": [(lambda: hl.grad(lambda x: x * 2)(X), "f32[2,3]"),
+                             (lambda: hl.grad(lambda x: hnp.sum(x))(hnp.arange(3)), "s32")],
+    "TracerBoolError": [(lambda: hl.jit(lambda x: 1 if x > 0 else 2)(1.0), "pred[]"),
+                        (lambda: hl.jit(lambda x: x > 0 and x < 2)(1.0), "pred[]")],
+    "TracerConversionError": [(lambda: hl.jit(lambda x: float(x))(1.0), "f32[]"),
+                              (lambda: hl.jit(lambda x: np.asarray(x))(X), "f32[2,3]"),
+                              (lambda: hl.jit(lambda n: [1, 2][n])(1), "s32[]")],
+    "LeakedTracerError": [(lambda: leak() + 1, "f32[2,3]"), (lambda: hl.jit(lambda x, y=leak(): x + y)(X), "f32[2,3]")],
+    "DonatedArrayError": [(lambda: donated() + 1, "f32[2,3]"), (lambda: float(donated()[0, 0]), "f32[2,3]")],
+    "ArgumentError": [(lambda: hl.jit(lambda x: x)("text"), "str"), (lambda: hl.jit(5), "int 5"),
+                      (lambda: hl.jit(lambda x, k: x, static_argnums=1)(X, [1]), "list [1]"),
+                      (lambda: hl.jit(lambda x: {"a": object()})(X), "object"), (lambda: bool(X), "6 elements")],
+    "TreeError": [(lambda: hl.jvp(lambda x: x, ([X],), ((X, X),)), ""),
+                  (lambda: hl.tree.map(lambda a, b: a, [1, 2], [1]), "")],
+    "ImmutableArrayError": [(lambda: X.__setitem__(0, 1), "f32[2,3]"),
+                            (lambda: hl.jit(lambda x: x.__setitem__(0, 1))(X), "f32[2,3]")],
+    "UnsupportedIndexError": [(lambda: X["a"], "str"), (lambda: X[X > 0], "pred[2,3]")],
+    "IndexOutOfBoundsError": [(lambda: X[5], "extent 2"), (lambda: X[0, 0, 0], "f32[2,3]")],
+    "DeviceError": [(lambda: hl.device_put(X, "cpu:99"), "cpu:0"), (lambda: hl.devices("tpu"), "cpu"),
+                    (lambda: hl.jit(lambda x: x, device="gpu")(X), "cpu:0")],
+    "SettingError": [(lambda: setattr(hl.config, "fusoin", 1), "fusion"), (lambda: setattr(hl.config, "debug", 7), "")],
+}  # fmt: skip
+CASES = [(name, call, found) for name, calls in MISTAKES.items() for call, found in calls]
+
+
+@pytest.mark.parametrize("name,call,found", CASES,
+                         ids=[f"{n}-{inspect.getsourcelines(c)[1]}-{k}" for k, (n, c, _) in enumerate(CASES)])  # fmt: skip
+def test_mistakes(name, call, found):
+    kind = getattr(errors, name)
+    with pytest.raises(kind) as caught:
+        call()
+    error = caught.value
+    assert type(error) is kind or name in ("ShapeError",)
+    assert error.asked and error.found and error.repair, str(error)
+    assert found in str(error), str(error)
+    assert error.source is not None and error.source.file == __file__, str(error)
+    code = call.__code__
+    lines = {code.co_firstlineno, *(line for _, _, line in code.co_lines() if line)}
+    if name not in ("LeakedTracerError", "DonatedArrayError"):
+        assert error.source.line in lines, f"{error.source} is not one of the lines {lines}"
+    text = str(error)
+    for part in (error.asked, f"found:  {error.found}", f"where:  {__file__}:{error.source.line}", error.repair):
+        assert part in text
+
+
+def test_text_that_is_no_module():
+    with pytest.raises(errors.ParseError) as caught:
+        parse_module(TEXT, "mine.hlo")
+    text = str(caught.value)
+    assert "tnah" in text and "mine.hlo" in text and "4" in text and "^" in text and "tanh" in text
+
+
+def test_a_module_that_breaks_a_rule():
+    with pytest.raises(errors.VerifyError) as caught:
+        verify(broken_module())
+    assert caught.value.asked and caught.value.found
+
+
+def test_every_class_has_a_mistake_and_says_in_its_docstring_what_it_is():
+    tested = {*MISTAKES, "ParseError", "VerifyError", "HloomError", "TracerError"}
+    assert tested == set(errors.__all__)
+    for name in errors.__all__:
+        assert len(getattr(errors, name).__doc__) > 40
+
+
+def test_errors_are_what_python_calls_them():
+    for name, base in {"ShapeError": ValueError, "DTypeError": TypeError, "IndexOutOfBoundsError": IndexError,
+                       "TracerBoolError": TypeError, "ArgumentError": TypeError, "TreeError": ValueError,
+                       "DonatedArrayError": RuntimeError, "DeviceError": RuntimeError}.items():  # fmt: skip
+        kind = getattr(errors, name)
+        assert issubclass(kind, base) and issubclass(kind, errors.HloomError)
+
+
+def test_errors_cross_processes():
+    with pytest.raises(errors.ShapeError) as caught:
+        hnp.ones(3) + hnp.ones(4)
+    other = pickle.loads(pickle.dumps(caught.value))
+    assert type(other) is errors.ShapeError
+    assert (other.asked, other.found, other.repair) == (caught.value.asked, caught.value.found, caught.value.repair)
+    assert str(other.source) == str(caught.value.source)
+
+
+def test_the_line_is_that_of_the_operation_inside_the_function():
+    @hl.jit
+    def outer(x):
+        def inner(y):
+            z = y * 2
+            return z @ z
+
+        return inner(x) + 1
+
+    with pytest.raises(errors.ShapeError) as caught:
+        outer(X)
+    assert caught.value.source.function == "inner"
+    lines = inspect.getsource(inspect.getmodule(inspect.currentframe())).splitlines()
+    assert "return z @ z" in lines[caught.value.source.line - 1]
+
+
+def test_an_op_without_a_derivative_names_its_line():
+    with pytest.raises(errors.DifferentiationError, match="custom"):
+        grad_of_a_custom_call()
