@@ -143,6 +143,24 @@ class _Target(cpu.CPUContext):
             self.typing_context.refresh()
         self.install_registry(builtin_registry)
 
+    def get_function(self, fn, sig, _firstcall=True):
+        """Numba's, also for an intrinsic whose registration our loader has missed.
+
+        Seen in processes that compile the same intrinsics through `njit` too (the tests of vector math): the shared
+        function type then names an implementation that this context has not been told of. The name of an intrinsic's
+        implementation is the implementation itself, so it can be entered here.
+        """
+        try:
+            return super().get_function(fn, sig, _firstcall)
+        except NotImplementedError:
+            if not (_firstcall and isinstance(fn, types.Function)):
+                raise
+            implementation = fn.get_impl_key(sig)
+            if not isinstance(implementation, python_types.FunctionType):
+                raise
+            self.insert_func_defn([(implementation, implementation, sig.args)])
+            return super().get_function(fn, sig, False)
+
     def post_lowering(self, mod, library):
         pass
 
