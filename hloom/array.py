@@ -16,7 +16,7 @@ class Array(ArrayMethods):
     takes the dtype of the array beside it. A donated array holds no data any more.
     """
 
-    __slots__ = ("_shape", "_data", "_key", "_device", "__weakref__")
+    __slots__ = ("_shape", "_data", "_key", "_device", "_lent", "__weakref__")
 
     def __init__(self, data: np.ndarray, weak: bool = False, device=None, shape: Shape | None = None):
         self._data = data
@@ -86,9 +86,11 @@ class Array(ArrayMethods):
 
     @property
     def __array_interface__(self):
-        if self._shape.dtype.isbuiltin != 1:
+        if self._shape.dtype.isbuiltin == 2:
             # The interface has no name for the dtypes of ml_dtypes; NumPy then asks __array__, which has.
             raise AttributeError(f"the array interface cannot describe {HLO_NAME[self._shape.dtype]}")
+        # The reader keeps this Array alive, not its data, which a donation would take away: so it is held here too.
+        self._lent = self._value()
         return self.numpy_view.__array_interface__
 
     def __buffer__(self, flags):

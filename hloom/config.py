@@ -24,17 +24,15 @@ def _flag(text: str) -> bool:
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
+    if not text.strip().isdecimal() or int(text) < 1:
         raise ValueError("a number from 1")
-    return number
+    return int(text)
 
 
 def _level(text: str) -> int:
-    number = int(text)
-    if not 0 <= number <= 4:
+    if text.strip() not in ("0", "1", "2", "3", "4"):
         raise ValueError("a level from 0 to 4")
-    return number
+    return int(text)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from hloom.errors import ArgumentError, DonatedArrayError
 from hloom.ir.module import Module
 from hloom.ir.source import current_source
 from hloom.ir.text import print_module
+from hloom.runtime.buffer import is_exclusive
 from hloom.shapes import ShapeDtypeStruct
 from hloom.tracing import (
     TRACES,
@@ -68,6 +69,27 @@ def jit(
     return JitFunction(function, options)
 
 
+def _check_arguments_exist(function, options: _Options) -> None:
+    """Raises ArgumentError where an option names an argument that the function does not have."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return
+    kinds = {p.kind for p in parameters.values()}
+    count = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters.values())
+    unknown = []
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+        unknown += [k for k in (*options.static_numbers, *options.donate_numbers) if not -count <= k < count]
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+        unknown += [name for name in (*options.static_names, *options.donate_names) if name not in parameters]
+    if unknown:
+        raise ArgumentError(
+            f"jit was told about argument {unknown[0]!r} of '{getattr(function, '__name__', function)}'",
+            f"it takes ({', '.join(parameters)})",
+            "name one of these, or count from 0",
+        )
+
+
 @dataclass(frozen=True)
 class _Options:
     static_numbers: tuple[int, ...]
@@ -107,6 +129,7 @@ class JitFunction:
             raise ArgumentError(
                 "jit takes a function", f"{type(function).__name__} {function!r:.60}", "pass a function"
             )
+        _check_arguments_exist(function, options)
         functools.update_wrapper(self, function)
         self.function = function
         self.options = options
@@ -239,8 +262,7 @@ class JitFunction:
         leaves, structure = tree.flatten((tuple(dynamic), named))
         leaves = [self._leaf(leaf) for leaf in leaves]
         try:
-            # With their types: 1, 1.0 and True are equal, but a function may return different things for them.
-            static_key = tuple((where, type(statics[where]), statics[where]) for where in sorted(statics, key=str))
+            static_key = tuple((where, *_distinct(statics[where])) for where in sorted(statics, key=str))
             hash(static_key)
         except TypeError:
             name, value = next((n, v) for n, v in statics.items() if not _hashable(v))
@@ -308,6 +330,12 @@ class JitFunction:
             )
 
 
+def _distinct(value) -> tuple:
+    """1, 1.0 and True are equal, and 0.0 and -0.0, but a function may return different things for them."""
+    kind = type(value)
+    return (kind, repr(value)) if kind in (float, complex) else (kind, value)
+
+
 def _hashable(value) -> bool:
     try:
         hash(value)
@@ -349,9 +377,11 @@ class _Entry:
         if len(self.donated) and len({id(x) for x in inputs}) != len(inputs):
             self._check_donated_twice(arrays)
         for k in self.donated:
-            if inputs[k].flags.writeable:
+            mine = inputs[k].flags.writeable
+            if mine:
                 arrays[k]._data = None
-            else:  # not ours to give away: a caller's NumPy array, or a constant that others hold too
+            # Not ours to give away: a caller's NumPy array, a constant that others hold too, memory with other views.
+            if not mine or not is_exclusive(inputs[k], 1):
                 inputs[k] = inputs[k].copy()
         outputs = self._wrap(self.compiled.executable(inputs))
         return tree.unflatten(self.traced.out_tree, outputs)

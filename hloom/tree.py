@@ -38,16 +38,16 @@ def structure(tree, is_leaf=None):
 
 def map(function, tree, *rest, is_leaf=None):  # noqa: A001  (JAX's name)
     """Applies a function to the leaves of trees of one structure. Raises TreeError where structures differ."""
+    given, first = flatten(tree, is_leaf)
     try:
-        return optree.tree_map(function, tree, *rest, is_leaf=is_leaf, namespace=_NAMESPACE)
-    except ValueError as error:
-        if not rest or "structure" not in str(error).lower() and "arity" not in str(error).lower():
-            raise
+        others = [first.flatten_up_to(t) for t in rest]
+    except ValueError:
         raise TreeError(
             "trees were to be mapped together",
             "; ".join(str(structure(t)) for t in (tree, *rest)),
             "give all trees one structure",
         ) from None
+    return optree.tree_unflatten(first, [function(*leaves) for leaves in zip(given, *others, strict=True)])
 
 
 def reduce(function, tree, initializer=None, is_leaf=None):
@@ -63,7 +63,13 @@ def all(tree, is_leaf=None):  # noqa: A001  (JAX's name)
 
 
 def transpose(outer, inner, tree):
-    """A tree of structure `outer` of trees of structure `inner`, turned inside out."""
+    """A tree of structure `outer` of trees of structure `inner`, turned inside out. Raises TreeError."""
+    if structure(tree) != outer.compose(inner):
+        raise TreeError(
+            "a tree of trees was to be turned inside out",
+            f"{structure(tree)}; outer {outer}, inner {inner}",
+            "give the structures that the tree is made of",
+        )
     return optree.tree_transpose(outer, inner, tree)
 
 

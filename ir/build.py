@@ -48,6 +48,8 @@ class Builder:
         entry = OPS.get(opcode)
         if entry is None:
             raise AttributeValueError(f"'{opcode}' is not an op of hloom", f"the table has {len(OPS)} ops")
+        if opcode == "optimization-barrier" and len(operands) > 1:
+            operands = (self.tuple(operands),)  # HLO's takes one operand
         shape = entry.infer([o.shape for o in operands], attributes, shape)
         return self.add(Instruction(opcode, operands, shape, attributes, hint, self.source, self.made_by))
 

@@ -79,6 +79,8 @@ def _free_count() -> int:
 
 
 _FREE = _free_count()
+# What `getrefcount` says of an array that only the variable holds that it is called with, and that has one more holder.
+_COUNTED = _FREE - 1
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,8 @@ class Pool:
             if _GIL and self._held + shelf.nbytes <= self.limit:
                 self._held += shelf.nbytes
                 shelf.arrays.append(array)
-        return array[...]
+                return array[...]
+        return array
 
     def trim(self, bytes_kept: int = 0) -> int:
         """Give idle blocks back to the system until at most `bytes_kept` bytes are held; the bytes given back."""
@@ -229,6 +232,21 @@ def _default_limit() -> int:
         return max(256 << 20, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
     except (AttributeError, OSError, ValueError):
         return 2 << 30
+
+
+def is_exclusive(array: np.ndarray, references: int) -> bool:
+    """Whether nothing but `references` references of the caller's to `array` leads to its memory, so that it may be
+    overwritten: no other view of it, no memoryview, no capsule.
+
+    array: from the pool, or a NumPy array made by nobody but the program. Without a global lock nobody can tell: False.
+    """
+    if not _GIL or getrefcount(array) - _COUNTED > references:
+        return False
+    base = array.base
+    if not isinstance(base, np.ndarray):
+        return True  # it holds its memory itself
+    # What a lone view of it has: its own reference, this function's, and for a block of the pool the shelf's.
+    return getrefcount(base) - _COUNTED <= (1 if base.base is None else 2)
 
 
 class Arena:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hloom.compiler.kernels.writer import can_write
 from hloom.compiler.passes.fusion_rules import Group, Rules, can_fuse, is_materialized
 from hloom.compiler.passes.registry import module_pass
 from hloom.ir.build import Builder, tuple_elements
@@ -93,7 +94,7 @@ class Grouping:
                     self._span(group)
                     self.groups_of[instruction].add(group)
                     return
-        if instruction.opcode == "reshape":
+        if instruction.opcode == "reshape" or (instruction.opcode == "bitcast-convert" and not can_write(instruction)):
             return  # free where it stands: the same buffer with other extents
         group = Group(len(self.groups), instruction)
         self.groups.append(group)

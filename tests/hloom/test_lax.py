@@ -245,3 +245,30 @@ def test_errors_of_movement():
         lax.squeeze(x, (0,))
     with pytest.raises(ShapeError, match="a start index for each dimension"):
         lax.dynamic_slice(x, (0,), (1, 1))
+
+
+def test_a_bitcast_that_changes_the_extents_compiles_behind_other_work():
+    x = np.arange(12, dtype=np.float64).reshape(3, 4)
+    expected = (x * 2).view(np.int32).reshape(3, 4, 2) + 1
+    narrow = hl.jit(lambda v: lax.bitcast_convert_type(v * 2, "int32") + np.int32(1))
+    np.testing.assert_array_equal(np.asarray(narrow(x)), expected)
+    np.testing.assert_array_equal(
+        np.asarray(hl.jit(lambda v: lax.bitcast_convert_type(v - np.int32(1), "float64") / 2)(expected)), x
+    )
+
+
+def test_a_barrier_of_several_arrays_is_text_that_xla_reads():
+    from hloom.ir.text import parse_module, print_module
+
+    hlo = pytest.importorskip("jaxlib._hlo")
+
+    def f(x, y):
+        a, b = lax.optimization_barrier((x + 1, y * 2))
+        return a + b
+
+    jitted, ones = hl.jit(f), np.ones(3, np.float32)
+    for text in (jitted.lower(ones, ones).as_text(), jitted.lower(ones, ones).compile().as_text()):
+        assert "opt-barrier" in text
+        hlo.hlo_module_from_text(text)
+        assert print_module(parse_module(text)) == text
+    assert np.asarray(jitted(ones, ones)).tolist() == [4, 4, 4]
