@@ -112,7 +112,8 @@ class _Frame:
                 self.segments.append(part)
             elif part or len(parts) == 1:
                 self.segments.append(driver.activation(part, relocations, args, self.slots, release_gil=release))
-        self.address = self.segments[0].address if len(self.segments) == 1 else 0
+        alone = self.segments[0] if len(self.segments) == 1 else None
+        self.address = alone.address if isinstance(alone, Activation) else 0  # of no use to a program with host steps
 
 
 def _as_shape(array: np.ndarray, shape: Shape) -> np.ndarray:

@@ -94,4 +94,4 @@ def test_memory_that_nothing_else_looks_at_is_reused():
 def test_a_view_whose_array_is_gone_is_reused():
     x = (hnp.asarray(np.ones(10, np.float32)) * 1).reshape(2, 5)
     place = place_of(x)
-    assert add_five()place_of((x)) == place
+    assert place_of(add_five()(x)) == place

@@ -272,3 +272,13 @@ def test_a_barrier_of_several_arrays_is_text_that_xla_reads():
         hlo.hlo_module_from_text(text)
         assert print_module(parse_module(text)) == text
     assert np.asarray(jitted(ones, ones)).tolist() == [4, 4, 4]
+
+
+def test_a_program_of_a_custom_call_alone():
+    hl.register_custom_call("test_lax_twice", lambda a: a * 2)
+    alone = hl.jit(lambda x: lax.custom_call("test_lax_twice", x, shape=("f32", (3,))))
+    for _ in range(2):
+        assert np.asarray(alone(np.ones(3, np.float32))).tolist() == [2, 2, 2]
+    wrong = hl.jit(lambda x: lax.custom_call("test_lax_twice", x, shape=("f32", (4,))))
+    with pytest.raises(ShapeError, match="promised"):
+        wrong(np.ones(3, np.float32))
