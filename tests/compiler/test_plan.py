@@ -311,16 +311,13 @@ def wide(count):
 
 
 def seconds(program, names) -> float:
-    best = np.inf
-    for _ in range(2):
-        started = time.perf_counter()
-        make_plan(run_passes(Module("large", program), names), host_target())
-        best = min(best, time.perf_counter() - started)
-    return best
+    started = time.process_time()
+    make_plan(run_passes(Module("large", program), names), host_target())
+    return time.process_time() - started
 
 
 @pytest.mark.parametrize("names", [PIPELINE, UNFUSED], ids=["fused", "unfused"])
 @pytest.mark.parametrize("build", [wide, chain])
 def test_time_grows_with_the_graph_not_its_square(build, names):
-    small, large = seconds(build(750), names), seconds(build(3000), names)
-    assert large < 10 * small + 0.1, f"{small:.2f} s for 750 operations, {large:.2f} s for 3,000"
+    small, large = seconds(build(500), names), seconds(build(3000), names)
+    assert large < 14 * small + 0.1, f"{small:.2f} s for 500 operations, {large:.2f} s for 3,000"
