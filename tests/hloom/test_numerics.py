@@ -135,3 +135,8 @@ def test_the_same_bits_for_every_number_of_threads(shape):
     finally:
         driver().set_num_threads(before)
     assert all(r == results[0] for r in results[1:])
+
+
+def test_remainders_of_subnormals(run):
+    x, y = np.array([2.0**-1022, -(2.0**-1022), 7e-320, 1e308]), np.array([5e-324, -5e-324, 3e-323, 5e-324])
+    np.testing.assert_array_equal(run(hnp.fmod, x, y), np.fmod(x, y))

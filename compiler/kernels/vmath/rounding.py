@@ -100,7 +100,8 @@ def rem_f64(x, y):
             step = divisor * 2.0**50
             while step <= rest * 2.0**-50:
                 step = step * 2.0**50
-            rest = remainder_step_f64(rest, step, 1.0 / step)
+            lift = select(step < 2.0**-1000, 2.0**100, 1.0)  # 1 / 2^-1024 would be infinite
+            rest = remainder_step_f64(rest * lift, step * lift, 1.0 / (step * lift)) / lift
         small = divisor * scale
         result = remainder_step_f64(rest * scale, small, 1.0 / small) / scale
     result = select((divisor == INFINITY) | valid, result, NAN)
