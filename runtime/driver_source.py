@@ -91,7 +91,7 @@ _PYTHON = {
 # just before belongs to this one. A worker that slept through the end of its job finds another number, or no chunk
 # left. For the same reason nobody waits for workers to leave: a job is over when all of its chunks are counted, and
 # workers that never woke up cost nothing.
-WORK = '''
+WORK = """
 def hloom_work(pool, job):
     done = 0
     while True:
@@ -109,9 +109,9 @@ def hloom_work(pool, job):
             done += 1
     if done != 0:
         atomic_add(pool, POOL_FINISHED, done)
-'''
+"""
 
-PARALLEL = '''
+PARALLEL = """
 def hloom_parallel(pool, kernel, args, items, grain):
     chunks = (items - 1) // grain + 1
     if load(pool, POOL_STARTED) == 0 or chunks > MAX_CHUNKS or not compare_exchange(pool, POOL_LOCK, 0, 1):
@@ -143,9 +143,9 @@ def hloom_parallel(pool, kernel, args, items, grain):
         else:
             pause()
     atomic_store(pool, POOL_LOCK, 0)
-'''
+"""
 
-WORKER = '''
+WORKER = """
 def hloom_worker(pool):
     seen = -1
     limit = load(pool, POOL_SPINS)
@@ -168,25 +168,25 @@ def hloom_worker(pool):
             job = atomic_load(pool, POOL_TICKET) >> 32
         seen = job
         hloom_work(pool, job)
-'''
+"""
 
-STOP = '''
+STOP = """
 def hloom_stop(pool):
     atomic_store(pool, POOL_STOP, 1)
     pthread_mutex_lock(pool + 8 * POOL_MUTEX)
     pthread_cond_broadcast(pool + 8 * POOL_CONDITION)
     pthread_mutex_unlock(pool + 8 * POOL_MUTEX)
-'''
+"""
 
-SPIN = '''
+SPIN = """
 def hloom_spin(pool, turns):
     for _ in range(turns):
         if atomic_load(pool, POOL_TICKET) != 0:
             return
         pause()
-'''
+"""
 
-RUN = '''
+RUN = """
 def hloom_run(pool, steps, step_count, relocations, relocation_count, args, slots):
     for relocation in range(relocation_count):
         entry = relocations + 24 * relocation
@@ -214,10 +214,10 @@ def hloom_run(pool, steps, step_count, relocations, relocation_count, args, slot
             copy_bytes(load(args, load(row, 1)), load(args, load(row, 2)), load(row, 3))
         else:
             return
-'''
+"""
 
 # The entries below are called by Python itself with the GIL held, and answer a new reference or 0 after an error.
-ENTER = '''
+ENTER = """
 def hloom_enter(state, block):
     if not compare_exchange(block, BLOCK_BUSY, 0, 1):
         answer = load(state, STATE_FALSE)
@@ -245,17 +245,17 @@ def hloom_enter(state, block):
     answer = load(state, STATE_TRUE)
     Py_IncRef(answer)
     return answer
-'''
+"""
 
-ENTRY_RUN = '''
+ENTRY_RUN = """
 def hloom_entry_run(self, argument):
     block = PyLong_AsLongLong(argument)
     if block == -1 and PyErr_Occurred() != 0:
         return 0
     return hloom_enter(PyLong_AsLongLong(self), block)
-'''
+"""
 
-ENTRY_CALL = '''
+ENTRY_CALL = """
 def hloom_entry_call(self, arguments, count):
     state = PyLong_AsLongLong(self)
     block = 0
@@ -285,7 +285,7 @@ def hloom_entry_call(self, arguments, count):
         store(slots, position - 1, address)
     atomic_store(block, BLOCK_BUSY, 0)
     return hloom_enter(state, block)
-'''
+"""
 
 # Where CPython keeps an object's type, and NumPy an array's data address, in words; `driver` checks both.
 OBJECT_DATA = object.__basicsize__ // 8

@@ -106,8 +106,10 @@ def merge_groups(dims: Sequence[int], used: Sequence[Affine], barriers: Sequence
     for k, extent in enumerate(dims):
         if extent == 1:
             continue
-        if groups and not any(groups[-1][-1] < b <= k for b in barriers) and all(
-            a.terms.get(groups[-1][-1], 0) == a.terms.get(k, 0) * extent for a in used
+        if (
+            groups
+            and not any(groups[-1][-1] < b <= k for b in barriers)
+            and all(a.terms.get(groups[-1][-1], 0) == a.terms.get(k, 0) * extent for a in used)
         ):
             groups[-1].append(k)
         else:

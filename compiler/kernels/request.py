@@ -78,9 +78,7 @@ def two_passes(request: KernelRequest, dims: tuple[int, ...], write, barriers=()
 def finish(request, writer: Writer, kind: str, root: Block, items: int, work: float) -> Nest:
     """The Nest, with the parts that all kinds have in common."""
     outputs = frozenset(request.output_name(k) for k in range(len(request.outputs)))
-    return Nest(
-        kind, request.title(kind), request.pointers(writer), dict(writer.integers), root, items, work, outputs
-    )
+    return Nest(kind, request.title(kind), request.pointers(writer), dict(writer.integers), root, items, work, outputs)
 
 
 def extents(writer: Writer, dims, groups) -> list[tuple[str, str]]:
@@ -102,4 +100,3 @@ def group_sizes(dims, groups) -> list[int]:
             size *= dims[k]
         sizes.append(size)
     return sizes
-

@@ -415,9 +415,7 @@ def _dynamic_update_slice(writer, instruction, index, block):
     if not conditions:
         return writer._value(update, inner, block)
     default = writer._value(operand, index, block)[0]
-    return _conditional(
-        writer, block, conditions, default, lambda branch: writer._value(update, inner, branch)[0]
-    )
+    return _conditional(writer, block, conditions, default, lambda branch: writer._value(update, inner, branch)[0])
 
 
 def _iota(writer, instruction, index, block):

@@ -282,9 +282,7 @@ class Grouping:
         k = 0
         for output in group.outputs:
             count = len(output.shape.elements) if isinstance(output.shape, TupleShape) else 1
-            elements = [
-                builder.emit("get-tuple-element", fusion, index=k + e, hint=output.hint) for e in range(count)
-            ]
+            elements = [builder.emit("get-tuple-element", fusion, index=k + e, hint=output.hint) for e in range(count)]
             k += count
             mapped[output] = builder.tuple(elements) if isinstance(output.shape, TupleShape) else elements[0]
 

@@ -300,6 +300,7 @@ def _direction_jvp(x, y, g):
     nonzero = size.compare("EQ", 0).where(size.like(1), size)
     return across / nonzero.op("complex", nonzero.like(0))
 
+
 # --- exponentials, logarithms, powers -----------------------------------------------------------------------------
 
 

@@ -156,9 +156,7 @@ class Simulation:
         if operand.opcode == "parameter" and operand["index"] in self.plan.donated.values():
             return self.inputs[operand["index"]].view(operand.dtype).reshape(operand.dims).copy()
         numbers = [int(p[2:]) for p in pointers if p.startswith("io")]
-        fitting = [
-            k for k in numbers if outputs[k] is operand.shape and written[k].number not in self.plan.donated
-        ]
+        fitting = [k for k in numbers if outputs[k] is operand.shape and written[k].number not in self.plan.donated]
         if len(fitting) > 1:
             raise Ambiguous(f"{operand!r} may be under any of {fitting}")
         if not fitting:

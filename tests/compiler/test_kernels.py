@@ -375,5 +375,3 @@ def test_attention_without_masks():
         return dot(softmax(scores), v, 2, 1, batch=1)
 
     check(computation([("f32", (2, 9, 4)), ("f32", (2, 11, 4)), ("f32", (2, 11, 5))], build))
-
-

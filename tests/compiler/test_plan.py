@@ -94,7 +94,7 @@ def assert_no_overlap(plan: Plan) -> None:
 
 
 def network(x, w, v):
-    h = (x.op("dot", w, lhs_batch_dims=(), rhs_batch_dims=(), lhs_contracting_dims=(1,), rhs_contracting_dims=(0,)))
+    h = x.op("dot", w, lhs_batch_dims=(), rhs_batch_dims=(), lhs_contracting_dims=(1,), rhs_contracting_dims=(0,))
     a, b = h.op("tanh"), h.op("sine")
     mixed = a * b + a.sum([1]).broadcast(a.dims, (0,))
     return mixed.op("dot", v, lhs_batch_dims=(), rhs_batch_dims=(), lhs_contracting_dims=(1,),

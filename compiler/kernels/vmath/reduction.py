@@ -147,7 +147,9 @@ def _scalar(module: ir.Module, base: str, dtype: str) -> ir.Function:
 for _base in ("sin", "cos", "tan"):
     for _dtype in ("f32", "f64"):
         instruction(
-            f"huge_{_base}_{_dtype}", _dtype, _dtype,
+            f"huge_{_base}_{_dtype}",
+            _dtype,
+            _dtype,
             lambda builder, x, base=_base, dtype=_dtype: builder.call(_scalar(builder.module, base, dtype), [x]),
             "the C library's, for |x| >= 2^45, in a call of its own",
         )

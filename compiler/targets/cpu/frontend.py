@@ -182,9 +182,7 @@ class _Lower(lowering.Lower):
             for operand, kind in zip((expr.lhs, expr.rhs), signature.args, strict=True)
         ]
         implementation = self.context.get_function(self.context.typing_context.resolve_value_type(op), signature)
-        return self.context.cast(
-            self.builder, implementation(self.builder, operands), signature.return_type, resty
-        )
+        return self.context.cast(self.builder, implementation(self.builder, operands), signature.return_type, resty)
 
 
 class _Library:
