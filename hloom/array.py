@@ -21,18 +21,18 @@ class Array(ArrayMethods):
     def __init__(self, data: np.ndarray, weak: bool = False, device=None, shape: Shape | None = None):
         self._data = data
         self._shape = shape = shape or Shape(data.dtype, data.shape)
-        # What compiled functions are looked up by: the shape, and whether the type is weak.
-        self._key = (shape, True) if weak else shape
-        self._device = device
+        # What compiled functions are looked up by: the shape; with it weakness and a chosen device, if any.
+        self._key = shape if not weak and device is None else (shape, weak, device)
+        self._device = device  # None: no device was chosen, so it goes where the others are
 
     @property
     def weak(self) -> bool:
         """Whether this is the result of Python scalars only, which takes the dtype of the array beside it."""
-        return self._key is not self._shape
+        return self._key is not self._shape and self._key[1]
 
     @weak.setter
     def weak(self, weak: bool) -> None:
-        self._key = (self._shape, True) if weak else self._shape
+        self._key = self._shape if not weak and self._device is None else (self._shape, weak, self._device)
 
     @property
     def numpy_view(self) -> np.ndarray:
@@ -168,6 +168,22 @@ class Array(ArrayMethods):
         import hloom.numpy as hnp
 
         return hnp
+
+
+def common_device(arrays, what: str):
+    """The device that was chosen for some of the arrays, or None. Raises DeviceError where there are two."""
+    chosen = None
+    for array in arrays:
+        device = getattr(array, "_device", None)
+        if device is not None and device is not chosen:
+            if chosen is not None:
+                raise DeviceError(
+                    f"{what} takes arrays of one device",
+                    f"{chosen} and {device}",
+                    "move them to one with hl.device_put(x, device)",
+                )
+            chosen = device
+    return chosen
 
 
 def _restore(data, weak):

@@ -17,6 +17,7 @@ from hloom.compiler.pipeline import PIPELINE, UNFUSED, PassRecord, run_passes
 from hloom.compiler.plan import CopyStep, HostStep, KernelStep, Place, Plan, make_plan
 from hloom.compiler.targets.cpu.target import host_target
 from hloom.config import config
+from hloom.errors import SettingError
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Module
 from hloom.ir.text import print_module
@@ -160,7 +161,10 @@ class _Dump:
 
     def __init__(self, module: Module):
         self.folder = Path(config.dump_to)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(error) from None
         self.prefix = f"module_{next(_counter):04d}_{module.name}"
         self.number = 0
 
@@ -175,8 +179,19 @@ class _Dump:
         # A half-written dump would be read as a wrong one.
         target = self.folder / name
         partial = target.with_name(target.name + ".partial")
-        partial.write_text(text)
-        partial.replace(target)
+        try:
+            partial.write_text(text)
+            partial.replace(target)
+        except OSError as error:
+            raise _unwritable(error) from None
+
+
+def _unwritable(error: OSError) -> SettingError:
+    return SettingError(
+        f"graphs and kernels were to be written into {config.dump_to!r} (HLOOM_DUMP_TO)",
+        str(error),
+        "name a folder that can be made and written",
+    )
 
 
 def _report(module: Module, plan: Plan, timings: dict[str, float]) -> None:

@@ -72,7 +72,7 @@ def device_put(x, device=None):
     """The arrays of a tree on a device. NumPy arrays and numbers become Arrays. Raises DeviceError, ArgumentError."""
     from hloom.tracing import Tracer, as_array
 
-    target = find_device(device)
+    target = None if device is None else find_device(device)
 
     def put(leaf):
         array = as_array(leaf)

@@ -7,13 +7,14 @@ import inspect
 import sys
 import threading
 import warnings
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hloom import tree
-from hloom.array import Array
+from hloom.array import Array, common_device
 from hloom.compilation import compile_module
 from hloom.config import config
 from hloom.devices import Device, find_device
@@ -90,6 +91,23 @@ def _check_arguments_exist(function, options: _Options) -> None:
         )
 
 
+class _Setting:
+    """`hl.config.fusion` where it is quick to read, and the functions that have to notice its change."""
+
+    def __init__(self):
+        self.fusion = config.fusion
+        self.functions: weakref.WeakSet[JitFunction] = weakref.WeakSet()
+        config.on_change("fusion", self._change)
+
+    def _change(self, fusion: bool) -> None:
+        self.fusion = fusion
+        for function in list(self.functions):
+            function._fast.clear()
+
+
+_setting = _Setting()
+
+
 @dataclass(frozen=True)
 class _Options:
     static_numbers: tuple[int, ...]
@@ -136,6 +154,7 @@ class JitFunction:
         self._entries: dict[Any, _Entry] = {}
         self._traced: dict[Any, Traced] = {}
         self._fast: dict[tuple, Any] = {}
+        _setting.functions.add(self)
         self._has_statics = bool(options.static_numbers or options.static_names)
         self._lock = threading.RLock()
         self._name = getattr(function, "__name__", "function").strip("<>") or "function"
@@ -183,7 +202,7 @@ class JitFunction:
         if not TRACES.active and not self._has_statics:
             leaves, structure = tree.flatten((args, kwargs))
             leaves = [leaf if type(leaf) is Array else self._leaf(leaf) for leaf in leaves]
-            entry = self._entries.get((structure, tuple([leaf._key for leaf in leaves]), ()))
+            entry = self._entries.get((structure, tuple([leaf._key for leaf in leaves]), (), self._fusion()))
             if entry is not None:
                 self._remember(args, kwargs, entry)
                 return entry.run(leaves)
@@ -271,7 +290,8 @@ class JitFunction:
                 f"{type(value).__name__} {value!r:.60}",
                 "pass a tuple instead of a list, or do not mark it as static",
             ) from None
-        key = (structure, tuple([leaf._key for leaf in leaves]), static_key)
+        keys = tuple([leaf._key for leaf in leaves])
+        key = (structure, keys, static_key, self._fusion())
         donated: set[int] = set()
         if options.donate_numbers or options.donate_names:
             position = 0
@@ -318,10 +338,13 @@ class JitFunction:
         positions |= {parameters.index(n) for n in names if n in parameters}
         return positions, set(names) | {parameters[n] for n in positions if n < len(parameters)}
 
+    def _fusion(self) -> bool:
+        return _setting.fusion if self.options.fusion is None else self.options.fusion
+
     def _explain(self, call: _Call) -> None:
         if config.debug >= 1 and self._entries:
             known = next(reversed(self._entries))
-            parts = ("tree structure", "shapes or dtypes", "static values")
+            parts = ("tree structure", "shapes, dtypes or devices", "static values", "hl.config.fusion")
             changed = [name for name, old, new in zip(parts, known, call.key, strict=True) if old != new]
             print(
                 f"hloom: {self._name} is compiled again ({len(self._entries) + 1}): "
@@ -354,7 +377,7 @@ class _Entry:
         self.owner = owner
         self.donated = call.donated
         self.compiled = compile_module(
-            Module(owner._name, traced.computation), fusion=owner.options.fusion, donated=call.donated
+            Module(owner._name, traced.computation), fusion=call.key[3], donated=call.donated
         )
         unused = call.donated - set(self.compiled.plan.donated.values())
         if unused:
@@ -365,7 +388,7 @@ class _Entry:
                 DonationWarning,
                 stacklevel=5,
             )
-        self.device = owner.options.device
+        self.device = owner.options.device or common_device(call.leaves, f"'{owner._name}'")
         self.shapes = self.compiled.plan.output_shapes
 
     def run(self, arrays: list[Array]):

@@ -46,7 +46,7 @@ class ShapeDtypeStruct:
     @property
     def _key(self):
         """What a compiled function is looked up by, as of an Array."""
-        return (self._shape, True) if self.weak else self._shape
+        return (self._shape, True, None) if self.weak else self._shape
 
     def _value(self):
         """What tracing asks an argument for: there is no value."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hloom import tree
-from hloom.array import Array, from_python
+from hloom.array import Array, common_device, from_python
 from hloom.errors import LeakedTracerError, TracerBoolError, TracerConversionError
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.interpret import evaluate, evaluate_instruction
@@ -161,7 +161,7 @@ class Tracer(ArrayMethods):
 
     @property
     def _key(self):
-        return (self._shape, True) if self.weak else self._shape
+        return (self._shape, True, None) if self.weak else self._shape
 
     def __repr__(self) -> str:
         return f"Tracer({self._shape!r} in '{self.trace.name}')"
@@ -225,10 +225,11 @@ def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
         return result
     arrays = [o if isinstance(o, Array) else _concrete_operand(o) for o in operands]
     shape = OPS[opcode].infer([a._shape for a in arrays], attributes, shape)
+    device = common_device(arrays, opcode)
     value = OPS[opcode].reference(*(a._value() for a in arrays), shape=shape, **attributes)
     if isinstance(value, tuple):
-        return tuple(Array(_owned(v)) for v in value)
-    return Array(_owned(value), weak)
+        return tuple(Array(_owned(v), False, device) for v in value)
+    return Array(_owned(value), weak, device)
 
 
 def _owned(value) -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from hloom.compiler.kernels.vmath.bits import FLOAT, call_overloaded, instruction
+from hloom.compiler.kernels.vmath.bits import FLOAT, instruction
 
 
 def _reduce(builder: ir.IRBuilder, x: ir.Value, exponent: ir.Value, mantissa: ir.Value) -> ir.Value:
@@ -25,18 +25,18 @@ def _reduce(builder: ir.IRBuilder, x: ir.Value, exponent: ir.Value, mantissa: ir
     rounded = builder.and_(builder.add(bits, builder.add(below_half, last)), builder.shl(constant(-1), drop))
     # With no digit to drop the shift above is by -1, which has no meaning.
     rounded = builder.select(builder.icmp_signed("==", drop, constant(0)), bits, rounded)
-    y = builder.bitcast(rounded, x.type)
     top = builder.sub(builder.shl(constant(1), builder.sub(exponent, constant(1))), constant(1))
     digits_kept = builder.shl(builder.sub(builder.shl(constant(1), mantissa), constant(1)), drop)
     largest = builder.or_(builder.shl(builder.add(top, constant(bias)), constant(digits)), digits_kept)
     smallest = builder.shl(builder.sub(constant(bias + 1), top), constant(digits))
     narrower = builder.icmp_signed("<", exponent, constant(8 if width == 32 else 11))
-    magnitude = call_overloaded(builder, "llvm.fabs", y)
-    signed = lambda number: call_overloaded(builder, "llvm.copysign", ir.Constant(x.type, number), y)  # noqa: E731
-    over = builder.fcmp_ordered(">", magnitude, builder.bitcast(largest, x.type))
-    under = builder.fcmp_ordered("<", magnitude, builder.bitcast(smallest, x.type))
-    result = builder.select(builder.and_(narrower, over), signed(float("inf")), y)
-    result = builder.select(builder.and_(narrower, under), signed(0.0), result)
+    # Patterns of numbers without a sign are ordered as the numbers are.
+    sign = builder.and_(rounded, constant(-1 << (width - 1)))
+    magnitude = builder.xor(rounded, sign)
+    infinity = builder.or_(sign, constant((2 * bias + 1) << digits))
+    over = builder.and_(narrower, builder.icmp_unsigned(">", magnitude, largest))
+    under = builder.and_(narrower, builder.icmp_unsigned("<", magnitude, smallest))
+    result = builder.bitcast(builder.select(over, infinity, builder.select(under, sign, rounded)), x.type)
     return builder.select(builder.fcmp_unordered("uno", x, x), x, result)
 
 
