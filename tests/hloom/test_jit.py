@@ -401,7 +401,7 @@ def test_recompilation_is_explained(capsys):
         f(X.astype(np.float64), n=2)
         line = here() - 1
     text = capsys.readouterr().err
-    assert "is compiled again (2): shapes or dtypes changed" in text
+    assert "is compiled again (2): shapes, dtypes or devices changed" in text
     assert "is compiled again (3): static values changed" in text
     assert f"{__file__}:{line}" in text
 
