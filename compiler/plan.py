@@ -23,6 +23,11 @@ ALIASES = {"reshape", "bitcast-convert"}  # standing alone: the operand's bytes 
 FREE = {"parameter", "constant", "tuple", "get-tuple-element", "optimization-barrier"} | ALIASES
 
 
+def runs_on_host(instruction: Instruction) -> bool:
+    """Whether an instruction is a Python function between native steps, and no kernel."""
+    return instruction.opcode == "custom-call" or OPS[instruction.opcode].family == "library"
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a value lives. kind: 'input' or 'output' (number), 'constant' (number), 'arena' (byte offset)."""
@@ -52,7 +57,7 @@ class CopyStep:
 
 @dataclass
 class HostStep:
-    """A custom call: Python, between two native stretches."""
+    """A custom call or a library op: Python, between two native stretches."""
 
     instruction: Instruction
     inputs: list[Place]
@@ -225,7 +230,7 @@ class _Planner:
         if value.opcode == "dynamic-update-slice" and len(computation.outputs()) == 1:
             reads = [i for i in computation.instructions if parameter in i.operands]
             return positions[0] if reads == [value] and value.operands.count(parameter) == 1 else None
-        if instruction.opcode == "custom-call":
+        if runs_on_host(instruction):
             return None
         return positions[0] if _read_in_place(computation, parameter) else None
 
@@ -253,7 +258,7 @@ class _Planner:
 
     def _emit(self, instruction: Instruction) -> list:
         inputs = self._inputs(instruction)
-        if instruction.opcode == "custom-call":
+        if runs_on_host(instruction):
             return [(instruction, [self.buffers[o][0] for o in inputs], self.buffers[instruction])]
         computation = self._computation(instruction)
         computation = _with_literals(computation, inputs)

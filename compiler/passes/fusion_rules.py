@@ -103,7 +103,7 @@ class Rules:
 
 def is_materialized(instruction: Instruction) -> bool:
     """Whether an instruction's value is in memory anyway, or is no array."""
-    if instruction.opcode in NEVER:
+    if instruction.opcode in NEVER or OPS[instruction.opcode].family in ("library", "control"):
         return True
     return instruction.opcode == "constant" and not can_write(instruction)
 

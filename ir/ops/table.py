@@ -28,7 +28,9 @@ class No:
 class Op:
     """An entry of the op table.
 
-    name: HLO's opcode. family: 'elementwise', 'index' (moves elements), 'reduce', 'contraction' or 'structure'.
+    name: HLO's opcode. family: 'elementwise', 'index' (moves elements), 'reduce', 'contraction', 'structure', 'control'
+        (runs the computations it calls as programs) or 'library' (a step of its own, computed by the reference: NumPy
+        and SciPy between two native stretches).
     infer(operands: list of shapes, attributes: dict, shape: the shape that was asked for or None) -> the result's
         shape; raises ShapeError, DTypeError or AttributeValueError.
     reference(*arrays, shape, **attributes) -> NumPy array (a tuple of them for a tuple shape): the meaning of the op.
@@ -40,6 +42,11 @@ class Op:
         own Value. The tangent of a tuple is a list of Values and None.
     transpose(build, instruction, cotangent, operands) -> one cotangent or None for each operand. `operands` holds
         Values, None for those that the op is linear in. The cotangent of a tuple is a list of Values and None.
+    batch(build, instruction, operands, mapped) -> the result for `build.size` independent problems at once. `operands`
+        are Values of the new computation; those with mapped[k] have one more dimension, the first, of extent
+        `build.size` (for a tuple operand mapped[k] is a list, and so is operands[k]); the result has it first as well.
+        `build.spread(value)` broadcasts an unmapped operand. At least one operand is mapped. The result of a tuple
+        shape is a list of Values.
     attributes: name -> how it is written in HLO text ('ints', 'int', 'string', 'flag', 'enum', 'slices', 'padding',
         'computation', 'literal', ...: `hloom.ir.text.attributes.KINDS`); all attributes an instruction of this op can
         have. A flag may be missing, and what has a question mark after it ('ints?').
@@ -55,6 +62,7 @@ class Op:
     code: dict[str, str] | Callable | No
     jvp: Callable | No
     transpose: Callable | No
+    batch: Callable | No = No("not declared yet")
     attributes: dict[str, str] = field(default_factory=dict)
     text: str = ""
     shaped: bool = False
