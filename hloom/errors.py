@@ -9,6 +9,7 @@ From the IR (defined in `hloom.ir.errors`):
     VerifyError             a module breaks a rule of the IR (a pass or a hand-written text is wrong)
     ParseError              HLO text is malformed: line, column, caret
     DifferentiationError    no derivative exists, or the function's result is not a float scalar for grad
+    BatchingError           vmap of an operation that has no batched form
 
 The rest is defined here.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from hloom.ir.errors import (
     AttributeValueError,
+    BatchingError,
     DifferentiationError,
     DTypeError,
     HloomError,
@@ -88,6 +90,7 @@ class SettingError(HloomError, ValueError):
 __all__ = [
     "ArgumentError",
     "AttributeValueError",
+    "BatchingError",
     "DTypeError",
     "DeviceError",
     "DifferentiationError",

@@ -227,6 +227,16 @@ def scalar_computation(opcode: str, dtype) -> Computation:
     return _combiners[key]
 
 
+def assignment_computation(dtype) -> Computation:
+    """The computation (a, b) -> b on scalars, the same object each time: a scatter with it overwrites."""
+    key = ("assignment", as_dtype(dtype))
+    if key not in _combiners:
+        builder = Builder(f"assign_{key[1].name}")
+        _, new = (builder.parameter(Shape(key[1]), hint) for hint in ("a", "b"))
+        _combiners[key] = builder.finish(new)
+    return _combiners[key]
+
+
 def combiner_opcode(computation: Computation) -> str | None:
     """'add', 'maximum', ... when the computation is (a, b) -> op(a, b) with one associative op, otherwise None."""
     root = computation.root

@@ -55,3 +55,7 @@ class ParseError(HloomError, ValueError):
 
 class DifferentiationError(HloomError, TypeError):
     """A derivative was asked for that does not exist, or of something that is not differentiable."""
+
+
+class BatchingError(HloomError, TypeError):
+    """An operation cannot be applied to many problems at once (vmap)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, ShapeError
+from hloom.ir.ops.batching import dot_batch
 from hloom.ir.ops.rules import require_count, require_kind
 from hloom.ir.ops.table import No, op
 from hloom.ir.types import NARROW_FLOATS, PRED, Shape
@@ -139,6 +140,7 @@ op(
     code=No("a contraction nest, or a multiplication and a reduction"),
     jvp=_dot_jvp,
     transpose=_dot_transpose,
+    batch=dot_batch,
     # In the order in which XLA prints them.
     attributes={
         "lhs_batch_dims": "ints?",

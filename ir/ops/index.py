@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
+from hloom.ir.ops import batching
 from hloom.ir.ops.rules import linear_jvp, require_count, require_kind, zero_jvp
 from hloom.ir.ops.table import No, op
 from hloom.ir.types import INTEGERS, Shape
@@ -80,6 +81,7 @@ op(
     ],
     attributes={"dimensions": "ints"},
     shaped=True,
+    batch=batching.broadcast_batch,
     flops=0,
     pure_movement=True,
 )
@@ -107,6 +109,7 @@ op(
     jvp=linear_jvp,
     transpose=lambda build, instruction, g, operands: [g.reshape(instruction.operands[0].dims)],
     shaped=True,
+    batch=batching.reshape_batch,
     flops=0,
     pure_movement=True,
 )
@@ -133,6 +136,7 @@ op(
     jvp=linear_jvp,
     transpose=lambda build, instruction, g, operands: [g.transpose(inverse_permutation(instruction["dimensions"]))],
     attributes={"dimensions": "ints"},
+    batch=batching.transpose_batch,
     flops=0,
     pure_movement=True,
 )
@@ -154,6 +158,7 @@ op(
     jvp=linear_jvp,
     transpose=lambda build, instruction, g, operands: [g.op("reverse", **instruction.attributes)],
     attributes={"dimensions": "ints"},
+    batch=batching.reverse_batch,
     flops=0,
     involution=False,
     pure_movement=True,
@@ -207,6 +212,7 @@ op(
     jvp=linear_jvp,
     transpose=_slice_transpose,
     attributes={"slice": "slices"},
+    batch=batching.slice_batch,
     flops=0,
     pure_movement=True,
 )
@@ -277,6 +283,7 @@ op(
     jvp=_pad_jvp,
     transpose=_pad_transpose,
     attributes={"padding": "padding"},
+    batch=batching.pad_batch,
     flops=0,
     pure_movement=True,
 )
@@ -330,6 +337,7 @@ op(
     jvp=linear_jvp,
     transpose=_concatenate_transpose,
     attributes={"dimensions": "ints"},
+    batch=batching.concatenate_batch,
     flops=0,
     pure_movement=True,
 )
@@ -388,6 +396,7 @@ op(
     jvp=_dynamic_slice_jvp,
     transpose=_dynamic_slice_transpose,
     attributes={"dynamic_slice_sizes": "ints"},
+    batch=batching.dynamic_slice_batch,
     flops=0,
     pure_movement=True,
 )
@@ -442,6 +451,7 @@ op(
     code=INDEX,
     jvp=_update_jvp,
     transpose=_update_transpose,
+    batch=batching.dynamic_update_slice_batch,
     flops=0,
     pure_movement=True,
 )
@@ -477,6 +487,7 @@ op(
     code=INDEX,
     jvp=zero_jvp,
     transpose=No("it has no operands"),
+    batch=No("it has no operands, so it is the same for all problems"),
     attributes={"iota_dimension": "int"},
     shaped=True,
     flops=0,

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
+from hloom.ir.ops.batching import reduce_batch
 from hloom.ir.ops.table import OPS, No, op
 from hloom.ir.types import NARROW_FLOATS, Shape, TupleShape
 
@@ -133,5 +134,6 @@ op(
     code=No("its combiner is inlined by the kernel writer"),
     jvp=_reduce_jvp,
     transpose=_reduce_transpose,
+    batch=reduce_batch,
     attributes={"dimensions": "ints", "to_apply": "computation"},
 )

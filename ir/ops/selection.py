@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
+from hloom.ir.ops.batching import clamp_batch, select_batch
 from hloom.ir.ops.elementwise import NO_TANGENT, NOT_LINEAR
 from hloom.ir.ops.rules import in_float32, require_count, require_kind, require_same, to_pred, zero_jvp
 from hloom.ir.ops.table import No, op
@@ -101,6 +102,7 @@ op(
     code=lambda operands, shape, attributes, a: f"{a[1]} if {a[0]} else {a[2]}",
     jvp=_select_jvp,
     transpose=_select_transpose,
+    batch=select_batch,
 )
 
 
@@ -151,6 +153,7 @@ op(
     ),
     jvp=_clamp_jvp,
     transpose=NOT_LINEAR,
+    batch=clamp_batch,
     flops=2,
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, HloomError, ShapeError
+from hloom.ir.ops.batching import barrier_batch, sequential_batch
 from hloom.ir.ops.rules import require_count, zero_jvp
 from hloom.ir.ops.table import No, op
 from hloom.ir.types import Shape, TupleShape
@@ -30,6 +31,7 @@ op(
     code=No("the kernel writer loads it"),
     jvp=No("its tangent is the argument's"),
     transpose=No("its cotangent is the result"),
+    batch=No("its value is the argument"),
     attributes={"index": "int"},
     shaped=True,
     flops=0,
@@ -49,6 +51,7 @@ op(
     code=No("the kernel writer writes its literal"),
     jvp=zero_jvp,
     transpose=No("it has no operands"),
+    batch=No("it has no operands, so it is the same for all problems"),
     attributes={"value": "literal"},
     flops=0,
 )
@@ -60,6 +63,7 @@ op(
     code=STRUCTURE,
     jvp=No("differentiation takes tuples apart"),
     transpose=No("differentiation takes tuples apart"),
+    batch=No("batching takes tuples apart"),
     flops=0,
 )
 
@@ -82,6 +86,7 @@ op(
     code=STRUCTURE,
     jvp=No("differentiation takes tuples apart"),
     transpose=No("differentiation takes tuples apart"),
+    batch=No("batching takes tuples apart"),
     attributes={"index": "int"},
     flops=0,
 )
@@ -120,6 +125,7 @@ op(
     code=STRUCTURE,
     jvp=INLINED,
     transpose=INLINED,
+    batch=No("calls are inlined before batching"),
     attributes={"to_apply": "computation"},
     flops=0,
 )
@@ -131,6 +137,7 @@ op(
     code=STRUCTURE,
     jvp=No("differentiation comes before fusion"),
     transpose=No("differentiation comes before fusion"),
+    batch=No("batching comes before fusion"),
     attributes={"kind": "enum", "calls": "computation"},
     flops=0,
 )
@@ -173,6 +180,7 @@ op(
     code=No("its function is called by the runtime"),
     jvp=No("hloom cannot see into a custom call"),
     transpose=No("hloom cannot see into a custom call"),
+    batch=sequential_batch,
     attributes={"custom_call_target": "string", "custom_call_has_side_effect": "flag"},
     shaped=True,
     flops=0,
@@ -216,6 +224,7 @@ op(
     code=STRUCTURE,
     jvp=_barrier_jvp,
     transpose=_barrier_transpose,
+    batch=barrier_batch,
     flops=0,
 )
 

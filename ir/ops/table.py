@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from hloom.ir.ops.batching import elementwise_batch
 from hloom.ir.types import kind
 
 
@@ -45,8 +46,12 @@ class Op:
     batch(build, instruction, operands, mapped) -> the result for `build.size` independent problems at once. `operands`
         are Values of the new computation; those with mapped[k] have one more dimension, the first, of extent
         `build.size` (for a tuple operand mapped[k] is a list, and so is operands[k]); the result has it first as well.
-        `build.spread(value)` broadcasts an unmapped operand. At least one operand is mapped. The result of a tuple
-        shape is a list of Values.
+        `build.spread(value)` broadcasts an unmapped operand, `build.spread_all(operands, mapped)` all of them,
+        `build.iota()` numbers the problems, `build.merge` and `build.split` fold the new dimension into another and
+        back, `build.sequential(instruction, operands, mapped)` is the op once for each problem, `build.computation`
+        batches a called computation (`hloom.compiler.transforms.batch.Batching`). At least one operand is mapped. The
+        result of a tuple shape is a list of Values; `build.unmapped(value)` marks a result that is the same for all
+        problems. An element-wise op whose operands have one shape needs no rule: it gets `elementwise_batch`.
     attributes: name -> how it is written in HLO text ('ints', 'int', 'string', 'flag', 'enum', 'slices', 'padding',
         'computation', 'literal', ...: `hloom.ir.text.attributes.KINDS`); all attributes an instruction of this op can
         have. A flag may be missing, and what has a question mark after it ('ints?').
@@ -101,5 +106,7 @@ def op(name: str, **parts) -> Op:
     """Declares an op (see `Op`). Its opcode must be new."""
     if name in OPS:
         raise ValueError(f"op {name} is declared twice")
+    if parts["family"] == "elementwise":
+        parts.setdefault("batch", elementwise_batch)
     entry = OPS[name] = Op(name=name, **parts)
     return entry

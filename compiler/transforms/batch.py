@@ -1,0 +1,240 @@
+"""Vectorization: from a computation on one problem to one on `size` independent problems at once.
+
+Values that differ between the problems are mapped: they have one more dimension, the first. Instructions that depend on
+no mapped value stay the same objects. Each other one becomes what the `batch` part of its op's entry makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hloom.compiler.transforms.inline import inline_calls
+from hloom.compiler.transforms.jvp import SharingBuilder
+from hloom.ir.build import Builder, Value, tuple_elements
+from hloom.ir.errors import BatchingError
+from hloom.ir.module import Computation, Instruction
+from hloom.ir.ops import OPS
+from hloom.ir.rewrite import sweep
+from hloom.ir.types import Shape, TupleShape
+
+
+@dataclass(frozen=True)
+class Unmapped:
+    """What a rule returns in place of a Value that is the same for all problems, and has no new dimension."""
+
+    value: Value
+
+
+class Batching:
+    """Makes mapped values, instruction by instruction. It is the `build` argument of the ops' batching rules.
+
+    builder: where new instructions go. size: how many problems there are. axis_name: the name of the new dimension for
+    collectives, or None.
+    """
+
+    def __init__(self, builder: Builder, size: int, axis_name=None):
+        self.builder = builder
+        self.size = size
+        self.axis_name = axis_name
+        self.values: dict[Instruction, Value | list] = {}
+        self.mapped: dict[Instruction, bool | list[bool]] = {}
+
+    # --- for rules ---
+
+    def spread(self, value: Value) -> Value:
+        """An unmapped value repeated along a new first dimension of extent `size`."""
+        dims = value.dims
+        return value.broadcast((self.size, *dims), range(1, len(dims) + 1))
+
+    def spread_all(self, operands: Sequence[Value], mapped: Sequence[bool]) -> list[Value]:
+        """All operands with the new dimension."""
+        return [v if m else self.spread(v) for v, m in zip(operands, mapped, strict=True)]
+
+    def unmapped(self, value: Value) -> Unmapped:
+        """Marks a result of a rule that is the same for all problems and has no new dimension."""
+        return Unmapped(value)
+
+    def reduction_by_tree(self, instruction: Instruction, operands, mapped):
+        """A reduce of any combiner, as ordinary ops: for initial values that differ between the problems."""
+        from hloom.compiler.transforms.reduction import reduction_tree
+
+        one = Builder("reduction")
+        parameters = [one.parameter(o.shape) for o in instruction.operands]
+        results = reduction_tree(one, instruction.with_operands(tuple(parameters)))
+        made, _ = self.computation(one.finish(one.tuple(results)), mapped, [True] * len(results))
+        root = self.builder.inline(made, [v.instruction for v in operands])
+        values = [Value(self.builder, e) for e in tuple_elements(self.builder, root)]
+        return values if isinstance(instruction.shape, TupleShape) else values[0]
+
+    def iota(self, dtype="s32") -> Value:
+        """0, 1, ..., size - 1: the number of each problem."""
+        from hloom.ir.types import as_dtype
+
+        return Value(
+            self.builder, self.builder.emit("iota", shape=Shape(as_dtype(dtype), (self.size,)), iota_dimension=0)
+        )
+
+    def merge(self, value: Value, dimension: int) -> Value:
+        """A mapped value with the new dimension folded into another: dimension `dimension` of the unmapped value then
+        counts problems in its slow part, and its extents are multiplied."""
+        rank = len(value.dims)
+        order = [*range(1, dimension + 1), 0, *range(dimension + 1, rank)]
+        moved = value.transpose(order)
+        dims = list(moved.dims)
+        dims[dimension : dimension + 2] = [dims[dimension] * dims[dimension + 1]]
+        return moved.reshape(dims)
+
+    def split(self, value: Value, dimension: int) -> Value:
+        """The reverse of `merge`: the slow part of the dimension becomes the first dimension."""
+        dims = list(value.dims)
+        dims[dimension : dimension + 1] = [self.size, dims[dimension] // self.size if self.size else 0]
+        opened = value.reshape(dims)
+        return opened.transpose([dimension, *(k for k in range(len(dims)) if k != dimension)])
+
+    def computation(
+        self, computation: Computation, mapped: Sequence[bool], out: Sequence[bool] | None = None
+    ) -> tuple[Computation, list[bool]]:
+        """A called computation for all problems: see `batch`."""
+        return batch(computation, mapped, self.size, out, self.axis_name)
+
+    def sequential(self, instruction: Instruction, operands, mapped):
+        """The op once for each problem, on slices, and the results stacked."""
+        results = []
+        for k in range(self.size):
+            one = [_one(v, k) if m is True else v for v, m in zip(operands, mapped, strict=True)]
+            copy = instruction.with_operands(tuple(_instruction(self.builder, v) for v in one))
+            made = self.builder.add(copy)
+            results.append([Value(self.builder, e) for e in tuple_elements(self.builder, made)])
+        if not results:
+            shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
+            stacked = [Value(self.builder, self.builder.splat(0, s.with_dims((0, *s.dims)))) for s in shapes]
+        else:
+            stacked = [_stack(list(column)) for column in zip(*results, strict=True)]
+        return stacked if isinstance(instruction.shape, TupleShape) else stacked[0]
+
+    # --- the walk ---
+
+    def value(self, instruction: Instruction) -> Value | list:
+        found = self.values.get(instruction)
+        if found is None:
+            found = self.values[instruction] = Value(self.builder, instruction)
+        return found
+
+    def is_mapped(self, instruction: Instruction):
+        return self.mapped.get(instruction, False)
+
+    def push(self, instruction: Instruction) -> None:
+        """Puts an instruction whose operands are there into the builder, for all problems."""
+        mapped = [self.mapped.get(o, False) for o in instruction.operands]
+        opcode = instruction.opcode
+        named = self.axis_name is not None and self.axis_name in _axes(instruction)
+        if not named and not any(m if isinstance(m, bool) else any(m) for m in mapped):
+            self._keep(instruction)
+            return
+        builder = self.builder
+        operands = [self.value(o) for o in instruction.operands]
+        if opcode == "tuple":
+            self.values[instruction], self.mapped[instruction] = operands, mapped
+            return
+        if opcode == "get-tuple-element":
+            index = instruction["index"]
+            self.values[instruction], self.mapped[instruction] = operands[0][index], mapped[0][index]
+            return
+        rule = OPS[opcode].batch
+        if not rule:
+            raise BatchingError(
+                f"vmap of '{opcode}' was asked for",
+                f"{instruction.shape!r} {opcode} cannot be applied to many problems at once: {rule.reason}",
+                "use lax.map, which goes through them one after the other",
+                source=instruction.source,
+            )
+        outer = builder.source, builder.made_by
+        builder.source, builder.made_by = instruction.source, (*instruction.made_by, "batch")
+        result = rule(self, instruction, operands, mapped)
+        builder.source, builder.made_by = outer
+        self._take(instruction, result)
+
+    def _keep(self, instruction: Instruction) -> None:
+        """An instruction that is the same for all problems: itself, or a copy where an operand became another one."""
+        operands = tuple([_instruction(self.builder, self.value(o)) for o in instruction.operands])
+        same = all(a is b for a, b in zip(operands, instruction.operands, strict=True))
+        made = self.builder.add(instruction if same else instruction.with_operands(operands))
+        if made is not instruction:
+            self.values[instruction] = Value(self.builder, made)
+
+    def _take(self, instruction: Instruction, result) -> None:
+        if isinstance(instruction.shape, TupleShape):
+            self.values[instruction] = [r.value if isinstance(r, Unmapped) else r for r in result]
+            self.mapped[instruction] = [not isinstance(r, Unmapped) for r in result]
+        elif isinstance(result, Unmapped):
+            self.values[instruction] = result.value
+        else:
+            self.values[instruction], self.mapped[instruction] = result, True
+
+
+def _axes(instruction: Instruction) -> tuple:
+    """The named axes over which an instruction communicates."""
+    return instruction.attributes.get("axis_name", ()) if instruction.attributes else ()
+
+
+def _instruction(builder: Builder, value) -> Instruction:
+    if isinstance(value, list):
+        return builder.tuple([_instruction(builder, v) for v in value])
+    return value.instruction
+
+
+def _one(value: Value, k: int) -> Value:
+    bounds = ((k, k + 1, 1), *((0, extent, 1) for extent in value.dims[1:]))
+    return value.op("slice", slice=bounds).reshape(value.dims[1:])
+
+
+def _stack(values: list[Value]) -> Value:
+    rows = [v.reshape((1, *v.dims)) for v in values]
+    return rows[0] if len(rows) == 1 else rows[0].op("concatenate", *rows[1:], dimensions=(0,))
+
+
+def batch(
+    computation: Computation,
+    mapped: Sequence[bool],
+    size: int,
+    out: Sequence[bool] | None = None,
+    axis_name=None,
+) -> tuple[Computation, list[bool]]:
+    """(the computation for `size` problems, which of its outputs are mapped).
+
+    mapped: for each parameter whether it has the new first dimension of extent `size`.
+    out: for each output whether it is to have the new dimension even where it is the same for all problems; by default
+        those have it that differ.
+    The result is a tuple where that of `computation` is one. Raises BatchingError, with the user's line, for an op that
+    has no batching rule.
+    """
+    computation = inline_calls(computation)
+    builder = SharingBuilder(f"{computation.name}_batched")
+    batching = Batching(builder, size, axis_name)
+    for parameter, wanted in zip(computation.parameters, mapped, strict=True):
+        if wanted is not True:
+            own = builder.add(parameter)
+            builder.parameters.append(own)
+            continue
+        shape = parameter.shape.with_dims((size, *parameter.shape.dims))
+        own = builder.parameter(shape, parameter.hint, parameter.source)
+        batching.values[parameter], batching.mapped[parameter] = Value(builder, own), True
+    for instruction in computation.instructions:
+        if instruction.opcode != "parameter":
+            batching.push(instruction)
+    root = computation.root
+    is_tuple = isinstance(root.shape, TupleShape)
+    values, flags = batching.value(root), batching.mapped.get(root, False)
+    if not is_tuple:
+        values, flags = [values], [flags]
+    elif not isinstance(values, list):
+        values = [Value(builder, e) for e in tuple_elements(builder, values.instruction)]
+    if not isinstance(flags, list):
+        flags = [False] * len(values)
+    if out is not None:
+        pairs = zip(values, flags, out, strict=True)
+        values = [batching.spread(v) if wanted and not flag else v for v, flag, wanted in pairs]
+        flags = [flag or wanted for flag, wanted in zip(flags, out, strict=True)]
+    result = builder.tuple([v.instruction for v in values]) if is_tuple else values[0].instruction
+    return sweep(builder.finish(result)), flags
