@@ -246,7 +246,8 @@ def _pad_infer(operands, attributes, shape):
     return operand.with_dims(dims)
 
 
-def _pad_reference(x, value, shape, padding):
+def pad_array(x, value, padding) -> np.ndarray:
+    """x with `value` around and between its elements: (low, high, interior) for each dimension."""
     spread = [d + max(d - 1, 0) * i for d, (_, _, i) in zip(x.shape, padding, strict=True)]
     full = [max(low, 0) + s + max(high, 0) for s, (low, high, _) in zip(spread, padding, strict=True)]
     result = np.full(full, value, x.dtype)
@@ -278,7 +279,7 @@ op(
     "pad",
     family="index",
     infer=_pad_infer,
-    reference=_pad_reference,
+    reference=lambda x, value, shape, padding: pad_array(x, value, padding),
     code=INDEX,
     jvp=_pad_jvp,
     transpose=_pad_transpose,

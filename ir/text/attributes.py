@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from hloom.ir.module import Computation
 from hloom.ir.text.lexer import Cursor, escape
 from hloom.ir.text.literals import literal_text
+from hloom.ir.window import WindowDimension
 
 # Attributes that stand in the parentheses, where operands stand otherwise.
 POSITIONAL = {"parameter": "index", "constant": "value"}
@@ -149,21 +150,6 @@ def _read_padding(cursor: Cursor) -> tuple[tuple[int, int, int], ...]:
 
 
 # --- windows and dimension numbers of convolutions ----------------------------------------------------------------
-
-
-class WindowDimension(NamedTuple):
-    """A window along one dimension, as HLO has it (reduce-window, convolution).
-
-    low, high: padding. base_dilation spreads the operand, window_dilation the window.
-    """
-
-    size: int
-    stride: int = 1
-    low: int = 0
-    high: int = 0
-    base_dilation: int = 1
-    window_dilation: int = 1
-    reversed: bool = False
 
 
 # HLO's name of each field and what it is where the field is left out.

@@ -1,0 +1,107 @@
+"""Windows that slide over an array: HLO's description of one dimension, and the arithmetic that every user needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hloom.ir.errors import AttributeValueError, ShapeError
+
+
+class WindowDimension(NamedTuple):
+    """A window along one dimension, as HLO has it (reduce-window, convolution).
+
+    low, high: padding. base_dilation spreads the operand, window_dilation the window.
+    """
+
+    size: int
+    stride: int = 1
+    low: int = 0
+    high: int = 0
+    base_dilation: int = 1
+    window_dilation: int = 1
+    reversed: bool = False
+
+    @property
+    def reach(self) -> int:
+        """The extent of the dilated window: from its first element to its last."""
+        return dilated(self.size, self.window_dilation)
+
+    def output(self, extent: int) -> int:
+        """How many places the window has on an operand of this extent."""
+        padded = dilated(extent, self.base_dilation) + self.low + self.high
+        return 0 if padded < self.reach else (padded - self.reach) // self.stride + 1
+
+    def transposed(self, extent: int, count: int) -> WindowDimension:
+        """The window that leads from `count` places back to the operand: what the derivative of a sum needs."""
+        low = self.reach - 1 - self.low
+        high = dilated(extent, self.base_dilation) - 1 + self.reach - dilated(count, self.stride) - low
+        return WindowDimension(
+            self.size, self.base_dilation, low, high, self.stride, self.window_dilation, not self.reversed
+        )
+
+    def is_plain(self) -> bool:
+        """Whether the window has one place a dimension of the operand and one element: nothing happens here."""
+        return self.size == self.stride == self.base_dilation == 1 and self.low == self.high == 0
+
+
+def dilated(extent: int, dilation: int) -> int:
+    """The extent with `dilation - 1` places between neighbours."""
+    return (extent - 1) * dilation + 1 if extent > 0 else 0
+
+
+def check_window(name: str, window: Sequence[WindowDimension], rank: int, dilates: bool = True) -> None:
+    """Raises AttributeValueError unless `window` has `rank` dimensions with sizes, strides and dilations above zero."""
+    if len(window) != rank:
+        raise AttributeValueError(
+            f"{name} takes a window of {rank} dimensions",
+            f"{len(window)} given",
+            "give each windowed dimension one; those that are not windowed have size 1",
+        )
+    for k, d in enumerate(window):
+        for field in ("size", "stride", "base_dilation", "window_dilation"):
+            if getattr(d, field) < 1:
+                raise AttributeValueError(
+                    f"{name} takes windows with {field} of at least 1",
+                    f"{field}={getattr(d, field)} along dimension {k}",
+                    f"make the {field} positive",
+                )
+        if not dilates and (d.base_dilation != 1 or d.window_dilation != 1):
+            raise AttributeValueError(
+                f"{name} takes windows without dilation", f"{d} along dimension {k}", "dilate the operand with pad"
+            )
+
+
+def window_output(name: str, dims: Sequence[int], window: Sequence[WindowDimension]) -> tuple[int, ...]:
+    """How many places the window has in each dimension. Raises ShapeError where padding removes more than there is."""
+    for k, (extent, d) in enumerate(zip(dims, window, strict=True)):
+        if dilated(extent, d.base_dilation) + d.low + d.high < 0:
+            raise ShapeError(
+                f"{name} takes padding that leaves an extent of at least 0",
+                f"padding ({d.low}, {d.high}) on extent {extent} along dimension {k}",
+                "make the negative padding smaller",
+            )
+    return tuple(d.output(extent) for extent, d in zip(dims, window, strict=True))
+
+
+def padded(array: np.ndarray, value, window: Sequence[WindowDimension]) -> np.ndarray:
+    """The array spread by base dilation and padded (or cropped) with `value`."""
+    if all(d.low == d.high == 0 and d.base_dilation == 1 for d in window):
+        return array
+    from hloom.ir.ops.index import pad_array
+
+    return pad_array(array, value, [(d.low, d.high, d.base_dilation - 1) for d in window])
+
+
+def window_view(array: np.ndarray, window: Sequence[WindowDimension], places: Sequence[int]) -> np.ndarray:
+    """A view of a padded array: its dimensions are the places of the window, then the elements of the window."""
+    steps = [s * d.window_dilation for s, d in zip(array.strides, window, strict=True)]
+    strides = [s * d.stride for s, d in zip(array.strides, window, strict=True)]
+    sizes = [d.size for d in window]
+    if 0 in places:
+        return np.empty((*places, *sizes), array.dtype)
+    view = np.lib.stride_tricks.as_strided(array, (*places, *sizes), (*strides, *steps), writeable=False)
+    turned = [slice(None, None, -1) if d.reversed else slice(None) for d in window]
+    return view[(*[slice(None)] * len(places), *turned)]
