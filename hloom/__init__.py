@@ -18,6 +18,7 @@ from hloom.gradient import grad, jvp, linearize, value_and_grad, vjp
 from hloom.ir.ops.structure import register_custom_call
 from hloom.jit import jit, make_module
 from hloom.shapes import ShapeDtypeStruct, eval_shape
+from hloom.vmap import vmap
 
 __version__ = "0.1.0"
 
@@ -43,4 +44,5 @@ __all__ = [
     "tree",
     "value_and_grad",
     "vjp",
+    "vmap",
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,9 +33,22 @@ class _Traces(threading.local):
 
     def __init__(self):
         self.active: list[Trace] = []
+        self.axes: tuple[tuple[object, int], ...] = ()  # (name, size) of the named axes, the innermost last
 
 
 TRACES = _Traces()
+
+
+@contextmanager
+def named_axis(name, size: int):
+    """Within it, collectives find an axis of this name. None: nothing changes."""
+    before = TRACES.axes
+    if name is not None:
+        TRACES.axes = (*before, (name, size))
+    try:
+        yield
+    finally:
+        TRACES.axes = before
 
 
 def current_trace() -> Trace | None:

@@ -16,7 +16,7 @@ from hloom.ir.errors import BatchingError
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.rewrite import sweep
-from hloom.ir.types import Shape, TupleShape
+from hloom.ir.types import Shape, TupleShape, as_dtype
 
 
 @dataclass(frozen=True)

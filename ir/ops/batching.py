@@ -1,6 +1,6 @@
 """Batching rules that the entries of several families share, and those of the ops that move elements.
 
-A rule is `rule(build, instruction, operands, mapped)`: see `hloom.ir.ops.table.Op.batch`. The new dimension is the first.
+A rule is `rule(build, instruction, operands, mapped)`, see `hloom.ir.ops.table.Op`. The new dimension is the first.
 """
 
 from __future__ import annotations
