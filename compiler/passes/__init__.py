@@ -7,6 +7,7 @@ from hloom.compiler.passes import (  # noqa: F401  (each registers its passes)
     fold_constants,
     fuse,
     inline_calls,
+    lower_scans,
     move_reshapes,
     simplify,
 )

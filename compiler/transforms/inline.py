@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction
+from hloom.ir.ops import OPS
 from hloom.ir.rewrite import sweep
 
 
 def inline_calls(computation: Computation, known: dict[Instruction, object] | None = None) -> Computation:
-    """The computation with every `call`, at any depth, replaced by the callee's instructions.
+    """The computation with every `call` and `map`, at any depth, replaced by the callee's instructions.
 
     Instructions that no call precedes stay the same objects; without a call the computation itself is returned.
     The tuples in which callees hand back several results are taken apart.
     known: values of instructions; an instruction that has to be copied hands its value on to the copy.
     """
-    if not any(i.opcode == "call" for i in computation.instructions):
+    if not any(i.opcode in ("call", "map") for i in computation.instructions):
         return computation
     builder = Builder(computation.name)
     builder.parameters = list(computation.parameters)
@@ -35,6 +36,8 @@ def _copy(builder: Builder, computation: Computation, arguments, known, top: boo
             result = mapped[instruction] = _copy(builder, callee, operands, known, top=False)
             if instruction.hint and not result.hint and callee.root not in callee.parameters:
                 result.hint = instruction.hint
+        elif instruction.opcode == "map":
+            mapped[instruction] = _spread_map(builder, instruction, operands)
         elif instruction.opcode == "get-tuple-element" and operands[0].opcode == "tuple":
             mapped[instruction] = operands[0].operands[instruction["index"]]
         elif top and operands == instruction.operands:
@@ -45,3 +48,25 @@ def _copy(builder: Builder, computation: Computation, arguments, known, top: boo
         if top and instruction in known:
             known[mapped[instruction]] = known[instruction]
     return mapped[computation.root]
+
+
+def _spread_map(builder: Builder, instruction: Instruction, operands) -> Instruction:
+    """A map as the instructions of its computation on whole arrays, or as a scan where some are not element-wise."""
+    body, shape = instruction["to_apply"], instruction.shape
+    with builder.provenance(instruction, "inline-calls"):
+        if all(i.opcode in ("parameter", "constant") or OPS[i.opcode].family == "elementwise" for i in body.instructions):
+            mapped = dict(zip(body.parameters, operands, strict=True))
+            for scalar in body.instructions:
+                if scalar.opcode == "constant":
+                    mapped[scalar] = builder.splat(scalar["value"], scalar.shape.with_dims(shape.dims))
+                elif scalar not in mapped:
+                    copy = scalar.with_operands(tuple([mapped[o] for o in scalar.operands]))
+                    copy.shape = scalar.shape.with_dims(shape.dims)
+                    mapped[scalar] = builder.add(copy)
+            return mapped[body.root]
+        inner = Builder(body.name)
+        slices = [inner.parameter(p.shape, p.hint) for p in body.parameters]
+        step = inner.finish(inner.tuple([inner.inline(inline_calls(body), slices)]))
+        flat = [builder.emit("reshape", o, shape=o.shape.with_dims((shape.size,))) for o in operands]
+        scan = builder.emit("scan", *flat, num_consts=0, num_carry=0, length=shape.size, reverse=False, body=step)
+        return builder.emit("reshape", builder.emit("get-tuple-element", scan, index=0), shape=shape)

@@ -21,6 +21,8 @@ from hloom.ir.window import WindowDimension
 
 # Attributes that stand in the parentheses, where operands stand otherwise.
 POSITIONAL = {"parameter": "index", "constant": "value"}
+# What HLO calls the branch_computations of a conditional on a pred.
+BRANCHES = ("true_computation", "false_computation")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import difflib
 
 from hloom.ir.module import AnyShape, Computation, Instruction, Module
 from hloom.ir.ops.table import OPS, Op
-from hloom.ir.text.attributes import POSITIONAL, is_frontend, kind_of, read_integers
+from hloom.ir.text.attributes import BRANCHES, POSITIONAL, is_frontend, kind_of, read_integers
 from hloom.ir.text.lexer import Cursor, is_name
 from hloom.ir.text.literals import LiteralError, parse_literal
 from hloom.ir.text.provenance import Frames, parse_metadata
@@ -350,6 +350,8 @@ class _Parser(Cursor):
                 self._frontend_attributes(entry, attributes)
             elif declared is not None and not is_frontend(declared):
                 attributes[key] = kind_of(declared).read(self)
+            elif entry.name == "conditional" and key in BRANCHES:
+                attributes[key] = self.computation_reference()
             elif key == "metadata":
                 instruction.source, instruction.made_by = parse_metadata(self, self.frames)
             elif (entry.name, key) in _DEFAULTS:
@@ -362,6 +364,11 @@ class _Parser(Cursor):
             else:
                 has = ", ".join(entry.attributes) or "none"
                 raise self.fail(f"{entry.name} has no attribute '{key}'", f"it has: {has}", at=at)
+        if any(key in attributes for key in BRANCHES):
+            branches = [attributes.pop(key, None) for key in BRANCHES]
+            if None in branches or "branch_computations" in attributes:
+                raise self.fail("a conditional has true_computation and false_computation, or branch_computations")
+            attributes["branch_computations"] = tuple(branches)
 
     def _frontend_attributes(self, entry: Op, attributes: dict) -> None:
         """`{key="value",key={...}}`; those that the op does not declare are passed."""

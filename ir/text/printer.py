@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from hloom.ir.loops import lower_scans
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops.table import OPS
-from hloom.ir.text.attributes import POSITIONAL, is_frontend, kind_of
+from hloom.ir.text.attributes import BRANCHES, POSITIONAL, is_frontend, kind_of
 from hloom.ir.text.provenance import TABLES, metadata_text
 from hloom.ir.text.shapes import PRIMITIVE_TYPES, numbered, shape_text, signature_text
-from hloom.ir.types import Shape, TupleShape
+from hloom.ir.types import PRED, Shape, TupleShape
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.\-]")
 _RESERVED = PRIMITIVE_TYPES | {"ROOT", "ENTRY", "HloModule", *TABLES}
@@ -126,6 +127,10 @@ def _line(
     shape = shape_text(shape) if isinstance(shape, (Shape, TupleShape)) else repr(shape)
     pieces = [f"%{name(instruction)} = {shape} {written}({operands})"]
     frontend = []
+    branches = attributes.get("branch_computations")
+    if opcode == "conditional" and len(branches) == 2 and instruction.operands[0].shape is Shape(PRED, ()):
+        pieces += [f"{key}=%{computation_name(c)}" for key, c in zip(BRANCHES, branches, strict=True)]
+        inside = "branch_computations"
     for key, kind in declared.items():
         if key in attributes and key != inside:
             value = _value(kind, attributes[key], computation_name)
@@ -159,11 +164,11 @@ def _computation_lines(computation: Computation, names: Names, entry: bool, meta
 
 
 def print_module(module: Module, *, metadata: bool = False) -> str:
-    """The module as HLO text, which XLA's parser accepts.
+    """The module as HLO text, which XLA's parser accepts. A scan, which HLO does not have, stands there as its loop.
 
     metadata: also print where each instruction comes from (`Instruction.source`, `made_by`).
     """
-    entry = module.entry
+    entry = lower_scans(module).entry
     computations = printing_order(entry)
     names = Names(computations)
     header = f"HloModule {_legal(module.name)}"

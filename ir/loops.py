@@ -1,0 +1,165 @@
+"""scan as a while loop, which is how HLO has it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom.ir.build import Builder, tuple_elements
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.ops.control import split_scan
+from hloom.ir.rewrite import sweep
+from hloom.ir.types import DTYPES
+
+INDEX = DTYPES["s32"]
+WIDE_INDEX = DTYPES["s64"]
+
+
+def lower_scans(module: Module) -> Module:
+    """The module with every scan, at any depth, as a while loop; the same object when there is none."""
+    if not any(i.opcode == "scan" for i in module.instructions()):
+        return module
+    done: dict[int, Computation] = {}
+    # Callees first, so that nothing recurses deeper than the calls of one computation.
+    for computation in module.computations():
+        done[id(computation)] = _lowered(computation, done)
+    return module.with_entry(done[id(module.entry)])
+
+
+def _lowered(computation: Computation, done: dict[int, Computation]) -> Computation:
+    """The computation with its scans lowered, calling what `done` has in place of what it calls."""
+    builder = Builder(computation.name)
+    mapped: dict[Instruction, Instruction] = {}
+    for instruction in computation.instructions:
+        operands = tuple([mapped.get(o, o) for o in instruction.operands])
+        callees = {}
+        for name, value in instruction.attributes.items():
+            if isinstance(value, Computation):
+                new = done[id(value)]
+            elif isinstance(value, tuple) and value and isinstance(value[0], Computation):
+                new = tuple([done[id(v)] for v in value])
+                new = value if all(a is b for a, b in zip(new, value, strict=True)) else new
+            else:
+                continue
+            if new is not value:
+                callees[name] = new
+        if callees or operands != instruction.operands:
+            current = instruction.with_operands(operands, **callees)
+        else:
+            current = instruction
+        if instruction.opcode == "scan":
+            with builder.provenance(instruction, "lower-scans"):
+                mapped[instruction] = lower_scan(builder, current)
+            continue
+        if current is not instruction:
+            mapped[instruction] = current
+        builder.add(current)
+    if not mapped:
+        return computation
+    root = mapped.get(computation.root, computation.root)
+    return Computation(computation.name, computation.parameters, builder.instructions, root)
+
+
+def lower_scan(builder: Builder, scan: Instruction) -> Instruction:
+    """Adds to the builder the loop that a scan stands for; returns a tuple of the scan's shape.
+
+    A scan of one step becomes its body. The state of the loop: the counter, constants, carry, ys, xs.
+    """
+    length, body = scan["length"], scan["body"]
+    consts, carry, xs = split_scan(scan.attributes, scan.operands)
+    ys_shapes = scan.shape.elements[len(carry) :]
+    if length == 0:
+        return builder.tuple([*carry, *(builder.splat(0, s) for s in ys_shapes)])
+    if length == 1:
+        slices = [builder.emit("reshape", x, shape=x.shape.with_dims(x.dims[1:])) for x in xs]
+        results = tuple_elements(builder, builder.inline(body, [*consts, *carry, *slices]))
+        ys = [builder.emit("reshape", y, shape=s) for y, s in zip(results[len(carry) :], ys_shapes, strict=True)]
+        return builder.tuple([*results[: len(carry)], *ys])
+    reverse = scan.attributes.get("reverse", False)
+    index = INDEX if length < 2**31 - 1 else WIDE_INDEX
+    start = builder.constant(np.array(length - 1 if reverse else 0, index))
+    ys = [builder.splat(0, s) for s in ys_shapes]
+    state = builder.tuple([start, *consts, *carry, *ys, *xs])
+    name = scan.hint or "scan"
+    loop = builder.emit(
+        "while",
+        state,
+        condition=_condition(f"{name}_condition", state.shape, length, reverse, builder),
+        body=_body(f"{name}_body", state.shape, scan, reverse, builder),
+        hint=scan.hint,
+    )
+    first = 1 + len(consts)
+    return builder.tuple([builder.emit("get-tuple-element", loop, index=first + k) for k in range(len(carry) + len(ys))])
+
+
+def _inner(name: str, outer: Builder) -> Builder:
+    builder = Builder(name)
+    builder.source, builder.made_by = outer.source, outer.made_by
+    return builder
+
+
+def _condition(name: str, shape, length: int, reverse: bool, outer: Builder) -> Computation:
+    builder = _inner(name, outer)
+    count = builder.emit("get-tuple-element", builder.parameter(shape, "state"), index=0)
+    limit = builder.constant(np.array(0 if reverse else length, count.dtype))
+    return builder.finish(builder.emit("compare", count, limit, direction="GE" if reverse else "LT"))
+
+
+def _body(name: str, shape, scan: Instruction, reverse: bool, outer: Builder) -> Computation:
+    builder = _inner(name, outer)
+    parameter = builder.parameter(shape, "state")
+    count, *rest = [builder.emit("get-tuple-element", parameter, index=k) for k in range(len(shape.elements))]
+    consts, carry, both = split_scan(scan.attributes, rest)
+    ys, xs = both[: len(scan.shape.elements) - len(carry)], both[len(scan.shape.elements) - len(carry) :]
+    zero = builder.constant(np.array(0, count.dtype))
+    one = builder.constant(np.array(1, count.dtype))
+    slices = []
+    for x in xs:
+        sizes = (1, *x.dims[1:])
+        row = builder.emit("dynamic-slice", x, count, *[zero] * (len(x.dims) - 1), dynamic_slice_sizes=sizes)
+        slices.append(builder.emit("reshape", row, shape=x.shape.with_dims(x.dims[1:])))
+    results = tuple_elements(builder, builder.inline(scan["body"], [*consts, *carry, *slices]))
+    updated = []
+    for y, value in zip(ys, results[len(carry) :], strict=True):
+        row = builder.emit("reshape", value, shape=y.shape.with_dims((1, *y.dims[1:])))
+        updated.append(builder.emit("dynamic-update-slice", y, row, count, *[zero] * (len(y.dims) - 1)))
+    following = builder.emit("subtract" if reverse else "add", count, one)
+    return sweep(builder.finish(builder.tuple([following, *consts, *results[: len(carry)], *updated, *xs])))
+
+
+def counted_trips(loop: Instruction) -> int | None:
+    """How often a while loop runs, where it counts an element of its state to a constant; None where it is unknown.
+
+    The loops that `lower_scan` makes, and those that front ends write the same way.
+    """
+    start = loop.operands[0]
+    condition = loop["condition"].root
+    if condition.opcode != "compare" or start.opcode != "tuple":
+        return None
+    count, limit = condition.operands
+    if limit.opcode != "constant" or count.opcode != "get-tuple-element" or count.operands[0].opcode != "parameter":
+        return None
+    position = count["index"]
+    initial, body = start.operands[position], loop["body"].root
+    if body.opcode != "tuple" or initial.opcode != "constant" or initial.shape.dims:
+        return None
+    following = body.operands[position]
+    if following.opcode not in ("add", "subtract") or following.operands[1].opcode != "constant":
+        return None
+    before = following.operands[0]
+    if before.opcode != "get-tuple-element" or before["index"] != position or before.operands[0].opcode != "parameter":
+        return None
+    step = int(following.operands[1]["value"]) * (1 if following.opcode == "add" else -1)
+    first, last = int(initial["value"]), int(limit["value"])
+    # Only towards the limit, so that the counter does not wrap around on its way.
+    if condition["direction"] == "LT" and step > 0:
+        return max(0, -(-(last - first) // step))
+    if condition["direction"] == "LE" and step > 0:
+        return max(0, (last - first) // step + 1)
+    if condition["direction"] == "GT" and step < 0:
+        return max(0, -(-(first - last) // -step))
+    if condition["direction"] == "GE" and step < 0:
+        return max(0, (first - last) // -step + 1)
+    return None
+
+
+__all__ = ["counted_trips", "lower_scan", "lower_scans"]
