@@ -18,7 +18,7 @@ import numpy as np
 
 from hloom import tree
 from hloom.array import Array, common_device, from_python
-from hloom.errors import LeakedTracerError, TracerBoolError, TracerConversionError
+from hloom.errors import ArgumentError, LeakedTracerError, TracerBoolError, TracerConversionError
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.interpret import evaluate, evaluate_instruction
 from hloom.ir.module import Computation, Instruction
@@ -325,7 +325,10 @@ def as_array(value, what: str = "an argument"):
     """An Array or Tracer of anything that can be one. Raises ArgumentError, which names `what`."""
     if isinstance(value, (Array, Tracer)):
         return value
-    return from_python(value)
+    try:
+        return from_python(value)
+    except ArgumentError as error:
+        raise ArgumentError(f"{what} has to be an array", error.found, error.repair) from None
 
 
 def argument_hints(function, args, kwargs, argnums=None) -> list[str]:
