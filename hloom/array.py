@@ -128,6 +128,9 @@ class Array(ArrayMethods):
             )
         return bool(self._value().reshape(())[()])
 
+    def __round__(self, digits=None):
+        return self._scalar(round) if digits is None else self.round(digits)
+
     def __float__(self):
         return self._scalar(float)
 
@@ -146,12 +149,75 @@ class Array(ArrayMethods):
     def __repr__(self):
         if self._data is None:
             return f"Array(donated {self._shape!r})"
-        body = np.array2string(self._data, separator=", ", prefix="Array(")
-        weak = ", weak=True" if self.weak else ""
-        return f"Array({body}, dtype={HLO_NAME[self._shape.dtype]}{weak})"
+        width = np.get_printoptions()["linewidth"]
+        if self._shape.size:
+            body = np.array2string(self._data, width, prefix="Array(", suffix=",", separator=", ")
+        else:
+            body = f"[], shape={self._shape.dims}"
+        tail = f"dtype={self._shape.dtype.name}{', weak_type=True' * self.weak})"
+        # The dtype goes below the numbers where it does not fit beside them.
+        last = len(body) - body.rfind("\n") - 1
+        gap = "\n      " if last + len(tail) + 3 > width else " "
+        return f"Array({body},{gap}{tail}"
 
     def __str__(self):
         return str(self._value())
+
+    # --- what a program on one device may ask ---
+
+    @property
+    def committed(self) -> bool:
+        """Whether a device was chosen for it (`hl.device_put(x, device)`)."""
+        return self._device is not None
+
+    @property
+    def sharding(self):
+        """The whole array is on one device: a `hl.sharding.SingleDeviceSharding`."""
+        from hloom.sharding import SingleDeviceSharding
+
+        return SingleDeviceSharding(self.device)
+
+    is_fully_addressable = is_fully_replicated = True
+
+    @property
+    def addressable_shards(self) -> list:
+        from hloom.sharding import Shard
+
+        return [Shard(self.device, tuple(slice(None) for _ in self._shape.dims), 0, self)]
+
+    global_shards = addressable_shards
+
+    def addressable_data(self, index: int = 0):
+        """The part on the device of this index: all of it on the only one."""
+        return self.addressable_shards[index].data
+
+    def is_ready(self) -> bool:
+        """True: computation on the CPU is finished when a call returns."""
+        return True
+
+    def copy_to_host_async(self) -> None:
+        """Nothing: the memory of the CPU is the host's."""
+        self._value()
+
+    def delete(self) -> None:
+        """Gives the memory back at once; the array holds no data any more."""
+        self._data = None
+
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the first element. Valid as long as the array."""
+        return self._value().ctypes.data
+
+    def on_device_size_in_bytes(self) -> int:
+        return self._shape.bytes
+
+    def tobytes(self, order: str = "C") -> bytes:
+        """The elements as bytes in row-major order."""
+        return self._value().tobytes(order)
+
+    @property
+    def flat(self):
+        """An iterator over the elements in row-major order."""
+        return iter(self.ravel())
 
     # --- copies ---
 
@@ -163,6 +229,8 @@ class Array(ArrayMethods):
 
     def __deepcopy__(self, memo):
         return self
+
+    clone = __copy__
 
     def __array_namespace__(self, *, api_version=None):
         import hloom.numpy as hnp

@@ -6,10 +6,14 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from hloom import tree
 from hloom.array import Array
 from hloom.config import config
 from hloom.errors import DeviceError
+from hloom.operators import ArrayMethods
+from hloom.sharding import Sharding, single_device
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,16 @@ class Device:
     def id(self) -> int:
         return self.index
 
+    @property
+    def device_kind(self) -> str:
+        return self.kind
+
+    process_index = 0
+
+    def memory_stats(self) -> None:
+        """None: the host's memory is not counted by device."""
+        return None
+
 
 @lru_cache(maxsize=64)
 def _device(kind: str, index: int) -> Device:
@@ -54,6 +68,8 @@ def find_device(name) -> Device:
     """The device of a name 'cpu:0', 'cpu', or a Device. Raises DeviceError."""
     if name is None:
         return default_device()
+    if isinstance(name, Sharding):
+        name = single_device(name)
     if isinstance(name, Device):
         found = name
     else:
@@ -68,8 +84,12 @@ def find_device(name) -> Device:
     return found
 
 
-def device_put(x, device=None):
-    """The arrays of a tree on a device. NumPy arrays and numbers become Arrays. Raises DeviceError, ArgumentError."""
+def device_put(x, device=None, *, src=None, donate: bool = False, may_alias: bool | None = None):
+    """The arrays of a tree on a device. NumPy arrays and numbers become Arrays. Raises DeviceError, ArgumentError.
+
+    device: a name such as 'cpu:0', a Device, or a sharding over one device. The other arguments are JAX's and say how
+    memory may be shared, which is free here.
+    """
     from hloom.tracing import Tracer, as_array
 
     target = None if device is None else find_device(device)
@@ -88,4 +108,42 @@ def block_until_ready(x):
     for leaf in tree.leaves(x):
         if isinstance(leaf, Array):
             leaf.block_until_ready()
+    return x
+
+
+def device_get(x):
+    """The arrays of a tree as NumPy arrays; everything else as it is. Raises TracerConversionError."""
+    return tree.map(lambda leaf: np.array(leaf) if isinstance(leaf, ArrayMethods) else leaf, x)
+
+
+def local_devices(process_index=None, backend: str | None = None, host_id=None) -> list[Device]:
+    """The devices of this process, which are all there are."""
+    return devices(backend)
+
+
+def device_count(backend: str | None = None) -> int:
+    """How many devices there are."""
+    return len(devices(backend))
+
+
+local_device_count = device_count
+
+
+def default_backend() -> str:
+    """The kind of the device on which computations run."""
+    return default_device().kind
+
+
+def process_index(backend: str | None = None) -> int:
+    """0: there is one process."""
+    return 0
+
+
+def process_count(backend: str | None = None) -> int:
+    """1: there is one process."""
+    return 1
+
+
+def copy_to_host_async(x):
+    """x itself: the memory of the CPU is the host's."""
     return x

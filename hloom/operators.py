@@ -86,15 +86,47 @@ class ArrayMethods:
             "build a new array, for example with hnp.where(mask, new, old) or lax.dynamic_update_slice",
         )
 
+    @property
+    def weak_type(self) -> bool:
+        """Whether it takes the dtype of the array beside it: the result of Python numbers only."""
+        return self.weak
+
+    @property
+    def aval(self):
+        """The shape and dtype without the data, a ShapeDtypeStruct."""
+        from hloom.shapes import ShapeDtypeStruct
+
+        return ShapeDtypeStruct(self.shape, self.dtype, weak_type=self.weak)
+
     def conj(self):
         return _numpy().conj(self)
 
     conjugate = conj
 
-    def flatten(self):
-        return _numpy().ravel(self)
+    def flatten(self, order: str = "C"):
+        """The elements as a vector."""
+        return _numpy().ravel(self, order)
+
+    def reshape(self, *shape, order: str = "C", copy=None):
+        """The same elements with other extents, given one by one or as a tuple; one of them may be -1."""
+        return _numpy().reshape(self, shape[0] if len(shape) == 1 else shape, order=order)
+
+    def transpose(self, *axes):
+        """The axes in another order, given one by one or as a tuple; reversed by default."""
+        if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
+            return _numpy().transpose(self, axes[0])
+        return _numpy().transpose(self, axes or None)
+
+    def view(self, dtype=None, type=None):  # noqa: A002  (NumPy's name)
+        """The same bits as another dtype; the last extent follows from the sizes of the elements."""
+        return _numpy().view(self, self.dtype if dtype is None else dtype)
+
+    def byteswap(self, inplace: bool = False):
+        """The bytes of each element in reverse order."""
+        return _numpy().byteswap(self, inplace)
 
     def item(self, *index):
+        """One element as a Python number."""
         return self.__array__().item(*index)
 
     def tolist(self):
@@ -144,8 +176,8 @@ _BINARY = {
 _COMPARE = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
 _UNARY = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}
 _METHODS = (
-    "all any argmax argmin astype clip copy cumsum cumprod diagonal dot max mean min prod ptp ravel repeat reshape "
-    "round sort squeeze std sum swapaxes take transpose trace var"
+    "all any argmax argmin argpartition argsort astype choose clip copy cumsum cumprod diagonal dot max mean min "
+    "nonzero partition prod ptp ravel repeat round searchsorted sort squeeze std sum swapaxes take trace var"
 ).split()
 
 for _name, _function in _BINARY.items():
@@ -157,4 +189,12 @@ for _name, _function in _UNARY.items():
     setattr(ArrayMethods, f"__{_name}__", _unary(_function))
 for _name in _METHODS:
     setattr(ArrayMethods, _name, _method(_name))
+
+
+def _compress(self, condition, axis=None, **options):
+    """The slices along an axis where the condition is true: `hnp.compress(condition, x, axis)`."""
+    return _numpy().compress(condition, self, axis, **options)
+
+
+ArrayMethods.compress = _compress
 ArrayMethods.__hash__ = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hloom import tree
 from hloom.array import Array
 from hloom.errors import ArgumentError
-from hloom.ir.types import HLO_NAME, Shape, as_dtype
+from hloom.ir.types import Shape, as_dtype
 from hloom.tracing import Tracer, argument_hints, as_array, trace_function
 
 
@@ -17,7 +17,8 @@ class ShapeDtypeStruct:
 
     __slots__ = ("_shape", "weak")
 
-    def __init__(self, shape, dtype, weak: bool = False):
+    def __init__(self, shape, dtype, weak: bool = False, *, weak_type: bool = False, sharding=None):
+        weak = weak or weak_type
         try:
             extents = tuple(int(extent) for extent in shape)
         except (TypeError, ValueError):
@@ -61,7 +62,24 @@ class ShapeDtypeStruct:
         return hash((self._shape, self.weak))
 
     def __repr__(self) -> str:
-        return f"ShapeDtypeStruct(shape={self.shape}, dtype={HLO_NAME[self.dtype]}{', weak=True' * self.weak})"
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{', weak_type=True' * self.weak})"
+
+    @property
+    def weak_type(self) -> bool:
+        return self.weak
+
+    sharding = None  # a structure is on no device
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def update(self, **changes):
+        """The same with another shape, dtype or weak_type."""
+        return ShapeDtypeStruct(**{"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak, **changes})
+
+    def str_short(self, short_dtypes: bool = False) -> str:
+        """Dtype and extents in short: float32[3,4]."""
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
 
 
 def eval_shape(function, *args, **kwargs):
