@@ -55,7 +55,8 @@ class Op:
     attributes: name -> how it is written in HLO text ('ints', 'int', 'string', 'flag', 'enum', 'slices', 'padding',
         'computation', 'literal', ...: `hloom.ir.text.attributes.KINDS`); all attributes an instruction of this op can
         have. A flag may be missing, and what has a question mark after it ('ints?').
-    text: the opcode in HLO text, where it is not `name`.
+    text: the opcode in HLO text, where it is not `name`; with a dot in it ("chlo.lgamma") the target of the custom call
+        as which the op is written. Such ops have no attributes.
     shaped: the result's shape is not implied by the operands and has to be given.
     flops: floating point operations for each element of the result.
     """

@@ -54,7 +54,9 @@ class _Parser(Cursor):
     def __init__(self, text: str, file: str):
         super().__init__(text, file)
         self.frames = Frames()
-        self.ops = {entry.text or name: entry for name, entry in OPS.items()}
+        self.ops = {entry.text or name: entry for name, entry in OPS.items() if "." not in entry.text}
+        # What HLO has no opcode for stands in the text as a call of its function.
+        self.targets = {entry.text: name for name, entry in OPS.items() if "." in entry.text}
         self.computations: dict[str, Computation] = {}
         self.depths: dict[int, int] = {}  # by id: the longest chain of calls below
         self.depth = 0  # of the computation that is being read
@@ -298,6 +300,9 @@ class _Parser(Cursor):
         instruction = values[name] = Instruction(entry.name, operands, shape, attributes, name)
         if self.tokens[self.at] == ",":
             self._attributes(entry, instruction)
+        if opcode == "custom-call" and attributes.get("custom_call_target") in self.targets:
+            instruction.opcode = self.targets[attributes["custom_call_target"]]
+            attributes.clear()
         return instruction
 
     def _operands(self, values: dict[str, Instruction]) -> tuple[Instruction, ...]:

@@ -123,9 +123,14 @@ def _line(
     else:
         operands = numbered([f"%{name(o)}" for o in instruction.operands])
     written = entry.text or opcode if entry else opcode
+    target = written if "." in written else ""
+    if target:
+        written = "custom-call"
     shape = instruction.shape
     shape = shape_text(shape) if isinstance(shape, (Shape, TupleShape)) else repr(shape)
     pieces = [f"%{name(instruction)} = {shape} {written}({operands})"]
+    if target:
+        pieces.append(f'custom_call_target="{target}"')
     frontend = []
     branches = attributes.get("branch_computations")
     if opcode == "conditional" and len(branches) == 2 and instruction.operands[0].shape is Shape(PRED, ()):

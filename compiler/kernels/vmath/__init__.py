@@ -18,6 +18,7 @@ from numba import njit
 
 from hloom.compiler.kernels.vmath import (  # noqa: F401 - each module enters its functions in the table
     accumulators,
+    bessel_zeta,
     bits,
     casts,
     complex_arithmetic,

@@ -189,7 +189,35 @@ def polynomial(context, x, coefficients):
     return x(x, coefficients), emit
 
 
-for _python in (select, polynomial):
+@intrinsic
+def polynomial_parts(context, x, coefficients):
+    """`polynomial` of f64 as high + low (real and imag of the result): Horner's rule, each rounding error kept.
+
+    Source: Graillat, Langlois and Louvet, Compensated Horner scheme, 2005.
+    """
+    if not isinstance(coefficients, types.UniTuple):
+        return None
+
+    def emit(context, builder, signature, values):
+        x, constants = values
+        terms = [builder.extract_value(constants, i) for i in range(coefficients.count)]
+        high, low = terms.pop(), ir.Constant(DOUBLE, 0.0)
+        while terms:
+            constant = terms.pop()
+            product = builder.fmul(high, x)
+            lost = call_overloaded(builder, "llvm.fma", high, x, builder.fneg(product))
+            high = builder.fadd(product, constant)
+            step = builder.fsub(high, product)
+            rest = builder.fadd(builder.fsub(product, builder.fsub(high, step)), builder.fsub(constant, step))
+            low = call_overloaded(builder, "llvm.fma", low, x, builder.fadd(lost, rest))
+        result = context.make_complex(builder, types.complex128)
+        result.real, result.imag = high, low
+        return result._getvalue()
+
+    return c128(x, coefficients), emit
+
+
+for _python in (select, polynomial, polynomial_parts):
     _name = _python._name
     FUNCTIONS[_name] = Function(_name, _python, (), "*", "intrinsic", 0.0, _python.__doc__.split("\n")[0])
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from hloom.compiler.kernels.vmath.bits import (
     abs_f32,
     abs_f64,
+    bitcast_bf16_s16,
+    bitcast_f16_s16,
     bitcast_f32_s32,
     bitcast_f64_s64,
+    bitcast_s16_bf16,
+    bitcast_s16_f16,
     bitcast_s32_f32,
     bitcast_s64_f64,
     copysign_f32,
@@ -15,6 +19,7 @@ from hloom.compiler.kernels.vmath.bits import (
     f64,
     fma_f64,
     round_even_f64,
+    s16,
     s32,
     s64,
     select,
@@ -42,6 +47,28 @@ def nextafter_f32(x, y):
     away = (y > x) == (x > f32(0.0))
     moved = bitcast_s32_f32(select(away, s32(bits + s32(1)), s32(bits - s32(1))))
     moved = select(x == f32(0.0), copysign_f32(bitcast_s32_f32(s32(1)), y), moved)
+    moved = select(x == y, y, moved)
+    return select((x != x) | (y != y), f32(NAN), moved)
+
+
+@function("f16 f16", "f16")
+def nextafter_f16(x, y):
+    """next bit pattern towards y."""
+    bits = bitcast_f16_s16(x)
+    away = (y > x) == (x > f32(0.0))
+    moved = bitcast_s16_f16(select(away, s16(bits + s16(1)), s16(bits - s16(1))))
+    moved = select(x == f32(0.0), copysign_f32(bitcast_s16_f16(s16(1)), y), moved)
+    moved = select(x == y, y, moved)
+    return select((x != x) | (y != y), f32(NAN), moved)
+
+
+@function("bf16 bf16", "bf16")
+def nextafter_bf16(x, y):
+    """next bit pattern towards y."""
+    bits = bitcast_bf16_s16(x)
+    away = (y > x) == (x > f32(0.0))
+    moved = bitcast_s16_bf16(select(away, s16(bits + s16(1)), s16(bits - s16(1))))
+    moved = select(x == f32(0.0), copysign_f32(bitcast_s16_bf16(s16(1)), y), moved)
     moved = select(x == y, y, moved)
     return select((x != x) | (y != y), f32(NAN), moved)
 
