@@ -1,0 +1,172 @@
+"""Tokens of MLIR text, with the errors of `hloom.ir.text.lexer` that show line, column and caret.
+
+A token is a plain string. Whole shaped types (`tensor<2x?xf32>`) and whole constants (`dense<...>`, `array<i64: 1>`)
+are one token each: a module has few distinct types, so they are parsed once and looked up, and a large constant is not
+cut into a million pieces. Positions are found again only when an error is raised.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hloom.ir.text.lexer import Cursor
+
+_SKIPPED = r"(?:\s+|//[^\n]*)*+"
+# Angle brackets in types nest three deep: tensor<4x!quant.uniform<i8<-127:127>:f32, 0.5>>.
+_INNER = r"[^<>\"]*+(?:<[^<>\"]*+(?:<[^<>\"]*+(?:<[^<>\"]*+>[^<>\"]*+)*+>[^<>\"]*+)*+>[^<>\"]*+)*+"
+_TOKENS = (
+    r'"(?:[^"\\\n]|\\.)*+"',
+    r'dense<(?:"[^"\n]*+"|[^<>"]*+)>',
+    r"(?:array|dense_resource)<[^<>]*+>",
+    rf"(?:tensor|vector|memref|complex)<{_INNER}>",
+    rf"![A-Za-z_](?:[\w$.]*+)(?:<{_INNER}>)?",
+    r"%[\w$.\-]++(?:#[0-9]++)?",
+    r"[@^#][\w$.\-]++",
+    r'@"(?:[^"\\\n]|\\.)*+"',
+    r"[A-Za-z_](?:[\w$.])*+",
+    r"-?0x[0-9A-Fa-f]++",
+    r"-?[0-9]++(?:\.[0-9]*+(?:[eE][-+]?[0-9]++)?)?",
+    r"->",
+    r"::",
+    r"\{-#",
+    r"#-\}",
+    r".",
+    r"\Z",  # an empty token ends the list
+)
+_TOKEN = re.compile(f"{_SKIPPED}({'|'.join(_TOKENS)})", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_][\w$.]*", re.ASCII)
+_VALUE = re.compile(r"%[\w$.\-]+(?:#[0-9]+)?", re.ASCII)
+_CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">", "{-#": "#-}"}
+
+
+def is_identifier(token: str) -> bool:
+    return _NAME.fullmatch(token) is not None
+
+
+def is_value(token: str) -> bool:
+    return token[:1] == "%" and _VALUE.fullmatch(token) is not None
+
+
+class MlirCursor(Cursor):
+    """The tokens of an MLIR text and a place among them."""
+
+    def __init__(self, text: str, file: str):
+        self.text = text
+        self.file = file
+        self.tokens = _TOKEN.findall(text)
+        self.tokens.append("")
+        self.at = 0
+
+    def offset(self, index: int | None = None) -> int:
+        index = self.at if index is None else index
+        for k, match in enumerate(_TOKEN.finditer(self.text)):
+            if k == index:
+                return match.start(1)
+        return len(self.text)
+
+    def identifier(self, what: str = "a name") -> str:
+        token = self.tokens[self.at]
+        if not is_identifier(token):
+            raise self.unexpected(what)
+        self.at += 1
+        return token
+
+    def value(self) -> str:
+        """A use of a value, `%0` or `%0#1`."""
+        token = self.tokens[self.at]
+        if not is_value(token):
+            raise self.unexpected("a value such as %0")
+        self.at += 1
+        return token
+
+    def symbol(self) -> str:
+        """The name after an at sign, without it (and without the quotes around it)."""
+        token = self.tokens[self.at]
+        if token == "@":
+            # `@"name with spaces"` is lexed as two tokens where the quote follows at once.
+            self.at += 1
+            return self.string()
+        if token[:1] != "@":
+            raise self.unexpected("a symbol such as @main")
+        self.at += 1
+        if token[1:2] == '"':
+            return unescape(token[2:-1])
+        return token[1:]
+
+    def string(self) -> str:
+        token = self.tokens[self.at]
+        if len(token) < 2 or token[0] != '"':
+            raise self.unexpected("a string in double quotes")
+        self.at += 1
+        return unescape(token[1:-1]) if "\\" in token else token[1:-1]
+
+    def raw(self) -> str:
+        """Everything in a pair of brackets, or one token; with single spaces where words would run together."""
+        start, stack = self.at, []
+        while True:
+            token = self.take()
+            if not token or (not stack and token in (",", "}", ")", "]", ">")):
+                self.at = max(start, self.at - bool(token))
+                raise self.unexpected("a value")
+            if token in _CLOSING:
+                stack.append(_CLOSING[token])
+            elif stack and token == stack[-1]:
+                stack.pop()
+            elif token in (")", "]", "}", "#-}"):
+                self.at -= 1
+                raise self.unexpected(f"'{stack[-1]}'")
+            if not stack:
+                return joined(self.tokens[start : self.at])
+
+
+def joined(tokens) -> str:
+    """The tokens with a space after commas and between words."""
+    text = ""
+    for token in tokens:
+        if text and (text[-1] == "," or text[-1] == "=" or token == "=" or (_wordy(text[-1]) and _wordy(token[:1]))):
+            text += " "
+        text += token
+    return text
+
+
+def _wordy(character: str) -> bool:
+    return character.isalnum() or character in '_"%@#'
+
+
+# --- strings ------------------------------------------------------------------------------------------------------
+
+_ESCAPED = re.compile(r"\\([0-9A-Fa-f]{2}|.)", re.DOTALL)
+_NAMED = {"n": b"\n", "t": b"\t", '"': b'"', "\\": b"\\"}
+
+
+def unescape(body: str) -> str:
+    """The text of an MLIR string. A backslash and two hexadecimal digits are a byte; bytes that are no UTF-8 are kept
+    as Python's surrogate escapes, so that they are written back as they were."""
+    result, end = b"", 0
+    for match in _ESCAPED.finditer(body):
+        result += body[end : match.start()].encode("utf-8", "surrogatepass")
+        code = match[1]
+        result += bytes([int(code, 16)]) if len(code) == 2 else _NAMED.get(code, code.encode("utf-8", "surrogatepass"))
+        end = match.end()
+    result += body[end:].encode("utf-8", "surrogatepass")
+    return result.decode("utf-8", "surrogateescape")
+
+
+def escape(value: str) -> str:
+    """A string in double quotes as MLIR prints it: bytes that are not printable ASCII as two hexadecimal digits."""
+    if value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
+        return f'"{value}"'
+    pieces = []
+    for byte in value.encode("utf-8", "surrogateescape" if _has_raw_bytes(value) else "surrogatepass"):
+        character = chr(byte)
+        if character == "\\":
+            pieces.append("\\\\")
+        elif " " <= character <= "~" and character != '"':
+            pieces.append(character)
+        else:
+            pieces.append(f"\\{byte:02X}")
+    return f'"{"".join(pieces)}"'
+
+
+def _has_raw_bytes(value: str) -> bool:
+    return any("\udc80" <= c <= "\udcff" for c in value)

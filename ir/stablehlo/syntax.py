@@ -1,0 +1,73 @@
+"""The syntax tree of a StableHLO program: what the text says, before it means anything.
+
+Values are their names (`%0`, `%0#1`), types and attributes are those of `types` and `attributes`. Pretty and generic
+spelling of an op give the same tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Operation:
+    """`%results = name(operands) <{attributes}> (regions) : (operand types) -> result types`
+
+    results: pairs of a name and how many values it stands for (`%0:2`). place: index of its first token in the text.
+    """
+
+    name: str
+    results: list[tuple[str, int]] = field(default_factory=list)
+    operands: list[str] = field(default_factory=list)
+    attributes: dict = field(default_factory=dict)
+    regions: list[Region] = field(default_factory=list)
+    operand_types: tuple = ()
+    result_types: tuple = ()
+    successors: list[tuple[str, list[str]]] = field(default_factory=list)
+    location: object = None
+    place: int = 0
+
+    def result_names(self) -> list[str]:
+        """A name for each result: `%0`, or `%0#0`, `%0#1` where the name stands for several."""
+        return [f"{name}#{k}" if count > 1 else name for name, count in self.results for k in range(count)]
+
+
+@dataclass(slots=True)
+class Block:
+    """Operations after a label with arguments (names and types). The label is '' where none is written."""
+
+    label: str = ""
+    arguments: list[tuple[str, object]] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Region:
+    blocks: list[Block] = field(default_factory=list)
+
+    @property
+    def arguments(self) -> list[tuple[str, object]]:
+        return self.blocks[0].arguments if self.blocks else []
+
+    @property
+    def operations(self) -> list[Operation]:
+        return self.blocks[0].operations if self.blocks else []
+
+
+@dataclass(slots=True)
+class Program:
+    """A module: its name ('' where it has none), attributes, and operations (functions, nested modules).
+
+    resources: the blobs after the module that `dense_resource<name>` refers to.
+    """
+
+    name: str = ""
+    attributes: dict = field(default_factory=dict)
+    operations: list[Operation] = field(default_factory=list)
+    resources: dict[str, str] = field(default_factory=dict)
+    text: str = ""
+    file: str = "<text>"
+
+    def functions(self) -> dict[str, Operation]:
+        """The functions by their names."""
+        return {o.attributes["sym_name"]: o for o in self.operations if o.name == "func.func"}
