@@ -33,7 +33,6 @@ from hloom.lax.elementwise import (
     div,
     eq,
     erf,
-    erfc,
     exp,
     exp2,
     expm1,
@@ -121,6 +120,24 @@ from hloom.lax.reduction import (
     stop_gradient,
 )
 from hloom.lax.scans import cumlogsumexp, cummax, cummin, cumprod, cumsum
+from hloom.lax.special import (
+    atan,
+    bessel_i0e,
+    bessel_i1e,
+    betainc,
+    digamma,
+    erf_inv,
+    erfc,
+    igamma,
+    igamma_grad_a,
+    igammac,
+    lgamma,
+    nextafter,
+    polygamma,
+    random_gamma_grad,
+    regularized_incomplete_beta,
+    zeta,
+)
 
 
 def select_n(which, *cases):
@@ -131,8 +148,3 @@ def select_n(which, *cases):
     if len(cases) != 2:
         raise ArgumentError("select_n takes two cases", f"{len(cases)}", "nest lax.select for more")
     return select(which, cases[1], cases[0])
-
-
-def atan(x):
-    """The arc tangent, radians, of a float. Element-wise (HLO atan2 with 1)."""
-    return atan2(x, full_like(x, 1))

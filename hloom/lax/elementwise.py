@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from hloom.errors import ArgumentError, DTypeError
-from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INTEGERS, Shape, as_dtype
+from hloom.ir.types import COMPLEX, INTEGERS, Shape, as_dtype
 from hloom.operands import NUMBERS, as_operand, conform, constant, convert, full, promoted, read, scalar_dtype
 from hloom.operators import ArrayMethods
 from hloom.tracing import bind
@@ -244,76 +244,3 @@ def is_nan(x):
     """x is NaN, pred: the only value that differs from itself."""
     x = as_operand(x, "is_nan")
     return bind("compare", x, x, direction="NE")
-
-
-def horner(x, coefficients):
-    """The polynomial in x with these Python numbers as coefficients, the highest power first."""
-    result = full(coefficients[0], x.dtype, x.shape)
-    for c in coefficients[1:]:
-        result = add(mul(result, x), c)
-    return result
-
-
-# Cephes (netlib.org/cephes, ndtrf.c and ndtr.c): erfc(x) = exp(-x^2) f(x) for x >= 1.
-_ERFC_F32_UP_TO_2 = (
-    *(2.326819970068386e-2, -1.387039388740657e-1, 3.687424674597105e-1, -5.824733027278666e-1, 6.210004621745983e-1),
-    *(-4.944515323274145e-1, 3.404879937665872e-1, -2.741127028184656e-1, 5.638259427386472e-1),
-)
-_ERFC_F32_BEYOND = (
-    *(-1.047766399936249e1, 1.297719955372516e1, -7.495518717768503e0, 2.921019019210786e0),
-    *(-1.015265279202700e0, 4.218463358204948e-1, -2.820767439740514e-1, 5.641895067754075e-1),
-)
-_ERFC_F64_UP_TO_8 = (
-    (
-        *(2.46196981473530512524e-10, 5.64189564831068821977e-1, 7.46321056442269912687e0, 4.86371970985681366614e1),
-        *(1.96520832956077098242e2, 5.26445194995477358631e2, 9.34528527171957607540e2, 1.02755188689515710272e3),
-        5.57535335369399327526e2,
-    ),
-    (
-        *(1.0, 1.32281951154744992508e1, 8.67072140885989742329e1, 3.54937778887819891062e2, 9.75708501743205489753e2),
-        *(1.82390916687909736289e3, 2.24633760818710981792e3, 1.65666309194161350182e3, 5.57535340817727675546e2),
-    ),
-)
-_ERFC_F64_BEYOND = (
-    (
-        *(5.64189583547755073984e-1, 1.27536670759978104416e0, 5.01905042251180477414e0),
-        *(6.16021097993053585195e0, 7.40974269950448939160e0, 2.97886665372100240670e0),
-    ),
-    (
-        *(1.0, 2.26052863220117276590e0, 9.39603524938001434673e0, 1.20489539808096656605e1),
-        *(1.70814450747565897222e1, 9.60896809063285878198e0, 3.36907645100081516050e0),
-    ),
-)
-
-
-def erfc(x):
-    """1 - erf(x) of a float, without its cancellation: the relative error is at most x^2 units in the last place.
-
-    Source: Cephes, ndtr.c and ndtrf.c. Narrow floats are computed in f32. Raises DTypeError.
-    """
-    x = as_operand(x, "erfc")
-    dtype = x.dtype
-    if dtype not in FLOATS:
-        raise DTypeError("erfc takes float elements", f"{x._shape!r}", "convert the operand first with astype")
-    if dtype not in (DTYPES["f32"], DTYPES["f64"]):
-        return convert(erfc(convert(x, DTYPES["f32"])), dtype, x.weak)
-    size = abs(x)
-    # The tail's formula is evaluated at 1 where it is not used, so that neither its value nor its derivative overflows.
-    # Choices are selects: the derivative of max would be halved where its operands are equal.
-    near = lt(size, 1.0)
-    tail = select(near, 1.0, size)
-    if dtype == DTYPES["f32"]:
-        inverse = reciprocal(tail)
-        y = mul(inverse, inverse)
-        factor = mul(inverse, select(lt(tail, 2.0), horner(y, _ERFC_F32_UP_TO_2), horner(y, _ERFC_F32_BEYOND)))
-    else:
-        (p, q), (r, s) = _ERFC_F64_UP_TO_8, _ERFC_F64_BEYOND
-        below = lt(tail, 8.0)
-        middle = select(below, tail, 8.0)
-        # Beyond 27 exp(-x^2) is 0; the bound keeps the polynomials finite.
-        far = select(below, 8.0, min(tail, 1e3))
-        factor = select(below, div(horner(middle, p), horner(middle, q)), div(horner(far, r), horner(far, s)))
-    small = mul(exp(neg(mul(tail, tail))), factor)
-    outside = select(lt(x, 0.0), sub(2.0, small), small)
-    result = select(near, sub(1.0, erf(x)), outside)
-    return select(is_nan(x), x, result)
