@@ -9,7 +9,7 @@ from hloom.ir.ops.batching import clamp_batch, select_batch
 from hloom.ir.ops.elementwise import NO_TANGENT, NOT_LINEAR
 from hloom.ir.ops.rules import in_float32, require_count, require_kind, require_same, to_pred, zero_jvp
 from hloom.ir.ops.table import No, op
-from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME, INEXACT, NARROW_FLOATS, PRED, Shape
+from hloom.ir.types import COMPLEX, DTYPES, FLOATS, HLO_NAME, INEXACT, NARROW_FLOATS, PRED, Shape
 
 # --- compare ------------------------------------------------------------------------------------------------------
 
@@ -37,12 +37,35 @@ def _compare_infer(operands, attributes, shape):
             f"{operands[0]!r}",
             "compare real parts or absolute values",
         )
+    order = attributes.get("type")
+    if order is not None and (order != "TOTALORDER" or operands[0].dtype not in FLOATS):
+        raise AttributeValueError(
+            "compare's type is TOTALORDER, for floats, or left out", f"{order} of {operands[0]!r}", "leave it out"
+        )
     return operands[0].with_dtype(to_pred(None))
 
 
-def _compare_reference(x, y, shape, direction):
+def total_order(x: np.ndarray) -> np.ndarray:
+    """Integers in the total order of floats (IEEE 754-2019, 5.10): -NaN < -inf < ... < -0 < +0 < ... < inf < NaN."""
+    bits = np.ascontiguousarray(x).view(f"i{x.dtype.itemsize}").reshape(x.shape)
+    return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+
+
+def _compare_reference(x, y, shape, direction, type=None):
+    if type == "TOTALORDER":
+        x, y = total_order(np.asarray(x)), total_order(np.asarray(y))
     with np.errstate(all="ignore"):
         return np.asarray(_COMPARE[direction](x, y))
+
+
+def _compare_code(operands, shape, attributes, a):
+    if "type" in attributes:
+        # The narrow floats lie in float32 registers, where their total order is the same.
+        name, bits = ("f64", 64) if operands[0].dtype == DTYPES["f64"] else ("f32", 32)
+        top = (1 << (bits - 1)) - 1
+        keys = [f"bitcast_{name}_s{bits}({x})" for x in a]
+        a = [f"({key} ^ (({key} >> s{bits}({bits - 1})) & s{bits}({top})))" for key in keys]
+    return f"{a[0]} {COMPARISONS[attributes['direction']]} {a[1]}"
 
 
 op(
@@ -50,10 +73,10 @@ op(
     family="elementwise",
     infer=_compare_infer,
     reference=_compare_reference,
-    code=lambda operands, shape, attributes, a: f"{a[0]} {COMPARISONS[attributes['direction']]} {a[1]}",
+    code=_compare_code,
     jvp=zero_jvp,
     transpose=NO_TANGENT,
-    attributes={"direction": "enum"},
+    attributes={"direction": "enum", "type": "enum?"},
 )
 
 # --- select and clamp ---------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ _HINTS = frozenset(
     output_to_operand_aliasing""".split()
 )
 _DEFAULTS = {
-    ("compare", "type"): ("FLOAT", "SIGNED", "UNSIGNED"),  # TOTALORDER compares otherwise
+    ("compare", "type"): ("FLOAT", "SIGNED", "UNSIGNED"),  # TOTALORDER is kept
     ("dot", "algorithm"): ("dot_any", "any"),
     ("call", "is_composite"): ("true", "false"),
 }
@@ -353,6 +353,8 @@ class _Parser(Cursor):
             declared = entry.attributes.get(key)
             if key == "frontend_attributes":
                 self._frontend_attributes(entry, attributes)
+            elif (entry.name, key) in _DEFAULTS and self.peek() in _DEFAULTS[entry.name, key]:
+                self.skip_value()
             elif declared is not None and not is_frontend(declared):
                 attributes[key] = kind_of(declared).read(self)
             elif entry.name == "conditional" and key in BRANCHES:
