@@ -10,7 +10,9 @@ def layer(x, w, b):
 
 from __future__ import annotations
 
-from hloom import errors, lax, nn, numpy, tree
+import importlib
+
+from hloom import errors, lax, numpy, tree
 from hloom.array import Array
 from hloom.config import config
 from hloom.devices import Device, block_until_ready, device_put, devices
@@ -21,6 +23,19 @@ from hloom.shapes import ShapeDtypeStruct, eval_shape
 from hloom.vmap import vmap
 
 __version__ = "0.1.0"
+
+# Imported when they are first used: a program that needs arrays and gradients only starts without them.
+_LAZY = frozenset(("metrics", "nn", "optim"))
+
+
+def __getattr__(name: str):
+    if name in _LAZY:
+        return importlib.import_module(f"hloom.{name}")
+    raise AttributeError(f"module 'hloom' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | _LAZY)
 
 __all__ = [
     "Array",
@@ -38,8 +53,10 @@ __all__ = [
     "lax",
     "linearize",
     "make_module",
+    "metrics",
     "nn",
     "numpy",
+    "optim",
     "register_custom_call",
     "tree",
     "value_and_grad",

@@ -1,0 +1,219 @@
+"""Metrics of classifiers and regressions, and streaming means, over batches.
+
+The functions take whole arrays; the classes collect over batches. A metric object is a tree of arrays: `update` returns
+a new one, so it can be carried through `jit` and `scan`, and `merge` joins those of several workers.
+
+    mean = metrics.Mean.empty()
+    for batch in batches:
+        mean = mean.update(loss(parameters, batch))
+    float(mean.compute())
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import hloom.numpy as hnp
+from hloom.errors import ShapeError
+from hloom.operands import as_operand
+
+
+def _pair(predictions, labels, name: str):
+    predictions, labels = as_operand(predictions, name), as_operand(labels, name)
+    if predictions.shape != labels.shape:
+        raise ShapeError(
+            f"{name} takes predictions and labels of one shape",
+            f"{predictions._shape!r} and {labels._shape!r}",
+            "take the argmax over the classes first",
+        )
+    return predictions, labels
+
+
+def accuracy(predictions, labels):
+    """The share of predictions that equal their labels.
+
+    predictions: class numbers of labels' shape, or scores with one more dimension, the last, whose largest counts.
+    """
+    predictions, labels = as_operand(predictions, "accuracy"), as_operand(labels, "accuracy")
+    if predictions.ndim == labels.ndim + 1:
+        predictions = hnp.argmax(predictions, axis=-1)
+    predictions, labels = _pair(predictions, labels, "accuracy")
+    return hnp.mean(predictions == labels)
+
+
+def precision(predictions, labels):
+    """True positives over predicted positives, for predictions and labels of 0 and 1; 0 where none is predicted."""
+    return ConfusionCounts.empty().update(predictions, labels).precision()
+
+
+def recall(predictions, labels):
+    """True positives over actual positives; 0 where there are none."""
+    return ConfusionCounts.empty().update(predictions, labels).recall()
+
+
+def f1_score(predictions, labels):
+    """The harmonic mean of precision and recall."""
+    return ConfusionCounts.empty().update(predictions, labels).f1()
+
+
+def auc(scores, labels):
+    """The area under the receiver operating characteristic: the chance that a positive scores above a negative.
+
+    Computed exactly from the ranks (Mann and Whitney, 1947), ties count half. scores: (n,). labels: (n,) of 0 and 1.
+    NaN where only one class is there.
+    """
+    scores, labels = _pair(scores, labels, "auc")
+    scores, positive = hnp.ravel(scores), hnp.ravel(labels) > 0
+    ordered = hnp.sort(scores)
+    below = hnp.searchsorted(ordered, scores, side="left")
+    upto = hnp.searchsorted(ordered, scores, side="right")
+    ranks = 0.5 * (below + upto + 1)  # the mean of the ranks that equal scores share, from 1 on
+    positives = hnp.sum(positive).astype("f32")
+    negatives = scores.shape[0] - positives
+    total = hnp.sum(hnp.where(positive, ranks, 0.0))
+    return (total - positives * (positives + 1) / 2) / (positives * negatives)
+
+
+def mean_absolute_error(predictions, targets):
+    """The mean of |predictions - targets|."""
+    predictions, targets = _pair(predictions, targets, "mean_absolute_error")
+    return hnp.mean(hnp.abs(predictions - targets))
+
+
+def r2_score(predictions, targets):
+    """1 - the squared error over that of the mean: 1 is perfect, 0 as good as the mean."""
+    predictions, targets = _pair(predictions, targets, "r2_score")
+    return 1 - hnp.sum((targets - predictions) ** 2) / hnp.sum((targets - hnp.mean(targets)) ** 2)
+
+
+def confusion_matrix(predictions, labels, num_classes: int):
+    """counts[true class, predicted class], int32. predictions, labels: class numbers of one shape."""
+    predictions, labels = _pair(predictions, labels, "confusion_matrix")
+    rows = hnp.ravel(labels)[:, None] == hnp.arange(num_classes)
+    columns = hnp.ravel(predictions)[:, None] == hnp.arange(num_classes)
+    return hnp.einsum("ni,nj->ij", rows.astype("s32"), columns.astype("s32"))
+
+
+class Mean(NamedTuple):
+    """A streaming mean of values, weighted where weights are given."""
+
+    total: Any
+    weight: Any
+
+    @classmethod
+    def empty(cls) -> Mean:
+        return cls(hnp.zeros((), "f32"), hnp.zeros((), "f32"))
+
+    def update(self, values, weights=None) -> Mean:
+        """The mean over everything before and all elements of `values`."""
+        values = hnp.asarray(values).astype("f32")
+        weights = hnp.ones_like(values) if weights is None else hnp.broadcast_to(hnp.asarray(weights), values.shape)
+        return Mean(self.total + hnp.sum(values * weights), self.weight + hnp.sum(weights).astype("f32"))
+
+    def merge(self, other: Mean) -> Mean:
+        return Mean(self.total + other.total, self.weight + other.weight)
+
+    def compute(self):
+        """The mean; 0 before the first value."""
+        return self.total / hnp.where(self.weight == 0, 1, self.weight)
+
+
+class Accuracy(NamedTuple):
+    """A streaming accuracy."""
+
+    mean: Mean
+
+    @classmethod
+    def empty(cls) -> Accuracy:
+        return cls(Mean.empty())
+
+    def update(self, predictions, labels) -> Accuracy:
+        """Arguments as those of `accuracy`."""
+        predictions, labels = as_operand(predictions, "accuracy"), as_operand(labels, "accuracy")
+        if predictions.ndim == labels.ndim + 1:
+            predictions = hnp.argmax(predictions, axis=-1)
+        predictions, labels = _pair(predictions, labels, "accuracy")
+        return Accuracy(self.mean.update(predictions == labels))
+
+    def merge(self, other: Accuracy) -> Accuracy:
+        return Accuracy(self.mean.merge(other.mean))
+
+    def compute(self):
+        return self.mean.compute()
+
+
+class ConfusionCounts(NamedTuple):
+    """Streaming counts of a two-class problem, float32 scalars, for precision, recall and F1."""
+
+    true_positives: Any
+    false_positives: Any
+    false_negatives: Any
+    true_negatives: Any
+
+    @classmethod
+    def empty(cls) -> ConfusionCounts:
+        zero = hnp.zeros((), "f32")
+        return cls(zero, zero, zero, zero)
+
+    def update(self, predictions, labels) -> ConfusionCounts:
+        """predictions, labels: 0 and 1 (or booleans) of one shape."""
+        predictions, labels = _pair(predictions, labels, "precision and recall")
+        predicted, actual = predictions > 0, labels > 0
+
+        def count(a, b):
+            return hnp.sum(hnp.logical_and(a, b)).astype("f32")
+
+        new = (
+            count(predicted, actual),
+            count(predicted, ~actual),
+            count(~predicted, actual),
+            count(~predicted, ~actual),
+        )
+        return ConfusionCounts(*(old + n for old, n in zip(self, new, strict=True)))
+
+    def merge(self, other: ConfusionCounts) -> ConfusionCounts:
+        return ConfusionCounts(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def precision(self):
+        return _share(self.true_positives, self.false_positives)
+
+    def recall(self):
+        return _share(self.true_positives, self.false_negatives)
+
+    def f1(self):
+        return _share(2 * self.true_positives, self.false_positives + self.false_negatives)
+
+
+def _share(part, rest):
+    whole = part + rest
+    return hnp.where(whole == 0, 0.0, part / hnp.where(whole == 0, 1, whole))
+
+
+class AUC(NamedTuple):
+    """A streaming area under the ROC curve from counts in bins of the score, for scores between 0 and 1.
+
+    Within a bin positives and negatives count as ties, so the error is at most the chance that both fall in one bin.
+    """
+
+    positives: Any
+    negatives: Any
+
+    @classmethod
+    def empty(cls, bins: int = 1000) -> AUC:
+        return cls(hnp.zeros(bins, "f32"), hnp.zeros(bins, "f32"))
+
+    def update(self, scores, labels) -> AUC:
+        scores, labels = _pair(scores, labels, "AUC")
+        bins = self.positives.shape[0]
+        where = hnp.clip((hnp.ravel(scores) * bins).astype("s32"), 0, bins - 1)
+        positive = (hnp.ravel(labels) > 0).astype("f32")
+        return AUC(self.positives.at[where].add(positive), self.negatives.at[where].add(1 - positive))
+
+    def merge(self, other: AUC) -> AUC:
+        return AUC(self.positives + other.positives, self.negatives + other.negatives)
+
+    def compute(self):
+        """The area; NaN where only one class is there."""
+        below = hnp.cumsum(self.negatives) - self.negatives
+        pairs = hnp.sum(self.positives * (below + 0.5 * self.negatives))
+        return pairs / (hnp.sum(self.positives) * hnp.sum(self.negatives))

@@ -1,0 +1,57 @@
+"""Activations and softmax with `jax.nn`'s names, initializers, and layers that are plain trees of arrays."""
+
+# ruff: noqa: F401  (the imports are the list of public names)
+
+from hloom.nn import initializers, losses
+from hloom.nn.attention import MultiHeadAttention, TransformerBlock
+from hloom.nn.convolution import Conv, ConvTranspose
+from hloom.nn.functional import (
+    celu,
+    dot_product_attention,
+    elu,
+    gelu,
+    glu,
+    hard_sigmoid,
+    hard_silu,
+    hard_swish,
+    hard_tanh,
+    identity,
+    leaky_relu,
+    log1mexp,
+    log_sigmoid,
+    log_softmax,
+    logmeanexp,
+    logsumexp,
+    mish,
+    one_hot,
+    relu,
+    relu6,
+    selu,
+    sigmoid,
+    silu,
+    soft_sign,
+    softmax,
+    softplus,
+    sparse_plus,
+    sparse_sigmoid,
+    squareplus,
+    standardize,
+    swish,
+    tanh,
+)
+from hloom.nn.layers import (
+    AvgPool,
+    BatchNorm,
+    Dropout,
+    Embedding,
+    Flatten,
+    GroupNorm,
+    Lambda,
+    LayerNorm,
+    Linear,
+    MaxPool,
+    RMSNorm,
+    Sequential,
+)
+from hloom.nn.module import Module, apply, static
+from hloom.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, Recurrent, RNNCell

@@ -1,0 +1,127 @@
+"""Convolution layers. Channels are the last dimension, the batch the first, and the kernel is
+(window..., input channels / groups, output channels)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hloom import lax
+from hloom.errors import ShapeError
+from hloom.nn import initializers
+from hloom.nn.module import Module, static
+from hloom.operands import as_operand
+
+_SPATIAL = "DHW"  # up to three window dimensions, named as JAX's strings do
+
+
+def _numbers(rank: int) -> tuple[str, str, str]:
+    spatial = _SPATIAL[3 - rank :]
+    return (f"N{spatial}C", f"{spatial}IO", f"N{spatial}C")
+
+
+def _each(value, rank: int) -> tuple[int, ...]:
+    return (value,) * rank if isinstance(value, int) else tuple(value)
+
+
+class Conv(Module):
+    """Convolution of (batch, ..., channels) with 1 to 3 window dimensions, as many as `window` has.
+
+    padding: 'SAME', 'VALID' or a pair (before, after) for each window dimension. dilation: of the window.
+    groups: channels are convolved in so many independent groups; as many as channels is depthwise.
+    """
+
+    kernel: Any
+    bias: Any
+    strides: tuple = static()
+    padding: Any = static()
+    dilation: tuple = static()
+    groups: int = static()
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        window,
+        *,
+        key,
+        strides=1,
+        padding="SAME",
+        dilation=1,
+        groups: int = 1,
+        use_bias: bool = True,
+        kernel_init=initializers.lecun_normal(),  # noqa: B008  (a pure function)
+        bias_init=initializers.zeros,
+        dtype="f32",
+    ):
+        window = (window,) if isinstance(window, int) else tuple(window)
+        if inputs % groups or outputs % groups or not 1 <= len(window) <= 3:
+            raise ShapeError(
+                "Conv takes 1 to 3 window dimensions and channels that the groups divide",
+                f"window {window}, {inputs} to {outputs} channels in {groups} groups",
+                "change the number of groups",
+            )
+        self.kernel = kernel_init(key, (*window, inputs // groups, outputs), dtype)
+        self.bias = bias_init(key, (outputs,), dtype) if use_bias else None
+        self.strides = _each(strides, len(window))
+        self.dilation = _each(dilation, len(window))
+        self.padding = padding if isinstance(padding, str) else tuple(map(tuple, padding))
+        self.groups = groups
+
+    def __call__(self, x):
+        rank = self.kernel.ndim - 2
+        x = _checked(x, rank, self.kernel.shape[-2] * self.groups, "Conv")
+        y = lax.conv_general_dilated(
+            x,
+            self.kernel,
+            self.strides,
+            self.padding,
+            rhs_dilation=self.dilation,
+            dimension_numbers=_numbers(rank),
+            feature_group_count=self.groups,
+        )
+        return y if self.bias is None else y + self.bias
+
+
+class ConvTranspose(Module):
+    """Transposed convolution: makes (batch, ..., channels) larger by its strides."""
+
+    kernel: Any
+    bias: Any
+    strides: tuple = static()
+    padding: Any = static()
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        window,
+        *,
+        key,
+        strides=1,
+        padding="SAME",
+        use_bias: bool = True,
+        kernel_init=initializers.lecun_normal(),  # noqa: B008  (a pure function)
+        dtype="f32",
+    ):
+        window = (window,) if isinstance(window, int) else tuple(window)
+        self.kernel = kernel_init(key, (*window, inputs, outputs), dtype)
+        self.bias = initializers.zeros(key, (outputs,), dtype) if use_bias else None
+        self.strides = _each(strides, len(window))
+        self.padding = padding if isinstance(padding, str) else tuple(map(tuple, padding))
+
+    def __call__(self, x):
+        rank = self.kernel.ndim - 2
+        x = _checked(x, rank, self.kernel.shape[-2], "ConvTranspose")
+        y = lax.conv_transpose(x, self.kernel, self.strides, self.padding, dimension_numbers=_numbers(rank))
+        return y if self.bias is None else y + self.bias
+
+
+def _checked(x, rank: int, channels: int, layer: str):
+    x = as_operand(x, layer)
+    if x.ndim != rank + 2 or x.shape[-1] != channels:
+        raise ShapeError(
+            f"{layer} takes (batch, {rank} window dimension{'s' * (rank > 1)}, {channels} channels)",
+            f"{x._shape!r}",
+            "add the batch dimension with x[None], or move the channels to the end",
+        )
+    return x

@@ -1,0 +1,178 @@
+"""Initializers, with `jax.nn.initializers`' names: each returns init(key, shape, dtype) -> array."""
+
+from __future__ import annotations
+
+import math
+
+import hloom.numpy as hnp
+from hloom.errors import ArgumentError
+from hloom.ir.types import as_dtype
+
+
+def _random():
+    from hloom import random  # the random package needs the whole front end
+
+    return random
+
+
+def zeros(key, shape, dtype="f32"):
+    """Zeros; the key is not used."""
+    return hnp.zeros(shape, dtype)
+
+
+def ones(key, shape, dtype="f32"):
+    """Ones; the key is not used."""
+    return hnp.ones(shape, dtype)
+
+
+def constant(value, dtype="f32"):
+    """The same value everywhere."""
+    default = dtype
+
+    def init(key, shape, dtype=default):
+        return hnp.full(shape, value, dtype)
+
+    return init
+
+
+def uniform(scale=1e-2, dtype="f32"):
+    """Uniform between 0 and `scale`."""
+    default = dtype
+
+    def init(key, shape, dtype=default):
+        return _random().uniform(key, shape, dtype) * hnp.asarray(scale, dtype)
+
+    return init
+
+
+def normal(stddev=1e-2, dtype="f32"):
+    """Normal with mean 0."""
+    default = dtype
+
+    def init(key, shape, dtype=default):
+        return _random().normal(key, shape, dtype) * hnp.asarray(stddev, dtype)
+
+    return init
+
+
+def truncated_normal(stddev=1e-2, dtype="f32", lower=-2.0, upper=2.0):
+    """Normal, cut off at `lower` and `upper` standard deviations."""
+    default = dtype
+
+    def init(key, shape, dtype=default):
+        return _random().truncated_normal(key, lower, upper, shape, dtype) * hnp.asarray(stddev, dtype)
+
+    return init
+
+
+def _axes(axis) -> tuple[int, ...]:
+    return tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+
+
+def _fans(shape, in_axis, out_axis, batch_axis) -> tuple[float, float]:
+    """The inputs and outputs that one unit sees: for a convolution each times the size of the window."""
+    if len(shape) < 2:
+        raise ArgumentError(
+            "variance scaling needs arrays of two or more dimensions",
+            f"the shape {tuple(shape)}",
+            "use normal, uniform or zeros for vectors",
+        )
+    inputs = math.prod(shape[k] for k in _axes(in_axis))
+    outputs = math.prod(shape[k] for k in _axes(out_axis))
+    batch = math.prod(shape[k] for k in _axes(batch_axis))
+    window = math.prod(shape) / inputs / outputs / batch
+    return inputs * window, outputs * window
+
+
+def variance_scaling(scale, mode, distribution, in_axis=-2, out_axis=-1, batch_axis=(), dtype="f32"):
+    """Variance scale / n, n the fan_in, fan_out, fan_avg or geometric fan_geo_avg (He et al., 2015).
+
+    distribution: 'truncated_normal', 'normal' or 'uniform'. Raises ArgumentError for other names.
+    """
+    default = dtype
+
+    def init(key, shape, dtype=default):
+        shape = tuple(shape)
+        fan_in, fan_out = _fans(shape, in_axis, out_axis, batch_axis)
+        sizes = {
+            "fan_in": fan_in,
+            "fan_out": fan_out,
+            "fan_avg": (fan_in + fan_out) / 2,
+            "fan_geo_avg": math.sqrt(fan_in * fan_out),
+        }
+        if mode not in sizes:
+            raise ArgumentError("a mode of variance_scaling", repr(mode), f"one of {', '.join(sizes)}")
+        variance = scale / sizes[mode]
+        dtype = as_dtype(dtype)
+        random = _random()
+        if distribution == "truncated_normal":
+            # 0.8796...: the standard deviation of a normal cut off at two of them.
+            factor = math.sqrt(variance) / 0.87962566103423978
+            return random.truncated_normal(key, -2, 2, shape, dtype) * hnp.asarray(factor, dtype)
+        if distribution == "normal":
+            return random.normal(key, shape, dtype) * hnp.asarray(math.sqrt(variance), dtype)
+        if distribution == "uniform":
+            return random.uniform(key, shape, dtype, -1) * hnp.asarray(math.sqrt(3 * variance), dtype)
+        raise ArgumentError(
+            "a distribution of variance_scaling", repr(distribution), "one of truncated_normal, normal, uniform"
+        )
+
+    return init
+
+
+def _scaled(name: str, scale: float, mode: str, distribution: str, source: str):
+    def make(in_axis=-2, out_axis=-1, batch_axis=(), dtype="f32"):
+        return variance_scaling(scale, mode, distribution, in_axis, out_axis, batch_axis, dtype)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"variance_scaling({scale}, '{mode}', '{distribution}') ({source})."
+    return make
+
+
+_GLOROT, _LECUN, _HE = "Glorot and Bengio, 2010", "LeCun et al., 1998", "He et al., 2015"
+glorot_uniform = xavier_uniform = _scaled("glorot_uniform", 1.0, "fan_avg", "uniform", _GLOROT)
+glorot_normal = xavier_normal = _scaled("glorot_normal", 1.0, "fan_avg", "truncated_normal", _GLOROT)
+lecun_uniform = _scaled("lecun_uniform", 1.0, "fan_in", "uniform", _LECUN)
+lecun_normal = _scaled("lecun_normal", 1.0, "fan_in", "truncated_normal", _LECUN)
+he_uniform = kaiming_uniform = _scaled("he_uniform", 2.0, "fan_in", "uniform", _HE)
+he_normal = kaiming_normal = _scaled("he_normal", 2.0, "fan_in", "truncated_normal", _HE)
+
+
+def orthogonal(scale=1.0, column_axis=-1, dtype="f32"):
+    """Random matrices with orthonormal rows or columns, the fewer of the two (Saxe et al., 2014)."""
+    default = dtype
+
+    def init(key, shape, dtype=default):
+        shape = tuple(shape)
+        if len(shape) < 2:
+            raise ArgumentError("orthogonal needs two or more dimensions", f"{shape}", "use normal for vectors")
+        columns = shape[column_axis]
+        rows = math.prod(shape) // columns
+        tall = (columns, rows) if rows < columns else (rows, columns)
+        q, r = hnp.linalg.qr(_random().normal(key, tall, dtype))
+        q = q * hnp.sign(hnp.diagonal(r))  # makes the distribution uniform over orthogonal matrices
+        if rows < columns:
+            q = q.T
+        moved = (*(n for k, n in enumerate(shape) if k != column_axis % len(shape)), columns)
+        return hnp.asarray(scale, dtype) * hnp.moveaxis(hnp.reshape(q, moved), -1, column_axis)
+
+    return init
+
+
+def delta_orthogonal(scale=1.0, column_axis=-1, dtype="f32"):
+    """Convolution kernels (1 to 3 window dimensions first) that are orthogonal in the middle and zero elsewhere
+    (Xiao et al., 2018)."""
+    default = dtype
+
+    def init(key, shape, dtype=default):
+        shape = tuple(shape)
+        if not 3 <= len(shape) <= 5:
+            raise ArgumentError("delta_orthogonal makes kernels of 3 to 5 dimensions", f"{shape}", "use orthogonal")
+        if shape[-1] < shape[-2]:
+            raise ArgumentError("delta_orthogonal needs as many outputs as inputs", f"{shape}", "use orthogonal")
+        matrix = orthogonal(scale, column_axis, dtype)(key, shape[-2:])
+        middle = tuple((n - 1) // 2 for n in shape[:-2])
+        widths = [(m, n - 1 - m) for m, n in zip(middle, shape[:-2], strict=True)]
+        return hnp.pad(hnp.reshape(matrix, (1,) * len(middle) + shape[-2:]), [*widths, (0, 0), (0, 0)])
+
+    return init

@@ -1,0 +1,194 @@
+"""Losses, one value an example (no mean is taken), with Optax's names and arguments."""
+
+from __future__ import annotations
+
+import hloom.numpy as hnp
+from hloom import lax
+from hloom.errors import DTypeError, ShapeError
+from hloom.ir.types import INTEGERS
+from hloom.nn.functional import log_sigmoid, log_softmax, logsumexp
+from hloom.operands import as_operand, to_inexact
+
+
+def squared_error(predictions, targets=None):
+    """(predictions - targets)^2, element-wise; without targets predictions^2."""
+    predictions = to_inexact(predictions, "squared_error")
+    return (predictions if targets is None else _difference(predictions, targets, "squared_error")) ** 2
+
+
+def l2_loss(predictions, targets=None):
+    """Half the squared error, element-wise: its derivative is the difference."""
+    return 0.5 * squared_error(predictions, targets)
+
+
+def mean_squared_error(predictions, targets):
+    """The mean of the squared error over all elements, a scalar."""
+    return hnp.mean(squared_error(predictions, targets))
+
+
+def huber_loss(predictions, targets=None, delta=1.0):
+    """d^2 / 2 for |d| <= delta, delta (|d| - delta / 2) beyond, element-wise (Huber, 1964)."""
+    predictions = to_inexact(predictions, "huber_loss")
+    distance = hnp.abs(predictions if targets is None else _difference(predictions, targets, "huber_loss"))
+    near = hnp.minimum(distance, delta)
+    return 0.5 * near**2 + delta * (distance - near)
+
+
+def log_cosh(predictions, targets=None):
+    """log(cosh(d)), element-wise: like the squared error near 0 and the absolute error far away."""
+    predictions = to_inexact(predictions, "log_cosh")
+    d = predictions if targets is None else _difference(predictions, targets, "log_cosh")
+    return hnp.logaddexp(d, -d) - 0.6931471805599453
+
+
+def hinge_loss(predictor_outputs, targets):
+    """max(0, 1 - outputs * targets), element-wise, for targets of -1 and 1."""
+    outputs = to_inexact(predictor_outputs, "hinge_loss")
+    return hnp.maximum(0, 1 - outputs * targets)
+
+
+def sigmoid_binary_cross_entropy(logits, labels):
+    """-labels log(p) - (1 - labels) log(1 - p) of p = sigmoid(logits), element-wise, without overflow."""
+    logits = to_inexact(logits, "sigmoid_binary_cross_entropy")
+    labels = hnp.asarray(labels).astype(logits.dtype)
+    return -labels * log_sigmoid(logits) - (1 - labels) * log_sigmoid(-logits)
+
+
+def softmax_cross_entropy(logits, labels, axis: int = -1, where=None):
+    """-sum(labels * log_softmax(logits)) over `axis`. labels: a distribution for each example, logits' shape."""
+    logits = to_inexact(logits, "softmax_cross_entropy")
+    labels = as_operand(labels, "softmax_cross_entropy")
+    if labels.shape != logits.shape and hnp.broadcast_shapes(labels.shape, logits.shape) != logits.shape:
+        raise ShapeError(
+            "softmax_cross_entropy takes labels of the logits' shape",
+            f"logits {logits._shape!r}, labels {labels._shape!r}",
+            "for class numbers use softmax_cross_entropy_with_integer_labels",
+        )
+    return -hnp.sum(labels * log_softmax(logits, axis=axis, where=where), axis=axis, where=where)
+
+
+def softmax_cross_entropy_with_integer_labels(logits, labels, axis: int = -1, where=None):
+    """-log_softmax(logits)[labels] over `axis`. labels: integers, logits' shape without the axis.
+
+    Raises DTypeError and ShapeError.
+    """
+    logits = to_inexact(logits, "softmax_cross_entropy_with_integer_labels")
+    labels = as_operand(labels, "softmax_cross_entropy_with_integer_labels")
+    if labels.dtype not in INTEGERS:
+        raise DTypeError(
+            "softmax_cross_entropy_with_integer_labels takes class numbers",
+            f"labels {labels._shape!r}",
+            "for distributions use softmax_cross_entropy",
+        )
+    axis = axis % logits.ndim
+    expected = logits.shape[:axis] + logits.shape[axis + 1 :]
+    if labels.shape != expected:
+        raise ShapeError(
+            "softmax_cross_entropy_with_integer_labels takes one label an example",
+            f"logits {logits._shape!r}, labels {labels._shape!r}",
+            f"give the labels the shape {expected}",
+        )
+    # By comparison with the class numbers, not by a gather: it fuses with the softmax, forward and backward.
+    classes = lax.broadcasted_iota(labels.dtype, logits.shape, axis)
+    chosen = hnp.equal(classes, hnp.expand_dims(labels, axis))
+    picked = hnp.sum(hnp.where(chosen, logits, 0), axis=axis)
+    return logsumexp(logits, axis=axis, where=where) - picked
+
+
+def smooth_labels(labels, alpha):
+    """(1 - alpha) labels + alpha / classes over the last axis (Szegedy et al., 2016)."""
+    labels = to_inexact(labels, "smooth_labels")
+    return (1.0 - alpha) * labels + alpha / labels.shape[-1]
+
+
+def kl_divergence(log_predictions, targets, axis: int = -1):
+    """sum(targets * (log(targets) - log_predictions)) over `axis`; targets of 0 count as 0."""
+    targets = to_inexact(targets, "kl_divergence")
+    positive = targets > 0
+    logs = hnp.log(hnp.where(positive, targets, 1))
+    return hnp.sum(hnp.where(positive, targets * (logs - log_predictions), 0), axis=axis)
+
+
+def cosine_similarity(predictions, targets, epsilon=0.0, axis: int = -1):
+    """The cosine of the angle between the vectors along `axis`; norms are at least epsilon."""
+    predictions = to_inexact(predictions, "cosine_similarity")
+    targets = to_inexact(targets, "cosine_similarity")
+
+    def unit(x):
+        norm = hnp.sqrt(hnp.sum(x * x, axis=axis, keepdims=True))
+        return x / hnp.maximum(norm, epsilon)
+
+    return hnp.sum(unit(predictions) * unit(targets), axis=axis)
+
+
+def cosine_distance(predictions, targets, epsilon=0.0, axis: int = -1):
+    """1 - cosine_similarity."""
+    return 1.0 - cosine_similarity(predictions, targets, epsilon, axis)
+
+
+def _difference(predictions, targets, name: str):
+    targets = as_operand(targets, name)
+    if targets.shape != predictions.shape:
+        # Broadcasting (n, 1) against (n,) is the mistake that trains without an error and learns nothing.
+        raise ShapeError(
+            f"{name} takes predictions and targets of one shape",
+            f"{predictions._shape!r} and {targets._shape!r}",
+            "reshape one of them",
+        )
+    return predictions - targets.astype(predictions.dtype)
+
+
+def ctc_loss(logits, logit_paddings, labels, label_paddings, blank_id: int = 0, log_epsilon=-1e5):
+    """Connectionist temporal classification (Graves et al., 2006): -log of the probability of the labels.
+
+    logits: (batch, frames, classes). logit_paddings: (batch, frames), 1 where a frame is padding.
+    labels: (batch, length) integers. label_paddings: (batch, length), 1 where a label is padding; padding stands at
+    the right. blank_id: the class of the blank. log_epsilon: log of the probability of what cannot be.
+    Returns (batch,). Raises ShapeError.
+    """
+    logits = to_inexact(logits, "ctc_loss")
+    labels = as_operand(labels, "ctc_loss")
+    if logits.ndim != 3 or labels.ndim != 2 or labels.shape[0] != logits.shape[0]:
+        raise ShapeError(
+            "ctc_loss takes logits (batch, frames, classes) and labels (batch, length)",
+            f"{logits._shape!r} and {labels._shape!r}",
+            "add the batch dimension",
+        )
+    dtype = logits.dtype
+    logit_paddings = hnp.asarray(logit_paddings).astype(dtype)
+    label_paddings = hnp.asarray(label_paddings).astype(dtype)
+    batch, frames, classes = logits.shape
+    length = labels.shape[1]
+    log_probabilities = log_softmax(logits)
+    blank = log_probabilities[:, :, blank_id]
+    one_hot = hnp.equal(labels[:, :, None], hnp.arange(classes, dtype=labels.dtype)).astype(dtype)
+    emitted = hnp.einsum("btk,bnk->btn", log_probabilities, one_hot)
+    # A label that repeats its predecessor can only follow a blank.
+    repeats = hnp.equal(labels[:, :-1], labels[:, 1:]).astype(dtype)
+    repeats = hnp.pad(repeats, ((0, 0), (0, 1)))
+
+    # States between labels (after n labels, in a blank) and in labels; both in logarithms.
+    in_blank = hnp.full((batch, length + 1), log_epsilon, dtype).at[:, 0].set(0.0)
+    in_label = hnp.full((batch, length), log_epsilon, dtype)
+
+    def step(state, frame):
+        before_blank, before_label = state
+        emit, quiet, padding = frame
+        from_blank = before_blank[:, :-1] + emit
+        staying = before_label + emit
+        label = hnp.logaddexp(from_blank, staying)
+        # From the label before, where the two differ.
+        moving = before_label[:, :-1] + log_epsilon * repeats[:, :-1] + emit[:, 1:]
+        label = hnp.concatenate([label[:, :1], hnp.logaddexp(label[:, 1:], moving)], axis=1)
+        arriving = hnp.pad(before_label, ((0, 0), (1, 0)), constant_values=log_epsilon)
+        blank_state = hnp.logaddexp(before_blank, arriving) + quiet[:, None]
+        over = padding[:, None] > 0
+        state = (hnp.where(over, before_blank, blank_state), hnp.where(over, before_label, label))
+        return state, None
+
+    frames_first = (hnp.moveaxis(emitted, 1, 0), hnp.moveaxis(blank, 1, 0), hnp.moveaxis(logit_paddings, 1, 0))
+    (in_blank, in_label), _ = lax.scan(step, (in_blank, in_label), frames_first)
+    lengths = hnp.sum(1.0 - label_paddings, axis=1).astype("s32")
+    ended = hnp.arange(length + 1) == lengths[:, None]
+    last_label = hnp.pad(in_label, ((0, 0), (1, 0)), constant_values=log_epsilon)
+    return -hnp.sum(hnp.where(ended, hnp.logaddexp(in_blank, last_label), 0), axis=1)

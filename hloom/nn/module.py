@@ -1,0 +1,202 @@
+"""Module: layers as plain trees of arrays.
+
+A layer is a class with annotated fields, as a dataclass has them. Its arrays are leaves, so that `hl.grad`, `hl.jit`,
+`hl.tree.map` and optimizers take a layer as they take a dictionary of arrays; what is declared by `static()` (sizes,
+strings, functions) belongs to the structure.
+
+    class Perceptron(nn.Module):
+        hidden: nn.Linear
+        output: nn.Linear
+
+        def __call__(self, x):
+            return self.output(nn.relu(self.hidden(x)))
+
+    first, second = hl.random.split(hl.random.key(0))
+    model = Perceptron(nn.Linear(64, 128, key=first), nn.Linear(128, 10, key=second))
+    gradient = hl.grad(loss)(model, images, labels)      # a Perceptron of gradients
+
+Calling a layer is inference: dropout does nothing, batch normalization uses its running statistics. `apply` runs it for
+training, and returns the module with what it recorded:
+
+    logits, model = nn.apply(model, images, training=True, key=key)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+from typing import Any, dataclass_transform
+
+from hloom import tree
+from hloom.errors import ArgumentError
+
+
+def static(**options):
+    """A field that is part of the structure, not an array: sizes, strings, functions. It has to be hashable."""
+    return dataclasses.field(metadata={"static": True}, **options)
+
+
+@dataclass_transform(field_specifiers=(dataclasses.field, static))
+class Module:
+    """The base class of layers; see the module's docstring. Fields cannot be assigned: `replace` makes a copy."""
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        own_init = "__init__" in cls.__dict__
+        dataclasses.dataclass(init=not own_init, repr=False, eq=False)(cls)
+        fields = dataclasses.fields(cls)
+        cls._leaves = tuple(f.name for f in fields if not f.metadata.get("static"))
+        cls._static = tuple(f.name for f in fields if f.metadata.get("static"))
+        cls.__init__ = _freezing(cls.__init__)
+        tree.register(cls, _children, lambda metadata, children: _restored(cls, metadata, children))
+
+    def __setattr__(self, name, value):
+        if getattr(self, "_frozen", False):
+            raise ArgumentError(
+                f"{type(self).__name__}.{name} was assigned",
+                "modules cannot be changed: a traced change would be lost, or leak",
+                f"write module = module.replace({name}=...)",
+            )
+        object.__setattr__(self, name, value)
+
+    def replace(self, **changes) -> Module:
+        """A copy with other fields. Raises ArgumentError for a field that there is not."""
+        known = {f.name for f in dataclasses.fields(self)}
+        for name in changes:
+            if name not in known:
+                raise ArgumentError(
+                    f"{type(self).__name__}.replace({name}=...)",
+                    f"its fields are {', '.join(sorted(known))}",
+                    "name one of them",
+                )
+        copy = object.__new__(type(self))
+        for name in known:
+            object.__setattr__(copy, name, changes.get(name, getattr(self, name)))
+        object.__setattr__(copy, "_frozen", True)
+        return copy
+
+    def __repr__(self) -> str:
+        parts = [f"{name}={_shown(getattr(self, name, None))}" for name in (*self._static, *self._leaves)]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _freezing(init):
+    """An __init__ after which the outermost object cannot be assigned to any more."""
+
+    @functools.wraps(init)
+    def wrapped(self, *args, **kwargs):
+        depth = self.__dict__.get("_depth", 0)  # of nested __init__ by super()
+        object.__setattr__(self, "_depth", depth + 1)
+        init(self, *args, **kwargs)
+        object.__setattr__(self, "_depth", depth)
+        if depth == 0:
+            object.__delattr__(self, "_depth")
+            object.__setattr__(self, "_frozen", True)
+
+    return wrapped
+
+
+def _children(module: Module):
+    return [getattr(module, n) for n in module._leaves], tuple(getattr(module, n) for n in module._static)
+
+
+def _restored(cls, metadata, children):
+    module = object.__new__(cls)
+    for name, value in zip(cls._leaves, children, strict=True):
+        object.__setattr__(module, name, value)
+    for name, value in zip(cls._static, metadata, strict=True):
+        object.__setattr__(module, name, value)
+    object.__setattr__(module, "_frozen", True)
+    return module
+
+
+def _shown(value) -> str:
+    shape = getattr(value, "_shape", None)
+    return repr(shape) if shape is not None else getattr(value, "__name__", None) or repr(value)
+
+
+# --- training -----------------------------------------------------------------------------------------------------
+
+
+class _Session:
+    """One run of `apply`: the flag, the random key and what layers recorded."""
+
+    def __init__(self, training: bool, key):
+        self.training = training
+        self.key = key
+        self.draws = 0
+        self.recorded: dict[int, tuple[Module, dict[str, Any]]] = {}
+
+
+class _Sessions(threading.local):
+    def __init__(self):
+        self.active: list[_Session] = []
+
+
+_SESSIONS = _Sessions()
+
+
+def apply(module, *args, training: bool = True, key=None, **kwargs):
+    """(module(*args, **kwargs), the module with what its layers recorded).
+
+    training: batch normalization uses and records the batch's statistics, dropout drops. key: for dropout.
+    Pure: it can be traced, differentiated and batched. The layers that record have to run in the same trace, not inside
+    of a `jit` or `scan` of their own.
+    """
+    session = _Session(training, key)
+    _SESSIONS.active.append(session)
+    try:
+        result = module(*args, **kwargs)
+    finally:
+        _SESSIONS.active.pop()
+    return result, _updated(module, session.recorded)
+
+
+def is_training() -> bool:
+    """Whether the layer runs for training (`apply`)."""
+    active = _SESSIONS.active
+    return bool(active) and active[-1].training
+
+
+def draw_key(layer: str):
+    """A random key of its own for a layer that runs for training. Raises ArgumentError without a key in `apply`."""
+    session = _SESSIONS.active[-1] if _SESSIONS.active else None
+    if session is None or session.key is None:
+        raise ArgumentError(
+            f"{layer} draws random numbers in training",
+            "nn.apply got no key",
+            "write nn.apply(module, x, training=True, key=hl.random.key(0)), a new key at each step",
+        )
+    from hloom import random
+
+    session.draws += 1
+    return random.fold_in(session.key, session.draws)
+
+
+def record(module: Module, **fields) -> None:
+    """Called by a layer in training: the module that `apply` returns has these values in its fields."""
+    if _SESSIONS.active:
+        _SESSIONS.active[-1].recorded[id(module)] = (module, fields)
+
+
+def _updated(value, recorded):
+    if not recorded:
+        return value
+    if isinstance(value, Module):
+        changes = {}
+        for name in value._leaves:
+            before = getattr(value, name)
+            after = _updated(before, recorded)
+            if after is not before:
+                changes[name] = after
+        changes |= recorded.get(id(value), (None, {}))[1]
+        return value.replace(**changes) if changes else value
+    if isinstance(value, dict):
+        return type(value)((k, _updated(v, recorded)) for k, v in value.items())
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_updated(v, recorded) for v in value))
+    if isinstance(value, (list, tuple)):
+        new = [_updated(v, recorded) for v in value]
+        return value if all(a is b for a, b in zip(new, value, strict=True)) else type(value)(new)
+    return value

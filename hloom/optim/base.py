@@ -1,0 +1,260 @@
+"""Gradient transformations: what an optimizer is made of, and how they are put together.
+
+A transformation is a pair of pure functions on trees, with Optax's names and argument order:
+
+    init(parameters) -> state
+    update(updates, state, parameters=None) -> (updates, state)
+
+The updates that come out of the last one are added to the parameters (`apply_updates`). States are named tuples of
+arrays, so that they go through `jit`, checkpoints and `tree.map` like any other tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import hloom.numpy as hnp
+from hloom import tree
+from hloom.errors import ArgumentError, TreeError
+from hloom.ir.types import INEXACT
+
+
+class GradientTransformation(NamedTuple):
+    """init(parameters) -> state; update(updates, state, parameters=None) -> (updates, state)."""
+
+    init: Callable[[Any], Any]
+    update: Callable[..., tuple[Any, Any]]
+
+
+class EmptyState(NamedTuple):
+    """The state of a transformation that keeps none."""
+
+
+class ChainState(NamedTuple):
+    """The states of the transformations of a chain, in order."""
+
+    states: tuple
+
+
+def identity() -> GradientTransformation:
+    """Leaves the updates as they are."""
+    return stateless(lambda updates, parameters: updates)
+
+
+def stateless(function: Callable) -> GradientTransformation:
+    """The transformation that applies function(updates, parameters) -> updates and keeps no state."""
+
+    def update(updates, state, parameters=None):
+        return function(updates, parameters), state
+
+    return GradientTransformation(lambda parameters: EmptyState(), update)
+
+
+def leafwise(function: Callable) -> GradientTransformation:
+    """The transformation that applies function(update) to each leaf and keeps no state."""
+    return stateless(lambda updates, parameters: tree.map(function, updates))
+
+
+def chain(*transformations: GradientTransformation) -> GradientTransformation:
+    """One transformation after the other. Raises ArgumentError for something that is none."""
+    for k, transformation in enumerate(transformations):
+        if not (callable(getattr(transformation, "init", None)) and callable(getattr(transformation, "update", None))):
+            raise ArgumentError(
+                f"chain takes gradient transformations; number {k} has no init and update",
+                f"{type(transformation).__name__}",
+                "call the optimizer first: optim.adam(1e-3), not optim.adam",
+            )
+
+    def init(parameters):
+        return ChainState(tuple(t.init(parameters) for t in transformations))
+
+    def update(updates, state, parameters=None):
+        states = getattr(state, "states", None)
+        if states is None or len(states) != len(transformations):
+            raise ArgumentError(
+                f"the update of a chain of {len(transformations)} transformations takes the state that its init made",
+                f"{type(state).__name__}",
+                "pass optimizer.init(parameters), then the state that each update returns",
+            )
+        new = []
+        for transformation, own in zip(transformations, states, strict=True):
+            updates, own = transformation.update(updates, own, parameters)
+            new.append(own)
+        return updates, ChainState(tuple(new))
+
+    return GradientTransformation(init, update)
+
+
+def apply_updates(parameters, updates):
+    """parameters + updates, leaf by leaf, in the parameters' dtypes. None among the updates leaves a parameter as is.
+
+    Raises TreeError when the trees differ.
+    """
+    return tree.map(_added, parameters, updates)
+
+
+def _added(parameter, update):
+    if update is None:
+        return parameter
+    parameter = hnp.asarray(parameter)
+    return (parameter + update).astype(parameter.dtype)
+
+
+def incremental_update(new_tensors, old_tensors, step_size):
+    """old + step_size * (new - old), leaf by leaf: an exponential moving average with decay 1 - step_size."""
+    return tree.map(lambda new, old: step_size * new + (1.0 - step_size) * old, new_tensors, old_tensors)
+
+
+def periodic_update(new_tensors, old_tensors, steps, update_period: int):
+    """The new tensors where `steps` is a multiple of `update_period`, otherwise the old ones."""
+    now = hnp.equal(hnp.remainder(hnp.asarray(steps), update_period), 0)
+    return tree.map(lambda new, old: hnp.where(now, new, old), new_tensors, old_tensors)
+
+
+def global_norm(updates):
+    """The Euclidean norm of all leaves together, a scalar."""
+    return hnp.sqrt(sum(hnp.sum(hnp.real(x * hnp.conj(x))) for x in tree.leaves(updates)))
+
+
+def zeros_like(parameters, dtype=None):
+    """A tree of zeros like the parameters; `dtype` for all of them where given."""
+    return tree.map(lambda p: hnp.zeros_like(p, dtype=dtype), parameters)
+
+
+class MaskedState(NamedTuple):
+    """The state of the transformation inside of `masked`."""
+
+    inner_state: Any
+
+
+def masked(inner: GradientTransformation, mask) -> GradientTransformation:
+    """Applies `inner` to the leaves where `mask` is true; the others pass unchanged.
+
+    mask: a tree of bools like the parameters, or a function of the parameters that returns one.
+    """
+
+    def chosen(values):
+        flags = mask(values) if callable(mask) else mask
+        return tree.map(bool, flags)
+
+    def picked(flags, values):
+        return [v for flag, v in zip(tree.leaves(flags), tree.leaves(values), strict=True) if flag]
+
+    def init(parameters):
+        flags = chosen(parameters)
+        _same_structure(flags, parameters)
+        return MaskedState(inner.init(picked(flags, parameters)))
+
+    def update(updates, state, parameters=None):
+        flags = chosen(updates if parameters is None else parameters)
+        _same_structure(flags, updates)
+        known = None if parameters is None else picked(flags, parameters)
+        changed, inner_state = inner.update(picked(flags, updates), state.inner_state, known)
+        values = iter(changed)
+        leaves, structure = tree.flatten(updates)
+        result = [next(values) if flag else leaf for flag, leaf in zip(tree.leaves(flags), leaves, strict=True)]
+        return tree.unflatten(structure, result), MaskedState(inner_state)
+
+    return GradientTransformation(init, update)
+
+
+def _same_structure(flags, values) -> None:
+    if tree.structure(flags) != tree.structure(values):
+        raise TreeError(
+            "masked takes a mask of the parameters' structure",
+            f"{tree.structure(flags)}, parameters {tree.structure(values)}",
+            "build the mask with hl.tree.map over the parameters",
+        )
+
+
+class PartitionState(NamedTuple):
+    """The states of the transformations of `partition`, by label."""
+
+    inner_states: dict
+
+
+def partition(transformations: dict, labels) -> GradientTransformation:
+    """Different transformations for different leaves (Optax also calls it multi_transform).
+
+    labels: a tree like the parameters with a key of `transformations` at each leaf, or a function that returns one.
+    Raises ArgumentError for a label without a transformation.
+    """
+
+    def label_leaves(values):
+        found = tree.leaves(labels(values) if callable(labels) else labels)
+        unknown = [x for x in found if x not in transformations]
+        if unknown:
+            raise ArgumentError(
+                f"a transformation for the label {unknown[0]!r}",
+                f"transformations for {', '.join(map(repr, transformations))}",
+                "add one under that label; optim.set_to_zero() freezes parameters",
+            )
+        if len(found) != tree.structure(values).num_leaves:
+            raise TreeError(
+                "partition takes one label for each parameter",
+                f"{len(found)} labels for {tree.structure(values).num_leaves} parameters",
+                "build the labels with hl.tree.map over the parameters",
+            )
+        return found
+
+    def parts(found, values):
+        leaves = tree.leaves(values)
+        return {k: [v for v, x in zip(leaves, found, strict=True) if x == k] for k in transformations}
+
+    def init(parameters):
+        groups = parts(label_leaves(parameters), parameters)
+        return PartitionState({k: t.init(groups[k]) for k, t in transformations.items()})
+
+    def update(updates, state, parameters=None):
+        found = label_leaves(updates if parameters is None else parameters)
+        groups = parts(found, updates)
+        known = None if parameters is None else parts(found, parameters)
+        results, states = {}, {}
+        for k, transformation in transformations.items():
+            own = None if known is None else known[k]
+            changed, states[k] = transformation.update(groups[k], state.inner_states[k], own)
+            results[k] = iter(changed)
+        structure = tree.structure(updates)
+        return tree.unflatten(structure, [next(results[k]) for k in found]), PartitionState(states)
+
+    return GradientTransformation(init, update)
+
+
+multi_transform = partition
+
+
+def set_to_zero() -> GradientTransformation:
+    """Updates of zero: frozen parameters."""
+    return leafwise(hnp.zeros_like)
+
+
+class FiniteState(NamedTuple):
+    """Counts of `apply_if_finite` (int32 scalars) and the state of what is inside."""
+
+    notfinite_count: Any
+    total_notfinite: Any
+    inner_state: Any
+
+
+def apply_if_finite(inner: GradientTransformation, max_consecutive_errors: int) -> GradientTransformation:
+    """Passes over updates with an infinity or NaN in them, up to `max_consecutive_errors` times in a row."""
+
+    def init(parameters):
+        zero = hnp.zeros((), "s32")
+        return FiniteState(zero, zero, inner.init(parameters))
+
+    def update(updates, state, parameters=None):
+        finite = hnp.asarray(True)
+        for leaf in tree.leaves(updates):
+            if leaf.dtype in INEXACT:
+                finite = hnp.logical_and(finite, hnp.all(hnp.isfinite(leaf)))
+        count = hnp.where(finite, 0, state.notfinite_count + 1)
+        accepted = hnp.logical_or(finite, count > max_consecutive_errors)
+        changed, inner_state = inner.update(updates, state.inner_state, parameters)
+        changed = tree.map(lambda u: hnp.where(accepted, u, hnp.zeros_like(u)), changed)
+        inner_state = tree.map(lambda new, old: hnp.where(accepted, new, old), inner_state, state.inner_state)
+        total = state.total_notfinite + hnp.where(finite, 0, 1)
+        return changed, FiniteState(count.astype("s32"), total.astype("s32"), inner_state)
+
+    return GradientTransformation(init, update)
