@@ -13,6 +13,7 @@ from hloom.ir.module import Module
 
 PIPELINE: tuple[str, ...] = (
     "inline-calls",
+    "lower-scans",
     "cse",
     "simplify",
     "fold-constants",

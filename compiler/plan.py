@@ -2,7 +2,8 @@
 
 Values that are outputs are computed in the caller's buffers; all others share one arena by liveness. A value may
 overwrite an operand that dies with it, where its kernel reads that operand only at the place that it writes (or, for
-dynamic-update-slice, by design); a donated argument's buffer becomes an output the same way.
+dynamic-update-slice, by design); a donated argument's buffer becomes an output the same way. Loops and branches are
+stretches of the same list of steps (`plan_control`).
 """
 
 from __future__ import annotations
@@ -13,63 +14,53 @@ import numpy as np
 
 from hloom.compiler.kernels.emit import Launch, launches
 from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.plan_control import Control, Label, OnFalse, OnIndex, Swap, To
+from hloom.compiler.plan_order import ALIASES, FREE, is_control, private
+from hloom.compiler.plan_steps import (
+    BranchStep,
+    CopyStep,
+    HostStep,
+    JumpStep,
+    KernelStep,
+    Place,
+    Step,
+    SwapStep,
+    SwitchStep,
+)
+from hloom.compiler.plan_values import ALIGNMENT, Buffer, allocate
 from hloom.ir.build import Builder, tuple_elements
+from hloom.ir.loops import lower_scans
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
 from hloom.ir.types import Shape, TupleShape
 
-ALIGNMENT = 64
-ALIASES = {"reshape", "bitcast-convert"}  # standing alone: the operand's bytes under other extents
-FREE = {"parameter", "constant", "tuple", "get-tuple-element", "optimization-barrier"} | ALIASES
+__all__ = [
+    "ALIGNMENT",
+    "BranchStep",
+    "CopyStep",
+    "HostStep",
+    "JumpStep",
+    "KernelStep",
+    "Place",
+    "Plan",
+    "SwapStep",
+    "SwitchStep",
+    "make_plan",
+    "runs_on_host",
+]
 
 
 def runs_on_host(instruction: Instruction) -> bool:
-    """Whether an instruction is a Python function between native steps, and no kernel."""
+    """Whether an instruction is a Python function that the driver calls, and no kernel."""
     return instruction.opcode == "custom-call" or OPS[instruction.opcode].family == "library"
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a value lives. kind: 'input' or 'output' (number), 'constant' (number), 'arena' (byte offset)."""
-
-    kind: str
-    number: int
-
-
-@dataclass
-class KernelStep:
-    """A launch with its pointers resolved. `instruction` is what it computes."""
-
-    launch: Launch
-    pointers: dict[str, Place]
-    instruction: Instruction
-
-
-@dataclass
-class CopyStep:
-    """Bytes copied from one place to another."""
-
-    target: Place
-    source: Place
-    bytes: int
-    instruction: Instruction
-
-
-@dataclass
-class HostStep:
-    """A custom call or a library op: Python, between two native stretches."""
-
-    instruction: Instruction
-    inputs: list[Place]
-    outputs: list[Place]
-
-
-Step = KernelStep | CopyStep | HostStep
 
 
 @dataclass
 class Plan:
-    """steps, the constants that they read, arena bytes, and for outputs that reuse a donated input: output -> input."""
+    """steps, the constants that they read, arena bytes, and for outputs that reuse a donated input: output -> input.
+
+    `kernels()`: the launches as they stand in the list; those of a loop run more than once.
+    """
 
     module: Module
     steps: list[Step]
@@ -83,67 +74,62 @@ class Plan:
         return [s for s in self.steps if isinstance(s, KernelStep)]
 
 
-@dataclass(eq=False)
-class _Buffer:
-    """The storage of one value while it is being planned."""
-
-    bytes: int
-    place: Place | None = None
-    first: int = 0
-    last: int = 0
-
-
 def make_plan(module: Module, target, donated: frozenset[int] = frozenset()) -> Plan:
     """Plans a fused module for a target. `donated`: numbers of parameters whose buffers may be overwritten."""
-    return _Planner(module, target, donated).plan()
+    return Planner(lower_scans(module), target, donated).plan()
 
 
-class _Planner:
+class Planner:
+    """The making of one plan. Time is the place of a piece of work in the order of all, loops' bodies included."""
+
     def __init__(self, module: Module, target, donated: frozenset[int]):
         self.module, self.target, self.donated = module, target, donated
-        self.entry = module.entry
-        self.buffers: dict[Instruction, list[_Buffer]] = {}  # one for each element of a tuple
+        self.entry = private(module.entry)
+        self.buffers: dict[Instruction, list[Buffer]] = {}  # one for each element of a tuple
         self.constants: list[np.ndarray] = []
-        self.steps: list[tuple[int, object]] = []
-        self.all: dict[_Buffer, None] = {}
-        self.holders: dict[_Buffer, list[tuple[list[_Buffer], int]]] = {}  # where in `buffers` a buffer stands
+        self.all: dict[Buffer, None] = {}
+        self.holders: dict[Buffer, list[tuple[list[Buffer], int]]] = {}  # where in `buffers` a buffer stands
         self.single: dict[Instruction, Computation] = {}
         self.reused: dict[int, int] = {}
+        self.time: dict[Instruction, int] = {}
+        self.control = Control(self)
 
     def plan(self) -> Plan:
         entry = self.entry
-        work = [i for i in entry.instructions if i.opcode not in FREE]
-        self.time = {i: k + 1 for k, i in enumerate(work)}
-        self._find_last_uses()
-        outputs = entry.outputs() if isinstance(entry.shape, TupleShape) and entry.root.opcode == "tuple" else None
+        self.end = self.control.number(entry, 0) + 1
+        roots = [entry.root]
+        if isinstance(entry.shape, TupleShape) and entry.root.opcode == "tuple":
+            roots = entry.outputs()
         for parameter in entry.parameters:
-            buffer = _Buffer(parameter.shape.bytes, Place("input", parameter["index"]))
-            self.buffers[parameter] = [buffer]
+            buffer = Buffer(parameter.shape.bytes, Place("input", parameter["index"]))
+            self.buffers[parameter] = self.held([buffer])
         for instruction in entry.instructions:
-            self._storage(instruction)
-        roots = outputs if outputs is not None else [entry.root]
-        flat: list[tuple[Instruction, _Buffer, Shape]] = []
+            self.store(instruction)
+        flat: list[tuple[Instruction, Buffer, Shape]] = []
+        for root in roots:
+            for buffer in self.buffers[root]:
+                buffer.last = max(buffer.last, self.end)
+        self.control.take_over()
         for root in roots:
             shapes = root.shape.elements if isinstance(root.shape, TupleShape) else (root.shape,)
             flat += [(root, b, s) for b, s in zip(self.buffers[root], shapes, strict=True)]
         copies = []
         for number, (root, buffer, _) in enumerate(flat):
-            if buffer.place is None:
+            if buffer.place is None and buffer.swap is None:
                 buffer.place = Place("output", number)
             else:
                 copies.append((number, root, buffer))
         self._reuse_donated(flat)
-        planned: list[Step] = []
-        for instruction in work:
-            planned += self._emit(instruction)
+        planned: list = []
+        self.emit_all(entry, planned)
         for number, root, buffer in copies:
             if buffer.bytes:
                 planned.append((Place("output", number), buffer, buffer.bytes, root))
-        arena = self._allocate(planned, len(work) + 1)
-        steps = [self._resolve(s) for s in planned]
+        waiting = [b for b in self.all if b.place is None] + self._temporaries(planned)
+        arena = allocate(waiting)
         return Plan(
             self.module,
-            steps,
+            self._resolve(planned),
             self.constants,
             arena,
             [p.shape for p in entry.parameters],
@@ -153,85 +139,82 @@ class _Planner:
 
     # --- storage ---
 
-    def _find_last_uses(self) -> None:
-        """For every instruction the time of the last work that reads it, through aliases."""
-        self.last: dict[Instruction, int] = {}
-        end = len(self.time) + 1
-        self.last[self.entry.root] = end
-        for instruction in reversed(self.entry.instructions):
-            when = self.time.get(instruction) or self.last.get(instruction, 0)
-            for operand in instruction.operands:
-                self.last[operand] = max(self.last.get(operand, 0), when)
+    def held(self, buffers: list[Buffer]) -> list[Buffer]:
+        for k, buffer in enumerate(buffers):
+            self.holders.setdefault(buffer, []).append((buffers, k))
+        return buffers
 
-    def _storage(self, instruction: Instruction) -> None:
+    def new(self, bytes: int, time: int, maker: Instruction) -> Buffer:
+        buffer = Buffer(bytes, None, time, time, maker)
+        self.all[buffer] = None
+        return buffer
+
+    def hold(self, instruction: Instruction, buffers: list[Buffer]) -> None:
+        """Notes where the elements of an instruction's value live."""
+        self.buffers[instruction] = self.held(buffers)
+
+    def store(self, instruction: Instruction) -> None:
         opcode = instruction.opcode
+        operands = instruction.operands
         if opcode == "parameter":
-            pass  # the caller's buffer
-        elif opcode == "constant":
+            return  # the caller's buffer
+        if opcode == "constant":
             self.constants.append(np.ascontiguousarray(instruction["value"]))
             place = Place("constant", len(self.constants) - 1)
-            self.buffers[instruction] = [_Buffer(instruction.shape.bytes, place)]
+            self.hold(instruction, [Buffer(instruction.shape.bytes, place)])
         elif opcode in ALIASES:
-            self.buffers[instruction] = self.buffers[instruction.operands[0]]
+            self.buffers[instruction] = self.buffers[operands[0]]  # its own list: one is enough for both
         elif opcode in ("tuple", "optimization-barrier"):
-            self.buffers[instruction] = [b for o in instruction.operands for b in self.buffers[o]]
+            self.hold(instruction, [b for o in operands for b in self.buffers[o]])
         elif opcode == "get-tuple-element":
-            self.buffers[instruction] = [self.buffers[instruction.operands[0]][instruction["index"]]]
+            self.hold(instruction, [self.buffers[operands[0]][instruction["index"]]])
+        elif is_control(instruction):
+            self.control.store(instruction)
         else:
+            time = self.time[instruction]
+            for operand in operands:
+                for buffer in self.buffers[operand]:
+                    buffer.read(time)
             shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
-            made = [_Buffer(s.bytes, None, self.time[instruction]) for s in shapes]
-            self.all |= dict.fromkeys(made)
-            self.buffers[instruction] = made
-        if opcode not in ALIASES:  # these share their operand's list
-            for k, buffer in enumerate(self.buffers[instruction]):
-                self.holders.setdefault(buffer, []).append((self.buffers[instruction], k))
-        for buffer in self.buffers[instruction]:
-            buffer.last = max(buffer.last, self.last.get(instruction, 0), self.time.get(instruction, 0))
+            self.hold(instruction, [self.new(s.bytes, time, instruction) for s in shapes])
 
     def _reuse_donated(self, flat) -> None:
         """Gives outputs the buffers of donated inputs that are dead by then, or die where the output is written."""
         parameters = self.entry.parameters
         free = {k for k in self.donated}
-        taken_inputs = {b.place.number for _, b, _ in flat if b.place.kind == "input"}
+        taken_inputs = {b.place.number for _, b, _ in flat if b.place is not None and b.place.kind == "input"}
         for number, (_, buffer, shape) in enumerate(flat):
             if buffer.place != Place("output", number):
                 continue
-            maker = self._maker(buffer)
             for k in sorted(free - taken_inputs):
                 other = self.buffers[parameters[k]][0]
                 if parameters[k].shape.bytes != shape.bytes or shape.bytes == 0:
                     continue
-                if other.last < buffer.first or (other.last == buffer.first and self._may_share(maker, buffer, other)):
+                shared = other.last == buffer.first and self.shared_operand(buffer.maker, buffer, other) is not None
+                if other.last < buffer.first or shared:
                     self.reused[number] = k
                     free.discard(k)
                     break
 
-    def _maker(self, buffer: _Buffer) -> Instruction:
-        for instruction in self.time:
-            if any(b is buffer for b in self.buffers[instruction]):
-                return instruction
-        raise AssertionError("an output that nothing computes")
-
     # --- in place ---
 
-    def _may_share(self, instruction: Instruction, buffer: _Buffer, other: _Buffer) -> bool:
-        """Whether the value in `buffer` may overwrite `other`, which `instruction` reads."""
-        return self._shared_operand(instruction, buffer, other) is not None
-
-    def _shared_operand(self, instruction, buffer, other) -> int | None:
-        computation = self._computation(instruction)
-        positions = [k for k, o in enumerate(self._inputs(instruction)) if any(b is other for b in self.buffers[o])]
-        if len(positions) != 1 or buffer.bytes != other.bytes:
+    def shared_operand(self, instruction: Instruction, buffer: Buffer, other: Buffer) -> int | None:
+        """The position of the operand in `other`, where the value in `buffer` may overwrite it; else None."""
+        if is_control(instruction):
+            return self.control.shared_operand(instruction, buffer, other)
+        inputs = self._inputs(instruction)
+        positions = [k for k, o in enumerate(inputs) if any(b is other for b in self.buffers[o])]
+        if len(positions) != 1 or buffer.bytes != other.bytes or runs_on_host(instruction):
             return None
-        output = next(k for k, b in enumerate(self.buffers[instruction]) if b is buffer)
+        computation = self._computation(instruction)
+        output = next((k for k, b in enumerate(self.buffers[instruction]) if b is buffer), None)
+        if output is None:
+            return None
         parameter, value = computation.parameters[positions[0]], computation.outputs()[output]
         if value.shape is not parameter.shape:
             return None
         if value.opcode == "dynamic-update-slice" and len(computation.outputs()) == 1:
-            reads = [i for i in computation.instructions if parameter in i.operands]
-            return positions[0] if reads == [value] and value.operands.count(parameter) == 1 else None
-        if runs_on_host(instruction):
-            return None
+            return positions[0] if _only_updated(computation, value, parameter) else None
         return positions[0] if _read_in_place(computation, parameter) else None
 
     def _computation(self, instruction: Instruction) -> Computation:
@@ -256,13 +239,22 @@ class _Planner:
 
     # --- steps ---
 
-    def _emit(self, instruction: Instruction) -> list:
+    def emit_all(self, computation: Computation, planned: list) -> None:
+        """Appends the steps of a computation."""
+        for instruction in computation.instructions:
+            if instruction.opcode in FREE:
+                continue
+            if is_control(instruction):
+                self.control.emit(instruction, planned)
+            else:
+                self._emit(instruction, planned)
+
+    def _emit(self, instruction: Instruction, planned: list) -> None:
         inputs = self._inputs(instruction)
         if runs_on_host(instruction):
-            return [(instruction, [self.buffers[o][0] for o in inputs], self.buffers[instruction])]
-        computation = self._computation(instruction)
-        computation = _with_literals(computation, inputs)
-        planned: list = []
+            planned.append((instruction, [self.buffers[o][0] for o in inputs], self.buffers[instruction]))
+            return
+        computation = _with_literals(self._computation(instruction), inputs)
         shared: dict[int, int] = {}
         now = self.time[instruction]
         for k, buffer in enumerate(self.buffers[instruction]):
@@ -272,15 +264,15 @@ class _Planner:
             position, other = donor
             shared[k] = position
             if other is not None:
-                self._join(buffer, other)
+                self.join(buffer, other)
         root = computation.root
         if root.opcode == "dynamic-update-slice" and 0 not in shared and root.operands[0] in computation.parameters:
             position = computation.parameters.index(root.operands[0])
-            reads = [i for i in computation.instructions if root.operands[0] in i.operands]
-            if reads == [root] and root.operands.count(root.operands[0]) == 1:
+            if _only_updated(computation, root, root.operands[0]):
                 # The array lives on: a copy is updated.
-                source = self.buffers[inputs[position]][0]
-                planned.append((self.buffers[instruction][0], source, root.shape.bytes, instruction))
+                source, target = self.buffers[inputs[position]][0], self.buffers[instruction][0]
+                if source is not target:
+                    planned.append((target, source, root.shape.bytes, instruction))
                 shared[0] = position
         request = KernelRequest(computation, shared)
         for launch in launches(request, self.target):
@@ -290,11 +282,13 @@ class _Planner:
             for k, buffer in enumerate(self.buffers[instruction]):
                 pointers[f"out{k}"] = pointers[f"io{k}"] = buffer
             planned.append((launch, pointers, instruction))
-        return planned
 
-    def _donor(self, instruction, buffer, now, taken) -> tuple[int, _Buffer | None] | None:
+    def _donor(self, instruction, buffer, now, taken) -> tuple[int, Buffer | None] | None:
         """(operand position, buffer to join) of an operand that this output may overwrite."""
         inputs = self._inputs(instruction)
+        for position, operand in enumerate(inputs):
+            if position not in taken and self.buffers[operand] == [buffer]:
+                return position, None  # joined already: the state of a loop
         number = buffer.place.number if buffer.place and buffer.place.kind == "output" else None
         for position, operand in enumerate(inputs):
             if position in taken or len(self.buffers[operand]) != 1:
@@ -302,60 +296,61 @@ class _Planner:
             other = self.buffers[operand][0]
             if number is not None:
                 fits = number in self.reused and other.place == Place("input", self.reused[number])
-                if fits and other.last == now and self._shared_operand(instruction, buffer, other) is not None:
+                if fits and other.last == now and self.shared_operand(instruction, buffer, other) is not None:
                     return position, None
                 continue
-            if other.place is None and other.last == now and other.bytes == buffer.bytes > 0:
-                if self._shared_operand(instruction, buffer, other) is not None:
-                    return position, other
+            if buffer.swap is None and other.swap is None and other.place is None:
+                if other.last == now and other.bytes == buffer.bytes > 0:
+                    if self.shared_operand(instruction, buffer, other) is not None:
+                        return position, other
         return None
 
-    def _join(self, buffer: _Buffer, other: _Buffer) -> None:
-        """Makes a value live in the buffer of the operand that it overwrites."""
+    def join(self, buffer: Buffer, other: Buffer) -> None:
+        """Makes a value live in the buffer of the one that it overwrites."""
+        if buffer.first < other.first:
+            other.first, other.maker = buffer.first, buffer.maker
         other.last = max(other.last, buffer.last)
+        other.reads += buffer.reads
+        other.swap = other.swap or buffer.swap
         holders = self.holders.pop(buffer)
         for made, k in holders:
             made[k] = other
         self.holders[other] += holders
         del self.all[buffer]
 
-    # --- the arena ---
+    # --- the arena and the list of steps ---
 
-    def _allocate(self, planned, end: int) -> int:
-        """Offsets for the buffers without a place: the largest first, at the lowest offset free in its lifetime."""
-        waiting = [b for b in self.all if b.place is None]
-        self.temporaries: dict[tuple[int, str], _Buffer] = {}
+    def _temporaries(self, planned) -> list[Buffer]:
+        """Buffers of what kernels keep between the launches of one instruction."""
+        self.temporaries: dict[tuple[int, str], Buffer] = {}
         for item in planned:
-            if isinstance(item[0], Launch):
+            if isinstance(item, tuple) and isinstance(item[0], Launch):
                 launch, _, instruction = item
                 for name, size in launch.temporaries.items():
-                    key = (id(instruction), name)
-                    if key not in self.temporaries:
-                        now = self.time[instruction]
-                        self.temporaries[key] = _Buffer(size, None, now, now)
-                        waiting.append(self.temporaries[key])
-                    buffer = self.temporaries[key]
+                    now = self.time[instruction]
+                    buffer = self.temporaries.setdefault((id(instruction), name), Buffer(size, None, now, now))
                     buffer.bytes = max(buffer.bytes, size)
-        placed: list[_Buffer] = []
-        total = 0
-        for buffer in sorted(waiting, key=lambda b: -b.bytes):
-            size = -(-max(buffer.bytes, 1) // ALIGNMENT) * ALIGNMENT
-            busy = [
-                (b.place.number, b.place.number + -(-max(b.bytes, 1) // ALIGNMENT) * ALIGNMENT)
-                for b in placed
-                if b.first <= buffer.last and buffer.first <= b.last
-            ]
-            offset = 0
-            for start, stop in sorted(busy):
-                if offset + size <= start:
-                    break
-                offset = max(offset, stop)
-            buffer.place = Place("arena", offset)
-            placed.append(buffer)
-            total = max(total, offset + size)
-        return total
+        return list(self.temporaries.values())
 
-    def _resolve(self, item) -> Step:
+    def _resolve(self, planned) -> list[Step]:
+        numbers: dict[Label, int] = {}
+        count = 0
+        for item in planned:
+            if isinstance(item, Label):
+                numbers[item] = count
+            else:
+                count += 1
+        return [self._step(item, numbers) for item in planned if not isinstance(item, Label)]
+
+    def _step(self, item, numbers: dict[Label, int]) -> Step:
+        if isinstance(item, To):
+            return JumpStep(numbers[item.label])
+        if isinstance(item, OnFalse):
+            return BranchStep(item.pred.place, numbers[item.label])
+        if isinstance(item, OnIndex):
+            return SwitchStep(item.index.place, [numbers[label] for label in item.labels])
+        if isinstance(item, Swap):
+            return SwapStep(item.number)
         if isinstance(item[0], Launch):
             launch, pointers, instruction = item
             places = {}
@@ -370,6 +365,13 @@ class _Planner:
             return CopyStep(target, source.place, size, instruction)
         instruction, inputs, outputs = item
         return HostStep(instruction, [b.place for b in inputs], [b.place for b in outputs])
+
+
+def _only_updated(computation: Computation, update: Instruction, parameter: Instruction) -> bool:
+    """Whether a parameter is what the update writes into, and nothing else reads it."""
+    if update.operands[0] is not parameter or update.operands.count(parameter) != 1:
+        return False
+    return [i for i in computation.instructions if parameter in i.operands] == [update]
 
 
 def _read_in_place(computation: Computation, parameter: Instruction) -> bool:

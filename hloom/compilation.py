@@ -14,18 +14,20 @@ import numpy as np
 from hloom.compiler.analysis import cost_analysis, memory_analysis
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.pipeline import PIPELINE, UNFUSED, PassRecord, run_passes
-from hloom.compiler.plan import CopyStep, HostStep, KernelStep, Place, Plan, make_plan
+from hloom.compiler.plan import Plan, make_plan
+from hloom.compiler.plan_steps import BranchStep, CopyStep, HostStep, JumpStep, KernelStep, Place, SwapStep, SwitchStep
 from hloom.compiler.targets.cpu.target import host_target
 from hloom.config import config
-from hloom.errors import SettingError
+from hloom.errors import HloomError, SettingError
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Module
 from hloom.ir.text import print_module
 from hloom.ir.types import TupleShape
 from hloom.native_setup import driver, load_kernels
-from hloom.runtime.program import Call, Copy, Executable, Host, Program, Ref
+from hloom.runtime.program import Branch, Call, Copy, Executable, Host, Jump, Program, Ref, Step, Swap, Switch
 
 _counter = itertools.count()
+LOOP_WORK = 1e6  # nobody knows how long a loop runs: other Python threads need not wait for it
 
 
 @dataclass
@@ -93,7 +95,7 @@ def _program(plan: Plan) -> Program:
             if isinstance(argument, KernelSource):
                 sources[argument] = None
     addresses = dict(zip(sources, load_kernels(list(sources)), strict=True))
-    steps: list[Call | Copy | Host] = []
+    steps: list[Step] = []
     work = 0.0
     for item in plan.steps:
         if isinstance(item, KernelStep):
@@ -109,8 +111,18 @@ def _program(plan: Plan) -> Program:
             work += float(launch.items) * max(1.0, 65536.0 / launch.grain) if launch.items > launch.grain else 0.0
         elif isinstance(item, CopyStep):
             steps.append(Copy(_ref(item.target), _ref(item.source), item.bytes))
+        elif isinstance(item, JumpStep):
+            steps.append(Jump(item.target))
+        elif isinstance(item, BranchStep):
+            steps.append(Branch(_ref(item.pred), item.target))
+        elif isinstance(item, SwitchStep):
+            steps.append(Switch(_ref(item.index), tuple(item.targets)))
+        elif isinstance(item, SwapStep):
+            steps.append(Swap(item.number))
         else:
             steps.append(_host(item))
+    if any(isinstance(s, JumpStep) for s in plan.steps):
+        work += LOOP_WORK
     work += sum(s.bytes for s in plan.input_shapes) + sum(s.bytes for s in plan.output_shapes)
     return Program(
         steps, plan.constants, plan.arena_bytes, plan.input_shapes, plan.output_shapes, dict(plan.donated), work
@@ -118,15 +130,29 @@ def _program(plan: Plan) -> Program:
 
 
 def _ref(place: Place) -> Ref:
-    return Ref(place.kind, place.number)
+    return Ref(place.kind, place.number, place.swap)
 
 
 def _host(item: HostStep) -> Host:
     instruction = item.instruction
     shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
+    distinct = list(dict.fromkeys(instruction.operands))
+    order = [distinct.index(o) for o in instruction.operands]
+
+    def function(*arrays):
+        try:
+            return evaluate_instruction(instruction, [arrays[k] for k in order])
+        except HloomError as error:
+            error.source = instruction.source or error.source  # the line that asked for it, not the one that runs it
+            raise
+        except Exception as error:
+            if instruction.source:
+                error.add_note(f"  in a function that the compiled program calls, at {instruction.source}")
+            raise
+
     return Host(
-        lambda *arrays: evaluate_instruction(instruction, arrays),
-        tuple((_ref(p), o.shape) for p, o in zip(item.inputs, dict.fromkeys(instruction.operands), strict=True)),
+        function,
+        tuple((_ref(p), o.shape) for p, o in zip(item.inputs, distinct, strict=True)),
         tuple((_ref(p), s) for p, s in zip(item.outputs, shapes, strict=True)),
     )
 

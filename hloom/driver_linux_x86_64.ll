@@ -1,4 +1,4 @@
-; the driver of hloom as LLVM IR, made by python -m hloom.native_setup from source 111e92d80d9e65339c79c79647cc45b1bb7b4727e3231ef7708b00f951b6697b
+; the driver of hloom as LLVM IR, made by python -m hloom.native_setup from source ba7f3b019d1dbc7d2c22040a34d30a07defe6ab472c1d5c4ce42dc7b4f415c9d
 ; ModuleID = '<string>'
 source_filename = "<string>"
 target datalayout = "e-m:e-p270:32:32-p271:32:32-p272:64:64-i64:64-i128:128-f80:128-n8:16:32:64-S128"
@@ -188,8 +188,8 @@ hloom_spin.body.exit:                             ; preds = %B36.i, %B94.i, %.4
 ; Function Attrs: nounwind
 define void @hloom_run(i64 %.1, i64 %.2, i64 %.3, i64 %.4, i64 %.5, i64 %.6, i64 %.7) local_unnamed_addr #0 {
 .9:
-  %.77.i1 = icmp sgt i64 %.5, 0
-  br i1 %.77.i1, label %B36.i.lr.ph, label %B208.i
+  %.77.i2 = icmp sgt i64 %.5, 0
+  br i1 %.77.i2, label %B36.i.lr.ph, label %B208.i
 
 B36.i.lr.ph:                                      ; preds = %.9
   %.119.i = inttoptr i64 %.7 to ptr
@@ -197,9 +197,9 @@ B36.i.lr.ph:                                      ; preds = %.9
   br label %B36.i
 
 B36.i:                                            ; preds = %B36.i.lr.ph, %B36.i
-  %.42.i.02 = phi i64 [ 0, %B36.i.lr.ph ], [ %.87.i, %B36.i ]
-  %.87.i = add nuw nsw i64 %.42.i.02, 1
-  %.109.i = mul nuw nsw i64 %.42.i.02, 24
+  %.42.i.03 = phi i64 [ 0, %B36.i.lr.ph ], [ %.87.i, %B36.i ]
+  %.87.i = add nuw nsw i64 %.42.i.03, 1
+  %.109.i = mul nuw nsw i64 %.42.i.03, 24
   %.111.i = add nsw i64 %.109.i, %.4
   %.112.i = inttoptr i64 %.111.i to ptr
   %.114.i = load i64, ptr %.112.i, align 4, !noalias !12
@@ -220,7 +220,7 @@ B208.i:                                           ; preds = %B36.i, %.9
   br i1 %.135.i, label %B226.i.preheader, label %hloom_run.body.exit
 
 B226.i.preheader:                                 ; preds = %B208.i
-  %.270.i = inttoptr i64 %.6 to ptr
+  %.357.i = inttoptr i64 %.6 to ptr
   %.67.i.i = inttoptr i64 %.1 to ptr
   %.68.i.i = getelementptr i8, ptr %.67.i.i, i64 664
   %.77.i.i = getelementptr i8, ptr %.67.i.i, i64 128
@@ -236,18 +236,20 @@ B226.i.preheader:                                 ; preds = %B208.i
   %.261.i.i = getelementptr i8, ptr %.67.i.i, i64 648
   br label %B226.i
 
-B226.i:                                           ; preds = %B226.i.preheader, %B972.i
-  %step.4.0.i = phi i64 [ %step.5.1.i, %B972.i ], [ 0, %B226.i.preheader ]
-  %.139.i = shl nsw i64 %step.4.0.i, 6
+B226.i:                                           ; preds = %B226.i.preheader, %B1832.i
+  %step.5.0.i = phi i64 [ %step.6.1.i, %B1832.i ], [ 0, %B226.i.preheader ]
+  %.139.i = shl nsw i64 %step.5.0.i, 6
   %.141.i = add nsw i64 %.139.i, %.2
   %.146.i = inttoptr i64 %.141.i to ptr
   %.148.i = load i64, ptr %.146.i, align 4, !noalias !12
-  %.153.i = add nsw i64 %step.4.0.i, 1
+  %.153.i = add nsw i64 %step.5.0.i, 1
   switch i64 %.148.i, label %hloom_run.body.exit [
     i64 1, label %B322.i
-    i64 2, label %B586.i
-    i64 3, label %B642.i
-    i64 4, label %B792.i
+    i64 2, label %B590.i
+    i64 3, label %B648.i
+    i64 4, label %B800.i
+    i64 5, label %B1000.i
+    i64 6, label %B1374.i
   ]
 
 B322.i:                                           ; preds = %B226.i
@@ -269,7 +271,7 @@ B322.i:                                           ; preds = %B226.i
 B486.i:                                           ; preds = %B322.i
   %.205.i = inttoptr i64 %.163.i to ptr
   tail call void %.205.i(i64 %.173.i, i64 0, i64 %.180.i) #0, !noalias !12
-  br label %B972.i
+  br label %B1832.i
 
 B98.i.i:                                          ; preds = %B0.endif.i.i
   %.78.i.i = cmpxchg ptr %.77.i.i, i64 0, i64 1 seq_cst seq_cst, align 8, !noalias !15
@@ -278,7 +280,7 @@ B98.i.i:                                          ; preds = %B0.endif.i.i
 
 B144.i.i:                                         ; preds = %B0.endif.i.i, %B98.i.i
   %.136.i1.i = icmp sgt i64 %spec.select.i.i, 0
-  br i1 %.136.i1.i, label %B176.i.lr.ph.i, label %B972.i
+  br i1 %.136.i1.i, label %B176.i.lr.ph.i, label %B1832.i
 
 B176.i.lr.ph.i:                                   ; preds = %B144.i.i
   %.182.i.i = inttoptr i64 %.163.i to ptr
@@ -292,7 +294,7 @@ B176.i.i:                                         ; preds = %B176.i.i, %B176.i.l
   %.179.i.i = tail call i64 @llvm.smin.i64(i64 %.172.i.i, i64 %.180.i)
   tail call void %.182.i.i(i64 %.173.i, i64 %.169.i.i, i64 %.179.i.i) #0, !noalias !15
   %exitcond.not.i = icmp eq i64 %.146.i.i, %spec.select.i.i
-  br i1 %exitcond.not.i, label %B972.i, label %B176.i.i
+  br i1 %exitcond.not.i, label %B1832.i, label %B176.i.i
 
 B266.i.i:                                         ; preds = %B98.i.i
   %.190.i.i = load atomic i64, ptr %.67.i.i seq_cst, align 8, !noalias !15
@@ -397,7 +399,7 @@ B1060.i.i:                                        ; preds = %B1032.i.i, %B1002.i
 
 B1110.i.i:                                        ; preds = %B1060.i.i, %hloom_work.exit.i
   store atomic i64 0, ptr %.77.i.i seq_cst, align 8, !noalias !15
-  br label %B972.i
+  br label %B1832.i
 
 B0.endif.i.i:                                     ; preds = %B322.i
   %.20.i.i = add nsw i64 %.180.i, -1
@@ -413,46 +415,129 @@ B0.endif.i.i:                                     ; preds = %B322.i
   %or.cond.i.i = select i1 %.70.i.i, i1 true, i1 %.73.i.i
   br i1 %or.cond.i.i, label %B144.i.i, label %B98.i.i
 
-B586.i:                                           ; preds = %B226.i
+B590.i:                                           ; preds = %B226.i
   %.223.i = getelementptr i8, ptr %.146.i, i64 8
   %.224.i = load i64, ptr %.223.i, align 4, !noalias !12
-  br label %B972.i
+  br label %B1832.i
 
-B642.i:                                           ; preds = %B226.i
+B648.i:                                           ; preds = %B226.i
   %.237.i = getelementptr i8, ptr %.146.i, i64 16
   %.238.i = load i64, ptr %.237.i, align 4, !noalias !12
-  %.241.i = getelementptr i64, ptr %.270.i, i64 %.238.i
+  %.241.i = getelementptr i64, ptr %.357.i, i64 %.238.i
   %.242.i = load i64, ptr %.241.i, align 4, !noalias !12
   %.243.i = inttoptr i64 %.242.i to ptr
   %.244.i = load i8, ptr %.243.i, align 1, !noalias !12
   %.246.i = icmp eq i8 %.244.i, 0
-  br i1 %.246.i, label %B736.i, label %B972.i
+  br i1 %.246.i, label %B742.i, label %B1832.i
 
-B736.i:                                           ; preds = %B642.i
+B742.i:                                           ; preds = %B648.i
   %.250.i = getelementptr i8, ptr %.146.i, i64 8
   %.251.i = load i64, ptr %.250.i, align 4, !noalias !12
-  br label %B972.i
+  br label %B1832.i
 
-B792.i:                                           ; preds = %B226.i
+B800.i:                                           ; preds = %B226.i
   %.267.i = getelementptr i8, ptr %.146.i, i64 8
   %.268.i = load i64, ptr %.267.i, align 4, !noalias !12
-  %.271.i = getelementptr i64, ptr %.270.i, i64 %.268.i
+  %.271.i = getelementptr i64, ptr %.357.i, i64 %.268.i
   %.272.i = load i64, ptr %.271.i, align 4, !noalias !12
   %.275.i = getelementptr i8, ptr %.146.i, i64 16
   %.276.i = load i64, ptr %.275.i, align 4, !noalias !12
-  %.279.i = getelementptr i64, ptr %.270.i, i64 %.276.i
+  %.279.i = getelementptr i64, ptr %.357.i, i64 %.276.i
   %.280.i = load i64, ptr %.279.i, align 4, !noalias !12
   %.283.i = getelementptr i8, ptr %.146.i, i64 24
   %.284.i = load i64, ptr %.283.i, align 4, !noalias !12
   %.285.i = tail call i64 @memmove(i64 %.272.i, i64 %.280.i, i64 %.284.i) #0, !noalias !12
-  br label %B972.i
+  br label %B1832.i
 
-B972.i:                                           ; preds = %B176.i.i, %B1110.i.i, %B144.i.i, %B792.i, %B736.i, %B642.i, %B586.i, %B486.i
-  %step.5.1.i = phi i64 [ %.153.i, %B486.i ], [ %.153.i, %B642.i ], [ %.224.i, %B586.i ], [ %.153.i, %B792.i ], [ %.251.i, %B736.i ], [ %.153.i, %B144.i.i ], [ %.153.i, %B1110.i.i ], [ %.153.i, %B176.i.i ]
-  %.294.i = icmp slt i64 %step.5.1.i, %.3
-  br i1 %.294.i, label %B226.i, label %hloom_run.body.exit
+B1000.i:                                          ; preds = %B226.i
+  %.292.i = getelementptr i8, ptr %.146.i, i64 8
+  %.293.i = load i64, ptr %.292.i, align 4, !noalias !12
+  %.296.i = getelementptr i64, ptr %.357.i, i64 %.293.i
+  %.297.i = load i64, ptr %.296.i, align 4, !noalias !12
+  %.298.i = inttoptr i64 %.297.i to ptr
+  %.299.i = load i8, ptr %.298.i, align 1, !noalias !12
+  %.300.i = zext i8 %.299.i to i64
+  %.301.i = add nsw i64 %.297.i, 1
+  %.302.i = inttoptr i64 %.301.i to ptr
+  %.303.i = load i8, ptr %.302.i, align 1, !noalias !12
+  %.304.i = zext i8 %.303.i to i64
+  %.305.i = shl nuw nsw i64 %.304.i, 8
+  %.306.i = or disjoint i64 %.305.i, %.300.i
+  %.307.i = add nsw i64 %.297.i, 2
+  %.308.i = inttoptr i64 %.307.i to ptr
+  %.309.i = load i8, ptr %.308.i, align 1, !noalias !12
+  %.310.i = zext i8 %.309.i to i64
+  %.311.i = shl nuw nsw i64 %.310.i, 16
+  %.312.i = or disjoint i64 %.306.i, %.311.i
+  %.313.i = add nsw i64 %.297.i, 3
+  %.314.i = inttoptr i64 %.313.i to ptr
+  %.315.i = load i8, ptr %.314.i, align 1, !noalias !12
+  %.316.i = zext i8 %.315.i to i64
+  %.317.i = shl nuw nsw i64 %.316.i, 24
+  %.318.i = or disjoint i64 %.312.i, %.317.i
+  %.321.i = getelementptr i8, ptr %.146.i, i64 24
+  %.322.i = load i64, ptr %.321.i, align 4, !noalias !12
+  %.325.i = getelementptr i8, ptr %.146.i, i64 16
+  %.326.i = load i64, ptr %.325.i, align 4, !noalias !12
+  %.327.i = add nsw i64 %.326.i, -1
+  %.333.i = tail call i64 @llvm.smin.i64(i64 %.327.i, i64 %.318.i)
+  %1 = getelementptr i64, ptr %.357.i, i64 %.322.i
+  %.337.i = getelementptr i64, ptr %1, i64 %.333.i
+  %.338.i = load i64, ptr %.337.i, align 4, !noalias !12
+  br label %B1832.i
 
-hloom_run.body.exit:                              ; preds = %B972.i, %B226.i, %B208.i
+B1374.i:                                          ; preds = %B226.i
+  %.347.i = getelementptr i8, ptr %.146.i, i64 8
+  %.348.i = load i64, ptr %.347.i, align 4, !noalias !12
+  %.351.i = getelementptr i8, ptr %.146.i, i64 24
+  %.352.i = load i64, ptr %.351.i, align 4, !noalias !12
+  %.358.i = getelementptr i64, ptr %.357.i, i64 %.348.i
+  %.359.i = load i64, ptr %.358.i, align 4, !noalias !12
+  %.362.i = getelementptr i64, ptr %.357.i, i64 %.359.i
+  %.363.i = load i64, ptr %.362.i, align 4, !noalias !12
+  %.370.i = getelementptr i64, ptr %.357.i, i64 %.352.i
+  %.371.i = load i64, ptr %.370.i, align 4, !noalias !12
+  %.374.i = getelementptr i64, ptr %.357.i, i64 %.371.i
+  %.375.i = load i64, ptr %.374.i, align 4, !noalias !12
+  %.381.i = getelementptr i8, ptr %.146.i, i64 16
+  %.382.i = load i64, ptr %.381.i, align 4, !noalias !12
+  %.383.i = add nsw i64 %.382.i, %.348.i
+  %.438.i4 = icmp sgt i64 %.382.i, 0
+  br i1 %.438.i4, label %B1626.i, label %B1692.i
+
+B1626.i:                                          ; preds = %B1374.i, %B1626.i
+  %.403.i.05 = phi i64 [ %.448.i, %B1626.i ], [ %.348.i, %B1374.i ]
+  %.448.i = add nsw i64 %.403.i.05, 1
+  %.472.i = getelementptr i64, ptr %.357.i, i64 %.403.i.05
+  %.473.i = load i64, ptr %.472.i, align 4, !noalias !12
+  %.477.i = getelementptr i64, ptr %.357.i, i64 %.473.i
+  store i64 %.375.i, ptr %.477.i, align 4, !noalias !12
+  %.438.i = icmp slt i64 %.448.i, %.383.i
+  br i1 %.438.i, label %B1626.i, label %B1692.i
+
+B1692.i:                                          ; preds = %B1626.i, %B1374.i
+  %.482.i = getelementptr i8, ptr %.146.i, i64 32
+  %.483.i = load i64, ptr %.482.i, align 4, !noalias !12
+  %.485.i = add nsw i64 %.483.i, %.352.i
+  %.541.i6 = icmp sgt i64 %.483.i, 0
+  br i1 %.541.i6, label %B1760.i, label %B1832.i
+
+B1760.i:                                          ; preds = %B1692.i, %B1760.i
+  %.506.i.07 = phi i64 [ %.551.i, %B1760.i ], [ %.352.i, %B1692.i ]
+  %.551.i = add nsw i64 %.506.i.07, 1
+  %.575.i = getelementptr i64, ptr %.357.i, i64 %.506.i.07
+  %.576.i = load i64, ptr %.575.i, align 4, !noalias !12
+  %.580.i = getelementptr i64, ptr %.357.i, i64 %.576.i
+  store i64 %.363.i, ptr %.580.i, align 4, !noalias !12
+  %.541.i = icmp slt i64 %.551.i, %.485.i
+  br i1 %.541.i, label %B1760.i, label %B1832.i
+
+B1832.i:                                          ; preds = %B1760.i, %B176.i.i, %B1692.i, %B1110.i.i, %B144.i.i, %B1000.i, %B800.i, %B742.i, %B648.i, %B590.i, %B486.i
+  %step.6.1.i = phi i64 [ %.153.i, %B486.i ], [ %.153.i, %B1692.i ], [ %.224.i, %B590.i ], [ %.153.i, %B648.i ], [ %.153.i, %B800.i ], [ %.338.i, %B1000.i ], [ %.251.i, %B742.i ], [ %.153.i, %B144.i.i ], [ %.153.i, %B1110.i.i ], [ %.153.i, %B176.i.i ], [ %.153.i, %B1760.i ]
+  %.594.i = icmp slt i64 %step.6.1.i, %.3
+  br i1 %.594.i, label %B226.i, label %hloom_run.body.exit
+
+hloom_run.body.exit:                              ; preds = %B1832.i, %B226.i, %B208.i
   ret void
 }
 

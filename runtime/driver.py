@@ -10,7 +10,10 @@ A program is int64 arrays:
 
 - `steps` (rows of 8 words, `step(...)` makes one): END; KERNEL with kernel address, args offset in words, items, grain;
   JUMP with step number; JUMP_IF_ZERO with step number and the args position that holds the address of a pred byte;
-  COPY with the args positions that hold the target's and the source's address, and the number of bytes.
+  COPY with the args positions that hold the target's and the source's address, and the number of bytes; SWITCH with the
+  args position that holds the address of an s32, the number of targets and the args position of the first of them (step
+  numbers; out of range the last); SWAP with two lists of args positions (position and length of each), whose words all
+  hold one address, and another one: they are exchanged.
 - `args`: the argument words of all kernels, prefilled with extents, strides and addresses of temporaries and constants.
 - `slots`: the addresses of inputs and outputs of one call.
 - `relocations` (rows of 3 words): (args position, slot, byte offset). At the start,
@@ -35,7 +38,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from . import driver_source as source
-from .driver_source import COPY, END, JUMP, JUMP_IF_ZERO, KERNEL, STEP_WORDS
+from .driver_source import COPY, END, JUMP, JUMP_IF_ZERO, KERNEL, STEP_WORDS, SWAP, SWITCH
 
 # A worker that finds nothing to do looks at the ticket for this long before it sleeps. Waking a sleeper costs the
 # caller a few microseconds; kernels of one program follow each other faster than this.
@@ -277,4 +280,4 @@ def install(addresses: Mapping[str, int]) -> Driver:
     return Driver(addresses)
 
 
-__all__ = ["COPY", "END", "JUMP", "JUMP_IF_ZERO", "KERNEL", "Activation", "Driver", "install", "step"]
+__all__ = ["COPY", "END", "JUMP", "JUMP_IF_ZERO", "KERNEL", "SWAP", "SWITCH", "Activation", "Driver", "install", "step"]

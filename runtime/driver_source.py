@@ -17,6 +17,8 @@ KERNEL = 1  # kernel address, args offset (words), items, grain
 JUMP = 2  # step number
 JUMP_IF_ZERO = 3  # step number, args position that holds the address of a pred byte
 COPY = 4  # args positions that hold the target's and the source's address, bytes
+SWITCH = 5  # args position that holds the address of an s32, number of targets, args position of the first target
+SWAP = 6  # args positions of the first of one list of args positions, its length, likewise of another list
 
 # Words of an activation block, which is all that a call hands to native code.
 BLOCK_STEPS, BLOCK_STEP_COUNT, BLOCK_RELOCATIONS, BLOCK_RELOCATION_COUNT = 0, 1, 2, 3
@@ -47,7 +49,7 @@ MAX_CHUNKS = 0x7FFFFFFF
 CONSTANTS = {
     name: value
     for name, value in globals().items()
-    if name.startswith(("BLOCK_", "FLAG_", "POOL_", "STATE_", "STEP_", "MAX_", "JUMP", "END", "KERNEL", "COPY"))
+    if name.startswith(("BLOCK_", "FLAG_", "POOL_", "STATE_", "STEP_", "MAX_", "JUMP", "END", "KERNEL", "COPY", "SW"))
 }
 
 
@@ -212,6 +214,22 @@ def hloom_run(pool, steps, step_count, relocations, relocation_count, args, slot
                 step = load(row, 1)
         elif opcode == COPY:
             copy_bytes(load(args, load(row, 1)), load(args, load(row, 2)), load(row, 3))
+        elif opcode == SWITCH:
+            # Read as unsigned, so that a negative number is out of range too, where the last target counts.
+            chosen = load(args, load(row, 1))
+            chosen = (
+                load_byte(chosen) | load_byte(chosen + 1) << 8 | load_byte(chosen + 2) << 16 | load_byte(chosen + 3) << 24
+            )
+            step = load(args, load(row, 3) + min(chosen, load(row, 2) - 1))
+        elif opcode == SWAP:
+            first = load(row, 1)
+            second = load(row, 3)
+            address = load(args, load(args, first))
+            other = load(args, load(args, second))
+            for place in range(first, first + load(row, 2)):
+                store(args, load(args, place), other)
+            for place in range(second, second + load(row, 4)):
+                store(args, load(args, place), address)
         else:
             return
 """

@@ -1,7 +1,12 @@
-"""Program: an executable as data. Executable: a program with a driver, its arenas and output buffers."""
+"""Program: an executable as data. Executable: a program with a driver, its arenas and output buffers.
+
+A Python function among the steps is a kernel to the driver: its address is that of a callback, which takes the GIL. What
+it raises is kept; a byte that the next step tests then ends the program, and the caller gets the exception.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -9,18 +14,22 @@ import numpy as np
 
 from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, address, default_pool
-from hloom.runtime.driver import Activation, Driver, step
-from hloom.runtime.driver_source import COPY, KERNEL
+from hloom.runtime.driver import Driver, step
+from hloom.runtime.driver_source import COPY, JUMP, JUMP_IF_ZERO, KERNEL, SWAP, SWITCH
 
 SMALL = 30_000  # element operations up to which other Python threads can wait for a call: some 5 microseconds
 
 
 @dataclass(frozen=True)
 class Ref:
-    """A place in memory: kind 'input', 'output', 'constant' (number) or 'arena' (byte offset)."""
+    """A place in memory: kind 'input', 'output', 'constant' (number) or 'arena' (byte offset).
+
+    swap: (number, side) where a Swap exchanges it with the place of the other side.
+    """
 
     kind: str
     number: int
+    swap: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +60,39 @@ class Host:
     outputs: tuple[tuple[Ref, Shape], ...]
 
 
+@dataclass(frozen=True)
+class Jump:
+    """To the step of this number."""
+
+    target: int
+
+
+@dataclass(frozen=True)
+class Branch:
+    """To the step of this number where the pred is false."""
+
+    pred: Ref
+    target: int
+
+
+@dataclass(frozen=True)
+class Switch:
+    """To the step whose number stands at the place that the s32 names; the last where it names none."""
+
+    index: Ref
+    targets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Swap:
+    """The places of the two sides of a swap stand for each other from here on."""
+
+    number: int
+
+
+Step = Call | Copy | Host | Jump | Branch | Switch | Swap
+
+
 @dataclass
 class Program:
     """What a device runs: steps over inputs, outputs, constants and one arena.
@@ -58,7 +100,7 @@ class Program:
     donated: output number -> input number whose buffer the output is computed in. work: rough element operations.
     """
 
-    steps: Sequence[Call | Copy | Host]
+    steps: Sequence[Step]
     constants: Sequence[np.ndarray]
     arena_bytes: int
     inputs: Sequence[Shape]
@@ -68,52 +110,130 @@ class Program:
 
 
 class _Frame:
-    """The memory of one running call: arena, argument words, slots, and the native stretches between host steps."""
+    """The memory of one running call: arena, argument words, slots and rows of steps.
 
-    __slots__ = ("arena", "segments", "slots", "address")
+    state: one byte, 1 while all goes well; a Python step that raised leaves its exception in `errors` and 0 here.
+    """
 
-    def __init__(self, program: Program, driver: Driver):
+    __slots__ = ("activation", "address", "arena", "constants", "state")
+
+    def __init__(self, program: Program, driver: Driver, callbacks: dict[int, int]):
         self.arena = Arena(max(program.arena_bytes, 64))
-        self.slots = np.zeros(max(len(program.inputs) + len(program.outputs), 1), np.int64)
-        words: list[int] = []
-        relocations: list[tuple[int, int, int]] = []
-        rows: list[list[int]] = []
-        parts: list[list[list[int]] | Host] = [rows]
+        self.constants = program.constants
+        self.state = np.ones(1, np.uint8)
+        maker = _Rows(program, self)
+        rows = maker.rows(callbacks)
+        slots = np.zeros(max(len(program.inputs) + len(program.outputs), 1), np.int64)
+        args = np.array(maker.words or [0], np.int64)
+        self.activation = driver.activation(rows, maker.relocations, args, slots, release_gil=program.work > SMALL)
+        self.address = self.activation.address
 
-        def word(value) -> int:
-            if isinstance(value, Ref):
-                if value.kind in ("input", "output"):
-                    slot = value.number + (len(program.inputs) if value.kind == "output" else 0)
-                    relocations.append((len(words), slot, 0))
-                    value = 0
-                elif value.kind == "constant":
-                    value = address(program.constants[value.number])
-                else:
-                    value = self.arena.address + value.number
-            words.append(value)
-            return len(words) - 1
 
+class _Rows:
+    """Makes the rows of the driver's steps, and the argument words that they read."""
+
+    def __init__(self, program: Program, frame: _Frame):
+        self.program, self.frame = program, frame
+        self.words: list[int] = []
+        self.relocations: list[tuple[int, int, int]] = []
+        self.swapped: dict[tuple[int, int], list[int]] = {}  # side of a swap -> the words that hold its address
+        self.constants = [address(c) for c in program.constants]
+
+    def word(self, value: int | Ref) -> int:
+        """Appends an argument word; its position."""
+        position = len(self.words)
+        if isinstance(value, Ref):
+            if value.swap is not None:
+                self.swapped.setdefault(value.swap, []).append(position)
+            if value.kind in ("input", "output"):
+                slot = value.number + (len(self.program.inputs) if value.kind == "output" else 0)
+                self.relocations.append((position, slot, 0))
+                value = 0
+            elif value.kind == "constant":
+                value = self.constants[value.number]
+            else:
+                value = self.frame.arena.address + value.number
+        self.words.append(value)
+        return position
+
+    def rows(self, callbacks: dict[int, int]) -> list[list[int]]:
+        """`callbacks`: the address of each Python step, by its number."""
+        program = self.program
+        first, count = [], 0  # the row of each step
         for item in program.steps:
+            first.append(count)
+            count += 2 if isinstance(item, Host) else 1
+        first.append(count)
+        rows: list[list[int]] = []
+        swaps: list[tuple[int, int]] = []
+        status = self.word(address(self.frame.state)) if callbacks else 0
+        for number, item in enumerate(program.steps):
             if isinstance(item, Call):
-                start = len(words)
+                start = len(self.words)
                 for value in item.words:
-                    word(value)
+                    self.word(value)
                 rows.append(step(KERNEL, item.kernel, start, item.items, item.grain))
             elif isinstance(item, Copy):
-                rows.append(step(COPY, word(item.target), word(item.source), item.bytes))
+                rows.append(step(COPY, self.word(item.target), self.word(item.source), item.bytes))
+            elif isinstance(item, Host):
+                start = self.word(address(self.frame.state))
+                for ref, _ in (*item.inputs, *item.outputs):
+                    self.word(ref)
+                rows.append(step(KERNEL, callbacks[number], start, 1, 1))
+                rows.append(step(JUMP_IF_ZERO, count, status))
+            elif isinstance(item, Jump):
+                rows.append(step(JUMP, first[item.target]))
+            elif isinstance(item, Branch):
+                rows.append(step(JUMP_IF_ZERO, first[item.target], self.word(item.pred)))
+            elif isinstance(item, Switch):
+                place, start = self.word(item.index), len(self.words)
+                for target in item.targets:
+                    self.word(first[target])
+                rows.append(step(SWITCH, place, len(item.targets), start))
             else:
-                rows = []
-                parts += [item, rows]
-        args = np.array(words or [0], np.int64)
-        release = program.work > SMALL
-        self.segments: list[Activation | Host] = []
-        for part in parts:
-            if isinstance(part, Host):
-                self.segments.append(part)
-            elif part or len(parts) == 1:
-                self.segments.append(driver.activation(part, relocations, args, self.slots, release_gil=release))
-        alone = self.segments[0] if len(self.segments) == 1 else None
-        self.address = alone.address if isinstance(alone, Activation) else 0  # of no use to a program with host steps
+                swaps.append((len(rows), item.number))
+                rows.append([])
+        for row, number in swaps:  # now all words are there
+            operands = []
+            for side in (0, 1):
+                positions = self.swapped[number, side]
+                operands += [len(self.words), len(positions)]
+                for position in positions:
+                    self.word(position)
+            rows[row] = step(SWAP, *operands)
+        return rows
+
+
+_errors: dict[int, BaseException] = {}  # by the address of a frame's state: what its Python step raised
+_SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+def _callback(host: Host):
+    """The C function of a Python step: arguments are the address of the frame's state, then inputs and outputs."""
+    count, given = 1 + len(host.inputs) + len(host.outputs), len(host.inputs)
+    shapes = [shape for _, shape in (*host.inputs, *host.outputs)]
+
+    def call(arguments: int, lo: int, hi: int) -> None:
+        words = (ctypes.c_int64 * count).from_address(arguments)
+        try:
+            views = [_view(words[k + 1], shape) for k, shape in enumerate(shapes)]
+            # Copies: the function may keep what it is given, and the memory is written again.
+            result = host.function(*(view.copy() for view in views[:given]))
+            results = result if isinstance(result, tuple) else (result,)
+            for view, value in zip(views[given:], results, strict=True):
+                view[...] = value
+        except BaseException as error:
+            _errors[words[0]] = error
+            ctypes.c_uint8.from_address(words[0]).value = 0
+
+    return _SIGNATURE(call)
+
+
+def _view(where: int, shape: Shape) -> np.ndarray:
+    if not shape.bytes:
+        return np.zeros(shape.dims, shape.dtype)
+    memory = np.frombuffer((ctypes.c_uint8 * shape.bytes).from_address(where), np.uint8)
+    return memory.view(shape.dtype).reshape(shape.dims)
 
 
 def _as_shape(array: np.ndarray, shape: Shape) -> np.ndarray:
@@ -135,7 +255,9 @@ class Executable:
         ]
         self._donated = program.donated
         self._simple = not program.donated
-        self._host = any(isinstance(s, Host) for s in program.steps)
+        callbacks = {k: _callback(s) for k, s in enumerate(program.steps) if isinstance(s, Host)}
+        self._kept = list(callbacks.values())
+        self._callbacks = {k: ctypes.cast(c, ctypes.c_void_p).value for k, c in callbacks.items()}
         self._idle: list[_Frame] = []
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -143,7 +265,7 @@ class Executable:
         try:
             frame = self._idle.pop()
         except IndexError:
-            frame = _Frame(self.program, self._driver)
+            frame = _Frame(self.program, self._driver, self._callbacks)
         if self._simple:
             outputs = [take() for take in self._take]
         else:
@@ -151,16 +273,18 @@ class Executable:
                 take() if take else _as_shape(inputs[self._donated[k]], self.program.outputs[k])
                 for k, take in enumerate(self._take)
             ]
-        if self._host:
-            self._run_segments(frame, inputs, outputs)
-        else:
-            self._call(frame.address, *inputs, *outputs)
+        self._call(frame.address, *inputs, *outputs)
+        if self._callbacks and not frame.state[0]:
+            frame.state[0] = 1
+            error = _errors.pop(address(frame.state))
+            self._idle.append(frame)
+            raise error
         self._idle.append(frame)
         return outputs
 
     def for_one_output(self):
         """`run(inputs) -> array` for a program of one new output, with little Python; None for other programs."""
-        if len(self._take) != 1 or self._take[0] is None or self._host:
+        if len(self._take) != 1 or self._take[0] is None or self._callbacks:
             return None
         idle, call, (take,), program, driver = self._idle, self._call, self._take, self.program, self._driver
 
@@ -168,31 +292,10 @@ class Executable:
             try:
                 frame = idle.pop()
             except IndexError:
-                frame = _Frame(program, driver)
+                frame = _Frame(program, driver, {})
             output = take()
             call(frame.address, *inputs, output)
             idle.append(frame)
             return output
 
         return run
-
-    def _run_segments(self, frame: _Frame, inputs, outputs) -> None:
-        for k, array in enumerate([*inputs, *outputs]):
-            frame.slots[k] = address(array)
-        places = {"input": inputs, "output": outputs, "constant": self.program.constants}
-
-        def view(ref: Ref, shape: Shape) -> np.ndarray:
-            if ref.kind == "arena":
-                data = frame.arena.array[ref.number : ref.number + shape.bytes]
-                return data.view(shape.dtype).reshape(shape.dims)
-            return np.asarray(places[ref.kind][ref.number]).reshape(-1).view(shape.dtype).reshape(shape.dims)
-
-        for segment in frame.segments:
-            if isinstance(segment, Host):
-                # Copies: the function may keep what it is given, and the arena is written again.
-                result = segment.function(*(view(r, s).copy() for r, s in segment.inputs))
-                results = result if isinstance(result, tuple) else (result,)
-                for (ref, shape), value in zip(segment.outputs, results, strict=True):
-                    view(ref, shape)[...] = value
-            else:
-                self._driver.run(segment.address)

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from hloom.compiler.kernels.writer import can_write
 from hloom.compiler.passes.fusion_rules import Group, Rules, can_fuse, is_materialized
 from hloom.compiler.passes.registry import module_pass
+from hloom.compiler.passes.walk import change_computations
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.rewrite import has_effects
 from hloom.ir.types import Shape, TupleShape
 
 KINDS = {"loop": "kLoop", "row": "kInput", "reduce": "kInput", "product": "kOutput"}
@@ -23,10 +25,14 @@ KINDS = {"loop": "kLoop", "row": "kInput", "reduce": "kInput", "product": "kOutp
 @module_pass("fuse")
 def fuse(module: Module) -> Module:
     """Groups instructions into kernels: producers, several outputs, siblings, rows, contractions with both ends."""
-    grouping = Grouping(module.entry)
-    grouping.producers()
-    grouping.siblings()
-    return module.with_entry(grouping.build())
+
+    def fuse_computation(computation: Computation) -> Computation:
+        grouping = Grouping(computation)
+        grouping.producers()
+        grouping.siblings()
+        return grouping.build()
+
+    return change_computations(module, fuse_computation)
 
 
 @dataclass
@@ -227,7 +233,7 @@ class Grouping:
         return result
 
     def _effects(self) -> list[Instruction]:
-        return [i for i in self.computation.instructions if i.attributes.get("custom_call_has_side_effect")]
+        return [i for i in self.computation.instructions if has_effects(i)]
 
     def _body(self, group: Group) -> tuple[list[Instruction], list[Instruction]]:
         """(inputs, members in program order) of a group: what its outputs need of it."""

@@ -173,6 +173,8 @@ def can_fuse(rules: Rules, group: Group, instruction: Instruction, output: bool)
         return False, "it has several results"
     if any(o.opcode == "dynamic-update-slice" and o.operands[0] is instruction for o in group.outputs):
         return False, "the updated array stays where it is"
+    if any(o.opcode == "dynamic-update-slice" and o.operands[0] in instruction.operands for o in group.outputs):
+        return False, "it reads the array that is updated in place"
     if instruction.opcode == "dynamic-update-slice":
         return False, "the update is made in place by a kernel of its own"
     own = [u for u in rules.users[instruction] if u in group.members]
@@ -209,7 +211,7 @@ def _can_fuse_element(rules, group, instruction, own, output) -> tuple[bool, str
                 return False, "an operand of the contraction is not stored"
             if instruction in rules.behind_dot:
                 return False, "it belongs into the epilogue of the contraction before it"
-            if instruction.opcode in ("transpose", "reshape", "slice") or OPS[instruction.opcode].flops >= 8:
+            if instruction.opcode in ("transpose", "reshape", "slice", "gather") or OPS[instruction.opcode].flops >= 8:
                 return False, "computed once and read in place is faster"
             if any(o.opcode == "reduce" for o in instruction.operands):
                 return False, "a reduction comes first"
