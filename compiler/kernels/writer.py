@@ -14,6 +14,7 @@ from hloom.compiler.kernels.affine import ZERO, Affine, Index, linear, reshape_g
 from hloom.compiler.kernels.description import Block, Branch
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
+from hloom.ir.ops.gather import gather_windows
 from hloom.ir.types import COMPLEX, HLO_NAME, NARROW_FLOATS, PRED, Shape, compute_dtype
 
 
@@ -418,6 +419,48 @@ def _dynamic_update_slice(writer, instruction, index, block):
     return _conditional(writer, block, conditions, default, lambda branch: writer._value(update, inner, branch)[0])
 
 
+def _gather(writer, instruction, index, block):
+    """The element at the clamped start of the window, which is read at this index, plus the place in the window."""
+    operand, indices = instruction.operands
+    w = gather_windows(operand.dims, indices.dims, instruction.attributes)
+    which = [index[k] for k in w.places]
+    inner = [ZERO] * len(operand.dims)
+    for place, d in zip(w.offset, w.window_dimensions, strict=True):
+        inner[d] = index[place]
+    for d, k in zip(w.operand_batching, w.indices_batching, strict=True):
+        inner[d] = which[w.index_dimensions.index(k)]
+    for component, (d, room) in enumerate(zip(w.mapped, w.limits(), strict=True)):
+        if room > 0:
+            start, block = gathered_start(writer, indices, w, which, component, room, block)
+            inner[d] = inner[d] + start
+    return writer._value(operand, tuple(inner), block)
+
+
+def gathered_start(writer, indices, w, which, component: int, room: int, block):
+    """(the clamped start along one dimension as an index variable, the block)."""
+    value, where = start_value(writer, indices, w, which, component, block)
+    key = ("gathered", value, room)
+    found = next((b.memo[key] for b in block.chain() if key in b.memo), None)
+    if found is None:
+        name = writer.fresh("q")
+        limit = writer.integer("q_n", room)
+        where.body.append(f"{name} = min(max(s64({value}), s64(0)), {limit})")
+        where.variables = where.variables | {name}
+        _extend_variables(block, where)
+        found = where.memo[key] = Affine(0, {name: 1})
+    return found, block
+
+
+def start_value(writer, indices, w, which, component: int, block):
+    """The element of the indexes that is this component of the start of the window `which`; as `Writer._value`."""
+    place = [ZERO] * len(indices.dims)
+    for d, affine in zip(w.index_dimensions, which, strict=True):
+        place[d] = affine
+    if w.vector < len(indices.dims):
+        place[w.vector] = Affine(component)
+    return writer._value(indices, tuple(place), block)
+
+
 def _iota(writer, instruction, index, block):
     affine = index[instruction["iota_dimension"]]
     target = _innermost_guard(block, writer.place(block, (affine,), ()))
@@ -438,6 +481,7 @@ _INDEX_MAPS = {
     "concatenate": _concatenate,
     "dynamic-slice": _dynamic_slice,
     "dynamic-update-slice": _dynamic_update_slice,
+    "gather": _gather,
     "iota": _iota,
 }
 

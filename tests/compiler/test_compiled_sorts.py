@@ -1,0 +1,86 @@
+"""sort and topk compiled, differentiated and batched."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from derivative_cases import check
+
+from hloom.compilation import compile_module
+from hloom.compiler.transforms.batch import batch
+from hloom.ir.build import Builder, Value
+from hloom.ir.interpret import evaluate
+from hloom.ir.module import Module
+from hloom.ir.ops.sort import comparator
+from hloom.ir.types import Shape
+
+
+def sort_computation(dims, axis, dtypes=("f64",), num_keys=1, scaled=False):
+    builder = Builder("f")
+    arrays = [Value(builder, builder.parameter(Shape(d, dims))) for d in dtypes]
+    given = [a * 2 if scaled else a for a in arrays]
+    to_apply = comparator([a.dtype for a in arrays], num_keys)
+    result = given[0].op("sort", *given[1:], dimensions=(axis,), is_stable=True, to_apply=to_apply)
+    if len(arrays) == 1:
+        return builder.finish((result * 3 if scaled else result).instruction)
+    return builder.finish(
+        builder.tuple([result.op("get-tuple-element", index=k).instruction for k in range(len(arrays))])
+    )
+
+
+def topk_computation(dims, k, places=True):
+    builder = Builder("f")
+    result = Value(builder, builder.parameter(Shape("f64", dims))).op("topk", k=k, largest=True)
+    return builder.finish(
+        builder.tuple([result.op("get-tuple-element", index=i).instruction for i in range(1 + places)])
+    )
+
+
+def test_compiled_between_kernels():
+    x = np.random.default_rng(0).normal(size=(50, 30)).astype(np.float32)
+    computation = sort_computation((50, 30), 0, ("f32",), scaled=True)
+    (found,) = compile_module(Module("m", computation))([x])
+    np.testing.assert_array_equal(found, np.sort(x * 2, axis=0) * 3)
+
+
+def test_compiled_with_several_results():
+    rng = np.random.default_rng(1)
+    x, y = rng.integers(0, 5, (4, 9)).astype(np.int32), rng.normal(size=(4, 9)).astype(np.float32)
+    a, b = compile_module(Module("m", sort_computation((4, 9), 1, ("s32", "f32"), 2)))([x, y])
+    for row in range(4):
+        order = np.lexsort((y[row], x[row]))
+        np.testing.assert_array_equal(a[row], x[row][order])
+        np.testing.assert_array_equal(b[row], y[row][order])
+    v, i = compile_module(Module("m", topk_computation((4, 9), 3)))([y.astype(np.float64)])
+    np.testing.assert_array_equal(i, np.argsort(-y, axis=1)[:, :3])
+    np.testing.assert_array_equal(v, np.take_along_axis(y.astype(np.float64), i, 1))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_derivative_of_sort(axis):
+    rng = np.random.default_rng(2)
+    check(sort_computation((5, 4), axis), [rng.normal(size=(5, 4))])
+    check(sort_computation((5, 4), axis, ("f64", "f64")), [rng.normal(size=(5, 4)) for _ in range(2)])
+    check(topk_computation((3, 6), 2, places=False), [rng.normal(size=(3, 6))])
+
+
+@pytest.mark.parametrize("mapped", [(True, True), (True, False), (False, True)])
+def test_batched_sort(mapped):
+    rng = np.random.default_rng(3)
+    computation = sort_computation((4, 5), 0, ("f64", "f64"))
+    arguments = [rng.normal(size=((3, 4, 5) if m else (4, 5))) for m in mapped]
+    made, out = batch(computation, mapped, 3)[:2]
+    assert out == [True, True]
+    found = evaluate(made, arguments)
+    for k in range(3):
+        expected = evaluate(computation, [a[k] if m else a for a, m in zip(arguments, mapped, strict=True)])
+        for f, e in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(f[k], e)
+
+
+def test_batched_topk():
+    x = np.random.default_rng(4).normal(size=(3, 2, 6))
+    found = evaluate(batch(topk_computation((2, 6), 3), [True], 3)[0], [x])
+    for k in range(3):
+        for f, e in zip(found, evaluate(topk_computation((2, 6), 3), [x[k]]), strict=True):
+            np.testing.assert_array_equal(f[k], e)
