@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.errors import ArgumentError, DeviceError, DonatedArrayError
-from hloom.ir.types import HLO_NAME, Shape, as_dtype, scalar_dtype
+from hloom.ir.types import HLO_NAME, Shape, as_dtype, default_dtype, scalar_dtype
 from hloom.operators import ArrayMethods
 
 
@@ -274,13 +274,25 @@ def from_python(value, dtype=None) -> Array:
     if not isinstance(value, (np.ndarray, np.generic)):
         value = _from_nested(value)
         if value.dtype.kind in "iufc" and not isinstance(value, np.generic) and dtype is None:
-            value = value.astype({"i": "int32", "u": "uint32", "f": "float32", "c": "complex64"}[value.dtype.kind])
+            value = value.astype(_default_of(value))
     target = as_dtype(value.dtype) if dtype is None else as_dtype(dtype)
     readonly = isinstance(value, np.ndarray) and not value.flags.writeable and value.base is None
     data = np.ascontiguousarray(value, target).reshape(np.shape(value))
     if data is value and not readonly or (isinstance(value, np.ndarray) and np.shares_memory(data, value)):
         data = data if readonly else data.copy()
     return Array(data)
+
+
+def _default_of(values: np.ndarray) -> np.dtype:
+    """The dtype of an array of Python numbers: the default of their kind, wider where they do not fit."""
+    kind = values.dtype.kind
+    if kind in "iu":
+        chosen = default_dtype(int)
+        limits = np.iinfo(chosen)
+        if values.size and not (limits.min <= values.min() and values.max() <= limits.max):
+            return values.dtype
+        return chosen
+    return default_dtype(float if kind == "f" else complex)
 
 
 def _from_nested(value) -> np.ndarray:

@@ -54,6 +54,7 @@ SETTINGS = {
         Setting("dump_to", "HLOOM_DUMP_TO", str, "", "folder for the module after every pass and every kernel"),
         Setting("fusion", "HLOOM_FUSION", _flag, True, "fuse operations into kernels (0: one kernel an operation)"),
         Setting("verify", "HLOOM_VERIFY", _flag, False, "verify the module after every pass"),
+        Setting("enable_x64", "HLOOM_ENABLE_X64", _flag, False, "Python numbers alone are of 64 bits instead of 32"),
         Setting("num_cpu_devices", "HLOOM_NUM_CPU_DEVICES", _count, 1, "CPU devices cpu:0 ... in this process"),
         Setting(
             "debug",
@@ -109,8 +110,8 @@ class Config:
         if value is not None:
             value = _parse(setting, str(int(value)) if isinstance(value, bool) else str(value), f"hl.config.{name}")
         self._values[name] = value
-        if name in self._listeners:
-            self._listeners[name](value)
+        for listener in self._listeners.get(name, ()):
+            listener(value)
 
     def _check(self, name: str) -> None:
         if name not in SETTINGS:
@@ -139,7 +140,7 @@ class Config:
 
     def on_change(self, name: str, listener: Callable) -> None:
         """Calls `listener(value)` when the setting changes."""
-        self._listeners[name] = listener
+        self._listeners.setdefault(name, []).append(listener)
 
 
 config = Config()

@@ -92,15 +92,19 @@ def _check_arguments_exist(function, options: _Options) -> None:
 
 
 class _Setting:
-    """`hl.config.fusion` where it is quick to read, and the functions that have to notice its change."""
+    """`hl.config.fusion` and `enable_x64` where they are quick to read, and the functions that notice their changes."""
 
     def __init__(self):
-        self.fusion = config.fusion
+        self._read()
         self.functions: weakref.WeakSet[JitFunction] = weakref.WeakSet()
         config.on_change("fusion", self._change)
+        config.on_change("enable_x64", self._change)
 
-    def _change(self, fusion: bool) -> None:
-        self.fusion = fusion
+    def _read(self) -> None:
+        self.key = self.fusion, self.wide = config.fusion, config.enable_x64
+
+    def _change(self, _) -> None:
+        self._read()
         for function in list(self.functions):
             function._fast.clear()
 
@@ -202,7 +206,7 @@ class JitFunction:
         if not TRACES.active and not self._has_statics:
             leaves, structure = tree.flatten((args, kwargs))
             leaves = [leaf if type(leaf) is Array else self._leaf(leaf) for leaf in leaves]
-            entry = self._entries.get((structure, tuple([leaf._key for leaf in leaves]), (), self._fusion()))
+            entry = self._entries.get((structure, tuple([leaf._key for leaf in leaves]), (), self._settings()))
             if entry is not None:
                 self._remember(args, kwargs, entry)
                 return entry.run(leaves)
@@ -291,7 +295,7 @@ class JitFunction:
                 "pass a tuple instead of a list, or do not mark it as static",
             ) from None
         keys = tuple([leaf._key for leaf in leaves])
-        key = (structure, keys, static_key, self._fusion())
+        key = (structure, keys, static_key, self._settings())
         donated: set[int] = set()
         if options.donate_numbers or options.donate_names:
             position = 0
@@ -338,13 +342,14 @@ class JitFunction:
         positions |= {parameters.index(n) for n in names if n in parameters}
         return positions, set(names) | {parameters[n] for n in positions if n < len(parameters)}
 
-    def _fusion(self) -> bool:
-        return _setting.fusion if self.options.fusion is None else self.options.fusion
+    def _settings(self) -> tuple[bool, bool]:
+        """What of `hl.config` shapes the compiled program: fusion and enable_x64."""
+        return _setting.key if self.options.fusion is None else (self.options.fusion, _setting.wide)
 
     def _explain(self, call: _Call) -> None:
         if config.debug >= 1 and self._entries:
             known = next(reversed(self._entries))
-            parts = ("tree structure", "shapes, dtypes or devices", "static values", "hl.config.fusion")
+            parts = ("tree structure", "shapes, dtypes or devices", "static values", "hl.config")
             changed = [name for name, old, new in zip(parts, known, call.key, strict=True) if old != new]
             print(
                 f"hloom: {self._name} is compiled again ({len(self._entries) + 1}): "
@@ -377,7 +382,7 @@ class _Entry:
         self.owner = owner
         self.donated = call.donated
         self.compiled = compile_module(
-            Module(owner._name, traced.computation), fusion=call.key[3], donated=call.donated
+            Module(owner._name, traced.computation), fusion=call.key[3][0], donated=call.donated
         )
         unused = call.donated - set(self.compiled.plan.donated.values())
         if unused:

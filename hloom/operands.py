@@ -13,8 +13,19 @@ from functools import lru_cache
 import numpy as np
 
 from hloom.array import Array
+from hloom.config import config
 from hloom.errors import ArgumentError, DTypeError, ShapeError
-from hloom.ir.types import DTYPES, HLO_NAME, INEXACT, INTEGERS, Shape, promote, scalar_dtype
+from hloom.ir.types import (
+    DTYPES,
+    HLO_NAME,
+    INEXACT,
+    INTEGERS,
+    Shape,
+    default_dtype,
+    promote,
+    scalar_dtype,
+    set_default_width,
+)
 from hloom.operators import ArrayMethods
 from hloom.tracing import Tracer, as_array, bind, current_trace
 
@@ -23,6 +34,27 @@ F32, F64 = DTYPES["f32"], DTYPES["f64"]
 _WIDE_INTEGERS = frozenset((DTYPES["s64"], DTYPES["u64"]))
 
 promoted = lru_cache(maxsize=4096)(promote)
+
+
+def _use_width(wide: bool) -> None:
+    set_default_width(64 if wide else 32)
+    promoted.cache_clear()
+    _cached_constant.cache_clear()
+
+
+config.on_change("enable_x64", _use_width)
+if config.enable_x64:
+    set_default_width(64)
+
+
+def default_float() -> np.dtype:
+    """f32, or f64 with `hl.config.enable_x64`."""
+    return default_dtype(float)
+
+
+def default_int() -> np.dtype:
+    """s32, or s64 with `hl.config.enable_x64`."""
+    return default_dtype(int)
 
 
 def as_operand(value, name: str):
@@ -181,10 +213,13 @@ def broadcast_shapes(name: str, shapes) -> tuple[int, ...]:
 
 
 def inexact_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype in which functions of real numbers compute: s64 and u64 become f64, other integers and pred f32."""
+    """The dtype in which functions of real numbers compute: s64 and u64 become f64, other integers and pred f32.
+
+    With `hl.config.enable_x64` all integers become f64.
+    """
     if dtype in INEXACT:
         return dtype
-    return F64 if dtype in _WIDE_INTEGERS else F32
+    return F64 if dtype in _WIDE_INTEGERS else default_dtype(float)
 
 
 def read(values, name: str) -> list:

@@ -59,7 +59,20 @@ def kind(dtype: np.dtype) -> str:
     return "complex" if dtype in COMPLEX else "pred"
 
 
-_PYTHON_TYPES = {bool: "pred", int: "s32", float: "f32", complex: "c64"}
+# The dtypes of Python numbers: 32 bits wide, or 64 on request (`set_default_width`).
+DEFAULTS: dict[type, np.dtype] = {bool: PRED}
+
+
+def set_default_width(bits: int) -> None:
+    """Makes Python's integers, floats and complex numbers so wide (32 or 64) where nothing else decides."""
+    names = {32: ("s32", "f32", "c64"), 64: ("s64", "f64", "c128")}[bits]
+    DEFAULTS.update(zip((int, float, complex), (DTYPES[n] for n in names), strict=True))
+    as_dtype.cache_clear()
+
+
+def default_dtype(kind: type) -> np.dtype:
+    """The dtype of Python's int, float or complex numbers where nothing else decides."""
+    return DEFAULTS[kind]
 
 
 @lru_cache(maxsize=1024)
@@ -70,8 +83,8 @@ def as_dtype(dtype) -> np.dtype:
     """
     if isinstance(dtype, str) and dtype in DTYPES:
         return DTYPES[dtype]
-    if isinstance(dtype, type) and dtype in _PYTHON_TYPES:
-        return DTYPES[_PYTHON_TYPES[dtype]]
+    if isinstance(dtype, type) and dtype in DEFAULTS:
+        return DEFAULTS[dtype]
     try:
         found = np.dtype(dtype).newbyteorder("=")
     except TypeError:
@@ -83,6 +96,9 @@ def as_dtype(dtype) -> np.dtype:
         f"hloom has {', '.join(DTYPES)}",
         "convert the array first, for example with x.astype(numpy.float32)",
     )
+
+
+set_default_width(32)
 
 
 def real_dtype(dtype: np.dtype) -> np.dtype:
@@ -194,7 +210,7 @@ _EDGES = {
     "c64": ["c128"],
     "c128": [],
 }
-_WEAK_DEFAULT = {"i*": "s32", "f*": "f32", "c*": "c64"}
+_WEAK_TYPES = {"i*": int, "f*": float, "c*": complex}
 
 
 @cache
@@ -228,7 +244,7 @@ _WIDE_DEFAULT = {"i*": "s64", "f*": "f64", "c*": "c128"}
 def _default(node: str, operands) -> np.dtype:
     """The dtype of a weak node: 32 bits wide, or 64 where a 64-bit integer takes part, as in NumPy and JAX with x64."""
     wide = any(kind(dtype) in ("signed", "unsigned") and dtype.itemsize == 8 for dtype, _ in operands)
-    return DTYPES[(_WIDE_DEFAULT if wide else _WEAK_DEFAULT)[node]]
+    return DTYPES[_WIDE_DEFAULT[node]] if wide else DEFAULTS[_WEAK_TYPES[node]]
 
 
 def promote(*operands: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
@@ -241,7 +257,7 @@ def promote(*operands: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
         return first
     strong = [o for o in operands if not o[1]]
     node = _join(frozenset(_node(*o) for o in operands))
-    if node in _WEAK_DEFAULT:
+    if node in _WEAK_TYPES:
         weak = not strong or all(_node(*o) == "pred" for o in strong)
         return _default(node, operands), weak
     return DTYPES[node], not strong
@@ -255,11 +271,11 @@ def scalar_dtype(value) -> tuple[np.dtype, bool]:
         return as_dtype(value.dtype), False
     if isinstance(value, int):
         # A Python int that does not fit in 32 bits keeps its value rather than wrapping in silence.
-        return DTYPES["s32"] if -(2**31) <= value < 2**31 else DTYPES["s64" if value < 2**63 else "u64"], True
+        return DEFAULTS[int] if -(2**31) <= value < 2**31 else DTYPES["s64" if value < 2**63 else "u64"], True
     if isinstance(value, float):
-        return DTYPES["f32"], True
+        return DEFAULTS[float], True
     if isinstance(value, complex):
-        return DTYPES["c64"], True
+        return DEFAULTS[complex], True
     raise DTypeError(
         "a scalar was asked for",
         f"{type(value).__name__} {value!r:.60}",

@@ -8,8 +8,6 @@ Python numbers take the dtype of the array beside them, and alone they are pred,
 
 import math as _math
 
-from numpy import bool_ as bool  # noqa: A004
-
 from hloom.numpy.creation import (
     arange,
     array,
@@ -44,23 +42,24 @@ from hloom.numpy.creation import (
 )
 from hloom.numpy.dtypes import (
     bfloat16,
+    bool,
     bool_,
     can_cast,
     cdouble,
+    character,
     complex64,
     complex128,
-    complex_,
     complexfloating,
     csingle,
     double,
     dtype,
     finfo,
+    flexible,
     float8_e4m3fn,
     float8_e5m2,
     float16,
     float32,
     float64,
-    float_,
     floating,
     generic,
     half,
@@ -71,16 +70,15 @@ from hloom.numpy.dtypes import (
     int16,
     int32,
     int64,
-    int_,
     integer,
     isdtype,
     issubdtype,
     number,
+    object_,
     promote_types,
     result_type,
     signedinteger,
     single,
-    uint,
     uint4,
     uint8,
     uint16,
@@ -180,6 +178,8 @@ from hloom.numpy.manipulation import (
     vsplit,
     vstack,
 )
+from hloom.numpy.namespace import VERSION as __array_api_version__
+from hloom.numpy.namespace import __array_namespace_info__
 from hloom.numpy.padding import (
     pad,
 )
@@ -356,6 +356,10 @@ _NEEDS = {name: group for group, names in _MISSING.items() for name in names.spl
 
 
 def __getattr__(name: str):
+    if name in ("int_", "uint", "float_", "complex_"):
+        from hloom.numpy.dtypes import default_types
+
+        return default_types()[name]
     group = _NEEDS.get(name)
     if group is not None:
         raise AttributeError(f"hloom.numpy has no '{name}' yet: it comes with the op '{group}'")

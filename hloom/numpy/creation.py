@@ -11,7 +11,6 @@ from hloom.array import Array, from_python
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INTEGERS, PRED, Shape, as_dtype
 from hloom.operands import (
-    F32,
     NUMBERS,
     as_operand,
     broadcast_dims_to,
@@ -19,6 +18,8 @@ from hloom.operands import (
     canonical_axis,
     canonical_shape,
     convert,
+    default_float,
+    default_int,
     dims_of,
     dtype_of,
     holds_arrays,
@@ -61,7 +62,7 @@ def _stack_nested(value):
     if not isinstance(value, (list, tuple)):
         return value if type(value) in NUMBERS else as_operand(value, "array")
     if not value:
-        return full_constant(0, F32, (0,))
+        return full_constant(0, default_float(), (0,))
     elements = [_stack_nested(v) for v in value]
     dims = dims_of(elements[0])
     if any(dims_of(e) != dims for e in elements):
@@ -105,12 +106,12 @@ def frombuffer(buffer, dtype=float, count: int = -1, offset: int = 0):
 
 def zeros(shape, dtype=None, *, device=None):
     """Zeros, by default f32. Raises ShapeError, DTypeError."""
-    return full_constant(0, F32 if dtype is None else as_dtype(dtype), canonical_shape(shape, "zeros"))
+    return full_constant(0, default_float() if dtype is None else as_dtype(dtype), canonical_shape(shape, "zeros"))
 
 
 def ones(shape, dtype=None, *, device=None):
     """Ones, by default f32. Raises ShapeError, DTypeError."""
-    return full_constant(1, F32 if dtype is None else as_dtype(dtype), canonical_shape(shape, "ones"))
+    return full_constant(1, default_float() if dtype is None else as_dtype(dtype), canonical_shape(shape, "ones"))
 
 
 empty = zeros
@@ -267,7 +268,7 @@ def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axi
 def indices(dimensions, dtype=None, sparse: bool = False):
     """The index of every element along each axis: extents (rank, *dimensions), or a tuple of broadcastable arrays."""
     dims = canonical_shape(dimensions, "indices")
-    dtype = DTYPES["s32"] if dtype is None else as_dtype(dtype)
+    dtype = default_int() if dtype is None else as_dtype(dtype)
     if sparse:
         return tuple(
             reshape_to(lax.iota(dtype, d), (1,) * k + (d,) + (1,) * (len(dims) - 1 - k)) for k, d in enumerate(dims)
@@ -310,11 +311,11 @@ def _window(name: str, text: str, cosines):
     def function(M: int):
         size = whole_number(M, name, "number of points")
         if size < 1:
-            return full_constant(0, F32, (0,))
+            return full_constant(0, default_float(), (0,))
         if size == 1:
-            return full_constant(1, F32, (1,))
-        angle = lax.mul(lax.iota(F32, size), 2 * math.pi / (size - 1))
-        result = full_constant(cosines[0], F32, (size,))
+            return full_constant(1, default_float(), (1,))
+        angle = lax.mul(lax.iota(default_float(), size), 2 * math.pi / (size - 1))
+        result = full_constant(cosines[0], default_float(), (size,))
         for k, weight in enumerate(cosines[1:], 1):
             result = lax.add(result, lax.mul(lax.cos(lax.mul(angle, float(k))), weight))
         return result
@@ -333,8 +334,8 @@ def bartlett(M: int):
     """The triangle over M points that is 0 at the edges, f32. Raises ArgumentError."""
     size = whole_number(M, "bartlett", "number of points")
     if size < 2:
-        return full_constant(1, F32, (max(size, 0),))
-    place = lax.mul(lax.iota(F32, size), 2 / (size - 1))
+        return full_constant(1, default_float(), (max(size, 0),))
+    place = lax.mul(lax.iota(default_float(), size), 2 / (size - 1))
     return lax.sub(1.0, lax.abs(lax.sub(place, 1.0)))
 
 
@@ -352,7 +353,7 @@ def eye(N, M=None, k: int = 0, dtype=None, *, device=None):
     """An N x M matrix (M defaults to N) with ones on diagonal k. Raises ShapeError, DTypeError."""
     rows, columns = canonical_shape((N, N if M is None else M), "eye")
     mask = _offset_mask(rows, columns, whole_number(k, "eye", "diagonal"), "EQ")
-    return convert(mask, F32 if dtype is None else as_dtype(dtype))
+    return convert(mask, default_float() if dtype is None else as_dtype(dtype))
 
 
 def identity(n: int, dtype=None):
@@ -363,7 +364,7 @@ def identity(n: int, dtype=None):
 def tri(N: int, M: int | None = None, k: int = 0, dtype=None):
     """An N x M matrix with ones on and below diagonal k. Raises ShapeError, DTypeError."""
     rows, columns = canonical_shape((N, N if M is None else M), "tri")
-    return convert(_offset_mask(rows, columns, k, "LE"), F32 if dtype is None else as_dtype(dtype))
+    return convert(_offset_mask(rows, columns, k, "LE"), default_float() if dtype is None else as_dtype(dtype))
 
 
 def _triangle(name: str, m, k: int, direction: str):

@@ -6,27 +6,135 @@ import ml_dtypes
 import numpy as np
 
 from hloom.errors import ArgumentError, DTypeError
-from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED, SIGNED, UNSIGNED, as_dtype
+from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED, SIGNED, UNSIGNED, as_dtype, default_dtype
 from hloom.operands import dtype_of, promoted, read
 from hloom.operators import ArrayMethods
 
-bool_ = np.bool_
-int4, uint4 = ml_dtypes.int4, ml_dtypes.uint4
-int8, int16, int32, int64 = np.int8, np.int16, np.int32, np.int64
-uint8, uint16, uint32, uint64 = np.uint8, np.uint16, np.uint32, np.uint64
-float8_e4m3fn, float8_e5m2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
-float16, bfloat16, float32, float64 = np.float16, ml_dtypes.bfloat16, np.float32, np.float64
-complex64, complex128 = np.complex64, np.complex128
-# The dtypes of Python numbers.
-int_, uint, float_, complex_ = np.int32, np.uint32, np.float32, np.complex64
-half, single, double, csingle, cdouble = np.float16, np.float32, np.float64, np.complex64, np.complex128
+
+class _ScalarMeta(type):
+    """Makes the classes `hnp.float32` ... equal to the dtypes that they stand for, and callable."""
+
+    dtype: np.dtype
+
+    def __new__(cls, name: str, dtype: np.dtype):
+        made = super().__new__(cls, name, (), {"dtype": dtype, "__doc__": f"An array of {name}: {name}(x)."})
+        made.__module__ = "hloom.numpy"
+        return made
+
+    def __init__(cls, name: str, dtype: np.dtype):
+        super().__init__(name, (), {})
+
+    def __call__(cls, x=0, /):
+        from hloom.numpy.creation import array
+
+        return array(x, cls.dtype)
+
+    def __hash__(cls) -> int:
+        return hash(cls.dtype)
+
+    def __eq__(cls, other) -> bool:
+        return other is cls or cls.dtype == getattr(other, "dtype", other)
+
+    def __ne__(cls, other) -> bool:
+        return not cls == other
+
+    def __repr__(cls) -> str:
+        return f"<class 'hloom.numpy.{cls.__name__}'>"
+
+    def __reduce__(cls) -> str:
+        return cls.__name__
+
+    @property
+    def type(cls):
+        """The NumPy scalar type."""
+        return cls.dtype.type
+
+    @property
+    def name(cls) -> str:
+        return cls.dtype.name
+
+    @property
+    def itemsize(cls) -> int:
+        """Bytes of one element."""
+        return cls.dtype.itemsize
+
+
+SCALAR_TYPES = {dtype: _ScalarMeta(dtype.name, dtype) for dtype in DTYPES.values()}
+
+
+def _scalar(name: str):
+    return SCALAR_TYPES[DTYPES[name]]
+
+
+bool_ = bool = _scalar("pred")  # noqa: A001  (the Array API's name)
+int4, uint4 = _scalar("s4"), _scalar("u4")
+int8, int16, int32, int64 = (_scalar(n) for n in ("s8", "s16", "s32", "s64"))
+uint8, uint16, uint32, uint64 = (_scalar(n) for n in ("u8", "u16", "u32", "u64"))
+float8_e4m3fn, float8_e5m2 = _scalar("f8e4m3fn"), _scalar("f8e5m2")
+float16, bfloat16, float32, float64 = (_scalar(n) for n in ("f16", "bf16", "f32", "f64"))
+complex64, complex128 = _scalar("c64"), _scalar("c128")
+half, single, double, csingle, cdouble = float16, float32, float64, complex64, complex128
 generic, number, inexact = np.generic, np.number, np.inexact
 integer, signedinteger, unsignedinteger = np.integer, np.signedinteger, np.unsignedinteger
 floating, complexfloating = np.floating, np.complexfloating
+character, flexible, object_ = np.character, np.flexible, np.object_
 
-dtype = np.dtype
-finfo = ml_dtypes.finfo
-iinfo = ml_dtypes.iinfo
+
+class _DtypeMeta(type):
+    def __instancecheck__(cls, value) -> bool:
+        return isinstance(value, np.dtype)
+
+
+class dtype(metaclass=_DtypeMeta):
+    """The NumPy dtype of a name (NumPy's or HLO's), a scalar type or a dtype: dtype("f32"). Raises DTypeError."""
+
+    def __new__(cls, dtype, align=False, copy=False):
+        return as_dtype(dtype)
+
+
+def default_types() -> dict[str, type]:
+    """The scalar types of Python numbers, `int_`, `uint`, `float_` and `complex_`: 64 bits with enable_x64."""
+    wide = default_dtype(float).itemsize == 8
+    return {
+        "int_": int64 if wide else int32,
+        "uint": uint64 if wide else uint32,
+        "float_": float64 if wide else float32,
+        "complex_": complex128 if wide else complex64,
+    }
+
+
+def _limits_of(value) -> np.dtype:
+    return value.dtype if hasattr(value, "dtype") else as_dtype(value)
+
+
+class finfo:
+    """The limits of a float (or complex) dtype: bits, eps, max, min, smallest_normal, tiny, ...
+
+    dtype: anything that names it, or an array. max, min, eps and the others are NumPy scalars of the dtype, floats for
+    f32 and f64's sake. Raises DTypeError for another dtype.
+    """
+
+    def __new__(cls, dtype):
+        found = _limits_of(dtype)
+        if found not in INEXACT:
+            raise DTypeError(f"finfo of {found}", "it is no float", "use hnp.iinfo for integers")
+        return ml_dtypes.finfo(found)
+
+
+class iinfo:
+    """The limits of an integer dtype: bits, min and max, Python integers. Raises DTypeError for another dtype."""
+
+    def __init__(self, int_type):
+        found = _limits_of(int_type)
+        if found not in INTEGERS:
+            raise DTypeError(f"iinfo of {found}", "it is no integer", "use hnp.finfo for floats")
+        limits = ml_dtypes.iinfo(found)
+        self.dtype, self.bits = found, int(limits.bits)
+        self.min, self.max, self.kind = int(limits.min), int(limits.max), found.kind
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype.name})"
+
 
 _ALL = frozenset(DTYPES.values())
 _NUMBERS = INTEGERS | INEXACT

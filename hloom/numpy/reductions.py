@@ -6,7 +6,7 @@ import math
 
 from hloom import lax
 from hloom.errors import ShapeError
-from hloom.ir.types import COMPLEX, DTYPES, FLOATS, NARROW_FLOATS, PRED, as_dtype
+from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, NARROW_FLOATS, PRED, SIGNED, as_dtype
 from hloom.lax.reduction import highest, keep_axes, lowest, reduce_with
 from hloom.numpy.logic import isnan, truth, where
 from hloom.numpy.ufuncs import refuse
@@ -19,6 +19,7 @@ from hloom.operands import (
     canonical_axes,
     conform,
     convert,
+    default_int,
     full,
     inexact_dtype,
     product,
@@ -28,15 +29,12 @@ from hloom.operands import (
 )
 from hloom.tracing import bind
 
-_NARROW_INTEGERS = frozenset(DTYPES[n] for n in ("pred", "s4", "s8", "s16"))
-_NARROW_UNSIGNED = frozenset(DTYPES[n] for n in ("u4", "u8", "u16"))
 
-
-def sum_dtype(dtype):
-    """Sums of narrow integers are of 32 bits, as in JAX; all others keep their dtype."""
-    if dtype in _NARROW_INTEGERS:
-        return DTYPES["s32"]
-    return DTYPES["u32"] if dtype in _NARROW_UNSIGNED else dtype
+def sum_dtype(dtype, promote_integers: bool = True):
+    """Sums of narrow integers are of the default integers' width, as in JAX; all others keep their dtype."""
+    if not promote_integers or dtype in INEXACT or dtype.itemsize >= default_int().itemsize:
+        return dtype
+    return default_int() if dtype in SIGNED or dtype == PRED else DTYPES[f"u{8 * default_int().itemsize}"]
 
 
 def _masked(x, where_mask, neutral, name: str):
@@ -60,9 +58,9 @@ def _finish(x, opcode, axes, neutral, keepdims, initial, name):
     return keep_axes(result, axes, dims) if keepdims else result
 
 
-def _accumulation(name, a, axis, dtype, keepdims, initial, where_mask, opcode, neutral):
+def _accumulation(name, a, axis, dtype, keepdims, initial, where_mask, opcode, neutral, promote_integers=True):
     x = as_operand(a, name)
-    target = sum_dtype(x.dtype) if dtype is None else as_dtype(dtype)
+    target = sum_dtype(x.dtype, promote_integers) if dtype is None else as_dtype(dtype)
     x = convert(x, target, x.weak and dtype is None)
     x = _masked(x, where_mask, neutral, name)
     if target == PRED:
@@ -70,17 +68,21 @@ def _accumulation(name, a, axis, dtype, keepdims, initial, where_mask, opcode, n
     return _finish(x, opcode, canonical_axes(axis, x.ndim, name), neutral, keepdims, initial, name)
 
 
-def sum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None):  # noqa: A001
+def sum(
+    a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None, promote_integers: bool = True
+):  # noqa: A001
     """The sum over axes (all by default) of the elements where `where`. Narrow integers and pred give s32 or u32.
 
     f16 and bf16 are summed in f32. Raises ShapeError, DTypeError.
     """
-    return _accumulation("sum", a, axis, dtype, keepdims, initial, where, "add", 0)
+    return _accumulation("sum", a, axis, dtype, keepdims, initial, where, "add", 0, promote_integers)
 
 
-def prod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None):
+def prod(
+    a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None, promote_integers: bool = True
+):
     """The product over axes (all by default) of the elements where `where`; dtypes as `sum`. Raises ShapeError."""
-    return _accumulation("prod", a, axis, dtype, keepdims, initial, where, "multiply", 1)
+    return _accumulation("prod", a, axis, dtype, keepdims, initial, where, "multiply", 1, promote_integers)
 
 
 def _extreme(name, a, axis, keepdims, initial, where_mask, opcode, neutral):
@@ -129,7 +131,7 @@ def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
 
 def count_nonzero(a, axis=None, keepdims: bool = False):
     """The number of elements other than 0 over axes, s32. Raises ShapeError."""
-    return sum(convert(truth(as_operand(a, "count_nonzero")), DTYPES["s32"]), axis, keepdims=keepdims)
+    return sum(convert(truth(as_operand(a, "count_nonzero")), default_int()), axis, keepdims=keepdims)
 
 
 def _arg(name, function, a, axis, keepdims):
@@ -140,7 +142,7 @@ def _arg(name, function, a, axis, keepdims):
     else:
         axes = canonical_axes(axis, x.ndim, name)
         (axis,) = axes
-    result = function(x, axis)
+    result = function(x, axis, default_int())
     return keep_axes(result, axes, dims) if keepdims else result
 
 

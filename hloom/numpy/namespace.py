@@ -1,0 +1,65 @@
+"""What the Array API standard lets a program ask a namespace: capabilities, devices, dtypes."""
+
+from __future__ import annotations
+
+from hloom.devices import Device, default_device, devices, find_device
+from hloom.errors import ArgumentError
+from hloom.ir.types import as_dtype, default_dtype
+from hloom.operands import default_float, default_int
+
+VERSION = "2024.12"
+
+_KINDS = {
+    "bool": ("bool",),
+    "signed integer": ("int8", "int16", "int32", "int64"),
+    "unsigned integer": ("uint8", "uint16", "uint32", "uint64"),
+    "real floating": ("float32", "float64"),
+    "complex floating": ("complex64", "complex128"),
+}
+_KINDS["integral"] = _KINDS["signed integer"] + _KINDS["unsigned integer"]
+_KINDS["numeric"] = _KINDS["integral"] + _KINDS["real floating"] + _KINDS["complex floating"]
+
+
+class NamespaceInfo:
+    """`hnp.__array_namespace_info__()`, as the Array API standard 2024.12 describes it."""
+
+    def capabilities(self) -> dict:
+        """What the standard leaves open.
+
+        Masks are indexes and results may depend on values outside of jit; arrays have up to 64 axes.
+        """
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
+
+    def default_device(self) -> Device:
+        """The device of arrays for which none was chosen."""
+        return default_device()
+
+    def devices(self) -> list[Device]:
+        """The devices of this process."""
+        return devices()
+
+    def default_dtypes(self, *, device=None) -> dict:
+        """The dtypes of Python numbers: 32 bits wide, 64 with `hl.config.enable_x64`. Raises DeviceError."""
+        find_device(device)
+        return {
+            "real floating": default_float(),
+            "complex floating": default_dtype(complex),
+            "integral": default_int(),
+            "indexing": default_int(),
+        }
+
+    def dtypes(self, *, device=None, kind=None) -> dict:
+        """The standard's dtypes by name, of one kind or of a tuple of kinds. Raises ArgumentError, DeviceError."""
+        find_device(device)
+        kinds = kind if isinstance(kind, tuple) else (("bool", "numeric") if kind is None else (kind,))
+        found = {}
+        for each in kinds:
+            if each not in _KINDS:
+                raise ArgumentError("dtypes takes a kind of dtypes", f"{each!r}", f"one of {', '.join(_KINDS)}")
+            found.update({name: as_dtype(name) for name in _KINDS[each]})
+        return found
+
+
+def __array_namespace_info__() -> NamespaceInfo:
+    """What this namespace can do: see `NamespaceInfo`."""
+    return NamespaceInfo()
