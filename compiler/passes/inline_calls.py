@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.walk import change_computations
 from hloom.compiler.transforms import inline
@@ -11,4 +13,4 @@ from hloom.ir.module import Module
 @module_pass("inline-calls")
 def inline_calls(module: Module) -> Module:
     """Replaces every call by the instructions of the computation it calls; they keep the user's lines."""
-    return change_computations(module, inline.inline_calls)
+    return change_computations(module, partial(inline.inline_calls, rules=True))

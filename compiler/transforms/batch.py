@@ -67,9 +67,14 @@ class Batching:
         values = [Value(self.builder, e) for e in tuple_elements(self.builder, root)]
         return values if isinstance(instruction.shape, TupleShape) else values[0]
 
+    def reduce_window_by_tree(self, instruction: Instruction, operands, mapped):
+        """A reduce-window as ordinary ops: for initial values that differ between the problems."""
+        from hloom.compiler.transforms.windows import reduce_window_by_tree
+
+        return reduce_window_by_tree(self, instruction, operands, mapped)
+
     def iota(self, dtype="s32") -> Value:
         """0, 1, ..., size - 1: the number of each problem."""
-        from hloom.ir.types import as_dtype
 
         return Value(
             self.builder, self.builder.emit("iota", shape=Shape(as_dtype(dtype), (self.size,)), iota_dimension=0)

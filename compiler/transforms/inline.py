@@ -8,22 +8,29 @@ from hloom.ir.ops import OPS
 from hloom.ir.rewrite import sweep
 
 
-def inline_calls(computation: Computation, known: dict[Instruction, object] | None = None) -> Computation:
+def inline_calls(
+    computation: Computation, known: dict[Instruction, object] | None = None, *, rules: bool = False
+) -> Computation:
     """The computation with every `call` and `map`, at any depth, replaced by the callee's instructions.
 
     Instructions that no call precedes stay the same objects; without a call the computation itself is returned.
     The tuples in which callees hand back several results are taken apart.
+    rules: also the calls that have a rule for their derivative or batching, which transforms still need.
     known: values of instructions; an instruction that has to be copied hands its value on to the copy.
     """
-    if not any(i.opcode in ("call", "map") for i in computation.instructions):
+    if not any(i.opcode == "map" or _is_inlined(i, rules) for i in computation.instructions):
         return computation
     builder = Builder(computation.name)
     builder.parameters = list(computation.parameters)
-    root = _copy(builder, computation, list(computation.parameters), known if known is not None else {}, top=True)
+    root = _copy(builder, computation, list(computation.parameters), known if known is not None else {}, True, rules)
     return sweep(builder.finish(root))
 
 
-def _copy(builder: Builder, computation: Computation, arguments, known, top: bool) -> Instruction:
+def _is_inlined(instruction: Instruction, rules: bool) -> bool:
+    return instruction.opcode == "call" and (rules or "rule" not in instruction.attributes)
+
+
+def _copy(builder: Builder, computation: Computation, arguments, known, top: bool, rules: bool) -> Instruction:
     mapped: dict[Instruction, Instruction] = dict(zip(computation.parameters, arguments, strict=True))
     for instruction in computation.instructions:
         if instruction in mapped:
@@ -31,9 +38,9 @@ def _copy(builder: Builder, computation: Computation, arguments, known, top: boo
                 builder.add(instruction)
             continue
         operands = tuple(mapped[o] for o in instruction.operands)
-        if instruction.opcode == "call":
+        if _is_inlined(instruction, rules):
             callee = instruction["to_apply"]
-            result = mapped[instruction] = _copy(builder, callee, operands, known, top=False)
+            result = mapped[instruction] = _copy(builder, callee, operands, known, False, rules)
             if instruction.hint and not result.hint and callee.root not in callee.parameters:
                 result.hint = instruction.hint
         elif instruction.opcode == "map":
@@ -54,7 +61,9 @@ def _spread_map(builder: Builder, instruction: Instruction, operands) -> Instruc
     """A map as the instructions of its computation on whole arrays, or as a scan where some are not element-wise."""
     body, shape = instruction["to_apply"], instruction.shape
     with builder.provenance(instruction, "inline-calls"):
-        if all(i.opcode in ("parameter", "constant") or OPS[i.opcode].family == "elementwise" for i in body.instructions):
+        if all(
+            i.opcode in ("parameter", "constant") or OPS[i.opcode].family == "elementwise" for i in body.instructions
+        ):
             mapped = dict(zip(body.parameters, operands, strict=True))
             for scalar in body.instructions:
                 if scalar.opcode == "constant":

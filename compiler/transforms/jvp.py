@@ -61,11 +61,15 @@ class Pushforward:
 
     primal: the Value of the instruction whose rule is running.
     tangents: of each instruction that has a nonzero one its Value; for tuples a list with None for zero elements.
+    linear: the tangents will be transposed or split off, so no instruction may make both primal values and tangents.
+    replaced: what stands for instructions that a rule computes in another way.
     """
 
-    def __init__(self, builder: Builder):
+    def __init__(self, builder: Builder, linear: bool = False):
         self.builder = builder
+        self.linear = linear
         self.primal: Value | None = None
+        self.replaced: dict[Instruction, Instruction] = {}
         self.tangents: dict[Instruction, Value | list] = {}
         self._values: dict[Instruction, Value] = {}
 
@@ -73,6 +77,22 @@ class Pushforward:
         found = self._values.get(instruction)
         if found is None:
             found = self._values[instruction] = Value(self.builder, instruction)
+        return found
+
+    def replace(self, instruction: Instruction, values) -> None:
+        """Lets other Values (a list for a tuple) stand for an instruction's results from here on; for rules."""
+        if not isinstance(values, list):
+            self.replaced[instruction] = self._fresh(values, set())
+            return
+        seen: set[Instruction] = set()
+        self.replaced[instruction] = self.builder.tuple([self._fresh(v, seen) for v in values])
+
+    def _fresh(self, value: Value, seen: set[Instruction]) -> Instruction:
+        """A value that has no tangent yet: what a rule hands through would else keep the tangent that it came with."""
+        found = value.instruction
+        if found in seen or found in self.tangents or found.opcode == "parameter":
+            found = value.op("copy").instruction
+        seen.add(found)
         return found
 
     def seed(self, primal: Instruction, tangent: Instruction) -> None:
@@ -119,21 +139,28 @@ class Pushforward:
 
         return reduction_jvp(self, instruction, primals, tangents)
 
+    def reduce_window_jvp(self, instruction: Instruction, primals):
+        """The tangent of a reduce-window: see `hloom.compiler.transforms.windows`."""
+        from hloom.compiler.transforms.windows import reduce_window_jvp
+
+        return reduce_window_jvp(self, instruction, primals)
+
     def tangent(self, instruction: Instruction) -> Instruction | None:
         """The tangent of an array; None where it is zero."""
         found = self.tangents.get(instruction)
         return None if found is None else found.instruction
 
 
-def push_computation(builder: Builder, computation: Computation, nonzero: Sequence[bool]):
+def push_computation(builder: Builder, computation: Computation, nonzero: Sequence[bool], linear: bool = False):
     """Puts the computation and its tangents into `builder`, whose parameters become those of the computation.
 
-    Returns (outputs, Pushforward, tangent parameters). The tangent parameters stand after the computation's own.
+    linear: see `Pushforward`. Returns (outputs, Pushforward, tangent parameters). The tangent parameters stand after the
+    computation's own.
     """
     computation = inline_calls(computation)
     builder.parameters = list(computation.parameters)
     builder.instructions = list(computation.parameters)
-    pushforward = Pushforward(builder)
+    pushforward = Pushforward(builder, linear)
     added = []
     for parameter, wanted in zip(computation.parameters, nonzero, strict=True):
         if not wanted:
@@ -148,15 +175,67 @@ def push_computation(builder: Builder, computation: Computation, nonzero: Sequen
         hint = f"t_{parameter.hint}" if parameter.hint else ""
         added.append(builder.parameter(parameter.shape, hint, parameter.source))
         pushforward.seed(parameter, added[-1])
+    replaced = pushforward.replaced
     for instruction in computation.instructions:
-        if instruction.opcode != "parameter":
-            builder.add(instruction)
-            pushforward.push(instruction)
+        if instruction.opcode == "parameter":
+            continue
+        if replaced and not replaced.keys().isdisjoint(instruction.operands):
+            _push_copy(pushforward, instruction)
+            continue
+        builder.add(instruction)
+        pushforward.push(instruction)
     mark = len(builder.instructions)
-    outputs = tuple_elements(builder, computation.root)
+    root = computation.root
+    if root in replaced:
+        root = replaced[root]
+        _hand_over(pushforward, computation.root, root)
+    outputs = tuple_elements(builder, root)
     for instruction in builder.instructions[mark:]:
         pushforward.push(instruction)
     return outputs, pushforward, added
+
+
+def _hand_over(pushforward: Pushforward, old: Instruction, new: Instruction) -> None:
+    """Gives what stands for an instruction that instruction's tangent, and the elements of a tuple theirs."""
+    tangents = pushforward.tangents
+    tangent = tangents.get(old)
+    if tangent is None or new in tangents:
+        return
+    tangents[new] = tangent
+    if new.opcode == "tuple" and isinstance(tangent, list):
+        for element, value in zip(new.operands, tangent, strict=True):
+            if value is not None:
+                tangents[element] = value
+
+
+def _push_copy(pushforward: Pushforward, instruction: Instruction) -> None:
+    """Pushes an instruction some of whose operands were replaced."""
+    replaced, tangents = pushforward.replaced, pushforward.tangents
+    operands = tuple([replaced.get(o, o) for o in instruction.operands])
+    for old, new in zip(instruction.operands, operands, strict=True):
+        if new is not old:
+            _hand_over(pushforward, old, new)
+    if instruction.opcode == "get-tuple-element" and operands[0].opcode == "tuple":
+        index = instruction["index"]
+        element = replaced[instruction] = operands[0].operands[index]
+        given = tangents.get(operands[0])
+        if given is not None and given[index] is not None:
+            tangents[element] = given[index]
+        return
+    copy = pushforward.builder.add(instruction.with_operands(operands))
+    pushforward.push(copy)
+    replaced[instruction] = replaced.get(copy, copy)
+    if copy in tangents:
+        tangents[instruction] = tangents[copy]
+
+
+def refuse_forward_mode(computation: Computation) -> None:
+    """Raises DifferentiationError where a tangent is left that can only be transposed (of a custom_vjp function)."""
+    for instruction in computation.instructions:
+        if instruction.opcode == "call":
+            rule = instruction.attributes.get("rule")
+            if rule is not None and rule.only_transposed:
+                raise rule.forward_mode_error(instruction)
 
 
 def jvp(computation: Computation, nonzero: Sequence[bool], of: Sequence[int] | None = None) -> Computation:
@@ -174,4 +253,6 @@ def jvp(computation: Computation, nonzero: Sequence[bool], of: Sequence[int] | N
         if has_tangent(output.shape):
             tangent = pushforward.tangent(output)
             tangents.append(builder.splat(0, output.shape) if tangent is None else tangent)
-    return sweep(builder.finish(builder.tuple([*outputs, *tangents])))
+    made = sweep(builder.finish(builder.tuple([*outputs, *tangents])))
+    refuse_forward_mode(made)
+    return made

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from hloom.compiler.transforms.inline import inline_calls
 from hloom.compiler.transforms.jvp import SharingBuilder, has_tangent, push_computation
 from hloom.ir.build import Builder, Value
 from hloom.ir.errors import DifferentiationError
@@ -52,7 +53,7 @@ def linearize(computation: Computation, wrt: Sequence[int]) -> tuple[Computation
     """
     builder = SharingBuilder(f"{computation.name}_linearize")
     order = sorted(set(wrt))
-    outputs, pushforward, tangents = push_computation(builder, computation, _chosen(computation, wrt))
+    outputs, pushforward, tangents = push_computation(builder, computation, _chosen(computation, wrt), linear=True)
     late = _depending(builder.instructions, tangents)
     results = []
     for output in outputs:
@@ -60,6 +61,58 @@ def linearize(computation: Computation, wrt: Sequence[int]) -> tuple[Computation
             results.append(pushforward.tangent(output) or builder.splat(0, output.shape))
     by_parameter = dict(zip(order, tangents, strict=True))
     return _split(builder, computation, outputs, [by_parameter[k] for k in wrt], results, late, "linear")
+
+
+def transposed(computation: Computation, linear: Sequence[bool]) -> Computation:
+    """The computation (other parameters, cotangents) -> (cotangents of the linear parameters), the result a tuple.
+
+    linear: for each parameter whether the computation is linear in it; all of those together. One cotangent parameter
+    is added for each output with an inexact dtype. Raises DifferentiationError, with the user's line, for an
+    instruction that is not linear.
+    """
+    computation = inline_calls(computation)
+    builder = SharingBuilder(f"{computation.name}_transposed")
+    mapped: dict[Instruction, Instruction] = {}
+    held: dict[Instruction, None] = {}
+    for parameter, is_linear in zip(computation.parameters, linear, strict=True):
+        if is_linear:
+            held[parameter] = None
+            mapped[parameter] = parameter
+        else:
+            mapped[parameter] = builder.parameter(parameter.shape, parameter.hint, parameter.source)
+    for instruction in computation.instructions:
+        if instruction in mapped:
+            continue
+        operands = tuple([mapped[o] for o in instruction.operands])
+        same = all(a is b for a, b in zip(operands, instruction.operands, strict=True))
+        copy = mapped[instruction] = instruction if same else instruction.with_operands(operands)
+        if held.keys().isdisjoint(operands):
+            builder.add(copy)
+        else:
+            held[copy] = None
+    cotangents: dict = {}
+    root = mapped[computation.root]
+    if root.opcode == "tuple" or not isinstance(root.shape, TupleShape):
+        for output in root.operands if root.opcode == "tuple" else [root]:
+            if has_tangent(output.shape):
+                parameter = builder.parameter(output.shape)
+                if output in held:
+                    _accumulate(cotangents, output, Value(builder, parameter))
+    else:
+        for k, shape in enumerate(root.shape.elements):
+            if has_tangent(shape):
+                parameter = builder.parameter(shape)
+                if root in held:
+                    _accumulate_element(cotangents, root, k, Value(builder, parameter))
+    if root.opcode == "tuple":
+        held.pop(root, None)
+    transpose(builder, held, cotangents)
+    results = []
+    for parameter, is_linear in zip(computation.parameters, linear, strict=True):
+        if is_linear:
+            found = cotangents.get(parameter)
+            results.append(builder.splat(0, parameter.shape) if found is None else found.instruction)
+    return sweep(builder.finish(builder.tuple(results)))
 
 
 def _chosen(computation: Computation, wrt: Sequence[int]) -> list[bool]:
@@ -70,7 +123,7 @@ def _chosen(computation: Computation, wrt: Sequence[int]) -> list[bool]:
 def _pulled(computation: Computation, wrt: Sequence[int], by: Sequence[int] | None, name: str):
     """(builder, outputs, cotangent parameters, gradients, the instructions made by transposition)."""
     builder = SharingBuilder(name)
-    outputs, pushforward, tangents = push_computation(builder, computation, _chosen(computation, wrt))
+    outputs, pushforward, tangents = push_computation(builder, computation, _chosen(computation, wrt), linear=True)
     linear = _depending(builder.instructions, tangents)
     parameters, cotangents = [], {}
     start = len(builder.instructions)

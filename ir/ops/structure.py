@@ -11,7 +11,6 @@ from hloom.ir.ops.table import No, op
 from hloom.ir.types import Shape, TupleShape
 
 STRUCTURE = No("holds no element of its own")
-INLINED = No("calls are inlined before differentiation")
 
 
 def _given(name):
@@ -117,16 +116,20 @@ def _call_reference(attribute):
     return reference
 
 
+# A call with a `rule` (`hloom.compiler.transforms.custom.Rule`) is not inlined before differentiation and batching: the
+# rule says what they do with it. Everywhere else it is an ordinary call.
 op(
     "call",
     family="structure",
     infer=_call_infer("call", "to_apply"),
-    reference=_call_reference("to_apply"),
+    reference=lambda *arguments, shape, to_apply, rule=None: _call_reference("to_apply")(
+        *arguments, shape=shape, to_apply=to_apply
+    ),
     code=STRUCTURE,
-    jvp=INLINED,
-    transpose=INLINED,
-    batch=No("calls are inlined before batching"),
-    attributes={"to_apply": "computation"},
+    jvp=lambda build, instruction, *given: instruction["rule"].jvp(build, instruction, *given),
+    transpose=lambda build, instruction, *given: instruction["rule"].transpose(build, instruction, *given),
+    batch=lambda build, instruction, *given: instruction["rule"].batch(build, instruction, *given),
+    attributes={"to_apply": "computation", "rule": "hidden"},
     flops=0,
 )
 op(
@@ -238,10 +241,10 @@ op(
     "copy",
     family="elementwise",
     infer=lambda operands, attributes, shape: operands[0],
-    reference=lambda x, shape, stop_gradient=False: x,
+    reference=lambda x, shape, stop_gradient=False, checkpoint_name="": x,
     code={"any": "{0}"},
     jvp=_copy_jvp,
     transpose=No("its tangent is its operand's, so no tangent is a copy"),
-    attributes={"stop_gradient": "frontend"},
+    attributes={"stop_gradient": "frontend", "checkpoint_name": "hidden"},
     flops=0,
 )

@@ -2,7 +2,8 @@
 
 A kind says how a value is written, how it is read, and which Python values it has. A question mark after the kind
 ('ints?') says that the attribute may be missing; a 'flag' may always be (it is then false), and so may a 'frontend'
-attribute, which HLO does not have and which is written among the frontend attributes.
+attribute, which HLO does not have and which is written among the frontend attributes. A 'hidden' attribute is for
+transforms only: it may be missing and is not written.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def kind_of(declared: str) -> Kind:
 
 
 def is_required(declared: str) -> bool:
-    return declared not in ("flag", "frontend") and not declared.endswith("?")
+    return declared not in ("flag", "frontend", "hidden") and not declared.endswith("?")
 
 
 def is_frontend(declared: str) -> bool:
@@ -289,6 +290,7 @@ KINDS: dict[str, Kind] = {
     "padding": Kind(_write_padding, _read_padding, _are_rows(3), "(low, high, interior) for each dimension"),
     "string": Kind(lambda v, name: escape(v), lambda c: c.string(), lambda v: isinstance(v, str), "a string"),
     "flag": Kind(lambda v, name: "true" if v else "false", _read_flag, _is_flag, "True or False"),
+    "hidden": Kind(lambda v, name: "", lambda c: c.fail("this attribute is not written"), lambda v: True, "anything"),
     "frontend": Kind(lambda v, name: '"true"' if v else '"false"', _read_frontend, _is_flag, "True or False"),
     "enum": Kind(lambda v, name: v, lambda c: c.name("a word"), _is_word, "one word"),
     "computation": Kind(

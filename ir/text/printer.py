@@ -137,7 +137,7 @@ def _line(
         pieces += [f"{key}=%{computation_name(c)}" for key, c in zip(BRANCHES, branches, strict=True)]
         inside = "branch_computations"
     for key, kind in declared.items():
-        if key in attributes and key != inside:
+        if key in attributes and key != inside and kind != "hidden":
             value = _value(kind, attributes[key], computation_name)
             (frontend if is_frontend(kind) else pieces).append(f"{key}={value}")
     if frontend:
