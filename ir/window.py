@@ -52,6 +52,11 @@ def dilated(extent: int, dilation: int) -> int:
     return (extent - 1) * dilation + 1 if extent > 0 else 0
 
 
+def window_of(instruction) -> tuple[WindowDimension, ...]:
+    """The window of an instruction; empty where there is nothing to slide over (HLO's text then has none)."""
+    return instruction.attributes.get("window", ())
+
+
 def check_window(name: str, window: Sequence[WindowDimension], rank: int, dilates: bool = True) -> None:
     """Raises AttributeValueError unless `window` has `rank` dimensions with sizes, strides and dilations above zero."""
     if len(window) != rank:

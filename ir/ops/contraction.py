@@ -60,10 +60,10 @@ def _dot_infer(operands, attributes, shape):
     return shape
 
 
-def require_same_dtype(left: Shape, right: Shape) -> None:
+def require_same_dtype(left: Shape, right: Shape, name: str = "dot") -> None:
     if left.dtype != right.dtype:
         raise AttributeValueError(
-            "dot of two dtypes needs the dtype of its result",
+            f"{name} of two dtypes needs the dtype of its result",
             f"{left!r} and {right!r}",
             "convert one of them, or pass shape= (preferred_element_type)",
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import window_cases
 
 from hloom.compiler.transforms.jvp import jvp
 from hloom.compiler.transforms.vjp import gradient, linearize, vjp
@@ -287,6 +288,8 @@ def barrier_of_tuple(x, i, y):
 
 case("optimization-barrier", barrier, (normal, D), (small_int, D), (normal, D), label="three")
 case("optimization-barrier", barrier_of_tuple, (normal, D), (small_int, D), (normal, D), label="tuple")
+
+window_cases.register(case)
 
 # Derivative zero wherever there is one: functions of a float array.
 STEPS = {

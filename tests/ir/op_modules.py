@@ -456,3 +456,62 @@ def dots(b, parameter):
 
 import indexed_modules  # noqa: E402, F401  (declares its cases)
 import window_modules  # noqa: E402, F401  (declares its cases)
+
+
+# --- linear algebra and Fourier transforms ------------------------------------------------------------------------
+
+
+def _definite(dtype, n=3) -> np.ndarray:
+    a = numbers(dtype, (2, n, n), 3)
+    return a @ a.swapaxes(-1, -2).conj() + np.eye(n, dtype=a.dtype)
+
+
+@case
+def solvers(b, parameter):
+    outputs = []
+    for dtype in ("f32", "c128"):
+        # XLA leaves the other triangle of its result as it is: the solves below read one only.
+        a = parameter(_definite(dtype), "a")
+        factor = b.emit("cholesky", a, lower=True)
+        right = parameter(numbers(dtype, (2, 3, 4)), "right")
+        for how in ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"):
+            flags = {"left_side": True, "lower": True, "unit_diagonal": False}
+            outputs.append(b.emit("triangular-solve", factor, right, **flags, transpose_a=how))
+        rows = b.emit("transpose", right, dimensions=(0, 2, 1))
+        outputs.append(b.emit("triangular-solve", a, rows, unit_diagonal=True, transpose_a="NO_TRANSPOSE"))
+    return outputs
+
+
+@case
+def transforms(b, parameter):
+    outputs = []
+    for dtype in ("c64", "c128"):
+        x = parameter(numbers(dtype, (3, 4, 8)), "x")
+        outputs.append(b.emit("fft", x, fft_type="FFT", fft_length=(8,)))
+        outputs.append(b.emit("fft", x, fft_type="IFFT", fft_length=(4, 8)))
+        outputs.append(b.emit("fft", b.emit("real", x), fft_type="RFFT", fft_length=(3, 4, 8)))
+        outputs.append(b.emit("fft", x, fft_type="IRFFT", fft_length=(15,)))
+    return outputs
+
+
+@case(runs=False)
+def decompositions(b, parameter):
+    a = parameter(_definite("f64"), "a")
+    v = parameter(numbers("f64", (2, 3)), "v")
+    made = [
+        b.emit("qr", a, full_matrices=True),
+        b.emit("qr", a, pivoting=True),
+        b.emit("lu", a),
+        b.emit("eigh", a, lower=True),
+        b.emit("eig", a, left=True, right=False),
+        b.emit("svd", a, full_matrices=False, compute_uv=True),
+        b.emit("schur", a, vectors=True),
+        b.emit("hessenberg", a),
+        b.emit("tridiagonal", a, lower=True),
+    ]
+    outputs = [b.emit("get-tuple-element", x, index=0) for x in made]
+    outputs.append(b.emit("householder-product", a, v))
+    outputs.append(b.emit("tridiagonal-solve", v, v, v, a))
+    pivots = b.emit("get-tuple-element", made[2], index=1)
+    outputs.append(b.emit("lu-pivots-to-permutation", pivots, shape=Shape("s32", (2, 4))))
+    return outputs
