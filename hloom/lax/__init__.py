@@ -120,6 +120,21 @@ from hloom.lax.reduction import (
     stop_gradient,
 )
 from hloom.lax.scans import cumlogsumexp, cummax, cummin, cumprod, cumsum
+from hloom.lax.slicing import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    ScatterDimensionNumbers,
+    gather,
+    index_take,
+    scatter,
+    scatter_add,
+    scatter_apply,
+    scatter_max,
+    scatter_min,
+    scatter_mul,
+    scatter_sub,
+)
+from hloom.lax.sorting import approx_max_k, approx_min_k, sort, sort_key_val, top_k
 from hloom.lax.special import (
     atan,
     bessel_i0e,

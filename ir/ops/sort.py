@@ -398,9 +398,9 @@ def _topk_infer(operands, attributes, shape):
 
 
 def _topk_reference(x, shape, k, largest=True):
-    """The k largest of each row in decreasing order, equal ones by place; NaN counts as larger than any number."""
+    """The k largest of each row in decreasing order by the total order of floats, equal ones by place."""
     with np.errstate(all="ignore"):
-        keys = ordinal(x, total=False, descending=largest)
+        keys = ordinal(x, total=True, descending=largest)
         count = x.shape[-1]
         if 0 < k < count // 8 and keys.dtype.itemsize <= 4:
             packed = (keys.astype(np.uint64) << np.uint64(32)) | np.arange(count, dtype=np.uint64)

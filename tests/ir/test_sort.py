@@ -137,7 +137,7 @@ def test_topk(dtype):
         f = builder.finish(builder.emit("topk", builder.parameter(Shape(dtype, x.shape)), k=k, largest=True))
         found, places = evaluate(f, [x])
         for row in range(2):
-            keys = [rank(v) for v in x[row].tolist()]
+            keys = [(*rank(v), not np.signbit(np.float64(v))) for v in x[row].tolist()]
             order = sorted(
                 range(count), key=functools.cmp_to_key(lambda a, b: (keys[a] < keys[b]) - (keys[b] < keys[a]))
             )

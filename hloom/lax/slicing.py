@@ -1,0 +1,344 @@
+"""gather and scatter of `hloom.lax`: elements at computed places, with the rules for places outside of the array."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+import numpy as np
+
+from hloom.errors import ArgumentError, DTypeError, ShapeError
+from hloom.ir.build import scalar_computation
+from hloom.ir.ops.gather import Windows, gather_attributes
+from hloom.ir.ops.scatter import overwriter
+from hloom.ir.types import INEXACT, INTEGERS, PRED, Shape, as_dtype
+from hloom.operands import (
+    NUMBERS,
+    as_operand,
+    canonical_axis,
+    canonical_shape,
+    constant,
+    convert,
+    reshape_to,
+)
+from hloom.tracing import bind, trace_function
+
+
+class GatherDimensionNumbers(NamedTuple):
+    """Which dimension is which in a gather. The last dimension of the start indexes holds their components.
+
+    offset_dims: the result's dimensions that walk inside of a window. collapsed_slice_dims: the operand's dimensions of
+    window size 1 that the result lacks. start_index_map: the operand dimension of each component.
+    operand_batching_dims, start_indices_batching_dims: dimensions that walk together.
+    Source: the gather operation in OpenXLA's operation semantics.
+    """
+
+    offset_dims: tuple[int, ...]
+    collapsed_slice_dims: tuple[int, ...]
+    start_index_map: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...] = ()
+    start_indices_batching_dims: tuple[int, ...] = ()
+
+
+class ScatterDimensionNumbers(NamedTuple):
+    """Which dimension is which in a scatter: as `GatherDimensionNumbers`, with the updates in place of the result."""
+
+    update_window_dims: tuple[int, ...]
+    inserted_window_dims: tuple[int, ...]
+    scatter_dims_to_operand_dims: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...] = ()
+    scatter_indices_batching_dims: tuple[int, ...] = ()
+
+
+class GatherScatterMode(enum.Enum):
+    """What becomes of places outside of the array.
+
+    CLIP: moved to the nearest inside. FILL_OR_DROP: a gather gives fill_value, a scatter leaves the update out.
+    PROMISE_IN_BOUNDS: there are none (a gather then clips, a scatter drops). ONE_HOT: as FILL_OR_DROP.
+    """
+
+    CLIP = 0
+    FILL_OR_DROP = 1
+    PROMISE_IN_BOUNDS = 2
+    ONE_HOT = 3
+
+    @staticmethod
+    def from_any(mode) -> GatherScatterMode:
+        """The mode of a name ('clip', 'fill', 'drop', 'promise_in_bounds'), a mode or None. Raises ArgumentError."""
+        if isinstance(mode, GatherScatterMode):
+            return mode
+        found = _MODES.get(mode) if mode is None or isinstance(mode, str) else None
+        if found is None:
+            raise ArgumentError(
+                "the mode of a gather or scatter",
+                f"{mode!r}",
+                "one of 'clip', 'fill', 'drop', 'promise_in_bounds'",
+            )
+        return found
+
+
+_MODES = {
+    None: GatherScatterMode.FILL_OR_DROP,
+    "fill": GatherScatterMode.FILL_OR_DROP,
+    "drop": GatherScatterMode.FILL_OR_DROP,
+    "clip": GatherScatterMode.CLIP,
+    "promise_in_bounds": GatherScatterMode.PROMISE_IN_BOUNDS,
+    "one_hot": GatherScatterMode.ONE_HOT,
+}
+
+
+def default_fill(dtype):
+    """What a gather gives for places outside: NaN, the least signed integer, the largest unsigned one, True."""
+    dtype = as_dtype(dtype)
+    if dtype in INEXACT:
+        return float("nan")
+    if dtype == PRED:
+        return True
+    info = np.iinfo(dtype) if dtype.isbuiltin == 1 else __import__("ml_dtypes").iinfo(dtype)
+    return int(info.max if dtype.kind == "u" or int(info.min) == 0 else info.min)
+
+
+def _indexes(name: str, indices):
+    indices = as_operand(indices, name)
+    if indices.dtype not in INTEGERS:
+        raise DTypeError(f"{name} takes integer indexes", f"{indices._shape!r}", "convert them with astype('int32')")
+    if not indices.ndim:
+        raise ShapeError(
+            f"{name} takes indexes whose last dimension holds the components",
+            f"{indices._shape!r}",
+            "reshape them to (..., number of components)",
+        )
+    return indices
+
+
+def _limits(dtype, limits) -> np.ndarray:
+    largest = int(np.iinfo(dtype).max)
+    return np.asarray([max(min(limit, largest), 0) for limit in limits], np.int64).astype(dtype)
+
+
+def clipped(indices, limits):
+    """Indexes (components in the last dimension) moved between 0 and the limits."""
+    if not limits:
+        return indices
+    high = as_operand(_limits(indices.dtype, limits), "clip")
+    high = bind("broadcast", high, shape=indices._shape, dimensions=(indices.ndim - 1,))
+    low = bind("broadcast", constant(0, indices.dtype), shape=indices._shape, dimensions=())
+    return bind("clamp", low, indices, high)
+
+
+def inside(indices, limits):
+    """pred of the extents of the indexes without the last dimension: whether all components are in 0..limit.
+
+    None where there is nothing to compare."""
+    result = None
+    for k, limit in enumerate(_limits(indices.dtype, limits).tolist()):
+        bounds = (*((0, d, 1) for d in indices.shape[:-1]), (k, k + 1, 1))
+        one = reshape_to(bind("slice", indices, slice=bounds) if indices.shape[-1] > 1 else indices, indices.shape[:-1])
+        for bound, direction in ((0, "GE"), (limit, "LE")):
+            if direction == "GE" and indices.dtype.kind == "u":
+                continue
+            other = bind("broadcast", constant(bound, one.dtype), shape=one._shape, dimensions=())
+            condition = bind("compare", one, other, direction=direction)
+            result = condition if result is None else bind("and", result, condition)
+    return result
+
+
+def gather(
+    operand,
+    start_indices,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes,
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    mode=None,
+    fill_value=None,
+):
+    """Windows of `operand`, of extents slice_sizes, that begin at start_indices.
+
+    start_indices: integers, components in the last dimension. mode: see `GatherScatterMode`, by default
+    'fill'; fill_value: by default NaN, the least signed or the largest unsigned integer, or True.
+    Raises ShapeError, DTypeError, AttributeValueError, ArgumentError.
+    """
+    x, indices = as_operand(operand, "gather"), _indexes("gather", start_indices)
+    mode = GatherScatterMode.from_any(mode)
+    numbers = GatherDimensionNumbers(*[tuple(int(d) for d in part) for part in dimension_numbers])
+    sizes = canonical_shape(slice_sizes, "gather")
+    w = Windows(x.shape, indices.shape, *numbers[:3], *numbers[3:], indices.ndim - 1, sizes)
+    result = bind("gather", x, indices, weak=x.weak, **gather_attributes(w, indices_are_sorted))
+    if mode not in (GatherScatterMode.FILL_OR_DROP, GatherScatterMode.ONE_HOT):
+        return result
+    valid = inside(indices, w.limits())
+    if valid is None:
+        return result
+    valid = bind("broadcast", valid, shape=Shape(PRED, result.shape), dimensions=w.places)
+    return bind("select", valid, result, filled(result, fill_value), weak=x.weak)
+
+
+def filled(like, fill_value):
+    """An array like another one of a fill value; by default that of `default_fill`."""
+    value = default_fill(like.dtype) if fill_value is None else fill_value
+    if type(value) in NUMBERS:
+        value = constant(value, like.dtype)
+    else:
+        value = convert(as_operand(value, "gather"), like.dtype)
+    return bind("broadcast", value, shape=like._shape, dimensions=()) if like.ndim else value
+
+
+def _scatter(name, combiner, operand, scatter_indices, updates, numbers, are_sorted, unique, mode):
+    x, indices = as_operand(operand, name), _indexes(name, scatter_indices)
+    updates = constant(updates, x.dtype) if type(updates) in NUMBERS else as_operand(updates, name)
+    mode = GatherScatterMode.from_any(mode)
+    parts = ScatterDimensionNumbers(*[tuple(int(d) for d in part) for part in numbers])
+    attributes = {
+        "update_window_dims": parts[0],
+        "inserted_window_dims": parts[1],
+        "scatter_dims_to_operand_dims": parts[2],
+        "input_batching_dims": parts[3],
+        "scatter_indices_batching_dims": parts[4],
+        "index_vector_dim": indices.ndim - 1,
+    }
+    if mode == GatherScatterMode.CLIP:
+        from hloom.ir.ops.scatter import scatter_windows
+
+        w = scatter_windows(x.shape, indices.shape, updates.shape, attributes)
+        indices = clipped(indices, w.limits())
+    if are_sorted:
+        attributes["indices_are_sorted"] = True
+    if unique:
+        attributes["unique_indices"] = True
+    return bind("scatter", x, indices, updates, weak=x.weak and updates.weak, **attributes, to_apply=combiner(x.dtype))
+
+
+def _scatter_function(name: str, opcode: str | None, meaning: str):
+    def function(
+        operand,
+        scatter_indices,
+        updates,
+        dimension_numbers: ScatterDimensionNumbers,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode=None,
+    ):
+        combiner = overwriter if opcode is None else lambda dtype: scalar_computation(opcode, dtype)
+        return _scatter(
+            name,
+            combiner,
+            operand,
+            scatter_indices,
+            updates,
+            dimension_numbers,
+            indices_are_sorted,
+            unique_indices,
+            mode,
+        )
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""operand with windows {meaning} updates, at the places scatter_indices.
+
+    scatter_indices: integers, components in the last dimension. Several updates of one place are applied in their
+    order. mode: see `GatherScatterMode`, by default updates outside are dropped.
+    Raises ShapeError, DTypeError, AttributeValueError, ArgumentError.
+    """
+    return function
+
+
+scatter = _scatter_function("scatter", None, "replaced by")
+scatter_add = _scatter_function("scatter_add", "add", "increased by")
+scatter_mul = _scatter_function("scatter_mul", "multiply", "multiplied by")
+scatter_min = _scatter_function("scatter_min", "minimum", "replaced by their minimum with")
+scatter_max = _scatter_function("scatter_max", "maximum", "replaced by their maximum with")
+
+
+def scatter_sub(
+    operand,
+    scatter_indices,
+    updates,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode=None,
+):
+    """operand with windows decreased by updates, at the places scatter_indices; the rest as in `scatter_add`."""
+    x = as_operand(operand, "scatter_sub")
+    updates = constant(updates, x.dtype) if type(updates) in NUMBERS else as_operand(updates, "scatter_sub")
+    return scatter_add(
+        x,
+        scatter_indices,
+        bind("negate", updates),
+        dimension_numbers,
+        indices_are_sorted=indices_are_sorted,
+        unique_indices=unique_indices,
+        mode=mode,
+    )
+
+
+def scatter_apply(
+    operand,
+    scatter_indices,
+    func,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    update_shape=(),
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode=None,
+):
+    """operand with func (scalar to scalar of the same dtype) applied to the windows at scatter_indices.
+
+    update_shape: the extents that the updates of a `scatter` would have. A place that is named twice is changed twice.
+    Raises ShapeError, DTypeError, ArgumentError.
+    """
+    x = as_operand(operand, "scatter_apply")
+    updates = bind("broadcast", constant(0, x.dtype), shape=Shape(x.dtype, tuple(update_shape)), dimensions=())
+    return _scatter(
+        "scatter_apply",
+        lambda dtype: applied(func, dtype),
+        x,
+        scatter_indices,
+        updates,
+        dimension_numbers,
+        indices_are_sorted,
+        unique_indices,
+        mode,
+    )
+
+
+def applied(func, dtype):
+    """The computation (element, update) -> func(element)."""
+    from hloom import tree
+    from hloom.ir.build import Builder
+
+    _, structure = tree.flatten(((0,), {}))
+    traced = trace_function(func, [Shape(dtype)], structure, getattr(func, "__name__", "function"))
+    if traced.captures or not isinstance(traced.computation.shape, Shape) or traced.computation.shape.dims:
+        raise ArgumentError(
+            "apply takes a function of one element that returns one",
+            f"{traced.computation.shape!r}, {len(traced.captures)} traced values from outside",
+            "use x.at[i].set(f(x[i])) instead",
+        )
+    builder = Builder(traced.computation.name)
+    element = builder.parameter(Shape(dtype), "element")
+    builder.parameter(Shape(dtype), "update")
+    root = builder.inline(traced.computation, [element])
+    if root.shape.dtype != dtype:
+        root = builder.emit("convert", root, shape=Shape(dtype))
+    return builder.finish(root)
+
+
+def index_take(src, idxs, axes):
+    """src[..., idxs[0], ..., idxs[1], ...]: elements along several axes at once; the new dimension comes first.
+
+    idxs: one array of integers of rank 1 for each of axes. Raises ShapeError, DTypeError.
+    """
+    x = as_operand(src, "index_take")
+    axes = tuple(canonical_axis(a, x.ndim, "index_take") for a in axes)
+    columns = [reshape_to(as_operand(i, "index_take"), (*as_operand(i, "index_take").shape, 1)) for i in idxs]
+    indices = columns[0] if len(columns) == 1 else bind("concatenate", *columns, dimensions=(columns[0].ndim - 1,))
+    sizes = tuple(1 if k in axes else d for k, d in enumerate(x.shape))
+    rank = columns[0].ndim - 1
+    offset = tuple(range(rank, rank + x.ndim - len(axes)))
+    numbers = GatherDimensionNumbers(offset, tuple(sorted(axes)), axes)
+    return gather(x, indices, numbers, sizes, mode="clip")

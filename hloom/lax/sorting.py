@@ -1,0 +1,100 @@
+"""Sorting of `hloom.lax`."""
+
+from __future__ import annotations
+
+from hloom.errors import ArgumentError, ShapeError
+from hloom.ir.ops.sort import comparator
+from hloom.operands import as_operand, canonical_axis, whole_number
+from hloom.tracing import bind
+
+
+def sort(operand, dimension: int = -1, is_stable: bool = True, num_keys: int = 1):
+    """operand sorted along a dimension; a tuple of arrays is sorted together, by its first num_keys arrays.
+
+    NaN comes last, -0.0 and 0.0 are equal, complex numbers go by real, then imaginary part.
+    Raises ShapeError, ArgumentError.
+    """
+    return sort_by(operand, dimension, is_stable, num_keys, False)
+
+
+def sort_by(operand, dimension: int, is_stable: bool, num_keys: int, descending: bool):
+    """`sort`, ascending or descending (then NaN comes first)."""
+    several = isinstance(operand, (tuple, list))
+    arrays = [as_operand(x, "sort") for x in (operand if several else (operand,))]
+    if not arrays or not 1 <= num_keys <= len(arrays):
+        raise ArgumentError(
+            "sort takes at least one array, and between 1 and that many keys",
+            f"{len(arrays)} arrays, num_keys={num_keys}",
+            "pass the keys first",
+        )
+    if any(a.shape != arrays[0].shape for a in arrays):
+        raise ShapeError(
+            "sort takes arrays of one shape", ", ".join(repr(a._shape) for a in arrays), "broadcast them first"
+        )
+    axis = canonical_axis(dimension, arrays[0].ndim, "sort")
+    to_apply = comparator([a.dtype for a in arrays], num_keys, descending)
+    attributes = {"dimensions": (axis,), "to_apply": to_apply}
+    if is_stable:
+        attributes["is_stable"] = True
+    if len(arrays) > 1:
+        return bind("sort", *arrays, **attributes)
+    result = bind("sort", arrays[0], weak=arrays[0].weak, **attributes)
+    return (result,) if several else result
+
+
+def sort_key_val(keys, values, dimension: int = -1, is_stable: bool = True):
+    """(keys sorted along a dimension, values in the same order). Raises ShapeError."""
+    return sort((keys, values), dimension=dimension, is_stable=is_stable, num_keys=1)
+
+
+def top_k(operand, k: int, *, axis: int = -1):
+    """(the k largest elements along an axis in decreasing order, their places as s32).
+
+    Equal elements come by place; by the total order of floats, so 0.0 before -0.0 and NaN before everything.
+    Raises ShapeError, AttributeValueError, DTypeError.
+    """
+    x = as_operand(operand, "top_k")
+    k = whole_number(k, "top_k", "k")
+    axis = canonical_axis(axis, x.ndim, "top_k")
+    if axis == x.ndim - 1:
+        return bind("topk", x, k=k, largest=True)
+    order = [*(d for d in range(x.ndim) if d != axis), axis]
+    back = tuple(order.index(d) for d in range(x.ndim))
+    found = bind("topk", bind("transpose", x, dimensions=tuple(order)), k=k, largest=True)
+    return tuple(bind("transpose", f, dimensions=back) for f in found)
+
+
+def _approximate(name: str, operand, k, reduction_dimension, aggregate_to_topk, largest: bool):
+    x = as_operand(operand, name)
+    if not aggregate_to_topk:
+        raise ArgumentError(
+            f"{name} gives exactly k elements", "aggregate_to_topk=False", "leave aggregate_to_topk at True"
+        )
+    if largest:
+        return top_k(x, k, axis=reduction_dimension)
+    values, places = top_k(bind("negate", x), k, axis=reduction_dimension)
+    return bind("negate", values), places
+
+
+def approx_max_k(
+    operand,
+    k: int,
+    reduction_dimension: int = -1,
+    recall_target: float = 0.95,
+    reduction_input_size_override: int = -1,
+    aggregate_to_topk: bool = True,
+):
+    """`top_k` along reduction_dimension: exact, so any recall_target is met. Raises ArgumentError as `top_k` does."""
+    return _approximate("approx_max_k", operand, k, reduction_dimension, aggregate_to_topk, True)
+
+
+def approx_min_k(
+    operand,
+    k: int,
+    reduction_dimension: int = -1,
+    recall_target: float = 0.95,
+    reduction_input_size_override: int = -1,
+    aggregate_to_topk: bool = True,
+):
+    """The k smallest along reduction_dimension in increasing order and their places: exact."""
+    return _approximate("approx_min_k", operand, k, reduction_dimension, aggregate_to_topk, False)
