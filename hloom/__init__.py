@@ -15,6 +15,7 @@ import importlib
 from hloom import errors, lax, numpy, tree
 from hloom.array import Array
 from hloom.config import config
+from hloom.custom_derivatives import closure_convert, custom_gradient, custom_jvp, custom_vjp
 from hloom.devices import Device, block_until_ready, device_put, devices
 from hloom.gradient import grad, jvp, linearize, value_and_grad, vjp
 from hloom.ir.ops.structure import register_custom_call
@@ -43,6 +44,10 @@ __all__ = [
     "ShapeDtypeStruct",
     "block_until_ready",
     "config",
+    "closure_convert",
+    "custom_gradient",
+    "custom_jvp",
+    "custom_vjp",
     "device_put",
     "devices",
     "errors",

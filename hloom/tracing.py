@@ -68,6 +68,7 @@ class Trace:
         self.captures: dict[int, tuple[Tracer, Instruction]] = {}
         self.constants: dict[int, tuple[Array, Instruction]] = {}
         self.last_of_line: dict[Source, Instruction] = {}
+        self.adopted: dict[int, Tracer] = {}  # tracers that may be captured though their trace has ended
         self.values: dict[Instruction, object] = {}  # of the instructions, where the trace carries values
 
     def __enter__(self) -> Trace:
@@ -88,7 +89,7 @@ class Trace:
         if isinstance(operand, Tracer):
             if operand.trace is self:
                 return operand.instruction, operand.value
-            if not operand.trace.active:
+            if not operand.trace.active and id(operand) not in self.adopted:
                 raise LeakedTracerError(
                     f"a traced value of '{operand.trace.name}' was used after its trace had ended",
                     f"{operand!r}, made at {operand.instruction.source or 'a parameter'}",
@@ -272,12 +273,16 @@ class Traced:
     known: dict[Instruction, object] | None = None
 
 
-def trace_function(function, arguments, in_tree, name: str, carries_values: bool = False, hints=None) -> Traced:
+def trace_function(
+    function, arguments, in_tree, name: str, carries_values: bool = False, hints=None, adopts=()
+) -> Traced:
     """Traces `function` on flat `arguments` (Arrays, Tracers or Shapes), put together again by `in_tree`.
 
     `in_tree` unflattens to (args, kwargs). carries_values: arguments' values, where they have one, go along.
+    adopts: tracers that may be used though their trace has ended; whoever applies the computation gives their values.
     """
     trace = Trace(name, carries_values)
+    trace.adopted = {id(tracer): tracer for tracer in adopts}
     hints = hints or [""] * len(arguments)
     with trace:
         tracers = []
