@@ -58,7 +58,9 @@ def softmax_cross_entropy(logits, labels, axis: int = -1, where=None):
     """-sum(labels * log_softmax(logits)) over `axis`. labels: a distribution for each example, logits' shape."""
     logits = to_inexact(logits, "softmax_cross_entropy")
     labels = as_operand(labels, "softmax_cross_entropy")
-    if labels.shape != logits.shape and hnp.broadcast_shapes(labels.shape, logits.shape) != logits.shape:
+    if labels.ndim > logits.ndim or any(
+        n not in (1, m) for n, m in zip(labels.shape[::-1], logits.shape[::-1], strict=False)
+    ):
         raise ShapeError(
             "softmax_cross_entropy takes labels of the logits' shape",
             f"logits {logits._shape!r}, labels {labels._shape!r}",
