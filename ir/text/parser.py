@@ -300,9 +300,11 @@ class _Parser(Cursor):
         instruction = values[name] = Instruction(entry.name, operands, shape, attributes, name)
         if self.tokens[self.at] == ",":
             self._attributes(entry, instruction)
-        if opcode == "custom-call" and attributes.get("custom_call_target") in self.targets:
-            instruction.opcode = self.targets[attributes["custom_call_target"]]
-            attributes.clear()
+        target = instruction.attributes.get("custom_call_target")
+        if opcode == "custom-call" and target in self.targets:
+            instruction.opcode = self.targets[target]
+            declared = OPS[instruction.opcode].attributes
+            instruction.attributes = {k: v for k, v in instruction.attributes.items() if k in declared}
         return instruction
 
     def _operands(self, values: dict[str, Instruction]) -> tuple[Instruction, ...]:
@@ -357,6 +359,8 @@ class _Parser(Cursor):
                 self.skip_value()
             elif declared is not None and not is_frontend(declared):
                 attributes[key] = kind_of(declared).read(self)
+                if key == "custom_call_target" and attributes[key] in self.targets:
+                    entry = OPS[self.targets[attributes[key]]]  # what follows are attributes of this op
             elif entry.name == "conditional" and key in BRANCHES:
                 attributes[key] = self.computation_reference()
             elif key == "metadata":

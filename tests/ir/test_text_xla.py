@@ -22,7 +22,7 @@ _EPSILON |= {"complex64": 2**-23, "complex128": 2**-52}
 # Compiling takes most of the time, and integers of other widths take the same paths.
 _TOO_MANY = tuple(f"elementwise_{d}" for d in ("s8", "s16", "s64", "u8", "u16", "u32", "f16", "c128"))
 # Sums cancel, so their error is measured by the largest result; an element-wise op's by each result.
-_SUMS = ("reductions", "dots", "fusions", "convolutions", "windows", "selections_over_windows", "batch_normalizations")
+_SUMS = ("reductions", "dots", "fusions", "solvers", "transforms", "convolutions", "windows", "selections_over_windows", "batch_normalizations")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
