@@ -14,6 +14,7 @@ import importlib
 
 from hloom import errors, lax, numpy, tree
 from hloom.array import Array
+from hloom.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, remat
 from hloom.config import config
 from hloom.custom_derivatives import closure_convert, custom_gradient, custom_jvp, custom_vjp
 from hloom.devices import Device, block_until_ready, device_put, devices
@@ -44,6 +45,9 @@ __all__ = [
     "ShapeDtypeStruct",
     "block_until_ready",
     "config",
+    "checkpoint",
+    "checkpoint_name",
+    "checkpoint_policies",
     "closure_convert",
     "custom_gradient",
     "custom_jvp",
@@ -63,6 +67,7 @@ __all__ = [
     "numpy",
     "optim",
     "register_custom_call",
+    "remat",
     "tree",
     "value_and_grad",
     "vjp",
