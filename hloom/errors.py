@@ -7,7 +7,8 @@ From the IR (defined in `hloom.ir.errors`):
     DTypeError              element types do not fit or have no meaning:  hnp.asarray("text")
     AttributeValueError     an attribute outside of its domain:           lax.slice(hnp.ones(3), (0,), (5,))
     VerifyError             a module breaks a rule of the IR (a pass or a hand-written text is wrong)
-    ParseError              HLO text is malformed: line, column, caret
+    ParseError              HLO or StableHLO text is malformed: line, column, caret
+    UnsupportedError        a program's text has an op or a type that hloom has not: it is named
     DifferentiationError    no derivative exists, or the function's result is not a float scalar for grad
     BatchingError           vmap of an operation that has no batched form
 
@@ -24,6 +25,7 @@ from hloom.ir.errors import (
     HloomError,
     ParseError,
     ShapeError,
+    UnsupportedError,
     VerifyError,
 )
 
@@ -72,7 +74,14 @@ class ImmutableArrayError(HloomError, TypeError):
 
 
 class UnsupportedIndexError(HloomError, TypeError):
-    """An index other than integers, slices, None and Ellipsis. Arrays as indexes come with gather and scatter."""
+    """An index other than integers, booleans, arrays of these, slices, None and Ellipsis: hnp.ones(3)[1.5]."""
+
+
+class NonConcreteBooleanIndexError(TracerError, IndexError):
+    """A traced boolean mask as an index inside `jit`: x[x > 0]. How many elements it names is not known while tracing.
+
+    Use `hnp.where(mask, x, y)`, or `hnp.nonzero(mask, size=n)` for a fixed number of elements.
+    """
 
 
 class IndexOutOfBoundsError(ShapeError, IndexError):
@@ -99,6 +108,7 @@ __all__ = [
     "ImmutableArrayError",
     "IndexOutOfBoundsError",
     "LeakedTracerError",
+    "NonConcreteBooleanIndexError",
     "ParseError",
     "SettingError",
     "ShapeError",
@@ -106,6 +116,7 @@ __all__ = [
     "TracerConversionError",
     "TracerError",
     "TreeError",
+    "UnsupportedError",
     "UnsupportedIndexError",
     "VerifyError",
 ]

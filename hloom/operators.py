@@ -79,11 +79,18 @@ class ArrayMethods:
 
         return index_array(self, index)
 
+    @property
+    def at(self):
+        """x.at[index].set(values), .add, .multiply, .min, .max, .apply, .get, ...: see `hloom.index_updates`."""
+        from hloom.index_updates import IndexUpdates
+
+        return IndexUpdates(self)
+
     def __setitem__(self, index, value):
         raise ImmutableArrayError(
             "an element was to be assigned",
             f"an immutable array {self._shape!r}",
-            "build a new array, for example with hnp.where(mask, new, old) or lax.dynamic_update_slice",
+            "make a new array: x.at[index].set(value), or hnp.where(mask, new, old)",
         )
 
     @property

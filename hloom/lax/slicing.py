@@ -87,6 +87,12 @@ _MODES = {
 }
 
 
+def _iinfo(dtype):
+    import ml_dtypes  # NumPy's own knows no 4-bit integers
+
+    return ml_dtypes.iinfo(dtype)
+
+
 def default_fill(dtype):
     """What a gather gives for places outside: NaN, the least signed integer, the largest unsigned one, True."""
     dtype = as_dtype(dtype)
@@ -94,7 +100,7 @@ def default_fill(dtype):
         return float("nan")
     if dtype == PRED:
         return True
-    info = np.iinfo(dtype) if dtype.isbuiltin == 1 else __import__("ml_dtypes").iinfo(dtype)
+    info = _iinfo(dtype)
     return int(info.max if dtype.kind == "u" or int(info.min) == 0 else info.min)
 
 

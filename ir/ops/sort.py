@@ -269,7 +269,7 @@ def _sort_reference(*operands, shape, dimensions, to_apply, is_stable=False):
 
 
 def _equal_means_identical(x: np.ndarray, key: Key) -> bool:
-    if x.dtype.kind in "iub" and x.dtype.isbuiltin == 1:
+    if x.dtype.kind in "iub":
         return True
     if x.dtype not in (np.float32, np.float64) or key.total:
         return False

@@ -8,8 +8,17 @@ from frontend import one, sample, staged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hloom as hl
 import hloom.numpy as hnp
-from hloom.errors import IndexOutOfBoundsError, TracerConversionError, UnsupportedIndexError
+from hloom.errors import (
+    ArgumentError,
+    HloomError,
+    IndexOutOfBoundsError,
+    NonConcreteBooleanIndexError,
+    ShapeError,
+    TracerConversionError,
+)
+from hloom.ir.interpret import evaluate
 
 
 def bounds(extent):
@@ -77,12 +86,205 @@ def test_static_indexes_outside_are_errors():
         hnp.zeros((0, 3))[0]
 
 
-@pytest.mark.parametrize("index", [[0, 1], np.array([0, 1]), True, "a", 1.5, np.array([True, False]), (0, [1])])
-def test_other_indexes_are_not_supported_yet(index):
-    with pytest.raises(UnsupportedIndexError, match="come[s]? with gather"):
-        hnp.ones((2, 3))[index]
-    with pytest.raises(UnsupportedIndexError):
-        hnp.ones((2, 3))[hnp.ones((2, 3)) > 0]
+@st.composite
+def advanced(draw):
+    """(shape, an index with arrays and perhaps a mask that NumPy accepts)."""
+    shape = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
+    broadcast = draw(st.sampled_from([(), (1,), (3,), (2, 1), (2, 3), (0,)]))
+    entries, axis = [], 0
+    while axis < len(shape):
+        extent, kind = shape[axis], draw(st.integers(0, 6))
+        if kind == 0:
+            entries.append(draw(st.integers(-extent, extent - 1)))
+        elif kind == 1:
+            entries.append(
+                slice(draw(bounds(extent)), draw(bounds(extent)), draw(st.none() | st.sampled_from([-2, -1, 2])))
+            )
+        elif kind == 2:
+            entries.append(slice(None))
+        elif kind == 3 and axis + 1 < len(shape) and broadcast in ((), (1,)):
+            mask = np.zeros(shape[axis : axis + 2], bool)
+            mask[draw(st.integers(0, extent - 1)), draw(st.integers(0, shape[axis + 1] - 1))] = True
+            entries.append(mask)
+            axis += 1
+        elif kind == 6 and axis == len(shape) - 1:
+            break
+        else:
+            dims = broadcast[draw(st.integers(0, len(broadcast))) :]
+            seed = draw(st.integers(0, 99))
+            dtype = draw(st.sampled_from([np.int32, np.int64, np.int8, np.uint8]))
+            low = 0 if dtype == np.uint8 else -extent
+            entries.append(np.random.default_rng(seed).integers(low, extent, dims).astype(dtype))
+        axis += 1
+    for _ in range(draw(st.integers(0, 1))):
+        entries.insert(draw(st.integers(0, len(entries))), None)
+    if draw(st.integers(0, 3)) == 0 and axis == len(shape) - 1:
+        entries.append(Ellipsis)
+    return shape, tuple(entries)
+
+
+def arrays_of(index):
+    """The integer arrays of an index, and a function that puts others in their places."""
+    places = [k for k, e in enumerate(index) if isinstance(e, np.ndarray) and e.dtype != bool]
+
+    def with_arrays(arrays):
+        entries = list(index)
+        for k, a in zip(places, arrays, strict=True):
+            entries[k] = a
+        return tuple(entries)
+
+    return [index[k] for k in places], with_arrays
+
+
+@settings(max_examples=300, deadline=None)
+@given(advanced())
+def test_advanced_indexing_is_that_of_numpy(case):
+    shape, index = case
+    x = np.arange(np.prod(shape, dtype=int), dtype=np.int32).reshape(shape)
+    expected = x[index]
+    np.testing.assert_array_equal(np.asarray(hnp.asarray(x)[index]), expected)
+    arrays, with_arrays = arrays_of(index)
+    traced = hl.make_module(lambda x, *a: x[with_arrays(a)])(hnp.asarray(x), *map(hnp.asarray, arrays))
+    found = evaluate(traced.entry, [x, *arrays])
+    np.testing.assert_array_equal(found, expected)
+    filled = hnp.asarray(x).at[index].get(mode="fill", fill_value=-7)
+    np.testing.assert_array_equal(np.asarray(filled), expected)
+
+
+@settings(max_examples=200, deadline=None)
+@given(advanced(), st.sampled_from(["set", "add", "multiply", "min", "max"]), st.booleans())
+def test_updates_are_those_of_numpy(case, kind, scalar):
+    shape, index = case
+    x = np.arange(np.prod(shape, dtype=int), dtype=np.int32).reshape(shape) - 5
+    part = x[index]
+    v = np.int32(3) if scalar else (np.arange(part.size, dtype=np.int32) % 7 - 2).reshape(part.shape)
+    expected = x.copy()
+    ufuncs = {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}
+    if kind == "set":
+        expected[index] = v
+    else:
+        ufuncs[kind].at(expected, index, v)
+    found = getattr(hnp.asarray(x).at[index], kind)(v)
+    np.testing.assert_array_equal(np.asarray(found), expected)
+    arrays, with_arrays = arrays_of(index)
+    traced = hl.make_module(lambda x, v, *a: getattr(x.at[with_arrays(a)], kind)(v))(*map(hnp.asarray, (x, v, *arrays)))
+    np.testing.assert_array_equal(evaluate(traced.entry, [x, np.asarray(v), *arrays]), expected)
+
+
+@settings(max_examples=150, deadline=None)
+@given(indexed())
+def test_updates_at_basic_indexes(case):
+    shape, index = case
+    x = np.arange(np.prod(shape, dtype=int), dtype=np.int32).reshape(shape)
+    v = np.arange(x[index].size, dtype=np.int32).reshape(x[index].shape) + 100
+    expected = x.copy()
+    expected[index] = v
+    np.testing.assert_array_equal(one(lambda x, v: x.at[index].set(v), x, v), expected)
+    expected = x.copy()
+    expected[index] += 3
+    np.testing.assert_array_equal(np.asarray(hnp.asarray(x).at[index].add(3)), expected)
+
+
+def test_compiled_advanced_indexing():
+    x = sample((5, 4, 3), "float32")
+    i, j = np.array([[0], [-1], [4]], np.int32), np.array([2, 0], np.int32)
+    np.testing.assert_array_equal(one(lambda x, i, j: x[i, :, j] * 2, x, i, j), x[i, :, j] * 2)
+    expected = x.copy()
+    np.add.at(expected, (slice(1, 4), j), 1.5)
+    np.testing.assert_array_equal(one(lambda x, j: x.at[1:4, j].add(1.5), x, j), expected)
+
+
+def test_modes_outside_of_the_array():
+    x = hnp.arange(4.0)
+    i = hnp.asarray([1, 9, -9])
+    np.testing.assert_array_equal(x[i], [1, 3, 0])
+    np.testing.assert_array_equal(x.at[i].get(mode="clip"), [1, 3, 0])
+    np.testing.assert_array_equal(x.at[i].get(mode="fill"), [1, np.nan, np.nan])
+    np.testing.assert_array_equal(x.at[i].get(fill_value=5), [1, 5, 5])
+    np.testing.assert_array_equal(x.at[i].set(7.0), [0, 7, 2, 3])
+    np.testing.assert_array_equal(x.at[i].set(7.0, mode="clip"), [7, 7, 2, 7])
+    np.testing.assert_array_equal(x.at[11].set(7.0), x)
+    np.testing.assert_array_equal(x.at[11].get(mode="fill"), np.nan)
+    np.testing.assert_array_equal(hnp.arange(4).at[i].get(mode="fill"), [1, -(2**31), -(2**31)])
+    np.testing.assert_array_equal(hnp.zeros((0, 2)).at[i].get(mode="fill", fill_value=1), np.ones((3, 2)))
+    with pytest.raises(ArgumentError, match="mode"):
+        x.at[i].set(7.0, mode="wrong")
+
+
+def test_other_updates():
+    x = hnp.asarray([1.0, 2.0, 4.0])
+    i = hnp.asarray([0, 2, 0])
+    np.testing.assert_array_equal(x.at[i].divide(2.0), [0.25, 2, 2])
+    np.testing.assert_array_equal(x.at[1].power(3.0), [1, 8, 4])
+    np.testing.assert_array_equal(x.at[i].subtract(1.0), [-1, 2, 3])
+    np.testing.assert_array_equal(x.at[i].apply(lambda v: v + 10), [21, 2, 14])
+    np.testing.assert_array_equal(x.at[1:].apply(hnp.square), [1, 4, 16])
+    np.testing.assert_array_equal(x.at[hnp.asarray([2, 0])].apply(hnp.sqrt, unique_indices=True), [1, 2, 2])
+    np.testing.assert_array_equal(hnp.arange(3).at[1].set(2.9), [0, 2, 2])
+
+
+def test_masks():
+    x = sample((3, 4), "float32")
+    mask = x > 0.2
+    np.testing.assert_array_equal(hnp.asarray(x)[hnp.asarray(mask)], x[mask])
+    np.testing.assert_array_equal(hnp.asarray(x)[mask[:, 0]], x[mask[:, 0]])
+    np.testing.assert_array_equal(hnp.asarray(x)[..., mask[0]], x[..., mask[0]])
+    np.testing.assert_array_equal(hnp.asarray(x)[1, mask[0]], x[1, mask[0]])
+    np.testing.assert_array_equal(hnp.asarray(x)[True], x[True])
+    expected = np.where(mask, 9, x)
+    np.testing.assert_array_equal(hnp.asarray(x).at[mask].set(9.0), expected)
+    np.testing.assert_array_equal(hl.jit(lambda x: x.at[x > 0.2].set(9.0))(x), expected)
+    np.testing.assert_array_equal(hl.grad(lambda x: x[x > 0.2].sum())(hnp.asarray(x)), mask)
+    with pytest.raises(NonConcreteBooleanIndexError, match="how many") as caught:
+        hl.jit(lambda x: x[x > 0])(x)
+    assert "size=" in caught.value.repair and caught.value.source.file == __file__
+    with pytest.raises(NonConcreteBooleanIndexError):
+        hl.jit(lambda x: x.at[x > 0].set(hnp.arange(3.0)[:, None]))(x)
+
+
+@pytest.mark.parametrize(
+    "index, found",
+    [
+        ("a", "str"),
+        (1.5, "float"),
+        (hnp.asarray([1.0]), "f32[1]"),
+        (np.array([1.0]), "float64"),
+        ([1.5], "float64"),
+        (slice(0.5, None), "slice"),
+        (np.array([True, False, True]), "(3,)"),
+        (hnp.ones((2, 4)) > 0, "(2, 4)"),
+        ((hnp.asarray([0]), hnp.asarray([0]), hnp.asarray([0])), "rank 2|which has 2"),
+        ((hnp.asarray([0, 1]), hnp.asarray([0, 1, 2])), "axis -1"),
+    ],
+)
+def test_wrong_indexes(index, found):
+    for use in (lambda x: x[index], lambda x: x.at[index].set(0.0)):
+        with pytest.raises(HloomError) as caught:
+            use(hnp.ones((2, 3)))
+        error = caught.value
+        assert any(f in error.found for f in found.split("|")) and error.asked and error.repair
+        assert error.source.file == __file__
+
+
+def test_values_that_do_not_fit():
+    with pytest.raises(ShapeError, match="at\\[\\].set"):
+        hnp.ones((2, 3)).at[0].set(hnp.ones(2))
+    with pytest.raises(ShapeError):
+        hnp.ones((2, 3)).at[hnp.asarray([0, 1])].add(hnp.ones((3, 3)))
+
+
+def test_gradients_through_indexes():
+    i = hnp.asarray([0, 2, 0])
+    np.testing.assert_array_equal(
+        hl.grad(lambda x: (x[i] * hnp.asarray([1.0, 2.0, 3.0])).sum())(hnp.ones(3)), [4, 0, 2]
+    )
+    by_x, by_v = hl.grad(lambda x, v: (x.at[i].set(v) * hnp.arange(1.0, 4.0)).sum(), (0, 1))(hnp.ones(3), hnp.ones(3))
+    np.testing.assert_array_equal(by_x, [0, 2, 0])
+    np.testing.assert_array_equal(by_v, [0, 3, 1])
+    rows = hl.vmap(lambda x, k: x[k])(hnp.arange(6.0).reshape(2, 3), hnp.asarray([2, 0]))
+    np.testing.assert_array_equal(rows, [2, 3])
+    table = hl.vmap(lambda x, k: x.at[k].add(10.0))(hnp.zeros((2, 3)), hnp.asarray([2, 0]))
+    np.testing.assert_array_equal(table, [[0, 0, 10], [10, 0, 0]])
 
 
 def test_a_slice_with_a_traced_bound_says_what_to_use():
