@@ -59,3 +59,7 @@ class DifferentiationError(HloomError, TypeError):
 
 class BatchingError(HloomError, TypeError):
     """An operation cannot be applied to many problems at once (vmap)."""
+
+
+class UnsupportedError(HloomError, NotImplementedError):
+    """A program in StableHLO or HLO text asks for an op, a type or a form of them that hloom does not have."""

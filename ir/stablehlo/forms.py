@@ -109,9 +109,14 @@ def write_precision(value) -> str:
     return f"[{', '.join(words)}]"
 
 
-INT, INTS, BOOL, STRING = (read_int, write_int), (read_ints, write_ints), (read_bool, write_bool), (
-    read_string,
-    write_string,
+INT, INTS, BOOL, STRING = (
+    (read_int, write_int),
+    (read_ints, write_ints),
+    (read_bool, write_bool),
+    (
+        read_string,
+        write_string,
+    ),
 )
 PRECISION = (read_precision, write_precision)
 
@@ -348,7 +353,10 @@ FORMS["stablehlo.broadcast"] = Form(FUNCTIONAL, ("sizes", "broadcast_sizes", INT
 FORMS["stablehlo.concatenate"] = Form(FUNCTIONAL, ("dim", "dimension", INT))
 FORMS["stablehlo.dynamic_slice"] = Form(FUNCTIONAL, ("sizes", "slice_sizes", INTS))
 FORMS["stablehlo.pad"] = Form(
-    FUNCTIONAL, ("low", "edge_padding_low", INTS), ("high", "edge_padding_high", INTS), ("interior", "interior_padding", INTS)
+    FUNCTIONAL,
+    ("low", "edge_padding_low", INTS),
+    ("high", "edge_padding_high", INTS),
+    ("interior", "interior_padding", INTS),
 )
 FORMS["stablehlo.transpose"] = Form(FUNCTIONAL, ("dims", "permutation", INTS))
 FORMS["stablehlo.reverse"] = Form(SAME, ("dims", "dimensions", INTS))

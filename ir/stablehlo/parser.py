@@ -53,7 +53,9 @@ class Parser(AttributeReader):
         if self.peek() == "{-#":
             program.resources = self._resources()
         if self.peek():
-            raise self.fail("there is more text after the module", f"'{self.peek()[:40]}'", "split the file at '// -----'")
+            raise self.fail(
+                "there is more text after the module", f"'{self.peek()[:40]}'", "split the file at '// -----'"
+            )
         if not program.operations and at == self.at:
             raise self.unexpected("a module")
         program.text, program.file = self.text, self.file

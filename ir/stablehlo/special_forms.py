@@ -115,7 +115,9 @@ class _Func:
         text += f"({', '.join(parts)})"
         if function.results:
             extras = attributes.get("res_attrs", ({},) * len(function.results))
-            parts = [f"{t}{' ' + dictionary_text(e) if e else ''}" for t, e in zip(function.results, extras, strict=True)]
+            parts = [
+                f"{t}{' ' + dictionary_text(e) if e else ''}" for t, e in zip(function.results, extras, strict=True)
+            ]
             bare = len(parts) == 1 and not extras[0] and not isinstance(function.results[0], Function)
             text += f" -> {parts[0]}" if bare else f" -> ({', '.join(parts)})"
         rest = {k: v for k, v in attributes.items() if k not in known}
@@ -397,8 +399,12 @@ class _DotGeneral:
             elif key == "algorithm":
                 op.attributes["algorithm"] = Dialect("stablehlo.dot_algorithm", reader.fields_in_angles())
             else:
-                raise reader.fail(f"dot_general has no '{key}'", "it has batching_dims, contracting_dims, precision", at=at)
-        op.attributes["dot_dimension_numbers"] = Dialect("stablehlo.dot", {k: fields[k] for k in _DOT_FIELDS if k in fields})
+                raise reader.fail(
+                    f"dot_general has no '{key}'", "it has batching_dims, contracting_dims, precision", at=at
+                )
+        op.attributes["dot_dimension_numbers"] = Dialect(
+            "stablehlo.dot", {k: fields[k] for k in _DOT_FIELDS if k in fields}
+        )
         reader.attribute_dictionary(op)
         reader.expect(":")
         read_functional(reader, op)
@@ -573,7 +579,11 @@ class _Reduce:
 
     def write(self, op, printer) -> str:
         half = len(op.operands) // 2
-        if len(op.regions) != 1 or len(op.regions[0].blocks) != 1 or not isinstance(op.attributes.get("dimensions"), Array):
+        if (
+            len(op.regions) != 1
+            or len(op.regions[0].blocks) != 1
+            or not isinstance(op.attributes.get("dimensions"), Array)
+        ):
             raise NotPretty
         text = ", ".join(f"({a} init: {b})" for a, b in zip(op.operands[:half], op.operands[half:], strict=True))
         applied = self._simple(op)
@@ -602,7 +612,11 @@ class _Reduce:
         (a, type_), (b, other) = region.arguments
         if inner.operands != [a, b] or last.operands != inner.result_names() or inner.attributes or inner.regions:
             return ""
-        if last.name != "stablehlo.return" or type_ != other or set(inner.operand_types + inner.result_types) != {type_}:
+        if (
+            last.name != "stablehlo.return"
+            or type_ != other
+            or set(inner.operand_types + inner.result_types) != {type_}
+        ):
             return ""
         if op.operand_types[1] != type_ or inner.name not in _APPLIED:
             return ""
@@ -681,8 +695,16 @@ def _renamed(region: Region, names: list[str]) -> Region:
                 regions.append(Region(blocks))
             changed.append(
                 Operation(
-                    o.name, o.results, [mapping.get(v, v) for v in o.operands], o.attributes, regions,
-                    o.operand_types, o.result_types, o.successors, o.location, o.place,
+                    o.name,
+                    o.results,
+                    [mapping.get(v, v) for v in o.operands],
+                    o.attributes,
+                    regions,
+                    o.operand_types,
+                    o.result_types,
+                    o.successors,
+                    o.location,
+                    o.place,
                 )  # fmt: skip
             )
         return changed
