@@ -299,6 +299,8 @@ class Planner:
                 if fits and other.last == now and self.shared_operand(instruction, buffer, other) is not None:
                     return position, None
                 continue
+            if buffer.first != now:
+                continue  # the state of a loop, or a result that several branches write
             if buffer.swap is None and other.swap is None and other.place is None:
                 if other.last == now and other.bytes == buffer.bytes > 0:
                     if self.shared_operand(instruction, buffer, other) is not None:

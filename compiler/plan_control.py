@@ -189,6 +189,8 @@ class Control:
                 for other in planner.buffers[argument]:
                     if other is result or not _free(other) or other not in planner.all or other.last > end:
                         continue
+                    if any(other is taken for taken in planner.buffers[instruction]):
+                        continue  # another result is there
                     if other.first < start and self._fits(result, other, (start - 1, end), None):
                         planner.join(result, other)
                         break

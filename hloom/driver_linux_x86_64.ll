@@ -1,4 +1,4 @@
-; the driver of hloom as LLVM IR, made by python -m hloom.native_setup from source ba7f3b019d1dbc7d2c22040a34d30a07defe6ab472c1d5c4ce42dc7b4f415c9d
+; the driver of hloom as LLVM IR, made by python -m hloom.native_setup from source 89f85c3bbbbb1675bbaa4c85d3925916233917c705a901ff4d09e09de002f2a1
 ; ModuleID = '<string>'
 source_filename = "<string>"
 target datalayout = "e-m:e-p270:32:32-p271:32:32-p272:64:64-i64:64-i128:128-f80:128-n8:16:32:64-S128"
@@ -236,8 +236,8 @@ B226.i.preheader:                                 ; preds = %B208.i
   %.261.i.i = getelementptr i8, ptr %.67.i.i, i64 648
   br label %B226.i
 
-B226.i:                                           ; preds = %B226.i.preheader, %B1832.i
-  %step.5.0.i = phi i64 [ %step.6.1.i, %B1832.i ], [ 0, %B226.i.preheader ]
+B226.i:                                           ; preds = %B226.i.preheader, %B1836.i
+  %step.5.0.i = phi i64 [ %step.6.1.i, %B1836.i ], [ 0, %B226.i.preheader ]
   %.139.i = shl nsw i64 %step.5.0.i, 6
   %.141.i = add nsw i64 %.139.i, %.2
   %.146.i = inttoptr i64 %.141.i to ptr
@@ -249,7 +249,7 @@ B226.i:                                           ; preds = %B226.i.preheader, %
     i64 3, label %B648.i
     i64 4, label %B800.i
     i64 5, label %B1000.i
-    i64 6, label %B1374.i
+    i64 6, label %B1378.i
   ]
 
 B322.i:                                           ; preds = %B226.i
@@ -271,7 +271,7 @@ B322.i:                                           ; preds = %B226.i
 B486.i:                                           ; preds = %B322.i
   %.205.i = inttoptr i64 %.163.i to ptr
   tail call void %.205.i(i64 %.173.i, i64 0, i64 %.180.i) #0, !noalias !12
-  br label %B1832.i
+  br label %B1836.i
 
 B98.i.i:                                          ; preds = %B0.endif.i.i
   %.78.i.i = cmpxchg ptr %.77.i.i, i64 0, i64 1 seq_cst seq_cst, align 8, !noalias !15
@@ -280,7 +280,7 @@ B98.i.i:                                          ; preds = %B0.endif.i.i
 
 B144.i.i:                                         ; preds = %B0.endif.i.i, %B98.i.i
   %.136.i1.i = icmp sgt i64 %spec.select.i.i, 0
-  br i1 %.136.i1.i, label %B176.i.lr.ph.i, label %B1832.i
+  br i1 %.136.i1.i, label %B176.i.lr.ph.i, label %B1836.i
 
 B176.i.lr.ph.i:                                   ; preds = %B144.i.i
   %.182.i.i = inttoptr i64 %.163.i to ptr
@@ -294,7 +294,7 @@ B176.i.i:                                         ; preds = %B176.i.i, %B176.i.l
   %.179.i.i = tail call i64 @llvm.smin.i64(i64 %.172.i.i, i64 %.180.i)
   tail call void %.182.i.i(i64 %.173.i, i64 %.169.i.i, i64 %.179.i.i) #0, !noalias !15
   %exitcond.not.i = icmp eq i64 %.146.i.i, %spec.select.i.i
-  br i1 %exitcond.not.i, label %B1832.i, label %B176.i.i
+  br i1 %exitcond.not.i, label %B1836.i, label %B176.i.i
 
 B266.i.i:                                         ; preds = %B98.i.i
   %.190.i.i = load atomic i64, ptr %.67.i.i seq_cst, align 8, !noalias !15
@@ -399,7 +399,7 @@ B1060.i.i:                                        ; preds = %B1032.i.i, %B1002.i
 
 B1110.i.i:                                        ; preds = %B1060.i.i, %hloom_work.exit.i
   store atomic i64 0, ptr %.77.i.i seq_cst, align 8, !noalias !15
-  br label %B1832.i
+  br label %B1836.i
 
 B0.endif.i.i:                                     ; preds = %B322.i
   %.20.i.i = add nsw i64 %.180.i, -1
@@ -418,7 +418,7 @@ B0.endif.i.i:                                     ; preds = %B322.i
 B590.i:                                           ; preds = %B226.i
   %.223.i = getelementptr i8, ptr %.146.i, i64 8
   %.224.i = load i64, ptr %.223.i, align 4, !noalias !12
-  br label %B1832.i
+  br label %B1836.i
 
 B648.i:                                           ; preds = %B226.i
   %.237.i = getelementptr i8, ptr %.146.i, i64 16
@@ -428,12 +428,12 @@ B648.i:                                           ; preds = %B226.i
   %.243.i = inttoptr i64 %.242.i to ptr
   %.244.i = load i8, ptr %.243.i, align 1, !noalias !12
   %.246.i = icmp eq i8 %.244.i, 0
-  br i1 %.246.i, label %B742.i, label %B1832.i
+  br i1 %.246.i, label %B742.i, label %B1836.i
 
 B742.i:                                           ; preds = %B648.i
   %.250.i = getelementptr i8, ptr %.146.i, i64 8
   %.251.i = load i64, ptr %.250.i, align 4, !noalias !12
-  br label %B1832.i
+  br label %B1836.i
 
 B800.i:                                           ; preds = %B226.i
   %.267.i = getelementptr i8, ptr %.146.i, i64 8
@@ -447,7 +447,7 @@ B800.i:                                           ; preds = %B226.i
   %.283.i = getelementptr i8, ptr %.146.i, i64 24
   %.284.i = load i64, ptr %.283.i, align 4, !noalias !12
   %.285.i = tail call i64 @memmove(i64 %.272.i, i64 %.280.i, i64 %.284.i) #0, !noalias !12
-  br label %B1832.i
+  br label %B1836.i
 
 B1000.i:                                          ; preds = %B226.i
   %.292.i = getelementptr i8, ptr %.146.i, i64 8
@@ -484,9 +484,9 @@ B1000.i:                                          ; preds = %B226.i
   %1 = getelementptr i64, ptr %.357.i, i64 %.322.i
   %.337.i = getelementptr i64, ptr %1, i64 %.333.i
   %.338.i = load i64, ptr %.337.i, align 4, !noalias !12
-  br label %B1832.i
+  br label %B1836.i
 
-B1374.i:                                          ; preds = %B226.i
+B1378.i:                                          ; preds = %B226.i
   %.347.i = getelementptr i8, ptr %.146.i, i64 8
   %.348.i = load i64, ptr %.347.i, align 4, !noalias !12
   %.351.i = getelementptr i8, ptr %.146.i, i64 24
@@ -503,41 +503,41 @@ B1374.i:                                          ; preds = %B226.i
   %.382.i = load i64, ptr %.381.i, align 4, !noalias !12
   %.383.i = add nsw i64 %.382.i, %.348.i
   %.438.i4 = icmp sgt i64 %.382.i, 0
-  br i1 %.438.i4, label %B1626.i, label %B1692.i
+  br i1 %.438.i4, label %B1630.i, label %B1696.i
 
-B1626.i:                                          ; preds = %B1374.i, %B1626.i
-  %.403.i.05 = phi i64 [ %.448.i, %B1626.i ], [ %.348.i, %B1374.i ]
+B1630.i:                                          ; preds = %B1378.i, %B1630.i
+  %.403.i.05 = phi i64 [ %.448.i, %B1630.i ], [ %.348.i, %B1378.i ]
   %.448.i = add nsw i64 %.403.i.05, 1
   %.472.i = getelementptr i64, ptr %.357.i, i64 %.403.i.05
   %.473.i = load i64, ptr %.472.i, align 4, !noalias !12
   %.477.i = getelementptr i64, ptr %.357.i, i64 %.473.i
   store i64 %.375.i, ptr %.477.i, align 4, !noalias !12
   %.438.i = icmp slt i64 %.448.i, %.383.i
-  br i1 %.438.i, label %B1626.i, label %B1692.i
+  br i1 %.438.i, label %B1630.i, label %B1696.i
 
-B1692.i:                                          ; preds = %B1626.i, %B1374.i
+B1696.i:                                          ; preds = %B1630.i, %B1378.i
   %.482.i = getelementptr i8, ptr %.146.i, i64 32
   %.483.i = load i64, ptr %.482.i, align 4, !noalias !12
   %.485.i = add nsw i64 %.483.i, %.352.i
   %.541.i6 = icmp sgt i64 %.483.i, 0
-  br i1 %.541.i6, label %B1760.i, label %B1832.i
+  br i1 %.541.i6, label %B1764.i, label %B1836.i
 
-B1760.i:                                          ; preds = %B1692.i, %B1760.i
-  %.506.i.07 = phi i64 [ %.551.i, %B1760.i ], [ %.352.i, %B1692.i ]
+B1764.i:                                          ; preds = %B1696.i, %B1764.i
+  %.506.i.07 = phi i64 [ %.551.i, %B1764.i ], [ %.352.i, %B1696.i ]
   %.551.i = add nsw i64 %.506.i.07, 1
   %.575.i = getelementptr i64, ptr %.357.i, i64 %.506.i.07
   %.576.i = load i64, ptr %.575.i, align 4, !noalias !12
   %.580.i = getelementptr i64, ptr %.357.i, i64 %.576.i
   store i64 %.363.i, ptr %.580.i, align 4, !noalias !12
   %.541.i = icmp slt i64 %.551.i, %.485.i
-  br i1 %.541.i, label %B1760.i, label %B1832.i
+  br i1 %.541.i, label %B1764.i, label %B1836.i
 
-B1832.i:                                          ; preds = %B1760.i, %B176.i.i, %B1692.i, %B1110.i.i, %B144.i.i, %B1000.i, %B800.i, %B742.i, %B648.i, %B590.i, %B486.i
-  %step.6.1.i = phi i64 [ %.153.i, %B486.i ], [ %.153.i, %B1692.i ], [ %.224.i, %B590.i ], [ %.153.i, %B648.i ], [ %.153.i, %B800.i ], [ %.338.i, %B1000.i ], [ %.251.i, %B742.i ], [ %.153.i, %B144.i.i ], [ %.153.i, %B1110.i.i ], [ %.153.i, %B176.i.i ], [ %.153.i, %B1760.i ]
+B1836.i:                                          ; preds = %B1764.i, %B176.i.i, %B1696.i, %B1110.i.i, %B144.i.i, %B1000.i, %B800.i, %B742.i, %B648.i, %B590.i, %B486.i
+  %step.6.1.i = phi i64 [ %.153.i, %B486.i ], [ %.153.i, %B1696.i ], [ %.224.i, %B590.i ], [ %.153.i, %B648.i ], [ %.153.i, %B800.i ], [ %.338.i, %B1000.i ], [ %.251.i, %B742.i ], [ %.153.i, %B144.i.i ], [ %.153.i, %B1110.i.i ], [ %.153.i, %B176.i.i ], [ %.153.i, %B1764.i ]
   %.594.i = icmp slt i64 %step.6.1.i, %.3
   br i1 %.594.i, label %B226.i, label %hloom_run.body.exit
 
-hloom_run.body.exit:                              ; preds = %B1832.i, %B226.i, %B208.i
+hloom_run.body.exit:                              ; preds = %B1836.i, %B226.i, %B208.i
   ret void
 }
 

@@ -217,9 +217,8 @@ def hloom_run(pool, steps, step_count, relocations, relocation_count, args, slot
         elif opcode == SWITCH:
             # Read as unsigned, so that a negative number is out of range too, where the last target counts.
             chosen = load(args, load(row, 1))
-            chosen = (
-                load_byte(chosen) | load_byte(chosen + 1) << 8 | load_byte(chosen + 2) << 16 | load_byte(chosen + 3) << 24
-            )
+            low = load_byte(chosen) | load_byte(chosen + 1) << 8
+            chosen = low | load_byte(chosen + 2) << 16 | load_byte(chosen + 3) << 24
             step = load(args, load(row, 3) + min(chosen, load(row, 2) - 1))
         elif opcode == SWAP:
             first = load(row, 1)

@@ -1,7 +1,7 @@
 """Program: an executable as data. Executable: a program with a driver, its arenas and output buffers.
 
-A Python function among the steps is a kernel to the driver: its address is that of a callback, which takes the GIL. What
-it raises is kept; a byte that the next step tests then ends the program, and the caller gets the exception.
+A Python function among the steps is a kernel to the driver: its address is that of a callback, which takes the GIL.
+What it raises is kept; a byte that the next step tests then ends the program, and the caller gets the exception.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import re
 
 import numpy as np
 
-from hloom.compiler.plan import CopyStep, HostStep, KernelStep, Plan
+from hloom.compiler.plan import BranchStep, CopyStep, HostStep, JumpStep, KernelStep, Plan, SwapStep, SwitchStep
 from hloom.compiler.targets.cuda import reference
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.types import DTYPES, TupleShape
@@ -92,8 +92,12 @@ class Simulation:
             for k, s in enumerate(plan.output_shapes)
         ]
         self.arena = np.full(plan.arena_bytes, POISON, np.uint8)
+        self.swapped: set[int] = set()
+        self.sides = {p.swap: p for s in plan.steps for p in _places(s) if p.swap is not None}
 
     def memory(self, place) -> tuple[np.ndarray, int]:
+        if place.swap is not None and place.swap[0] in self.swapped:
+            place = self.sides[place.swap[0], 1 - place.swap[1]]
         if place.kind == "arena":
             return self.arena, place.number
         return {"input": self.inputs, "output": self.outputs, "constant": self.constants}[place.kind][place.number], 0
@@ -104,8 +108,23 @@ class Simulation:
 
     def run(self) -> list[np.ndarray]:
         done = set()
-        for step in self.plan.steps:
-            if isinstance(step, CopyStep):
+        number = 0
+        while number < len(self.plan.steps):
+            step = self.plan.steps[number]
+            number += 1
+            if isinstance(step, JumpStep):
+                number = step.target
+                done = set()
+            elif isinstance(step, BranchStep):
+                memory, offset = self.memory(step.pred)
+                number = number if memory[offset] else step.target
+            elif isinstance(step, SwitchStep):
+                memory, offset = self.memory(step.index)
+                chosen = int(memory[offset : offset + 4].view(np.int32)[0])
+                number = step.targets[chosen if 0 <= chosen < len(step.targets) else -1]
+            elif isinstance(step, SwapStep):
+                self.swapped ^= {step.number}
+            elif isinstance(step, CopyStep):
                 target, source = self.memory(step.target), self.memory(step.source)
                 target[0][target[1] : target[1] + step.bytes] = source[0][source[1] : source[1] + step.bytes]
             elif isinstance(step, HostStep):
@@ -188,6 +207,17 @@ class Simulation:
         with np.errstate(all="ignore"):
             for lo, hi in reversed(pieces) if self.reverse else pieces:
                 function(*arguments, lo, hi)
+
+
+def _places(step) -> list:
+    """The places that a step names."""
+    if isinstance(step, KernelStep):
+        return list(step.pointers.values())
+    if isinstance(step, CopyStep):
+        return [step.target, step.source]
+    if isinstance(step, HostStep):
+        return [*step.inputs, *step.outputs]
+    return [step.pred] if isinstance(step, BranchStep) else [step.index] if isinstance(step, SwitchStep) else []
 
 
 def _operands(instruction) -> list:

@@ -1,0 +1,201 @@
+"""Loops and branches compiled: random programs against the interpreter, and what is done in place."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from loop_programs import LoopPrograms, arguments
+from plan_simulator import simulate
+
+from hloom.compilation import compile_module
+from hloom.compiler.pipeline import PIPELINE, UNFUSED, run_passes
+from hloom.compiler.plan import CopyStep, KernelStep, SwapStep, make_plan
+from hloom.compiler.targets.cpu.target import host_target
+from hloom.ir.build import Builder, Value
+from hloom.ir.interpret import run
+from hloom.ir.module import Module
+from hloom.ir.types import DTYPES, Shape, TupleShape
+from hloom.ir.verify import verify
+
+S32 = Shape(DTYPES["s32"], ())
+F32 = Shape(DTYPES["f32"], ())
+
+
+def results(value) -> tuple:
+    return value if isinstance(value, tuple) else (value,)
+
+
+@pytest.mark.parametrize("first", range(0, 240, 40))
+def test_random_programs_in_the_simulator(first):
+    """Every access is checked, and every result compared bit for bit."""
+    for seed in range(first, first + 40):
+        module = LoopPrograms(seed).module()
+        verify(module)
+        given = arguments(module, seed)
+        want = results(run(module, given))
+        for names in (PIPELINE, UNFUSED):
+            plan = make_plan(run_passes(module, names, verify=True), host_target())
+            for got, expected in zip(simulate(plan, given), want, strict=True):
+                np.testing.assert_array_equal(got, expected, err_msg=f"seed {seed}")
+
+
+@pytest.mark.parametrize("first", [1000, 1004])
+def test_random_programs_compiled(first):
+    """Run twice: what a first run leaves behind must not matter to the next."""
+    for seed in range(first, first + 4):
+        module = LoopPrograms(seed).module()
+        given = arguments(module, seed)
+        want = results(run(module, given))
+        compiled = compile_module(module)
+        for _ in range(2):
+            for got, expected in zip(compiled(given), want, strict=True):
+                np.testing.assert_array_equal(got, expected, err_msg=f"seed {seed}")
+
+
+# --- where the state lives ----------------------------------------------------------------------------------------
+
+
+def loop(shapes, step, trips=5) -> Module:
+    """while count < trips: state = step(count, *state), over Values."""
+    state = TupleShape([S32, *shapes])
+    b = Builder("condition")
+    count = b.emit("get-tuple-element", b.parameter(state), index=0)
+    condition = b.finish(b.emit("compare", count, b.constant(trips, "s32"), direction="LT"))
+    b = Builder("body")
+    parameter = b.parameter(state)
+    values = [Value(b, b.emit("get-tuple-element", parameter, index=k)) for k in range(len(state.elements))]
+    body = b.finish(b.tuple([v.instruction for v in (values[0] + 1, *step(*values))]))
+    b = Builder("main")
+    start = b.tuple([b.constant(0, "s32"), *(b.parameter(s) for s in shapes)])
+    made = b.emit("while", start, condition=condition, body=body)
+    outputs = [b.emit("get-tuple-element", made, index=k + 1) for k in range(len(shapes))]
+    return Module("loop", b.finish(b.tuple(outputs)))
+
+
+def planned(module: Module, names=PIPELINE):
+    """The plan, and the steps of its one loop, after its results were compared, simulated and compiled."""
+    generator = np.random.default_rng(3)
+    given = [generator.standard_normal(p.dims).astype(p.dtype) for p in module.entry.parameters]
+    want = results(run(module, given))
+    plan = make_plan(run_passes(module, names, verify=True), host_target())
+    for found in (simulate(plan, given), compile_module(module)(given)):
+        for got, expected in zip(found, want, strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+    first = next(k for k, s in enumerate(plan.steps) if type(s).__name__ == "BranchStep")
+    last = max(k for k, s in enumerate(plan.steps) if type(s).__name__ == "JumpStep")
+    return plan, plan.steps[first:last]
+
+
+def count(steps, kind) -> int:
+    return sum(isinstance(s, kind) for s in steps)
+
+
+VECTOR = F32.with_dims((100,))
+
+
+def test_element_wise_state_is_computed_in_place():
+    _, steps = planned(loop([VECTOR], lambda n, x: [x * 2.0 + 1.0]))
+    assert count(steps, CopyStep) == 0 and count(steps, SwapStep) == 0 and count(steps, KernelStep) == 2
+
+
+def test_readers_come_before_what_overwrites():
+    """y needs the old x, although x stands first in the state."""
+    module = loop([VECTOR, VECTOR], lambda n, x, y: [x + 1.0, y + x.op("reverse", dimensions=(0,))])
+    _, steps = planned(module, UNFUSED)
+    assert count(steps, CopyStep) == 0 and count(steps, SwapStep) == 0
+
+
+def test_an_update_is_made_in_place():
+    def step(n, x, total):
+        row = x.op("dynamic-slice", n, dynamic_slice_sizes=(1,))
+        return [x.op("dynamic-update-slice", row * 2.0, n + 1), total + row.reshape(())]
+
+    _, steps = planned(loop([VECTOR, F32], step))
+    assert not any(isinstance(s, CopyStep) and s.bytes > 4 for s in steps) and count(steps, SwapStep) == 0
+
+
+def test_what_cannot_be_in_place_changes_places():
+    plan, steps = planned(loop([VECTOR], lambda n, x: [x + x.op("reverse", dimensions=(0,))], trips=4))
+    assert count(steps, SwapStep) == 1 and count(steps, CopyStep) == 0
+    planned(loop([VECTOR], lambda n, x: [x + x.op("reverse", dimensions=(0,))], trips=5))
+
+
+def test_small_state_is_copied():
+    _, steps = planned(loop([F32, F32], lambda n, a, b: [b, a + b]))
+    assert count(steps, SwapStep) == 0 and 1 <= count(steps, CopyStep) <= 2
+
+
+@pytest.mark.parametrize("shape", [F32, VECTOR])
+def test_elements_that_change_places(shape):
+    planned(loop([shape, shape, shape], lambda n, a, b, c: [b, c, a]))
+    planned(loop([shape, shape], lambda n, a, b: [b + 1.0, a * 2.0], trips=3))
+
+
+def test_what_the_body_hands_on_is_not_copied():
+    plan, _ = planned(loop([VECTOR, VECTOR], lambda n, x, y: [x, y + x]))
+    sizes = [s.bytes for s in plan.steps if isinstance(s, CopyStep)]
+    assert sizes.count(400) <= 2  # y into the state; x, which is an output too
+
+
+def test_a_donated_argument_is_the_state():
+    module = loop([VECTOR], lambda n, x: [x * 2.0])
+    plan = make_plan(run_passes(module, PIPELINE), host_target(), frozenset([0]))
+    assert plan.donated == {0: 0}
+    assert not any(isinstance(s, CopyStep) and s.bytes == 400 for s in plan.steps)
+    x = np.ones(100, np.float32)
+    (found,) = compile_module(module, donated=frozenset([0]))([x])
+    assert found.__array_interface__["data"] == x.__array_interface__["data"]
+    np.testing.assert_array_equal(found, 32)
+
+
+def test_a_branch_that_updates_an_array_copies_nothing():
+    """x = cond(n > 2, update, identity) in a loop."""
+
+    def step(n, x):
+        b = x.builder
+        shapes = TupleShape([S32, VECTOR])
+        inner = Builder("update")
+        p = inner.parameter(shapes)
+        index, array = [Value(inner, inner.emit("get-tuple-element", p, index=k)) for k in range(2)]
+        row = array.op("dynamic-slice", index, dynamic_slice_sizes=(1,)) + 1.0
+        update = inner.finish(inner.tuple([array.op("dynamic-update-slice", row, index).instruction]))
+        inner = Builder("identity")
+        p = inner.parameter(shapes)
+        identity = inner.finish(inner.tuple([inner.emit("get-tuple-element", p, index=1)]))
+        argument = b.tuple([n.instruction, x.instruction])
+        chosen = b.emit(
+            "conditional", n.compare("GT", 2).instruction, argument, argument, branch_computations=(update, identity)
+        )
+        return [Value(b, b.emit("get-tuple-element", chosen, index=0))]
+
+    _, steps = planned(loop([VECTOR], step))
+    assert not any(isinstance(s, CopyStep) and s.bytes > 4 for s in steps) and count(steps, SwapStep) == 0
+
+
+def test_nested_loops_share_the_state():
+    """The inner loop works on the outer loop's array."""
+    inner = loop([VECTOR], lambda n, x: [x * 1.5], trips=2).entry
+
+    def step(n, x):
+        b = x.builder
+        made = b.inline(inner, [x.instruction])
+        return [Value(b, made.operands[0])]
+
+    _, steps = planned(loop([VECTOR], step, trips=3))
+    assert not any(isinstance(s, CopyStep) and s.bytes > 4 for s in steps) and count(steps, SwapStep) == 0
+
+
+def test_sums_in_a_loop_are_the_same_for_every_number_of_threads():
+    module = loop([F32.with_dims((300, 400)), F32], lambda n, x, t: [x * 0.5, t + x.sum([0, 1])], trips=7)
+    from hloom.native_setup import driver
+
+    compiled = compile_module(module)
+    given = [np.random.default_rng(1).standard_normal((300, 400)).astype(np.float32), np.zeros((), np.float32)]
+    threads, found = driver().num_threads, []
+    try:
+        for number in (1, 2, 3):
+            driver().set_num_threads(number)
+            found.append(compiled(given)[1].tobytes())
+    finally:
+        driver().set_num_threads(threads)
+    assert len(set(found)) == 1
