@@ -28,19 +28,19 @@ ON_HOST = No("LAPACK computes it on the host")
 NOT_LINEAR = No("it is not linear")
 
 
-def _lapack(name: str, dtype):
+def lapack(name: str, dtype):
     import scipy.linalg.lapack
 
     (function,) = scipy.linalg.lapack.get_lapack_funcs((name,), dtype=dtype)
     return function
 
 
-def _checked(info: int) -> None:
+def checked(info: int) -> None:
     if info:
         raise np.linalg.LinAlgError
 
 
-def _decomposition(name: str, infer, reference, jvp, **parts):
+def decomposition(name: str, infer, reference, jvp, **parts):
     parts.setdefault("transpose", NOT_LINEAR)
     op(
         name,
@@ -83,7 +83,7 @@ def _qr_reference(a, shape, full_matrices=False, pivoting=False):
     return each(lambda x: scipy.linalg.qr(x, mode=mode, pivoting=True), shape, a)
 
 
-_decomposition(
+decomposition(
     "qr", _qr_infer, _qr_reference, qr_jvp, attributes={"full_matrices": "frontend", "pivoting": "frontend"}, flops=20
 )
 
@@ -109,7 +109,7 @@ def _lu_reference(a, shape):
         lead = shape.elements[2].dims
         rows = np.array(np.broadcast_to(np.arange(lead[-1], dtype=S32), lead))
         return a, np.zeros(shape.elements[1].dims, S32), rows
-    factorize = _lapack("getrf", a.dtype)
+    factorize = lapack("getrf", a.dtype)
 
     def one(x):
         # A zero pivot is no failure: the factors exist, and U is singular.
@@ -119,7 +119,7 @@ def _lu_reference(a, shape):
     return each(one, shape, a)
 
 
-_decomposition("lu", _lu_infer, _lu_reference, lu_jvp, flops=10)
+decomposition("lu", _lu_infer, _lu_reference, lu_jvp, flops=10)
 
 
 def _permutation_infer(operands, attributes, shape):
@@ -144,7 +144,7 @@ def _permutation_infer(operands, attributes, shape):
     return shape
 
 
-_decomposition(
+decomposition(
     "lu-pivots-to-permutation",
     _permutation_infer,
     lambda pivots, shape: each(lambda p: pivots_to_permutation(p, shape.dims[-1]), shape, pivots, ranks=[1]),
@@ -175,7 +175,7 @@ def _finite(function, x, *options):
     return function(x, *options)
 
 
-_decomposition("eigh", _eigh_infer, _eigh_reference, eigh_jvp, attributes={"lower": "frontend"}, flops=30)
+decomposition("eigh", _eigh_infer, _eigh_reference, eigh_jvp, attributes={"lower": "frontend"}, flops=30)
 
 
 def _complex(shape: Shape) -> Shape:
@@ -199,7 +199,7 @@ def _eig_reference(a, shape, left=False, right=False):
     return each(lambda x: _finite(scipy.linalg.eig, x, None, True, right), shape, a)
 
 
-_decomposition(
+decomposition(
     "eig", _eig_infer, _eig_reference, eig_jvp, attributes={"left": "frontend", "right": "frontend"}, flops=80
 )
 
@@ -228,7 +228,7 @@ def _svd_reference(a, shape, full_matrices=False, compute_uv=False):
     return all_or_each(lambda x: (_finite(np.linalg.svd, x, False, False),), shape, a)
 
 
-_decomposition(
+decomposition(
     "svd", _svd_infer, _svd_reference, svd_jvp, attributes={"full_matrices": "frontend", "compute_uv": "frontend"},
     flops=40,
 )  # fmt: skip
@@ -255,7 +255,7 @@ def _schur_reference(a, shape, vectors=False, complex=False):  # noqa: A002  (th
     return each(lambda x: _finite(one, x), shape, a)
 
 
-_decomposition(
+decomposition(
     "schur", _schur_infer, _schur_reference,
     No("the derivative of a Schur form is not known to hloom"),
     attributes={"vectors": "frontend", "complex": "frontend"}, flops=80,
@@ -270,17 +270,17 @@ def _hessenberg_infer(operands, attributes, shape):
 def _hessenberg_reference(a, shape):
     if a.shape[-1] < 2:
         return a, np.zeros(shape.elements[1].dims, a.dtype)
-    reduce = _lapack("gehrd", a.dtype)
+    reduce = lapack("gehrd", a.dtype)
 
     def one(x):
         form, tau, info = reduce(x)
-        _checked(info)
+        checked(info)
         return form, tau
 
     return each(one, shape, a)
 
 
-_decomposition(
+decomposition(
     "hessenberg", _hessenberg_infer, _hessenberg_reference,
     No("the derivative of a Hessenberg form is not known to hloom"), flops=20,
 )  # fmt: skip
@@ -297,17 +297,17 @@ def _tridiagonal_infer(operands, attributes, shape):
 def _tridiagonal_reference(a, shape, lower=False):
     if a.shape[-1] < 1:
         return tuple(np.zeros(s.dims, s.dtype) for s in shape.elements)
-    reduce = _lapack("hetrd" if a.dtype.kind == "c" else "sytrd", a.dtype)
+    reduce = lapack("hetrd" if a.dtype.kind == "c" else "sytrd", a.dtype)
 
     def one(x):
         *found, info = reduce(x, lower=int(lower))
-        _checked(info)
+        checked(info)
         return found
 
     return each(one, shape, a)
 
 
-_decomposition(
+decomposition(
     "tridiagonal", _tridiagonal_infer, _tridiagonal_reference,
     No("the derivative of a tridiagonal form is not known to hloom"), attributes={"lower": "frontend"}, flops=20,
 )  # fmt: skip
@@ -335,14 +335,14 @@ def _householder_infer(operands, attributes, shape):
 def _householder_reference(a, taus, shape):
     if not a.size:
         return np.zeros(shape.dims, shape.dtype)
-    form = _lapack("ungqr" if a.dtype.kind == "c" else "orgqr", a.dtype)
+    form = lapack("ungqr" if a.dtype.kind == "c" else "orgqr", a.dtype)
 
     def one(x, tau):
         q, _, info = form(x, tau)
-        _checked(info)
+        checked(info)
         return q
 
     return each(one, shape, a, taus, ranks=(2, 1))
 
 
-_decomposition("householder-product", _householder_infer, _householder_reference, householder_jvp, flops=10)
+decomposition("householder-product", _householder_infer, _householder_reference, householder_jvp, flops=10)

@@ -130,6 +130,34 @@ for _sampler in (normal, complex_normal):
     )  # fmt: skip
 
 
+# --- functions of whole matrices ------------------------------------------------------------------------------------
+
+
+def singular(rng, dims):
+    a = rng.normal(size=dims)
+    a[..., -1, :] = a[..., 0, :] * 2
+    return a
+
+
+def bound(x):
+    """A bound of 1e-9 for each matrix."""
+    real = np.float64
+    return type(x)(x.builder, x.builder.constant(np.full(x.dims[:-2], 1e-9, real)))
+
+
+for _sampler in (normal, complex_normal):
+    _name = NAMES[_sampler]
+    _square = (near_identity(_sampler), (2, 3, 3))
+    case("solve", lambda a, b: a.op("solve", b), _square, (_sampler, (2, 3, 2)), label=_name)
+    case("sylvester", lambda a, b, c: a.op("sylvester", b, c), _square, _square, (_sampler, (2, 3, 3)), label=_name)
+    case("det", lambda a: a.op("det"), (_sampler, (2, 3, 3)), label=_name)
+    case("adjugate", lambda a: a.op("adjugate"), (_sampler, (2, 3, 3)), label=_name)
+    for _dims in ((3, 3), (2, 4, 3), (3, 5)):
+        case("pinv", lambda a: a.op("pinv", bound(a)), (_sampler, _dims), label=f"{_name}-{_dims}")
+    case("sqrtm", lambda a: a.op("sqrtm"), (definite(_sampler), (2, 3, 3)), label=_name)
+case("det", lambda a: a.op("det"), (singular, (2, 4, 4)), label="singular")
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_derivative(case):
     check(case.computation(), case.arguments(), tolerance=2e-5)
@@ -144,6 +172,7 @@ def test_derivative(case):
         ("schur", {"vectors": True}, (3, 3)),
         ("hessenberg", {}, (3, 3)),
         ("tridiagonal", {}, (3, 3)),
+        ("geqrf", {}, (3, 3)),
     ],
 )
 def test_derivatives_that_do_not_exist_are_errors(opcode, attributes, dims):

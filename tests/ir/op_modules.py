@@ -508,10 +508,14 @@ def decompositions(b, parameter):
         b.emit("schur", a, vectors=True),
         b.emit("hessenberg", a),
         b.emit("tridiagonal", a, lower=True),
+        b.emit("geqrf", a),
     ]
     outputs = [b.emit("get-tuple-element", x, index=0) for x in made]
     outputs.append(b.emit("householder-product", a, v))
     outputs.append(b.emit("tridiagonal-solve", v, v, v, a))
+    outputs.append(b.emit("pinv", a, b.constant(np.full(2, 1e-9))))
+    outputs += [b.emit("solve", a, a), b.emit("sylvester", a, a, a)]
+    outputs += [b.emit(name, a) for name in ("det", "adjugate", "sqrtm")]
     pivots = b.emit("get-tuple-element", made[2], index=1)
     outputs.append(b.emit("lu-pivots-to-permutation", pivots, shape=Shape("s32", (2, 4))))
     return outputs
