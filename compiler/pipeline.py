@@ -14,6 +14,7 @@ from hloom.ir.module import Module
 PIPELINE: tuple[str, ...] = (
     "inline-calls",
     "lower-scans",
+    "expand-random",
     "cse",
     "simplify",
     "fold-constants",

@@ -4,6 +4,7 @@ from hloom.compiler.passes import (  # noqa: F401  (each registers its passes)
     canonicalize_dots,
     cse,
     dce,
+    expand_random,
     fold_constants,
     fuse,
     inline_calls,

@@ -101,6 +101,7 @@ from hloom.lax.movement import (
     transpose,
 )
 from hloom.lax.movement import broadcast_shapes_of as broadcast_shapes
+from hloom.lax.random import RandomAlgorithm, rng_bit_generator
 from hloom.lax.reduction import (
     argmax,
     argmin,

@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from hloom.ir.errors import DifferentiationError
+from hloom.ir.ops.batching import elementwise_batch
 from hloom.ir.ops.elementwise import ANALYTIC, FLOAT, NOT_LINEAR, binary, unary
 from hloom.ir.ops.rules import elementwise, in_float32, partials
 from hloom.ir.ops.table import No, op
@@ -31,10 +32,9 @@ def scipy_function(name: str):
     return reference
 
 
-def batch_of_equals(build, instruction, operands, mapped):
-    """Element-wise: all operands get the new dimension."""
-    first, *others = (o if m else build.spread(o) for o, m in zip(operands, mapped, strict=True))
-    return first.op(instruction.opcode, *others, **instruction.attributes)
+def odd(function):
+    """The function with the zero's sign kept, which SciPy drops."""
+    return lambda x: np.where(x == 0, x, function(x))
 
 
 def no_partial(name: str, operand: str):
@@ -53,6 +53,10 @@ def no_partial(name: str, operand: str):
 # --- error function, gamma function, Bessel functions -------------------------------------------------------------
 
 
+def _lgamma(x):
+    return np.where(np.isinf(x), np.inf, scipy_function("gammaln")(x))
+
+
 def _digamma(x):
     import scipy.special
 
@@ -68,7 +72,7 @@ def _polygamma_one(x):
 unary(
     "erf-inv",
     FLOAT,
-    scipy_function("erfinv"),
+    odd(scipy_function("erfinv")),
     "erf_inv_{t}({0})",
     partials(lambda g, y, x: g * (math.sqrt(math.pi) / 2) * (y * y).op("exponential")),
     flops=60,
@@ -86,7 +90,7 @@ unary(
 unary(
     "lgamma",
     FLOAT,
-    scipy_function("gammaln"),
+    _lgamma,
     "lgamma_{t}({0})",
     partials(lambda g, y, x: g * x.op("digamma")),
     flops=150,
@@ -110,13 +114,17 @@ def _zeta(x, q):
     x, q = np.broadcast_arrays(x.astype(np.float64), q.astype(np.float64))
     whole = np.floor(q)
     # q < 0: the terms of negative base, -(1 - f), ..., -|q| with f the fraction of q, are those of two positive zetas.
-    below = (q < 0) & (whole != q) & (np.floor(x) == x) & (x > 1)
+    below = (q < 0) & (whole != q) & (np.floor(x) == x) & (x > 1) & np.isfinite(x)
     fraction = np.where(below, q - whole, 1.0)
     plain = scipy.special.zeta(np.where(below, 2.0, x), np.where(below, 1.0, q))
     safe = np.where(below, x, 2.0)
     mirrored = scipy.special.zeta(safe, 1 - fraction) - scipy.special.zeta(safe, 1 - np.where(below, q, 0.0))
     sign = np.where(np.fmod(safe, 2) == 0, 1.0, -1.0)
-    return np.where(below, scipy.special.zeta(safe, fraction) + sign * mirrored, plain)
+    result = np.where(below, scipy.special.zeta(safe, fraction) + sign * mirrored, plain)
+    # the largest term alone, where x is infinite or nearly so, which SciPy does not have
+    finite = np.where(np.isfinite(x), np.inf, np.nan)
+    limit = np.select([q > 1, q == 1, (q > 0) | (whole == q)], [0.0, 1.0, np.inf], finite)
+    return np.where(np.isnan(x) | np.isnan(q), np.nan, np.where(x > 1e18, limit, result))
 
 
 def _polygamma(n, x):
@@ -124,7 +132,7 @@ def _polygamma(n, x):
     import scipy.special
 
     n, x = np.broadcast_arrays(n.astype(np.float64), x.astype(np.float64))
-    known = (n >= 0) & (np.floor(n) == n)
+    known = (n >= 0) & (np.floor(n) == n) & np.isfinite(n)
     order = np.where(known, n, 1.0)
     higher = np.where(np.fmod(order, 2) == 0, -1.0, 1.0) * scipy.special.gamma(order + 1) * _zeta(order + 1, x)
     return np.where(known, np.where(order == 0, _digamma(x), higher), np.nan)
@@ -175,7 +183,7 @@ unary(
 unary(
     "bessel-i1e",
     FLOAT,
-    scipy_function("i1e"),
+    odd(scipy_function("i1e")),
     "bessel_i1e_{t}({0})",
     partials(_bessel_i1e_partial),
     flops=60,
@@ -197,7 +205,7 @@ def host_function(name, arity, reference, jvp, flops):
         transpose=NOT_LINEAR,
         flops=flops,
         text="hloom." + name.replace("-", "_"),
-        batch=batch_of_equals,
+        batch=elementwise_batch,
     )
 
 
@@ -339,10 +347,9 @@ op(
     "next-after",
     family="elementwise",
     infer=elementwise("next-after", 2, FLOAT),
-    reference=lambda x, y, shape: np.asarray(np.nextafter(x, y)),
+    reference=lambda x, y, shape: np.where(x == y, y, np.nextafter(x, y)),
     code=_next_after_code,
     jvp=partials(lambda g, z, x, y: g, None),
     transpose=NOT_LINEAR,
-    batch=batch_of_equals,
     text="chlo.next_after",
 )

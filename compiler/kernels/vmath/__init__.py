@@ -32,6 +32,7 @@ from hloom.compiler.kernels.vmath import (  # noqa: F401 - each module enters it
     memory,
     power,
     precision,
+    random_bits,
     reduction,
     rounding,
     special_functions,

@@ -15,14 +15,13 @@ from hloom.compiler.kernels.vmath.bits import (
     fma_f64,
     polynomial,
     polynomial_parts,
-    round_even_f64,
     select,
     sqrt_f64,
 )
-from hloom.compiler.kernels.vmath.exponential import EXPONENT_F64, LOG2_E, exp_f64, exp_parts_f64, scale_f64
+from hloom.compiler.kernels.vmath.exponential import EXPONENT_F64, LOG2_E, exp_parts_f64, scale_f64
 from hloom.compiler.kernels.vmath.power import pow_f64
 from hloom.compiler.kernels.vmath.registry import function
-from hloom.compiler.kernels.vmath.special_functions import digamma_f64, lgamma_positive_f64
+from hloom.compiler.kernels.vmath.special_functions import digamma_f64
 
 INFINITY, NAN = float("inf"), float("nan")
 # 1 / (k!)^2 and 1 / (k! (k + 1)!)
@@ -128,8 +127,7 @@ def bessel_i0e_f64(x):
     parts = polynomial_parts(0.25 * near * near, I0_SERIES)
     small = bessel_near_f64(near, parts.real, parts.imag)
     far = select(magnitude < 8.0, 8.0, magnitude)
-    bounded = select(far > 1e300, 1e300, far)
-    large = over_root_f64(polynomial(16.0 / bounded - 1.0, I0E_FAR), bounded)
+    large = over_root_f64(polynomial(16.0 / far - 1.0, I0E_FAR), far)
     result = select(magnitude < 8.0, small, select(magnitude == INFINITY, 0.0, large))
     return select(x != x, x, result)
 
@@ -145,8 +143,7 @@ def bessel_i1e_f64(x):
     small = bessel_near_f64(near, series, fma_f64(half, parts.real, -series) + half * parts.imag)
     small = select(magnitude < 1e-150, half, small)
     far = select(magnitude < 8.0, 8.0, magnitude)
-    bounded = select(far > 1e300, 1e300, far)
-    large = over_root_f64(polynomial(16.0 / bounded - 1.0, I1E_FAR), bounded)
+    large = over_root_f64(polynomial(16.0 / far - 1.0, I1E_FAR), far)
     result = select(magnitude < 8.0, small, select(magnitude == INFINITY, 0.0, large))
     return select(x != x, x, copysign_f64(result, x))
 
@@ -189,9 +186,9 @@ def zeta_positive_f64(s, q):
         series = series + factor * coefficient
         factor = factor * (rising + 1.0) * (rising + 2.0) * square
         rising = rising + 2.0
-    tail = power * (w / (s - 1.0) + 0.5 + series)
     # where the last terms vanish beside the first, their series may overflow
-    return total + select(power == 0.0, 0.0, tail)
+    tail = select(power == 0.0, 0.0, power * (0.5 + series))
+    return total + (pow_f64(w, 1.0 - s) / (s - 1.0) + tail)
 
 
 @function("f64 f64", "f64")
@@ -207,7 +204,7 @@ def zeta_f64(s, q):
     half = 0.5 * safe
     even = floor_f64(half) == half
     result = select(negative, result + select(even, terms, -terms), result)
-    result = select(negative & (floor_f64(s) != s), NAN, result)
+    result = select(negative & ((floor_f64(s) != s) | (s == INFINITY)), NAN, result)
     result = select((q <= 0.0) & (whole == q), INFINITY, result)
     result = select(q == INFINITY, 0.0, result)
     result = select(s == 1.0, INFINITY, select(s < 1.0, NAN, result))
@@ -217,12 +214,13 @@ def zeta_f64(s, q):
 @function("f64 f64", "f64")
 def polygamma_f64(n, x):
     """(-1)^(n + 1) n! zeta(n + 1, x); digamma for n = 0."""
-    known = (n >= 0.0) & (floor_f64(n) == n)
+    known = (n >= 0.0) & (floor_f64(n) == n) & (n < INFINITY)
     order = select(known & (n >= 1.0), n, 1.0)
     half = 0.5 * order
-    # n! rounded to a whole number where that is exact
-    factorial = exp_f64(lgamma_positive_f64(order + 1.0))
-    factorial = select(order < 18.5, round_even_f64(factorial), factorial)
+    factorial = 1.0
+    for k in range(2, 171):
+        factorial = select(f64(k) <= order, factorial * f64(k), factorial)
+    factorial = select(order > 170.0, INFINITY, factorial)
     higher = factorial * zeta_f64(order + 1.0, x)
     higher = select(floor_f64(half) == half, -higher, higher)
     return select(known, select(n == 0.0, digamma_f64(x), higher), NAN)
