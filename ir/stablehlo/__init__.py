@@ -1,6 +1,11 @@
 """StableHLO text (MLIR): parsed into a syntax tree, printed from it, converted to and from hloom's IR."""
 
-from hloom.ir.stablehlo import convert_chlo, convert_ops, convert_regions  # noqa: F401 (each registers its converters)
+from hloom.ir.stablehlo import (  # noqa: F401 (each registers its converters)
+    convert_chlo,
+    convert_ops,
+    convert_quantized,
+    convert_regions,
+)
 from hloom.ir.stablehlo.convert import convert_program, to_module
 from hloom.ir.stablehlo.parser import parse_program
 from hloom.ir.stablehlo.printer import print_program

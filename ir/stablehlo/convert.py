@@ -105,6 +105,7 @@ class Converter:
         self.computations: dict[tuple, Computation] = {}
         self.signatures: dict[int, list] = {}
         self.collects = checks
+        self.has_quantized = "!quant." in program.text
         self.checks: list[Check] = []
         self.lifted: list[np.ndarray] = []
         self.calls: list[str] = []
@@ -260,6 +261,10 @@ def _is_plain(type_) -> bool:
     return isinstance(type_, Tensor) and type_.static and not isinstance(type_.element, Quantized)
 
 
+def _quantized_element(type_) -> Quantized | None:
+    return type_.element if isinstance(type_, Tensor) and isinstance(type_.element, Quantized) else None
+
+
 class Scope:
     """One computation while it is built: its builder, and what the names in it stand for."""
 
@@ -324,6 +329,8 @@ class Scope:
 
     def convert(self, op: Operation) -> None:
         """Converts one operation; its results get their names."""
+        from hloom.ir.stablehlo.convert_quantized import convert_quantized, is_quantized
+
         builder, converter = self.builder, self.converter
         builder.source = converter.source(op, self.function)
         converted = CONVERTERS.get(op.name)
@@ -332,7 +339,10 @@ class Scope:
             if converted is None:
                 raise UnsupportedError(f"{op.name} is not an op that hloom has", "", "", builder.source)
             items = [self.get(op, name) for name in op.operands]
-            results = converted(self, op, items)
+            if self.converter.has_quantized and is_quantized(op, items):
+                results = convert_quantized(self, op, items)
+            else:
+                results = converted(self, op, items)
         except ParseError:
             raise
         except LiteralProblem as error:
@@ -349,6 +359,9 @@ class Scope:
         finally:
             self.op = before
         results = [results] if isinstance(results, Item) else list(results)
+        if converter.has_quantized:
+            pairs = zip(results, op.result_types, strict=False)
+            results = [Item(i.instruction, i.quantized or _quantized_element(t)) for i, t in pairs]
         self._check(op, results)
         for name, item in zip(op.result_names(), results, strict=False):
             if item.instruction is not None and not item.instruction.hint and re.fullmatch(r"%[A-Za-z_]\w*", name):
@@ -385,8 +398,8 @@ class Scope:
         inner = Scope(self.converter, builder, self.function, self)
         items = []
         for k, shape in enumerate(arguments):
-            hint = region.arguments[k][0].lstrip("%") if k < len(region.arguments) else ""
-            items.append(Item(builder.parameter(shape, hint)))
+            hint, type_ = region.arguments[k] if k < len(region.arguments) else ("", None)
+            items.append(Item(builder.parameter(shape, hint.lstrip("%")), _quantized_element(type_)))
         if len(items) != len(region.arguments):
             raise self.converter.fail(
                 self.op, f"the body of {self.op.name} takes {len(items)} arguments", f"{len(region.arguments)}"
@@ -498,8 +511,7 @@ class Scope:
         return Shape(self.result_dtype(op, k), type_.dims)
 
     def quantized(self, op: Operation, k: int = 0) -> Quantized | None:
-        element = op.result_types[k].element if isinstance(op.result_types[k], Tensor) else None
-        return element if isinstance(element, Quantized) else None
+        return _quantized_element(op.result_types[k])
 
     def known(self, instruction: Instruction) -> np.ndarray | None:
         """The value of an instruction that depends on no parameter, computed by the references; otherwise None."""
