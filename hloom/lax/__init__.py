@@ -6,6 +6,7 @@ Nothing is promoted or broadcast here, except Python numbers, which take the dty
 # ruff: noqa: F401  (the imports are the list of public names)
 
 from hloom.errors import ArgumentError
+from hloom.lax import linalg
 from hloom.lax.elementwise import (
     RoundingMethod,
     abs,
@@ -73,6 +74,7 @@ from hloom.lax.elementwise import (
     tan,
     tanh,
 )
+from hloom.lax.fft import FftType, fft
 from hloom.lax.movement import (
     broadcast,
     broadcast_in_dim,
