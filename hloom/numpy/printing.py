@@ -1,0 +1,100 @@
+"""Arrays as text and in files: NumPy's print options and formats."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from hloom.array import Array, from_python
+from hloom.numpy.creation import array, asarray
+from hloom.operands import as_operand, default_float
+
+# Arrays print with NumPy's options, so these are NumPy's own functions.
+printoptions, set_printoptions, get_printoptions = np.printoptions, np.set_printoptions, np.get_printoptions
+
+
+def array_repr(arr, max_line_width=None, precision=None, suppress_small=None) -> str:
+    """The text of `repr(arr)`, with a width, a number of digits, and tiny numbers as 0 if wanted."""
+    x = as_operand(arr, "array_repr")
+    width = get_printoptions()["linewidth"] if max_line_width is None else max_line_width
+    with _options(precision, suppress_small, linewidth=width):
+        return repr(x)
+
+
+def array_str(a, max_line_width=None, precision=None, suppress_small=None) -> str:
+    """The text of `str(a)`, with a width, a number of digits, and tiny numbers as 0 if wanted."""
+    return np.array_str(np.asarray(as_operand(a, "array_str")), max_line_width, precision, suppress_small)
+
+
+def _options(precision, suppress, **more):
+    chosen = dict(more)
+    if precision is not None:
+        chosen["precision"] = precision
+    if suppress is not None:
+        chosen["suppress"] = suppress
+    return printoptions(**chosen)
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+
+def _for_file(value):
+    """The NumPy array that is written."""
+    return np.asarray(as_operand(value, "save"))
+
+
+def save(file, arr, allow_pickle: bool = True) -> None:
+    """Writes an array into a file of NumPy's format (.npy). file: a path or an open file."""
+    np.save(file, _for_file(arr), allow_pickle=allow_pickle)
+
+
+def savez(file, *args, allow_pickle: bool = True, **kwds) -> None:
+    """Writes arrays into one uncompressed .npz file, under their keywords or arr_0, arr_1, ..."""
+    np.savez(file, *map(_for_file, args), allow_pickle=allow_pickle, **{n: _for_file(v) for n, v in kwds.items()})
+
+
+def load(file, *args, **kwargs):
+    """The array of an .npy file; of an .npz file NumPy's dictionary of NumPy arrays. Arguments as numpy.load's.
+
+    bfloat16, whose name the format does not keep, is read back from elements of two unnamed bytes.
+    """
+    found = np.load(file, *args, **kwargs)
+    if not isinstance(found, np.ndarray):
+        return found
+    if found.dtype == np.dtype("V2"):
+        found = found.view(ml_dtypes.bfloat16)
+    return Array(np.ascontiguousarray(found).reshape(found.shape))
+
+
+def fromfile(file, dtype=float, count: int = -1, sep: str = "", offset: int = 0):
+    """A vector of the elements in a binary or (with sep) text file, as numpy.fromfile reads them. Raises DTypeError."""
+    return from_python(np.fromfile(file, asarray(0, dtype).dtype, count, sep, offset=offset))
+
+
+def fromstring(string: str, dtype=float, count: int = -1, *, sep: str):
+    """A vector of the numbers in a text, separated by sep. Raises DTypeError."""
+    return from_python(np.fromstring(string, asarray(0, dtype).dtype, count, sep=sep))
+
+
+def fromiter(iter, dtype, count: int = -1):  # noqa: A002  (NumPy's name)
+    """A vector of the numbers that an iterator gives, at most count of them. Raises DTypeError."""
+    return from_python(np.fromiter(iter, asarray(0, dtype).dtype, count))
+
+
+def fromfunction(function, shape, *, dtype=None, **kwargs):
+    """function(i, j, ...) for each index of these extents: called once on indexes of one element, then mapped.
+
+    dtype: of the indexes, floats by default. Further keywords go to the function. Raises ShapeError.
+    """
+    from hloom.lax import iota
+    from hloom.operands import canonical_shape
+    from hloom.vmap import vmap
+
+    dims = canonical_shape(shape, "fromfunction")
+    mapped = function if not kwargs else lambda *index: function(*index, **kwargs)
+    for axis in reversed(range(len(dims))):
+        chosen = [None] * len(dims)
+        chosen[axis] = 0
+        mapped = vmap(mapped, in_axes=tuple(chosen))
+    kind = default_float() if dtype is None else array(0, dtype).dtype
+    return mapped(*(iota(kind, extent) for extent in dims))
