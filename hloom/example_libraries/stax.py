@@ -1,0 +1,304 @@
+"""`jax.example_libraries.stax`: layers as pairs (init_fun, apply_fun).
+
+init_fun(rng, input_shape) -> (output_shape, params); apply_fun(params, inputs, **kwargs) -> outputs. A batch dimension
+of unknown size is -1 in the shapes.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+
+import hloom.numpy as hnp
+from hloom import lax, nn, random
+from hloom.errors import ArgumentError
+from hloom.nn.functional import (
+    elu,
+    gelu,
+    leaky_relu,
+    log_softmax,
+    logsumexp,  # noqa: F401  (public)
+    relu,
+    selu,
+    sigmoid,
+    softmax,
+    softplus,
+    standardize,
+)
+from hloom.nn.initializers import glorot_normal, normal, ones, zeros
+
+
+def Dense(out_dim, W_init=None, b_init=None):
+    """x @ W + b."""
+    W_init, b_init = W_init or glorot_normal(), b_init or normal()
+
+    def init_fun(rng, input_shape):
+        first, second = random.split(rng)
+        return (*input_shape[:-1], out_dim), (W_init(first, (input_shape[-1], out_dim)), b_init(second, (out_dim,)))
+
+    def apply_fun(params, inputs, **kwargs):
+        W, b = params
+        return hnp.dot(inputs, W) + b
+
+    return init_fun, apply_fun
+
+
+def _window_shape(shape, window, strides, padding) -> tuple[int, ...]:
+    """Extents after a window has moved over `shape`; -1 stays."""
+    made = []
+    pads = padding if not isinstance(padding, str) else [None] * len(shape)
+    for extent, size, stride, pad in zip(shape, window, strides, pads, strict=True):
+        if extent == -1:
+            made.append(-1)
+        elif padding == "SAME":
+            made.append(-(-extent // stride))
+        else:
+            around = 0 if pad is None else sum(pad)
+            made.append((extent + around - size) // stride + 1)
+    return tuple(made)
+
+
+def GeneralConv(dimension_numbers, out_chan, filter_shape, strides=None, padding="VALID", W_init=None, b_init=None):
+    """A convolution with any layout: dimension_numbers as ('NHWC', 'HWIO', 'NHWC')."""
+    lhs, rhs, out = dimension_numbers
+    strides = strides or (1,) * len(filter_shape)
+    W_init = W_init or glorot_normal(rhs.index("I"), rhs.index("O"))
+    b_init = b_init or normal(1e-6)
+
+    def init_fun(rng, input_shape):
+        sizes = iter(filter_shape)
+        kernel = [out_chan if c == "O" else input_shape[lhs.index("C")] if c == "I" else next(sizes) for c in rhs]
+        spatial = [c for c in rhs if c not in "OI"]
+        extents = [input_shape[lhs.index(c)] for c in spatial]
+        moved = dict(zip(spatial, _window_shape(extents, filter_shape, strides, padding), strict=True))
+        moved |= {"N": input_shape[lhs.index("N")], "C": out_chan}
+        first, second = random.split(rng)
+        bias = tuple(out_chan if c == "C" else 1 for c in out)
+        return tuple(moved[c] for c in out), (W_init(first, tuple(kernel)), b_init(second, bias))
+
+    def apply_fun(params, inputs, **kwargs):
+        W, b = params
+        return lax.conv_general_dilated(inputs, W, strides, padding, dimension_numbers=dimension_numbers) + b
+
+    return init_fun, apply_fun
+
+
+Conv = functools.partial(GeneralConv, ("NHWC", "HWIO", "NHWC"))
+
+
+def _transposed_extent(extent, size, stride, padding) -> int:
+    if extent == -1:
+        return -1
+    if padding == "SAME":
+        return extent * stride
+    return extent * stride + max(size - stride, 0)
+
+
+def GeneralConvTranspose(
+    dimension_numbers, out_chan, filter_shape, strides=None, padding="VALID", W_init=None, b_init=None
+):
+    """A transposed convolution with any layout."""
+    lhs, rhs, out = dimension_numbers
+    strides = strides or (1,) * len(filter_shape)
+    W_init = W_init or glorot_normal(rhs.index("I"), rhs.index("O"))
+    b_init = b_init or normal(1e-6)
+
+    def init_fun(rng, input_shape):
+        sizes = iter(filter_shape)
+        kernel = [out_chan if c == "O" else input_shape[lhs.index("C")] if c == "I" else next(sizes) for c in rhs]
+        spatial = [c for c in rhs if c not in "OI"]
+        made = {
+            c: _transposed_extent(input_shape[lhs.index(c)], size, stride, padding)
+            for c, size, stride in zip(spatial, filter_shape, strides, strict=True)
+        }
+        made |= {"N": input_shape[lhs.index("N")], "C": out_chan}
+        first, second = random.split(rng)
+        bias = tuple(out_chan if c == "C" else 1 for c in out)
+        return tuple(made[c] for c in out), (W_init(first, tuple(kernel)), b_init(second, bias))
+
+    def apply_fun(params, inputs, **kwargs):
+        W, b = params
+        return lax.conv_transpose(inputs, W, strides, padding, dimension_numbers=dimension_numbers) + b
+
+    return init_fun, apply_fun
+
+
+Conv1DTranspose = functools.partial(GeneralConvTranspose, ("NHC", "HIO", "NHC"))
+ConvTranspose = functools.partial(GeneralConvTranspose, ("NHWC", "HWIO", "NHWC"))
+
+
+def BatchNorm(axis=(0, 1, 2), epsilon=1e-5, center=True, scale=True, beta_init=zeros, gamma_init=ones):
+    """Normalization by the batch's statistics, over `axis`; no running statistics are kept."""
+    axis = (axis,) if isinstance(axis, int) else tuple(axis)
+
+    def init_fun(rng, input_shape):
+        shape = tuple(n for k, n in enumerate(input_shape) if k not in axis)
+        first, second = random.split(rng)
+        beta = beta_init(first, shape) if center else ()
+        gamma = gamma_init(second, shape) if scale else ()
+        return input_shape, (beta, gamma)
+
+    def apply_fun(params, x, **kwargs):
+        beta, gamma = params
+        spread = tuple(None if k in axis else slice(None) for k in range(hnp.ndim(x)))
+        z = standardize(x, axis, epsilon=epsilon)
+        if scale:
+            z = gamma[spread] * z
+        return z + beta[spread] if center else z
+
+    return init_fun, apply_fun
+
+
+def elementwise(fun, **fun_kwargs):
+    """A layer that applies a function to each element."""
+
+    def init_fun(rng, input_shape):
+        return input_shape, ()
+
+    def apply_fun(params, inputs, **kwargs):
+        return fun(inputs, **fun_kwargs)
+
+    return init_fun, apply_fun
+
+
+Tanh = elementwise(hnp.tanh)
+Relu = elementwise(relu)
+Exp = elementwise(hnp.exp)
+LogSoftmax = elementwise(log_softmax, axis=-1)
+Softmax = elementwise(softmax, axis=-1)
+Softplus = elementwise(softplus)
+Sigmoid = elementwise(sigmoid)
+Elu = elementwise(elu)
+LeakyRelu = elementwise(leaky_relu)
+Selu = elementwise(selu)
+Gelu = elementwise(gelu)
+
+
+def _pool(pool):
+    def make(window_shape, strides=None, padding="VALID", spec=None):
+        """Pooling over the window dimensions of `spec`, by default 'NHWC'."""
+        strides = strides or (1,) * len(window_shape)
+        layout = spec or "NHWC"[0] + "DHW"[3 - len(window_shape) :] + "C"
+        order = (layout.index("N"), *(k for k, c in enumerate(layout) if c not in "NC"), layout.index("C"))
+        back = tuple(order.index(k) for k in range(len(order)))
+
+        def init_fun(rng, input_shape):
+            extents = [input_shape[k] for k in order[1:-1]]
+            made = _window_shape(extents, window_shape, strides, padding)
+            moved = (input_shape[order[0]], *made, input_shape[order[-1]])
+            return tuple(moved[k] for k in back), ()
+
+        def apply_fun(params, inputs, **kwargs):
+            pooled = pool(hnp.transpose(inputs, order), window_shape, strides=strides, padding=padding)
+            return hnp.transpose(pooled, back)
+
+        return init_fun, apply_fun
+
+    return make
+
+
+MaxPool = _pool(lambda x, *args, **kwargs: nn.max_pool(x, *args, **kwargs))
+AvgPool = _pool(lambda x, *args, **kwargs: nn.avg_pool(x, *args, **kwargs))
+SumPool = _pool(
+    lambda x, window, strides, padding: lax.reduce_window(
+        x, hnp.zeros((), x.dtype), lax.add, (1, *window, 1), (1, *strides, 1), padding
+    )
+)
+
+
+def _flatten_init(rng, input_shape):
+    return (input_shape[0], functools.reduce(operator.mul, input_shape[1:], 1)), ()
+
+
+Flatten = (_flatten_init, lambda params, inputs, **kwargs: hnp.reshape(inputs, (inputs.shape[0], -1)))
+Identity = (lambda rng, input_shape: (input_shape, ()), lambda params, inputs, **kwargs: inputs)
+
+
+def FanOut(num):
+    """A list of `num` copies of the input."""
+    return (
+        lambda rng, input_shape: ([input_shape] * num, ()),
+        lambda params, inputs, **kwargs: [inputs] * num,
+    )
+
+
+FanInSum = (
+    lambda rng, input_shape: (input_shape[0], ()),
+    lambda params, inputs, **kwargs: functools.reduce(operator.add, inputs),
+)
+
+
+def FanInConcat(axis=-1):
+    """The list of inputs joined along `axis`."""
+
+    def init_fun(rng, input_shape):
+        where = axis % len(input_shape[0])
+        total = sum(shape[where] for shape in input_shape)
+        return (*input_shape[0][:where], total, *input_shape[0][where + 1 :]), ()
+
+    return init_fun, lambda params, inputs, **kwargs: hnp.concatenate(inputs, axis)
+
+
+def Dropout(rate, mode="train"):
+    """Keeps each element with probability `rate`, scaled by 1 / rate. mode: 'train', or 'test' for the identity."""
+
+    def apply_fun(params, inputs, **kwargs):
+        rng = kwargs.get("rng")
+        if rng is None:
+            raise ArgumentError("Dropout's apply_fun takes rng", "none", "call apply_fun(params, inputs, rng=key)")
+        if mode != "train":
+            return inputs
+        return hnp.where(random.bernoulli(rng, rate, inputs.shape), inputs / rate, 0)
+
+    return lambda rng, input_shape: (input_shape, ()), apply_fun
+
+
+def _keys(rng, count: int):
+    return [None] * count if rng is None else list(random.split(rng, count))
+
+
+def serial(*layers):
+    """Layers one after the other."""
+    inits, applies = zip(*layers, strict=True)
+
+    def init_fun(rng, input_shape):
+        params = []
+        for init in inits:
+            rng, own = random.split(rng)
+            input_shape, param = init(own, input_shape)
+            params.append(param)
+        return input_shape, params
+
+    def apply_fun(params, inputs, **kwargs):
+        for fun, param, rng in zip(applies, params, _keys(kwargs.pop("rng", None), len(applies)), strict=True):
+            inputs = fun(param, inputs, rng=rng, **kwargs)
+        return inputs
+
+    return init_fun, apply_fun
+
+
+def parallel(*layers):
+    """Layers side by side, each on its own element of the list of inputs."""
+    inits, applies = zip(*layers, strict=True)
+
+    def init_fun(rng, input_shape):
+        made = [init(k, s) for init, k, s in zip(inits, random.split(rng, len(inits)), input_shape, strict=True)]
+        return [shape for shape, _ in made], [param for _, param in made]
+
+    def apply_fun(params, inputs, **kwargs):
+        rngs = _keys(kwargs.pop("rng", None), len(applies))
+        return [f(p, x, rng=r, **kwargs) for f, p, x, r in zip(applies, params, inputs, rngs, strict=True)]
+
+    return init_fun, apply_fun
+
+
+def shape_dependent(make_layer):
+    """A layer that is made once the shape of its input is known: make_layer(input_shape) -> layer."""
+
+    def init_fun(rng, input_shape):
+        return make_layer(input_shape)[0](rng, input_shape)
+
+    def apply_fun(params, inputs, **kwargs):
+        return make_layer(inputs.shape)[1](params, inputs, **kwargs)
+
+    return init_fun, apply_fun
