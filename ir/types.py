@@ -17,18 +17,25 @@ from hloom.ir.errors import DTypeError
 
 DTYPES: dict[str, np.dtype] = {
     "pred": np.dtype(np.bool_),
+    "s2": np.dtype(ml_dtypes.int2),
     "s4": np.dtype(ml_dtypes.int4),
     "s8": np.dtype(np.int8),
     "s16": np.dtype(np.int16),
     "s32": np.dtype(np.int32),
     "s64": np.dtype(np.int64),
+    "u2": np.dtype(ml_dtypes.uint2),
     "u4": np.dtype(ml_dtypes.uint4),
     "u8": np.dtype(np.uint8),
     "u16": np.dtype(np.uint16),
     "u32": np.dtype(np.uint32),
     "u64": np.dtype(np.uint64),
+    "f8e3m4": np.dtype(ml_dtypes.float8_e3m4),
+    "f8e4m3": np.dtype(ml_dtypes.float8_e4m3),
     "f8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8e4m3b11fnuz": np.dtype(ml_dtypes.float8_e4m3b11fnuz),
+    "f8e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
     "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "f8e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
     "f16": np.dtype(np.float16),
     "bf16": np.dtype(ml_dtypes.bfloat16),
     "f32": np.dtype(np.float32),
@@ -39,13 +46,18 @@ DTYPES: dict[str, np.dtype] = {
 HLO_NAME: dict[np.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 
 PRED = DTYPES["pred"]
-SIGNED = frozenset(DTYPES[n] for n in ("s4", "s8", "s16", "s32", "s64"))
-UNSIGNED = frozenset(DTYPES[n] for n in ("u4", "u8", "u16", "u32", "u64"))
+SIGNED = frozenset(DTYPES[n] for n in ("s2", "s4", "s8", "s16", "s32", "s64"))
+UNSIGNED = frozenset(DTYPES[n] for n in ("u2", "u4", "u8", "u16", "u32", "u64"))
 INTEGERS = SIGNED | UNSIGNED
-FLOATS = frozenset(DTYPES[n] for n in ("f8e4m3fn", "f8e5m2", "f16", "bf16", "f32", "f64"))
+FLOATS8 = frozenset(dtype for name, dtype in DTYPES.items() if name.startswith("f8"))
+FLOATS = FLOATS8 | {DTYPES[n] for n in ("f16", "bf16", "f32", "f64")}
 NARROW_FLOATS = FLOATS - {DTYPES["f32"], DTYPES["f64"]}  # computed in float32
 COMPLEX = frozenset(DTYPES[n] for n in ("c64", "c128"))
 INEXACT = FLOATS | COMPLEX
+# Elements of less than 8 bits stand in a byte each.
+BITS: dict[np.dtype, int] = {DTYPES[n]: int(n[1]) for n in ("s2", "u2", "s4", "u4")}
+# What kernels neither load nor compute with: ops on them run on the host.
+HOST_DTYPES = FLOATS8 | frozenset(BITS)
 
 
 def kind(dtype: np.dtype) -> str:

@@ -13,9 +13,10 @@ import numpy as np
 from hloom.ir.types import COMPLEX, FLOATS, HLO_NAME, INTEGERS, PRED, Shape, real_dtype
 
 # The digits that XLA tries, from few to many. XLA prints f16 and bf16 with the digits that always suffice.
-_DIGITS = {"f32": (6, 9), "f64": (15, 17), "f16": (5,), "bf16": (4,), "f8e4m3fn": (3,), "f8e5m2": (2,)}
+_DIGITS = {"f32": (6, 9), "f64": (15, 17), "f16": (5,), "bf16": (4,), "f8e5m2": (2,)}
+_DIGITS |= {name: (3,) for name in ("f8e3m4", "f8e4m3", "f8e4m3fn", "f8e4m3b11fnuz", "f8e4m3fnuz", "f8e5m2fnuz")}
 # Bits of the mantissa, without the hidden one.
-_MANTISSA = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7, "f8e5m2": 2}
+_MANTISSA = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7, "f8e5m2": 2, "f8e4m3": 3, "f8e3m4": 4}
 
 
 class LiteralError(Exception):
@@ -28,6 +29,8 @@ class LiteralError(Exception):
 def _nan_text(value) -> str:
     """`nan`, `-nan`, and with the payload where it is not the usual one (the highest bit): `nan(0x1234)`."""
     name = HLO_NAME[value.dtype]
+    if name.endswith("fnuz"):
+        return "nan"
     bits = int(value.view(f"u{value.dtype.itemsize}"))
     sign = "-" if bits >> (8 * value.dtype.itemsize - 1) else ""
     if name not in _MANTISSA:
@@ -104,6 +107,8 @@ def _nan(sign: str, payload: int | None, dtype: np.dtype):
     if mantissa is None:
         if payload is not None:
             raise ValueError(f"a NaN of {name} has no payload")
+        if name.endswith("fnuz"):
+            return np.asarray(0x80, np.uint8).view(dtype)[()]  # the only one: where -0 would be
         bits = (1 << width - 1) - 1
     else:
         payload = 1 << mantissa - 1 if payload is None else payload

@@ -15,6 +15,7 @@ from hloom.ir.types import (
     DTYPES,
     FLOATS,
     HLO_NAME,
+    HOST_DTYPES,
     INTEGERS,
     PRED,
     Shape,
@@ -27,7 +28,7 @@ from hloom.ir.types import (
     scalar_dtype,
 )
 
-LATTICE = [n for n in DTYPES if n not in ("s4", "u4", "f8e4m3fn", "f8e5m2")]
+LATTICE = [n for n, d in DTYPES.items() if d not in HOST_DTYPES]
 # A dtype whose kind is that of a Python scalar, for JAX's weak types.
 SCALARS = {"s32": 1, "f32": 1.0, "c64": 1j}
 

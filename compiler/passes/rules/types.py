@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from hloom.ir.rewrite import Any, Op, Rules, as_op, rule
-from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INTEGERS, PRED, SIGNED, real_dtype
+from hloom.ir.types import COMPLEX, FLOATS, FLOATS8, INTEGERS, PRED, SIGNED, real_dtype
 
 x, y = Any("x"), Any("y")
 convert, bitcast = as_op("convert"), as_op("bitcast-convert")
@@ -35,8 +35,8 @@ def holds(wide: np.dtype, narrow: np.dtype) -> bool:
         inner = ml_dtypes.iinfo(narrow)
         return inner.bits - (narrow in SIGNED) <= outer.nmant + 1 and float(inner.max) <= float(outer.max)
     inner = ml_dtypes.finfo(narrow)
-    # f8e4m3fn has no infinity, so it holds nothing that has one.
-    if wide == DTYPES["f8e4m3fn"]:
+    # Floats of 8 bits differ in whether they have infinities, -0 and which NaN.
+    if wide in FLOATS8:
         return False
     return inner.nmant <= outer.nmant and inner.minexp >= outer.minexp and inner.maxexp <= outer.maxexp
 

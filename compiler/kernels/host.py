@@ -1,0 +1,24 @@
+"""Which instructions run as Python functions between native steps, and have no kernel."""
+
+from __future__ import annotations
+
+from hloom.compiler.kernels.convolution import is_normal_convolution
+from hloom.ir.module import Instruction
+from hloom.ir.ops import OPS
+from hloom.ir.types import HOST_DTYPES, Shape
+
+
+def runs_on_host(instruction: Instruction) -> bool:
+    """Whether an instruction is a Python function that the driver calls, and no kernel."""
+    if instruction.opcode == "convolution":
+        return not is_normal_convolution(instruction)
+    family = OPS[instruction.opcode].family
+    if instruction.opcode == "custom-call" or family == "library":
+        return True
+    return family in _COMPUTING and any(
+        isinstance(i.shape, Shape) and i.shape.dtype in HOST_DTYPES for i in (instruction, *instruction.operands)
+    )
+
+
+# Families whose ops look at elements.
+_COMPUTING = ("elementwise", "index", "reduce", "contraction", "window")
