@@ -154,8 +154,8 @@ class Pushforward:
 def push_computation(builder: Builder, computation: Computation, nonzero: Sequence[bool], linear: bool = False):
     """Puts the computation and its tangents into `builder`, whose parameters become those of the computation.
 
-    linear: see `Pushforward`. Returns (outputs, Pushforward, tangent parameters). The tangent parameters stand after the
-    computation's own.
+    linear: see `Pushforward`. Returns (outputs, Pushforward, tangent parameters); the tangent parameters stand after
+    the computation's own.
     """
     computation = inline_calls(computation)
     builder.parameters = list(computation.parameters)

@@ -171,6 +171,7 @@ def transpose(builder: Builder, linear: dict[Instruction, None], cotangents: dic
     cotangents: Values by instruction (for tuples a list with None for zero elements); given for the results.
     """
     outer = builder.source, builder.made_by
+    builder.linear = linear  # for rules of ops whose operands are tuples of both sorts
     for instruction in reversed(linear):
         cotangent = cotangents.get(instruction)
         if cotangent is None or instruction.opcode == "parameter":

@@ -14,6 +14,15 @@ PROGRAM = No("it runs programs")
 S32 = DTYPES["s32"]
 
 
+# The rules of differentiation and batching: they change called computations, and are put here by
+# `hloom.compiler.transforms.control`.
+RULES: dict[str, object] = {}
+
+
+def _transform(name: str):
+    return lambda build, instruction, *given: RULES[name](build, instruction, *given)
+
+
 def _callee(name: str, attributes, attribute: str):
     computation = attributes.get(attribute)
     if computation is None:
@@ -79,8 +88,9 @@ op(
     infer=_while_infer,
     reference=_while_reference,
     code=PROGRAM,
-    jvp=No("not declared yet"),
-    transpose=No("not declared yet"),
+    jvp=_transform("while_jvp"),
+    transpose=_transform("while_transpose"),
+    batch=_transform("while_batch"),
     attributes={"condition": "computation", "body": "computation"},
     flops=0,
 )
@@ -134,8 +144,9 @@ op(
     infer=_conditional_infer,
     reference=_conditional_reference,
     code=PROGRAM,
-    jvp=No("not declared yet"),
-    transpose=No("not declared yet"),
+    jvp=_transform("conditional_jvp"),
+    transpose=_transform("conditional_transpose"),
+    batch=_transform("conditional_batch"),
     attributes={"branch_computations": "computations"},
     flops=0,
 )
@@ -201,8 +212,9 @@ op(
     infer=_scan_infer,
     reference=_scan_reference,
     code=PROGRAM,
-    jvp=No("not declared yet"),
-    transpose=No("not declared yet"),
+    jvp=_transform("scan_jvp"),
+    transpose=_transform("scan_transpose"),
+    batch=_transform("scan_batch"),
     attributes={"num_consts": "int", "num_carry": "int", "length": "int", "reverse": "flag", "body": "computation"},
     flops=0,
 )

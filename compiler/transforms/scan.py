@@ -1,0 +1,305 @@
+"""Derivatives and batching of scan.
+
+Reverse mode: the body is cut in two. The first part makes the values, and stacks as further ys what the second part
+needs of them; the second is linear in the tangents. It is transposed and walked from the other end.
+"""
+
+from __future__ import annotations
+
+from hloom.compiler.transforms.batch import batch
+from hloom.compiler.transforms.flat import carried, elements, flat, instructions, place, with_tangents, zeros
+from hloom.compiler.transforms.jvp import has_tangent
+from hloom.compiler.transforms.vjp import linearize, transposed
+from hloom.ir.build import Builder, Value
+from hloom.ir.module import Computation, Instruction
+from hloom.ir.ops.control import RULES, split_scan
+from hloom.ir.rewrite import sweep
+
+
+def _scan(builder: Builder, body: Computation, consts, carry, xs, like: Instruction, reverse: bool) -> list[Value]:
+    """Emits a scan; all results."""
+    made = builder.emit(
+        "scan",
+        *consts,
+        *carry,
+        *xs,
+        body=body,
+        num_consts=len(consts),
+        num_carry=len(carry),
+        length=like["length"],
+        reverse=reverse,
+    )
+    return elements(builder, made)
+
+
+def _is_reversed(instruction: Instruction) -> bool:
+    return bool(instruction.attributes.get("reverse", False))
+
+
+def _parts(attributes, given):
+    """(consts, carry, xs) of a list."""
+    return split_scan(attributes, list(given))
+
+
+def scan_batch(build, instruction, operands, mapped):
+    attributes, builder, size = instruction.attributes, build.builder, build.size
+    body = flat(instruction["body"])
+    consts, carry, xs = _parts(attributes, operands)
+    c_flags, k_flags, x_flags = _parts(attributes, mapped)
+    count = len(carry)
+    while True:
+        _, out = batch(body, [*c_flags, *k_flags, *x_flags], size, None, build.axis_name)
+        grown = [a or b for a, b in zip(k_flags, out[:count], strict=True)]
+        if grown == k_flags:
+            break
+        k_flags = grown
+    kept = [False] * (len(out) - count)
+    made, out = batch(body, [*c_flags, *k_flags, *x_flags], size, [*k_flags, *kept], build.axis_name)
+    first = len(consts)
+    carry = [
+        v if m or not f else build.spread(v)
+        for v, m, f in zip(carry, mapped[first : first + count], k_flags, strict=True)
+    ]
+    xs = [_swapped(x) if m else x for x, m in zip(xs, x_flags, strict=True)]
+    results = _scan(
+        builder,
+        made,
+        instructions(consts),
+        instructions(carry),
+        instructions(xs),
+        instruction,
+        _is_reversed(instruction),
+    )
+    found = [v if f else build.unmapped(v) for v, f in zip(results[:count], k_flags, strict=True)]
+    found += [_swapped(v) if f else build.unmapped(v) for v, f in zip(results[count:], out[count:], strict=True)]
+    return found
+
+
+def _swapped(value: Value) -> Value:
+    """The first two dimensions exchanged: the steps of a loop and the problems of a batch."""
+    return value.transpose((1, 0, *range(2, len(value.dims))))
+
+
+def scan_jvp(build, instruction, primals, tangents):
+    attributes, builder = instruction.attributes, build.builder
+    body = flat(instruction["body"])
+    first, count = attributes["num_consts"], attributes["num_carry"]
+    active = carried(body, [t is not None for t in tangents], first, count)
+    if build.linear:
+        return _scan_split(build, instruction, body, primals, tangents, active)
+    _, carry_active, _ = _parts(attributes, active)
+    total = len(body.outputs())
+    made, present = with_tangents(body, active, [*carry_active, *[False] * (total - count)])
+    given = [
+        t if t is not None else zeros(builder, p.shape) if a else None
+        for t, p, a in zip(tangents, primals, active, strict=True)
+    ]
+    # The body takes consts and their tangents, carry and its tangents, xs and theirs.
+    groups = [_parts(attributes, primals), _parts(attributes, given)]
+    joined = [[*p, *(t for t in ts if t is not None)] for p, ts in zip(*groups, strict=True)]
+    inner = Builder(made.name)
+    own = _parts(attributes, body.parameters)
+    theirs = _parts(attributes, active)
+    primal_parameters, tangent_parameters = [], []
+    for parameters, flags in zip(own, theirs, strict=True):
+        primal_parameters += [inner.parameter(p.shape) for p in parameters]
+        tangent_parameters += [inner.parameter(p.shape) for p, f in zip(parameters, flags, strict=True) if f]
+    results = place(inner, made, [*primal_parameters, *tangent_parameters])
+    outputs, made_tangents = results[:total], results[total:]
+    split = sum(carry_active)
+    inner_root = inner.tuple([*outputs[:count], *made_tangents[:split], *outputs[count:], *made_tangents[split:]])
+    results = _scan(
+        builder, inner.finish(inner_root), *map(instructions, joined), instruction, _is_reversed(instruction)
+    )
+    new_carry, rest = results[: count + split], results[count + split :]
+    ys = rest[: total - count]
+    build.replace(instruction, [*new_carry[:count], *ys])
+    found = iter([*new_carry[count:], *rest[total - count :]])
+    return [next(found) if p else None for p in present]
+
+
+def _scan_split(build, instruction, body: Computation, primals, tangents, active):
+    """The scan that also stacks what the tangents need, and the scan of the tangents, linear in them."""
+    attributes, builder = instruction.attributes, build.builder
+    count = attributes["num_carry"]
+    total = len(body.outputs())
+    _, carry_active, _ = _parts(attributes, active)
+    _, present = with_tangents(body, active, [*carry_active, *[False] * (total - count)])
+    forward, linear = linearize(body, [k for k, a in enumerate(active) if a])
+    residuals = forward.outputs()[total:]
+    consts, carry, xs = _parts(attributes, primals)
+    own_consts, _, own_xs = _parts(attributes, forward.parameters)
+    # What does not change from step to step is made once, outside; what is an x is read from it; the rest is stacked.
+    outside = _invariant(builder, forward, dict(zip(own_consts, instructions(consts), strict=True)), residuals)
+    at_xs = {p: x for p, x in zip(own_xs, xs, strict=True)}
+    stacked = list(dict.fromkeys(r for r in residuals if r not in outside and r not in at_xs))
+    shortened = Builder(forward.name)
+    shortened.parameters, shortened.instructions = list(forward.parameters), list(forward.instructions)
+    kept = sweep(shortened.finish(shortened.tuple([*forward.outputs()[:total], *stacked])))
+    operands = instructions(consts), instructions(carry), instructions(xs)
+    results = _scan(builder, kept, *operands, instruction, _is_reversed(instruction))
+    build.replace(instruction, results[:total])
+    stacks = dict(zip(stacked, results[total:], strict=True))
+
+    # The linear scan: consts are what is the same for all steps and the tangents of consts.
+    given = [
+        t if t is not None else zeros(builder, p.shape) if a else None
+        for t, p, a in zip(tangents, primals, active, strict=True)
+    ]
+    t_consts, t_carry, t_xs = ([v for v in part if v is not None] for part in _parts(attributes, given))
+    inner = Builder(linear.name)
+    count_residuals = len(residuals)
+    parameters = linear.parameters
+    fixed = [k for k, r in enumerate(residuals) if r in outside]
+    moving = [k for k, r in enumerate(residuals) if r not in outside]
+    tangent_parameters = parameters[count_residuals:]
+    in_consts, in_carry = len(t_consts), len(t_carry)
+    order = [
+        *(parameters[k] for k in fixed),
+        *tangent_parameters[:in_consts],
+        *tangent_parameters[in_consts : in_consts + in_carry],
+        *(parameters[k] for k in moving),
+        *tangent_parameters[in_consts + in_carry :],
+    ]
+    places = {p: inner.parameter(p.shape, p.hint, p.source) for p in order}
+    outputs = place(inner, linear, [places[p] for p in parameters])
+    inexact = [k for k, o in enumerate(body.outputs()) if has_tangent(o.shape)]
+    by_output = dict(zip(inexact, outputs, strict=True))
+    root = inner.tuple([by_output[k] for k in range(total) if present[k]])
+    found = _scan(
+        builder,
+        sweep(inner.finish(root)),
+        [outside[residuals[k]] for k in fixed] + instructions(t_consts),
+        instructions(t_carry),
+        [(stacks[residuals[k]] if residuals[k] in stacks else at_xs[residuals[k]]).instruction for k in moving]
+        + instructions(t_xs),
+        instruction,
+        _is_reversed(instruction),
+    )
+    made = iter(found)
+    return [next(made) if p else None for p in present]
+
+
+def _invariant(builder: Builder, computation: Computation, given: dict, wanted) -> dict[Instruction, Instruction]:
+    """The wanted instructions that depend on nothing but given parameters, made in the builder."""
+    same: set[Instruction] = set(given)
+    for instruction in computation.instructions:
+        if instruction.opcode != "parameter" and all(o in same for o in instruction.operands):
+            same.add(instruction)
+    needed = {w for w in wanted if w in same}
+    for instruction in reversed(computation.instructions):
+        if instruction in needed:
+            needed.update(instruction.operands)
+    mapped = dict(given)
+    for instruction in computation.instructions:
+        if instruction in needed and instruction not in mapped:
+            mapped[instruction] = builder.add(
+                instruction.with_operands(tuple([mapped[o] for o in instruction.operands]))
+            )
+    return {w: mapped[w] for w in wanted if w in same}
+
+
+def scan_transpose(build, instruction, cotangent, operands):
+    attributes = instruction.attributes
+    body = flat(instruction["body"])
+    first, count = attributes["num_consts"], attributes["num_carry"]
+    linear = _linear_parameters(body, [o is None for o in operands], first, count)
+    reverse = _is_reversed(instruction)
+    parameter_shapes = [p.shape for p in body.parameters]
+    consts, carry, xs = _parts(attributes, operands)
+    l_consts, l_carry, l_xs = _parts(attributes, linear)
+    plain_consts = [v for v, l in zip(consts, l_consts, strict=True) if not l]
+    plain_xs = [v for v, l in zip(xs, l_xs, strict=True) if not l]
+    # Carried values that are not linear (counters) are stacked by a loop of their own.
+    steps: list[Value] = []
+    if not all(l_carry):
+        steps = _plain_carry(build, instruction, body, linear, plain_consts, carry, plain_xs)
+    made = transposed(body, linear)
+    outputs = body.outputs()
+    inner = Builder(made.name)
+    p_consts = [inner.parameter(v.shape) for v in plain_consts]
+    shapes_l = [s for s, l in zip(parameter_shapes, linear, strict=True) if l]
+    n_consts, n_carry = sum(l_consts), sum(l_carry)
+    sums = [inner.parameter(s) for s in shapes_l[:n_consts]]
+    ct_carry = [inner.parameter(s) for s in shapes_l[n_consts : n_consts + n_carry]]
+    p_steps = [inner.parameter(s.shape.with_dims(s.dims[1:])) for s in steps]
+    p_xs = [inner.parameter(v.shape.with_dims(v.dims[1:])) for v in plain_xs]
+    ct_ys = [
+        inner.parameter(o.shape) if has_tangent(o.shape) and c is not None else None
+        for o, c in zip(outputs[count:], cotangent[count:], strict=True)
+    ]
+    given_carry = iter(ct_carry)
+    cotangents = []
+    for k, output in enumerate(outputs):
+        if k < count:
+            own = next(given_carry) if l_carry[k] else None
+        else:
+            own = ct_ys[k - count]
+        if has_tangent(output.shape):
+            cotangents.append(own if own is not None else inner.splat(0, output.shape))
+    found = place(inner, made, [*p_consts, *p_steps, *p_xs, *cotangents])
+    total = [inner.emit("add", a, b) for a, b in zip(sums, found[:n_consts], strict=True)]
+    root = inner.tuple([*total, *found[n_consts:]])
+    start = [zeros(build, s).instruction for s in shapes_l[:n_consts]]
+    for k in range(count):
+        if l_carry[k]:
+            given = cotangent[k]
+            start.append((zeros(build, outputs[k].shape) if given is None else given).instruction)
+    walked = [c.instruction for c, p in zip(cotangent[count:], ct_ys, strict=True) if p is not None]
+    results = _scan(
+        build,
+        sweep(inner.finish(root)),
+        instructions(plain_consts),
+        start,
+        [*instructions(steps), *instructions(plain_xs), *walked],
+        instruction,
+        not reverse,
+    )
+    made_iter = iter(results)
+    back = [next(made_iter) if l else None for l in linear]
+    # A start that is no linear value (a constant zero) takes no cotangent.
+    return [b if o is None else None for b, o in zip(back, operands, strict=True)]
+
+
+def _linear_parameters(body: Computation, start: list[bool], first: int, count: int) -> list[bool]:
+    linear = list(start)
+    while True:
+        reached = {p for p, l in zip(body.parameters, linear, strict=True) if l}
+        for instruction in body.instructions:
+            if not reached.isdisjoint(instruction.operands):
+                reached.add(instruction)
+        outputs = body.outputs()[:count]
+        grown = [l or o in reached for l, o in zip(linear[first : first + count], outputs, strict=True)]
+        if grown == linear[first : first + count]:
+            return linear
+        linear[first : first + count] = grown
+
+
+def _plain_carry(build, instruction, body, linear, consts, carry, xs) -> list[Value]:
+    """The values, before each step, of the carried values that are not linear."""
+    attributes = instruction.attributes
+    first, count = attributes["num_consts"], attributes["num_carry"]
+    plain = [k for k in range(count) if not linear[first + k]]
+    inner = Builder(f"{body.name}_plain")
+    mapped = {}
+    for parameter, l in zip(body.parameters, linear, strict=True):
+        mapped[parameter] = None if l else inner.parameter(parameter.shape)
+    for one in body.instructions:
+        if one not in mapped and one is not body.root:
+            given = [mapped[o] for o in one.operands]
+            mapped[one] = None if None in given else inner.add(one.with_operands(tuple(given)))
+    before = [mapped[body.parameters[first + k]] for k in plain]
+    root = inner.tuple([*(mapped[body.outputs()[k]] for k in plain), *before])
+    results = _scan(
+        build,
+        sweep(inner.finish(root)),
+        instructions(consts),
+        [carry[k].instruction for k in plain],
+        instructions(xs),
+        instruction,
+        _is_reversed(instruction),
+    )
+    return results[len(plain) :]
+
+
+RULES.update({"scan_jvp": scan_jvp, "scan_transpose": scan_transpose, "scan_batch": scan_batch})
