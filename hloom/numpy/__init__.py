@@ -8,6 +8,7 @@ Python numbers take the dtype of the array beside them, and alone they are pred,
 
 import math as _math
 
+from hloom.numpy import fft, linalg
 from hloom.numpy.creation import (
     arange,
     array,
@@ -90,6 +91,40 @@ from hloom.numpy.einsum import (
     einsum,
     multi_dot,
 )
+from hloom.array import Array as _Array
+from hloom.numpy.grids import c_, index_exp, mgrid, ogrid, r_, s_
+from hloom.numpy.mapping import apply_along_axis, apply_over_axes, piecewise, vectorize
+from hloom.numpy.numbers import (
+    byteswap,
+    frexp,
+    gcd,
+    interp,
+    lcm,
+    nextafter,
+    packbits,
+    ravel_multi_index,
+    spacing,
+    unpackbits,
+    unravel_index,
+    view,
+)
+from hloom.numpy.polynomials import poly, polydiv, polyfit, roots, trim_zeros
+from hloom.numpy.printing import (
+    array_repr,
+    array_str,
+    fromfile,
+    fromfunction,
+    fromiter,
+    fromstring,
+    get_printoptions,
+    load,
+    printoptions,
+    save,
+    savez,
+    set_printoptions,
+)
+from hloom.numpy.ufunc import equip as _equip
+from hloom.numpy.ufunc import frompyfunc, ufunc
 from hloom.numpy.linear import (
     cross,
     dot,
@@ -337,20 +372,38 @@ from hloom.numpy.ufuncs import (
 pi, e, euler_gamma = _math.pi, _math.e, 0.5772156649015329
 inf, nan = _math.inf, _math.nan
 newaxis = None
+ndarray = _Array
+
+# Element-wise functions have the attributes and methods of ufuncs.
+for _function, _nin, _nout, _identity, _quick in (
+    (add, 2, 1, 0, {"reduce": sum, "accumulate": cumsum, "at": lambda x, y: x.add(y)}),
+    (multiply, 2, 1, 1, {"reduce": prod, "accumulate": cumprod, "at": lambda x, y: x.multiply(y)}),
+    (maximum, 2, 1, None, {"at": lambda x, y: x.max(y)}),
+    (minimum, 2, 1, None, {"at": lambda x, y: x.min(y)}),
+    (logical_and, 2, 1, True, {}),
+    (logical_or, 2, 1, False, {}),
+    (logical_xor, 2, 1, False, {}),
+    (bitwise_and, 2, 1, -1, {}),
+    (bitwise_or, 2, 1, 0, {}),
+    (bitwise_xor, 2, 1, 0, {}),
+    (subtract, 2, 1, None, {}),
+    (logaddexp, 2, 1, -_math.inf, {}),
+    (logaddexp2, 2, 1, -_math.inf, {}),
+    (negative, 1, 1, None, {}),
+):
+    _equip(_function, _nin, _nout, _identity, **_quick)
 
 # What needs ops that hloom does not have yet, by those ops.
 _MISSING = {
-    "gather": "take take_along_axis choose compress extract place put put_along_axis unravel_index ravel_multi_index "
-    "nonzero argwhere flatnonzero interp tril_indices triu_indices diag_indices mask_indices ix_ apply_along_axis "
+    "gather": "take take_along_axis choose compress extract place put put_along_axis  "
+    "nonzero argwhere flatnonzero  tril_indices triu_indices diag_indices mask_indices ix_ "
     "unique_counts searchsorted digitize bincount histogram histogram2d histogramdd histogram_bin_edges "
-    "packbits unpackbits gcd lcm",
+    "   ",
     "sort": "sort argsort lexsort partition argpartition median nanmedian percentile nanpercentile quantile "
     "nanquantile unique unique_all unique_inverse unique_values union1d intersect1d setdiff1d setxor1d "
-    "isin in1d sort_complex trim_zeros",
-    "while": "vectorize piecewise apply_over_axes fromfunction frompyfunc",
+    "isin in1d sort_complex ",
+    "while": "    ",
     "convolution": "convolve correlate",
-    "fft": "fft",
-    "linalg": "linalg roots polyfit",
 }
 _NEEDS = {name: group for group, names in _MISSING.items() for name in names.split()}
 

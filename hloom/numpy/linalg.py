@@ -1,0 +1,387 @@
+"""Linear algebra with `numpy.linalg`'s and `jax.numpy.linalg`'s names: also the Array API's extension `linalg`.
+
+Matrices are the last two axes; those before are a batch. Integers are computed in float (64-bit ones in f64); f16 and
+bf16 are errors, because LAPACK has no routines for them. Results of several arrays are named tuples.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hloom import lax
+from hloom.errors import ArgumentError, ShapeError
+from hloom.ir.types import real_dtype
+from hloom.lax.linalg import adjoint, matrices, square, swapped
+from hloom.numpy.linear import matmul
+from hloom.operands import as_operand, canonical_axis, promote_operands, to_inexact, whole_number
+from hloom.tracing import bind
+
+__all__ = (
+    "cholesky cond cross det diagonal eig eigh eigvals eigvalsh inv lstsq matmul matrix_norm matrix_power matrix_rank "
+    "matrix_transpose multi_dot norm outer pinv qr slogdet solve svd svdvals tensordot tensorinv tensorsolve trace "
+    "vecdot vector_norm"
+).split()
+
+
+class EigResult(NamedTuple):
+    """Eigenvalues and, in columns, eigenvectors."""
+
+    eigenvalues: object
+    eigenvectors: object
+
+
+class EighResult(NamedTuple):
+    """Ascending real eigenvalues and, in columns, orthonormal eigenvectors."""
+
+    eigenvalues: object
+    eigenvectors: object
+
+
+class QRResult(NamedTuple):
+    """An orthogonal and an upper triangular factor."""
+
+    Q: object
+    R: object
+
+
+class SVDResult(NamedTuple):
+    """Left singular vectors in columns, descending singular values, right singular vectors in rows (adjoint)."""
+
+    U: object
+    S: object
+    Vh: object
+
+
+class SlogdetResult(NamedTuple):
+    """The sign (a complex number of length 1) of a determinant and the logarithm of its absolute value."""
+
+    sign: object
+    logabsdet: object
+
+
+def _float_matrices(a, name: str):
+    return to_inexact(matrices(a, name), name)
+
+
+def _float_square(a, name: str):
+    return to_inexact(square(a, name), name)
+
+
+# --- factorizations -----------------------------------------------------------------------------------------------
+
+
+def cholesky(a, *, upper: bool = False, symmetrize_input: bool = True):
+    """The lower triangular L with a = L L^H, or the upper U with a = U^H U; NaN where a is not positive definite.
+
+    symmetrize_input: a is replaced by its hermitian part first. Raises ShapeError, DTypeError.
+    """
+    factor = lax.linalg.cholesky(_float_square(a, "cholesky"), symmetrize_input=symmetrize_input)
+    return adjoint(factor) if upper else factor
+
+
+def qr(a, mode: str = "reduced"):
+    """QRResult(Q, R) of a = Q R. mode: 'reduced', 'complete' (a square Q), 'r' (R alone) or 'raw' (as LAPACK has it).
+
+    Raises ShapeError, DTypeError, ArgumentError.
+    """
+    a = _float_matrices(a, "qr")
+    if mode == "raw":
+        form, taus = lax.linalg.geqrf(a)
+        return QRResult(swapped(form), taus)
+    if mode not in ("reduced", "r", "full", "complete"):
+        raise ArgumentError("qr takes mode 'reduced', 'complete', 'r' or 'raw'", f"{mode!r}", "choose one of them")
+    q, r = lax.linalg.qr(a, full_matrices=mode in ("full", "complete"))
+    return r if mode == "r" else QRResult(q, r)
+
+
+def svd(a, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False, subset_by_index=None):
+    """SVDResult(U, S, Vh) of a = U diag(S) Vh, S descending; S alone without compute_uv.
+
+    full_matrices: U and Vh are square. hermitian: a is known to be hermitian. subset_by_index: (start, stop), the
+    values to return. Raises ShapeError, DTypeError, ArgumentError.
+    """
+    a = _float_matrices(a, "svd")
+    if hermitian and not compute_uv and subset_by_index is None:
+        return lax.rev(_sorted(lax.abs(eigvalsh(a))), (a.ndim - 2,))
+    found = lax.linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index)
+    return SVDResult(*found) if compute_uv else found
+
+
+def _sorted(x):
+    return lax.sort(x, dimension=x.ndim - 1)
+
+
+def svdvals(x, /):
+    """The singular values, descending. Raises ShapeError, DTypeError."""
+    return svd(x, full_matrices=False, compute_uv=False)
+
+
+# --- eigenvalues --------------------------------------------------------------------------------------------------
+
+
+def eig(a):
+    """EigResult(eigenvalues, eigenvectors), complex, of a general matrix, unordered. Raises ShapeError, DTypeError."""
+    values, vectors = lax.linalg.eig(_float_square(a, "eig"), compute_left_eigenvectors=False)
+    return EigResult(values, vectors)
+
+
+def eigvals(a):
+    """The complex eigenvalues of a general matrix, in no order. Raises ShapeError, DTypeError."""
+    a = _float_square(a, "eigvals")
+    return lax.linalg.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
+
+
+def eigh(a, UPLO: str | None = None, symmetrize_input: bool = True):  # noqa: N803  (NumPy's name)
+    """EighResult(eigenvalues, eigenvectors) of a hermitian matrix: real and ascending, columns orthonormal.
+
+    UPLO: the triangle that is read, 'L' or 'U', where symmetrize_input is False. Raises ShapeError, ArgumentError.
+    """
+    which = UPLO if UPLO is not None else "L"
+    if which not in ("L", "U"):
+        raise ArgumentError("eigh takes UPLO 'L' or 'U'", f"{UPLO!r}", "choose one of them")
+    vectors, values = lax.linalg.eigh(_float_square(a, "eigh"), lower=which == "L", symmetrize_input=symmetrize_input)
+    return EighResult(values, vectors)
+
+
+def eigvalsh(a, UPLO: str | None = "L", *, symmetrize_input: bool = True):  # noqa: N803
+    """The ascending real eigenvalues of a hermitian matrix. Raises ShapeError, DTypeError, ArgumentError."""
+    return eigh(a, UPLO, symmetrize_input).eigenvalues
+
+
+# --- determinants, inverses, systems ------------------------------------------------------------------------------
+
+
+def det(a):
+    """The determinant; its derivative exists also where it is 0. Raises ShapeError, DTypeError."""
+    return bind("det", _float_square(a, "det"))
+
+
+def slogdet(a, *, method: str | None = None):
+    """SlogdetResult(sign, logabsdet): the determinant is sign * exp(logabsdet), with no overflow.
+
+    method: 'lu' or 'qr'. Raises ShapeError, DTypeError, ArgumentError.
+    """
+    from hloom import numpy as hnp
+
+    a = _float_square(a, "slogdet")
+    if method not in (None, "lu", "qr"):
+        raise ArgumentError("slogdet takes method 'lu' or 'qr'", f"{method!r}", "leave it out")
+    n = a.shape[-1]
+    if method == "qr":
+        # The determinant of Q is the product of those of its reflections: (-1) for each of a real matrix.
+        form, taus = lax.linalg.geqrf(lax.stop_gradient(a))
+        sign = hnp.prod(hnp.where(taus != 0, -1, 1), axis=-1).astype(a.dtype)
+        if np.dtype(a.dtype).kind == "c":
+            sign = det(lax.linalg.householder_product(form, taus))
+        diagonal_ = hnp.diagonal(lax.linalg.qr(a, full_matrices=False)[1], axis1=-2, axis2=-1)
+    else:
+        factors, pivots, _ = lax.linalg.lu(a)
+        diagonal_ = hnp.diagonal(factors, axis1=-2, axis2=-1)
+        exchanged = hnp.count_nonzero(pivots != hnp.arange(n, dtype=pivots.dtype), axis=-1)
+        sign = (1 - 2 * (exchanged % 2)).astype(a.dtype)
+    size = lax.abs(diagonal_)
+    zero = size == 0
+    unit = hnp.where(zero, lax.full_like(diagonal_, 0), diagonal_ / hnp.where(zero, lax.full_like(size, 1), size))
+    return SlogdetResult(sign * hnp.prod(unit, axis=-1), hnp.sum(hnp.log(size), axis=-1))
+
+
+def inv(a):
+    """The inverse; of a singular matrix it holds inf or NaN. Raises ShapeError, DTypeError."""
+    from hloom import numpy as hnp
+
+    a = _float_square(a, "inv")
+    return bind("solve", a, hnp.broadcast_to(hnp.eye(a.shape[-1], dtype=a.dtype), a.shape))
+
+
+def solve(a, b):
+    """x with a x = b: b a vector (n,) or matrices (..., n, k). A singular a gives inf or NaN.
+
+    Raises ShapeError, DTypeError.
+    """
+    from hloom.operands import broadcast_dims_to, broadcast_shapes
+
+    a, b = square(a, "solve"), as_operand(b, "solve")
+    if b.ndim < 1 or b.shape[-1 if b.ndim == 1 else -2] != a.shape[-1]:
+        raise ShapeError(
+            "solve takes a right side with as many rows as the matrix",
+            f"{a._shape!r} and {b._shape!r}",
+            "give it the shape (n,) or (..., n, k); a batch of vectors as (..., n, 1)",
+        )
+    (a, b), _ = promote_operands("solve", (a, b), _inexact, broadcast=False)
+    vector = b.ndim == 1
+    if vector:
+        b = lax.expand_dims(b, (1,))
+    batch = broadcast_shapes("solve", [a.shape[:-2], b.shape[:-2]])
+    result = bind("solve", *(broadcast_dims_to(x, batch + x.shape[-2:]) for x in (a, b)))
+    return lax.squeeze(result, (-1,)) if vector else result
+
+
+def _inexact(dtype):
+    from hloom.operands import inexact_dtype
+
+    return inexact_dtype(dtype)
+
+
+def pinv(a, rtol=None, hermitian: bool = False, *, rcond=None):
+    """The pseudo-inverse of Moore and Penrose, (..., n, m).
+
+    Singular values up to rtol times the largest count as 0; rtol (rcond is its old name) is 10 max(m, n) eps by
+    default, a number or an array that broadcasts to the batch. Raises ShapeError, DTypeError.
+    """
+    from hloom import numpy as hnp
+
+    a = _float_matrices(a, "pinv")
+    rtol = rcond if rtol is None else rtol
+    dtype = real_dtype(a.dtype)
+    if rtol is None:
+        rtol = 10.0 * max(a.shape[-2:]) * float(hnp.finfo(dtype).eps)
+    bound = hnp.broadcast_to(hnp.asarray(rtol, dtype=dtype), a.shape[:-2])
+    return bind("pinv", a, bound)
+
+
+def matrix_rank(M, rtol=None, *, hermitian: bool = False, tol=None):  # noqa: N803  (NumPy's name)
+    """The number of singular values above rtol times the largest (default max(m, n) eps), or above tol; s32.
+
+    An array of rank 0 or 1 has rank 1, or 0 where all of it is 0. Raises ArgumentError, DTypeError.
+    """
+    from hloom import numpy as hnp
+
+    x = to_inexact(M, "matrix_rank")
+    if x.ndim < 2:
+        return hnp.any(x != 0).astype("s32")
+    if rtol is not None and tol is not None:
+        raise ArgumentError("matrix_rank takes rtol or tol", "both", "leave one out")
+    s = svd(x, compute_uv=False, hermitian=hermitian)
+    if tol is not None:
+        bound = hnp.asarray(tol, dtype=s.dtype)[..., None]
+    else:
+        if rtol is None:
+            rtol = max(x.shape[-2:]) * float(hnp.finfo(s.dtype).eps)
+        bound = hnp.asarray(rtol, dtype=s.dtype)[..., None] * hnp.max(s, axis=-1, keepdims=True, initial=0)
+    return hnp.sum(s > bound, axis=-1, dtype="s32")
+
+
+def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
+    """(x, residuals, rank, s): the x (n,) or (n, k) of least norm among those that minimize |b - a x|.
+
+    residuals: the squared norms of b - a x, one for each column (empty as NumPy has it where numpy_resid and a has not
+    full rank or no more rows than columns). Singular values up to rcond times the largest count as 0: by default
+    max(m, n) eps. Raises ShapeError, DTypeError.
+    """
+    from hloom import numpy as hnp
+
+    a, b = matrices(a, "lstsq"), as_operand(b, "lstsq")
+    if a.ndim != 2 or b.ndim not in (1, 2) or a.shape[0] != b.shape[0]:
+        raise ShapeError(
+            "lstsq takes one matrix (m, n) and a right side (m,) or (m, k)",
+            f"{a._shape!r} and {b._shape!r}",
+            "check the extents; hl.vmap does batches",
+        )
+    (a, b), _ = promote_operands("lstsq", (a, b), _inexact, broadcast=False)
+    m, n = a.shape
+    eps = float(hnp.finfo(a.dtype).eps)
+    rcond = eps * max(m, n) if rcond is None else hnp.where(hnp.asarray(rcond) < 0, eps, rcond)
+    columns = lax.expand_dims(b, (1,)) if b.ndim == 1 else b
+    s = svdvals(a)
+    rank = hnp.sum(s > rcond * hnp.max(s, initial=0), dtype="s32")
+    x = matmul(pinv(a, rcond), columns)
+    if numpy_resid and (m <= n or not isinstance(rank, hnp.ndarray) or int(rank) < n):
+        residuals = hnp.zeros((0,), real_dtype(a.dtype))
+    else:
+        residuals = hnp.sum(lax.square(lax.abs(columns - matmul(a, x))), axis=0)
+    return (lax.squeeze(x, (1,)) if b.ndim == 1 else x), residuals, rank, s
+
+
+def matrix_power(a, n: int):
+    """a @ a @ ... (n factors), by repeated squaring; of the inverse for a negative n. Raises ShapeError, DTypeError."""
+    from hloom import numpy as hnp
+
+    a, n = square(a, "matrix_power"), whole_number(n, "matrix_power", "exponent")
+    if n == 0:
+        return hnp.broadcast_to(hnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
+    if n < 0:
+        a, n = inv(a), -n
+    result = None
+    while True:
+        if n & 1:
+            result = a if result is None else matmul(result, a)
+        n >>= 1
+        if not n:
+            return result
+        a = matmul(a, a)
+
+
+def tensorinv(a, ind: int = 2):
+    """The inverse of a under tensordot over its first `ind` axes. Raises ShapeError, ArgumentError."""
+    from hloom import numpy as hnp
+
+    a, ind = as_operand(a, "tensorinv"), whole_number(ind, "tensorinv", "ind")
+    if ind <= 0:
+        raise ArgumentError("tensorinv takes a positive ind", f"{ind}", "name how many axes are the rows")
+    lead, tail = a.shape[:ind], a.shape[ind:]
+    size = int(np.prod(lead, dtype=int))
+    if size != np.prod(tail, dtype=int):
+        raise ShapeError(
+            f"tensorinv takes an array whose first {ind} axes hold as many elements as the others",
+            f"{a._shape!r}",
+            "check ind",
+        )
+    return hnp.reshape(inv(hnp.reshape(a, (size, size))), tail + lead)
+
+
+def tensorsolve(a, b, axes=None):
+    """x with tensordot(a, x, x.ndim) = b. axes: axes of a that are moved to its end first. Raises ShapeError."""
+    from hloom import numpy as hnp
+
+    a, b = as_operand(a, "tensorsolve"), as_operand(b, "tensorsolve")
+    if axes is not None:
+        moved = [canonical_axis(k, a.ndim, "tensorsolve") for k in axes]
+        a = hnp.transpose(a, [k for k in range(a.ndim) if k not in moved] + moved)
+    tail = a.shape[b.ndim :]
+    if a.shape[: b.ndim] != b.shape or np.prod(tail, dtype=int) != b.size:
+        raise ShapeError(
+            "tensorsolve takes an array that begins with the extents of the right side and holds as many after them",
+            f"{a._shape!r} and {b._shape!r}",
+            "check axes",
+        )
+    return hnp.reshape(solve(hnp.reshape(a, (b.size, b.size)), hnp.ravel(b)), tail)
+
+
+# --- functions of the Array API's extension that differ from those of the main namespace --------------------------
+
+
+def cross(x1, x2, /, *, axis: int = -1):
+    """The cross product of vectors of extent 3 along an axis. Raises ShapeError, DTypeError."""
+    from hloom.numpy.linear import cross as general
+
+    a, b = as_operand(x1, "cross"), as_operand(x2, "cross")
+    for x in (a, b):
+        if x.shape[canonical_axis(axis, x.ndim, "cross")] != 3:
+            raise ShapeError("cross takes vectors of extent 3", f"{a._shape!r} and {b._shape!r}", "check the axis")
+    return general(a, b, axis=axis)
+
+
+def outer(x1, x2, /):
+    """The products of all elements of two vectors. Raises ShapeError, DTypeError."""
+    from hloom.numpy.linear import outer as general
+
+    a, b = as_operand(x1, "outer"), as_operand(x2, "outer")
+    if a.ndim != 1 or b.ndim != 1:
+        raise ShapeError("outer takes two vectors", f"{a._shape!r} and {b._shape!r}", "use hnp.outer, which flattens")
+    return general(a, b)
+
+
+def diagonal(x, /, *, offset: int = 0):
+    """The diagonals of matrices (the last two axes). Raises ShapeError."""
+    from hloom import numpy as hnp
+
+    return hnp.diagonal(matrices(x, "diagonal"), offset, -2, -1)
+
+
+def trace(x, /, *, offset: int = 0, dtype=None):
+    """The sums of the diagonals of matrices (the last two axes). Raises ShapeError."""
+    from hloom import numpy as hnp
+
+    return hnp.trace(matrices(x, "trace"), offset, -2, -1, dtype=dtype)
