@@ -395,14 +395,12 @@ for _function, _nin, _nout, _identity, _quick in (
 
 # What needs ops that hloom does not have yet, by those ops.
 _MISSING = {
-    "gather": "take take_along_axis choose compress extract place put put_along_axis  "
-    "nonzero argwhere flatnonzero  tril_indices triu_indices diag_indices mask_indices ix_ "
-    "unique_counts searchsorted digitize bincount histogram histogram2d histogramdd histogram_bin_edges "
-    "   ",
+    "gather": "take take_along_axis choose compress extract place put put_along_axis "
+    "nonzero argwhere flatnonzero tril_indices triu_indices diag_indices mask_indices ix_ "
+    "unique_counts searchsorted digitize bincount histogram histogram2d histogramdd histogram_bin_edges",
     "sort": "sort argsort lexsort partition argpartition median nanmedian percentile nanpercentile quantile "
     "nanquantile unique unique_all unique_inverse unique_values union1d intersect1d setdiff1d setxor1d "
-    "isin in1d sort_complex ",
-    "while": "    ",
+    "isin in1d sort_complex",
     "convolution": "convolve correlate",
 }
 _NEEDS = {name: group for group, names in _MISSING.items() for name in names.split()}

@@ -1,0 +1,158 @@
+"""Polynomials as vectors of coefficients, the highest power first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom import lax
+from hloom.errors import ArgumentError, ShapeError
+from hloom.ir.types import DTYPES, PRED
+from hloom.numpy.creation import vander
+from hloom.numpy.scans import polymul
+from hloom.operands import (
+    as_operand,
+    broadcast_dims_to,
+    convert,
+    full,
+    inexact_dtype,
+    promote_operands,
+    reshape_to,
+    to_inexact,
+    whole_number,
+)
+
+
+def poly(seq_of_zeros):
+    """The coefficients of the polynomial with these zeros, or the characteristic polynomial of a square matrix.
+
+    Raises ShapeError.
+    """
+    x = as_operand(seq_of_zeros, "poly")
+    if x.ndim == 2 and x.shape[0] == x.shape[1] and x.shape[0]:
+        x = lax.linalg.eig(to_inexact(x, "poly"), compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
+    if x.ndim > 1:
+        raise ShapeError("poly takes a vector of zeros or a square matrix", f"{x._shape!r}", "check the operand")
+    x = to_inexact(reshape_to(x, (x.size,)), "poly")
+    result = full(1, x.dtype, (1,))
+    for k in range(x.shape[0]):
+        factor = lax.concatenate([full(1, x.dtype, (1,)), lax.neg(lax.slice_in_dim(x, k, k + 1))], 0)
+        result = polymul(result, factor)
+    return result
+
+
+def polydiv(u, v, *, trim_leading_zeros: bool = False):
+    """(quotient, remainder) of two polynomials. The remainder has the length of u, or no leading zeros on request.
+
+    trim_leading_zeros looks at values, so it does not work inside of jit. Raises ShapeError.
+    """
+    (u, v), _ = promote_operands("polydiv", (u, v), inexact_dtype, broadcast=False)
+    if u.ndim != 1 or v.ndim != 1 or not v.shape[0]:
+        raise ShapeError("polydiv takes vectors of coefficients", f"{u._shape!r} and {v._shape!r}", "flatten them")
+    size, degree = u.shape[0], v.shape[0] - 1
+    count = size - degree
+    if count <= 0:
+        return full(0, u.dtype, (1,)), u
+    leading, quotient, rest = lax.slice_in_dim(v, 0, 1), [], u
+    for k in range(count):
+        factor = lax.div(lax.slice_in_dim(rest, k, k + 1), leading)
+        quotient.append(factor)
+        taken = lax.mul(broadcast_dims_to(factor, v.shape), v)
+        rest = lax.sub(rest, lax.pad(taken, 0, ((k, size - k - v.shape[0], 0),)))
+    # What was divided away is 0 but for rounding.
+    kept = lax.slice_in_dim(rest, count, None)
+    rest = lax.concatenate([full(0, u.dtype, (count,)), kept], 0)
+    if trim_leading_zeros:
+        values = np.trim_zeros(np.asarray(rest), "f")
+        rest = lax.slice_in_dim(rest, size - max(len(values), 1), None)
+    return lax.concatenate(quotient, 0), rest
+
+
+def roots(p, *, strip_zeros: bool = True):
+    """The zeros of a polynomial, complex: the eigenvalues of its companion matrix.
+
+    strip_zeros: leading zeros are left out, which looks at values; pass False inside of jit, where a leading zero
+    gives NaN. Raises ShapeError.
+    """
+    x = to_inexact(p, "roots")
+    if x.ndim > 1:
+        raise ShapeError("roots takes a vector of coefficients", f"{x._shape!r}", "flatten it with hnp.ravel")
+    x = reshape_to(x, (x.size,))
+    target = DTYPES["c128" if x.dtype in (DTYPES["f64"], DTYPES["c128"]) else "c64"]
+    zeros = 0
+    if strip_zeros:
+        places = np.flatnonzero(np.asarray(x))
+        if not len(places):
+            return full(0, target, (0,))
+        zeros = x.shape[0] - 1 - int(places[-1])
+        x = lax.slice_in_dim(x, int(places[0]), int(places[-1]) + 1)
+    size = x.shape[0] - 1
+    if size < 1:
+        return full(0, target, (max(zeros, 0),))
+    top = lax.neg(lax.div(lax.slice_in_dim(x, 1, None), broadcast_dims_to(lax.slice_in_dim(x, 0, 1), (size,))))
+    from hloom.numpy.creation import eye
+
+    companion = lax.concatenate([reshape_to(top, (1, size)), eye(size - 1, size, dtype=x.dtype)], 0)
+    found = lax.linalg.eig(companion, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
+    return lax.concatenate([convert(found, target), full(0, target, (zeros,))], 0)
+
+
+def polyfit(x, y, deg: int, rcond=None, full: bool = False, w=None, cov=False):
+    """The coefficients of the polynomial of degree deg that fits y at x with the least squares.
+
+    rcond: singular values below this share of the largest count as 0. w: a weight for each point. full: also returns
+    residuals, rank, singular values and rcond. cov: also returns the covariance of the coefficients ('unscaled': not
+    scaled by the residuals). y may have columns, one fit each. Raises ShapeError, ArgumentError.
+    """
+    from hloom import numpy as hnp
+
+    deg = whole_number(deg, "polyfit", "degree")
+    (x, y), _ = promote_operands("polyfit", (x, y), inexact_dtype, broadcast=False)
+    if deg < 0 or x.ndim != 1 or y.ndim not in (1, 2) or x.shape[0] != y.shape[0] or not x.shape[0]:
+        raise ShapeError(
+            "polyfit takes a vector of points, as many values, and a degree from 0",
+            f"{x._shape!r}, {y._shape!r}, {deg=}",
+            "match them",
+        )
+    order, count = deg + 1, x.shape[0]
+    rcond = count * float(hnp.finfo(x.dtype).eps) if rcond is None else rcond
+    left, right = vander(x, order), y
+    if w is not None:
+        weights = convert(as_operand(w, "polyfit"), x.dtype)
+        if weights.shape != x.shape:
+            raise ShapeError("polyfit takes a weight for each point", f"{weights._shape!r}", "match the points")
+        left = left * hnp.expand_dims(weights, 1)
+        right = right * (hnp.expand_dims(weights, 1) if y.ndim == 2 else weights)
+    scale = hnp.sqrt(hnp.sum(left * left, 0))
+    found, residuals, rank, singular = hnp.linalg.lstsq(left / scale, right, rcond)
+    found = (found.T / scale).T
+    if full:
+        return found, residuals, rank, singular, hnp.asarray(rcond)
+    if not cov:
+        return found
+    base = hnp.linalg.inv(left.T @ left)
+    if isinstance(cov, str) and cov == "unscaled":
+        factor = 1.0
+    else:
+        if count <= order:
+            raise ArgumentError(
+                "polyfit estimates a covariance", f"{count} points for {order} coefficients", "pass more points"
+            )
+        factor = residuals / (count - order)
+    return found, base * factor if y.ndim == 1 else base[:, :, None] * factor
+
+
+def trim_zeros(filt, trim: str = "fb"):
+    """A vector without the zeros at its front ('f'), back ('b') or both. Looks at values: not for inside of jit.
+
+    Raises ShapeError, ArgumentError.
+    """
+    x = as_operand(filt, "trim_zeros")
+    trim = str(trim).lower()
+    if x.ndim > 1 or not set(trim) <= set("fb"):
+        raise ArgumentError("trim_zeros takes a vector, and 'f', 'b' or 'fb'", f"{x._shape!r}, {trim!r}", "check them")
+    values = np.asarray(x) if x.dtype != PRED else np.asarray(x).astype(np.uint8)
+    places = np.flatnonzero(values)
+    if not len(places):
+        return lax.slice_in_dim(x, 0, 0)
+    start = int(places[0]) if "f" in trim else 0
+    return lax.slice_in_dim(x, start, int(places[-1]) + 1 if "b" in trim else x.shape[0])
