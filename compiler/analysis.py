@@ -8,6 +8,7 @@ from hloom.compiler.plan import Plan
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
 from hloom.ir.ops.contraction import dot_dims
+from hloom.ir.ops.convolution import parse_labels
 from hloom.ir.types import Shape, TupleShape
 
 
@@ -19,6 +20,9 @@ def instruction_flops(instruction: Instruction) -> float:
     if opcode == "dot":
         _, _, contracting, _ = dot_dims(instruction.attributes)
         return 2.0 * instruction.shape.size * math.prod(instruction.operands[0].dims[d] for d in contracting)
+    if opcode == "convolution":
+        labels, kernel = parse_labels(instruction["dim_labels"]), instruction.operands[1].dims
+        return 2.0 * instruction.shape.size * math.prod(kernel) / max(kernel[labels.rhs.batch], 1)
     if opcode == "reduce":
         count = len(instruction.operands) // 2
         return computation_flops(instruction["to_apply"]) * sum(o.shape.size for o in instruction.operands[:count])

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hloom.compiler.kernels.emit import Launch, launches
+from hloom.compiler.kernels.host import runs_on_host
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.plan_control import Control, Label, OnFalse, OnIndex, Swap, To
 from hloom.compiler.plan_order import ALIASES, FREE, is_control, private
@@ -48,11 +49,6 @@ __all__ = [
     "make_plan",
     "runs_on_host",
 ]
-
-
-def runs_on_host(instruction: Instruction) -> bool:
-    """Whether an instruction is a Python function that the driver calls, and no kernel."""
-    return instruction.opcode == "custom-call" or OPS[instruction.opcode].family == "library"
 
 
 @dataclass

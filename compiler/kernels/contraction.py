@@ -51,6 +51,18 @@ class PlainOperand:
 
 
 @dataclass(frozen=True)
+class FilledOperand:
+    """A lhs that fills a block of scratch memory itself.
+
+    lines(row) -> the statements that write, for t_i0 <= i < t_i0 + t_rows and t_p0 <= p < t_p0 + t_depth of batch t_b,
+    the element (i, p) to `t_left`: at (i - t_i0) * row + p - t_p0 where the spec's `lhs_fast` is "p", at
+    (p - t_p0) * row + i - t_i0 where it is "i".
+    """
+
+    lines: Callable[[str], list[str]]
+
+
+@dataclass(frozen=True)
 class PlainStore:
     """The result goes as it is, in the accumulation dtype, to `pointer[(b*m + i)*n + j]`."""
 
@@ -71,19 +83,21 @@ class ContractionSpec:
     lhs_fast:     index along which the lhs element's memory is contiguous, "p" or "i": the loop to vectorize.
     rhs_fast:     the same for rhs, "j" or "p".
     rhs_batched:  False where the rhs element does not depend on b, so that it is packed once.
+    epilogue_fast: index along which the epilogue's memory is contiguous, "j" or "i".
 
     The kernels' own variables begin with `t_`; the names in texts must not.
     """
 
     name: str
     accumulate: str
-    lhs: Element | PlainOperand
+    lhs: Element | PlainOperand | FilledOperand
     rhs: Element | PlainOperand
     epilogue: Epilogue | PlainStore
     extra_params: tuple[tuple[str, str], ...] = ()
     lhs_fast: str = "p"
     rhs_fast: str = "j"
     rhs_batched: bool = True
+    epilogue_fast: str = "j"
 
 
 @dataclass(frozen=True)
@@ -392,6 +406,8 @@ class _Writer:
         return lambda b, i, p: ([], _load(lhs, f"{b} * lhs_sb + {i}{step} + {p} * lhs_sp", self.dtype))
 
     def lhs_rows(self) -> list[str]:
+        if isinstance(self.spec.lhs, FilledOperand):
+            return self.spec.lhs.lines(str(LINE))
         statements, value = self.lhs_element("p")("t_b", "t_i", "t_p")
         return _loop(
             "for t_i in range(t_i0, t_i0 + t_rows):",
@@ -400,6 +416,8 @@ class _Writer:
         )
 
     def lhs_columns(self) -> list[str]:
+        if isinstance(self.spec.lhs, FilledOperand):
+            return self.spec.lhs.lines(str(self.blocking.rows))
         statements, value = self.lhs_element("i")("t_b", "t_i", "t_p")
         return _loop(
             "for t_p in range(t_p0, t_p0 + t_depth):",
@@ -413,6 +431,15 @@ class _Writer:
             statements = [f"{epilogue.pointer}[(t_b * m + t_i) * n + t_j] = t_sum"]
         else:
             statements = epilogue("t_sum", "t_b", "t_i", "t_j")
+        if self.spec.epilogue_fast == "i":
+            return _loop(
+                f"for t_j in range(t_q0 * {columns}, t_j1):",
+                f"t_at = t_j - t_q0 * {columns} - t_i0 * t_sums_row",
+                _loop(
+                    "for t_i in range(t_i0, t_i0 + t_rows):",
+                    ["t_sum = t_sums[t_at + t_i * t_sums_row]", *statements],
+                ),
+            )
         return _loop(
             "for t_i in range(t_i0, t_i0 + t_rows):",
             f"t_at = (t_i - t_i0) * t_sums_row - t_q0 * {columns}",

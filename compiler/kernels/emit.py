@@ -37,7 +37,7 @@ class Launch:
 def nest_kind(computation: Computation) -> str:
     """'product', 'row', 'reduce' or 'loop'."""
     instructions = computation.instructions
-    if any(i.opcode == "dot" for i in instructions):
+    if any(i.opcode in ("dot", "convolution") for i in instructions):
         return "product"
     reduces = [i for i in instructions if i.opcode == "reduce"]
     if not reduces:

@@ -42,14 +42,21 @@ def accumulation_dtype(dot: Instruction) -> str:
 
 
 def product(request: KernelRequest, machine) -> Product:
-    """The contraction of a fused computation with one dot in normal form (at most one batch, row, column and depth)."""
-    (dot,) = [i for i in request.computation.instructions if i.opcode == "dot"]
+    """The contraction of a fused computation with one dot or convolution in normal form.
+
+    A normal dot has at most one batch, row, column and depth.
+    """
+    (dot,) = [i for i in request.computation.instructions if i.opcode in ("dot", "convolution")]
+    if dot.opcode == "convolution":
+        from hloom.compiler.kernels.convolution import convolution_product
+
+        return convolution_product(request, dot, machine)
     roles = _Roles(dot)
     integers: dict[str, int] = {}
     accumulate = accumulation_dtype(dot)
     left = _operand(request, dot.operands[0], roles.left, integers, accumulate, ("p", "i"))
     right = _operand(request, dot.operands[1], roles.right, integers, accumulate, ("j", "p"))
-    epilogue = _epilogue(request, dot, roles, integers, accumulate)
+    epilogue = epilogue_of(request, dot, roles, integers, accumulate)
     pointers = [(request.names[p], f"{HLO_NAME[p.dtype]}*") for p in request.computation.parameters]
     pointers = [p for p in pointers if p[0].startswith("in")]
     pointers += [(request.output_name(k), f"{HLO_NAME[o.dtype]}*") for k, o in enumerate(request.outputs)]
@@ -85,6 +92,7 @@ class _Roles:
         self.batch = self.extents[0]
         self.right_has_no_batch = not rb
         self.result = [role for role, there in (("b", lb), ("i", lf), ("j", rf)) if there]
+        self.dims = dot.dims
 
 
 @dataclass
@@ -138,19 +146,23 @@ def _shared_writer(request, integers) -> Writer:
     return writer
 
 
-def _epilogue(request, dot, roles, integers, accumulate):
+def epilogue_of(request, dot, roles, integers, accumulate):
+    """What becomes of a sum. roles: `result`, the roles of the result's dimensions (some of which may be several dims
+    of the instruction; "bj" is b and j joined), and `dims`, their extents."""
     outputs = request.outputs
-    if outputs == [dot] and HLO_NAME[dot.dtype] == accumulate:
+    wide = [role for role, extent in zip(roles.result, roles.dims, strict=True) if extent != 1]
+    if outputs == [dot] and HLO_NAME[dot.dtype] == accumulate and wide == sorted(set(wide) - {"bj"}):
         return PlainStore(request.output_name(0))
     dims = outputs[0].dims
-    split = [news for _, news in _dimension_groups(dot.dims, dims)]
+    split = [news for _, news in _dimension_groups(roles.dims, dims)]
 
     def lines(value: str, b: str, i: str, j: str):
         from hloom.compiler.targets.cpu.render import block_lines
 
-        names = [{"b": b, "i": i, "j": j}[r] for k, r in enumerate(roles.result) if dot.dims[k] != 1]
+        names = [{"b": b, "i": i, "j": j, "bj": "t_bj"}[role] for role in wide]
         writer = _write_epilogue(request, dot, dims, split, names, value, integers, accumulate)
-        return block_lines(writer.root)
+        joined = [f"t_bj = {b} * n + {j}"] if "bj" in wide else []
+        return joined + block_lines(writer.root)
 
     lines("t_sum", "t_b", "t_i", "t_j")  # written once to know its integer arguments
     return lines

@@ -1,9 +1,11 @@
 """The passes, one file each. Importing this package registers them in `registry.PASSES`."""
 
 from hloom.compiler.passes import (  # noqa: F401  (each registers its passes)
+    canonicalize_convolutions,
     canonicalize_dots,
     cse,
     dce,
+    expand_normalizations,
     expand_random,
     fold_constants,
     fuse,

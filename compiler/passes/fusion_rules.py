@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 from hloom.compiler.kernels.affine import reshape_groups
+from hloom.compiler.kernels.convolution import is_normal_convolution
 from hloom.compiler.kernels.emit import is_row
+from hloom.compiler.kernels.host import runs_on_host
 from hloom.compiler.kernels.product import is_normal_dot
 from hloom.compiler.kernels.writer import can_write
 from hloom.ir.module import Instruction
@@ -15,6 +17,7 @@ from hloom.ir.types import Shape
 MEMBERS = 150  # instructions in a kernel: compile time grows faster than linearly beyond
 EXPENSIVE = 4.0  # flops from which computing an element several times costs more than writing and reading it
 ROW_BYTES = 256 * 1024  # a row that is swept several times has to stay in the second-level cache
+PRODUCTS = ("dot", "convolution")
 NEVER = {"parameter", "tuple", "get-tuple-element", "custom-call", "call", "fusion", "optimization-barrier"}
 
 
@@ -49,15 +52,17 @@ class Group:
                 self.kind = "row" if is_row(instruction) or not _identity_use(self, instruction, own) else "reduce"
                 self.domain = instruction.operands[0].dims
             self.reduction = instruction
-        elif instruction.opcode == "dot":
+        elif instruction.opcode in PRODUCTS:
             self.kind, self.dot = "product", instruction
+        elif OPS[instruction.opcode].family == "window":
+            self.kind = "window"
 
     def domain_size(self) -> int:
         return math.prod(self.domain)
 
     def sibling_key(self) -> tuple | None:
         """Groups with one key may be joined."""
-        if self.kind == "product" or any(o.opcode == "dynamic-update-slice" for o in self.outputs):
+        if self.kind in ("product", "window") or any(o.opcode == "dynamic-update-slice" for o in self.outputs):
             return None
         if self.kind == "loop":
             return ("loop", self.domain) if self.outputs[0].shape.size > 1 else None
@@ -80,7 +85,7 @@ class Rules:
                 self.duplicable.add(instruction)
 
     def _is_behind_dot(self, instruction: Instruction) -> bool:
-        if instruction.opcode == "dot":
+        if instruction.opcode in PRODUCTS:
             return True
         if OPS[instruction.opcode].family != "elementwise" and instruction.opcode != "reshape":
             return False
@@ -103,7 +108,7 @@ class Rules:
 
 def is_materialized(instruction: Instruction) -> bool:
     """Whether an instruction's value is in memory anyway, or is no array."""
-    if instruction.opcode in NEVER or OPS[instruction.opcode].family in ("library", "control"):
+    if instruction.opcode in NEVER or OPS[instruction.opcode].family == "control" or runs_on_host(instruction):
         return True
     return instruction.opcode == "constant" and not can_write(instruction)
 
@@ -119,7 +124,7 @@ def _evaluations(group: Group, instruction: Instruction, own) -> float:
         if user.opcode == "broadcast" and user["dimensions"] == tuple(range(len(instruction.dims))):
             # Outer dimensions: computed outside of the inner loop.
             times = min(times, float(size) * max(1.0, times / max(user.shape.size, 1)))
-        elif user.opcode in ("reduce", "dot"):
+        elif user.opcode in ("reduce", *PRODUCTS):
             times = float(size)
         moved = OPS[user.opcode].family == "index" and user.opcode not in ("broadcast", "reshape", "transpose")
         total = total + times if moved else max(total, times)
@@ -182,8 +187,10 @@ def can_fuse(rules: Rules, group: Group, instruction: Instruction, output: bool)
         return False, "its extents are not the kernel's domain"
     if instruction.opcode == "reduce":
         return _can_fuse_reduce(group, instruction, own)
-    if instruction.opcode == "dot":
+    if instruction.opcode in PRODUCTS:
         return _can_fuse_dot(group, instruction, own)
+    if group.kind == "window":
+        return False, "a window kernel takes no other work"
     if not can_write(instruction):
         return False, "it has no expression for one element"
     return _can_fuse_element(rules, group, instruction, own, output)
@@ -209,6 +216,8 @@ def _can_fuse_element(rules, group, instruction, own, output) -> tuple[bool, str
         if role in ("lhs", "rhs"):
             if output:
                 return False, "an operand of the contraction is not stored"
+            if group.dot.opcode == "convolution":
+                return False, "a convolution reads its operands in place"
             if instruction in rules.behind_dot:
                 return False, "it belongs into the epilogue of the contraction before it"
             if instruction.opcode in ("transpose", "reshape", "slice", "gather") or OPS[instruction.opcode].flops >= 8:
@@ -271,8 +280,10 @@ def _full_domain(group: Group) -> bool:
 def _can_fuse_dot(group: Group, dot: Instruction, own) -> tuple[bool, str]:
     if group.kind != "loop":
         return False, f"a {group.kind} kernel takes no contraction"
-    if not is_normal_dot(dot):
+    if not (is_normal_dot if dot.opcode == "dot" else is_normal_convolution)(dot):
         return False, "it is not in normal form"
+    if dot.opcode == "convolution" and group.domain != dot.dims:
+        return False, "the kernel's extents are not the convolution's"
     if not _at_own_index(group, dot, own):
         return False, "its result is not used at its own index"
     if any(o.dims != group.domain for o in group.outputs):

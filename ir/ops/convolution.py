@@ -218,7 +218,7 @@ def _convolution_jvp(build, instruction, primals, tangents):
     return total
 
 
-def _regrouped(value, dimension: int, groups: int, into: int):
+def regrouped(value, dimension: int, groups: int, into: int):
     """Moves the slow part (of extent `groups`) of one dimension into the slow part of another."""
     dims = list(value.dims)
     split = [*dims[:dimension], groups, dims[dimension] // groups, *dims[dimension + 1 :]]
@@ -249,7 +249,7 @@ def _by_operand(instruction, g, kernel, labels, window, groups, batch_groups):
     count = max(groups, batch_groups)
     # Outputs of a group become its inputs: [(group, o), i] -> input o, outputs (group, i).
     if count > 1:
-        kernel = _regrouped(kernel, labels.rhs.batch, count, labels.rhs.feature)
+        kernel = regrouped(kernel, labels.rhs.batch, count, labels.rhs.feature)
     attributes = {
         "window": back,
         "dim_labels": Labels(labels.out, labels.rhs.swapped(), labels.lhs).text(),
@@ -262,7 +262,7 @@ def _by_operand(instruction, g, kernel, labels, window, groups, batch_groups):
     dims[labels.lhs.batch] //= count
     dims[labels.lhs.feature] *= count
     made = g.op("convolution", kernel, shape=Shape(g.dtype, tuple(dims)), **attributes)
-    return _regrouped(made, labels.lhs.feature, count, labels.lhs.batch).convert(target.dtype)
+    return regrouped(made, labels.lhs.feature, count, labels.lhs.batch).convert(target.dtype)
 
 
 def _by_kernel(instruction, g, left, labels, window, groups, batch_groups):
@@ -357,7 +357,7 @@ def _convolution_batch(build, instruction, operands, mapped):
 
 op(
     "convolution",
-    family="library",
+    family="contraction",
     infer=_convolution_infer,
     reference=_convolution_reference,
     code=No("a contraction nest over windows, or a loop over them"),

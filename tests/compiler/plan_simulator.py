@@ -233,8 +233,8 @@ def _shapes(instruction) -> tuple:
 
 def _is_product(instruction) -> bool:
     if instruction.opcode == "fusion":
-        return any(i.opcode == "dot" for i in instruction["calls"].instructions)
-    return instruction.opcode == "dot"
+        return any(i.opcode in ("dot", "convolution") for i in instruction["calls"].instructions)
+    return instruction.opcode in ("dot", "convolution")
 
 
 def simulate(plan: Plan, arrays, reverse: bool = False) -> list[np.ndarray]:

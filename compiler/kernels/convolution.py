@@ -1,0 +1,305 @@
+"""Convolution as a contraction nest: windows are read while a block of the left operand is packed, never copied whole.
+
+    out[b, i, j] = sum over p of x[b, i, p] * w[b, p, j]
+
+i walks the places of the window (and the batch), p the elements of the window (and the features), j the output
+features, b groups of features, or the batch where the result has it before the features. An element of x lies at
+`place * stride + tap * dilation - padding` along each spatial dimension: the packing copies runs along whichever of i
+and p is contiguous in memory, and writes zeros where a run leaves the array.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hloom.compiler.kernels.affine import row_major_strides
+from hloom.compiler.kernels.contraction import ContractionSpec, FilledOperand, PlainOperand, PlainStore, render
+from hloom.ir.module import Instruction
+from hloom.ir.ops.convolution import Labels, groups_of, parse_labels
+from hloom.ir.types import HLO_NAME
+from hloom.ir.window import window_of
+
+
+@dataclass(frozen=True)
+class Component:
+    """A part of i or p: `extent` values, each `step` further along spatial dimension `space`, or in memory (None)."""
+
+    extent: int
+    step: int
+    space: int | None = None
+
+
+@dataclass(frozen=True)
+class Space:
+    """A spatial dimension of the operand: where its positions start, its extent, its stride in memory, and whether
+    positions can be outside."""
+
+    start: int
+    extent: int
+    stride: int
+    checked: bool
+
+
+class ConvolutionRoles:
+    """Which part of a convolution in normal form is batch, row, depth and column (as `product._Roles` for a dot)."""
+
+    def __init__(self, instruction: Instruction):
+        left, right = (o.dims for o in instruction.operands)
+        labels, window = parse_labels(instruction["dim_labels"]), window_of(instruction)
+        self.groups = groups_of(instruction.attributes)[0]
+        strides = row_major_strides(left)
+        out = instruction.dims
+        batched = is_batch_first(labels) and self.groups == 1
+        rows = [d for d in sorted(labels.out.order) if d != labels.out.feature and not (batched and d == 0)]
+        depths = [d for d in sorted(labels.rhs.order) if d != labels.rhs.batch]
+        self.rows = [self._row(d, labels, window, out, strides) for d in rows]
+        self.depths = [self._depth(d, labels, window, right, strides) for d in depths]
+        outputs = out[labels.out.feature]
+        batch = out[0] if batched else self.groups
+        columns = outputs // self.groups
+        self.extents = (batch, _count(self.rows), columns, _count(self.depths))
+        self.batch_stride = strides[0] if batched else right[labels.rhs.feature] * strides[labels.lhs.feature]
+        if batched:
+            self.batch_stride = strides[labels.lhs.batch]
+        self.spaces = []
+        for d, (place, w) in enumerate(zip(labels.out.spatial, window, strict=True)):
+            extent = left[labels.lhs.spatial[d]]
+            last = (out[place] - 1) * w.stride + (w.size - 1) * w.window_dilation - w.low
+            checked = w.low > 0 or last >= extent
+            self.spaces.append(Space(-w.low, extent, strides[labels.lhs.spatial[d]], checked))
+        # The kernel is [p, j] or [j, p] in memory.
+        if labels.rhs.batch == 0:
+            self.rhs_strides = (columns * self.extents[3] if self.groups > 1 else 0, 1, self.extents[3])
+        else:
+            self.rhs_strides = (columns if self.groups > 1 else 0, outputs, 1)
+        if batched:
+            self.result = ["b", "j", "i"] if labels.out.feature == 1 else ["b", "i", "j"]
+        else:
+            features = "bj" if self.groups > 1 else "j"
+            self.result = [features, "i"] if labels.out.feature == 0 else ["i", features]
+        sizes = dict(zip("bij", self.extents[:3], strict=True)) | {"bj": outputs}
+        self.dims = tuple(sizes[role] for role in self.result)
+
+    def _row(self, d: int, labels: Labels, window, out, strides) -> Component:
+        if d == labels.out.batch:
+            return Component(out[d], strides[labels.lhs.batch])
+        space = labels.out.spatial.index(d)
+        return Component(out[d], window[space].stride, space)
+
+    def _depth(self, d: int, labels: Labels, window, right, strides) -> Component:
+        if d == labels.rhs.feature:
+            return Component(right[d], strides[labels.lhs.feature])
+        space = labels.rhs.spatial.index(d)
+        return Component(right[d], window[space].window_dilation, space)
+
+    def memory_step(self, component: Component) -> int:
+        """How far apart in memory neighbours along a component are."""
+        if component.space is None:
+            return component.step
+        return component.step * self.spaces[component.space].stride
+
+    def fast(self) -> str:
+        """'p' or 'i': the one whose innermost component is contiguous in memory, of two the longer."""
+        found = {}
+        for name, components in (("p", self.depths), ("i", self.rows)):
+            inner = _inner(components)
+            found[name] = (self.memory_step(inner) == 1 and inner.extent > 1, inner.extent, name == "p")
+        return max(found, key=found.__getitem__)
+
+
+def _count(components) -> int:
+    return math.prod(c.extent for c in components)
+
+
+def _inner(components) -> Component:
+    wide = [c for c in components if c.extent != 1]
+    return wide[-1] if wide else Component(1, 1)
+
+
+def is_batch_first(labels: Labels) -> bool:
+    """Whether the result has its batch first and its features second (or alone after it)."""
+    return labels.out.batch == 0 and labels.out.feature == 1 and len(labels.out.order) > 2
+
+
+def is_normal_labels(labels: Labels, groups: int) -> bool:
+    """Whether the contraction nest takes these labels: the kernel's output features first or last, the result's first,
+    last, or second after the batch; with groups last or first."""
+    rank = len(labels.out.order)
+    if labels.rhs.batch not in (0, rank - 1):
+        return False
+    if labels.out.feature in (0, rank - 1):
+        return True
+    return groups == 1 and is_batch_first(labels)
+
+
+def is_normal_convolution(instruction: Instruction) -> bool:
+    """Whether the contraction nest takes this convolution."""
+    from hloom.compiler.kernels.product import accumulation_dtype
+
+    groups, batch_groups = groups_of(instruction.attributes)
+    left, right = instruction.operands
+    if batch_groups != 1 or any(d.base_dilation != 1 or d.reversed for d in window_of(instruction)):
+        return False
+    if left.dtype != right.dtype or 0 in left.dims or 0 in right.dims or 0 in instruction.dims:
+        return False
+    if accumulation_dtype(instruction) not in ("f32", "f64", "s32", "s64", "u32", "u64"):
+        return False
+    return is_normal_labels(parse_labels(instruction["dim_labels"]), groups)
+
+
+def convolution_product(request, instruction: Instruction, machine):
+    """The contraction of a fused computation with one convolution in normal form."""
+    from hloom.compiler.kernels.product import Product, accumulation_dtype, epilogue_of
+
+    roles = ConvolutionRoles(instruction)
+    integers: dict[str, int] = {}
+    accumulate = accumulation_dtype(instruction)
+    left, right = instruction.operands
+    fast = roles.fast()
+    writer = _Packing(roles, request.names[left], HLO_NAME[left.dtype], accumulate, fast, integers)
+    rhs = PlainOperand(request.names[right], HLO_NAME[right.dtype])
+    epilogue = epilogue_of(request, instruction, roles, integers, accumulate)
+    pointers = [(request.names[p], f"{HLO_NAME[p.dtype]}*") for p in request.computation.parameters]
+    pointers = [p for p in pointers if p[0].startswith("in")]
+    pointers += [(request.output_name(k), f"{HLO_NAME[o.dtype]}*") for k, o in enumerate(request.outputs)]
+    plain = {x.pointer for x in (rhs, epilogue) if isinstance(x, (PlainOperand, PlainStore))}
+    spec = ContractionSpec(
+        request.title("product"),
+        accumulate,
+        FilledOperand(writer.lines),
+        rhs,
+        epilogue,
+        tuple(p for p in pointers if p[0] not in plain) + tuple((name, "s64") for name in integers),
+        fast,
+        "j",
+        roles.groups > 1,
+        "i" if roles.result[-1] == "i" else "j",
+    )
+    return Product(render(spec, machine), roles.extents, (0, 0, 0), roles.rhs_strides, integers)
+
+
+class _Packing:
+    """Writes the statements that fill a block of the left operand, run by run."""
+
+    def __init__(self, roles: ConvolutionRoles, pointer: str, dtype: str, accumulate: str, fast: str, integers):
+        self.roles, self.pointer, self.dtype, self.accumulate = roles, pointer, dtype, accumulate
+        self.integers = integers
+        rows = [c for c in roles.rows if c.extent != 1] or [Component(1, 1)]
+        depths = [c for c in roles.depths if c.extent != 1] or [Component(1, 1)]
+        # The slow index is walked one by one, along the fast one whole runs of its innermost component are copied.
+        self.slow, self.fast = (rows, depths) if fast == "p" else (depths, rows)
+        self.slow_name, self.fast_name = ("i", "p") if fast == "p" else ("p", "i")
+        self.lines("0")  # the integer arguments are known from now on
+
+    def number(self, name: str, value: int) -> str:
+        self.integers[name] = value
+        return name
+
+    def digits(self, rest: str, components, prefix: str) -> list[str]:
+        """Statements that take an index apart: prefix0, prefix1, ... from the outermost component on."""
+        lines = []
+        for k in range(len(components) - 1, 0, -1):
+            extent = self.number(f"c_{prefix}{k}", components[k].extent)
+            lines += [f"w_q = quotient({rest}, {extent})", f"w_{prefix}{k} = {rest} - w_q * {extent}"]
+            if k > 1:
+                lines.append("w_r = w_q")
+                rest = "w_r"
+            else:
+                rest = "w_q"
+        return [*lines, f"w_{prefix}0 = {rest}"]
+
+    def offset(self, components, prefix: str, space: int | None) -> list[str]:
+        """The terms of the components along one spatial dimension (None: in memory)."""
+        terms = []
+        for k, c in enumerate(components):
+            if c.space == space:
+                step = "" if c.step == 1 else f" * {self.number(f'c_{prefix}{k}_step', c.step)}"
+                terms.append(f"w_{prefix}{k}{step}")
+        return terms
+
+    def lines(self, row: str) -> list[str]:
+        """The statements; `row`: elements of scratch memory from one slow index to the next."""
+        slow, fast = self.slow_name, self.fast_name
+        begin, count = {"i": ("t_i0", "t_rows"), "p": ("t_p0", "t_depth")}[fast]
+        slow_begin, slow_count = {"i": ("t_i0", "t_rows"), "p": ("t_p0", "t_depth")}[slow]
+        lines = [*self.digits(begin, self.fast, "first"), f"w_end = {begin} + {count}"]
+        body = [f"t_at = (t_{slow} - {slow_begin}) * {row} - {begin}", *self.digits(f"t_{slow}", self.slow, "s")]
+        memory = [f"t_b * {self.number('c_batch', self.roles.batch_stride)}", *self.offset(self.slow, "s", None)]
+        body.append(f"w_base = {' + '.join(memory)}")
+        for d, space in enumerate(self.roles.spaces):
+            terms = self.offset(self.slow, "s", d)
+            if space.start:
+                terms.append(self.number(f"c_start{d}", space.start))
+            body.append(f"w_x{d} = {' + '.join(terms) or '0'}")
+        body += [f"w_f{k} = w_first{k}" for k in range(len(self.fast))]
+        body += [f"w_at = {begin}", "while w_at < w_end:", *_deeper(self.run())]
+        return [*lines, f"for t_{slow} in range({slow_begin}, {slow_begin} + {slow_count}):", *_deeper(body)]
+
+    def run(self) -> list[str]:
+        """One run along the innermost component of the fast index, and the step to the next."""
+        last = len(self.fast) - 1
+        inner = self.fast[last]
+        extent = self.number(f"c_first{last}", inner.extent)
+        lines = [f"w_run = min({extent} - w_f{last}, w_end - w_at)"]
+        memory = ["w_base", *self.offset(self.fast, "f", None)]
+        conditions = []
+        for d, space in enumerate(self.roles.spaces):
+            position = f"w_y{d}"
+            lines.append(f"{position} = {' + '.join([f'w_x{d}', *self.offset(self.fast, 'f', d)])}")
+            stride = "" if space.stride == 1 else f" * {self.number(f'c_stride{d}', space.stride)}"
+            memory.append(f"{position}{stride}")
+            if space.checked and inner.space != d:
+                size = self.number(f"c_extent{d}", space.extent)
+                conditions += [f"{position} >= 0", f"{position} < {size}"]
+        lines += [f"w_from = {' + '.join(memory)}", "w_to = t_at + w_at"]
+        step = self.roles.memory_step(inner)
+        at = "w_from + w_e" if step == 1 else f"w_from + w_e * {self.number('c_jump', step)}"
+        copy = f"t_left[w_to + w_e] = {self.element(at)}"
+        zero = f"t_left[w_to + w_e] = {self.accumulate}(0)"
+        inside = self.clipped(inner, copy, zero)
+        if conditions:
+            lines += [f"if {' and '.join(conditions)}:", *_deeper(inside)]
+            lines += ["else:", "    for w_e in range(w_run):", f"        {zero}"]
+        else:
+            lines += inside
+        return [*lines, "w_at += w_run", f"w_f{last} = 0", *self.carry(last - 1)]
+
+    def clipped(self, inner: Component, copy: str, zero: str) -> list[str]:
+        """The loop over a run; the part of it outside of the array, along a spatial dimension, is zero."""
+        if inner.space is None or not self.roles.spaces[inner.space].checked:
+            return ["for w_e in range(w_run):", f"    {copy}"]
+        d = inner.space
+        size = self.number(f"c_extent{d}", self.roles.spaces[d].extent)
+        if inner.step == 1:
+            lines = [f"w_e0 = min(max(0 - w_y{d}, 0), w_run)", f"w_e1 = max(min({size} - w_y{d}, w_run), w_e0)"]
+        else:
+            step = self.number("c_every", inner.step)
+            lines = [
+                f"w_e0 = min(quotient(max({step} - 1 - w_y{d}, 0), {step}), w_run)",
+                f"w_e1 = max(min(quotient(max({size} - w_y{d} + {step} - 1, 0), {step}), w_run), w_e0)",
+            ]
+        for start, stop, statement in (("0", "w_e0", zero), ("w_e0", "w_e1", copy), ("w_e1", "w_run", zero)):
+            lines += [f"for w_e in range({start}, {stop}):", f"    {statement}"]
+        return lines
+
+    def carry(self, k: int) -> list[str]:
+        if k < 0:
+            return []
+        lines = [f"w_f{k} += 1"]
+        if k > 0:
+            extent = self.number(f"c_first{k}", self.fast[k].extent)
+            lines += [f"if w_f{k} == {extent}:", f"    w_f{k} = 0", *_deeper(self.carry(k - 1))]
+        return lines
+
+    def element(self, at: str) -> str:
+        if self.dtype == self.accumulate:
+            return f"{self.pointer}[{at}]"
+        if self.dtype in ("f16", "bf16"):
+            value = f"load_{self.dtype}({self.pointer}, {at})"
+            return value if self.accumulate == "f32" else f"{self.accumulate}({value})"
+        return f"{self.accumulate}({self.pointer}[{at}])"
+
+
+def _deeper(lines) -> list[str]:
+    return ["    " + line for line in lines]

@@ -1,0 +1,115 @@
+"""Convolutions compiled: kernel texts with bounds checked, and native code, against loops and the interpreter."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from plan_simulator import simulate, small_cuts
+
+from hloom.compilation import compile_module
+from hloom.compiler.pipeline import PIPELINE, run_passes
+from hloom.compiler.plan import make_plan
+from hloom.compiler.targets.cpu.target import host_target
+from hloom.ir.build import Builder, Value
+from hloom.ir.interpret import evaluate
+from hloom.ir.module import Computation, Module
+from hloom.ir.types import DTYPES, Shape
+from hloom.ir.window import WindowDimension as W
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "ir"))
+import window_programs as programs  # noqa: E402
+
+DTYPE_NAMES = ("f32", "f64", "s32", "f32", "bf16", "s8", "c64", "pred", "f32", "u8")
+
+
+def optimized(computation: Computation) -> Module:
+    return run_passes(Module("main", computation), PIPELINE, verify=True)
+
+
+def opcodes(module: Module) -> list[str]:
+    inside = [c for i in module.entry.instructions if i.opcode == "fusion" for c in i.called()]
+    return [i.opcode for c in [module.entry, *inside] for i in c.instructions]
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_kernel_texts_of_random_convolutions(seed, monkeypatch):
+    if seed % 2:
+        small_cuts(monkeypatch)
+    rng = np.random.default_rng(seed)
+    x, w, attributes = programs.random_convolution(rng, DTYPES[DTYPE_NAMES[seed % len(DTYPE_NAMES)]])
+    computation = programs.single("convolution", [x, w], **attributes)
+    plan = make_plan(optimized(computation), host_target(), frozenset())
+    (found,) = simulate(plan, [x, w], reverse=seed % 4 > 1)
+    np.testing.assert_array_equal(found, evaluate(computation, [x, w]))
+
+
+@pytest.mark.parametrize("seed", range(200, 240))
+def test_random_convolutions_compiled(seed):
+    rng = np.random.default_rng(seed)
+    x, w, attributes = programs.random_convolution(rng, DTYPES[DTYPE_NAMES[seed % len(DTYPE_NAMES)]])
+    computation = programs.single("convolution", [x, w], **attributes)
+    (found,) = compile_module(Module("main", computation))([x, w])
+    np.testing.assert_array_equal(found, evaluate(computation, [x, w]))
+
+
+LAYOUTS = ["b01f_01io->b01f", "bf01_oi01->bf01", "f01b_i01o->01bf", "fb01_io01->fb01", "b01f_01io->bf01"]
+
+
+@pytest.mark.parametrize("labels", LAYOUTS)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_larger_convolutions_compiled(labels, stride):
+    rng = np.random.default_rng(0)
+    lhs, rhs, out = labels.replace("->", "_").split("_")
+    sizes = {"b": 3, "f": 20, "0": 19, "1": 23}
+    x = rng.normal(size=[sizes[c] for c in lhs]).astype(np.float32)
+    w = rng.normal(size=[{"o": 18, "i": 20, "0": 3, "1": 5}[c] for c in rhs]).astype(np.float32)
+    window = (W(3, stride, 1, 1), W(5, stride, 2, 2))
+    computation = programs.single("convolution", [x, w], window=window, dim_labels=labels)
+    (found,) = compile_module(Module("main", computation))([x, w])
+    np.testing.assert_allclose(found, evaluate(computation, [x, w]), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("labels", LAYOUTS[:2])
+def test_bias_and_activation_are_the_epilogue(labels):
+    rng = np.random.default_rng(1)
+    lhs, rhs, _ = labels.replace("->", "_").split("_")
+    x = rng.normal(size=[{"b": 2, "f": 3, "0": 9, "1": 8}[c] for c in lhs]).astype(np.float32)
+    w = rng.normal(size=[{"o": 5, "i": 3, "0": 3, "1": 3}[c] for c in rhs]).astype(np.float32)
+    b = rng.normal(size=5).astype(np.float32)
+    builder = Builder("main")
+    px, pw, pb = (Value(builder, builder.parameter(Shape(a.dtype, a.shape))) for a in (x, w, b))
+    made = px.op("convolution", pw, window=(W(3, 1, 1, 1),) * 2, dim_labels=labels)
+    spread = pb.broadcast(made.dims, (labels.split("->")[1].index("f"),))
+    computation = builder.finish((made + spread).op("tanh").instruction)
+    module = optimized(computation)
+    assert [i.opcode for i in module.entry.instructions] == ["parameter"] * 3 + ["fusion"]
+    (found,) = compile_module(Module("main", computation))([x, w, b])
+    np.testing.assert_allclose(found, evaluate(computation, [x, w, b]), rtol=1e-5, atol=1e-6)
+
+
+def test_windows_of_one_element_are_a_dot():
+    rng = np.random.default_rng(2)
+    for labels, window, dims in (
+        ("b01f_01io->b01f", (W(1), W(1)), ((2, 5, 4, 3), (1, 1, 3, 6))),
+        ("bf01_oi01->bf01", (W(1, 2), W(1, 3)), ((2, 3, 5, 4), (6, 3, 1, 1))),
+        ("b01f_01io->b01f", (W(5), W(4)), ((2, 5, 4, 3), (5, 4, 3, 6))),
+        ("b01f_01io->f10b", (W(5), W(1, 2)), ((2, 5, 4, 3), (5, 1, 3, 6))),
+    ):
+        x, w = (programs.values(rng, np.float32, d) for d in dims)
+        computation = programs.single("convolution", [x, w], window=window, dim_labels=labels)
+        module = optimized(computation)
+        assert "convolution" not in opcodes(module) and "dot" in opcodes(module)
+        np.testing.assert_array_equal(evaluate(module.entry, [x, w]), evaluate(computation, [x, w]))
+
+
+def test_a_group_for_each_feature_is_written_out():
+    rng = np.random.default_rng(3)
+    x, w = programs.values(rng, np.float32, (2, 6, 5, 4)), programs.values(rng, np.float32, (3, 3, 1, 8))
+    how = {"window": (W(3, 1, 1, 1), W(3, 2, 1, 0)), "dim_labels": "b01f_01io->b01f", "feature_group_count": 4}
+    computation = programs.single("convolution", [x, w], **how)
+    module = optimized(computation)
+    assert not {"convolution", "dot"} & set(opcodes(module))
+    np.testing.assert_array_equal(evaluate(module.entry, [x, w]), evaluate(computation, [x, w]))
