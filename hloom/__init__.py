@@ -20,14 +20,16 @@ from hloom.custom_derivatives import closure_convert, custom_gradient, custom_jv
 from hloom.devices import Device, block_until_ready, device_put, devices
 from hloom.gradient import grad, jvp, linearize, value_and_grad, vjp
 from hloom.ir.ops.structure import register_custom_call
+from hloom.jacobians import hessian, jacfwd, jacrev, linear_transpose
 from hloom.jit import jit, make_module
+from hloom.lax.control_flow import associative_scan, cond, fori_loop, scan, switch, while_loop
 from hloom.shapes import ShapeDtypeStruct, eval_shape
 from hloom.vmap import vmap
 
 __version__ = "0.1.0"
 
 # Imported when they are first used: a program that needs arrays and gradients only starts without them.
-_LAZY = frozenset(("metrics", "nn", "optim"))
+_LAZY = frozenset(("metrics", "nn", "ops", "optim"))
 
 
 def __getattr__(name: str):
@@ -43,6 +45,7 @@ __all__ = [
     "Array",
     "Device",
     "ShapeDtypeStruct",
+    "associative_scan",
     "block_until_ready",
     "config",
     "checkpoint",
@@ -57,9 +60,13 @@ __all__ = [
     "errors",
     "eval_shape",
     "grad",
+    "hessian",
+    "jacfwd",
+    "jacrev",
     "jit",
     "jvp",
     "lax",
+    "linear_transpose",
     "linearize",
     "make_module",
     "metrics",
@@ -71,5 +78,10 @@ __all__ = [
     "tree",
     "value_and_grad",
     "vjp",
+    "cond",
+    "fori_loop",
+    "scan",
+    "switch",
+    "while_loop",
     "vmap",
 ]

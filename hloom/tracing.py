@@ -27,6 +27,22 @@ from hloom.ir.source import Source, current_source
 from hloom.ir.types import Shape, TupleShape
 from hloom.operators import ArrayMethods
 
+# Family of ops -> what computes an instruction of it where a trace carries values; others by their reference.
+evaluators: dict = {}
+
+
+def _evaluate_instruction(instruction: Instruction, operands, shape=None):
+    family = "control" if _runs_loops(instruction) else OPS[instruction.opcode].family
+    found = evaluators.get(family, evaluate_instruction)
+    return found(instruction, operands, shape)
+
+
+def _runs_loops(instruction: Instruction) -> bool:
+    """Whether it is a call of a computation with loops in it, at any depth."""
+    if instruction.opcode != "call":
+        return OPS[instruction.opcode].family == "control"
+    return any(_runs_loops(i) for c in instruction.called() for i in c.instructions)
+
 
 class _Traces(threading.local):
     """The traces that run in this thread, the innermost last."""
@@ -116,7 +132,7 @@ class Trace:
             self.last_of_line[source] = instruction
         value = None
         if self.carries_values and all(v is not None for _, v in lifted):
-            value = self.values[instruction] = evaluate_instruction(instruction, [v for _, v in lifted])
+            value = self.values[instruction] = _evaluate_instruction(instruction, [v for _, v in lifted])
         if not isinstance(instruction.shape, TupleShape):
             return Tracer(self, instruction, value, False)
         elements = []
@@ -141,7 +157,7 @@ class Trace:
                 if value is None:
                     given = [values[o] for o in instruction.operands]
                     if all(v is not None for v in given):
-                        value = evaluate_instruction(instruction, given)
+                        value = _evaluate_instruction(instruction, given)
                 values[instruction] = value
                 if value is not None:
                     self.values[copy] = value
@@ -314,7 +330,7 @@ def apply_computation(computation: Computation, operands, known: dict[Instructio
     if trace is not None:
         return trace.inline(computation, operands, known or {})
     arrays = [o if isinstance(o, Array) else _concrete_operand(o) for o in operands]
-    result = evaluate(computation, [a._value() for a in arrays], known=known)
+    result = evaluate(computation, [a._value() for a in arrays], known=known, each=_evaluate_instruction)
     return [Array(_owned(r)) for r in (result if isinstance(result, tuple) else (result,))]
 
 

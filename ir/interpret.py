@@ -14,11 +14,17 @@ def evaluate_instruction(instruction: Instruction, operands, shape=None) -> np.n
     return OPS[instruction.opcode].reference(*operands, shape=shape or instruction.shape, **instruction.attributes)
 
 
-def evaluate(computation: Computation, arguments, lifted: tuple[int, ...] | None = None, known=None):
+def evaluate(
+    computation: Computation,
+    arguments,
+    lifted: tuple[int, ...] | None = None,
+    known=None,
+    each=evaluate_instruction,
+):
     """The value of a computation: a NumPy array, or a tuple of them.
 
     lifted: extents; the computation is one on scalars and is applied to each element of arguments of these extents.
-    known: values of instructions that need not be computed again.
+    known: values of instructions that need not be computed again. each: what computes an instruction.
     """
     values: dict[Instruction, object] = dict(known or {})
     values.update(zip(computation.parameters, arguments, strict=True))
@@ -29,7 +35,7 @@ def evaluate(computation: Computation, arguments, lifted: tuple[int, ...] | None
         shape = instruction.shape
         if lifted and isinstance(shape, Shape):
             shape = Shape(shape.dtype, np.broadcast_shapes(*(np.shape(o) for o in operands)) if operands else ())
-        values[instruction] = evaluate_instruction(instruction, operands, shape)
+        values[instruction] = each(instruction, operands, shape)
     result = values[computation.root]
     if lifted:
         results = result if isinstance(result, tuple) else (result,)

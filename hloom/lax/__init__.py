@@ -7,6 +7,16 @@ Nothing is promoted or broadcast here, except Python numbers, which take the dty
 
 from hloom.errors import ArgumentError
 from hloom.lax import linalg
+from hloom.lax.control_flow import (
+    associative_scan,
+    cond,
+    fori_loop,
+    map,
+    platform_dependent,
+    scan,
+    switch,
+    while_loop,
+)
 from hloom.lax.elementwise import (
     RoundingMethod,
     abs,
