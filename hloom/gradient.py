@@ -68,7 +68,7 @@ def value_and_grad(
     """As `grad`, but the function returns (value, gradient); with `has_aux` ((value, aux), gradient)."""
     if not callable(function):
         raise ArgumentError(f"{_asked} of a function", f"{type(function).__name__}", "pass a function")
-    argnums = _checked_argnums(argnums, _asked)
+    argnums = checked_argnums(argnums, _asked)
 
     @functools.wraps(function)
     def with_gradient(*args, **kwargs):
@@ -273,7 +273,8 @@ def _zero_tangent(like) -> Array:
 # --- checks -------------------------------------------------------------------------------------------------------
 
 
-def _checked_argnums(argnums, what: str):
+def checked_argnums(argnums, what: str):
+    """argnums as an integer or a tuple of integers. Raises ArgumentError."""
     single = isinstance(argnums, (int, np.integer)) and not isinstance(argnums, bool)
     if single:
         return int(argnums)

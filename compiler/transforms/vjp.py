@@ -193,6 +193,14 @@ def transpose(builder: Builder, linear: dict[Instruction, None], cotangents: dic
                     source=instruction.source,
                 )
             operands = [None if o in linear else Value(builder, o) for o in instruction.operands]
+            if operands.count(None) > 1 and opcode in _PRODUCTS or opcode == "divide" and operands[1] is None:
+                raise DifferentiationError(
+                    f"the transpose of '{opcode}' was asked for",
+                    f"{instruction.shape!r} {opcode} is not linear in its operands together: more than one depends on "
+                    "the arguments, or the divisor does",
+                    "transpose a linear function, or differentiate this one with vjp",
+                    source=instruction.source,
+                )
             results = rule(builder, instruction, cotangent, operands)
         for operand, result in zip(instruction.operands, results, strict=True):
             if result is None or operand not in linear:
@@ -205,6 +213,8 @@ def transpose(builder: Builder, linear: dict[Instruction, None], cotangents: dic
                 _accumulate(cotangents, operand, result)
     builder.source, builder.made_by = outer
 
+
+_PRODUCTS = ("multiply", "dot", "convolution")
 
 # Cheaper to make again than to keep: they have no data of their own, or less than their result.
 _REMADE = ("constant", "iota", "broadcast")
