@@ -20,7 +20,7 @@ from hloom.custom_derivatives import closure_convert, custom_gradient, custom_jv
 from hloom.devices import Device, block_until_ready, device_put, devices
 from hloom.gradient import grad, jvp, linearize, value_and_grad, vjp
 from hloom.ir.ops.structure import register_custom_call
-from hloom.jacobians import hessian, jacfwd, jacrev, linear_transpose
+from hloom.jacobians import hessian, jacfwd, jacobian, jacrev, linear_transpose
 from hloom.jit import jit, make_module
 from hloom.lax.control_flow import associative_scan, cond, fori_loop, scan, switch, while_loop
 from hloom.shapes import ShapeDtypeStruct, eval_shape
@@ -29,7 +29,7 @@ from hloom.vmap import vmap
 __version__ = "0.1.0"
 
 # Imported when they are first used: a program that needs arrays and gradients only starts without them.
-_LAZY = frozenset(("metrics", "nn", "ops", "optim"))
+_LAZY = frozenset(("custom_batching", "metrics", "nn", "ops", "optim", "test_util"))
 
 
 def __getattr__(name: str):
@@ -52,6 +52,7 @@ __all__ = [
     "checkpoint_name",
     "checkpoint_policies",
     "closure_convert",
+    "custom_batching",
     "custom_gradient",
     "custom_jvp",
     "custom_vjp",
@@ -62,6 +63,7 @@ __all__ = [
     "grad",
     "hessian",
     "jacfwd",
+    "jacobian",
     "jacrev",
     "jit",
     "jvp",

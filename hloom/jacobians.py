@@ -95,6 +95,9 @@ def jacrev(fun, argnums=0, has_aux: bool = False, holomorphic: bool = False, all
     return jacobian
 
 
+jacobian = jacrev
+
+
 def hessian(fun, argnums=0, has_aux: bool = False, holomorphic: bool = False):
     """The function that computes the matrix of second derivatives: jacfwd of jacrev. Trees nest as in `jacfwd`."""
     return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
