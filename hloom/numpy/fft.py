@@ -141,7 +141,7 @@ def _one(name: str, kind: str, text: str):
 def _documented(function, name: str, text: str, lengths: str):
     function.__name__ = function.__qualname__ = name
     function.__doc__ = (
-        f"{text}\n\n    {lengths}\n    norm: where the sum is divided by the number of points: 'backward' (the default: "
+        f"{text}\n\n    {lengths}\n    norm: where it is divided by the number of points: 'backward' (the default: "
         "in the inverse), 'forward'\n    or 'ortho' (its square root in both). Raises ShapeError, DTypeError, "
         "ArgumentError.\n    "
     )

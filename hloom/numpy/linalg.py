@@ -14,15 +14,45 @@ from hloom import lax
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import real_dtype
 from hloom.lax.linalg import adjoint, matrices, square, swapped
-from hloom.numpy.linear import matmul
+from hloom.numpy.einsum import multi_dot
+from hloom.numpy.linear import matmul, matrix_transpose, tensordot, vecdot
+from hloom.numpy.norms import cond, matrix_norm, norm, vector_norm
 from hloom.operands import as_operand, canonical_axis, promote_operands, to_inexact, whole_number
 from hloom.tracing import bind
 
-__all__ = (
-    "cholesky cond cross det diagonal eig eigh eigvals eigvalsh inv lstsq matmul matrix_norm matrix_power matrix_rank "
-    "matrix_transpose multi_dot norm outer pinv qr slogdet solve svd svdvals tensordot tensorinv tensorsolve trace "
-    "vecdot vector_norm"
-).split()
+__all__ = [
+    "cholesky",
+    "cond",
+    "cross",
+    "det",
+    "diagonal",
+    "eig",
+    "eigh",
+    "eigvals",
+    "eigvalsh",
+    "inv",
+    "lstsq",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "matrix_transpose",
+    "multi_dot",
+    "norm",
+    "outer",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "svd",
+    "svdvals",
+    "tensordot",
+    "tensorinv",
+    "tensorsolve",
+    "trace",
+    "vecdot",
+    "vector_norm",
+]
 
 
 class EigResult(NamedTuple):
