@@ -1,0 +1,262 @@
+"""Keys: the state of random numbers as a value, made by a seed, split, and never changed.
+
+A key of this module is a `KeyArray`, a tree node around its uint32 data, so that it goes through jit, vmap and scan as
+the data does. Functions take raw keys too: uint32 arrays whose last dimension is 2 (`PRNGKey`).
+"""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+import optree
+
+from hloom.errors import ArgumentError, DTypeError, ShapeError
+from hloom.ir.types import DTYPES, INTEGERS
+from hloom.operands import as_operand
+from hloom.operators import ArrayMethods
+from hloom.shapes import ShapeDtypeStruct
+
+U32 = DTYPES["u32"]
+# Implementation: words of its key, and the name in `key<...>`.
+IMPLEMENTATIONS = {"threefry2x32": (2, "fry"), "rbg": (4, "rbg"), "unsafe_rbg": (4, "urbg")}
+
+
+class KeyType:
+    """The element type of a KeyArray: `key<fry>`. Equal for keys of one implementation."""
+
+    __slots__ = ("implementation",)
+
+    def __init__(self, implementation: str):
+        self.implementation = implementation
+
+    @property
+    def name(self) -> str:
+        return f"key<{IMPLEMENTATIONS[self.implementation][1]}>"
+
+    @property
+    def itemsize(self) -> int:
+        return 4 * IMPLEMENTATIONS[self.implementation][0]
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, KeyType) and other.implementation == self.implementation
+
+    def __hash__(self) -> int:
+        return hash(("KeyType", self.implementation))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class KeyArray:
+    """Random keys in an array: data u32[*shape, words]. Made by `key`, `split` and `wrap_key_data`."""
+
+    __slots__ = ("_data", "_implementation")
+
+    def __init__(self, data, implementation: str):
+        self._data = data
+        self._implementation = implementation
+
+    @property
+    def dtype(self) -> KeyType:
+        return KeyType(self._implementation)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self._data.shape[:-1])
+
+    @property
+    def ndim(self) -> int:
+        return len(self._data.shape) - 1
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=int))
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.itemsize
+
+    def __getitem__(self, index) -> KeyArray:
+        index = index if isinstance(index, tuple) else (index,)
+        used = sum(1 for i in index if i is not None and i is not Ellipsis)
+        if not any(i is Ellipsis for i in index):
+            if used > self.ndim:
+                raise ShapeError(
+                    "an index of a key array", f"{used} indices for {self.ndim} dimensions", "index its shape only"
+                )
+            index = (*index, Ellipsis)
+        return KeyArray(self._data[(*index, slice(None))], self._implementation)
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise ArgumentError("len() of a key array", "a single key, which has no dimensions", "split it first")
+        return self.shape[0]
+
+    def __iter__(self):
+        return (self[k] for k in range(len(self)))
+
+    def _with(self, data) -> KeyArray:
+        return KeyArray(data, self._implementation)
+
+    def reshape(self, *shape, order="C") -> KeyArray:
+        dims = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        words = self._data.shape[-1]
+        return self._with(self._data.reshape((*dims, words)))
+
+    def flatten(self) -> KeyArray:
+        return self.reshape(-1)
+
+    ravel = flatten
+
+    def squeeze(self, axis=None) -> KeyArray:
+        axes = [k for k, d in enumerate(self.shape) if d == 1] if axis is None else axis
+        axes = (axes,) if isinstance(axes, int) else axes
+        dropped = {a % self.ndim for a in axes}
+        return self.reshape(tuple(d for k, d in enumerate(self.shape) if k not in dropped))
+
+    def __array__(self, dtype=None, copy=None):
+        raise ArgumentError(
+            "a NumPy array of random keys", f"{self.dtype.name} of shape {self.shape}", "take hl.random.key_data(key)"
+        )
+
+    def block_until_ready(self) -> KeyArray:
+        return self
+
+    def __repr__(self) -> str:
+        data = self._data
+        body = f" overlaying:\n{np.asarray(data)}" if not _is_traced(data) else f" of {data!r}"
+        return f"Array({self.shape}, dtype={self.dtype.name}){body}"
+
+    def __reduce__(self):
+        return KeyArray, (self._data, self._implementation)
+
+
+def _is_traced(data) -> bool:
+    from hloom.array import Array
+
+    return not isinstance(data, (Array, np.ndarray))
+
+
+optree.register_pytree_node(
+    KeyArray,
+    lambda keys: ((keys._data,), keys._implementation),
+    lambda implementation, children: KeyArray(children[0], implementation),
+    namespace="hloom",
+)
+
+
+def _implementation(impl) -> str:
+    if impl is None:
+        return "threefry2x32"
+    name = impl.implementation if isinstance(impl, KeyType) else str(impl)
+    short = {tag: full for full, (_, tag) in IMPLEMENTATIONS.items()}
+    name = short.get(name, name)
+    if name not in IMPLEMENTATIONS:
+        raise ArgumentError("an implementation of random keys", repr(impl), f"take one of {', '.join(IMPLEMENTATIONS)}")
+    return name
+
+
+def _seed_data(seed, implementation: str):
+    """The words of the key of a seed: its upper and its lower 32 bits."""
+    from hloom.random.bits import seed_data
+
+    if isinstance(seed, (bool, int, np.integer)) and not isinstance(seed, np.generic):
+        number = operator.index(seed)
+        if not -(2**63) <= number < 2**64:
+            raise ArgumentError("a seed has 64 bits at most", f"{number}", "take a smaller one")
+        # A Python number is an int32 here, as everywhere.
+        seed = np.array(number & 0xFFFFFFFF, np.uint32)
+    seed = as_operand(seed, "random.key")
+    if seed.dtype not in INTEGERS:
+        raise DTypeError("a seed is an integer", f"{seed._shape!r}", "pass a Python integer")
+    if seed.shape:
+        raise ShapeError("a seed is one integer", f"{seed._shape!r}", "use hl.vmap(hl.random.key)(seeds)")
+    return seed_data(seed, implementation)
+
+
+def key(seed, *, impl=None, dtype=None) -> KeyArray:
+    """A key from an integer seed.
+
+    impl: 'threefry2x32' (the default), 'rbg' or 'unsafe_rbg'. The same seed gives the same key, always. Only the last 32
+    bits of a Python integer count. Raises ArgumentError, DTypeError, ShapeError.
+    """
+    implementation = _implementation(dtype if impl is None else impl)
+    return KeyArray(_seed_data(seed, implementation), implementation)
+
+
+def PRNGKey(seed, *, impl=None):  # noqa: N802  (JAX's name)
+    """A raw key from an integer seed: u32[2]. `key` makes keys with a type of their own."""
+    return _seed_data(seed, _implementation(impl))
+
+
+def key_dtype(impl_spec=None) -> KeyType:
+    """The dtype of keys of an implementation."""
+    return KeyType(_implementation(impl_spec))
+
+
+def key_impl(keys) -> str:
+    """The name of the implementation of keys."""
+    return take_key(keys, "key_impl", single=False)[1]
+
+
+def key_data(keys):
+    """The uint32 words of keys, in a last dimension."""
+    return take_key(keys, "key_data", single=False)[0]
+
+
+def wrap_key_data(key_bits_array, *, impl=None, dtype=None) -> KeyArray:
+    """Keys from their uint32 words, u32[..., 2] for threefry2x32, u32[..., 4] for rbg. Raises ArgumentError."""
+    if isinstance(key_bits_array, KeyArray):
+        raise ArgumentError("wrap_key_data takes raw words", repr(key_bits_array.dtype), "it is a key already")
+    implementation = _implementation(dtype if impl is None else impl)
+    data = as_operand(key_bits_array, "wrap_key_data")
+    _check_words(data, implementation, "wrap_key_data")
+    return KeyArray(data, implementation)
+
+
+def clone(key):
+    """The key itself: keys are values, and may be used again where the same numbers are wanted."""
+    return key
+
+
+def _check_words(data, implementation: str, name: str) -> None:
+    words = IMPLEMENTATIONS[implementation][0]
+    dims = tuple(data.shape)
+    if data.dtype != U32 or not dims or dims[-1] != words:
+        raise ArgumentError(
+            f"random.{name} takes a key: hl.random.key(seed), or raw u32[{words}] for {implementation}",
+            f"{getattr(data, '_shape', dims)!r}",
+            "make one with hl.random.key(0)",
+        )
+
+
+def take_key(key, name: str, single: bool = True):
+    """(data, implementation) of a key or raw key. single: it has to be one key, not an array of them.
+
+    Raises ArgumentError, ShapeError.
+    """
+    if isinstance(key, KeyArray):
+        data, implementation = key._data, key._implementation
+        if not isinstance(data, (ArrayMethods, ShapeDtypeStruct)):
+            data = as_operand(data, name)
+    else:
+        if not isinstance(key, (ArrayMethods, np.ndarray)):
+            raise ArgumentError(
+                f"random.{name} takes a key first", f"{type(key).__name__}: {key!r:.60}", "make one: hl.random.key(0)"
+            )
+        data, implementation = as_operand(key, name), "threefry2x32"
+        if data.dtype == U32 and data.shape and data.shape[-1] == 4:
+            implementation = "rbg"
+        _check_words(data, implementation, name)
+    if single and len(data.shape) != 1:
+        raise ShapeError(
+            f"random.{name} takes a single key",
+            f"an array of keys of shape {tuple(data.shape[:-1])}",
+            "take one of them, or map over them with hl.vmap",
+        )
+    return data, implementation
