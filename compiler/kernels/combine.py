@@ -5,7 +5,7 @@ from __future__ import annotations
 from hloom.compiler.kernels.description import Block
 from hloom.compiler.kernels.writer import Writer, literal
 from hloom.ir.build import combiner_opcode
-from hloom.ir.module import Instruction
+from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.types import COMPLEX, HLO_NAME, PRED, compute_dtype
 
@@ -54,21 +54,7 @@ class Reduction:
 
     def join(self, writer: Writer, block: Block, left: list[str], right: list[str]) -> list[str]:
         """The combiner's expressions of two groups of values, its statements written into `block`."""
-        names = dict(zip(self.combiner.parameters, [*left, *right], strict=True))
-        for instruction in self.combiner.instructions:
-            if instruction in names or instruction.opcode == "tuple":
-                continue
-            if instruction.opcode == "constant":
-                names[instruction] = literal(instruction["value"].reshape(())[()], instruction.dtype)
-                continue
-            arguments = [names[o] for o in instruction.operands]
-            text = OPS[instruction.opcode].expression(
-                [o.shape for o in instruction.operands], instruction.shape, instruction.attributes, arguments
-            )
-            name = writer.fresh()
-            block.body.append(f"{name} = {text}")
-            names[instruction] = name
-        return [names[o] for o in self.combiner.outputs()]
+        return inline_scalars(writer, block, self.combiner, [*left, *right])
 
     def initial_is_neutral(self) -> bool:
         (initial,) = self.initial
@@ -82,3 +68,22 @@ class Reduction:
         if not self.splittable or self.initial_is_neutral():
             return list(self.names)
         return self.join(writer, block, [writer.value(self.initial[0], (), block)], self.names)
+
+
+def inline_scalars(writer: Writer, block: Block, computation: Computation, arguments: list[str]) -> list[str]:
+    """Writes the statements of a computation on scalars into `block`; returns the expressions of its outputs."""
+    names = dict(zip(computation.parameters, arguments, strict=True))
+    for instruction in computation.instructions:
+        if instruction in names or instruction.opcode == "tuple":
+            continue
+        if instruction.opcode == "constant":
+            names[instruction] = literal(instruction["value"].reshape(())[()], instruction.dtype)
+            continue
+        operands = [names[o] for o in instruction.operands]
+        text = OPS[instruction.opcode].expression(
+            [o.shape for o in instruction.operands], instruction.shape, instruction.attributes, operands
+        )
+        name = writer.fresh()
+        block.body.append(f"{name} = {text}")
+        names[instruction] = name
+    return [names[o] for o in computation.outputs()]

@@ -13,7 +13,9 @@ from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.row import row_nest
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.kernels.update import is_update, update_nest
+from hloom.compiler.kernels.window import window_kernel
 from hloom.ir.module import Computation
+from hloom.ir.ops import OPS
 
 WORK = 65536  # element operations that a chunk should have: some 10 microseconds, against 1 to hand it to a thread
 ROWS = 16  # so many rows keep every core busy; fewer long rows are reduced in chunks
@@ -35,8 +37,10 @@ class Launch:
 
 
 def nest_kind(computation: Computation) -> str:
-    """'product', 'row', 'reduce' or 'loop'."""
+    """'product', 'window', 'row', 'reduce' or 'loop'."""
     instructions = computation.instructions
+    if any(OPS[i.opcode].family == "window" for i in instructions):
+        return "window"
     if any(i.opcode in ("dot", "convolution") for i in instructions):
         return "product"
     reduces = [i for i in instructions if i.opcode == "reduce"]
@@ -85,8 +89,14 @@ def nests(request: KernelRequest) -> list[Nest]:
 
 def launches(request: KernelRequest, target) -> list[Launch]:
     """The launches of one fused computation. `target` has `machine` and `render(nest) -> KernelSource`."""
-    if nest_kind(request.computation) == "product":
+    kind = nest_kind(request.computation)
+    if kind == "product":
         return _product_launches(request, target)
+    if kind == "window":
+        made = window_kernel(request)
+        if made is None:
+            return []
+        return [Launch(made.source, made.arguments, made.items, grain_of(made.items, made.work))]
     result = []
     for nest in nests(request):
         if nest.items == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hloom.compiler.kernels.convolution import is_normal_convolution
+from hloom.compiler.kernels.window import has_window_kernel
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.types import HOST_DTYPES, Shape
@@ -12,6 +13,8 @@ def runs_on_host(instruction: Instruction) -> bool:
     """Whether an instruction is a Python function that the driver calls, and no kernel."""
     if instruction.opcode == "convolution":
         return not is_normal_convolution(instruction)
+    if OPS[instruction.opcode].family == "window":
+        return not has_window_kernel(instruction)
     family = OPS[instruction.opcode].family
     if instruction.opcode == "custom-call" or family == "library":
         return True

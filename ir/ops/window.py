@@ -378,7 +378,7 @@ def _reduce_window_batch(build, instruction, operands, mapped):
 
 op(
     "reduce-window",
-    family="library",
+    family="window",
     infer=_reduce_window_infer,
     reference=_reduce_window_reference,
     code=No("its combiner is inlined by the kernel writer"),
@@ -525,7 +525,7 @@ def _select_and_scatter_batch(build, instruction, operands, mapped):
 
 op(
     "select-and-scatter",
-    family="library",
+    family="window",
     infer=_select_and_scatter_infer,
     reference=_select_and_scatter_reference,
     code=No("a nest with a loop over the windows of each element"),

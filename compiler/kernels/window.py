@@ -1,0 +1,352 @@
+"""reduce-window and select-and-scatter: loops over places, and in them over the elements of the window that are inside.
+
+Dimensions that the window leaves alone are joined: those before the others are work items, those after them (features
+of images) an innermost loop. Elements are combined in the order of the window, as a loop over the definition does. A
+cumulative window, which is as long as the array, is a running combination and costs what the array costs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from hloom.compiler.kernels.combine import inline_scalars
+from hloom.compiler.kernels.description import Block
+from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.kernels.writer import Writer, literal, load, store
+from hloom.ir.module import Computation, Instruction
+from hloom.ir.ops import OPS
+from hloom.ir.types import HLO_NAME, NARROW_FLOATS, Shape
+from hloom.ir.window import WindowDimension, dilated, window_of
+
+LITERAL = 8  # window sizes up to this are constants of the kernel, so that their loops are unrolled
+
+
+@dataclass(frozen=True)
+class WindowKernel:
+    """A kernel text with the values of its integers, its work items, and about how many operations an item is."""
+
+    source: KernelSource
+    arguments: list
+    items: int
+    work: float
+
+
+def is_inlined(computation: Computation) -> bool:
+    """Whether a computation on scalars can be written into a kernel."""
+    for instruction in computation.instructions:
+        opcode = instruction.opcode
+        if opcode in ("parameter", "tuple") or (opcode == "constant" and instruction.shape.dims == ()):
+            continue
+        if not isinstance(instruction.shape, Shape) or OPS[opcode].family != "elementwise":
+            return False
+    return True
+
+
+def has_window_kernel(instruction: Instruction) -> bool:
+    """Whether a reduce-window or select-and-scatter has a kernel: where its computations are element-wise ops."""
+    names = ("to_apply",) if instruction.opcode == "reduce-window" else ("select", "scatter")
+    dtypes = {o.dtype for o in instruction.operands}
+    if any(HLO_NAME[d] in ("s4", "u4", "f8e4m3fn", "f8e5m2") for d in dtypes):
+        return False
+    return all(is_inlined(instruction[name]) for name in names)
+
+
+def window_kernel(request: KernelRequest) -> WindowKernel | None:
+    """The kernel of a computation of one reduce-window or select-and-scatter; None where the result is empty."""
+    (instruction,) = [i for i in request.computation.instructions if OPS[i.opcode].family == "window"]
+    maker = _ReduceWindow if instruction.opcode == "reduce-window" else _SelectAndScatter
+    return maker(request, instruction).kernel()
+
+
+@dataclass
+class _Dimension:
+    """A windowed dimension: of the operand `extent`, of the places `count`."""
+
+    extent: int
+    count: int
+    window: WindowDimension
+
+
+@dataclass
+class _Text:
+    """Lines with their depth, and the integer arguments that they use."""
+
+    integers: dict[str, int] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    depth: int = 0
+
+    def add(self, *lines: str) -> None:
+        self.lines += ["    " * self.depth + line for line in lines]
+
+    def open(self, header: str) -> None:
+        self.add(header)
+        self.depth += 1
+
+    def number(self, name: str, value: int) -> str:
+        self.integers[name] = value
+        return name
+
+    def times(self, variable: str, name: str, value: int) -> str:
+        return variable if value == 1 else f"{variable} * {self.number(name, value)}"
+
+
+class _Windows:
+    """What both kernels share: the dimensions, and the loops over a window."""
+
+    def __init__(self, request: KernelRequest, instruction: Instruction):
+        self.request, self.instruction = request, instruction
+        window = window_of(instruction)
+        dims = instruction.operands[0].dims
+        plain = [d.is_plain() for d in window]
+        first = plain.index(False) if False in plain else len(plain)
+        last = len(plain) - plain[::-1].index(False) if False in plain else len(plain)
+        self.lead = math.prod(dims[:first])
+        self.inner = math.prod(dims[last:])
+        self.middle = [_Dimension(e, d.output(e), d) for e, d in zip(dims[first:last], window[first:last], strict=True)]
+        self.plane = math.prod(d.extent for d in self.middle)
+        self.places = math.prod(d.count for d in self.middle)
+        self.text = _Text()
+        self.writer: Writer = request.writer(())
+        self.writer.integers = self.text.integers
+
+    def position(self, terms: list[tuple[str, int, str]]) -> str:
+        """The flat index of coordinates with extents, the last fastest: (variable, extent, name of the extent)."""
+        result = ""
+        for variable, extent, name in terms:
+            if not result:
+                result = variable
+            else:
+                result = f"({result}) * {self.text.number(name, extent)} + {variable}" if extent != 1 else result
+        return result or "0"
+
+    def open_window(self) -> str:
+        """Opens the loops over the elements of the window at place p0, p1, ...; returns their position in a plane."""
+        text = self.text
+        for k, d in enumerate(self.middle):
+            w = d.window
+            base = text.times(f"p{k}", f"stride{k}", w.stride)
+            if w.low:
+                base += f" - {text.number(f'low{k}', w.low)}"
+            text.add(f"b{k} = {base}")
+            spread = dilated(d.extent, w.base_dilation)
+            size = str(w.size) if w.size <= LITERAL else text.number(f"size{k}", w.size)
+            start, stop = "0", size
+            if w.low > 0 or (d.count - 1) * w.stride - w.low + w.reach > spread:
+                reach = text.number(f"reach{k}", spread)
+                step = text.number(f"step{k}", w.window_dilation) if w.window_dilation != 1 else ""
+                if step:
+                    text.add(f"from{k} = max({step} - 1 - b{k}, 0) // {step}")
+                    text.add(f"to{k} = min(max({reach} - b{k} + {step} - 1, 0) // {step}, {size})")
+                else:
+                    text.add(f"from{k} = max(0 - b{k}, 0)", f"to{k} = min({reach} - b{k}, {size})")
+                start, stop = f"from{k}", f"to{k}"
+            text.open(f"for w{k} in range({start}, {stop}):")
+            text.add(f"x{k} = b{k} + {text.times(f'w{k}', f'step{k}', w.window_dilation)}")
+            if w.base_dilation != 1:
+                gap = text.number(f"gap{k}", w.base_dilation)
+                text.add(f"y{k} = x{k} // {gap}")
+                text.open(f"if y{k} * {gap} == x{k}:")
+                text.add(f"x{k} = y{k}")
+        return self.position([(f"x{k}", d.extent, f"extent{k}") for k, d in enumerate(self.middle)])
+
+    def combined(self, computation: Computation, arguments: list[str]) -> list[str]:
+        """Writes a computation's statements; returns its results."""
+        from hloom.compiler.targets.cpu.render import block_lines
+
+        block = Block()
+        results = inline_scalars(self.writer, block, computation, arguments)
+        self.text.add(*block_lines(block))
+        return results
+
+    def scalar(self, instruction: Instruction) -> str:
+        """The value of a scalar operand."""
+        if instruction.opcode == "constant":
+            return literal(instruction["value"].reshape(())[()], instruction.dtype)
+        return load(self.request.names[instruction], "0", instruction.dtype)
+
+    def finished(self, kind: str, items: int, work: float) -> WindowKernel:
+        pointers = [
+            (self.request.names[p], p.dtype)
+            for p in self.request.computation.parameters
+            if self.request.names[p].startswith("in") and any(self.request.names[p] in line for line in self.text.lines)
+        ]
+        pointers += [(self.request.output_name(k), o.dtype) for k, o in enumerate(self.request.outputs)]
+        # An argument may have been asked for by a loop that was then not written.
+        names = [name for name, _ in pointers] + list(self.text.integers)
+        title = self.request.title(kind)
+        lines = [f"def {title}({', '.join([*names, 'lo', 'hi'])}):", *("    " + line for line in self.text.lines)]
+        types = [f"{HLO_NAME[dtype]}*" for _, dtype in pointers] + ["s64"] * (len(self.text.integers) + 2)
+        source = KernelSource(title, "\n".join(lines) + "\n", tuple(types))
+        arguments = [name for name, _ in pointers] + list(self.text.integers.values())
+        return WindowKernel(source, arguments, items, work)
+
+
+class _ReduceWindow(_Windows):
+    def __init__(self, request, instruction):
+        super().__init__(request, instruction)
+        half = len(instruction.operands) // 2
+        self.arrays, self.initial = instruction.operands[:half], instruction.operands[half:]
+        self.combiner = instruction["to_apply"]
+
+    def kernel(self) -> WindowKernel | None:
+        if not self.lead * self.places * self.inner:
+            return None
+        scanned = self._scanned()
+        if scanned is not None:
+            return self._running(*scanned)
+        taps = math.prod(d.window.size for d in self.middle)
+        if self.inner > 1 and not any(a.dtype in NARROW_FLOATS for a in self.arrays):
+            return self._rows(taps)
+        return self._elements(taps)
+
+    def _place(self, item: str, dims) -> None:
+        """Statements that take a work item apart into lead and p0, p1, ... (those of `dims`)."""
+        rest = item
+        for k in reversed(dims):
+            count = self.text.number(f"count{k}", self.middle[k].count)
+            self.text.add(f"rest{k} = {rest} // {count}", f"p{k} = {rest} - rest{k} * {count}")
+            rest = f"rest{k}"
+        self.text.add(f"lead = {rest}")
+
+    def _source(self, position: str) -> str:
+        terms = f"lead * {self.text.number('plane', self.plane)} + {position}" if self.middle else "lead"
+        return f"({terms}) * {self.text.number('inner', self.inner)}" if self.inner != 1 else terms
+
+    def _take(self, names: list[str], at: str) -> None:
+        """Combines the accumulators `names` with the elements at `at`."""
+        values = [f"e{k}" for k in range(len(self.arrays))]
+        for value, array in zip(values, self.arrays, strict=True):
+            self.text.add(f"{value} = {load(self.request.names[array], at, array.dtype)}")
+        results = self.combined(self.combiner, [*names, *values])
+        self.text.add(f"{', '.join(names)} = {', '.join(results)}")
+
+    def _elements(self, taps: int) -> WindowKernel:
+        """One accumulator: an item is a row of places."""
+        text = self.text
+        names = [f"a{k}" for k in range(len(self.arrays))]
+        last = len(self.middle) - 1
+        text.open("for item in range(lo, hi):")
+        if self.inner > 1 or last < 0:
+            row = self.inner
+            self._place("item", range(last + 1))
+            text.open(f"for column in range({text.number('inner', self.inner)}):")
+            out = f"item * {text.number('inner', self.inner)} + column"
+        else:
+            row = self.middle[last].count
+            self._place("item", range(last))
+            count = text.number(f"count{last}", row)
+            text.open(f"for p{last} in range({count}):")
+            out = f"item * {count} + p{last}"
+        for name, start in zip(names, self.initial, strict=True):
+            text.add(f"{name} = {self.scalar(start)}")
+        depth = text.depth
+        source = self._source(self.open_window())
+        self._take(names, f"{source} + column" if self.inner > 1 else source)
+        text.depth = depth
+        for k, (name, array) in enumerate(zip(names, self.arrays, strict=True)):
+            text.add(store(self.request.output_name(k), out, array.dtype, name))
+        return self.finished("window", self.lead * self.places * self.inner // row, row * taps * 2.0)
+
+    def _rows(self, taps: int) -> WindowKernel:
+        """A row of accumulators, in the result itself: an item is a place."""
+        text = self.text
+        outputs = [self.request.output_name(k) for k in range(len(self.arrays))]
+        inner = text.number("inner", self.inner)
+        text.open("for item in range(lo, hi):")
+        self._place("item", range(len(self.middle)))
+        text.add(f"out = item * {inner}")
+        text.open(f"for c in range({inner}):")
+        for name, start in zip(outputs, self.initial, strict=True):
+            text.add(store(name, "out + c", start.dtype, self.scalar(start)))
+        text.depth -= 1
+        source = self._source(self.open_window())
+        text.add(f"at = {source}")
+        text.open(f"for c in range({inner}):")
+        names = [f"a{k}" for k in range(len(self.arrays))]
+        for name, output, array in zip(names, outputs, self.arrays, strict=True):
+            text.add(f"{name} = {load(output, 'out + c', array.dtype)}")
+        self._take(names, "at + c")
+        for name, output, array in zip(names, outputs, self.arrays, strict=True):
+            text.add(store(output, "out + c", array.dtype, name))
+        return self.finished("window", self.lead * self.places, self.inner * taps * 2.0)
+
+    def _scanned(self) -> tuple[int, bool] | None:
+        """(the dimension, whether from its end) of a running combination."""
+        wide = [k for k, d in enumerate(self.middle) if not d.window.is_plain()]
+        if len(wide) != 1:
+            return None
+        (k,) = wide
+        d, w = self.middle[k], self.middle[k].window
+        if w.stride != 1 or w.base_dilation != 1 or w.window_dilation != 1 or w.size < d.extent:
+            return None
+        if w.low == w.size - 1 and w.high == 0:
+            return k, False
+        return (k, True) if w.high == w.size - 1 and w.low == 0 else None
+
+    def _running(self, dimension: int, reverse: bool) -> WindowKernel:
+        """An item is a row along the dimension, whose accumulators run through all of it."""
+        text = self.text
+        extent = self.middle[dimension].extent
+        below = math.prod(d.extent for d in self.middle[dimension + 1 :]) * self.inner
+        text.open("for item in range(lo, hi):")
+        if below == 1:
+            first, step = f"item * {text.number('extent', extent)}", ""
+        else:
+            text.add(f"row = item // {text.number('below', below)}")
+            first = f"row * {text.number('extent', extent)} * below + item - row * below"
+            step = " * below"
+        text.add(f"first = {first}")
+        names = [f"a{k}" for k in range(len(self.arrays))]
+        for name, start in zip(names, self.initial, strict=True):
+            text.add(f"{name} = {self.scalar(start)}")
+        text.number("extent", extent)
+        text.open("for x in range(extent):")
+        text.add(f"at = first + {'(extent - 1 - x)' if reverse else 'x'}{step}")
+        values = [f"e{k}" for k in range(len(self.arrays))]
+        for value, array in zip(values, self.arrays, strict=True):
+            text.add(f"{value} = {load(self.request.names[array], 'at', array.dtype)}")
+        results = self.combined(self.combiner, [*values, *names] if reverse else [*names, *values])
+        text.add(f"{', '.join(names)} = {', '.join(results)}")
+        for k, (name, array) in enumerate(zip(names, self.arrays, strict=True)):
+            text.add(store(self.request.output_name(k), "at", array.dtype, name))
+        items = self.lead * self.plane * self.inner // extent
+        return self.finished("running", items, extent * 4.0)
+
+
+class _SelectAndScatter(_Windows):
+    def kernel(self) -> WindowKernel | None:
+        operand, source, initial = self.instruction.operands
+        if not operand.shape.size:
+            return None
+        text, dtype = self.text, operand.dtype
+        out = self.request.output_name(0)
+        size = text.number("whole", self.plane * self.inner)
+        text.open("for item in range(lo, hi):")
+        text.add(f"first = item * {size}")
+        text.open(f"for x in range({size}):")
+        text.add(store(out, "first + x", dtype, self.scalar(initial)))
+        text.depth -= 1
+        for k, d in enumerate(self.middle):
+            text.open(f"for p{k} in range({text.number(f'count{k}', d.count)}):")
+        position = self.position([(f"p{k}", d.count, f"count{k}") for k, d in enumerate(self.middle)])
+        text.add(f"place = item * {text.number('places', self.places)} + {position}")
+        if self.inner != 1:
+            text.open(f"for c in range({text.number('inner', self.inner)}):")
+        text.add("chosen = -1", f"best = {literal(0, dtype)}")
+        depth = text.depth
+        position = self.open_window()
+        inner = f"({position}) * inner + c" if self.inner != 1 else position
+        text.add(f"at = first + {inner}", f"value = {load(self.request.names[operand], 'at', dtype)}")
+        (keep,) = self.combined(self.instruction["select"], ["best", "value"])
+        text.open(f"if chosen < 0 or not {keep}:")
+        text.add("best = value", "chosen = at")
+        text.depth = depth
+        text.open("if chosen >= 0:")
+        at = "place * inner + c" if self.inner != 1 else "place"
+        text.add(f"old = {load(out, 'chosen', dtype)}", f"new = {load(self.request.names[source], at, dtype)}")
+        (result,) = self.combined(self.instruction["scatter"], ["old", "new"])
+        text.add(store(out, "chosen", dtype, result))
+        taps = math.prod(d.window.size for d in self.middle)
+        return self.finished("select", self.lead, self.inner * (self.places * taps * 3.0 + self.plane))
