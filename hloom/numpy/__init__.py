@@ -8,6 +8,7 @@ Python numbers take the dtype of the array beside them, and alone they are pred,
 
 import math as _math
 
+from hloom.array import Array as _Array
 from hloom.numpy import fft, linalg
 from hloom.numpy.creation import (
     arange,
@@ -87,44 +88,44 @@ from hloom.numpy.dtypes import (
     uint64,
     unsignedinteger,
 )
+from hloom.numpy.editing import (
+    delete,
+    insert,
+)
 from hloom.numpy.einsum import (
     einsum,
     multi_dot,
 )
-from hloom.array import Array as _Array
 from hloom.numpy.grids import c_, index_exp, mgrid, ogrid, r_, s_
-from hloom.numpy.mapping import apply_along_axis, apply_over_axes, piecewise, vectorize
-from hloom.numpy.numbers import (
-    byteswap,
-    frexp,
-    gcd,
-    interp,
-    lcm,
-    nextafter,
-    packbits,
-    ravel_multi_index,
-    spacing,
-    unpackbits,
-    unravel_index,
-    view,
+from hloom.numpy.histograms import (
+    bincount,
+    histogram,
+    histogram2d,
+    histogram_bin_edges,
+    histogramdd,
 )
-from hloom.numpy.polynomials import poly, polydiv, polyfit, roots, trim_zeros
-from hloom.numpy.printing import (
-    array_repr,
-    array_str,
-    fromfile,
-    fromfunction,
-    fromiter,
-    fromstring,
-    get_printoptions,
-    load,
-    printoptions,
-    save,
-    savez,
-    set_printoptions,
+from hloom.numpy.indexing import (
+    argwhere,
+    choose,
+    compress,
+    diag_indices,
+    diag_indices_from,
+    extract,
+    flatnonzero,
+    ix_,
+    mask_indices,
+    nonzero,
+    place,
+    put,
+    put_along_axis,
+    putmask,
+    take,
+    take_along_axis,
+    tril_indices,
+    tril_indices_from,
+    triu_indices,
+    triu_indices_from,
 )
-from hloom.numpy.ufunc import equip as _equip
-from hloom.numpy.ufunc import frompyfunc, ufunc
 from hloom.numpy.linear import (
     cross,
     dot,
@@ -213,13 +214,50 @@ from hloom.numpy.manipulation import (
     vsplit,
     vstack,
 )
+from hloom.numpy.mapping import apply_along_axis, apply_over_axes, piecewise, vectorize
 from hloom.numpy.namespace import VERSION as __array_api_version__
 from hloom.numpy.namespace import __array_namespace_info__
+from hloom.numpy.numbers import (
+    byteswap,
+    frexp,
+    gcd,
+    interp,
+    lcm,
+    nextafter,
+    packbits,
+    ravel_multi_index,
+    spacing,
+    unpackbits,
+    unravel_index,
+    view,
+)
 from hloom.numpy.padding import (
     pad,
 )
+from hloom.numpy.polynomials import poly, polydiv, polyfit, roots, trim_zeros
+from hloom.numpy.printing import (
+    array_repr,
+    array_str,
+    fromfile,
+    fromfunction,
+    fromiter,
+    fromstring,
+    get_printoptions,
+    load,
+    printoptions,
+    save,
+    savez,
+    set_printoptions,
+)
+from hloom.numpy.quantiles import (
+    median,
+    nanmedian,
+    nanpercentile,
+    nanquantile,
+    percentile,
+    quantile,
+)
 from hloom.numpy.rearrangement import (
-    delete,
     diag,
     diagflat,
     diagonal,
@@ -227,7 +265,6 @@ from hloom.numpy.rearrangement import (
     flip,
     fliplr,
     flipud,
-    insert,
     repeat,
     resize,
     roll,
@@ -283,6 +320,19 @@ from hloom.numpy.scans import (
     trapezoid,
     unwrap,
 )
+from hloom.numpy.sets import (
+    in1d,
+    intersect1d,
+    isin,
+    setdiff1d,
+    setxor1d,
+    union1d,
+    unique,
+    unique_all,
+    unique_counts,
+    unique_inverse,
+    unique_values,
+)
 from hloom.numpy.signs import (
     angle,
     around,
@@ -304,6 +354,18 @@ from hloom.numpy.signs import (
     round,
     trunc,
 )
+from hloom.numpy.sorting import (
+    argpartition,
+    argsort,
+    digitize,
+    lexsort,
+    partition,
+    searchsorted,
+    sort,
+    sort_complex,
+)
+from hloom.numpy.ufunc import equip as _equip
+from hloom.numpy.ufunc import frompyfunc, ufunc
 from hloom.numpy.ufuncs import (
     abs,
     absolute,
@@ -395,12 +457,6 @@ for _function, _nin, _nout, _identity, _quick in (
 
 # What needs ops that hloom does not have yet, by those ops.
 _MISSING = {
-    "gather": "take take_along_axis choose compress extract place put put_along_axis "
-    "nonzero argwhere flatnonzero tril_indices triu_indices diag_indices mask_indices ix_ "
-    "unique_counts searchsorted digitize bincount histogram histogram2d histogramdd histogram_bin_edges",
-    "sort": "sort argsort lexsort partition argpartition median nanmedian percentile nanpercentile quantile "
-    "nanquantile unique unique_all unique_inverse unique_values union1d intersect1d setdiff1d setxor1d "
-    "isin in1d sort_complex",
     "convolution": "convolve correlate",
 }
 _NEEDS = {name: group for group, names in _MISSING.items() for name in names.split()}
