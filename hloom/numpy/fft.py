@@ -182,7 +182,12 @@ def hfft(a, n=None, axis: int = -1, norm=None):
 
 def ihfft(a, n=None, axis: int = -1, norm=None):
     """The inverse of hfft: the first half, n // 2 + 1 points, of the inverse transform of n real points."""
-    return lax.conj(rfft(a, n, axis, _other_norm("ihfft", norm)))
+    other = _other_norm("ihfft", norm)
+    half = rfft(a, n, axis)
+    points = as_operand(a, "ihfft").shape[axis] if n is None else n
+    # Scaled after the conjugate, as complex numbers: zeros get the signs that they have in JAX.
+    scale = {"forward": 1 / points, "ortho": 1 / math.sqrt(points), "backward": None}[other]
+    return lax.conj(half) if scale is None else lax.mul(lax.conj(half), scale)
 
 
 # --- frequencies and order ----------------------------------------------------------------------------------------
