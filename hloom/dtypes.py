@@ -1,0 +1,66 @@
+"""Element types under `jax.dtypes`' names."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom.errors import ArgumentError, DTypeError
+from hloom.ir.types import DTYPES, as_dtype, default_dtype
+from hloom.numpy.dtypes import bfloat16, finfo, iinfo, issubdtype, result_type
+
+TypePromotionError = DTypeError
+
+# The dtype of tangents of integers: it holds nothing.
+float0 = np.dtype([("float0", np.void, 0)])
+
+
+def canonicalize_dtype(dtype, allow_extended_dtype: bool = False) -> np.dtype:
+    """The dtype itself: explicit 64-bit dtypes stay so. int, float and complex mean the default widths."""
+    return as_dtype(dtype)
+
+
+def scalar_type_of(x) -> type:
+    """The Python type (bool, int, float or complex) of the kind of an array or number. Raises ArgumentError."""
+    dtype = as_dtype(getattr(x, "dtype", type(x)))
+    for category, kind in ((np.bool_, bool), (np.integer, int), (np.floating, float), (np.complexfloating, complex)):
+        if dtype == as_dtype(bool) if category is np.bool_ else issubdtype(dtype, category):
+            return kind
+    raise ArgumentError("scalar_type_of takes an array or a number", f"{x!r:.60}", "pass a number")
+
+
+def itemsize_bits(dtype) -> int:
+    """The bits of one element: 4 of int4, 1 byte and more of the others."""
+    found = as_dtype(dtype)
+    name = next(n for n, d in DTYPES.items() if d == found)
+    digits = name.lstrip("sufb")
+    return int(digits) if name[0] in "su" and digits.isdigit() else 8 * found.itemsize
+
+
+def default_types() -> dict[type, np.dtype]:
+    """The dtypes of Python's numbers: 32 bits wide, 64 with enable_x64."""
+    return {kind: default_dtype(kind) for kind in (bool, int, float, complex)}
+
+
+class extended(np.generic):
+    """The category of dtypes that are no numbers, such as those of keys."""
+
+
+class prng_key(extended):
+    """The category of the dtypes of keys of `hloom.random`."""
+
+
+__all__ = [
+    "TypePromotionError",
+    "bfloat16",
+    "canonicalize_dtype",
+    "default_types",
+    "extended",
+    "finfo",
+    "float0",
+    "iinfo",
+    "issubdtype",
+    "itemsize_bits",
+    "prng_key",
+    "result_type",
+    "scalar_type_of",
+]
