@@ -27,3 +27,17 @@ def golden(request):
         assert text == file.read_text(encoding="utf-8"), f"{file} differs: if that is meant, run pytest --bless"
 
     return check
+
+
+def pytest_terminal_summary(terminalreporter):
+    """How many of the conformance files passed, over all processes."""
+    totals: dict[str, int] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, counts in getattr(report, "user_properties", ()):
+                if name == "stablehlo" and getattr(report, "when", "") == "call":
+                    for status, count in counts.items():
+                        totals[status] = totals.get(status, 0) + count
+    if totals:
+        text = ", ".join(f"{count} {status}" for status, count in totals.items())
+        terminalreporter.write_line(f"StableHLO test data: {sum(totals.values())} files: {text}")

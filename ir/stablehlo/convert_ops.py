@@ -222,18 +222,52 @@ def _real_dynamic_slice(scope, op, items):
     if starts is not None and limits is not None and strides is not None:
         item = scope.emit("slice", x, slice=tuple(zip(starts, limits, strides, strict=True)))
         return Item(item.instruction, scope.quantized(op))
-    # Starts that depend on values, with extents that the text gives: a slice of fixed size.
-    type_ = scope.result(op)
-    if type_.static and strides is not None and all(s == 1 for s in strides):
+    # Starts that depend on values: a slice whose size is known, in the type or as the limits' distance from the starts.
+    sizes = _static_sizes(scope, op, bounds)
+    if sizes is not None and strides is not None and all(s == 1 for s in strides):
         scalars = []
         for k in range(len(x.dims)):
             one = scope.emit("slice", bounds[0], slice=((k, k + 1, 1),))
             scalars.append(scope.emit("reshape", one, shape=one.shape.with_dims(())))
-        return scope.emit("dynamic-slice", x, *scalars, dynamic_slice_sizes=type_.dims)
+        return Item(
+            scope.emit("dynamic-slice", x, *scalars, dynamic_slice_sizes=sizes).instruction, scope.quantized(op)
+        )
     for item, name, value in zip(bounds, names, values, strict=True):
         if value is None:
             scope.integers(item, name)
-    raise AssertionError
+    raise UnsupportedError(f"{op.name} with strides and starts that depend on values", "", "", scope.builder.source)
+
+
+def _static_sizes(scope, op, bounds) -> tuple[int, ...] | None:
+    """limits - starts, where the type says it or the limits are the starts plus something known."""
+    type_ = scope.result(op)
+    if type_.static:
+        return type_.dims
+    starts, limits = (b.instruction for b in bounds[:2])
+    if limits.opcode != "add":
+        return None
+    for left, right in (limits.operands, limits.operands[::-1]):
+        if _is_same(left, starts) and scope.known(right) is not None:
+            return tuple(int(v) for v in scope.known(right))
+    return None
+
+
+def _is_same(a, b) -> bool:
+    """Whether two instructions compute the same by the same ops."""
+    stack, seen = [(a, b)], set()
+    while stack:
+        a, b = stack.pop()
+        if a is b or (id(a), id(b)) in seen:
+            continue
+        seen.add((id(a), id(b)))
+        if a.opcode != b.opcode or a.shape is not b.shape or len(a.operands) != len(b.operands) or len(seen) > 1000:
+            return False
+        if a.opcode == "parameter" or a.attributes.keys() != b.attributes.keys():
+            return False
+        if any(not np.array_equal(v, b.attributes[k]) for k, v in a.attributes.items()):
+            return False
+        stack.extend(zip(a.operands, b.operands, strict=True))
+    return True
 
 
 @converts("stablehlo.dynamic_slice")

@@ -8,7 +8,9 @@ import numpy as np
 
 from hloom.ir.build import Builder
 from hloom.ir.errors import UnsupportedError
+from hloom.ir.stablehlo.attributes import Array
 from hloom.ir.stablehlo.convert import Item, Scope, converts, dense_integers, fields, flag, ints, number, word
+from hloom.ir.stablehlo.syntax import Operation
 from hloom.ir.types import DTYPES, Shape, TupleShape
 from hloom.ir.window import WindowDimension
 
@@ -179,7 +181,17 @@ def _convolution(scope, op, items):
 
 @converts("stablehlo.dynamic_conv")
 def _dynamic_conv(scope, op, items):
+    """JAX's exporter writes `window_strides` for more dimensions than there are; the first ones count."""
     rows = scope.integers(items[2], "padding")
+    rank = len(items[0].dims) - 2
+    attributes = dict(op.attributes)
+    for name in ("window_strides", "lhs_dilation", "rhs_dilation"):
+        if name in attributes:
+            attributes[name] = Array("i64", ints(attributes[name])[:rank])
+    op = Operation(
+        op.name, op.results, op.operands, attributes, op.regions, op.operand_types, op.result_types, op.successors,
+        op.location, op.place,
+    )  # fmt: skip
     return convolution(scope, op, *items[:2], tuple(zip(rows[::2], rows[1::2], strict=True)))
 
 
