@@ -30,8 +30,8 @@ class Op:
     """An entry of the op table.
 
     name: HLO's opcode. family: 'elementwise', 'index' (moves elements), 'reduce', 'contraction', 'structure', 'control'
-        (runs the computations it calls as programs) or 'library' (a step of its own, computed by the reference: NumPy
-        and SciPy between two native stretches).
+        (runs the computations it calls as programs), 'window' (combines what is in a sliding window) or 'library' (a
+        step of its own, computed by the reference: NumPy and SciPy between two native stretches).
     infer(operands: list of shapes, attributes: dict, shape: the shape that was asked for or None) -> the result's
         shape; raises ShapeError, DTypeError or AttributeValueError.
     reference(*arrays, shape, **attributes) -> NumPy array (a tuple of them for a tuple shape): the meaning of the op.
