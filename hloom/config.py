@@ -55,6 +55,9 @@ SETTINGS = {
         Setting("fusion", "HLOOM_FUSION", _flag, True, "fuse operations into kernels (0: one kernel an operation)"),
         Setting("verify", "HLOOM_VERIFY", _flag, False, "verify the module after every pass"),
         Setting("enable_x64", "HLOOM_ENABLE_X64", _flag, False, "Python numbers alone are of 64 bits instead of 32"),
+        Setting("debug_nans", "HLOOM_DEBUG_NANS", _flag, False, "a NaN in a result raises FloatingPointError"),
+        Setting("debug_infs", "HLOOM_DEBUG_INFS", _flag, False, "an infinity in a result raises FloatingPointError"),
+        Setting("disable_jit", "HLOOM_DISABLE_JIT", _flag, False, "functions under jit run step by step, on values"),
         Setting("num_cpu_devices", "HLOOM_NUM_CPU_DEVICES", _count, 1, "CPU devices cpu:0 ... in this process"),
         Setting(
             "debug",
@@ -101,10 +104,16 @@ class Config:
         object.__setattr__(self, "_listeners", {})
 
     def __getattr__(self, name: str):
+        if name.startswith("jax_"):
+            from hloom.compatibility import read_setting
+
+            return read_setting(name)
         self._check(name)
         return self._values[name]
 
     def __setattr__(self, name: str, value) -> None:
+        if name.startswith("jax_"):
+            return self.update(name, value)
         self._check(name)
         setting = SETTINGS[name]
         if value is not None:
@@ -137,6 +146,19 @@ class Config:
         rows = [(s.name, s.variable, repr(self._values[s.name]), s.help) for s in SETTINGS.values()]
         widths = [max(len(r[k]) for r in rows) for k in range(3)]
         return "\n".join("  ".join([r[k].ljust(widths[k]) for k in range(3)] + [r[3]]) for r in rows)
+
+    def update(self, name: str, value) -> None:
+        """Changes a setting by its name, hloom's or JAX's: update("jax_enable_x64", True). Raises SettingError."""
+        if name.startswith("jax_"):
+            from hloom.compatibility import update_setting
+
+            update_setting(name, value)
+        else:
+            setattr(self, name, value)
+
+    def read(self, name: str):
+        """The value of a setting by its name, hloom's or JAX's. Raises SettingError."""
+        return getattr(self, name)
 
     def on_change(self, name: str, listener: Callable) -> None:
         """Calls `listener(value)` when the setting changes."""

@@ -60,8 +60,11 @@ def devices(kind: str | None = None) -> list[Device]:
     return [_device("cpu", k) for k in range(config.num_cpu_devices)]
 
 
+chosen_device: Device | None = None  # by `hl.default_device`
+
+
 def default_device() -> Device:
-    return _device("cpu", 0)
+    return chosen_device or _device("cpu", 0)
 
 
 def find_device(name) -> Device:

@@ -10,6 +10,7 @@ From the IR (defined in `hloom.ir.errors`):
     ParseError              HLO or StableHLO text is malformed: line, column, caret
     UnsupportedError        a program's text has an op or a type that hloom has not: it is named
     DifferentiationError    no derivative exists, or the function's result is not a float scalar for grad
+    ParticipantsError       lax.psum over an axis that no vmap around it names
     BatchingError           vmap of an operation that has no batched form
 
 The rest is defined here.
@@ -24,6 +25,7 @@ from hloom.ir.errors import (
     DTypeError,
     HloomError,
     ParseError,
+    ParticipantsError,
     ShapeError,
     UnsupportedError,
     VerifyError,
@@ -96,6 +98,13 @@ class SettingError(HloomError, ValueError):
     """An unknown setting or environment variable `HLOOM_*`, or a value it cannot have. Names the nearest valid one."""
 
 
+# JAX's names, for programs that catch them.
+ConcretizationTypeError = TracerArrayConversionError = TracerIntegerConversionError = TracerConversionError
+TracerBoolConversionError = TracerBoolError
+UnexpectedTracerError = LeakedTracerError
+JaxRuntimeError, JAXTypeError, JAXIndexError = HloomError, TracerError, IndexOutOfBoundsError
+KeyReuseError = ArgumentError
+
 __all__ = [
     "ArgumentError",
     "AttributeValueError",
@@ -110,6 +119,7 @@ __all__ = [
     "LeakedTracerError",
     "NonConcreteBooleanIndexError",
     "ParseError",
+    "ParticipantsError",
     "SettingError",
     "ShapeError",
     "TracerBoolError",

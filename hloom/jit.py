@@ -98,10 +98,12 @@ class _Setting:
         self._read()
         self.functions: weakref.WeakSet[JitFunction] = weakref.WeakSet()
         config.on_change("fusion", self._change)
-        config.on_change("enable_x64", self._change)
+        for name in ("enable_x64", "disable_jit", "debug_nans", "debug_infs"):
+            config.on_change(name, self._change)
 
     def _read(self) -> None:
         self.key = self.fusion, self.wide = config.fusion, config.enable_x64
+        self.checked = config.disable_jit or config.debug_nans or config.debug_infs
 
     def _change(self, _) -> None:
         self._read()
@@ -203,6 +205,8 @@ class JitFunction:
 
     def _tree_call(self, args, kwargs):
         """A call with trees or NumPy arrays: looked up by structure and shapes."""
+        if _setting.checked:
+            return self._checked_call(args, kwargs)
         if not TRACES.active and not self._has_statics:
             leaves, structure = tree.flatten((args, kwargs))
             leaves = [leaf if type(leaf) is Array else self._leaf(leaf) for leaf in leaves]
@@ -214,8 +218,18 @@ class JitFunction:
 
     def _remember(self, args, kwargs, entry: _Entry) -> None:
         """Calls with plain arrays go the shortest way from now on."""
-        if not kwargs and all(type(a) is Array for a in args):
+        if not kwargs and not _setting.checked and all(type(a) is Array for a in args):
             self._fast[tuple(a._key for a in args)] = entry.fast()
+
+    def _checked_call(self, args, kwargs):
+        """A call with `disable_jit`, `debug_nans` or `debug_infs` set."""
+        from hloom.compatibility import check_result
+
+        if config.disable_jit:
+            return self.function(*args, **kwargs)
+        result = self._full_call(args, kwargs)
+        check_result(result)
+        return result
 
     def _full_call(self, args, kwargs):
         """The way of a first call, of static arguments, and of calls inside a trace."""
@@ -286,6 +300,8 @@ class JitFunction:
         leaves = [self._leaf(leaf) for leaf in leaves]
         try:
             static_key = tuple((where, *_distinct(statics[where])) for where in sorted(statics, key=str))
+            if TRACES.axes:  # named axes of the vmaps around the call: what collectives in the function mean
+                static_key = (*static_key, TRACES.axes)
             hash(static_key)
         except TypeError:
             name, value = next((n, v) for n, v in statics.items() if not _hashable(v))
@@ -540,3 +556,9 @@ def make_module(function):
         return jitted.lower(*args, **kwargs).module
 
     return make
+
+
+def clear_all() -> None:
+    """Forgets all traced and compiled versions of all functions."""
+    for function in list(_setting.functions):
+        function.clear_cache()

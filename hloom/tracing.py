@@ -18,6 +18,7 @@ import numpy as np
 
 from hloom import tree
 from hloom.array import Array, common_device, from_python
+from hloom.config import config
 from hloom.errors import ArgumentError, LeakedTracerError, TracerBoolError, TracerConversionError
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.interpret import evaluate, evaluate_instruction
@@ -263,9 +264,31 @@ def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
     return Array(_owned(value), weak, device)
 
 
-def _owned(value) -> np.ndarray:
+def _contiguous(value) -> np.ndarray:
     value = np.asarray(value)
     return value if value.flags.c_contiguous else np.ascontiguousarray(value).reshape(value.shape)
+
+
+def _checked(value) -> np.ndarray:
+    """The same with `hl.config.debug_nans` or `debug_infs`."""
+    from hloom.compatibility import check_result
+
+    value = _contiguous(value)
+    check_result(value)
+    return value
+
+
+_owned = _contiguous
+
+
+def _choose_checks(_=None) -> None:
+    global _owned
+    _owned = _checked if config.debug_nans or config.debug_infs else _contiguous
+
+
+for _name in ("debug_nans", "debug_infs"):
+    config.on_change(_name, _choose_checks)
+_choose_checks()
 
 
 def _concrete_operand(operand) -> Array:
