@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import ShapeError, UnsupportedError
-from hloom.ir.stablehlo.attributes import Dense, Symbol
+from hloom.ir.ops.table import OPS
+from hloom.ir.stablehlo.attributes import Dense, Number, Symbol
 from hloom.ir.stablehlo.convert import Check, Item, converts, fields, flag, ints, number, word
 from hloom.ir.types import DTYPES, HLO_NAME, PRED, Shape, TupleShape
 
@@ -508,12 +509,30 @@ def _custom_call(scope, op, items):
     known = _KNOWN_TARGETS.get(target)
     if known is not None:
         return known(scope, op, items)
+    if target.startswith(("hloom.", "chlo.")):
+        found = next((name for name, entry in OPS.items() if entry.text == target), None)
+        if found is not None:
+            return _op_of_table(scope, op, items, found)
     effect = flag(op.attributes.get("has_side_effect", False))
     shapes = [scope.result_shape(op, k) for k in range(len(op.result_types))]
     shape = shapes[0] if len(shapes) == 1 else TupleShape(shapes)
     attributes = {"custom_call_has_side_effect": True} if effect else {}
     result = scope.emit("custom-call", *items, shape=shape, custom_call_target=target, **attributes)
     return result if len(shapes) == 1 else scope.elements(result)
+
+
+def _op_of_table(scope, op, items, opcode: str):
+    """An op that only hloom has, as `emit_by_table` writes it: its attributes in the dictionary `hloom.attributes`."""
+    attributes = {}
+    for key, value in op.attributes.get("hloom.attributes", {}).items():
+        if isinstance(value, (bool, str)):
+            attributes[key] = value
+        else:
+            attributes[key] = number(value) if isinstance(value, Number) else ints(value)
+    shapes = [scope.result_shape(op, k) for k in range(len(op.result_types))]
+    shape = shapes[0] if len(shapes) == 1 and OPS[opcode].shaped else None
+    result = scope.emit(opcode, *items, shape=shape, **attributes)
+    return scope.elements(result) if isinstance(result.shape, TupleShape) else result
 
 
 def _through(scope, op, items):

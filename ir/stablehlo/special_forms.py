@@ -664,7 +664,7 @@ class _While:
         if op.operand_types != op.result_types or len(condition.arguments) != len(op.operands):
             raise NotPretty
         if [n for n, _ in condition.arguments] != [n for n, _ in body.arguments]:
-            body = _renamed(body, [n for n, _ in condition.arguments])
+            body = renamed(body, [n for n, _ in condition.arguments])
         pairs = [f"{name} = {operand}" for (name, _), operand in zip(condition.arguments, op.operands, strict=True)]
         text = f"({', '.join(pairs)})"
         if op.operands:
@@ -676,7 +676,7 @@ class _While:
         return f"{text}\n{lead} cond {first} do {printer.region(body, labelled=False)}"
 
 
-def _renamed(region: Region, names: list[str]) -> Region:
+def renamed(region: Region, names: list[str]) -> Region:
     """The region with other names for its arguments. Raises NotPretty where a name is taken inside."""
     mapping = {old: new for (old, _), new in zip(region.arguments, names, strict=True)}
 
