@@ -13,55 +13,146 @@ from __future__ import annotations
 import importlib
 
 from hloom import errors, lax, numpy, tree
-from hloom.array import Array
 from hloom.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, remat
+from hloom.compatibility import (
+    as_jax,
+    clear_caches,
+    debug_infs,
+    debug_nans,
+    default_device,
+    default_matmul_precision,
+    disable_jit,
+    effects_barrier,
+    enable_x64,
+    ensure_compile_time_eval,
+    install_finder,
+    make_array_from_callback,
+    make_array_from_single_device_arrays,
+    make_jaxpr,
+    named_call,
+    named_scope,
+    numpy_dtype_promotion,
+    print_environment_info,
+    typeof,
+)
 from hloom.config import config
 from hloom.custom_derivatives import closure_convert, custom_gradient, custom_jvp, custom_vjp
-from hloom.devices import Device, block_until_ready, device_put, devices
+from hloom.devices import (
+    Device,
+    block_until_ready,
+    copy_to_host_async,
+    default_backend,
+    device_count,
+    device_get,
+    device_put,
+    devices,
+    local_device_count,
+    local_devices,
+    process_count,
+    process_index,
+)
 from hloom.gradient import grad, jvp, linearize, value_and_grad, vjp
 from hloom.ir.ops.structure import register_custom_call
 from hloom.jacobians import hessian, jacfwd, jacobian, jacrev, linear_transpose
 from hloom.jit import jit, make_module
 from hloom.lax.control_flow import associative_scan, cond, fori_loop, scan, switch, while_loop
 from hloom.shapes import ShapeDtypeStruct, eval_shape
+from hloom.sharding import NamedSharding, P, Shard, make_mesh
+from hloom.typing import Array
 from hloom.vmap import vmap
 
 __version__ = "0.1.0"
+install_finder()
 
 # Imported when they are first used: a program that needs arrays and gradients only starts without them.
-_LAZY = frozenset(("custom_batching", "metrics", "nn", "ops", "optim", "test_util"))
+_LAZY = frozenset(
+    (
+        "core",
+        "custom_batching",
+        "debug",
+        "dlpack",
+        "dtypes",
+        "example_libraries",
+        "experimental",
+        "flatten_util",
+        "image",
+        "metrics",
+        "nn",
+        "ops",
+        "optim",
+        "random",
+        "scipy",
+        "sharding",
+        "stages",
+        "test_util",
+        "tree_util",
+        "typing",
+    )
+)
 
 
 def __getattr__(name: str):
     if name in _LAZY:
-        return importlib.import_module(f"hloom.{name}")
+        try:
+            return importlib.import_module(f"hloom.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"hloom.{name}":
+                raise
     raise AttributeError(f"module 'hloom' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
     return sorted(set(globals()) | _LAZY)
 
+
 __all__ = [
     "Array",
     "Device",
+    "NamedSharding",
+    "P",
     "ShapeDtypeStruct",
+    "Shard",
+    "as_jax",
     "associative_scan",
     "block_until_ready",
-    "config",
     "checkpoint",
     "checkpoint_name",
     "checkpoint_policies",
+    "clear_caches",
     "closure_convert",
+    "cond",
+    "config",
+    "copy_to_host_async",
+    "core",
     "custom_batching",
     "custom_gradient",
     "custom_jvp",
     "custom_vjp",
+    "debug",
+    "debug_infs",
+    "debug_nans",
+    "default_backend",
+    "default_device",
+    "default_matmul_precision",
+    "device_count",
+    "device_get",
     "device_put",
     "devices",
+    "disable_jit",
+    "dlpack",
+    "dtypes",
+    "effects_barrier",
+    "enable_x64",
+    "ensure_compile_time_eval",
     "errors",
     "eval_shape",
+    "example_libraries",
+    "experimental",
+    "flatten_util",
+    "fori_loop",
     "grad",
     "hessian",
+    "image",
     "jacfwd",
     "jacobian",
     "jacrev",
@@ -70,20 +161,39 @@ __all__ = [
     "lax",
     "linear_transpose",
     "linearize",
+    "local_device_count",
+    "local_devices",
+    "make_array_from_callback",
+    "make_array_from_single_device_arrays",
+    "make_jaxpr",
+    "make_mesh",
     "make_module",
     "metrics",
+    "named_call",
+    "named_scope",
     "nn",
     "numpy",
+    "numpy_dtype_promotion",
+    "ops",
     "optim",
+    "print_environment_info",
+    "process_count",
+    "process_index",
+    "random",
     "register_custom_call",
     "remat",
+    "scan",
+    "scipy",
+    "sharding",
+    "stages",
+    "switch",
+    "test_util",
     "tree",
+    "tree_util",
+    "typeof",
+    "typing",
     "value_and_grad",
     "vjp",
-    "cond",
-    "fori_loop",
-    "scan",
-    "switch",
-    "while_loop",
     "vmap",
+    "while_loop",
 ]

@@ -332,9 +332,7 @@ def update_setting(name: str, value) -> None:
     elif name in _ACCEPTED:
         _given[name] = value
     else:
-        raise SettingError(
-            f"setting {name!r} of JAX", f"hloom knows {', '.join([*_OURS, *_ACCEPTED])}", "leave it out"
-        )
+        raise SettingError(f"setting {name!r} of JAX", f"hloom knows {', '.join([*_OURS, *_ACCEPTED])}", "leave it out")
 
 
 def read_setting(name: str):
