@@ -19,6 +19,7 @@ from hloom.compiler.transforms.custom import CustomJvp, CustomVjp
 from hloom.errors import ArgumentError, DifferentiationError, DTypeError, ShapeError, TreeError
 from hloom.ir.types import HLO_NAME, INEXACT, Shape
 from hloom.tracing import (
+    TRACES,
     Traced,
     Tracer,
     apply_computation,
@@ -64,6 +65,7 @@ class Call:
     structure: Any
     hints: list[str]
     outside: list = field(default_factory=list)
+    axes: tuple = ()
 
     @classmethod
     def of(cls, function, args, kwargs, nondiff, what: str) -> Call:
@@ -85,7 +87,7 @@ class Call:
         leaves = [
             as_array(v, f"argument '{h}' of the {what} function '{name}'") for v, h in zip(leaves, hints, strict=True)
         ]
-        return cls(function, name, args, positions, leaves, structure, hints)
+        return cls(function, name, args, positions, leaves, structure, hints, [], TRACES.axes)
 
     @property
     def nondiff(self) -> list:
@@ -111,7 +113,11 @@ class Call:
 
     def trace_rule(self, function, shapes, structure, name: str):
         """(computation, out_tree) of a rule's function. Its parameters: `shapes`, then the values from outside."""
-        traced = trace_function(function, shapes, structure, name, adopts=self.outside)
+        before, TRACES.axes = TRACES.axes, self.axes  # a rule is traced late: the axes are those of the call
+        try:
+            traced = trace_function(function, shapes, structure, name, adopts=self.outside)
+        finally:
+            TRACES.axes = before
         known = {id(tracer): k for k, tracer in enumerate(self.outside)}
         order = []
         for tracer in traced.captures:

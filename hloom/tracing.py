@@ -19,7 +19,7 @@ import numpy as np
 from hloom import tree
 from hloom.array import Array, common_device, from_python
 from hloom.config import config
-from hloom.errors import ArgumentError, LeakedTracerError, TracerBoolError, TracerConversionError
+from hloom.errors import ArgumentError, LeakedTracerError, ParticipantsError, TracerBoolError, TracerConversionError
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.interpret import evaluate, evaluate_instruction
 from hloom.ir.module import Computation, Instruction
@@ -43,6 +43,16 @@ def _runs_loops(instruction: Instruction) -> bool:
     if instruction.opcode != "call":
         return OPS[instruction.opcode].family == "control"
     return any(_runs_loops(i) for c in instruction.called() for i in c.instructions)
+
+
+def _known_value(instruction: Instruction, operands):
+    """The value of an instruction in a trace that carries values; None for what problems of a named axis exchange."""
+    try:
+        return _evaluate_instruction(instruction, operands)
+    except ParticipantsError:
+        if not TRACES.axes:
+            raise
+        return None
 
 
 class _Traces(threading.local):
@@ -133,7 +143,9 @@ class Trace:
             self.last_of_line[source] = instruction
         value = None
         if self.carries_values and all(v is not None for _, v in lifted):
-            value = self.values[instruction] = _evaluate_instruction(instruction, [v for _, v in lifted])
+            value = _known_value(instruction, [v for _, v in lifted])
+            if value is not None:
+                self.values[instruction] = value
         if not isinstance(instruction.shape, TupleShape):
             return Tracer(self, instruction, value, False)
         elements = []
@@ -158,7 +170,7 @@ class Trace:
                 if value is None:
                     given = [values[o] for o in instruction.operands]
                     if all(v is not None for v in given):
-                        value = _evaluate_instruction(instruction, given)
+                        value = _known_value(instruction, given)
                 values[instruction] = value
                 if value is not None:
                     self.values[copy] = value

@@ -57,6 +57,10 @@ class DifferentiationError(HloomError, TypeError):
     """A derivative was asked for that does not exist, or of something that is not differentiable."""
 
 
+class ParticipantsError(HloomError, RuntimeError):
+    """A collective operation needs participants (devices, or problems of a named axis of vmap) that are not there."""
+
+
 class BatchingError(HloomError, TypeError):
     """An operation cannot be applied to many problems at once (vmap)."""
 

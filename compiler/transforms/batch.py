@@ -180,7 +180,13 @@ class Batching:
 
 def _axes(instruction: Instruction) -> tuple:
     """The named axes over which an instruction communicates."""
-    return instruction.attributes.get("axis_name", ()) if instruction.attributes else ()
+    if not instruction.attributes:
+        return ()
+    names = tuple(instruction.attributes.get("axis_name", ()))
+    for computation in instruction.called():
+        for inner in computation.instructions:
+            names += _axes(inner)
+    return names
 
 
 def _instruction(builder: Builder, value) -> Instruction:

@@ -17,6 +17,21 @@ from hloom.lax.control_flow import (
     switch,
     while_loop,
 )
+from hloom.lax.convolution import (
+    ConvDimensionNumbers,
+    conv,
+    conv_dimension_numbers,
+    conv_general_dilated,
+    conv_general_dilated_local,
+    conv_general_dilated_patches,
+    conv_general_permutations,
+    conv_general_shape_tuple,
+    conv_shape_tuple,
+    conv_transpose,
+    conv_transpose_shape_tuple,
+    conv_with_general_padding,
+    padtype_to_pads,
+)
 from hloom.lax.elementwise import (
     RoundingMethod,
     abs,
@@ -113,6 +128,21 @@ from hloom.lax.movement import (
     transpose,
 )
 from hloom.lax.movement import broadcast_shapes_of as broadcast_shapes
+from hloom.lax.parallel import (
+    all_gather,
+    all_to_all,
+    axis_index,
+    axis_size,
+    pbroadcast,
+    pmax,
+    pmean,
+    pmin,
+    ppermute,
+    pshuffle,
+    psum,
+    psum_scatter,
+    pswapaxes,
+)
 from hloom.lax.random import RandomAlgorithm, rng_bit_generator
 from hloom.lax.reduction import (
     argmax,
@@ -166,6 +196,15 @@ from hloom.lax.special import (
     regularized_incomplete_beta,
     zeta,
 )
+from hloom.lax.windows import (
+    reduce_window,
+    reduce_window_max,
+    reduce_window_min,
+    reduce_window_shape_tuple,
+    reduce_window_sum,
+    select_and_scatter,
+)
+
 
 
 def select_n(which, *cases):

@@ -1,6 +1,7 @@
 """The op table by family. Importing this package declares every op."""
 
 from hloom.ir.ops import (  # noqa: F401  (each declares its ops)
+    collective,
     contraction,
     control,
     convolution,

@@ -519,3 +519,26 @@ def decompositions(b, parameter):
     pivots = b.emit("get-tuple-element", made[2], index=1)
     outputs.append(b.emit("lu-pivots-to-permutation", pivots, shape=Shape("s32", (2, 4))))
     return outputs
+
+
+@case
+def collectives(b, parameter):
+    """Collectives of one participant, which XLA runs as hloom does."""
+    x = parameter(numbers("f32", (4, 2)), "x")
+    groups, add = {"replica_groups": ((0,),)}, scalar_computation("add", "f32")
+    pair = b.emit("all-reduce", x, b.emit("negate", x), to_apply=add, **groups)
+    return [
+        b.emit("all-reduce", x, to_apply=add, **groups),
+        b.emit("get-tuple-element", pair, index=1),
+        b.emit("all-gather", x, dimensions=(1,), **groups),
+        b.emit("reduce-scatter", x, dimensions=(0,), to_apply=add, **groups),
+        b.emit("all-to-all", x, dimensions=(0,), **groups),
+        b.emit("collective-permute", x, source_target_pairs=((0, 0),)),
+        b.emit("partition-id"),
+        b.emit("replica-id"),
+    ]
+
+
+@case(runs=False)
+def collective_broadcast(b, parameter):
+    return b.emit("collective-broadcast", parameter(numbers("f32", (4, 2)), "x"), replica_groups=((0,),))

@@ -1,0 +1,487 @@
+"""Collectives: ops by which the participants of one program exchange values.
+
+A participant is a device (HLO: a replica or partition), or, under `vmap` with a name for its axis, one of the problems:
+then the instruction has the attribute `axis_name`, and batching over that axis replaces it. hloom runs programs on one
+device, so what is left when a program runs has one participant, for which collectives are the identity.
+
+Source: HLO operation semantics, openxla.org/xla/operation_semantics.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom.ir.errors import AttributeValueError, ParticipantsError, ShapeError
+from hloom.ir.ops.batching import elementwise_batch, shifted
+from hloom.ir.ops.rules import require_count, require_kind, zero_jvp
+from hloom.ir.ops.table import No, op
+from hloom.ir.types import DTYPES, Shape, TupleShape
+
+EXCHANGE = No("it exchanges values with other participants")
+U32 = DTYPES["u32"]
+GROUPS = {"replica_groups": "groups?", "channel_id": "int?", "use_global_device_ids": "flag", "axis_name": "hidden"}
+
+
+def group_size(attributes) -> int:
+    """How many participants exchange values. `replica_groups` names them; none are all that there are: one."""
+    groups = attributes.get("replica_groups", ())
+    return len(groups[0]) if groups else 1
+
+
+def _check_groups(name: str, attributes) -> int:
+    groups = attributes.get("replica_groups", ())
+    members = [m for group in groups for m in group]
+    if len({len(g) for g in groups}) > 1 or sorted(members) != list(range(len(members))):
+        raise AttributeValueError(
+            f"{name} takes groups of one size in which each participant is once", f"{groups}", "check replica_groups"
+        )
+    return group_size(attributes)
+
+
+def _alone(name: str, attributes) -> None:
+    """Raises ParticipantsError where other participants are needed: hloom runs one."""
+    groups = attributes.get("replica_groups", ())
+    pairs = attributes.get("source_target_pairs", ())
+    needed = 1 + max([m for group in (*groups, *pairs) for m in group], default=0)
+    if needed > 1:
+        raise ParticipantsError(
+            f"{name} among {needed} participants was to run",
+            "hloom runs a program on one device",
+            "use vmap with axis_name, whose problems are participants, or a program for one device",
+        )
+    if attributes.get("axis_name"):
+        raise ParticipantsError(
+            f"{name} over the axis {', '.join(map(repr, attributes['axis_name']))} was to run",
+            "no vmap around it has an axis of that name",
+            "apply vmap with this axis_name around the function",
+        )
+
+
+def _identity(name: str):
+    def reference(*operands, shape, **attributes):
+        _alone(name, attributes)
+        return tuple(operands) if isinstance(shape, TupleShape) else np.asarray(operands[0])
+
+    return reference
+
+
+def _size(instruction) -> int:
+    """How many participants: those of the named axis, or of a group."""
+    return instruction.attributes.get("axis_size") or group_size(instruction.attributes)
+
+
+# --- rules that are shared ----------------------------------------------------------------------------------------
+
+
+def _others(build, instruction) -> dict:
+    """The attributes of the instruction when the axis of this batch is taken care of."""
+    names = tuple(n for n in instruction["axis_name"] if n != build.axis_name)
+    return {**instruction.attributes, "axis_name": names}
+
+
+def _is_named(build, instruction) -> bool:
+    return build.axis_name is not None and build.axis_name in instruction.attributes.get("axis_name", ())
+
+
+def _moved(build, instruction, operands, mapped):
+    """Batching over an axis that the collective does not name: each participant has a batch."""
+    attributes = dict(instruction.attributes)
+    if "dimensions" in attributes:
+        attributes["dimensions"] = shifted(attributes["dimensions"])
+    first, *rest = build.spread_all(operands, mapped)
+    shape = (
+        instruction.shape.with_dims((build.size, *instruction.dims)) if isinstance(instruction.shape, Shape) else None
+    )
+    return first.op(instruction.opcode, *rest, shape=shape, **attributes)
+
+
+def rows(value, numbers):
+    """The places `numbers` of the first dimension in this order; None is a row of zeros."""
+    bounds = [(0, extent, 1) for extent in value.dims[1:]]
+    zero = None
+    parts = []
+    for number in numbers:
+        if number is None:
+            if zero is None:
+                zero = type(value)(value.builder, value.builder.splat(0, value.shape.with_dims((1, *value.dims[1:]))))
+            parts.append(zero)
+        else:
+            parts.append(value.op("slice", slice=((number, number + 1, 1), *bounds)))
+    return parts[0] if len(parts) == 1 else parts[0].op("concatenate", *parts[1:], dimensions=(0,))
+
+
+def _linear_jvp(build, instruction, primals, tangents):
+    return tangents[0].op(instruction.opcode, shape=instruction.shape, **instruction.attributes)
+
+
+def _declare(name: str, **parts) -> None:
+    attributes = {**GROUPS, "axis_size": "hidden", **parts.pop("attributes", {})}
+    parts.setdefault("reference", _identity(name))
+    op(name, family="library", code=EXCHANGE, attributes=attributes, flops=0, **parts)
+
+
+# --- all-reduce ---------------------------------------------------------------------------------------------------
+
+
+def _all_reduce_infer(operands, attributes, shape):
+    _check_groups("all-reduce", attributes)
+    if not operands:
+        raise ShapeError("all-reduce takes at least one array", "none", "pass the arrays")
+    for operand in operands:
+        require_kind("all-reduce", operand, ())
+    combiner = attributes.get("to_apply")
+    if combiner is None or len(combiner.parameters) != 2:
+        raise AttributeValueError("all-reduce takes a computation of two scalars", f"{combiner!r}", "pass to_apply=")
+    return operands[0] if len(operands) == 1 else TupleShape(operands)
+
+
+def _combiner(instruction) -> str | None:
+    from hloom.ir.build import combiner_opcode
+
+    return combiner_opcode(instruction["to_apply"])
+
+
+def _all_reduce_jvp(build, instruction, primals, tangents):
+    results = []
+    many = len(primals) > 1
+    for primal, tangent in zip(primals, tangents, strict=True):
+        results.append(None if tangent is None else _one_all_reduce_jvp(build, instruction, primal, tangent, many))
+    return results if many else results[0]
+
+
+def _one_all_reduce_jvp(build, instruction, primal, tangent, many: bool):
+    from hloom.ir.build import scalar_computation
+    from hloom.ir.errors import DifferentiationError
+
+    opcode = _combiner(instruction)
+    attributes = {**instruction.attributes, "to_apply": scalar_computation("add", primal.dtype)}
+    if opcode == "add":
+        return tangent.op("all-reduce", **attributes)
+    if opcode in ("maximum", "minimum"):
+        # The mean over the participants that have the extreme.
+        result = primal.op("all-reduce", **instruction.attributes)
+        reached = primal.compare("EQ", result).convert(primal.dtype)
+        return (tangent * reached).op("all-reduce", **attributes) / reached.op("all-reduce", **attributes)
+    raise DifferentiationError(
+        f"the derivative of an all-reduce with combiner '{instruction['to_apply'].name}' was asked for",
+        "sums, maxima and minima have one",
+        "gather the values with all_gather and reduce them",
+        source=instruction.source,
+    )
+
+
+def _all_reduce_transpose(build, instruction, g, operands):
+    given = g if isinstance(g, list) else [g]
+    return [
+        c.op("all-reduce", **instruction.attributes) if o is None and c is not None else None
+        for c, o in zip(given, operands, strict=True)
+    ]
+
+
+def _all_reduce_batch(build, instruction, operands, mapped):
+    values = build.spread_all(operands, mapped)
+    if not _is_named(build, instruction):
+        result = values[0].op("all-reduce", *values[1:], **instruction.attributes)
+        if len(values) == 1:
+            return result
+        return [result.op("get-tuple-element", index=k) for k in range(len(values))]
+    attributes, groups = _others(build, instruction), instruction.attributes.get("axis_groups")
+    found = []
+    for value in values:
+        start = _neutral(instruction, value)
+        if groups:
+            reduced = [_reduced(rows(value, group), instruction, start) for group in groups]
+            stacked = [r.reshape((1, *r.dims)) for r in reduced]
+            all_rows = stacked[0].op("concatenate", *stacked[1:], dimensions=(0,)) if len(stacked) > 1 else stacked[0]
+            where = {member: k for k, group in enumerate(groups) for member in group}
+            found.append(rows(all_rows, [where[k] for k in range(build.size)]))
+        else:
+            found.append(_reduced(value, instruction, start))
+    if attributes["axis_name"]:
+        result = found[0].op("all-reduce", *found[1:], **attributes)
+        found = [result] if len(found) == 1 else [result.op("get-tuple-element", index=k) for k in range(len(found))]
+    marked = found if groups else [build.unmapped(f) for f in found]
+    return marked if isinstance(instruction.shape, TupleShape) else marked[0]
+
+
+def _neutral(instruction, value):
+    from hloom.ir.ops.table import OPS
+
+    opcode = _combiner(instruction)
+    if opcode is None or OPS[opcode].identity is None:
+        raise AttributeValueError(
+            "all-reduce combines by one op such as add or maximum", instruction["to_apply"].name, "use all_gather"
+        )
+    return value.builder.constant(np.asarray(OPS[opcode].identity(value.dtype)).astype(value.dtype), value.dtype)
+
+
+def _reduced(value, instruction, start):
+    return type(value)(
+        value.builder,
+        value.builder.emit("reduce", value.instruction, start, dimensions=(0,), to_apply=instruction["to_apply"]),
+    )
+
+
+_declare(
+    "all-reduce",
+    infer=_all_reduce_infer,
+    jvp=_all_reduce_jvp,
+    transpose=_all_reduce_transpose,
+    batch=_all_reduce_batch,
+    attributes={"to_apply": "computation", "axis_groups": "hidden"},
+)
+
+# --- all-gather and reduce-scatter --------------------------------------------------------------------------------
+
+
+def _one_dimension(name: str, operand, attributes) -> int:
+    dimensions = attributes.get("dimensions", ())
+    if len(dimensions) != 1 or not 0 <= dimensions[0] < operand.rank:
+        raise AttributeValueError(f"{name} takes one dimension of {operand!r}", f"{dimensions}", "name an existing one")
+    return dimensions[0]
+
+
+def _scaled(shape: Shape, d: int, times: int) -> Shape:
+    return shape.with_dims((*shape.dims[:d], shape.dims[d] * times, *shape.dims[d + 1 :]))
+
+
+def _all_gather_infer(operands, attributes, shape):
+    require_count("all-gather", operands, 1)
+    require_kind("all-gather", operands[0], ())
+    d = _one_dimension("all-gather", operands[0], attributes)
+    count = _check_groups("all-gather", attributes)
+    return _scaled(operands[0], d, attributes.get("axis_size") or count)
+
+
+def _all_gather_transpose(build, instruction, g, operands):
+    from hloom.ir.build import scalar_computation
+
+    return [g.op("reduce-scatter", **instruction.attributes, to_apply=scalar_computation("add", g.dtype))]
+
+
+def _all_gather_batch(build, instruction, operands, mapped):
+    if not _is_named(build, instruction):
+        return _moved(build, instruction, operands, mapped)
+    (value,) = build.spread_all(operands, mapped)
+    return build.unmapped(build.merge(value, instruction["dimensions"][0]))
+
+
+_declare(
+    "all-gather",
+    infer=_all_gather_infer,
+    jvp=_linear_jvp,
+    transpose=_all_gather_transpose,
+    batch=_all_gather_batch,
+    attributes={"dimensions": "ints"},
+)
+
+
+def _reduce_scatter_infer(operands, attributes, shape):
+    require_count("reduce-scatter", operands, 1)
+    require_kind("reduce-scatter", operands[0], ())
+    d = _one_dimension("reduce-scatter", operands[0], attributes)
+    count = attributes.get("axis_size") or _check_groups("reduce-scatter", attributes)
+    if operands[0].dims[d] % count:
+        raise ShapeError(
+            f"reduce-scatter gives each of {count} participants a part of dimension {d}",
+            f"{operands[0]!r}",
+            f"make the extent a multiple of {count}",
+        )
+    dims = list(operands[0].dims)
+    dims[d] //= count
+    return operands[0].with_dims(dims)
+
+
+def _reduce_scatter_transpose(build, instruction, g, operands):
+    attributes = {k: v for k, v in instruction.attributes.items() if k != "to_apply"}
+    return [g.op("all-gather", **attributes)]
+
+
+def _reduce_scatter_batch(build, instruction, operands, mapped):
+    if not _is_named(build, instruction):
+        return _moved(build, instruction, operands, mapped)
+    (value,) = build.spread_all(operands, mapped)
+    return build.split(_reduced(value, instruction, _neutral(instruction, value)), instruction["dimensions"][0])
+
+
+_declare(
+    "reduce-scatter",
+    infer=_reduce_scatter_infer,
+    jvp=_linear_jvp,
+    transpose=_reduce_scatter_transpose,
+    batch=_reduce_scatter_batch,
+    attributes={"dimensions": "ints", "to_apply": "computation"},
+)
+
+# --- all-to-all ---------------------------------------------------------------------------------------------------
+
+
+def _all_to_all_infer(operands, attributes, shape):
+    count = attributes.get("axis_size") or _check_groups("all-to-all", attributes)
+    for operand in operands:
+        require_kind("all-to-all", operand, ())
+    if "dimensions" not in attributes:  # the form with an operand for each participant
+        return TupleShape(operands)
+    require_count("all-to-all", operands, 1)
+    d = _one_dimension("all-to-all", operands[0], attributes)
+    if operands[0].dims[d] % count:
+        raise ShapeError(
+            f"all-to-all cuts dimension {d} into {count} parts",
+            f"{operands[0]!r}",
+            f"make the extent a multiple of {count}",
+        )
+    return operands[0]
+
+
+def _all_to_all_jvp(build, instruction, primals, tangents):
+    given = [p.like(0) if t is None else t for p, t in zip(primals, tangents, strict=True)]
+    result = given[0].op("all-to-all", *given[1:], **instruction.attributes)
+    if not isinstance(instruction.shape, TupleShape):
+        return result
+    return [result.op("get-tuple-element", index=k) for k in range(len(given))]
+
+
+def _all_to_all_transpose(build, instruction, g, operands):
+    given = g if isinstance(g, list) else [g]
+    filled = [
+        type(next(c for c in given if c is not None))(build, build.splat(0, o.shape)) if c is None else c
+        for c, o in zip(given, instruction.operands, strict=True)
+    ]
+    result = filled[0].op("all-to-all", *filled[1:], **instruction.attributes)
+    if not isinstance(instruction.shape, TupleShape):
+        return [result]
+    return [result.op("get-tuple-element", index=k) if o is None else None for k, o in enumerate(operands)]
+
+
+def _all_to_all_batch(build, instruction, operands, mapped):
+    if isinstance(instruction.shape, TupleShape):
+        first, *rest = build.spread_all(operands, mapped)
+        result = first.op("all-to-all", *rest, **instruction.attributes)
+        return [result.op("get-tuple-element", index=k) for k in range(len(operands))]
+    if not _is_named(build, instruction):
+        return _moved(build, instruction, operands, mapped)
+    (value,) = build.spread_all(operands, mapped)
+    (d,) = instruction["dimensions"]
+    # [sender, ..., receiver x part, ...] -> [receiver, ..., sender x part, ...]
+    dims = value.dims
+    opened = value.reshape((*dims[: d + 1], build.size, dims[d + 1] // build.size, *dims[d + 2 :]))
+    order = list(range(len(dims) + 1))
+    order[0], order[d + 1] = order[d + 1], order[0]
+    return opened.transpose(order).reshape(dims)
+
+
+_declare(
+    "all-to-all",
+    infer=_all_to_all_infer,
+    jvp=_all_to_all_jvp,
+    transpose=_all_to_all_transpose,
+    batch=_all_to_all_batch,
+    attributes={"dimensions": "ints?"},
+)
+
+# --- permutations and broadcasts ----------------------------------------------------------------------------------
+
+
+def _same_infer(name: str):
+    def infer(operands, attributes, shape):
+        require_count(name, operands, 1)
+        require_kind(name, operands[0], ())
+        if name == "collective-permute":
+            pairs = attributes.get("source_target_pairs", ())
+            for side, what in ((0, "source"), (1, "target")):
+                found = [p[side] for p in pairs]
+                if len(set(found)) != len(found) or any(len(p) != 2 for p in pairs):
+                    raise AttributeValueError(
+                        f"{name} takes pairs in which each participant is a {what} once", f"{pairs}", "check the pairs"
+                    )
+        else:
+            _check_groups(name, attributes)
+        return operands[0]
+
+    return infer
+
+
+def _permute_reference(x, shape, source_target_pairs, **attributes):
+    _alone("collective-permute", {**attributes, "source_target_pairs": source_target_pairs})
+    return x if source_target_pairs else np.zeros_like(x)
+
+
+def _permute_transpose(build, instruction, g, operands):
+    pairs = tuple((t, s) for s, t in instruction["source_target_pairs"])
+    return [g.op("collective-permute", **{**instruction.attributes, "source_target_pairs": pairs})]
+
+
+def _permute_batch(build, instruction, operands, mapped):
+    if not _is_named(build, instruction):
+        return elementwise_batch(build, instruction, operands, mapped)
+    (value,) = build.spread_all(operands, mapped)
+    source = {t: s for s, t in instruction["source_target_pairs"]}
+    return rows(value, [source.get(k) for k in range(build.size)])
+
+
+_declare(
+    "collective-permute",
+    infer=_same_infer("collective-permute"),
+    reference=_permute_reference,
+    jvp=_linear_jvp,
+    transpose=_permute_transpose,
+    batch=_permute_batch,
+    attributes={"source_target_pairs": "groups"},
+)
+
+
+def _broadcast_batch(build, instruction, operands, mapped):
+    if not _is_named(build, instruction):
+        return elementwise_batch(build, instruction, operands, mapped)
+    (value,) = build.spread_all(operands, mapped)
+    source = instruction.attributes.get("axis_source", 0)
+    return build.unmapped(rows(value, [source]).reshape(value.dims[1:]))
+
+
+def _broadcast_transpose(build, instruction, g, operands):
+    """The sum of the cotangents goes to the source."""
+    from hloom.ir.build import Value, scalar_computation
+
+    names = {k: v for k, v in instruction.attributes.items() if k in ("axis_name", "axis_size", "replica_groups")}
+    total = g.op("all-reduce", **names, to_apply=scalar_computation("add", g.dtype))
+    own = Value(build, build.emit("partition-id", **{k: v for k, v in names.items() if k != "replica_groups"}))
+    groups = instruction.attributes.get("replica_groups", ())
+    source = groups[0][0] if groups else instruction.attributes.get("axis_source", 0)
+    return [own.compare("EQ", source).where(total, total.like(0))]
+
+
+_declare(
+    "collective-broadcast",
+    infer=_same_infer("collective-broadcast"),
+    jvp=_linear_jvp,
+    transpose=_broadcast_transpose,
+    batch=_broadcast_batch,
+    attributes={"axis_source": "hidden"},
+)
+
+# --- who am I -----------------------------------------------------------------------------------------------------
+
+
+def _number_infer(operands, attributes, shape):
+    require_count("the number of a participant", operands, 0)
+    return Shape(U32, ())
+
+
+def _number_reference(shape, **attributes):
+    _alone("partition-id", attributes)
+    return np.zeros((), U32)
+
+
+def _number_batch(build, instruction, operands, mapped):
+    return build.iota(U32)
+
+
+for name in ("partition-id", "replica-id"):
+    _declare(
+        name,
+        infer=_number_infer,
+        reference=_number_reference,
+        jvp=zero_jvp,
+        transpose=No("it has no operands"),
+        batch=_number_batch,
+    )
