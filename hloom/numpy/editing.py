@@ -58,7 +58,7 @@ def insert(arr, obj, values, axis: int | None = None):
             block = reshape_to(values, (values.size,))
         else:
             full = reshape_to(values, (1,) * (x.ndim - values.ndim) + values.shape)
-            block = moveaxis(full, 0, axis) if values.ndim < x.ndim or True else full
+            block = moveaxis(full, 0, axis)
         count = block.shape[axis]
         block = broadcast_dims_to(block, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
         places = broadcast_dims_to(places, (count,))
@@ -66,14 +66,13 @@ def insert(arr, obj, values, axis: int | None = None):
         places = reshape_to(places, (1,)) if scalar else places
         count = places.shape[0]
         dims = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-        block = broadcast_dims_to(values, broadcast_shapes("insert", [dims, values.shape]))
-        if block.shape != dims and values.size != 1 and count == 1:
-            raise ShapeError("insert takes values that fit", f"{values._shape!r} for {dims}", "broadcast them")
-        if block.shape != dims:
-            if places.shape[0] != 1:
-                raise ShapeError("insert takes values that fit", f"{values._shape!r} for {dims}", "broadcast them")
-            count = block.shape[axis]
+        if count == 1 and values.ndim == x.ndim and values.shape[axis] != 1:
+            count = values.shape[axis]  # several before one place
+            dims = (*x.shape[:axis], count, *x.shape[axis + 1 :])
             places = broadcast_dims_to(places, (count,))
+        if broadcast_shapes("insert", [dims, values.shape]) != dims:
+            raise ShapeError("insert takes values that fit", f"{values._shape!r} for {dims}", "broadcast them")
+        block = broadcast_dims_to(values, dims)
     order = argsort(places)
     target = lax.add(places[order], convert(lax.iota(default_int(), count), places.dtype))
     total = extent + count

@@ -139,7 +139,8 @@ def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None 
     """(the number of points in each cell of a grid, a list of the edges along each axis).
 
     sample: (points, axes), or a list of the coordinates along each axis. bins: a number, a number for each axis, or
-    edges for each; range: (low, high) for each axis. weights, density: as in `histogram`.
+    edges for each; range: (low, high) for each axis. weights, density: as in `histogram`, but without both counts are
+    integers.
     Raises ShapeError, ArgumentError, DTypeError.
     """
     if isinstance(sample, (list, tuple)):
@@ -173,13 +174,15 @@ def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None 
         edges.append(edge)
         sizes.append(size)
     total = int(np.prod(sizes))
-    given = lax.full((count,), 1, x.dtype) if weights is None else convert(as_operand(weights, "histogramdd"), x.dtype)
+    given = lax.full((count,), 1, default_int())
+    if weights is not None:
+        given = convert(as_operand(weights, "histogramdd"), x.dtype)
     if given.shape != (count,):
         raise ShapeError("histogramdd takes a weight for each point", f"{given._shape!r} for {count}", "match them")
     counts = reshape_to(bincount(where(inside, flat, total), given, length=total), tuple(sizes))
     if density:
-        whole = lax.reduce_sum(given if weights is None else counts, tuple(np.arange(1 if weights is None else rank)))
-        counts = lax.div(counts, broadcast_dims_to(whole, counts.shape))
+        counts = convert(counts, x.dtype)
+        counts = lax.div(counts, broadcast_dims_to(lax.reduce_sum(counts, tuple(np.arange(rank))), counts.shape))
         for k, edge in enumerate(edges):
             widths = lax.sub(edge[1:], edge[:-1])
             widths = reshape_to(widths, tuple(sizes[k] if j == k else 1 for j in np.arange(rank)))

@@ -111,7 +111,11 @@ def take(
     indices, mode = _moded(indices, x.shape[axis], mode, "take")
     at = (builtins.slice(None),) * axis + (indices,)
     return x.at[at].get(
-        mode=mode, fill_value=fill_value, unique_indices=unique_indices, indices_are_sorted=indices_are_sorted
+        mode=mode,
+        fill_value=fill_value,
+        unique_indices=unique_indices,
+        indices_are_sorted=indices_are_sorted,
+        wrap_negative_indices=mode is not GatherScatterMode.CLIP,  # as NumPy: clipped to 0
     )
 
 
@@ -133,7 +137,7 @@ def _along(x, indices, axis, name: str):
 def _wrapped_along(indices, extent: int, wrap):
     from hloom.indexing import _wrapped
 
-    return as_operand(_wrapped(indices, extent, wrap is not False), "indexing")
+    return as_operand(_wrapped(indices, extent, wrap), "indexing")
 
 
 def take_along_axis(
@@ -151,7 +155,9 @@ def take_along_axis(
         values = indices._value()
         if not values.size or -extent <= values.min() and values.max() < extent:
             return Array(np.take_along_axis(x._value(), values.astype(np.int64), axis), x.weak)
-    indices = _wrapped_along(indices, extent, wrap_negative_indices)
+    promised = mode is GatherScatterMode.PROMISE_IN_BOUNDS
+    wrap = not promised if wrap_negative_indices is None else wrap_negative_indices
+    indices = _wrapped_along(indices, extent, wrap)
     others = tuple(d for d in range(x.ndim) if d != axis)
     numbers = GatherDimensionNumbers((), (axis,), (axis,), others, others)
     if not extent:
@@ -177,7 +183,8 @@ def put(a, ind, v, mode=None, *, inplace: bool = True):
         return x
     values = _repeated(values, indices.size)
     indices, mode = _moded(indices, x.size, mode, "put")
-    return reshape_to(ravel(x).at[indices].set(values, mode=mode), x.shape)
+    wrap = mode is not GatherScatterMode.CLIP
+    return reshape_to(ravel(x).at[indices].set(values, mode=mode, wrap_negative_indices=wrap), x.shape)
 
 
 def _repeated(values, count: int):
@@ -201,7 +208,7 @@ def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True,
     values = convert(as_operand(values, "put_along_axis"), x.dtype)
     values = broadcast_dims_to(values, broadcast_shapes("put_along_axis", [indices.shape, values.shape]))
     indices, mode = _moded(indices, x.shape[axis], mode, "put_along_axis")
-    indices = _wrapped_along(indices, x.shape[axis], None)
+    indices = _wrapped_along(indices, x.shape[axis], mode is not GatherScatterMode.CLIP)
     others = tuple(d for d in range(x.ndim) if d != axis)
     numbers = ScatterDimensionNumbers((), (axis,), (axis,), others, others)
     found = scatter(x, reshape_to(indices, (*indices.shape, 1)), values, numbers, mode=mode)

@@ -190,7 +190,7 @@ def digitize(x, bins, right: bool = False, *, method=None):
     if not count:
         return lax.full(x.shape, 0, default_int())
     up = searchsorted(edges, x, "left" if right else "right")
-    down = searchsorted(edges[::-1], x, "right" if right else "left")
+    down = searchsorted(edges[::-1], x, "left" if right else "right")
     down = lax.sub(lax.full_like(down, count), down)
     increasing = lax.ge(edges[count - 1], edges[0])
     return where(increasing, up, down)
