@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 
 from hloom import errors, lax, numpy, tree
-from hloom.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, remat
+from hloom.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, print_saved_residuals, remat
 from hloom.compatibility import (
     as_jax,
     clear_caches,
@@ -51,6 +51,7 @@ from hloom.devices import (
     process_count,
     process_index,
 )
+from hloom.from_text import from_hlo, from_stablehlo
 from hloom.gradient import grad, jvp, linearize, value_and_grad, vjp
 from hloom.ir.ops.structure import register_custom_call
 from hloom.jacobians import hessian, jacfwd, jacobian, jacrev, linear_transpose
@@ -150,6 +151,8 @@ __all__ = [
     "experimental",
     "flatten_util",
     "fori_loop",
+    "from_hlo",
+    "from_stablehlo",
     "grad",
     "hessian",
     "image",
@@ -180,6 +183,7 @@ __all__ = [
     "process_count",
     "process_index",
     "random",
+    "print_saved_residuals",
     "register_custom_call",
     "remat",
     "scan",
