@@ -16,7 +16,7 @@ from hloom.ir.build import tuple_elements
 from hloom.ir.module import Instruction
 from hloom.ir.types import DTYPES, PRED, Shape, kind, promote
 from hloom.operands import convert, whole_number
-from hloom.programs import Body, apply, call_body, described, joined_captures, leaf_names, same_tree, trace_body
+from hloom.bodies import Body, apply, call_body, described, joined_captures, leaf_names, same_tree, trace_body
 from hloom.tracing import as_array
 
 S32 = DTYPES["s32"]
