@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 
 from hloom import errors, lax, numpy, tree
+from hloom.callback import io_callback, pure_callback
 from hloom.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, print_saved_residuals, remat
 from hloom.compatibility import (
     as_jax,
@@ -198,6 +199,8 @@ __all__ = [
     "typing",
     "value_and_grad",
     "vjp",
+    "io_callback",
+    "pure_callback",
     "vmap",
     "while_loop",
 ]

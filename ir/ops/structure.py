@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from hloom.ir.errors import AttributeValueError, HloomError, ShapeError
+from hloom.ir.errors import AttributeValueError, BatchingError, HloomError, ShapeError
 from hloom.ir.ops.batching import barrier_batch, sequential_batch
 from hloom.ir.ops.rules import require_count, zero_jvp
 from hloom.ir.ops.table import No, op
@@ -153,8 +155,42 @@ def register_custom_call(target: str, function) -> None:
     CUSTOM_CALLS[target] = function
 
 
+class HostFunction(str):
+    """The target of a custom call of a function that no name leads to: it carries the function itself.
+
+    method: what vmap makes of it, as for pure_callback.
+    """
+
+    function: Callable
+    method: str | None
+
+
+def _custom_call_batch(build, instruction, operands, mapped):
+    target = instruction["custom_call_target"]
+    method = getattr(target, "method", "sequential")
+    if method == "sequential":
+        return sequential_batch(build, instruction, operands, mapped)
+    if method is None:
+        raise BatchingError(
+            "vmap of pure_callback",
+            f"the call of '{target}' does not say how",
+            "give pure_callback a vmap_method, such as 'sequential' or 'broadcast_all'",
+            instruction.source,
+        )
+    if method == "broadcast_all":
+        operands = build.spread_all(operands, mapped)
+    elif method == "expand_dims":
+        operands = [v if m else v.reshape((1, *v.dims)) for v, m in zip(operands, mapped, strict=True)]
+    shape = TupleShape([s.with_dims((build.size, *s.dims)) for s in instruction.shape.elements])
+    from hloom.ir.build import Value, tuple_elements
+
+    builder = build.builder
+    made = builder.emit("custom-call", *[v.instruction for v in operands], shape=shape, **instruction.attributes)
+    return [Value(builder, e) for e in tuple_elements(builder, made)]
+
+
 def _custom_call_reference(*arrays, shape, custom_call_target, **attributes):
-    function = CUSTOM_CALLS.get(custom_call_target)
+    function = getattr(custom_call_target, "function", None) or CUSTOM_CALLS.get(custom_call_target)
     if function is None:
         raise HloomError(
             f"custom-call '{custom_call_target}' was asked for",
@@ -181,9 +217,9 @@ op(
     infer=_given("custom-call"),
     reference=_custom_call_reference,
     code=No("its function is called by the runtime"),
-    jvp=No("hloom cannot see into a custom call"),
-    transpose=No("hloom cannot see into a custom call"),
-    batch=sequential_batch,
+    jvp=No("hloom cannot see into a custom call; hl.custom_jvp gives it a derivative"),
+    transpose=No("hloom cannot see into a custom call; hl.custom_vjp gives it a derivative"),
+    batch=_custom_call_batch,
     attributes={"custom_call_target": "string", "custom_call_has_side_effect": "flag"},
     shaped=True,
     flops=0,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 
+from hloom.ir.errors import UnsupportedError
 from hloom.ir.module import AnyShape, Computation, Instruction, Module
 from hloom.ir.ops.table import OPS, Op
 from hloom.ir.text.attributes import BRANCHES, POSITIONAL, is_frontend, kind_of, read_integers
@@ -284,6 +285,13 @@ class _Parser(Cursor):
             if not is_name(opcode):
                 self.at -= bool(token)
                 raise self.unexpected("an opcode")
+            if opcode in ("infeed", "outfeed", "send", "recv", "send-done", "recv-done"):
+                line = self.text.count("\n", 0, self.offset(self.at - 1)) + 1
+                raise UnsupportedError(
+                    f"{opcode}: hloom's programs have no channels to a host or to other programs",
+                    f"{self.file}, line {line}",
+                    "pass the values as arguments and return them as results",
+                )
             raise self.fail(f"'{opcode}' is not an op of hloom", repair=_nearest(opcode, self.ops), at=self.at - 1)
         attributes: dict = {}
         operands: tuple[Instruction, ...] = ()
