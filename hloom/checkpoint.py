@@ -11,8 +11,11 @@ import functools
 
 from hloom import tree
 from hloom.compiler.transforms.custom import Checkpoint
+from hloom.compiler.transforms.inline import inline_calls
+from hloom.compiler.transforms.vjp import vjp
 from hloom.errors import ArgumentError
 from hloom.ir.module import Instruction
+from hloom.ir.types import INEXACT
 from hloom.tracing import argument_hints, as_array, bind, current_trace, trace_function
 
 
@@ -124,9 +127,52 @@ class checkpoint_policies:  # noqa: N801  (JAX's name)
         return lambda instruction: instruction.attributes.get("checkpoint_name") not in names
 
     @staticmethod
+    def save_and_offload_only_these_names(
+        *, names_which_can_be_saved, names_which_can_be_offloaded, offload_src: str = "device", offload_dst: str = ""
+    ):
+        """The values with one of these names. hloom runs on the host, whose memory is where they would go."""
+        names = (*names_which_can_be_saved, *names_which_can_be_offloaded)
+        return lambda instruction: instruction.attributes.get("checkpoint_name") in names
+
+    @staticmethod
+    def offload_dot_with_no_batch_dims(offload_src: str = "device", offload_dst: str = ""):
+        """As `dots_with_no_batch_dims_saveable`: hloom runs on the host."""
+        return checkpoint_policies.dots_with_no_batch_dims_saveable
+
+    @staticmethod
     def save_from_both_policies(first, second):
         """What either of two policies keeps."""
         return lambda instruction: first(instruction) or second(instruction)
 
 
 remat = checkpoint
+
+
+def saved_residuals(f, *args, **kwargs) -> list[tuple]:
+    """What the forward pass of f at these arguments keeps for the backward pass: a list of (shape, where from)."""
+    leaves, structure = tree.flatten((args, kwargs))
+    leaves = [as_array(leaf, "an argument of saved_residuals") for leaf in leaves]
+    hints = argument_hints(f, args, kwargs)
+    traced = trace_function(f, leaves, structure, getattr(f, "__name__", "function"), hints=hints)
+    computation = inline_calls(traced.computation)
+    wrt = [k for k, leaf in enumerate(leaves) if leaf.dtype in INEXACT]
+    forward, _ = vjp(computation, wrt)
+    found = []
+    for kept in forward.outputs()[len(computation.outputs()) :]:
+        while kept.opcode == "get-tuple-element" and kept.operands[0].opcode == "call":
+            kept = kept.operands[0]["to_apply"].outputs()[kept["index"]]
+        if kept.opcode == "parameter":
+            place = kept["index"]
+            name = f"the argument {hints[place]}" if place < len(hints) else "a value from outside"
+        elif kept.attributes.get("checkpoint_name"):
+            name = f"the value named '{kept['checkpoint_name']}' at {kept.source}"
+        else:
+            name = f"{kept.opcode} at {kept.source}"
+        found.append((kept.shape, name))
+    return found
+
+
+def print_saved_residuals(f, *args, **kwargs) -> None:
+    """Prints what the forward pass of f at these arguments keeps for the backward pass, a line for each value."""
+    for shape, name in saved_residuals(f, *args, **kwargs):
+        print(f"{shape!r} from {name}")

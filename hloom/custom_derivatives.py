@@ -66,6 +66,7 @@ class Call:
     hints: list[str]
     outside: list = field(default_factory=list)
     axes: tuple = ()
+    carries_values: bool = False
 
     @classmethod
     def of(cls, function, args, kwargs, nondiff, what: str) -> Call:
@@ -101,21 +102,29 @@ class Call:
 
     def trace(self) -> Traced:
         """The function itself, traced on the leaves."""
-        outer = current_trace()
+        self.carries_values = current_trace().carries_values
         return trace_function(
             lambda *chosen: self.function(*self.with_arguments(chosen)),
             self.leaves,
             self.structure,
             self.name,
-            outer.carries_values,
+            self.carries_values,
             self.hints,
         )
 
-    def trace_rule(self, function, shapes, structure, name: str):
-        """(computation, out_tree) of a rule's function. Its parameters: `shapes`, then the values from outside."""
+    def given(self) -> list:
+        """What a rule is traced on for the arguments: with their values where there are some, else their shapes."""
+        return self.leaves if self.carries_values else [leaf._shape for leaf in self.leaves]
+
+    def trace_rule(self, function, given, name: str):
+        """(what a rule's function gives when it is traced, the values from outside that it uses by number).
+
+        given: shapes or arrays; the parameters are these, then the values from outside.
+        """
+        structure = tree.structure((tuple(given), {}))
         before, TRACES.axes = TRACES.axes, self.axes  # a rule is traced late: the axes are those of the call
         try:
-            traced = trace_function(function, shapes, structure, name, adopts=self.outside)
+            traced = trace_function(function, given, structure, name, self.carries_values, adopts=self.outside)
         finally:
             TRACES.axes = before
         known = {id(tracer): k for k, tracer in enumerate(self.outside)}
@@ -389,8 +398,7 @@ class custom_jvp:  # noqa: N801  (JAX's name)
             ]
             return [*results, *wanted]
 
-        shapes = [*primal_shapes, *tangent_shapes]
-        traced, order = call.trace_rule(run, shapes, tree.structure((tuple(shapes), {})), f"{call.name}_jvp")
+        traced, order = call.trace_rule(run, [*call.given(), *tangent_shapes], f"{call.name}_jvp")
         return reordered(traced.computation, count, order, len(call.outside), call.outside)
 
 
@@ -479,12 +487,13 @@ class custom_vjp:  # noqa: N801  (JAX's name)
             found["weak"] = [leaf.weak for leaf in leaves]
             return [*results, *leaves, *call.outside]
 
-        shapes = [leaf._shape for leaf in call.leaves]
-        traced, order = call.trace_rule(run, shapes, tree.structure((tuple(shapes), {})), f"{call.name}_fwd")
-        computation = reordered(traced.computation, len(shapes), order, len(call.outside), call.outside)
-        return computation, (found["tree"], found["shapes"], found["weak"])
+        traced, order = call.trace_rule(run, call.given(), f"{call.name}_fwd")
+        computation = reordered(traced.computation, len(call.leaves), order, len(call.outside), call.outside)
+        values = traced.values or []
+        found["values"] = values[len(out_shapes) : len(out_shapes) + len(found["shapes"])]
+        return computation, (found["tree"], found["shapes"], found["weak"], found["values"])
 
-    def _trace_backward(self, call: Call, out_tree, out_shapes, residual_tree, residual_shapes, residual_weak):
+    def _trace_backward(self, call: Call, out_tree, out_shapes, residual_tree, residual_shapes, weak, values):
         what = f"the backward rule of the custom_vjp function '{call.name}'"
         count = len(residual_shapes)
         cotangent_shapes = [s for s in out_shapes if s.dtype in INEXACT]
@@ -492,8 +501,8 @@ class custom_vjp:  # noqa: N801  (JAX's name)
 
         def run(*flat):
             residuals = list(flat[:count])
-            for value, weak in zip(residuals, residual_weak, strict=True):
-                value.weak = weak
+            for value, flag in zip(residuals, weak, strict=True):
+                value.weak = flag
             given = iter(flat[count:])
             cotangents = [next(given) if s.dtype in INEXACT else zero_of(s) for s in out_shapes]
             result = self.bwd(
@@ -511,8 +520,11 @@ class custom_vjp:  # noqa: N801  (JAX's name)
                 )
             return self._flat(call, result, arguments, what)
 
-        shapes = [*residual_shapes, *cotangent_shapes]
-        traced, order = call.trace_rule(run, shapes, tree.structure((tuple(shapes), {})), f"{call.name}_bwd")
+        given = list(residual_shapes)
+        for k, value in enumerate(values):
+            if value is not None:
+                given[k] = Array(np.asarray(value))
+        traced, order = call.trace_rule(run, [*given, *cotangent_shapes], f"{call.name}_bwd")
         return reordered(traced.computation, count, order, len(call.outside), call.outside)
 
     def _flat(self, call: Call, result, arguments, what: str) -> list:

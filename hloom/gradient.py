@@ -119,14 +119,18 @@ def vjp(function, *primals, has_aux: bool = False):
     outputs = _with_weak(flat[:total], traced.weak)
     residuals = flat[total:]
     shapes = [o._shape for o in outputs[:count]]
+    primal_shapes = [p._shape for p in call.leaves]
 
-    def vjp_function(cotangent):
+    def pull(residuals, cotangent):
         given = _matched(cotangent, out_tree, shapes, f"the cotangent of {what}")
         given = [g for g, s in zip(given, shapes, strict=True) if s.dtype in INEXACT]
         gradients = iter(apply_computation(backward, [*residuals, *given]))
-        leaves = [next(gradients) if p.dtype in INEXACT else _zero_tangent(p) for p in call.leaves]
-        return call.by_argument(leaves)
+        leaves = [next(gradients) if s.dtype in INEXACT else _zero_tangent(s) for s in primal_shapes]
+        chosen, _ = tree.unflatten(structure, leaves)
+        return chosen
 
+    structure = call.structure
+    vjp_function = LinearFunction(pull, residuals)
     result = tree.unflatten(out_tree, outputs[:count])
     if has_aux:
         return result, vjp_function, tree.unflatten(aux_tree, outputs[count:])
@@ -185,13 +189,33 @@ def linearize(function, *primals):
     in_tree, out_tree = tree.structure(primals), traced.out_tree
     shapes = [p._shape for p in call.leaves]
 
-    def jvp_function(*tangents):
+    out_shapes = [o._shape for o in outputs]
+
+    def push(residuals, *tangents):
         given = _matched(tangents, in_tree, shapes, f"the tangents of {what}")
         found = iter(apply_computation(linear, [*residuals, *(given[k] for k in wrt)]))
-        results = [next(found) if o.dtype in INEXACT else _zero_tangent(o) for o in outputs]
+        results = [next(found) if s.dtype in INEXACT else _zero_tangent(s) for s in out_shapes]
         return tree.unflatten(out_tree, results)
 
-    return tree.unflatten(out_tree, outputs), jvp_function
+    return tree.unflatten(out_tree, outputs), LinearFunction(push, residuals)
+
+
+class LinearFunction:
+    """What `vjp` and `linearize` return: a linear function that holds the values it needs (`residuals`).
+
+    It is a tree whose leaves they are, so it can be returned from jitted functions and given to them.
+    """
+
+    __slots__ = ("apply", "residuals")
+
+    def __init__(self, apply, residuals):
+        self.apply, self.residuals = apply, list(residuals)
+
+    def __call__(self, *arguments):
+        return self.apply(self.residuals, *arguments)
+
+
+tree.register(LinearFunction, lambda f: (tuple(f.residuals), f.apply), LinearFunction)
 
 
 # --- the call that is differentiated ------------------------------------------------------------------------------
@@ -267,7 +291,8 @@ def _with_weak(results, weak):
 
 
 def _zero_tangent(like) -> Array:
-    return Array(np.zeros(like.shape, np.bool_))
+    dims = like.dims if isinstance(like, Shape) else like.shape
+    return Array(np.zeros(dims, np.bool_))
 
 
 # --- checks -------------------------------------------------------------------------------------------------------

@@ -183,3 +183,17 @@ def test_errors(wrong):
     with pytest.raises(ArgumentError) as caught:
         wrong()
     assert isinstance(caught.value, HloomError) and caught.value.repair and caught.value.found
+
+
+def test_what_is_kept_is_printed(capsys):
+    hl.print_saved_residuals(plain, X, W)
+    lines = capsys.readouterr().out.splitlines()
+    assert "f32[4,4] from the argument w" in lines
+    assert any(line.startswith("f32[3,4] from exponential at ") and "test_checkpoint.py" in line for line in lines)
+    hl.print_saved_residuals(hl.checkpoint(plain), X, W)
+    assert capsys.readouterr().out.splitlines() == ["f32[3,4] from the argument x", "f32[4,4] from the argument w"]
+    f = hl.checkpoint(
+        lambda x: hnp.cos(hl.checkpoint_name(hnp.sin(x), "mine")), policy=POLICIES.save_only_these_names("mine")
+    )
+    hl.print_saved_residuals(f, X)
+    assert "the value named 'mine'" in capsys.readouterr().out

@@ -241,6 +241,15 @@ def test_closure_convert():
     np.testing.assert_allclose(converted(X), 2 * X)
 
 
+def test_python_control_flow_on_values_outside_of_jit():
+    f = hl.custom_vjp(lambda x: hnp.sin(x) if x > 0 else hnp.cos(x))
+    f.defvjp(lambda x: (f(x), x), lambda x, g: (2 * g,) if x > 0 else (3 * g,))
+    assert float(hl.grad(f)(1.0)) == 2.0 and float(hl.grad(f)(-1.0)) == 3.0
+    h = hl.custom_jvp(lambda x: x)
+    h.defjvp(lambda p, t: (p[0], t[0] * 4 if p[0] > 0 else t[0] * 5))
+    assert float(hl.grad(h)(1.0)) == 4.0 and float(hl.grad(h)(-1.0)) == 5.0
+
+
 # --- errors -------------------------------------------------------------------------------------------------------
 
 

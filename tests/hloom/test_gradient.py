@@ -538,3 +538,16 @@ def test_missing_derivatives_name_the_line_of_the_op():
     finally:
         del CUSTOM_CALLS["identity"]
     assert (error.source.file, error.source.line) == (__file__, line)
+
+
+def test_pullbacks_and_linear_functions_pass_through_jit():
+    """They are trees whose leaves are the values that they hold."""
+    x = np.arange(3.0, dtype=np.float32)
+    value, back = hl.jit(lambda x: hl.vjp(lambda x: hnp.sin(x) * x, x))(x)
+    expected = np.cos(x) * x + np.sin(x)
+    np.testing.assert_allclose(back(np.ones(3, np.float32))[0], expected, rtol=1e-6)
+    np.testing.assert_allclose(hl.jit(lambda f, g: f(g)[0])(back, np.ones(3, np.float32)), expected, rtol=1e-6)
+    _, push = hl.jit(lambda x: hl.linearize(lambda x: hnp.sin(x) * x, x))(x)
+    np.testing.assert_allclose(push(np.ones(3, np.float32)), expected, rtol=1e-6)
+    leaves, structure = hl.tree.flatten(back)
+    assert leaves and np.allclose(hl.tree.unflatten(structure, leaves)(np.ones(3, np.float32))[0], expected)
