@@ -15,6 +15,7 @@ import numpy as np
 from hloom.compiler.kernels.emit import Launch, launches
 from hloom.compiler.kernels.host import runs_on_host
 from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.kernels.update import UPDATES
 from hloom.compiler.plan_control import Control, Label, OnFalse, OnIndex, Swap, To
 from hloom.compiler.plan_order import ALIASES, FREE, is_control, private
 from hloom.compiler.plan_steps import (
@@ -209,7 +210,7 @@ class Planner:
         parameter, value = computation.parameters[positions[0]], computation.outputs()[output]
         if value.shape is not parameter.shape:
             return None
-        if value.opcode == "dynamic-update-slice" and len(computation.outputs()) == 1:
+        if value.opcode in UPDATES and len(computation.outputs()) == 1:
             return positions[0] if _only_updated(computation, value, parameter) else None
         return positions[0] if _read_in_place(computation, parameter) else None
 
@@ -262,7 +263,7 @@ class Planner:
             if other is not None:
                 self.join(buffer, other)
         root = computation.root
-        if root.opcode == "dynamic-update-slice" and 0 not in shared and root.operands[0] in computation.parameters:
+        if root.opcode in UPDATES and 0 not in shared and root.operands[0] in computation.parameters:
             position = computation.parameters.index(root.operands[0])
             if _only_updated(computation, root, root.operands[0]):
                 # The array lives on: a copy is updated.

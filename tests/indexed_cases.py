@@ -54,7 +54,9 @@ def each_element(w: Windows, indices: np.ndarray):
     dims = w.dims()
     batch_places = [k for k in range(len(dims)) if k not in w.offset]
     window = [d for d in range(len(w.operand)) if d not in w.collapsed and d not in w.operand_batching]
-    for place in itertools.product(*map(range, dims)):
+    order = [*batch_places, *w.offset]  # one window after the other
+    for ordered in itertools.product(*(range(dims[k]) for k in order)):
+        place = tuple(ordered[order.index(k)] for k in range(len(dims)))
         at = [place[k] for k in batch_places]
         start = []
         for k in range(len(w.mapped)):

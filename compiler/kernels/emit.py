@@ -11,6 +11,7 @@ from hloom.compiler.kernels.product import product
 from hloom.compiler.kernels.reduce import reduce_nests
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.row import row_nest
+from hloom.compiler.kernels.scatter import scatter_nest
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.kernels.update import is_update, update_nest
 from hloom.compiler.kernels.window import window_kernel
@@ -37,8 +38,10 @@ class Launch:
 
 
 def nest_kind(computation: Computation) -> str:
-    """'product', 'window', 'row', 'reduce' or 'loop'."""
+    """'product', 'window', 'scatter', 'row', 'reduce' or 'loop'."""
     instructions = computation.instructions
+    if computation.root.opcode == "scatter":
+        return "scatter"
     if any(OPS[i.opcode].family == "window" for i in instructions):
         return "window"
     if any(i.opcode in ("dot", "convolution") for i in instructions):
@@ -82,6 +85,8 @@ def is_row(reduce) -> bool:
 def nests(request: KernelRequest) -> list[Nest]:
     """The target-neutral nests of a computation that is no contraction."""
     kind = nest_kind(request.computation)
+    if kind == "scatter":
+        return [scatter_nest(request)]
     if kind == "loop":
         return [update_nest(request) if is_update(request) else loop_nest(request)]
     return [row_nest(request)] if kind == "row" else reduce_nests(request)

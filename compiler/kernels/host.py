@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hloom.compiler.kernels.convolution import is_normal_convolution
+from hloom.compiler.kernels.scatter import has_scatter_kernel
 from hloom.compiler.kernels.window import has_window_kernel
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
@@ -15,6 +16,8 @@ def runs_on_host(instruction: Instruction) -> bool:
         return not is_normal_convolution(instruction)
     if OPS[instruction.opcode].family == "window":
         return not has_window_kernel(instruction)
+    if instruction.opcode == "scatter":
+        return not has_scatter_kernel(instruction)
     family = OPS[instruction.opcode].family
     if instruction.opcode == "custom-call" or family == "library":
         return True

@@ -7,6 +7,9 @@ from hloom.compiler.kernels.description import Block, Inner, Items, Nest
 from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, two_passes
 from hloom.compiler.kernels.writer import window_starts
 
+# Ops whose result overwrites their first operand; where that lives on, a copy of it.
+UPDATES = ("dynamic-update-slice", "scatter")
+
 
 def is_update(request: KernelRequest) -> bool:
     """Whether the computation is an update whose output overwrites the updated array."""

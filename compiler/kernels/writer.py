@@ -291,12 +291,12 @@ def _split_by_division(writer, position: Affine, strides, block):
         parts.append(Affine(0, {quotient: 1}))
         rest = remainder
     parts.append(Affine(0, {rest: 1}))
-    _extend_variables(block, target)
+    extend_variables(block, target)
     target.memo[key] = parts
     return parts, block
 
 
-def _extend_variables(block: Block, target: Block) -> None:
+def extend_variables(block: Block, target: Block) -> None:
     """Blocks inside `target` that are open see its new variables too."""
     inside = []
     for b in block.chain():
@@ -392,7 +392,7 @@ def window_starts(writer, starts, dims, sizes, block):
             limit = writer.integer("q_n", room)
             where.body.append(f"{name} = min(max(s64({value}), s64(0)), {limit})")
             where.variables = where.variables | {name}
-            _extend_variables(block, where)
+            extend_variables(block, where)
             found = where.memo[key] = Affine(0, {name: 1})
         names.append(found)
     return names
@@ -446,7 +446,7 @@ def gathered_start(writer, indices, w, which, component: int, room: int, block):
         limit = writer.integer("q_n", room)
         where.body.append(f"{name} = min(max(s64({value}), s64(0)), {limit})")
         where.variables = where.variables | {name}
-        _extend_variables(block, where)
+        extend_variables(block, where)
         found = where.memo[key] = Affine(0, {name: 1})
     return found, block
 

@@ -9,6 +9,7 @@ from hloom.compiler.kernels.convolution import is_normal_convolution
 from hloom.compiler.kernels.emit import is_row
 from hloom.compiler.kernels.host import runs_on_host
 from hloom.compiler.kernels.product import is_normal_dot
+from hloom.compiler.kernels.update import UPDATES
 from hloom.compiler.kernels.writer import can_write
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
@@ -62,7 +63,7 @@ class Group:
 
     def sibling_key(self) -> tuple | None:
         """Groups with one key may be joined."""
-        if self.kind in ("product", "window") or any(o.opcode == "dynamic-update-slice" for o in self.outputs):
+        if self.kind in ("product", "window") or any(o.opcode in UPDATES for o in self.outputs):
             return None
         if self.kind == "loop":
             return ("loop", self.domain) if self.outputs[0].shape.size > 1 else None
@@ -124,7 +125,7 @@ def _evaluations(group: Group, instruction: Instruction, own) -> float:
         if user.opcode == "broadcast" and user["dimensions"] == tuple(range(len(instruction.dims))):
             # Outer dimensions: computed outside of the inner loop.
             times = min(times, float(size) * max(1.0, times / max(user.shape.size, 1)))
-        elif user.opcode in ("reduce", *PRODUCTS):
+        elif user.opcode in ("reduce", "scatter", *PRODUCTS):
             times = float(size)
         moved = OPS[user.opcode].family == "index" and user.opcode not in ("broadcast", "reshape", "transpose")
         total = total + times if moved else max(total, times)
@@ -176,12 +177,14 @@ def can_fuse(rules: Rules, group: Group, instruction: Instruction, output: bool)
         return False, f"the kernel has {MEMBERS} instructions"
     if not isinstance(instruction.shape, Shape):
         return False, "it has several results"
-    if any(o.opcode == "dynamic-update-slice" and o.operands[0] is instruction for o in group.outputs):
+    if any(o.opcode in UPDATES and o.operands[0] is instruction for o in group.outputs):
         return False, "the updated array stays where it is"
-    if any(o.opcode == "dynamic-update-slice" and o.operands[0] in instruction.operands for o in group.outputs):
+    if any(o.opcode in UPDATES and o.operands[0] in instruction.operands for o in group.outputs):
         return False, "it reads the array that is updated in place"
-    if instruction.opcode == "dynamic-update-slice":
+    if instruction.opcode in UPDATES:
         return False, "the update is made in place by a kernel of its own"
+    if group.outputs[0].opcode == "scatter" and (output or not can_write(instruction)):
+        return False, "a scatter kernel has one result, and takes what has an expression for one element"
     own = [u for u in rules.users[instruction] if u in group.members]
     if output and instruction.opcode != "reduce" and not _output_fits(group, instruction):
         return False, "its extents are not the kernel's domain"

@@ -1,7 +1,7 @@
 """scatter: combines updates into windows of an array at places that are computed, one after the other.
 
 Updates whose window is not whole inside of the operand are left out. Where several updates meet one element they are
-combined in the order of the updates' array (HLO leaves the order open; this is the order here, compiled or not).
+combined in the order of their indexes (HLO leaves the order open; this is the order here, compiled or not).
 """
 
 from __future__ import annotations
@@ -372,7 +372,7 @@ def _scatter_batch(build, instruction, operands, mapped):
 
 op(
     "scatter",
-    family="library",
+    family="scatter",
     infer=_scatter_infer,
     reference=_scatter_reference,
     code=No("a kernel of its own walks the updates"),
