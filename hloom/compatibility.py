@@ -56,19 +56,21 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 class _Installed(contextlib.AbstractContextManager):
     """What `as_jax` returns: as a context manager it puts back what was there before."""
 
-    def __init__(self, before: dict):
-        self._before = before
+    def __init__(self, before: dict, narrow: bool):
+        self._before, self._narrow = before, narrow
 
     def __exit__(self, *exception) -> None:
         for name in [n for n in sys.modules if n == "jax" or n.startswith("jax.")]:
             del sys.modules[name]
         sys.modules.update(self._before)
+        config.narrow_numpy = self._narrow
 
 
 def as_jax() -> _Installed:
     """From now on `import jax` and the imports of its submodules give hloom's. A JAX that was imported is set aside.
 
-    `with hl.as_jax():` does so for a while.
+    As in JAX without 64 bits, NumPy's arrays of 64 bits are then taken over as 32 bits (`hl.config.narrow_numpy`)
+    unless enable_x64 is set. `with hl.as_jax():` does so for a while.
 
         import hloom
         hloom.as_jax()
@@ -77,7 +79,9 @@ def as_jax() -> _Installed:
     names = [n for n in sys.modules if n == "jax" or n.startswith("jax.")]
     before = {name: sys.modules.pop(name) for name in names}
     sys.modules["jax"] = sys.modules["hloom"]
-    return _Installed(before)
+    installed = _Installed(before, config.narrow_numpy)
+    config.narrow_numpy = True
+    return installed
 
 
 def install_finder() -> None:
@@ -314,6 +318,7 @@ _ACCEPTED = {
     "jax_enable_custom_prng": True,
     "jax_check_tracer_leaks": False,
     "jax_log_compiles": False,
+    "jax_remat3": False,
     "jax_explain_cache_misses": False,
     "jax_traceback_filtering": "auto",
     "jax_dynamic_shapes": False,

@@ -70,6 +70,11 @@ class ShapeDtypeStruct:
 
     sharding = None  # a structure is on no device
 
+    @classmethod
+    def like(cls, array) -> ShapeDtypeStruct:
+        """The shape, dtype and weak type of an array."""
+        return cls(array.shape, array.dtype, weak_type=getattr(array, "weak", False))
+
     def __len__(self) -> int:
         return self.shape[0]
 

@@ -69,11 +69,12 @@ def all(tree, is_leaf=None):  # noqa: A001  (JAX's name)
     return optree.tree_all(tree, is_leaf=is_leaf, namespace=_NAMESPACE)
 
 
-def transpose(outer, inner, tree):
-    """A tree of structure `outer` of trees of structure `inner`, turned inside out. Raises TreeError.
+def transpose(outer_treedef, inner_treedef, pytree_to_transpose):
+    """A tree of structure `outer_treedef` of trees of structure `inner_treedef`, turned inside out. Raises TreeError.
 
-    inner=None takes the structure of the first of the inner trees.
+    inner_treedef=None takes the structure of the first of the inner trees.
     """
+    outer, inner, tree = outer_treedef, inner_treedef, pytree_to_transpose
     if inner is None:
         inner = structure(outer.flatten_up_to(tree)[0])
     if structure(tree) != outer.compose(inner):

@@ -253,9 +253,13 @@ def _node(dtype: np.dtype, weak: bool) -> str:
 _WIDE_DEFAULT = {"i*": "s64", "f*": "f64", "c*": "c128"}
 
 
+def _is_wide(operands) -> bool:
+    return any(kind(dtype) in ("signed", "unsigned") and dtype.itemsize == 8 for dtype, _ in operands)
+
+
 def _default(node: str, operands) -> np.dtype:
     """The dtype of a weak node: 32 bits wide, or 64 where a 64-bit integer takes part, as in NumPy and JAX with x64."""
-    wide = any(kind(dtype) in ("signed", "unsigned") and dtype.itemsize == 8 for dtype, _ in operands)
+    wide = _is_wide(operands)
     return DTYPES[_WIDE_DEFAULT[node]] if wide else DEFAULTS[_WEAK_TYPES[node]]
 
 
@@ -270,7 +274,8 @@ def promote(*operands: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     strong = [o for o in operands if not o[1]]
     node = _join(frozenset(_node(*o) for o in operands))
     if node in _WEAK_TYPES:
-        weak = not strong or all(_node(*o) == "pred" for o in strong)
+        # As in JAX what an integer array and a Python float give is weak, but not 64 bits that were asked for.
+        weak = not strong or not _is_wide(strong)
         return _default(node, operands), weak
     return DTYPES[node], not strong
 

@@ -8,8 +8,12 @@ Python numbers take the dtype of the array beside them, and alone they are pred,
 
 import math as _math
 
+from numpy import iterable
+from numpy.exceptions import ComplexWarning
+
 from hloom.array import Array as _Array
 from hloom.numpy import fft, linalg
+from hloom.numpy.convolution import convolve, correlate
 from hloom.numpy.creation import (
     arange,
     array,
@@ -30,6 +34,7 @@ from hloom.numpy.creation import (
     hanning,
     identity,
     indices,
+    kaiser,
     linspace,
     logspace,
     meshgrid,
@@ -57,8 +62,14 @@ from hloom.numpy.dtypes import (
     dtype,
     finfo,
     flexible,
+    float8_e3m4,
+    float8_e4m3,
+    float8_e4m3b11fnuz,
     float8_e4m3fn,
+    float8_e4m3fnuz,
     float8_e5m2,
+    float8_e5m2fnuz,
+    float8_e8m0fnu,
     float16,
     float32,
     float64,
@@ -67,6 +78,7 @@ from hloom.numpy.dtypes import (
     half,
     iinfo,
     inexact,
+    int2,
     int4,
     int8,
     int16,
@@ -81,6 +93,7 @@ from hloom.numpy.dtypes import (
     result_type,
     signedinteger,
     single,
+    uint2,
     uint4,
     uint8,
     uint16,
@@ -400,6 +413,7 @@ from hloom.numpy.ufuncs import (
     fmod,
     heaviside,
     hypot,
+    i0,
     log,
     log1p,
     log2,
@@ -455,23 +469,14 @@ for _function, _nin, _nout, _identity, _quick in (
 ):
     _equip(_function, _nin, _nout, _identity, **_quick)
 
-# What needs ops that hloom does not have yet, by those ops.
-_MISSING = {
-    "convolution": "convolve correlate",
-}
-_NEEDS = {name: group for group, names in _MISSING.items() for name in names.split()}
-
 
 def __getattr__(name: str):
     if name in ("int_", "uint", "float_", "complex_"):
         from hloom.numpy.dtypes import default_types
 
         return default_types()[name]
-    group = _NEEDS.get(name)
-    if group is not None:
-        raise AttributeError(f"hloom.numpy has no '{name}' yet: it comes with the op '{group}'")
     raise AttributeError(f"module 'hloom.numpy' has no attribute '{name}'")
 
 
 def __dir__():
-    return sorted(name for name in globals() if not name.startswith("_"))
+    return sorted({name for name in globals() if not name.startswith("_")} | {"int_", "uint", "float_", "complex_"})

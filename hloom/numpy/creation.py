@@ -203,7 +203,17 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None):
     return convert(result, dtype)
 
 
-def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype=None, axis: int = 0):
+def linspace(
+    start,
+    stop,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype=None,
+    axis: int = 0,
+    *,
+    device=None,
+):
     """num evenly spaced numbers from start to stop (without stop unless endpoint), along a new axis.
 
     start and stop broadcast and may be traced. f32 or the dtype of the arrays given. With retstep also the step.
@@ -222,8 +232,12 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
     first, last = (bind("broadcast", v, shape=Shape(work, shape), dimensions=kept) for v in (start, stop))
     position = lax.broadcasted_iota(work, shape, axis)
     if parts > 0:
-        share = lax.div(position, parts)
-        result = lax.add(lax.mul(first, lax.sub(1, share)), lax.mul(last, share))
+        # From the nearer end, so that neither the steps nor their sum overflow or drift.
+        step = lax.sub(lax.div(last, parts), lax.div(first, parts))
+        back = lax.sub(full_constant(parts, work, shape), position)
+        near = lax.le(lax.real(position), parts / 2) if work in COMPLEX else lax.le(position, parts / 2)
+        from_first, from_last = lax.add(first, lax.mul(position, step)), lax.sub(last, lax.mul(back, step))
+        result = lax.select(near, from_first, from_last)
         if endpoint:
             result = lax.select(lax.eq(position, parts), last, result)
     else:
@@ -352,7 +366,9 @@ def _offset_mask(rows: int, columns: int, k: int, direction: str):
 def eye(N, M=None, k: int = 0, dtype=None, *, device=None):
     """An N x M matrix (M defaults to N) with ones on diagonal k. Raises ShapeError, DTypeError."""
     rows, columns = canonical_shape((N, N if M is None else M), "eye")
-    mask = _offset_mask(rows, columns, whole_number(k, "eye", "diagonal"), "EQ")
+    # A diagonal outside is as far away as it may be: its number need not fit into s32.
+    offset = max(min(whole_number(k, "eye", "diagonal"), columns + 1), -rows - 1)
+    mask = _offset_mask(rows, columns, offset, "EQ")
     return convert(mask, default_float() if dtype is None else as_dtype(dtype))
 
 
@@ -397,3 +413,16 @@ def vander(x, N: int | None = None, increasing: bool = False):
         return full_constant(0, x.dtype, (x.shape[0], 0))
     exponents = range(count) if increasing else range(count - 1, -1, -1)
     return lax.concatenate([reshape_to(lax.integer_pow(x, e), (x.shape[0], 1)) for e in exponents], 1)
+
+
+def kaiser(M: int, beta):
+    """The Kaiser window over M points: I0(beta sqrt(1 - r^2)) / I0(beta), r from -1 to 1. Raises ArgumentError."""
+    from hloom.numpy.ufuncs import i0
+
+    size = whole_number(M, "kaiser", "number of points")
+    if size < 2:
+        return full_constant(1, default_float(), (max(size, 0),))
+    place = lax.sub(lax.mul(lax.iota(default_float(), size), 2 / (size - 1)), 1.0)
+    beta = convert(as_operand(beta, "kaiser"), default_float())
+    root = lax.sqrt(lax.max(lax.sub(1.0, lax.mul(place, place)), full_constant(0, place.dtype, place.shape)))
+    return lax.div(i0(lax.mul(broadcast_dims_to(beta, place.shape), root)), broadcast_dims_to(i0(beta), place.shape))

@@ -70,7 +70,10 @@ bool_ = bool = _scalar("pred")  # noqa: A001  (the Array API's name)
 int4, uint4 = _scalar("s4"), _scalar("u4")
 int8, int16, int32, int64 = (_scalar(n) for n in ("s8", "s16", "s32", "s64"))
 uint8, uint16, uint32, uint64 = (_scalar(n) for n in ("u8", "u16", "u32", "u64"))
-float8_e4m3fn, float8_e5m2 = _scalar("f8e4m3fn"), _scalar("f8e5m2")
+int2, uint2 = _scalar("s2"), _scalar("u2")
+float8_e3m4, float8_e4m3, float8_e4m3fn = _scalar("f8e3m4"), _scalar("f8e4m3"), _scalar("f8e4m3fn")
+float8_e4m3fnuz, float8_e4m3b11fnuz = _scalar("f8e4m3fnuz"), _scalar("f8e4m3b11fnuz")
+float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu = _scalar("f8e5m2"), _scalar("f8e5m2fnuz"), _scalar("f8e8m0fnu")
 float16, bfloat16, float32, float64 = (_scalar(n) for n in ("f16", "bf16", "f32", "f64"))
 complex64, complex128 = _scalar("c64"), _scalar("c128")
 half, single, double, csingle, cdouble = float16, float32, float64, complex64, complex128
@@ -108,17 +111,27 @@ def _limits_of(value) -> np.dtype:
 
 
 class finfo:
-    """The limits of a float (or complex) dtype: bits, eps, max, min, smallest_normal, tiny, ...
+    """The limits of a float (or complex) dtype, as Python numbers.
 
-    dtype: anything that names it, or an array. max, min, eps and the others are NumPy scalars of the dtype, floats for
-    f32 and f64's sake. Raises DTypeError for another dtype.
+    dtype: anything that names it, or an array. Attributes: bits, eps, epsneg, max, min, smallest_normal (tiny),
+    smallest_subnormal, resolution, precision, nmant, nexp, iexp, maxexp, minexp, machep, negep, dtype.
+    Raises DTypeError for another dtype.
     """
 
-    def __new__(cls, dtype):
+    def __init__(self, dtype):
         found = _limits_of(dtype)
         if found not in INEXACT:
             raise DTypeError(f"finfo of {found}", "it is no float", "use hnp.iinfo for integers")
-        return ml_dtypes.finfo(found)
+        limits = ml_dtypes.finfo(found)
+        self.dtype = np.dtype(limits.dtype)
+        for name in ("eps", "epsneg", "max", "min", "smallest_normal", "tiny", "smallest_subnormal", "resolution"):
+            setattr(self, name, float(getattr(limits, name)))
+        for name in "bits precision nmant nexp iexp maxexp minexp machep negep".split():
+            setattr(self, name, int(getattr(limits, name)))
+        self._text = repr(limits)
+
+    def __repr__(self) -> str:
+        return self._text
 
 
 class iinfo:
@@ -209,7 +222,7 @@ def result_type(*arrays_and_dtypes):
 
 def promote_types(a, b):
     """The least dtype to which both promote (JAX's lattice). Raises DTypeError."""
-    return result_type(as_dtype(a), as_dtype(b))
+    return result_type(*(t if t in (int, float, complex) else as_dtype(t) for t in (a, b)))
 
 
 def can_cast(from_, to, casting: str = "safe") -> bool:

@@ -50,6 +50,8 @@ class _Joined:
     def __getitem__(self, parts):
         parts = parts if isinstance(parts, tuple) else (parts,)
         axis, rank, place = self._defaults
+        if parts and isinstance(parts[0], str) and parts[0] in ("r", "c"):
+            return self._matrix(parts[0], parts[1:])
         if parts and isinstance(parts[0], str):
             axis, rank, place = self._read(parts[0])
             parts = parts[1:]
@@ -76,6 +78,11 @@ class _Joined:
         if not 1 <= len(numbers) <= 3:
             raise ArgumentError("r_ takes a text such as '0,2,1'", f"{text!r}", "write 'axis' or 'axis,rank'")
         return (*numbers, *(0, 1, -1)[len(numbers) :])
+
+    def _matrix(self, kind: str, parts):
+        """'r': a matrix of one row, 'c': of one column, of what r_ would join."""
+        joined = r_[parts]
+        return reshape_to(joined, (1, joined.size) if kind == "r" else (joined.size, 1))
 
 
 r_, c_ = _Joined(0, 1, -1), _Joined(-1, 2, 0)

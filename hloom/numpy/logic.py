@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from hloom import lax
-from hloom.errors import ArgumentError, UnsupportedIndexError
+from hloom.errors import ArgumentError
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED
 from hloom.lax.elementwise import is_nan
 from hloom.numpy.ufuncs import document, refuse
@@ -18,6 +18,7 @@ from hloom.operands import (
     full,
     inexact_dtype,
     promote_operands,
+    with_weakness,
 )
 from hloom.operators import ArrayMethods
 from hloom.tracing import bind
@@ -29,11 +30,13 @@ def _comparison(name: str, direction: str, sign: str):
     ordered = direction not in ("EQ", "NE")
 
     def function(x1, x2, /):
-        if not (isinstance(x1, ArrayMethods) and isinstance(x2, ArrayMethods) and x1._shape is x2._shape):
-            (x1, x2), _ = promote_operands(name, (x1, x2))
+        if isinstance(x1, ArrayMethods) and isinstance(x2, ArrayMethods) and x1._shape is x2._shape:
+            weak = x1.weak and x2.weak
+        else:
+            (x1, x2), weak = promote_operands(name, (x1, x2))
         if ordered and x1._shape.dtype in COMPLEX:
             raise refuse(name, x1, "compare real parts or absolute values")
-        return bind("compare", x1, x2, direction=direction)
+        return bind("compare", x1, x2, weak=weak, direction=direction)
 
     text = f"x1 {sign} x2, pred.\n\n    Promotes and broadcasts. Raises ShapeError, DTypeError, ArgumentError.\n    "
     return document(function, name, text)
@@ -95,8 +98,10 @@ def _on_parts(name: str, text: str, function, others: bool, join):
     def test(x, /):
         x = as_operand(x, name)
         if x.dtype in COMPLEX:
-            return join(function(lax.real(x)), function(lax.imag(x)))
-        return function(x) if x.dtype in FLOATS else full(others, PRED, x.shape)
+            result = join(function(lax.real(x)), function(lax.imag(x)))
+        else:
+            result = function(x) if x.dtype in FLOATS else full(others, PRED, x.shape)
+        return with_weakness(result, True) if x.weak and name == "isnan" else result
 
     return document(test, name, f"{text} pred, element-wise.")
 

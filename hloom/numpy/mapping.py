@@ -172,7 +172,8 @@ def piecewise(x, condlist, funclist, *args, **kw):
     if isinstance(condlist, (list, tuple)):
         conditions = list(condlist)
     else:
-        conditions = [condlist] if as_operand(condlist, "piecewise").ndim in (0, x.ndim) else list(condlist)
+        masks = as_operand(condlist, "piecewise")
+        conditions = [masks] if masks.shape == x.shape or not masks.ndim else [masks[k] for k in range(masks.shape[0])]
     functions = list(funclist)
     if len(functions) not in (len(conditions), len(conditions) + 1):
         raise ArgumentError(

@@ -48,9 +48,12 @@ def pad(array, pad_width, mode: str = "constant", **options):
 
     pad_width: a number, (before, after), or such a pair for each axis; also {axis: number or pair}. Modes as NumPy:
     constant (constant_values), edge, wrap, reflect and symmetric (reflect_type 'even' or 'odd'), linear_ramp
-    (end_values), maximum, minimum, mean (stat_length), empty (zeros). Raises ShapeError, ArgumentError.
+    (end_values), maximum, minimum, mean (stat_length), empty (zeros). A function mode(vector, (before, after), axis,
+    options) gives each vector along each axis in turn, padded with zeros so far. Raises ShapeError, ArgumentError.
     """
     x = as_operand(array, "pad")
+    if callable(mode):
+        return _by_function(x, pad_width, mode, options)
     allowed = _OPTIONS.get(mode)
     if allowed is None or not set(options) <= set(allowed):
         raise ArgumentError(
@@ -77,6 +80,20 @@ def pad(array, pad_width, mode: str = "constant", **options):
     for axis, (before, after) in enumerate(widths):
         if before or after:
             x = _pad_axis(x, axis, before, after, mode, options)
+    return x
+
+
+def _by_function(x, pad_width, function, options):
+    from hloom.numpy.mapping import apply_along_axis
+
+    widths = [tuple(whole_number(n, "pad", "width") for n in pair) for pair in _pairs(pad_width, x.ndim, "pad_width")]
+    x = _constant(x, widths, 0)
+    for axis, pair in enumerate(widths):
+
+        def fill(vector, pair=pair, axis=axis):
+            return convert(as_operand(function(vector, pair, axis, options), "pad"), vector.dtype)
+
+        x = apply_along_axis(fill, axis, x)
     return x
 
 

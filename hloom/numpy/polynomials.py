@@ -6,12 +6,13 @@ import numpy as np
 
 from hloom import lax
 from hloom.errors import ArgumentError, ShapeError
-from hloom.ir.types import DTYPES, PRED
+from hloom.ir.types import DTYPES
 from hloom.numpy.creation import vander
 from hloom.numpy.scans import polymul
 from hloom.operands import (
     as_operand,
     broadcast_dims_to,
+    canonical_axes,
     convert,
     full,
     inexact_dtype,
@@ -141,18 +142,21 @@ def polyfit(x, y, deg: int, rcond=None, full: bool = False, w=None, cov=False):
     return found, base * factor if y.ndim == 1 else base[:, :, None] * factor
 
 
-def trim_zeros(filt, trim: str = "fb"):
-    """A vector without the zeros at its front ('f'), back ('b') or both. Looks at values: not for inside of jit.
+def trim_zeros(filt, trim: str = "fb", axis=None):
+    """An array without the zeros around: in front ('f'), behind ('b') or both, along axes (all by default).
 
-    Raises ShapeError, ArgumentError.
+    Looks at values: not for inside of jit. Raises ShapeError, ArgumentError.
     """
     x = as_operand(filt, "trim_zeros")
     trim = str(trim).lower()
-    if x.ndim > 1 or not set(trim) <= set("fb"):
-        raise ArgumentError("trim_zeros takes a vector, and 'f', 'b' or 'fb'", f"{x._shape!r}, {trim!r}", "check them")
-    values = np.asarray(x) if x.dtype != PRED else np.asarray(x).astype(np.uint8)
-    places = np.flatnonzero(values)
-    if not len(places):
-        return lax.slice_in_dim(x, 0, 0)
-    start = int(places[0]) if "f" in trim else 0
-    return lax.slice_in_dim(x, start, int(places[-1]) + 1 if "b" in trim else x.shape[0])
+    if not set(trim) <= set("fb"):
+        raise ArgumentError("trim_zeros takes 'f', 'b' or 'fb'", f"{trim!r}", "pass one of these")
+    places = np.nonzero(np.asarray(x))
+    for k in canonical_axes(axis, x.ndim, "trim_zeros"):
+        found = places[k]
+        if not len(found):
+            x = lax.slice_in_dim(x, 0, 0, axis=k)
+            continue
+        start = int(found.min()) if "f" in trim else 0
+        x = lax.slice_in_dim(x, start, int(found.max()) + 1 if "b" in trim else x.shape[k], axis=k)
+    return x

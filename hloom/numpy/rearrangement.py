@@ -41,12 +41,15 @@ def tile(A, reps):
 def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | None = None):
     """Every element repeated along an axis (of the flat array); repeats is a number or one static number an element.
 
-    Raises ShapeError.
+    total_repeat_length: the static extent of the result, with which repeats may be traced; what is missing at the end
+    is the last element, what is too much is left out. Raises ShapeError.
     """
     x = as_operand(a, "repeat")
     if axis is None:
         x, axis = reshape_to(x, (x.size,)), 0
     axis = canonical_axis(axis, x.ndim, "repeat")
+    if total_repeat_length is not None:
+        return _repeat_to_length(x, repeats, axis, whole_number(total_repeat_length, "repeat", "total_repeat_length"))
     if holds_arrays(repeats) or isinstance(repeats, (list, tuple)):
         counts = [whole_number(n, "repeat", "count") for n in np.ravel(np.asarray(repeats)).tolist()]
     else:
@@ -64,6 +67,22 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
         return reshape_to(spread, (*x.shape[:axis], x.shape[axis] * counts[0], *x.shape[axis + 1 :]))
     parts = [repeat(lax.index_in_dim(x, k, axis), n, axis) for k, n in enumerate(counts)]
     return concatenate(parts, axis) if parts else x
+
+
+def _repeat_to_length(x, repeats, axis, length):
+    """Each place of the result belongs to the element whose repeats begin last before it."""
+    from hloom.numpy.indexing import take
+    from hloom.numpy.scans import cumsum
+    from hloom.numpy.sorting import searchsorted
+
+    extent = x.shape[axis]
+    counts = as_operand(repeats, "repeat")
+    counts = broadcast_dims_to(reshape_to(counts, (1,)) if counts.ndim == 0 else counts, (extent,))
+    if not extent or not length:
+        return lax.slice_in_dim(x, 0, 0, axis=axis)
+    ends = cumsum(convert(counts, as_dtype("s32")))
+    source = searchsorted(ends, lax.iota("s32", length), side="right")
+    return take(x, lax.min(source, full(extent - 1, source.dtype, source.shape)), axis=axis)
 
 
 def resize(a, new_shape):

@@ -19,6 +19,7 @@ from hloom.operands import (
     F32,
     as_operand,
     broadcast_dims_to,
+    broadcast_shapes,
     canonical_axes,
     canonical_axis,
     convert,
@@ -293,21 +294,42 @@ def _coefficients(p, name):
 
 
 def polyadd(a1, a2):
-    """The coefficients of the sum of two polynomials. Raises ShapeError."""
-    (a, b), _ = promote_operands("polyadd", [_coefficients(p, "polyadd") for p in (a1, a2)], broadcast=False)
+    """The coefficients of the sum of two polynomials; columns of a matrix are polynomials. Raises ShapeError."""
+    return _aligned("polyadd", a1, a2, lax.add)
+
+
+def _aligned(name, a1, a2, combine):
+    """Coefficients of one power combined: zeros in front of the shorter polynomial."""
+    values = [as_operand(p, name) for p in (a1, a2)]
+    values = [v if v.ndim else reshape_to(v, (1,)) for v in values]
+    (a, b), _ = promote_operands(name, values, broadcast=False)
     size = max(a.shape[0], b.shape[0])
-    a, b = (lax.pad(p, 0, ((size - p.shape[0], 0, 0),)) for p in (a, b))
-    return lax.add(a, b)
+    if a.shape[0] != b.shape[0]:
+        longer = (a if a.shape[0] == size else b).shape[1:]
+
+        def lengthened(p):
+            if p.shape[0] == size:
+                return p
+            dims = (p.shape[0], *longer)
+            if p.ndim > len(dims) or broadcast_shapes(name, [p.shape, dims]) != dims:
+                raise ShapeError(
+                    f"{name} takes polynomials of one kind", f"{a._shape!r} and {b._shape!r}", "match their other axes"
+                )
+            return lax.pad(broadcast_dims_to(p, dims), 0, ((size - p.shape[0], 0, 0), *((0, 0, 0),) * len(longer)))
+
+        a, b = lengthened(a), lengthened(b)
+    dims = broadcast_shapes(name, [a.shape, b.shape])
+    return combine(broadcast_dims_to(a, dims), broadcast_dims_to(b, dims))
 
 
 def polysub(a1, a2):
-    """The coefficients of the difference of two polynomials. Raises ShapeError."""
-    return polyadd(a1, lax.neg(_coefficients(a2, "polysub")))
+    """The coefficients of the difference of two polynomials; columns of a matrix are polynomials. Raises ShapeError."""
+    return _aligned("polysub", a1, a2, lax.sub)
 
 
 def polyder(p, m: int = 1):
     """The coefficients of the m-th derivative. Raises ShapeError."""
-    p = _coefficients(p, "polyder")
+    p = to_inexact(_coefficients(p, "polyder"), "polyder")
     for _ in range(whole_number(m, "polyder", "order")):
         size = p.shape[0]
         if size <= 1:
@@ -317,18 +339,37 @@ def polyder(p, m: int = 1):
     return p
 
 
-def polyint(p, m: int = 1, k=0):
-    """The coefficients of the m-th integral, whose constant of integration is k (a number). Raises ShapeError."""
+def polyint(p, m: int = 1, k=None):
+    """The coefficients of the m-th integral, with the m constants of integration k (one number for all; 0 by default).
+
+    Raises ShapeError.
+    """
     p = to_inexact(_coefficients(p, "polyint"), "polyint")
-    for _ in range(whole_number(m, "polyint", "order")):
+    order = whole_number(m, "polyint", "order")
+    constants = reshape_to(x, (x.size,)) if (x := as_operand(0 if k is None else k, "polyint")).ndim < 2 else x
+    if constants.shape not in ((1,), (order,)):
+        raise ShapeError(
+            "polyint takes a constant for each integration", f"{constants._shape!r} for m={order}", "pass m constants"
+        )
+    (p, constants), _ = promote_operands("polyint", (p, constants), broadcast=False)
+    for step in range(order):
         powers = lax.rev(lax.iota(p.dtype, p.shape[0]), (0,))
-        p = lax.pad(lax.div(p, lax.add(powers, 1)), k, ((0, 1, 0),))
+        constant = lax.index_in_dim(constants, step if constants.shape[0] > 1 else 0, 0)
+        p = lax.concatenate([lax.div(p, lax.add(powers, 1)), constant], 0)
     return p
 
 
-def polymul(a1, a2):
-    """The coefficients of the product of two polynomials. Raises ShapeError."""
-    (a, b), _ = promote_operands("polymul", [_coefficients(p, "polymul") for p in (a1, a2)], broadcast=False)
+def polymul(a1, a2, *, trim_leading_zeros: bool = False):
+    """The coefficients of the product of two polynomials, floats. Raises ShapeError.
+
+    trim_leading_zeros: leading zeros of the operands do not count; this looks at values, so not inside of jit.
+    """
+    given = [_coefficients(p, "polymul") for p in (a1, a2)]
+    (a, b), _ = promote_operands("polymul", given, inexact_dtype, broadcast=False)
+    if trim_leading_zeros:
+        from hloom.numpy.polynomials import trim_zeros
+
+        a, b = trim_zeros(a, "f"), trim_zeros(b, "f")
     rows, columns = a.shape[0], b.shape[0]
     if not rows or not columns:
         return full(0, a.dtype, (0,))

@@ -18,7 +18,17 @@ from hloom.numpy.ufuncs import (
     weakly,
     with_sign,
 )
-from hloom.operands import as_operand, conform, convert, full, inexact_dtype, promote_operands, read, to_inexact
+from hloom.operands import (
+    as_operand,
+    conform,
+    convert,
+    full,
+    inexact_dtype,
+    promote_operands,
+    read,
+    to_inexact,
+    with_weakness,
+)
 from hloom.tracing import bind
 
 # --- rounding -----------------------------------------------------------------------------------------------------
@@ -78,7 +88,7 @@ def modf(x, /):
         whole = _truncate(x)
         infinite = lax.eq(lax.abs(x), math.inf)
         fraction = lax.select(infinite, full(0.0, x.dtype, x.shape), lax.sub(x, whole))
-        return with_sign(fraction, x), whole
+        return with_weakness(with_sign(fraction, x), x.weak), whole
 
     return real_function("modf", x, parts)
 
@@ -101,7 +111,7 @@ def real(x, /):
 def imag(x, /):
     """The imaginary part, element-wise; zeros where x is not complex."""
     x = as_operand(x, "imag")
-    return lax.imag(x) if x.dtype in COMPLEX else full(0, x.dtype, x.shape)
+    return lax.imag(x) if x.dtype in COMPLEX else with_weakness(full(0, x.dtype, x.shape), x.weak)
 
 
 def conjugate(x, /):
@@ -166,7 +176,7 @@ def fmin(x1, x2, /):
 def _ignoring_nan(name, x1, x2, function):
     (x1, x2), weak = promote_operands(name, (x1, x2))
     if x1.dtype not in FLOATS:
-        return function(x1, x2)
+        return weakly(function(x1, x2), weak)
     result = lax.select(is_nan(x1), x2, lax.select(is_nan(x2), x1, function(x1, x2)))
     return weakly(result, weak)
 

@@ -184,7 +184,7 @@ class ufunc(metaclass=_UfuncMeta):
 
         def step(carry, item):
             element, number = item
-            inside = lax.bitwise_and(lax.gt(number, starts), lax.lt(number, ends))
+            inside = lax.bitwise_and(lax.lt(starts, broadcast_dims_to(number, starts.shape)), number < ends)
             combined = convert(as_operand(self._function(carry, element), self.__name__), carry.dtype)
             return lax.select(broadcast_dims_to(reshape_to(inside, column), carry.shape), combined, carry), None
 

@@ -116,7 +116,11 @@ def sign(x, /):
     x = as_operand(x, "sign")
     if x.dtype == PRED:
         raise refuse("sign", x, "convert the operand with astype")
-    return lax.sign(x)
+    if x.dtype not in INEXACT:
+        return lax.sign(x)
+    # The sign of -0.0 is 0.0, as in NumPy.
+    zero = full(0, x.dtype, x.shape)
+    return weakly(lax.select(lax.eq(x, zero), zero, lax.sign(x)), x.weak)
 
 
 def square(x, /):
@@ -343,8 +347,8 @@ arctanh = atanh = unary("arctanh", "atanh", "The inverse hyperbolic tangent; NaN
 
 
 def arctan(x, /):
-    """The arc tangent, radians, element-wise; floats. Raises DTypeError for complex x."""
-    return real_function("arctan", x, lax.atan)
+    """The arc tangent, radians, element-wise; floats."""
+    return lax.atan(to_inexact(x, "arctan"))
 
 
 atan = arctan
@@ -394,15 +398,25 @@ def sinc(x, /):
     def quotient(x):
         zero = lax.eq(x, 0)
         angle = lax.mul(lax.select(zero, full(1, x.dtype, x.shape), x), math.pi)
-        return lax.select(zero, full(1, x.dtype, x.shape), lax.div(lax.sin(angle), angle))
+        # At 0 the series: its derivatives there are those of the function.
+        square = lax.mul(lax.mul(x, math.pi), lax.mul(x, math.pi))
+        series = full(1 / 6227020800, x.dtype, x.shape)
+        for divisor in (-39916800, 362880, -5040, 120, -6, 1):
+            series = lax.add(lax.mul(series, square), 1 / divisor)
+        return lax.select(zero, series, lax.div(lax.sin(angle), angle))
 
     return real_function("sinc", x, quotient)
 
 
 def heaviside(x1, x2, /):
     """0 where x1 < 0, x2 where x1 == 0, 1 where x1 > 0, NaN where it is NaN; floats. Raises ShapeError, DTypeError."""
-    (x, at_zero), weak = promote_operands("heaviside", (x1, x2), inexact_dtype)
+    (x, at_zero), _ = promote_operands("heaviside", (x1, x2), inexact_dtype)
     if x.dtype in COMPLEX:
         raise refuse("heaviside", x, "take the real part")
     step = lax.select(lax.gt(x, 0.0), full(1, x.dtype, x.shape), full(0, x.dtype, x.shape))
-    return weakly(lax.select(lax.eq(x, 0.0), at_zero, lax.select(is_nan(x), x, step)), weak)
+    return lax.select(lax.eq(x, 0.0), at_zero, lax.select(is_nan(x), x, step))
+
+
+def i0(x, /):
+    """The modified Bessel function of order 0, element-wise; floats. Raises DTypeError for complex x."""
+    return real_function("i0", x, lambda x: lax.mul(lax.exp(lax.abs(x)), lax.bessel_i0e(x)))
