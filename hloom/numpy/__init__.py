@@ -69,7 +69,6 @@ from hloom.numpy.dtypes import (
     float8_e4m3fnuz,
     float8_e5m2,
     float8_e5m2fnuz,
-    float8_e8m0fnu,
     float16,
     float32,
     float64,
