@@ -1,0 +1,59 @@
+"""Random numbers from keys, with JAX's names: the same key gives the same numbers, on any machine and in any program.
+
+    key = hl.random.key(0)
+    key, own = hl.random.split(key)
+    x = hl.random.normal(own, (3, 4))
+
+Numbers whose algorithm is fixed by the bits are JAX's for the same key (threefry2x32, partitionable): integers exactly,
+floats up to the last bits of the logarithms in them.
+"""
+
+# ruff: noqa: F401  (the imports are the list of public names)
+
+from hloom.random.bits import bits, fold_in, split
+from hloom.random.continuous import (
+    cauchy,
+    double_sided_maxwell,
+    exponential,
+    gumbel,
+    laplace,
+    logistic,
+    lognormal,
+    maxwell,
+    multivariate_normal,
+    normal,
+    orthogonal,
+    pareto,
+    rademacher,
+    rayleigh,
+    triangular,
+    truncated_normal,
+    uniform,
+    wald,
+    weibull_min,
+)
+from hloom.random.discrete import bernoulli, categorical, choice, geometric, permutation, randint, shuffle
+from hloom.random.keys import (
+    KeyArray,
+    PRNGKey,
+    clone,
+    key,
+    key_data,
+    key_dtype,
+    key_impl,
+    wrap_key_data,
+)
+from hloom.random.rejection import (
+    ball,
+    beta,
+    binomial,
+    chisquare,
+    dirichlet,
+    f,
+    gamma,
+    generalized_normal,
+    loggamma,
+    multinomial,
+    poisson,
+    t,
+)

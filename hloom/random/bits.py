@@ -164,7 +164,7 @@ def _fold_in_body(data, number, implementation):
 
 
 def fold_in(key, data):
-    """A new key from a key and an integer, for example a step's number. Raises ArgumentError, DTypeError, ShapeError."""
+    """A new key from a key and an integer, such as the number of a step. Raises ArgumentError, DTypeError."""
     words, implementation = take_key(key, "fold_in")
     if isinstance(data, int) and not isinstance(data, bool):
         number = as_operand(np.array(data & 0xFFFFFFFF, np.uint32), "fold_in")

@@ -12,7 +12,7 @@ import numpy as np
 
 from hloom import lax
 from hloom.errors import ArgumentError, ShapeError
-from hloom.ir.types import DTYPES, FLOATS, HLO_NAME, as_dtype, real_dtype
+from hloom.ir.types import DTYPES, as_dtype, real_dtype
 from hloom.operands import as_operand, broadcast_dims_to, full
 from hloom.random.bits import UINT_OF_BITS, dims_of, float_dtype, parameters, raw_bits, raw_split, run
 from hloom.random.keys import take_key
@@ -88,7 +88,9 @@ def standard_gumbel(data, implementation: str, dims, dtype, mode: str = "low"):
         both = between(data, implementation, (2, *dims), dtype, tiny, 1.0)
         coarse, fine = (lax.index_in_dim(both, k, keepdims=False) for k in (0, 1))
         step = full(2.0 ** -limits(dtype).nmant, dtype, dims)
-        return lax.neg(lax.log(lax.neg(lax.log1p(lax.neg(lax.add(coarse, lax.mul(fine, step)))))))
+        # From 1/2 on the coarse number has no room for more bits.
+        fine = lax.select(lax.lt(coarse, full(0.5, dtype, dims)), lax.mul(fine, step), full(0.0, dtype, dims))
+        return lax.neg(lax.log(lax.neg(lax.log1p(lax.neg(lax.add(coarse, fine))))))
     u = between(data, implementation, dims, dtype, tiny, 1.0)
     return lax.neg(lax.log(lax.neg(lax.log(u))))
 
@@ -168,7 +170,7 @@ def _laplace(data, implementation, dims, dtype):
 
 
 def _logistic(data, implementation, dims, dtype):
-    u = between(data, implementation, dims, dtype, float(limits(dtype).eps), 1.0)
+    u = between(data, implementation, dims, dtype, limits(dtype).tiny, 1.0)
     return lax.log(lax.div(u, lax.sub(full(1.0, dtype, dims), u)))
 
 
@@ -214,7 +216,9 @@ def gumbel(key, shape=(), dtype=None, mode: str | None = None, *, out_sharding=N
     """
     data, implementation = take_key(key, "gumbel")
     return run(
-        _gumbel, (implementation, dims_of(shape, "gumbel"), float_dtype(dtype, "gumbel"), take_mode(mode, "gumbel")), data
+        _gumbel,
+        (implementation, dims_of(shape, "gumbel"), float_dtype(dtype, "gumbel"), take_mode(mode, "gumbel")),
+        data,
     )
 
 
@@ -399,7 +403,9 @@ def orthogonal(key, n: int, shape=(), dtype=None, m: int | None = None, *, out_s
     """
     data, implementation = take_key(key, "orthogonal")
     dtype = float_dtype(dtype, "orthogonal", complex_too=True)
-    return run(_orthogonal, (implementation, int(n), dims_of(shape, "orthogonal"), dtype, int(n if m is None else m)), data)
+    return run(
+        _orthogonal, (implementation, int(n), dims_of(shape, "orthogonal"), dtype, int(n if m is None else m)), data
+    )
 
 
 __all__ = [

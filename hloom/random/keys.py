@@ -182,7 +182,7 @@ def _seed_data(seed, implementation: str):
 def key(seed, *, impl=None, dtype=None) -> KeyArray:
     """A key from an integer seed.
 
-    impl: 'threefry2x32' (the default), 'rbg' or 'unsafe_rbg'. The same seed gives the same key, always. Only the last 32
+    impl: 'threefry2x32' (the default), 'rbg' or 'unsafe_rbg'. The same seed gives the same key. Only the last 32
     bits of a Python integer count. Raises ArgumentError, DTypeError, ShapeError.
     """
     implementation = _implementation(dtype if impl is None else impl)
