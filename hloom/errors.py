@@ -52,6 +52,13 @@ class TracerConversionError(TracerError):
     """float(), int(), numpy.asarray() or indexing a Python list with a traced value inside `jit`."""
 
 
+class ConcretizationTypeError(TracerConversionError):
+    """A result whose extents depend on values was asked for inside `jit`: hnp.unique(x), hnp.nonzero(x).
+
+    Pass the argument that makes the extents known, mostly `size`.
+    """
+
+
 class LeakedTracerError(HloomError):
     """A traced value outlived its trace (stored in a global, a list or an attribute) and was used later.
 
@@ -99,7 +106,7 @@ class SettingError(HloomError, ValueError):
 
 
 # JAX's names, for programs that catch them.
-ConcretizationTypeError = TracerArrayConversionError = TracerIntegerConversionError = TracerConversionError
+TracerArrayConversionError = TracerIntegerConversionError = TracerConversionError
 TracerBoolConversionError = TracerBoolError
 UnexpectedTracerError = LeakedTracerError
 JaxRuntimeError, JAXTypeError, JAXIndexError = HloomError, TracerError, IndexOutOfBoundsError
@@ -109,6 +116,7 @@ __all__ = [
     "ArgumentError",
     "AttributeValueError",
     "BatchingError",
+    "ConcretizationTypeError",
     "DTypeError",
     "DeviceError",
     "DifferentiationError",

@@ -232,12 +232,18 @@ def linspace(
     first, last = (bind("broadcast", v, shape=Shape(work, shape), dimensions=kept) for v in (start, stop))
     position = lax.broadcasted_iota(work, shape, axis)
     if parts > 0:
-        # From the nearer end, so that neither the steps nor their sum overflow or drift.
-        step = lax.sub(lax.div(last, parts), lax.div(first, parts))
-        back = lax.sub(full_constant(parts, work, shape), position)
-        near = lax.le(lax.real(position), parts / 2) if work in COMPLEX else lax.le(position, parts / 2)
-        from_first, from_last = lax.add(first, lax.mul(position, step)), lax.sub(last, lax.mul(back, step))
-        result = lax.select(near, from_first, from_last)
+        # One division each, so that whole numbers are exact; scaled by a power of two against overflow on the way.
+        scale = 2.0 ** -parts.bit_length()
+        distance = lax.sub(lax.mul(last, scale), lax.mul(first, scale))
+
+        def moved(count):
+            return lax.div(lax.div(lax.mul(count, distance), parts), scale)
+
+        result = lax.add(first, moved(position))
+        # Where even the distance is too large for the dtype, the second half is counted from the end.
+        from_last = lax.sub(last, moved(lax.sub(full_constant(parts, work, shape), position)))
+        finite = lax.is_finite(lax.real(result) if work in COMPLEX else result)
+        result = lax.select(finite, result, from_last)
         if endpoint:
             result = lax.select(lax.eq(position, parts), last, result)
     else:

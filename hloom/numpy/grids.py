@@ -51,9 +51,11 @@ class _Joined:
         parts = parts if isinstance(parts, tuple) else (parts,)
         axis, rank, place = self._defaults
         if parts and isinstance(parts[0], str) and parts[0] in ("r", "c"):
-            return self._matrix(parts[0], parts[1:])
+            joined = self[parts[1:]]
+            row = (1, joined.size) if parts[0] == "r" else (joined.size, 1)
+            return joined if joined.ndim > 1 else reshape_to(joined, row)
         if parts and isinstance(parts[0], str):
-            axis, rank, place = self._read(parts[0])
+            axis, rank, place = self._read(parts[0], place)
             parts = parts[1:]
         arrays = []
         for part in parts:
@@ -70,19 +72,14 @@ class _Joined:
         return concatenate(arrays, axis)
 
     @staticmethod
-    def _read(text: str) -> tuple[int, int, int]:
+    def _read(text: str, place: int) -> tuple[int, int, int]:
         try:
             numbers = [int(n) for n in text.split(",")]
         except ValueError:
             numbers = []
         if not 1 <= len(numbers) <= 3:
             raise ArgumentError("r_ takes a text such as '0,2,1'", f"{text!r}", "write 'axis' or 'axis,rank'")
-        return (*numbers, *(0, 1, -1)[len(numbers) :])
-
-    def _matrix(self, kind: str, parts):
-        """'r': a matrix of one row, 'c': of one column, of what r_ would join."""
-        joined = r_[parts]
-        return reshape_to(joined, (1, joined.size) if kind == "r" else (joined.size, 1))
+        return (*numbers, *(0, 1, place)[len(numbers) :])
 
 
 r_, c_ = _Joined(0, 1, -1), _Joined(-1, 2, 0)

@@ -8,7 +8,7 @@ import numpy as np
 
 from hloom import lax
 from hloom.array import Array
-from hloom.errors import ArgumentError, DTypeError, IndexOutOfBoundsError, ShapeError, TracerConversionError
+from hloom.errors import ArgumentError, ConcretizationTypeError, DTypeError, IndexOutOfBoundsError, ShapeError
 from hloom.ir.types import INTEGERS, PRED
 from hloom.lax.slicing import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers, gather, scatter
 from hloom.numpy.creation import arange
@@ -39,10 +39,10 @@ def known(x) -> np.ndarray | None:
 
 
 def require_known(x, name: str, what: str, repair: str) -> np.ndarray:
-    """`known`, or a TracerConversionError that says which argument would make the extents known."""
+    """`known`, or a ConcretizationTypeError that says which argument would make the extents known."""
     value = known(x)
     if value is None:
-        raise TracerConversionError(
+        raise ConcretizationTypeError(
             f"{name} inside of jit, where {what}", f"a traced value {x._shape!r}, which has no numbers yet", repair
         )
     return value
