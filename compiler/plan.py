@@ -16,6 +16,7 @@ from hloom.compiler.kernels.emit import Launch, launches
 from hloom.compiler.kernels.host import runs_on_host
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.update import UPDATES
+from hloom.compiler.passes.cse import StructuralKeys
 from hloom.compiler.plan_control import Control, Label, OnFalse, OnIndex, Swap, To
 from hloom.compiler.plan_order import ALIASES, FREE, is_control, private
 from hloom.compiler.plan_steps import (
@@ -89,6 +90,8 @@ class Planner:
         self.single: dict[Instruction, Computation] = {}
         self.reused: dict[int, int] = {}
         self.time: dict[Instruction, int] = {}
+        self.keys = StructuralKeys()
+        self.launches: dict[tuple, list[Launch]] = {}
         self.control = Control(self)
 
     def plan(self) -> Plan:
@@ -271,8 +274,12 @@ class Planner:
                 if source is not target:
                     planned.append((target, source, root.shape.bytes, instruction))
                 shared[0] = position
-        request = KernelRequest(computation, shared)
-        for launch in launches(request, self.target):
+        # Layers that repeat have the same kernels: writing them once is enough.
+        key = (self.keys.computation(computation), tuple(shared.items()))
+        made = self.launches.get(key)
+        if made is None:
+            made = self.launches[key] = launches(KernelRequest(computation, shared), self.target)
+        for launch in made:
             pointers: dict[str, object] = {}
             for k, operand in enumerate(inputs):
                 pointers[f"in{k}"] = self.buffers[operand][0]

@@ -9,6 +9,7 @@ are joined. Finally each group becomes a `fusion` instruction.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 
 from hloom.compiler.kernels.writer import can_write
 from hloom.compiler.passes.fusion_rules import Group, Rules, can_fuse, is_materialized
@@ -19,6 +20,7 @@ from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.rewrite import has_effects
 from hloom.ir.types import Shape, TupleShape
 
+SIBLINGS = 64  # groups that one group tries in vain to join: more would cost time that grows as the square
 KINDS = {"loop": "kLoop", "row": "kInput", "reduce": "kInput", "product": "kOutput"}
 
 
@@ -71,13 +73,13 @@ class Grouping:
             users = self.users[instruction]
             if is_materialized(instruction) or (not users and instruction is not root):
                 continue
-            consumers: list[Group] = []
+            consumers: dict[Group, None] = {}
             external = instruction is root
             for user in users:
                 groups = self.groups_of[user]
                 external = external or not groups
-                consumers += [g for g in sorted(groups, key=lambda g: g.number) if g not in consumers]
-            self._place(instruction, consumers, external)
+                consumers |= dict.fromkeys(sorted(groups, key=lambda g: g.number))
+            self._place(instruction, list(consumers), external)
 
     def _place(self, instruction: Instruction, consumers: list[Group], external: bool) -> None:
         if instruction in self.rules.duplicable and consumers:
@@ -172,19 +174,49 @@ class Grouping:
             if key is not None:
                 by_domain.setdefault(key, []).append(group)
         for groups in by_domain.values():
-            while groups:
-                first = groups.pop()
-                for other in list(groups):
-                    if self._share_input(first, other) and self._independent(first, other):
-                        self._merge(first, other)
-                        groups.remove(other)
+            if len(groups) > 1:
+                self._join_siblings(groups)
 
-    def _inputs(self, group: Group) -> set[Instruction]:
-        return {o for m in group.members for o in m.operands if group not in self.groups_of[o]}
+    def _join_siblings(self, groups: list[Group]) -> None:
+        """Of groups over one domain the last first: each takes up those that share an input with it."""
+        place = {group: k for k, group in enumerate(groups)}
+        inputs = {group: self._large_inputs(group) for group in groups}
+        readers: dict[Instruction, list[Group]] = {}
+        for group in groups:
+            for instruction in inputs[group]:
+                readers.setdefault(instruction, []).append(group)
+        left = set(groups)
+        for first in reversed(groups):
+            if first not in left:
+                continue
+            left.discard(first)
+            waiting = [(place[g], g) for g in {g for i in inputs[first] for g in readers[i]} if g in left]
+            heapify(waiting)
+            refused, seen = 0, {g for _, g in waiting}
+            while waiting and refused < SIBLINGS:
+                at, other = heappop(waiting)
+                if not self._independent(first, other):
+                    refused += 1
+                    continue
+                self._merge(first, other)
+                left.discard(other)
+                # Its inputs may be shared with groups further on.
+                for instruction in inputs[other] - inputs[first]:
+                    for g in readers[instruction]:
+                        if g in left and g not in seen and place[g] > at:
+                            seen.add(g)
+                            heappush(waiting, (place[g], g))
+                inputs[first] |= inputs[other]
 
-    def _share_input(self, a: Group, b: Group) -> bool:
-        shared = self._inputs(a) & self._inputs(b)
-        return any(isinstance(i.shape, Shape) and i.shape.size * 4 >= a.domain_size() > 1 for i in shared)
+    def _large_inputs(self, group: Group) -> set[Instruction]:
+        """What a group reads from outside that is worth reading once for two groups."""
+        size = group.domain_size()
+        return {
+            o
+            for m in group.members
+            for o in m.operands
+            if group not in self.groups_of[o] and isinstance(o.shape, Shape) and o.shape.size * 4 >= size > 1
+        }
 
     def _independent(self, a: Group, b: Group) -> bool:
         return not self._reaches(a.outputs, a, b) and not self._reaches(b.outputs, b, a)

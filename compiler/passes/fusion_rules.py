@@ -41,7 +41,7 @@ class Group:
 
     def add(self, instruction: Instruction, users) -> None:
         self.members.add(instruction)
-        own = [u for u in users[instruction] if u in self.members]
+        own = self.users_inside(instruction, users[instruction])
         self.evaluations[instruction] = _evaluations(self, instruction, own)
         if _at_own_index(self, instruction, own):
             self.in_place.add(instruction)
@@ -57,6 +57,12 @@ class Group:
             self.kind, self.dot = "product", instruction
         elif OPS[instruction.opcode].family == "window":
             self.kind = "window"
+
+    def users_inside(self, instruction: Instruction, users: list[Instruction]) -> list[Instruction]:
+        """The members that use an instruction, once for each operand position. `users`: all that do."""
+        if len(users) > 2 * len(self.members):  # a constant of a large program
+            return [m for m in self.members for o in m.operands if o is instruction]
+        return [u for u in users if u in self.members]
 
     def domain_size(self) -> int:
         return math.prod(self.domain)
@@ -185,7 +191,7 @@ def can_fuse(rules: Rules, group: Group, instruction: Instruction, output: bool)
         return False, "the update is made in place by a kernel of its own"
     if group.outputs[0].opcode == "scatter" and (output or not can_write(instruction)):
         return False, "a scatter kernel has one result, and takes what has an expression for one element"
-    own = [u for u in rules.users[instruction] if u in group.members]
+    own = group.users_inside(instruction, rules.users[instruction])
     if output and instruction.opcode != "reduce" and not _output_fits(group, instruction):
         return False, "its extents are not the kernel's domain"
     if instruction.opcode == "reduce":
