@@ -18,6 +18,7 @@ from hloom.lax.control_flow import (
     switch,
     while_loop,
 )
+from hloom.lax.custom_solves import custom_linear_solve, custom_root
 from hloom.lax.convolution import (
     ConvDimensionNumbers,
     conv,
