@@ -84,8 +84,20 @@ def checkpoint_name(x, name: str):
     return tree.map(mark, x)
 
 
+class SaveOnlyTheseNames:
+    """The policy of `save_only_these_names`. saveable_names: the names."""
+
+    def __init__(self, names):
+        self.saveable_names = frozenset(names)
+
+    def __call__(self, instruction: Instruction) -> bool:
+        return instruction.attributes.get("checkpoint_name") in self.saveable_names
+
+
 class checkpoint_policies:  # noqa: N801  (JAX's name)
     """What a checkpointed function keeps for its backward pass: `checkpoint(f, policy=checkpoint_policies.NAME)`."""
+
+    SaveOnlyTheseNames = SaveOnlyTheseNames
 
     @staticmethod
     def everything_saveable(instruction: Instruction) -> bool:
@@ -114,7 +126,7 @@ class checkpoint_policies:  # noqa: N801  (JAX's name)
     @staticmethod
     def save_only_these_names(*names: str):
         """The values that `checkpoint_name` gave one of these names."""
-        return lambda instruction: instruction.attributes.get("checkpoint_name") in names
+        return SaveOnlyTheseNames(names)
 
     @staticmethod
     def save_any_names_but_these(*names: str):
