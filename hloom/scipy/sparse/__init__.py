@@ -1,0 +1,5 @@
+"""Solvers of sparse linear systems, with `jax.scipy.sparse`'s names."""
+
+from hloom.scipy.sparse import linalg
+
+__all__ = ["linalg"]
