@@ -14,7 +14,7 @@ import numpy as np
 
 from hloom.array import Array
 from hloom.config import config
-from hloom.errors import ArgumentError, DTypeError, ShapeError
+from hloom.errors import ArgumentError, DTypeError, IndexOutOfBoundsError, ShapeError
 from hloom.ir.types import (
     DTYPES,
     HLO_NAME,
@@ -294,10 +294,10 @@ def whole_number(value, name: str, what: str) -> int:
 
 
 def canonical_axis(axis, rank: int, name: str) -> int:
-    """An axis counted from the front. Raises ShapeError where it does not exist."""
+    """An axis counted from the front. Raises IndexOutOfBoundsError (a ShapeError) where it does not exist."""
     number = whole_number(axis, name, "axis")
     if not -rank <= number < rank:
-        raise ShapeError(
+        raise IndexOutOfBoundsError(
             f"{name} along axis {number}",
             f"an array of rank {rank}" + (f", which has axes {-rank} to {rank - 1}" if rank else ", which has no axes"),
             "name an existing axis",

@@ -223,7 +223,8 @@ def linspace(
     if num < 0:
         raise ShapeError("linspace takes a number of points that is not negative", f"num={num}", "pass num >= 0")
     target = None if dtype is None else as_dtype(dtype)
-    (start, stop), _ = promote_operands("linspace", (start, stop), inexact_dtype)
+    change = inexact_dtype if target is None else lambda _: inexact_dtype(target)
+    (start, stop), _ = promote_operands("linspace", (start, stop), change)
     work, dims = start.dtype, start.shape
     axis = canonical_axis(axis, len(dims) + 1, "linspace")
     parts = num - 1 if endpoint else num

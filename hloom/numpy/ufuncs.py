@@ -281,11 +281,36 @@ def fmod(x1, x2, /):
 # --- exponentials, logarithms, roots ------------------------------------------------------------------------------
 
 exp = unary("exp", "exponential", "e to the power x.")
-expm1 = unary("expm1", "exponential-minus-one", "exp(x) - 1, exact near 0.")
+_expm1 = unary("expm1", "exponential-minus-one", "exp(x) - 1, exact near 0.")
 log = unary("log", "log", "The natural logarithm; NaN below 0, -inf at 0.")
 log1p = unary("log1p", "log-plus-one", "log(1 + x), exact near 0.")
 sqrt = unary("sqrt", "sqrt", "The square root; NaN below 0.")
 cbrt = unary("cbrt", "cbrt", "The cube root; negative below 0.", refused=COMPLEX)
+
+
+def expm1(x, /):
+    """exp(x) - 1, exact near 0, element-wise. Integers become floats."""
+    if isinstance(x, ArrayMethods) and x._shape.dtype in COMPLEX:
+        return weakly(_complex_expm1(x), x.weak)
+    return _expm1(x)
+
+
+def _complex_expm1(x):
+    """exp(a + ib) - 1 = (expm1(a) cos b - 2 sin(b/2)^2) + i exp(a) sin b, with the limits of the Array API standard."""
+    a, b = lax.real(x), lax.imag(x)
+    half = lax.sin(lax.mul(b, 0.5))
+    one = lax.expm1(a)
+    real = lax.sub(lax.mul(one, lax.cos(b)), lax.mul(lax.mul(half, half), 2.0))
+    imaginary = lax.mul(lax.exp(a), lax.sin(b))
+    constants = {v: full(v, a.dtype, a.shape) for v in (-1.0, math.inf, math.nan)}
+    zero = full(0.0, a.dtype, a.shape)
+    unbounded = lax.bitwise_not(lax.is_finite(b))
+    high, low = (lax.bitwise_and(unbounded, lax.eq(a, v)) for v in (math.inf, -math.inf))
+    plain = lax.eq(b, 0.0)
+    exact = lax.select(lax.eq(a, 0.0), zero, one)  # 0 for -0 too
+    real = lax.select(high, constants[math.inf], lax.select(low, constants[-1.0], lax.select(plain, exact, real)))
+    imaginary = lax.select(high, constants[math.nan], lax.select(low, zero, lax.select(plain, b, imaginary)))
+    return lax.complex(real, imaginary)
 
 
 def exp2(x, /):
