@@ -55,3 +55,4 @@ from hloom.nn.layers import (
 )
 from hloom.nn.module import Module, apply, static
 from hloom.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, Recurrent, RNNCell
+from hloom.pooling import avg_pool, max_pool, min_pool, pool
