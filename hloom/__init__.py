@@ -58,6 +58,7 @@ from hloom.ir.ops.structure import register_custom_call
 from hloom.jacobians import hessian, jacfwd, jacobian, jacrev, linear_transpose
 from hloom.jit import jit, make_module
 from hloom.lax.control_flow import associative_scan, cond, fori_loop, scan, switch, while_loop
+from hloom.pmap import pmap
 from hloom.shapes import ShapeDtypeStruct, eval_shape
 from hloom.sharding import NamedSharding, P, Shard, make_mesh
 from hloom.typing import Array
@@ -184,6 +185,7 @@ __all__ = [
     "process_count",
     "process_index",
     "random",
+    "pmap",
     "print_saved_residuals",
     "register_custom_call",
     "remat",

@@ -131,10 +131,10 @@ def _each(in_axes, position: int, argument, what: str) -> list:
             f"{in_axes!r}",
             "put it into a tuple: in_axes=(axes_of_the_first_argument,)",
         )
-    return prefix_leaves(own, argument, f"in_axes of argument {position} in {what}")
+    return mapped_axes(own, argument, f"in_axes of argument {position} in {what}")
 
 
-def prefix_leaves(prefix, value, what: str) -> list:
+def mapped_axes(prefix, value, what: str) -> list:
     """For each leaf of `value` the entry of `prefix`, a tree whose leaves (None too) stand for whole subtrees.
 
     Raises TreeError, which names `what`, where the prefix is no prefix of the tree.
@@ -152,7 +152,7 @@ def prefix_leaves(prefix, value, what: str) -> list:
             f"{prefix!r} for {tree.structure(value)}",
             "use one integer (or None) for a whole subtree",
         )
-    return [leaf for a, b in zip(children, others, strict=True) for leaf in prefix_leaves(a, b, what)]
+    return [leaf for a, b in zip(children, others, strict=True) for leaf in mapped_axes(a, b, what)]
 
 
 def _one_level(value):
@@ -203,7 +203,7 @@ def _without(array, axis: int) -> ShapeDtypeStruct:
 def _out_places(out_axes, out_tree, what: str) -> list:
     if _is_axis(out_axes):
         return [out_axes] * out_tree.num_leaves
-    return prefix_leaves(out_axes, tree.unflatten(out_tree, [0] * out_tree.num_leaves), f"out_axes of {what}")
+    return mapped_axes(out_axes, tree.unflatten(out_tree, [0] * out_tree.num_leaves), f"out_axes of {what}")
 
 
 def _out_axis(place: int, result, number: int, what: str) -> int:

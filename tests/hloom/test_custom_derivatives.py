@@ -250,6 +250,25 @@ def test_python_control_flow_on_values_outside_of_jit():
     assert float(hl.grad(h)(1.0)) == 4.0 and float(hl.grad(h)(-1.0)) == 5.0
 
 
+def test_xla_accepts_the_text_of_calls_with_rules():
+    """The rules are not written: what is printed are calls."""
+    f, g = scaled(), reversed_square()
+    h = hl.checkpoint(lambda x: hnp.sin(x).sum())
+
+    def loss(x):
+        return (f(x) * g(x)).sum() + h(x) + hl.lax.fori_loop(0, 3, lambda i, x: f(x) * 0.1, x).sum()
+
+    pytest.importorskip("jaxlib._hlo")
+    from jaxlib import _hlo
+
+    for function in (loss, hl.grad(loss), lambda x: hl.vmap(hl.grad(loss))(x[None])):
+        text = hl.jit(function).lower(X).as_text()
+        _hlo.hlo_module_from_text(text)
+        _hlo.hlo_module_from_text(hl.jit(function).lower(X).compile().as_text())
+        assert "rule" not in text
+    assert "to_apply" in hl.jit(loss).lower(X).as_text()
+
+
 # --- errors -------------------------------------------------------------------------------------------------------
 
 

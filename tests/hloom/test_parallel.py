@@ -7,7 +7,7 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom import lax
+from hloom import errors, lax
 from hloom.errors import ArgumentError, AttributeValueError, HloomError, ParticipantsError, ShapeError
 from hloom.ir.interpret import run
 from hloom.ir.text import parse_module, print_module
@@ -176,9 +176,7 @@ def test_errors():
     fails(ArgumentError, mapped(lambda x: lax.psum(x, "i", axis_index_groups=[[0, 1], [2]])), "axis_index_groups")
     fails(
         ArgumentError,
-        mapped(
-            lambda x: lax.all_gather(x, ("i", "i2")) if False else lax.all_gather(x, "i", axis_index_groups=[[0, 1, 2]])
-        ),
+        mapped(lambda x: lax.all_gather(x, "i", axis_index_groups=[[0, 1, 2]])),
         "groups",
     )
 
@@ -236,3 +234,20 @@ ENTRY main {
         "all-reduce among 2 participants",
         "one device",
     )
+
+
+@pytest.fixture
+def three_devices():
+    before = hl.config.num_cpu_devices
+    hl.config.num_cpu_devices = 3
+    yield
+    hl.config.num_cpu_devices = before
+
+
+def test_pmap_is_over_devices(three_devices):
+    mean = hl.pmap(lambda x, n: x * n - lax.pmean(x * n, "d"), "d", in_axes=(0, None))
+    np.testing.assert_allclose(mean(X, 2.0), 2 * (X - X.mean(0)))
+    shifted = hl.pmap(lambda x, n: lax.ppermute(x, "d", [(0, n)]), axis_name="d", static_broadcasted_argnums=1)
+    np.testing.assert_array_equal(shifted(X[:, 0], 2), [0, 0, X[0, 0]])
+    fails(errors.DeviceError, lambda: hl.pmap(lambda x: x)(np.ones(4)), "over 4 elements", "3 devices")
+    fails(errors.DeviceError, lambda: hl.pmap(lambda x: x, devices=hl.devices()[:2])(X), "2 devices")
