@@ -1,4 +1,4 @@
-"""Running passes on HLO text: the core of `python -m hloom opt FILE --passes a,b --print-after-all --time-passes`."""
+"""Running passes on HLO text or StableHLO: the core of `python -m hloom opt FILE --passes a,b --print-after-all`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from hloom.compiler.passes.registry import PASSES
 from hloom.compiler.pipeline import PIPELINE, PassRecord, pass_names, run_passes
 from hloom.ir.errors import HloomError
-from hloom.ir.text import parse_module, print_module
+from hloom.ir.stablehlo.reading import read_module
+from hloom.ir.text import print_module
 
 
 def optimize_text(
@@ -21,7 +22,7 @@ def optimize_text(
     print_after_all: bool = False,
     time_passes: bool = False,
 ) -> str:
-    """The text of the module after the passes.
+    """The HLO text of the module after the passes. `text` is HLO text, or StableHLO (decided by `file` and the text).
 
     print_after_all: the module after each pass that changed it comes first, each under a comment with the pass's name.
     time_passes: a table of the passes' times, in milliseconds, comes last, as comments.
@@ -36,7 +37,7 @@ def optimize_text(
             state = f"after {record.name}" if record.changed else f"unchanged by {record.name}"
             parts.append(f"// {len(records)}: {state}\n" + (print_module(record.after) if record.changed else ""))
 
-    module = run_passes(parse_module(text, file), passes, verify=verify, on_pass=on_pass)
+    module = run_passes(read_module(text, file), passes, verify=verify, on_pass=on_pass)
     if not print_after_all:
         parts.append(print_module(module))
     if time_passes:
@@ -56,7 +57,7 @@ def time_table(records: Sequence[PassRecord]) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="HLO text; - for standard input")
+    parser.add_argument("file", help="HLO text or StableHLO (.mlir); - for standard input")
     parser.add_argument("--passes", default=",".join(PIPELINE), help="names with commas (default: the whole pipeline)")
     parser.add_argument("--print-after-all", action="store_true", help="print the module after each pass")
     parser.add_argument("--time-passes", action="store_true", help="print what each pass took")
@@ -91,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command: exit status 0, or 2 with the error on standard error."""
     parser = argparse.ArgumentParser(
-        prog="hloom opt", description="Runs passes on a module of HLO text and prints the result."
+        prog="hloom opt", description="Runs passes on a module of HLO text or StableHLO and prints the result."
     )
     add_arguments(parser)
     try:

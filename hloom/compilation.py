@@ -18,7 +18,7 @@ from hloom.compiler.plan import Plan, make_plan
 from hloom.compiler.plan_steps import BranchStep, CopyStep, HostStep, JumpStep, KernelStep, Place, SwapStep, SwitchStep
 from hloom.compiler.targets.cpu.target import host_target
 from hloom.config import config
-from hloom.errors import HloomError, SettingError
+from hloom.errors import AttributeValueError, HloomError, SettingError
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Module
 from hloom.ir.text import print_module
@@ -45,9 +45,9 @@ class CompiledModule:
     def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         return self.executable(arrays)
 
-    def as_text(self) -> str:
-        """The optimized module as HLO text."""
-        return print_module(self.module)
+    def as_text(self, dialect: str = "hlo") -> str:
+        """The optimized module as HLO text, or as StableHLO (dialect="stablehlo")."""
+        return program_text(self.module, dialect)
 
     def source(self) -> str:
         """The kernels as Python text, each with the values that it computes and reads."""
@@ -58,6 +58,21 @@ class CompiledModule:
 
     def memory_analysis(self) -> dict[str, int]:
         return memory_analysis(self.plan)
+
+
+def program_text(module: Module, dialect: str = "hlo", *, metadata: bool = False) -> str:
+    """A module as text of a dialect, "hlo" or "stablehlo". Raises AttributeValueError, UnsupportedError."""
+    if dialect == "stablehlo":
+        from hloom.ir.stablehlo import stablehlo_text
+
+        return stablehlo_text(module)
+    if dialect != "hlo":
+        raise AttributeValueError(
+            f"the text of a program in the dialect {dialect!r}",
+            "hloom writes 'hlo' and 'stablehlo'",
+            "pass one of them",
+        )
+    return print_module(module, metadata=metadata)
 
 
 def compile_module(module: Module, *, fusion: bool | None = None, donated: frozenset[int] = frozenset()):

@@ -62,7 +62,9 @@ def _read(source, endings) -> tuple[str, str]:
         source = source.decode("utf-8", "replace")
     if not isinstance(source, str):
         raise ArgumentError(
-            "a program is read from text or from a file", f"{type(source).__name__}", f"pass text or a path to a file ({endings[0]})"
+            "a program is read from text or from a file",
+            f"{type(source).__name__}",
+            f"pass text or a path to a file ({endings[0]})",
         )
     return source, "<text>"
 
@@ -126,7 +128,9 @@ class Program:
         for k, (arg, want) in enumerate(zip(args, wanted, strict=True)):
             flat = _leaves(arg, self._reader.shape(want), k)
             leaves += flat
-            shapes.append(flat[0].shape if len(flat) == 1 and not isinstance(self._reader.shape(want), TupleShape) else None)
+            shapes.append(
+                flat[0].shape if len(flat) == 1 and not isinstance(self._reader.shape(want), TupleShape) else None
+            )
         if not self._reader.open:
             return leaves, (), None, ()
         shapes = tuple(tuple(s) for s in shapes)
@@ -167,7 +171,9 @@ def _leaves(arg, shape, k: int) -> list:
         raise DTypeError(f"argument {k} is {shape!r}", f"dtype {found.dtype} given", "convert it with astype")
     dims = getattr(shape, "open", None) or shape.dims
     if len(dims) != len(found.shape) or any(d is not None and d != e for d, e in zip(dims, found.shape, strict=True)):
-        raise ShapeError(f"argument {k} is {shape!r}", f"extents {tuple(found.shape)} given", "pass an array of these extents")
+        raise ShapeError(
+            f"argument {k} is {shape!r}", f"extents {tuple(found.shape)} given", "pass an array of these extents"
+        )
     return [found]
 
 
@@ -195,7 +201,9 @@ class _StableHlo:
         self.given = None if input_shapes is None else tuple(None if s is None else tuple(s) for s in input_shapes)
         if self.given is not None and len(self.given) != len(self.types):
             raise ArgumentError(
-                f"@{self.name} takes {len(self.types)} arguments", f"{len(self.given)} input_shapes", "give one for each"
+                f"@{self.name} takes {len(self.types)} arguments",
+                f"{len(self.given)} input_shapes",
+                "give one for each",
             )
         self.open = not self.converter.is_static(self.name) and any(None in getattr(t, "dims", ()) for t in self.types)
 

@@ -15,13 +15,12 @@ import numpy as np
 
 from hloom import tree
 from hloom.array import Array, common_device
-from hloom.compilation import compile_module
+from hloom.compilation import compile_module, program_text
 from hloom.config import config
 from hloom.devices import Device, find_device
 from hloom.errors import ArgumentError, DonatedArrayError
 from hloom.ir.module import Module
 from hloom.ir.source import current_source
-from hloom.ir.text import print_module
 from hloom.runtime.buffer import is_exclusive
 from hloom.shapes import ShapeDtypeStruct
 from hloom.tracing import (
@@ -480,9 +479,10 @@ class Lowered:
         self._owner, self._call, self._traced = owner, call, traced
         self.module = Module(owner._name, traced.computation)
 
-    def as_text(self, metadata: bool = False) -> str:
-        """The graph as traced, as HLO text. metadata: with the user's lines."""
-        return print_module(self.module, metadata=metadata)
+    def as_text(self, dialect: str = "hlo", *, metadata: bool = False) -> str:
+        """The graph as traced, as HLO text or, with dialect="stablehlo", as StableHLO. metadata: HLO with the user's
+        lines."""
+        return program_text(self.module, dialect, metadata=metadata)
 
     @property
     def out_tree(self):
@@ -526,9 +526,9 @@ class Compiled:
         """Launches and buffers (`hloom.compiler.plan.Plan`)."""
         return self._entry.compiled.plan
 
-    def as_text(self) -> str:
-        """The optimized, fused graph as HLO text."""
-        return self._entry.compiled.as_text()
+    def as_text(self, dialect: str = "hlo") -> str:
+        """The optimized, fused graph as HLO text or, with dialect="stablehlo", as StableHLO."""
+        return self._entry.compiled.as_text(dialect)
 
     def source(self) -> str:
         """The kernels as Python text."""

@@ -1,4 +1,4 @@
-"""Runs passes on a module of HLO text and prints the result.
+"""Runs passes on a module of HLO text or StableHLO and prints the result as HLO text.
 
 hloom opt layer.hlo --passes simplify,cse,dce --print-after-all --time-passes
 """

@@ -1,6 +1,7 @@
-"""Compiles a module of HLO text, runs it on arrays from .npy files, and prints the results or saves them.
+"""Compiles a program in HLO text or StableHLO, runs it on arrays from .npy files, prints or saves the results.
 
     hloom run layer.hlo --inputs x.npy w.npy b.npy --output y.npy
+    hloom run layer.mlir --inputs x.npy --output y.npy          extents that the text leaves open are the inputs'
     hloom run layer.hlo --random 0              inputs drawn from a seed, for a first look
 
 An --output ending in .npz takes all results of a tuple (out0, out1, ...), one ending in .npy a single result.
@@ -13,6 +14,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import ml_dtypes
@@ -20,7 +22,10 @@ import numpy as np
 
 from hloom.commands import CommandError
 from hloom.compilation import compile_module
+from hloom.errors import UnsupportedError
 from hloom.ir.module import Module
+from hloom.ir.stablehlo import parse_program, to_module
+from hloom.ir.stablehlo.reading import is_stablehlo
 from hloom.ir.text import parse_module
 from hloom.ir.types import HLO_NAME, Shape
 from hloom.ir.verify import verify
@@ -29,7 +34,7 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="HLO text; - for standard input")
+    parser.add_argument("file", help="HLO text or StableHLO (.mlir); - for standard input")
     given = parser.add_mutually_exclusive_group()
     given.add_argument("--inputs", nargs="*", default=[], metavar="NPY", help="one .npy file for each parameter")
     given.add_argument("--random", type=int, metavar="SEED", help="draw the inputs from this seed instead")
@@ -40,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    module = read_module(options.file)
+    module = read_module(options.file, options.inputs)
     verify(module)
     parameters = list(module.entry.parameters)
     if not all(isinstance(p.shape, Shape) for p in parameters):
@@ -69,11 +74,28 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def read_module(file: str) -> Module:
-    """The module in a file of HLO text, or on standard input. Raises OSError, ParseError."""
-    if file == "-":
-        return parse_module(sys.stdin.read(), "<stdin>")
-    return parse_module(Path(file).read_text(encoding="utf-8"), file)
+def read_module(file: str, inputs: Sequence[str] = ()) -> Module:
+    """The module in a file of HLO text or StableHLO, or on standard input.
+
+    Raises OSError, ParseError, UnsupportedError.
+
+    inputs: .npy files of its arguments: where a StableHLO program leaves extents open, they are those of the arrays.
+    """
+    text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    name = "<stdin>" if file == "-" else file
+    if not is_stablehlo(text, "" if file == "-" else file):
+        return parse_module(text, name)
+    program = parse_program(text, name)
+    if "?" not in text or not inputs:
+        return to_module(program)
+    arrays = [np.load(path, allow_pickle=False) for path in inputs]
+    shapes = [a.shape for a in arrays]
+    try:
+        return to_module(program, input_shapes=shapes)
+    except UnsupportedError:
+        # Extents that are passed as numbers.
+        known = [a if a.shape == () and a.dtype.kind in "iu" else None for a in arrays]
+        return to_module(program, input_shapes=shapes, known=known)
 
 
 def _described(dtype, dims) -> str:

@@ -389,10 +389,8 @@ class Scope:
 
     # --- computations -------------------------------------------------------------------------------------------------
 
-    def region(
-        self, region: Region, arguments: Sequence[Shape], quantized=None, tuple_result: bool = False
-    ) -> Computation:
-        """The computation that a region describes, of one parameter for each argument. It sees constants from outside."""
+    def region(self, region: Region, arguments: Sequence[Shape]) -> Computation:
+        """The computation of a region, with one parameter for each argument. It sees constants from outside."""
         name = f"{self.op.name.split('.')[-1]}_region"
         builder = Builder(name)
         inner = Scope(self.converter, builder, self.function, self)

@@ -14,10 +14,10 @@ import numpy as np
 from hloom.ir.errors import UnsupportedError
 from hloom.ir.loops import lower_scans
 from hloom.ir.module import Computation, Instruction, Module
-from hloom.ir.stablehlo.attributes import Array, Dense, Dialect, Number, Symbol
+from hloom.ir.stablehlo.attributes import Array, Dense, Dialect, Number
 from hloom.ir.stablehlo.syntax import Block, Operation, Program, Region
 from hloom.ir.stablehlo.types import Function, Tensor, shape_type
-from hloom.ir.types import COMPLEX, FLOATS, PRED, UNSIGNED, Shape, TupleShape
+from hloom.ir.types import COMPLEX, FLOATS, PRED, Shape, TupleShape
 
 EMITTERS: dict[str, Callable] = {}
 Names = str | list  # of an array, or of a tuple's elements
@@ -259,5 +259,4 @@ def _float_text(value) -> str:
     return text
 
 
-__all__ = ["Body", "Names", "dense", "emits", "enumeration", "flat", "integer", "integers", "nested", "numbers", "to_program",
-           "Symbol", "UNSIGNED"]  # fmt: skip
+__all__ = ["Body", "dense", "emits", "enumeration", "flat", "integer", "integers", "nested", "numbers", "to_program"]

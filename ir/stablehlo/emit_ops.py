@@ -373,7 +373,8 @@ def _scatter(body, instruction, operands):
     return _with_regions(
         body, "stablehlo.scatter", instruction, operands, [body.region(a["to_apply"])],
         scatter_dimension_numbers=Dialect("stablehlo.scatter", fields),
-        indices_are_sorted=bool(a.get("indices_are_sorted", False)), unique_indices=bool(a.get("unique_indices", False)),
+        indices_are_sorted=bool(a.get("indices_are_sorted", False)),
+        unique_indices=bool(a.get("unique_indices", False)),
     )  # fmt: skip
 
 

@@ -1,0 +1,31 @@
+"""Reading a program whose dialect its text or file name says: HLO text or StableHLO."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hloom.ir.module import Module
+from hloom.ir.stablehlo.convert import to_module
+from hloom.ir.stablehlo.parser import parse_program
+from hloom.ir.text import parse_module
+
+_COMMENTS = re.compile(r"(?:\s+|//[^\n]*|/\*[\s\S]*?\*/)*+")
+_MLIR = re.compile(r'module\b(?!\s*\()|func\.func\b|"builtin\.module"|"func\.func"|#|![\w$.]+\s*=')
+
+
+def is_stablehlo(text: str, file: str = "") -> bool:
+    """Whether a text is MLIR rather than HLO text: by the file's ending, otherwise by how it begins."""
+    suffix = Path(file).suffix
+    if suffix in (".mlir", ".stablehlo"):
+        return True
+    if suffix in (".hlo", ".txt"):
+        return False
+    return _MLIR.match(text, _COMMENTS.match(text).end()) is not None
+
+
+def read_module(text: str, file: str = "<text>", input_shapes=None, known=()) -> Module:
+    """The module of HLO text or of a StableHLO program. input_shapes, known: as `to_module` takes them."""
+    if is_stablehlo(text, file):
+        return to_module(parse_program(text, file), None, input_shapes, known)
+    return parse_module(text, file)
