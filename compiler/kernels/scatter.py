@@ -61,16 +61,23 @@ def scatter_nest(request: KernelRequest) -> Nest:
     if not named:
         named.append(("once", writer.integer("one", 1)))
     outer = block = writer.root.child(*(name for name, _ in named))
+    # What a node is computed from comes before it, so nodes are put into their blocks when all is written.
+    nodes = []
     for k in loops:
         inside = block.child(f"i{k}")
-        block.body.append(Serial(f"i{k}", "0", writer.integer(f"n{k}", dims[k]), inside))
+        nodes.append((block, Serial(f"i{k}", "0", writer.integer(f"n{k}", dims[k]), inside)))
         block = inside
-    block, begin = _guarded(writer, indices, w, which, block)
+    conditions, begin = _starts(writer, indices, w, which, block)
+    if conditions:
+        branch = block.child()
+        branch.guarded = True
+        nodes.append((block, Branch(" and ".join(conditions), branch)))
+        block = branch
     for k in inner:
         inside = block.child(f"i{k}")
         extent = writer.integer(f"n{k}", dims[k])
         start, stop = ("0", extent) if k != cut else (f"block * {BLOCK}", f"min(block * {BLOCK} + {BLOCK}, {extent})")
-        block.body.append(Serial(f"i{k}", start, stop, inside))
+        nodes.append((block, Serial(f"i{k}", start, stop, inside)))
         block = inside
     place = [Affine()] * len(operand.dims)
     for d, start in begin.items():
@@ -80,7 +87,8 @@ def scatter_nest(request: KernelRequest) -> Nest:
     for d, k in zip(w.window_dimensions, w.offset, strict=True):
         place[d] = place[d] + index[k]
     _combine(writer, request, root, linear(tuple(place), operand.dims), tuple(index), block)
-
+    for around, node in reversed(nodes):
+        around.body.append(node)
     writer.root.body.append(Items(named, outer))
     work = request.flops() * updates.shape.size / max(items, 1)
     return finish(request, writer, "scatter", writer.root, items if updates.shape.size else 0, work)
@@ -99,8 +107,8 @@ def _cut(w, dims, inner, parallel) -> int | None:
     return last if whole and dims[last] > BLOCK else None
 
 
-def _guarded(writer, indices, w, which, block: Block) -> tuple[Block, dict[int, Affine]]:
-    """(the block for a window that is inside, its start along each dimension that has one)."""
+def _starts(writer, indices, w, which, block: Block) -> tuple[list[str], dict[int, Affine]]:
+    """(the conditions for a window to be inside, its start along each dimension that has one)."""
     begin: dict[int, Affine] = {}
     conditions = []
     for component, (d, room) in enumerate(zip(w.mapped, w.limits(), strict=True)):
@@ -111,12 +119,7 @@ def _guarded(writer, indices, w, which, block: Block) -> tuple[Block, dict[int, 
         extend_variables(block, where)
         conditions.append(f"{name} >= 0 and {name} <= {writer.integer('q_n', room)}")
         begin[d] = Affine(0, {name: 1})
-    if not conditions:
-        return block, begin
-    branch = block.child()
-    branch.guarded = True
-    block.body.append(Branch(" and ".join(conditions), branch))
-    return branch, begin
+    return conditions, begin
 
 
 def _combine(writer, request, root, place: Affine, index, block: Block) -> None:
