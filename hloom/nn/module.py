@@ -43,8 +43,10 @@ class Module:
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
-        own_init = "__init__" in cls.__dict__
-        dataclasses.dataclass(init=not own_init, repr=False, eq=False)(cls)
+        # A subclass that adds no field keeps the __init__ that it inherits.
+        inherits = "__annotations__" not in cls.__dict__ and Module not in cls.__bases__
+        makes_init = not (inherits or "__init__" in cls.__dict__)
+        dataclasses.dataclass(init=makes_init, repr=False, eq=False)(cls)
         fields = dataclasses.fields(cls)
         cls._leaves = tuple(f.name for f in fields if not f.metadata.get("static"))
         cls._static = tuple(f.name for f in fields if f.metadata.get("static"))
