@@ -49,13 +49,16 @@ def between(data, implementation: str, dims, dtype, low, high):
     u = fraction(data, implementation, dims, dtype)
     low, high = (spread(v, dims, dtype) for v in (low, high))
     width = lax.sub(high, low)
-    if dtype == DTYPES["f32"]:
-        # The product is exact in f64, so that the sum is rounded once, as XLA's fused multiply-add does it.
-        wide = [lax.convert_element_type(v, DTYPES["f64"]) for v in (u, width, low)]
-        x = lax.convert_element_type(lax.add(lax.mul(wide[0], wide[1]), wide[2]), dtype)
-    else:
-        x = lax.add(lax.mul(u, width), low)
+    x = fused(u, width, low)
     return lax.max(low, x)
+
+
+def fused(x, y, z):
+    """x * y + z, in f32 rounded once, as XLA's fused multiply-add does it: the product is exact in f64."""
+    if x.dtype != DTYPES["f32"]:
+        return lax.add(lax.mul(x, y), z)
+    x, y, z = (lax.convert_element_type(v, DTYPES["f64"]) for v in (x, y, z))
+    return lax.convert_element_type(lax.add(lax.mul(x, y), z), DTYPES["f32"])
 
 
 def spread(value, dims, dtype):

@@ -17,6 +17,7 @@ from hloom.operands import as_operand, broadcast_dims_to, full
 from hloom.random.bits import dims_of, float_dtype, parameters, raw_split, run
 from hloom.random.continuous import (
     fraction,
+    fused,
     keys_of,
     signs,
     standard_exponential,
@@ -83,7 +84,7 @@ def standard_gamma(data, a, implementation: str, dims, logarithm: bool):
     size = math.prod(dims)
     a = broadcast_dims_to(a, dims)
 
-    def sample(a):
+    def sample(data, a):
         keys = raw_split(data, implementation, (size,))
         drawn = vmap(lambda k, x: _gamma_one(k, x, implementation, logarithm))(keys, lax.reshape(a, (size,)))
         return lax.reshape(drawn, dims)
@@ -92,13 +93,13 @@ def standard_gamma(data, a, implementation: str, dims, logarithm: bool):
 
     @sampler.defjvp
     def derivative(primals, tangents):
-        (shape,), (tangent,) = primals, tangents
-        value = sampler(shape)
+        data, shape = primals
+        value = sampler(data, shape)
         x = lax.exp(value) if logarithm else value
         slope = lax.random_gamma_grad(shape, x)
-        return value, lax.mul(lax.div(slope, x) if logarithm else slope, tangent)
+        return value, lax.mul(lax.div(slope, x) if logarithm else slope, tangents[1])
 
-    return sampler(a)
+    return sampler(data, a)
 
 
 def _gamma(data, a, implementation, dims, logarithm):
@@ -277,10 +278,10 @@ def _poisson_by_rejection(data, rate, implementation, dims, dtype, limit):
         v = fraction(second, implementation, dims, F32)
         shifted = lax.sub(number(0.5), lax.abs(u))
         slope = lax.add(lax.div(lax.mul(number(2.0), a), shifted), b)
-        k = lax.floor(lax.add(lax.add(lax.mul(slope, u), rate), number(0.43)))
+        k = lax.floor(lax.add(fused(slope, u, rate), number(0.43)))
         hat = lax.add(lax.div(a, lax.mul(shifted, shifted)), b)
         s = lax.log(lax.div(lax.mul(v, inverse), hat))
-        density = lax.sub(lax.sub(lax.mul(k, log_rate), rate), lax.lgamma(lax.add(k, number(1.0))))
+        density = lax.sub(fused(k, log_rate, lax.neg(rate)), lax.lgamma(lax.add(k, number(1.0))))
         inside = lax.bitwise_and(lax.ge(shifted, number(0.07)), lax.le(v, ratio))
         outside = lax.bitwise_and(lax.lt(shifted, number(0.013)), lax.gt(v, shifted))
         outside = lax.bitwise_or(lax.lt(k, number(0.0)), outside)
@@ -390,7 +391,7 @@ def _binomial_by_rejection(data, count, p, implementation, dims):
         us = lax.sub(number(0.5), lax.abs(u))
         inside = lax.bitwise_and(lax.ge(us, number(0.07)), lax.le(v, ratio))
         slope = lax.add(lax.div(lax.mul(number(2.0), a), us), b)
-        k = lax.floor(lax.add(lax.mul(slope, u), c))
+        k = lax.floor(fused(slope, u, c))
         outside = lax.bitwise_or(lax.lt(k, number(0.0)), lax.gt(k, count))
         hat = lax.add(lax.div(a, lax.mul(us, us)), b)
         v = lax.log(lax.div(lax.mul(v, alpha), hat))
@@ -467,16 +468,24 @@ def _multinomial(data, count, p, implementation, dims):
 
 
 def multinomial(key, n, p, *, shape=None, dtype=None, unroll=1):
-    """How many of n trials fall in each category. p: (..., k) probabilities; the result has shape (*shape, k), floats.
+    """How many of n trials fall in each category, as floats. p: (..., k) probabilities.
 
-    Raises ArgumentError, DTypeError, ShapeError.
+    shape: of the result, (..., k). Raises ArgumentError, DTypeError, ShapeError.
     """
     data, implementation = take_key(key, "multinomial")
     dtype = float_dtype(dtype, "multinomial")
     p = as_operand(p, "random.multinomial")
     if not p.shape or not p.shape[-1]:
         raise ShapeError("random.multinomial takes a probability for each category", f"{p._shape!r}", "pass a vector")
-    dims, _ = parameters("multinomial", shape, (n, np.zeros(p.shape[:-1], np.float32)), dtype)
+    asked = None if shape is None else dims_of(shape, "multinomial")
+    if asked is not None and (not asked or asked[-1] != p.shape[-1]):
+        raise ShapeError(
+            f"random.multinomial makes an array of shape {asked}",
+            f"there are {p.shape[-1]} categories",
+            "let the shape end in their number",
+        )
+    own = (n, np.zeros(p.shape[:-1], np.float32))
+    dims, _ = parameters("multinomial", None if asked is None else asked[:-1], own, dtype)
     count, p = (lax.convert_element_type(as_operand(v, "random.multinomial"), dtype) for v in (n, p))
     return run(_multinomial, (implementation, dims), data, count, p)
 
