@@ -106,6 +106,7 @@ from hloom.numpy.editing import (
 )
 from hloom.numpy.einsum import (
     einsum,
+    einsum_path,
     multi_dot,
 )
 from hloom.numpy.grids import c_, index_exp, mgrid, ogrid, r_, s_

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from hloom import lax
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import PRED, Shape, as_dtype
@@ -10,15 +12,60 @@ from hloom.operands import as_operand, convert, promote_operands
 from hloom.tracing import bind
 
 
-def einsum(subscripts, /, *operands, optimize=True, precision=None, preferred_element_type=None):
+def einsum(
+    subscripts, /, *operands, out=None, optimize="auto", precision=None, preferred_element_type=None, out_sharding=None
+):
     """Einstein's sum convention: einsum("ij,jk->ik", a, b). Understands repeated labels, implicit outputs and "...".
 
-    Also einsum(a, [0, 1], b, [1, 2], [0, 2]). Pairs of operands are contracted in the order of the smallest
-    intermediate result; optimize=False contracts from left to right. Raises ArgumentError, ShapeError, DTypeError.
+    Also einsum(a, [0, 1], b, [1, 2], [0, 2]). Three operands and more are contracted in the order that opt_einsum
+    finds: optimize is True or "auto", "optimal", "greedy" or another of its algorithms, a path as `einsum_path`
+    returns it, or False (from left to right). Raises ArgumentError, ShapeError, DTypeError.
     """
+    if out is not None:
+        raise ArgumentError("einsum returns a new array", "out=", "leave out= out: arrays do not change")
     if not isinstance(subscripts, str):
         subscripts, operands = _subscripts_of_lists((subscripts, *operands))
     operands, _ = promote_operands("einsum", operands, broadcast=False)
+    inputs, output, extents = _labelled(subscripts, operands)
+    terms = [_normalize(x, labels, extents) for labels, x in zip(inputs, operands, strict=True)]
+    path = _path(tuple(tuple(labels) for _, labels in terms), tuple(output), extents, optimize)
+    for step in path:
+        chosen = [terms[k] for k in step]
+        terms = [t for k, t in enumerate(terms) if k not in step]
+        while len(chosen) > 1:
+            first, second, *chosen = chosen
+            chosen.insert(0, _joined(first, second, terms + chosen, output, preferred_element_type))
+        terms.append(chosen[0])
+    while len(terms) > 1:
+        first, second, *terms = terms
+        terms.insert(0, _joined(first, second, terms, output, preferred_element_type))
+    x, labels = _sum_out(*terms[0], frozenset(output))
+    x = lax.transpose(x, [labels.index(label) for label in output if label in labels])
+    labels = [label for label in output if label in labels]
+    if len(labels) < len(output):
+        dims = tuple(extents[label] for label in output)
+        x = bind("broadcast", x, shape=Shape(x.dtype, dims), dimensions=tuple(output.index(x) for x in labels))
+    return x if preferred_element_type is None else convert(x, as_dtype(preferred_element_type))
+
+
+def einsum_path(subscripts, /, *operands, optimize="auto"):
+    """(path, description): the pairs that `einsum` contracts, one after the other, and opt_einsum's account of them.
+
+    Operands are taken off the list by position and their result is put at its end. Raises as `einsum` does.
+    """
+    import opt_einsum
+
+    if not isinstance(subscripts, str):
+        subscripts, operands = _subscripts_of_lists((subscripts, *operands))
+    operands = [as_operand(x, "einsum_path") for x in operands]
+    inputs, output, extents = _labelled(subscripts, operands)
+    text, shapes = _plain([tuple(labels) for labels in inputs], output, extents)
+    optimize = "auto" if optimize is True else optimize
+    return opt_einsum.contract_path(text, *shapes, shapes=True, optimize=optimize)
+
+
+def _labelled(subscripts: str, operands):
+    """(labels of each operand, labels of the result, extent of each label)."""
     inputs, output = _parse(subscripts, operands)
     extents: dict[str, int] = {}
     for labels, x in zip(inputs, operands, strict=True):
@@ -31,28 +78,70 @@ def einsum(subscripts, /, *operands, optimize=True, precision=None, preferred_el
                     f"label '{label}' has extents {extents[label]} and {extent}",
                     "check the order of the labels",
                 )
-    terms = [_normalize(x, labels, extents) for labels, x in zip(inputs, operands, strict=True)]
-    while len(terms) > 1:
-        i, j = _cheapest(terms, output, extents) if optimize else (0, 1)
-        (left, left_labels), (right, right_labels) = terms[i], terms[j]
-        rest = [t for k, t in enumerate(terms) if k not in (i, j)]
-        needed = frozenset(output).union(*(labels for _, labels in rest))
-        left, left_labels = _sum_out(left, left_labels, needed | frozenset(right_labels))
-        right, right_labels = _sum_out(right, right_labels, needed | frozenset(left_labels))
-        if not rest:
-            kept = [label for label in output if label in left_labels or label in right_labels]
-        else:
-            shared = [x for x in left_labels if x in right_labels and x in needed]
-            kept = shared + [x for x in left_labels if x not in right_labels]
-            kept += [x for x in right_labels if x not in left_labels]
-        terms = [(contract(left, left_labels, right, right_labels, kept, preferred_element_type), kept), *rest]
-    x, labels = _sum_out(*terms[0], frozenset(output))
-    x = lax.transpose(x, [labels.index(label) for label in output if label in labels])
-    labels = [label for label in output if label in labels]
-    if len(labels) < len(output):
-        dims = tuple(extents[label] for label in output)
-        x = bind("broadcast", x, shape=Shape(x.dtype, dims), dimensions=tuple(output.index(x) for x in labels))
-    return x if preferred_element_type is None else convert(x, as_dtype(preferred_element_type))
+    return inputs, output, extents
+
+
+def _joined(first, second, rest, output, preferred_element_type):
+    """Two terms contracted over the labels that nothing else needs."""
+    (left, left_labels), (right, right_labels) = first, second
+    needed = frozenset(output).union(*(labels for _, labels in rest))
+    left, left_labels = _sum_out(left, left_labels, needed | frozenset(right_labels))
+    right, right_labels = _sum_out(right, right_labels, needed | frozenset(left_labels))
+    if not rest:
+        kept = [label for label in output if label in left_labels or label in right_labels]
+    else:
+        shared = [x for x in left_labels if x in right_labels and x in needed]
+        kept = shared + [x for x in left_labels if x not in right_labels]
+        kept += [x for x in right_labels if x not in left_labels]
+    return contract(left, left_labels, right, right_labels, kept, preferred_element_type), kept
+
+
+def _plain(inputs, output, extents):
+    """The subscripts with one letter a label, and the extents of each operand, as opt_einsum takes them."""
+    from opt_einsum import get_symbol
+
+    letters = {label: get_symbol(k) for k, label in enumerate(extents)}
+    words = ["".join(letters[label] for label in labels) for labels in inputs]
+    shapes = [tuple(extents[label] for label in labels) for labels in inputs]
+    return f"{','.join(words)}->{''.join(letters[label] for label in output)}", shapes
+
+
+def _path(inputs, output, extents, optimize):
+    """The positions of the operands that are contracted, one tuple a step."""
+    if isinstance(optimize, (list, tuple)):
+        steps = [s for s in optimize if s != "einsum_path"]
+        count, checked = len(inputs), []
+        for step in steps:
+            step = tuple(sorted(step))
+            if not step or step[0] < 0 or step[-1] >= count or len(set(step)) != len(step):
+                raise ArgumentError(
+                    "einsum takes a path of positions of operands", f"{optimize!r:.100}", "use einsum_path"
+                )
+            count -= len(step) - 1
+            checked.append(step)
+        return checked
+    if not isinstance(optimize, (str, bool)) and not callable(optimize):
+        raise ArgumentError("einsum takes optimize as a name, a path or a bool", f"{optimize!r:.80}", "pass 'auto'")
+    if optimize is False or len(inputs) < 3:
+        return []
+    items = tuple(extents.items())
+    return _found_path(inputs, output, items, "auto" if optimize is True else optimize)
+
+
+@lru_cache(maxsize=1024)
+def _found_path(inputs, output, extents, optimize):
+    import opt_einsum
+
+    text, shapes = _plain(inputs, output, dict(extents))
+    try:
+        path, _ = opt_einsum.contract_path(text, *shapes, shapes=True, optimize=optimize)
+    except (KeyError, ValueError):
+        raise ArgumentError(
+            f"einsum takes optimize='{optimize}'",
+            "opt_einsum has no such algorithm",
+            "pass 'auto', 'optimal' or 'greedy'",
+        ) from None
+    return tuple(tuple(step) for step in path)
 
 
 def _subscripts_of_lists(arguments):
@@ -144,26 +233,6 @@ def _sum_out(x, labels, needed):
         return x, labels
     reduction = lax.reduce_or if x.dtype == PRED else lax.reduce_sum
     return reduction(x, axes), [label for label in labels if label in needed]
-
-
-def _cheapest(terms, output, extents) -> tuple[int, int]:
-    """The pair of operands whose product is smallest beside what it replaces."""
-
-    def size(labels):
-        result = 1
-        for label in labels:
-            result *= extents[label]
-        return result
-
-    best = None
-    for i in range(len(terms)):
-        for j in range(i + 1, len(terms)):
-            rest = frozenset(output).union(*(labels for k, (_, labels) in enumerate(terms) if k not in (i, j)))
-            joined = (set(terms[i][1]) | set(terms[j][1])) & rest
-            cost = size(joined) - size(terms[i][1]) - size(terms[j][1])
-            if best is None or cost < best[0]:
-                best = cost, i, j
-    return best[1], best[2]
 
 
 def multi_dot(arrays, *, precision=None):
