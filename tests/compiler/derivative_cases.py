@@ -291,6 +291,19 @@ case("optimization-barrier", barrier_of_tuple, (normal, D), (small_int, D), (nor
 
 window_cases.register(case)
 
+# One participant, for whom collectives are the identity; `tests/hloom/test_parallel.py` has more of them.
+ALONE = {"replica_groups": ((0,),)}
+case("all-reduce", lambda x: x.op("all-reduce", to_apply=ADD, **ALONE), (normal, D))
+case("all-reduce", lambda x: x.op("all-reduce", to_apply=MAXIMUM, **ALONE), (normal, D), label="maximum")
+case("all-gather", lambda x: x.op("all-gather", dimensions=(1,), **ALONE), (normal, D))
+case("reduce-scatter", lambda x: x.op("reduce-scatter", dimensions=(0,), to_apply=ADD, **ALONE), (normal, D))
+case("all-to-all", lambda x: x.op("all-to-all", dimensions=(0,), **ALONE), (normal, D))
+case("collective-permute", lambda x: x.op("collective-permute", source_target_pairs=((0, 0),)), (normal, D))
+case("collective-broadcast", lambda x: x.op("collective-broadcast", **ALONE), (normal, D))
+
+# Tested where functions make them: tests/compiler/test_control_transforms.py, tests/hloom/test_custom_derivatives.py.
+ELSEWHERE = {"call", "while", "conditional", "scan"}
+
 # Derivative zero wherever there is one: functions of a float array.
 STEPS = {
     "sign": lambda x: x.op("sign"),
