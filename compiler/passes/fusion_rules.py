@@ -125,7 +125,7 @@ def _evaluations(group: Group, instruction: Instruction, own) -> float:
     size = instruction.shape.size if isinstance(instruction.shape, Shape) else 1
     if not own:
         return float(size)
-    total = 0.0
+    elsewhere = here = 0.0  # read at other indexes by each such user, at one index by all others together
     for user in own:
         times = group.evaluations[user]
         if user.opcode == "broadcast" and user["dimensions"] == tuple(range(len(instruction.dims))):
@@ -134,8 +134,11 @@ def _evaluations(group: Group, instruction: Instruction, own) -> float:
         elif user.opcode in ("reduce", "scatter", *PRODUCTS):
             times = float(size)
         moved = OPS[user.opcode].family == "index" and user.opcode not in ("broadcast", "reshape", "transpose")
-        total = total + times if moved else max(total, times)
-    return total
+        if moved:
+            elsewhere += times
+        else:
+            here = max(here, times)
+    return elsewhere + here
 
 
 def _at_own_index(group: Group, instruction: Instruction, own) -> bool:
