@@ -6,6 +6,7 @@ new op is one function in each.
 """
 
 from hloom.ir.stablehlo import (  # noqa: F401 (each registers its converters or emitters)
+    collectives,
     convert_chlo,
     convert_ops,
     convert_quantized,

@@ -10,8 +10,8 @@ from hloom.ir.stablehlo.convert import Item, converts, ints, number, word
 from hloom.ir.stablehlo.convert_ops import ELEMENTWISE, broadcast_in_dim
 from hloom.ir.types import COMPLEX, DTYPES
 
-_DIRECT = """acos acosh asin asinh atan atanh bessel_i1e cosh digamma erf erf_inv erfc lgamma next_after polygamma sinh
-tan zeta""".split()
+_DIRECT = """acos acosh asin asinh atan atanh bessel_i1e cosh digamma erf erf_inv erfc lgamma
+    next_after polygamma sinh tan zeta""".split()
 
 
 def _direct(opcode: str):

@@ -15,10 +15,10 @@ S32, S64 = DTYPES["s32"], DTYPES["s64"]
 # StableHLO's names of elementwise ops and HLO's.
 ELEMENTWISE = {
     name: name.replace("_", "-")
-    for name in """abs add and atan2 cbrt ceil complex cosine divide exponential exponential_minus_one floor imag
-    is_finite log log_plus_one logistic maximum minimum multiply negate not or popcnt power real remainder round_nearest_afz
-    round_nearest_even rsqrt shift_left shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan tanh
-    xor""".split()
+    for name in """abs add and atan2 cbrt ceil complex cosine divide exponential exponential_minus_one
+    floor imag is_finite log log_plus_one logistic maximum minimum multiply negate not or
+    popcnt power real remainder round_nearest_afz round_nearest_even rsqrt shift_left
+    shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan tanh xor""".split()
 } | {"count_leading_zeros": "count-leading-zeros"}
 
 
@@ -471,12 +471,6 @@ def _optimization_barrier(scope, op, items):
 @converts("stablehlo.create_token", "stablehlo.after_all")
 def _token(scope, op, items):
     return Item(None)
-
-
-@converts("stablehlo.partition_id", "stablehlo.replica_id")
-def _number_of_device(scope, op, items):
-    """Programs run on one device here, which is number 0."""
-    return scope.constant(np.zeros((), np.uint32), DTYPES["u32"])
 
 
 @converts("func.call")

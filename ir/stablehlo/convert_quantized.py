@@ -18,10 +18,11 @@ from hloom.ir.types import DTYPES, HLO_NAME, Shape
 # Ops that never look at an element's value, and those whose bodies are converted for quantized scalars.
 _ON_STORAGE = {
     f"stablehlo.{name}"
-    for name in """all_gather all_to_all broadcast broadcast_in_dim case collective_broadcast collective_permute
-    composite     concatenate constant custom_call dynamic_broadcast_in_dim dynamic_gather dynamic_pad dynamic_reshape dynamic_slice
-    dynamic_update_slice gather get_dimension_size get_tuple_element if map optimization_barrier pad
-    real_dynamic_slice reduce reduce_scatter reduce_window reshape reverse scatter select select_and_scatter
+    for name in """all_gather all_to_all broadcast broadcast_in_dim case collective_broadcast
+    collective_permute composite concatenate constant custom_call dynamic_broadcast_in_dim
+    dynamic_gather dynamic_pad dynamic_reshape dynamic_slice dynamic_update_slice gather
+    get_dimension_size get_tuple_element if map optimization_barrier pad real_dynamic_slice
+    reduce reduce_scatter reduce_window reshape reverse scatter select select_and_scatter
     set_dimension_size slice sort transpose tuple while""".split()
 } | {"func.call"}
 

@@ -315,10 +315,11 @@ def _plain(signature, names: str, dialect: str = "stablehlo") -> None:
 
 _plain(
     SAME,
-    """abs add and atan2 cbrt ceil clamp convert cosine count_leading_zeros divide exponential exponential_minus_one
-    floor is_finite imag log log_plus_one logistic maximum minimum multiply negate not or popcnt power real remainder
-    round_nearest_afz round_nearest_even rsqrt shift_left shift_right_arithmetic shift_right_logical sign sine sqrt
-    subtract tan tanh xor uniform_quantize uniform_dequantize""",
+    """abs add and atan2 cbrt ceil clamp convert cosine count_leading_zeros divide exponential
+    exponential_minus_one floor is_finite imag log log_plus_one logistic maximum minimum
+    multiply negate not or popcnt power real remainder round_nearest_afz round_nearest_even
+    rsqrt shift_left shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan
+    tanh xor uniform_quantize uniform_dequantize""",
 )
 _plain(
     FUNCTIONAL,
@@ -332,16 +333,18 @@ _plain(TOKENS, "after_all")
 _plain(RESULT, "create_token partition_id replica_id")
 _plain(
     ARROW,
-    """acos acosh asin asinh atan atanh bessel_i1e conj constant_like cosh digamma erf erf_inv erfc is_inf
-    is_neg_inf is_pos_inf lgamma next_after polygamma sinh square tan zeta mulhi""",
+    """acos acosh asin asinh atan atanh bessel_i1e conj constant_like cosh digamma erf erf_inv
+    erfc is_inf is_neg_inf is_pos_inf lgamma next_after polygamma sinh square tan zeta mulhi""",
     "chlo",
 )
 _plain(
     FUNCTIONAL,
-    """broadcast_add broadcast_and broadcast_atan2 broadcast_compare broadcast_complex broadcast_divide
-    broadcast_maximum     broadcast_minimum broadcast_multiply broadcast_next_after broadcast_or broadcast_polygamma broadcast_power
-    broadcast_remainder broadcast_select broadcast_shift_left broadcast_shift_right_arithmetic
-    broadcast_shift_right_logical broadcast_subtract broadcast_xor broadcast_zeta""",
+    """broadcast_add broadcast_and broadcast_atan2 broadcast_compare broadcast_complex
+    broadcast_divide broadcast_maximum broadcast_minimum broadcast_multiply
+    broadcast_next_after broadcast_or broadcast_polygamma broadcast_power
+    broadcast_remainder broadcast_select broadcast_shift_left
+    broadcast_shift_right_arithmetic broadcast_shift_right_logical broadcast_subtract
+    broadcast_xor broadcast_zeta""",
     "chlo",
 )
 
