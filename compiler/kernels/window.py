@@ -20,6 +20,7 @@ from hloom.ir.ops import OPS
 from hloom.ir.types import HLO_NAME, NARROW_FLOATS, Shape
 from hloom.ir.window import WindowDimension, dilated, window_of
 
+SHORT = 16  # windows up to this size are looped over where a running combination would round otherwise
 LITERAL = 8  # window sizes up to this are constants of the kernel, so that their loops are unrolled
 
 
@@ -219,7 +220,14 @@ class _ReduceWindow(_Windows):
         values = [f"e{k}" for k in range(len(self.arrays))]
         for value, array in zip(values, self.arrays, strict=True):
             self.text.add(f"{value} = {load(self.request.names[array], at, array.dtype)}")
-        results = self.combined(self.combiner, [*names, *values])
+        self._combine(names, [*names, *values])
+
+    def _combine(self, names: list[str], arguments: list[str]) -> None:
+        """names = combiner(arguments). Narrow floats are rounded each time, as a loop over arrays of them does it."""
+        results = self.combined(self.combiner, arguments)
+        for k, array in enumerate(self.arrays):
+            if array.dtype in NARROW_FLOATS:
+                results[k] = f"round_{HLO_NAME[array.dtype]}({results[k]})"
         self.text.add(f"{', '.join(names)} = {', '.join(results)}")
 
     def _elements(self, taps: int) -> WindowKernel:
@@ -283,7 +291,10 @@ class _ReduceWindow(_Windows):
             return None
         if w.low == w.size - 1 and w.high == 0:
             return k, False
-        return (k, True) if w.high == w.size - 1 and w.low == 0 else None
+        if w.high == w.size - 1 and w.low == 0 and w.size > SHORT:
+            # From its end it combines in another order than a loop over each window, so floats are rounded otherwise.
+            return k, True
+        return None
 
     def _running(self, dimension: int, reverse: bool) -> WindowKernel:
         """An item is a row along the dimension, whose accumulators run through all of it."""
@@ -307,8 +318,7 @@ class _ReduceWindow(_Windows):
         values = [f"e{k}" for k in range(len(self.arrays))]
         for value, array in zip(values, self.arrays, strict=True):
             text.add(f"{value} = {load(self.request.names[array], 'at', array.dtype)}")
-        results = self.combined(self.combiner, [*values, *names] if reverse else [*names, *values])
-        text.add(f"{', '.join(names)} = {', '.join(results)}")
+        self._combine(names, [*values, *names] if reverse else [*names, *values])
         for k, (name, array) in enumerate(zip(names, self.arrays, strict=True)):
             text.add(store(self.request.output_name(k), "at", array.dtype, name))
         items = self.lead * self.plane * self.inner // extent
