@@ -18,6 +18,7 @@ PIPELINE: tuple[str, ...] = (
     "expand-normalizations",
     "cse",
     "simplify",
+    "simplify-loops",
     "fold-constants",
     "move-transposes",
     "canonicalize-convolutions",

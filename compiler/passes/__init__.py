@@ -13,6 +13,7 @@ from hloom.compiler.passes import (  # noqa: F401  (each registers its passes)
     lower_scans,
     move_reshapes,
     simplify,
+    simplify_loops,
 )
 from hloom.compiler.passes.registry import PASSES, Pass, module_pass
 

@@ -199,3 +199,98 @@ def test_sums_in_a_loop_are_the_same_for_every_number_of_threads():
     finally:
         driver().set_num_threads(threads)
     assert len(set(found)) == 1
+
+
+# --- simplify-loops -----------------------------------------------------------------------------------------------
+
+
+def simplified(module: Module) -> Module:
+    names = [n for n in PIPELINE if n != "fuse"]
+    return run_passes(module, names, verify=True)
+
+
+def the_loop(module: Module):
+    (found,) = [i for i in module.entry.instructions if i.opcode == "while"]
+    return found
+
+
+def test_dead_elements_go():
+    """The second element feeds only itself, and nobody reads it."""
+    module = loop([F32, VECTOR], lambda n, x, y: [x + 1.0, y * 2.0])
+    builder = Builder("main")
+    parameters = [builder.parameter(p.shape) for p in module.entry.parameters]
+    root = builder.inline(module.entry, parameters)
+    module = Module("dead", builder.finish(root.operands[0]))
+    planned(module)
+    assert len(the_loop(simplified(module)).shape.elements) == 2
+
+
+def test_constants_stand_in_the_body():
+    def step(n, x, c):
+        return [x * c.broadcast(x.dims, ()), c]
+
+    module = loop([VECTOR, F32], step)
+    builder = Builder("main")
+    x = builder.parameter(VECTOR)
+    root = builder.inline(module.entry, [x, builder.constant(0.5, "f32")])
+    module = Module("constants", builder.finish(root.operands[0]))
+    planned(module)
+    found = the_loop(simplified(module))
+    assert len(found.shape.elements) == 2
+    assert any(i.opcode == "constant" and i["value"] == 0.5 for i in found["body"].instructions)
+
+
+def test_dear_work_is_done_before_the_loop():
+    square = F32.with_dims((4, 4))
+
+    def step(n, x, m):
+        product = m.op("dot", m, lhs_batch_dims=(), rhs_batch_dims=(), lhs_contracting_dims=(1,),
+                       rhs_contracting_dims=(0,))  # fmt: skip
+        return [x * 0.5 + product, m]
+
+    module = loop([square, square], step)
+    planned(module)
+    assert not any(i.opcode == "dot" for i in the_loop(simplified(module))["body"].instructions)
+
+
+@pytest.mark.parametrize("trips", [0, 1])
+def test_loops_of_no_step_or_one_are_not_there(trips):
+    module = loop([VECTOR], lambda n, x: [x * 2.0 + 1.0], trips=trips)
+    x = np.ones(100, np.float32)
+    assert not any(i.opcode == "while" for i in simplified(module).entry.instructions)
+    np.testing.assert_array_equal(compile_module(module)([x])[0], 3 if trips else 1)
+
+
+def test_a_known_branch_is_taken():
+    b = Builder("main")
+    x = b.parameter(F32)
+    branches = []
+    for opcode in ("negate", "exponential", "abs"):
+        inner = Builder(opcode)
+        branches.append(inner.finish(inner.emit(opcode, inner.parameter(F32))))
+    index = b.constant(7, "s32")
+    module = Module("known", b.finish(b.emit("conditional", index, x, x, x, branch_computations=tuple(branches))))
+    assert [i.opcode for i in simplified(module).entry.instructions] == ["parameter", "abs"]
+
+
+def test_state_in_nested_tuples():
+    shape = TupleShape([S32, TupleShape([VECTOR, TupleShape([F32])])])
+    b = Builder("condition")
+    p = b.parameter(shape)
+    condition = b.finish(
+        b.emit("compare", b.emit("get-tuple-element", p, index=0), b.constant(3, "s32"), direction="LT")
+    )
+    b = Builder("body")
+    p = b.parameter(shape)
+    number, rest = [b.emit("get-tuple-element", p, index=k) for k in range(2)]
+    x = b.emit("get-tuple-element", rest, index=0)
+    following = b.emit("add", number, b.constant(1, "s32"))
+    body = b.finish(b.tuple([following, b.tuple([b.emit("add", x, x), b.emit("get-tuple-element", rest, index=1)])]))
+    b = Builder("main")
+    x, y = b.parameter(VECTOR), b.parameter(F32)
+    start = b.tuple([b.constant(0, "s32"), b.tuple([x, b.tuple([y])])])
+    made = b.emit("while", start, condition=condition, body=body)
+    rest = b.emit("get-tuple-element", made, index=1)
+    last = b.emit("get-tuple-element", b.emit("get-tuple-element", rest, index=1), index=0)
+    module = Module("nested", b.finish(b.tuple([b.emit("get-tuple-element", rest, index=0), last])))
+    planned(module)
