@@ -19,6 +19,7 @@ from hloom.ir.ops import (  # noqa: F401  (each declares its ops)
     selection,
     sort,
     special,
+    special_host,
     structure,
     window,
 )

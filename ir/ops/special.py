@@ -88,6 +88,15 @@ unary(
     text="chlo.erfc",
 )
 unary(
+    "erfcx",
+    FLOAT,
+    scipy_function("erfcx"),
+    "erfcx_{t}({0})",
+    partials(lambda g, y, x: g * (x * y * 2 - 2 / math.sqrt(math.pi))),
+    flops=60,
+    text="hloom.erfcx",
+)
+unary(
     "lgamma",
     FLOAT,
     _lgamma,

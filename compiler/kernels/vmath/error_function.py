@@ -19,7 +19,14 @@ from hloom.compiler.kernels.vmath.bits import (
     polynomial,
     select,
 )
-from hloom.compiler.kernels.vmath.exponential import EXPONENT_F64, LOG2_E, exp_f32, exp_parts_f64, scale_f64
+from hloom.compiler.kernels.vmath.exponential import (
+    EXPONENT_F64,
+    LOG2_E,
+    exp_f32,
+    exp_parts_f64,
+    exp_sum_f64,
+    scale_f64,
+)
 from hloom.compiler.kernels.vmath.registry import function
 
 TWO_OVER_SQRT_PI_REST = 0.12837916709551256  # 2 / sqrt(pi) - 1
@@ -80,10 +87,9 @@ ERFCX_F64 = (
 ERFCX_FIRST_F64, ERFCX_REST_F64 = ERFCX_F64[0], ERFCX_F64[1:]
 
 
-@function("f64", "f64")
-def erfc_positive_f64(x):
-    """erfc(x) for x >= 0."""
-    x = select(x > 28.0, 28.0, x)
+@function("f64", "c128", 0.01)
+def erfcx_parts_f64(x):
+    """exp(x^2) erfc(x) as high + low (real and imag of the result), for 0 <= x <= 28."""
     bottom = x + 4.0
     top = x - 4.0
     inverse = 1.0 / bottom
@@ -102,6 +108,16 @@ def erfc_positive_f64(x):
     step = bottom - twice
     bottom_low = (twice - (bottom - step)) + (1.0 - step)
     quotient_low = (fma_f64(-quotient, bottom, top) + fma_f64(-quotient, bottom_low, top_low)) * inverse
+    return complex(quotient, quotient_low)
+
+
+@function("f64", "f64")
+def erfc_positive_f64(x):
+    """erfc(x) for x >= 0."""
+    x = select(x > 28.0, 28.0, x)
+    parts = erfcx_parts_f64(x)
+    quotient = parts.real
+    quotient_low = parts.imag
     square = x * x
     power = exp_parts_f64(-square, -fma_f64(x, x, -square))
     result = quotient * power.real
@@ -128,6 +144,31 @@ def erfc_f64(x):
     # 1 - erf = 1/2 + (1/2 - x - x P)
     small = 1.0 - fma_f64(x, polynomial(square, ERF_F64), x)
     return select(magnitude < 0.45, small, result)
+
+
+# (2 k - 1)!! (-1/2)^k: the asymptotic series of x sqrt(pi) erfcx(x) in 1 / x^2
+ERFCX_TAIL = (1.0, -0.5, 0.75, -1.875, 6.5625, -29.53125, 162.421875)
+
+
+@function("f64", "f64")
+def erfcx_f64(x):
+    """the factor of erfc's exponential; 2 exp(x^2) minus its mirror image for negative x."""
+    magnitude = abs_f64(x)
+    parts = erfcx_parts_f64(select(magnitude < 28.0, magnitude, 28.0))
+    far = select(magnitude < 28.0, 28.0, magnitude)
+    inverse = 1.0 / far
+    large = (0.5641895835477563 * inverse) * polynomial(inverse * inverse, ERFCX_TAIL)
+    result = select(magnitude < 28.0, parts.real + parts.imag, large)
+    bounded = select(magnitude < 30.0, magnitude, 30.0)
+    square = bounded * bounded
+    mirrored = 2.0 * exp_sum_f64(square, fma_f64(bounded, bounded, -square)) - result
+    return select(x != x, x, select(x < 0.0, mirrored, result))
+
+
+@function("f32", "f32")
+def erfcx_f32(x):
+    """through float64."""
+    return f32(erfcx_f64(f64(x)))
 
 
 @function("f32", "f32")
