@@ -119,6 +119,16 @@ class Module:
         self.entry = entry
         self.aliases = aliases or {}
 
+    @property
+    def jaxpr(self) -> Module:
+        """The module itself, for programs that ask a trace for its jaxpr in order to print it."""
+        return self
+
+    @property
+    def eqns(self) -> list[Instruction]:
+        """The instructions of the entry, parameters left out."""
+        return [i for i in self.entry.instructions if i.opcode != "parameter"]
+
     def computations(self) -> list[Computation]:
         """All computations, callees before callers, the entry last."""
         order: list[Computation] = []

@@ -146,6 +146,7 @@ from hloom.lax.parallel import (
     pswapaxes,
 )
 from hloom.lax.random import RandomAlgorithm, rng_bit_generator
+from hloom.lax.precision import DotDimensionNumbers, Precision, PrecisionLike
 from hloom.lax.reduction import (
     argmax,
     argmin,

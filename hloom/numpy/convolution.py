@@ -5,7 +5,7 @@ from __future__ import annotations
 from hloom import lax
 from hloom.errors import AttributeValueError, ShapeError
 from hloom.lax.convolution import conv_general_dilated
-from hloom.operands import as_operand, promote_operands, reshape_to
+from hloom.operands import as_operand, inexact_dtype, promote_operands, reshape_to
 
 MODES = ("full", "same", "valid")
 
@@ -31,7 +31,9 @@ def slide(x, window, pads, preferred_element_type=None):
 
 
 def _sequences(name: str, a, v):
-    (x, y), _ = promote_operands(name, [as_operand(a, name), as_operand(v, name)], broadcast=False)
+    # Integers become floats, as in JAX.
+    given = [as_operand(a, name), as_operand(v, name)]
+    (x, y), _ = promote_operands(name, given, inexact_dtype, broadcast=False)
     if x.ndim != 1 or y.ndim != 1:
         raise ShapeError(
             f"{name} takes one-dimensional arrays",

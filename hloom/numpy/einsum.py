@@ -100,7 +100,9 @@ def _plain(inputs, output, extents):
     """The subscripts with one letter a label, and the extents of each operand, as opt_einsum takes them."""
     from opt_einsum import get_symbol
 
-    letters = {label: get_symbol(k) for k, label in enumerate(extents)}
+    # Labels that are letters stay as they are.
+    own = all(isinstance(label, str) and len(label) == 1 for label in extents)
+    letters = {label: label if own else get_symbol(k) for k, label in enumerate(extents)}
     words = ["".join(letters[label] for label in labels) for labels in inputs]
     shapes = [tuple(extents[label] for label in labels) for labels in inputs]
     return f"{','.join(words)}->{''.join(letters[label] for label in output)}", shapes

@@ -12,12 +12,12 @@ import numpy as np
 
 from hloom import lax
 from hloom.errors import ArgumentError, ShapeError
-from hloom.ir.types import real_dtype
+from hloom.ir.types import DTYPES, real_dtype
 from hloom.lax.linalg import adjoint, matrices, square, swapped
 from hloom.numpy.einsum import multi_dot
 from hloom.numpy.linear import matmul, matrix_transpose, tensordot, vecdot
 from hloom.numpy.norms import cond, matrix_norm, norm, vector_norm
-from hloom.operands import as_operand, canonical_axis, promote_operands, to_inexact, whole_number
+from hloom.operands import as_operand, canonical_axis, convert, promote_operands, to_inexact, whole_number
 from hloom.tracing import bind
 
 __all__ = [
@@ -214,7 +214,12 @@ def slogdet(a, *, method: str | None = None):
     size = lax.abs(diagonal_)
     zero = size == 0
     unit = hnp.where(zero, lax.full_like(diagonal_, 0), diagonal_ / hnp.where(zero, lax.full_like(size, 1), size))
-    return SlogdetResult(sign * hnp.prod(unit, axis=-1), hnp.sum(hnp.log(size), axis=-1))
+    return SlogdetResult(sign * hnp.prod(unit, axis=-1), hnp.sum(_log(size), axis=-1))
+
+
+def _log(x):
+    """The logarithm, in single precision rounded once: errors of it would add up over the diagonal."""
+    return convert(lax.log(convert(x, DTYPES["f64"])), x.dtype)
 
 
 def inv(a):

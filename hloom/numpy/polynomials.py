@@ -71,8 +71,8 @@ def polydiv(u, v, *, trim_leading_zeros: bool = False):
 def roots(p, *, strip_zeros: bool = True):
     """The zeros of a polynomial, complex: the eigenvalues of its companion matrix.
 
-    strip_zeros: leading zeros are left out, which looks at values; pass False inside of jit, where a leading zero
-    gives NaN. Raises ShapeError.
+    strip_zeros: leading zeros are left out, which looks at values; pass False inside of jit, where each leading zero
+    gives a NaN at the end. Raises ShapeError.
     """
     x = to_inexact(p, "roots")
     if x.ndim > 1:
@@ -80,6 +80,8 @@ def roots(p, *, strip_zeros: bool = True):
     x = reshape_to(x, (x.size,))
     target = DTYPES["c128" if x.dtype in (DTYPES["f64"], DTYPES["c128"]) else "c64"]
     zeros = 0
+    if not strip_zeros and x.shape[0] > 1:
+        return _roots_of_known_number(x, target)
     if strip_zeros:
         places = np.flatnonzero(np.asarray(x))
         if not len(places):
@@ -89,12 +91,30 @@ def roots(p, *, strip_zeros: bool = True):
     size = x.shape[0] - 1
     if size < 1:
         return full(0, target, (max(zeros, 0),))
-    top = lax.neg(lax.div(lax.slice_in_dim(x, 1, None), broadcast_dims_to(lax.slice_in_dim(x, 0, 1), (size,))))
-    from hloom.numpy.creation import eye
-
-    companion = lax.concatenate([reshape_to(top, (1, size)), eye(size - 1, size, dtype=x.dtype)], 0)
+    companion = _companion(x)
     found = lax.linalg.eig(companion, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
     return lax.concatenate([convert(found, target), full(0, target, (zeros,))], 0)
+
+
+def _companion(x):
+    """The matrix whose eigenvalues are the zeros of a polynomial with a first coefficient other than 0."""
+    from hloom.numpy.creation import eye
+
+    size = x.shape[0] - 1
+    top = lax.neg(lax.div(lax.slice_in_dim(x, 1, None), broadcast_dims_to(lax.slice_in_dim(x, 0, 1), (size,))))
+    return lax.concatenate([reshape_to(top, (1, size)), eye(size - 1, size, dtype=x.dtype)], 0)
+
+
+def _roots_of_known_number(x, target):
+    """As many zeros as the degree allows: leading zeros go to the end, and the zeros that they stand for become NaN."""
+    from hloom import numpy as hnp
+
+    leading = hnp.argmax(hnp.not_equal(x, 0))
+    companion = _companion(hnp.roll(x, lax.neg(leading)))
+    found = lax.linalg.eig(companion, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
+    found = found[hnp.argsort(lax.neg(lax.abs(found)))]
+    kept = hnp.less(hnp.arange(found.shape[0]), found.shape[0] - leading)
+    return convert(hnp.where(kept, found, complex(np.nan, np.nan)), target)
 
 
 def polyfit(x, y, deg: int, rcond=None, full: bool = False, w=None, cov=False):

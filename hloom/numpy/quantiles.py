@@ -137,8 +137,7 @@ def _neighbours(p, count, method):
         elif method == "midpoint":
             weight = where(lax.gt(weight, full(0)), 0.5, full(0))
         elif method == "nearest":
-            nearest = lax.round(place, lax.RoundingMethod.TO_NEAREST_EVEN)
-            weight = where(lax.eq(nearest, low), 0.0, full(1))
+            weight = where(lax.le(weight, full(0.5)), 0.0, full(1))  # the lower one of two that are as near, as in JAX
     return lax.clamp(full(0), low, last), lax.clamp(full(0), high, last), weight
 
 

@@ -98,14 +98,21 @@ def partition(a, kth: int, axis: int = -1):
     """
     x, axis = _axis_of(as_operand(a, "partition"), axis, "partition")
     _kth(x, kth, axis, "partition")
-    return sort(x, axis)  # sorted is one of the allowed results
+    # Sorted up to there, then from the largest down: the order that JAX gives to what NumPy leaves open.
+    place = np.ravel(np.asarray(kth)).max().item() % x.shape[axis] + 1
+    ordered = sort(x, axis)
+    front = lax.slice_in_dim(ordered, 0, place, axis=axis)
+    return lax.concatenate([front, lax.rev(lax.slice_in_dim(ordered, place, None, axis=axis), (axis,))], axis)
 
 
 def argpartition(a, kth: int, axis: int = -1):
-    """The places that `partition` would take the elements from."""
+    """The places of the elements of `partition`, those behind kth in the order of places."""
     x, axis = _axis_of(as_operand(a, "argpartition"), axis, "argpartition")
     _kth(x, kth, axis, "argpartition")
-    return argsort(x, axis)
+    place = np.ravel(np.asarray(kth)).max().item() % x.shape[axis] + 1
+    order = argsort(x, axis)
+    front = lax.slice_in_dim(order, 0, place, axis=axis)
+    return lax.concatenate([front, sort(lax.slice_in_dim(order, place, None, axis=axis), axis)], axis)
 
 
 def _kth(x, kth, axis: int, name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from hloom import lax
+from hloom.custom_derivatives import custom_jvp
 from hloom.errors import DTypeError
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, HLO_NAME, INEXACT, INTEGERS, PRED
 from hloom.lax.elementwise import is_nan
@@ -336,7 +337,7 @@ def logaddexp(x1, x2, /):
     (a, b), weak = promote_operands("logaddexp", (x1, x2), inexact_dtype)
     if a.dtype in COMPLEX:
         raise refuse("logaddexp", a, "take the real parts, or write log(exp(x1) + exp(x2))")
-    return weakly(_log_add(a, b, lax.exp, lax.log1p), weak)
+    return weakly(_log_add_exp(a, b), weak)
 
 
 def logaddexp2(x1, x2, /):
@@ -344,16 +345,37 @@ def logaddexp2(x1, x2, /):
     (a, b), weak = promote_operands("logaddexp2", (x1, x2), inexact_dtype)
     if a.dtype in COMPLEX:
         raise refuse("logaddexp2", a, "take the real parts")
-    base = math.log(2.0)
-    return weakly(_log_add(a, b, lax.exp2, lambda t: lax.div(lax.log1p(t), base)), weak)
+    return weakly(_log_add_exp2(a, b), weak)
 
 
-def _log_add(a, b, exp, log1p):
-    difference = lax.sub(a, b)
-    larger = lax.max(a, b)
-    # Equal infinities differ by NaN; their sum is what the operands add to.
-    ordinary = lax.add(larger, log1p(exp(lax.neg(lax.abs(difference)))))
-    return lax.select(is_nan(difference), lax.add(a, b), ordinary)
+def _log_add(base: float, exp, log1p):
+    """log_base(base^a + base^b) with the derivative that it has: the logistic function of the difference.
+
+    That of the formula by |a - b| would lack its second derivative where the operands are equal.
+    """
+
+    @custom_jvp
+    def log_add(a, b):
+        difference = lax.sub(a, b)
+        larger = lax.max(a, b)
+        # Equal infinities differ by NaN; their sum is what the operands add to.
+        ordinary = lax.add(larger, log1p(exp(lax.neg(lax.abs(difference)))))
+        return lax.select(is_nan(difference), lax.add(a, b), ordinary)
+
+    @log_add.defjvp
+    def tangent(primals, tangents):
+        a, b = primals
+        difference = lax.sub(a, b)
+        difference = lax.select(is_nan(difference), lax.full_like(difference, 0), difference)
+        share = lax.logistic(lax.mul(difference, math.log(base)))
+        rest = lax.logistic(lax.mul(difference, -math.log(base)))
+        return log_add(a, b), lax.add(lax.mul(tangents[0], share), lax.mul(tangents[1], rest))
+
+    return log_add
+
+
+_log_add_exp = _log_add(math.e, lax.exp, lax.log1p)
+_log_add_exp2 = _log_add(2.0, lax.exp2, lambda t: lax.div(lax.log1p(t), math.log(2.0)))
 
 
 # --- trigonometry -------------------------------------------------------------------------------------------------

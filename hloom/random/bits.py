@@ -13,14 +13,13 @@ import numpy as np
 
 from hloom import lax
 from hloom.errors import ArgumentError, DTypeError, ShapeError
-from hloom.ir.types import DTYPES, FLOATS, HLO_NAME, INTEGERS, UNSIGNED, Shape, as_dtype
+from hloom.ir.types import DTYPES, FLOATS, HLO_NAME, INTEGERS, UNSIGNED, Shape, as_dtype, default_dtype
 from hloom.jit import jit
 from hloom.operands import as_operand, canonical_shape, full, reshape_to
 from hloom.random.keys import KeyArray, take_key
 from hloom.tracing import bind
 
 U8, U16, U32, U64 = (DTYPES[n] for n in ("u8", "u16", "u32", "u64"))
-F32 = DTYPES["f32"]
 UINT_OF_BITS = {8: U8, 16: U16, 32: U32, 64: U64}
 
 
@@ -188,7 +187,7 @@ def dims_of(shape, name: str) -> tuple[int, ...]:
 
 def float_dtype(dtype, name: str, complex_too: bool = False) -> np.dtype:
     """f32 for None, otherwise a float dtype that random numbers can be made in. Raises DTypeError."""
-    found = F32 if dtype is None else as_dtype(dtype)
+    found = default_dtype(float) if dtype is None else as_dtype(dtype)
     if found in FLOATS and found.itemsize >= 2 or complex_too and found.kind == "c":
         return found
     raise DTypeError(f"random.{name} makes floats", HLO_NAME[found], "take dtype='f32'")

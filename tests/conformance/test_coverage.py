@@ -14,7 +14,7 @@ PAGE = ROOT / "docs" / "coverage.md"
 
 @pytest.fixture(scope="module")
 def coverage():
-    specification = importlib.util.spec_from_file_location("coverage_page", Path(__file__).with_name("coverage.py"))
+    specification = importlib.util.spec_from_file_location("coverage_page", Path(__file__).with_name("coverage_page.py"))
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module

@@ -1,6 +1,6 @@
 """Writes docs/coverage.md: which names of the Array API standard and of JAX's modules hloom has.
 
-    python tests/conformance/coverage.py > docs/coverage.md
+    python tests/conformance/coverage_page.py > docs/coverage.md
 
 JAX, a dev dependency, is asked for its public names; the standard's are listed here.
 """
@@ -75,7 +75,8 @@ def public_names(module: str) -> list[str]:
     names = []
     for name in dir(found):
         value = getattr(found, name, None)
-        if name.startswith("_") or name in _SKIPPED or isinstance(value, type(sys)):
+        # Names that end in _p are the primitives inside of JAX.
+        if name.startswith("_") or name.endswith("_p") or name in _SKIPPED or isinstance(value, type(sys)):
             continue
         names.append(name)
     return names
@@ -99,7 +100,7 @@ def page() -> str:
         "# Coverage",
         "",
         "Which names of the Array API standard 2024.12 and of JAX hloom has. Written by",
-        "`python tests/conformance/coverage.py > docs/coverage.md`; a test holds it up to date.",
+        "`python tests/conformance/coverage_page.py > docs/coverage.md`; a test holds it up to date.",
         "",
         "| names of | hloom has | of |",
         "| --- | --- | --- |",
