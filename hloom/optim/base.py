@@ -135,8 +135,7 @@ def masked(inner: GradientTransformation, mask) -> GradientTransformation:
     """
 
     def chosen(values):
-        flags = mask(values) if callable(mask) else mask
-        return tree.map(bool, flags)
+        return tree.map(bool, _resolved(mask, values))
 
     def picked(flags, values):
         return [v for flag, v in zip(tree.leaves(flags), tree.leaves(values), strict=True) if flag]
@@ -157,6 +156,13 @@ def masked(inner: GradientTransformation, mask) -> GradientTransformation:
         return tree.unflatten(structure, result), MaskedState(inner_state)
 
     return GradientTransformation(init, update)
+
+
+def _resolved(given, values):
+    """A tree like `values`: the one given, or what the function given returns. (A tree can be callable: a layer is.)"""
+    if callable(given) and tree.structure(given) != tree.structure(values):
+        return given(values)
+    return given
 
 
 def _same_structure(flags, values) -> None:
@@ -182,7 +188,7 @@ def partition(transformations: dict, labels) -> GradientTransformation:
     """
 
     def label_leaves(values):
-        found = tree.leaves(labels(values) if callable(labels) else labels)
+        found = tree.leaves(_resolved(labels, values))
         unknown = [x for x in found if x not in transformations]
         if unknown:
             raise ArgumentError(
