@@ -24,3 +24,14 @@ def run(text: str, arguments) -> list[np.ndarray]:
     program = device.client.compile_and_load(mlir, xla_client.DeviceList((device,)), xla_client.CompileOptions())
     with jax.enable_x64(True):  # or 64-bit arguments are narrowed
         return [np.asarray(x) for x in program.execute([jax.device_put(a, device) for a in arguments])]
+
+
+def run_stablehlo(text: str, arguments) -> list[np.ndarray]:
+    """The results of a StableHLO program compiled by XLA, which verifies it first."""
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    from jax._src.lib import xla_client
+
+    device = jax.devices("cpu")[0]
+    program = device.client.compile_and_load(text, xla_client.DeviceList((device,)), xla_client.CompileOptions())
+    with jax.enable_x64(True):  # or 64-bit arguments are narrowed
+        return [np.asarray(x) for x in program.execute([jax.device_put(a, device) for a in arguments])]
