@@ -63,6 +63,20 @@ def test_values_from_outside():
     np.testing.assert_array_equal(hl.jit(outer)(X, 2.0), X * 2 + 1)
 
 
+def test_sequential_vmap():
+    seen = []
+
+    @hl.custom_batching.sequential_vmap
+    def f(x, y):
+        seen.append(x.shape)
+        return x * y.sum()
+
+    y = np.array([1.0, -2.0, 0.5])
+    x = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_allclose(hl.jit(hl.vmap(f, (0, None)))(x, y), x * y.sum())
+    assert all(shape == (3,) for shape in seen)
+
+
 def fails(error, function, *parts):
     with pytest.raises(error) as caught:
         function()
