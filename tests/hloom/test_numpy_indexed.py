@@ -185,6 +185,7 @@ def leaves(value) -> list[np.ndarray]:
     return [np.asarray(value)]
 
 
+@pytest.mark.slow  # most of the time is XLA's, which compiles each of jax's steps
 @pytest.mark.parametrize("name", CASES)
 def test_as_in_jax(name):
     function, arguments, jit = CASES[name]
