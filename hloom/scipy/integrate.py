@@ -1,0 +1,13 @@
+"""Integrals of samples, with the names of `scipy.integrate`."""
+
+from __future__ import annotations
+
+import hloom.numpy as hnp
+
+
+def trapezoid(y, x=None, dx=1.0, axis: int = -1):
+    """The integral of samples by the trapezoidal rule along an axis: at points x, or at distances dx.
+
+    Raises DTypeError, ShapeError.
+    """
+    return hnp.trapezoid(y, x, dx, axis)
