@@ -19,7 +19,7 @@ import numpy as np
 from hloom import tree
 from hloom.array import Array
 from hloom.config import config
-from hloom.devices import devices, find_device
+from hloom.devices import choose_default_device, devices, find_device
 from hloom.errors import ArgumentError, SettingError
 from hloom.operators import ArrayMethods
 from hloom.shapes import ShapeDtypeStruct
@@ -134,13 +134,11 @@ def numpy_dtype_promotion(new_val: str):
 @contextlib.contextmanager
 def default_device(device):
     """`with default_device(d):` new arrays for which no device is chosen belong to it. Raises DeviceError."""
-    from hloom import devices as module
-
-    before, module.chosen_device = module.chosen_device, None if device is None else find_device(device)
+    before = choose_default_device(None if device is None else find_device(device))
     try:
         yield
     finally:
-        module.chosen_device = before
+        choose_default_device(before)
 
 
 @contextlib.contextmanager

@@ -60,11 +60,18 @@ def devices(kind: str | None = None) -> list[Device]:
     return [_device("cpu", k) for k in range(config.num_cpu_devices)]
 
 
-chosen_device: Device | None = None  # by `hl.default_device`
+_chosen: Device | None = None  # by `hl.default_device`
 
 
 def default_device() -> Device:
-    return chosen_device or _device("cpu", 0)
+    return _chosen or _device("cpu", 0)
+
+
+def choose_default_device(device: Device | None) -> Device | None:
+    """Makes a device that of arrays for which none is chosen (None: the first). Returns what was chosen before."""
+    global _chosen
+    before, _chosen = _chosen, device
+    return before
 
 
 def find_device(name) -> Device:
