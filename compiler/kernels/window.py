@@ -122,10 +122,14 @@ class _Windows:
                 result = f"({result}) * {self.text.number(name, extent)} + {variable}" if extent != 1 else result
         return result or "0"
 
-    def open_window(self) -> str:
-        """Opens the loops over the elements of the window at place p0, p1, ...; returns their position in a plane."""
+    def open_window(self, count: int | None = None) -> str:
+        """Opens the loops over the elements of the window at place p0, p1, ...; returns their position in a plane.
+
+        count: only along the first so many dimensions.
+        """
         text = self.text
-        for k, d in enumerate(self.middle):
+        opened = self.middle if count is None else self.middle[:count]
+        for k, d in enumerate(opened):
             w = d.window
             base = text.times(f"p{k}", f"stride{k}", w.stride)
             if w.low:
@@ -150,7 +154,7 @@ class _Windows:
                 text.add(f"y{k} = x{k} // {gap}")
                 text.open(f"if y{k} * {gap} == x{k}:")
                 text.add(f"x{k} = y{k}")
-        return self.position([(f"x{k}", d.extent, f"extent{k}") for k, d in enumerate(self.middle)])
+        return self.position([(f"x{k}", d.extent, f"extent{k}") for k, d in enumerate(opened)])
 
     def combined(self, computation: Computation, arguments: list[str]) -> list[str]:
         """Writes a computation's statements; returns its results."""
@@ -198,8 +202,10 @@ class _ReduceWindow(_Windows):
         if scanned is not None:
             return self._running(*scanned)
         taps = math.prod(d.window.size for d in self.middle)
-        if self.inner > 1 and not any(a.dtype in NARROW_FLOATS for a in self.arrays):
+        if self.inner > 1:
             return self._rows(taps)
+        if self.middle and (self.middle[-1].window.base_dilation == 1 or self.middle[-1].window.stride == 1):
+            return self._lines(taps)
         return self._elements(taps)
 
     def _place(self, item: str, dims) -> None:
@@ -279,6 +285,59 @@ class _ReduceWindow(_Windows):
         for name, output, array in zip(names, outputs, self.arrays, strict=True):
             text.add(store(output, "out + c", array.dtype, name))
         return self.finished("window", self.lead * self.places, self.inner * taps * 2.0)
+
+    def _lines(self, taps: int) -> WindowKernel:
+        """A row of accumulators, in the result itself, for all places along the last dimension: an item is such a row.
+
+        The loop over these places is the innermost, so that it becomes vectors; each element of the window has a range
+        of places at which it is inside, known before that loop.
+        """
+        text, last = self.text, len(self.middle) - 1
+        d, w = self.middle[last], self.middle[last].window
+        outputs = [self.request.output_name(k) for k in range(len(self.arrays))]
+        count = text.number(f"count{last}", d.count)
+        text.open("for item in range(lo, hi):")
+        self._place("item", range(last))
+        text.add(f"out = item * {count}")
+        text.open(f"for p in range({count}):")
+        for name, start in zip(outputs, self.initial, strict=True):
+            text.add(store(name, "out + p", start.dtype, self.scalar(start)))
+        text.depth -= 1
+        above = self.open_window(last)
+        extent = text.number(f"extent{last}", d.extent)
+        terms = f"lead * {text.number('lines', self.plane // d.extent)} + {above}" if last else "lead"
+        text.add(f"line = ({terms}) * {extent}")
+        size = str(w.size) if w.size <= LITERAL else text.number(f"size{last}", w.size)
+        text.open(f"for w{last} in range({size}):")
+        text.add(f"b = {text.times(f'w{last}', f'step{last}', w.window_dilation)}")
+        if w.low:
+            text.add(f"b = b - {text.number(f'low{last}', w.low)}")
+        stride = text.number(f"stride{last}", w.stride) if w.stride != 1 else ""
+        spread = text.number(f"reach{last}", dilated(d.extent, w.base_dilation))
+        if w.base_dilation != 1:
+            # Every base_dilation-th place meets an element: x = (p + b) / gap for p = first, first + gap, ...
+            gap = text.number(f"gap{last}", w.base_dilation)
+            text.add(f"x = max(b + {gap} - 1, 0) // {gap}", f"first = x * {gap} - b")
+            text.add(f"stop = min({spread} - b, {count})", f"steps = max(stop - first + {gap} - 1, 0) // {gap}")
+            text.add("line_at = line + x", "out_at = out + first")
+            step, source = f" * {gap}", "line_at + p"
+        elif stride:
+            text.add(f"first = max({stride} - 1 - b, 0) // {stride}")
+            text.add(f"stop = min(max({spread} - b + {stride} - 1, 0) // {stride}, {count})", "steps = stop - first")
+            text.add(f"line_at = line + first * {stride} + b", "out_at = out + first")
+            step, source = "", f"line_at + p * {stride}"
+        else:
+            text.add("first = max(0 - b, 0)", f"steps = min({spread} - b, {count}) - first")
+            text.add("line_at = line + first + b", "out_at = out + first")
+            step, source = "", "line_at + p"
+        text.open("for p in range(steps):")
+        names = [f"a{k}" for k in range(len(self.arrays))]
+        for name, output, array in zip(names, outputs, self.arrays, strict=True):
+            text.add(f"{name} = {load(output, f'out_at + p{step}', array.dtype)}")
+        self._take(names, source)
+        for name, output, array in zip(names, outputs, self.arrays, strict=True):
+            text.add(store(output, f"out_at + p{step}", array.dtype, name))
+        return self.finished("window", self.lead * self.places // d.count, d.count * taps * 2.0)
 
     def _scanned(self) -> tuple[int, bool] | None:
         """(the dimension, whether from its end) of a running combination."""
