@@ -326,3 +326,30 @@ def test_a_predicate_with_elements():
 def test_an_unbounded_loop_has_no_reverse_mode():
     function = hl.grad(lambda x: lax.while_loop(lambda v: v < 100.0, lambda v: v * 2.0, x))
     fails(hl.errors.DifferentiationError, lambda: function(3.0), "max_steps")
+
+
+# --- what JAX prints ----------------------------------------------------------------------------------------------
+
+PRINTED = {
+    "while": (lambda x: jax.lax.while_loop(lambda v: v.sum() < 50, lambda v: v * 1.5 + 1, x), [X]),
+    "update": (lambda x: jax.lax.fori_loop(0, 5, lambda i, v: v.at[i % 4].set(v[i % 4] * 2 + i), x), [X]),
+    "scan": (lambda m: jax.lax.scan(lambda c, r: (c + r, c * r), jnp.zeros(3), m, reverse=True), [M]),
+    "cond": (lambda p, x: jax.lax.cond(p, lambda v: v * 2, lambda v: jnp.sin(v), x), [np.bool_(True), X]),
+    "switch": (lambda k, x: jax.lax.switch(k, [jnp.sin, jnp.cos, jnp.square], x), [np.int32(2), X]),
+    "gradient": (lambda x: jax.grad(lambda v: jax.lax.scan(lambda c, r: (jnp.tanh(c * r), c), 1.0, v)[0])(x), [X]),
+    "vmap": (jax.vmap(lambda x: jax.lax.while_loop(lambda v: v < 50, lambda v: v * 1.5 + 1, x)), [np.abs(X)]),
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_programs_that_jax_prints(name):
+    from hloom.compilation import compile_module
+    from hloom.ir.text import parse_module
+    from hloom.ir.verify import verify
+
+    function, arguments = PRINTED[name]
+    module = parse_module(jax.jit(function).lower(*arguments).as_text(dialect="hlo"))
+    verify(module)
+    found = compile_module(module)([np.asarray(a) for a in arguments])
+    for a, b in zip(found, jax.tree.leaves(function(*arguments)), strict=True):
+        np.testing.assert_allclose(a, np.asarray(b), rtol=1e-5, atol=1e-6)

@@ -12,7 +12,18 @@ import pytest
 
 from hloom.compiler.kernels.source import KernelSource
 from hloom.native_setup import driver, load_kernels
-from hloom.runtime.driver import COPY, END, JUMP, JUMP_IF_ZERO, KERNEL, default_num_threads, step
+from hloom.runtime.buffer import address
+from hloom.runtime.driver import (
+    COPY,
+    END,
+    JUMP,
+    JUMP_IF_ZERO,
+    KERNEL,
+    SWAP,
+    SWITCH,
+    default_num_threads,
+    step,
+)
 from hloom.runtime.driver_source import BLOCK_BUSY
 
 ADD_ONE = KernelSource(
@@ -129,6 +140,42 @@ def test_jump_condition_copy_and_end(machine):
     counter[:] = 10
     machine.run(act.address)
     assert copied.tolist() == [6, 6, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "index, chosen", [(0, 0), (1, 1), (2, 2), (3, 2), (300, 2), (2**31 - 1, 2), (-1, 2), (-(2**31), 2)]
+)
+def test_switch(machine, index, chosen):
+    """The s32 chooses one of three copies; out of range it is the last."""
+    number, sources, target = np.array([index], np.int32), np.array([10, 20, 30], np.int64), np.zeros(1, np.int64)
+    args = np.array(
+        [address(number), address(target), *(address(sources) + 8 * k for k in range(3)), 1, 3, 5], np.int64
+    )
+    steps = [
+        step(SWITCH, 0, 3, 5),
+        step(COPY, 1, 2, 8),
+        step(JUMP, 6),
+        step(COPY, 1, 3, 8),
+        step(JUMP, 6),
+        step(COPY, 1, 4, 8),
+        step(END),
+    ]
+    assert machine.run(machine.activation(steps, [], args, 0).address) is True
+    assert target[0] == sources[chosen]
+
+
+def test_swap_exchanges_the_addresses_in_all_words(machine):
+    """x = x + 1 from one buffer into the other, three times: the third result is in the second buffer."""
+    both = np.zeros((2, 16), np.float32)
+    first, second = address(both[0]), address(both[1])
+    (add,) = load_kernels([ADD_ONE])
+    args = np.array([first, second, first, 0, 2, 1], np.int64)
+    steps = [step(KERNEL, add, 0, 16, 16), step(SWAP, 3, 2, 5, 1)]
+    activation = machine.activation(steps, [], args, 0)
+    for turn in range(3):
+        assert machine.run(activation.address)
+        assert list(args[:3]) == ([second, first, second] if turn % 2 == 0 else [first, second, first])
+    assert both[1][0] == 3 and both[0][0] == 2
 
 
 @pytest.mark.parametrize("items, grain", [(1000, 7), (1000, 1), (1000, 999), (1000, 1000), (1000, 1001), (64, 16)])
