@@ -72,7 +72,7 @@ class IndexedPart:
         if mode is None:
             mode = GatherScatterMode.CLIP if fill_value is None else GatherScatterMode.FILL_OR_DROP
         mode = GatherScatterMode.from_any(mode)
-        read = read_index(x, self.index, clamps=True)
+        read = read_index(x, self.index, True, wrap_negative_indices)
         if not read.arrays:
             return reshape_to(static_part(x, read), read.shape())
         return take_index(x, read, mode, fill_value, indices_are_sorted, wrap_negative_indices)
@@ -142,7 +142,7 @@ class IndexedPart:
         if not isinstance(values, ArrayMethods) and kind != "apply":
             values = constant(values, x.dtype) if type(values) in NUMBERS else as_operand(values, name)
         try:
-            read = read_index(x, self.index, clamps=True)
+            read = read_index(x, self.index, True, wrap_negative_indices)
         except NonConcreteBooleanIndexError:
             return _where_mask(x, self.index, kind, values)
         if kind != "apply":

@@ -83,21 +83,25 @@ def _is_numpy(value) -> bool:
 # --- reading an index ---------------------------------------------------------------------------------------------
 
 
-def read_index(x, index, clamps: bool = False) -> Index:
+def read_index(x, index, clamps: bool = False, wrap_negative: bool = True) -> Index:
     """The `Index` of what stands in x[...].
 
     clamps: a static integer outside becomes an array, so that a mode says what happens; otherwise it raises.
+    wrap_negative: negative integers count from the end; otherwise they are outside.
     Raises IndexOutOfBoundsError, UnsupportedIndexError, NonConcreteBooleanIndexError, ShapeError.
     """
     result = Index(x.shape)
     axis = 0
+
     for entry in _entries(x, index if isinstance(index, tuple) else (index,)):
         if entry is None:
             result.items.append(("new", -1))
             continue
         if isinstance(entry, builtins.slice):
             _read_slice(x, entry, axis, result)
-        elif isinstance(entry, int) and not (clamps and not -x.shape[axis] <= entry < x.shape[axis]):
+        elif isinstance(entry, int) and not (
+            clamps and not (-x.shape[axis] if wrap_negative else 0) <= entry < x.shape[axis]
+        ):
             position = _position(x, entry, axis, x.shape[axis])
             result.bounds.append((position, position + 1, 1))
             result.items.append(("integer", axis))
