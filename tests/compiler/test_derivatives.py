@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from derivative_cases import CASES, ELSEWHERE, F64, STEPS, D, as_list, build, check, direction
+from linalg_cases import CASES as LINALG
 
 from hloom.compiler.transforms.jvp import jvp
 from hloom.compiler.transforms.vjp import gradient
@@ -67,7 +68,7 @@ def test_convert_between_floats(dtype):
 
 
 def test_every_op_with_a_derivative_has_a_case():
-    covered = {c.opcode for c in CASES} | set(STEPS) | ELSEWHERE
+    covered = {c.opcode for c in [*CASES, *LINALG]} | set(STEPS) | ELSEWHERE
     for name, entry in OPS.items():
         if not entry.jvp:
             assert entry.jvp.reason, name
@@ -83,7 +84,7 @@ def test_every_op_with_a_derivative_has_a_case():
 
 def test_every_transpose_rule_is_used_by_a_case():
     used = set()
-    for given in CASES:
+    for given in [*CASES, *LINALG]:
         computation = given.computation()
         made = jvp(computation, [p.dtype in INEXACT for p in computation.parameters])
         linear = set(made.parameters[len(computation.parameters) :])
