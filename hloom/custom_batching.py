@@ -6,7 +6,7 @@ import functools
 
 from hloom import tree
 from hloom.compiler.transforms.custom import CustomBatch
-from hloom.custom_derivatives import Call
+from hloom.custom_calls import Call, reordered
 from hloom.errors import ArgumentError, BatchingError, ShapeError, TreeError
 from hloom.tracing import as_array, current_trace, trace_function
 
@@ -101,8 +101,6 @@ class custom_vmap:  # noqa: N801  (JAX's name)
         traced = trace_function(
             run, shapes, tree.structure((tuple(shapes), {})), f"{call.name}_vmap", adopts=call.outside
         )
-        from hloom.custom_derivatives import reordered
-
         order = [next(k for k, t in enumerate(call.outside) if t is capture) for capture in traced.captures]
         return reordered(traced.computation, count, order, len(call.outside), call.outside), found["batched"]
 

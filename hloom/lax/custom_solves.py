@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hloom import tree
 from hloom.compiler.transforms.linear_solve import LinearSolve, transposed_operator
-from hloom.custom_derivatives import _with_parameters, closure_convert, custom_jvp
+from hloom.custom_calls import with_parameters
+from hloom.custom_derivatives import closure_convert, custom_jvp
 from hloom.errors import ArgumentError, ShapeError, TreeError
 from hloom.tracing import apply_computation, as_array, current_trace, trace_function
 
@@ -66,9 +67,9 @@ def custom_linear_solve(matvec, b, solve, transpose_solve=None, symmetric: bool 
         backward = traced_solve(transpose_solve, transposed_operator(operator.computation, count), "transpose_solve")
     extra = {id(t): t for t in [*used, *forward.captures, *(backward.captures if backward else ())]}
     outside = list(extra.values())
-    made = _with_parameters(forward.computation, [*used, *forward.captures], outside)
-    flipped = _with_parameters(backward.computation, [*used, *backward.captures], outside) if backward else None
-    matvec_computation = _with_parameters(operator.computation, used, outside)
+    made = with_parameters(forward.computation, [*used, *forward.captures], outside)
+    flipped = with_parameters(backward.computation, [*used, *backward.captures], outside) if backward else None
+    matvec_computation = with_parameters(operator.computation, used, outside)
     name = getattr(solve, "__name__", "solve")
     rule = LinearSolve(name, count, matvec_computation, made, flipped and (lambda: flipped), symmetric)
     result = trace.emit("call", [*leaves, *outside], None, {"to_apply": made, "rule": rule})

@@ -7,7 +7,7 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.custom_derivatives import SymbolicZero
+from hloom.custom_calls import SymbolicZero
 from hloom.errors import ArgumentError, DifferentiationError, DTypeError, HloomError, ShapeError, TreeError
 
 X = np.linspace(-1.0, 2.0, 5).astype(np.float32)
