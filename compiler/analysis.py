@@ -15,7 +15,7 @@ from hloom.ir.types import Shape, TupleShape
 def instruction_flops(instruction: Instruction) -> float:
     """Rough floating point operations of one instruction, calls included."""
     opcode = instruction.opcode
-    if opcode in ("fusion", "call"):
+    if opcode in ("fusion", "call", "while", "conditional"):  # a step of a loop counts once, as in XLA
         return sum(computation_flops(c) for c in instruction.called())
     if opcode == "dot":
         _, _, contracting, _ = dot_dims(instruction.attributes)

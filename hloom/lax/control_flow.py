@@ -11,13 +11,14 @@ import operator
 import numpy as np
 
 from hloom import tree
+from hloom.array import Array
+from hloom.bodies import Body, apply, call_body, described, joined_captures, leaf_names, same_tree, trace_body
 from hloom.errors import ArgumentError, DTypeError, ShapeError, TreeError
 from hloom.ir.build import tuple_elements
 from hloom.ir.module import Instruction
 from hloom.ir.types import DTYPES, PRED, Shape, kind, promote
 from hloom.operands import convert, whole_number
-from hloom.bodies import Body, apply, call_body, described, joined_captures, leaf_names, same_tree, trace_body
-from hloom.tracing import as_array
+from hloom.tracing import as_array, current_trace
 
 S32 = DTYPES["s32"]
 
@@ -171,6 +172,8 @@ def fori_loop(lower, upper, body_fun, init_val, *, unroll=None):
         mode; otherwise it is a while loop. unroll: as for scan, of loops with such bounds.
     """
     _require_function(body_fun, "fori_loop", "body_fun")
+    if current_trace() is not None:  # known numbers, such as elements of a shape, are worth a loop of known length
+        lower, upper = _known(lower), _known(upper)
     static = all(isinstance(b, (int, np.integer)) and not isinstance(b, bool) for b in (lower, upper))
     if not static:
         for bound, name in ((lower, "lower"), (upper, "upper")):
@@ -204,6 +207,13 @@ def fori_loop(lower, upper, body_fun, init_val, *, unroll=None):
 
     (_, value), _ = scan(step, (start, init_val), None, length=max(upper - lower, 0), unroll=unroll or 1)
     return value
+
+
+def _known(bound):
+    """A bound that is an array with a value as a NumPy integer; others as they are."""
+    if isinstance(bound, (Array, np.ndarray)) and not bound.shape and kind(bound.dtype) in ("signed", "unsigned"):
+        return np.asarray(bound)[()]
+    return bound
 
 
 # --- scan ---------------------------------------------------------------------------------------------------------

@@ -353,3 +353,18 @@ def test_programs_that_jax_prints(name):
     found = compile_module(module)([np.asarray(a) for a in arguments])
     for a, b in zip(found, jax.tree.leaves(function(*arguments)), strict=True):
         np.testing.assert_allclose(a, np.asarray(b), rtol=1e-5, atol=1e-6)
+
+
+def test_the_page_about_control_flow():
+    from pathlib import Path
+
+    page = (Path(__file__).parents[2] / "docs" / "control_flow.md").read_text(encoding="utf-8")
+    scope: dict = {}
+    exec(compile(page.split("```python\n")[1].split("```")[0], "control_flow.md", "exec"), scope)
+    np.testing.assert_allclose(scope["sums"], [2.0, 3.4, 4.46], rtol=1e-6)
+    assert abs(float(scope["root"]) - 2**0.5) < 1e-5 and float(scope["slope"]) == 64
+
+
+def test_known_bounds_inside_of_a_gradient():
+    """A bound that is an array with a value is as good as a Python integer."""
+    assert float(hl.grad(lambda x: lax.fori_loop(0, hnp.asarray(3), lambda i, v: v * x, x))(2.0)) == 32
