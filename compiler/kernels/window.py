@@ -312,7 +312,9 @@ class _ReduceWindow(_Windows):
         text.add(f"b = {text.times(f'w{last}', f'step{last}', w.window_dilation)}")
         if w.low:
             text.add(f"b = b - {text.number(f'low{last}', w.low)}")
-        stride = text.number(f"stride{last}", w.stride) if w.stride != 1 else ""
+        stride = ""
+        if w.stride != 1:  # a constant of the kernel, so that vectors can be gathered from neighbours
+            stride = str(w.stride) if w.stride <= LITERAL else text.number(f"stride{last}", w.stride)
         spread = text.number(f"reach{last}", dilated(d.extent, w.base_dilation))
         if w.base_dilation != 1:
             # Every base_dilation-th place meets an element: x = (p + b) / gap for p = first, first + gap, ...

@@ -24,6 +24,8 @@ from hloom.ir.window import window_of
 NAME = "canonicalize-convolutions"
 # Elements of a window up to which a convolution with a group for each feature is written out as a sum.
 WRITTEN_OUT = 64
+# Products for each element that is read or written from which on the order of dimensions is changed for them.
+TURNED = 80
 _STORED = {DTYPES[a]: DTYPES[b] for a, b in (("s4", "s32"), ("u4", "u32"), ("f8e4m3fn", "f32"), ("f8e5m2", "f32"))}
 
 
@@ -36,7 +38,9 @@ def canonicalize_convolutions(module: Module) -> Module:
 def _is_wanted(instruction: Instruction) -> bool:
     if instruction.opcode != "convolution":
         return False
-    return not is_normal_convolution(instruction) or _is_dot(instruction) or _is_written_out(instruction)
+    if not is_normal_convolution(instruction) or _is_dot(instruction) or _is_written_out(instruction):
+        return True
+    return _is_turned(instruction)
 
 
 def _simplified(builder: Builder, instruction: Instruction) -> Instruction:
@@ -208,9 +212,50 @@ def _written_out(x: Value, w: Value, shape: Shape, labels: Labels, window) -> Va
 # --- labels -------------------------------------------------------------------------------------------------------
 
 
+def _is_turned(instruction: Instruction) -> bool:
+    """Whether the arrays are brought into an order in which features are last: where the operand has space last, and
+    there is so much work for each of its elements that reading them all once more does not matter."""
+    labels = parse_labels(instruction["dim_labels"])
+    left, right = (o.dims for o in instruction.operands)
+    if not labels.lhs.spatial or len(left) - 1 not in labels.lhs.spatial or groups_of(instruction.attributes) != (1, 1):
+        return False
+    inputs, outputs = right[labels.rhs.feature], right[labels.rhs.batch]
+    places = math.prod(instruction.dims[d] for d in labels.out.spatial)
+    taps = math.prod(d.size for d in window_of(instruction))
+    # Of an operand that is the gradient of a kernel's the window is large and has few places.
+    work = left[labels.lhs.batch] * inputs * outputs * taps * places
+    return work > TURNED * (math.prod(left) + math.prod(instruction.dims) + math.prod(right))
+
+
+def _turned(x: Value, w: Value, shape: Shape, labels: Labels, attributes: dict) -> Value:
+    """The convolution with the operand's second dimension (its features, or what they are to a gradient) last, the
+    kernel's dimensions in the order of the operand's, and the result's too."""
+    rank = len(labels.lhs.order)
+    order = [k for k in range(rank) if k not in labels.lhs.spatial]
+    order = [order[0], *labels.lhs.spatial, order[1]]
+    role = {labels.lhs.batch: "b", labels.lhs.feature: "f", **{k: str(d) for d, k in enumerate(labels.lhs.spatial)}}
+    lhs = "".join(role[k] for k in order)
+    rhs = "".join(c for c in lhs.replace("f", "i") if c != "b") + "o"
+    out = "".join(c for c in lhs if c != "f") + "f"
+    new = parse_labels(f"{lhs}_{rhs}->{out}")
+
+    def moved(old: Dimensions, target: Dimensions) -> list[int]:
+        where = dict(zip(target.order, old.order, strict=True))
+        return [where[k] for k in range(rank)]
+
+    x, w = x.transpose(moved(labels.lhs, new.lhs)), w.transpose(moved(labels.rhs, new.rhs))
+    to_new = moved(labels.out, new.out)
+    shape = shape.with_dims([shape.dims[k] for k in to_new])
+    made = x.op("convolution", w, shape=shape, **(attributes | {"dim_labels": new.text()}))
+    return made.transpose([to_new.index(k) for k in range(rank)])
+
+
 def _with_normal_labels(x: Value, w: Value, shape: Shape, labels: Labels, attributes: dict) -> Value:
     rank = len(labels.out.order)
     groups = attributes.get("feature_group_count", 1)
+    made = Instruction("convolution", (x.instruction, w.instruction), shape, attributes)
+    if _is_turned(made):
+        return _turned(x, w, shape, labels, attributes)
     if labels.rhs.batch not in (0, rank - 1):
         order = [*labels.rhs.spatial, labels.rhs.feature, labels.rhs.batch]
         w = w.transpose(order)
