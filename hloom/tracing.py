@@ -95,6 +95,7 @@ class Trace:
         self.captures: dict[int, tuple[Tracer, Instruction]] = {}
         self.constants: dict[int, tuple[Array, Instruction]] = {}
         self.last_of_line: dict[Source, Instruction] = {}
+        self.kind = "jit"  # what a value without a number is inside of, for errors
         self.adopted: dict[int, Tracer] = {}  # tracers that may be captured though their trace has ended
         self.values: dict[Instruction, object] = {}  # of the instructions, where the trace carries values
 
@@ -215,7 +216,7 @@ class Tracer(ArrayMethods):
             self.trace_ended()
         if self.value is None:
             raise error(
-                f"{what} inside jit of '{self.trace.name}'",
+                f"{what} inside {self.trace.kind} of '{self.trace.name}'",
                 f"a traced value {self._shape!r}, which has no number until the compiled function runs",
                 repair,
             )
@@ -325,7 +326,7 @@ class Traced:
 
 
 def trace_function(
-    function, arguments, in_tree, name: str, carries_values: bool = False, hints=None, adopts=()
+    function, arguments, in_tree, name: str, carries_values: bool = False, hints=None, adopts=(), kind: str = "jit"
 ) -> Traced:
     """Traces `function` on flat `arguments` (Arrays, Tracers or Shapes), put together again by `in_tree`.
 
@@ -333,6 +334,7 @@ def trace_function(
     adopts: tracers that may be used though their trace has ended; whoever applies the computation gives their values.
     """
     trace = Trace(name, carries_values)
+    trace.kind = kind
     trace.adopted = {id(tracer): tracer for tracer in adopts}
     hints = hints or [""] * len(arguments)
     with trace:

@@ -83,7 +83,13 @@ def vmap(function, in_axes=0, out_axes=0, axis_name=None, axis_size: int | None 
         _, in_tree = tree.flatten((tuple(shapes), {}))
         with named_axis(axis_name, size):
             traced = trace_function(
-                one, shapes, in_tree, name, outer is None or outer.carries_values, [hints[k] for k in chosen]
+                one,
+                shapes,
+                in_tree,
+                name,
+                outer is None or outer.carries_values,
+                [hints[k] for k in chosen],
+                kind="vmap",
             )
         places = _out_places(out_axes, traced.out_tree, what)
         computation = inline_calls(traced.computation, traced.known)

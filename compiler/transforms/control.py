@@ -128,7 +128,7 @@ def _rebuilt(builder: Builder, shape, found: list[Value]):
 
 
 def _name(instruction: Instruction) -> str:
-    return instruction.hint or instruction["body"].name
+    return instruction.hint or instruction["body"].name.removesuffix("_jvp")
 
 
 def while_transpose(build, instruction, cotangent, operands):

@@ -220,4 +220,4 @@ def test_a_result_that_differs_needs_an_axis():
 
 
 def test_python_control_flow_on_a_mapped_value():
-    fails(TracerBoolError, lambda: hl.vmap(lambda x: x if x > 0 else -x)(V), "hnp.where")
+    fails(TracerBoolError, lambda: hl.vmap(lambda x: x if x > 0 else -x)(V), "hnp.where", "inside vmap of '<lambda>'")
