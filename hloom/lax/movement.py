@@ -249,8 +249,8 @@ def concatenate(operands, dimension: int):
 # --- dynamic slices -----------------------------------------------------------------------------------------------
 
 
-def _starts(name: str, x, start_indices) -> list:
-    """Scalar start indexes, negative ones counted from the end."""
+def _starts(name: str, x, start_indices, negative=True) -> list:
+    """Scalar start indexes, negative ones counted from the end (`negative`: whether, for each dimension or all)."""
     if isinstance(start_indices, ArrayMethods) and start_indices.ndim:
         start_indices = [index_in_dim(start_indices, k, keepdims=False) for k in range(start_indices.shape[0])]
     if len(start_indices) != x.ndim:
@@ -259,18 +259,19 @@ def _starts(name: str, x, start_indices) -> list:
             f"{len(start_indices)} for {x._shape!r}",
             "pass one scalar a dimension",
         )
-    return [_start(name, s, extent) for s, extent in zip(start_indices, x.shape, strict=True)]
+    wrapping = list(negative) if isinstance(negative, (tuple, list)) else [negative] * x.ndim
+    return [_start(name, s, extent, w) for s, extent, w in zip(start_indices, x.shape, wrapping, strict=True)]
 
 
-def _start(name: str, start, extent: int):
+def _start(name: str, start, extent: int, wraps: bool = True):
     if type(start) is int:
-        return constant(max(start + extent if start < 0 else start, 0), as_dtype("s32"))
+        return constant(max(start + extent if start < 0 and wraps else start, 0), as_dtype("s32"))
     start = as_operand(start, name)
     if start.shape or start.dtype not in INTEGERS:
         raise DTypeError(
             f"{name} takes scalar integer start indexes", f"{start._shape!r}", "index or convert it to one integer"
         )
-    if start.dtype.kind == "u":
+    if start.dtype.kind == "u" or not wraps:
         return start
     negative = bind("compare", start, constant(0, start.dtype), direction="LT")
     if extent > 127 and start.dtype.itemsize == 1:
@@ -279,34 +280,35 @@ def _start(name: str, start, extent: int):
     return bind("select", negative, moved, start)
 
 
-def dynamic_slice(operand, start_indices, slice_sizes):
+def dynamic_slice(operand, start_indices, slice_sizes, *, allow_negative_indices=True):
     """The window of static slice_sizes that starts at start_indices, which may be computed.
 
-    Negative starts count from the end; a window that would leave operand is moved inside. Raises ShapeError,
+    Negative starts count from the end (unless allow_negative_indices, for each dimension or all, is False); a window that
+    would leave operand is moved inside. Raises ShapeError,
     AttributeValueError, DTypeError.
     """
     x = as_operand(operand, "dynamic_slice")
-    starts = _starts("dynamic_slice", x, start_indices)
+    starts = _starts("dynamic_slice", x, start_indices, allow_negative_indices)
     sizes = canonical_shape(slice_sizes, "dynamic_slice")
     return bind("dynamic-slice", x, *starts, weak=x.weak, dynamic_slice_sizes=sizes)
 
 
-def dynamic_slice_in_dim(operand, start_index, slice_size: int, axis: int = 0):
+def dynamic_slice_in_dim(operand, start_index, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True):
     """`dynamic_slice` along one axis, all of the others whole."""
     x = as_operand(operand, "dynamic_slice_in_dim")
     axis = canonical_axis(axis, x.ndim, "dynamic_slice_in_dim")
     starts, sizes = [0] * x.ndim, list(x.shape)
     starts[axis], sizes[axis] = start_index, slice_size
-    return dynamic_slice(x, starts, sizes)
+    return dynamic_slice(x, starts, sizes, allow_negative_indices=allow_negative_indices)
 
 
-def dynamic_index_in_dim(operand, index, axis: int = 0, keepdims: bool = True):
+def dynamic_index_in_dim(operand, index, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True):
     """operand[index] along one axis with a computed index, clamped to the extent."""
-    result = dynamic_slice_in_dim(operand, index, 1, axis)
+    result = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=allow_negative_indices)
     return result if keepdims else squeeze(result, (axis,))
 
 
-def dynamic_update_slice(operand, update, start_indices):
+def dynamic_update_slice(operand, update, start_indices, *, allow_negative_indices=True):
     """operand with the window that starts at start_indices replaced by update, of the same rank and dtype.
 
     Negative starts count from the end; a window that would leave operand is moved inside.
@@ -314,26 +316,26 @@ def dynamic_update_slice(operand, update, start_indices):
     """
     x = as_operand(operand, "dynamic_update_slice")
     update = convert(update, x.dtype) if type(update) in NUMBERS else as_operand(update, "dynamic_update_slice")
-    starts = _starts("dynamic_update_slice", x, start_indices)
+    starts = _starts("dynamic_update_slice", x, start_indices, allow_negative_indices)
     return bind("dynamic-update-slice", x, update, *starts, weak=x.weak and update.weak)
 
 
-def dynamic_update_slice_in_dim(operand, update, start_index, axis: int):
+def dynamic_update_slice_in_dim(operand, update, start_index, axis: int, *, allow_negative_indices: bool = True):
     """`dynamic_update_slice` along one axis, from the start of all others."""
     x = as_operand(operand, "dynamic_update_slice_in_dim")
     starts = [0] * x.ndim
     starts[canonical_axis(axis, x.ndim, "dynamic_update_slice_in_dim")] = start_index
-    return dynamic_update_slice(x, update, starts)
+    return dynamic_update_slice(x, update, starts, allow_negative_indices=allow_negative_indices)
 
 
-def dynamic_update_index_in_dim(operand, update, index, axis: int):
+def dynamic_update_index_in_dim(operand, update, index, axis: int, *, allow_negative_indices: bool = True):
     """operand[index] along one axis replaced by update, which has that axis with extent 1 or lacks it."""
     x = as_operand(operand, "dynamic_update_index_in_dim")
     axis = canonical_axis(axis, x.ndim, "dynamic_update_index_in_dim")
     update = convert(update, x.dtype) if type(update) in NUMBERS else as_operand(update, "dynamic_update_index_in_dim")
     if update.ndim != x.ndim:
         update = expand_dims(update, (axis,))
-    return dynamic_update_slice_in_dim(x, update, index, axis)
+    return dynamic_update_slice_in_dim(x, update, index, axis, allow_negative_indices=allow_negative_indices)
 
 
 def broadcast_shapes_of(*shapes) -> tuple[int, ...]:

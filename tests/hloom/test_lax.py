@@ -282,3 +282,14 @@ def test_a_program_of_a_custom_call_alone():
     wrong = hl.jit(lambda x: lax.custom_call("test_lax_twice", x, shape=("f32", (4,))))
     with pytest.raises(ShapeError, match="promised"):
         wrong(np.ones(3, np.float32))
+
+
+def test_dynamic_windows_with_negative_starts():
+    x = hnp.arange(10)
+    np.testing.assert_array_equal(lax.dynamic_slice(x, (-3,), (2,)), [7, 8])
+    np.testing.assert_array_equal(lax.dynamic_slice(x, (-3,), (2,), allow_negative_indices=False), [0, 1])
+    np.testing.assert_array_equal(lax.dynamic_slice_in_dim(x, hnp.asarray(-3), 2, allow_negative_indices=False), [0, 1])
+    np.testing.assert_array_equal(
+        lax.dynamic_update_slice(x, hnp.asarray([70]), (hnp.asarray(-3),), allow_negative_indices=[False])[:2], [70, 1]
+    )
+    assert lax.dynamic_index_in_dim(x, -3, keepdims=False) == 7
