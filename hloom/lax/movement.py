@@ -283,9 +283,8 @@ def _start(name: str, start, extent: int, wraps: bool = True):
 def dynamic_slice(operand, start_indices, slice_sizes, *, allow_negative_indices=True):
     """The window of static slice_sizes that starts at start_indices, which may be computed.
 
-    Negative starts count from the end (unless allow_negative_indices, for each dimension or all, is False); a window that
-    would leave operand is moved inside. Raises ShapeError,
-    AttributeValueError, DTypeError.
+    Negative starts count from the end, unless allow_negative_indices (one for all or for each dimension) is False; a
+    window that would leave operand is moved inside. Raises ShapeError, AttributeValueError, DTypeError.
     """
     x = as_operand(operand, "dynamic_slice")
     starts = _starts("dynamic_slice", x, start_indices, allow_negative_indices)

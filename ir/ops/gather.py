@@ -312,18 +312,20 @@ def limit_arrays(dtype, w: Windows) -> tuple[np.ndarray, np.ndarray]:
 
 def inside_mask(indices, w: Windows):
     """pred of the windows' array: whether its window is whole inside of the operand."""
-    low, high = limit_arrays(indices.dtype, w)
+    _, high = limit_arrays(indices.dtype, w)
     builder = indices.builder
-    conditions = []
-    for values, direction in ((low, "GE"), (high, "LE")):
-        if w.vector == len(w.indices):
-            bound = value_of(builder, builder.splat(values[0], indices.shape))
-        else:
-            bound = value_of(builder, builder.constant(values, indices.dtype)).broadcast(indices.dims, (w.vector,))
-        conditions.append(indices.compare(direction, bound))
-    inside = conditions[0].op("and", conditions[1])
-    if w.vector != len(w.indices):
-        inside = inside.reduce("and", True, (w.vector,))
+    dims = tuple(w.indices[d] for d in w.index_dimensions)
+    inside = None
+    for k, limit in enumerate(high):
+        one = indices
+        if w.vector != len(w.indices):
+            bounds = tuple((k, k + 1, 1) if d == w.vector else (0, n, 1) for d, n in enumerate(w.indices))
+            one = (indices.op("slice", slice=bounds) if len(high) > 1 else indices).reshape(dims)
+        for bound, direction in ((0, "GE"), (limit, "LE")):
+            condition = one.compare(direction, value_of(builder, builder.splat(bound, one.shape)))
+            inside = condition if inside is None else inside.op("and", condition)
+    if inside is None:
+        inside = value_of(builder, builder.splat(True, Shape(PRED, dims)))
     return value_of(
         builder,
         builder.emit("broadcast", inside.instruction, shape=Shape(PRED, w.dims()), dimensions=w.places),
