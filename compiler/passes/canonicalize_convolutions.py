@@ -19,7 +19,7 @@ from hloom.ir.build import Builder, Value
 from hloom.ir.module import Instruction, Module
 from hloom.ir.ops.convolution import Dimensions, Labels, groups_of, parse_labels, regrouped
 from hloom.ir.types import COMPLEX, DTYPES, NARROW_FLOATS, PRED, Shape, real_dtype
-from hloom.ir.window import window_of
+from hloom.ir.window import WindowDimension, window_of
 
 NAME = "canonicalize-convolutions"
 # Elements of a window up to which a convolution with a group for each feature is written out as a sum.
@@ -57,7 +57,11 @@ def _simplify(x: Value, w: Value, shape: Shape, attributes: dict) -> Value:
         return converted
     labels = parse_labels(attributes["dim_labels"])
     window = attributes.get("window", ())
-    x, w, window = _without_dilation(x, w, labels, window)
+    w, window = _without_reversal(w, labels, window)
+    for k, d in enumerate(window):
+        if d.base_dilation != 1 and d.stride == 1 and d.window_dilation == 1:
+            return _by_phases(k, x, w, shape, labels, attributes | {"window": window})
+    x, window = _without_dilation(x, labels, window)
     attributes["window"] = window
     batch_groups = attributes.pop("batch_group_count", 1)
     if batch_groups > 1:
@@ -101,17 +105,57 @@ def _of_one_kind(x: Value, w: Value, shape: Shape, attributes: dict) -> Value | 
 # --- windows ------------------------------------------------------------------------------------------------------
 
 
-def _without_dilation(x: Value, w: Value, labels: Labels, window):
-    """(operand, kernel, window) with the operand's dilation and the reversal of the kernel done."""
+def _without_reversal(w: Value, labels: Labels, window):
+    """(kernel, window) with the reversal of the kernel done."""
+    turned = tuple(k for k, d in zip(labels.rhs.spatial, window, strict=True) if d.reversed and d.size > 1)
+    if turned:
+        w = w.op("reverse", dimensions=turned)
+    return w, tuple(d._replace(reversed=False) for d in window)
+
+
+def _without_dilation(x: Value, labels: Labels, window):
+    """(operand, window) with zeros between the operand's elements."""
     if any(d.base_dilation != 1 for d in window):
         padding = [(0, 0, 0)] * len(x.dims)
         for k, d in zip(labels.lhs.spatial, window, strict=True):
             padding[k] = (0, 0, d.base_dilation - 1)
         x = x.op("pad", _zero(x), padding=tuple(padding))
-    turned = tuple(k for k, d in zip(labels.rhs.spatial, window, strict=True) if d.reversed and d.size > 1)
-    if turned:
-        w = w.op("reverse", dimensions=turned)
-    return x, w, tuple(d._replace(base_dilation=1, reversed=False) for d in window)
+    return x, tuple(d._replace(base_dilation=1) for d in window)
+
+
+def _by_phases(k: int, x: Value, w: Value, shape: Shape, labels: Labels, attributes: dict) -> Value:
+    """A convolution of a spread operand (the gradient of a strided one) without the zeros between its elements.
+
+    Places a dilation apart along spatial dimension k meet the same elements of the window: the kernel falls apart into
+    one for each phase of the dilation, and the results of these are interleaved.
+    """
+    window = attributes["window"]
+    d, gap = window[k], window[k].base_dilation
+    place, tap = labels.out.spatial[k], labels.rhs.spatial[k]
+    extent, places = x.dims[labels.lhs.spatial[k]], -(-shape.dims[place] // gap)
+    dims = list(shape.dims)
+    dims[place] = places
+    results = []
+    for phase in range(gap):
+        first = (d.low - phase) % gap
+        size = max(-(-(d.size - first) // gap), 0)
+        if size == 0:
+            part = Value(x.builder, x.builder.splat(0, shape.with_dims(dims)))
+        else:
+            bounds = [(0, n, 1) for n in w.dims]
+            bounds[tap] = (first, d.size, gap)
+            low = (d.low - phase - first) // gap
+            high = places - 1 + size - extent - low
+            own = WindowDimension(size, 1, low, high)
+            kernel = w.op("slice", slice=tuple(bounds))
+            changed = attributes | {"window": (*window[:k], own, *window[k + 1 :])}
+            part = _simplify(x, kernel, shape.with_dims(dims), changed)
+        results.append(part.reshape((*dims[: place + 1], 1, *dims[place + 1 :])))
+    whole = results[0].op("concatenate", *results[1:], dimensions=(place + 1,))
+    whole = whole.reshape((*dims[:place], places * gap, *dims[place + 1 :]))
+    if places * gap == shape.dims[place]:
+        return whole
+    return whole.op("slice", slice=tuple((0, n, 1) for n in shape.dims))
 
 
 def _zero(value: Value) -> Value:

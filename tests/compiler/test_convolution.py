@@ -10,6 +10,7 @@ import pytest
 from plan_simulator import simulate, small_cuts
 
 from hloom.compilation import compile_module
+from hloom.compiler.analysis import instruction_flops
 from hloom.compiler.pipeline import PIPELINE, run_passes
 from hloom.compiler.plan import make_plan
 from hloom.compiler.targets.cpu.target import host_target
@@ -113,3 +114,18 @@ def test_a_group_for_each_feature_is_written_out():
     module = optimized(computation)
     assert not {"convolution", "dot"} & set(opcodes(module))
     np.testing.assert_array_equal(evaluate(module.entry, [x, w]), evaluate(computation, [x, w]))
+
+
+@pytest.mark.parametrize("labels", LAYOUTS[:2])
+def test_gradients_of_strided_convolutions_multiply_no_zeros(labels):
+    rng = np.random.default_rng(5)
+    lhs, rhs, _ = labels.replace("->", "_").split("_")
+    x = programs.values(rng, np.float32, [{"b": 2, "f": 3, "0": 5, "1": 4}[c] for c in lhs])
+    w = programs.values(rng, np.float32, [{"o": 2, "i": 3, "0": 3, "1": 2}[c] for c in rhs])
+    window = (W(3, 1, 2, 1, 2), W(2, 1, 0, 3, 3, 1, True))
+    computation = programs.single("convolution", [x, w], window=window, dim_labels=labels)
+    module = optimized(computation)
+    flops = sum(map(instruction_flops, module.entry.instructions))
+    assert flops < 2 * evaluate(computation, [x, w]).size * w.size / 2  # all taps, for each of two features
+    (found,) = compile_module(Module("main", computation))([x, w])
+    np.testing.assert_array_equal(found, evaluate(computation, [x, w]))
