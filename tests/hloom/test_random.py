@@ -1,4 +1,4 @@
-"""Random numbers: the same as JAX's for the same key; keys through every transform; errors that say what is wrong.
+"""Random numbers: the same as JAX's for the same key; keys through every transform; errors that say what is wrong."""
 
 from __future__ import annotations
 
