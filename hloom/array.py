@@ -164,6 +164,16 @@ class Array(ArrayMethods):
     def __str__(self):
         return str(self._value())
 
+    def __setitem__(self, index, value):
+        """With `hl.config.item_assignment`: this array has other elements from now on. Raises ImmutableArrayError.
+
+        For libraries written for NumPy, such as SciPy and scikit-learn. Memory is not written: the array gets new one,
+        so that parts and views that were taken of it before keep their elements, and traces the constants they saw.
+        """
+        if not config.item_assignment:
+            super().__setitem__(index, value)
+        self._data = self.at[index].set(value)._value()
+
     # --- what a program on one device may ask ---
 
     @property

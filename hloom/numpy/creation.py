@@ -8,6 +8,7 @@ import numpy as np
 
 from hloom import lax
 from hloom.array import Array, from_python
+from hloom.config import config
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INTEGERS, PRED, Shape, as_dtype
 from hloom.operands import (
@@ -48,6 +49,7 @@ def array(object, dtype=None, copy: bool = True, order: str | None = None, ndmin
     target = None if dtype is None else as_dtype(dtype)
     if isinstance(object, ArrayMethods):
         result = object if target is None else convert(object, target)
+        result = _own(result, object) if copy else result
     elif isinstance(object, (list, tuple)) and holds_arrays(object):
         result = _stack_nested(object)
         result = result if target is None else convert(result, target)
@@ -77,18 +79,28 @@ def _stack_nested(value):
 
 def asarray(a, dtype=None, order: str | None = None, *, copy: bool | None = None, device=None):
     """As `array`; an Array of that dtype is returned as it is. Raises ArgumentError, DTypeError, ShapeError."""
-    result = array(a, dtype)
+    result = array(a, dtype, copy is True)
     return result if device is None else result.to_device(device)
 
 
-def astype(x, dtype, /, *, copy: bool = False, device=None):
+def astype(x, dtype, /, *, copy: bool | None = None, device=None):
     """x with another dtype. Floats to integers truncate and saturate; complex to real drops the imaginary part."""
-    return convert(as_operand(x, "astype"), as_dtype(dtype))
+    x = as_operand(x, "astype")
+    result = convert(x, as_dtype(dtype))
+    return result if copy is False else _own(result, x)
+
+
+def _own(result, x):
+    """A result that is x itself as another array, where assignments could tell them apart."""
+    if result is x and isinstance(x, Array) and config.item_assignment:
+        return Array(x._value(), x.weak, x._device)
+    return result
 
 
 def copy(a, order: str | None = None):
-    """a itself: arrays cannot be changed, so nobody can tell a copy."""
-    return as_operand(a, "copy")
+    """a itself, since arrays cannot be changed; another array with `hl.config.item_assignment`."""
+    x = as_operand(a, "copy")
+    return _own(x, x)
 
 
 def from_dlpack(x, /, *, device=None, copy=None):

@@ -7,7 +7,7 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.errors import ArgumentError, DeviceError
+from hloom.errors import ArgumentError, DeviceError, ImmutableArrayError
 
 PRINTED = [
     (lambda: hnp.array([1.0, 2.0]), "Array([1., 2.], dtype=float32)"),
@@ -90,3 +90,22 @@ def test_device_get_gives_numpy_arrays():
 
     found = device_get({"a": hnp.ones(2), "b": 3})
     assert type(found["a"]) is np.ndarray and found["b"] == 3
+
+
+def test_item_assignment_where_it_is_asked_for():
+    x = hnp.arange(4.0)
+    with pytest.raises(ImmutableArrayError, match="x.at"):
+        x[0] = 5
+    with hl.config(item_assignment=True):
+        y, part, view = x, x[:2], np.asarray(x)
+        copies = [x.copy(), hnp.array(x), hnp.asarray(x, copy=True), x.astype("f32")]
+        zero, other = hnp.asarray(0.0), hnp.zeros(())
+        x[x > 1] = 7
+        x[0] += 1
+        zero[()] = 3
+        assert x is y and x.tolist() == [1, 1, 7, 7]
+        assert part.tolist() == [0, 1] and view.tolist() == [0, 1, 2, 3]
+        assert all(c.tolist() == [0, 1, 2, 3] for c in copies) and float(other) == float(hnp.zeros(())) == 0
+        with pytest.raises(ImmutableArrayError):
+            hl.jit(lambda v: v.__setitem__(0, 1))(x)
+    assert x.copy() is x
