@@ -25,7 +25,7 @@ def from_stablehlo(source, *, function: str | None = None, input_shapes=None) ->
     input_shapes: a tuple of extents for each argument, where the program leaves extents open (`tensor<?x4xf32>`); by
         default those of the arrays that it is called with. `dynamic_*` ops are made static by them.
 
-    Returns a callable like a jitted function: `f(*arrays)`, `f.lower(*arrays)`; it works in jit, grad and vmap. A program
+    Returns a callable like a jitted function: `f(*arrays)`, `f.lower(*arrays)`; it works in jit, grad, vmap. A program
     of one result returns an array, one of several a tuple.
     Raises ParseError (line, column, caret), UnsupportedError for an op or a type that hloom does not have (an op with
     extents that depend on values, too), ShapeError and DTypeError where arguments do not fit.
@@ -44,12 +44,13 @@ def from_hlo(source) -> Program:
     tuples are taken as Python tuples. Returns and raises as `from_stablehlo` does.
     """
     from hloom.ir.text import parse_module
+    from hloom.ir.text.special import unfuse
     from hloom.ir.verify import verify
 
     text, file = _read(source, (".hlo", ".txt"))
     module = parse_module(text, file)
     verify(module)
-    return Program(_Hlo(module), file)
+    return Program(_Hlo(unfuse(module)), file)
 
 
 def _read(source, endings) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.walk import change_computations
-from hloom.compiler.transforms.flat import flat, leaves, pack, place
+from hloom.compiler.transforms.flat import flat, leaf_shapes, leaves, pack
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.loops import counted_trips
 from hloom.ir.module import Computation, Instruction, Module, reachable
@@ -44,7 +44,7 @@ def _simplified(computation: Computation) -> Computation:
                 made = _while(builder, current, _used(instruction, users, computation.root))
         elif instruction.opcode == "conditional":
             with builder.provenance(instruction, "simplify-loops"):
-                made = _conditional(builder, current)
+                made = _conditional(builder, current, _used(instruction, users, computation.root))
         if made is not None:
             mapped[instruction] = made
             changed = True
@@ -70,7 +70,7 @@ def _used(instruction: Instruction, users, root: Instruction) -> set[int] | None
 
 def _while(builder: Builder, loop: Instruction, used: set[int] | None) -> Instruction | None:
     """The simplified loop as a tuple of its results; None where there is nothing to do."""
-    is_flat = isinstance(loop.shape, TupleShape) and all(isinstance(e, Shape) for e in loop.shape.elements)
+    is_flat = _is_flat(loop.shape)
     if is_flat and loop.operands[0].opcode == "tuple":
         trips = counted_trips(loop)
         if trips == 0:
@@ -214,8 +214,9 @@ def _before(builder: Builder, body: Computation, kept, initial, hoisted) -> list
 # --- conditional --------------------------------------------------------------------------------------------------
 
 
-def _conditional(builder: Builder, instruction: Instruction) -> Instruction | None:
-    """The branch that a constant chooses; or the conditional with flat tuples; None where there is nothing to do."""
+def _conditional(builder: Builder, instruction: Instruction, used: set[int] | None) -> Instruction | None:
+    """The branch that a constant chooses; or the conditional with flat tuples, without results that nobody reads, and
+    with constants in the branches; None where there is nothing to do."""
     selector, *arguments = instruction.operands
     branches = instruction["branch_computations"]
     if selector.opcode == "constant" or len(branches) == 1:
@@ -225,20 +226,43 @@ def _conditional(builder: Builder, instruction: Instruction) -> Instruction | No
             chosen = int(value) if 0 <= int(value) < len(branches) else len(branches) - 1
             chosen = (0 if value else 1) if value.dtype == bool else chosen
         return builder.inline(branches[chosen], [arguments[chosen]])
-    shapes = [instruction.shape, *(a.shape for a in arguments)]
-    if all(isinstance(s, TupleShape) and all(isinstance(e, Shape) for e in s.elements) for s in shapes):
-        return None
-    if all(isinstance(s, Shape) for s in shapes):
-        return None
-    flat_branches = []
-    for branch in branches:
-        inner = Builder(branch.name)
-        body = flat(branch)
-        shape = TupleShape([p.shape for p in body.parameters])
-        results = place(inner, body, tuple_elements(inner, inner.parameter(shape, "operands")))
-        flat_branches.append(inner.finish(inner.tuple(results)))
-    given = [builder.tuple(leaves(builder, a)) for a in arguments]
+    is_flat = all(_is_flat(s) for s in (instruction.shape, *(a.shape for a in arguments)))
+    given = [leaves(builder, a) if not is_flat else tuple_elements(builder, a) for a in arguments]
+    shapes = leaf_shapes(instruction.shape)
+    wanted = sorted(used) if is_flat and used is not None else list(range(len(shapes)))
+    bodies = [flat(branch) for branch in branches]
+    # What a branch takes: what it reads and is no constant.
+    taken = []
+    for body, values in zip(bodies, given, strict=True):
+        needed = reachable([body.outputs()[k] for k in wanted]) | _effects(body)
+        pairs = enumerate(zip(body.parameters, values, strict=True))
+        taken.append([k for k, (p, v) in pairs if p in needed and not _is_constant(v)])
+    if is_flat and len(wanted) == len(shapes):
+        if all(len(t) == len(g) or a.opcode != "tuple" for t, g, a in zip(taken, given, arguments, strict=True)):
+            return None
+    new_branches, new_arguments = [], []
+    for body, values, places in zip(bodies, given, taken, strict=True):
+        argument = builder.tuple([values[k] for k in places])
+        inner = Builder(body.name)
+        elements = tuple_elements(inner, inner.parameter(argument.shape, "operands"))
+        mapped = dict(zip([body.parameters[k] for k in places], elements, strict=True))
+        outputs = [body.outputs()[k] for k in wanted]
+        needed = reachable(outputs) | _effects(body)
+        for parameter, value in zip(body.parameters, values, strict=True):
+            if parameter in needed and parameter not in mapped:
+                mapped[parameter] = _copied_constant(inner, value)
+        for member in body.instructions:
+            if member in needed and member not in mapped:
+                mapped[member] = inner.add(member.with_operands(tuple([mapped[o] for o in member.operands])))
+        new_branches.append(inner.finish(inner.tuple([mapped[o] for o in outputs])))
+        new_arguments.append(argument)
     made = builder.emit(
-        "conditional", selector, *given, branch_computations=tuple(flat_branches), hint=instruction.hint
+        "conditional", selector, *new_arguments, branch_computations=tuple(new_branches), hint=instruction.hint
     )
-    return pack(builder, instruction.shape, tuple_elements(builder, made))
+    found = dict(zip(wanted, tuple_elements(builder, made), strict=True))
+    results = [found[k] if k in found else builder.splat(0, s) for k, s in enumerate(shapes)]
+    return pack(builder, instruction.shape, results)
+
+
+def _is_flat(shape) -> bool:
+    return isinstance(shape, TupleShape) and all(isinstance(e, Shape) for e in shape.elements)

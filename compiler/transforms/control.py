@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hloom.compiler.transforms import scan  # noqa: F401  (its rules belong to ops of the table)
+from hloom.compiler.transforms import scan
 from hloom.compiler.transforms.batch import batch
 from hloom.compiler.transforms.flat import (
     carried,
@@ -25,6 +25,7 @@ from hloom.compiler.transforms.jvp import has_tangent
 from hloom.compiler.transforms.vjp import linearize, transposed
 from hloom.ir.build import Builder, Value
 from hloom.ir.errors import DifferentiationError
+from hloom.ir.loops import counted_trips
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops.control import RULES
 from hloom.ir.rewrite import sweep
@@ -97,6 +98,9 @@ def while_jvp(build, instruction, primals, tangents):
     active = carried(body, [t is not None for t in given], 0, len(state))
     if not any(active):
         return None
+    trips = counted_trips(instruction) if build.linear else None
+    if trips is not None:
+        return _counted_jvp(build, instruction, body, state, given, trips)
     made, _ = with_tangents(body, active, active)
     given = [t if t is not None else zeros(builder, p.shape) for t, p, a in zip(given, state, active, strict=True) if a]
     both = [*state, *given]
@@ -117,6 +121,19 @@ def while_jvp(build, instruction, primals, tangents):
         build.replace(instruction, _rebuilt(builder, instruction.shape, results[: len(state)]))
     found = iter(results[len(state) :])
     return _marked(build, instruction.shape, [next(found) if a else None for a in active])
+
+
+def _counted_jvp(build, instruction: Instruction, body: Computation, state, given, trips: int):
+    """The tangents of a loop that is known to run so often: those of a scan, which can be transposed."""
+    attributes = {"body": body, "num_consts": 0, "num_carry": len(state), "length": trips, "reverse": False}
+    shape = TupleShape([v.shape for v in state])
+    loop = Instruction(
+        "scan", tuple(instructions(state)), shape, attributes, instruction.hint, instruction.source, instruction.made_by
+    )
+    found = scan.scan_jvp(build, loop, state, given)
+    results = values(build.builder, build.replaced.pop(loop).operands)
+    build.replace(instruction, _rebuilt(build.builder, instruction.shape, results))
+    return _marked(build, instruction.shape, found)
 
 
 def _rebuilt(builder: Builder, shape, found: list[Value]):

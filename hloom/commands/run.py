@@ -27,6 +27,7 @@ from hloom.ir.module import Module
 from hloom.ir.stablehlo import parse_program, to_module
 from hloom.ir.stablehlo.reading import is_stablehlo
 from hloom.ir.text import parse_module
+from hloom.ir.text.special import unfuse
 from hloom.ir.types import HLO_NAME, Shape
 from hloom.ir.verify import verify
 
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     module = read_module(options.file, options.inputs)
     verify(module)
+    module = unfuse(module)
     parameters = list(module.entry.parameters)
     if not all(isinstance(p.shape, Shape) for p in parameters):
         raise CommandError("run takes modules whose parameters are arrays", "a parameter that is a tuple")

@@ -47,7 +47,7 @@ def _cholesky_reference(a, shape, lower=False):
     bad = ~np.isfinite(factor).all(axis=(-1, -2))
     if bad.any():
         factor = np.array(factor)
-        factor[bad] = np.nan
+        factor[bad] = np.tril(np.full(factor.shape[-2:], np.nan))
     return factor if lower else np.ascontiguousarray(factor.conj().swapaxes(-1, -2))
 
 

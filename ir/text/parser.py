@@ -7,23 +7,26 @@ kinds. Whether shapes fit together is the verifier's question (`hloom.ir.verify`
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 
 from hloom.ir.errors import UnsupportedError
 from hloom.ir.module import AnyShape, Computation, Instruction, Module
 from hloom.ir.ops.table import OPS, Op
+from hloom.ir.source import Source
 from hloom.ir.text.attributes import BRANCHES, POSITIONAL, is_frontend, kind_of, read_integers
 from hloom.ir.text.lexer import Cursor, is_name
 from hloom.ir.text.literals import LiteralError, parse_literal
 from hloom.ir.text.provenance import Frames, parse_metadata
-from hloom.ir.text.shapes import parse_shape
-from hloom.ir.types import TupleShape
+from hloom.ir.text.shapes import layout_of, parse_shape
+from hloom.ir.text.special import SPECIAL, refused
+from hloom.ir.types import Shape, TupleShape
 
 # Attributes that XLA prints and that do not change what an instruction computes here: hints for other compilers,
 # placement of other runtimes, and orders that the order of the text keeps as well. All others are errors.
 _HINTS = frozenset(
     """backend_config sharding origin statistics parameter_replication control-predecessors
     operand_precision result_accuracy operand_layout_constraints api_version schedule execution_thread
-    output_to_operand_aliasing""".split()
+    output_to_operand_aliasing called_computations""".split()
 )
 _DEFAULTS = {
     ("compare", "type"): ("FLOAT", "SIGNED", "UNSIGNED"),  # TOTALORDER is kept
@@ -60,6 +63,7 @@ class _Parser(Cursor):
         self.targets = {entry.text: name for name, entry in OPS.items() if "." in entry.text}
         self.computations: dict[str, Computation] = {}
         self.depths: dict[int, int] = {}  # by id: the longest chain of calls below
+        self.layouts: dict[str, tuple[int, ...]] = {}  # of the computation that is being read, where they are written
         self.depth = 0  # of the computation that is being read
         self.shape: AnyShape | None = None  # of the instruction that is being read, for its literal
 
@@ -203,6 +207,7 @@ class _Parser(Cursor):
             raise self.fail("the computation has no instructions", repair="give it a ROOT instruction")
         self.expect("{")
         self.depth = 0
+        self.layouts = {}
         values: dict[str, Instruction] = {}
         root = None
         while not self.accept("}"):
@@ -273,8 +278,13 @@ class _Parser(Cursor):
         if name in values:
             raise self.fail(f"'{name}' is defined twice", repair="names are unique in a computation", at=at)
         self.expect("=")
+        shape_token = self.tokens[self.at]
         shape = self.shape = parse_shape(self)
         token = self.tokens[self.at]
+        if "{" in shape_token and shape_token[0] != "(":
+            self.layouts[name] = layout_of(shape_token)
+        if token in SPECIAL:
+            return self._special(token, name, shape, values)
         if token[:9] == "constant(":
             opcode = "constant"
         else:
@@ -285,13 +295,8 @@ class _Parser(Cursor):
             if not is_name(opcode):
                 self.at -= bool(token)
                 raise self.unexpected("an opcode")
-            if opcode in ("infeed", "outfeed", "send", "recv", "send-done", "recv-done"):
-                line = self.text.count("\n", 0, self.offset(self.at - 1)) + 1
-                raise UnsupportedError(
-                    f"{opcode}: hloom's programs have no channels to a host or to other programs",
-                    f"{self.file}, line {line}",
-                    "pass the values as arguments and return them as results",
-                )
+            if refused(opcode):
+                raise self._refused(opcode)
             raise self.fail(f"'{opcode}' is not an op of hloom", repair=_nearest(opcode, self.ops), at=self.at - 1)
         attributes: dict = {}
         operands: tuple[Instruction, ...] = ()
@@ -309,11 +314,50 @@ class _Parser(Cursor):
         if self.tokens[self.at] == ",":
             self._attributes(entry, instruction)
         target = instruction.attributes.get("custom_call_target")
+        if target == "TopK" and isinstance(shape, TupleShape) and len(operands) == 1:
+            # What XLA's passes make of topk: the comparator is 'greater than'.
+            instruction.opcode = "topk"
+            instruction.attributes = {"k": shape.elements[0].dims[-1], "largest": True}
+            return instruction
         if opcode == "custom-call" and target in self.targets:
             instruction.opcode = self.targets[target]
             declared = OPS[instruction.opcode].attributes
             instruction.attributes = {k: v for k, v in instruction.attributes.items() if k in declared}
         return instruction
+
+    def _refused(self, opcode: str) -> UnsupportedError:
+        line = self.text.count("\n", 0, self.offset(self.at - 1)) + 1
+        what, repair = refused(opcode)
+        return UnsupportedError(f"{opcode}: {what}", f"{self.file}, line {line}", repair, Source(self.file, line, ""))
+
+    def _special(self, opcode: str, name: str, shape: AnyShape, values: dict[str, Instruction]) -> Instruction:
+        """An op of XLA's that stands for others of the table; those are put in `values` under names of their own."""
+        at = self.at
+        self.at += 1
+        self.expect("(")
+        operand_at = self.at
+        operands = () if self.accept(")") else self._operands(values)
+        layouts = [self.layouts.get(o.hint) for o in operands]
+        instruction = Instruction(opcode, operands, shape, {}, name)
+        if self.tokens[self.at] == ",":
+            attributes = {"dimensions": "ints"} if opcode == "get-dimension-size" else {}
+            self._attributes(replace(OPS["copy"], name=opcode, attributes=attributes), instruction)
+        if not operands or not all(isinstance(s, Shape) for s in (shape, operands[0].shape)):
+            raise self.fail(f"{opcode} takes arrays and gives one", at=operand_at)
+        try:
+            made = SPECIAL[opcode](instruction, layouts[0], self.layouts.get(name))
+        except ValueError as error:
+            raise self.fail(f"{opcode}: {error}", f"{operands[0].shape!r} to {shape!r}", at=at) from None
+        for k, step in enumerate(made[:-1]):
+            step.hint = f"{name}.{opcode}{k}"
+            while step.hint in values:
+                step.hint += "_"
+            step.source = instruction.source
+            values[step.hint] = step
+        last = made[-1]
+        last.hint, last.source, last.made_by = name, instruction.source, instruction.made_by
+        values[name] = last
+        return last
 
     def _operands(self, values: dict[str, Instruction]) -> tuple[Instruction, ...]:
         operands = []

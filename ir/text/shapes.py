@@ -1,4 +1,4 @@
-"""Shapes in HLO text. hloom's arrays are row-major; any other layout in a text is an error, never ignored."""
+"""Shapes in HLO text. Layouts are read, and matter to `bitcast` alone: hloom's own arrays are row-major."""
 
 from __future__ import annotations
 
@@ -56,25 +56,31 @@ def array_shape(token: str) -> Shape:
         raise ValueError(problem, "write the extents as integers, for example f32[2,3]")
     dims = tuple(map(int, extents.split(","))) if extents.strip() else ()
     if layout is not None and layout.strip():
-        _require_row_major(layout, dims)
+        _check_layout(layout, dims)
     return Shape(DTYPES[dtype], dims)
 
 
-def _require_row_major(layout: str, dims: tuple[int, ...]) -> None:
-    order, _, rest = layout.partition(":")
-    if rest:
-        raise ValueError(f"the layout '{{{layout}}}' has tiles or a memory space", "print the module before layouts")
-    wanted = list(range(len(dims)))
-    found = list(map(int, order.split(","))) if _EXTENTS.fullmatch(order) else None
-    if found is None or sorted(found) != wanted:
+def _check_layout(layout: str, dims: tuple[int, ...]) -> tuple[int, ...]:
+    """The dimensions from the one that varies fastest to the slowest. Tiles and memory spaces (`:T(8,128)S(1)`) are
+    other machines' affair."""
+    order = layout.partition(":")[0]
+    if not order.strip():
+        return tuple(reversed(range(len(dims))))
+    found = tuple(map(int, order.split(","))) if _EXTENTS.fullmatch(order) else None
+    if found is None or sorted(found) != list(range(len(dims))):
         raise ValueError(f"the layout '{{{layout}}}' is not a permutation of {len(dims)} dimensions", "leave it out")
-    # Dimensions of extent 1 take no part in where an element lies.
-    significant = [d for d in found if dims[d] != 1]
-    if 0 not in dims and significant != sorted(significant, reverse=True):
-        raise ValueError(
-            f"the layout '{{{layout}}}' is not row-major, which hloom's arrays are",
-            "transpose explicitly, or print the module before layout assignment",
-        )
+    return found
+
+
+@lru_cache(maxsize=4096)
+def layout_of(token: str) -> tuple[int, ...]:
+    """The layout that a shape's token has, from minor to major; row-major where it has none.
+
+    Where the elements of XLA's arrays lie changes no instruction's meaning but that of `bitcast`.
+    """
+    dtype, extents, layout = _ARRAY.fullmatch(token).groups()
+    dims = tuple(map(int, extents.split(","))) if extents.strip() else ()
+    return _check_layout(layout or "", dims)
 
 
 def parse_shape(cursor: Cursor, depth: int = 0) -> AnyShape:

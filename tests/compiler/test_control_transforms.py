@@ -267,12 +267,23 @@ def test_forward_mode_of_while():
 
 def test_reverse_mode_of_while_says_how_to_bound_it():
     with pytest.raises(DifferentiationError) as caught:
-        hl.grad(lambda x: power(x, 3))(2.0)
+        hl.grad(lambda x: closed_power(x, 3))(2.0)
     assert "reverse-mode differentiation of the while_loop" in str(caught.value)
     for repair in ("max_steps=", "fori_loop", "scan"):
         assert repair in caught.value.repair
     # A loop that no gradient goes through is no obstacle.
     assert float(hl.grad(lambda x: x * power(hl.lax.stop_gradient(x), 1))(3.0)) == 9.0
+
+
+def test_reverse_mode_of_a_loop_that_counts_to_a_constant():
+    """Its number of steps is known, so it is a scan."""
+    x = np.array([0.5, 1.5, -2.0])
+    for n in (0, 1, 3):
+        f = lambda x, n=n: power(x, n).sum()  # noqa: E731
+        same(hl.grad(f)(x), (n + 1) * x**n)
+        same(hl.jit(hl.vmap(hl.grad(f)))(x), (n + 1) * x**n)
+    same(hl.jit(hl.vmap(hl.grad(hl.grad(lambda x: power(x, 3)))))(x), 12 * x**2)
+    same(hl.linearize(lambda x: power(x, 3), x)[1](x), 4 * x**4)
 
 
 def test_vmap_of_while():

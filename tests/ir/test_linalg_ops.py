@@ -59,7 +59,7 @@ def test_cholesky_of_what_is_not_definite_is_nan_there_alone():
     a = np.stack([np.eye(3), -np.eye(3), np.full((3, 3), np.nan), np.diag([1, np.inf, 1])])
     factor = compute("cholesky", a, lower=True)
     np.testing.assert_array_equal(factor[0], np.eye(3))
-    assert np.isnan(factor[1:]).all()
+    assert (np.isnan(factor[1:]) == np.tril(np.ones((3, 3), bool))).all()
 
 
 @pytest.mark.parametrize("dtype", FLOATING)

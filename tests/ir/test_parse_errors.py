@@ -81,10 +81,10 @@ expected true or false
     "value that changes the meaning": """
 main {
   x = f32[2] parameter(0)
-  ROOT y = pred[2] compare(x, x), direction=LT, type=TOTALORDER
-                                                     ^
+  ROOT y = f32[] dot(x, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}, algorithm=dot_bf16_bf16_f32
+                                                                                          ^
 }
-hloom's compare has type FLOAT, SIGNED, UNSIGNED only
+hloom's dot has algorithm dot_any, any only
 """,
     "element type": """
 main {
@@ -102,10 +102,10 @@ dynamic extents are not supported
 """,
     "layout": """
 main {
-  x = f32[2,3]{0,1} parameter(0)
+  x = f32[2,3]{0,2} parameter(0)
       ^
 }
-the layout '{0,1}' is not row-major, which hloom's arrays are
+the layout '{0,2}' is not a permutation of 2 dimensions
 """,
     "number": """
 main {

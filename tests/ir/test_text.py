@@ -20,7 +20,7 @@ from hloom.ir.text import parse_module, print_computation, print_instruction, pr
 from hloom.ir.text.attributes import KINDS, WindowDimension, is_required, kind_of
 from hloom.ir.text.lexer import Cursor, escape, unescape
 from hloom.ir.text.literals import literal_text, parse_literal, same_bits
-from hloom.ir.types import DTYPES, FLOATS, Shape, TupleShape
+from hloom.ir.types import BITS, DTYPES, FLOATS, Shape, TupleShape
 from hloom.ir.verify import verify
 
 CASES = cases()
@@ -276,10 +276,10 @@ def _arrays(draw):
     dims = tuple(draw(st.lists(st.integers(0, 3), max_size=4)))
     dtype = DTYPES[name]
     size = int(np.prod(dims, dtype=int))
-    if name in ("s4", "u4"):
-        values = draw(
-            st.lists(st.integers(-8, 7) if name == "s4" else st.integers(0, 15), min_size=size, max_size=size)
-        )
+    if dtype in BITS:
+        low = -(1 << (BITS[dtype] - 1)) if name[0] == "s" else 0
+        numbers = st.integers(low, low + (1 << BITS[dtype]) - 1)
+        values = draw(st.lists(numbers, min_size=size, max_size=size))
         return np.array(values, np.int8).astype(dtype).reshape(dims)
     raw = draw(st.binary(min_size=size * dtype.itemsize, max_size=size * dtype.itemsize))
     if name == "pred":

@@ -1,0 +1,117 @@
+"""Ops of HLO text that are not in the table: those that others stand for, and those that hloom refuses by name."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from hloom.ir.module import Computation, Instruction, Module, map_computation
+from hloom.ir.types import DTYPES, Shape
+
+
+def _bitcast(instruction: Instruction, source, target) -> list[Instruction]:
+    """The elements in the order in which they lie in memory, read as another shape: transpose, reshape, transpose."""
+    (x,) = instruction.operands
+    shape = instruction.shape
+    source = source or tuple(reversed(range(len(x.dims))))
+    target = target or tuple(reversed(range(shape.rank)))
+    steps: list[Instruction] = []
+
+    def add(opcode: str, operand: Instruction, result: Shape, **attributes) -> Instruction:
+        steps.append(Instruction(opcode, (operand,), result, attributes))
+        return steps[-1]
+
+    order = source[::-1]
+    value = x
+    if order != tuple(range(len(order))):
+        value = add("transpose", value, x.shape.with_dims(x.dims[d] for d in order), dimensions=order)
+    if shape.dtype != x.dtype:
+        if shape.dtype.itemsize != x.dtype.itemsize:
+            raise ValueError("elements of another size")
+        value = add("bitcast-convert", value, value.shape.with_dtype(shape.dtype))
+    lying = tuple(shape.dims[d] for d in target[::-1])
+    if math.prod(lying) != x.shape.size:
+        raise ValueError("the number of elements changes")
+    if lying != value.dims:
+        value = add("reshape", value, shape.with_dims(lying))
+    back = tuple(int(k) for k in np.argsort(target[::-1]))
+    if back != tuple(range(len(back))):
+        value = add("transpose", value, shape, dimensions=back)
+    return steps or [Instruction("copy", (x,), shape, {})]
+
+
+def _dimension_size(instruction: Instruction, source, target) -> list[Instruction]:
+    (dimension,) = instruction.attributes.get("dimensions", ())
+    extent = instruction.operands[0].dims[dimension]
+    return [Instruction("constant", (), Shape(DTYPES["s32"]), {"value": np.asarray(extent, np.int32)})]
+
+
+# opcode -> function (the instruction as read, layout of its first operand, its own) -> the instructions for it.
+SPECIAL: dict[str, Callable] = {"bitcast": _bitcast, "get-dimension-size": _dimension_size}
+
+_ASYNC = re.compile(r"(async|copy|call|send|recv|slice|collective-permute|all-gather|all-reduce|reduce-scatter|fusion)-"
+                    r"(start|done|update)")  # fmt: skip
+_REFUSED = {
+    ("infeed", "outfeed", "send", "recv"): (
+        "hloom's programs have no channels to a host or to other programs",
+        "pass the values as arguments and return them as results",
+    ),
+    ("rng", "rng-get-and-update-state"): (
+        "it draws numbers from a state that nobody sees, and hloom's programs are functions",
+        "use rng-bit-generator, which takes its state",
+    ),
+    ("set-dimension-size", "dynamic-reshape"): (
+        "extents are known when a program is compiled", "use arrays of fixed extents and a mask",
+    ),
+    ("after-all", "add-dependency", "domain", "partial-reduce", "stochastic-convert", "ragged-dot"): (
+        "hloom has no such op", "compile the program without it",
+    ),
+}  # fmt: skip
+
+
+def refused(opcode: str) -> tuple[str, str] | None:
+    """(why, what to do) for an op of XLA's that hloom does not have."""
+    if _ASYNC.fullmatch(opcode) and opcode not in ("send-done", "recv-done"):
+        return (
+            "steps that run beside others are not written out in hloom's programs",
+            "print the program before scheduling",
+        )
+    for names, reason in _REFUSED.items():
+        if opcode.removesuffix("-done") in names:
+            return reason
+    return None
+
+
+def unfuse(module: Module) -> Module:
+    """The module with a call in place of every fusion: another compiler's fusions are not hloom's kernels."""
+    if not any(i.opcode == "fusion" for i in module.instructions()):
+        return module
+    done: dict[int, Computation] = {}
+    for computation in module.computations():  # callees first
+
+        def change(instruction: Instruction, operands: tuple[Instruction, ...]) -> Instruction:
+            attributes = {}
+            for name, value in instruction.attributes.items():
+                if isinstance(value, Computation):
+                    value = done[id(value)]
+                elif isinstance(value, tuple) and value and isinstance(value[0], Computation):
+                    value = tuple(done[id(v)] for v in value)
+                attributes[name] = value
+            opcode = instruction.opcode
+            if opcode == "fusion":
+                opcode, attributes = "call", {"to_apply": attributes["calls"]}
+            return Instruction(
+                opcode,
+                operands,
+                instruction.shape,
+                attributes,
+                instruction.hint,
+                instruction.source,
+                instruction.made_by,
+            )
+
+        done[id(computation)] = map_computation(computation, change)
+    return module.with_entry(done[id(module.entry)])
