@@ -174,9 +174,12 @@ def _axis_of(x, entries, index) -> int:
 
 
 def _mask(x, mask, axis: int) -> list[np.ndarray]:
-    """The places of the true elements of a boolean array, one array for each of its dimensions."""
+    """The places of the true elements of a boolean array, one array for each of its dimensions.
+
+    An empty mask names nothing along any axis: the Array API standard lets its extents be 0 where the array's are not.
+    """
     dims = x.shape[axis : axis + mask.ndim]
-    if tuple(mask.shape) != dims:
+    if len(dims) != mask.ndim or any(m not in (d, 0) for m, d in zip(mask.shape, dims, strict=True)):
         raise IndexOutOfBoundsError(
             f"a boolean index with the extents of the axes from {axis} on",
             f"a mask of {tuple(mask.shape)} for {x._shape!r}",

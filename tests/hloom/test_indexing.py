@@ -223,6 +223,15 @@ def test_other_updates():
     np.testing.assert_array_equal(hnp.arange(3).at[1].set(2.9), [0, 2, 2])
 
 
+@pytest.mark.parametrize("shape,empty", [((3,), (0,)), ((2, 3), (0,)), ((2, 3), (2, 0)), ((2, 3), (0, 0))])
+def test_an_empty_mask_names_nothing(shape, empty):
+    """The Array API standard: an extent of a mask is that of the array, or 0."""
+    found = hnp.ones(shape)[hnp.zeros(empty, bool)]
+    assert found.shape == (0, *shape[len(empty) :])
+    with pytest.raises(IndexOutOfBoundsError, match="boolean index with the extents"):
+        hnp.ones(shape)[hnp.zeros((shape[0] + 1,) * len(empty), bool)]
+
+
 def test_masks():
     x = sample((3, 4), "float32")
     mask = x > 0.2
