@@ -75,8 +75,8 @@ def test_lenet_reads():
 
 
 def test_an_lstm_learns_more_than_pairs_of_characters():
-    bits, bigram, text = example("character_lstm").train(steps=150, report=silent)
-    assert bits < bigram - 0.3 and len(text) == 200 and len(set(text)) > 10
+    bits, bigram, text = example("character_lstm").train(steps=250, report=silent)
+    assert bits < bigram - 0.6 and len(text) == 200 and len(set(text)) > 10
 
 
 def test_a_transformer_learns_more_than_pairs_of_characters():

@@ -205,7 +205,8 @@ def polynomial_parts(context, x, coefficients):
         while terms:
             constant = terms.pop()
             product = builder.fmul(high, x)
-            lost = call_overloaded(builder, "llvm.fma", high, x, builder.fneg(product))
+            # NVVM's dialect has no fneg.
+            lost = call_overloaded(builder, "llvm.fma", high, x, builder.fsub(ir.Constant(DOUBLE, -0.0), product))
             high = builder.fadd(product, constant)
             step = builder.fsub(high, product)
             rest = builder.fadd(builder.fsub(product, builder.fsub(high, step)), builder.fsub(constant, step))
