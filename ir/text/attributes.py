@@ -248,6 +248,10 @@ def _read_flag(cursor: Cursor) -> bool:
     return token == "true"
 
 
+def _read_hidden(cursor):
+    raise cursor.fail("this attribute is not written")
+
+
 def _read_frontend(cursor: Cursor) -> bool:
     at = cursor.at
     value = cursor.string()
@@ -290,7 +294,7 @@ KINDS: dict[str, Kind] = {
     "padding": Kind(_write_padding, _read_padding, _are_rows(3), "(low, high, interior) for each dimension"),
     "string": Kind(lambda v, name: escape(v), lambda c: c.string(), lambda v: isinstance(v, str), "a string"),
     "flag": Kind(lambda v, name: "true" if v else "false", _read_flag, _is_flag, "True or False"),
-    "hidden": Kind(lambda v, name: "", lambda c: c.fail("this attribute is not written"), lambda v: True, "anything"),
+    "hidden": Kind(lambda v, name: "", _read_hidden, lambda v: True, "anything"),
     "frontend": Kind(lambda v, name: '"true"' if v else '"false"', _read_frontend, _is_flag, "True or False"),
     "enum": Kind(lambda v, name: v, lambda c: c.name("a word"), _is_word, "one word"),
     "computation": Kind(

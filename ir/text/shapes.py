@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from hloom.ir.errors import UnsupportedError
 from hloom.ir.module import AnyShape
+from hloom.ir.source import Source
 from hloom.ir.text.lexer import Cursor
 from hloom.ir.types import DTYPES, HLO_NAME, Shape, TupleShape
 
@@ -99,6 +101,15 @@ def parse_shape(cursor: Cursor, depth: int = 0) -> AnyShape:
         return TupleShape(elements)
     if "[" not in token or token[0] in '"c{' and _ARRAY.fullmatch(token) is None:
         raise cursor.unexpected("a shape")
+    if token.startswith("token["):
+        line = cursor.text.count("\n", 0, cursor.offset()) + 1
+        raise UnsupportedError(
+            "a token, which orders infeed, outfeed, send and recv: hloom's programs have no channels to a host or to "
+            "other programs",
+            f"'{token}' in {cursor.file}, line {line}",
+            "pass the values as arguments and return them as results",
+            Source(cursor.file, line, ""),
+        )
     try:
         shape = array_shape(token)
     except ValueError as error:

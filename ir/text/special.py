@@ -55,7 +55,7 @@ SPECIAL: dict[str, Callable] = {"bitcast": _bitcast, "get-dimension-size": _dime
 _ASYNC = re.compile(r"(async|copy|call|send|recv|slice|collective-permute|all-gather|all-reduce|reduce-scatter|fusion)-"
                     r"(start|done|update)")  # fmt: skip
 _REFUSED = {
-    ("infeed", "outfeed", "send", "recv"): (
+    ("infeed", "outfeed", "send", "recv", "after-all"): (
         "hloom's programs have no channels to a host or to other programs",
         "pass the values as arguments and return them as results",
     ),
@@ -66,7 +66,7 @@ _REFUSED = {
     ("set-dimension-size", "dynamic-reshape"): (
         "extents are known when a program is compiled", "use arrays of fixed extents and a mask",
     ),
-    ("after-all", "add-dependency", "domain", "partial-reduce", "stochastic-convert", "ragged-dot"): (
+    ("add-dependency", "domain", "partial-reduce", "stochastic-convert", "ragged-dot"): (
         "hloom has no such op", "compile the program without it",
     ),
 }  # fmt: skip

@@ -89,6 +89,7 @@ MISTAKES = {
     "IndexOutOfBoundsError": [(lambda: X[5], "extent 2"), (lambda: X[0, 0, 0], "f32[2,3]")],
     "DeviceError": [(lambda: hl.device_put(X, "cpu:99"), "cpu:0"), (lambda: hl.devices("tpu"), "cpu"),
                     (lambda: hl.jit(lambda x: x, device="gpu")(X), "cpu:0")],
+    "UnsupportedError": [(lambda: lax.infeed(X), "no queue"), (lambda: lax.outfeed(X), "no queue")],
     "SettingError": [(lambda: setattr(hl.config, "fusoin", 1), "fusion"), (lambda: setattr(hl.config, "debug", 7), "")],
 }  # fmt: skip
 CASES = [(name, call, found) for name, calls in MISTAKES.items() for call, found in calls]
@@ -118,6 +119,22 @@ def test_text_that_is_no_module():
         parse_module(TEXT, "mine.hlo")
     text = str(caught.value)
     assert "tnah" in text and "mine.hlo" in text and "4" in text and "^" in text and "tanh" in text
+
+
+@pytest.mark.parametrize("opcode", ["infeed", "outfeed", "send", "recv"])
+def test_channels_to_the_host_are_refused(opcode):
+    text = TEXT.replace("%y = f32[2]{0} tnah(%x)", f"%y = (f32[2]{{0}}, token[]) {opcode}(%x)")
+    after = TEXT.replace("ROOT %y = f32[2]{0} tnah(%x)", f"%t = token[] after-all()\n  ROOT %y = token[] {opcode}(%t)")
+    mlir = (
+        "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n  %t = stablehlo.create_token : !stablehlo.token\n  "
+        f'%y:2 = "stablehlo.{opcode}"(%x, %t) : (tensor<2xf32>, !stablehlo.token) -> (tensor<2xf32>, '
+        "!stablehlo.token)\n  return %y#0 : tensor<2xf32>\n}"
+    )
+    for call in (lambda: hl.from_hlo(text), lambda: hl.from_hlo(after), lambda: hl.from_stablehlo(mlir)(X[0, :2])):
+        with pytest.raises(errors.UnsupportedError) as caught:
+            call()
+        error = caught.value
+        assert "no channels" in error.asked and error.found and "as arguments" in error.repair and error.source
 
 
 def test_a_module_that_breaks_a_rule():

@@ -454,9 +454,10 @@ def dots(b, parameter):
     ]
 
 
+import control_modules  # noqa: E402, F401  (declares its cases)
 import indexed_modules  # noqa: E402, F401  (declares its cases)
+import special_modules  # noqa: E402, F401  (declares its cases)
 import window_modules  # noqa: E402, F401  (declares its cases)
-
 
 # --- linear algebra and Fourier transforms ------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from op_modules import cases, numbers
 
 from hloom.ir.build import Builder
+from hloom.ir.errors import ParseError
 from hloom.ir.interpret import run
 from hloom.ir.module import Instruction, Module
 from hloom.ir.ops import OPS
@@ -353,7 +354,7 @@ _VALUES = {
 }
 
 
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"computation", "computations", "literal"}))
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"computation", "computations", "literal", "hidden"}))
 def test_kinds_read_what_they_write(kind):
     for value in _VALUES[kind]:
         assert KINDS[kind].holds(value)
@@ -361,6 +362,12 @@ def test_kinds_read_what_they_write(kind):
         cursor = Cursor(text + ", next", "<text>")
         assert KINDS[kind].read(cursor) == value
         assert cursor.peek() == ","
+
+
+def test_hidden_attributes_are_not_written():
+    assert KINDS["hidden"].write(("i",), None) == ""
+    with pytest.raises(ParseError, match="is not written"):
+        KINDS["hidden"].read(Cursor("i", "<text>"))
 
 
 def test_kinds_that_the_table_names_exist():
