@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.array import Array, common_device
 from hloom.compiler.passes.cse import StructuralKeys
 from hloom.errors import TreeError

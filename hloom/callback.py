@@ -10,7 +10,7 @@ import weakref
 
 import numpy as np
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.errors import ArgumentError, AttributeValueError, TreeError, UnsupportedError
 from hloom.ir.ops.structure import HostFunction
 from hloom.ir.types import Shape, TupleShape, as_dtype

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.compiler.transforms.custom import Checkpoint
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.compiler.transforms.vjp import vjp

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.compiler.transforms.custom import CustomBatch
 from hloom.custom_calls import Call, reordered
 from hloom.errors import ArgumentError, BatchingError, ShapeError, TreeError

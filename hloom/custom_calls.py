@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.array import Array
 from hloom.errors import ArgumentError, DifferentiationError, DTypeError, ShapeError, TreeError
 from hloom.ir.build import Builder

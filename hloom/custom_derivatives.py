@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.array import Array
 from hloom.compiler.transforms.custom import CustomJvp, CustomVjp
 from hloom.custom_calls import Call, SymbolicZero, matching, pair_of, reordered, same_tree, values_outside, zero_of

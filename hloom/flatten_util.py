@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.errors import ShapeError
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.array import Array
 from hloom.compiler.transforms import jvp as forward_mode
 from hloom.compiler.transforms import vjp as reverse_mode

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.array import Array
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.compiler.transforms.vjp import transposed

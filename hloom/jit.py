@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.array import Array, common_device
 from hloom.compilation import compile_module, program_text
 from hloom.config import config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.array import Array
 from hloom.errors import ArgumentError
 from hloom.ir.types import Shape, as_dtype

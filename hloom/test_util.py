@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.errors import ArgumentError
 from hloom.gradient import jvp, vjp
 from hloom.ir.types import DTYPES, INEXACT

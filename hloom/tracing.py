@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.array import Array, common_device, from_python
 from hloom.config import config
 from hloom.errors import ArgumentError, LeakedTracerError, ParticipantsError, TracerBoolError, TracerConversionError

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Hashable
+from typing import Any
 
 import optree
 
 from hloom import tree as _tree
 from hloom.errors import TreeError
+from hloom.pytrees import NAMESPACE
 from hloom.tree import (
     DictKey,
     FlattenedIndexKey,
     GetAttrKey,
+    PyTreeDef,
     SequenceKey,
     flatten_one_level_with_keys,
     is_tree_node,
@@ -25,6 +29,8 @@ __all__ = [
     "DictKey",
     "FlattenedIndexKey",
     "GetAttrKey",
+    "KeyEntry",
+    "KeyPath",
     "Partial",
     "PyTreeDef",
     "SequenceKey",
@@ -57,7 +63,10 @@ __all__ = [
     "treedef_tuple",
 ]
 
-PyTreeDef = optree.PyTreeSpec
+# What a path is made of, for annotations.
+KeyEntry = Hashable
+KeyPath = tuple[Any, ...]
+
 tree_all, tree_broadcast, tree_flatten, tree_flatten_with_path = (
     _tree.all,
     _tree.broadcast,
@@ -86,12 +95,12 @@ def treedef_children(treedef) -> list:
 
 def treedef_is_leaf(treedef) -> bool:
     """Whether the structure is one leaf."""
-    return treedef.is_leaf()
+    return _tree.specification(treedef).is_leaf()
 
 
 def treedef_tuple(treedefs):
     """The structure of a tuple of trees of these structures."""
-    return optree.treespec_tuple(list(treedefs), namespace=_tree.NAMESPACE)
+    return PyTreeDef(optree.treespec_tuple([_tree.specification(t) for t in treedefs], namespace=NAMESPACE))
 
 
 def flatten_one_level(tree):

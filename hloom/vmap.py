@@ -11,7 +11,7 @@ import functools
 
 import optree
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.compiler.transforms.batch import batch
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.errors import ArgumentError, BatchingError, ShapeError, TreeError

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import hloom.numpy as hnp
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.errors import ArgumentError, TreeError
 
 
@@ -67,7 +67,11 @@ def optimizer(make):
             new = [tree.flatten(update(step, g, s)) for g, s in zip(leaves, states, strict=True)]
             for (_, found), expected in zip(new, state.subtree_defs, strict=True):
                 if found != expected:
-                    raise TreeError("an optimizer's update keeps its state's structure", f"{found}, {expected}", "")
+                    raise TreeError(
+                        "an optimizer's update keeps its state's structure",
+                        f"{found}, {expected}",
+                        "return it as it came",
+                    )
             return OptimizerState([tuple(x) for x, _ in new], state.tree_def, state.subtree_defs)
 
         def get_tree(state):

@@ -10,7 +10,7 @@ import operator
 
 import numpy as np
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.array import Array
 from hloom.bodies import Body, apply, call_body, described, joined_captures, leaf_names, same_tree, trace_body
 from hloom.errors import ArgumentError, DTypeError, ShapeError, TreeError
@@ -501,7 +501,11 @@ def associative_scan(fn, elems, reverse: bool = False, axis: int = 0):
     extents = {}
     for leaf, name in zip(leaves, names, strict=True):
         if not -leaf._shape.rank <= axis < leaf._shape.rank:
-            raise ShapeError("associative_scan takes an axis of its elems", f"axis {axis}, {name} {leaf._shape!r}")
+            raise ShapeError(
+                "associative_scan takes an axis of its elems",
+                f"axis {axis}, {name} {leaf._shape!r}",
+                "name another axis",
+            )
         extents[name] = leaf._shape.dims[axis]
     if len(set(extents.values())) != 1:
         found = ", ".join(f"{name} {extent}" for name, extent in extents.items())

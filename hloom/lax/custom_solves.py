@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.compiler.transforms.linear_solve import LinearSolve, transposed_operator
 from hloom.custom_calls import with_parameters
 from hloom.custom_derivatives import closure_convert, custom_jvp

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.errors import AttributeValueError, DTypeError, ShapeError, TracerConversionError
 from hloom.ir.build import scalar_computation
 from hloom.ir.types import COMPLEX, FLOATS, INTEGERS, PRED, Shape, TupleShape, as_dtype

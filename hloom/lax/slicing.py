@@ -314,7 +314,7 @@ def scatter_apply(
 
 def applied(func, dtype):
     """The computation (element, update) -> func(element)."""
-    from hloom import tree
+    from hloom import pytrees as tree
     from hloom.ir.build import Builder
 
     _, structure = tree.flatten(((0,), {}))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import hloom.numpy as hnp
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.errors import ArgumentError, TreeError
 from hloom.ir.types import INEXACT
 

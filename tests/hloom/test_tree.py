@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import OrderedDict, namedtuple
 
 import pytest
@@ -70,3 +71,22 @@ def test_different_structures_are_an_error_that_names_the_line(wrong):
 def test_an_error_of_the_function_is_its_own():
     with pytest.raises(ValueError, match="my structure"):
         hl.tree.map(lambda x, y: (_ for _ in ()).throw(ValueError("my structure")), (1,), (2,))
+
+
+def test_structures_print_compare_and_come_back():
+    tree = {"a": (1, None, [2]), "b": 3}
+    leaves, structure = hl.tree.flatten(tree)
+    assert repr(structure) == "PyTreeDef({'a': (*, None, [*]), 'b': *})" == str(hl.tree.structure(tree))
+    assert structure == hl.tree.structure(tree) and hash(structure) == hash(hl.tree.structure(tree))
+    assert structure != hl.tree.structure({"a": 1})
+    assert (structure.num_leaves, structure.num_nodes) == (3, 7)
+    assert structure.unflatten(leaves) == hl.tree.unflatten(structure, leaves) == tree
+    assert structure.flatten_up_to(tree) == leaves
+    assert structure.node_data() == (dict, ["a", "b"]) and structure.children()[0].node_data() == (tuple, None)
+    assert hl.tree.structure(5).node_data() is None
+    pair = hl.tree.structure((0, 0))
+    assert pair.compose(structure) == hl.tree.structure((tree, tree))
+    assert pickle.loads(pickle.dumps(structure)) == structure
+    assert hl.tree.transpose(pair, structure, (tree, tree))["a"][2] == [(2, 2)]
+    with pytest.raises(TreeError, match="2 leaves for a structure with 3"):
+        structure.unflatten([1, 2])

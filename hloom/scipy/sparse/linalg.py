@@ -11,8 +11,9 @@ import math
 
 import numpy as np
 
-from hloom import lax, tree
+from hloom import lax
 from hloom import numpy as hnp
+from hloom import pytrees as tree
 from hloom.errors import ArgumentError, ShapeError, TreeError
 from hloom.operands import NUMBERS
 from hloom.operators import ArrayMethods

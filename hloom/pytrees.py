@@ -1,0 +1,262 @@
+"""Pytrees through `optree`: nested tuples, lists, dicts, named tuples, dataclasses registered with optree, and None."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import optree
+
+from hloom.errors import TreeError
+
+NAMESPACE = _NAMESPACE = "hloom"
+
+
+def flatten(tree, is_leaf=None):
+    """(leaves, structure)."""
+    return optree.tree_flatten(tree, is_leaf, namespace=_NAMESPACE)
+
+
+def unflatten(structure, leaves):
+    """The tree of this structure with these leaves. Raises TreeError when their numbers differ."""
+    leaves = list(leaves)
+    if structure.num_leaves != len(leaves):
+        raise TreeError(
+            "a tree was to be put together",
+            f"{len(leaves)} leaves for a structure with {structure.num_leaves}: {structure}",
+            "flatten a tree of the same structure",
+        )
+    return optree.tree_unflatten(structure, leaves)
+
+
+def leaves(tree, is_leaf=None):
+    """The leaves in order."""
+    return optree.tree_leaves(tree, is_leaf, namespace=_NAMESPACE)
+
+
+def structure(tree, is_leaf=None):
+    """The structure without the leaves."""
+    return optree.tree_structure(tree, is_leaf, namespace=_NAMESPACE)
+
+
+def map(function, tree, *rest, is_leaf=None):  # noqa: A001  (JAX's name)
+    """Applies a function to the leaves of trees of one structure. Raises TreeError where structures differ."""
+    given, first = flatten(tree, is_leaf)
+    try:
+        others = [first.flatten_up_to(t) for t in rest]
+    except ValueError:
+        raise TreeError(
+            "trees were to be mapped together",
+            "; ".join(str(structure(t)) for t in (tree, *rest)),
+            "give all trees one structure",
+        ) from None
+    return optree.tree_unflatten(first, [function(*leaves) for leaves in zip(given, *others, strict=True)])
+
+
+_UNSET = object()
+
+
+def reduce(function, tree, initializer=_UNSET, is_leaf=None):
+    """Combines the leaves from left to right."""
+    if initializer is _UNSET:
+        return optree.tree_reduce(function, tree, is_leaf=is_leaf, namespace=_NAMESPACE)
+    return optree.tree_reduce(function, tree, initializer, is_leaf=is_leaf, namespace=_NAMESPACE)
+
+
+def all(tree, is_leaf=None):  # noqa: A001  (JAX's name)
+    """True when every leaf is true."""
+    return optree.tree_all(tree, is_leaf=is_leaf, namespace=_NAMESPACE)
+
+
+def transpose(outer_treedef, inner_treedef, pytree_to_transpose):
+    """A tree of structure `outer_treedef` of trees of structure `inner_treedef`, turned inside out. Raises TreeError.
+
+    inner_treedef=None takes the structure of the first of the inner trees.
+    """
+    outer, inner, tree = outer_treedef, inner_treedef, pytree_to_transpose
+    if inner is None:
+        inner = structure(outer.flatten_up_to(tree)[0])
+    if structure(tree) != outer.compose(inner):
+        raise TreeError(
+            "a tree of trees was to be turned inside out",
+            f"{structure(tree)}; outer {outer}, inner {inner}",
+            "give the structures that the tree is made of",
+        )
+    return optree.tree_transpose(outer, inner, tree)
+
+
+def paths(tree):
+    """The path of each leaf, a tuple of keys and indexes."""
+    return optree.tree_paths(tree, namespace=_NAMESPACE)
+
+
+def register(cls, to_children, from_children):
+    """Makes a class a node: to_children(node) -> (children, metadata), from_children(metadata, children) -> node."""
+    optree.register_pytree_node(cls, to_children, from_children, namespace=_NAMESPACE)
+    return cls
+
+
+def static(**options):
+    """A field of a dataclass that is part of the structure: `dataclasses.field` with the metadata static."""
+    return dataclasses.field(**{**options, "metadata": {**options.get("metadata", {}), "static": True}})
+
+
+def broadcast(prefix_tree, full_tree, is_leaf=None):
+    """full_tree's structure with each leaf of prefix_tree at all leaves below it. Raises TreeError."""
+    try:
+        return optree.tree_broadcast_prefix(prefix_tree, full_tree, is_leaf, namespace=_NAMESPACE)
+    except ValueError as error:
+        raise TreeError(
+            "a tree was to be spread over another",
+            f"{structure(prefix_tree)} is no prefix of {structure(full_tree)}: {error}",
+            "give a tree of the same structure, or with leaves in place of branches",
+        ) from None
+
+
+def reduce_associative(operation, tree, *, identity=_UNSET, is_leaf=None):
+    """Combines the leaves in a balanced way; the operation has to be associative. Raises TreeError without leaves."""
+    level = leaves(tree, is_leaf)
+    if not level:
+        if identity is _UNSET:
+            raise TreeError("the leaves of a tree were to be combined", "it has none", "pass identity=")
+        return identity
+    while len(level) > 1:
+        pairs = [operation(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
+        level = pairs + level[len(level) - len(level) % 2 :]
+    return level[0]
+
+
+# --- keys and paths -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DictKey:
+    """The key of a child of a dictionary."""
+
+    key: Any
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+
+@dataclass(frozen=True)
+class SequenceKey:
+    """The position of a child of a list or tuple."""
+
+    idx: int
+
+    def __str__(self) -> str:
+        return f"[{self.idx}]"
+
+
+@dataclass(frozen=True)
+class GetAttrKey:
+    """The attribute of a child of a named tuple or a dataclass."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+
+@dataclass(frozen=True)
+class FlattenedIndexKey:
+    """The position of a child of a class that gave no keys."""
+
+    key: int
+
+    def __str__(self) -> str:
+        return f"[<flat index {self.key}>]"
+
+
+_KEYS: dict[type, Any] = {}
+
+
+def register_keys(cls, keys) -> None:
+    """keys(node): the keys of its children, in their order."""
+    _KEYS[cls] = keys
+
+
+def keystr(keys, *, simple: bool = False, separator: str = "") -> str:
+    """A path as text: ['a'][0].name, or with simple=True a, 0 and name with the separator between them."""
+    if not simple:
+        return separator.join(str(key) for key in keys)
+    names = [next((getattr(k, n) for n in ("key", "idx", "name") if hasattr(k, n)), k) for k in keys]
+    return separator.join(str(name) for name in names)
+
+
+def is_tree_node(cls: type) -> bool:
+    """Whether instances of a class have children."""
+    known = optree.register_pytree_node.get(cls, namespace=_NAMESPACE)
+    return known is not None or optree.is_namedtuple_class(cls)
+
+
+def flatten_one_level_with_keys(tree):
+    """((key, child) pairs, metadata) of the root of a tree. Raises TreeError for a leaf."""
+    cls = type(tree)
+    if not is_tree_node(cls):
+        raise TreeError("the root of a tree was to be taken apart", f"a leaf: {tree!r:.60}", "pass a node")
+    children, metadata, entries, _ = optree.tree_flatten_one_level(tree, namespace=_NAMESPACE)
+    children = list(children)
+    if cls in _KEYS:
+        keys = list(_KEYS[cls](tree))
+    elif isinstance(tree, dict):
+        keys = [DictKey(e) for e in entries]
+    elif optree.is_namedtuple_class(cls):
+        keys = [GetAttrKey(n) for n in cls._fields]
+    elif isinstance(tree, (list, tuple)):
+        keys = [SequenceKey(k) for k in range(len(children))]
+    else:
+        keys = [FlattenedIndexKey(k) for k in range(len(children))]
+    return list(zip(keys, children, strict=True)), metadata
+
+
+def leaves_with_path(tree, is_leaf=None, is_leaf_takes_path: bool = False) -> list[tuple[tuple, Any]]:
+    """(path, leaf) of each leaf in order; a path is a tuple of keys (`DictKey`, `SequenceKey`, ...)."""
+    found = []
+
+    def walk(node, path):
+        stop = is_leaf is not None and (is_leaf(path, node) if is_leaf_takes_path else is_leaf(node))
+        if stop or not is_tree_node(type(node)) and node is not None:
+            found.append((path, node))
+        elif node is not None:
+            for key, child in flatten_one_level_with_keys(node)[0]:
+                walk(child, (*path, key))
+
+    walk(tree, ())
+    return found
+
+
+def flatten_with_path(tree, is_leaf=None, is_leaf_takes_path: bool = False):
+    """([(path, leaf), ...], structure)."""
+    pairs = leaves_with_path(tree, is_leaf, is_leaf_takes_path)
+    stops = iter([leaf for _, leaf in pairs])
+    waiting = [next(stops, _UNSET)]
+
+    def reached(node) -> bool:
+        # The same leaves in the same order, known by identity.
+        if node is not waiting[0]:
+            return False
+        waiting[0] = next(stops, _UNSET)
+        return True
+
+    return pairs, structure(tree, reached if is_leaf is not None else None)
+
+
+def map_with_path(f, tree, *rest, is_leaf=None, is_leaf_takes_path: bool = False):
+    """f(path, leaf, *other leaves) of the leaves of trees of one structure. Raises TreeError."""
+    pairs, first = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
+    try:
+        others = [first.flatten_up_to(t) for t in rest]
+    except ValueError:
+        raise TreeError(
+            "trees were to be mapped together",
+            "; ".join(str(structure(t)) for t in (tree, *rest)),
+            "give all trees one structure",
+        ) from None
+    mapped = [f(path, leaf, *more) for (path, leaf), *more in zip(pairs, *others, strict=True)]
+    return unflatten(first, mapped)
+
+
+tree_map, tree_leaves, tree_flatten, tree_unflatten, tree_structure = map, leaves, flatten, unflatten, structure
