@@ -36,7 +36,15 @@ class TracerError(HloomError, TypeError):
     """Base: a traced value was used where its number is needed; inside `jit` there is none yet."""
 
 
-class TracerBoolError(TracerError):
+class ConcretizationTypeError(TracerError):
+    """A number that is not known while tracing was asked for inside `jit`, such as the extent of a result:
+    hnp.unique(x), hnp.nonzero(x).
+
+    Pass the argument that makes the extents known, mostly `size`, or mark what decides as static (`static_argnums`).
+    """
+
+
+class TracerBoolError(ConcretizationTypeError):
     """Python control flow (`if`, `while`, `and`, `assert`) on a traced value inside `jit`.
 
         @hl.jit
@@ -48,15 +56,8 @@ class TracerBoolError(TracerError):
     """
 
 
-class TracerConversionError(TracerError):
+class TracerConversionError(ConcretizationTypeError):
     """float(), int(), numpy.asarray() or indexing a Python list with a traced value inside `jit`."""
-
-
-class ConcretizationTypeError(TracerConversionError):
-    """A result whose extents depend on values was asked for inside `jit`: hnp.unique(x), hnp.nonzero(x).
-
-    Pass the argument that makes the extents known, mostly `size`.
-    """
 
 
 class LeakedTracerError(HloomError):
@@ -70,11 +71,11 @@ class DonatedArrayError(HloomError, RuntimeError):
     """An array was used after it had been given to a function as a donated argument (`donate_argnums`)."""
 
 
-class ArgumentError(HloomError, TypeError):
+class ArgumentError(HloomError, TypeError, ValueError):
     """An argument of a jitted function is not an array, number or tree of them, or a static one cannot be hashed."""
 
 
-class TreeError(HloomError, ValueError):
+class TreeError(HloomError, ValueError, TypeError):
     """Two trees (of arguments, cotangents, results) do not have the same structure."""
 
 
@@ -101,7 +102,7 @@ class DeviceError(HloomError, RuntimeError):
     """A device that does not exist here, or operands on different devices."""
 
 
-class SettingError(HloomError, ValueError):
+class SettingError(HloomError, ValueError, AttributeError):
     """An unknown setting or environment variable `HLOOM_*`, or a value it cannot have. Names the nearest valid one."""
 
 

@@ -1,6 +1,7 @@
 """The errors of hloom: each says what was asked, what was found, on which line of the user's, and one repair.
 
-The classes are documented for users in `hloom/errors.py`, which re-exports them.
+The classes are documented for users in `hloom/errors.py`, which re-exports them. Where JAX raises ValueError for one
+case of a mistake and TypeError for another, the class is both, so that handlers of either kind find it.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ class HloomError(Exception):
         return "\n".join(lines)
 
 
-class ShapeError(HloomError, ValueError):
+class ShapeError(HloomError, ValueError, TypeError):
     """Extents, ranks or axes do not fit together."""
 
 
-class DTypeError(HloomError, TypeError):
+class DTypeError(HloomError, TypeError, ValueError):
     """Element types do not fit together, or an operation has no meaning for one."""
 
 
-class AttributeValueError(HloomError, ValueError):
+class AttributeValueError(HloomError, ValueError, TypeError):
     """An attribute of an operation has a value outside of its domain."""
 
 
@@ -53,15 +54,15 @@ class ParseError(HloomError, ValueError):
     """Text is not well formed. Says line and column and shows the line with a caret."""
 
 
-class DifferentiationError(HloomError, TypeError):
+class DifferentiationError(HloomError, TypeError, ValueError, AttributeError):
     """A derivative was asked for that does not exist, or of something that is not differentiable."""
 
 
-class ParticipantsError(HloomError, RuntimeError):
+class ParticipantsError(HloomError, RuntimeError, NameError):
     """A collective operation needs participants (devices, or problems of a named axis of vmap) that are not there."""
 
 
-class BatchingError(HloomError, TypeError):
+class BatchingError(HloomError, TypeError, ValueError):
     """An operation cannot be applied to many problems at once (vmap)."""
 
 
