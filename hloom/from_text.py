@@ -217,7 +217,9 @@ class _StableHlo:
         if isinstance(type_, Tuple):
             return TupleShape([self.shape(t) for t in type_.elements])
         if not isinstance(type_, Tensor):
-            raise UnsupportedError(f"@{self.name} takes an argument of type {type_}", "", "pass tensors")
+            raise UnsupportedError(
+                f"@{self.name} is called from Python", f"an argument of type {type_}", "give it tensors as arguments"
+            )
         dtype = self.converter.dtype(self.entry, type_)
         return Shape(dtype, type_.dims) if type_.static else _OpenShape(dtype, type_.dims)
 

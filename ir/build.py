@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from hloom.ir.errors import AttributeValueError
+from hloom.ir.errors import AttributeValueError, HloomError
 from hloom.ir.module import AnyShape, Computation, Instruction
-from hloom.ir.ops.table import OPS
+from hloom.ir.ops.table import OPS, RULE_ERRORS, refused_by_rule
 from hloom.ir.source import Source
 from hloom.ir.types import Shape, TupleShape, as_dtype
 
@@ -47,10 +47,17 @@ class Builder:
         """
         entry = OPS.get(opcode)
         if entry is None:
-            raise AttributeValueError(f"'{opcode}' is not an op of hloom", f"the table has {len(OPS)} ops")
+            raise AttributeValueError(
+                f"'{opcode}' is not an op of hloom", f"the table has {len(OPS)} ops", "check the name"
+            )
         if opcode == "optimization-barrier" and len(operands) > 1:
             operands = (self.tuple(operands),)  # HLO's takes one operand
-        shape = entry.infer([o.shape for o in operands], attributes, shape)
+        try:
+            shape = entry.infer([o.shape for o in operands], attributes, shape)
+        except HloomError:
+            raise
+        except RULE_ERRORS as error:
+            raise refused_by_rule(opcode, [o.shape for o in operands], attributes, error) from error
         return self.add(Instruction(opcode, operands, shape, attributes, hint, self.source, self.made_by))
 
     def constant(self, value, dtype=None) -> Instruction:

@@ -29,6 +29,7 @@ DTYPES: dict[str, np.dtype] = {
     "u16": np.dtype(np.uint16),
     "u32": np.dtype(np.uint32),
     "u64": np.dtype(np.uint64),
+    "f4e2m1fn": np.dtype(ml_dtypes.float4_e2m1fn),
     "f8e3m4": np.dtype(ml_dtypes.float8_e3m4),
     "f8e4m3": np.dtype(ml_dtypes.float8_e4m3),
     "f8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
@@ -36,6 +37,7 @@ DTYPES: dict[str, np.dtype] = {
     "f8e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
     "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
     "f8e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
+    "f8e8m0fnu": np.dtype(ml_dtypes.float8_e8m0fnu),
     "f16": np.dtype(np.float16),
     "bf16": np.dtype(ml_dtypes.bfloat16),
     "f32": np.dtype(np.float32),
@@ -49,15 +51,20 @@ PRED = DTYPES["pred"]
 SIGNED = frozenset(DTYPES[n] for n in ("s2", "s4", "s8", "s16", "s32", "s64"))
 UNSIGNED = frozenset(DTYPES[n] for n in ("u2", "u4", "u8", "u16", "u32", "u64"))
 INTEGERS = SIGNED | UNSIGNED
-FLOATS8 = frozenset(dtype for name, dtype in DTYPES.items() if name.startswith("f8"))
+FLOATS8 = frozenset(dtype for name, dtype in DTYPES.items() if name.startswith(("f4", "f8")))  # 8 bits and less
 FLOATS = FLOATS8 | {DTYPES[n] for n in ("f16", "bf16", "f32", "f64")}
 NARROW_FLOATS = FLOATS - {DTYPES["f32"], DTYPES["f64"]}  # computed in float32
 COMPLEX = frozenset(DTYPES[n] for n in ("c64", "c128"))
 INEXACT = FLOATS | COMPLEX
 # Elements of less than 8 bits stand in a byte each.
-BITS: dict[np.dtype, int] = {DTYPES[n]: int(n[1]) for n in ("s2", "u2", "s4", "u4")}
+BITS: dict[np.dtype, int] = {DTYPES[n]: int(n[1]) for n in ("s2", "u2", "s4", "u4", "f4e2m1fn")}
 # What kernels neither load nor compute with: ops on them run on the host.
 HOST_DTYPES = FLOATS8 | frozenset(BITS)
+
+
+def bit_width(dtype: np.dtype) -> int:
+    """The bits of an element, which are the low ones of the byte that it stands in where they are less than 8."""
+    return BITS.get(dtype, 8 * dtype.itemsize)
 
 
 def kind(dtype: np.dtype) -> str:
@@ -235,7 +242,11 @@ def _join(nodes: frozenset[str]) -> str:
     common = frozenset.intersection(*(_above(n) for n in nodes))
     least = [n for n in common if common <= _above(n)]
     if len(least) != 1:
-        raise DTypeError(f"no common dtype of {', '.join(sorted(nodes))}", repair="convert one of them with astype")
+        raise DTypeError(
+            "the operands have a common dtype",
+            f"{', '.join(sorted(nodes))}, which have none",
+            "convert one of them with astype",
+        )
     return least[0]
 
 
@@ -245,7 +256,9 @@ def _node(dtype: np.dtype, weak: bool) -> str:
     name = HLO_NAME[dtype]
     if name not in _EDGES:
         raise DTypeError(
-            f"{name} takes no part in promotion", repair="convert it explicitly, for example with astype('f32')"
+            "operands are promoted to a common dtype",
+            f"{name}, which takes no part in promotion",
+            "convert it explicitly, for example with astype('f32')",
         )
     return name
 

@@ -41,7 +41,11 @@ def _sequences(name: str, a, v):
             f"use hloom.scipy.signal.{name} for more dimensions",
         )
     if not x.shape[0] or not y.shape[0]:
-        raise ShapeError(f"{name} takes sequences of at least one element", f"{x._shape!r} and {y._shape!r}")
+        raise ShapeError(
+            f"{name} takes sequences of at least one element",
+            f"{x._shape!r} and {y._shape!r}",
+            "leave out what has no elements",
+        )
     return x, y
 
 

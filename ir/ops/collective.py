@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hloom.ir.errors import AttributeValueError, ParticipantsError, ShapeError
+from hloom.ir.errors import AttributeValueError, DTypeError, ParticipantsError, ShapeError
 from hloom.ir.ops.batching import elementwise_batch, shifted
 from hloom.ir.ops.rules import require_count, require_kind, zero_jvp
 from hloom.ir.ops.table import No, op
@@ -123,15 +123,28 @@ def _declare(name: str, **parts) -> None:
 # --- all-reduce ---------------------------------------------------------------------------------------------------
 
 
+def _check_combiner(name: str, attributes, operand: Shape) -> None:
+    """A computation of two scalars of the operand's dtype; with several operands each has it."""
+    combiner = attributes.get("to_apply")
+    if combiner is None:
+        raise AttributeValueError(f"{name} takes a computation to_apply", "none", "pass to_apply=")
+    scalar = Shape(operand.dtype)
+    if [p.shape for p in combiner.parameters] != [scalar] * 2 or combiner.shape is not scalar:
+        raise DTypeError(
+            f"{name} takes a computation of two scalars of its operand's dtype",
+            f"parameters {[p.shape for p in combiner.parameters]} to {combiner.shape!r} for {operand!r}",
+            f"make its parameters and its result {scalar!r}",
+        )
+
+
 def _all_reduce_infer(operands, attributes, shape):
     _check_groups("all-reduce", attributes)
     if not operands:
         raise ShapeError("all-reduce takes at least one array", "none", "pass the arrays")
     for operand in operands:
         require_kind("all-reduce", operand, ())
-    combiner = attributes.get("to_apply")
-    if combiner is None or len(combiner.parameters) != 2:
-        raise AttributeValueError("all-reduce takes a computation of two scalars", f"{combiner!r}", "pass to_apply=")
+    for operand in operands:
+        _check_combiner("all-reduce", attributes, operand)
     return operands[0] if len(operands) == 1 else TupleShape(operands)
 
 
@@ -280,6 +293,7 @@ def _reduce_scatter_infer(operands, attributes, shape):
     require_count("reduce-scatter", operands, 1)
     require_kind("reduce-scatter", operands[0], ())
     d = _one_dimension("reduce-scatter", operands[0], attributes)
+    _check_combiner("reduce-scatter", attributes, operands[0])
     count = attributes.get("axis_size") or _check_groups("reduce-scatter", attributes)
     if operands[0].dims[d] % count:
         raise ShapeError(

@@ -65,7 +65,11 @@ def _require_result(name: str, what: str, computation, shape) -> None:
 
 def _while_infer(operands, attributes, shape):
     if len(operands) != 1:
-        raise ShapeError("while takes one operand, the state (a tuple for several)", f"{len(operands)} operands")
+        raise ShapeError(
+            "while takes one operand, the state (a tuple for several)",
+            f"{len(operands)} operands",
+            "put the values into one tuple",
+        )
     condition, body = _callee("while", attributes, "condition"), _callee("while", attributes, "body")
     _require_parameters("while", "the condition", condition, operands)
     _require_parameters("while", "the body", body, operands)

@@ -20,7 +20,7 @@ from hloom.ir.ops.matrices import (
     require_lapack,
     require_matrix,
 )
-from hloom.ir.ops.rules import require_count, zero_jvp
+from hloom.ir.ops.rules import require_count, require_kind, zero_jvp
 from hloom.ir.ops.table import No, op
 from hloom.ir.types import COMPLEX, DTYPES, Shape, TupleShape
 
@@ -125,11 +125,12 @@ decomposition("lu", _lu_infer, _lu_reference, lu_jvp, flops=10)
 def _permutation_infer(operands, attributes, shape):
     require_count("lu-pivots-to-permutation", operands, 1)
     (pivots,) = operands
+    require_kind("lu-pivots-to-permutation", pivots, ())
     if pivots.dtype not in (S32, DTYPES["s64"]) or pivots.rank < 1:
         raise DTypeError(
             "lu_pivots_to_permutation takes vectors of s32 pivots", f"{pivots!r}", "pass the pivots of lax.linalg.lu"
         )
-    if shape is None or shape.dtype != pivots.dtype or shape.dims[:-1] != pivots.dims[:-1]:
+    if not isinstance(shape, Shape) or shape.dtype != pivots.dtype or shape.dims[:-1] != pivots.dims[:-1]:
         raise ShapeError(
             "lu-pivots-to-permutation needs the shape of its result: that of the pivots with another last extent",
             f"{shape!r} for {pivots!r}",

@@ -33,7 +33,7 @@ def _distinct(name, dimensions, rank):
 
 def _asked(name, shape):
     if not isinstance(shape, Shape):
-        raise AttributeValueError(f"{name} needs the shape of its result", repair="pass shape=")
+        raise AttributeValueError(f"{name} needs the shape of its result", f"{shape!r}", "pass shape=")
 
 
 # --- broadcast, reshape, transpose, reverse -----------------------------------------------------------------------
@@ -221,7 +221,8 @@ op(
 def _pad_infer(operands, attributes, shape):
     require_count("pad", operands, 2)
     operand, value = operands
-    require_kind("pad", operand, ())
+    for each in operands:
+        require_kind("pad", each, ())
     if value.dims != () or value.dtype != operand.dtype:
         raise ShapeError(
             "pad takes a scalar of the operand's dtype as its padding value",
@@ -294,7 +295,8 @@ def _concatenate_infer(operands, attributes, shape):
     if not operands:
         raise ShapeError("concatenate takes at least one operand", "none", "pass the arrays")
     first = operands[0]
-    require_kind("concatenate", first, ())
+    for operand in operands:
+        require_kind("concatenate", operand, ())
     dimensions = attributes.get("dimensions", ())
     if len(dimensions) != 1 or not 0 <= dimensions[0] < first.rank:
         raise AttributeValueError(
@@ -347,6 +349,8 @@ op(
 
 
 def _require_starts(name, operand, starts):
+    for each in (operand, *starts):
+        require_kind(name, each, ())
     if len(starts) != operand.rank or any(s.dims != () or s.dtype not in INTEGERS for s in starts):
         raise ShapeError(
             f"{name} takes a scalar integer start index for each dimension",
@@ -361,8 +365,9 @@ def clamp_starts(starts, dims, sizes) -> list[int]:
 
 
 def _dynamic_slice_infer(operands, attributes, shape):
+    if not operands:
+        raise ShapeError("dynamic-slice takes an operand and starts", "none given", "pass the array")
     operand, starts = operands[0], operands[1:]
-    require_kind("dynamic-slice", operand, ())
     _require_starts("dynamic-slice", operand, starts)
     sizes = attributes.get("dynamic_slice_sizes", ())
     if len(sizes) != operand.rank or any(not 0 <= n <= d for n, d in zip(sizes, operand.dims, strict=True)):
@@ -405,9 +410,11 @@ op(
 
 def _update_infer(operands, attributes, shape):
     if len(operands) < 2:
-        raise ShapeError("dynamic-update-slice takes an operand, an update and starts", f"{len(operands)} given")
+        raise ShapeError(
+            "dynamic-update-slice takes an operand, an update and starts", f"{len(operands)} given", "pass all of them"
+        )
     operand, update, starts = operands[0], operands[1], operands[2:]
-    require_kind("dynamic-update-slice", operand, ())
+    require_kind("dynamic-update-slice", update, ())
     _require_starts("dynamic-update-slice", operand, starts)
     if update.dtype != operand.dtype:
         raise DTypeError(

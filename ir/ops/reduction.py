@@ -8,6 +8,7 @@ import numpy as np
 
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.ops.batching import reduce_batch
+from hloom.ir.ops.rules import require_kind
 from hloom.ir.ops.table import OPS, No, op
 from hloom.ir.types import NARROW_FLOATS, Shape, TupleShape
 
@@ -20,6 +21,8 @@ def _reduce_infer(operands, attributes, shape):
             "pass one initial value for each array",
         )
     count = len(operands) // 2
+    for operand in operands:
+        require_kind("reduce", operand, ())
     arrays, initial = operands[:count], operands[count:]
     for array, start in zip(arrays, initial, strict=True):
         if array.dims != arrays[0].dims:

@@ -9,7 +9,20 @@ from hloom.ir.ops.batching import clamp_batch, select_batch
 from hloom.ir.ops.elementwise import NO_TANGENT, NOT_LINEAR
 from hloom.ir.ops.rules import in_float32, require_count, require_kind, require_same, to_pred, zero_jvp
 from hloom.ir.ops.table import No, op
-from hloom.ir.types import COMPLEX, DTYPES, FLOATS, HLO_NAME, INEXACT, NARROW_FLOATS, PRED, Shape
+from hloom.ir.types import (
+    BITS,
+    COMPLEX,
+    DTYPES,
+    FLOATS,
+    HLO_NAME,
+    INEXACT,
+    INTEGERS,
+    NARROW_FLOATS,
+    PRED,
+    SIGNED,
+    Shape,
+    bit_width,
+)
 
 # --- compare ------------------------------------------------------------------------------------------------------
 
@@ -134,6 +147,7 @@ def _clamp_infer(operands, attributes, shape):
     low, operand, high = operands
     require_kind("clamp", operand, ("signed", "unsigned", "float", "pred"))
     for bound in (low, high):
+        require_kind("clamp", bound, ())
         if bound.dtype != operand.dtype or bound.dims not in ((), operand.dims):
             raise ShapeError(
                 "clamp takes bounds that are scalars or of the operand's shape, with its dtype",
@@ -196,12 +210,14 @@ def convert_array(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
             # float(info.max) of 64-bit integers rounds up to a value that does not fit.
             top = inside >= float(info.max)
             return np.where(top, info.max, np.where(top, 0, inside).astype(dtype)).astype(dtype)
+        if x.dtype in BITS and dtype in BITS and x.dtype in INTEGERS and dtype in INTEGERS:
+            x = x.astype(np.int8)  # ml_dtypes has no conversion from one to another
         return x.astype(dtype)
 
 
 def _needs_shape(name, shape):
     if not isinstance(shape, Shape):
-        raise AttributeValueError(f"{name} needs the shape of its result", repair="pass shape=")
+        raise AttributeValueError(f"{name} needs the shape of its result", f"{shape!r}", "pass shape=")
 
 
 def _convert_infer(operands, attributes, shape):
@@ -251,7 +267,7 @@ def _bitcast_infer(operands, attributes, shape):
     operand = operands[0]
     require_kind("bitcast-convert", operand, ())
     _needs_shape("bitcast-convert", shape)
-    old, new = operand.dtype.itemsize, shape.dtype.itemsize
+    old, new = bit_width(operand.dtype), bit_width(shape.dtype)
     if PRED in (operand.dtype, shape.dtype) and operand.dtype != shape.dtype:
         raise DTypeError("bitcast-convert takes numbers", f"from {operand!r} to {shape!r}", "use convert for pred")
     if old == new:
@@ -269,6 +285,26 @@ def _bitcast_infer(operands, attributes, shape):
     return shape
 
 
+def _bitcast(x: np.ndarray, shape: Shape) -> np.ndarray:
+    """The bits of elements of less than 8 bits are the low ones of their byte."""
+    old, new = bit_width(x.dtype), bit_width(shape.dtype)
+    x = np.ascontiguousarray(x).reshape(-1)
+    if old == new or min(old, new) >= 8:
+        return x.view(shape.dtype).reshape(shape.dims)
+    if old < 8:
+        shifts = old * np.arange(8 // old, dtype=np.uint8)
+        parts = (x.view(np.uint8) & ((1 << old) - 1)).reshape(-1, 8 // old) if new >= 8 else None
+        if parts is not None:
+            return np.bitwise_or.reduce(parts << shifts, axis=1).view(shape.dtype).reshape(shape.dims)
+        whole = _bitcast(x, Shape(DTYPES["u8"], (x.size * old // 8,)))
+        return _bitcast(whole, shape)
+    shifts = new * np.arange(8 // new, dtype=np.uint8)
+    parts = (x.view(np.uint8)[:, None] >> shifts) & ((1 << new) - 1)
+    if shape.dtype in SIGNED:
+        parts = (parts.astype(np.int8) << (8 - new)) >> (8 - new)
+    return parts.astype(np.uint8).view(shape.dtype).reshape(shape.dims)
+
+
 def _bitcast_code(operands, shape, attributes, a):
     source, target = operands[0].dtype, shape.dtype
     return a[0] if source == target else f"bitcast_{HLO_NAME[source]}_{HLO_NAME[target]}({a[0]})"
@@ -278,7 +314,7 @@ op(
     "bitcast-convert",
     family="elementwise",
     infer=_bitcast_infer,
-    reference=lambda x, shape: np.ascontiguousarray(x).reshape(-1).view(shape.dtype).reshape(shape.dims),
+    reference=_bitcast,
     code=_bitcast_code,
     jvp=zero_jvp,
     transpose=No("the bits of a number are not a linear function of it"),

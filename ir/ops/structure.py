@@ -8,7 +8,7 @@ import numpy as np
 
 from hloom.ir.errors import AttributeValueError, BatchingError, HloomError, ShapeError
 from hloom.ir.ops.batching import barrier_batch, sequential_batch
-from hloom.ir.ops.rules import require_count, zero_jvp
+from hloom.ir.ops.rules import elementwise, require_count, zero_jvp
 from hloom.ir.ops.table import No, op
 from hloom.ir.types import Shape, TupleShape
 
@@ -18,7 +18,7 @@ STRUCTURE = No("holds no element of its own")
 def _given(name):
     def infer(operands, attributes, shape):
         if shape is None:
-            raise AttributeValueError(f"{name} needs the shape of its result", repair="pass shape=")
+            raise AttributeValueError(f"{name} needs the shape of its result", "None", "pass shape=")
         return shape
 
     return infer
@@ -276,7 +276,7 @@ def _copy_jvp(build, instruction, primals, tangents):
 op(
     "copy",
     family="elementwise",
-    infer=lambda operands, attributes, shape: operands[0],
+    infer=elementwise("copy", 1),
     reference=lambda x, shape, stop_gradient=False, checkpoint_name="": x,
     code={"any": "{0}"},
     jvp=_copy_jvp,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from hloom.ir.errors import AttributeValueError
 from hloom.ir.ops.batching import elementwise_batch
 from hloom.ir.types import kind
 
@@ -98,6 +99,22 @@ class Op:
         return template.format(
             *arguments, t=HLO_NAME[compute_dtype(operands[0].dtype)], r=HLO_NAME[compute_dtype(shape.dtype)]
         )
+
+
+# What shape rules raise that meet a tuple, or an attribute that is missing or of another kind; they say what is wrong
+# in hloom's errors where the operands are arrays and the attributes what the op declares.
+RULE_ERRORS = (AttributeError, TypeError, ValueError, LookupError, ArithmeticError)
+
+
+def refused_by_rule(opcode: str, shapes, attributes, error: Exception) -> AttributeValueError:
+    """The error for operands and attributes that a shape rule cannot even read."""
+    declared = ", ".join(f"{name} ({kind})" for name, kind in OPS[opcode].attributes.items()) or "none"
+    given = ", ".join(f"{name}={value!r:.60}" for name, value in attributes.items())
+    return AttributeValueError(
+        f"{opcode} takes arrays, and attributes of the kinds that it declares: {declared}",
+        f"operands ({', '.join(map(repr, shapes))}){', ' * bool(given)}{given}: {error}",
+        "pass as many operands as it has, none of them a tuple, and attributes of these kinds",
+    )
 
 
 OPS: dict[str, Op] = {}

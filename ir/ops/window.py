@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, BatchingError, DifferentiationError, DTypeError, ShapeError
+from hloom.ir.ops.rules import require_kind
 from hloom.ir.ops.table import OPS, No, op
 from hloom.ir.types import DTYPES, NARROW_FLOATS, PRED, Shape, TupleShape
 from hloom.ir.window import WindowDimension, check_window, dilated, padded, window_of, window_output
@@ -22,6 +23,8 @@ def _reduce_window_infer(operands, attributes, shape):
             "pass one initial value for each array",
         )
     count = len(operands) // 2
+    for operand in operands:
+        require_kind("reduce-window", operand, ())
     arrays, initial = operands[:count], operands[count:]
     for array, start in zip(arrays, initial, strict=True):
         if array.dims != arrays[0].dims:
@@ -394,8 +397,12 @@ op(
 def _select_and_scatter_infer(operands, attributes, shape):
     if len(operands) != 3:
         raise ShapeError(
-            "select-and-scatter takes an operand, a source and an initial value", f"{len(operands)} operands"
+            "select-and-scatter takes an operand, a source and an initial value",
+            f"{len(operands)} operands",
+            "pass all of them",
         )
+    for given in operands:
+        require_kind("select-and-scatter", given, ())
     operand, source, initial = operands
     window = attributes.get("window", ())
     check_window("select-and-scatter", window, operand.rank, dilates=False)

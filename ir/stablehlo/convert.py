@@ -195,7 +195,8 @@ class Converter:
             return TupleShape([self.argument_shape(function, k, t, None)[0] for t in type_.elements]), None
         if not isinstance(type_, Tensor):
             raise UnsupportedError(
-                f"argument {k} of @{name} is of type {type_}", "hloom takes tensors and tuples of them", "",
+                f"argument {k} of @{name} is of type {type_}", "hloom takes tensors and tuples of them",
+                "write the program for tensors",
                 self.source(function, name),
             )  # fmt: skip
         if given is None:
@@ -337,7 +338,12 @@ class Scope:
         before, self.op = self.op, op
         try:
             if converted is None:
-                raise UnsupportedError(f"{op.name} is not an op that hloom has", "", "", builder.source)
+                raise UnsupportedError(
+                    f"{op.name} is not an op that hloom has",
+                    "ops of the dialects stablehlo, chlo, check and func are known",
+                    "write it in terms of these",
+                    builder.source,
+                )
             items = [self.get(op, name) for name in op.operands]
             if self.converter.has_quantized and is_quantized(op, items):
                 results = convert_quantized(self, op, items)
@@ -472,7 +478,10 @@ class Scope:
     def emit(self, opcode: str, *items: Item, shape=None, **attributes) -> Item:
         if opcode not in OPS:
             raise UnsupportedError(
-                f"{self.op.name} is not an op that hloom has", f"no '{opcode}'", "", self.builder.source
+                f"{self.op.name} is not an op that hloom has",
+                f"no '{opcode}' in the table",
+                "write it in terms of other ops",
+                self.builder.source,
             )
         return Item(self.builder.emit(opcode, *(i.instruction for i in items), shape=shape, **attributes))
 
@@ -492,7 +501,9 @@ class Scope:
     def result(self, op: Operation, k: int = 0) -> Tensor:
         type_ = op.result_types[k]
         if not isinstance(type_, Tensor):
-            raise UnsupportedError(f"{op.name} has a result of type {type_}", "", "", self.builder.source)
+            raise UnsupportedError(
+                f"{op.name} has a tensor as its result", f"{type_}", "leave the op out", self.builder.source
+            )
         return type_
 
     def result_dtype(self, op: Operation, k: int = 0) -> np.dtype:

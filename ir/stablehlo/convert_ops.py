@@ -91,14 +91,21 @@ def _bitcast_convert(scope, op, items):
     dtype = scope.result_dtype(op)
     old, new = x.dtype.itemsize, dtype.itemsize
     if "s4" in (HLO_NAME[x.dtype], HLO_NAME[dtype]) or "u4" in (HLO_NAME[x.dtype], HLO_NAME[dtype]):
-        raise UnsupportedError(f"{op.name} between elements of 4 bits and others", "", "", scope.builder.source)
+        raise UnsupportedError(
+            f"{op.name} between elements of 4 bits and others",
+            f"{HLO_NAME[x.dtype]} and {HLO_NAME[dtype]}",
+            "convert to 8 bits first",
+            scope.builder.source,
+        )
     dims = x.dims
     if old > new:
         dims = (*dims, old // new)
     elif old < new:
         if not dims or dims[-1] != new // old:
             raise ShapeError(
-                f"bitcast_convert to a wider element takes a last dimension of extent {new // old}", f"{x.shape!r}"
+                f"bitcast_convert to a wider element takes a last dimension of extent {new // old}",
+                f"{x.shape!r}",
+                "reshape the operand",
             )
         dims = dims[:-1]
     return scope.emit("bitcast-convert", x, shape=Shape(dtype, dims))
@@ -142,12 +149,14 @@ def broadcast_in_dim(scope, x: Item, dims: tuple[int, ...], dimensions: tuple[in
         raise ShapeError(
             "broadcast_in_dim takes a different dimension of the result for each of the operand",
             f"dims = {dimensions} of {value.shape!r}",
+            "name as many dimensions as the operand has, each once",
         )
     for extent, d in zip(value.dims, dimensions, strict=True):
         if not 0 <= d < len(dims) or extent not in (1, dims[d]):
             raise ShapeError(
                 "broadcast_in_dim keeps the extents of the operand, or spreads extents of 1",
                 f"{value.shape!r} to {dims} with dims = {dimensions}",
+                "make the extents of the result those of the operand",
             )
     order = tuple(sorted(range(len(dimensions)), key=lambda k: dimensions[k]))
     value, dimensions = value.transpose(order), tuple(dimensions[k] for k in order)
@@ -236,7 +245,12 @@ def _real_dynamic_slice(scope, op, items):
     for item, name, value in zip(bounds, names, values, strict=True):
         if value is None:
             scope.integers(item, name)
-    raise UnsupportedError(f"{op.name} with strides and starts that depend on values", "", "", scope.builder.source)
+    raise UnsupportedError(
+        f"{op.name} with constant starts, limits and strides",
+        "some depend on values",
+        "give constants, or use dynamic_slice, whose size is static",
+        scope.builder.source,
+    )
 
 
 def _static_sizes(scope, op, bounds) -> tuple[int, ...] | None:
@@ -317,7 +331,11 @@ def _set_dimension_size(scope, op, items):
     k = number(op.attributes["dimension"])
     (extent,) = scope.integers(size, "the extent")
     if not 0 <= k < len(x.dims) or not 0 <= extent <= x.dims[k]:
-        raise ShapeError("set_dimension_size takes an extent within the operand's", f"{extent} of {x.shape!r}")
+        raise ShapeError(
+            "set_dimension_size takes an extent within the operand's",
+            f"{extent} of {x.shape!r}",
+            "pad the operand first",
+        )
     if extent == x.dims[k]:
         return x
     return scope.emit("slice", x, slice=tuple((0, extent if j == k else d, 1) for j, d in enumerate(x.dims)))
@@ -341,7 +359,11 @@ def dot(scope, op, left: Item, right: Item, dimensions: dict[str, tuple[int, ...
     lc, rc = dimensions["lhs_contracting_dims"], dimensions["rhs_contracting_dims"]
     for item, batch, contracting in ((left, lb, lc), (right, rb, rc)):
         if any(not 0 <= d < len(item.dims) for d in batch + contracting):
-            raise ShapeError("dot_general has dimensions of its operands", f"{batch + contracting} of {item.shape!r}")
+            raise ShapeError(
+                "dot_general has dimensions of its operands",
+                f"{batch + contracting} of {item.shape!r}",
+                f"name dimensions below {len(item.dims)}",
+            )
     dims = [left.dims[k] for k in lb]
     dims += [left.dims[k] for k in free_dims(len(left.dims), lb, lc)]
     dims += [right.dims[k] for k in free_dims(len(right.dims), rb, rc)]
@@ -422,7 +444,7 @@ def _torch_index_select(scope, op, items):
 
 @converts("stablehlo.einsum", "stablehlo.unary_einsum")
 def _einsum(scope, op, items):
-    raise UnsupportedError(f"{op.name} is deprecated", "", "use dot_general", scope.builder.source)
+    raise UnsupportedError(f"{op.name} is not read", "it is deprecated", "use dot_general", scope.builder.source)
 
 
 @converts("stablehlo.cholesky")
@@ -566,7 +588,12 @@ def check(scope, op, items, name: str):
     converter = scope.converter
     if converter.collects:
         if not scope.is_entry:
-            raise UnsupportedError("a check in the body of another op", op.name, "", scope.builder.source)
+            raise UnsupportedError(
+                "checks stand in the entry function",
+                f"{op.name} in the body of another op",
+                "return the value, and check it there",
+                scope.builder.source,
+            )
         converter.checks.append(Check(name, items[0], items[1], op.attributes))
         if name == "check.eq":
             same = scope.emit("compare", *items, direction="EQ")

@@ -107,7 +107,11 @@ def _uniform_quantize(scope, op, items):
     (x,) = items
     target = scope.quantized(op)
     if target is None:
-        raise DTypeError("uniform_quantize gives quantized elements", str(op.result_types[0]))
+        raise DTypeError(
+            "uniform_quantize gives quantized elements",
+            str(op.result_types[0]),
+            "make its result a !quant.uniform type",
+        )
     if x.quantized:
         x = dequantize(scope, x)
     return quantize(scope, x, target)
@@ -117,7 +121,11 @@ def _uniform_quantize(scope, op, items):
 def _uniform_dequantize(scope, op, items):
     (x,) = items
     if x.quantized is None:
-        raise DTypeError("uniform_dequantize takes quantized elements", HLO_NAME[x.dtype])
+        raise DTypeError(
+            "uniform_dequantize takes quantized elements",
+            HLO_NAME[x.dtype],
+            "leave it out: the operand is not quantized",
+        )
     return dequantize(scope, x)
 
 

@@ -259,7 +259,9 @@ def _while(scope, op, items):
     captured = _captured(scope, op)
     state = [*items, *captured.values()]
     if any(i.instruction is None for i in items):
-        raise UnsupportedError("stablehlo.while with a token", "tokens are not values here", "", scope.builder.source)
+        raise UnsupportedError(
+            "stablehlo.while with tensors as its state", "a token", "leave the token out", scope.builder.source
+        )
     shapes = [i.shape for i in state]
     quantized = [i.quantized for i in state]
     names = [n for n, _ in op.regions[0].arguments]
