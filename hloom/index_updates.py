@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom import lax
-from hloom.errors import NonConcreteBooleanIndexError
+from hloom.errors import NonConcreteBooleanIndexError, ShapeError
 from hloom.indexing import Index, read_index, start_indices, static_part, take_index
 from hloom.ir.types import PRED, Shape
 from hloom.lax.slicing import (
@@ -181,7 +181,11 @@ def _to_core(values, read: Index, name: str):
         dims = dims[1:]
     values = reshape_to(values, dims)
     if broadcast_shapes(f"{name} (part and values)", [full, dims]) != full:
-        broadcast_shapes(f"{name} (part and values)", [full, (*dims, 0)])
+        raise ShapeError(
+            f"{name}: values broadcast to the part that is named",
+            f"values {dims}, a part {full}",
+            "name a larger part, or reduce the values",
+        )
     from hloom.operands import broadcast_dims_to
 
     return reshape_to(broadcast_dims_to(values, full), core)

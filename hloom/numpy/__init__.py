@@ -62,6 +62,7 @@ from hloom.numpy.dtypes import (
     dtype,
     finfo,
     flexible,
+    float4_e2m1fn,
     float8_e3m4,
     float8_e4m3,
     float8_e4m3b11fnuz,
@@ -69,6 +70,7 @@ from hloom.numpy.dtypes import (
     float8_e4m3fnuz,
     float8_e5m2,
     float8_e5m2fnuz,
+    float8_e8m0fnu,
     float16,
     float32,
     float64,
@@ -139,6 +141,8 @@ from hloom.numpy.indexing import (
     triu_indices,
     triu_indices_from,
 )
+from hloom.numpy.key_arrays import MOVERS as _MOVERS
+from hloom.numpy.key_arrays import takes_keys as _takes_keys
 from hloom.numpy.linear import (
     cross,
     dot,
@@ -468,6 +472,10 @@ for _function, _nin, _nout, _identity, _quick in (
     (negative, 1, 1, None, {}),
 ):
     _equip(_function, _nin, _nout, _identity, **_quick)
+
+# Arrays of random keys are moved as others are.
+for _name in _MOVERS:
+    globals()[_name] = _takes_keys(globals()[_name])
 
 
 def __getattr__(name: str):

@@ -33,7 +33,7 @@ class _ScalarMeta(type):
         return hash(cls.dtype)
 
     def __eq__(cls, other) -> bool:
-        return other is cls or cls.dtype == getattr(other, "dtype", other)
+        return other is cls or cls.dtype == (other if isinstance(other, type) else getattr(other, "dtype", other))
 
     def __ne__(cls, other) -> bool:
         return not cls == other
@@ -71,6 +71,7 @@ int4, uint4 = _scalar("s4"), _scalar("u4")
 int8, int16, int32, int64 = (_scalar(n) for n in ("s8", "s16", "s32", "s64"))
 uint8, uint16, uint32, uint64 = (_scalar(n) for n in ("u8", "u16", "u32", "u64"))
 int2, uint2 = _scalar("s2"), _scalar("u2")
+float4_e2m1fn, float8_e8m0fnu = _scalar("f4e2m1fn"), _scalar("f8e8m0fnu")
 float8_e3m4, float8_e4m3, float8_e4m3fn = _scalar("f8e3m4"), _scalar("f8e4m3"), _scalar("f8e4m3fn")
 float8_e4m3fnuz, float8_e4m3b11fnuz = _scalar("f8e4m3fnuz"), _scalar("f8e4m3b11fnuz")
 float8_e5m2, float8_e5m2fnuz = _scalar("f8e5m2"), _scalar("f8e5m2fnuz")

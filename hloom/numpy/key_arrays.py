@@ -1,0 +1,54 @@
+"""Functions that only move elements, for arrays of random keys too: each word of the keys is moved alike."""
+
+from __future__ import annotations
+
+import functools
+
+from hloom import pytrees as tree
+
+MOVERS = (
+    "append array_split atleast_1d atleast_2d atleast_3d broadcast_to column_stack concat concatenate delete "
+    "dsplit dstack expand_dims flip fliplr flipud hsplit hstack insert moveaxis permute_dims ravel repeat reshape "
+    "roll rollaxis rot90 split squeeze stack swapaxes take tile transpose unstack vsplit vstack where"
+).split()
+
+
+def takes_keys(function):
+    """The function, with key arrays (`hl.random.key`) among its arguments where it has none of numbers alone."""
+
+    @functools.wraps(function)
+    def moved(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except Exception:
+            result = _moved(function, args, kwargs)
+            if result is None:
+                raise
+        return result
+
+    return moved
+
+
+def _moved(function, args, kwargs):
+    """The result where some argument is a key array; None where none is."""
+    from hloom.random.keys import KeyArray
+    from hloom.vmap import vmap
+
+    leaves, structure = tree.flatten((args, kwargs), is_leaf=lambda x: isinstance(x, KeyArray))
+    places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, KeyArray)]
+    if not places:
+        return None
+    implementations = {leaves[k]._implementation for k in places}
+    if len(implementations) != 1:
+        return None
+
+    def on_words(*words):
+        given = list(leaves)
+        for place, word in zip(places, words, strict=True):
+            given[place] = word
+        positional, named = tree.unflatten(structure, given)
+        return function(*positional, **named)
+
+    result = vmap(on_words, in_axes=-1, out_axes=-1)(*[leaves[k]._data for k in places])
+    (implementation,) = implementations
+    return tree.map(lambda data: KeyArray(data, implementation), result)
