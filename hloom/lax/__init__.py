@@ -5,9 +5,9 @@ Nothing is promoted or broadcast here, except Python numbers, which take the dty
 
 # ruff: noqa: F401  (the imports are the list of public names)
 
-from hloom.errors import ArgumentError
-from hloom.lax import linalg
+from hloom import arguments as _arguments
 from hloom.callback import infeed, outfeed
+from hloom.lax import linalg
 from hloom.lax.control_flow import (
     associative_scan,
     cond,
@@ -18,9 +18,9 @@ from hloom.lax.control_flow import (
     switch,
     while_loop,
 )
-from hloom.lax.custom_solves import custom_linear_solve, custom_root
 from hloom.lax.convolution import (
     ConvDimensionNumbers,
+    ConvGeneralDilatedDimensionNumbers,
     conv,
     conv_dimension_numbers,
     conv_general_dilated,
@@ -34,6 +34,7 @@ from hloom.lax.convolution import (
     conv_with_general_padding,
     padtype_to_pads,
 )
+from hloom.lax.custom_solves import custom_linear_solve, custom_root
 from hloom.lax.elementwise import (
     RoundingMethod,
     abs,
@@ -102,6 +103,19 @@ from hloom.lax.elementwise import (
     tanh,
 )
 from hloom.lax.fft import FftType, fft
+from hloom.lax.joining import (
+    broadcast_like,
+    dtype,
+    empty,
+    mulhi,
+    select_n,
+    shape_as_value,
+    stack,
+    stage,
+    tile,
+    unstack,
+    with_sharding_constraint,
+)
 from hloom.lax.movement import (
     broadcast,
     broadcast_in_dim,
@@ -145,8 +159,17 @@ from hloom.lax.parallel import (
     psum_scatter,
     pswapaxes,
 )
+from hloom.lax.precision import (
+    AccuracyMode,
+    DotAlgorithm,
+    DotAlgorithmPreset,
+    DotDimensionNumbers,
+    Precision,
+    PrecisionLike,
+    Tolerance,
+)
+from hloom.lax.ragged import RaggedDotDimensionNumbers, ragged_dot, ragged_dot_general, scaled_dot
 from hloom.lax.random import RandomAlgorithm, rng_bit_generator
-from hloom.lax.precision import DotDimensionNumbers, Precision, PrecisionLike
 from hloom.lax.reduction import (
     argmax,
     argmin,
@@ -208,13 +231,11 @@ from hloom.lax.windows import (
     select_and_scatter,
 )
 
-
-
-def select_n(which, *cases):
-    """cases[which], element-wise, for two cases and a pred `which`: cases[1] where it is true.
-
-    Raises ArgumentError, ShapeError, DTypeError.
-    """
-    if len(cases) != 2:
-        raise ArgumentError("select_n takes two cases", f"{len(cases)}", "nest lax.select for more")
-    return select(which, cases[1], cases[0])
+# What Python refuses in an argument is said in hloom's errors. Element-wise functions check all that they take.
+_arguments.explain_all(
+    globals(),
+    {f"hloom.lax.{m}" for m in ("control_flow convolution fft joining movement parallel random reduction scans slicing "
+                                "sorting windows").split()},
+)  # fmt: skip
+for _name in ("bitcast_convert_type", "convert_element_type", "integer_pow", "reduce_precision", "round"):
+    globals()[_name] = _arguments.explains_arguments(globals()[_name])

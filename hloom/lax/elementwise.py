@@ -1,16 +1,29 @@
 """Element-wise functions of `hloom.lax`: one op each, or a short composition of ops.
 
-As in `jax.lax` nothing is promoted: array operands have one dtype and one shape. Python numbers take the dtype of the
-arrays beside them and are broadcast.
+As in `jax.lax` nothing is promoted: array operands have one dtype, and one shape but for scalars and dimensions of
+extent 1, which are stretched. Python numbers take the dtype of the arrays beside them.
 """
 
 from __future__ import annotations
 
+import builtins
 import math
 
-from hloom.errors import ArgumentError, DTypeError
+from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import COMPLEX, INTEGERS, Shape, as_dtype
-from hloom.operands import NUMBERS, as_operand, conform, constant, convert, full, promoted, read, scalar_dtype
+from hloom.operands import (
+    NUMBERS,
+    as_operand,
+    broadcast_dims_to,
+    broadcast_shapes,
+    conform,
+    constant,
+    convert,
+    full,
+    promoted,
+    read,
+    scalar_dtype,
+)
 from hloom.operators import ArrayMethods
 from hloom.tracing import bind
 
@@ -21,11 +34,21 @@ def _document(function, name: str, text: str):
     return function
 
 
+# Functions that take accuracy=, a lax.Tolerance or AccuracyMode. There is one implementation of each, the exact one.
+_WITH_ACCURACY = frozenset("cbrt cos exp expm1 log log1p logistic rsqrt sin sqrt tan tanh".split())
+
+
 def _unary(name: str, opcode: str, text: str):
     def function(x):
         if not isinstance(x, ArrayMethods):
             x = as_operand(x, name)
         return bind(opcode, x, weak=x.weak)
+
+    if name in _WITH_ACCURACY:
+        plain = function
+
+        def function(x, accuracy=None):
+            return plain(x)
 
     return _document(function, name, f"{text}\n\n    Element-wise (HLO {opcode}). Raises DTypeError.\n    ")
 
@@ -52,9 +75,24 @@ def like_arrays(name: str, values) -> tuple[list, bool]:
     return [v if isinstance(v, ArrayMethods) else conform(v, dtype, dims) for v in values], weak
 
 
+def _stretched(name: str, arrays) -> list:
+    """Arrays of one rank, or scalars, stretched along the dimensions where they have extent 1."""
+    rank = builtins.max(x.ndim for x in arrays)
+    if any(x.ndim not in (0, rank) for x in arrays):
+        raise ShapeError(
+            f"{name} takes arrays of one rank, or scalars",
+            " and ".join(f"{x._shape!r}" for x in arrays),
+            "use hloom.numpy, which broadcasts, or lax.broadcast_in_dim",
+        )
+    dims = broadcast_shapes(name, [x.shape for x in arrays])
+    return [broadcast_dims_to(x, dims) for x in arrays]
+
+
 def _binary(name: str, opcode: str, text: str):
     def function(x, y):
         (x, y), weak = like_arrays(name, (x, y))
+        if x._shape.dims != y._shape.dims:
+            x, y = _stretched(name, (x, y))
         return bind(opcode, x, y, weak=weak)
 
     return _document(function, name, f"{text}\n\n    Element-wise (HLO {opcode}). Raises ShapeError, DTypeError.\n    ")
@@ -63,6 +101,8 @@ def _binary(name: str, opcode: str, text: str):
 def _comparison(name: str, direction: str, sign: str):
     def function(x, y):
         (x, y), _ = like_arrays(name, (x, y))
+        if x._shape.dims != y._shape.dims:
+            x, y = _stretched(name, (x, y))
         return bind("compare", x, y, direction=direction)
 
     text = f"x {sign} y, pred.\n\n    Element-wise (HLO compare). Raises ShapeError, DTypeError.\n    "
@@ -156,7 +196,7 @@ def reciprocal(x):
     return bind("divide", full(1, x.dtype, x.shape), x, weak=x.weak)
 
 
-def exp2(x):
+def exp2(x, accuracy=None):
     """2 to the power x, floats and complex: exp(x log 2)."""
     x = as_operand(x, "exp2")
     return exp(mul(x, math.log(2.0)))

@@ -178,10 +178,10 @@ def test_python_numbers_take_dtype_and_shape():
         lax.add(hnp.ones(2, "int32"), 1.5)
 
 
-def test_nothing_is_promoted_or_broadcast():
+def test_nothing_is_promoted_and_ranks_are_kept():
     with pytest.raises(DTypeError, match="one dtype"):
         lax.add(hnp.ones(2), hnp.ones(2, "int32"))
-    with pytest.raises(ShapeError, match="one shape"):
+    with pytest.raises(ShapeError, match="one rank"):
         lax.add(hnp.ones(2), hnp.ones((1, 2)))
 
 

@@ -1,0 +1,145 @@
+"""Functions of `hloom.lax` that put arrays together and take them apart, and small ones beside them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom.errors import ArgumentError, DTypeError, ShapeError
+from hloom.ir.types import DTYPES, INTEGERS, PRED, SIGNED, as_dtype
+from hloom.lax.elementwise import (
+    add,
+    bitwise_and,
+    ge,
+    like_arrays,
+    lt,
+    mul,
+    select,
+    shift_right_arithmetic,
+    shift_right_logical,
+    sub,
+)
+from hloom.lax.movement import broadcast_in_dim, broadcast_to_rank, concatenate, expand_dims, full, index_in_dim
+from hloom.operands import as_operand, canonical_axis, canonical_shape, convert, dtype_of, read, reshape_to
+
+
+def stack(operands, axis: int = 0):
+    """Arrays of one shape and dtype joined along a new axis at this place of the result. Raises ShapeError."""
+    arrays = [as_operand(x, "stack") for x in operands]
+    if not arrays:
+        raise ArgumentError("stack takes at least one array", "an empty list", "pass arrays")
+    if any(x.shape != arrays[0].shape for x in arrays):
+        raise ShapeError(
+            "stack takes arrays of one shape", ", ".join(f"{x._shape!r}" for x in arrays), "broadcast them first"
+        )
+    axis = canonical_axis(axis, arrays[0].ndim + 1, "stack")
+    return concatenate([expand_dims(x, (axis,)) for x in arrays], axis)
+
+
+def unstack(x, axis: int = 0) -> tuple:
+    """The slices of x along an axis, which disappears. Raises ShapeError for an array without axes."""
+    x = as_operand(x, "unstack")
+    if not x.ndim:
+        raise ShapeError("unstack takes an array apart along an axis", f"{x._shape!r}, which has none", "pass a vector")
+    axis = canonical_axis(axis, x.ndim, "unstack")
+    return tuple(index_in_dim(x, k, axis, keepdims=False) for k in range(x.shape[axis]))
+
+
+def tile(operand, reps):
+    """operand repeated reps[k] times along each dimension k. Raises ShapeError where their numbers differ."""
+    x = as_operand(operand, "tile")
+    counts = canonical_shape(reps, "tile")
+    if len(counts) != x.ndim:
+        raise ShapeError(
+            "lax.tile takes a count for each dimension",
+            f"reps={counts} for {x._shape!r}",
+            "use hnp.tile, which adds leading dimensions",
+        )
+    between = tuple(n for pair in zip(counts, x.shape, strict=True) for n in pair)
+    spread = broadcast_in_dim(x, between, tuple(range(1, 2 * x.ndim, 2)))
+    return reshape_to(spread, tuple(n * d for n, d in zip(counts, x.shape, strict=True)))
+
+
+def broadcast_like(arr, like_arr):
+    """arr broadcast to the shape of like_arr, by NumPy's rules. Raises ShapeError."""
+    like = as_operand(like_arr, "broadcast_like")
+    x = broadcast_to_rank(arr, like.ndim)
+    return broadcast_in_dim(x, like.shape, tuple(range(like.ndim)))
+
+
+def empty(shape, dtype, *, out_sharding=None):
+    """An array for values to come; its elements are 0. Raises ShapeError, DTypeError."""
+    return full(shape, 0, as_dtype(dtype))
+
+
+def dtype(x):
+    """The dtype that an array, a Python number, or a dtype itself has as an hloom array."""
+    if isinstance(x, (type, str, np.dtype)):
+        from hloom.numpy.dtypes import result_type
+
+        return result_type(x)
+    return dtype_of(*read((x,), "dtype"))[0]
+
+
+def stage(x, /):
+    """x as an array: what a function of `hloom.lax` makes of its argument."""
+    return as_operand(x, "stage")
+
+
+def shape_as_value(shape):
+    """The extents as a vector of integers."""
+    return as_operand(np.asarray(tuple(shape), np.int32), "shape_as_value")
+
+
+def select_n(which, *cases):
+    """Element-wise cases[which]: arrays of one shape and dtype, chosen by a pred (two cases) or an s32.
+
+    which: of their shape, or a scalar. A number outside takes the first or the last case. Raises ArgumentError,
+    ShapeError, DTypeError.
+    """
+    which = as_operand(which, "select_n")
+    if not cases:
+        raise ArgumentError("select_n takes at least one case", "none", "pass arrays after `which`")
+    if which.dtype == PRED:
+        if len(cases) > 2:
+            raise ArgumentError("a pred chooses between two cases", f"{len(cases)} cases", "pass an s32 `which`")
+        return select(which, cases[-1], cases[0])
+    if which.dtype != DTYPES["s32"]:
+        raise DTypeError("select_n chooses by pred or s32", f"{which._shape!r}", "convert it with astype('s32')")
+    (first, *others), _ = like_arrays("select_n", cases)
+    for place, case in enumerate(others, 1):
+        first = select(ge(which, place), case, first)
+    return first
+
+
+def mulhi(x, y, /):
+    """The high half of the bits of the product of integers, in their dtype. Raises ShapeError, DTypeError."""
+    (x, y), _ = like_arrays("mulhi", (x, y))
+    if x.dtype not in INTEGERS or x.dtype.itemsize * 8 < 8:
+        raise DTypeError("mulhi takes integers", f"{x._shape!r}", "convert them to an integer dtype")
+    bits, signed = x.dtype.itemsize * 8, x.dtype in SIGNED
+    if bits < 64:
+        wide = DTYPES[("s" if signed else "u") + str(2 * bits)]
+        product = mul(convert(x, wide), convert(y, wide))
+        return convert((shift_right_arithmetic if signed else shift_right_logical)(product, bits), x.dtype)
+    # Schoolbook multiplication of halves, unsigned; for signed x = u - 2^64 [x < 0] the rest is subtracted.
+    a, b = convert(x, DTYPES["u64"]), convert(y, DTYPES["u64"])
+    low, mask = (lambda v: bitwise_and(v, mask)), 2**32 - 1
+    high = lambda v: shift_right_logical(v, 32)  # noqa: E731
+    first = add(mul(high(a), low(b)), high(mul(low(a), low(b))))
+    second = add(mul(low(a), high(b)), low(first))
+    result = convert(add(add(mul(high(a), high(b)), high(first)), high(second)), x.dtype)
+    if signed:
+        result = sub(result, select(lt(x, 0), y, full(y.shape, 0, y.dtype)))
+        result = sub(result, select(lt(y, 0), x, full(x.shape, 0, x.dtype)))
+    return result
+
+
+def with_sharding_constraint(x, shardings):
+    """x (an array or a tree of them): an array is on one device. Raises DeviceError for a split over several."""
+    from hloom import tree
+    from hloom.sharding import Sharding, single_device
+
+    for sharding in tree.leaves(shardings):
+        if isinstance(sharding, Sharding) and not sharding.is_fully_replicated:
+            single_device(sharding)
+    return tree.map(lambda leaf: as_operand(leaf, "with_sharding_constraint"), x)
