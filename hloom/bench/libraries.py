@@ -2,7 +2,10 @@
 
 lib.np, lib.nn           the functions of NumPy and of neural networks, with jax.numpy's and jax.nn's names
 lib.erf(x)
-lib.value_and_grad(f)    of f(parameters, *rest): the value, and a gradient like the parameters (a tuple)
+lib.parts                the names of what the library has: of those below and 'fft', 'bfloat16'
+lib.lax, lib.random      jax.lax and jax.random
+lib.value_and_grad(f)    ('grad') of f(parameters, *rest): the value, and a gradient like the parameters (a tuple)
+lib.conv, lib.max_pool   ('conv') convolution and pooling of images
 lib.prepare(array)       a NumPy array made the library's own
 lib.compiled(workload)   what is timed: a function of prepared arrays that returns when the result is there
 lib.arrays(result)       the results as NumPy arrays
@@ -16,9 +19,28 @@ import os
 import numpy as np
 
 import hloom as hl
+from hloom.ir import interpret
 
 
-class Hloom:
+class _JaxShaped:
+    """What hloom and jax have under the same names."""
+
+    parts = frozenset(("np", "nn", "lax", "random", "grad", "vmap", "conv", "fft", "bfloat16"))
+
+    def conv(self, x, w, strides=1, dilation=1, groups=1, layout="NHWC", padding="SAME"):
+        """x: images in the layout; w: (height, width, in, out) for NHWC, (out, in, height, width) for NCHW."""
+        numbers = (layout, "HWIO" if layout == "NHWC" else "OIHW", layout)
+        return self.lax.conv_general_dilated(
+            x, w, (strides, strides), padding, rhs_dilation=(dilation, dilation), feature_group_count=groups,
+            dimension_numbers=numbers,
+        )  # fmt: skip
+
+    def max_pool(self, x, size):
+        window = (1, size, size, 1)
+        return self.lax.reduce_window(x, -np.inf, self.lax.max, window, window, "VALID")
+
+
+class Hloom(_JaxShaped):
     """hloom; fused, or one kernel an operation."""
 
     def __init__(self, fusion: bool):
@@ -27,7 +49,7 @@ class Hloom:
         self.name = "hloom" if fusion else "unfused"
         self.title = "hloom fused" if fusion else "hloom unfused"
         self.fusion = fusion
-        self.np, self.nn, self.erf = hloom.numpy, hl.nn, hl.lax.erf
+        self.np, self.nn, self.lax, self.random, self.erf = hloom.numpy, hl.nn, hl.lax, hl.random, hl.lax.erf
         self.value_and_grad = hl.value_and_grad
         self.prepare = hl.device_put
 
@@ -40,7 +62,7 @@ class Hloom:
         return [np.asarray(x) for x in hl.tree.leaves(result)]
 
 
-class Jax:
+class Jax(_JaxShaped):
     """jax on the CPU, jitted."""
 
     def __init__(self):
@@ -49,7 +71,7 @@ class Jax:
 
         self.jax = jax
         self.name, self.title = "jax", f"jax {jax.__version__}"
-        self.np, self.nn, self.erf = jax.numpy, jax.nn, jax.lax.erf
+        self.np, self.nn, self.lax, self.random, self.erf = jax.numpy, jax.nn, jax.lax, jax.random, jax.lax.erf
         self.value_and_grad = jax.value_and_grad
         self.prepare = jax.device_put
 
@@ -64,6 +86,8 @@ class Jax:
 
 class Numpy:
     """NumPy, one operation after the other. In double precision it is the reference of the others."""
+
+    parts = frozenset(("np", "nn", "fft"))
 
     def __init__(self):
         self.name, self.title = "numpy", f"NumPy {np.__version__}"
@@ -126,30 +150,59 @@ class _NumpyNN:
 
 
 class Torch:
-    """torch on the CPU, eager, with as many threads as hloom."""
+    """torch on the CPU, eager or compiled, with as many threads as hloom."""
 
-    def __init__(self, threads: int):
+    parts = frozenset(("np", "nn", "grad", "conv", "bfloat16"))
+
+    def __init__(self, threads: int, compiled: bool = False):
         import torch
 
         torch.set_num_threads(threads)
         self.torch = torch
+        self.compile = compiled
         self.name, self.title = "torch", f"torch {torch.__version__}"
+        if compiled:
+            self.name, self.title = "torch.compile", f"torch.compile {torch.__version__}"
         self.np, self.nn, self.erf = _TorchNumpy(torch), _TorchNN(torch), torch.erf
 
     def value_and_grad(self, function):
         def run(parameters, *rest):
-            leaves = [p.detach().requires_grad_(True) for p in parameters]
-            value = function(tuple(leaves), *rest)
-            return value.detach(), self.torch.autograd.grad(value, leaves)
+            single = not isinstance(parameters, (tuple, list))
+            leaves = [p.detach().requires_grad_(True) for p in ([parameters] if single else parameters)]
+            value = function(leaves[0] if single else tuple(leaves), *rest)
+            gradient = self.torch.autograd.grad(value, leaves)
+            return value.detach(), gradient[0] if single else gradient
 
         return run
 
     def prepare(self, array):
         return self.torch.from_numpy(array)
 
+    def conv(self, x, w, strides=1, dilation=1, groups=1, layout="NHWC", padding="SAME"):
+        """torch's own layout is NCHW; NHWC images are its 'channels last' memory format."""
+        if layout == "NHWC":
+            x, w = x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1)
+        if padding == "SAME":
+            pads = []
+            for size, window in zip(reversed(x.shape[2:]), reversed(w.shape[2:]), strict=True):
+                reach = (window - 1) * dilation + 1
+                total = max(0, (-(-size // strides) - 1) * strides + reach - size)
+                pads += [total // 2, total - total // 2]
+            even = pads[0] == pads[1] and pads[2] == pads[3]
+            x, inside = (x, (pads[2], pads[0])) if even else (self.torch.nn.functional.pad(x, pads), 0)
+        else:
+            inside = 0
+        y = self.torch.conv2d(x, w, stride=strides, padding=inside, dilation=dilation, groups=groups)
+        return y.permute(0, 2, 3, 1) if layout == "NHWC" else y
+
+    def max_pool(self, x, size):
+        return self.torch.nn.functional.max_pool2d(x.permute(0, 3, 1, 2), size).permute(0, 2, 3, 1)
+
     def compiled(self, workload):
         function = workload.bound(self)
-        if "value_and_grad" in workload.needs:
+        if self.compile:
+            function = self.torch.compile(function)
+        if "grad" in workload.needs:
             return function
 
         def without_gradients(*arrays):
@@ -166,7 +219,7 @@ class _TorchNumpy:
     """NumPy's names over torch's functions."""
 
     def __init__(self, torch):
-        for name in "sqrt exp log sin cos tanh abs where matmul square einsum log1p".split():
+        for name in "sqrt exp log sin cos tanh abs where matmul square einsum log1p arange".split():
             setattr(self, name, getattr(torch, name))
         self._torch = torch
 
@@ -185,6 +238,18 @@ class _TorchNumpy:
     def max(self, x, axis=None, keepdims=False):
         return x.max() if axis is None else x.amax(dim=axis, keepdim=keepdims)
 
+    def cumsum(self, x, axis=0):
+        return x.cumsum(dim=axis)
+
+    def take(self, x, places, axis):
+        return self._torch.index_select(x, axis, places)
+
+    def concatenate(self, arrays, axis=0):
+        return self._torch.cat(arrays, dim=axis)
+
+    def swapaxes(self, x, one, other):
+        return x.transpose(one, other)
+
     def argmax(self, x, axis=None):
         return x.argmax(dim=axis)
 
@@ -201,7 +266,7 @@ class _TorchNN:
 
     def __init__(self, torch):
         functional = torch.nn.functional
-        self.relu, self.silu = functional.relu, functional.silu
+        self.relu, self.silu, self.sigmoid = functional.relu, functional.silu, torch.sigmoid
         self.gelu = lambda x: functional.gelu(x, approximate="tanh")
         self.softmax = lambda x, axis=-1: functional.softmax(x, dim=axis)
         self.log_softmax = lambda x, axis=-1: functional.log_softmax(x, dim=axis)
@@ -209,7 +274,14 @@ class _TorchNN:
         self.one_hot = lambda x, count: functional.one_hot(x.long(), count).float()
 
 
-PEERS = ("jax", "torch", "numpy")
+def interpreted(workload, arrays) -> list[np.ndarray]:
+    """The results by the reference interpreter: NumPy, one op of the traced graph at a time."""
+    module = hl.jit(workload.bound(Hloom(True))).lower(*arrays).module
+    results = interpret.run(module, arrays)
+    return [np.asarray(x) for x in (results if isinstance(results, tuple) else (results,))]
+
+
+PEERS = ("jax", "torch", "torch.compile", "numpy")
 
 
 def installed(name: str) -> bool:
@@ -223,5 +295,10 @@ def installed(name: str) -> bool:
 def load(peers, threads: int) -> list:
     """hloom fused and unfused, then those of the peers that are installed."""
     made = [Hloom(True), Hloom(False)]
-    makers = {"numpy": Numpy, "jax": Jax, "torch": lambda: Torch(threads)}
-    return made + [makers[name]() for name in PEERS if name in peers and installed(name)]
+    makers = {
+        "numpy": Numpy,
+        "jax": Jax,
+        "torch": lambda: Torch(threads),
+        "torch.compile": lambda: Torch(threads, True),
+    }
+    return made + [makers[name]() for name in PEERS if name in peers and installed(name.partition(".")[0])]

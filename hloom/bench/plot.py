@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-COLORS = {"unfused": "#9ecae1", "numpy": "#fdae6b", "jax": "#a1d99b", "torch": "#bcbddc"}
+COLORS = {"unfused": "#9ecae1", "numpy": "#fdae6b", "jax": "#a1d99b", "torch": "#bcbddc", "torch.compile": "#9e9ac8"}
 
 
 def bar_chart(result: dict, path: str) -> None:

@@ -62,6 +62,8 @@ def measure(workload: Workload, libraries, budget: float) -> Row:
     )  # fmt: skip
     calls = {}
     for library in libraries:
+        if not workload.runs_on(library):
+            continue
         prepared = [library.prepare(a) for a in arrays]
         function = library.compiled(workload)
         results = library.arrays(function(*prepared))
