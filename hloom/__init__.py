@@ -65,11 +65,13 @@ from hloom.typing import Array
 from hloom.vmap import vmap
 
 __version__ = "0.1.0"
+__version_info__ = (0, 10, 2)  # of the JAX whose names these are (`hloom.version`)
 install_finder()
 
 # Imported when they are first used: a program that needs arrays and gradients only starts without them.
 _LAZY = frozenset(
     (
+        "api_util",
         "core",
         "custom_batching",
         "debug",
@@ -77,9 +79,12 @@ _LAZY = frozenset(
         "dtypes",
         "example_libraries",
         "experimental",
+        "extend",
         "flatten_util",
         "image",
+        "interpreters",
         "metrics",
+        "monitoring",
         "nn",
         "ops",
         "optim",
@@ -88,8 +93,10 @@ _LAZY = frozenset(
         "sharding",
         "stages",
         "test_util",
+        "traceback_util",
         "tree_util",
         "typing",
+        "version",
     )
 )
 

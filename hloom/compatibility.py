@@ -28,7 +28,7 @@ from hloom.tracing import TRACES, as_array
 # --- import jax ---------------------------------------------------------------------------------------------------
 
 # Where a module of JAX has another name here.
-_RENAMED = {"jax.ad_checkpoint": "hloom.checkpoint", "jax.experimental.ode": "hloom.experimental.ode"}
+_RENAMED = {"jax.ad_checkpoint": "hloom.checkpoint", "jax._src": "hloom"}
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -37,14 +37,33 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, fullname, path=None, target=None):
         if not fullname.startswith("jax.") or sys.modules.get("jax") is not sys.modules.get("hloom"):
             return None
-        ours = _RENAMED.get(fullname, "hloom" + fullname[3:])
+        ours = _RENAMED.get(fullname, "hloom" + fullname.removeprefix("jax").removeprefix("._src"))
         try:
             found = importlib.util.find_spec(ours)
         except ModuleNotFoundError:
             found = None
-        return None if found is None else importlib.machinery.ModuleSpec(fullname, self, origin=ours)
+        if found is None and not self._attribute(ours):
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, origin=ours)
+
+    @staticmethod
+    def _attribute(ours: str):
+        """What stands under a name that is no module here, such as a distribution of `scipy.stats`; or None."""
+        parent, _, name = ours.rpartition(".")
+        if not parent:
+            return None
+        try:
+            return vars(importlib.import_module(parent)).get(name)
+        except ModuleNotFoundError:
+            return None
 
     def create_module(self, spec):
+        attribute = self._attribute(spec.origin)
+        if attribute is not None and not hasattr(attribute, "__spec__"):
+            holder = type(sys)(spec.name, attribute.__doc__)
+            holder.__dict__.update({n: getattr(attribute, n) for n in dir(attribute) if not n.startswith("_")})
+            holder._own_spec = spec
+            return holder
         module = importlib.import_module(spec.origin)
         module.__dict__.setdefault("_own_spec", module.__spec__)
         return module

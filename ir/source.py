@@ -31,13 +31,21 @@ class Source(NamedTuple):
 _internal: dict[str, bool] = {}
 
 
-def _is_internal(filename: str) -> bool:
+def is_internal(filename: str) -> bool:
+    """Whether a file is hloom's, or of a library that stands between the user's code and hloom's."""
     known = _internal.get(filename)
     if known is None:
         path = os.path.realpath(filename) if os.path.exists(filename) else filename
         known = path.startswith(_OURS) or any(part in filename for part in _LIBRARIES)
         _internal[filename] = known
     return known
+
+
+def count_as_internal(path: str) -> None:
+    """From now on a file, or the files in a folder, count as a library's."""
+    global _OURS
+    _OURS = (*_OURS, path + os.sep if os.path.isdir(path) else path)
+    _internal.clear()
 
 
 @lru_cache(maxsize=4096)
@@ -64,7 +72,7 @@ def current_source() -> Source | None:
     """The innermost frame of the call stack that is not hloom's own, or None when there is none."""
     frame = sys._getframe(1)
     while frame is not None:
-        if not _is_internal(frame.f_code.co_filename):
+        if not is_internal(frame.f_code.co_filename):
             return _source_at(frame.f_code, frame.f_lasti, frame.f_lineno)
         frame = frame.f_back
     return None
