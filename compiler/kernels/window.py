@@ -17,7 +17,7 @@ from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.kernels.writer import Writer, literal, load, store
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
-from hloom.ir.types import HLO_NAME, NARROW_FLOATS, Shape
+from hloom.ir.types import HLO_NAME, HOST_DTYPES, NARROW_FLOATS, Shape
 from hloom.ir.window import WindowDimension, dilated, window_of
 
 SHORT = 16  # windows up to this size are looped over where a running combination would round otherwise
@@ -49,7 +49,7 @@ def has_window_kernel(instruction: Instruction) -> bool:
     """Whether a reduce-window or select-and-scatter has a kernel: where its computations are element-wise ops."""
     names = ("to_apply",) if instruction.opcode == "reduce-window" else ("select", "scatter")
     dtypes = {o.dtype for o in instruction.operands}
-    if any(HLO_NAME[d] in ("s4", "u4", "f8e4m3fn", "f8e5m2") for d in dtypes):
+    if not dtypes.isdisjoint(HOST_DTYPES):
         return False
     return all(is_inlined(instruction[name]) for name in names)
 

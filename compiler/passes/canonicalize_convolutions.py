@@ -18,7 +18,17 @@ from hloom.compiler.passes.walk import change_computations
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Instruction, Module
 from hloom.ir.ops.convolution import Dimensions, Labels, groups_of, parse_labels, regrouped
-from hloom.ir.types import COMPLEX, DTYPES, NARROW_FLOATS, PRED, Shape, real_dtype
+from hloom.ir.types import (
+    COMPLEX,
+    DTYPES,
+    FLOATS8,
+    HOST_DTYPES,
+    NARROW_FLOATS,
+    PRED,
+    SIGNED,
+    Shape,
+    real_dtype,
+)
 from hloom.ir.window import WindowDimension, window_of
 
 NAME = "canonicalize-convolutions"
@@ -26,7 +36,8 @@ NAME = "canonicalize-convolutions"
 WRITTEN_OUT = 64
 # Products for each element that is read or written from which on the order of dimensions is changed for them.
 TURNED = 80
-_STORED = {DTYPES[a]: DTYPES[b] for a, b in (("s4", "s32"), ("u4", "u32"), ("f8e4m3fn", "f32"), ("f8e5m2", "f32"))}
+# What elements that kernels do not load are converted to.
+_STORED = {d: DTYPES["f32" if d in FLOATS8 else "s32" if d in SIGNED else "u32"] for d in HOST_DTYPES}
 
 
 @module_pass(NAME)

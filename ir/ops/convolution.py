@@ -12,7 +12,7 @@ from hloom.ir.errors import AttributeValueError, ShapeError
 from hloom.ir.ops.contraction import require_same_dtype
 from hloom.ir.ops.rules import require_count, require_kind
 from hloom.ir.ops.table import No, op
-from hloom.ir.types import DTYPES, NARROW_FLOATS, PRED, Shape
+from hloom.ir.types import BITS, DTYPES, INTEGERS, NARROW_FLOATS, PRED, Shape
 from hloom.ir.window import WindowDimension, check_window, dilated, padded, window_of, window_output, window_view
 
 
@@ -145,7 +145,7 @@ def _compute_dtype(dtype: np.dtype) -> np.dtype:
         return DTYPES["f64"]
     if dtype == DTYPES["c64"]:
         return DTYPES["c128"]
-    return DTYPES["s32"] if dtype in (PRED, DTYPES["s4"], DTYPES["u4"]) else dtype
+    return DTYPES["s32"] if dtype == PRED or (dtype in BITS and dtype in INTEGERS) else dtype
 
 
 VIEW_BYTES = 1 << 26  # the reference copies whole windows up to this size, and goes tap by tap beyond

@@ -29,7 +29,7 @@ _TOKENS = (
 _TOKEN = re.compile(f"{_SKIPPED}({'|'.join(_TOKENS)})", re.ASCII)
 _NAME = re.compile(r"%?[A-Za-z_][\w.\-]*|%[0-9][\w.\-]*", re.ASCII)
 _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
-_LINE_SHOWN = 100  # characters of a long line that an error shows around the caret
+_LINE_SHOWN = 120  # characters of a long line that an error shows around the caret
 
 
 def is_name(token: str) -> bool:

@@ -12,9 +12,7 @@ from hloom.ir.text.lexer import Cursor
 from hloom.ir.types import DTYPES, HLO_NAME, Shape, TupleShape
 
 # XLA's names of element types: none of them may be the name of an instruction (XLA appends an underscore too).
-PRIMITIVE_TYPES = frozenset(DTYPES) | frozenset(
-    "s1 s2 u1 u2 f4e2m1fn f8e3m4 f8e4m3 f8e4m3b11fnuz f8e4m3fnuz f8e5m2fnuz f8e8m0fnu token opaque".split()
-)
+PRIMITIVE_TYPES = frozenset(DTYPES) | frozenset("s1 u1 token opaque".split())
 _ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([^\]]*)\](?:\{([^{}]*)\})?", re.ASCII)
 _EXTENTS = re.compile(r"\s*[0-9]{1,18}\s*(?:,\s*[0-9]{1,18}\s*)*", re.ASCII)
 _MOST_NESTED = 100  # tuples inside of tuples; a bound, so that no text exhausts the stack

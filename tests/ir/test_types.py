@@ -79,10 +79,10 @@ def test_promotion_is_commutative_associative_and_idempotent():
     assert promote(*three) == promote(promote(*three[:2]), three[2]) == (DTYPES["bf16"], False)
 
 
-@pytest.mark.parametrize("name", ["s4", "u4", "f8e4m3fn", "f8e5m2"])
+@pytest.mark.parametrize("name", ["s4", "u4", "f4e2m1fn", "f8e4m3fn", "f8e5m2", "f8e8m0fnu"])
 def test_storage_dtypes_take_no_part_in_promotion(name):
     assert promote((DTYPES[name], False), (DTYPES[name], False)) == (DTYPES[name], False)
-    with pytest.raises(DTypeError, match=f"{name} takes no part in promotion"):
+    with pytest.raises(DTypeError, match=f"{name}, which takes no part in promotion"):
         promote((DTYPES[name], False), (DTYPES["f32"], False))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from hloom.compiler.kernels.vmath.bits import instruction, select
+from hloom.compiler.kernels.vmath.bits import call_overloaded, instruction, select
 from hloom.compiler.kernels.vmath.registry import function
 
 
@@ -14,17 +14,18 @@ def _pair(builder, real, imaginary):
 
 
 def _product(builder, x, y):
-    """(a + bi)(c + di) = (ac - bd) + (ad + bc)i, each product rounded, as NumPy has it (C's Annex G would mend NaN)."""
+    """(a + bi)(c + di) = (ac - bd) + (ad + bc)i; the first and the last of these products are exact: each part is
+    rounded twice. NaN is not mended, as C's Annex G would have it."""
     a, b = (builder.extract_value(x, k) for k in range(2))
     c, d = (builder.extract_value(y, k) for k in range(2))
-    real = builder.fsub(builder.fmul(a, c), builder.fmul(b, d))
-    return _pair(builder, real, builder.fadd(builder.fmul(a, d), builder.fmul(b, c)))
+    real = call_overloaded(builder, "llvm.fma", a, c, builder.fneg(builder.fmul(b, d)))
+    return _pair(builder, real, call_overloaded(builder, "llvm.fma", b, c, builder.fmul(a, d)))
 
 
 complex_f32 = instruction("complex_f32", "f32 f32", "c64", _pair, "a number of two parts: exact")
 complex_f64 = instruction("complex_f64", "f64 f64", "c128", _pair, "a number of two parts: exact")
 for _dtype in ("c64", "c128"):
-    instruction(f"mul_{_dtype}", f"{_dtype} {_dtype}", _dtype, _product, "four products, two sums")
+    instruction(f"mul_{_dtype}", f"{_dtype} {_dtype}", _dtype, _product, "two products, two fused multiply-adds")
 
 
 # Ordered by the real part, then by the imaginary part; the first NaN wins.

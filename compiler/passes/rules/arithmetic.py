@@ -30,7 +30,7 @@ from hloom.ir.types import COMPLEX, FLOATS, NARROW_FLOATS, SIGNED, UNSIGNED
 
 x, y, z = Any("x"), Any("y"), Any("z")
 c, d = Splat("c"), Splat("d")
-absolute, cosine, sqrt = (as_op(n) for n in ("abs", "cosine", "sqrt"))
+absolute, cosine, exponential, sqrt = (as_op(n) for n in ("abs", "cosine", "exponential", "sqrt"))
 
 COMMUTATIVE = " | ".join(n for n, o in OPS.items() if o.commutative)
 IDEMPOTENT = " | ".join(n for n, o in OPS.items() if o.idempotent)
@@ -359,6 +359,14 @@ strength = Rules(
             numerics=ROUNDING,
         ),
         rule(1 / sqrt(x), Op("rsqrt", x), when=is_float, name="reciprocal-of-root", identity="1 / sqrt(x) = rsqrt(x)"),
+        rule(
+            1 / (exponential(-x) + 1),
+            Op("logistic", x),
+            when=is_float,
+            name="logistic-written-out",
+            identity="1 / (exp(-x) + 1) = logistic(x), which rounds once",
+            numerics=ROUNDING,
+        ),
     ]
 )
 
