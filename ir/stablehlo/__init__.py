@@ -11,6 +11,7 @@ from hloom.ir.stablehlo import (  # noqa: F401 (each registers its converters or
     convert_ops,
     convert_quantized,
     convert_regions,
+    convert_structure,
     emit_ops,
     lapack,
 )

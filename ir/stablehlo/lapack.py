@@ -9,7 +9,7 @@ from __future__ import annotations
 from hloom.ir.build import Value
 from hloom.ir.stablehlo.attributes import Number
 from hloom.ir.stablehlo.convert import Item, number
-from hloom.ir.stablehlo.convert_ops import _KNOWN_TARGETS
+from hloom.ir.stablehlo.convert_structure import _KNOWN_TARGETS
 from hloom.ir.types import COMPLEX
 
 
