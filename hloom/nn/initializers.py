@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import hloom.numpy as hnp
 from hloom.errors import ArgumentError
 from hloom.ir.types import as_dtype
+
+
+class Initializer(Protocol):
+    """What the functions of this module are or return: init(key, shape, dtype) -> array."""
+
+    def __call__(self, key, shape, dtype="f32"):
+        """The initial values."""
 
 
 def _random():

@@ -13,7 +13,7 @@ import numpy as np
 
 from hloom import lax
 from hloom.errors import ArgumentError, DTypeError, ShapeError
-from hloom.ir.types import DTYPES, FLOATS, HLO_NAME, INTEGERS, UNSIGNED, Shape, as_dtype, default_dtype
+from hloom.ir.types import DTYPES, FLOATS, HLO_NAME, INTEGERS, UNSIGNED, Shape, as_dtype, bit_width, default_dtype
 from hloom.jit import jit
 from hloom.operands import as_operand, canonical_shape, full, reshape_to
 from hloom.random.keys import KeyArray, take_key
@@ -188,7 +188,13 @@ def dims_of(shape, name: str) -> tuple[int, ...]:
 def float_dtype(dtype, name: str, complex_too: bool = False) -> np.dtype:
     """f32 for None, otherwise a float dtype that random numbers can be made in. Raises DTypeError."""
     found = default_dtype(float) if dtype is None else as_dtype(dtype)
-    if found in FLOATS and found.itemsize >= 2 or complex_too and found.kind == "c":
+    if (
+        found in FLOATS
+        and bit_width(found) >= 8
+        and HLO_NAME[found] != "f8e8m0fnu"
+        or complex_too
+        and found.kind == "c"
+    ):
         return found
     raise DTypeError(f"random.{name} makes floats", HLO_NAME[found], "take dtype='f32'")
 

@@ -12,7 +12,7 @@ pytest.importorskip("jax")
 BROKEN = "uses names that the docstring does not define: fails on JAX too"
 OURS = "an error of hloom's own class (a subclass of the builtin one that is expected)"
 BITS = "the last bits or the sign of a zero: ours are as near to the exact result, or nearer"
-TREES = "structures print as optree's PyTreeSpec, not as PyTreeDef"
+EXP = "NumPy's exp of single precision, which runs outside of jit, is up to 2 units in the last place off"
 # Module: (how many pass with JAX itself as the judge's reference, how many there are, failing examples and why).
 EXPECTED = {
     "jax.numpy": (
@@ -23,7 +23,7 @@ EXPECTED = {
             "broadcast_shapes": ({3}, OURS),
             "copy": ({4}, "a small donated array is kept where its memory is of no use"),
             "cosh": ({2}, BITS),
-            "expm1": ({4, 5}, BITS),
+            "expm1": ({4, 5}, f"{BITS} (4); {EXP} (5)"),
             "fmax": ({7, 8, 9}, BROKEN),
             "frompyfunc": ({1, 3, 4, 5, 6, 7}, BROKEN),
             "i0": ({1}, BITS),
@@ -43,19 +43,8 @@ EXPECTED = {
     ),
     "jax.numpy.linalg": (168, 169, {"norm": ({6}, BITS)}),
     "jax.numpy.fft": (82, 82, {}),
-    "jax.nn": (
-        21,
-        28,
-        {
-            "scaled_dot_general": ({0, 2, 4}, "block-scaled formats of accelerators are not there"),
-            "scaled_matmul": ({6, 7, 8, 9}, "block-scaled formats of accelerators are not there"),
-        },
-    ),
-    "jax.tree": (
-        47,
-        51,
-        {"flatten": ({3}, TREES), "flatten_with_path": ({3}, TREES), "static": ({7}, TREES), "structure": ({1}, TREES)},
-    ),
+    "jax.nn": (28, 28, {}),
+    "jax.tree": (51, 51, {}),
 }
 
 
