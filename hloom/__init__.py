@@ -17,6 +17,8 @@ from hloom.callback import io_callback, pure_callback
 from hloom.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, print_saved_residuals, remat
 from hloom.compatibility import (
     as_jax,
+    check_tracer_leaks,
+    checking_leaks,
     clear_caches,
     debug_infs,
     debug_nans,
@@ -125,6 +127,8 @@ __all__ = [
     "as_jax",
     "associative_scan",
     "block_until_ready",
+    "check_tracer_leaks",
+    "checking_leaks",
     "checkpoint",
     "checkpoint_name",
     "checkpoint_policies",

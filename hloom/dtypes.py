@@ -6,7 +6,7 @@ import numpy as np
 
 from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.types import DTYPES, as_dtype, default_dtype
-from hloom.numpy.dtypes import bfloat16, finfo, iinfo, issubdtype, result_type
+from hloom.numpy.dtypes import ExtendedDType, bfloat16, extended, finfo, iinfo, issubdtype, prng_key, result_type
 
 TypePromotionError = DTypeError
 
@@ -41,15 +41,17 @@ def default_types() -> dict[type, np.dtype]:
     return {kind: default_dtype(kind) for kind in (bool, int, float, complex)}
 
 
-class extended(np.generic):
-    """The category of dtypes that are no numbers, such as those of keys."""
+DType = np.dtype | ExtendedDType
 
 
-class prng_key(extended):
-    """The category of the dtypes of keys of `hloom.random`."""
+def supports_inf(dtype) -> bool:
+    """Whether a float dtype has infinities."""
+    return bool(np.isinf(np.array(np.inf).astype(as_dtype(dtype))))
 
 
 __all__ = [
+    "DType",
+    "ExtendedDType",
     "TypePromotionError",
     "bfloat16",
     "canonicalize_dtype",
@@ -63,4 +65,5 @@ __all__ = [
     "prng_key",
     "result_type",
     "scalar_type_of",
+    "supports_inf",
 ]

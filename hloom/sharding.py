@@ -6,7 +6,9 @@ arrays, which `hl.device_put` refuses.
 
 from __future__ import annotations
 
+import enum
 import math
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +79,8 @@ class SingleDeviceSharding(Sharding):
 class PartitionSpec(tuple):
     """The names of mesh axes that split each axis of an array; None leaves an axis whole."""
 
+    UNCONSTRAINED = "unconstrained"  # for an axis of which nothing is asked
+
     def __new__(cls, *names):
         return super().__new__(cls, names)
 
@@ -88,6 +92,72 @@ class PartitionSpec(tuple):
 
 
 P = PartitionSpec
+
+
+class AxisType(enum.Enum):
+    """Who says how arrays lie along a mesh axis: the compiler, the types, or the program itself."""
+
+    Auto = "auto"
+    Explicit = "explicit"
+    Manual = "manual"
+
+
+@dataclass(frozen=True)
+class AbstractMesh:
+    """The extents and names of a mesh without its devices."""
+
+    axis_sizes: tuple[int, ...]
+    axis_names: tuple[str, ...]
+    axis_types: Any = None
+
+    @property
+    def shape(self) -> dict[str, int]:
+        return dict(zip(self.axis_names, self.axis_sizes, strict=True))
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.axis_sizes) if self.axis_names else 0
+
+    @property
+    def empty(self) -> bool:
+        return not self.axis_names
+
+
+class _Meshes(threading.local):
+    """The meshes that are current in this thread, the innermost last."""
+
+    def __init__(self):
+        self.active: list[Mesh] = []
+
+
+_meshes = _Meshes()
+
+
+def get_mesh() -> Mesh:
+    """The current mesh (`with mesh:`, `set_mesh`); one without axes where there is none."""
+    return _meshes.active[-1] if _meshes.active else Mesh(np.empty((), object), ())
+
+
+def get_abstract_mesh() -> AbstractMesh:
+    """The extents and names of the current mesh."""
+    return get_mesh().abstract_mesh
+
+
+class set_mesh:  # noqa: N801  (JAX's name)
+    """Makes a mesh the current one from now on; as a context manager for a while."""
+
+    def __init__(self, mesh: Mesh):
+        self._mesh = mesh
+        _meshes.active.append(mesh)
+
+    def __enter__(self) -> Mesh:
+        return self._mesh
+
+    def __exit__(self, *exception) -> None:
+        _meshes.active.pop()
+
+
+use_mesh = set_mesh
 
 
 class Mesh:
@@ -118,13 +188,27 @@ class Mesh:
 
     @property
     def empty(self) -> bool:
-        return not self.size
+        return not self.axis_names
 
     def __enter__(self) -> Mesh:
+        _meshes.active.append(self)
         return self
 
     def __exit__(self, *exception) -> None:
-        return None
+        _meshes.active.pop()
+
+    @property
+    def axis_sizes(self) -> tuple[int, ...]:
+        return self.devices.shape
+
+    @property
+    def axis_types(self) -> tuple[AxisType, ...]:
+        return (AxisType.Auto,) * len(self.axis_names)
+
+    @property
+    def abstract_mesh(self) -> AbstractMesh:
+        """The extents and names without the devices."""
+        return AbstractMesh(self.devices.shape, self.axis_names)
 
     def _key(self):
         return tuple(self.devices.ravel()), self.devices.shape, self.axis_names

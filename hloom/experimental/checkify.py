@@ -1,7 +1,7 @@
 """Checks of values inside of compiled programs whose errors are values too (`jax.experimental.checkify`).
 
-`checkify(f)` returns (error, result) instead of the result; `error.throw()` raises the first failed `check`. The error of
-a check at the level of f itself is computed as any other value, so that vmap gives one for each problem; checks in
+`checkify(f)` returns (error, result) instead of the result; `error.throw()` raises the first failed `check`. The error
+of a check at the level of f itself is computed as any other value, so that vmap gives one for each problem; checks in
 loops, branches and compiled functions inside of f report to the host, where the end of f collects the first of them.
 """
 
@@ -126,8 +126,9 @@ class Error:
 def check(pred, msg: str, *fmt_args, debug: bool = False, **fmt_kwargs) -> None:
     """Asks for pred, a bool scalar, to be true; msg, formatted with the other arguments, says what is wrong otherwise.
 
-    Inside of a function under `checkify` the failure becomes its error. Elsewhere it is raised at once (JaxRuntimeError),
-    and in a program that is compiled without `checkify` ArgumentError is raised; with debug=True such a check is left out.
+    Inside of a function under `checkify` the failure becomes its error. Elsewhere it is raised at once
+    (JaxRuntimeError), and in a program that is compiled without `checkify` ArgumentError is raised; with debug=True such
+    a check is left out.
     """
     pred = as_array(pred, "the predicate of checkify.check")
     if pred.dtype != np.bool_ or pred.shape:
@@ -191,9 +192,9 @@ def _code(pred, text, *values):
 def checkify(f, errors=user_checks):
     """The function that returns (Error, f(...)).
 
-    errors: which checks count: user_checks (`check`), nan_checks (NaN out of an operation), div_checks (a divisor that is
-    zero), float_checks (both), index_checks (indexes that are clamped or dropped), all_checks. Of operations inside of
-    loops and branches only the results are looked at.
+    errors: which checks count: user_checks (`check`), nan_checks (NaN out of an operation), div_checks (a divisor that
+    is zero), float_checks (both), index_checks (indexes that are clamped or dropped), all_checks. Of operations inside
+    of loops and branches only the results are looked at.
     """
     errors = frozenset(errors)
     if errors - all_checks:

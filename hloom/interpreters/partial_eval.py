@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hloom.array import Array
 from hloom.compatibility import Program
-from hloom.ir.module import Module
+from hloom.ir.build import Builder
+from hloom.ir.module import Computation, Module
 from hloom.shapes import ShapeDtypeStruct
-from hloom.tracing import Trace, Tracer, as_array
+from hloom.tracing import Trace, apply_computation, as_array
 
 
 class PartialVal(tuple):
@@ -45,16 +45,23 @@ def trace_to_jaxpr_nounits(fun, pvals, instantiate: bool = False):
             as_array(pval[1]) if pval.is_known() else trace.parameter(pval[0]._shape, "", None, pval[0].weak)
             for pval in pvals
         ]
-        flat = fun.call_wrapped(*given)
-        results = [as_array(leaf) for leaf in flat]
+        results = [as_array(leaf) for leaf in fun.call_wrapped(*given)]
         computation = trace.finish(results)
-    found = []
-    for result in results:
-        value = result.value if isinstance(result, Tracer) else result._value()
-        if instantiate or value is None:
-            found.append(PartialVal.unknown(ShapeDtypeStruct.like(result)))
-        else:
-            found.append(PartialVal.known(result if isinstance(result, Array) else Array(value, result.weak)))
+    captured = list(trace.captures.values())  # (tracer, parameter)
+    outside = {parameter for _, parameter in captured}
+    depends = {p for p in computation.parameters if p not in outside}
+    for instruction in computation.instructions:
+        if not depends.isdisjoint(instruction.operands):
+            depends.add(instruction)
+    outputs = computation.outputs()
+    known = [k for k, output in enumerate(outputs) if not instantiate and output not in depends]
+    values = dict(zip(known, _outside(computation, captured, [outputs[k] for k in known]), strict=True))
+    found = [
+        PartialVal.known(values[k]) if k in values else PartialVal.unknown(ShapeDtypeStruct.like(result))
+        for k, result in enumerate(results)
+    ]
+    for k, value in values.items():
+        value.weak = results[k].weak
     program = Program(
         Module(computation.name, computation),
         [pval[0] for pval in pvals if not pval.is_known()],
@@ -62,3 +69,20 @@ def trace_to_jaxpr_nounits(fun, pvals, instantiate: bool = False):
         None,
     )
     return program, found, []
+
+
+def _outside(computation: Computation, captured: list, outputs) -> list:
+    """Some outputs of a computation, which depend on captured values alone: computed where those are."""
+    needed, waiting = set(), list(outputs)
+    while waiting:
+        instruction = waiting.pop()
+        if instruction not in needed:
+            needed.add(instruction)
+            waiting += instruction.operands
+    builder = Builder(computation.name)
+    mapped = {p: builder.parameter(p.shape, p.hint) for _, p in captured}
+    for instruction in computation.instructions:
+        if instruction in needed and instruction not in mapped:
+            mapped[instruction] = builder.add(instruction.with_operands(tuple(mapped[o] for o in instruction.operands)))
+    program = builder.finish(builder.tuple([mapped[o] for o in outputs]))
+    return apply_computation(program, [tracer for tracer, _ in captured])

@@ -11,7 +11,6 @@ import math as _math
 from numpy import iterable
 from numpy.exceptions import ComplexWarning
 
-from hloom.array import Array as _Array
 from hloom.numpy import fft, linalg
 from hloom.numpy.convolution import convolve, correlate
 from hloom.numpy.creation import (
@@ -448,11 +447,12 @@ from hloom.numpy.ufuncs import (
     tanh,
     true_divide,
 )
+from hloom.typing import Array as _AnyArray
 
 pi, e, euler_gamma = _math.pi, _math.e, 0.5772156649015329
 inf, nan = _math.inf, _math.nan
 newaxis = None
-ndarray = _Array
+ndarray = _AnyArray
 
 # Element-wise functions have the attributes and methods of ufuncs.
 for _function, _nin, _nout, _identity, _quick in (

@@ -151,7 +151,10 @@ def _plain(value, dtype):
 
 
 def _like(x, dtype, shape, name: str):
-    x = as_operand(x, name)
+    if not (hasattr(x, "shape") and hasattr(x, "dtype")):  # what has both need not be an array
+        x = as_operand(x, name)
+    elif not isinstance(x, ArrayMethods):
+        shape = x.shape if shape is None else shape
     return x.shape if shape is None else canonical_shape(shape, name), x.dtype if dtype is None else as_dtype(dtype)
 
 

@@ -174,6 +174,24 @@ _KINDS = {
 }
 
 
+class extended(np.generic):
+    """The category of dtypes that are no numbers, such as those of keys."""
+
+
+class prng_key(extended):
+    """The category of the dtypes of keys of `hloom.random`."""
+
+
+class ExtendedDType:
+    """Base of element types that are no numbers: `type` is their category, a subclass of `extended`."""
+
+    __slots__ = ()
+
+
+def _is_extended(value) -> bool:
+    return isinstance(value, type) and issubclass(value, extended)
+
+
 def is_category(value) -> bool:
     """Whether value is an abstract type such as `hnp.floating`."""
     return isinstance(value, type) and value in _CATEGORIES
@@ -181,6 +199,12 @@ def is_category(value) -> bool:
 
 def issubdtype(arg1, arg2) -> bool:
     """Whether a dtype (or category) lies in a category such as `hnp.floating`, or is that dtype. Raises DTypeError."""
+    if isinstance(arg1, ExtendedDType):
+        if arg1 == arg2:
+            return True
+        arg1 = arg1.type
+    if _is_extended(arg1) or _is_extended(arg2):
+        return _is_extended(arg1) and isinstance(arg2, type) and issubclass(arg1, arg2)
     if is_category(arg1):
         return is_category(arg2) and issubclass(arg1, arg2)
     if is_category(arg2):

@@ -13,13 +13,22 @@ from hloom.tracing import bind
 
 
 def einsum(
-    subscripts, /, *operands, out=None, optimize="auto", precision=None, preferred_element_type=None, out_sharding=None
+    subscripts,
+    /,
+    *operands,
+    out=None,
+    optimize="auto",
+    precision=None,
+    preferred_element_type=None,
+    out_sharding=None,
+    _dot_general=None,
 ):
     """Einstein's sum convention: einsum("ij,jk->ik", a, b). Understands repeated labels, implicit outputs and "...".
 
     Also einsum(a, [0, 1], b, [1, 2], [0, 2]). Three operands and more are contracted in the order that opt_einsum
     finds: optimize is True or "auto", "optimal", "greedy" or another of its algorithms, a path as `einsum_path`
-    returns it, or False (from left to right). Raises ArgumentError, ShapeError, DTypeError.
+    returns it, or False (from left to right). _dot_general: what contracts two operands instead of `lax.dot_general`,
+    with its arguments. Raises ArgumentError, ShapeError, DTypeError.
     """
     if out is not None:
         raise ArgumentError("einsum returns a new array", "out=", "leave out= out: arrays do not change")
@@ -34,11 +43,11 @@ def einsum(
         terms = [t for k, t in enumerate(terms) if k not in step]
         while len(chosen) > 1:
             first, second, *chosen = chosen
-            chosen.insert(0, _joined(first, second, terms + chosen, output, preferred_element_type))
+            chosen.insert(0, _joined(first, second, terms + chosen, output, preferred_element_type, _dot_general))
         terms.append(chosen[0])
     while len(terms) > 1:
         first, second, *terms = terms
-        terms.insert(0, _joined(first, second, terms, output, preferred_element_type))
+        terms.insert(0, _joined(first, second, terms, output, preferred_element_type, _dot_general))
     x, labels = _sum_out(*terms[0], frozenset(output))
     x = lax.transpose(x, [labels.index(label) for label in output if label in labels])
     labels = [label for label in output if label in labels]
@@ -81,7 +90,7 @@ def _labelled(subscripts: str, operands):
     return inputs, output, extents
 
 
-def _joined(first, second, rest, output, preferred_element_type):
+def _joined(first, second, rest, output, preferred_element_type, dot_general):
     """Two terms contracted over the labels that nothing else needs."""
     (left, left_labels), (right, right_labels) = first, second
     needed = frozenset(output).union(*(labels for _, labels in rest))
@@ -93,7 +102,7 @@ def _joined(first, second, rest, output, preferred_element_type):
         shared = [x for x in left_labels if x in right_labels and x in needed]
         kept = shared + [x for x in left_labels if x not in right_labels]
         kept += [x for x in right_labels if x not in left_labels]
-    return contract(left, left_labels, right, right_labels, kept, preferred_element_type), kept
+    return contract(left, left_labels, right, right_labels, kept, preferred_element_type, dot_general), kept
 
 
 def _plain(inputs, output, extents):

@@ -17,26 +17,28 @@ from hloom.operands import (
 from hloom.tracing import bind
 
 
-def contract(left, left_labels, right, right_labels, out_labels, preferred_element_type=None):
+def contract(left, left_labels, right, right_labels, out_labels, preferred_element_type=None, dot_general=None):
     """The sum of left * right over the labels that are not in out_labels, as one dot and a transpose.
 
     Labels are hashable, distinct within an operand, one for each dimension; equal labels have equal extents. A label in
-    out_labels is in one operand or in both, one that is missing there is in both.
+    out_labels is in one operand or in both, one that is missing there is in both. dot_general: instead of lax's.
     """
     position = {label: k for k, label in enumerate(right_labels)}
     shared = [label for label in left_labels if label in position]
     kept = frozenset(out_labels)
     batch = [label for label in shared if label in kept]
     contracting = [label for label in shared if label not in kept]
-    result = dot_dimensions(
-        left,
-        right,
+    dimensions = (
         tuple(left_labels.index(label) for label in batch),
         tuple(position[label] for label in batch),
         tuple(left_labels.index(label) for label in contracting),
         tuple(position[label] for label in contracting),
-        preferred_element_type,
     )
+    if dot_general is None or dot_general is lax.dot_general:
+        result = dot_dimensions(left, right, *dimensions, preferred_element_type)
+    else:
+        numbers = (dimensions[2:], dimensions[:2])
+        result = dot_general(left, right, numbers, precision=None, preferred_element_type=preferred_element_type)
     found = batch + [x for x in left_labels if x not in shared] + [x for x in right_labels if x not in shared]
     return lax.transpose(result, [found.index(label) for label in out_labels])
 

@@ -13,6 +13,7 @@ import optree
 
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import DTYPES, INTEGERS
+from hloom.numpy.dtypes import ExtendedDType, prng_key
 from hloom.operands import as_operand
 from hloom.operators import ArrayMethods
 from hloom.shapes import ShapeDtypeStruct
@@ -22,10 +23,11 @@ U32 = DTYPES["u32"]
 IMPLEMENTATIONS = {"threefry2x32": (2, "fry"), "rbg": (4, "rbg"), "unsafe_rbg": (4, "urbg")}
 
 
-class KeyType:
+class KeyType(ExtendedDType):
     """The element type of a KeyArray: `key<fry>`. Equal for keys of one implementation."""
 
     __slots__ = ("implementation",)
+    type = prng_key
 
     def __init__(self, implementation: str):
         self.implementation = implementation

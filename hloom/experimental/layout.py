@@ -1,0 +1,23 @@
+"""How elements lie in memory, in the words of `jax.experimental.layout`. Arrays of hloom are in row-major order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The order of the axes of an array in memory, the outermost first."""
+
+    major_to_minor: tuple[int, ...]
+    tiling: Any = None
+    sub_byte_element_size_in_bits: int = 0
+
+
+@dataclass(frozen=True)
+class Format:
+    """A layout and a sharding."""
+
+    layout: Layout | None = None
+    sharding: Any = None
