@@ -49,6 +49,20 @@ class SharingBuilder(Builder):
         return found
 
 
+def _without_derivative(instruction: Instruction, reason: str) -> DifferentiationError:
+    opcode = instruction.opcode
+    what, repair = f"'{opcode}'", "use lax.stop_gradient on its operands if it is to count as constant"
+    if opcode == "custom-call":
+        what = f"the custom-call '{instruction['custom_call_target']}'"
+        repair = "call it in a function with a rule of its own (hl.custom_jvp, hl.custom_vjp), or use lax.stop_gradient"
+    return DifferentiationError(
+        f"the derivative of {what} was asked for",
+        f"{instruction.shape!r} {opcode} has none: {reason}",
+        repair,
+        source=instruction.source,
+    )
+
+
 def has_tangent(shape) -> bool:
     """Floats and complex numbers have tangents, integers and booleans have none; tuples where an element has."""
     if isinstance(shape, TupleShape):
@@ -117,12 +131,7 @@ class Pushforward:
             return
         rule = OPS[opcode].jvp
         if not rule:
-            raise DifferentiationError(
-                f"the derivative of '{opcode}' was asked for",
-                f"{instruction.shape!r} {opcode} has none: {rule.reason}",
-                "use lax.stop_gradient on its operands if it is to count as constant",
-                source=instruction.source,
-            )
+            raise _without_derivative(instruction, rule.reason)
         builder, before = self.builder, self.primal
         self.primal = self.value(instruction)
         outer = builder.source, builder.made_by

@@ -57,7 +57,8 @@ def _one(name: str, core, text: str):
 
 def _two(name: str, core, text: str, first="x", second="y"):
     scope: dict = {"core": core, "floats": floats, "name": name}
-    exec(f"def function({first}, {second}):\n    return core(*floats(name, {first}, {second}))", scope)
+    text = f"def function({first}, {second}):\n    return core(*floats(name, {first}, {second}))"
+    exec(compile(text, __file__, "exec"), scope)  # a frame of this file: errors name the caller's line
     return _document(scope["function"], name, text)
 
 

@@ -16,7 +16,8 @@ from hloom.tracing import bind
 
 def _host(name: str, opcode: str, text: str, names: str):
     scope: dict = {}
-    exec(f"def function({names}):\n    return apply({names})", {"apply": lambda *v: _apply(name, opcode, v)}, scope)
+    text = f"def function({names}):\n    return apply({names})"
+    exec(compile(text, __file__, "exec"), {"apply": lambda *v: _apply(name, opcode, v)}, scope)
     function = scope["function"]
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{text}\n\n    Element-wise, floats. Raises DTypeError, ShapeError.\n    "

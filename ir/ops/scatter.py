@@ -314,6 +314,7 @@ def _multiply_jvp(build, w, like, operand, indices, updates, t_operand, t_update
             "the derivative of scatter-multiply by its updates was asked for",
             "the indexes may name a place twice",
             "pass unique_indices=True if they are distinct",
+            source=operand.builder.source,
         )
     term = t_updates * _gathered(operand, indices, w, like)
     return _scatter(total or _zero(operand), indices, term, like, combiner_of("add", operand.dtype))

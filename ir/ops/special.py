@@ -45,6 +45,7 @@ def no_partial(name: str, operand: str):
             f"the derivative of {name} by its operand {operand}",
             "it has no closed form, and hloom does not have it",
             f"stop the gradient: hl.lax.stop_gradient({operand})",
+            source=values[0].builder.source,
         )
 
     return derivative
