@@ -102,7 +102,7 @@ def constant(value, dtype: np.dtype) -> Array:
     if value == 0 and not isinstance(value, int) or config.item_assignment and current_trace() is None:
         return Array(np.asarray(value).astype(dtype))  # 0.0 == -0.0, so the cache would mix them up
     if type(value) is int and dtype in INTEGERS:
-        info = _limits(dtype)
+        info = limits(dtype)
         if not info[0] <= value <= info[1]:
             raise DTypeError(
                 f"the Python integer {value} was to take the dtype {HLO_NAME[dtype]} of the array beside it",
@@ -113,7 +113,7 @@ def constant(value, dtype: np.dtype) -> Array:
 
 
 @lru_cache(maxsize=64)
-def _limits(dtype) -> tuple[int, int]:
+def limits(dtype) -> tuple[int, int]:
     import ml_dtypes
 
     info = ml_dtypes.iinfo(dtype)

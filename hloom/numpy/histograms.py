@@ -41,7 +41,8 @@ def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None, 
     x = convert(x, default_int()) if x.dtype == PRED else x
     if length is None:
         values = require_known(x, "bincount", "the largest number is an extent", "pass length=")
-        length = max(int(values.max(initial=-1)) + 1, whole_number(minlength, "bincount", "minlength"))
+        needed = int(values.max()) + 1 if values.size else 0
+        length = max(needed, 0, whole_number(minlength, "bincount", "minlength"))
     if weights is None:
         updates = lax.full(x.shape, 1, default_int())
     else:

@@ -22,6 +22,7 @@ _OPTIONS = {
     "maximum": {"stat_length": None},
     "minimum": {"stat_length": None},
     "mean": {"stat_length": None},
+    "median": {"stat_length": None},
 }
 
 
@@ -48,8 +49,9 @@ def pad(array, pad_width, mode: str = "constant", **options):
 
     pad_width: a number, (before, after), or such a pair for each axis; also {axis: number or pair}. Modes as NumPy:
     constant (constant_values), edge, wrap, reflect and symmetric (reflect_type 'even' or 'odd'), linear_ramp
-    (end_values), maximum, minimum, mean (stat_length), empty (zeros). A function mode(vector, (before, after), axis,
-    options) gives each vector along each axis in turn, padded with zeros so far. Raises ShapeError, ArgumentError.
+    (end_values), maximum, minimum, mean, median (stat_length), empty (zeros). A function mode(vector, (before, after),
+    axis, options) gives each vector along each axis in turn, padded with zeros so far. Raises ShapeError,
+    ArgumentError.
     """
     x = as_operand(array, "pad")
     if callable(mode):
@@ -149,10 +151,11 @@ def _pad_axis(x, axis: int, before: int, after: int, mode: str, options):
 
 def _statistic(x, axis, mode):
     from hloom.numpy import reductions
+    from hloom.numpy.quantiles import median
 
-    if mode != "mean":
+    if mode in ("maximum", "minimum"):
         return (reductions.max if mode == "maximum" else reductions.min)(x, axis, keepdims=True)
-    result = reductions.mean(x, axis, keepdims=True)
+    result = reductions.mean(x, axis, keepdims=True) if mode == "mean" else median(x, axis, keepdims=True)
     return convert(lax.round(result, 1) if x.dtype.kind in "iu" else result, x.dtype)
 
 

@@ -39,14 +39,19 @@ def _cumulative(name, a, axis, dtype, combine, neutral):
     if axis is None:
         x, axis = reshape_to(x, (x.size,)), 0
     axis = canonical_axis(axis, x.ndim, name)
-    target = sum_dtype(x.dtype) if dtype is None else as_dtype(dtype)
+    if dtype is not None:
+        target = as_dtype(dtype)
+    else:
+        target = sum_dtype(x.dtype) if x.dtype == PRED else x.dtype
     work = F32 if target in NARROW_FLOATS else target
     neutral = bool(neutral) if work == PRED else neutral
     return convert(scan_steps(convert(x, work), axis, combine, neutral), target)
 
 
 def cumsum(a, axis: int | None = None, dtype=None, out=None):
-    """The running sum along an axis (of the flat array); dtypes as `sum`. Raises ShapeError.
+    """The running sum along an axis (of the flat array), in the dtype of a; of booleans in the default integer's.
+
+    `cumulative_sum` adds narrow integers in wider ones. Raises ShapeError.
 
     Computed in log2(extent) shifted additions, whose order of rounding differs from NumPy's.
     """
@@ -54,7 +59,7 @@ def cumsum(a, axis: int | None = None, dtype=None, out=None):
 
 
 def cumprod(a, axis: int | None = None, dtype=None, out=None):
-    """The running product along an axis (of the flat array); dtypes as `prod`. Raises ShapeError."""
+    """The running product along an axis (of the flat array); dtypes as `cumsum`. Raises ShapeError."""
     return _cumulative("cumprod", a, axis, dtype, lax.mul, 1)
 
 
@@ -81,7 +86,7 @@ def _array_api(name, function, x, axis, dtype, include_initial, neutral):
         if x.ndim != 1:
             raise ShapeError(f"{name} takes an axis", f"{x._shape!r}", "pass axis=, or flatten the array")
         axis = 0
-    result = function(x, axis, dtype)
+    result = function(x, axis, sum_dtype(x.dtype) if dtype is None else dtype)
     if not include_initial:
         return result
     padding = [(1, 0, 0) if k == axis % x.ndim else (0, 0, 0) for k in range(x.ndim)]

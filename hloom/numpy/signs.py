@@ -24,6 +24,7 @@ from hloom.operands import (
     convert,
     full,
     inexact_dtype,
+    limits,
     promote_operands,
     read,
     to_inexact,
@@ -181,6 +182,12 @@ def _ignoring_nan(name, x1, x2, function):
     return weakly(result, weak)
 
 
+def held(value: int, dtype) -> int:
+    """The integer of a dtype that is nearest to a Python integer."""
+    lowest, highest = limits(dtype)
+    return builtins.min(builtins.max(value, lowest), highest)
+
+
 def clip(x=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):  # noqa: A002
     """x limited to min and max, which broadcast; None is no limit. NaN stays. Raises ShapeError, DTypeError."""
     x = as_operand(a if x is None else x, "clip")
@@ -190,7 +197,8 @@ def clip(x=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):  # n
     given = [v for v in (low, high) if v is not None]
     if not given:
         return x
-    given = read(given, "clip")
+    # A Python integer that the dtype of x does not hold limits nothing beyond what the dtype does.
+    given = [held(v, x.dtype) if type(v) is int and x.dtype in INTEGERS else v for v in read(given, "clip")]
     (x, *given), weak = promote_operands("clip", (x, *given))
     if low is not None and high is not None:
         return bind("clamp", given[0], x, given[1], weak=weak)

@@ -7,7 +7,7 @@ import math
 from hloom import lax
 from hloom.custom_derivatives import custom_jvp
 from hloom.errors import DTypeError
-from hloom.ir.types import COMPLEX, DTYPES, FLOATS, HLO_NAME, INEXACT, INTEGERS, PRED
+from hloom.ir.types import COMPLEX, DTYPES, FLOATS, HLO_NAME, INEXACT, INTEGERS, PRED, bit_width
 from hloom.lax.elementwise import is_nan
 from hloom.operands import (
     as_operand,
@@ -159,16 +159,13 @@ def float_power(x1, x2, /):
     return bind("power", x1, x2, weak=weak)
 
 
-_SIGN_BITS = {"f16": "s16", "bf16": "s16", "f32": "s32", "f64": "s64", "f8e4m3fn": "s8", "f8e5m2": "s8"}
-
-
 def signbit(x, /):
     """Whether the sign bit is set (true for -0.0), pred, element-wise. Raises DTypeError for complex x."""
     x = as_operand(x, "signbit")
     if x.dtype in COMPLEX:
         raise refuse("signbit", x, "take the real part")
     if x.dtype in FLOATS:
-        x = lax.bitcast_convert_type(x, _SIGN_BITS[HLO_NAME[x.dtype]])
+        x = lax.bitcast_convert_type(x, f"s{bit_width(x.dtype)}")
     elif x.dtype == PRED or x.dtype.kind == "u":
         return full(False, PRED, x.shape)
     return lax.lt(x, 0)

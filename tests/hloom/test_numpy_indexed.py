@@ -7,7 +7,7 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.errors import HloomError, TracerConversionError
+from hloom.errors import HloomError, ConcretizationTypeError
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
 jnp = jax.numpy
@@ -133,6 +133,7 @@ for right in (False, True):
     case(f"digitize {right}", lambda n, a, b, r=right: n.digitize(a, b, r), X, np.float32([-1, 0, 0.5, 2]))
     case(f"digitize down {right}", lambda n, a, b, r=right: n.digitize(a, b, r), V, np.int32([5, 3, 1]), jit=True)
 case("bincount", lambda n, v: n.bincount(v, minlength=12), V)
+case("bincount of bytes", lambda n, v: n.bincount(v), V.astype(np.uint8))
 case("bincount of length", lambda n, v, w: n.bincount(v, w, length=4), V - 1, X.ravel(), jit=True)
 for k, values in enumerate((X, V)):
     case(f"histogram of {k}", lambda n, a: n.histogram(a, 5, range=(0, 2)), values, jit=True)
@@ -272,4 +273,4 @@ def test_errors_say_what_and_where(name):
         function()
     error = caught.value
     assert found in error.found and error.asked and error.repair and error.source.file == __file__
-    assert isinstance(error, TracerConversionError) == ("in jit" in name)
+    assert isinstance(error, ConcretizationTypeError) == ("in jit" in name)

@@ -159,6 +159,7 @@ m.pad(v, (3, 2), mode="linear_ramp", end_values=(5, -4))
 m.pad(v, (3, 2), mode="maximum")
 m.pad(v, (3, 2), mode="minimum", stat_length=2)
 m.pad(v, (3, 2), mode="mean")
+m.pad(a, (3, 2), mode="median", stat_length=2)
 m.pad(v[:1], (2, 2), mode="reflect")
 """.strip().splitlines()
 

@@ -150,6 +150,11 @@ def test_powers_of_integers():
         hnp.asarray(x) ** -1
 
 
+def test_limits_beyond_the_dtype_limit_nothing():
+    assert one(lambda x: hnp.clip(x, -1, 3), np.array([0, 200], np.uint8)).tolist() == [0, 3]
+    assert one(lambda x: hnp.clip(x, -200, 200), np.array([-100, 100], np.int8)).tolist() == [-100, 100]
+
+
 def test_clip():
     x = sample((3, 4), "float32")
     x[0, 0] = np.nan
