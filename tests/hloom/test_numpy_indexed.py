@@ -7,7 +7,7 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.errors import HloomError, ConcretizationTypeError
+from hloom.errors import ConcretizationTypeError, HloomError
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
 jnp = jax.numpy
