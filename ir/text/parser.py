@@ -28,9 +28,16 @@ _HINTS = frozenset(
     operand_precision result_accuracy operand_layout_constraints api_version schedule execution_thread
     output_to_operand_aliasing called_computations""".split()
 )
+_ALGORITHMS = tuple(
+    """any dot_any dot_unset dot_any_f8_any_f8_f32 dot_any_f8_any_f8_f32_fast_accum dot_any_f8_any_f8_any
+    dot_any_f8_any_f8_any_fast_accum dot_f16_f16_f16 dot_f16_f16_f32 dot_bf16_bf16_bf16 dot_bf16_bf16_f32
+    dot_bf16_bf16_f32_x3 dot_bf16_bf16_f32_x6 dot_bf16_bf16_f32_x9 dot_tf32_tf32_f32 dot_tf32_tf32_f32_x3
+    dot_f32_f32_f32 dot_f64_f64_f64""".split()
+)
 _DEFAULTS = {
     ("compare", "type"): ("FLOAT", "SIGNED", "UNSIGNED"),  # TOTALORDER is kept
-    ("dot", "algorithm"): ("dot_any", "any"),
+    # The least precision that a product may have: hloom's have that of their result's dtype.
+    ("dot", "algorithm"): _ALGORITHMS,
     ("call", "is_composite"): ("true", "false"),
 }
 _MODULE_HINTS = frozenset(

@@ -79,12 +79,16 @@ main {
 expected true or false
 """,
     "value that changes the meaning": """
+f {
+  ROOT x = f32[2] parameter(0)
+}
+
 main {
   x = f32[2] parameter(0)
-  ROOT y = f32[] dot(x, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}, algorithm=dot_bf16_bf16_f32
-                                                                                          ^
+  ROOT y = f32[2] call(x), to_apply=f, is_composite=rather
+                                                    ^
 }
-hloom's dot has algorithm dot_any, any only
+hloom's call has is_composite true, false only
 """,
     "element type": """
 main {
