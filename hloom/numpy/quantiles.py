@@ -48,6 +48,7 @@ def _quantile(name, a, q, axis, method, keepdims, out, overwrite_input, skip_nan
     if x.dtype in INEXACT and x.dtype not in FLOATS:
         raise DTypeError(f"{name} takes real numbers", f"{x._shape!r}", "take the real part")
     q = as_operand(q, name)
+    own = inexact_dtype(x.dtype)
     (x, q), _ = promote_operands(name, (x, q), inexact_dtype, broadcast=False)
     if percent:
         q = lax.div(q, lax.full_like(q, 100))
@@ -66,7 +67,7 @@ def _quantile(name, a, q, axis, method, keepdims, out, overwrite_input, skip_nan
         found = _weighted(name, x, q, method, skip_nan, weights, a, axes)
     if keepdims:
         found = reshape_to(found, (*q.shape, *kept))
-    return found
+    return convert(found, own)
 
 
 def _unweighted(x, q, method, skip_nan):
@@ -202,8 +203,8 @@ def quantile(
 ):
     """The value below which the share q (0 to 1) of the elements along the axes (None: all) lies; NaN if one is NaN.
 
-    q: a number or an array, whose extents come first in the result. method: one of `METHODS`; weights only with
-    'inverted_cdf'. Raises ArgumentError, DTypeError, ShapeError.
+    q: a number or an array, whose extents come first in the result; its dtype is that of a (f32 for integers). method:
+    one of `METHODS`; weights only with 'inverted_cdf'. Raises ArgumentError, DTypeError, ShapeError.
     """
     return _quantile("quantile", a, q, axis, method, keepdims, out, overwrite_input, False, False, weights)
 

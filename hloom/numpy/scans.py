@@ -141,11 +141,13 @@ def ediff1d(ary, to_end=None, to_begin=None):
 
 def trapezoid(y, x=None, dx=1.0, axis: int = -1):
     """The integral along an axis by the trapezoidal rule, at points x or dx apart. Raises ShapeError."""
-    y = to_inexact(y, "trapezoid")
+    if x is None:
+        y = to_inexact(y, "trapezoid")
+    else:
+        (y, x), _ = promote_operands("trapezoid", (y, x), inexact_dtype, broadcast=False)
     axis = canonical_axis(axis, y.ndim, "trapezoid")
     y = moveaxis(y, axis, -1)
     if x is not None:
-        x = to_inexact(x, "trapezoid")
         dx = diff(moveaxis(x, axis, -1) if x.ndim > 1 else x)
     extent = y.shape[-1]
     low, high = lax.slice_in_dim(y, 0, max(extent - 1, 0), axis=-1), lax.slice_in_dim(y, min(1, extent), None, axis=-1)
@@ -158,7 +160,10 @@ def gradient(f, *varargs, axis=None, edge_order: int = 1):
     varargs: the distance of neighbours, one number for all axes or one (or a vector of coordinates) for each.
     Raises ShapeError, ArgumentError.
     """
-    x = to_inexact(f, "gradient")
+    if varargs:
+        (x, *varargs), _ = promote_operands("gradient", (f, *varargs), inexact_dtype, broadcast=False)
+    else:
+        x = to_inexact(f, "gradient")
     axes = canonical_axes(axis, x.ndim, "gradient")
     if len(varargs) not in (0, 1, len(axes)) or edge_order != 1:
         raise ArgumentError(
@@ -180,8 +185,7 @@ def _gradient(x, axis, distance):
         return lax.slice_in_dim(values, start, stop, axis=axis)
 
     steps = diff(x, 1, axis)
-    distance = to_inexact(distance, "gradient")
-    if distance.ndim:
+    if getattr(distance, "ndim", 0):
         if distance.shape != (extent,):
             raise ShapeError(
                 "gradient takes one coordinate for each element",

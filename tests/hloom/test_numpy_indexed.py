@@ -274,3 +274,10 @@ def test_errors_say_what_and_where(name):
     error = caught.value
     assert found in error.found and error.asked and error.repair and error.source.file == __file__
     assert isinstance(error, ConcretizationTypeError) == ("in jit" in name)
+
+
+def test_quantiles_have_the_dtype_of_the_elements():
+    x = hnp.arange(5.0).astype("bf16")
+    assert hnp.quantile(x, hnp.array([0.2, 0.7])).dtype == x.dtype
+    assert hnp.nanpercentile(x.astype("f16"), hnp.array([20, 70])).dtype == np.float16
+    assert hnp.percentile(hnp.arange(5), 30).dtype == np.float32
