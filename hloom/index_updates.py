@@ -6,7 +6,7 @@ import numpy as np
 
 from hloom import lax
 from hloom.errors import NonConcreteBooleanIndexError, ShapeError
-from hloom.indexing import Index, read_index, start_indices, static_part, take_index
+from hloom.indexing import Index, is_false, read_index, start_indices, static_part, take_index
 from hloom.ir.types import PRED, Shape
 from hloom.lax.slicing import (
     GatherScatterMode,
@@ -142,6 +142,8 @@ class IndexedPart:
         if not isinstance(values, ArrayMethods) and kind != "apply":
             values = constant(values, x.dtype) if type(values) in NUMBERS else as_operand(values, name)
         try:
+            if is_false(self.index):
+                return x
             read = read_index(x, self.index, True, wrap_negative_indices)
         except NonConcreteBooleanIndexError:
             return _where_mask(x, self.index, kind, values)

@@ -293,7 +293,7 @@ def index_array(x, index):
     NonConcreteBooleanIndexError.
     """
     x = as_operand(x, "indexing")
-    if isinstance(index, (bool, np.bool_, np.ndarray, ArrayMethods)) and _is_false(index):
+    if is_false(index):
         return reshape_to(
             slice_by(reshape_to(x, (1, *x.shape)), ((0, 0, 1), *((0, d, 1) for d in x.shape))), (0, *x.shape)
         )
@@ -311,8 +311,10 @@ def index_array(x, index):
     return take_index(x, read, GatherScatterMode.CLIP)
 
 
-def _is_false(index) -> bool:
-    """Whether an index is one false boolean: nothing, along a new axis."""
+def is_false(index) -> bool:
+    """Whether an index is one false boolean: nothing, along a new axis. Raises NonConcreteBooleanIndexError."""
+    if not isinstance(index, (bool, np.bool_, np.ndarray, ArrayMethods)):
+        return False
     if isinstance(index, (bool, np.bool_)):
         return not index
     return not index.ndim and index.dtype == PRED and not concrete_mask(index)

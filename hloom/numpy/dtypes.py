@@ -33,6 +33,8 @@ class _ScalarMeta(type):
         return hash(cls.dtype)
 
     def __eq__(cls, other) -> bool:
+        if other is None:  # which NumPy takes for float64
+            return False
         return other is cls or cls.dtype == (other if isinstance(other, type) else getattr(other, "dtype", other))
 
     def __ne__(cls, other) -> bool:

@@ -109,3 +109,8 @@ def test_item_assignment_where_it_is_asked_for():
         with pytest.raises(ImmutableArrayError):
             hl.jit(lambda v: v.__setitem__(0, 1))(x)
     assert x.copy() is x
+
+
+def test_scalar_types_equal_dtypes_only():
+    assert hnp.float64 == np.float64 == hnp.float64 and hnp.float64 == "float64" and hnp.float64 != hnp.float32
+    assert hnp.float64 != None  # noqa: E711  (NumPy's dtypes take None for float64)

@@ -232,6 +232,15 @@ def test_an_empty_mask_names_nothing(shape, empty):
         hnp.ones(shape)[hnp.zeros((shape[0] + 1,) * len(empty), bool)]
 
 
+def test_one_false_boolean_names_nothing():
+    x = hnp.arange(3.0)
+    for false in (False, np.bool_(False), hnp.asarray(False)):
+        assert x[false].shape == (0, 3)
+        np.testing.assert_array_equal(x.at[false].set(9), x)
+    np.testing.assert_array_equal(x.at[True].add(1), x + 1)
+    np.testing.assert_array_equal(hl.jit(lambda m: x.at[m].set(9))(False), x)
+
+
 def test_masks():
     x = sample((3, 4), "float32")
     mask = x > 0.2
