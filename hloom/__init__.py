@@ -62,7 +62,8 @@ from hloom.jit import jit, make_module
 from hloom.lax.control_flow import associative_scan, cond, fori_loop, scan, switch, while_loop
 from hloom.pmap import pmap
 from hloom.shapes import ShapeDtypeStruct, eval_shape
-from hloom.sharding import NamedSharding, P, Shard, make_mesh
+from hloom.ref import Ref, freeze, new_ref
+from hloom.sharding import NamedSharding, P, Shard, get_mesh, make_mesh, set_mesh
 from hloom.typing import Array
 from hloom.vmap import vmap
 
@@ -91,6 +92,7 @@ _LAZY = frozenset(
         "ops",
         "optim",
         "random",
+        "ref",
         "scipy",
         "sharding",
         "stages",
@@ -122,6 +124,7 @@ __all__ = [
     "Device",
     "NamedSharding",
     "P",
+    "Ref",
     "ShapeDtypeStruct",
     "Shard",
     "as_jax",
@@ -164,8 +167,10 @@ __all__ = [
     "experimental",
     "flatten_util",
     "fori_loop",
+    "freeze",
     "from_hlo",
     "from_stablehlo",
+    "get_mesh",
     "grad",
     "hessian",
     "image",
@@ -187,6 +192,7 @@ __all__ = [
     "metrics",
     "named_call",
     "named_scope",
+    "new_ref",
     "nn",
     "numpy",
     "numpy_dtype_promotion",
@@ -202,6 +208,7 @@ __all__ = [
     "remat",
     "scan",
     "scipy",
+    "set_mesh",
     "sharding",
     "stages",
     "switch",

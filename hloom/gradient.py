@@ -20,6 +20,7 @@ from hloom.compiler.transforms import vjp as reverse_mode
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.errors import ArgumentError, DifferentiationError, DTypeError, ShapeError, TreeError
 from hloom.ir.types import COMPLEX, FLOATS, HLO_NAME, INEXACT, PRED, Shape
+from hloom.ref import OuterRef, gradient_keeps_refs
 from hloom.tracing import (
     Traced,
     Tracer,
@@ -72,6 +73,15 @@ def value_and_grad(
 
     @functools.wraps(function)
     def with_gradient(*args, **kwargs):
+        try:
+            return on_arrays(*args, **kwargs)
+        except OuterRef:
+            again = functools.partial(
+                value_and_grad, argnums=argnums, holomorphic=holomorphic, allow_int=allow_int, _asked=_asked
+            )
+            return gradient_keeps_refs(function, has_aux, again)(*args, **kwargs)
+
+    def on_arrays(*args, **kwargs):
         what = f"{_asked} of '{_name(function)}'"
         call = _Call.of(function, argnums, args, kwargs, what)
         for leaf, hint in zip(call.leaves, call.hints, strict=True):

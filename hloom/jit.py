@@ -21,6 +21,7 @@ from hloom.devices import Device, find_device
 from hloom.errors import ArgumentError, DonatedArrayError
 from hloom.ir.module import Module
 from hloom.ir.source import current_source
+from hloom.ref import OuterRef, RefArgument, compiled_with_refs
 from hloom.runtime.buffer import is_exclusive
 from hloom.shapes import ShapeDtypeStruct
 from hloom.tracing import (
@@ -164,6 +165,8 @@ class JitFunction:
         self._lock = threading.RLock()
         self._name = getattr(function, "__name__", "function").strip("<>") or "function"
         self._signature = None
+        self._ref_versions: dict | None = None  # compiled forms that take values of Refs, by which arguments are Refs
+        self._closed_refs: list = []
 
     def __get__(self, instance, owner=None):
         return self if instance is None else functools.partial(self, instance)
@@ -203,6 +206,23 @@ class JitFunction:
     # --- calling ---
 
     def _tree_call(self, args, kwargs):
+        """A call with trees, NumPy arrays or Refs."""
+        if self._ref_versions is None:
+            try:
+                return self._call_of_arrays(args, kwargs)
+            except RefArgument:
+                self._ref_versions = {}
+            except OuterRef as found:
+                self._ref_versions = {}
+                self._closed_refs.append(found.ref)
+        return compiled_with_refs(self._on_values, self._ref_versions, self._closed_refs, self.function)(args, kwargs)
+
+    def _on_values(self, function):
+        """The call of a function compiled with the same options, which takes no Refs."""
+        compiled = JitFunction(function, self.options)
+        return lambda *args, **kwargs: compiled._call_of_arrays(args, kwargs)
+
+    def _call_of_arrays(self, args, kwargs):
         """A call with trees or NumPy arrays: looked up by structure and shapes."""
         if _setting.checked:
             return self._checked_call(args, kwargs)
@@ -406,7 +426,7 @@ class _Entry:
                 f"donated arguments of '{owner._name}' that no result could reuse: "
                 + ", ".join(f"{hints[k]} {traced.computation.parameters[k].shape!r}" for k in sorted(unused)),
                 DonationWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
         self.device = owner.options.device or common_device(call.leaves, f"'{owner._name}'")
         self.shapes = self.compiled.plan.output_shapes

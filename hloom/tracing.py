@@ -379,6 +379,10 @@ def call_computation(computation: Computation, operands, inline: bool) -> list:
     return list(result) if isinstance(result, tuple) else [result]
 
 
+class RefArgument(ArgumentError):
+    """A Ref (`hloom.ref`) stands where an array has to."""
+
+
 def as_array(value, what: str = "an argument"):
     """An Array or Tracer of anything that can be one. Raises ArgumentError, which names `what`."""
     if isinstance(value, (Array, Tracer)):
@@ -386,6 +390,8 @@ def as_array(value, what: str = "an argument"):
     try:
         return from_python(value)
     except ArgumentError as error:
+        if hasattr(type(value), "addupdate"):
+            raise RefArgument(f"{what} has to be an array", f"a {value.description}", "read it: ref[...]") from None
         raise ArgumentError(f"{what} has to be an array", error.found, error.repair) from None
 
 

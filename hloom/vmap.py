@@ -15,6 +15,7 @@ from hloom import pytrees as tree
 from hloom.compiler.transforms.batch import batch
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.errors import ArgumentError, BatchingError, ShapeError, TreeError
+from hloom.ref import OuterRef, RefArgument, mapped_with_refs
 from hloom.shapes import ShapeDtypeStruct
 from hloom.tracing import (
     apply_computation,
@@ -56,6 +57,13 @@ def vmap(function, in_axes=0, out_axes=0, axis_name=None, axis_size: int | None 
 
     @functools.wraps(function)
     def mapped(*args, **kwargs):
+        try:
+            return on_arrays(*args, **kwargs)
+        except (OuterRef, RefArgument):
+            again = functools.partial(vmap, axis_name=axis_name, axis_size=axis_size)
+            return mapped_with_refs(again, function, in_axes, out_axes, args, kwargs)
+
+    def on_arrays(*args, **kwargs):
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):
             raise TreeError(
                 f"{what}: in_axes has an entry for each positional argument",

@@ -127,8 +127,8 @@ def check(pred, msg: str, *fmt_args, debug: bool = False, **fmt_kwargs) -> None:
     """Asks for pred, a bool scalar, to be true; msg, formatted with the other arguments, says what is wrong otherwise.
 
     Inside of a function under `checkify` the failure becomes its error. Elsewhere it is raised at once
-    (JaxRuntimeError), and in a program that is compiled without `checkify` ArgumentError is raised; with debug=True such
-    a check is left out.
+    (JaxRuntimeError), and in a program that is compiled without `checkify` ArgumentError is raised; with debug=True
+    such a check is left out.
     """
     pred = as_array(pred, "the predicate of checkify.check")
     if pred.dtype != np.bool_ or pred.shape:

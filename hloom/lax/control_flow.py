@@ -18,6 +18,7 @@ from hloom.ir.build import tuple_elements
 from hloom.ir.module import Instruction
 from hloom.ir.types import DTYPES, PRED, Shape, kind, promote
 from hloom.operands import convert, whole_number
+from hloom.ref import branches_take_refs, scan_carries_refs, while_carries_refs
 from hloom.tracing import as_array, current_trace
 
 S32 = DTYPES["s32"]
@@ -87,6 +88,7 @@ def _with_weak(values, weak):
 # --- while --------------------------------------------------------------------------------------------------------
 
 
+@while_carries_refs
 def while_loop(cond_fun, body_fun, init_val, *, max_steps: int | None = None):
     """`val = init_val; while cond_fun(val): val = body_fun(val)`; the last val.
 
@@ -219,6 +221,7 @@ def _known(bound):
 # --- scan ---------------------------------------------------------------------------------------------------------
 
 
+@scan_carries_refs
 def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unroll=1, _split_transpose: bool = False):
     """A loop over the first axis of xs that carries a value and stacks results: `(carry, y) = f(carry, x)` for each x.
 
@@ -368,6 +371,7 @@ def switch(index, branches, *operands, operand=_MISSING):
     return _choose("switch", selector, branches, [f"branch {k}" for k in range(len(branches))], operands)
 
 
+@branches_take_refs
 def _choose(name: str, selector, functions, titles, operands):
     leaves, _, names = _leaves(operands, name, "operands")
     structure = tree.structure(operands)
