@@ -31,6 +31,9 @@ from hloom.tracing import TRACES, as_array
 _RENAMED = {"jax.ad_checkpoint": "hloom.checkpoint", "jax._src": "hloom"}
 
 
+_AS_JAX = ("narrow_numpy", "clamp_indexes")  # settings in which JAX's rules differ from hloom's own
+
+
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds hloom's module for the name of JAX's, while `sys.modules["jax"]` is hloom. Nothing is loaded twice."""
 
@@ -38,35 +41,36 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if not fullname.startswith("jax.") or sys.modules.get("jax") is not sys.modules.get("hloom"):
             return None
         ours = _RENAMED.get(fullname, "hloom" + fullname.removeprefix("jax").removeprefix("._src"))
-        try:
-            found = importlib.util.find_spec(ours)
-        except ModuleNotFoundError:
-            found = None
-        if found is None and not self._attribute(ours):
+        if not self._is_module(ours) and self._attribute(ours) is None:
             return None
         return importlib.machinery.ModuleSpec(fullname, self, origin=ours)
+
+    @staticmethod
+    def _is_module(ours: str) -> bool:
+        try:
+            return importlib.util.find_spec(ours) is not None
+        except ModuleNotFoundError:
+            return False
 
     @staticmethod
     def _attribute(ours: str):
         """What stands under a name that is no module here, such as a distribution of `scipy.stats`; or None."""
         parent, _, name = ours.rpartition(".")
-        if not parent:
-            return None
         try:
-            return vars(importlib.import_module(parent)).get(name)
+            return vars(importlib.import_module(parent)).get(name) if parent else None
         except ModuleNotFoundError:
             return None
 
     def create_module(self, spec):
+        if self._is_module(spec.origin):
+            module = importlib.import_module(spec.origin)
+            module.__dict__.setdefault("_own_spec", module.__spec__)
+            return module
         attribute = self._attribute(spec.origin)
-        if attribute is not None and not hasattr(attribute, "__spec__"):
-            holder = type(sys)(spec.name, attribute.__doc__)
-            holder.__dict__.update({n: getattr(attribute, n) for n in dir(attribute) if not n.startswith("_")})
-            holder._own_spec = spec
-            return holder
-        module = importlib.import_module(spec.origin)
-        module.__dict__.setdefault("_own_spec", module.__spec__)
-        return module
+        holder = type(sys)(spec.name, attribute.__doc__)
+        holder.__dict__.update({n: getattr(attribute, n) for n in dir(attribute) if not n.startswith("_")})
+        holder._own_spec = spec
+        return holder
 
     def exec_module(self, module) -> None:
         module.__spec__ = module.__dict__["_own_spec"]  # the import system had put JAX's name there
@@ -75,21 +79,23 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 class _Installed(contextlib.AbstractContextManager):
     """What `as_jax` returns: as a context manager it puts back what was there before."""
 
-    def __init__(self, before: dict, narrow: bool):
-        self._before, self._narrow = before, narrow
+    def __init__(self, before: dict):
+        self._before, self._settings = before, {name: getattr(config, name) for name in _AS_JAX}
 
     def __exit__(self, *exception) -> None:
         for name in [n for n in sys.modules if n == "jax" or n.startswith("jax.")]:
             del sys.modules[name]
         sys.modules.update(self._before)
-        config.narrow_numpy = self._narrow
+        for name, value in self._settings.items():
+            setattr(config, name, value)
 
 
 def as_jax() -> _Installed:
     """From now on `import jax` and the imports of its submodules give hloom's. A JAX that was imported is set aside.
 
     As in JAX without 64 bits, NumPy's arrays of 64 bits are then taken over as 32 bits (`hl.config.narrow_numpy`)
-    unless enable_x64 is set. `with hl.as_jax():` does so for a while.
+    unless enable_x64 is set, and integers outside of an axis name its first or last element
+    (`hl.config.clamp_indexes`). `with hl.as_jax():` does so for a while.
 
         import hloom
         hloom.as_jax()
@@ -98,8 +104,9 @@ def as_jax() -> _Installed:
     names = [n for n in sys.modules if n == "jax" or n.startswith("jax.")]
     before = {name: sys.modules.pop(name) for name in names}
     sys.modules["jax"] = sys.modules["hloom"]
-    installed = _Installed(before, config.narrow_numpy)
-    config.narrow_numpy = True
+    installed = _Installed(before)
+    for name in _AS_JAX:
+        setattr(config, name, True)
     return installed
 
 
@@ -259,8 +266,10 @@ def _aval(leaf):
     return leaf if isinstance(leaf, ShapeDtypeStruct) else as_array(leaf).aval
 
 
-def typeof(x) -> ShapeDtypeStruct:
-    """The shape and dtype of an array or number."""
+def typeof(x):
+    """The shape and dtype of an array or number; of random keys their type, `key<fry>[2]`."""
+    if hasattr(x, "key_type"):
+        return x.key_type
     return _aval(x)
 
 

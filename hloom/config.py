@@ -57,6 +57,7 @@ SETTINGS = {
         Setting("enable_x64", "HLOOM_ENABLE_X64", _flag, False, "Python numbers alone are of 64 bits instead of 32"),
         Setting("item_assignment", "HLOOM_ITEM_ASSIGNMENT", _flag, False, "x[i] = y changes x, for NumPy's libraries"),
         Setting("narrow_numpy", "HLOOM_NARROW_NUMPY", _flag, False, "NumPy's 64 bits become 32, as in JAX (`as_jax`)"),
+        Setting("clamp_indexes", "HLOOM_CLAMP_INDEXES", _flag, False, "x[11] of 10 is the last, as in JAX (`as_jax`)"),
         Setting("debug_nans", "HLOOM_DEBUG_NANS", _flag, False, "a NaN in a result raises FloatingPointError"),
         Setting("debug_infs", "HLOOM_DEBUG_INFS", _flag, False, "an infinity in a result raises FloatingPointError"),
         Setting("disable_jit", "HLOOM_DISABLE_JIT", _flag, False, "functions under jit run step by step, on values"),

@@ -9,6 +9,7 @@ import numpy as np
 
 from hloom import lax
 from hloom.array import Array
+from hloom.config import config
 from hloom.errors import IndexOutOfBoundsError, NonConcreteBooleanIndexError, UnsupportedIndexError
 from hloom.ir.types import DTYPES, INTEGERS, PRED, Shape
 from hloom.lax.movement import slice_by
@@ -265,6 +266,8 @@ def _slice_bounds(x, entry, extent) -> tuple[int, int, int]:
 
 def _position(x, entry: int, axis: int, extent: int) -> int:
     if not -extent <= entry < extent:
+        if config.clamp_indexes and extent:
+            return 0 if entry < 0 else extent - 1
         raise IndexOutOfBoundsError(
             f"element {entry} of axis {axis}",
             f"{x._shape!r}, whose axis {axis} has extent {extent}",

@@ -89,6 +89,10 @@ class Ref:
     def __setitem__(self, index, new) -> None:
         self.write(self.read().at[index].set(new))
 
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the first element now; writing gives the Ref other memory."""
+        return self.read().unsafe_buffer_pointer()
+
     def get(self, index=...):
         """As `ref[index]`."""
         return self[index]

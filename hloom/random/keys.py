@@ -7,6 +7,7 @@ the data does. Functions take raw keys too: uint32 arrays whose last dimension i
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 
 import numpy as np
 import optree
@@ -50,6 +51,21 @@ class KeyType(ExtendedDType):
         return self.name
 
 
+@dataclass(frozen=True)
+class KeysType:
+    """The shape and dtype of an array of random keys."""
+
+    shape: tuple[int, ...]
+    dtype: KeyType
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+
 class KeyArray:
     """Random keys in an array: data u32[*shape, words]. Made by `key`, `split` and `wrap_key_data`."""
 
@@ -62,6 +78,11 @@ class KeyArray:
     @property
     def dtype(self) -> KeyType:
         return KeyType(self._implementation)
+
+    @property
+    def key_type(self) -> KeysType:
+        """The shape and dtype."""
+        return KeysType(self.shape, self.dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
