@@ -15,6 +15,7 @@ from hloom.ir.ops.table import OPS
 from hloom.ir.text.attributes import BRANCHES, POSITIONAL, is_frontend, kind_of
 from hloom.ir.text.provenance import TABLES, metadata_text
 from hloom.ir.text.shapes import PRIMITIVE_TYPES, numbered, shape_text, signature_text
+from hloom.ir.text.special import FUSION_KIND, runs_in_xla
 from hloom.ir.types import PRED, Shape, TupleShape
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.\-]")
@@ -123,6 +124,9 @@ def _line(
     else:
         operands = numbered([f"%{name(o)}" for o in instruction.operands])
     written = entry.text or opcode if entry else opcode
+    if opcode == "fusion" and attributes.keys() == {"kind", "calls"} and not runs_in_xla(instruction):
+        written = "call"
+        declared = {"calls": "computation"}
     target = written if "." in written else ""
     if target:
         written = "custom-call"
@@ -140,6 +144,10 @@ def _line(
         if key in attributes and key != inside and kind != "hidden":
             value = _value(kind, attributes[key], computation_name)
             (frontend if is_frontend(kind) else pieces).append(f"{key}={value}")
+    if written == "call" and opcode == "fusion":
+        pieces[-1] = pieces[-1].replace("calls=", "to_apply=", 1)
+        frontend.append(f'{FUSION_KIND}="{attributes["kind"]}"')
+        declared = entry.attributes
     if frontend:
         pieces.append(f"frontend_attributes={{{','.join(frontend)}}}")
     # The verifier rejects attributes that the op does not have; its message still shows them.

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hloom.ir.module import Computation, Instruction, Module, map_computation
+from hloom.ir.ops.table import OPS
 from hloom.ir.types import DTYPES, Shape
 
 
@@ -83,6 +84,27 @@ def refused(opcode: str) -> tuple[str, str] | None:
         if opcode.removesuffix("-done") in names:
             return reason
     return None
+
+
+# The frontend attribute of a call that is a fusion of this kind. XLA's backends each take fusions of certain forms only
+# (that for CPUs stops the process on others), but calls of any form.
+FUSION_KIND = "fusion_kind"
+_PLACED = frozenset(("broadcast", "reshape", "iota"))
+
+
+def runs_in_xla(fusion: Instruction) -> bool:
+    """Whether XLA's compilers have the fusion's form: one loop over the elements of one array."""
+    if fusion["kind"] != "kLoop" or not isinstance(fusion.shape, Shape):
+        return False
+    for instruction in fusion["calls"].instructions:
+        if instruction.opcode in ("parameter", "constant"):
+            continue
+        if instruction.opcode in _PLACED:
+            if any(o.opcode not in ("parameter", "constant") for o in instruction.operands):
+                return False
+        elif OPS[instruction.opcode].family != "elementwise" or "." in OPS[instruction.opcode].text:
+            return False
+    return True
 
 
 def unfuse(module: Module) -> Module:

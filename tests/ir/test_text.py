@@ -395,3 +395,29 @@ def test_ten_thousand_instructions_parse_in_well_under_a_second():
     module = parse_module(text)
     assert time.process_time() - start < 1.0  # 0.2 s on a Zen 3 core
     assert len(module.entry.instructions) == 10001
+
+
+def test_fusions_of_forms_that_xla_has_not_are_calls():
+    text = """HloModule m, entry_computation_layout={(f32[4,3]{1,0})->f32[4]{0}}
+
+%sum (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %add.1 = f32[] add(%a, %b)
+}
+
+%rows (p: f32[4,3]) -> f32[4] {
+  %p = f32[4,3]{1,0} parameter(0)
+  %constant.1 = f32[] constant(0)
+  ROOT %reduce.1 = f32[4]{0} reduce(%p, %constant.1), dimensions={1}, to_apply=%sum
+}
+
+ENTRY %main (x: f32[4,3]) -> f32[4] {
+  %x = f32[4,3]{1,0} parameter(0)
+  ROOT %y = f32[4]{0} call(%x), to_apply=%rows, frontend_attributes={fusion_kind="kInput"}
+}
+"""
+    module = parse_module(text)
+    verify(module)
+    assert (module.entry.root.opcode, module.entry.root["kind"]) == ("fusion", "kInput")
+    assert print_module(module) == text
