@@ -65,6 +65,7 @@ def value_and_grad(
     allow_int: bool = False,
     *,
     _asked: str = "value_and_grad",
+    _takes_refs: bool = True,
 ):
     """As `grad`, but the function returns (value, gradient); with `has_aux` ((value, aux), gradient)."""
     if not callable(function):
@@ -75,11 +76,12 @@ def value_and_grad(
     def with_gradient(*args, **kwargs):
         try:
             return on_arrays(*args, **kwargs)
-        except OuterRef:
-            again = functools.partial(
-                value_and_grad, argnums=argnums, holomorphic=holomorphic, allow_int=allow_int, _asked=_asked
-            )
-            return gradient_keeps_refs(function, has_aux, again)(*args, **kwargs)
+        except OuterRef as found:
+            if _takes_refs:
+                options = {"holomorphic": holomorphic, "allow_int": allow_int, "_asked": _asked, "_takes_refs": False}
+                again = functools.partial(value_and_grad, argnums=argnums, **options)
+                return gradient_keeps_refs(found, function, has_aux, again, args, kwargs)
+            raise
 
     def on_arrays(*args, **kwargs):
         what = f"{_asked} of '{_name(function)}'"

@@ -11,7 +11,7 @@ import functools
 from contextlib import contextmanager
 
 from hloom import pytrees as tree
-from hloom.errors import ArgumentError, UnsupportedError
+from hloom.errors import ArgumentError, IndexOutOfBoundsError, LeakedTracerError, UnsupportedError
 from hloom.tracing import RefArgument, as_array, current_trace
 
 
@@ -47,7 +47,11 @@ class Ref:
         value, trace = self._states[-1]
         if trace is not current_trace():
             if trace is not None and not trace.active:
-                value.trace_ended()
+                raise LeakedTracerError(
+                    f"a Ref of '{trace.name}' was used after its trace had ended",
+                    self.description,
+                    "return its value from the function",
+                )
             raise OuterRef(self)
         return value
 
@@ -82,11 +86,26 @@ class Ref:
     def __array__(self, dtype=None, copy=None):
         raise ArgumentError("an array of a Ref", f"{self.description}, which is no array", "read it: ref[...]")
 
+    def _check(self, index) -> None:
+        """Raises IndexOutOfBoundsError for an integer outside of its axis, which arrays clamp or drop."""
+        for axis, entry in enumerate(index if isinstance(index, tuple) else (index,)):
+            if not isinstance(entry, (int, slice)) or axis >= self.ndim:
+                return
+            extent = self.shape[axis]
+            if isinstance(entry, int) and not -extent <= entry < extent:
+                raise IndexOutOfBoundsError(
+                    f"element {entry} of axis {axis} of a Ref",
+                    self.description,
+                    f"index between {-extent} and {extent - 1}" if extent else "the axis is empty",
+                )
+
     def __getitem__(self, index):
         value = self.read()
+        self._check(index)
         return value if index is Ellipsis else value[index]
 
     def __setitem__(self, index, new) -> None:
+        self._check(index)
         self.write(self.read().at[index].set(new))
 
     def unsafe_buffer_pointer(self) -> int:
@@ -263,29 +282,24 @@ def branches_take_refs(choose):
     return call
 
 
-def gradient_keeps_refs(function, has_aux: bool, transform):
-    """transform(function, has_aux=has_aux) of a function that uses Refs from outside: value and gradients."""
+def gradient_keeps_refs(first: OuterRef, function, has_aux: bool, transform, args, kwargs):
+    """The value and gradients of a function that uses Refs from outside.
 
-    def run(*args, **kwargs):
-        try:
-            return transform(function, has_aux=has_aux)(*args, **kwargs)
-        except OuterRef as found:
-            first = found
+    transform(function, has_aux=True) gives ((value, aux), gradients), and raises OuterRef.
+    """
 
-        def attempt(refs, before):
-            @functools.wraps(function)
-            def whole(*given, **named):
-                with held(refs, before) as after:
-                    result = function(*given, **named)
-                    value, aux = result if has_aux else (result, None)
-                    return value, (aux, after())
+    def attempt(refs, before):
+        @functools.wraps(function)
+        def whole(*given, **named):
+            with held(refs, before) as after:
+                result = function(*given, **named)
+                value, aux = result if has_aux else (result, None)
+                return value, (aux, after())
 
-            (value, (aux, values)), gradients = transform(whole, has_aux=True)(*args, **kwargs)
-            return values, ((value, aux) if has_aux else value, gradients)
+        (value, (aux, values)), gradients = transform(whole, has_aux=True)(*args, **kwargs)
+        return values, ((value, aux) if has_aux else value, gradients)
 
-        return _attempt(first, attempt)
-
-    return run
+    return _attempt(first, attempt)
 
 
 # --- Refs among arguments -----------------------------------------------------------------------------------------
@@ -361,7 +375,8 @@ def compiled_with_refs(compile_function, versions: dict, closed: list, function)
 
 def mapped_with_refs(map_function, function, in_axes, out_axes, args, kwargs):
     """vmap of a function that uses Refs. Those among the arguments are mapped as in_axes says; those that it closes
-    over are the same for all problems, so that only reading them, and writing what is the same for all, is possible."""
+    over are the same for all problems, so that only reading them, and writing what is the same for all, is possible.
+    map_function: vmap that raises OuterRef."""
     leaves, places, structure = references(args, kwargs)
     prefix = in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
     axes = [a for axis, arg in zip(prefix, args, strict=True) for a in _axes(axis, arg)]

@@ -28,7 +28,16 @@ from hloom.tracing import (
 )
 
 
-def vmap(function, in_axes=0, out_axes=0, axis_name=None, axis_size: int | None = None, spmd_axis_name=None):
+def vmap(
+    function,
+    in_axes=0,
+    out_axes=0,
+    axis_name=None,
+    axis_size: int | None = None,
+    spmd_axis_name=None,
+    *,
+    _takes_refs: bool = True,
+):
     """The function that applies `function` to each element of its arguments along an axis, vectorized.
 
     in_axes: for each positional argument the axis that counts the problems, or None for an argument that is the same
@@ -60,7 +69,9 @@ def vmap(function, in_axes=0, out_axes=0, axis_name=None, axis_size: int | None 
         try:
             return on_arrays(*args, **kwargs)
         except (OuterRef, RefArgument):
-            again = functools.partial(vmap, axis_name=axis_name, axis_size=axis_size)
+            if not _takes_refs:
+                raise
+            again = functools.partial(vmap, axis_name=axis_name, axis_size=axis_size, _takes_refs=False)
             return mapped_with_refs(again, function, in_axes, out_axes, args, kwargs)
 
     def on_arrays(*args, **kwargs):

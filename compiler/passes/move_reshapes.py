@@ -63,7 +63,9 @@ def sink_reshape(b, root):
     are what its epilogue can work in. The others keep a reshape each, as they had.
     """
     computed = [
-        o.operands[0].dims for o in root.operands if o.opcode == "reshape" and o.operands[0].opcode not in STORED
+        o.operands[0].dims
+        for o in root.operands
+        if o.opcode == "reshape" and o.dims and o.operands[0].opcode not in STORED
     ]
     if not computed or not is_elementwise(root) or not root.dims:
         return None
