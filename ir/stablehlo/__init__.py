@@ -13,7 +13,6 @@ from hloom.ir.stablehlo import (  # noqa: F401 (each registers its converters or
     convert_regions,
     convert_structure,
     emit_ops,
-    lapack,
 )
 from hloom.ir.stablehlo.convert import convert_program, to_module
 from hloom.ir.stablehlo.emit import to_program

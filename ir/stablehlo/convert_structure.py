@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import UnsupportedError
+from hloom.ir.library_calls import Call, expand, is_library_call, parse_options
 from hloom.ir.ops.table import OPS
 from hloom.ir.stablehlo.attributes import Number, Symbol
 from hloom.ir.stablehlo.convert import Check, Item, converts, flag, ints, number
@@ -70,12 +71,34 @@ def _custom_call(scope, op, items):
         found = next((name for name, entry in OPS.items() if entry.text == target), None)
         if found is not None:
             return _op_of_table(scope, op, items, found)
+    if is_library_call(target):
+        return _library_call(scope, op, items, target)
     effect = flag(op.attributes.get("has_side_effect", False))
     shapes = [scope.result_shape(op, k) for k in range(len(op.result_types))]
     shape = shapes[0] if len(shapes) == 1 else TupleShape(shapes)
     attributes = {"custom_call_has_side_effect": True} if effect else {}
     result = scope.emit("custom-call", *items, shape=shape, custom_call_target=target, **attributes)
     return result if len(shapes) == 1 else scope.elements(result)
+
+
+def _library_call(scope, op, items, target: str):
+    """LAPACK's and XLA's own custom calls, as ops."""
+    config = op.attributes.get("mhlo.backend_config", op.attributes.get("backend_config", {}))
+    if isinstance(config, dict):
+        options = {key: number(value) if isinstance(value, Number) else value for key, value in config.items()}
+    else:
+        options = parse_options(str(config))
+
+    def computation(k: int):
+        called = op.attributes.get("called_computations")
+        if not isinstance(called, (tuple, list)) or k >= len(called) or not isinstance(called[k], Symbol):
+            raise ValueError(f"{target} calls a computation")
+        shapes = [Shape(i.dtype, ()) for i in items[: len(op.result_types)] for _ in range(2)]
+        return scope.computation_of(op, called[k].name, tuple(shapes))[0]
+
+    operands = tuple(i.instruction for i in items)
+    shapes = [scope.result_shape(op, k) for k in range(len(op.result_types))]
+    return [Item(i) for i in expand(target, Call(scope.builder, operands, options, shapes, computation))]
 
 
 def _op_of_table(scope, op, items, opcode: str):

@@ -230,7 +230,7 @@ def _read_dim_labels(cursor: Cursor) -> str:
 # --- computations, names and numbers ------------------------------------------------------------------------------
 
 
-def _read_computations(parser) -> tuple[Computation, ...]:
+def read_computations(parser) -> tuple[Computation, ...]:
     """`{%true_branch, %false_branch}`"""
     parser.expect("{")
     found = [parser.computation_reference()]
@@ -305,7 +305,7 @@ KINDS: dict[str, Kind] = {
     ),
     "computations": Kind(
         lambda v, name: f"{{{', '.join(f'%{name(c)}' for c in v)}}}",
-        _read_computations,
+        read_computations,
         lambda v: isinstance(v, (tuple, list)) and bool(v) and all(isinstance(c, Computation) for c in v),
         "a tuple of computations",
     ),

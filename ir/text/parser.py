@@ -10,11 +10,13 @@ import difflib
 import re
 from dataclasses import replace
 
-from hloom.ir.errors import UnsupportedError
+from hloom.ir.build import Builder
+from hloom.ir.errors import HloomError, UnsupportedError
+from hloom.ir.library_calls import Call, expand, is_library_call, parse_options
 from hloom.ir.module import AnyShape, Computation, Instruction, Module
 from hloom.ir.ops.table import OPS, Op
 from hloom.ir.source import Source
-from hloom.ir.text.attributes import BRANCHES, POSITIONAL, is_frontend, kind_of, read_integers
+from hloom.ir.text.attributes import BRANCHES, POSITIONAL, is_frontend, kind_of, read_computations, read_integers
 from hloom.ir.text.lexer import Cursor, is_name
 from hloom.ir.text.literals import LiteralError, parse_literal
 from hloom.ir.text.provenance import Frames, parse_metadata
@@ -319,6 +321,7 @@ class _Parser(Cursor):
                 self.expect(")")
             elif not self.accept(")"):
                 operands = self._operands(values)
+        self.called, self.options = (), {}
         instruction = values[name] = Instruction(entry.name, operands, shape, attributes, name)
         if self.tokens[self.at] == ",":
             self._attributes(entry, instruction)
@@ -328,16 +331,44 @@ class _Parser(Cursor):
                 instruction.opcode = "fusion"
                 instruction.attributes = {"kind": kind, "calls": instruction.attributes["to_apply"]}
         target = instruction.attributes.get("custom_call_target")
-        if target == "TopK" and isinstance(shape, TupleShape) and len(operands) == 1:
-            # What XLA's passes make of topk: the comparator is 'greater than'.
-            instruction.opcode = "topk"
-            instruction.attributes = {"k": shape.elements[0].dims[-1], "largest": True}
-            return instruction
+        if opcode == "custom-call" and is_library_call(target or ""):
+            return self._library_call(instruction, values, at)
         if opcode == "custom-call" and target in self.targets:
             instruction.opcode = self.targets[target]
             declared = OPS[instruction.opcode].attributes
             instruction.attributes = {k: v for k, v in instruction.attributes.items() if k in declared}
         return instruction
+
+    def _library_call(self, call: Instruction, values: dict[str, Instruction], at: int) -> Instruction:
+        """A custom call of LAPACK's or XLA's as ops, put in `values` under names of their own."""
+        target, name = call.attributes["custom_call_target"], call.hint
+        builder = Builder(name)
+        builder.source, builder.made_by = call.source, call.made_by
+        is_tuple = isinstance(call.shape, TupleShape)
+        shapes = call.shape.elements if is_tuple else (call.shape,)
+        called = self.called
+
+        def computation(k: int) -> Computation:
+            if k >= len(called):
+                raise ValueError("it calls a computation")
+            return called[k]
+
+        try:
+            results = expand(target, Call(builder, call.operands, self.options, shapes, computation))
+        except (HloomError, ValueError, KeyError, IndexError) as error:
+            problem = error.asked if isinstance(error, HloomError) else str(error)
+            raise self.fail(f"{target}: {problem}", f"{call.shape!r}", at=at) from None
+        last = builder.tuple(results) if is_tuple else results[0]
+        if last.shape is not call.shape:
+            raise self.fail(f"{target} gives {last.shape!r}", f"{call.shape!r}", at=at)
+        del values[name]
+        for k, step in enumerate(builder.instructions):
+            step.hint = name if step is last else f"{name}.step{k}"
+            while step is not last and step.hint in values:
+                step.hint += "_"
+            values[step.hint] = step
+        values[name] = last
+        return last
 
     def _refused(self, opcode: str) -> UnsupportedError:
         line = self.text.count("\n", 0, self.offset(self.at - 1)) + 1
@@ -436,8 +467,12 @@ class _Parser(Cursor):
                 if self.skip_value() not in _DEFAULTS[entry.name, key]:
                     allowed = ", ".join(_DEFAULTS[entry.name, key])
                     raise self.fail(f"hloom's {entry.name} has {key} {allowed} only", at=value_at)
+            elif key == "called_computations" and entry.name == "custom-call":
+                self.called = read_computations(self)
             elif key in _HINTS:
-                self.skip_value()
+                config = self.skip_value()
+                if key == "backend_config" and entry.name == "custom-call":
+                    self.options = parse_options(config)
             else:
                 has = ", ".join(entry.attributes) or "none"
                 raise self.fail(f"{entry.name} has no attribute '{key}'", f"it has: {has}", at=at)
