@@ -1,0 +1,165 @@
+"""What libraries written on JAX import besides arrays: linear_util, api_util, partial evaluation, meshes, keys."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hloom as hl
+import hloom.numpy as hnp
+from hloom import api_util, monitoring
+from hloom.errors import ArgumentError, ConcretizationTypeError, ShapeError, TracerBoolError
+from hloom.experimental.layout import Format, Layout
+from hloom.extend import core, linear_util
+from hloom.interpreters import partial_eval
+
+
+def test_transformations_go_around_a_function():
+    @linear_util.transformation
+    def negated(factor, *args):
+        result = yield tuple(factor * a for a in args), {}
+        yield -result
+
+    wrapped = negated(linear_util.wrap_init(lambda a, b: a + b), 10)
+    assert wrapped.call_wrapped(1, 2) == -30
+    flat, out_tree = api_util.flatten_fun(linear_util.wrap_init(lambda x, *, y: {"s": x[0] + y}),
+                                          hl.tree.structure((([1, 2],), {"y": 3})))  # fmt: skip
+    with pytest.raises(ArgumentError, match="has not been called"):
+        out_tree()
+    leaves = flat.call_wrapped(1, 2, 3)
+    assert leaves == [4] and hl.tree.unflatten(out_tree(), leaves) == {"s": 4}
+
+
+def test_what_depends_on_known_arguments_is_computed():
+    def f(x, y):
+        known = hnp.sin(x) * 2
+        return [known, known + y]
+
+    unknown = partial_eval.PartialVal.unknown(hl.ShapeDtypeStruct((2,), "f32"))
+    given = [partial_eval.PartialVal.known(hnp.ones(2)), unknown]
+    program, (first, second), _ = partial_eval.trace_to_jaxpr_nounits(linear_util.wrap_init(f), given)
+    np.testing.assert_allclose(first.get_known(), np.full(2, 2 * np.sin(1.0)), rtol=1e-6)
+    assert second.get_known() is None and second.get_aval().shape == (2,) and "add" in str(program)
+
+    def outer(x):  # x is known to the inner trace, though not to Python
+        found = partial_eval.trace_to_jaxpr_nounits(linear_util.wrap_init(lambda y: [x * 2, x + y]), [unknown])[1]
+        assert not found[1].is_known()
+        return found[0].get_known()
+
+    np.testing.assert_allclose(hl.jit(outer)(hnp.arange(2.0)), [0, 2])
+
+
+def test_places_of_code_in_traces_compare():
+    seen = []
+
+    def f(x):
+        seen.append((core.get_opaque_trace_state(), core.get_opaque_trace_state(convention="mine")))
+        return x
+
+    outside = core.get_opaque_trace_state()
+    hl.jit(f)(1.0)
+    hl.vmap(f)(hnp.ones(2))
+    (a, b), (c, d) = seen
+    assert a == b and c == d and a != c and a != outside and core.get_opaque_trace_state() == outside
+    with core.take_current_trace() as trace:
+        assert trace is None
+
+
+def test_events_reach_their_listeners():
+    events = []
+    monitoring.register_event_listener(lambda event, **more: events.append((event, more)))
+    monitoring.register_event_duration_secs_listener(lambda event, seconds, **more: events.append((event, seconds)))
+    try:
+        monitoring.record_event("/mine", size=3)
+        monitoring.record_event_duration_secs("/took", 0.5)
+    finally:
+        monitoring.clear_event_listeners()
+    monitoring.record_event("/unheard")
+    assert events == [("/mine", {"size": 3}), ("/took", 0.5)]
+
+
+def test_the_current_mesh():
+    mesh = hl.make_mesh((1, 1), ("x", "y"))
+    assert hl.get_mesh().empty
+    with mesh:
+        assert hl.get_mesh() is mesh and hl.sharding.get_abstract_mesh().axis_names == ("x", "y")
+        with hl.set_mesh(hl.make_mesh((1,), ("z",))):
+            assert hl.get_mesh().axis_names == ("z",)
+        assert hl.get_mesh() is mesh
+    assert hl.get_mesh().empty and mesh.abstract_mesh.shape == {"x": 1, "y": 1} and mesh.abstract_mesh.size == 1
+    assert Format(Layout((0, 1))).layout.major_to_minor == (0, 1)
+
+
+@pytest.mark.parametrize("make", [hl.random.key, lambda s: hl.random.key(s, impl="rbg")], ids=["threefry", "rbg"])
+def test_arrays_of_keys_are_moved_as_others(make):
+    one, two = make(1), make(2)
+    data = hl.random.key_data
+    both = hnp.stack([one, two])
+    assert both.shape == (2,) and repr(hl.typeof(both)) == f"{one.dtype.name}[2]"
+    np.testing.assert_array_equal(data(both), np.stack([data(one), data(two)]))
+    np.testing.assert_array_equal(data(hnp.concatenate([both, both])), np.tile(data(both), (2, 1)))
+    np.testing.assert_array_equal(data(hnp.where(hnp.array([True, False]), one, two)), data(both))
+    np.testing.assert_array_equal(data(hl.jit(lambda k: hnp.flip(k))(both)), np.asarray(data(both))[::-1])
+    assert hnp.broadcast_to(one, (2, 3)).shape == (2, 3) and hnp.expand_dims(both, 0).shape == (1, 2)
+    assert data(hnp.take(both, 1)).tolist() == data(two).tolist()
+    with pytest.raises(ShapeError):
+        hnp.concatenate([both, both.reshape(2, 1)])
+    assert hnp.issubdtype(one.dtype, hl.dtypes.prng_key) and hnp.issubdtype(one.dtype, hl.dtypes.extended)
+    assert not hnp.issubdtype(one.dtype, hnp.number) and not hnp.issubdtype(hnp.float32, hl.dtypes.prng_key)
+
+
+def test_small_things_that_libraries_ask():
+    assert hnp.float32 == np.float32 and hnp.float32 != np.float64 and hnp.int8 == "int8"
+    assert hl.version.__version_info__ == hl.__version_info__ and isinstance(hl.__version_info__, tuple)
+    shape = hl.ShapeDtypeStruct((2, 3), "s32")
+    assert hnp.zeros_like(shape).shape == (2, 3) and hnp.ones_like(shape).dtype == np.int32
+    calls = []
+
+    def dot_general(*args, **options):
+        calls.append(options["preferred_element_type"])
+        return hl.lax.dot_general(*args, **options)
+
+    a = hnp.arange(6.0).reshape(2, 3)
+    np.testing.assert_allclose(hnp.einsum("ij,kj->ki", a, a, _dot_general=dot_general), a @ a.T)
+    assert calls == [None]
+    seen = []
+    hl.jit(lambda x: (seen.append(isinstance(x, hnp.ndarray)), x)[1])(1.0)
+    assert seen == [True]
+    with pytest.raises(ConcretizationTypeError):
+        hl.jit(lambda x: 1 if x else 2)(1.0)
+    assert issubclass(TracerBoolError, ConcretizationTypeError)
+    with hl.config(clamp_indexes=True):
+        assert int(hnp.arange(10)[11]) == 9 and int(hnp.arange(10)[-20]) == 0
+    with pytest.raises(IndexError):
+        hnp.arange(10)[11]
+    with pytest.raises(ShapeError, match="broadcast to the part"):
+        hnp.ones(3).at[0].set(hnp.ones(3))
+
+
+def test_select_of_a_reshaped_predicate():
+    """The reshape of the scalar has other extents than the arrays beside it."""
+
+    def f(p, x):
+        return hl.lax.select((p * p > 1).reshape(()), hnp.zeros(2), (x * 2).reshape(2))
+
+    for p, expected in ((2.0, [0, 0]), (0.5, [2, 4])):
+        np.testing.assert_array_equal(hl.jit(f)(hnp.array([p]), hnp.array([[1.0, 2.0]])), expected)
+
+
+def test_breakpoint_shows_the_values_of_the_traced_frame():
+    import io
+
+    commands, printed = io.StringIO("p y\nx + 1\nl\nbt\nmissing\nc\n"), io.StringIO()
+
+    @hl.jit
+    def f(x):
+        y = x * 2
+        hl.debug.breakpoint(stdin=commands, stdout=printed)
+        return y + 1
+
+    assert float(f(3.0)) == 7.0
+    text = printed.getvalue()
+    assert "6." in text and "4." in text and "->         hl.debug.breakpoint" in text and "NameError" in text
+    quits = io.StringIO("q\n")
+    with pytest.raises(BaseException, match="stopped"):
+        hl.jit(lambda x: (hl.debug.breakpoint(stdin=quits, stdout=printed), x)[1])(1.0)
