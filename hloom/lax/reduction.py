@@ -20,6 +20,7 @@ from hloom.operands import (
     full,
     read,
     reshape_to,
+    with_weakness,
 )
 from hloom.tracing import bind, trace_function
 
@@ -41,14 +42,13 @@ def highest(dtype):
 
 
 def reduce_with(opcode: str, x, axes, initial):
-    """x reduced by a binary op over canonical axes. No axes: x itself."""
+    """x reduced by a binary op over canonical axes, not weak. No axes: x itself."""
     if not axes:
-        return x
+        return with_weakness(x, False) if x.weak else x
     return bind(
         "reduce",
         x,
         constant(initial, x._shape.dtype),
-        weak=x.weak,
         dimensions=tuple(sorted(axes)),
         to_apply=scalar_computation(opcode, x._shape.dtype),
     )

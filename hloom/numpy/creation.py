@@ -130,17 +130,21 @@ empty = zeros
 
 
 def full(shape, fill_value, dtype=None, *, device=None):
-    """fill_value, which broadcasts, in this shape. Raises ShapeError, DTypeError."""
+    """fill_value, which broadcasts, in this shape; weak as it is where no dtype is given.
+
+    Raises ShapeError, DTypeError.
+    """
     dims = canonical_shape(shape, "full")
     (value,) = read((fill_value,), "full")
-    dtype = dtype_of(value)[0] if dtype is None else as_dtype(dtype)
+    dtype, weak = dtype_of(value) if dtype is None else (as_dtype(dtype), False)
     if type(value) in NUMBERS:
-        return full_constant(_plain(value, dtype), dtype, dims)
+        result = full_constant(_plain(value, dtype), dtype, dims)
+        return with_weakness(result, True) if weak else result
     if broadcast_shapes("full", [value.shape, dims]) != dims:
         raise ShapeError(
             f"full broadcasts its value to {dims}", f"a value {value._shape!r}", "pass a value that fits into the shape"
         )
-    return with_weakness(broadcast_dims_to(convert(value, dtype), dims), False)
+    return with_weakness(broadcast_dims_to(convert(value, dtype), dims), weak)
 
 
 def _plain(value, dtype):
@@ -158,25 +162,32 @@ def _like(x, dtype, shape, name: str):
     return x.shape if shape is None else canonical_shape(shape, name), x.dtype if dtype is None else as_dtype(dtype)
 
 
+def _filled(name: str, a, value, dtype, shape):
+    weak = dtype is None and isinstance(a, ArrayMethods) and a.weak
+    dims, dtype = _like(a, dtype, shape, name)
+    result = full_constant(value, dtype, dims)
+    return with_weakness(result, True) if weak else result
+
+
 def zeros_like(a, dtype=None, shape=None, *, device=None):
-    """Zeros with the shape and dtype of a where they are not given."""
-    dims, dtype = _like(a, dtype, shape, "zeros_like")
-    return full_constant(0, dtype, dims)
+    """Zeros with the shape and dtype (and weakness) of a where they are not given."""
+    return _filled("zeros_like", a, 0, dtype, shape)
 
 
 def ones_like(a, dtype=None, shape=None, *, device=None):
-    """Ones with the shape and dtype of a where they are not given."""
-    dims, dtype = _like(a, dtype, shape, "ones_like")
-    return full_constant(1, dtype, dims)
+    """Ones with the shape and dtype (and weakness) of a where they are not given."""
+    return _filled("ones_like", a, 1, dtype, shape)
 
 
 empty_like = zeros_like
 
 
 def full_like(a, fill_value, dtype=None, shape=None, *, device=None):
-    """fill_value with the shape and dtype of a where they are not given. Raises ShapeError."""
+    """fill_value with the shape and dtype (and weakness) of a where they are not given. Raises ShapeError."""
+    weak = dtype is None and isinstance(a, ArrayMethods) and a.weak
     dims, dtype = _like(a, dtype, shape, "full_like")
-    return full(dims, fill_value, dtype)
+    result = full(dims, fill_value, dtype)
+    return with_weakness(result, True) if weak else result
 
 
 # --- numbers in order ---------------------------------------------------------------------------------------------
@@ -410,7 +421,7 @@ def _triangle(name: str, m, k: int, direction: str):
     if x.ndim < 2:
         raise ShapeError(f"{name} takes matrices (rank 2 and more)", f"{x._shape!r}", "reshape the operand")
     mask = broadcast_dims_to(_offset_mask(x.shape[-2], x.shape[-1], k, direction), x.shape)
-    return lax.select(mask, x, full_constant(0, x.dtype, x.shape))
+    return with_weakness(lax.select(mask, x, full_constant(0, x.dtype, x.shape)), x.weak)
 
 
 def tril(m, k: int = 0):

@@ -8,7 +8,7 @@ from hloom import lax
 from hloom.errors import ArgumentError
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED
 from hloom.lax.elementwise import is_nan
-from hloom.numpy.ufuncs import document, refuse
+from hloom.numpy.ufuncs import document, in_order, refuse
 from hloom.operands import (
     as_operand,
     broadcast_dims_to,
@@ -35,10 +35,12 @@ def _comparison(name: str, direction: str, sign: str):
         else:
             (x1, x2), weak = promote_operands(name, (x1, x2))
         if ordered and x1._shape.dtype in COMPLEX:
-            raise refuse(name, x1, "compare real parts or absolute values")
+            return in_order(x1, x2, direction)
         return bind("compare", x1, x2, weak=weak, direction=direction)
 
-    text = f"x1 {sign} x2, pred.\n\n    Promotes and broadcasts. Raises ShapeError, DTypeError, ArgumentError.\n    "
+    text = f"x1 {sign} x2, pred.\n\n    Promotes and broadcasts"
+    text += "; complex numbers by their real parts, then by their imaginary ones" * ordered
+    text += ". Raises ShapeError, DTypeError, ArgumentError.\n    "
     return document(function, name, text)
 
 
@@ -227,6 +229,8 @@ def bitwise_not(x, /):
 def bitwise_count(x, /):
     """The number of bits set in |x|, u8, element-wise. Raises DTypeError."""
     x = as_operand(x, "bitwise_count")
+    if x.dtype == PRED:
+        return convert(x, DTYPES["u8"])
     if x.dtype not in INTEGERS:
         raise refuse("bitwise_count", x, "convert the operand to integers")
     return convert(lax.population_count(lax.abs(x) if x.dtype.kind == "i" else x), DTYPES["u8"])

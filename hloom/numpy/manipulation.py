@@ -207,7 +207,7 @@ def swapaxes(a, axis1: int, axis2: int):
 
 def concatenate(arrays, axis: int | None = 0, dtype=None):
     """The arrays one after the other along an axis (None: all flattened). Promotes. Raises ShapeError."""
-    arrays, _ = promote_operands("concatenate", _sequence(arrays, "concatenate"), broadcast=False)
+    arrays, weak = promote_operands("concatenate", _sequence(arrays, "concatenate"), broadcast=False)
     if axis is None:
         arrays, axis = [reshape_to(x, (x.size,)) for x in arrays], 0
     first = arrays[0]
@@ -220,7 +220,7 @@ def concatenate(arrays, axis: int | None = 0, dtype=None):
                 "reshape, slice or broadcast the odd one",
             )
     result = lax.concatenate(arrays, axis)
-    return result if dtype is None else convert(result, as_dtype(dtype))
+    return convert(result, result.dtype if dtype is None else as_dtype(dtype), weak and dtype is None)
 
 
 concat = concatenate
@@ -228,7 +228,7 @@ concat = concatenate
 
 def stack(arrays, axis: int = 0, out=None, dtype=None):
     """Arrays of one shape along a new axis. Promotes. Raises ShapeError, ArgumentError."""
-    arrays, _ = promote_operands("stack", _sequence(arrays, "stack"), broadcast=False)
+    arrays, weak = promote_operands("stack", _sequence(arrays, "stack"), broadcast=False)
     first = arrays[0]
     for x in arrays:
         if x.shape != first.shape:
@@ -238,7 +238,7 @@ def stack(arrays, axis: int = 0, out=None, dtype=None):
     axis = canonical_axis(axis, first.ndim + 1, "stack")
     dims = first.shape[:axis] + (1,) + first.shape[axis:]
     result = lax.concatenate([reshape_to(x, dims) for x in arrays], axis)
-    return result if dtype is None else convert(result, as_dtype(dtype))
+    return convert(result, result.dtype if dtype is None else as_dtype(dtype), weak and dtype is None)
 
 
 def unstack(x, /, *, axis: int = 0) -> tuple:

@@ -9,7 +9,7 @@ from hloom.errors import ShapeError
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, NARROW_FLOATS, PRED, SIGNED, as_dtype
 from hloom.lax.reduction import highest, keep_axes, lowest, reduce_with
 from hloom.numpy.logic import isnan, truth, where
-from hloom.numpy.ufuncs import refuse
+from hloom.numpy.ufuncs import maximum, minimum
 from hloom.operands import (
     F32,
     NUMBERS,
@@ -54,7 +54,7 @@ def _finish(x, opcode, axes, neutral, keepdims, initial, name):
     result = reduce_with(opcode, convert(x, work, x.weak), axes, neutral)
     if initial is not None and not (type(initial) in NUMBERS and initial == neutral):
         result = bind(opcode, result, conform(initial, work, result.shape))
-    result = convert(result, dtype, x.weak)
+    result = convert(result, dtype)
     return keep_axes(result, axes, dims) if keepdims else result
 
 
@@ -87,16 +87,32 @@ def prod(
 
 def _extreme(name, a, axis, keepdims, initial, where_mask, opcode, neutral):
     x = as_operand(a, name)
-    if x.dtype in COMPLEX:
-        raise refuse(name, x, "take absolute values or real parts first")
     axes = canonical_axes(axis, x.ndim, name)
     if initial is None and 0 in [x.shape[k] for k in axes]:
         raise ShapeError(f"{name} over axes {axes}", f"{x._shape!r}, which has nothing there", "pass initial=")
     if where_mask is not None and initial is None:
         raise ShapeError(f"{name} with where=", "no initial value for places where nothing is true", "pass initial=")
+    if x.dtype in COMPLEX:
+        return _complex_extreme(name, x, axes, keepdims, initial, where_mask, opcode, neutral)
     x = _masked(x, where_mask, neutral(x.dtype), name)
-    axes = canonical_axes(axis, x.ndim, name)
     return _finish(x, opcode, axes, neutral(x.dtype), keepdims, initial, name)
+
+
+def _complex_extreme(name, x, axes, keepdims, initial, where_mask, opcode, neutral):
+    """In the order of `less`: the extreme of the imaginary parts where the real part is the extreme."""
+    re, im, nan = lax.real(x), lax.imag(x), lax.ne(x, x)
+    far = neutral(re.dtype)
+    re, im = _masked(re, where_mask, far, name), _masked(im, where_mask, far, name)
+    nan = _masked(nan, where_mask, False, name)
+    dims, kept = re.shape, tuple(1 if k in axes else d for k, d in enumerate(re.shape))
+    first = reduce_with(opcode, re, axes, far)
+    tied = lax.eq(re, broadcast_dims_to(reshape_to(first, kept), dims))
+    second = reduce_with(opcode, lax.select(tied, im, full(far, im.dtype, dims)), axes, far)
+    none = full(complex(math.nan, math.nan), x.dtype, first.shape)
+    result = lax.select(reduce_with("or", nan, axes, False), none, lax.complex(first, second))
+    if initial is not None:
+        result = convert((maximum if opcode == "maximum" else minimum)(result, initial), x.dtype)
+    return reshape_to(result, kept) if keepdims else result
 
 
 def max(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):  # noqa: A001
@@ -191,9 +207,8 @@ def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=No
     x = as_operand(a, "mean")
     target, work = _work_dtype(x, dtype, "mean")
     axes = canonical_axes(axis, x.ndim, "mean")
-    weak = x.weak and dtype is None
-    total = sum(convert(x, work, weak), axes, keepdims=keepdims, where=where)
-    return convert(_quotient(total, _count(x, axes, where, keepdims, "mean")), target, weak)
+    total = sum(convert(x, work), axes, keepdims=keepdims, where=where)
+    return convert(_quotient(total, _count(x, axes, where, keepdims, "mean")), target)
 
 
 def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool = False):
@@ -232,7 +247,7 @@ def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, w
     x = as_operand(a, "var")
     target, work = _work_dtype(x, dtype, "var")
     axes = canonical_axes(axis, x.ndim, "var")
-    x = convert(x, work, x.weak and dtype is None)
+    x = convert(x, work)
     if mean is None:
         center = _quotient(sum(x, axes, keepdims=True, where=where), _count(x, axes, where, True, "var"))
     else:
@@ -256,7 +271,7 @@ def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, w
         divisor = divisor if divisor > 0 else 0.0
     else:
         divisor = lax.max(lax.sub(count, float(less)), 0.0)
-    return convert(_quotient(total, divisor), target, x.weak)
+    return convert(_quotient(total, divisor), target)
 
 
 def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, where=None, mean=None, correction=None):
@@ -264,7 +279,7 @@ def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, w
     x = as_operand(a, "std")
     target, work = _work_dtype(x, dtype, "std")
     result = lax.sqrt(var(x, axis, work, None, ddof, keepdims, where=where, mean=mean, correction=correction))
-    return result if target in COMPLEX else convert(result, target, x.weak and dtype is None)
+    return result if target in COMPLEX else convert(result, target)
 
 
 # --- passing over NaN ---------------------------------------------------------------------------------------------
@@ -312,10 +327,12 @@ def nanstd(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *
 
 def _nan_extreme(name, function, neutral, a, axis, keepdims, initial, where_mask):
     x = as_operand(a, name)
-    if x.dtype not in FLOATS:
+    if x.dtype not in INEXACT:
         return function(x, axis, None, keepdims, initial, where_mask)
     valid = _valid(x, where_mask, name)
     start = neutral(x.dtype) if initial is None else initial
+    if initial is None and x.dtype in COMPLEX:
+        start = complex(start, start)
     result = function(x, axis, None, keepdims, start, valid)
     if initial is not None:
         return result

@@ -165,6 +165,8 @@ def gradient(f, *varargs, axis=None, edge_order: int = 1):
     else:
         x = to_inexact(f, "gradient")
     axes = canonical_axes(axis, x.ndim, "gradient")
+    if not axes:
+        return []
     if len(varargs) not in (0, 1, len(axes)) or edge_order != 1:
         raise ArgumentError(
             "gradient takes a distance for each axis, and edge_order=1",

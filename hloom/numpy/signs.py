@@ -6,7 +6,7 @@ import builtins
 import math
 
 from hloom import lax
-from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INTEGERS, PRED
+from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED
 from hloom.lax.elementwise import is_nan
 from hloom.numpy.ufuncs import (
     document,
@@ -176,7 +176,7 @@ def fmin(x1, x2, /):
 
 def _ignoring_nan(name, x1, x2, function):
     (x1, x2), weak = promote_operands(name, (x1, x2))
-    if x1.dtype not in FLOATS:
+    if x1.dtype not in INEXACT:
         return weakly(function(x1, x2), weak)
     result = lax.select(is_nan(x1), x2, lax.select(is_nan(x2), x1, function(x1, x2)))
     return weakly(result, weak)

@@ -12,6 +12,7 @@ from hloom.lax.elementwise import is_nan
 from hloom.operands import (
     as_operand,
     convert,
+    default_int,
     full,
     inexact_dtype,
     promote_operands,
@@ -32,8 +33,11 @@ def refuse(name: str, x, repair: str):
     return DTypeError(f"{name} has no meaning for {HLO_NAME[x.dtype]}", f"{x._shape!r}", repair)
 
 
-def binary(name: str, opcode: str, text: str, change=None, refused=frozenset()):
-    """A function of two operands that is one op on promoted operands; `refused`: dtypes that it has no meaning for."""
+def binary(name: str, opcode: str, text: str, change=None, refused=frozenset(), instead=None):
+    """A function of two operands that is one op on promoted operands.
+
+    refused: dtypes that the op has no meaning for; `instead`, if given, is what to do with their promoted operands.
+    """
 
     def function(x1, x2, /):
         # The common case first: two arrays of one shape and dtype.
@@ -45,6 +49,8 @@ def binary(name: str, opcode: str, text: str, change=None, refused=frozenset()):
         else:
             (x1, x2), weak = promote_operands(name, (x1, x2), change)
         if x1._shape.dtype in refused:
+            if instead is not None:
+                return weakly(instead(x1, x2), weak)
             raise refuse(name, x1, "convert the operands with astype")
         return bind(opcode, x1, x2, weak=weak)
 
@@ -82,8 +88,27 @@ multiply = binary("multiply", "multiply", "x1 * x2; `and` of booleans.")
 true_divide = binary("true_divide", "divide", "x1 / x2; integers become floats.", inexact_dtype)
 divide = true_divide
 arctan2 = binary("arctan2", "atan2", "The angle of the point (x2, x1), radians.", inexact_dtype, COMPLEX)
-maximum = binary("maximum", "maximum", "The larger of x1 and x2; NaN where one is NaN.", refused=COMPLEX)
-minimum = binary("minimum", "minimum", "The smaller of x1 and x2; NaN where one is NaN.", refused=COMPLEX)
+
+
+def in_order(x, y, direction: str):
+    """x < y ('LT', or 'LE', 'GT', 'GE') of complex numbers: by real parts, then by imaginary ones, as NumPy has it."""
+    parts = lax.real(x), lax.real(y), lax.imag(x), lax.imag(y)
+    strict = bind("compare", *parts[:2], direction=direction[0] + "T")
+    tied = bind("compare", *parts[2:], direction=direction)
+    return lax.bitwise_or(strict, lax.bitwise_and(lax.eq(*parts[:2]), tied))
+
+
+def _complex_extreme(direction: str):
+    def extreme(x1, x2):
+        first = lax.bitwise_or(in_order(x1, x2, direction), lax.ne(x1, x1))
+        return lax.select(lax.bitwise_and(first, lax.eq(x2, x2)), x1, x2)
+
+    return extreme
+
+
+_text = "The {} of x1 and x2; NaN where one is NaN. Complex numbers are in the order of `less`."
+maximum = binary("maximum", "maximum", _text.format("larger"), refused=COMPLEX, instead=_complex_extreme("GE"))
+minimum = binary("minimum", "minimum", _text.format("smaller"), refused=COMPLEX, instead=_complex_extreme("LE"))
 atan2 = arctan2
 
 negative = unary("negative", "negate", "-x.", inexact=False, refused=_PRED)
@@ -91,11 +116,8 @@ _abs = unary("absolute", "abs", "The absolute value; real for complex x.", inexa
 
 
 def positive(x, /):
-    """+x: x itself. Raises DTypeError for booleans, ArgumentError."""
-    x = as_operand(x, "positive")
-    if x.dtype == PRED:
-        raise refuse("positive", x, "convert the operand with astype")
-    return x
+    """+x: x itself. Raises ArgumentError."""
+    return as_operand(x, "positive")
 
 
 def absolute(x, /):
@@ -125,8 +147,10 @@ def sign(x, /):
 
 
 def square(x, /):
-    """x * x, element-wise."""
+    """x * x, element-wise; booleans count as integers."""
     x = as_operand(x, "square")
+    if x.dtype == PRED:
+        x = convert(x, default_int())
     return bind("multiply", x, x, weak=x.weak)
 
 
@@ -407,12 +431,12 @@ def real_function(name: str, x, function):
 
 def deg2rad(x, /):
     """Degrees to radians, element-wise; floats."""
-    return real_function("deg2rad", x, lambda x: lax.mul(x, math.pi / 180))
+    return lax.mul(to_inexact(x, "deg2rad"), math.pi / 180)
 
 
 def rad2deg(x, /):
     """Radians to degrees, element-wise; floats."""
-    return real_function("rad2deg", x, lambda x: lax.mul(x, 180 / math.pi))
+    return lax.mul(to_inexact(x, "rad2deg"), 180 / math.pi)
 
 
 radians, degrees = deg2rad, rad2deg
@@ -437,7 +461,7 @@ def hypot(x1, x2, /):
 
 
 def sinc(x, /):
-    """sin(pi x) / (pi x), 1 at 0, element-wise; floats."""
+    """sin(pi x) / (pi x), 1 at 0, element-wise; floats and complex numbers."""
 
     def quotient(x):
         zero = lax.eq(x, 0)
@@ -449,7 +473,7 @@ def sinc(x, /):
             series = lax.add(lax.mul(series, square), 1 / divisor)
         return lax.select(zero, series, lax.div(lax.sin(angle), angle))
 
-    return real_function("sinc", x, quotient)
+    return quotient(to_inexact(x, "sinc"))
 
 
 def heaviside(x1, x2, /):

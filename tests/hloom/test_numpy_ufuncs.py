@@ -231,8 +231,8 @@ def test_a_python_integer_that_does_not_fit_is_an_error():
 def test_dtypes_without_meaning_are_refused():
     with pytest.raises(DTypeError, match="subtract has no meaning for pred"):
         hnp.subtract(hnp.ones(2, bool), hnp.ones(2, bool))
-    with pytest.raises(DTypeError, match="less has no meaning for c64"):
-        hnp.less(hnp.ones(2, "complex64"), 1)
+    with pytest.raises(DTypeError, match="arctan2 has no meaning for c64"):
+        hnp.arctan2(hnp.ones(2, "complex64"), 1.0)
     with pytest.raises(DTypeError, match="bitwise_and has no meaning for f32"):
         hnp.bitwise_and(hnp.ones(2), 1)
     with pytest.raises(ArgumentError):
@@ -266,3 +266,41 @@ def test_promotion_is_that_of_jax(jax_numpy, a):
         if default and not a.endswith("64"):
             theirs = narrow[str(theirs)]
         assert hnp.multiply(hnp.ones(2, a), number).dtype == theirs, (a, number)
+
+
+@pytest.mark.parametrize("name", "maximum minimum fmax fmin less less_equal greater greater_equal".split())
+def test_complex_numbers_are_in_the_order_of_their_parts(name):
+    random = np.random.default_rng(0)
+    x = (random.integers(-2, 3, (4, 5)) + 1j * random.integers(-2, 3, (4, 5))).astype(np.complex64)
+    y = np.roll(x, 1)
+    hole = x.copy()
+    hole[1, 2] = np.nan
+    with np.errstate(invalid="ignore"):
+        for a, b in ((x, y), (x, y[0]), (x, np.complex64(1)), (hole, y), (y, hole)):
+            np.testing.assert_array_equal(one(getattr(hnp, name), a, b), getattr(np, name)(a, b))
+
+
+@pytest.mark.parametrize("name", "max min ptp nanmax nanmin".split())
+def test_extremes_of_complex_numbers(name):
+    random = np.random.default_rng(0)
+    x = (random.integers(-2, 3, (4, 5)) + 1j * random.integers(-2, 3, (4, 5))).astype(np.complex64)
+    for axis in (None, 0, (0, 1)):
+        np.testing.assert_array_equal(one(lambda x, a=axis: getattr(hnp, name)(x, a), x), getattr(np, name)(x, axis))
+    x[1, 2] = np.nan
+    found, expected = one(lambda x: getattr(hnp, name)(x, 0), x), getattr(np, name)(x, 0)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    np.testing.assert_array_equal(found[~np.isnan(found)], expected[~np.isnan(found)])
+
+
+def test_weakness_as_in_jax():
+    """Sums, means and extremes have a dtype of their own; what only moves or fills stays weak."""
+    weak = hnp.broadcast_to(1.5, (2, 3))
+    assert weak.weak_type
+    for name in "sum prod max min mean var std average ptp".split():
+        assert not getattr(hnp, name)(weak).weak_type, name
+    for name in "zeros_like ones_like tril triu ravel flip negative sqrt".split():
+        assert getattr(hnp, name)(weak).weak_type, name
+    for result in (hnp.full(2, 3), hnp.stack([1, 2]), hnp.full_like(weak, 2), hnp.concatenate([weak, weak])):
+        assert result.weak_type
+    assert not hnp.full(2, 3, "int32").weak_type and not hnp.stack([1, hnp.int8(2)]).weak_type
+    assert not hnp.zeros_like(weak, "f32").weak_type
