@@ -95,6 +95,10 @@ class custom_jvp:  # noqa: N801  (JAX's name)
         call = Call.of(self.fun, args, kwargs, self.nondiff_argnums, "custom_jvp")
         traced = call.trace()
         call.outside = values_outside(traced, self.jvp)
+        return call.emit(traced, self.rule(call, traced))
+
+    def rule(self, call: Call, traced) -> CustomJvp:
+        """The rule of a traced call."""
         out_shapes = [o.shape for o in traced.computation.outputs()]
         made: dict[tuple[bool, ...], Any] = {}
 
@@ -103,7 +107,7 @@ class custom_jvp:  # noqa: N801  (JAX's name)
                 made[nonzero] = self._trace_rule(call, traced.out_tree, out_shapes, nonzero[: len(call.leaves)])
             return made[nonzero]
 
-        return call.emit(traced, CustomJvp(call.name, make, len(call.outside)))
+        return CustomJvp(call.name, make, len(call.outside))
 
     def _trace_rule(self, call: Call, out_tree, out_shapes, nonzero):
         rule, what = self.jvp, f"the rule of the custom_jvp function '{call.name}'"
@@ -186,6 +190,10 @@ class custom_vjp:  # noqa: N801  (JAX's name)
         call = Call.of(self.fun, args, kwargs, self.nondiff_argnums, "custom_vjp")
         traced = call.trace()
         call.outside = values_outside(traced, self.fwd, self.bwd)
+        return call.emit(traced, self.rule(call, traced))
+
+    def rule(self, call: Call, traced) -> CustomVjp:
+        """The rule of a traced call."""
         out_shapes = [o.shape for o in traced.computation.outputs()]
         state: dict[str, Any] = {}
 
@@ -200,7 +208,7 @@ class custom_vjp:  # noqa: N801  (JAX's name)
                 state["backward"] = self._trace_backward(call, traced.out_tree, out_shapes, *state["residuals"])
             return state["backward"]
 
-        return call.emit(traced, CustomVjp(call.name, forward, backward, len(call.outside)))
+        return CustomVjp(call.name, forward, backward, len(call.outside))
 
     def _trace_forward(self, call: Call, out_tree, out_shapes):
         """(the computation operands -> outputs and residuals, (tree and shapes of the residuals)). The values from

@@ -239,6 +239,27 @@ class VjpTangent(Rule):
         )
 
 
+class CustomModes(Rule):
+    """One rule for forward mode, another one for reverse mode, and one for many problems or None: theirs."""
+
+    def __init__(self, forward_mode: Rule, reverse_mode: Rule, many: Rule | None = None):
+        self.forward_mode, self.reverse_mode, self.many = forward_mode, reverse_mode, many
+
+    def jvp(self, build, instruction, primals, tangents):
+        rule = self.reverse_mode if build.linear else self.forward_mode
+        return rule.jvp(build, instruction, primals, tangents)
+
+    def batch(self, build, instruction, operands, mapped):
+        if self.many is not None:
+            return self.many.batch(build, instruction, operands, mapped)
+        return super().batch(build, instruction, operands, mapped)
+
+    def batched(self, build, mapped, count):
+        return CustomModes(
+            self.forward_mode.batched(build, mapped, count), self.reverse_mode.batched(build, mapped, count)
+        )
+
+
 # --- custom_vmap --------------------------------------------------------------------------------------------------
 
 
