@@ -17,7 +17,7 @@ from hloom.compiler.kernels.host import runs_on_host
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.update import UPDATES
 from hloom.compiler.passes.cse import StructuralKeys
-from hloom.compiler.plan_control import Control, Label, OnFalse, OnIndex, Swap, To
+from hloom.compiler.plan_control import Control, Label, OnFalse, OnIndex, Swap, To, with_jumps
 from hloom.compiler.plan_order import ALIASES, FREE, is_control, private
 from hloom.compiler.plan_steps import (
     BranchStep,
@@ -31,6 +31,7 @@ from hloom.compiler.plan_steps import (
     SwitchStep,
 )
 from hloom.compiler.plan_values import ALIGNMENT, Buffer, allocate
+from hloom.compiler.plan_whole import whole_loops
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.loops import lower_scans
 from hloom.ir.module import Computation, Instruction, Module
@@ -72,9 +73,12 @@ class Plan:
         return [s for s in self.steps if isinstance(s, KernelStep)]
 
 
-def make_plan(module: Module, target, donated: frozenset[int] = frozenset()) -> Plan:
-    """Plans a fused module for a target. `donated`: numbers of parameters whose buffers may be overwritten."""
-    return Planner(lower_scans(module), target, donated).plan()
+def make_plan(module: Module, target, donated: frozenset[int] = frozenset(), *, whole: bool = True) -> Plan:
+    """Plans a fused module for a target.
+
+    donated: numbers of parameters whose buffers may be overwritten. whole: loops of small bodies become one kernel.
+    """
+    return Planner(lower_scans(module), target, donated).plan(whole)
 
 
 class Planner:
@@ -94,7 +98,7 @@ class Planner:
         self.launches: dict[tuple, list[Launch]] = {}
         self.control = Control(self)
 
-    def plan(self) -> Plan:
+    def plan(self, whole: bool) -> Plan:
         entry = self.entry
         self.end = self.control.number(entry, 0) + 1
         roots = [entry.root]
@@ -125,6 +129,7 @@ class Planner:
         for number, root, buffer in copies:
             if buffer.bytes:
                 planned.append((Place("output", number), buffer, buffer.bytes, root))
+        planned = with_jumps(whole_loops(self, planned) if whole else planned)
         waiting = [b for b in self.all if b.place is None] + self._temporaries(planned)
         arena = allocate(waiting)
         return Plan(

@@ -47,6 +47,53 @@ class Swap:
 
 
 @dataclass
+class LoopItem:
+    """A loop in the list of what is planned: `before` runs once, then `body` as long as `condition` makes `pred` true.
+
+    span: its first and last time.
+    """
+
+    instruction: Instruction
+    span: tuple[int, int]
+    before: list
+    condition: list
+    pred: Buffer
+    body: list
+
+
+@dataclass
+class ChoiceItem:
+    """Branches in the list of what is planned: the one that `selector` (a pred or s32) chooses runs."""
+
+    instruction: Instruction
+    selector: Buffer
+    branches: list[list]
+
+
+def with_jumps(planned: list) -> list:
+    """The list with jumps instead of loops and branches."""
+    result = []
+    for item in planned:
+        if isinstance(item, LoopItem):
+            top, out = Label(), Label()
+            result += [*with_jumps(item.before), top, *with_jumps(item.condition), OnFalse(item.pred, out)]
+            result += [*with_jumps(item.body), To(top), out]
+        elif isinstance(item, ChoiceItem):
+            labels, out = [Label() for _ in item.branches], Label()
+            result.append(
+                OnFalse(item.selector, labels[1]) if item.selector.bytes == 1 else OnIndex(item.selector, labels)
+            )
+            for label, branch in zip(labels, item.branches, strict=True):
+                result += [label, *with_jumps(branch)]
+                if label is not labels[-1]:
+                    result.append(To(out))
+            result.append(out)
+        else:
+            result.append(item)
+    return result
+
+
+@dataclass
 class _Loop:
     """A while instruction: operand, state and next state by element, and when its parts run."""
 
@@ -275,39 +322,33 @@ class Control:
         planner = self.planner
         instruction, condition, body = loop.instruction, loop.instruction["condition"], loop.body
         first = [(s, g) for s, g, same in zip(loop.state, loop.given, loop.kept, strict=True) if not same]
-        self._copy(first, instruction, planned)
-        top, out = Label(), Label()
-        planned.append(top)
-        planner.emit_all(condition, planned)
-        planned.append(OnFalse(planner.buffers[condition.root][0], out))
-        planner.emit_all(body, planned)
+        before: list = []
+        self._copy(first, instruction, before)
+        steps: list = []
+        planner.emit_all(condition, steps)
+        inside: list = []
+        planner.emit_all(body, inside)
         pairs = []
         for k, value in enumerate(planner.buffers[body.root]):
             state = loop.state[k]
             swapped = state.swap is not None and value.swap == (state.swap[0], 1) and state.swap[1] == 0
             if not loop.kept[k] and not swapped:
                 pairs.append((state, value))
-        self._copy(pairs, instruction, planned)
-        planned += [Swap(number) for number in loop.swaps]
-        planned += [To(top), out]
+        self._copy(pairs, instruction, inside)
+        inside += [Swap(number) for number in loop.swaps]
+        pred = planner.buffers[condition.root][0]
+        planned.append(LoopItem(instruction, self.spans[instruction], before, steps, pred, inside))
 
     def _emit_conditional(self, instruction: Instruction, planned: list) -> None:
         planner = self.planner
-        branches = instruction["branch_computations"]
-        labels, out = [Label() for _ in branches], Label()
-        selector = planner.buffers[instruction.operands[0]][0]
-        if selector.bytes == 1:
-            planned.append(OnFalse(selector, labels[1]))
-        else:
-            planned.append(OnIndex(selector, labels))
-        for label, branch in zip(labels, branches, strict=True):
-            planned.append(label)
-            planner.emit_all(branch, planned)
+        branches = []
+        for branch in instruction["branch_computations"]:
+            steps: list = []
+            planner.emit_all(branch, steps)
             pairs = list(zip(planner.buffers[instruction], planner.buffers[branch.root], strict=True))
-            self._copy(pairs, instruction, planned)
-            if label is not labels[-1]:
-                planned.append(To(out))
-        planned.append(out)
+            self._copy(pairs, instruction, steps)
+            branches.append(steps)
+        planned.append(ChoiceItem(instruction, planner.buffers[instruction.operands[0]][0], branches))
 
     def _copy(self, pairs: list[tuple[Buffer, Buffer]], instruction: Instruction, planned: list) -> None:
         """Copies (target, source) pairs as if at once: none overwrites what another has still to read."""

@@ -91,7 +91,7 @@ def compile_module(module: Module, *, fusion: bool | None = None, donated: froze
 
     optimized = run_passes(module, names, verify=config.verify, on_pass=on_pass)
     passed = time.perf_counter()
-    plan = make_plan(optimized, host_target(), donated)
+    plan = make_plan(optimized, host_target(), donated, whole=names is PIPELINE)
     planned = time.perf_counter()
     if dump:
         dump.kernels(plan)
@@ -136,7 +136,7 @@ def _program(plan: Plan) -> Program:
             steps.append(Swap(item.number))
         else:
             steps.append(_host(item))
-    if any(isinstance(s, JumpStep) for s in plan.steps):
+    if any(isinstance(s, JumpStep) or (isinstance(s, KernelStep) and s.launch.source.parts) for s in plan.steps):
         work += LOOP_WORK
     work += sum(s.bytes for s in plan.input_shapes) + sum(s.bytes for s in plan.output_shapes)
     return Program(
@@ -193,6 +193,8 @@ def kernel_listing(plan: Plan) -> str:
                 lines.append(f"#   {instruction.source}")
         if not items:
             lines.append("# called by other kernels")
+        for name, part in source.parts:
+            parts.append(f"# {name}\n" + part.text)
         parts.append("\n".join(lines) + "\n" + source.text)
     return "\n\n".join(parts)
 

@@ -27,13 +27,15 @@ class Launch:
     """One kernel of a program.
 
     arguments: for each parameter but lo and hi a pointer's name, an integer, or a KernelSource whose address it is.
-    items, grain: work items, and how many of them are one chunk. temporaries: bytes by pointer name.
+    items, grain: work items, and how many of them are one chunk. work: element operations of all, roughly.
+    temporaries: bytes by pointer name.
     """
 
     source: KernelSource
     arguments: list[str | int | KernelSource]
     items: int
     grain: int
+    work: float = 0.0
     temporaries: dict[str, int] = field(default_factory=dict)
 
 
@@ -101,14 +103,16 @@ def launches(request: KernelRequest, target) -> list[Launch]:
         made = window_kernel(request)
         if made is None:
             return []
-        return [Launch(made.source, made.arguments, made.items, grain_of(made.items, made.work))]
+        grain = grain_of(made.items, made.work)
+        return [Launch(made.source, made.arguments, made.items, grain, made.items * made.work)]
     result = []
     for nest in nests(request):
         if nest.items == 0:
             continue
         arguments = [name for name, _ in nest.pointers] + list(nest.integers.values())
         grain = grain_of(nest.items, nest.inner_work)
-        result.append(Launch(target.render(nest), arguments, nest.items, grain, nest.temporaries))
+        work = nest.items * nest.inner_work
+        result.append(Launch(target.render(nest), arguments, nest.items, grain, work, nest.temporaries))
     return result
 
 
@@ -134,5 +138,6 @@ def _product_launches(request: KernelRequest, target) -> list[Launch]:
                 arguments.append(made.integers[name])
             else:
                 arguments.append(step.pointers.get(name, name))
-        result.append(Launch(source, arguments, step.items, step.grain, step.temporaries))
+        work = step.items * WORK / step.grain
+        result.append(Launch(source, arguments, step.items, step.grain, work, step.temporaries))
     return result

@@ -34,19 +34,20 @@ def test_random_programs_in_the_simulator(first):
         given = arguments(module, seed)
         want = results(run(module, given))
         for names in (PIPELINE, UNFUSED):
-            plan = make_plan(run_passes(module, names, verify=True), host_target())
+            plan = make_plan(run_passes(module, names, verify=True), host_target(), whole=False)
             for got, expected in zip(simulate(plan, given), want, strict=True):
                 np.testing.assert_array_equal(got, expected, err_msg=f"seed {seed}")
 
 
-@pytest.mark.parametrize("first", [1000, 1004])
-def test_random_programs_compiled(first):
-    """Run twice: what a first run leaves behind must not matter to the next."""
+@pytest.mark.parametrize("fusion", [True, False])
+@pytest.mark.parametrize("first", [1000, 1004, 1008])
+def test_random_programs_compiled(first, fusion):
+    """Run twice: what a first run leaves behind must not matter to the next. Fused, small loops are one kernel."""
     for seed in range(first, first + 4):
         module = LoopPrograms(seed).module()
         given = arguments(module, seed)
         want = results(run(module, given))
-        compiled = compile_module(module)
+        compiled = compile_module(module, fusion=fusion)
         for _ in range(2):
             for got, expected in zip(compiled(given), want, strict=True):
                 np.testing.assert_array_equal(got, expected, err_msg=f"seed {seed}")
@@ -77,7 +78,7 @@ def planned(module: Module, names=PIPELINE):
     generator = np.random.default_rng(3)
     given = [generator.standard_normal(p.dims).astype(p.dtype) for p in module.entry.parameters]
     want = results(run(module, given))
-    plan = make_plan(run_passes(module, names, verify=True), host_target())
+    plan = make_plan(run_passes(module, names, verify=True), host_target(), whole=False)
     for found in (simulate(plan, given), compile_module(module)(given)):
         for got, expected in zip(found, want, strict=True):
             np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)

@@ -91,7 +91,9 @@ def fingerprint() -> str:
 
 def kernel_key(kernel: KernelSource) -> str:
     """The cache key of a kernel's object code: equal text, parameters, machine and versions give equal keys."""
-    parts = (fingerprint(), kernel.name, ",".join(kernel.params), kernel.text)
+    parts = [fingerprint(), kernel.name, ",".join(kernel.params), kernel.text]
+    for name, part in kernel.parts:
+        parts += [name, kernel_key(part)]
     return "kernel-" + hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

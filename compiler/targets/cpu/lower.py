@@ -19,7 +19,7 @@ from hloom.compiler.kernels import tiles, vmath
 from hloom.compiler.kernels.source import KernelSource
 
 from . import backend, intrinsics
-from .codegen import KernelCompileError, NativeFunction, Store, fingerprint
+from .codegen import KernelCompileError, NativeFunction, Store, fingerprint, kernel_key
 from .frontend import define, external, front_end, numba_type, with_kernel_builtins
 
 _I64 = ir.IntType(64)
@@ -48,15 +48,40 @@ def kernel_module(kernel: KernelSource, cache: Store | None) -> tuple[str, list[
     """LLVM IR (text) of a kernel with its C entry, and the bitcode of the vector math it calls."""
     if kernel.params[-2:] != ("s64", "s64"):
         raise KernelCompileError(kernel.name, kernel.text, f"the last params must be lo and hi, not {kernel.params}")
+    called = {name: external(_part_symbol(part), "void", part.params) for name, part in kernel.parts}
     try:
-        function = define(kernel.name, kernel.text, {**_dialect(), **tiles.namespace(kernel.text)})
+        function = define(kernel.name, kernel.text, {**_dialect(), **tiles.namespace(kernel.text), **called})
         arguments = [numba_type(param) for param in kernel.params]
         module = front_end().lower(
             function, kernel.name, arguments, types.none, functools.partial(_kernel_entry, kernel.name)
         )
     except _ERRORS as error:
         raise KernelCompileError(kernel.name, kernel.text, _message(error)) from error
-    return module, [library(name, cache) for name in function.__code__.co_names if _is_function(name)]
+    libraries = [library(name, cache) for name in function.__code__.co_names if _is_function(name)]
+    return module, libraries + [_part(part, cache) for _, part in kernel.parts]
+
+
+def _part_symbol(kernel: KernelSource) -> str:
+    return f"part_{kernel_key(kernel)[-32:]}"
+
+
+def _part(kernel: KernelSource, cache: Store | None) -> bytes:
+    """Bitcode of a kernel that another one calls: a function of its parameters, inlined there."""
+    symbol = _part_symbol(kernel)
+    data = cache.get(symbol) if cache is not None else None
+    if data is None:
+        try:
+            function = define(kernel.name, kernel.text, {**_dialect(), **tiles.namespace(kernel.text)})
+            arguments = [numba_type(param) for param in kernel.params]
+            entry = functools.partial(_plain_entry, symbol, tuple(arguments), types.none)
+            module = front_end().lower(function, symbol, arguments, types.none, entry)
+        except _ERRORS as error:
+            raise KernelCompileError(kernel.name, kernel.text, _message(error)) from error
+        names = function.__code__.co_names
+        data = backend.bitcode(module, [library(name, cache) for name in names if _is_function(name)])
+        if cache is not None:
+            cache.put(symbol, data)
+    return data
 
 
 def _message(error: Exception) -> str:

@@ -1,0 +1,102 @@
+"""Loops of small bodies are one kernel; others are left to the driver."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hloom as hl
+import hloom.numpy as hnp
+from hloom import lax
+from hloom.compiler.plan_steps import JumpStep
+
+
+def compiled(function, *args):
+    """The plan, after the results were compared with those of the driver's steps."""
+    made = hl.jit(function).lower(*args).compile()
+    stepped = hl.jit(function, fusion=False)(*args)
+    for _ in range(2):
+        for got, want in zip(hl.tree.leaves(hl.jit(function)(*args)), hl.tree.leaves(stepped), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    return made._entry.compiled.plan
+
+
+def is_whole(plan) -> bool:
+    assert any(s.launch.source.parts for s in plan.kernels()) != any(isinstance(s, JumpStep) for s in plan.steps)
+    return not any(isinstance(s, JumpStep) for s in plan.steps)
+
+
+def test_a_loop_of_scalars_is_one_kernel_that_keeps_nothing_in_memory():
+    plan = compiled(lambda x: lax.fori_loop(0, 50, lambda k, v: v * 0.9 + k, x), np.float32(1.0))
+    assert is_whole(plan) and len(plan.kernels()) == 1 and plan.arena_bytes == 0
+    (step,) = plan.kernels()
+    assert "while True:" in step.launch.source.text and "scratch_f32(1)" in step.launch.source.text
+
+
+def test_loops_and_branches_inside_are_part_of_it():
+    def step(k, state):
+        x, n = state
+        x = lax.cond(k % 3 == 0, lambda x: x * 0.5, lambda x: x + 1.0, x)
+        x = lax.switch(k % 4, [lambda x: x, lambda x: -x, lambda x: x * x, lambda x: x - 1.0], x)
+        x = lax.while_loop(lambda v: hnp.max(hnp.abs(v)) > 2.0, lambda v: v * 0.4, x)
+        return x, n + 1
+
+    plan = compiled(lambda x: lax.fori_loop(0, 23, step, (x, 0)), np.array([0.3, -1.2, 2.0], np.float32))
+    assert is_whole(plan)
+
+
+def test_rows_of_large_arrays_are_read_and_written():
+    def step(total, row):
+        total = total * 0.5 + row
+        return total, (total.sum(), total[::-1])
+
+    x = np.random.default_rng(0).standard_normal((300, 5)).astype(np.float32)
+    assert is_whole(compiled(lambda x: lax.scan(step, hnp.zeros(5), x), x))
+    assert is_whole(compiled(lambda x: lax.scan(step, hnp.zeros(5), x, reverse=True), x))
+    assert is_whole(compiled(hl.grad(lambda x: lax.scan(step, hnp.zeros(5), x)[1][0].sum()), x))
+
+
+def test_all_element_types():
+    for dtype in ("bool", "int8", "uint16", "int32", "float16", "bfloat16", "float32", "complex64"):
+        x = np.array([0, 1, 3]).astype(hnp.dtype(dtype))
+
+        def f(x):
+            return lax.fori_loop(
+                0, 5, lambda k, v: (v[::-1] if v.dtype == bool else v + v[::-1] * (k % 2)).astype(v.dtype), x
+            )
+
+        assert is_whole(compiled(f, x)), dtype
+
+
+def test_a_donated_argument():
+    f = hl.jit(lambda x: lax.fori_loop(0, 5, lambda k, v: v * 2.0, x), donate_argnums=0)
+    assert float(f(hnp.float32(1.5))) == 48.0 and float(f(hnp.float32(0.5))) == 16.0
+
+
+def test_loops_that_take_no_step():
+    f = hl.jit(lambda n, x: lax.fori_loop(0, n, lambda k, v: v + 1.0, x))
+    assert float(f(0, 2.5)) == 2.5 and float(f(3, 2.5)) == 5.5
+
+
+@pytest.mark.parametrize("size", [20_000])
+def test_long_kernels_are_left_to_the_driver(size):
+    x = np.ones(size, np.float32)
+    assert not is_whole(compiled(lambda x: lax.fori_loop(0, 5, lambda k, v: hnp.tanh(v) + 0.1, x), x))
+
+
+def test_python_in_a_loop_is_left_to_the_driver():
+    def f(x):
+        shape = hl.ShapeDtypeStruct((), "f32")
+        return lax.fori_loop(0, 3, lambda k, v: hl.pure_callback(lambda v: np.float32(v * 2), shape, v), x)
+
+    assert not is_whole(compiled(f, np.float32(1.5)))
+
+
+def test_an_inner_loop_may_be_whole_where_the_outer_is_not():
+    def step(k, state):
+        x, s = state
+        return hnp.tanh(x + s), lax.fori_loop(0, 10, lambda j, s: s * 0.5 + 0.1, s)
+
+    x = np.ones(30_000, np.float32)
+    plan = compiled(lambda x: lax.fori_loop(0, 4, step, (x, np.float32(1.0))), x)
+    assert any(isinstance(s, JumpStep) for s in plan.steps) and any(s.launch.source.parts for s in plan.kernels())
