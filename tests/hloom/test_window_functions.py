@@ -316,4 +316,4 @@ def test_errors_say_what_was_asked_and_found(call, error, text):
     with pytest.raises(error, match=text) as caught:
         call()
     assert isinstance(caught.value, HloomError) and caught.value.asked and caught.value.repair
-    assert caught.value.source.file.endswith("test_windows.py")
+    assert caught.value.source.file.endswith("test_window_functions.py")
