@@ -103,7 +103,10 @@ class VJPHiPrimitive:
         self.__dict__.update(self.params)
 
     def expand(self, *args):
-        raise NotImplementedError(f"{type(self).__name__} defines expand")
+        name = type(self).__name__
+        raise TreeError(
+            f"{name} was called", "the class has no expand, which computes the result", "define expand(self, *args)"
+        )
 
     def __call__(self, *args):
         wanted, found = tree.structure(tuple(self.in_avals)), tree.structure(args)
