@@ -61,9 +61,10 @@ from hloom.jacobians import hessian, jacfwd, jacobian, jacrev, linear_transpose
 from hloom.jit import jit, make_module
 from hloom.lax.control_flow import associative_scan, cond, fori_loop, scan, switch, while_loop
 from hloom.pmap import pmap
-from hloom.shapes import ShapeDtypeStruct, eval_shape
 from hloom.ref import Ref, freeze, new_ref
-from hloom.sharding import NamedSharding, P, Shard, get_mesh, make_mesh, set_mesh
+from hloom.shapes import ShapeDtypeStruct, eval_shape
+from hloom.shard_map import shard_map
+from hloom.sharding import NamedSharding, P, Shard, get_mesh, make_mesh, reshard, set_mesh
 from hloom.typing import Array
 from hloom.vmap import vmap
 
@@ -206,9 +207,11 @@ __all__ = [
     "print_saved_residuals",
     "register_custom_call",
     "remat",
+    "reshard",
     "scan",
     "scipy",
     "set_mesh",
+    "shard_map",
     "sharding",
     "stages",
     "switch",

@@ -290,3 +290,10 @@ def make_mesh(axis_shapes, axis_names, *, devices=None, axis_types=None) -> Mesh
     grid = np.empty(count, dtype=object)
     grid[:] = available[:count]
     return Mesh(grid.reshape(axis_shapes), axis_names)
+
+
+def reshard(x, sharding):
+    """x (an array or a tree of them) laid out as a sharding says: on its one device. Raises DeviceError."""
+    from hloom.devices import device_put
+
+    return device_put(x, sharding)
