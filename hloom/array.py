@@ -172,7 +172,11 @@ class Array(ArrayMethods):
         """
         if not config.item_assignment:
             super().__setitem__(index, value)
-        self._data = self.at[index].set(value)._value()
+        self.take_over(self.at[index].set(value))
+
+    def take_over(self, other: Array) -> None:
+        """This array has the elements of another one of its shape from now on (`hl.config.item_assignment`)."""
+        self._data = other._value()
 
     # --- what a program on one device may ask ---
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import builtins
+import functools
+import inspect
 
 import numpy as np
 
 from hloom import lax
 from hloom.array import Array
+from hloom.config import config
 from hloom.errors import ArgumentError, ConcretizationTypeError, DTypeError, IndexOutOfBoundsError, ShapeError
 from hloom.ir.types import INTEGERS, PRED
 from hloom.lax.slicing import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers, gather, scatter
@@ -63,13 +66,24 @@ def _no_out(name: str, out) -> None:
         raise ArgumentError(f"{name} makes a new array", "out=", "use the result; arrays do not change")
 
 
-def _no_inplace(name: str, inplace: bool) -> None:
-    if inplace:
-        raise ArgumentError(
-            f"{name} cannot change its argument, as arrays do not change",
-            "inplace=True",
-            "pass inplace=False and use the result",
-        )
+def _in_place(function):
+    """Makes inplace=True an error, or with `hl.config.item_assignment` a change of the first argument."""
+    name, signature = function.__name__, inspect.signature(function)
+
+    @functools.wraps(function)
+    def wrapped(*args, **options):
+        given = signature.bind(*args, **options)
+        arr, inplace = next(iter(given.arguments.values())), given.arguments.get("inplace", True)
+        if inplace and not (config.item_assignment and isinstance(arr, Array) and current_trace() is None):
+            raise ArgumentError(
+                f"{name} cannot change its argument, as arrays do not change",
+                "inplace=True",
+                "pass inplace=False and use the result",
+            )
+        result = function(*args, **options)
+        return arr.take_over(result) if inplace else result
+
+    return wrapped
 
 
 def _moded(indices, extent: int, mode, name: str):
@@ -170,13 +184,13 @@ def take_along_axis(
 # --- put ----------------------------------------------------------------------------------------------------------
 
 
+@_in_place
 def put(a, ind, v, mode=None, *, inplace: bool = True):
     """a with the elements ind of the flat array replaced by v, which is repeated as often as needed.
 
-    mode: outside 'clip' or 'wrap'; by default left out. inplace has to be False.
+    mode: outside 'clip' or 'wrap'; by default left out. inplace=True needs `hl.config.item_assignment`.
     Raises ArgumentError, DTypeError.
     """
-    _no_inplace("put", inplace)
     x, indices = as_operand(a, "put"), ravel(index_operand(ind, "put"))
     values = ravel(as_operand(v, "put"))
     if not indices.size or not values.size or not x.size:
@@ -194,12 +208,12 @@ def _repeated(values, count: int):
     return values if values.size == count else resize(values, (count,))
 
 
+@_in_place
 def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True, *, mode=None):
-    """arr with values at the places that `take_along_axis` reads. inplace has to be False.
+    """arr with values at the places that `take_along_axis` reads. inplace=True needs `hl.config.item_assignment`.
 
     mode: outside 'clip' or 'wrap'; by default left out. Raises ShapeError, DTypeError, ArgumentError.
     """
-    _no_inplace("put_along_axis", inplace)
     original = as_operand(arr, "put_along_axis")
     indices = index_operand(indices, "put_along_axis")
     x = original if axis is not None else ravel(original)
@@ -215,12 +229,12 @@ def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True,
     return reshape_to(found, original.shape)
 
 
+@_in_place
 def place(arr, mask, vals, *, inplace: bool = True):
-    """arr with the elements where mask is true replaced by vals in turn, which repeat. inplace has to be False.
+    """arr with the elements where mask is true replaced by vals in turn, which repeat.
 
-    Raises ArgumentError, ShapeError.
+    inplace=True needs `hl.config.item_assignment`. Raises ArgumentError, ShapeError.
     """
-    _no_inplace("place", inplace)
     x, values = as_operand(arr, "place"), ravel(as_operand(vals, "place"))
     condition = ravel(truth(as_operand(mask, "place")))
     if condition.size != x.size:

@@ -123,9 +123,13 @@ def _integers(name, x1, x2):
 def view(a, dtype):
     """The same bits as another dtype; the last extent follows from the sizes of the elements.
 
-    Raises ShapeError where the last axis cannot be cut or joined, DTypeError.
+    Python's float, int and complex are the wide ones where the elements are of 64 bits. Raises ShapeError where the
+    last axis cannot be cut or joined, DTypeError.
     """
     x, target = as_operand(a, "view"), as_dtype(dtype)
+    if x.dtype.itemsize >= 8 and x.dtype != DTYPES["c64"]:
+        wide = next((n for python, n in ((int, "s64"), (float, "f64"), (complex, "c128")) if dtype is python), None)
+        target = target if wide is None else DTYPES[wide]
     if x.dtype == target:
         return x
     if PRED in (x.dtype, target) and target.itemsize == x.dtype.itemsize:

@@ -32,7 +32,7 @@ from hloom.tracing import bind
 
 def sum_dtype(dtype, promote_integers: bool = True):
     """Sums of narrow integers are of the default integers' width, as in JAX; all others keep their dtype."""
-    if not promote_integers or dtype in INEXACT or dtype.itemsize >= default_int().itemsize:
+    if not (promote_integers or dtype == PRED) or dtype in INEXACT or dtype.itemsize >= default_int().itemsize:
         return dtype
     return default_int() if dtype in SIGNED or dtype == PRED else DTYPES[f"u{8 * default_int().itemsize}"]
 

@@ -8,7 +8,7 @@ from hloom import lax
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, NARROW_FLOATS, PRED, as_dtype
 from hloom.lax.elementwise import is_nan
-from hloom.lax.scans import scan_steps
+from hloom.lax.scans import running
 from hloom.numpy.linear import dot
 from hloom.numpy.logic import equal, greater, less, logical_and, where
 from hloom.numpy.manipulation import concatenate, moveaxis
@@ -34,7 +34,7 @@ from hloom.operands import (
 # --- running sums and products ------------------------------------------------------------------------------------
 
 
-def _cumulative(name, a, axis, dtype, combine, neutral):
+def _cumulative(name, a, axis, dtype, opcode):
     x = as_operand(a, name)
     if axis is None:
         x, axis = reshape_to(x, (x.size,)), 0
@@ -44,23 +44,22 @@ def _cumulative(name, a, axis, dtype, combine, neutral):
     else:
         target = sum_dtype(x.dtype) if x.dtype == PRED else x.dtype
     work = F32 if target in NARROW_FLOATS else target
-    neutral = bool(neutral) if work == PRED else neutral
-    return convert(scan_steps(convert(x, work), axis, combine, neutral), target)
+    if work == PRED:  # sums and products of booleans: any, all
+        opcode = {"add": "or", "multiply": "and"}[opcode]
+    return convert(running(convert(x, work), axis, opcode), target)
 
 
 def cumsum(a, axis: int | None = None, dtype=None, out=None):
     """The running sum along an axis (of the flat array), in the dtype of a; of booleans in the default integer's.
 
     `cumulative_sum` adds narrow integers in wider ones. Raises ShapeError.
-
-    Computed in log2(extent) shifted additions, whose order of rounding differs from NumPy's.
     """
-    return _cumulative("cumsum", a, axis, dtype, lax.add, 0)
+    return _cumulative("cumsum", a, axis, dtype, "add")
 
 
 def cumprod(a, axis: int | None = None, dtype=None, out=None):
     """The running product along an axis (of the flat array); dtypes as `cumsum`. Raises ShapeError."""
-    return _cumulative("cumprod", a, axis, dtype, lax.mul, 1)
+    return _cumulative("cumprod", a, axis, dtype, "multiply")
 
 
 def nancumsum(a, axis: int | None = None, dtype=None, out=None):

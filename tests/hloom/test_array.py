@@ -114,3 +114,21 @@ def test_item_assignment_where_it_is_asked_for():
 def test_scalar_types_equal_dtypes_only():
     assert hnp.float64 == np.float64 == hnp.float64 and hnp.float64 == "float64" and hnp.float64 != hnp.float32
     assert hnp.float64 != None  # noqa: E711  (NumPy's dtypes take None for float64)
+
+
+def test_numpys_functions_that_change_an_argument():
+    x = hnp.arange(4.0)
+    with pytest.raises(ArgumentError, match="cannot change its argument"):
+        hnp.put_along_axis(x, np.array([0]), 9.0, 0)
+    assert hnp.put_along_axis(x, np.array([0]), 9.0, 0, False).tolist() == [9, 1, 2, 3]
+    part = x[1:]
+    with hl.config(item_assignment=True):
+        assert hnp.put_along_axis(x, np.array([0]), 9.0, 0) is None
+        hnp.put(x, [1], 5.0)
+        hnp.place(x, x < 3, [7.0])
+    assert x.tolist() == [9, 5, 7, 3] and part.tolist() == [1, 2, 3]
+
+
+def test_views_as_pythons_types_are_as_wide_as_the_elements():
+    assert hnp.ones(2, "f64").view(float).dtype == np.float64 and hnp.ones(2).view(float).dtype == np.float32
+    assert hnp.ones(2, "c128").view(float).shape == (4,) and hnp.ones(2).view(int).dtype == np.int32
