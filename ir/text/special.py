@@ -10,7 +10,7 @@ import numpy as np
 
 from hloom.ir.module import Computation, Instruction, Module, map_computation
 from hloom.ir.ops.table import OPS
-from hloom.ir.types import DTYPES, Shape
+from hloom.ir.types import COMPLEX, DTYPES, HOST_DTYPES, NARROW_FLOATS, Shape
 
 
 def _bitcast(instruction: Instruction, source, target) -> list[Instruction]:
@@ -90,6 +90,9 @@ def refused(opcode: str) -> tuple[str, str] | None:
 # (that for CPUs stops the process on others), but calls of any form.
 FUSION_KIND = "fusion_kind"
 _PLACED = frozenset(("broadcast", "reshape", "iota"))
+# What XLA's backend for CPUs has no code for inside of fusions: tried op by op (jaxlib 0.10.2).
+_NO_CODE = frozenset(("logistic",))
+_NO_COMPLEX_CODE = frozenset("cbrt asin acos sinh cosh asinh acosh atanh bitcast-convert".split())
 
 
 def runs_in_xla(fusion: Instruction) -> bool:
@@ -103,6 +106,13 @@ def runs_in_xla(fusion: Instruction) -> bool:
             if any(o.opcode not in ("parameter", "constant") for o in instruction.operands):
                 return False
         elif OPS[instruction.opcode].family != "elementwise" or "." in OPS[instruction.opcode].text:
+            return False
+        elif instruction.opcode in _NO_CODE:
+            return False
+        dtypes = {i.shape.dtype for i in (instruction, *instruction.operands)}
+        if not dtypes.isdisjoint(NARROW_FLOATS | HOST_DTYPES):
+            return False
+        if instruction.opcode in _NO_COMPLEX_CODE and not dtypes.isdisjoint(COMPLEX):
             return False
     return True
 
