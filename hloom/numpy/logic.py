@@ -17,6 +17,7 @@ from hloom.operands import (
     convert,
     full,
     inexact_dtype,
+    limits,
     promote_operands,
     with_weakness,
 )
@@ -26,6 +27,21 @@ from hloom.tracing import bind
 # --- comparison ---------------------------------------------------------------------------------------------------
 
 
+_MIRRORED = {"EQ": "EQ", "NE": "NE", "LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
+
+
+def _beyond(x1, x2, direction: str):
+    """A comparison with a Python integer that the dtype of the array beside it does not hold; None for other cases."""
+    if type(x1) is int:
+        x1, x2, direction = x2, x1, _MIRRORED[direction]
+    if not hasattr(x1, "dtype") or x1.dtype not in INTEGERS:
+        return None
+    lowest, highest = limits(x1.dtype)
+    if lowest <= x2 <= highest:
+        return None
+    return full(direction in (("NE", "GT", "GE") if x2 < lowest else ("NE", "LT", "LE")), PRED, tuple(x1.shape))
+
+
 def _comparison(name: str, direction: str, sign: str):
     ordered = direction not in ("EQ", "NE")
 
@@ -33,6 +49,10 @@ def _comparison(name: str, direction: str, sign: str):
         if isinstance(x1, ArrayMethods) and isinstance(x2, ArrayMethods) and x1._shape is x2._shape:
             weak = x1.weak and x2.weak
         else:
+            if type(x1) is int or type(x2) is int:
+                found = _beyond(x1, x2, direction)
+                if found is not None:
+                    return found
             (x1, x2), weak = promote_operands(name, (x1, x2))
         if ordered and x1._shape.dtype in COMPLEX:
             return in_order(x1, x2, direction)

@@ -117,7 +117,7 @@ def _checked(function, name, results):
 
 def _repeated(function, extent: int):
     """A new first axis over which nothing changes."""
-    from hloom import tree
+    from hloom import pytrees as tree
 
     def call(*args):
         found = function(*args)

@@ -304,3 +304,11 @@ def test_weakness_as_in_jax():
         assert result.weak_type
     assert not hnp.full(2, 3, "int32").weak_type and not hnp.stack([1, hnp.int8(2)]).weak_type
     assert not hnp.zeros_like(weak, "f32").weak_type
+
+
+@pytest.mark.parametrize("value", [-1, 256, 2**40, 3])
+@pytest.mark.parametrize("name", "equal not_equal less less_equal greater greater_equal".split())
+def test_comparisons_with_integers_beyond_the_dtype(name, value):
+    x = np.array([0, 3, 255], np.uint8)
+    np.testing.assert_array_equal(one(lambda x: getattr(hnp, name)(x, value), x), getattr(np, name)(x, value))
+    np.testing.assert_array_equal(one(lambda x: getattr(hnp, name)(value, x), x), getattr(np, name)(value, x))
