@@ -362,28 +362,52 @@ class _ReduceWindow(_Windows):
         text = self.text
         extent = self.middle[dimension].extent
         below = math.prod(d.extent for d in self.middle[dimension + 1 :]) * self.inner
+        if below > 1:
+            return self._running_rows(extent, below, reverse)
+        text.number("extent", extent)
         text.open("for item in range(lo, hi):")
-        if below == 1:
-            first, step = f"item * {text.number('extent', extent)}", ""
-        else:
-            text.add(f"row = item // {text.number('below', below)}")
-            first = f"row * {text.number('extent', extent)} * below + item - row * below"
-            step = " * below"
-        text.add(f"first = {first}")
+        text.add("first = item * extent")
         names = [f"a{k}" for k in range(len(self.arrays))]
         for name, start in zip(names, self.initial, strict=True):
             text.add(f"{name} = {self.scalar(start)}")
-        text.number("extent", extent)
         text.open("for x in range(extent):")
-        text.add(f"at = first + {'(extent - 1 - x)' if reverse else 'x'}{step}")
+        text.add(f"at = first + {'extent - 1 - x' if reverse else 'x'}")
+        self._step(names, "at", reverse)
+        return self.finished("running", self.lead * self.plane * self.inner // extent, extent * 4.0)
+
+    def _running_rows(self, extent: int, below: int, reverse: bool) -> WindowKernel:
+        """An item is a column, but the columns of a chunk go side by side along their rows: the accumulators are the
+        row that was written before."""
+        text = self.text
+        text.number("extent", extent)
+        text.number("below", below)
+        text.open("for row in range(lo // below, (hi - 1) // below + 1):")
+        text.add("left = max(lo - row * below, 0)", "right = min(hi - row * below, below)")
+        text.add(f"first = row * extent * below{' + (extent - 1) * below' if reverse else ''}")
+        names = [f"a{k}" for k in range(len(self.arrays))]
+        text.open("for c in range(left, right):")
+        for name, start in zip(names, self.initial, strict=True):
+            text.add(f"{name} = {self.scalar(start)}")
+        self._step(names, "first + c", reverse)
+        text.depth -= 1
+        text.open("for x in range(1, extent):")
+        text.add(f"here = first {'-' if reverse else '+'} x * below")
+        text.add(f"last = here {'+' if reverse else '-'} below")
+        text.open("for c in range(left, right):")
+        for k, (name, array) in enumerate(zip(names, self.arrays, strict=True)):
+            text.add(f"{name} = {load(self.request.output_name(k), 'last + c', array.dtype)}")
+        self._step(names, "here + c", reverse)
+        return self.finished("running_rows", self.lead * self.plane * self.inner // extent, extent * 1.0)
+
+    def _step(self, names: list[str], at: str, reverse: bool) -> None:
+        """Combines the accumulators with the elements at a place and writes them there."""
+        text = self.text
         values = [f"e{k}" for k in range(len(self.arrays))]
         for value, array in zip(values, self.arrays, strict=True):
-            text.add(f"{value} = {load(self.request.names[array], 'at', array.dtype)}")
+            text.add(f"{value} = {load(self.request.names[array], at, array.dtype)}")
         self._combine(names, [*values, *names] if reverse else [*names, *values])
         for k, (name, array) in enumerate(zip(names, self.arrays, strict=True)):
-            text.add(store(self.request.output_name(k), "at", array.dtype, name))
-        items = self.lead * self.plane * self.inner // extent
-        return self.finished("running", items, extent * 4.0)
+            text.add(store(self.request.output_name(k), at, array.dtype, name))
 
 
 class _SelectAndScatter(_Windows):

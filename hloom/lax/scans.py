@@ -1,13 +1,16 @@
-"""Running sums, products, extremes: an associative op applied along an axis in log2(extent) shifted steps."""
+"""Running sums and products by windows as long as the array; other running combinations in log2(extent) steps."""
 
 from __future__ import annotations
 
+from hloom.ir.build import scalar_computation
 from hloom.ir.types import NARROW_FLOATS
+from hloom.ir.window import WindowDimension
 from hloom.lax.elementwise import abs as absolute
-from hloom.lax.elementwise import add, exp, is_nan, log1p, max, min, mul, neg, select, sub
+from hloom.lax.elementwise import add, exp, is_nan, log1p, max, min, neg, select, sub
 from hloom.lax.movement import pad
 from hloom.lax.reduction import highest, lowest
-from hloom.operands import F32, as_operand, canonical_axis, convert
+from hloom.operands import F32, as_operand, canonical_axis, constant, convert
+from hloom.tracing import bind
 
 
 def scan_steps(x, axis: int, combine, neutral, reverse: bool = False):
@@ -21,6 +24,31 @@ def scan_steps(x, axis: int, combine, neutral, reverse: bool = False):
         x = combine(x, pad(x, neutral, [edges if k == axis else (0, 0, 0) for k in range(x.ndim)]))
         distance *= 2
     return x
+
+
+def running(x, axis: int, opcode: str, reverse: bool = False):
+    """The running combination along an axis, in the order of the elements: 'add', 'multiply', 'or', 'and'."""
+    extent = x.shape[axis]
+    if extent < 2:
+        return x
+    low, high = (0, extent - 1) if reverse else (extent - 1, 0)
+    long = WindowDimension(extent, 1, low, high)
+    window = tuple([long if k == axis else WindowDimension(1) for k in range(x.ndim)])
+    neutral = constant({"add": 0, "multiply": 1, "or": False, "and": True}[opcode], x.dtype)
+    combiner = scalar_computation(opcode, x.dtype)
+    return bind("reduce-window", x, neutral, weak=x.weak, window=window, to_apply=combiner)
+
+
+def _ordered(name: str, opcode: str, text: str):
+    def function(operand, axis: int = 0, reverse: bool = False):
+        x = as_operand(operand, name)
+        axis = canonical_axis(axis, x.ndim, name)
+        work = F32 if x.dtype in NARROW_FLOATS else x.dtype
+        return convert(running(convert(x, work, x.weak), axis, opcode, reverse), x.dtype, x.weak)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{text} along an axis, from its end if reverse. Raises ShapeError, DTypeError."
+    return function
 
 
 def _cumulative(name: str, combine, neutral, text: str, wide: bool):
@@ -43,8 +71,8 @@ def _log_add(a, b):
     return select(is_nan(difference), add(a, b), add(larger, log1p(exp(neg(absolute(difference))))))
 
 
-cumsum = _cumulative("cumsum", add, lambda dtype: 0, "The running sum", True)
-cumprod = _cumulative("cumprod", mul, lambda dtype: 1, "The running product", True)
+cumsum = _ordered("cumsum", "add", "The running sum")
+cumprod = _ordered("cumprod", "multiply", "The running product")
 cummax = _cumulative("cummax", max, lowest, "The largest element so far", False)
 cummin = _cumulative("cummin", min, highest, "The smallest element so far", False)
 cumlogsumexp = _cumulative(

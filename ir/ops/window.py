@@ -97,6 +97,13 @@ def _reduce_window_reference(*operands, shape, to_apply, window=()):
     opcode = combiner_opcode(to_apply)
     if count == 1 and opcode in _UFUNCS and arrays[0].dtype != PRED:
         dtype = _wide(arrays[0].dtype, opcode)
+        running = _running_axis(arrays[0].shape, window)
+        if running is not None:
+            axis, back = running
+            x = np.flip(arrays[0], axis) if back else arrays[0]
+            with np.errstate(all="ignore"):
+                x = _UFUNCS[opcode](np.asarray(initial[0], dtype), _UFUNCS[opcode].accumulate(x, axis, dtype))
+                return np.asarray(np.flip(x, axis) if back else x).astype(shape.dtype).reshape(dims)
         neutral = np.asarray(OPS[opcode].identity(arrays[0].dtype)).astype(dtype)
         x = padded(arrays[0].astype(dtype), neutral, window)
         function = _UFUNCS[opcode]
@@ -114,6 +121,18 @@ def _reduce_window_reference(*operands, shape, to_apply, window=()):
         result = result if count > 1 else (result,)
         state = [np.where(inside[slices], new, old) for new, old in zip(result, state, strict=True)]
     return tuple(state) if count > 1 else state[0]
+
+
+def _running_axis(dims, window) -> tuple[int, bool] | None:
+    """(the axis, whether from its end) of a window that runs from an end of the array to each place."""
+    wide = [k for k, d in enumerate(window) if not d.is_plain()]
+    if len(wide) != 1 or 0 in dims:
+        return None
+    d, extent = window[wide[0]], dims[wide[0]]
+    if d.stride != 1 or d.base_dilation != 1 or d.window_dilation != 1 or d.size != extent:
+        return None
+    reach = {(extent - 1, 0): False, (0, extent - 1): True}
+    return (wide[0], reach[d.low, d.high]) if (d.low, d.high) in reach else None
 
 
 def inside_of(dims, window) -> np.ndarray:
