@@ -21,6 +21,7 @@ from hloom.config import config
 from hloom.errors import AttributeValueError, HloomError, SettingError
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Module
+from hloom.ir.portable import portable
 from hloom.ir.text import print_module
 from hloom.ir.types import TupleShape
 from hloom.native_setup import driver, load_kernels
@@ -61,18 +62,19 @@ class CompiledModule:
 
 
 def program_text(module: Module, dialect: str = "hlo", *, metadata: bool = False) -> str:
-    """A module as text of a dialect, "hlo" or "stablehlo". Raises AttributeValueError, UnsupportedError."""
+    """A module as text of a dialect, "hlo" or "stablehlo", in ops that other compilers have where they can say what it
+    computes. Raises AttributeValueError, UnsupportedError."""
     if dialect == "stablehlo":
         from hloom.ir.stablehlo import stablehlo_text
 
-        return stablehlo_text(module)
+        return stablehlo_text(portable(module, dialect))
     if dialect != "hlo":
         raise AttributeValueError(
             f"the text of a program in the dialect {dialect!r}",
             "hloom writes 'hlo' and 'stablehlo'",
             "pass one of them",
         )
-    return print_module(module, metadata=metadata)
+    return print_module(portable(module), metadata=metadata)
 
 
 def compile_module(module: Module, *, fusion: bool | None = None, donated: frozenset[int] = frozenset()):
@@ -212,7 +214,7 @@ class _Dump:
         self.number = 0
 
     def module(self, name: str, module: Module) -> None:
-        self._write(f"{self.prefix}.{self.number:02d}_{name}.hlo", print_module(module, metadata=True))
+        self._write(f"{self.prefix}.{self.number:02d}_{name}.hlo", print_module(portable(module), metadata=True))
         self.number += 1
 
     def kernels(self, plan: Plan) -> None:

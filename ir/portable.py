@@ -1,0 +1,186 @@
+"""Programs for other compilers: ops that only hloom has become calls of computations in ops that HLO has.
+
+Generators of random bits are written out exactly, and so are neighbours of floats. Sources: Salmon, Moraes, Dror and
+Shaw, Parallel random numbers: as easy as 1, 2, 3 (2011); M. Giles, Approximating the erfinv function (2010), for
+float32.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from hloom.ir.build import Builder, Value
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.ops.random import philox4x32, threefry2x32
+from hloom.ir.types import DTYPES, HLO_NAME
+
+_GENERATORS: dict[str, tuple[Callable, int]] = {
+    "threefry2x32-first": (threefry2x32, 0),
+    "threefry2x32-second": (threefry2x32, 1),
+    "philox4x32-low": (philox4x32, 0),
+    "philox4x32-high": (philox4x32, 1),
+}
+
+
+def portable(module: Module, dialect: str = "hlo") -> Module:
+    """The module with the ops of `EXPANSIONS` as calls; the same object when there is none.
+
+    dialect: 'hlo' or 'stablehlo', whose CHLO has some of these ops.
+    """
+    found = {i.opcode for i in module.instructions()}
+    wanted = found & (set(_GENERATORS) if dialect == "stablehlo" else set(EXPANSIONS))
+    if not wanted:
+        return module
+    done: dict[int, Computation] = {}
+    made: dict[tuple, Computation] = {}
+    for computation in module.computations():  # callees first
+        done[id(computation)] = _expanded(computation, done, made, wanted)
+    return module.with_entry(done[id(module.entry)])
+
+
+def _expanded(computation: Computation, done, made, wanted) -> Computation:
+    mapped: dict[Instruction, Instruction] = {}
+    instructions = []
+    for instruction in computation.instructions:
+        operands = tuple([mapped.get(o, o) for o in instruction.operands])
+        callees = {}
+        for name, value in instruction.attributes.items():
+            if isinstance(value, Computation):
+                callees[name] = done[id(value)]
+            elif isinstance(value, tuple) and value and isinstance(value[0], Computation):
+                callees[name] = tuple([done[id(v)] for v in value])
+        changed = operands != instruction.operands or any(v is not instruction[k] for k, v in callees.items())
+        current = instruction.with_operands(operands, **callees) if changed else instruction
+        if instruction.opcode in wanted:
+            called = _called(instruction, made)
+            if called is not None:
+                current = Instruction(
+                    "call", operands, instruction.shape, {"to_apply": called}, instruction.hint, instruction.source,
+                    instruction.made_by,
+                )  # fmt: skip
+        if current is not instruction:
+            mapped[instruction] = current
+        instructions.append(current)
+    if not mapped:
+        return computation
+    return Computation(
+        computation.name, computation.parameters, instructions, mapped.get(computation.root, computation.root)
+    )
+
+
+def _called(instruction: Instruction, made) -> Computation | None:
+    """The computation that says what an instruction computes, made once for its shapes; None where there is none."""
+    shapes = tuple(o.shape for o in instruction.operands)
+    key = (instruction.opcode, shapes)
+    if key not in made:
+        builder = Builder(re.sub(r"\W", "_", instruction.opcode))
+        operands = [Value(builder, builder.parameter(shape, f"x{k}")) for k, shape in enumerate(shapes)]
+        root = EXPANSIONS[instruction.opcode](*operands)
+        made[key] = None if root is None else builder.finish(root.instruction)
+    return made[key]
+
+
+# --- the ops ------------------------------------------------------------------------------------------------------
+
+
+class _Word:
+    """A value with the operators of unsigned words. Constants are made once."""
+
+    def __init__(self, value: Value, constants: dict[int, Value]):
+        self.value, self.constants = value, constants
+
+    def _with(self, opcode: str, other) -> _Word:
+        if not isinstance(other, _Word):
+            number = int(other)
+            if number not in self.constants:
+                self.constants[number] = self.value.like(np.asarray(number, self.value.dtype))
+            other = _Word(self.constants[number], self.constants)
+        return _Word(self.value.op(opcode, other.value), self.constants)
+
+    def __add__(self, other):
+        return self._with("add", other)
+
+    def __mul__(self, other):
+        return self._with("multiply", other)
+
+    def __xor__(self, other):
+        return self._with("xor", other)
+
+    def __or__(self, other):
+        return self._with("or", other)
+
+    def __and__(self, other):
+        return self._with("and", other)
+
+    def __lshift__(self, other):
+        return self._with("shift-left", other)
+
+    def __rshift__(self, other):
+        return self._with("shift-right-logical", other)
+
+
+def _generated(opcode: str):
+    function, which = _GENERATORS[opcode]
+
+    def expand(*operands: Value) -> Value:
+        constants: dict[int, Value] = {}
+        return function(*(_Word(v, constants) for v in operands))[which].value
+
+    return expand
+
+
+def _next_after(x: Value, y: Value) -> Value | None:
+    """The bits of a float, without the sign, count its places from zero."""
+    words = {"f16": "s16", "bf16": "s16", "f32": "s32", "f64": "s64"}
+    word = words.get(HLO_NAME[x.dtype])
+    if word is None:
+        return None
+    shape = x.shape.with_dtype(DTYPES[word])
+    bits, target = (v.op("bitcast-convert", shape=shape) for v in (x, y))
+    width = 8 * x.dtype.itemsize
+    sign = bits.like(np.asarray(-(1 << (width - 1)), shape.dtype))
+    outwards = y.compare("GT", x).op("xor", x.compare("LT", 0)).where(bits.like(1), bits.like(-1))
+    moved = (bits + outwards).op("bitcast-convert", shape=x.shape)
+    least = target.op("and", sign).op("or", 1).op("bitcast-convert", shape=x.shape)
+    moved = x.compare("EQ", 0).where(least, moved)
+    moved = x.compare("EQ", y).where(y, moved)
+    unordered = x.compare("NE", x).op("or", y.compare("NE", y))
+    return unordered.where(x + y, moved)
+
+
+_CENTER = (
+    2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164,
+    0.246640727, 1.50140941,
+)  # fmt: skip
+_TAIL = (
+    -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047,
+    1.00167406, 2.83297682,
+)  # fmt: skip
+
+
+def _erf_inv(x: Value) -> Value | None:
+    dtype = x.dtype
+    if dtype == DTYPES["f64"]:
+        return None
+    y = x.convert(DTYPES["f32"])
+    w = -(-(y * y)).op("log-plus-one")
+    central = w.compare("LT", 5)
+    near, far = w - 2.5, w.op("sqrt") - 3
+    p, q = near.like(_CENTER[0]), far.like(_TAIL[0])
+    for a, b in zip(_CENTER[1:], _TAIL[1:], strict=True):
+        p, q = p * near + a, q * far + b
+    end = y.op("abs").compare("EQ", 1)
+    return end.where(y * np.inf, central.where(p, q) * y).convert(dtype)
+
+
+def _atan(x: Value) -> Value | None:
+    if x.dtype.kind == "c":
+        return None
+    return x.op("atan2", 1)
+
+
+EXPANSIONS: dict[str, Callable[..., Value | None]] = {name: _generated(name) for name in _GENERATORS}
+EXPANSIONS |= {"next-after": _next_after, "erf-inv": _erf_inv, "atan": _atan}
