@@ -16,6 +16,7 @@ from hloom.custom_derivatives import custom_jvp
 from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.types import COMPLEX, DTYPES
 from hloom.operands import inexact_dtype, promote_operands
+from hloom.scipy.faddeeva import wofz  # noqa: F401
 from hloom.scipy.special_series import (  # noqa: F401
     bessel_jn,
     dawsn,
