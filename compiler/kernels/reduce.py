@@ -97,10 +97,10 @@ def _product(values) -> int:
 
 
 def _store_full(request, shape, writer, index, block) -> None:
-    for k in shape.full_outputs:
-        output = request.outputs[k]
-        value = writer.value(output, index, block)
-        writer.store(request.output_name(k), linear(index, shape.dims), output.dtype, value, block)
+    # All values before all stores: an output may overwrite an input that another output still reads.
+    values = {k: writer.value(request.outputs[k], index, block) for k in shape.full_outputs}
+    for k, value in values.items():
+        writer.store(request.output_name(k), linear(index, shape.dims), request.outputs[k].dtype, value, block)
 
 
 def _with_parts(nest: Nest, shape: _Shape, drop) -> Nest:
@@ -277,10 +277,9 @@ def _join_stage(request: KernelRequest, shape: _Shape) -> Nest:
                 writer.overrides[reduction.instruction] = (finals[0], item)
             else:
                 writer.elements[reduction.instruction] = [(name, item) for name in finals]
-        for k in results:
-            output = request.outputs[k]
-            value = writer.value(output, index, item)
-            writer.store(request.output_name(k), linear(index, dims), output.dtype, value, item)
+        values = {k: writer.value(request.outputs[k], index, item) for k in results}
+        for k, value in values.items():
+            writer.store(request.output_name(k), linear(index, dims), request.outputs[k].dtype, value, item)
         state["item"] = item
 
     writer, groups = two_passes(request, dims, write)

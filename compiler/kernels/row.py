@@ -59,11 +59,11 @@ def row_nest(request: KernelRequest) -> Nest:
             writer.store(request.output_name(k), linear(index, dims), request.outputs[k].dtype, value, block)
         if vector_outputs:
             _sweep(writer, row, block, groups, inner)
-        for k, output in enumerate(request.outputs):
-            if k not in vector_outputs:
-                at = index[: len(output.dims)]
-                value = writer.value(output, at, row)
-                writer.store(request.output_name(k), linear(at, output.dims), output.dtype, value, row)
+        others = {k: o for k, o in enumerate(request.outputs) if k not in vector_outputs}
+        values = {k: writer.value(o, index[: len(o.dims)], row) for k, o in others.items()}
+        for k, output in others.items():
+            at = linear(index[: len(output.dims)], output.dims)
+            writer.store(request.output_name(k), at, output.dtype, values[k], row)
         state.update(row=row, outer=outer, inner=inner)
 
     def _sweep(writer, row, block, groups, inner):

@@ -369,6 +369,25 @@ def test_an_epilogue_that_overwrites_its_operand():
     assert compiled.plan.donated == {0: 2}
 
 
+# Reductions over rows and over columns, with outputs of the kept and of all extents: results -> the donated argument.
+OVERWRITTEN = {
+    "sums of columns": (lambda x, p: ((x * x).sum([0]), x.sum([0]) * p), (3, 40), (40,)),
+    "sums of rows": (lambda x, p: ((x * x).sum([1]), x.sum([1]) * p), (5, 9), (5,)),
+    "long rows": (lambda x, p: ((x * x).sum([1]), x.sum([1]) * p), (2, 20000), (2,)),
+    "elements beside sums": (lambda x, p: (x * 2.0, p * x, (x * x).sum([0])), (3, 40), (3, 40)),
+    "elements beside long rows": (lambda x, p: (x * 2.0, p * x, (x * x).sum([1])), (2, 20000), (2, 20000)),
+    "elements": (lambda x, p: (x * 2.0, p * x), (3, 40), (3, 40)),
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITTEN)
+def test_an_output_may_overwrite_what_another_output_reads(name):
+    """The first output has the buffer of p, and only the second one reads p."""
+    build, dims, other = OVERWRITTEN[name]
+    compiled = check(computation([("f32", dims), ("f32", other)], build), donated=frozenset([1]))
+    assert compiled.plan.donated == {0: 1}
+
+
 def test_attention_without_masks():
     def build(q, k, v):
         scores = dot(q, k, 2, 2, batch=1) * 0.25
