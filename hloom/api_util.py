@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.extend.linear_util import transformation_with_aux
 from hloom.tracing import argument_hints
+from hloom.tree import specification
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ def debug_info(traced_for: str, fun, args, kwargs, **names) -> DebugInfo:
 @transformation_with_aux
 def flatten_fun(in_tree, *flat):
     """A function of (args, kwargs) of a structure as one of their leaves: (WrappedFun, the result's structure)."""
-    args, kwargs = tree.unflatten(in_tree, flat)
+    args, kwargs = tree.unflatten(specification(in_tree), flat)
     result = yield args, kwargs
     yield tree.flatten(result)
 
@@ -39,5 +40,5 @@ def flatten_fun(in_tree, *flat):
 @transformation_with_aux
 def flatten_fun_nokwargs(in_tree, *flat):
     """As `flatten_fun`, of a structure of the positional arguments alone."""
-    result = yield tree.unflatten(in_tree, flat), {}
+    result = yield tree.unflatten(specification(in_tree), flat), {}
     yield tree.flatten(result)

@@ -16,7 +16,7 @@ import weakref
 
 import numpy as np
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.array import Array
 from hloom.config import config
 from hloom.devices import choose_default_device, devices, find_device

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.array import Array
 from hloom.config import config
 from hloom.errors import DeviceError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.devices import devices as all_devices
 from hloom.errors import DeviceError
 from hloom.jit import jit

@@ -1,10 +1,13 @@
 """Pytrees, under `jax.tree`'s names: nested containers whose leaves are arrays, and their structure without the leaves.
 
 Containers are tuples, lists, dicts, named tuples, None, and classes registered as nodes (`hloom.tree_util`). Inside
-hloom the same functions work on optree's structures (`hloom.pytrees`); here a structure is a `PyTreeDef`.
+hloom the same functions work on optree's structures (`hloom.pytrees`); here a structure is a `PyTreeDef`, and an array
+of random keys is a leaf.
 """
 
 from __future__ import annotations
+
+import functools
 
 import optree
 
@@ -14,18 +17,10 @@ from hloom.pytrees import (
     FlattenedIndexKey,
     GetAttrKey,
     SequenceKey,
-    all,  # noqa: A004  (JAX's name)
-    broadcast,
     flatten_one_level_with_keys,
     is_tree_node,
     keystr,
-    leaves,
-    leaves_with_path,
-    map,  # noqa: A004
-    map_with_path,
     paths,
-    reduce,
-    reduce_associative,
     register,
     register_keys,
     static,
@@ -124,15 +119,61 @@ def specification(structure):
     return structure.spec if isinstance(structure, PyTreeDef) else structure
 
 
+# --- leaves -------------------------------------------------------------------------------------------------------
+
+_whole: list[type] = []  # classes whose instances are leaves for users, though hloom looks into them
+
+
+def count_as_leaf(cls: type) -> None:
+    """Makes instances of a node class leaves of the functions of this module."""
+    _whole.append(cls)
+
+
+def _stops(is_leaf):
+    """The test of leaves that a user's test and `count_as_leaf` make together."""
+    if not _whole:
+        return is_leaf
+    classes = tuple(_whole)
+    if is_leaf is None:
+        return lambda *node: isinstance(node[-1], classes)
+    return lambda *node: isinstance(node[-1], classes) or is_leaf(*node)
+
+
+def _with_leaves(function, position: int):
+    """A function of `hloom.pytrees` whose argument `is_leaf`, at this position, is completed by `_stops`."""
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        if _whole:
+            if len(args) > position:
+                args = (*args[:position], _stops(args[position]), *args[position + 1 :])
+            else:
+                kwargs["is_leaf"] = _stops(kwargs.get("is_leaf"))
+        return function(*args, **kwargs)
+
+    return call
+
+
+_MANY = 1 << 30  # functions that take is_leaf by name only
+all = _with_leaves(pytrees.all, 1)  # noqa: A001  (JAX's names)
+broadcast = _with_leaves(pytrees.broadcast, 2)
+leaves = _with_leaves(pytrees.leaves, 1)
+leaves_with_path = _with_leaves(pytrees.leaves_with_path, 1)
+map = _with_leaves(pytrees.map, _MANY)  # noqa: A001
+map_with_path = _with_leaves(pytrees.map_with_path, _MANY)
+reduce = _with_leaves(pytrees.reduce, 3)
+reduce_associative = _with_leaves(pytrees.reduce_associative, _MANY)
+
+
 def flatten(tree, is_leaf=None):
     """(leaves, structure)."""
-    found, spec = pytrees.flatten(tree, is_leaf)
+    found, spec = pytrees.flatten(tree, _stops(is_leaf))
     return found, PyTreeDef(spec)
 
 
 def structure(tree, is_leaf=None) -> PyTreeDef:
     """The structure without the leaves."""
-    return PyTreeDef(pytrees.structure(tree, is_leaf))
+    return PyTreeDef(pytrees.structure(tree, _stops(is_leaf)))
 
 
 def unflatten(treedef, leaves):
@@ -142,7 +183,7 @@ def unflatten(treedef, leaves):
 
 def flatten_with_path(tree, is_leaf=None, is_leaf_takes_path: bool = False):
     """([(path, leaf), ...], structure)."""
-    pairs, spec = pytrees.flatten_with_path(tree, is_leaf, is_leaf_takes_path)
+    pairs, spec = pytrees.flatten_with_path(tree, _stops(is_leaf), is_leaf_takes_path)
     return pairs, PyTreeDef(spec)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hloom.compatibility import Program
 from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Module
+from hloom.random.keys import KeyArray
 from hloom.shapes import ShapeDtypeStruct
 from hloom.tracing import Trace, apply_computation, as_array
 
@@ -34,6 +35,10 @@ class PartialVal(tuple):
         return ShapeDtypeStruct.like(as_array(self[1])) if self[0] is None else self[0]
 
 
+def _given(value):
+    return value if isinstance(value, KeyArray) else as_array(value)
+
+
 def trace_to_jaxpr_nounits(fun, pvals, instantiate: bool = False):
     """Traces a `WrappedFun` of flat arguments; what depends on known ones only is computed.
 
@@ -42,7 +47,7 @@ def trace_to_jaxpr_nounits(fun, pvals, instantiate: bool = False):
     trace = Trace(fun.__name__, carries_values=True)
     with trace:
         given = [
-            as_array(pval[1]) if pval.is_known() else trace.parameter(pval[0]._shape, "", None, pval[0].weak)
+            _given(pval[1]) if pval.is_known() else trace.parameter(pval[0]._shape, "", None, pval[0].weak)
             for pval in pvals
         ]
         results = [as_array(leaf) for leaf in fun.call_wrapped(*given)]

@@ -136,7 +136,7 @@ def mulhi(x, y, /):
 
 def with_sharding_constraint(x, shardings):
     """x (an array or a tree of them): an array is on one device. Raises DeviceError for a split over several."""
-    from hloom import tree
+    from hloom import pytrees as tree
     from hloom.sharding import Sharding, single_device
 
     for sharding in tree.leaves(shardings):

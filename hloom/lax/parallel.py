@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from hloom import tree
+from hloom import pytrees as tree
 from hloom.array import Array
 from hloom.errors import ArgumentError, ParticipantsError, ShapeError
 from hloom.ir.build import scalar_computation

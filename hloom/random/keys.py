@@ -18,6 +18,7 @@ from hloom.numpy.dtypes import ExtendedDType, prng_key
 from hloom.operands import as_operand
 from hloom.operators import ArrayMethods
 from hloom.shapes import ShapeDtypeStruct
+from hloom.tree import count_as_leaf
 
 U32 = DTYPES["u32"]
 # Implementation: words of its key, and the name in `key<...>`.
@@ -171,6 +172,7 @@ optree.register_pytree_node(
     lambda implementation, children: KeyArray(children[0], implementation),
     namespace="hloom",
 )
+count_as_leaf(KeyArray)
 
 
 def _implementation(impl) -> str:

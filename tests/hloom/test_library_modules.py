@@ -163,3 +163,21 @@ def test_breakpoint_shows_the_values_of_the_traced_frame():
     quits = io.StringIO("q\n")
     with pytest.raises(BaseException, match="stopped"):
         hl.jit(lambda x: (hl.debug.breakpoint(stdin=quits, stdout=printed), x)[1])(1.0)
+
+
+def test_keys_are_leaves_of_users_trees():
+    key = hl.random.key(3)
+    tree = {"key": key, "w": hnp.ones(2)}
+    leaves, structure = hl.tree.flatten(tree)
+    assert leaves[0] is key and structure.num_leaves == 2 and hl.tree.unflatten(structure, leaves)["key"] is key
+    assert hl.tree.map(lambda x: x.shape, tree) == {"key": (), "w": (2,)}
+    keys = list(hl.random.split(key, 2))
+    drawn = hl.tree.map(lambda k, p: hl.random.normal(k, p.shape), keys, [hnp.ones(2), hnp.ones(3)])
+    np.testing.assert_array_equal(drawn[1], hl.random.normal(keys[1], (3,)))
+    assert hl.tree_util.tree_leaves([key, None], is_leaf=lambda x: x is None)[1] is None
+    assert [p for p, _ in hl.tree_util.tree_flatten_with_path(tree)[0]] == [(hl.tree_util.DictKey("key"),),
+                                                                           (hl.tree_util.DictKey("w"),)]  # fmt: skip
+    step = hl.jit(lambda t: {"key": hl.random.split(t["key"])[0], "w": 2 * t["w"]})
+    assert hl.tree.structure(step(step(tree))) == structure
+    moved = hl.device_put(tree)
+    np.testing.assert_array_equal(hl.random.key_data(moved["key"]), hl.random.key_data(key))
