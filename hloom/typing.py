@@ -11,7 +11,7 @@ from hloom.operators import ArrayMethods
 
 class _ArrayMeta(type):
     def __instancecheck__(cls, value) -> bool:
-        return isinstance(value, ArrayMethods)
+        return isinstance(value, ArrayMethods) or hasattr(type(value), "key_type")  # and arrays of random keys
 
     def __subclasscheck__(cls, other) -> bool:
         return issubclass(other, ArrayMethods)
