@@ -168,6 +168,7 @@ from hloom.lax.precision import (
     PrecisionLike,
     Tolerance,
 )
+from hloom.lax.programs import composite, dce_sink, pcast, rng_uniform
 from hloom.lax.ragged import RaggedDotDimensionNumbers, ragged_dot, ragged_dot_general, scaled_dot
 from hloom.lax.random import RandomAlgorithm, rng_bit_generator
 from hloom.lax.reduction import (
