@@ -107,7 +107,16 @@ class _Renderer:
         text = "\n".join([f"def {nest.name}({', '.join(parameters)}):", *indent(body)]) + "\n"
         types = tuple(f"{dtype}*" for _, dtype in nest.pointers) + ("s64",) * len(arguments)
         return CudaSource(
-            nest.name, text, types, (), tuple(parameters), arguments, self.grain, self.threads, self.total, self.alignment
+            nest.name,
+            text,
+            types,
+            (),
+            tuple(parameters),
+            arguments,
+            self.grain,
+            self.threads,
+            self.total,
+            self.alignment,
         )
 
     # --- which grain ---
