@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -144,6 +145,26 @@ class custom_jvp:  # noqa: N801  (JAX's name)
 # --- custom_vjp ---------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class CustomVJPPrimal:
+    """An argument of the forward rule of a custom_vjp with symbolic_zeros=True: the array, and whether a derivative by
+    it may be asked for."""
+
+    value: Any
+    perturbed: bool
+
+
+def custom_vjp_primal_tree_values(primals):
+    """A tree with the values of the `CustomVJPPrimal`s in it in their places."""
+    return tree.map(lambda leaf: leaf.value if isinstance(leaf, CustomVJPPrimal) else leaf, primals)
+
+
+def zero_from_primal(val, symbolic_zeros: bool = False):
+    """The zero tangent of an array: an array of zeros, or with symbolic_zeros a `SymbolicZero`, which has no data."""
+    shape = as_array(val)._shape
+    return SymbolicZero(shape) if symbolic_zeros else zero_of(shape)
+
+
 class custom_vjp:  # noqa: N801  (JAX's name)
     """A function whose reverse-mode derivative is given by two functions.
 
@@ -166,6 +187,7 @@ class custom_vjp:  # noqa: N801  (JAX's name)
         self.fun = fun
         self.nondiff_argnums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
         self.fwd = self.bwd = None
+        self.symbolic_zeros = False
 
     def __get__(self, instance, owner=None):
         return self if instance is None else functools.partial(self, instance)
@@ -174,9 +196,10 @@ class custom_vjp:  # noqa: N801  (JAX's name)
         """Gives the rule: fwd(*arguments) -> (result, residuals); bwd(*nondiff arguments, residuals, cotangent) -> a
         tuple with the cotangent of each argument that is differentiated by, None where it is zero.
 
-        symbolic_zeros, optimize_remat: accepted; zeros are arrays, and nothing else changes.
+        symbolic_zeros: fwd gets a `CustomVJPPrimal` for each leaf of the arguments that are differentiated by, with the
+        array as its `value`. Cotangents that are zero are arrays all the same. optimize_remat: accepted, no effect.
         """
-        self.fwd, self.bwd = fwd, bwd
+        self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 
     def __call__(self, *args, **kwargs):
         if self.fwd is None:
@@ -218,6 +241,8 @@ class custom_vjp:  # noqa: N801  (JAX's name)
 
         def run(*flat):
             primals, _ = tree.unflatten(call.structure, flat)
+            if self.symbolic_zeros:
+                primals = tree.map(lambda v: CustomVJPPrimal(v, v.dtype in INEXACT), primals)
             result, residuals = pair_of(self.fwd(*call.with_arguments(primals)), what)
             results = same_tree(result, out_tree, f"the result of {what}", "return (result, residuals)")
             results = [
@@ -284,7 +309,7 @@ class custom_vjp:  # noqa: N801  (JAX's name)
                 given = _up_to(value, structure, f"the cotangent of '{name}' from {what}")
             for one, leaf, hint in zip(given, leaves, hints, strict=True):
                 if leaf.dtype in INEXACT:
-                    if one is None:
+                    if one is None or isinstance(one, SymbolicZero):
                         found.append(zero_of(leaf._shape))
                     else:
                         found.append(matching(one, leaf._shape, f"the cotangent of '{hint}' from {what}"))

@@ -329,3 +329,26 @@ def test_wrong_results_of_vjp_rules():
     fails(TreeError, wrong_vjp(lambda r, g: ((g, g), g)), "the cotangent of 'weights'")
     fails(TreeError, wrong_vjp(lambda r, g: (g, g), fwd=lambda w, p: w * p), "returns a pair")
     fails(ShapeError, wrong_vjp(lambda r, g: (g, g), fwd=lambda w, p: (w[:1], None)), "result 0", "f32[1]")
+
+
+def test_symbolic_zeros_of_custom_vjp():
+    from hloom.custom_derivatives import CustomVJPPrimal, custom_vjp_primal_tree_values, zero_from_primal
+
+    seen = []
+
+    @hl.custom_vjp
+    def f(pair, n):
+        return pair["x"] * 2 + n
+
+    def forward(pair, n):
+        seen.append((type(pair["x"]), pair["x"].perturbed, n.perturbed))
+        values = custom_vjp_primal_tree_values(pair)
+        return f(values, n.value), values["x"]
+
+    def backward(x, g):
+        return {"x": g * x}, zero_from_primal(x.astype("s32"), symbolic_zeros=True)
+
+    f.defvjp(forward, backward, symbolic_zeros=True)
+    gradient = hl.grad(lambda x: f({"x": x}, hnp.int32(1)).sum())(hnp.asarray([3.0, 4.0]))
+    assert gradient.tolist() == [3, 4] and seen == [(CustomVJPPrimal, True, False)]
+    assert zero_from_primal(hnp.ones(3)).tolist() == [0, 0, 0]
