@@ -35,7 +35,12 @@ _AS_JAX = ("narrow_numpy", "clamp_indexes")  # settings in which JAX's rules dif
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds hloom's module for the name of JAX's, while `sys.modules["jax"]` is hloom. Nothing is loaded twice."""
+    """Finds hloom's module for the name of JAX's, while `sys.modules["jax"]` is hloom. Nothing is loaded twice.
+
+    The first such import chooses the settings of `as_jax`.
+    """
+
+    settled = False
 
     def find_spec(self, fullname, path=None, target=None):
         if not fullname.startswith("jax.") or sys.modules.get("jax") is not sys.modules.get("hloom"):
@@ -43,6 +48,10 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         ours = _RENAMED.get(fullname, "hloom" + fullname.removeprefix("jax").removeprefix("._src"))
         if not self._is_module(ours) and self._attribute(ours) is None:
             return None
+        if not self.settled:
+            self.settled = True
+            for name in _AS_JAX:
+                setattr(config, name, True)
         return importlib.machinery.ModuleSpec(fullname, self, origin=ours)
 
     @staticmethod
