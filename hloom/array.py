@@ -6,7 +6,7 @@ import numpy as np
 
 from hloom.config import config
 from hloom.errors import ArgumentError, DeviceError, DonatedArrayError
-from hloom.ir.types import HLO_NAME, Shape, as_dtype, default_dtype, scalar_dtype
+from hloom.ir.types import HLO_NAME, NARROWED, Shape, as_dtype, default_dtype, scalar_dtype
 from hloom.operators import ArrayMethods
 
 
@@ -273,10 +273,6 @@ def _restore(data, weak):
     return Array(data, weak)
 
 
-# With `hl.config.narrow_numpy`.
-_NARROWED = {np.dtype(a): np.dtype(b) for a, b in (("f8", "f4"), ("i8", "i4"), ("u8", "u4"), ("c16", "c8"))}
-
-
 def from_python(value, dtype=None) -> Array:
     """An Array of a NumPy array, a number, nested lists of them, or anything with DLPack or `__array__`.
 
@@ -295,8 +291,8 @@ def from_python(value, dtype=None) -> Array:
         if value.dtype.kind in "iufc" and not isinstance(value, np.generic) and dtype is None:
             value = value.astype(_default_of(value))
     target = as_dtype(value.dtype) if dtype is None else as_dtype(dtype)
-    if dtype is None and target.itemsize >= 8 and config.narrow_numpy and not config.enable_x64:
-        target = _NARROWED.get(target, target)
+    if dtype is None:
+        target = NARROWED.get(target, target)
     readonly = isinstance(value, np.ndarray) and not value.flags.writeable and value.base is None
     data = np.ascontiguousarray(value, target).reshape(np.shape(value))
     if data is value and not readonly or (isinstance(value, np.ndarray) and np.shares_memory(data, value)):

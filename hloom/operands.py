@@ -22,6 +22,7 @@ from hloom.ir.types import (
     INTEGERS,
     Shape,
     default_dtype,
+    narrow_scalars,
     promote,
     scalar_dtype,
     set_default_width,
@@ -42,9 +43,16 @@ def _use_width(wide: bool) -> None:
     _cached_constant.cache_clear()
 
 
+def _narrow(_=None) -> None:
+    narrow_scalars(config.narrow_numpy and not config.enable_x64)
+
+
 config.on_change("enable_x64", _use_width)
 if config.enable_x64:
     set_default_width(64)
+for _name in ("enable_x64", "narrow_numpy"):
+    config.on_change(_name, _narrow)
+_narrow()
 
 
 def default_float() -> np.dtype:

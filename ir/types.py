@@ -82,6 +82,17 @@ def kind(dtype: np.dtype) -> str:
 DEFAULTS: dict[type, np.dtype] = {bool: PRED}
 
 
+NARROWED: dict[np.dtype, np.dtype] = {}  # what scalars of NumPy become: as they are, unless `narrow_scalars` was called
+
+
+def narrow_scalars(narrow: bool) -> None:
+    """Makes NumPy's scalars of 64 bits mean 32, or mean what they are again."""
+    NARROWED.clear()
+    if narrow:
+        pairs = (("f64", "f32"), ("s64", "s32"), ("u64", "u32"), ("c128", "c64"))
+        NARROWED.update((DTYPES[wide], DTYPES[slim]) for wide, slim in pairs)
+
+
 def set_default_width(bits: int) -> None:
     """Makes Python's integers, floats and complex numbers so wide (32 or 64) where nothing else decides."""
     names = {32: ("s32", "f32", "c64"), 64: ("s64", "f64", "c128")}[bits]
@@ -298,7 +309,8 @@ def scalar_dtype(value) -> tuple[np.dtype, bool]:
     if isinstance(value, (bool, np.bool_)):
         return PRED, False
     if isinstance(value, (np.generic, np.ndarray)):
-        return as_dtype(value.dtype), False
+        dtype = as_dtype(value.dtype)
+        return NARROWED.get(dtype, dtype), False
     if isinstance(value, int):
         # A Python int that does not fit in 32 bits keeps its value rather than wrapping in silence.
         return DEFAULTS[int] if -(2**31) <= value < 2**31 else DTYPES["s64" if value < 2**63 else "u64"], True

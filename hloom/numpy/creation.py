@@ -155,9 +155,9 @@ def _plain(value, dtype):
 
 
 def _like(x, dtype, shape, name: str):
-    if not (hasattr(x, "shape") and hasattr(x, "dtype")):  # what has both need not be an array
+    if isinstance(x, (np.ndarray, np.generic)) or not (hasattr(x, "shape") and hasattr(x, "dtype")):
         x = as_operand(x, name)
-    elif not isinstance(x, ArrayMethods):
+    elif not isinstance(x, ArrayMethods):  # what has a shape and a dtype need not be an array
         shape = x.shape if shape is None else shape
     return x.shape if shape is None else canonical_shape(shape, name), x.dtype if dtype is None else as_dtype(dtype)
 

@@ -306,3 +306,22 @@ def test_ravel_pytree():
     with pytest.raises(hl.errors.ShapeError, match="5 elements"):
         unravel(hnp.ones(4))
     assert ravel_pytree([])[0].shape == (0,)
+
+
+def test_numbers_of_numpy_do_not_widen():
+    program = """
+        import numpy as np
+        import jax, jax.numpy as jnp
+
+        x = jnp.ones(2)
+        found = [np.float64(3) * x, x / np.sqrt(2.0), jnp.arange(3) * np.int64(3), jnp.where(x > 0, x, np.float64(1)),
+                 jax.jit(lambda x: x * np.sqrt(2.0))(x), jax.lax.fori_loop(0, 3, lambda i, c: c * np.float64(2.0), x),
+                 jnp.zeros_like(np.ones(2)), np.ones(2) @ x, jnp.asarray(np.float64(3)), jnp.ones(2, "float64")]
+        print(*[v.dtype for v in found])
+        with jax.enable_x64(True):
+            print((x * np.float64(2)).dtype)
+    """
+    expected = "float32 float32 int32" + " float32" * 6 + " float64\nfloat64\n"
+    assert run(program) == expected
+    assert run(program, "import sys, hloom; sys.modules['jax'] = hloom") == expected
+    assert (hnp.ones(2) * np.float64(2)).dtype == np.float64
