@@ -75,6 +75,7 @@ install_finder()
 # Imported when they are first used: a program that needs arrays and gradients only starts without them.
 _LAZY = frozenset(
     (
+        "ad",
         "api_util",
         "core",
         "custom_batching",

@@ -13,7 +13,7 @@ from hloom.array import Array
 from hloom.config import config
 from hloom.errors import DeviceError
 from hloom.operators import ArrayMethods
-from hloom.sharding import Sharding, single_device
+from hloom.sharding import NamedSharding, PartitionSpec, Sharding, get_mesh, single_device
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,8 @@ def find_device(name) -> Device:
     """The device of a name 'cpu:0', 'cpu', or a Device. Raises DeviceError."""
     if name is None:
         return default_device()
+    if isinstance(name, PartitionSpec):
+        name = NamedSharding(get_mesh(), name)
     if isinstance(name, Sharding):
         name = single_device(name)
     if isinstance(name, Device):

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from hloom import pytrees as tree
+from hloom.ad import DidntWant, DontWant, GradValue
 from hloom.array import Array
 from hloom.compiler.transforms import jvp as forward_mode
 from hloom.compiler.transforms import vjp as reverse_mode
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.errors import ArgumentError, DifferentiationError, DTypeError, ShapeError, TreeError
 from hloom.ir.types import COMPLEX, FLOATS, HLO_NAME, INEXACT, PRED, Shape
-from hloom.ref import OuterRef, gradient_keeps_refs
+from hloom.ref import OuterRef, Ref, gradient_keeps_refs
 from hloom.tracing import (
     Traced,
     Tracer,
@@ -225,6 +226,38 @@ class LinearFunction:
 
     def __call__(self, *arguments):
         return self.apply(self.residuals, *arguments)
+
+    def with_refs(self, *wanted):
+        """The function that adds the cotangents of the arguments of `vjp` to Refs.
+
+        wanted: for each argument a Ref (or a tree of them like the argument), None or `hl.ad.GradValue()` for the
+        cotangent as a value, or `hl.ad.DontWant()` for none. The function returns a tuple of these values, None for
+        Refs and `DidntWant()`. Raises ArgumentError where the numbers differ.
+        """
+
+        def pull(*cotangents):
+            found = self(*cotangents)
+            if not isinstance(found, tuple) or len(found) != len(wanted):
+                raise ArgumentError(
+                    "with_refs takes a Ref, None, GradValue or DontWant for each argument of vjp",
+                    f"{len(wanted)} for {len(found) if isinstance(found, tuple) else 1}",
+                    "name all of them",
+                )
+            return tuple(_into(ref, value) for ref, value in zip(wanted, found, strict=True))
+
+        return pull
+
+
+def _into(wanted, cotangent):
+    """Adds a cotangent to a Ref or a tree of them; or it as a value."""
+    if isinstance(wanted, DontWant):
+        return DidntWant()
+    if wanted is None or isinstance(wanted, GradValue):
+        return cotangent
+    refs, structure = tree.flatten(wanted, is_leaf=lambda leaf: isinstance(leaf, Ref))
+    for ref, value in zip(refs, structure.flatten_up_to(cotangent), strict=True):
+        ref.addupdate(value)
+    return None
 
 
 tree.register(LinearFunction, lambda f: (tuple(f.residuals), f.apply), LinearFunction)

@@ -174,3 +174,33 @@ def test_mistakes():
     np.testing.assert_array_equal(array, [0, 0, 0])
     with pytest.raises(ArgumentError, match="frozen"):
         ref[0]
+
+
+def test_cotangents_are_added_to_refs():
+    x, w = hnp.arange(3.0), hnp.ones(3)
+    total = hl.new_ref(hnp.zeros(3))
+    for k in (0, 2, 0):
+        _, pull = hl.vjp(lambda x, w, k=k: x[k] * w.sum(), x, w)
+        by_x, by_w = pull.with_refs(total, hl.ad.DontWant())(1.0)
+        assert by_x is None and by_w == hl.ad.DidntWant()
+    np.testing.assert_array_equal(total[...], [6, 0, 3])
+
+    def mean_gradient(batches):
+        found = hl.new_ref(hnp.zeros(3))
+
+        def step(_, batch):
+            value, pull = hl.vjp(lambda w: (batch * w).sum(), w)
+            pull.with_refs(found)(hnp.ones_like(value))
+            return None, value
+
+        lax.scan(step, None, batches)
+        return hl.freeze(found)
+
+    np.testing.assert_array_equal(hl.jit(mean_gradient)(hnp.arange(6.0).reshape(2, 3)), [3, 5, 7])
+    trees = {"a": hl.new_ref(hnp.zeros(())), "b": hl.new_ref(hnp.zeros(()))}
+    _, pull = hl.vjp(lambda t: t["a"] * t["b"], {"a": 2.0, "b": 5.0})
+    pull.with_refs(trees)(1.0)
+    assert (float(trees["a"][...]), float(trees["b"][...])) == (5.0, 2.0)
+    assert float(pull.with_refs(hl.ad.GradValue())(1.0)[0]["a"]) == 5.0
+    with pytest.raises(ArgumentError, match="with_refs"):
+        pull.with_refs(None, None)(1.0)
