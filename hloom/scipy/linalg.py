@@ -166,7 +166,7 @@ def lu(a, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool
     upper = triangle(factors[..., :k, :], False)
     # a[order] = l u: p[order[i], i] = 1.
     rows = lax.broadcasted_iota("s32", (*order.shape[:-1], m, m), order.ndim - 1)
-    p = (rows == lax.expand_dims(order, (order.ndim - 1,))).astype(a.dtype)
+    p = (rows == lax.expand_dims(order, (order.ndim - 1,))).astype(lower.real.dtype)
     return (p @ lower, upper) if permute_l else (p, lower, upper)
 
 
