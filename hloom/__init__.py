@@ -80,6 +80,7 @@ _LAZY = frozenset(
         "core",
         "custom_batching",
         "debug",
+        "dispatch",
         "dlpack",
         "dtypes",
         "example_libraries",

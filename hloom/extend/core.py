@@ -5,7 +5,9 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 from hloom.compatibility import Program
+from hloom.extend.primitive import Primitive
 from hloom.ir.module import Instruction
+from hloom.shapes import ShapeDtypeStruct
 from hloom.tracing import TRACES
 
 ClosedJaxpr = Jaxpr = Program
@@ -14,6 +16,14 @@ Atom = Var = JaxprEqn = Instruction
 
 class DropVar:
     """A result that nothing reads. Programs of hloom have none: what nothing reads is left out."""
+
+
+class Effect:
+    """Base of what a primitive does besides computing its result. Programs keep calls with effects in their order."""
+
+
+class Literal:
+    """A constant in a program for JAX; in hloom's it is an instruction like others."""
 
 
 class TraceState:
@@ -62,3 +72,37 @@ def jaxpr_as_fun(closed_jaxpr: Program):
     from hloom.tracing import apply_computation
 
     return lambda *args: apply_computation(closed_jaxpr.module.entry, list(args))
+
+
+def mapped_aval(size: int, axis: int | None, aval):
+    """The shape of one problem of many along an axis."""
+    if axis is None:
+        return aval
+    return ShapeDtypeStruct((*aval.shape[:axis], *aval.shape[axis + 1 :]), aval.dtype)
+
+
+def unmapped_aval(size: int, axis: int | None, aval, *more):
+    """The shape of many problems along an axis."""
+    if axis is None:
+        return aval
+    return ShapeDtypeStruct((*aval.shape[:axis], size, *aval.shape[axis:]), aval.dtype)
+
+
+__all__ = [
+    "Atom",
+    "ClosedJaxpr",
+    "DropVar",
+    "Effect",
+    "Jaxpr",
+    "JaxprEqn",
+    "Literal",
+    "Primitive",
+    "TraceState",
+    "Var",
+    "get_opaque_trace_state",
+    "jaxpr_as_fun",
+    "mapped_aval",
+    "set_current_trace",
+    "take_current_trace",
+    "unmapped_aval",
+]

@@ -1,5 +1,5 @@
 """Names that libraries import from `jax.interpreters`."""
 
-from hloom.interpreters import partial_eval
+from hloom.interpreters import ad, batching, mlir, partial_eval
 
-__all__ = ["partial_eval"]
+__all__ = ["ad", "batching", "mlir", "partial_eval"]

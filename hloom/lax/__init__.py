@@ -240,3 +240,13 @@ _arguments.explain_all(
 )  # fmt: skip
 for _name in ("bitcast_convert_type", "convert_element_type", "integer_pow", "reduce_precision", "round"):
     globals()[_name] = _arguments.explains_arguments(globals()[_name])
+
+
+def __getattr__(name: str):
+    """Functions as primitives, `lax.add_p`, for libraries that ask for them by these names."""
+    function = globals().get(name.removesuffix("_p"))
+    if name.endswith("_p") and callable(function):
+        from hloom.extend.primitive import named
+
+        return named(name, function)
+    raise AttributeError(f"module 'hloom.lax' has no attribute '{name}'")
