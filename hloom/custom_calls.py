@@ -13,7 +13,7 @@ from hloom import pytrees as tree
 from hloom.array import Array
 from hloom.errors import ArgumentError, DifferentiationError, DTypeError, ShapeError, TreeError
 from hloom.ir.build import Builder
-from hloom.ir.types import HLO_NAME, INEXACT, Shape
+from hloom.ir.types import HLO_NAME, INEXACT, Shape, kind
 from hloom.tracing import TRACES, Traced, Tracer, argument_hints, as_array, current_trace, trace_function
 
 
@@ -235,8 +235,11 @@ def zero_of(shape: Shape):
     return Array(np.zeros(shape.dims, shape.dtype if shape.dtype in INEXACT else np.bool_))
 
 
-def matching(value, shape: Shape, what: str):
-    """A leaf of a rule's result as an array of this shape and dtype. Raises ShapeError, DTypeError."""
+def matching(value, shape: Shape, what: str, weak: bool = False):
+    """A leaf of a rule's result as an array of this shape and dtype. Raises ShapeError, DTypeError.
+
+    weak: it belongs to a Python number, whose dtype gives way to that of arrays beside it: it is converted.
+    """
     if isinstance(value, SymbolicZero):
         return zero_of(shape)
     number = isinstance(value, (bool, int, float, complex))
@@ -244,7 +247,7 @@ def matching(value, shape: Shape, what: str):
     if leaf._shape.dims != shape.dims:
         raise ShapeError(f"{what} has the shape {shape.dims}", f"{leaf._shape!r}", "return an array of that shape")
     if leaf.dtype != shape.dtype:
-        if number or leaf.weak:
+        if number or leaf.weak or (weak and kind(leaf.dtype) == kind(shape.dtype)):
             from hloom.operands import convert
 
             return convert(leaf, shape.dtype)

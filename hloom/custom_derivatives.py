@@ -312,7 +312,8 @@ class custom_vjp:  # noqa: N801  (JAX's name)
                     if one is None or isinstance(one, SymbolicZero):
                         found.append(zero_of(leaf._shape))
                     else:
-                        found.append(matching(one, leaf._shape, f"the cotangent of '{hint}' from {what}"))
+                        what_for = f"the cotangent of '{hint}' from {what}"
+                        found.append(matching(one, leaf._shape, what_for, leaf.weak))
         return found
 
 

@@ -352,3 +352,14 @@ def test_symbolic_zeros_of_custom_vjp():
     gradient = hl.grad(lambda x: f({"x": x}, hnp.int32(1)).sum())(hnp.asarray([3.0, 4.0]))
     assert gradient.tolist() == [3, 4] and seen == [(CustomVJPPrimal, True, False)]
     assert zero_from_primal(hnp.ones(3)).tolist() == [0, 0, 0]
+
+
+def test_a_number_takes_the_cotangent_of_the_arrays_beside_it():
+    """2.5 alone is an f32; beside an array of f64 the rule's cotangent for it is one of f64."""
+    product = hl.custom_vjp(lambda x, y: hnp.sin(x) * y)
+    product.defvjp(lambda x, y: (hnp.sin(x) * y, (x, y)), lambda r, g: (g * hnp.cos(r[0]) * r[1], g * hnp.sin(r[0])))
+    x = hnp.asarray(np.array([0.3, 0.7]))
+    by_x, by_y = hl.grad(lambda x, y: hl.vmap(product, in_axes=(0, None))(x, y).sum(), argnums=(0, 1))(x, 2.5)
+    np.testing.assert_allclose(by_x, np.cos(x) * 2.5, rtol=1e-15)
+    np.testing.assert_allclose(by_y, np.sin(x).sum(), rtol=1e-6)
+    assert by_x.dtype == np.float64
