@@ -277,3 +277,27 @@ def test_the_host_is_described():
     assert 4096 <= machine.l1_bytes <= machine.l2_bytes
     assert machine.cores >= 1
     assert machine.cpu in machine.identity
+
+
+def test_element_wise_loops_do_two_vectors_a_turn():
+    text = "def twice(x, o, lo, hi):\n    for i in range(lo, hi):\n        o[i] = exp_f32(x[i])\n"
+    twice = KernelSource("twice", text, ("f32*", "f32*", "s64", "s64"))
+    text = "def total(x, o, lo, hi):\n    for i in range(lo, hi):\n        o[0] = sum_f32(o[0], x[i])\n"
+    total = KernelSource("total", text, ("f32*", "f32*", "s64", "s64"))
+    assert "interleave.count" in codegen.llvm_ir(twice, optimized=False)
+    assert "interleave.count" not in codegen.llvm_ir(total, optimized=False)
+    stores = [
+        line.split("store ")[1].split(">")[0] for line in codegen.llvm_ir(twice).splitlines() if "store <" in line
+    ]
+    assert stores.count(stores[0]) == 2  # a third one, half as wide, may do the rest
+
+
+def test_only_innermost_loops_are_marked():
+    from hloom.compiler.targets.cpu.lower import interleaved
+
+    text = (
+        "define void @f() {\nA:\n  br label %B\nB:\n  br label %C\nC:\n  br i1 %x, label %D, label %E\n"
+        "D:\n  br label %C\nE:\n  br label %B\n}"
+    )
+    marked = [line for line in interleaved(text).splitlines() if "llvm.loop !" in line]
+    assert marked == ["  br label %C, !llvm.loop !9000"]

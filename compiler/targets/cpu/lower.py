@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+import re
 import threading
 
 import llvmlite.ir as ir
@@ -57,8 +58,45 @@ def kernel_module(kernel: KernelSource, cache: Store | None) -> tuple[str, list[
         )
     except _ERRORS as error:
         raise KernelCompileError(kernel.name, kernel.text, _message(error)) from error
-    libraries = [library(name, cache) for name in function.__code__.co_names if _is_function(name)]
+    names = function.__code__.co_names
+    libraries = [library(name, cache) for name in names if _is_function(name)]
+    if not any(name.startswith(_ACCUMULATORS) for name in names):
+        module = interleaved(module)
     return module, libraries + [_part(part, cache) for _, part in kernel.parts]
+
+
+# LLVM chooses the number of accumulators of a reduction well.
+_ACCUMULATORS = ("sum_", "prod_", "max_", "min_", "tile_")
+_LABEL = re.compile(r'^("?[\w.$-]+"?):')
+_JUMP = re.compile(r'^  br label %("?[\w.$-]+"?)$')
+
+
+def interleaved(text: str) -> str:
+    """LLVM IR (text) whose innermost loops do two vectors a turn.
+
+    Element-wise kernels are chains of dependent operations of some four cycles each; LLVM leaves all but the shortest
+    loops alone. Two chains side by side take hardly longer than one: 1.2 to 1.6 times as many elements a second.
+    """
+    lines = text.split("\n")
+    places: dict[str, int] = {}
+    last = -1  # the header of the last loop that was found
+    number = 0
+    for k, line in enumerate(lines):
+        if line.startswith("define"):
+            places, last = {}, -1
+        elif label := _LABEL.match(line):
+            places[label[1].strip('"')] = k
+        elif jump := _JUMP.match(line):
+            header = places.get(jump[1].strip('"'))
+            if header is not None and header > last:
+                lines[k] = f"{line}, !llvm.loop !{9000 + number}"
+                lines.append(f"!{9000 + number} = distinct !{{!{9000 + number}, !8999}}")
+                number += 1
+            if header is not None:
+                last = max(last, header)
+    if number:
+        lines.append('!8999 = !{!"llvm.loop.interleave.count", i32 2}')
+    return "\n".join(lines)
 
 
 def _part_symbol(kernel: KernelSource) -> str:
