@@ -76,6 +76,7 @@ install_finder()
 _LAZY = frozenset(
     (
         "ad",
+        "ad_util",
         "api_util",
         "core",
         "custom_batching",

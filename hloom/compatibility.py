@@ -218,11 +218,12 @@ def named_call(fun, *, name: str | None = None):
 
 
 class Program:
-    """A traced function to look at: prints as HLO text. `module` is hloom's, `in_avals` and `out_avals` its shapes."""
+    """A traced function to look at: prints as HLO text. `module` is hloom's, `in_avals` and `out_avals` its shapes,
+    `consts` the values from traces around it: the module's last parameters."""
 
-    def __init__(self, module, in_avals, out_avals, out_shape):
+    def __init__(self, module, in_avals, out_avals, out_shape, consts=()):
         self.module, self.in_avals, self.out_avals, self.out_shape = module, in_avals, out_avals, out_shape
-        self.consts: list = []
+        self.consts = list(consts)
 
     @property
     def jaxpr(self) -> Program:
@@ -246,7 +247,7 @@ class Program:
 
 def make_jaxpr(fun, static_argnums=(), axis_env=None, return_shape: bool = False, abstracted_axes=None):
     """A function that traces fun on its arguments and returns the `Program`; prints as HLO text instead of a jaxpr."""
-    from hloom.jit import make_module
+    from hloom.jit import jit
     from hloom.shapes import eval_shape
 
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
@@ -263,9 +264,9 @@ def make_jaxpr(fun, static_argnums=(), axis_env=None, return_shape: bool = False
 
         dynamic = [args[k] for k in kept]
         shape = eval_shape(traced, *dynamic, **kwargs)
-        module = make_module(traced)(*dynamic, **kwargs)
+        lowered = jit(traced).lower(*dynamic, **kwargs)
         inputs = [_aval(leaf) for leaf in tree.leaves((dynamic, kwargs))]
-        program = Program(module, inputs, tree.leaves(shape), shape)
+        program = Program(lowered.module, inputs, tree.leaves(shape), shape, lowered._traced.captures)
         return (program, shape) if return_shape else program
 
     return make

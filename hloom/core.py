@@ -1,9 +1,10 @@
 """Traced values and shapes under `jax.core`'s names."""
 
-from hloom.compatibility import ensure_compile_time_eval, typeof
+from hloom.compatibility import Program, ensure_compile_time_eval, typeof
+from hloom.compiler.transforms.inline import inline_calls
 from hloom.ir.module import Instruction
 from hloom.shapes import ShapeDtypeStruct
-from hloom.tracing import Trace, Tracer
+from hloom.tracing import Trace, Tracer, apply_computation, as_array
 
 AbstractValue = ShapedArray = ShapeDtypeStruct
 Atom = Var = Instruction  # what jaxprs call variables
@@ -12,6 +13,11 @@ Atom = Var = Instruction  # what jaxprs call variables
 def get_aval(x) -> ShapeDtypeStruct:
     """The shape and dtype of an array or number."""
     return typeof(x)
+
+
+def eval_jaxpr(jaxpr: Program, consts, *args, **options) -> list:
+    """The results of a traced program (`hl.make_jaxpr`) for flat arguments; consts: its own `consts`."""
+    return apply_computation(inline_calls(jaxpr.module.entry), [*map(as_array, args), *consts])
 
 
 def is_concrete(x) -> bool:
@@ -32,6 +38,7 @@ __all__ = [
     "Tracer",
     "Var",
     "concrete_or_error",
+    "eval_jaxpr",
     "ensure_compile_time_eval",
     "get_aval",
     "is_concrete",

@@ -184,13 +184,17 @@ def jvp(function, primals, tangents, has_aux: bool = False):
     return (result, tangent, tree.unflatten(aux_tree, outputs[count:])) if has_aux else (result, tangent)
 
 
-def linearize(function, *primals):
+def linearize(function, *primals, has_aux: bool = False):
     """(function(*primals), jvp_function): forward mode at one point, for many tangents.
 
     jvp_function(*tangents) returns the derivative in their direction without computing the function again.
-    Raises as `jvp` does.
+    has_aux: `function` returns (result, aux), and (result, jvp_function, aux) is returned. Raises as `jvp` does.
     """
     what = f"linearize of '{_name(function)}'"
+    if has_aux:
+        pair, both = linearize(function, *primals)
+        _aux_trees(tree.structure(pair), what)
+        return pair[0], LinearFunction(lambda kept, *tangents: both.apply(kept, *tangents)[0], both.residuals), pair[1]
     call = _Call.of(function, tuple(range(len(primals))), primals, {}, what)
     traced = call.trace(_name(function))
     computation = inline_calls(traced.computation, traced.known)

@@ -68,6 +68,12 @@ class ShapeDtypeStruct:
     def weak_type(self) -> bool:
         return self.weak
 
+    def at_least_vspace(self) -> ShapeDtypeStruct:
+        """The shape and dtype of tangents: its own."""
+        return self
+
+    to_tangent_aval = strip_weak_type = lambda self: ShapeDtypeStruct(self.shape, self.dtype)
+
     sharding = None  # a structure is on no device
 
     @classmethod
@@ -90,8 +96,8 @@ class ShapeDtypeStruct:
 def eval_shape(function, *args, **kwargs):
     """The tree of ShapeDtypeStructs of what `function(*args, **kwargs)` returns. Nothing is computed.
 
-    Arguments are trees of arrays, numbers or ShapeDtypeStructs. Raises what tracing raises, such as TracerBoolError for
-    Python control flow on a value.
+    Arguments and results are trees of arrays, numbers or ShapeDtypeStructs. Raises what tracing raises, such as
+    TracerBoolError for Python control flow on a value.
 
         hl.eval_shape(lambda x, y: x @ y, hl.ShapeDtypeStruct((2, 3), "f32"), hl.ShapeDtypeStruct((3, 4), "f32"))
     """
@@ -103,9 +109,16 @@ def eval_shape(function, *args, **kwargs):
         if not isinstance(leaf, (Array, Tracer, ShapeDtypeStruct)):
             leaf = as_array(leaf, f"argument '{hint}' of '{name}'")
         flat.append(leaf)
-    traced = trace_function(function, flat, in_tree, name, hints=hints)
+    returned: dict = {}
+
+    def run(*given, **named):
+        found, returned["tree"] = tree.flatten(function(*given, **named))
+        returned["structs"] = {k: leaf for k, leaf in enumerate(found) if isinstance(leaf, ShapeDtypeStruct)}
+        return [0 if k in returned["structs"] else leaf for k, leaf in enumerate(found)]
+
+    traced = trace_function(run, flat, in_tree, name, hints=hints)
     results = [
-        ShapeDtypeStruct(output.dims, output.dtype, weak)
-        for output, weak in zip(traced.computation.outputs(), traced.weak, strict=True)
+        returned["structs"].get(k) or ShapeDtypeStruct(output.dims, output.dtype, weak)
+        for k, (output, weak) in enumerate(zip(traced.computation.outputs(), traced.weak, strict=True))
     ]
-    return tree.unflatten(traced.out_tree, results)
+    return tree.unflatten(returned["tree"], results)

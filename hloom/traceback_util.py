@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hloom.ir.source import count_as_internal
+from hloom.ir.source import count_as_internal, is_internal
 
 
 def register_exclusion(path: str) -> None:
@@ -15,3 +15,8 @@ def register_exclusion(path: str) -> None:
 def api_boundary(fun, **options):
     """The function itself: errors of hloom name the user's line wherever they come from."""
     return fun
+
+
+def include_frame(frame) -> bool:
+    """Whether a frame is the user's: of no file of hloom's or of a library that was excluded."""
+    return not is_internal(frame.f_code.co_filename)

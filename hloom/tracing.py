@@ -268,7 +268,11 @@ def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
         if weak:
             result.weak = True
         return result
-    arrays = [o if isinstance(o, Array) else _concrete_operand(o) for o in operands]
+    try:
+        arrays = [o if isinstance(o, Array) else _concrete_operand(o) for o in operands]
+    except _StillTraced as found:  # within ensure_compile_time_eval, of a value that is not known
+        with resumed(found.trace):
+            return bind(opcode, *operands, shape=shape, weak=weak, **attributes)
     shape = OPS[opcode].infer([a._shape for a in arrays], attributes, shape)
     device = common_device(arrays, opcode)
     value = OPS[opcode].reference(*(a._value() for a in arrays), shape=shape, **attributes)
@@ -304,8 +308,27 @@ for _name in ("debug_nans", "debug_infs"):
 _choose_checks()
 
 
+class _StillTraced(Exception):
+    """A traced value among operands where no trace is current."""
+
+    def __init__(self, trace: Trace):
+        self.trace = trace
+
+
+@contextmanager
+def resumed(trace: Trace):
+    """Within it, a trace around is the current one again."""
+    TRACES.active.append(trace)
+    try:
+        yield
+    finally:
+        TRACES.active.pop()
+
+
 def _concrete_operand(operand) -> Array:
     if isinstance(operand, Tracer):
+        if operand.trace.active:
+            raise _StillTraced(operand.trace)
         operand.trace_ended()
     return from_python(operand)
 

@@ -15,9 +15,9 @@ from hloom.tracing import as_array, current_trace
 
 
 class Primitive:
-    """An operation by name. `bind(*arrays, **params)` applies it: outside of traces its implementation (`def_impl`) runs;
-    in traces the function of its lowering, or the implementation, is traced. An implementation that needs NumPy arrays
-    becomes a call of a Python function, whose result has the shape that `def_abstract_eval` gives.
+    """An operation by name. `bind(*arrays, **params)` applies it: outside of traces its implementation (`def_impl`)
+    runs; in traces the function of its lowering, or the implementation, is traced. An implementation that needs NumPy
+    arrays becomes a call of a Python function, whose result has the shape that `def_abstract_eval` gives.
 
     Rules are found in `interpreters.ad.primitive_jvps` and `interpreters.batching.primitive_batchers`; without them the
     traced function is differentiated and vectorized. multiple_results: it returns a sequence.

@@ -242,6 +242,8 @@ def result_type(*arrays_and_dtypes):
         if _is_dtype(value):
             # The types float, int, ... stand for Python numbers.
             pairs.append((as_dtype(value), value is int or value is float or value is complex))
+        elif hasattr(value, "weak_type") and not isinstance(value, ArrayMethods):  # a shape without an array
+            pairs.append((as_dtype(value.dtype), value.weak_type))
         else:
             pairs.append(dtype_of(read((value,), "result_type")[0]))
     return promoted(*pairs)[0]

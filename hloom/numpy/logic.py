@@ -163,7 +163,8 @@ def iscomplex(x):
 
 def isrealobj(x) -> bool:
     """Whether the dtype is not complex."""
-    return as_operand(x, "isrealobj").dtype not in COMPLEX
+    dtype = getattr(x, "dtype", None)
+    return (as_operand(x, "isrealobj").dtype if dtype is None else dtype) not in COMPLEX
 
 
 def iscomplexobj(x) -> bool:

@@ -181,3 +181,83 @@ def test_keys_are_leaves_of_users_trees():
     assert hl.tree.structure(step(step(tree))) == structure
     moved = hl.device_put(tree)
     np.testing.assert_array_equal(hl.random.key_data(moved["key"]), hl.random.key_data(key))
+
+
+def multiply_add():
+    """A primitive as a library writes it; its derivative is 10 times too large so that the rule shows."""
+    from hloom.interpreters import ad, batching, mlir
+
+    primitive = core.Primitive("multiply_add")
+    primitive.def_impl(lambda x, y, z: np.add(np.multiply(x, y), z))
+    primitive.def_abstract_eval(lambda x, y, z: hl.core.ShapedArray(x.shape, x.dtype))
+    bind = primitive.bind
+
+    def jvp(primals, tangents):
+        (x, y, z), (dx, dy, dz) = primals, map(ad.instantiate_zeros, tangents)
+        return bind(x, y, z), 10 * (dx * y + x * dy + dz)
+
+    ad.primitive_jvps[primitive] = jvp
+    batching.primitive_batchers[primitive] = lambda args, dims: (
+        bind(*[batching.bdim_at_front(hnp.asarray(a), d, 3) for a, d in zip(args, dims, strict=True)]), 0,
+    )  # fmt: skip
+    return primitive, mlir
+
+
+@pytest.mark.parametrize("lowered", [True, False], ids=["lowered", "called"])
+def test_a_primitive_of_a_library(lowered):
+    primitive, mlir = multiply_add()
+    if lowered:
+        mlir.register_lowering(primitive, mlir.lower_fun(lambda x, y, z: x * y + z, multiple_results=False))
+    assert primitive.bind(2.0, 3.0, 4.0) == 10.0 and str(primitive) == "multiply_add"
+    assert float(hl.jit(primitive.bind)(2.0, 3.0, 4.0)) == 10.0
+    assert ("custom-call" in str(hl.make_jaxpr(primitive.bind)(2.0, 3.0, 4.0))) != lowered
+    assert [float(v) for v in hl.jvp(primitive.bind, (2.0, 3.0, 4.0), (1.0, 0.0, 0.0))] == [10.0, 30.0]
+    assert float(hl.jit(hl.grad(primitive.bind))(2.0, 3.0, 4.0)) == 30.0
+    np.testing.assert_array_equal(hl.vmap(primitive.bind, (0, None, None))(hnp.arange(3.0), 2.0, 1.0), [1, 3, 5])
+
+
+def test_primitives_of_several_results_and_of_hloom():
+    two = core.Primitive("two")
+    two.multiple_results = True
+    two.def_impl(lambda x, *, k: [x * k, x + k])
+    assert [float(v) for v in hl.jit(lambda x: two.bind(x, k=3))(2.0)] == [6.0, 5.0]
+    assert float(hl.lax.add_p.bind(1.0, 2.0)) == 3.0 and hl.lax.add_p is hl.lax.add_p
+    with pytest.raises(AttributeError):
+        hl.lax.nonsense_p.bind(1.0)
+    with pytest.raises(ArgumentError, match="no implementation"):
+        core.Primitive("empty").bind(1.0)
+
+
+def test_programs_are_run_again():
+    program = hl.make_jaxpr(lambda x, y: (hnp.sin(x) * y, x + 1))(1.0, 2.0)
+    found = hl.core.eval_jaxpr(program, program.consts, 0.5, 4.0)
+    np.testing.assert_allclose([float(v) for v in found], [4 * np.sin(0.5), 1.5], rtol=1e-6)
+
+    @hl.jit
+    def outer(x):
+        inner = hl.make_jaxpr(lambda y: x * y)(2.0)
+        return hl.core.eval_jaxpr(inner, inner.consts, 5.0)[0]
+
+    assert float(outer(3.0)) == 15.0
+
+
+def test_shapes_as_values_and_known_values_in_traces():
+    struct = hl.ShapeDtypeStruct((2,), "f32")
+    assert hl.eval_shape(lambda x: {"s": struct, "x": x.sum()}, struct)["s"] == struct
+    assert hnp.result_type(struct, "f16") == np.float32 and hnp.isrealobj(struct)
+
+    @hl.jit
+    def f(x):
+        with hl.ensure_compile_time_eval():
+            known = hnp.sin(2.0)
+            assert float(known) > 0
+            return known + x, hnp.any(x > 0)  # what is not known is recorded all the same
+
+    value, positive = f(1.0)
+    assert float(value) == pytest.approx(np.sin(2.0) + 1) and bool(positive)
+
+
+def test_linearize_with_aux():
+    value, push, aux = hl.linearize(lambda x: (hnp.sin(x), {"n": 3, "y": 2 * x}), 0.5, has_aux=True)
+    assert float(value) == pytest.approx(np.sin(0.5)) and float(push(2.0)) == pytest.approx(2 * np.cos(0.5))
+    assert float(aux["y"]) == 1.0 and int(aux["n"]) == 3
