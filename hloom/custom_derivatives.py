@@ -217,12 +217,20 @@ class custom_vjp:  # noqa: N801  (JAX's name)
 
     def rule(self, call: Call, traced) -> CustomVjp:
         """The rule of a traced call."""
+        made = self._rule(call, traced, None)
+        if self.symbolic_zeros:
+            made.specialize = lambda flags: self._rule(call, traced, flags)
+        return made
+
+    def _rule(self, call: Call, traced, perturbed) -> CustomVjp:
+        """The rule; perturbed: which leaves are differentiated by, where the forward rule asks."""
         out_shapes = [o.shape for o in traced.computation.outputs()]
         state: dict[str, Any] = {}
 
         def forward():
             if "forward" not in state:
-                state["forward"], state["residuals"] = self._trace_forward(call, traced.out_tree, out_shapes)
+                found = self._trace_forward(call, traced.out_tree, out_shapes, perturbed)
+                state["forward"], state["residuals"] = found
             return state["forward"]
 
         def backward():
@@ -233,7 +241,7 @@ class custom_vjp:  # noqa: N801  (JAX's name)
 
         return CustomVjp(call.name, forward, backward, len(call.outside))
 
-    def _trace_forward(self, call: Call, out_tree, out_shapes):
+    def _trace_forward(self, call: Call, out_tree, out_shapes, perturbed):
         """(the computation operands -> outputs and residuals, (tree and shapes of the residuals)). The values from
         outside are residuals too."""
         what = f"the forward rule of the custom_vjp function '{call.name}'"
@@ -242,7 +250,9 @@ class custom_vjp:  # noqa: N801  (JAX's name)
         def run(*flat):
             primals, _ = tree.unflatten(call.structure, flat)
             if self.symbolic_zeros:
-                primals = tree.map(lambda v: CustomVJPPrimal(v, v.dtype in INEXACT), primals)
+                flags = perturbed or [True] * len(flat)
+                leaves = [CustomVJPPrimal(v, flags[k] and v.dtype in INEXACT) for k, v in enumerate(flat)]
+                primals, _ = tree.unflatten(call.structure, leaves)
             result, residuals = pair_of(self.fwd(*call.with_arguments(primals)), what)
             results = same_tree(result, out_tree, f"the result of {what}", "return (result, residuals)")
             results = [

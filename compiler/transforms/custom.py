@@ -152,11 +152,17 @@ class CustomVjp(Rule):
     cotangents of the outputs with an inexact dtype) -> (a cotangent for each operand with an inexact dtype that is no
     captured one). `captured`: see `CustomJvp`."""
 
+    # Of rules that ask which operands are differentiated by: the rule for these flags, one for each operand.
+    specialize: Callable[[tuple[bool, ...]], CustomVjp] | None = None
+
     def __init__(self, name: str, forward: Callable[[], Computation], backward: Callable[[], Computation], captured=0):
         self.name, self.forward, self.backward, self.captured = name, forward, backward, captured
 
     def jvp(self, build, instruction, primals, tangents):
         refuse_captured(self, instruction, tangents, "custom_vjp")
+        if self.specialize is not None:
+            rule = self.specialize(tuple([t is not None for t in tangents]))
+            return rule.jvp(build, instruction, primals, tangents)
         builder = build.builder
         shapes = output_shapes(instruction)
         results = inlined(builder, self.forward(), primals)
@@ -200,7 +206,10 @@ class CustomVjp(Rule):
             outputs = [v if m else v.sum((0,)) for v, m in zip(results_of(builder, made.root), own, strict=True)]
             return builder.finish(builder.tuple([v.instruction for v in outputs]))
 
-        return CustomVjp(self.name, forward, backward, self.captured)
+        many = CustomVjp(self.name, forward, backward, self.captured)
+        if self.specialize is not None:
+            many.specialize = lambda flags: self.specialize(flags).batched(build, mapped, count)
+        return many
 
 
 class VjpTangent(Rule):

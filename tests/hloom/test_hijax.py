@@ -161,3 +161,22 @@ def test_trees_zeros_and_mistakes():
     with pytest.raises(TreeError, match="in_avals"):
         polar(3.0)
     assert instantiate_zeros(Zero(hl.typeof(X))).shape == (4,) and instantiate_zeros(2.0) == 2.0
+
+
+def test_symbolic_zeros_tell_what_is_differentiated_by():
+    seen = []
+
+    @hl.custom_vjp
+    def f(x, y):
+        return x * y
+
+    def fwd(x, y):
+        seen.append((x.perturbed, y.perturbed))
+        return x.value * y.value, (x.value, y.value)
+
+    f.defvjp(fwd, lambda r, g: (10 * g * r[1], 10 * g * r[0]), symbolic_zeros=True)
+    assert float(hl.grad(f)(2.0, 3.0)) == 30.0 and seen == [(True, False)]
+    assert float(hl.jit(hl.grad(f, 1))(2.0, 3.0)) == 20.0 and seen[1:] == [(False, True)]
+    np.testing.assert_array_equal(hl.vmap(hl.grad(f), (0, None))(hnp.arange(3.0), 2.0), [20, 20, 20])
+    assert set(seen[2:]) == {(True, False)}
+    assert float(hl.grad(lambda x: lax.scan(lambda c, y: (f(c, y), None), x, hnp.ones(3))[0])(1.0)) == 1000.0
