@@ -208,6 +208,11 @@ def _gtsv(call):
 # --- XLA ----------------------------------------------------------------------------------------------------------
 
 
+def _placed(call):
+    """Where an array lies: on one device nothing changes."""
+    return call.emit("copy")
+
+
 def _lu(call):
     return call.emit("lu", call.operands[0])
 
@@ -257,6 +262,10 @@ _CALLS: dict[str, Callable[[Call], list[Instruction]]] = {
     f"lapack_{letter}{name}_ffi": function for (name, letters), function in _LAPACK.items() for letter in letters
 }
 _CALLS |= {
+    "Sharding": _placed,
+    "SPMDFullToShardShape": _placed,
+    "SPMDShardToFullShape": _placed,
+    "annotate_device_placement": _placed,
     "Qr": _geqrf,
     "ProductOfElementaryHouseholderReflectors": _orgqr,
     "LuDecomposition": _lu,

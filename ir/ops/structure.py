@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hloom.ir.errors import AttributeValueError, BatchingError, HloomError, ShapeError
+from hloom.ir.errors import AttributeValueError, BatchingError, ShapeError, UnsupportedError
 from hloom.ir.ops.batching import barrier_batch, sequential_batch
 from hloom.ir.ops.rules import elementwise, require_count, zero_jvp
 from hloom.ir.ops.table import No, op
@@ -192,7 +192,7 @@ def _custom_call_batch(build, instruction, operands, mapped):
 def _custom_call_reference(*arrays, shape, custom_call_target, **attributes):
     function = getattr(custom_call_target, "function", None) or CUSTOM_CALLS.get(custom_call_target)
     if function is None:
-        raise HloomError(
+        raise UnsupportedError(
             f"custom-call '{custom_call_target}' was asked for",
             f"registered targets: {', '.join(sorted(CUSTOM_CALLS)) or 'none'}",
             "register it with hloom.register_custom_call(name, function)",

@@ -12,7 +12,9 @@ from hloom.ir.stablehlo import (  # noqa: F401 (each registers its converters or
     convert_quantized,
     convert_regions,
     convert_structure,
+    dynamic_calls,
     emit_ops,
+    sharding,
 )
 from hloom.ir.stablehlo.convert import convert_program, to_module
 from hloom.ir.stablehlo.emit import to_program

@@ -96,8 +96,10 @@ def _library_call(scope, op, items, target: str):
         shapes = [Shape(i.dtype, ()) for i in items[: len(op.result_types)] for _ in range(2)]
         return scope.computation_of(op, called[k].name, tuple(shapes))[0]
 
+    from hloom.ir.stablehlo.dynamic_calls import result_shapes
+
+    shapes, items = result_shapes(scope, op, items)
     operands = tuple(i.instruction for i in items)
-    shapes = [scope.result_shape(op, k) for k in range(len(op.result_types))]
     return [Item(i) for i in expand(target, Call(scope.builder, operands, options, shapes, computation))]
 
 
