@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 from hloom import lax
@@ -21,7 +22,7 @@ from hloom.operands import (
     reshape_to,
     to_inexact,
 )
-from hloom.tracing import bind
+from hloom.tracing import bind, current_trace
 
 # --- floats -------------------------------------------------------------------------------------------------------
 
@@ -49,6 +50,12 @@ def frexp(x, /):
     exponent = lax.select(tiny, lax.sub(exponent, bits), exponent)
     kept = lax.bitwise_and(pattern, ((1 << (8 * x.dtype.itemsize)) - 1) ^ (mask << bits))
     mantissa = lax.bitcast_convert_type(lax.bitwise_or(kept, (bias - 1) << bits), x.dtype)
+    if current_trace() is not None:
+        # The pieces of its bits have no derivative: that of x / 2**exponent, by a sum with nothing.
+        one, largest = full(1, x.dtype, x.shape), full(float(ml_dtypes.finfo(x.dtype).max), x.dtype, x.shape)
+        safe = lax.select(special, one, x)
+        slope = lax.min(lax.abs(lax.div(mantissa, safe)), largest)
+        mantissa = lax.add(mantissa, lax.mul(lax.sub(safe, lax.stop_gradient(safe)), lax.stop_gradient(slope)))
     zero = full(0, exponent.dtype, x.shape)
     return lax.select(special, x, mantissa), lax.select(special, zero, exponent)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from frontend import SHAPES, SPECIAL, bfloat16, both, close, one, sample, staged
 
+import hloom as hl
 import hloom.numpy as hnp
 from hloom.errors import ArgumentError, DTypeError
 
@@ -312,3 +313,10 @@ def test_comparisons_with_integers_beyond_the_dtype(name, value):
     x = np.array([0, 3, 255], np.uint8)
     np.testing.assert_array_equal(one(lambda x: getattr(hnp, name)(x, value), x), getattr(np, name)(x, value))
     np.testing.assert_array_equal(one(lambda x: getattr(hnp, name)(value, x), x), getattr(np, name)(value, x))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_the_mantissa_has_the_slope_of_its_power_of_two(dtype):
+    x = hnp.asarray([1.5, -3.25, 0.0, 96.0]).astype(dtype)
+    slopes = hl.grad(lambda x: hnp.frexp(x)[0].sum())(x)
+    np.testing.assert_array_equal(slopes.astype("float32"), [0.5, 0.25, 1.0, 1 / 128])
