@@ -249,14 +249,27 @@ class VjpTangent(Rule):
 
 
 class CustomModes(Rule):
-    """One rule for forward mode, another one for reverse mode, and one for many problems or None: theirs."""
+    """One rule for forward mode, another one for reverse mode, and one for many problems or None: theirs.
 
-    def __init__(self, forward_mode: Rule, reverse_mode: Rule, many: Rule | None = None):
+    make_transpose(which operands it is linear in) -> the computation (other operands, cotangents of the outputs with an
+    inexact dtype) -> the cotangents of those; None: the computation itself is transposed.
+    """
+
+    def __init__(self, forward_mode: Rule, reverse_mode: Rule, many: Rule | None = None, make_transpose=None):
         self.forward_mode, self.reverse_mode, self.many = forward_mode, reverse_mode, many
+        self.make_transpose = make_transpose
 
     def jvp(self, build, instruction, primals, tangents):
         rule = self.reverse_mode if build.linear else self.forward_mode
         return rule.jvp(build, instruction, primals, tangents)
+
+    def transpose(self, build, instruction, cotangent, operands):
+        if self.make_transpose is None:
+            return super().transpose(build, instruction, cotangent, operands)
+        made = self.make_transpose(tuple([o is None for o in operands]))
+        given = [o for o in operands if o is not None]
+        results = iter(inlined(build, made, [*given, *filled(build, instruction, cotangent)]))
+        return [next(results) if o is None else None for o in operands]
 
     def batch(self, build, instruction, operands, mapped):
         if self.many is not None:

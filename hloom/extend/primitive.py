@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from hloom import numpy as hnp
+from hloom import pytrees as tree
 from hloom.callback import pure_callback
-from hloom.compiler.transforms.custom import CustomBatch, CustomModes
+from hloom.compiler.transforms.custom import CustomBatch, CustomModes, Rule
 from hloom.custom_batching import custom_vmap
 from hloom.custom_calls import Call, SymbolicZero, values_outside
 from hloom.custom_derivatives import custom_jvp
 from hloom.errors import ArgumentError, DifferentiationError, TracerError
 from hloom.experimental.hijax import Zero, instantiate_zeros
+from hloom.ir.types import INEXACT
 from hloom.shapes import ShapeDtypeStruct
-from hloom.tracing import as_array, current_trace
+from hloom.tracing import as_array, current_trace, trace_function
 
 
 class Primitive:
@@ -57,7 +59,7 @@ class Primitive:
         call = Call.of(_Bound(self, params), args, {}, (), self.name)
         traced = call.trace()
         call.outside = values_outside(traced)
-        from hloom.interpreters.ad import primitive_jvps
+        from hloom.interpreters.ad import primitive_jvps, primitive_transposes
         from hloom.interpreters.batching import fancy_primitive_batchers, primitive_batchers
 
         derivative = None
@@ -75,11 +77,65 @@ class Primitive:
                 return function._trace_rule(call, traced.out_tree, shapes, size, mapped)
 
             many = CustomBatch(call.name, make)
-        if derivative is None and many is None:
+        transpose = None
+        if self in primitive_transposes:
+            transpose = self._transpose_rule(primitive_transposes[self], params, call, traced)
+        if derivative is None and many is None and transpose is None:
             return _Bound(self, params)(*args)
-        if derivative is None:
+        if derivative is None and transpose is None:
             return call.emit(traced, many)
-        return call.emit(traced, CustomModes(derivative, derivative, many))
+        derivative = Rule() if derivative is None else derivative
+        return call.emit(traced, CustomModes(derivative, derivative, many, transpose))
+
+    def _transpose_rule(self, rule, params, call: Call, traced):
+        """What `CustomModes` takes as make_transpose."""
+        from hloom.interpreters.ad import UndefinedPrimal
+
+        shapes = [leaf._shape for leaf in call.leaves]
+        outputs = [o.shape for o in traced.computation.outputs()]
+
+        def make(linear):
+            if any(linear[len(shapes) :]):
+                raise DifferentiationError(
+                    f"the transpose of primitive '{self.name}' by a value from outside", "it is no operand", "pass it"
+                )
+            kept = [s for s, of in zip(shapes, linear, strict=False) if not of]
+            cotangents = [s for s in outputs if s.dtype in INEXACT]
+
+            def run(*flat):
+                given, following = iter(flat[: len(kept)]), iter(flat[len(kept) :])
+                operands = [
+                    UndefinedPrimal(ShapeDtypeStruct(s.dims, s.dtype)) if of else next(given)
+                    for s, of in zip(shapes, linear, strict=False)
+                ]
+                found = [
+                    next(following) if s.dtype in INEXACT else Zero(ShapeDtypeStruct(s.dims, s.dtype)) for s in outputs
+                ]
+                results = rule(found if self.multiple_results else found[0], *operands, **params)
+                wanted = []
+                for value, shape, of in zip(results, shapes, linear, strict=False):
+                    if of:
+                        zero = Zero(ShapeDtypeStruct(shape.dims, shape.dtype))
+                        wanted.append(as_array(instantiate_zeros(zero if value is None else value)))
+                return wanted
+
+            outside = [o.shape for o in traced.computation.parameters[len(shapes) :]]
+            count = len(kept) + len(cotangents)
+            given = [*kept, *outside, *cotangents]
+            place = len(kept)
+
+            def reordered(*flat):
+                return run(*flat[:place], *flat[place + len(outside) :])
+
+            _, structure = tree.flatten((tuple(given), {}))
+            made = trace_function(reordered, given, structure, f"{self.name}_transpose")
+            if made.captures or len(made.computation.parameters) != count + len(outside):
+                raise DifferentiationError(
+                    f"the transpose rule of primitive '{self.name}'", "it uses traced values from outside", "pass them"
+                )
+            return made.computation
+
+        return make
 
     def _jvp_rule(self, rule, params):
         def jvp(primals, tangents):

@@ -261,3 +261,25 @@ def test_linearize_with_aux():
     value, push, aux = hl.linearize(lambda x: (hnp.sin(x), {"n": 3, "y": 2 * x}), 0.5, has_aux=True)
     assert float(value) == pytest.approx(np.sin(0.5)) and float(push(2.0)) == pytest.approx(2 * np.cos(0.5))
     assert float(aux["y"]) == 1.0 and int(aux["n"]) == 3
+
+
+def test_the_transpose_of_a_linear_primitive():
+    from hloom.interpreters import ad, mlir
+
+    scaled = core.Primitive("scaled")
+    scaled.def_impl(lambda x, s: x * s)
+    mlir.register_lowering(scaled, mlir.lower_fun(lambda x, s: x * s, multiple_results=False))
+    ad.primitive_jvps[scaled] = lambda p, t: (scaled.bind(*p), scaled.bind(ad.instantiate_zeros(t[0]), p[1]))
+
+    def transpose(cotangent, x, s):
+        assert ad.is_undefined_primal(x) and x.aval.shape == () and not ad.is_undefined_primal(s)
+        return [100 * cotangent * s, None]
+
+    ad.primitive_transposes[scaled] = transpose
+    assert float(hl.jit(lambda x: scaled.bind(x, hnp.float32(3)))(2.0)) == 6.0
+    assert float(hl.grad(lambda x: scaled.bind(x, hnp.float32(3)))(2.0)) == 300.0
+    assert float(hl.jit(hl.grad(lambda x: hnp.sin(scaled.bind(2 * x, hnp.float32(3)))))(0.0)) == 600.0
+    linear = core.Primitive("tripled")
+    linear.def_impl(lambda x: 3 * x)
+    ad.deflinear(linear, lambda cotangent: [3 * cotangent])
+    np.testing.assert_allclose(hl.vmap(hl.grad(lambda x: linear.bind(x) ** 2))(hnp.arange(3.0)), [0, 18, 36])
