@@ -260,6 +260,9 @@ class custom_vjp:  # noqa: N801  (JAX's name)
                 for k, (v, s) in enumerate(zip(results, out_shapes, strict=True))
             ]
             leaves, found["tree"] = tree.flatten(residuals)
+            # Numbers of Python stay what they are, so that the backward rule may decide by them.
+            found["numbers"] = {k: leaf for k, leaf in enumerate(leaves) if type(leaf) in (bool, int, float, complex)}
+            leaves = [leaf for k, leaf in enumerate(leaves) if k not in found["numbers"]]
             leaves = [as_array(leaf, f"a residual of {what}") for leaf in leaves]
             found["shapes"] = [leaf._shape for leaf in leaves]
             found["weak"] = [leaf.weak for leaf in leaves]
@@ -269,9 +272,9 @@ class custom_vjp:  # noqa: N801  (JAX's name)
         computation = reordered(traced.computation, len(call.leaves), order, len(call.outside), call.outside)
         values = traced.values or []
         found["values"] = values[len(out_shapes) : len(out_shapes) + len(found["shapes"])]
-        return computation, (found["tree"], found["shapes"], found["weak"], found["values"])
+        return computation, (found["tree"], found["shapes"], found["weak"], found["values"], found["numbers"])
 
-    def _trace_backward(self, call: Call, out_tree, out_shapes, residual_tree, residual_shapes, weak, values):
+    def _trace_backward(self, call: Call, out_tree, out_shapes, residual_tree, residual_shapes, weak, values, numbers):
         what = f"the backward rule of the custom_vjp function '{call.name}'"
         count = len(residual_shapes)
         cotangent_shapes = [s for s in out_shapes if s.dtype in INEXACT]
@@ -281,6 +284,8 @@ class custom_vjp:  # noqa: N801  (JAX's name)
             residuals = list(flat[:count])
             for value, flag in zip(residuals, weak, strict=True):
                 value.weak = flag
+            for k in sorted(numbers):
+                residuals.insert(k, numbers[k])
             given = iter(flat[count:])
             cotangents = [next(given) if s.dtype in INEXACT else zero_of(s) for s in out_shapes]
             result = self.bwd(

@@ -180,3 +180,17 @@ def test_symbolic_zeros_tell_what_is_differentiated_by():
     np.testing.assert_array_equal(hl.vmap(hl.grad(f), (0, None))(hnp.arange(3.0), 2.0), [20, 20, 20])
     assert set(seen[2:]) == {(True, False)}
     assert float(hl.grad(lambda x: lax.scan(lambda c, y: (f(c, y), None), x, hnp.ones(3))[0])(1.0)) == 1000.0
+
+
+def test_numbers_among_residuals_may_decide():
+    @hl.custom_vjp
+    def f(x):
+        return x
+
+    def bwd(residuals, g):
+        squared, x, (count, _) = residuals
+        return ((g * x * count) if squared else g,)
+
+    f.defvjp(lambda x: (x, (True, x, (3, None))), bwd)
+    assert float(hl.grad(f)(2.0)) == 6.0 and float(hl.jit(hl.grad(f))(2.0)) == 6.0
+    np.testing.assert_array_equal(hl.vmap(hl.grad(f))(hnp.arange(3.0)), [0, 3, 6])
