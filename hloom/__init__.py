@@ -56,6 +56,7 @@ from hloom.devices import (
 )
 from hloom.from_text import from_hlo, from_stablehlo
 from hloom.gradient import grad, jvp, linearize, value_and_grad, vjp
+from hloom.interchange import from_numpy, from_torch, to_numpy, to_torch
 from hloom.ir.ops.structure import register_custom_call
 from hloom.jacobians import hessian, jacfwd, jacobian, jacrev, linear_transpose
 from hloom.jit import jit, make_module
@@ -173,7 +174,9 @@ __all__ = [
     "fori_loop",
     "freeze",
     "from_hlo",
+    "from_numpy",
     "from_stablehlo",
+    "from_torch",
     "get_mesh",
     "grad",
     "hessian",
@@ -219,6 +222,8 @@ __all__ = [
     "stages",
     "switch",
     "test_util",
+    "to_numpy",
+    "to_torch",
     "tree",
     "tree_util",
     "typeof",

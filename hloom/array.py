@@ -104,7 +104,7 @@ class Array(ArrayMethods):
         if max_version is not None and max_version[0] >= 1 and not copy:
             return self.numpy_view.__dlpack__(max_version=max_version)
         # Without versions DLPack cannot say that memory is read-only; consumers that ask for none promise not to write.
-        return (data.copy() if copy else data).__dlpack__()
+        return (data.copy() if copy or not data.flags.writeable else data).__dlpack__()
 
     def __dlpack_device__(self):
         return (1, 0)
@@ -287,8 +287,10 @@ def from_python(value, dtype=None) -> Array:
         weak = weak and dtype is None
         return Array(np.asarray(value, dtype or natural), weak)
     if not isinstance(value, (np.ndarray, np.generic)):
+        # Arrays of other libraries have a dtype; Python's numbers take the default one.
+        is_array = any(hasattr(value, name) for name in ("__dlpack__", "__array__", "__array_interface__"))
         value = _from_nested(value)
-        if value.dtype.kind in "iufc" and not isinstance(value, np.generic) and dtype is None:
+        if value.dtype.kind in "iufc" and not is_array and dtype is None:
             value = value.astype(_default_of(value))
     target = as_dtype(value.dtype) if dtype is None else as_dtype(dtype)
     if dtype is None:
@@ -313,13 +315,19 @@ def _default_of(values: np.ndarray) -> np.dtype:
 
 
 def _from_nested(value) -> np.ndarray:
+    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
+        from hloom.interchange import from_torch  # tensors with a gradient, bfloat16
+
+        return from_torch(value, copy=False)._value()
     if hasattr(value, "__dlpack__"):
         try:
             return np.from_dlpack(value)
         except (BufferError, RuntimeError) as error:
-            raise DeviceError(
-                "an array was to be taken over through DLPack", str(error), "copy it to the CPU first"
-            ) from None
+            # NumPy's DLPack knows no bfloat16; such arrays may still give themselves as one of NumPy's.
+            if not hasattr(value, "__array__") or "dtype" not in str(error):
+                raise DeviceError(
+                    "an array was to be taken over through DLPack", str(error), "copy it to the CPU first"
+                ) from None
     try:
         array = np.asarray(value)
         as_dtype(array.dtype)
