@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from hloom.compiler.kernels.vmath.bits import c64, c128, f32
+from hloom.compiler.kernels.vmath.bits import abs_f32, c64, c128, f32, f64, fma_f64, select, sqrt_f64
 from hloom.compiler.kernels.vmath.complex_functions import (
-    abs_c128,
     acos_c128,
     acosh_c128,
     asin_c128,
@@ -29,6 +28,7 @@ from hloom.compiler.kernels.vmath.complex_functions import (
     tan_c128,
     tanh_c128,
 )
+from hloom.compiler.kernels.vmath.logarithm import INFINITY
 from hloom.compiler.kernels.vmath.registry import function
 
 
@@ -172,5 +172,7 @@ def div_c64(z, w):
 
 @function("c64", "f32")
 def abs_c64(z):
-    """through complex128."""
-    return f32(abs_c128(c128(z)))
+    """root of the sum of squares in float64, where nothing overflows; an infinite part outweighs a NaN."""
+    real, imag = f64(z.real), f64(z.imag)
+    infinite = (abs_f32(z.real) == f32(INFINITY)) | (abs_f32(z.imag) == f32(INFINITY))
+    return select(infinite, f32(INFINITY), f32(sqrt_f64(fma_f64(real, real, imag * imag))))
