@@ -260,7 +260,12 @@ def _starts(name: str, x, start_indices, negative=True) -> list:
             "pass one scalar a dimension",
         )
     wrapping = list(negative) if isinstance(negative, (tuple, list)) else [negative] * x.ndim
-    return [_start(name, s, extent, w) for s, extent, w in zip(start_indices, x.shape, wrapping, strict=True)]
+    starts = [_start(name, s, extent, w) for s, extent, w in zip(start_indices, x.shape, wrapping, strict=True)]
+    dtypes = {s.dtype for s in starts}
+    if len(dtypes) > 1:  # in HLO they have one dtype
+        wide = any(d.itemsize == 8 or (d.itemsize == 4 and d.kind == "u") for d in dtypes)
+        starts = [convert(s, as_dtype("s64" if wide else "s32")) for s in starts]
+    return starts
 
 
 def _start(name: str, start, extent: int, wraps: bool = True):

@@ -1,4 +1,4 @@
-"""Shardy's ops in programs that JAX prints: meshes and the placement of arrays on them. On one device they do nothing."""
+"""Shardy in programs that JAX prints: meshes and the placement of arrays on them, which on one device do nothing."""
 
 from __future__ import annotations
 
