@@ -142,7 +142,14 @@ class Array(ArrayMethods):
         return self._scalar(complex)
 
     def __index__(self):
-        return self._value().__index__()
+        try:
+            return self._value().__index__()
+        except TypeError:
+            raise ArgumentError(
+                "a Python integer was to be made of an array",
+                f"{self._shape!r}, which is no integer scalar",
+                "pass an integer, or an array of one: int(x) rounds a float",
+            ) from None
 
     def __format__(self, specification):
         return format(self._value()[()] if self._shape.dims == () else str(self), specification)
