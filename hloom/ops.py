@@ -80,7 +80,7 @@ def _function(name: str, kind: str, combine, meaning: str, empty: str):
         )
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""The {meaning} of the rows of data with the same number in segment_ids: a row for each segment.
+    function.__doc__ = f"""The {meaning} of the rows of data with the same number in segment_ids, a row for each.
 
     data: (n, ...). segment_ids: n integers from 0 on; others, negative ones too, are left out (or as `mode` says).
     num_segments: the extent of the result, needed inside of jit. indices_are_sorted, unique_indices: promises.

@@ -88,7 +88,9 @@ def lower_scan(builder: Builder, scan: Instruction) -> Instruction:
         hint=scan.hint,
     )
     first = 1 + len(consts)
-    return builder.tuple([builder.emit("get-tuple-element", loop, index=first + k) for k in range(len(carry) + len(ys))])
+    return builder.tuple(
+        [builder.emit("get-tuple-element", loop, index=first + k) for k in range(len(carry) + len(ys))]
+    )
 
 
 def _inner(name: str, outer: Builder) -> Builder:

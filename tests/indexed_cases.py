@@ -7,7 +7,6 @@ import itertools
 import numpy as np
 
 from hloom.ir.build import Builder, Value, scalar_computation
-from hloom.ir.interpret import evaluate
 from hloom.ir.ops.gather import Windows, gather_attributes
 from hloom.ir.ops.scatter import overwriter, scatter_attributes
 from hloom.ir.types import Shape
@@ -125,4 +124,4 @@ COMBINERS = {
     "halves": (halves, lambda a, b: a * np.float32(0.5) + b),
 }
 
-__all__ = [n for n in dir() if not n.startswith("_") and n not in ("annotations", "itertools", "np", "evaluate")]
+__all__ = [n for n in dir() if not n.startswith("_") and n not in ("annotations", "itertools", "np")]

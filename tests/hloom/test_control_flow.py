@@ -15,10 +15,8 @@ jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 
-
-
 def same(function, *arguments, rtol=1e-5):
-    """`function(lib, np)(*arguments)` agrees: hloom eager, hloom in jit, JAX; and the interpreter on the traced graph."""
+    """`function(lib, np)(*arguments)` agrees: hloom eager and in jit, JAX; and the interpreter on the graph."""
     ours, theirs = function(hl, hnp), function(jax, jnp)
     want = jax.tree.leaves(theirs(*arguments))
     jitted = hl.jit(ours)
@@ -256,7 +254,9 @@ def test_forward_mode_of_a_while_loop():
 @pytest.mark.parametrize("axes", [0, 1])
 def test_vmap_of_loops(axes):
     same(lambda l, n: l.vmap(lambda r: l.lax.scan(lambda c, v: (c + v, c * v), 0.0, r), in_axes=axes), M)
-    same(lambda l, n: l.vmap(lambda r: l.lax.while_loop(lambda v: v.sum() < 9, lambda v: v * 2 + 1, r), in_axes=axes), M)
+    same(
+        lambda l, n: l.vmap(lambda r: l.lax.while_loop(lambda v: v.sum() < 9, lambda v: v * 2 + 1, r), in_axes=axes), M
+    )
     same(lambda l, n: l.vmap(lambda r: l.lax.cond(r.sum() > 1.5, lambda v: v, lambda v: -v, r), in_axes=axes), M)
 
 

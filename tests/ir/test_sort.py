@@ -15,6 +15,11 @@ from hloom.ir.ops.sort import comparator, sort_keys
 from hloom.ir.types import HLO_NAME, Shape
 
 
+def descending_order(keys) -> list[int]:
+    """The places of the keys, the greatest first, equal ones as they stand."""
+    return sorted(range(len(keys)), key=functools.cmp_to_key(lambda a, b: (keys[a] < keys[b]) - (keys[b] < keys[a])))
+
+
 def sorting(arrays, axis, to_apply, is_stable=True):
     builder = Builder("f")
     parameters = [builder.parameter(Shape(a.dtype, a.shape)) for a in arrays]
@@ -68,9 +73,7 @@ def test_stable_sort_with_a_companion(dtype, descending):
         keys = [rank(v) for v in x.tolist()]
         order = sorted(range(count), key=lambda k: keys[k])
         if descending:
-            order = sorted(
-                range(count), key=functools.cmp_to_key(lambda a, b: (keys[a] < keys[b]) - (keys[b] < keys[a]))
-            )
+            order = descending_order(keys)
         np.testing.assert_array_equal(found[1], order)
         np.testing.assert_array_equal(found[0].tobytes(), x[order].tobytes())
         alone = sort([x], 0, comparator([dtype], 1, descending))[0]
@@ -138,9 +141,7 @@ def test_topk(dtype):
         found, places = evaluate(f, [x])
         for row in range(2):
             keys = [(*rank(v), not np.signbit(np.float64(v))) for v in x[row].tolist()]
-            order = sorted(
-                range(count), key=functools.cmp_to_key(lambda a, b: (keys[a] < keys[b]) - (keys[b] < keys[a]))
-            )
+            order = descending_order(keys)
             np.testing.assert_array_equal(places[row], order[:k])
             np.testing.assert_array_equal(wide(found[row]), wide(x[row][order[:k]]))
 
