@@ -9,7 +9,6 @@ factorization (Rasmussen and Williams, 2006, algorithm 2.1). Run
 import argparse
 import math
 
-import hloom.scipy.linalg as linalg
 import numpy as np
 from sklearn.datasets import load_diabetes
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -17,6 +16,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 import hloom as hl
 import hloom.numpy as hnp
+import hloom.scipy.linalg as linalg
 from hloom import optim
 
 

@@ -39,9 +39,9 @@ STANDARD = {
     "indexing": "take take_along_axis",
     "inspection": "__array_namespace_info__ __array_api_version__",
     "linear algebra": "matmul matrix_transpose tensordot vecdot linalg.cholesky linalg.cross linalg.det "
-    "linalg.diagonal linalg.eigh linalg.eigvalsh linalg.inv linalg.matmul linalg.matrix_norm linalg.matrix_power linalg.matrix_rank "
-    "linalg.matrix_transpose linalg.outer linalg.pinv linalg.qr linalg.slogdet linalg.solve linalg.svd linalg.svdvals "
-    "linalg.tensordot linalg.trace linalg.vecdot linalg.vector_norm",
+    "linalg.diagonal linalg.eigh linalg.eigvalsh linalg.inv linalg.matmul linalg.matrix_norm linalg.matrix_power "
+    "linalg.matrix_rank linalg.matrix_transpose linalg.outer linalg.pinv linalg.qr linalg.slogdet linalg.solve "
+    "linalg.svd linalg.svdvals linalg.tensordot linalg.trace linalg.vecdot linalg.vector_norm",
     "manipulation": "broadcast_arrays broadcast_to concat expand_dims flip moveaxis permute_dims repeat reshape roll "
     "squeeze stack tile unstack",
     "searching": "argmax argmin count_nonzero nonzero searchsorted where",

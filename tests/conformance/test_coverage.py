@@ -14,7 +14,8 @@ PAGE = ROOT / "docs" / "coverage.md"
 
 @pytest.fixture(scope="module")
 def coverage():
-    specification = importlib.util.spec_from_file_location("coverage_page", Path(__file__).with_name("coverage_page.py"))
+    place = Path(__file__).with_name("coverage_page.py")
+    specification = importlib.util.spec_from_file_location("coverage_page", place)
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
