@@ -65,7 +65,8 @@ def test_rooms_are_real_packages_in_the_wheel(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for path in ("ir/module.py", "ir/ops/elementwise.py", "compiler/passes/rules/arithmetic.py",
                  "compiler/kernels/vmath/exponential.py", "compiler/targets/cpu/codegen.py", "runtime/driver.py",
-                 "numpy/creation.py", "bench/workloads/table.py", "commands/run.py", "__main__.py", "py.typed"):  # fmt: skip
+                 "numpy/creation.py", "bench/workloads/table.py", "commands/run.py",
+                 "__main__.py", "py.typed"):  # fmt: skip
         assert f"hloom/{path}" in names, path
     ours = {str(p.relative_to(ROOT)) for room in ("ir", "compiler", "runtime") for p in (ROOT / room).rglob("*.py")}
     assert {f"hloom/{path}" for path in ours} <= names
