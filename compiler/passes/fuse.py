@@ -8,19 +8,22 @@ are joined. Finally each group becomes a `fusion` instruction.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from hloom.compiler.kernels.writer import can_write
-from hloom.compiler.passes.fusion_rules import Group, Rules, can_fuse, is_materialized
+from hloom.compiler.passes.fusion_rules import MEMBERS, Group, Rules, can_fuse, is_materialized
 from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.walk import change_computations
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.ops import OPS
 from hloom.ir.rewrite import has_effects
 from hloom.ir.types import Shape, TupleShape
 
 SIBLINGS = 64  # groups that one group tries in vain to join: more would cost time that grows as the square
+JOINED = 8  # consumers of one instruction that are joined for its sake
 KINDS = {"loop": "kLoop", "row": "kInput", "reduce": "kInput", "product": "kOutput"}
 
 
@@ -95,7 +98,12 @@ class Grouping:
                 self.groups_of[instruction].add(consumers[0])
                 return
         elif consumers and instruction.opcode != "reshape":
-            for group in consumers:
+            joined = self._joined_consumers(instruction, consumers)
+            if joined is not None and not external:
+                joined.add(instruction, self.users)
+                self.groups_of[instruction].add(joined)
+                return
+            for group in consumers if joined is None else [joined]:
                 if self._accepts(group, instruction, output=True) and not self._cycle(instruction, group):
                     group.add(instruction, self.users)
                     group.outputs.append(instruction)
@@ -108,6 +116,25 @@ class Grouping:
         self.groups.append(group)
         self._span(group)
         self.groups_of[instruction].add(group)
+
+    def _joined_consumers(self, instruction: Instruction, consumers: list[Group]) -> Group | None:
+        """The group that several consumers over one domain become, so that none of them has to read the instruction
+        from memory; None where they do not fit together."""
+        if not 2 <= len(consumers) <= JOINED or OPS[instruction.opcode].family != "elementwise":
+            return None
+        if any(g.kind != "loop" or g.domain != instruction.dims or g.sibling_key() is None for g in consumers):
+            return None
+        if sum(len(g.members) for g in consumers) >= MEMBERS:
+            return None
+        if not all(self._accepts(g, instruction, output=True) for g in consumers):
+            return None
+        pairs = itertools.combinations(consumers, 2)
+        if not all(self._independent(a, b) for a, b in pairs):
+            return None
+        first, *others = consumers
+        for other in others:
+            self._merge(first, other)
+        return first
 
     def _accepts(self, group: Group, instruction: Instruction, output: bool = False) -> bool:
         fused, reason = can_fuse(self.rules, group, instruction, output)
@@ -222,8 +249,7 @@ class Grouping:
         return not self._reaches(a.outputs, a, b) and not self._reaches(b.outputs, b, a)
 
     def _merge(self, into: Group, other: Group) -> None:
-        into.members |= other.members
-        into.outputs += other.outputs
+        into.join(other)
         for member in other.members:
             self.groups_of[member].discard(other)
             self.groups_of[member].add(into)

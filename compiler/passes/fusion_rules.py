@@ -58,6 +58,17 @@ class Group:
         elif OPS[instruction.opcode].family == "window":
             self.kind = "window"
 
+    def join(self, other: Group) -> None:
+        """Takes up the work of another group over the same domain."""
+        mine, theirs = self.members - other.members, other.members - self.members
+        self.members |= other.members
+        self.outputs += other.outputs
+        for instruction, times in other.evaluations.items():
+            self.evaluations[instruction] = max(times, self.evaluations.get(instruction, 0.0))
+        self.in_place = (self.in_place & other.in_place) | (self.in_place & mine) | (other.in_place & theirs)
+        self.aligned = (self.aligned & other.aligned) | (self.aligned & mine) | (other.aligned & theirs)
+        self.roles = {**other.roles, **self.roles}
+
     def users_inside(self, instruction: Instruction, users: list[Instruction]) -> list[Instruction]:
         """The members that use an instruction, once for each operand position. `users`: all that do."""
         if len(users) > 2 * len(self.members):  # a constant of a large program

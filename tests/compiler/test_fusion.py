@@ -153,6 +153,25 @@ def test_spellings_give_one_kernel(spellings, args):
         assert other == first
 
 
+def test_results_that_share_their_work_are_one_kernel():
+    """What both need is in neither's operands, so that they would not be taken for siblings."""
+
+    def bisection(low, high, a, b):
+        middle = 0.5 * (low + high)
+        above = middle * middle * middle + a * middle > b
+        return hnp.where(above, low, middle), hnp.where(above, middle, high)
+
+    assert len(kernels(bisection, X, X, X, X)) == 1
+
+    def waiting(x, y):
+        """The second result needs all of the first."""
+        shared = hnp.tanh(x * y)
+        first = shared + x
+        return first, shared - first.sum() * y
+
+    assert len(kernels(waiting, X, X)) > 1
+
+
 # --- order --------------------------------------------------------------------------------------------------------
 
 
