@@ -18,11 +18,12 @@ from hloom.ir.errors import HloomError, ParseError, ShapeError, UnsupportedError
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops.table import OPS
 from hloom.ir.source import Source
-from hloom.ir.stablehlo.attributes import Array, Dense, Dialect, Number, Symbol
+from hloom.ir.stablehlo.attributes import Dense, Symbol
 from hloom.ir.stablehlo.lexer import _TOKEN, MlirCursor
 from hloom.ir.stablehlo.literals import LiteralProblem, dense_value
 from hloom.ir.stablehlo.syntax import Operation, Program, Region
-from hloom.ir.stablehlo.types import TOKEN, Quantized, Scalar, Tensor, Tuple, element_dtype
+from hloom.ir.stablehlo.types import Quantized, Tensor, Tuple, element_dtype
+from hloom.ir.stablehlo.values import dense_integers, fields, flag, ints, number, word
 from hloom.ir.types import Shape, TupleShape
 
 CONVERTERS: dict[str, Callable] = {}
@@ -567,57 +568,6 @@ class Scope:
 
 
 # --- attributes as Python values ----------------------------------------------------------------------------------
-
-
-def ints(value) -> tuple[int, ...]:
-    """Integers of `array<i64: ...>`, `dense<...>` or `[...]`. Raises ValueError."""
-    if isinstance(value, Array):
-        return tuple(int(v) for v in value.values)
-    if isinstance(value, tuple):
-        return tuple(int(number(v)) for v in value)
-    if isinstance(value, Dense):
-        return tuple(int(v) for v in dense_integers(value).reshape(-1))
-    raise ValueError(f"expected a list of integers, found {value!r:.60}")
-
-
-def dense_integers(value: Dense) -> np.ndarray:
-    """The array of a constant of integers (or booleans) that is an attribute."""
-    dtype = element_dtype(value.type.element) if isinstance(value.type.element, str) else None
-    if dtype is None or dtype.kind not in "iub":
-        raise ValueError(f"expected integers, found {value.type}")
-    return dense_value(value, Shape(dtype, value.type.dims))
-
-
-def number(value):
-    """The value of a Number (or of a bool)."""
-    if isinstance(value, Number):
-        return value.value
-    if isinstance(value, bool):
-        return value
-    raise ValueError(f"expected a number, found {value!r:.60}")
-
-
-def flag(value) -> bool:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, Number):
-        return bool(value.value)
-    raise ValueError(f"expected true or false, found {value!r:.60}")
-
-
-def word(value) -> str:
-    """The word of an enumeration: of `#stablehlo<fft_type RFFT>` it is RFFT."""
-    if isinstance(value, Dialect) and value.body:
-        return value.body.split()[-1]
-    if isinstance(value, str):
-        return value
-    raise ValueError(f"expected a word, found {value!r:.60}")
-
-
-def fields(value) -> dict:
-    if isinstance(value, Dialect) and value.fields is not None:
-        return value.fields
-    raise ValueError(f"expected fields, found {value!r:.60}")
 
 
 __all__ = [

@@ -399,7 +399,7 @@ def _while(body, instruction, operands):
     regions = [body.region(instruction[name]) for name in ("condition", "body")]
     # The arguments of both regions have one set of names in the pretty spelling.
     names = [name for name, _ in regions[1].arguments]
-    from hloom.ir.stablehlo.special_forms import renamed
+    from hloom.ir.stablehlo.region_forms import renamed
 
     regions[0] = renamed(regions[0], names)
     return _with_regions(body, "stablehlo.while", instruction, operands, regions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 
-from hloom.ir.stablehlo import special_forms  # noqa: F401 (registers its forms)
+from hloom.ir.stablehlo import product_forms, region_forms, special_forms  # noqa: F401 (each registers forms)
 from hloom.ir.stablehlo.attributes import AttributeReader, Dense, Dialect, Symbol
 from hloom.ir.stablehlo.forms import FORMS, read_functional
 from hloom.ir.stablehlo.lexer import is_identifier

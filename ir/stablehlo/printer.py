@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hloom.ir.stablehlo import special_forms  # noqa: F401 (registers its forms)
+from hloom.ir.stablehlo import product_forms, region_forms, special_forms  # noqa: F401 (each registers forms)
 from hloom.ir.stablehlo.attributes import attribute_text, dictionary_text, symbol_text
 from hloom.ir.stablehlo.forms import FORMS, NotPretty
 from hloom.ir.stablehlo.syntax import Operation, Program, Region
