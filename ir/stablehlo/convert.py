@@ -571,10 +571,8 @@ class Scope:
 
 
 __all__ = [
-    "TOKEN",
     "Check",
     "Item",
-    "Scalar",
     "Scope",
     "convert_program",
     "converts",
