@@ -221,13 +221,10 @@ def broadcast_shapes(name: str, shapes) -> tuple[int, ...]:
 
 
 def inexact_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype in which functions of real numbers compute: s64 and u64 become f64, other integers and pred f32.
-
-    With `hl.config.enable_x64` all integers become f64.
-    """
+    """The dtype in which functions of real numbers compute: s64 and u64 become f64, other integers and pred f32."""
     if dtype in INEXACT:
         return dtype
-    return F64 if dtype in _WIDE_INTEGERS else default_dtype(float)
+    return F64 if dtype in _WIDE_INTEGERS else F32
 
 
 def read(values, name: str) -> list:

@@ -163,7 +163,7 @@ def _like(x, dtype, shape, name: str):
 
 
 def _filled(name: str, a, value, dtype, shape):
-    weak = dtype is None and isinstance(a, ArrayMethods) and a.weak
+    weak = dtype is None and (a.weak if isinstance(a, ArrayMethods) else type(a) in (int, float, complex))
     dims, dtype = _like(a, dtype, shape, name)
     result = full_constant(value, dtype, dims)
     return with_weakness(result, True) if weak else result
@@ -184,7 +184,7 @@ empty_like = zeros_like
 
 def full_like(a, fill_value, dtype=None, shape=None, *, device=None):
     """fill_value with the shape and dtype (and weakness) of a where they are not given. Raises ShapeError."""
-    weak = dtype is None and isinstance(a, ArrayMethods) and a.weak
+    weak = dtype is None and (a.weak if isinstance(a, ArrayMethods) else type(a) in (int, float, complex))
     dims, dtype = _like(a, dtype, shape, "full_like")
     result = full(dims, fill_value, dtype)
     return with_weakness(result, True) if weak else result

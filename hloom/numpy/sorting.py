@@ -149,7 +149,7 @@ def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan")
     if sorter is not None:
         table = table[as_operand(sorter, "searchsorted")]
     (table, queries), _ = promote_operands("searchsorted", (table, v), broadcast=False)
-    dtype = default_int() if table.shape[0] < 2**31 else DTYPES["s64"]
+    dtype = DTYPES["s32"] if table.shape[0] < 2**31 else DTYPES["s64"]
     if current_trace() is None and table.dtype not in (DTYPES["bf16"], DTYPES["c64"], DTYPES["c128"]):
         return Array(np.asarray(np.searchsorted(known(table), known(queries), side)).astype(dtype))
     return _by_halves(table, queries, side == "right", dtype)
