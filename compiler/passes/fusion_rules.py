@@ -245,7 +245,7 @@ def _can_fuse_element(rules, group, instruction, own, output) -> tuple[bool, str
                 return False, "it belongs into the epilogue of the contraction before it"
             if instruction.opcode in ("transpose", "reshape", "slice", "gather") or OPS[instruction.opcode].flops >= 8:
                 return False, "computed once and read in place is faster"
-            if any(o.opcode == "reduce" for o in instruction.operands):
+            if instruction.opcode != "broadcast" and any(o.opcode == "reduce" for o in instruction.operands):
                 return False, "a reduction comes first"
         elif output and instruction not in group.in_place and not _at_own_index(group, instruction, own):
             return False, "it is not computed at the result's index"

@@ -172,6 +172,17 @@ def test_results_that_share_their_work_are_one_kernel():
     assert len(kernels(waiting, X, X)) == 2
 
 
+def test_a_one_hot_of_the_nearest_is_not_written_out():
+    def step(points, centres):
+        nearest = hnp.argmin(points @ centres.T, axis=1)
+        member = (nearest[:, None] == hnp.arange(centres.shape[0])).astype("f32")
+        return member.T @ points, member.sum(0)
+
+    points, centres = hl.ShapeDtypeStruct((4096, 16), "f32"), hl.ShapeDtypeStruct((64, 16), "f32")
+    large = [i for i in fused(step, points, centres).entry.instructions if i.shape.bytes >= 4096 * 64 * 4]
+    assert [i.opcode for i in large if i.opcode != "parameter"] == ["dot"]
+
+
 # --- order --------------------------------------------------------------------------------------------------------
 
 
