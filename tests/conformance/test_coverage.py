@@ -33,7 +33,7 @@ def test_every_name_on_the_page_exists(coverage):
                     found = name == "newaxis" or coverage.resolve(f"{ours}.{name}") is not None
                     assert found is wanted, f"{ours}.{name}: run the script of the page"
                     checked += 1
-    assert checked > 1500
+    assert checked > 1250
 
 
 def test_the_page_names_all_of_jax(coverage):
