@@ -78,8 +78,11 @@ def _described(value) -> str:
 
 def explain_all(namespace: dict, modules) -> None:
     """Replaces the functions of these modules in a namespace of public names. hloom itself calls them as they are."""
+    made: dict = {}
     for name, function in list(namespace.items()):
-        if inspect.isfunction(function) and function.__module__ in modules:
-            wrapped = explains_arguments(function)
+        if not inspect.isfunction(function) or function.__module__ not in modules or name.startswith("_"):
+            continue
+        if function not in made:
+            wrapped = made[function] = explains_arguments(function)
             wrapped.__module__, wrapped.__qualname__ = namespace["__name__"], name  # where pickle finds it
-            namespace[name] = wrapped
+        namespace[name] = made[function]

@@ -235,8 +235,8 @@ from hloom.lax.windows import (
 # What Python refuses in an argument is said in hloom's errors. Element-wise functions check all that they take.
 _arguments.explain_all(
     globals(),
-    {f"hloom.lax.{m}" for m in ("control_flow convolution fft joining movement parallel random reduction scans slicing "
-                                "sorting windows").split()},
+    {f"hloom.lax.{m}" for m in ("control_flow convolution fft joining movement parallel programs ragged random "
+                                "reduction scans slicing sorting windows").split()},
 )  # fmt: skip
 for _name in ("bitcast_convert_type", "convert_element_type", "integer_pow", "reduce_precision", "round"):
     globals()[_name] = _arguments.explains_arguments(globals()[_name])

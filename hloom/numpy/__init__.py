@@ -11,6 +11,7 @@ import math as _math
 from numpy import iterable
 from numpy.exceptions import ComplexWarning
 
+from hloom import arguments as _arguments
 from hloom.numpy import fft, linalg
 from hloom.numpy.convolution import convolve, correlate
 from hloom.numpy.creation import (
@@ -476,6 +477,14 @@ for _function, _nin, _nout, _identity, _quick in (
 # Arrays of random keys are moved as others are.
 for _name in _MOVERS:
     globals()[_name] = _takes_keys(globals()[_name])
+
+# What Python refuses in an argument is said in hloom's errors. Element-wise functions check all that they take.
+_arguments.explain_all(
+    globals(),
+    {f"hloom.numpy.{m}" for m in ("convolution creation editing einsum grids histograms indexing linear manipulation "
+                                  "mapping norms numbers padding polynomials quantiles rearrangement reductions scans "
+                                  "sets signs sorting").split()},
+)  # fmt: skip
 
 
 def __getattr__(name: str):

@@ -97,6 +97,7 @@ CALLS: dict[str, tuple] = {
     "reshape": (X, (3, 2)),
     "rev": (X, (0,)),
     "rng_bit_generator": (hnp.ones(2, "uint64"), (3,), "uint32"),
+    "rng_uniform": (S, S + 1.0, (3,)),
     "scan": (lambda c, x: (c + x, c), 0.0, V),
     "scatter_apply": (
         X,
@@ -128,7 +129,8 @@ ELSEWHERE = set(
     """all_gather all_to_all axis_index axis_size pbroadcast pmax pmean pmin ppermute pshuffle psum psum_scatter
     pswapaxes custom_call custom_linear_solve custom_root infeed outfeed platform_dependent with_sharding_constraint
     index_take conv_general_permutations conv_dimension_numbers conv_general_dilated_local conv_general_shape_tuple
-    conv_shape_tuple padtype_to_pads conv_transpose_shape_tuple reduce_window_shape_tuple""".split()
+    conv_shape_tuple padtype_to_pads conv_transpose_shape_tuple reduce_window_shape_tuple
+    composite dce_sink pcast""".split()
 )
 TAKES_FUNCTIONS = set("associative_scan cond fori_loop map reduce reduce_window scan scatter_apply switch while_loop "
                       "select_and_scatter".split())  # fmt: skip
@@ -184,5 +186,41 @@ def test_one_wrong_argument(name):
 
 def test_every_function_is_called():
     names = {n for n in dir(lax) if not n.startswith("_") and inspect.isfunction(getattr(lax, n))}
-    names -= {"ragged_dot", "ragged_dot_general", "scaled_dot"}  # tests/hloom/test_lax_products.py
+    names -= {"ragged_dot", "ragged_dot_general", "scaled_dot"}  # tests/hloom/test_lax_joining.py
     assert names - set(CALLS) - ELSEWHERE == set()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: hnp.std(V, ddof="one"),
+        lambda: hnp.tril_indices("three"),
+        lambda: hnp.sum(V, initial="zero"),
+        lambda: hnp.histogram(V, bins=object()),
+        lambda: hnp.diag(V, k="first"),
+        lambda: hnp.rot90(X, k="once"),
+        lambda: hnp.zeros(X),
+        lambda: hnp.nan_to_num(V, nan="none"),
+    ],
+)
+def test_arguments_of_array_functions(call):
+    with pytest.raises(HloomError) as caught:
+        call()
+    error = caught.value
+    assert error.asked and error.found and error.repair and isinstance(error, (TypeError, ValueError))
+    assert (error.source.file, error.source.line) == (__file__, call.__code__.co_firstlineno)
+
+
+def test_errors_of_the_users_functions_stay_what_they_are():
+    def fails(*arguments):
+        raise KeyError("mine")
+
+    for call in (
+        lambda: lax.scan(fails, 0.0, V),
+        lambda: lax.reduce(V, np.float32(0), fails, (0,)),
+        lambda: hnp.apply_along_axis(fails, 0, X),
+    ):
+        with pytest.raises(KeyError, match="mine"):
+            call()
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        lax.reshape(V)
