@@ -13,6 +13,7 @@ from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.row import row_nest
 from hloom.compiler.kernels.scatter import scatter_nest
 from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.kernels.topk import topk_kernel
 from hloom.compiler.kernels.update import is_update, update_nest
 from hloom.compiler.kernels.window import window_kernel
 from hloom.ir.module import Computation
@@ -40,8 +41,10 @@ class Launch:
 
 
 def nest_kind(computation: Computation) -> str:
-    """'product', 'window', 'scatter', 'row', 'reduce' or 'loop'."""
+    """'product', 'window', 'topk', 'scatter', 'row', 'reduce' or 'loop'."""
     instructions = computation.instructions
+    if any(i.opcode == "topk" for i in instructions):
+        return "topk"
     if computation.root.opcode == "scatter":
         return "scatter"
     if any(OPS[i.opcode].family == "window" for i in instructions):
@@ -99,8 +102,8 @@ def launches(request: KernelRequest, target) -> list[Launch]:
     kind = nest_kind(request.computation)
     if kind == "product":
         return _product_launches(request, target)
-    if kind == "window":
-        made = window_kernel(request)
+    if kind in ("window", "topk"):
+        made = window_kernel(request) if kind == "window" else topk_kernel(request)
         if made is None:
             return []
         grain = grain_of(made.items, made.work)

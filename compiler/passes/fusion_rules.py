@@ -55,8 +55,8 @@ class Group:
             self.reduction = instruction
         elif instruction.opcode in PRODUCTS:
             self.kind, self.dot = "product", instruction
-        elif OPS[instruction.opcode].family == "window":
-            self.kind = "window"
+        elif OPS[instruction.opcode].family == "window" or instruction.opcode == "topk":
+            self.kind = "window"  # a kernel of its own
 
     def join(self, other: Group) -> None:
         """Takes up the work of another group over the same domain."""
@@ -213,7 +213,7 @@ def can_fuse(rules: Rules, group: Group, instruction: Instruction, output: bool)
     if instruction.opcode in PRODUCTS:
         return _can_fuse_dot(group, instruction, own)
     if group.kind == "window":
-        return False, "a window kernel takes no other work"
+        return False, "a kernel of windows or of the best takes no other work"
     if not can_write(instruction):
         return False, "it has no expression for one element"
     return _can_fuse_element(rules, group, instruction, own, output)

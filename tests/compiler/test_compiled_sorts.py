@@ -7,6 +7,7 @@ import pytest
 from derivative_cases import check
 
 from hloom.compilation import compile_module
+from hloom.compiler.plan_steps import HostStep
 from hloom.compiler.transforms.batch import batch
 from hloom.ir.build import Builder, Value
 from hloom.ir.interpret import evaluate
@@ -84,3 +85,25 @@ def test_batched_topk():
     for k in range(3):
         for f, e in zip(found, evaluate(topk_computation((2, 6), 3), [x[k]]), strict=True):
             np.testing.assert_array_equal(f[k], e)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16", "s32", "u8", "u32", "s64", "pred", "u64", "s4"])
+def test_topk_kernel(dtype, largest):
+    """Ties by place, zeros by sign, NaN at the end; 64-bit unsigned and 4-bit numbers take NumPy's route."""
+    rng = np.random.default_rng(6)
+    shape = Shape(dtype, (6, 200))
+    x = rng.integers(0, 8, (6, 200)) if shape.dtype.kind in "bui" else np.round(rng.normal(size=(6, 200)) * 4) / 2 - 0.0
+    x = x.astype(shape.dtype)
+    if shape.dtype.kind in "fV" and dtype != "s4":
+        x[0, ::9], x[1, ::7], x[2], x[3, 5] = np.nan, -0.0, -np.inf, np.inf
+    for k in (1, 7, 200):
+        builder = Builder("f")
+        result = Value(builder, builder.parameter(shape)).op("topk", k=k, largest=largest)
+        root = builder.tuple([result.op("get-tuple-element", index=i).instruction for i in range(2)])
+        computation = builder.finish(root)
+        compiled = compile_module(Module("m", computation))
+        for got, want in zip(compiled([x]), evaluate(computation, [x]), strict=True):
+            assert got.tobytes() == want.tobytes(), k
+        on_host = any(isinstance(s, HostStep) for s in compiled.plan.steps)
+        assert on_host == (dtype in ("u64", "s4") or k > 128)
