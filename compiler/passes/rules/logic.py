@@ -41,7 +41,9 @@ comparisons = Rules(
     [
         rule(
             compare(c, x),
-            lambda b, root, x, c: b.emit("compare", x, c, **{**root.attributes, "direction": SWAPPED[root["direction"]]}),
+            lambda b, root, x, c: b.emit(
+                "compare", x, c, **{**root.attributes, "direction": SWAPPED[root["direction"]]}
+            ),
             when=lambda x: not is_constant(x),
             name="compare-constant-to-the-right",
             identity="c < x = x > c",
@@ -76,7 +78,9 @@ comparisons = Rules(
         ),
         rule(
             negation(compare(x, y, name="inner")),
-            lambda b, x, y, inner: b.emit("compare", x, y, **{**inner.attributes, "direction": INVERTED[inner["direction"]]}),
+            lambda b, x, y, inner: b.emit(
+                "compare", x, y, **{**inner.attributes, "direction": INVERTED[inner["direction"]]}
+            ),
             when=lambda x, inner: is_discrete(x) or inner["direction"] in ("EQ", "NE"),
             name="not-compare",
             identity="not (x < y) = x >= y; floats: only = and !=, for NaN",
