@@ -82,6 +82,8 @@ class Parser(AttributeReader):
         if self.peek()[:1] == '"':
             op = self.operation()
             program.name = op.attributes.pop("sym_name", "")
+            if not isinstance(program.name, str):
+                raise self.fail("the name of a module is text", repair='write sym_name = "name"', at=op.place)
             program.attributes = op.attributes
             program.operations = op.regions[0].operations if op.regions else []
             return program
@@ -221,6 +223,15 @@ class Parser(AttributeReader):
             isinstance(op.attributes.get("sym_name"), str) and isinstance(op.attributes.get("function_type"), Function)
         ):
             raise self.fail("a function has sym_name and function_type", at=op.place)
+        if op.name == "func.func" and op.regions:
+            inputs = op.attributes["function_type"].inputs
+            arguments = tuple(type_ for _, type_ in op.regions[0].arguments)
+            if arguments != inputs:
+                raise self.fail(
+                    "the first block of a function has arguments of the function's types",
+                    f"({', '.join(map(str, arguments))}), function_type {op.attributes['function_type']}",
+                    "write an argument for each input", at=op.place,
+                )  # fmt: skip
 
     def _successors(self, op: Operation) -> None:
         self.expect("[")

@@ -257,6 +257,11 @@ def test_open_extents_that_nothing_decides():
         ("module { func.func @a() { return } func.func @a() { return } }", (1, 36), "'@a' is defined twice", ""),
         ("func.func @main() { return } ) ", (1, 30), "expected an operation", ""),
         ('module { "stablehlo.add"() {a = 1, a = 2} : () -> () }', (1, 36), "given twice", ""),
+        ('"builtin.module"() <{sym_name = 1}> ({}) : () -> ()', (1, 1), "the name of a module is text", "sym_name ="),
+        (
+            '"func.func"() <{function_type = (tensor<f32>) -> (), sym_name = "f"}> ({ "func.return"() : () -> () }) '
+            ": () -> ()", (1, 1), "arguments of the function's types", "for each input",
+        ),
     ],
 )  # fmt: skip
 def test_errors_say_line_column_and_caret(text, place, problem, repair):
