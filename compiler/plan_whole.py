@@ -17,8 +17,9 @@ from hloom.compiler.plan_control import ChoiceItem, LoopItem, Swap
 from hloom.compiler.plan_values import Buffer
 
 KERNELS = 24  # more of them cost more compilation than the driver's steps cost time
-WORK = 2048  # element operations of a kernel, on average, up to which a step of the driver is felt
-LOCAL_BYTES = 256  # of a value on the stack; larger ones stay in memory
+WORK = 8192  # element operations of a kernel, on average, up to which a step of the driver is felt
+LOCAL_BYTES = 256  # of a state on the stack; larger ones stay in memory
+INNER_BYTES = 4096  # of a value on the stack that is of no use before or after the loop
 COPIED = 64  # elements up to which a copy is a loop of the kernel
 
 
@@ -52,6 +53,7 @@ class _Whole:
     names: dict[Buffer, str] = field(default_factory=dict)
     functions: dict[KernelSource, str] = field(default_factory=dict)
     order: list[Buffer] = field(default_factory=list)  # in the order of their first use
+    temporaries: dict[tuple[int, str], Buffer] = field(default_factory=dict)  # by id of the instruction and name
     count: int = 0
     work: float = 0.0
 
@@ -61,15 +63,19 @@ class _Whole:
             raise _NotWholeError
         self._check_aliases()
         local, outside = [], []
-        for buffer in self.order:
-            small = buffer.bytes <= LOCAL_BYTES and self._is_ours(buffer)
-            (local if small else outside).append(buffer)
         start, end = self.loop.span
         kept = []  # local values that live before or after the loop, with their places in memory
-        for buffer in local:
-            if buffer.first < start or buffer.last > end or buffer.place is not None:
-                kept.append(buffer)
-            self.names[buffer] = f"v{self.order.index(buffer)}"
+        for number, buffer in enumerate(self.order):
+            inner = start <= buffer.first and buffer.last <= end and buffer.place is None
+            if self._is_ours(buffer) and buffer.bytes <= (INNER_BYTES if inner else LOCAL_BYTES):
+                local.append(buffer)
+                self.names[buffer] = f"v{number}"
+                if not inner:
+                    kept.append(buffer)
+            elif buffer in self.temporaries.values():
+                raise _NotWholeError
+            else:
+                outside.append(buffer)
         pointers: dict[str, Buffer] = {}
         for k, buffer in enumerate(outside + kept):
             pointers[f"p{k}"] = buffer
@@ -106,7 +112,7 @@ class _Whole:
             elif isinstance(item, Swap) or not isinstance(item, tuple):
                 raise _NotWholeError
             elif isinstance(item[0], Launch):
-                self._look_at_launch(item[0], item[1])
+                self._look_at_launch(*item)
             elif len(item) == 4 and isinstance(item[0], Buffer):
                 copies.append(item[:3])
                 for buffer in item[:2]:
@@ -132,18 +138,24 @@ class _Whole:
         if any(size // _BYTES[self.dtypes[target]] > COPIED for target, _, size in copies):
             raise _NotWholeError
 
-    def _look_at_launch(self, launch: Launch, pointers: dict) -> None:
-        if launch.items > launch.grain or launch.temporaries or launch.source.parts:
+    def _look_at_launch(self, launch: Launch, pointers: dict, instruction) -> None:
+        if launch.items > launch.grain or launch.source.parts:
             raise _NotWholeError
+        for name, size in launch.temporaries.items():
+            made = self.temporaries.setdefault((id(instruction), name), Buffer(size, None, *self.loop.span))
+            made.bytes = max(size, made.bytes)
         self.count += 1
         self.work += launch.work
         for argument, kind in zip(launch.arguments, launch.source.params, strict=False):
             if isinstance(argument, KernelSource):
                 raise _NotWholeError
             if isinstance(argument, str):
-                self._typed(pointers[argument], kind[:-1])
+                self._typed(self._buffer(argument, pointers, instruction), kind[:-1])
         if launch.source not in self.functions:
             self.functions[launch.source] = f"{launch.source.name}_{len(self.functions) + 1}"
+
+    def _buffer(self, name: str, pointers: dict, instruction) -> Buffer:
+        return pointers.get(name) or self.temporaries[id(instruction), name]
 
     def _note(self, buffer: Buffer) -> None:
         if buffer not in self.names:
@@ -195,8 +207,11 @@ class _Whole:
             elif isinstance(item, ChoiceItem):
                 lines += self._choice(item)
             elif isinstance(item[0], Launch):
-                launch, pointers, _ = item
-                words = [self.names[pointers[a]] if isinstance(a, str) else str(a) for a in launch.arguments]
+                launch, pointers, instruction = item
+                words = [
+                    self.names[self._buffer(a, pointers, instruction)] if isinstance(a, str) else str(a)
+                    for a in launch.arguments
+                ]
                 lines.append(f"{self.functions[launch.source]}({', '.join([*words, '0', str(launch.items)])})")
             else:
                 lines += self._copied(self.names[item[0]], self.names[item[1]], item[0])
