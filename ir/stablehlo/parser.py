@@ -223,6 +223,8 @@ class Parser(AttributeReader):
             isinstance(op.attributes.get("sym_name"), str) and isinstance(op.attributes.get("function_type"), Function)
         ):
             raise self.fail("a function has sym_name and function_type", at=op.place)
+        if op.name == "func.func":
+            self._check_function(op)
         if op.name == "func.func" and op.regions:
             inputs = op.attributes["function_type"].inputs
             arguments = tuple(type_ for _, type_ in op.regions[0].arguments)
@@ -232,6 +234,24 @@ class Parser(AttributeReader):
                     f"({', '.join(map(str, arguments))}), function_type {op.attributes['function_type']}",
                     "write an argument for each input", at=op.place,
                 )  # fmt: skip
+
+    def _check_function(self, op: Operation) -> None:
+        """The attributes of a function that its pretty spelling has a place for."""
+        type_ = op.attributes["function_type"]
+        for name, count in (("arg_attrs", len(type_.inputs)), ("res_attrs", len(type_.results))):
+            value = op.attributes.get(name)
+            if value is None:
+                continue
+            if not isinstance(value, (tuple, list)) or len(value) != count or any(type(v) is not dict for v in value):
+                raise self.fail(
+                    f"{name} of a function are dictionaries, one for each type", f"{value!r:.60}",
+                    f"write {count} of them", at=op.place,
+                )  # fmt: skip
+        if op.attributes.get("sym_visibility", "private") not in ("public", "private", "nested"):
+            raise self.fail(
+                "a function is public, private or nested", f"{op.attributes['sym_visibility']!r:.60}",
+                "write one of them", at=op.place,
+            )  # fmt: skip
 
     def _successors(self, op: Operation) -> None:
         self.expect("[")

@@ -47,6 +47,10 @@ class _Printer:
                 return lead + name + self._written(form, op)
             except NotPretty:
                 pass
+            except (TypeError, ValueError, KeyError, IndexError, AttributeError):
+                # Attributes of kinds that the pretty spelling has no place for, which generic text may give.
+                if op.name == "func.func":
+                    raise
         return lead + self._generic(op)
 
     def _written(self, form, op: Operation) -> str:

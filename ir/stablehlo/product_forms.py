@@ -123,8 +123,11 @@ class _Convolution:
             if key == "pad":
                 op.attributes[names[key]] = self._padding(reader)
             elif key == "reverse":
-                values = [v if isinstance(v, bool) else bool(v.value) for v in reader.array()]
-                op.attributes[names[key]] = Array("i1", tuple(values))
+                values = reader.array()
+                if not all(isinstance(v, (bool, Number)) for v in values):
+                    raise reader.fail("reverse is a list of true and false", at=at)
+                flags = tuple([v if isinstance(v, bool) else bool(v.value) for v in values])
+                op.attributes[names[key]] = Array("i1", flags)
             else:
                 op.attributes[names[key]] = read_ints(reader)
         reader.attribute_dictionary(op)
