@@ -58,7 +58,8 @@ def docstrings():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("module", EXPECTED)
-def test_examples(docstrings, module, capsys):
+def test_examples(docstrings, module, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # examples write files
     wanted, count, reasons = EXPECTED[module]
     passed, total, failing = docstrings.run_module(module, docstrings.names_of("hloom"))
     unnamed = {
