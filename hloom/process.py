@@ -32,7 +32,8 @@ def process_indices(backend=None) -> list[int]:
 
 def live_arrays(platform=None) -> list[Array]:
     """The arrays that exist and hold data, in no order; a search through all of Python's objects."""
-    return [x for x in gc.get_objects() if isinstance(x, Array) and not x.is_deleted()]
+    # isinstance would ask dead weak proxies for their class.
+    return [x for x in gc.get_objects() if issubclass(type(x), Array) and not x.is_deleted()]
 
 
 def make_array_from_process_local_data(sharding, local_data, global_shape=None):

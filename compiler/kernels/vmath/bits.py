@@ -51,6 +51,11 @@ def call_overloaded(builder: ir.IRBuilder, stem: str, *values: ir.Value) -> ir.V
     return call(builder, f"{stem}.{suffix}", kind, *values)
 
 
+def negated(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    """-value; NVVM's dialect has no fneg, and for LLVM this is the same."""
+    return builder.fsub(ir.Constant(value.type, -0.0), value)
+
+
 def _overloaded(stem: str) -> Callable:
     return lambda builder, *values: call_overloaded(builder, stem, *values)
 
@@ -205,8 +210,7 @@ def polynomial_parts(context, x, coefficients):
         while terms:
             constant = terms.pop()
             product = builder.fmul(high, x)
-            # NVVM's dialect has no fneg.
-            lost = call_overloaded(builder, "llvm.fma", high, x, builder.fsub(ir.Constant(DOUBLE, -0.0), product))
+            lost = call_overloaded(builder, "llvm.fma", high, x, negated(builder, product))
             high = builder.fadd(product, constant)
             step = builder.fsub(high, product)
             rest = builder.fadd(builder.fsub(product, builder.fsub(high, step)), builder.fsub(constant, step))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from hloom.compiler.kernels.vmath.bits import call_overloaded, instruction, select
+from hloom.compiler.kernels.vmath.bits import call_overloaded, instruction, negated, select
 from hloom.compiler.kernels.vmath.registry import function
 
 
@@ -18,7 +18,7 @@ def _product(builder, x, y):
     rounded twice. NaN is not mended, as C's Annex G would have it."""
     a, b = (builder.extract_value(x, k) for k in range(2))
     c, d = (builder.extract_value(y, k) for k in range(2))
-    real = call_overloaded(builder, "llvm.fma", a, c, builder.fneg(builder.fmul(b, d)))
+    real = call_overloaded(builder, "llvm.fma", a, c, negated(builder, builder.fmul(b, d)))
     return _pair(builder, real, call_overloaded(builder, "llvm.fma", b, c, builder.fmul(a, d)))
 
 
