@@ -67,7 +67,12 @@ def measure(workload: Workload, libraries, budget: float) -> Row:
         prepared = [library.prepare(a) for a in arrays]
         function = library.compiled(workload)
         results = library.arrays(function(*prepared))
-        row.errors[library.name] = _check(workload, library.title, results, expected)
+        try:
+            row.errors[library.name] = _check(workload, library.title, results, expected)
+        except CheckError:
+            if isinstance(library, Hloom):
+                raise
+            continue  # a peer that is less exact than hloom has to be is not timed
         if isinstance(library, Hloom):
             compiled = function.lower(*prepared).compile()
             cost = compiled.cost_analysis()

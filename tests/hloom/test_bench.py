@@ -38,6 +38,21 @@ def test_workloads_agree_with_the_reference(name, hlooms):
     assert not kernels or kernels["hloom"] <= kernels["unfused"]
 
 
+def test_a_peer_with_a_wrong_result_is_left_out(hlooms):
+    class Wrong(libraries.Numpy):
+        name, title = "wrong", "wrong"
+
+        def __init__(self):
+            super().__init__()
+            self.name, self.title = "wrong", "wrong"
+
+        def arrays(self, result):
+            return [a + 1 for a in super().arrays(result)]
+
+    row = timing.measure(WORKLOADS["tiny_add"], [*hlooms, Wrong()], 0.01)
+    assert set(row.seconds) == {"hloom", "unfused"} == set(row.errors)
+
+
 def test_families_are_those_that_the_suite_promises():
     assert len(WORKLOADS) >= 40 and len({w.family for w in WORKLOADS.values()}) == len(FAMILIES)
     for workload in WORKLOADS.values():
