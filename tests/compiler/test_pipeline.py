@@ -107,9 +107,9 @@ def test_passes_take_milliseconds():
     assert 20 <= len(module.entry.instructions) <= 32
     times = []
     for _ in range(10):
-        start = time.perf_counter()
+        start = time.process_time()
         run_passes(module, UNFUSED)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert min(times) < 6e-3
 
 

@@ -305,9 +305,9 @@ def test_gradients_of_large_computations_are_made_quickly():
     def seconds(computation):
         best = np.inf
         for _ in range(5):
-            start = time.perf_counter()
+            start = time.process_time()
             gradient(computation, [0, 1])
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.process_time() - start)
         return best
 
     assert seconds(chain(4000)) < 20 * seconds(chain(500))
