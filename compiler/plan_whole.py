@@ -15,6 +15,7 @@ from hloom.compiler.kernels.emit import Launch
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.plan_control import ChoiceItem, LoopItem, Swap
 from hloom.compiler.plan_values import Buffer
+from hloom.ir.types import DTYPES
 
 KERNELS = 24  # more of them cost more compilation than the driver's steps cost time
 WORK = 8192  # element operations of a kernel, on average, up to which a step of the driver is felt
@@ -84,7 +85,7 @@ class _Whole:
         places = {buffer: name for name, buffer in pointers.items()}
         lines = []
         for buffer in local:
-            lines.append(f"{self.names[buffer]} = scratch_{self._dtype(buffer)}({self._extent(buffer)})")
+            lines.append(f"{self.names[buffer]} = scratch_{self.dtypes[buffer]}({self._extent(buffer)})")
         for buffer in kept:
             if buffer.first < start or buffer.place is not None:
                 lines += self._copied(self.names[buffer], places[buffer], buffer)
@@ -96,7 +97,7 @@ class _Whole:
         name = "whole_" + re.sub(r"\W", "_", self.loop.instruction.hint or "loop")
         head = f"def {name}({', '.join([*pointers, 'lo', 'hi'])}):"
         text = "\n".join([head, *("    " + line for line in lines)]) + "\n"
-        types = (*(self._dtype(b) + "*" for b in pointers.values()), "s64", "s64")
+        types = (*(self.dtypes[b] + "*" for b in pointers.values()), "s64", "s64")
         parts = tuple((called, part) for part, called in self.functions.items())
         source = KernelSource(name, text, types, parts)
         return Launch(source, list(pointers), 1, 1), pointers, self.loop.instruction
@@ -135,7 +136,7 @@ class _Whole:
                     self._typed(source, "u8")
                 break
             waiting = rest
-        if any(size // _BYTES[self.dtypes[target]] > COPIED for target, _, size in copies):
+        if any(size // DTYPES[self.dtypes[target]].itemsize > COPIED for target, _, size in copies):
             raise _NotWholeError
 
     def _look_at_launch(self, launch: Launch, pointers: dict, instruction) -> None:
@@ -191,11 +192,8 @@ class _Whole:
 
     # --- text ---
 
-    def _dtype(self, buffer: Buffer) -> str:
-        return self.dtypes[buffer]
-
     def _extent(self, buffer: Buffer) -> int:
-        return max(1, buffer.bytes // _BYTES[self.dtypes[buffer]])
+        return max(1, buffer.bytes // DTYPES[self.dtypes[buffer]].itemsize)
 
     def _lines(self, items: list) -> list[str]:
         lines: list[str] = []
@@ -232,10 +230,6 @@ class _Whole:
         if extent == 1:
             return [f"{target}[0] = {source}[0]"]
         return [f"for i in range({extent}):", f"    {target}[i] = {source}[i]"]
-
-
-_BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "f16": 2, "bf16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8,
-          "u64": 8, "f64": 8, "c64": 8, "c128": 16}  # fmt: skip
 
 
 def _leaves(items: list):

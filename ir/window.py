@@ -42,6 +42,13 @@ class WindowDimension(NamedTuple):
             self.size, self.base_dilation, low, high, self.stride, self.window_dilation, not self.reversed
         )
 
+    def running(self, extent: int) -> bool | None:
+        """Whether the window runs from an end of the operand to each place: False from its first element on, True to
+        its last one, None where it is another window."""
+        if self.stride != 1 or self.base_dilation != 1 or self.window_dilation != 1 or self.size < extent:
+            return None
+        return {(self.size - 1, 0): False, (0, self.size - 1): True}.get((self.low, self.high))
+
     def is_plain(self) -> bool:
         """Whether the window has one place a dimension of the operand and one element: nothing happens here."""
         return self.size == self.stride == self.base_dilation == 1 and self.low == self.high == 0

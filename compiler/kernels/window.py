@@ -347,15 +347,12 @@ class _ReduceWindow(_Windows):
         if len(wide) != 1:
             return None
         (k,) = wide
-        d, w = self.middle[k], self.middle[k].window
-        if w.stride != 1 or w.base_dilation != 1 or w.window_dilation != 1 or w.size < d.extent:
+        d = self.middle[k]
+        reverse = d.window.running(d.extent)
+        if reverse is None:
             return None
-        if w.low == w.size - 1 and w.high == 0:
-            return k, False
-        if w.high == w.size - 1 and w.low == 0 and w.size > SHORT:
-            # From its end it combines in another order than a loop over each window, so floats are rounded otherwise.
-            return k, True
-        return None
+        # From its end it combines in another order than a loop over each window, so floats are rounded otherwise.
+        return None if reverse and d.window.size <= SHORT else (k, reverse)
 
     def _running(self, dimension: int, reverse: bool) -> WindowKernel:
         """An item is a row along the dimension, whose accumulators run through all of it."""

@@ -25,7 +25,7 @@ from hloom.ir import interpret
 class _JaxShaped:
     """What hloom and jax have under the same names."""
 
-    parts = frozenset(("np", "nn", "lax", "random", "grad", "vmap", "conv", "fft", "bfloat16"))
+    parts = frozenset(("np", "nn", "lax", "random", "grad", "conv", "fft", "bfloat16"))
 
     def conv(self, x, w, strides=1, dilation=1, groups=1, layout="NHWC", padding="SAME"):
         """x: images in the layout; w: (height, width, in, out) for NHWC, (out, in, height, width) for NCHW."""

@@ -58,8 +58,9 @@ def _window_shape(shape, window, strides, padding) -> tuple[int, ...]:
     return tuple(made)
 
 
-def GeneralConv(dimension_numbers, out_chan, filter_shape, strides=None, padding="VALID", W_init=None, b_init=None):
-    """A convolution with any layout: dimension_numbers as ('NHWC', 'HWIO', 'NHWC')."""
+def _convolution(function, extents, dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init):
+    """A layer of function(inputs, W, strides, padding, dimension_numbers=). extents(spatial extents, strides) -> those
+    of the result."""
     lhs, rhs, out = dimension_numbers
     strides = strides or (1,) * len(filter_shape)
     W_init = W_init or glorot_normal(rhs.index("I"), rhs.index("O"))
@@ -69,18 +70,28 @@ def GeneralConv(dimension_numbers, out_chan, filter_shape, strides=None, padding
         sizes = iter(filter_shape)
         kernel = [out_chan if c == "O" else input_shape[lhs.index("C")] if c == "I" else next(sizes) for c in rhs]
         spatial = [c for c in rhs if c not in "OI"]
-        extents = [input_shape[lhs.index(c)] for c in spatial]
-        moved = dict(zip(spatial, _window_shape(extents, filter_shape, strides, padding), strict=True))
-        moved |= {"N": input_shape[lhs.index("N")], "C": out_chan}
+        made = dict(zip(spatial, extents([input_shape[lhs.index(c)] for c in spatial], strides), strict=True))
+        made |= {"N": input_shape[lhs.index("N")], "C": out_chan}
         first, second = random.split(rng)
         bias = tuple(out_chan if c == "C" else 1 for c in out)
-        return tuple(moved[c] for c in out), (W_init(first, tuple(kernel)), b_init(second, bias))
+        return tuple(made[c] for c in out), (W_init(first, tuple(kernel)), b_init(second, bias))
 
     def apply_fun(params, inputs, **kwargs):
         W, b = params
-        return lax.conv_general_dilated(inputs, W, strides, padding, dimension_numbers=dimension_numbers) + b
+        return function(inputs, W, strides, padding, dimension_numbers=dimension_numbers) + b
 
     return init_fun, apply_fun
+
+
+def GeneralConv(dimension_numbers, out_chan, filter_shape, strides=None, padding="VALID", W_init=None, b_init=None):
+    """A convolution with any layout: dimension_numbers as ('NHWC', 'HWIO', 'NHWC')."""
+
+    def extents(given, strides):
+        return _window_shape(given, filter_shape, strides, padding)
+
+    return _convolution(
+        lax.conv_general_dilated, extents, dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init
+    )
 
 
 Conv = functools.partial(GeneralConv, ("NHWC", "HWIO", "NHWC"))
@@ -98,29 +109,14 @@ def GeneralConvTranspose(
     dimension_numbers, out_chan, filter_shape, strides=None, padding="VALID", W_init=None, b_init=None
 ):
     """A transposed convolution with any layout."""
-    lhs, rhs, out = dimension_numbers
-    strides = strides or (1,) * len(filter_shape)
-    W_init = W_init or glorot_normal(rhs.index("I"), rhs.index("O"))
-    b_init = b_init or normal(1e-6)
 
-    def init_fun(rng, input_shape):
-        sizes = iter(filter_shape)
-        kernel = [out_chan if c == "O" else input_shape[lhs.index("C")] if c == "I" else next(sizes) for c in rhs]
-        spatial = [c for c in rhs if c not in "OI"]
-        made = {
-            c: _transposed_extent(input_shape[lhs.index(c)], size, stride, padding)
-            for c, size, stride in zip(spatial, filter_shape, strides, strict=True)
-        }
-        made |= {"N": input_shape[lhs.index("N")], "C": out_chan}
-        first, second = random.split(rng)
-        bias = tuple(out_chan if c == "C" else 1 for c in out)
-        return tuple(made[c] for c in out), (W_init(first, tuple(kernel)), b_init(second, bias))
+    def extents(given, strides):
+        sizes = zip(given, filter_shape, strides, strict=True)
+        return [_transposed_extent(extent, size, stride, padding) for extent, size, stride in sizes]
 
-    def apply_fun(params, inputs, **kwargs):
-        W, b = params
-        return lax.conv_transpose(inputs, W, strides, padding, dimension_numbers=dimension_numbers) + b
-
-    return init_fun, apply_fun
+    return _convolution(
+        lax.conv_transpose, extents, dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init
+    )
 
 
 Conv1DTranspose = functools.partial(GeneralConvTranspose, ("NHC", "HIO", "NHC"))

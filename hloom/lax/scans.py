@@ -39,29 +39,26 @@ def running(x, axis: int, opcode: str, reverse: bool = False):
     return bind("reduce-window", x, neutral, weak=x.weak, window=window, to_apply=combiner)
 
 
-def _ordered(name: str, opcode: str, text: str):
-    def function(operand, axis: int = 0, reverse: bool = False):
-        x = as_operand(operand, name)
-        axis = canonical_axis(axis, x.ndim, name)
-        work = F32 if x.dtype in NARROW_FLOATS else x.dtype
-        return convert(running(convert(x, work, x.weak), axis, opcode, reverse), x.dtype, x.weak)
+def _cumulative(name: str, along, text: str, wide: bool):
+    """along(x, axis, reverse) -> array. wide: narrow floats are combined as float32."""
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{text} along an axis, from its end if reverse. Raises ShapeError, DTypeError."
-    return function
-
-
-def _cumulative(name: str, combine, neutral, text: str, wide: bool):
     def function(operand, axis: int = 0, reverse: bool = False):
         x = as_operand(operand, name)
         axis = canonical_axis(axis, x.ndim, name)
         work = F32 if wide and x.dtype in NARROW_FLOATS else x.dtype
-        result = scan_steps(convert(x, work, x.weak), axis, combine, neutral(work), reverse)
-        return convert(result, x.dtype, x.weak)
+        return convert(along(convert(x, work, x.weak), axis, reverse), x.dtype, x.weak)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{text} along an axis, from its end if reverse. Raises ShapeError, DTypeError."
     return function
+
+
+def _ordered(opcode: str):
+    return lambda x, axis, reverse: running(x, axis, opcode, reverse)
+
+
+def _stepped(combine, neutral):
+    return lambda x, axis, reverse: scan_steps(x, axis, combine, neutral(x.dtype), reverse)
 
 
 def _log_add(a, b):
@@ -71,10 +68,13 @@ def _log_add(a, b):
     return select(is_nan(difference), add(a, b), add(larger, log1p(exp(neg(absolute(difference))))))
 
 
-cumsum = _ordered("cumsum", "add", "The running sum")
-cumprod = _ordered("cumprod", "multiply", "The running product")
-cummax = _cumulative("cummax", max, lowest, "The largest element so far", False)
-cummin = _cumulative("cummin", min, highest, "The smallest element so far", False)
+cumsum = _cumulative("cumsum", _ordered("add"), "The running sum", True)
+cumprod = _cumulative("cumprod", _ordered("multiply"), "The running product", True)
+cummax = _cumulative("cummax", _stepped(max, lowest), "The largest element so far", False)
+cummin = _cumulative("cummin", _stepped(min, highest), "The smallest element so far", False)
 cumlogsumexp = _cumulative(
-    "cumlogsumexp", _log_add, lambda dtype: float("-inf"), "The logarithm of the running sum of exponentials", True
+    "cumlogsumexp",
+    _stepped(_log_add, lambda dtype: float("-inf")),
+    "The logarithm of the running sum of exponentials",
+    True,
 )

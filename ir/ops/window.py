@@ -128,11 +128,8 @@ def _running_axis(dims, window) -> tuple[int, bool] | None:
     wide = [k for k, d in enumerate(window) if not d.is_plain()]
     if len(wide) != 1 or 0 in dims:
         return None
-    d, extent = window[wide[0]], dims[wide[0]]
-    if d.stride != 1 or d.base_dilation != 1 or d.window_dilation != 1 or d.size != extent:
-        return None
-    reach = {(extent - 1, 0): False, (0, extent - 1): True}
-    return (wide[0], reach[d.low, d.high]) if (d.low, d.high) in reach else None
+    back = window[wide[0]].running(dims[wide[0]])
+    return None if back is None else (wide[0], back)
 
 
 def inside_of(dims, window) -> np.ndarray:

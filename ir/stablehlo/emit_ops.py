@@ -170,24 +170,19 @@ def _dynamic_slice(body, instruction, operands):
     return body.simple("stablehlo.dynamic_slice", instruction, operands, slice_sizes=sizes)
 
 
+def _place_numbers(kind: str, attributes, names: str) -> Dialect:
+    """The dimension numbers of a gather or scatter, those that are not empty, and the dimension of the indexes."""
+    fields = {name: numbers(attributes[name]) for name in names.split() if attributes.get(name)}
+    return Dialect(kind, {**fields, "index_vector_dim": Number(str(attributes["index_vector_dim"]))})
+
+
 @emits("gather")
 def _gather(body, instruction, operands):
     a = instruction.attributes
-    fields = {
-        name: numbers(a[name])
-        for name in (
-            "offset_dims",
-            "collapsed_slice_dims",
-            "operand_batching_dims",
-            "start_indices_batching_dims",
-            "start_index_map",
-        )
-        if a.get(name)
-    }
-    fields["index_vector_dim"] = Number(str(a["index_vector_dim"]))
+    names = "offset_dims collapsed_slice_dims operand_batching_dims start_indices_batching_dims start_index_map"
     return body.simple(
         "stablehlo.gather", instruction, operands,
-        dimension_numbers=Dialect("stablehlo.gather", fields), slice_sizes=integers(a["slice_sizes"]),
+        dimension_numbers=_place_numbers("stablehlo.gather", a, names), slice_sizes=integers(a["slice_sizes"]),
         indices_are_sorted=bool(a.get("indices_are_sorted", False)),
     )  # fmt: skip
 
@@ -358,21 +353,13 @@ def _select_and_scatter(body, instruction, operands):
 @emits("scatter")
 def _scatter(body, instruction, operands):
     a = instruction.attributes
-    fields = {
-        name: numbers(a[name])
-        for name in (
-            "update_window_dims",
-            "inserted_window_dims",
-            "input_batching_dims",
-            "scatter_indices_batching_dims",
-            "scatter_dims_to_operand_dims",
-        )
-        if a.get(name)
-    }
-    fields["index_vector_dim"] = Number(str(a["index_vector_dim"]))
+    names = (
+        "update_window_dims inserted_window_dims input_batching_dims scatter_indices_batching_dims "
+        "scatter_dims_to_operand_dims"
+    )
     return _with_regions(
         body, "stablehlo.scatter", instruction, operands, [body.region(a["to_apply"])],
-        scatter_dimension_numbers=Dialect("stablehlo.scatter", fields),
+        scatter_dimension_numbers=_place_numbers("stablehlo.scatter", a, names),
         indices_are_sorted=bool(a.get("indices_are_sorted", False)),
         unique_indices=bool(a.get("unique_indices", False)),
     )  # fmt: skip

@@ -148,7 +148,7 @@ def _k_means(lib, points, centres):
 
 
 def _seed(random, divide=1):
-    return [np.array([7, max(64, 4 * M // divide)], np.uint32)[:1], np.zeros(max(64, 4 * M // divide), np.float32)]
+    return [np.array([7], np.uint32), np.zeros(max(64, 4 * M // divide), np.float32)]
 
 
 @workload("monte_carlo", "pi from 4M pairs of random numbers", _seed, bound_by="compute", needs=("random",))

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 M = 1 << 20
-PARTS = ("np", "nn")  # what every library has; others that a workload needs: 'lax', 'random', 'grad', 'vmap', 'conv'
 
 
 @dataclass(frozen=True)
