@@ -223,10 +223,13 @@ class _Bound:
         return function(*args)
 
 
-def named(name: str, function, known: dict = {}) -> Primitive:  # noqa: B006  (one for each name)
+_named: dict[str, Primitive] = {}
+
+
+def named(name: str, function) -> Primitive:
     """The primitive of a name `something_p` whose implementation is a function; the same each time."""
-    if name not in known:
-        known[name] = Primitive(name.removesuffix("_p"))
+    if name not in _named:
+        _named[name] = Primitive(name.removesuffix("_p"))
         if function is not None:
-            known[name].def_impl(function)
-    return known[name]
+            _named[name].def_impl(function)
+    return _named[name]

@@ -20,7 +20,7 @@ def takes_keys(function):
     def moved(*args, **kwargs):
         try:
             return function(*args, **kwargs)
-        except Exception:
+        except Exception:  # whatever refused them: keys are looked for then only, and calls of numbers pay nothing
             result = _moved(function, args, kwargs)
             if result is None:
                 raise
