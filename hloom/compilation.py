@@ -16,6 +16,7 @@ from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.pipeline import PIPELINE, UNFUSED, PassRecord, run_passes
 from hloom.compiler.plan import Plan, make_plan
 from hloom.compiler.plan_steps import BranchStep, CopyStep, HostStep, JumpStep, KernelStep, Place, SwapStep, SwitchStep
+from hloom.compiler.stages import Stages, collecting
 from hloom.compiler.targets.cpu.target import host_target
 from hloom.config import config
 from hloom.errors import AttributeValueError, HloomError, SettingError
@@ -35,13 +36,15 @@ LOOP_WORK = 1e6  # nobody knows how long a loop runs: other Python threads need 
 class CompiledModule:
     """A compiled module: call it with NumPy arrays in the order of its parameters.
 
-    module: after all passes. plan: launches and buffers. timings: seconds of passes, plan and kernels.
+    module: after all passes. plan: launches and buffers. timings: seconds by stage. kernels_compiled: how many
+    kernels were neither in the process nor in the disk cache.
     """
 
     module: Module
     plan: Plan
     executable: Executable
     timings: dict[str, float] = field(default_factory=dict)
+    kernels_compiled: int = 0
 
     def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         return self.executable(arrays)
@@ -91,16 +94,28 @@ def compile_module(module: Module, *, fusion: bool | None = None, donated: froze
         if dump:
             dump.module(record.name, record.after)
 
-    optimized = run_passes(module, names, verify=config.verify, on_pass=on_pass)
-    passed = time.perf_counter()
-    plan = make_plan(optimized, host_target(), donated, whole=names is PIPELINE)
-    planned = time.perf_counter()
-    if dump:
-        dump.kernels(plan)
-    executable = Executable(_program(plan), driver())
-    timings = {"passes": passed - started, "plan": planned - passed, "kernels": time.perf_counter() - planned}
-    _report(module, plan, timings)
-    return CompiledModule(optimized, plan, executable, timings)
+    with collecting() as stages:
+        optimized = run_passes(module, names, verify=config.verify, on_pass=on_pass)
+        passed = time.perf_counter()
+        plan = make_plan(optimized, host_target(), donated, whole=names is PIPELINE)
+        planned = time.perf_counter()
+        if dump:
+            dump.kernels(plan)
+        program = _program(plan)
+        made = time.perf_counter()
+        executable = Executable(program, driver())
+    timings = _timings(stages, passed - started, planned - passed, made - planned)
+    compiled = stages.counts.get("kernels compiled", 0)
+    _report(module, plan, timings, compiled)
+    return CompiledModule(optimized, plan, executable, timings, compiled)
+
+
+def _timings(stages: Stages, passes: float, plan: float, kernels: float) -> dict[str, float]:
+    """Seconds by stage. 'kernels' is what the caller waited for the machine code, front end and LLVM among it; these
+    two work in several threads at once, so their times may add up to more."""
+    within = {name: stages.seconds.get(name, 0.0) for name in ("front end", "llvm", "load")}
+    source = stages.seconds.get("source", 0.0)
+    return {"passes": passes, "plan": plan - source, "source": source, "kernels": kernels, **within}
 
 
 def _program(plan: Plan) -> Program:
@@ -239,12 +254,13 @@ def _unwritable(error: OSError) -> SettingError:
     )
 
 
-def _report(module: Module, plan: Plan, timings: dict[str, float]) -> None:
+def _report(module: Module, plan: Plan, timings: dict[str, float], compiled: int) -> None:
     level = config.debug
     if level >= 1:
         times = ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in timings.items())
         print(
-            f"hloom: compiled {module.name}: {len(plan.kernels())} kernels" + (f"; {times}" if level >= 2 else ""),
+            f"hloom: compiled {module.name}: {len(plan.kernels())} kernels, {compiled} of them new"
+            + (f"; {times}" if level >= 2 else ""),
             file=sys.stderr,
         )
     if level >= 3:

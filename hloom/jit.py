@@ -6,6 +6,7 @@ import functools
 import inspect
 import sys
 import threading
+import time
 import warnings
 import weakref
 from dataclasses import dataclass
@@ -279,7 +280,9 @@ class JitFunction:
         traced = self._traced.get(call.key)
         if traced is None:
             function = self._with_statics(call.statics)
+            started = time.perf_counter()
             traced = trace_function(function, call.leaves, call.structure, self._name, hints=call.hints())
+            traced.seconds = time.perf_counter() - started
             if not traced.captures:  # captured tracers belong to one outer trace only
                 self._traced[call.key] = traced
         return traced
@@ -563,8 +566,13 @@ class Compiled:
         return self._entry.compiled.memory_analysis()
 
     def timings(self) -> dict[str, float]:
-        """Seconds of passes, plan and kernels."""
-        return dict(self._entry.compiled.timings)
+        """Seconds of trace, passes, plan, source and kernels, and what of the last is front end, llvm and load."""
+        return {"trace": self._entry.traced.seconds, **self._entry.compiled.timings}
+
+    @property
+    def kernels_compiled(self) -> int:
+        """How many kernels had to be compiled; the others were in the process or in the disk cache already."""
+        return self._entry.compiled.kernels_compiled
 
 
 def make_module(function):

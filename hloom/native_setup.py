@@ -19,6 +19,7 @@ from pathlib import Path
 
 from hloom.compiler.cache import default_cache, use_folder
 from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.stages import stage
 from hloom.compiler.targets.cpu import codegen
 from hloom.compiler.targets.cpu.machine import host
 from hloom.config import config
@@ -102,7 +103,8 @@ def load_kernels(kernels: Sequence[KernelSource]) -> list[int]:
         missing = list(dict.fromkeys(kernel for kernel in kernels if kernel not in _addresses))
         if missing:
             made = codegen.compile_kernels(missing, default_cache())
-            loaded = native.load_all([(code.data, code.symbols) for code in made])
+            with stage("load"):
+                loaded = native.load_all([(code.data, code.symbols) for code in made])
             for kernel, addresses in zip(missing, loaded, strict=True):
                 _addresses[kernel] = addresses[kernel.name]
         return [_addresses[kernel] for kernel in kernels]

@@ -346,6 +346,7 @@ class Traced:
     weak: tuple[bool, ...] = ()
     values: list | None = None
     known: dict[Instruction, object] | None = None
+    seconds: float = 0.0
 
 
 def trace_function(

@@ -16,6 +16,7 @@ from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.kernels.topk import topk_kernel
 from hloom.compiler.kernels.update import is_update, update_nest
 from hloom.compiler.kernels.window import window_kernel
+from hloom.compiler.stages import stage
 from hloom.ir.module import Computation
 from hloom.ir.ops import OPS
 
@@ -97,6 +98,7 @@ def nests(request: KernelRequest) -> list[Nest]:
     return [row_nest(request)] if kind == "row" else reduce_nests(request)
 
 
+@stage("source")
 def launches(request: KernelRequest, target) -> list[Launch]:
     """The launches of one fused computation. `target` has `machine` and `render(nest) -> KernelSource`."""
     kind = nest_kind(request.computation)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.stages import collecting, count, current, stage
 
 from .machine import host
 
@@ -108,6 +109,7 @@ def compile_kernels(kernels: Sequence[KernelSource], cache: Store | None = None)
         else:
             made[index] = ObjectCode((kernel.name,), data)
     if missing:
+        count("kernels compiled", len(missing))
         for index, code in zip(missing, _compile([kernels[index] for index in missing], cache), strict=True):
             made[index] = code
             if cache is not None:
@@ -118,14 +120,21 @@ def compile_kernels(kernels: Sequence[KernelSource], cache: Store | None = None)
 def _compile(kernels: Sequence[KernelSource], cache: Store | None) -> list[ObjectCode]:
     from . import backend, lower
 
+    stages = current()
+
+    def front_end(kernel: KernelSource) -> tuple[str, list[bytes]]:
+        with stage("front end"):
+            return lower.kernel_module(kernel, cache)
+
     def emit(name: str, text: str, libraries: list[bytes]) -> ObjectCode:
-        return ObjectCode((name,), backend.object_code(backend.optimized(text, libraries)))
+        with collecting(stages), stage("llvm"):
+            return ObjectCode((name,), backend.object_code(backend.optimized(text, libraries)))
 
     if len(kernels) == 1:
-        return [emit(kernels[0].name, *lower.kernel_module(kernels[0], cache))]
+        return [emit(kernels[0].name, *front_end(kernels[0]))]
     # LLVM runs without the GIL, so one thread optimizes a kernel while this one types the next.
     with ThreadPoolExecutor(1) as worker, _fast_switching:
-        made = [worker.submit(emit, kernel.name, *lower.kernel_module(kernel, cache)) for kernel in kernels]
+        made = [worker.submit(emit, kernel.name, *front_end(kernel)) for kernel in kernels]
         return [code.result() for code in made]
 
 

@@ -1,0 +1,80 @@
+"""Where the time of a compilation goes.
+
+    with collecting() as stages:            what this thread compiles inside of it
+        with stage("source"): ...           seconds are added under that name, from whichever file
+    stages.seconds                          {"source": 0.002}
+    stages.counts                           {"kernels compiled": 1}
+
+A thread that works for another one enters what it is given: `with collecting(stages)`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+
+
+class Stages:
+    """Seconds and counts by name. Several threads may add at once."""
+
+    def __init__(self):
+        self.seconds: dict[str, float] = {}
+        self.counts: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def add(self, name: str, seconds: float) -> None:
+        with self._lock:
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+    def count(self, name: str, more: int = 1) -> None:
+        with self._lock:
+            self.counts[name] = self.counts.get(name, 0) + more
+
+
+_local = threading.local()
+
+
+def current() -> Stages | None:
+    """What this thread adds to, or None."""
+    return getattr(_local, "stages", None)
+
+
+@contextlib.contextmanager
+def collecting(stages: Stages | None = None):
+    """From here to the end of the block this thread adds to `stages` (a new one where None is given)."""
+    before = current()
+    _local.stages = stages = Stages() if stages is None else stages
+    try:
+        yield stages
+    finally:
+        _local.stages = before
+
+
+class stage:
+    """The time of a block, or of a function that this decorates. Costs 0.3 microseconds where nobody collects."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __enter__(self):
+        self.started = time.perf_counter()
+
+    def __exit__(self, *exception):
+        stages = current()
+        if stages is not None:
+            stages.add(self.name, time.perf_counter() - self.started)
+
+    def __call__(self, function):
+        def timed(*args, **kwargs):
+            with stage(self.name):
+                return function(*args, **kwargs)
+
+        timed.__wrapped__, timed.__name__, timed.__doc__ = function, function.__name__, function.__doc__
+        return timed
+
+
+def count(name: str, more: int = 1) -> None:
+    stages = current()
+    if stages is not None:
+        stages.count(name, more)

@@ -1,0 +1,25 @@
+"""First calls and new shapes are measured in processes of their own."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hloom.bench import startup
+from hloom.bench.workloads import WORKLOADS
+
+
+@pytest.mark.slow
+def test_first_calls_and_new_shapes():
+    (row,) = startup.first_calls(["matmul_64"], peers=())
+    assert row.cold > row.warm > 0 and row.imports["hloom"] > 0 and row.peers == {}
+    assert row.stages["llvm"] > 0 and row.family == WORKLOADS["matmul_64"].family
+    (shape,) = startup.new_shapes(["matmul_64"], peers=())
+    assert 0 <= shape.compiled <= shape.kernels and shape.seconds > 0
+
+
+def test_ratios_and_means():
+    row = startup.FirstCall("a", "b", 0.2, 0.1, {"jax": 0.4}, {}, {})
+    assert (row.ratio("jax"), row.ratio("jax", warm=True)) == (2.0, 4.0)
+    assert startup.geometric_mean([1.0, 4.0]) == 2.0 and math.isnan(startup.geometric_mean([]))
