@@ -2,7 +2,7 @@
 
 lib.np, lib.nn           the functions of NumPy and of neural networks, with jax.numpy's and jax.nn's names
 lib.erf(x)
-lib.parts                the names of what the library has: of those below and 'fft', 'bfloat16'
+lib.parts                the names of what the library has: of those below and 'fft', 'bfloat16', 'float64'
 lib.lax, lib.random      jax.lax and jax.random
 lib.value_and_grad(f)    ('grad') of f(parameters, *rest): the value, and a gradient like the parameters (a tuple)
 lib.conv, lib.max_pool   ('conv') convolution and pooling of images
@@ -25,7 +25,7 @@ from hloom.ir import interpret
 class _JaxShaped:
     """What hloom and jax have under the same names."""
 
-    parts = frozenset(("np", "nn", "lax", "random", "grad", "conv", "fft", "bfloat16"))
+    parts = frozenset(("np", "nn", "lax", "random", "grad", "conv", "fft", "bfloat16", "float64"))
 
     def conv(self, x, w, strides=1, dilation=1, groups=1, layout="NHWC", padding="SAME"):
         """x: images in the layout; w: (height, width, in, out) for NHWC, (out, in, height, width) for NCHW."""
@@ -73,12 +73,25 @@ class Jax(_JaxShaped):
         self.name, self.title = "jax", f"jax {jax.__version__}"
         self.np, self.nn, self.lax, self.random, self.erf = jax.numpy, jax.nn, jax.lax, jax.random, jax.lax.erf
         self.value_and_grad = jax.value_and_grad
-        self.prepare = jax.device_put
+
+    def prepare(self, array):
+        # By default jax would make float32 of float64, half the work. Enabled for all, it would make int64 of int32.
+        if array.dtype == np.float64:
+            with self.jax.enable_x64(True):
+                return self.jax.device_put(array)
+        return self.jax.device_put(array)
 
     def compiled(self, workload):
         function = self.jax.jit(workload.bound(self))
         wait = self.jax.block_until_ready
-        return lambda *arrays: wait(function(*arrays))
+        if "float64" not in workload.needs:
+            return lambda *arrays: wait(function(*arrays))
+
+        def in_double(*arrays):
+            with self.jax.enable_x64(True):
+                return wait(function(*arrays))
+
+        return in_double
 
     def arrays(self, result) -> list[np.ndarray]:
         return [np.asarray(x) for x in self.jax.tree.leaves(result)]
@@ -87,7 +100,7 @@ class Jax(_JaxShaped):
 class Numpy:
     """NumPy, one operation after the other. In double precision it is the reference of the others."""
 
-    parts = frozenset(("np", "nn", "fft"))
+    parts = frozenset(("np", "nn", "fft", "float64"))
 
     def __init__(self):
         self.name, self.title = "numpy", f"NumPy {np.__version__}"
@@ -152,7 +165,7 @@ class _NumpyNN:
 class Torch:
     """torch on the CPU, eager or compiled, with as many threads as hloom."""
 
-    parts = frozenset(("np", "nn", "grad", "conv", "bfloat16"))
+    parts = frozenset(("np", "nn", "grad", "conv", "bfloat16", "float64"))
 
     def __init__(self, threads: int, compiled: bool = False):
         import torch

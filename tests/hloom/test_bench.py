@@ -68,6 +68,16 @@ def test_jax_agrees_with_the_reference(name):
     timing._check(workload, "jax", results, workload.reference(arrays, libraries.Numpy()))
 
 
+@pytest.mark.parametrize("name", ["matmul_f64", "double_8m"])
+def test_jax_computes_in_double_what_the_others_do(name):
+    pytest.importorskip("jax")
+    library, workload = libraries.Jax(), WORKLOADS[name]
+    arrays = workload.inputs(np.random.default_rng(0), divide=16)
+    (result,) = library.arrays(library.compiled(workload)(*map(library.prepare, arrays)))
+    assert result.dtype == np.float64
+    np.testing.assert_allclose(result, workload.function(libraries.Numpy(), *arrays), rtol=1e-11, atol=1e-11)
+
+
 def test_a_wrong_result_is_never_timed(hlooms):
     def function(lib, x):
         return x + 1 if lib.name == "numpy" else x + 1.01

@@ -120,6 +120,8 @@ def _broadcasts(lib, x, rows, columns, batch):
     return lib.np.where(x > 0.0, x * rows + columns, batch * x)
 
 
-@workload("double_8m", "x * y + sqrt(|x|) in float64, 8M", normal((8 * M,), (8 * M,), dtype=np.float64))
+@workload(
+    "double_8m", "x * y + sqrt(|x|) in float64, 8M", normal((8 * M,), (8 * M,), dtype=np.float64), needs=("float64",)
+)
 def _double(lib, x, y):
     return x * y + lib.np.sqrt(lib.np.abs(x))

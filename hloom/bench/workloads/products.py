@@ -60,6 +60,7 @@ def _batched(lib, x, y):
     normal((768, 768), (768, 768), dtype=np.float64),
     bound_by="compute",
     flops=2.0 * 768**3,
+    needs=("float64",),
 )
 def _f64(lib, x, y):
     return lib.np.matmul(x, y)
