@@ -283,7 +283,8 @@ class Planner:
         key = (self.keys.computation(computation), tuple(shared.items()))
         made = self.launches.get(key)
         if made is None:
-            made = self.launches[key] = launches(KernelRequest(computation, shared), self.target)
+            request = KernelRequest(computation, shared, self.target.streams_from)
+            made = self.launches[key] = launches(request, self.target)
         for launch in made:
             pointers: dict[str, object] = {}
             for k, operand in enumerate(inputs):

@@ -26,7 +26,8 @@ def loop_nest(request: KernelRequest) -> Nest:
         index = variables(dims)
         values = [writer.value(output, index, block) for output in request.outputs]
         for k, (output, value) in enumerate(zip(request.outputs, values, strict=True)):
-            writer.store(request.output_name(k), linear(index, output.dims), output.dtype, value, block)
+            place = linear(index, output.dims)
+            writer.store(request.output_name(k), place, output.dtype, value, block, request.streamed(k))
         state["outer"], state["inner"] = outer, block
 
     writer, groups = two_passes(request, dims, write)

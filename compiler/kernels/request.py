@@ -9,7 +9,7 @@ from hloom.compiler.kernels.description import Block, Nest
 from hloom.compiler.kernels.writer import Writer
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
-from hloom.ir.types import HLO_NAME
+from hloom.ir.types import COMPLEX, HLO_NAME
 
 
 @dataclass
@@ -18,10 +18,12 @@ class KernelRequest:
 
     computation: the fused computation. Scalar constants in it become literals.
     shared: output number -> parameter number whose buffer the output overwrites in place.
+    streams_from: from how many bytes read and written on outputs are stored past the caches; 0: never.
     """
 
     computation: Computation
     shared: dict[int, int] = field(default_factory=dict)
+    streams_from: int = 0
 
     def __post_init__(self):
         self.outputs = self.computation.outputs()
@@ -32,6 +34,18 @@ class KernelRequest:
 
     def output_name(self, k: int) -> str:
         return f"io{k}" if k in self.shared else f"out{k}"
+
+    def streamed(self, k: int) -> bool:
+        """Whether output `k` is stored past the caches.
+
+        A store into a cache reads the line first, which a kernel that is bound by memory pays for: a third of the time
+        of `a + b`. Worth it where what the kernel reads and writes does not fit into the last cache, so that nobody
+        would find the result there.
+        """
+        if not self.streams_from or k in self.shared or self.outputs[k].dtype in COMPLEX:
+            return False
+        parameters = self.computation.parameters
+        return sum(value.shape.bytes for value in (*parameters, *self.outputs)) >= self.streams_from
 
     def title(self, kind: str) -> str:
         """A name for the kernel from its main ops: structure only, so that equal kernels have equal names."""

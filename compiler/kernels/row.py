@@ -56,7 +56,9 @@ def row_nest(request: KernelRequest) -> Nest:
         # All values before all stores: an output may overwrite an input that another output still reads.
         values = {k: writer.value(request.outputs[k], index, block) for k in vector_outputs}
         for k, value in values.items():
-            writer.store(request.output_name(k), linear(index, dims), request.outputs[k].dtype, value, block)
+            pointer = request.output_name(k)
+            streamed = request.streamed(k) and pointer not in stashed.values()  # else its row is in the cache already
+            writer.store(pointer, linear(index, dims), request.outputs[k].dtype, value, block, streamed)
         if vector_outputs:
             _sweep(writer, row, block, groups, inner)
         others = {k: o for k, o in enumerate(request.outputs) if k not in vector_outputs}

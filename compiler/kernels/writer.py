@@ -178,9 +178,11 @@ class Writer:
         self.load_sites.append((target, name, affine, instruction.dtype, text))
         return name, target
 
-    def store(self, pointer: str, affine: Affine, dtype: np.dtype, value: str, block: Block) -> None:
-        """Writes `value` to the place `affine` of an output."""
-        block.body.append(store(pointer, self.text(affine, pointer), dtype, value))
+    def store(
+        self, pointer: str, affine: Affine, dtype: np.dtype, value: str, block: Block, streamed: bool = False
+    ) -> None:
+        """Writes `value` to the place `affine` of an output; `streamed`: past the caches."""
+        block.body.append(store(pointer, self.text(affine, pointer), dtype, value, streamed))
 
 
 def load(pointer: str, index: str, dtype: np.dtype) -> str:
@@ -190,8 +192,10 @@ def load(pointer: str, index: str, dtype: np.dtype) -> str:
     return f"{pointer}[{index}]"
 
 
-def store(pointer: str, index: str, dtype: np.dtype, value: str) -> str:
+def store(pointer: str, index: str, dtype: np.dtype, value: str, streamed: bool = False) -> str:
     """The statement that writes an element."""
+    if streamed:
+        return f"stream_{HLO_NAME[dtype]}({pointer}, {index}, {value})"
     if dtype in NARROW_FLOATS or dtype == PRED:
         return f"store_{HLO_NAME[dtype]}({pointer}, {index}, {value})"
     return f"{pointer}[{index}] = {value}"

@@ -40,15 +40,28 @@ def _load(dtype: str, width: int) -> Callable:
     return typing
 
 
-def _store(dtype: str, width: int) -> Callable:
+# An alias scope that nothing else names: LLVM's vectorizer keeps this mark on the vector stores it makes of stores.
+STREAMED = "hloom streamed"
+
+
+def _store(dtype: str, streamed: bool = False) -> Callable:
     def typing(context, pointer, index, value):
         if not isinstance(pointer, types.CPointer):
             return None
 
         def emit(context, builder, signature, values):
             pointer, index, value = values
-            bits = builder.zext(value, ir.IntType(8)) if dtype == "pred" else to_bits(builder, dtype, value)
-            builder.store(bits, _element(builder, pointer, index, width))
+            if dtype in ("f16", "bf16"):
+                value = to_bits(builder, dtype, value)
+            elif dtype == "pred":
+                value = builder.zext(value, ir.IntType(8))
+            if value.type != pointer.type.pointee:
+                pointer = builder.bitcast(pointer, value.type.as_pointer())
+            stored = builder.store(value, builder.gep(pointer, [index]))
+            if streamed:
+                domain = builder.module.add_metadata(["hloom"])
+                scope = builder.module.add_metadata([STREAMED, domain])
+                stored.set_metadata("alias.scope", builder.module.add_metadata([scope]))
             return context.get_dummy_value()
 
         return types.void(pointer, types.int64, REGISTER[dtype]), emit
@@ -58,7 +71,12 @@ def _store(dtype: str, width: int) -> Callable:
 
 for _dtype, _width in (("f16", 16), ("bf16", 16), ("pred", 8)):
     _enter(f"load_{_dtype}", _load(_dtype, _width), (f"{_dtype}*", "s64"), _dtype, "element of a pointer")
-    _enter(f"store_{_dtype}", _store(_dtype, _width), (f"{_dtype}*", "s64", _dtype), "", "round to nearest even, store")
+    _enter(f"store_{_dtype}", _store(_dtype), (f"{_dtype}*", "s64", _dtype), "", "round to nearest even, store")
+
+for _dtype in ("pred", *INTEGERS, "f16", "bf16", *FLOATS):
+    _parameters = (f"{_dtype}*", "s64", _dtype)
+    _note = "store past the caches, where the target has such stores: for results that do not fit into them"
+    _enter(f"stream_{_dtype}", _store(_dtype, True), _parameters, "", _note)
 
 
 def _scratch(dtype: str) -> Callable:

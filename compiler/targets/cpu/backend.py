@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import llvmlite.binding as llvm
 
 from .machine import Machine, host
+from .streaming import is_streamed, past_caches
 
 # Measured on Zen 3 with a gelu-like kernel (ms, optimizing + emitting): level 1 10 + 10, level 2 10 + 10, level 3
 # 12 + 10 with the same vector loop, so the standard level. The superword vectorizer finds nothing in kernels whose
@@ -58,6 +59,8 @@ def optimized(text: str, libraries: Iterable[bytes] = (), machine: Machine | Non
     with _lock:
         module = _linked(text, libraries, machine)
         _optimize(module, machine, vectorize=True)
+        if is_streamed(text):
+            module = past_caches(module, _target_machine(machine), machine.vector_bytes)
         return module
 
 

@@ -16,6 +16,11 @@ class CpuTarget:
 
     machine: Machine
 
+    @property
+    def streams_from(self) -> int:
+        """From how many bytes on a kernel stores its results past the caches; 0: never, for want of such stores."""
+        return self.machine.l3_bytes * 5 // 4 if self.machine.arch == "x86_64" else 0
+
     def render(self, nest: Nest) -> KernelSource:
         return render(nest)
 

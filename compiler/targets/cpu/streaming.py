@@ -1,0 +1,92 @@
+"""Stores past the caches: `stream_f32(p, i, v)` of the dialect as x86's non-temporal vector stores.
+
+An ordinary store into a line that is not in the caches reads the line from memory first. A non-temporal one does not,
+but needs an address that is a multiple of the vector's size, which LLVM's vectorizer can't know and therefore refuses.
+So the vectorizer sees ordinary stores with a mark, and this pass comes after it: each marked vector store becomes a
+test of the address and one store of either kind. Rows of any length are right that way, and aligned ones fast.
+"""
+
+from __future__ import annotations
+
+import re
+
+import llvmlite.binding as llvm
+
+from hloom.compiler.kernels.vmath.memory import STREAMED
+
+_STORE = re.compile(r"^  store <(\d+) x (\w+)> (\S+), ptr (\S+), align (\d+), (.*)!alias\.scope (![0-9]+)(.*)$")
+_BYTES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8}
+_FENCE = "llvm.x86.sse.sfence"
+
+
+def is_streamed(text: str) -> bool:
+    """Whether LLVM IR (text) has stores with the mark."""
+    return STREAMED in text
+
+
+def past_caches(module: llvm.ModuleRef, target: llvm.TargetMachine, vector_bytes: int) -> llvm.ModuleRef:
+    """The optimized module with its marked vector stores non-temporal, fenced before each return.
+
+    target: what the module was optimized for. vector_bytes: the widest store that the processor has. Stores of less
+    than 16 bytes stay as they are.
+    """
+    lines = str(module).split("\n")
+    scopes = _marked_scopes(lines)
+    helpers: dict[str, str] = {}
+    start = 0  # the first line of the function that `line` is in
+    streaming = False
+    result: list[str] = []
+    for line in lines:
+        if line.startswith("define"):
+            start, streaming = len(result), False
+        elif line == "}" and streaming:
+            result[start:] = [
+                part
+                for old in result[start:]
+                for part in ([f"  call void @{_FENCE}()", old] if old.startswith("  ret ") else [old])
+            ]
+        elif "!alias.scope" in line and (store := _STORE.match(line)):
+            count, element, value, place, align, _, scope, _ = store.groups()
+            size = int(count) * _BYTES.get(element, 0)
+            if scope in scopes and size >= 16:
+                name = f"hloom_stream_{count}x{element}_{align}"
+                helpers[name] = _helper(name, f"<{count} x {element}>", int(align), min(size, vector_bytes))
+                line = f"  call void @{name}(<{count} x {element}> {value}, ptr {place})"
+                streaming = True
+        result.append(line)
+    if not helpers:
+        return module
+    result += [*helpers.values(), f"declare void @{_FENCE}()", "!90000 = !{i32 1}"]
+    changed = llvm.parse_assembly("\n".join(result))
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    options = llvm.create_pipeline_tuning_options(0)
+    passes.run(changed, llvm.create_pass_builder(target, options))
+    return changed
+
+
+def _marked_scopes(lines: list[str]) -> set[str]:
+    """Names of the lists of alias scopes that hold the mark."""
+    scopes = {line.split(" =")[0] for line in lines if line.startswith("!") and f'"{STREAMED}"' in line}
+    return {
+        line.split(" =")[0]
+        for line in lines
+        if line.startswith("!") and any(re.search(rf"!{{{scope}}}", line) for scope in scopes)
+    }
+
+
+def _helper(name: str, vector: str, align: int, wanted: int) -> str:
+    """A function that stores a vector past the caches where its address is a multiple of `wanted`."""
+    return f"""
+define internal void @{name}({vector} %value, ptr %place) alwaysinline nounwind {{
+  %address = ptrtoint ptr %place to i64
+  %rest = and i64 %address, {wanted - 1}
+  %aligned = icmp eq i64 %rest, 0
+  br i1 %aligned, label %past, label %into
+past:
+  store {vector} %value, ptr %place, align {wanted}, !nontemporal !90000
+  ret void
+into:
+  store {vector} %value, ptr %place, align {align}
+  ret void
+}}"""

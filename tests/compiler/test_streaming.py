@@ -1,0 +1,73 @@
+"""Stores past the caches: which results take them, the machine code, and values at every alignment."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from ml_dtypes import bfloat16
+
+import hloom as hl
+import hloom.numpy as hnp
+from hloom.compiler.targets.cpu import codegen
+from hloom.compiler.targets.cpu.machine import host
+from hloom.compiler.targets.cpu.target import CpuTarget
+
+needs_x86 = pytest.mark.skipif(host().arch != "x86_64", reason="non-temporal vector stores are x86's")
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Every kernel stores past the caches."""
+    monkeypatch.setattr(CpuTarget, "streams_from", property(lambda self: 1))
+
+
+def _kernels(function, *arguments):
+    return [k.launch.source for k in hl.jit(function).lower(*arguments).compile()._entry.compiled.plan.kernels()]
+
+
+@needs_x86
+def test_only_results_that_do_not_fit_the_last_cache():
+    count = CpuTarget(host()).streams_from // 8
+    small, large = (_kernels(lambda x: x + 1, np.zeros(n, np.float32))[0].text for n in (count - 64, count + 64))
+    assert "stream_" not in small and "stream_f32(out0, i0, v1)" in large
+    assert CpuTarget(dataclasses.replace(host(), arch="aarch64")).streams_from == 0
+
+
+def test_results_in_place_and_rows_that_hold_values_between_sweeps_are_stored_plainly(always):
+    x = np.zeros((8, 64), np.float32)
+    assert all("stream_" not in k.text for k in _kernels(lambda x: hl.nn.softmax(x), x))
+    assert any("stream_" in k.text for k in _kernels(lambda x: x - x.mean(1, keepdims=True), x))
+
+
+@needs_x86
+def test_machine_code(always):
+    (kernel,) = _kernels(lambda x, y: x * 2 + y, np.zeros(64, np.float32), np.zeros(64, np.float32))
+    text = codegen.assembly(kernel)
+    assert "vmovntp" in text or "movntp" in text
+    assert text.rindex("sfence") > text.rindex("movnt")
+
+
+DTYPES = [np.float32, np.float64, np.float16, bfloat16, np.int8, np.int16, np.int32, np.int64, np.uint8, bool]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
+def test_values(always, dtype):
+    rng = np.random.default_rng(0)
+    for shape in ((1,), (64,), (1000,), (37, 61), (5, 128), (3, 7, 33)):
+        x = rng.integers(0, 2 if dtype is bool else 9, shape).astype(dtype)
+        np.testing.assert_array_equal(
+            np.asarray(hl.jit(lambda x: hnp.where(x > 3, x, x + x))(x)), np.where(x > 3, x, x + x)
+        )
+        np.testing.assert_array_equal(np.asarray(hl.jit(lambda x: (x.T, x + x))(x)[0]), x.T)
+
+
+def test_complex_results_keep_plain_stores(always):
+    x = np.arange(12).reshape(3, 4) * (1 + 2j)
+    np.testing.assert_array_equal(np.asarray(hl.jit(lambda x: x + x)(x)), x + x)
+
+
+@pytest.mark.parametrize("columns", [7, 8, 61, 64])
+def test_rows(always, columns):
+    x = np.random.default_rng(1).standard_normal((50, columns)).astype(np.float32)
+    got = np.asarray(hl.jit(lambda x: (x - x.max(1, keepdims=True)) * x.sum(1, keepdims=True))(x))
+    np.testing.assert_allclose(got, (x - x.max(1, keepdims=True)) * x.sum(1, keepdims=True), rtol=1e-5, atol=1e-5)
