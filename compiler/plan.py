@@ -283,7 +283,7 @@ class Planner:
         key = (self.keys.computation(computation), tuple(shared.items()))
         made = self.launches.get(key)
         if made is None:
-            request = KernelRequest(computation, shared, self.target.streams_from)
+            request = KernelRequest(computation, shared, self.target)
             made = self.launches[key] = launches(request, self.target)
         for launch in made:
             pointers: dict[str, object] = {}

@@ -52,6 +52,19 @@ class Inner:
 
 
 @dataclass
+class Pieces:
+    """The innermost loop in pieces: block k goes from bounds[k] to bounds[k + 1].
+
+    items: whether it is the loop over the work items itself. Only for targets whose items walk that loop alone.
+    """
+
+    variable: str
+    bounds: list[str]
+    blocks: list[Block]
+    items: bool
+
+
+@dataclass
 class Lanes:
     """A loop from `start` to `extent` inside a 'row' item whose steps the lanes share: all of it on a CPU."""
 

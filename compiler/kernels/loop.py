@@ -4,7 +4,8 @@ across the grain (transposes)."""
 from __future__ import annotations
 
 from hloom.compiler.kernels.affine import linear, variables
-from hloom.compiler.kernels.description import Block, Inner, Items, Nest, Tiles
+from hloom.compiler.kernels.description import Block, Inner, Items, Nest, Pieces, Tiles
+from hloom.compiler.kernels.guards import bound_text, bounds
 from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, two_passes
 from hloom.ir.types import HLO_NAME, PRED, compute_dtype
 
@@ -15,37 +16,56 @@ TILE = 64
 def loop_nest(request: KernelRequest) -> Nest:
     """One element of every output for each index of the domain, the first output's extents."""
     dims = request.outputs[0].dims
-    state: dict[str, object] = {}
+    state: dict[str, object] = {"bounds": [0, 0]}
 
     def write(writer, groups):
-        block = Block(writer.root)
         names = [f"i{g}" for g in range(len(groups))]
         # Values that depend on the outer indexes only are written outside of the innermost loop.
-        outer = writer.root.child(*names[:-1]) if len(groups) > 1 else writer.root.child(*names)
-        block = outer.child(*names[-1:]) if len(groups) > 1 else outer
-        index = variables(dims)
-        values = [writer.value(output, index, block) for output in request.outputs]
-        for k, (output, value) in enumerate(zip(request.outputs, values, strict=True)):
-            place = linear(index, output.dims)
-            writer.store(request.output_name(k), place, output.dtype, value, block, request.streamed(k))
-        state["outer"], state["inner"] = outer, block
+        outer = writer.root.child(*names[:-1])
+        places = state["bounds"]
+        blocks = []
+        for piece, (first, end) in enumerate(zip(places, places[1:], strict=False)):
+            writer.piece = piece
+            if len(places) > 2:
+                writer.ranges = {groups[-1][-1]: (first, end - 1)}
+            block = outer.child(*names[-1:])
+            _element(request, writer, dims, block)
+            blocks.append(block)
+        state["outer"], state["blocks"] = outer, blocks
 
-    writer, groups = two_passes(request, dims, write)
+    def between(probe, groups):
+        if request.cuts_loops and _tiled_dimension(probe, groups, group_sizes(dims, groups)) is None:
+            state["bounds"] = bounds(probe, groups, dims)
+
+    writer, groups = two_passes(request, dims, write, between=between)
     sizes = group_sizes(dims, groups)
     named = extents(writer, dims, groups)
-    outer, inner = state["outer"], state["inner"]
+    outer, blocks = state["outer"], state["blocks"]
     work = request.flops()
     total = request.outputs[0].shape.size
     tiled = _tiled_dimension(writer, groups, sizes)
     if tiled is not None:
-        return _tiles(request, writer, named, groups, sizes, tiled, outer, inner)
+        return _tiles(request, writer, named, groups, sizes, tiled, outer, blocks[0])
+    cut = len(blocks) > 1
+    if cut:
+        texts = [bound_text(writer, place, named[-1][1], sizes[-1]) for place in state["bounds"]]
     if len(groups) <= 1:
-        writer.root.body.append(Items(named, outer))
+        writer.root.body += outer.body
+        writer.root.body.append(Pieces(named[0][0], texts, blocks, True) if cut else Items(named, blocks[0]))
         return finish(request, writer, "loop", writer.root, total, work)
-    outer.body.append(Inner(*named[-1], inner))
+    outer.body.append(Pieces(named[-1][0], texts, blocks, False) if cut else Inner(*named[-1], blocks[0]))
     writer.root.body.append(Items(named[:-1], outer))
     items = total // sizes[-1] if sizes[-1] else 0
     return finish(request, writer, "loop", writer.root, items, work * sizes[-1])
+
+
+def _element(request: KernelRequest, writer, dims, block: Block) -> None:
+    """One element of every output, in `block`."""
+    index = variables(dims)
+    values = [writer.value(output, index, block) for output in request.outputs]
+    for k, (output, value) in enumerate(zip(request.outputs, values, strict=True)):
+        place = linear(index, output.dims)
+        writer.store(request.output_name(k), place, output.dtype, value, block, request.streamed(k))
 
 
 def _tiled_dimension(writer, groups, sizes) -> int | None:

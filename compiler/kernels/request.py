@@ -18,12 +18,13 @@ class KernelRequest:
 
     computation: the fused computation. Scalar constants in it become literals.
     shared: output number -> parameter number whose buffer the output overwrites in place.
-    streams_from: from how many bytes read and written on outputs are stored past the caches; 0: never.
+    target: what it will run on, None for one without these: `streams_from`, from how many bytes read and written on
+        outputs are stored past the caches (0: never); `cuts_loops`, whether an item walks its innermost loop alone.
     """
 
     computation: Computation
     shared: dict[int, int] = field(default_factory=dict)
-    streams_from: int = 0
+    target: object = None
 
     def __post_init__(self):
         self.outputs = self.computation.outputs()
@@ -42,10 +43,15 @@ class KernelRequest:
         of `a + b`. Worth it where what the kernel reads and writes does not fit into the last cache, so that nobody
         would find the result there.
         """
-        if not self.streams_from or k in self.shared or self.outputs[k].dtype in COMPLEX:
+        least = self.target.streams_from if self.target else 0
+        if not least or k in self.shared or self.outputs[k].dtype in COMPLEX:
             return False
         parameters = self.computation.parameters
-        return sum(value.shape.bytes for value in (*parameters, *self.outputs)) >= self.streams_from
+        return sum(value.shape.bytes for value in (*parameters, *self.outputs)) >= least
+
+    @property
+    def cuts_loops(self) -> bool:
+        return self.target is not None and self.target.cuts_loops
 
     def title(self, kind: str) -> str:
         """A name for the kernel from its main ops: structure only, so that equal kernels have equal names."""
@@ -76,13 +82,20 @@ class KernelRequest:
         return total
 
 
-def two_passes(request: KernelRequest, dims: tuple[int, ...], write, barriers=()) -> tuple[Writer, list[list[int]]]:
-    """Runs `write(writer, groups)` twice: to see which index expressions there are, then with merged dimensions."""
+def two_passes(
+    request: KernelRequest, dims: tuple[int, ...], write, barriers=(), between=None
+) -> tuple[Writer, list[list[int]]]:
+    """Runs `write(writer, groups)` twice: to see which index expressions there are, then with merged dimensions.
+
+    between: called with the first writer and the groups, before the second one writes.
+    """
     probe = request.writer(dims)
     every = [[k] for k, extent in enumerate(dims) if extent != 1]
     probe.set_domain_plain()
     write(probe, every)
     groups = merge_groups(dims, probe.used, barriers)
+    if between is not None:
+        between(probe, groups)
     writer = request.writer(dims)
     writer.set_domain(groups)
     write(writer, groups)

@@ -12,6 +12,7 @@ import numpy as np
 
 from hloom.compiler.kernels.affine import ZERO, Affine, Index, linear, reshape_groups, row_major_strides
 from hloom.compiler.kernels.description import Block, Branch
+from hloom.compiler.kernels.guards import conditions
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.ops.gather import gather_windows
@@ -56,6 +57,9 @@ class Writer:
         self.overrides: dict[Instruction, tuple[str, Block]] = {}
         self.elements: dict[Instruction, list[tuple[str, Block]]] = {}  # the results of reductions of several operands
         self.integers: dict[str, int] = {}
+        self.ranges: dict[int, tuple[int, int]] = {}  # first and last of an index in the piece that is being written
+        self.guards: list[tuple[Affine, int]] = []  # (position, extent) of each question that is left to the text
+        self.piece = 0  # a value in one piece of a loop is not the one in another
         self.used: list[Affine] = []  # every affine expression that was written: what may be merged is decided by them
         self.loads: dict[str, set[Affine]] = {}
         self.load_sites: list[tuple[Block, str, Affine, np.dtype, str]] = []  # (block, name, place, dtype, expression)
@@ -128,7 +132,7 @@ class Writer:
         return self._value(instruction, index, block)[0]
 
     def _value(self, instruction: Instruction, index: Index, block: Block) -> tuple[str, Block]:
-        key = (instruction, index)
+        key = (instruction, index, self.piece) if self.piece else (instruction, index)
         for around in block.chain():
             if key in around.memo:
                 return around.memo[key]
@@ -311,7 +315,7 @@ def extend_variables(block: Block, target: Block) -> None:
         b.variables = b.variables | target.variables
 
 
-def _conditional(writer, block, conditions: list[str], default: str, inside):
+def _conditional(writer, block, asked: list[str], default: str, inside):
     """value = default; if conditions: value = inside(branch). The value is written where `block` is."""
     name = writer.fresh()
     block.body.append(f"{name} = {default}")
@@ -319,31 +323,26 @@ def _conditional(writer, block, conditions: list[str], default: str, inside):
     branch.guarded = True
     value = inside(branch)
     branch.body.append(f"{name} = {value}")
-    block.body.append(Branch(" and ".join(conditions) or "True", branch))
+    block.body.append(Branch(" and ".join(asked), branch))
     return name, block
 
 
 def _pad(writer, instruction, index, block):
     operand, padding_value = instruction.operands
-    conditions, inner, divided = [], [], []
+    asked, inner, divided = [], [], []
     for affine, extent, (low, _, interior) in zip(index, operand.dims, instruction["padding"], strict=True):
         position = affine + -low
-        result_extent = instruction.dims[len(inner)]
         spread = extent + max(extent - 1, 0) * interior
-        text = None
-        if low > 0 or not affine.terms:
-            text = writer.text(position, "p")
-            conditions.append(f"{text} >= 0")
-        if low + spread < result_extent or not affine.terms:
-            text = text or writer.text(position, "p")
-            conditions.append(f"{text} < {writer.integer('p_n', spread)}")
+        here = conditions(writer, position, spread)
+        if here is None:
+            return writer._value(padding_value, (), block)
+        asked += here
         if interior:
-            text = text or writer.text(position, "p")
+            text = writer.text(position, "p")
             step = writer.integer("p_d", interior + 1)
-            conditions.append(f"({text}) % {step} == 0")
+            asked.append(f"({text}) % {step} == 0")
             divided.append((len(inner), f"({text}) // {step}"))
         inner.append(position)
-    default, where = writer._value(padding_value, (), block)
 
     def inside(branch):
         for k, text in divided:
@@ -353,30 +352,30 @@ def _pad(writer, instruction, index, block):
             inner[k] = Affine(0, {name: 1})
         return writer._value(operand, tuple(inner), branch)[0]
 
-    if not conditions:
+    if not asked:
         return writer._value(operand, tuple(inner), block)
-    return _conditional(writer, block, conditions, default, inside)
+    return _conditional(writer, block, asked, writer.value(padding_value, (), block), inside)
 
 
 def _concatenate(writer, instruction, index, block):
     (d,) = instruction["dimensions"]
-    name = writer.fresh()
-    dtype = instruction.dtype
-    block.body.append(f"{name} = {literal(0, dtype)}")
-    start = 0
+    start, possible = 0, []
     for operand in instruction.operands:
-        extent = operand.dims[d]
-        if extent == 0:
-            continue
         position = index[d] + -start
-        text = writer.text(position, "p")
+        asked = conditions(writer, position, operand.dims[d])
+        if asked is not None:
+            possible.append((operand, (*index[:d], position, *index[d + 1 :]), asked))
+        start += operand.dims[d]
+    if len(possible) == 1:
+        operand, inner, _ = possible[0]
+        return writer._value(operand, inner, block)
+    name = writer.fresh()
+    block.body.append(f"{name} = {literal(0, instruction.dtype)}")
+    for operand, inner, asked in possible:
         branch = block.child()
         branch.guarded = True
-        inner = (*index[:d], position, *index[d + 1 :])
-        value = writer._value(operand, inner, branch)[0]
-        branch.body.append(f"{name} = {value}")
-        block.body.append(Branch(f"{text} >= 0 and {text} < {writer.integer('p_n', extent)}", branch))
-        start += extent
+        branch.body.append(f"{name} = {writer.value(operand, inner, branch)}")
+        block.body.append(Branch(" and ".join(asked), branch))
     return name, block
 
 
@@ -412,15 +411,16 @@ def _dynamic_update_slice(writer, instruction, index, block):
     operand, update, *starts = instruction.operands
     begin = window_starts(writer, starts, operand.dims, update.dims, block)
     inner = tuple(a + b * -1 for a, b in zip(index, begin, strict=True))
-    conditions = []
+    asked = []
     for affine, extent, whole in zip(inner, update.dims, operand.dims, strict=True):
-        if extent < whole:
-            text = writer.text(affine, "p")
-            conditions += [f"{text} >= 0", f"{text} < {writer.integer('p_n', extent)}"]
-    if not conditions:
+        here = conditions(writer, affine, extent) if extent < whole else []
+        if here is None:
+            return writer._value(operand, index, block)
+        asked += here
+    if not asked:
         return writer._value(update, inner, block)
-    default = writer._value(operand, index, block)[0]
-    return _conditional(writer, block, conditions, default, lambda branch: writer._value(update, inner, branch)[0])
+    default = writer.value(operand, index, block)
+    return _conditional(writer, block, asked, default, lambda branch: writer.value(update, inner, branch))
 
 
 def _gather(writer, instruction, index, block):

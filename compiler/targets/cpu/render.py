@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from hloom.compiler.kernels.description import Block, Branch, Collective, Inner, Items, Lanes, Nest, Serial, Tiles
+from hloom.compiler.kernels.description import (
+    Block,
+    Branch,
+    Collective,
+    Inner,
+    Items,
+    Lanes,
+    Nest,
+    Pieces,
+    Serial,
+    Tiles,
+)
 from hloom.compiler.kernels.source import KernelSource
 
 
@@ -50,6 +61,15 @@ def _loop(variable: str, start: str, stop: str, body: Block) -> list[str]:
     return [f"for {variable} in range({bounds}):", *indent(block_lines(body))]
 
 
+def _pieces(node: Pieces) -> list[str]:
+    lines = []
+    for start, stop, block in zip(node.bounds, node.bounds[1:], node.blocks, strict=False):
+        if node.items:
+            start, stop = "lo" if start == "0" else f"max(lo, {start})", f"min(hi, {stop})"
+        lines += _loop(node.variable, start, stop, block)
+    return lines
+
+
 def _tiles(node: Tiles) -> list[str]:
     (row, rows), (column, columns) = node.across, node.along
     size = node.size
@@ -71,6 +91,7 @@ def _tiles(node: Tiles) -> list[str]:
 
 _NODES = {
     Items: _items,
+    Pieces: _pieces,
     Inner: lambda node: _loop(node.variable, "0", node.extent, node.body),
     Lanes: lambda node: _loop(node.variable, node.start, node.extent, node.body),
     Serial: lambda node: _loop(node.variable, node.start, node.stop, node.body),

@@ -16,6 +16,8 @@ class CpuTarget:
 
     machine: Machine
 
+    cuts_loops = True  # a work item walks its innermost loop alone, so the loop may have several bodies
+
     @property
     def streams_from(self) -> int:
         """From how many bytes on a kernel stores its results past the caches; 0: never, for want of such stores."""

@@ -1,0 +1,97 @@
+"""Guards of pad, concatenate and dynamic-update-slice: decided by extents, by pieces of loops, or in the text."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hloom as hl
+import hloom.numpy as hnp
+from hloom import lax
+
+
+def source(function, *arguments):
+    return hl.jit(function).lower(*arguments).compile().source()
+
+
+def both(function, *arguments):
+    """Compiled against eager, which is the reference."""
+    got, wanted = hl.jit(function)(*arguments), function(*arguments)
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))
+
+
+def test_a_concatenation_reads_each_operand_in_a_loop_of_its_own():
+    a, b, c = (np.full((3, n), n, np.float32) for n in (40, 50, 60))
+    text = source(lambda a, b, c: hnp.concatenate([a, b, c], 1) * 2, a, b, c)
+    assert "if " not in text and text.count("for i1 in range(") == 3
+    both(lambda a, b, c: hnp.concatenate([a, b, c], 1) * 2, a, b, c)
+
+
+def test_a_padded_row_has_loops_of_known_length_at_its_ends():
+    x = np.arange(200, dtype=np.float32).reshape(2, 100)
+    text = source(lambda x: hnp.pad(x, ((0, 0), (1, 2))), x)
+    assert "for i1 in range(1):" in text and "for i1 in range(n1 - 2, n1):" in text and "if " not in text
+    both(lambda x: hnp.pad(x, ((0, 0), (1, 2))), x)
+
+
+def test_what_the_extents_decide_is_not_asked():
+    """A slice of a padded array that holds no padding reads the array alone."""
+    x = np.arange(200, dtype=np.float32).reshape(2, 100)
+    text = source(lambda x: lax.slice(lax.pad(x, 7.0, ((0, 0, 0), (3, 3, 0))), (0, 3), (2, 103)) + 1, x)
+    assert "if " not in text and text.count("for i") == 1
+
+
+def test_one_dimension_is_cut_inside_the_work_items():
+    x = np.arange(300_000, dtype=np.float32)
+    text = source(lambda x: hnp.concatenate([x, x + 1]), x)
+    assert "max(lo, cut)" in text and "min(hi, cut)" in text
+    both(lambda x: hnp.concatenate([x, x + 1]), x)
+    both(lambda x: hnp.roll(x, 100_000) - x, x)
+
+
+def test_many_operands_are_asked_one_by_one():
+    parts = [np.full((2, 20), k, np.float32) for k in range(12)]
+    assert "if " in source(lambda parts: hnp.concatenate(parts, 1), parts)
+    both(lambda parts: hnp.concatenate(parts, 1), parts)
+
+
+def test_values_of_one_piece_do_not_leak_into_another():
+    """In each piece the concatenation is a different row vector, which the outer loop holds."""
+    x, y = np.arange(4.0, dtype=np.float32), np.arange(10.0, 14.0, dtype=np.float32)
+
+    def rows(x, y):
+        spread = [hnp.broadcast_to(v[:, None], (4, 40)) for v in (x, y)]
+        return hnp.sin(hnp.concatenate(spread, 1)) + hnp.concatenate(spread[::-1], 1)
+
+    got = np.asarray(hl.jit(rows)(x, y))
+    wide = [np.repeat(v[:, None], 40, 1) for v in (x, y)]
+    np.testing.assert_allclose(got, np.sin(np.hstack(wide)) + np.hstack(wide[::-1]), rtol=1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_pads_and_updates_of_any_place(data):
+    rows, columns = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 70))
+    x = np.arange(rows * columns, dtype=np.float32).reshape(rows, columns)
+    widths = data.draw(st.tuples(*[st.tuples(st.integers(-3, 20), st.integers(-3, 20), st.integers(0, 2))] * 2))
+    if all(n + low + high + max(n - 1, 0) * inner >= 0 for n, (low, high, inner) in zip(x.shape, widths, strict=True)):
+        both(lambda x: lax.pad(x, -1.0, widths) * 2, x)
+    height, width = data.draw(st.integers(1, rows)), data.draw(st.integers(1, columns))
+    start = data.draw(st.tuples(st.integers(-2, 6), st.integers(-9, 80)))
+    both(lambda x: lax.dynamic_update_slice(x + 1, -x[:height, :width], start) * 3, x)
+    axis = data.draw(st.sampled_from([0, 1, None]))
+    both(lambda x: hnp.roll(x, data.draw(st.just(3)), axis) - x, x)
+
+
+@pytest.mark.parametrize("steps", [1, 7])
+def test_a_stencil_in_a_loop(steps):
+    x = np.random.default_rng(0).standard_normal((20, 33)).astype(np.float32)
+
+    def step(_, x):
+        p = hnp.pad(x, 1)
+        return x + 0.25 * (p[2:, 1:-1] + p[:-2, 1:-1] + p[1:-1, 2:] + p[1:-1, :-2] - 4 * x)
+
+    wanted = x
+    for k in range(steps):
+        wanted = np.asarray(step(k, wanted))
+    np.testing.assert_allclose(np.asarray(hl.jit(lambda x: lax.fori_loop(0, steps, step, x))(x)), wanted, rtol=1e-5)
