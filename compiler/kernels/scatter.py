@@ -17,6 +17,7 @@ from hloom.ir.ops.scatter import combiner_kind, windows_of
 from hloom.ir.types import HOST_DTYPES
 
 BLOCK = 256  # elements of a window dimension in one item, where windows are cut for several threads
+LITERAL = 128  # extents of windows up to this are numbers in the text: a short loop costs less if its length is known
 ENOUGH = 1 << 17  # update elements from which cutting windows pays
 
 
@@ -75,7 +76,7 @@ def scatter_nest(request: KernelRequest) -> Nest:
         block = branch
     for k in inner:
         inside = block.child(f"i{k}")
-        extent = writer.integer(f"n{k}", dims[k])
+        extent = str(dims[k]) if dims[k] <= LITERAL else writer.integer(f"n{k}", dims[k])
         start, stop = ("0", extent) if k != cut else (f"block * {BLOCK}", f"min(block * {BLOCK} + {BLOCK}, {extent})")
         nodes.append((block, Serial(f"i{k}", start, stop, inside)))
         block = inside
