@@ -17,7 +17,6 @@ from hloom.compiler.kernels.vmath.bits import (
     bitcast_f64_u64,
     bitcast_u32_f32,
     bitcast_u64_f64,
-    copysign_f32,
     copysign_f64,
     f32,
     fma_f32,
@@ -34,6 +33,8 @@ LN2_HIGH_F32, LN2_LOW_F32 = 0.69314718246459961, -1.904654299957768e-09
 LN2_HIGH_F64, LN2_LOW_F64 = 0.69314718055994529, 2.3190468138462996e-17
 EXPONENT_F32 = 12582912.0 + 254.0
 EXPONENT_F64 = 6755399441055744.0 + 2046.0
+# n + this has n + 127, the exponent field of 2^n, in its lowest bits
+EXPONENT_FIELD_F32 = 12582912.0 + 127.0
 INFINITY = float("inf")
 
 # (exp(r) - 1 - r) / r^2 on |r| <= ln2 / 2; error of exp 2^-28.2 and 2^-57.9
@@ -50,6 +51,9 @@ EXP_F64 = (
     2.763156618040314e-07,
     2.511337855391144e-08,
 )
+# the same of exp(-r)
+EXP_NEGATED_F32 = tuple(-c if k % 2 else c for k, c in enumerate(EXP_F32))
+EXP_NEGATED_F64 = tuple(-c if k % 2 else c for k, c in enumerate(EXP_F64))
 # (exp(r) - 1 - r - r^2 / 2) / r^3 on |r| <= ln2 / 2; error of expm1 2^-55.2
 EXPM1_F64 = (
     0.1666666666666668,
@@ -68,13 +72,13 @@ EXPM1_F64 = (
 
 
 @function("f32 f32", "f32")
-def scale_f32(x, shifted):
-    """x * 2^n, where `shifted` = n + EXPONENT_F32 and -152 <= n <= 130."""
+def scale_grown_f32(grown, shifted):
+    """(1 + grown) * 2^n, rounded once where that is normal; `shifted` = n + EXPONENT_F32, -152 <= n <= 130."""
     bits = bitcast_f32_u32(shifted)
     half = u32(bits >> u32(1))
     first = bitcast_u32_f32(u32(half << u32(23)))
     second = bitcast_u32_f32(u32(u32(bits - half) << u32(23)))
-    return x * first * second
+    return fma_f32(first, grown, first) * second
 
 
 @function("f64 f64", "f64")
@@ -85,6 +89,16 @@ def scale_f64(x, shifted):
     first = bitcast_u64_f64(half << u64(52))
     second = bitcast_u64_f64((bits - half) << u64(52))
     return x * first * second
+
+
+@function("f64 f64", "f64")
+def scale_grown_f64(grown, shifted):
+    """(1 + grown) * 2^n, rounded once where that is normal; `shifted` as for scale_f64."""
+    bits = bitcast_f64_u64(shifted)
+    half = bits >> u64(1)
+    first = bitcast_u64_f64(half << u64(52))
+    second = bitcast_u64_f64((bits - half) << u64(52))
+    return fma_f64(first, grown, first) * second
 
 
 @function("f64 f64", "c128", 0.01)
@@ -141,7 +155,7 @@ def exp_f32(x):
     n = shifted - f32(EXPONENT_F32)
     r = fma_f32(n, f32(-LN2_HIGH_F32), x)
     r = fma_f32(n, f32(-LN2_LOW_F32), r)
-    return scale_f32(f32(1.0) + fma_f32(r * r, polynomial(r, EXP_F32), r), shifted)
+    return scale_grown_f32(fma_f32(r * r, polynomial(r, EXP_F32), r), shifted)
 
 
 @function("f64", "f64")
@@ -153,7 +167,7 @@ def exp_f64(x):
     n = shifted - EXPONENT_F64
     r = fma_f64(n, -LN2_HIGH_F64, x)
     r = fma_f64(n, -LN2_LOW_F64, r)
-    return scale_f64(1.0 + fma_f64(r * r, polynomial(r, EXP_F64), r), shifted)
+    return scale_grown_f64(fma_f64(r * r, polynomial(r, EXP_F64), r), shifted)
 
 
 @function("f64 f64", "f64")
@@ -179,7 +193,7 @@ def exp2_f32(x):
     scaled = r * f32(LN2_HIGH_F32)
     low = fma_f32(r, f32(LN2_HIGH_F32), -scaled) + r * f32(LN2_LOW_F32)
     tail = fma_f32(scaled * scaled, polynomial(scaled, EXP_F32), low)
-    return scale_f32(f32(1.0) + (scaled + tail), shifted)
+    return scale_grown_f32(scaled + tail, shifted)
 
 
 @function("f64", "f64")
@@ -192,7 +206,7 @@ def exp2_f64(x):
     scaled = r * LN2_HIGH_F64
     low = fma_f64(r, LN2_HIGH_F64, -scaled) + r * LN2_LOW_F64
     tail = fma_f64(scaled * scaled, polynomial(scaled, EXP_F64), low)
-    return scale_f64(1.0 + (scaled + tail), shifted)
+    return scale_grown_f64(scaled + tail, shifted)
 
 
 # ---- expm1
@@ -200,28 +214,18 @@ def exp2_f64(x):
 
 @function("f32", "f32")
 def expm1_f32(x):
-    """2^n expm1(r) + (2^n - 1), with expm1(r) and the sum in two parts."""
+    """2^n expm1(r) + (2^n - 1), rounded once."""
     clamped = select(x > f32(89.0), f32(89.0), x)
     clamped = select(clamped < f32(-20.0), f32(-20.0), clamped)
-    shifted = fma_f32(clamped, f32(LOG2_E), f32(EXPONENT_F32))
-    n = shifted - f32(EXPONENT_F32)
-    near = fma_f32(n, f32(-LN2_HIGH_F32), clamped)
-    r = fma_f32(n, f32(-LN2_LOW_F32), near)
-    rest = fma_f32(n, f32(-LN2_LOW_F32), near - r)
-    tail = fma_f32(r * r, polynomial(r, EXP_F32), rest)
-    # half of the result where 2^n alone overflows; otherwise exact scaling by 2
-    power = scale_f32(f32(0.5), shifted)
-    grown = r + tail
-    low = tail - (grown - r)
-    scaled = power * grown
-    base = power - f32(0.5)
-    total = base + scaled
-    step = total - base
-    error = (base - (total - step)) + (scaled - step)
-    result = f32(2.0) * (total + fma_f32(power, low, error))
-    # the scaled parts of a tiny x may be subnormal, where halving is not exact
-    result = select(abs_f32(x) < f32(1e-30), x, result)
-    return copysign_f32(result, x)
+    # half of the result, because 2^n alone overflows; otherwise exact scaling by 2
+    shifted = fma_f32(clamped, f32(LOG2_E), f32(EXPONENT_FIELD_F32 - 1.0))
+    n = shifted - f32(EXPONENT_FIELD_F32 - 1.0)
+    r = fma_f32(n, f32(-LN2_LOW_F32), fma_f32(n, f32(-LN2_HIGH_F32), clamped))
+    power = bitcast_u32_f32(u32(bitcast_f32_u32(shifted) << u32(23)))
+    grown = fma_f32(r * r, polynomial(r, EXP_F32), r)
+    result = f32(2.0) * fma_f32(power, grown, power - f32(0.5))
+    # half of a tiny x may be subnormal, where halving is not exact; and this keeps the sign of a zero
+    return select(abs_f32(x) < f32(1e-30), x, result)
 
 
 @function("f64", "f64")
@@ -237,50 +241,39 @@ def expm1_f64(x):
 # ---- logistic: 1 / (1 + exp(-x))
 
 
+# 1 / (1 + 2^n (1 + grown)) = 2^-h / (2^-h + 2^(n-h) (1 + grown)) with h near n / 2: no power leaves the range, and
+# results down to the last subnormal are rounded by the division alone.
+
+
 @function("f32", "f32")
 def logistic_f32(x):
-    """exp(min(x, 0)) / (1 + exp(-|x|)), exp and quotient in two parts."""
-    magnitude = abs_f32(x)
-    y = -select(magnitude > f32(105.0), f32(105.0), magnitude)
-    shifted = fma_f32(y, f32(LOG2_E), f32(EXPONENT_F32))
+    """one division by 1 + exp(-x), both scaled, the sum rounded once."""
+    x = select(x > f32(105.0), f32(105.0), x)
+    x = select(x < f32(-105.0), f32(-105.0), x)
+    shifted = fma_f32(x, f32(-LOG2_E), f32(EXPONENT_F32))
     n = shifted - f32(EXPONENT_F32)
-    near = fma_f32(n, f32(-LN2_HIGH_F32), y)
-    r = fma_f32(n, f32(-LN2_LOW_F32), near)
-    tail = fma_f32(r * r, polynomial(r, EXP_F32), fma_f32(n, f32(-LN2_LOW_F32), near - r))
-    grown = r + tail
-    high = f32(1.0) + grown
-    low = (grown - (high - f32(1.0))) + (tail - (grown - r))
-    power = scale_f32(f32(1.0), shifted)
-    small = power * high
-    bottom = f32(1.0) + small
-    bottom_low = (small - (bottom - f32(1.0))) + power * low
-    # numerator / bottom, corrected once by the remainder
-    negative = x < f32(0.0)
-    top = select(negative, high, f32(1.0))
-    inverse = f32(1.0) / bottom
-    quotient = top * inverse
-    remainder = fma_f32(-quotient, bottom, top) + select(negative, low, f32(0.0))
-    remainder = fma_f32(-quotient, bottom_low, remainder)
-    quotient = fma_f32(remainder, inverse, quotient)
-    return select(negative, scale_f32(quotient, shifted), quotient)
+    negated = fma_f32(n, f32(LN2_LOW_F32), fma_f32(n, f32(LN2_HIGH_F32), x))
+    grown = fma_f32(negated * negated, polynomial(negated, EXP_NEGATED_F32), -negated)
+    bits = bitcast_f32_u32(shifted)
+    half = u32(bits >> u32(1))
+    one = bitcast_u32_f32(u32(u32(u32(254) - half) << u32(23)))
+    power = bitcast_u32_f32(u32(u32(bits - half) << u32(23)))
+    total = one + power
+    return one / (total + fma_f32(power, grown, power - (total - one)))
 
 
 @function("f64", "f64")
 def logistic_f64(x):
-    """exp(min(x, 0)) / (1 + exp(-|x|)), exp and quotient in two parts."""
-    magnitude = abs_f64(x)
-    y = -select(magnitude > 746.0, 746.0, magnitude)
-    shifted = fma_f64(y, LOG2_E, EXPONENT_F64)
-    parts = exp_parts_f64(y, 0.0)
-    power = scale_f64(1.0, shifted)
-    small = power * parts.real
-    bottom = 1.0 + small
-    bottom_low = (small - (bottom - 1.0)) + power * parts.imag
-    negative = x < 0.0
-    top = select(negative, parts.real, 1.0)
-    inverse = 1.0 / bottom
-    quotient = top * inverse
-    remainder = fma_f64(-quotient, bottom, top) + select(negative, parts.imag, 0.0)
-    remainder = fma_f64(-quotient, bottom_low, remainder)
-    quotient = fma_f64(remainder, inverse, quotient)
-    return select(negative, scale_f64(quotient, shifted), quotient)
+    """one division by 1 + exp(-x), both scaled, the sum rounded once."""
+    x = select(x > 746.0, 746.0, x)
+    x = select(x < -746.0, -746.0, x)
+    shifted = fma_f64(x, -LOG2_E, EXPONENT_F64)
+    n = shifted - EXPONENT_F64
+    negated = fma_f64(n, LN2_LOW_F64, fma_f64(n, LN2_HIGH_F64, x))
+    grown = fma_f64(negated * negated, polynomial(negated, EXP_NEGATED_F64), -negated)
+    bits = bitcast_f64_u64(shifted)
+    half = bits >> u64(1)
+    one = bitcast_u64_f64((u64(2046) - half) << u64(52))
+    power = bitcast_u64_f64((bits - half) << u64(52))
+    total = one + power
+    return one / (total + fma_f64(power, grown, power - (total - one)))

@@ -25,6 +25,7 @@ from hloom.compiler.kernels.vmath.bits import (
 from hloom.compiler.kernels.vmath.exponential import (
     EXP_F32,
     EXPONENT_F64,
+    EXPONENT_FIELD_F32,
     LN2_HIGH_F32,
     LN2_LOW_F32,
     LOG2_E,
@@ -32,15 +33,13 @@ from hloom.compiler.kernels.vmath.exponential import (
     expm1_parts_f64,
     scale_f64,
 )
-from hloom.compiler.kernels.vmath.logarithm import INFINITY, NAN, log_parts_f64
+from hloom.compiler.kernels.vmath.logarithm import INFINITY, LN2, NAN, log_parts_f64
 from hloom.compiler.kernels.vmath.registry import function
-
-LN2 = 0.6931471805599453
 
 # (tanh(x) - x) / x^3 in x^2, |x| <= 0.42; relative error of tanh 2^-26.5
 TANH_F32 = (-0.333332807, 0.133305088, -0.0534787104, 0.0184519142)
-# n + this has n + 127, the exponent field of 2^n, in its lowest bits
-EXPONENT_FIELD_F32 = 12582912.0 + 127.0
+# (exp(2 r) - 1) / 2 = r + r^2 (...)
+HALF_EXPM1_F32 = tuple(coefficient * 2.0 ** (k + 1) for k, coefficient in enumerate(EXP_F32))
 
 
 @function("f32", "f32")
@@ -49,14 +48,15 @@ def tanh_f32(x):
     magnitude = abs_f32(x)
     square = x * x
     small = fma_f32(magnitude * square, polynomial(square, TANH_F32), magnitude)
-    y = f32(2.0) * select(magnitude > f32(10.0), f32(10.0), magnitude)
-    shifted = fma_f32(y, f32(LOG2_E), f32(EXPONENT_FIELD_F32))
+    y = select(magnitude > f32(10.0), f32(10.0), magnitude)
+    # 2 y = n ln2 + 2 r; E / 2 = 2^n (exp(2 r) - 1) / 2 + (2^n - 1) / 2
+    shifted = fma_f32(y, f32(2.0 * LOG2_E), f32(EXPONENT_FIELD_F32))
     n = shifted - f32(EXPONENT_FIELD_F32)
-    r = fma_f32(n, f32(-LN2_HIGH_F32), y)
-    r = fma_f32(n, f32(-LN2_LOW_F32), r)
+    r = fma_f32(n, f32(-0.5 * LN2_LOW_F32), fma_f32(n, f32(-0.5 * LN2_HIGH_F32), y))
     power = bitcast_u32_f32(u32(bitcast_f32_u32(shifted) << u32(23)))
-    grown = fma_f32(power, fma_f32(r * r, polynomial(r, EXP_F32), r), power - f32(1.0))
-    large = grown / (grown + f32(2.0))
+    grown = fma_f32(r * r, polynomial(r, HALF_EXPM1_F32), r)
+    half = fma_f32(power, grown, fma_f32(power, f32(0.5), f32(-0.5)))
+    large = half / (half + f32(1.0))
     return copysign_f32(select(magnitude < f32(0.42), small, large), x)
 
 

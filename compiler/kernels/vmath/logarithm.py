@@ -31,6 +31,7 @@ NAN = float("nan")
 INFINITY = float("inf")
 MINIMUM_NORMAL_F32 = 2.0**-126
 MINIMUM_NORMAL_F64 = 2.0**-1022
+LN2 = 0.6931471805599453
 # ln2 in parts: e times the first is exact for every exponent e
 LN2_FIRST_F32, LN2_REST_F32 = 0.693359375, -0.00021219444005469057
 LN2_FIRST_F64, LN2_REST_F64 = 0.6931471803691238, 1.9082149292705877e-10
@@ -153,18 +154,15 @@ def log_edges_f32(x, finite):
 
 @function("f32", "f32")
 def log_f32(x):
-    """degree 10 polynomial (Cephes' form), sum with e ln2 in two parts."""
+    """degree 10 polynomial (Cephes' form), e ln2 added in one fused operation."""
     tiny = x < f32(MINIMUM_NORMAL_F32)
-    scaled = select(tiny, x * f32(8388608.0), x)
-    bits = u32(bitcast_f32_u32(scaled) + u32(0x3F800000 - 0x3F3504F3))
-    e = f32(s32(bits >> u32(23))) - select(tiny, f32(150.0), f32(127.0))
-    f = bitcast_u32_f32(u32((bits & u32(0x7FFFFF)) + u32(0x3F3504F3))) - f32(1.0)
+    bits = bitcast_f32_u32(select(tiny, x * f32(8388608.0), x))
+    moved = u32(bits - u32(0x3F3504F3))
+    e = f32(s32(s32(moved) >> s32(23))) - select(tiny, f32(23.0), f32(0.0))
+    f = bitcast_u32_f32(u32(bits - u32(moved & u32(0xFF800000)))) - f32(1.0)
     square = f * f
-    tail = fma_f32(square * f, polynomial(f, LOG_F32), f32(-0.5) * square)
-    first = e * f32(LN2_FIRST_F32)
-    high = first + f
-    error = f - (high - first)
-    return log_edges_f32(x, high + (error + fma_f32(e, f32(LN2_REST_F32), tail)))
+    near = f + fma_f32(square, f32(-0.5), square * f * polynomial(f, LOG_F32))
+    return log_edges_f32(x, fma_f32(e, f32(LN2), near))
 
 
 @function("f64", "f64")
@@ -194,22 +192,17 @@ def log1p_f32(x):
     u = f32(1.0) + x
     step = u - f32(1.0)
     low = (f32(1.0) - (u - step)) + (x - step)
-    bits = u32(bitcast_f32_u32(u) + u32(0x3F800000 - 0x3F3504F3))
-    biased = u32(bits >> u32(23))
-    e = f32(s32(biased)) - f32(127.0)
-    f = bitcast_u32_f32(u32((bits & u32(0x7FFFFF)) + u32(0x3F3504F3))) - f32(1.0)
+    bits = bitcast_f32_u32(u)
+    moved = u32(bits - u32(0x3F3504F3))
+    exponent = u32(moved & u32(0xFF800000))
+    e = f32(s32(s32(moved) >> s32(23)))
+    f = bitcast_u32_f32(u32(bits - exponent)) - f32(1.0)
     # from 2^127 on the factor has no bit pattern, and the lost part no weight
-    low = select(u < f32(1e30), low * bitcast_u32_f32(u32(u32(u32(254) - biased) << u32(23))), f32(0.0))
+    low = select(u < f32(1e30), low * bitcast_u32_f32(u32(u32(0x3F800000) - exponent)), f32(0.0))
     square = f * f
-    tail = fma_f32(square * f, polynomial(f, LOG_F32), f32(-0.5) * square)
-    # low / (1 + f)
-    tail = fma_f32(low, square - f, tail)
-    first = e * f32(LN2_FIRST_F32)
-    high = first + f
-    error = f - (high - first)
-    whole = high + low
-    low = low - (whole - high)
-    result = whole + (low + (error + fma_f32(e, f32(LN2_REST_F32), tail)))
+    # low / (1 + f) = low (1 - f + f^2)
+    tail = fma_f32(square * f, polynomial(f, LOG_F32), fma_f32(low, square - f, low))
+    result = fma_f32(e, f32(LN2), f + fma_f32(f32(-0.5), square, tail))
     result = select(x == f32(0.0), x, result)
     result = select(x < f32(INFINITY), result, x)
     result = select(x < f32(-1.0), f32(NAN), result)
