@@ -10,8 +10,8 @@ address, as every kernel can be called) and runs the epilogue over the rows of t
 
 - Where an operand is a function of its indices, that runs while the operand is packed; a plain array is read in place
   where that is as fast (`step_plan` decides). A plain result is summed in place in the output.
-- Every element is summed in the order of p, in partial sums of `DEPTH` products: its bits do not depend on the blocks,
-  the threads, the width of the machine's vectors, or on which operand was packed.
+- Every element is summed in the order of p, in partial sums of `depth_step(k)` products: its bits do not depend on the
+  blocks, the threads, the width of the machine's vectors, or on which operand was packed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from dataclasses import dataclass
 
 from .contraction_shared import (
     DEPTH,
+    GAP,
     GROUP_COLUMNS,
-    LINE,
+    MOST_ROWS,
     PACK_PARAMS,
     PRODUCT_PARAMS,
     Blocking,
@@ -173,10 +174,9 @@ def render(spec: ContractionSpec, machine) -> ContractionKernels:
     size = ITEMSIZES[spec.accumulate]
     # A block of lhs takes about a third of the second-level cache. Larger ones were slower even where they fitted: the
     # same rows of the result have to stay there too, from one partial sum to the next.
-    rows = min(machine.l2_bytes // 3, 144 << 10) // (DEPTH * size)
-    rows = max(tile.rows, rows // tile.rows * tile.rows)
+    area = min(machine.l2_bytes // 3, 144 << 10) // size
     sums = max(min(machine.l2_bytes // 4, 128 << 10) // size, tile.rows * tile.columns)
-    blocking = Blocking(spec.accumulate, size, tile, rows, sums, machine.l1_bytes, machine.cores)
+    blocking = Blocking(spec.accumulate, size, tile, area, sums, machine.l1_bytes, machine.cores)
     kernels = [pack_kernel(blocking), product_kernel(blocking)]
     parameters = [tuple(PACK_PARAMS), tuple(PRODUCT_PARAMS)]
     fused, packing = PRODUCT, PACK
@@ -253,7 +253,7 @@ class _Writer:
         if "t_line" in used:
             scratch += [f"t_line = scratch_{self.dtype}({group * columns})"]
         if "t_turn" in used:
-            scratch += [f"t_turn = scratch_{self.dtype}({columns * DEPTH})"]
+            scratch += [f"t_turn = scratch_{self.dtype}({columns * (DEPTH + GAP)})"]
         text = [
             *scratch,
             *_loop(
@@ -262,8 +262,8 @@ class _Writer:
                 "t_b = quotient(t_strip, t_groups)",
                 f"t_q0 = (t_strip - t_b * t_groups) * {group}",
                 f"t_q1 = min(t_q0 + {group}, t_panels)",
-                f"t_p0 = (t_item - t_strip * t_chunks) * {DEPTH}",
-                f"t_p1 = min(t_p0 + {DEPTH}, k)",
+                "t_p0 = (t_item - t_strip * t_chunks) * t_step",
+                "t_p1 = min(t_p0 + t_step, k)",
                 "t_depth = t_p1 - t_p0",
                 f"t_base = address(t_packed) + ((t_b * k + t_p0) * t_panels - t_p0) * {columns * self.size}",
                 body,
@@ -271,7 +271,7 @@ class _Writer:
         ]
         own = [("t_packed", f"{self.dtype}*")]
         own += [(x, "s64") for x in ("batch", "m", "n", "k", "rhs_sb", "rhs_sp", "rhs_sj")]
-        own += [(x, "s64") for x in ("t_panels", "t_groups", "t_chunks", "t_pack")]
+        own += [(x, "s64") for x in ("t_panels", "t_groups", "t_chunks", "t_step", "t_pack")]
         return self.kernel(f"{spec.name}_rhs", own, text)
 
     def rhs_element(self, fast: str) -> Element:
@@ -309,14 +309,14 @@ class _Writer:
         statements, value = self.rhs_element("p")("t_b", "t_p", "t_j")
         pack = {
             "rhs": "address(t_turn)", "packed": f"t_base + (t_q * t_depth + t_p0) * {columns * size}",
-            "n": f"min({columns}, n - t_q * {columns})", "k": "t_depth", "rhs_sp": "1", "rhs_sj": str(DEPTH),
-            "panels": "1", "groups": "1", "chunks": "1",
+            "n": f"min({columns}, n - t_q * {columns})", "k": "t_depth", "rhs_sp": "1", "rhs_sj": str(DEPTH + GAP),
+            "panels": "1", "groups": "1", "chunks": "1", "step": "t_depth",
         }  # fmt: skip
         return _loop(
             "for t_q in range(t_q0, t_q1):",
             _loop(
                 f"for t_j in range(t_q * {columns}, min(t_q * {columns} + {columns}, n)):",
-                f"t_at = (t_j - t_q * {columns}) * {DEPTH} - t_p0",
+                f"t_at = (t_j - t_q * {columns}) * {DEPTH + GAP} - t_p0",
                 _loop("for t_p in range(t_p0, t_p1):", [*statements, f"t_turn[t_at + t_p] = {value}"]),
             ),
             self.call("t_pack", PACK_PARAMS, pack),
@@ -332,7 +332,8 @@ class _Writer:
         blocks = ("row_blocks", "column_blocks", "block_rows", "block_panels", "panels", "packed_sb", "packed_sp")
         product = {name: f"t_{name}" for name in blocks} | {
             "out": f"address(t_sums) - (t_i0 * t_sums_row + t_q0 * {columns}) * {size}", "out_si": "t_sums_row",
-            "m": "m", "full_panels": "t_panels", "direct_panels": "t_direct",
+            "m": "m", "full_panels": "t_panels", "direct_panels": "t_direct", "copy_rhs": "t_copy_rhs",
+            "step": "t_step",
         }  # fmt: skip
         if is_same(spec, spec.rhs):
             product |= {"rhs": f"address({spec.rhs.pointer})", "rhs_sb": "rhs_sb", "rhs_sp": "rhs_sp"}
@@ -343,16 +344,17 @@ class _Writer:
             }  # fmt: skip
             multiply = self.call("t_product", PRODUCT_PARAMS, product, "t_item")
         else:
-            scratch.append(f"t_left = scratch_{self.dtype}({self.blocking.rows * LINE})")
+            area = max(self.blocking.area, DEPTH * self.blocking.tile.rows) + MOST_ROWS * GAP
+            scratch.append(f"t_left = scratch_{self.dtype}({area})")
             product |= {
                 "packed": f"address(t_packed) + t_p0 * t_packed_sp * {size}", "k": "t_depth", "accumulate": "t_p0",
             }  # fmt: skip
             if "rhs" in product:
                 product["rhs"] += f" + t_p0 * rhs_sp * {size}"
-            for_rows = f"address(t_left) - t_i0 * {LINE * size}"
+            for_rows = f"address(t_left) - t_i0 * t_row * {size}"
             for_columns = f"address(t_left) - t_i0 * {size}"
-            by_row = {"lhs": for_rows, "lhs_si": str(LINE), "lhs_sp": "1"}
-            by_column = {"lhs": for_columns, "lhs_si": "1", "lhs_sp": str(self.blocking.rows), "pack_lhs": "1"}
+            by_row = {"lhs": for_rows, "lhs_si": "t_row", "lhs_sp": "1"}
+            by_column = {"lhs": for_columns, "lhs_si": "1", "lhs_sp": "t_block_rows", "pack_lhs": "1"}
             if isinstance(spec.lhs, PlainOperand):
                 strides = {
                     "lhs": f"address(t_left) - t_i0 * t_si * {size}", "lhs_si": "t_si", "lhs_sp": "t_sp",
@@ -361,18 +363,18 @@ class _Writer:
                 evaluate = [
                     *_loop(
                         "if lhs_si == 1 and lhs_sp != 1:",
-                        f"t_turned, t_si, t_sp = 1, 1, {self.blocking.rows}",
+                        "t_turned, t_si, t_sp = 1, 1, t_block_rows",
                         self.lhs_columns(),
                     ),
-                    *_loop("else:", f"t_turned, t_si, t_sp = 0, {LINE}, 1", self.lhs_rows()),
+                    *_loop("else:", "t_turned, t_si, t_sp = 0, t_row, 1", self.lhs_rows()),
                 ]
             elif spec.lhs_fast == "i":
                 strides, evaluate = by_column, self.lhs_columns()
             else:
                 strides, evaluate = by_row, self.lhs_rows()
             multiply = _loop(
-                f"for t_p0 in range(0, max(k, 1), {DEPTH}):",
-                f"t_depth = min({DEPTH}, k - t_p0)",
+                "for t_p0 in range(0, max(k, 1), t_step):",
+                "t_depth = min(t_step, k - t_p0)",
                 evaluate,
                 self.call("t_product", PRODUCT_PARAMS, product | strides, "t_item"),
             )
@@ -380,6 +382,7 @@ class _Writer:
             *scratch,
             *_loop(
                 "for t_item in range(lo, hi):",
+                f"t_row = t_step + {GAP}",
                 "t_line = quotient(t_item, t_column_blocks)",
                 "t_b = quotient(t_line, t_row_blocks)",
                 "t_i0 = (t_line - t_b * t_row_blocks) * t_block_rows",
@@ -394,7 +397,10 @@ class _Writer:
         own += [(x, "s64") for x in ("batch", "m", "n", "k")]
         own += [(x, "s64") for x in ("lhs_sb", "lhs_si", "lhs_sp", "rhs_sb", "rhs_sp", "rhs_sj")]
         own += [(x, "s64") for x in ("t_row_blocks", "t_column_blocks", "t_block_rows", "t_block_panels", "t_panels")]
-        own += [(x, "s64") for x in ("t_direct", "t_packed_sb", "t_packed_sp", "t_pack_lhs", "t_sums_row")]
+        own += [
+            (x, "s64")
+            for x in ("t_direct", "t_packed_sb", "t_packed_sp", "t_pack_lhs", "t_copy_rhs", "t_step", "t_sums_row")
+        ]
         return self.kernel(spec.name, own, body)
 
     def lhs_element(self, fast: str) -> Element:
@@ -407,21 +413,21 @@ class _Writer:
 
     def lhs_rows(self) -> list[str]:
         if isinstance(self.spec.lhs, FilledOperand):
-            return self.spec.lhs.lines(str(LINE))
+            return self.spec.lhs.lines("t_row")
         statements, value = self.lhs_element("p")("t_b", "t_i", "t_p")
         return _loop(
             "for t_i in range(t_i0, t_i0 + t_rows):",
-            f"t_at = (t_i - t_i0) * {LINE} - t_p0",
+            "t_at = (t_i - t_i0) * t_row - t_p0",
             _loop("for t_p in range(t_p0, t_p0 + t_depth):", [*statements, f"t_left[t_at + t_p] = {value}"]),
         )
 
     def lhs_columns(self) -> list[str]:
         if isinstance(self.spec.lhs, FilledOperand):
-            return self.spec.lhs.lines(str(self.blocking.rows))
+            return self.spec.lhs.lines("t_block_rows")
         statements, value = self.lhs_element("i")("t_b", "t_i", "t_p")
         return _loop(
             "for t_p in range(t_p0, t_p0 + t_depth):",
-            f"t_at = (t_p - t_p0) * {self.blocking.rows} - t_i0",
+            "t_at = (t_p - t_p0) * t_block_rows - t_i0",
             _loop("for t_i in range(t_i0, t_i0 + t_rows):", [*statements, f"t_left[t_at + t_i] = {value}"]),
         )
 

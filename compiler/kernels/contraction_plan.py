@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from .contraction import PACK, PRODUCT, ContractionKernels, KernelAddress, PlainOperand, PlainStore, Step, is_same
-from .contraction_shared import DEPTH, GROUP_COLUMNS, Blocking
+from .contraction_shared import GROUP_COLUMNS, Blocking, depth_step
 
 # Products (about 5 microseconds of one core) below which a chunk of work is not worth a thread.
 SERIAL_WORK = 1 << 18
@@ -34,26 +35,39 @@ def step_plan(
         batch, m = 1, batch * m  # one rhs for rows that follow each other: a single matrix product
 
     panels, full = _ceil(n, columns), n // columns
-    block_rows, block_panels = _block(kernels, batch, m, n, k)
+    step = depth_step(k)
+    in_place = is_same(spec, spec.lhs)
+    strides = (lhs_si, lhs_sp) if in_place else None
+    block_rows, block_panels = _block(blocking, kernels.fused != PRODUCT, batch, m, n, k, strides)
     row_blocks, column_blocks = _ceil(m, block_rows), _ceil(panels, block_panels)
-    direct = full if is_same(spec, spec.rhs) and _read_in_place(blocking, m, n, k, rhs_sp, rhs_sj) else 0
+    # What only one block of rows uses need not be packed by a step of its own: it is copied in passing, if at all.
+    reads = is_same(spec, spec.rhs) and rhs_sj == 1
+    read_in_place = reads and _read_in_place(blocking, m, k, rhs_sp)
+    copy_rhs = int(reads and not read_in_place and row_blocks == 1)
+    direct = full if read_in_place or copy_rhs else 0
     packed = panels - direct
     rhs_batch = 1 if same_rhs else batch
     temporaries = {"t_packed": rhs_batch * packed * k * columns * size}
-    pack_lhs = int(is_same(spec, spec.lhs) and _pack_lhs(blocking, min(block_rows, m), block_panels, k, lhs_si, lhs_sp))
+    pack_lhs = int(in_place and _pack_lhs(blocking, min(block_rows, m), block_panels, k, lhs_si, lhs_sp))
 
     names = ("lhs_sb", "lhs_si", "lhs_sp", "rhs_sb", "rhs_sp", "rhs_sj")
     shape = {"batch": batch, "m": m, "n": n, "k": k, **dict(zip(names, (*lhs_strides, *rhs_strides), strict=True))}
     steps = []
     if packed and k:
-        groups, chunks = _ceil(packed, max(1, GROUP_COLUMNS // columns)), _ceil(k, DEPTH)
-        grain = max(1, _ceil(1 << 15, min(n, GROUP_COLUMNS) * min(k, DEPTH)))
+        groups, chunks = _ceil(packed, max(1, GROUP_COLUMNS // columns)), _ceil(k, step)
+        grain = max(1, _ceil(1 << 15, min(n, GROUP_COLUMNS) * step))
         items = rhs_batch * groups * chunks
         if kernels.packing == PACK:
-            own = {"first_panel": direct, "panels": panels, "groups": groups, "chunks": chunks}
+            own = {"first_panel": direct, "panels": panels, "groups": groups, "chunks": chunks, "step": step}
             pointers = {"rhs": spec.rhs.pointer, "packed": "t_packed"}
         else:
-            own = {"t_panels": panels, "t_groups": groups, "t_chunks": chunks, "t_pack": KernelAddress(PACK)}
+            own = {
+                "t_panels": panels,
+                "t_groups": groups,
+                "t_chunks": chunks,
+                "t_step": step,
+                "t_pack": KernelAddress(PACK),
+            }
             pointers = {}
         steps.append(_step(kernels, kernels.packing, items, grain, shape | own, pointers, temporaries))
 
@@ -64,6 +78,8 @@ def step_plan(
         "block_panels": block_panels,
         "panels": panels,
         "pack_lhs": pack_lhs,
+        "copy_rhs": copy_rhs,
+        "step": step,
         "packed_sb": 0 if same_rhs else packed * k * columns,
         "packed_sp": packed * columns,
     }
@@ -89,12 +105,11 @@ def _ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _read_in_place(blocking: Blocking, m: int, n: int, k: int, rhs_sp: int, rhs_sj: int) -> bool:
-    """Whether the tiles read rhs where it lies. Packing costs a pass over it, as much as some 8 rows of products, and
-    pays when many rows use a panel, or when rows of rhs would evict each other from the caches."""
-    if rhs_sj != 1:
-        return False
-    depth = min(k, DEPTH)
+def _read_in_place(blocking: Blocking, m: int, k: int, rhs_sp: int) -> bool:
+    """Whether the tiles read a rhs with contiguous rows where it lies. Packing costs a pass over it, as much as some 8
+    rows of products, and pays when many rows use a panel, or when its own rows would evict each other from the caches.
+    """
+    depth = depth_step(k)
     # Rows of a panel fall into the same few sets of a cache when they lie a multiple of a large power of two apart.
     sets = PERIOD // math.gcd(rhs_sp * blocking.size, PERIOD)
     fits = depth * blocking.tile.columns * blocking.size <= blocking.l1_bytes // 2 and depth <= 8 * sets
@@ -107,7 +122,7 @@ def _pack_lhs(blocking: Blocking, rows: int, panels: int, k: int, lhs_si: int, l
     Tiles read the copy 3 % faster than rows, and much faster than rows that share the sets of a cache (38 GF/s of 101,
     at 4096 bytes) or, where lhs is contiguous along i, than a cache line of each p.
     """
-    depth = min(k, DEPTH)
+    depth = depth_step(k)
     if lhs_sp == 1:
         sets = PERIOD // math.gcd(lhs_si * blocking.size, PERIOD)
         return rows > 1 and depth > 64 and (panels > 16 or sets <= 2 or (sets <= 4 and panels > 3))
@@ -115,32 +130,55 @@ def _pack_lhs(blocking: Blocking, rows: int, panels: int, k: int, lhs_si: int, l
     return panels > 12 or (panels > 3 and depth > 8 * sets)
 
 
-def _block(kernels: ContractionKernels, batch: int, m: int, n: int, k: int) -> tuple[int, int]:
-    """(rows, panels) of a block of the result."""
-    blocking = kernels.blocking
-    tile = blocking.tile
-    panels = _ceil(n, tile.columns)
-    rows, width = min(blocking.rows, _ceil(m, tile.rows) * tile.rows), panels
-    if kernels.fused != PRODUCT:
-        # The sums of a block live in scratch memory.
-        width = min(panels, max(1, blocking.sums // (rows * tile.columns)))
-        rows = max(tile.rows, min(rows, blocking.sums // (width * tile.columns) // tile.rows * tile.rows))
+@functools.lru_cache(4096)
+def _block(
+    blocking: Blocking, sums_in_scratch: bool, batch: int, m: int, n: int, k: int, lhs_strides: tuple[int, int] | None
+) -> tuple[int, int]:
+    """(rows, panels) of a block of the result: of some candidates the pair that takes the shortest time.
 
-    # Smaller blocks until every core has some, as long as a block is worth a thread.
-    wanted = 4 * blocking.cores if blocking.cores > 1 else 1
-    while batch * _ceil(m, rows) * _ceil(panels, width) < wanted:
-        if rows * width * tile.columns * max(k, 1) < 2 * SERIAL_WORK:
+    lhs_strides: of a lhs that tiles read in place, None for one that is evaluated block by block.
+
+    Times are in steps of p of one tile (2 ns on Zen 3). A tile needs some 10 more at the end of a partial sum, a block
+    of lhs is copied or evaluated in the time of one panel (read in place it costs 4 % of the products), a panel takes
+    the time of half a tile to come from the last cache. Blocks are taken by whoever is free, so on average half a block
+    is waited for at the end.
+    """
+    tile, cores = blocking.tile, blocking.cores
+    step = depth_step(k)
+    panels, tiles, steps = _ceil(n, tile.columns), _ceil(m, tile.rows), _ceil(k, step)
+    most = min(blocking.rows_for(step) // tile.rows, tiles)
+    least = SERIAL_WORK // (tile.rows * tile.columns)  # less is not handed out as a chunk of its own
+    products = tiles * panels * (k + 10 * steps)
+    best, best_time = None, math.inf
+    tried = set()
+    for part in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64):
+        width = _ceil(panels, _ceil(panels, max(1, panels // part)))
+        for less in (1.0, 0.8, 0.6, 0.45, 0.3, 0.0):
+            rows = max(1, int(most * less))
+            if sums_in_scratch:
+                # The sums of a block live in scratch memory.
+                rows = min(rows, max(1, blocking.sums // (width * tile.columns * tile.rows)))
+                if rows * width * tile.rows * tile.columns > blocking.sums and width > 1:
+                    break
+            down = _ceil(tiles, rows)
+            rows = _ceil(tiles, down)  # blocks of about equal size
+            if (rows, width) in tried:
+                continue
+            tried.add((rows, width))
+            across = _ceil(panels, width)
+            packs = lhs_strides is None or _pack_lhs(blocking, min(rows * tile.rows, m), width, k, *lhs_strides)
+            for_lhs = rows * k if packs else 0.04 * rows * width * k
+            one = rows * width * (k + 10 * steps) + for_lhs + 0.5 * width * k + 100
+            blocks = batch * down * across
+            time = batch * (products + down * across * (for_lhs + 100) + 0.5 * panels * k * down)
+            if cores > 1 and time > 2 * least:
+                # When the last round is not full, its blocks may still be the smaller ones of the edges.
+                time = max(one, time / cores, min(_ceil(blocks, cores) * one, time / cores + one)) + max(one, least) / 2
+            if time < best_time:
+                best, best_time = (rows * tile.rows, width), time
+        if width == 1 or (best and part * most > 16 * cores * 8 and tiles * panels * k > 64 * least * cores):
             break
-        # A block of few rows uses its panels too little, so panels are divided first then.
-        if rows > 4 * tile.rows or (rows > tile.rows and width == 1):
-            rows = _ceil(rows // tile.rows, 2) * tile.rows
-        elif width > 1:
-            width = _ceil(width, 2)
-        else:
-            break
-    # Blocks of about equal size.
-    rows = _ceil(_ceil(m, _ceil(m, rows)), tile.rows) * tile.rows
-    return rows, _ceil(panels, _ceil(panels, width))
+    return best or (tile.rows, 1)
 
 
 def _step(kernels: ContractionKernels, kernel: int, items: int, grain: int, values, pointers, temporaries) -> Step:

@@ -16,28 +16,47 @@ from .source import KernelSource
 from .tile_shapes import TileShape, square_rows
 
 GROUP_COLUMNS = 128  # columns of rhs packed together: enough for long vector loops in an element's code
-# Products in a partial sum: a panel of 16 float32 columns is then 16 KiB and leaves half of a small L1 cache for the
-# rows of lhs that pass by. The product alone runs at 99 % of the FMA peak so, at 384 at 94 % (Zen 3, 32 KiB).
-DEPTH = 256
-# Elements from one row of scratch memory to the next. At a power of two, the rows of a tile share sets of the cache:
-# 31 GF/s of 51 (float64, 256).
-LINE = DEPTH + 16
+# The most products in a partial sum. After each, a tile is added to the result, which takes as long as 10 products
+# more: 1024 x 1024 x 1024 ran at 91.6 % of the FMA peak with steps of 256, at 95 % with 512, at 96 % with 1024 (Zen 3,
+# the product alone). Longer steps leave fewer rows of lhs in the cache, and sums that are less exact.
+DEPTH = 640
+# Elements between rows of scratch memory beyond those in use. At a power of two, the rows of a tile share sets of the
+# cache: 31 GF/s of 51 (float64, 256).
+GAP = 16
+MOST_ROWS = 384  # in a block of lhs, where sums are short
+COPIED_PANELS = 4  # panels that are copied together in front of the only block of rows that uses them
 
 
 @dataclass(frozen=True)
 class Blocking:
     """Sizes that the kernels of a contraction are written for.
 
-    rows: the most rows in a block of lhs; sums: the most elements in a block of sums; size: bytes of an element.
+    area: the most elements in a block of lhs, of one step of p; sums: the most elements in a block of sums; size: bytes
+    of an element.
     """
 
     dtype: str
     size: int
     tile: TileShape
-    rows: int
+    area: int
     sums: int
     l1_bytes: int
     cores: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block of lhs that there is always room for."""
+        return self.rows_for(DEPTH)
+
+    def rows_for(self, step: int) -> int:
+        """The most rows in a block of lhs where a step of p is that long."""
+        return min(max(1, self.area // (max(step, 1) * self.tile.rows)), MOST_ROWS // self.tile.rows) * self.tile.rows
+
+
+def depth_step(k: int) -> int:
+    """Products in a partial sum, of sums of k: steps of about equal length, all but the last a multiple of 8."""
+    steps = max(1, -(-k // DEPTH))
+    return max(1, min(k, -(-k // steps) + 7 & -8))
 
 
 def indent(lines: Sequence[str]) -> list[str]:
@@ -47,19 +66,19 @@ def indent(lines: Sequence[str]) -> list[str]:
 
 PACK_PARAMS = {
     "rhs": "*", "packed": "*", "n": "s64", "k": "s64", "rhs_sb": "s64", "rhs_sp": "s64", "rhs_sj": "s64",
-    "first_panel": "s64", "panels": "s64", "groups": "s64", "chunks": "s64", "lo": "s64", "hi": "s64",
+    "first_panel": "s64", "panels": "s64", "groups": "s64", "chunks": "s64", "step": "s64", "lo": "s64", "hi": "s64",
 }  # fmt: skip
 
 _PACK = """
     # packed[b, step of p, panel, p, column] = rhs[b, p, panel * {columns} + column], and 0 where that column does not
-    # exist, for first_panel <= panel < panels and steps of {depth}; an item is (b, a group of {group} panels, a step).
+    # exist, for first_panel <= panel < panels and steps of `step`; an item is (b, a group of {group} panels, a step).
     for item in range(lo, hi):
         strip = quotient(item, chunks)
         b = quotient(strip, groups)
         q0 = first_panel + (strip - b * groups) * {group}
         q1 = min(q0 + {group}, panels)
-        p0 = (item - strip * chunks) * {depth}
-        p1 = min(p0 + {depth}, k)
+        p0 = (item - strip * chunks) * step
+        p1 = min(p0 + step, k)
         depth = p1 - p0
         # Row p of panel q is row first_row + q * depth + p of all that is packed.
         first_row = (b * k + p0) * (panels - first_panel) - first_panel * depth - p0
@@ -100,15 +119,17 @@ PRODUCT_PARAMS = {
     "lhs_sb": "s64", "lhs_si": "s64", "lhs_sp": "s64", "rhs_sb": "s64", "rhs_sp": "s64",
     "packed_sb": "s64", "packed_sp": "s64", "out_sb": "s64", "out_si": "s64",
     "row_blocks": "s64", "column_blocks": "s64", "block_rows": "s64", "block_panels": "s64",
-    "panels": "s64", "full_panels": "s64", "direct_panels": "s64", "pack_lhs": "s64", "accumulate": "s64",
+    "panels": "s64", "full_panels": "s64", "direct_panels": "s64", "pack_lhs": "s64", "copy_rhs": "s64",
+    "step": "s64", "accumulate": "s64",
     "lo": "s64", "hi": "s64",
 }  # fmt: skip
 
 _PRODUCT = """
     # out[b, i, j] (+)= sum over p of lhs[b, i, p] * rhs[b, p, j]; an item is (b, block of rows, block of panels).
-    # The first direct_panels panels of rhs are read in place, the others were packed; columns from full_panels on do
-    # not fill a panel.
+    # The first direct_panels panels of rhs are read in place, or copied here first (copy_rhs), the others were packed;
+    # columns from full_panels on do not fill a panel.
     left_block = scratch_{T}({block})
+    right_block = scratch_{T}({copied})
     edge = scratch_{T}({edge})
     for item in range(lo, hi):
         line = quotient(item, column_blocks)
@@ -118,8 +139,8 @@ _PRODUCT = """
         q0 = (item - line * column_blocks) * block_panels
         q1 = min(q0 + block_panels, panels)
         target = address(out) + (b * out_sb + i0 * out_si) * {size}
-        for p0 in range(0, max(k, 1), {depth}):
-            depth = min({depth}, k - p0)
+        for p0 in range(0, max(k, 1), step):
+            depth = min(step, k - p0)
             left = address(lhs) + (b * lhs_sb + i0 * lhs_si + p0 * lhs_sp) * {size}
             left_step = lhs_si * {size}
             left_row = left_step
@@ -127,14 +148,15 @@ _PRODUCT = """
             if pack_lhs != 0:
                 # Tile by tile, for each p the rows of the tile side by side.
                 whole = quotient(rows, {rows}) * {rows}
+                column = depth * {size}
                 if lhs_si == 1:
                     for p in range(depth):
                         for i in range(0, whole, {rows}):
                             copy_{T}_{rows}(left + p * left_p + i * {size},
-                                            address(left_block) + i * {step} + p * {tile_column})
+                                            address(left_block) + i * column + p * {tile_column})
                         if whole < rows:
                             copy_first_{T}_{rows}(left + p * left_p + whole * {size},
-                                                  address(left_block) + whole * {step} + p * {tile_column},
+                                                  address(left_block) + whole * column + p * {tile_column},
                                                   rows - whole)
                 else:
                     squares = quotient(depth, {square}) * {square} * (lhs_sp == 1)
@@ -142,16 +164,16 @@ _PRODUCT = """
                         done = squares * (i < whole)
                         for p in range(0, done, {square}):
                             source = left + i * left_row + p * {size}
-                            place = address(left_block) + i * {step} + p * {tile_column}
+                            place = address(left_block) + i * column + p * {tile_column}
                             transpose_{T}_{square}x{square}(source, left_row, place, {tile_column})
                             transpose_{T}_{square}x{square}(source + {second} * left_row, left_row,
                                                             place + {second} * {size}, {tile_column})
                         for p in range(done, depth):
                             at = b * lhs_sb + (i0 + i) * lhs_si + (p0 + p) * lhs_sp
                             for x in range(min({rows}, rows - i)):
-                                left_block[i * {depth} + p * {rows} + x] = lhs[at + x * lhs_si]
+                                left_block[i * depth + p * {rows} + x] = lhs[at + x * lhs_si]
                 left = address(left_block)
-                left_step = {step}
+                left_step = column
                 left_row = {size}
                 left_p = {tile_column}
             for q in range(q0, q1):
@@ -160,6 +182,18 @@ _PRODUCT = """
                 if q >= direct_panels:
                     panel = b * packed_sb + p0 * packed_sp + (q - direct_panels) * depth * {columns}
                     right = address(packed) + panel * {size}
+                    right_p = {row}
+                elif copy_rhs != 0:
+                    copied = (q - q0) & {copied_1}
+                    if copied == 0:
+                        together = min({copied_panels}, min(q1, direct_panels) - q)
+                        for p in range(depth):
+                            for x in range(together):
+                                # Rows may lie pages apart, where no prefetcher of the processor looks.
+                                prefetch(right + (p + 12) * right_p + x * {row})
+                                copy_{T}_{columns}(right + p * right_p + x * {row},
+                                                   address(right_block) + (x * depth + p) * {row})
+                    right = address(right_block) + copied * depth * {row}
                     right_p = {row}
                 sums = target + q * {row}
                 sums_row = out_si * {size}
@@ -186,9 +220,11 @@ def _kernel(name: str, params: dict[str, str], body: str, blocking: Blocking) ->
         body = second.sub("", body)
     body = textwrap.dedent(body).strip("\n").format(
         T=blocking.dtype, size=size, rows=tile.rows, columns=tile.columns, lanes=tile.lanes, lanes_1=tile.lanes - 1,
-        row=tile.columns * size, tile_column=tile.rows * size, depth=DEPTH, step=DEPTH * size,
+        row=tile.columns * size, tile_column=tile.rows * size,
         square=square, second=tile.rows - square,
-        group=max(1, GROUP_COLUMNS // tile.columns), block=blocking.rows * DEPTH, edge=blocking.rows * tile.columns,
+        group=max(1, GROUP_COLUMNS // tile.columns), block=max(blocking.area, DEPTH * tile.rows),
+        edge=MOST_ROWS * tile.columns, copied=COPIED_PANELS * tile.columns * DEPTH, copied_panels=COPIED_PANELS,
+        copied_1=COPIED_PANELS - 1,
     )  # fmt: skip
     text = f"def {name}({', '.join(params)}):\n{textwrap.indent(body, '    ')}\n"
     return KernelSource(name, text, tuple(blocking.dtype + "*" if kind == "*" else kind for kind in params.values()))

@@ -16,7 +16,8 @@ has the same bits whatever the shape of the tile and however the matrix was spli
 (byte addresses and byte strides of the rows; items of a row are adjacent). `copy_f32_16(source, target)` moves 16
 consecutive elements, `copy_first_f32_16(source, target, count)` the first count <= 16, `zero_f32_16(target)` makes 16
 zeros. `address(pointer)` gives the byte address of a kernel's pointer, `quotient(a, b)` divides what is not negative,
-`call_kernel(function, lo, hi, *words)` calls another kernel by its address.
+`call_kernel(function, lo, hi, *words)` calls another kernel by its address, `prefetch(address)` asks for a cache line
+that is read soon (any address will do).
 
 Tiles are functions of their own in the LLVM module (internal, never inlined): the register allocator sees nothing but
 the tile, and a kernel that calls one from several places holds it once.
@@ -383,7 +384,22 @@ def call_kernel(typing, function, lo, hi, *words):
     return types.void(types.int64, types.int64, types.int64, types.StarArgTuple([types.int64] * len(given))), emit
 
 
-_SINGLE = {"address": address, "quotient": quotient, "call_kernel": call_kernel}
+@intrinsic
+def prefetch(typing, place):
+    """Ask for the cache line at a byte address, which need not be one of ours."""
+    _check_int64((place,), "prefetch")
+
+    def emit(context, builder, signature, arguments):
+        kind = ir.FunctionType(VOID, [BYTES, I32, I32, I32])
+        function = _intrinsic_function(builder.module, "llvm.prefetch.p0", kind)
+        options = (ir.Constant(I32, value) for value in (0, 3, 1))  # to read, into all caches, data
+        builder.call(function, [builder.inttoptr(arguments[0], BYTES), *options])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), emit
+
+
+_SINGLE = {"address": address, "quotient": quotient, "call_kernel": call_kernel, "prefetch": prefetch}
 
 
 def resolve(name: str):
