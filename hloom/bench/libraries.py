@@ -19,6 +19,7 @@ import os
 import numpy as np
 
 import hloom as hl
+from hloom.bench.expressions import NumExpr
 from hloom.ir import interpret
 
 
@@ -47,7 +48,7 @@ class Hloom(_JaxShaped):
         import hloom.numpy
 
         self.name = "hloom" if fusion else "unfused"
-        self.title = "hloom fused" if fusion else "hloom unfused"
+        self.title = f"hloom {hl.__version__}" if fusion else "hloom unfused"
         self.fusion = fusion
         self.np, self.nn, self.lax, self.random, self.erf = hloom.numpy, hl.nn, hl.lax, hl.random, hl.lax.erf
         self.value_and_grad = hl.value_and_grad
@@ -189,6 +190,8 @@ class Torch:
         return run
 
     def prepare(self, array):
+        if array.dtype.name == "bfloat16":
+            return self.torch.from_numpy(array.view(np.uint16)).view(self.torch.bfloat16)
         return self.torch.from_numpy(array)
 
     def conv(self, x, w, strides=1, dilation=1, groups=1, layout="NHWC", padding="SAME"):
@@ -214,7 +217,9 @@ class Torch:
     def compiled(self, workload):
         function = workload.bound(self)
         if self.compile:
-            function = self.torch.compile(function)
+            # All workloads are one code object to torch, which after eight versions of it would compile no more.
+            self.torch._dynamo.reset()
+            function = self.torch.compile(function, dynamic=False)
         if "grad" in workload.needs:
             return function
 
@@ -225,14 +230,15 @@ class Torch:
         return without_gradients
 
     def arrays(self, result) -> list[np.ndarray]:
-        return [x.numpy() for x in hl.tree.leaves(result)]
+        bfloat16 = self.torch.bfloat16
+        return [(x.float() if x.dtype == bfloat16 else x).numpy() for x in hl.tree.leaves(result)]
 
 
 class _TorchNumpy:
     """NumPy's names over torch's functions."""
 
     def __init__(self, torch):
-        for name in "sqrt exp log sin cos tanh abs where matmul square einsum log1p arange".split():
+        for name in "sqrt exp log sin cos tanh abs where matmul square einsum log1p arange zeros".split():
             setattr(self, name, getattr(torch, name))
         self._torch = torch
 
@@ -262,6 +268,15 @@ class _TorchNumpy:
 
     def swapaxes(self, x, one, other):
         return x.transpose(one, other)
+
+    def sort(self, x, axis=-1):
+        return x.sort(dim=axis).values
+
+    def roll(self, x, shift, axis):
+        return self._torch.roll(x, shift, axis)
+
+    def astype(self, x, dtype):
+        return x.to(getattr(self._torch, np.dtype(dtype).name))
 
     def argmax(self, x, axis=None):
         return x.argmax(dim=axis)
@@ -294,24 +309,29 @@ def interpreted(workload, arrays) -> list[np.ndarray]:
     return [np.asarray(x) for x in (results if isinstance(results, tuple) else (results,))]
 
 
-PEERS = ("jax", "torch", "torch.compile", "numpy")
+PEERS = ("jax", "torch", "torch.compile", "numpy", "numexpr", "unfused")
+# What a name stands for on the command line: a library at its best settings is each way of using it.
+GROUPS = {"torch": ("torch", "torch.compile"), "numpy": ("numpy", "numexpr")}
 
 
 def installed(name: str) -> bool:
+    if name == "unfused":
+        return True
     try:
-        importlib.metadata.version(name)
+        importlib.metadata.version(name.partition(".")[0])
     except importlib.metadata.PackageNotFoundError:
         return False
     return True
 
 
 def load(peers, threads: int) -> list:
-    """hloom fused and unfused, then those of the peers that are installed."""
-    made = [Hloom(True), Hloom(False)]
+    """hloom, then those of the peers that are installed. peers: names of PEERS."""
     makers = {
-        "numpy": Numpy,
         "jax": Jax,
         "torch": lambda: Torch(threads),
         "torch.compile": lambda: Torch(threads, True),
+        "numpy": Numpy,
+        "numexpr": lambda: NumExpr(threads),
+        "unfused": lambda: Hloom(False),
     }
-    return made + [makers[name]() for name in PEERS if name in peers and installed(name.partition(".")[0])]
+    return [Hloom(True)] + [makers[name]() for name in PEERS if name in peers and installed(name)]

@@ -7,7 +7,6 @@ anything is timed.
 
 from __future__ import annotations
 
-import functools
 import time
 import warnings
 from dataclasses import dataclass, field
@@ -16,12 +15,15 @@ import numpy as np
 
 import hloom as hl
 from hloom.bench.libraries import Hloom, Numpy
-from hloom.bench.workloads import WORKLOADS, M, Workload
+from hloom.bench.limits import TRIAD_BYTES, peak_call, triad_call
+from hloom.bench.profile import Part, profile
+from hloom.bench.workloads import WORKLOADS, Workload
 from hloom.jit import DonationWarning
 from hloom.runtime import buffer
 
 BLOCK = 0.02  # seconds of calls in a turn
 ROUNDS = (7, 41)  # so many turns at least and at most
+SLOW = 0.15  # seconds of a call from which on three turns have to do
 
 
 @dataclass
@@ -29,18 +31,26 @@ class Row:
     """What was measured of one workload. seconds, errors: by library. kernels, bytes: of hloom fused and unfused.
 
     triad: bytes a second of the triad, which took turns with the workload (0 where it is not bound by memory).
+    peak: likewise flops a second of multiply-adds of its dtype (0 where its flops are not known).
+    operations: flops of the optimized module, roughly (0 where it has loops). left_out: why a peer was not timed.
     """
 
     name: str
     what: str
+    family: str
     bound_by: str
+    dtype: str
     ideal_bytes: int
     flops: float
     triad: float = 0.0
+    peak: float = 0.0
+    operations: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
     kernels: dict[str, int] = field(default_factory=dict)
     bytes: dict[str, float] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    parts: list[Part] = field(default_factory=list)
 
     def ratio(self, name: str) -> float:
         """The time of a library over that of hloom fused: above 1, hloom is faster."""
@@ -51,38 +61,66 @@ class CheckError(AssertionError):
     """A library's result is not the reference's; nothing is timed then."""
 
 
-def measure(workload: Workload, libraries, budget: float) -> Row:
-    """Checks and times a workload, hloom fused among the libraries. budget: seconds for each. Raises CheckError."""
+PEAK_OF = {"float64": "f64", "float32": "f32", "bfloat16": "f32"}  # in which numbers a dtype is multiplied
+
+
+def measure(workload: Workload, libraries, budget: float, profiled: bool = True) -> Row:
+    """Checks and times a workload, hloom fused among the libraries. budget: seconds for each. Raises CheckError.
+
+    A peer that raises or whose result is off is left out of the row, with the reason.
+    """
     arrays = workload.inputs(np.random.default_rng(0))
-    expected = workload.reference(arrays, Numpy())
+    with np.errstate(all="ignore"):
+        expected = workload.reference(arrays, Numpy())
+    dtypes = [PEAK_OF.get(a.dtype.name, "") for a in arrays]
     row = Row(
-        workload.name, workload.what, workload.bound_by,
-        sum(a.nbytes for a in arrays) + sum(e.size * (4 if e.dtype == np.float64 else e.itemsize) for e in expected),
-        workload.flops,
+        workload.name, workload.what, workload.family, workload.bound_by, max(dtypes), 0, workload.flops
     )  # fmt: skip
-    calls = {}
+    calls, compiled = {}, None
     for library in libraries:
         if not workload.runs_on(library):
             continue
-        prepared = [library.prepare(a) for a in arrays]
-        function = library.compiled(workload)
-        results = library.arrays(function(*prepared))
+        own = isinstance(library, Hloom)
         try:
+            with np.errstate(all="ignore"):
+                prepared = [library.prepare(a) for a in arrays]
+                function = library.compiled(workload)
+                results = library.arrays(function(*prepared))
             row.errors[library.name] = _check(workload, library.title, results, expected)
-        except CheckError:
-            if isinstance(library, Hloom):
+        except CheckError as error:
+            if own:
                 raise
-            continue  # a peer that is less exact than hloom has to be is not timed
-        if isinstance(library, Hloom):
-            compiled = function.lower(*prepared).compile()
-            cost = compiled.cost_analysis()
+            row.left_out[library.name] = str(error)
+            continue
+        except Exception as error:
+            if own:
+                raise
+            row.left_out[library.name] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+            continue
+        if own:
+            program = function.lower(*prepared).compile()
+            cost = program.cost_analysis()
             row.kernels[library.name], row.bytes[library.name] = int(cost["kernels"]), cost["bytes accessed"]
+            if library.fusion:
+                row.ideal_bytes = sum(a.nbytes for a in (*arrays, *results))
+                compiled = program, prepared
+                loops = any(i.opcode in ("while", "conditional") for i in program.module.entry.instructions)
+                row.operations = workload.flops or (0.0 if loops else cost["flops"])
         calls[library.name] = (function, prepared)
     if row.bound_by == "memory":
         calls["triad"] = triad_call()
-    row.seconds = in_turns(calls, budget)
+    flops = 0.0
+    if row.flops and row.dtype:
+        call, flops = peak_call(row.dtype)
+        calls["peak"] = call, ()
+    with np.errstate(all="ignore"):
+        row.seconds = in_turns(calls, budget)
     if row.bound_by == "memory":
         row.triad = TRIAD_BYTES / row.seconds.pop("triad")
+    if flops:
+        row.peak = flops / row.seconds.pop("peak")
+    if profiled and compiled:
+        row.parts = profile(*compiled, seconds=min(budget, 0.2))
     return row
 
 
@@ -107,12 +145,14 @@ def _check(workload: Workload, title: str, results, expected) -> float:
 
 def in_turns(calls: dict, budget: float) -> dict[str, float]:
     """Seconds of one call of each `name: (function, arguments)`."""
-    repeats = {}
+    repeats, slow = {}, set()
     for name, (function, arguments) in calls.items():
         function(*arguments)
         start = time.perf_counter()
         function(*arguments)
-        repeats[name] = max(1, int(BLOCK / max(time.perf_counter() - start, 1e-7)))
+        took = time.perf_counter() - start
+        slow |= {name} if took > SLOW else set()
+        repeats[name] = max(1, int(BLOCK / max(took, 1e-7)))
         if repeats[name] > 100:  # one call is too short to tell
             start = time.perf_counter()
             for _ in range(100):
@@ -126,29 +166,17 @@ def in_turns(calls: dict, budget: float) -> dict[str, float]:
         order = list(calls.items())
         rounds += 1
         for name, (function, arguments) in order[first:] + order[:first]:
-            function(*arguments)
+            if name in slow:
+                if len(times[name]) >= 3:
+                    continue
+            else:
+                function(*arguments)
             count = repeats[name]
             start = time.perf_counter()
             for _ in range(count):
                 function(*arguments)
             times[name].append((time.perf_counter() - start) / count)
     return {name: float(np.median(values)) for name, values in times.items()}
-
-
-TRIAD_BYTES = 3 * 4 * 16 * M
-
-
-@functools.cache
-def triad_call():
-    """`a + 3 b` on 16M float32, jitted by hloom, all threads: TRIAD_BYTES are read and written."""
-    random = np.random.default_rng(0)
-    arrays = tuple(hl.device_put(random.random(16 * M, dtype=np.float32)) for _ in range(2))
-    return hl.jit(lambda a, b: a + 3.0 * b), arrays
-
-
-def triad(budget: float) -> float:
-    """Bytes a second of the triad alone."""
-    return TRIAD_BYTES / in_turns({"triad": triad_call()}, budget)["triad"]
 
 
 def allocations(steps: int = 100) -> dict[str, int]:

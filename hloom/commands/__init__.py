@@ -1,4 +1,4 @@
-"""The command line: `hloom run | opt | bench | info`.
+"""The command line: `hloom run | opt | bench | roofline | info`.
 
 Each module here is one command: `add_arguments(parser)` declares what it takes, `run(options) -> int` does it. A
 mistake of the user's (HloomError, a missing file) is one message on standard error and exit status 2.
@@ -18,7 +18,8 @@ from hloom.ir.errors import HloomError, ParseError, VerifyError
 COMMANDS = {
     "run": ("hloom.commands.run", "compile a module of HLO text, run it on .npy files, print or save the results"),
     "opt": ("hloom.commands.opt", "run passes on a module of HLO text and print the result"),
-    "bench": ("hloom.commands.bench", "time fused against unfused, NumPy, and jax and torch where installed"),
+    "bench": ("hloom.commands.bench", "time the workloads against jax, torch, NumPy and the limits of the machine"),
+    "roofline": ("hloom.commands.roofline", "measure bandwidth and FMA peak, and put the workloads under that roof"),
     "info": ("hloom.commands.info", "versions, the machine, devices, the cache folder and all settings"),
 }
 

@@ -1,10 +1,13 @@
-"""Times the workloads: hloom fused and unfused, and the peers that are installed, in turns in one process.
+"""Times the workloads: hloom and the peers that are installed, in turns in one process, held against the machine.
 
-    hloom bench                                      the core suite, table only
-    hloom bench --suite full --json r.json --png r.png
-    hloom bench --only gelu_4m,softmax --peers jax
+    hloom bench                                      the core suite, tables only
+    hloom bench --suite full --peers jax,torch,numpy everything; writes RESULTS.md, results.json, results.png
+    hloom bench --only gelu_4m,softmax --peers jax --no-startup --no-conditions
+    hloom bench --suite full --keep results.json --only softmax   the rows of that file, softmax measured anew
 
-Each workload's results are checked against NumPy in double precision before they are timed.
+Each workload's results are checked against NumPy in double precision before they are timed. Rows that miss their goal
+stand first, with what their profile shows. 'torch' stands for torch and torch.compile, 'numpy' for NumPy and numexpr,
+'unfused' for hloom with one kernel an operation.
 """
 
 from __future__ import annotations
@@ -16,45 +19,57 @@ import json
 import os
 import platform
 import statistics
+import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
 
 from hloom.commands import CommandError
 
+FILES = {"json": "results.json", "png": "results.png", "markdown": "RESULTS.md"}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--suite", choices=("core", "full"), default="core", help="which workloads (default: core)")
     parser.add_argument("--peers", default="jax,torch,numpy", help="names with commas (default: jax,torch,numpy)")
-    parser.add_argument("--only", default="", metavar="NAMES", help="these workloads, names with commas")
-    parser.add_argument("--seconds", type=float, default=0.6, help="of timing, for each workload and library")
+    parser.add_argument("--only", default="", metavar="NAMES", help="these workloads or families, names with commas")
+    parser.add_argument("--seconds", type=float, default=0.25, help="of timing, for each workload and library")
+    parser.add_argument("--folder", help="where the full suite writes its three files (default: benchmarks, if there)")
     parser.add_argument("--json", metavar="FILE", help="write everything that was measured")
-    parser.add_argument("--png", metavar="FILE", help="draw a bar chart (needs matplotlib: pip install 'hloom[bench]')")
+    parser.add_argument("--png", metavar="FILE", help="draw charts (needs matplotlib: pip install 'hloom[bench]')")
     parser.add_argument("--markdown", metavar="FILE", help="write the tables")
+    parser.add_argument("--keep", metavar="FILE", help="a JSON of before: what is not measured now is taken from it")
     parser.add_argument("--note", default="", help="a remark for the written results")
-    parser.add_argument("--no-startup", action="store_true", help="leave out what needs processes of its own")
+    parser.add_argument("--no-rows", action="store_true", help="time no workloads: with --keep, the other parts")
+    parser.add_argument("--no-startup", action="store_true", help="leave out first calls and new shapes")
+    parser.add_argument("--no-conditions", action="store_true", help="leave out import, threads, callers, memory")
     parser.add_argument("--list", action="store_true", help="list the workloads and stop")
 
 
 def run(options: argparse.Namespace) -> int:
-    from hloom.bench import report, startup, timing
-    from hloom.bench.libraries import PEERS, load
-    from hloom.bench.workloads import WORKLOADS
+    from hloom.bench import report
+    from hloom.bench.goals import geometric_means, goals
+    from hloom.bench.libraries import GROUPS, PEERS, load
+    from hloom.bench.workloads import FAMILIES
     from hloom.native_setup import driver
 
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=160)  # a file has no width of its own
     if options.list:
-        for item in WORKLOADS.values():
-            console.print(f"{item.name:18} {item.suite:5} {item.what}", highlight=False)
+        for family in FAMILIES:
+            console.print(family.name, style="bold", highlight=False)
+            for item in family.members.values():
+                console.print(f"  {item.name:20} {item.suite:5} {item.what}", highlight=False)
         return 0
-    peers = _names(options.peers, PEERS, "peer")
-    only = _names(options.only, WORKLOADS, "workload")
-    chosen = [w for w in WORKLOADS.values() if (w.name in only if only else w.suite in ("core", options.suite))]
+    peers = [p for name in _names(options.peers, PEERS, "peer") for p in GROUPS.get(name, (name,))]
+    chosen = chosen_workloads(options)
+    files = {kind: getattr(options, kind) or _default_file(options, kind) for kind in FILES}
     if options.png and importlib.util.find_spec("matplotlib") is None:
         raise CommandError("--png draws with matplotlib", "it is not installed", "pip install 'hloom[bench]'")
-    for file in (options.json, options.png, options.markdown):
+    for file in files.values():
         if file and not Path(file).absolute().parent.is_dir():
             raise CommandError(f"{file} was to be written", "its folder does not exist", "make the folder first")
+    kept = kept_result(options.keep)
 
     threads = driver().num_threads
     libraries = load(peers, threads)
@@ -62,39 +77,118 @@ def run(options: argparse.Namespace) -> int:
     if absent:
         console.print(f"not installed, left out: {', '.join(absent)}")
     console.print(f"{threads} threads each; {len(chosen)} workloads", highlight=False)
-    rows = []
-    for item in chosen:
-        with console.status(f"{item.name}: {item.what}"):
-            rows.append(report.row_facts(timing.measure(item, libraries, options.seconds)))
+    rows, limits = _measured_rows(chosen, libraries, options, console, kept)
     triads = [row["triad"] for row in rows if row["triad"]]
-    triad = statistics.median(triads) if triads else timing.triad(options.seconds)
-    extras: dict = {"allocations": timing.allocations()}
+    extras = dict(kept.get("extras", {}))
+    names = [item.name for item in chosen]
+    if not options.no_conditions:
+        extras |= _conditions(console, peers)
     if not options.no_startup:
-        with console.status("processes of their own: warm start, cold compilation"):
-            extras["warm start"] = startup.warm_start()
-            extras["cold gelu"] = startup.cold_gelu(with_driver=False)
-            extras["cold gelu, driver cached"] = startup.cold_gelu(with_driver=True)
+        with console.status("first calls and new shapes, in processes of their own"):
+            extras["startup"] = _startup(names, [p for p in peers if p == "jax"])
     result = {
-        "machine": _machine(),
+        "machine": machine_facts(),
         "threads": threads,
-        "note": options.note,
-        "triad": triad,
-        "libraries": {library.name: library.title for library in libraries},
+        "note": options.note or kept.get("note", ""),
+        "triad": statistics.median(triads) if triads else limits["triad"],
+        "limits": limits,
+        "libraries": kept.get("libraries", {}) | {library.name: library.title for library in libraries},
         "rows": rows,
-        "geometric_means": report.geometric_means(rows),
+        "geometric_means": geometric_means(rows),
         "extras": extras,
-        "goals": report.goals(rows, extras),
+        "goals": goals(rows, extras),
     }
     report.print_tables(result, console)
-    if options.json:
-        _write(options.json, json.dumps(result, indent=1) + "\n")
-    if options.markdown:
-        _write(options.markdown, report.markdown(result))
-    if options.png:
+    if files["json"]:
+        write(files["json"], json.dumps(result, indent=1) + "\n")
+    if files["markdown"]:
+        write(files["markdown"], report.markdown(result))
+    if files["png"] and importlib.util.find_spec("matplotlib") is not None:
         from hloom.bench.plot import bar_chart
 
-        bar_chart(result, options.png)
+        bar_chart(result, files["png"])
+    written = [file for file in files.values() if file and Path(file).exists()]
+    if written:
+        console.print(f"written: {', '.join(written)}", highlight=False)
     return 0
+
+
+def chosen_workloads(options: argparse.Namespace) -> list:
+    """The workloads that --only names, by name or family, or those of the suite."""
+    from hloom.bench.workloads import FAMILIES, WORKLOADS
+
+    families = {family.name: list(family.members) for family in FAMILIES}
+    only = [w for name in _names(options.only, [*WORKLOADS, *families], "workload") for w in families.get(name, [name])]
+    return [w for w in WORKLOADS.values() if (w.name in only if only else w.suite in ("core", options.suite))]
+
+
+def _default_file(options: argparse.Namespace, kind: str) -> str | None:
+    """The whole of the full suite goes into the folder of benchmarks, where the project has it."""
+    if options.folder:
+        return str(Path(options.folder) / FILES[kind])
+    whole = options.suite == "full" and not options.only and not options.no_rows
+    return str(Path("benchmarks") / FILES[kind]) if whole and Path("benchmarks").is_dir() else None
+
+
+def kept_result(file: str | None) -> dict:
+    """What `--json` wrote on this machine before; {} for no file. Raises CommandError."""
+    if not file:
+        return {}
+    try:
+        found = json.loads(Path(file).read_text())
+    except json.JSONDecodeError as error:
+        raise CommandError(f"--keep {file}", f"it is no JSON: {error}", "name a file that --json wrote") from None
+    if found.get("machine", {}).get("processor") != machine_facts()["processor"]:
+        raise CommandError(f"--keep {file}", "it was measured on another machine", "measure everything anew")
+    return found
+
+
+def _measured_rows(chosen, libraries, options, console, kept) -> tuple[list[dict], dict]:
+    """The rows in the order of the suite, kept ones among them, and the limits of the machine."""
+    from hloom.bench import limits, report, timing
+    from hloom.bench.workloads import WORKLOADS
+
+    old = {row["name"]: row for row in kept.get("rows", [])}
+    if options.no_rows:
+        return list(old.values()), kept.get("limits") or limits.measured().as_dict()
+    with console.status("the limits of the machine"):
+        found = limits.measured(0.05).as_dict()
+    for item in chosen:
+        with console.status(f"{item.name}: {item.what}"):
+            old[item.name] = report.row_facts(timing.measure(item, libraries, options.seconds), found)
+    return [old[name] for name in WORKLOADS if name in old], found
+
+
+def _conditions(console, peers) -> dict:
+    from hloom.bench import conditions, startup, timing
+
+    found: dict = {}
+    with console.status("import, threads, callers, memory"):
+        found["import"] = conditions.import_seconds()
+        found["threads"] = conditions.threads_against_one()
+        found["callers"] = conditions.callers()
+        found["memory"] = conditions.peak_memory(peers=[p for p in peers if p in ("jax", "torch")])
+        return {
+            "conditions": found,
+            "allocations": timing.allocations(),
+            "warm start": startup.warm_start(),
+            "cold gelu": startup.cold_gelu(with_driver=False),
+        }
+
+
+def _startup(names, peers) -> dict:
+    """First calls and new shapes, and what the goals ask of them: hloom against jax, geometric means."""
+    from hloom.bench import startup
+    from hloom.bench.goals import geometric_mean
+
+    first, shapes = startup.first_calls(names, peers), startup.new_shapes(names, peers)
+    return {
+        "first": [asdict(row) for row in first],
+        "shapes": [asdict(row) for row in shapes],
+        "cold": geometric_mean(row.ratio("jax") for row in first if "jax" in row.peers),
+        "warm": geometric_mean(1 / row.ratio("jax", warm=True) for row in first if "jax" in row.peers),
+        "new shape": geometric_mean(1 / row.ratio("jax") for row in shapes if "jax" in row.peers),
+    }
 
 
 def _names(text: str, valid, what: str) -> list[str]:
@@ -110,7 +204,7 @@ def _names(text: str, valid, what: str) -> list[str]:
     return names
 
 
-def _machine() -> dict[str, str]:
+def machine_facts() -> dict[str, str]:
     import hloom
     from hloom.compiler.targets.cpu.machine import host
 
@@ -124,7 +218,7 @@ def _machine() -> dict[str, str]:
     }
 
 
-def _write(file: str, text: str) -> None:
+def write(file: str, text: str) -> None:
     """Writes aside and renames: nobody finds half a file."""
     partial = f"{file}.partial"
     Path(partial).write_text(text, encoding="utf-8")

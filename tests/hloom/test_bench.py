@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hloom.bench import libraries, report, timing
+from hloom.bench import expressions, goals, libraries, timing
 from hloom.bench.workloads import FAMILIES, WORKLOADS, Workload
-from hloom.commands import main
+from hloom.commands import bench, main
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +85,7 @@ def test_a_wrong_result_is_never_timed(hlooms):
         return x + 1 if lib.name == "numpy" else x + 1.01
 
     workload = Workload("wrong", "", lambda random: [np.ones(8, np.float32)], function, "none")
-    with pytest.raises(timing.CheckError, match="wrong: hloom fused is off by"):
+    with pytest.raises(timing.CheckError, match="wrong: hloom .* is off by"):
         timing.measure(workload, hlooms, 0.01)
 
 
@@ -102,28 +104,133 @@ def test_a_training_step_allocates_nothing_after_the_first():
 def test_the_command_writes_what_it_measured(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     files = [tmp_path / name for name in ("r.json", "r.png", "r.md")]
-    arguments = ["bench", "--only", "tiny_add,digits_step", "--peers", "numpy", "--seconds", "0.01", "--no-startup"]
+    arguments = ["bench", "--only", "tiny_add,digits_step", "--peers", "numpy,unfused", "--seconds", "0.01"]
+    arguments += ["--no-startup", "--no-conditions"]
     assert main([*arguments, "--json", str(files[0]), "--png", str(files[1]), "--markdown", str(files[2])]) == 0
     result = json.loads(files[0].read_text())
     assert [row["name"] for row in result["rows"]] == ["tiny_add", "digits_step"]
     for row in result["rows"]:
-        assert set(row["ratios"]) == {"unfused", "numpy"} and min(row["seconds"].values()) > 0
+        assert set(row["ratios"]) - {"numexpr"} == {"unfused", "numpy"} and min(row["seconds"].values()) > 0
         assert row["kernels"]["hloom"] <= row["kernels"]["unfused"]
+        assert row["profile"] and row["why"] and row["operations"] > 0
     ratios = [row["ratios"]["numpy"] for row in result["rows"]]
     assert result["geometric_means"]["numpy"] == pytest.approx((ratios[0] * ratios[1]) ** 0.5)
     assert files[1].read_bytes().startswith(b"\x89PNG")
-    assert "| tiny_add |" in files[2].read_text()
+    text = files[2].read_text()
+    assert "| tiny_add |" in text and "## Numbers to reach" in text and "## Training steps" in text
     assert "tiny_add" in capsys.readouterr().out and not list(tmp_path.glob("*.partial"))
 
+    # Rows of before are kept where they are not measured anew.
+    again = ["bench", "--only", "tiny_add", "--peers", "numpy", "--seconds", "0.01", "--no-startup", "--no-conditions"]
+    assert main([*again, "--keep", str(files[0]), "--json", str(files[0])]) == 0
+    kept = json.loads(files[0].read_text())["rows"]
+    assert kept[1] == result["rows"][1] and set(kept[0]["ratios"]) - {"numexpr"} == {"numpy"}
 
-def test_goals_know_their_direction():
-    rows = [{"name": "softmax", "seconds": {"hloom": 1.0}, "ratios": {"jax": 0.5}, "share_of_triad": None},
-            {"name": "tiny_add", "seconds": {"hloom": 4e-6}, "ratios": {}, "share_of_triad": None}]  # fmt: skip
-    reached = {goal["what"]: goal["reached"] for goal in report.goals(rows, {"warm start": 0.8})}
-    assert reached["softmax: times as fast as jax"] is False
+
+def test_the_full_suite_goes_into_the_folder_of_benchmarks(tmp_path, monkeypatch):
+    parser = argparse.ArgumentParser()
+    bench.add_arguments(parser)
+    monkeypatch.chdir(tmp_path)
+    full = parser.parse_args(["--suite", "full"])
+    assert bench._default_file(full, "markdown") is None
+    (tmp_path / "benchmarks").mkdir()
+    assert bench._default_file(full, "markdown") == str(Path("benchmarks") / "RESULTS.md")
+    assert bench._default_file(parser.parse_args(["--suite", "full", "--only", "softmax"]), "json") is None
+    assert bench._default_file(parser.parse_args(["--folder", "x"]), "json") == str(Path("x") / "results.json")
+
+
+def test_names_that_stand_for_several():
+    parser = argparse.ArgumentParser()
+    bench.add_arguments(parser)
+    chosen = bench.chosen_workloads(parser.parse_args(["--only", "loops,tiny_add"]))
+    assert {w.name for w in chosen} == {"tiny_add"} | {w.name for w in WORKLOADS.values() if w.family == "loops"}
+    assert set(libraries.GROUPS["torch"]) == {"torch", "torch.compile"} <= set(libraries.PEERS)
+    assert [library.name for library in libraries.load(("numpy",), 2)] == ["hloom", "numpy"]
+
+
+def test_a_peer_that_raises_is_left_out_with_the_reason(hlooms):
+    class Without(libraries.Numpy):
+        def __init__(self):
+            super().__init__()
+            self.name = "without"
+
+        def compiled(self, workload):
+            raise AttributeError("no such function")
+
+    row = timing.measure(WORKLOADS["tiny_add"], [hlooms[0], Without()], 0.01, profiled=False)
+    assert set(row.seconds) == {"hloom"}
+    assert row.left_out == {"without": "AttributeError: no such function"} and not row.parts
+
+
+EXPRESSIONS = ["chain_64k", "gelu_16k", "silu_4m", "sin_cos_4m", "logarithms_4m", "adam_4m", "outer_add", "double_8m",
+               "broadcast_chain"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_numexpr_gets_the_same_expressions(name):
+    pytest.importorskip("numexpr")
+    workload, library = WORKLOADS[name], expressions.NumExpr(2)
+    arrays = workload.inputs(np.random.default_rng(0), divide=16)
+    results = library.arrays(library.compiled(workload)(*arrays))
+    timing._check(workload, "numexpr", results, workload.reference(arrays, libraries.Numpy()))
+
+
+@pytest.mark.parametrize("name", ["softmax", "orbit_1m", "matmul_64", "black_scholes_4m", "transpose_add"])
+def test_numexpr_refuses_what_is_no_expression(name):
+    pytest.importorskip("numexpr")
+    workload, library = WORKLOADS[name], expressions.NumExpr(2)
+    arrays = workload.inputs(np.random.default_rng(0), divide=16)
+    with pytest.raises(expressions.NotCovered):
+        library.compiled(workload)(*arrays)
+
+
+def facts(name, ratios, share=None, family="f", bound_by="compute", seconds=1.0, **more):
+    return {"name": name, "ratios": ratios, "share_of_triad": share, "bound_by": bound_by, "family": family,
+            "seconds": {"hloom": seconds}} | more  # fmt: skip
+
+
+def test_goals_know_their_direction_and_their_rows():
+    rows = [
+        facts("gelu_4m", {"jax": 0.5, "torch.compile": 2.0}, 0.5, bound_by="memory"),
+        facts("tiny_add", {"jax": 4.0}, seconds=2e-6),
+        facts("scan_10000", {"jax": 20.0}),
+        facts("lenet_step", {"jax": 8.0}, seconds=0.01),
+        facts("conv_3x3", {"torch": 1.1}),
+        facts("matmul_2048", {"jax": 1.0}, share_of_peak=0.8),
+    ]
+    extras = {
+        "startup": {"cold": 1.2, "warm": 0.3, "new shape": 0.05},
+        "conditions": {"import": 0.3, "threads": {"a": {"speedup": 1.9}, "b": {"speedup": 1.7}},
+                       "callers": {"ratio": 1.0, "correct": True}, "memory": {"s": {"jax": 20, "hloom": 10}}},
+    }  # fmt: skip
+    found = {goal["what"]: goal for goal in goals.goals(rows, extras)}
+    reached = {what: goal["reached"] for what, goal in found.items()}
+    assert found["worst workload against jax"]["found"] == 0.5
+    assert found["worst workload against jax"]["remark"] == "gelu_4m; 4 of 5 reach it"
+    assert reached["least share of the triad of what memory bounds"] is False
+    assert reached["matmul 1024^3, 2048^3: times as fast as jax"] is True
+    assert reached["matmul 1024^3, 2048^3: share of the FMA peak"] is False
+    assert reached["3 x 3, 5 x 5 convolutions: times as fast as torch"] is True
+    assert found["LeNet-5 training, images a second"]["found"] == 10_000
+    assert reached["scan and while of small bodies: times as fast as jax"] is True
     assert reached["smallest jitted call, microseconds"] is True
-    assert reached["process start to first result, warm cache, s"] is False
-    assert reached["chain, 16M: times as fast as NumPy"] is None
+    assert reached["first call, cold: times as fast as jax, geometric mean"] is True
+    assert reached["first call, warm cache: share of jax's first call"] is False
+    assert reached["import hloom, seconds"] is False
+    assert found["two threads against one, compute-bound"]["remark"] == "b"
+    assert reached["peak memory of training steps: jax's over hloom's"] is True
+    assert reached["matmul in f64, bf16, s8: times as fast as jax"] is None
+
+
+def test_rows_say_what_they_miss():
+    assert goals.missed(facts("gelu_4m", {"jax": 0.5, "numpy": 9.0}, 0.5, bound_by="memory")) == [
+        "2.00x the time of jax", "50% of the triad's bandwidth"
+    ]  # fmt: skip
+    assert goals.missed(facts("gelu_4m", {"jax": 1.5}, 0.9, bound_by="memory")) == []
+    assert goals.missed(facts("matmul_2048", {"jax": 1.5}, share_of_peak=0.8)) == ["80% of the FMA peak"]
+    assert goals.missed(facts("matmul_64", {"jax": 1.5}, share_of_peak=0.5)) == []
+    assert goals.missed(facts("scan_10000", {"jax": 3.0})) == ["3.0 times as fast as jax"]
+    assert goals.missed(facts("softmax", {"unfused": 0.9}, None)) == []
 
 
 def test_a_plot_without_matplotlib_is_a_clear_message(monkeypatch, tmp_path, capsys):
@@ -131,5 +238,6 @@ def test_a_plot_without_matplotlib_is_a_clear_message(monkeypatch, tmp_path, cap
 
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "matplotlib" else find(name, *a))
-    assert main(["bench", "--png", str(tmp_path / "r.png")]) == 2
-    assert "pip install 'hloom[bench]'" in capsys.readouterr().err
+    for command in ("bench", "roofline"):
+        assert main([command, "--png", str(tmp_path / "r.png")]) == 2
+        assert "pip install 'hloom[bench]'" in capsys.readouterr().err

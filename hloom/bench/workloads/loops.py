@@ -143,7 +143,7 @@ def _k_means(lib, points, centres):
     """A point near the middle of two centres may go to the other."""
     np = lib.np
     distance = np.sum(centres * centres, axis=1) - 2.0 * (points @ centres.T)
-    member = (np.argmin(distance, axis=1)[:, None] == np.arange(centres.shape[0])).astype(points.dtype)
+    member = np.astype(np.argmin(distance, axis=1)[:, None] == np.arange(centres.shape[0]), "float32")
     return (member.T @ points) / np.maximum(np.sum(member, axis=0), 1.0)[:, None]
 
 

@@ -1,0 +1,181 @@
+"""Circumstances: the import, one thread against all, callers in several Python threads, peak memory of training steps.
+
+import_seconds()            of `import hloom`, processes of their own
+threads_against_one(names)  in this process, in turns
+callers()                   Python threads that call at once, in this process
+peak_memory(names, peers)   processes of their own
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from hloom.bench.libraries import Hloom, installed, load
+from hloom.bench.timing import in_turns
+from hloom.bench.workloads import WORKLOADS
+from hloom.compiler.targets.cpu.machine import available_cores
+from hloom.native_setup import driver
+
+# Bound by arithmetic, of different kinds; large enough that handing out chunks is nothing.
+COMPUTE = ("matmul_1024", "conv_3x3", "attention", "black_scholes_4m", "power_4m", "random_normal", "orbit_1m")
+STEPS = ("mlp_step", "lenet_step", "resnet_block_step", "lstm_step", "transformer_step")
+
+
+def _process(code: str, **variables: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | variables, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"a timed process failed:\n{done.stderr}")
+    return done.stdout.splitlines()[-1]
+
+
+def import_seconds(package: str = "hloom", repeats: int = 5) -> float:
+    """Seconds of the import in a new process, the median; the first, which may read the files from disk, apart."""
+    code = f"import time; start = time.perf_counter(); import {package}; print(time.perf_counter() - start)"
+    return statistics.median([float(_process(code)) for _ in range(repeats + 1)][1:])
+
+
+def threads_against_one(names: Iterable[str] = COMPUTE, seconds: float = 0.3) -> dict[str, dict[str, float]]:
+    """For each workload: seconds with one thread ('one') and with all ('all'), and 'speedup'; blocks take turns."""
+    library, run = Hloom(True), driver()
+    count = run.num_threads
+    found = {}
+    for name in names:
+        workload = WORKLOADS[name]
+        arrays = [library.prepare(a) for a in workload.inputs(np.random.default_rng(0))]
+        function = library.compiled(workload)
+        function(*arrays)
+        times: dict[int, list[float]] = {1: [], count: []}
+        try:
+            for turn in range(10):
+                threads = (1, count)[turn % 2]
+                run.set_num_threads(threads)
+                times[threads].append(in_turns({"call": (function, arrays)}, seconds / 10)["call"])
+        finally:
+            run.set_num_threads(count)
+        one, every = (statistics.median(times[k]) for k in (1, count))
+        found[name] = {"one": one, "all": every, "speedup": one / every}
+    return found
+
+
+def callers(count: int = 4, seconds: float = 0.4, names: Sequence[str] = ("chain_64k", "matmul_256")) -> dict:
+    """Calls a second of `count` Python threads at once ('at once') and of one thread alone ('alone'), all workloads in
+    turn by each; 'ratio' of the two; 'correct': every result has the bits that one thread alone gets."""
+    library = Hloom(True)
+    jobs = []
+    for name in names:
+        workload = WORKLOADS[name]
+        arrays = [library.prepare(a) for a in workload.inputs(np.random.default_rng(0))]
+        function = library.compiled(workload)
+        jobs.append((function, arrays, [a.tobytes() for a in library.arrays(function(*arrays))]))
+    wrong = []
+
+    def call_until(end: float, done: list[int]) -> None:
+        calls = 0
+        while time.perf_counter() < end:
+            for function, arrays, _ in jobs:
+                result = function(*arrays)
+                calls += 1
+            if calls % 64 == 0:
+                for function, arrays, expected in jobs:
+                    result = [a.tobytes() for a in library.arrays(function(*arrays))]
+                    if result != expected:
+                        wrong.append(function)
+        done.append(calls)
+
+    def rate(threads: int) -> float:
+        done: list[int] = []
+        start = time.perf_counter()
+        workers = [threading.Thread(target=call_until, args=(start + seconds, done)) for _ in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        return sum(done) / (time.perf_counter() - start)
+
+    alone, together = [], []
+    for _ in range(3):
+        alone.append(rate(1))
+        together.append(rate(count))
+    one, many = statistics.median(alone), statistics.median(together)
+    return {"threads": count, "alone": one, "at once": many, "ratio": many / one, "correct": not wrong}
+
+
+def peak_memory(names: Iterable[str] = STEPS, peers: Sequence[str] = ("jax",)) -> dict[str, dict[str, float]]:
+    """Bytes that five training steps take at most beyond what the process held before them, its inputs among that: by
+    workload and library. Each step gets the parameters of the step before. The compiled code comes from the library's
+    cache on disk, which a process before has filled: memory that a compiler frees and keeps would hide the steps'."""
+    found: dict[str, dict[str, float]] = {}
+    for name in names:
+        for library in ("hloom", *(p for p in peers if installed(p))):
+            code = f"from hloom.bench.conditions import measure_memory\nmeasure_memory({library!r}, {name!r})"
+            with tempfile.TemporaryDirectory() as folder:
+                variables = {
+                    "HLOOM_CACHE_DIR": folder,
+                    "JAX_COMPILATION_CACHE_DIR": folder,
+                    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+                    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+                }
+                if library in ("hloom", "jax"):
+                    _process(code, **variables)
+                bytes_taken = json.loads(_process(code, **variables))
+            if bytes_taken is not None:
+                found.setdefault(name, {})[library] = bytes_taken
+    return found
+
+
+def measure_memory(library: str, name: str) -> None:
+    """Inside a process of its own: prints the bytes as JSON; null where the library cannot run the workload."""
+    workload, lib = WORKLOADS[name], load((library,), available_cores())[-1]
+    if not workload.runs_on(lib):
+        print("null")
+        return
+    # A small workload of another kind brings the library's own memory (threads, modules) before the line.
+    tiny = WORKLOADS["digits_step"]
+    lib.compiled(tiny)(*(lib.prepare(a) for a in tiny.inputs(np.random.default_rng(0))))
+    arrays = [lib.prepare(a) for a in workload.inputs(np.random.default_rng(0))]
+    function = lib.compiled(workload)
+    before = _peak_from_here()
+    for _ in range(5):
+        results = function(*arrays)  # a flat list
+        kept = len(results) - 1  # the parameters, and the loss behind them
+        arrays = [*results[:kept], *arrays[kept:]]
+    print(json.dumps(max(_peak() - before, 0)))
+
+
+def _peak_from_here() -> int:
+    """Bytes resident now; the peak counts from here where the system can forget the old one (Linux)."""
+    try:
+        # What was freed goes back to the system, else the steps would seem to run in no memory.
+        ctypes.CDLL(None).malloc_trim(0)
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+        return _status("VmRSS")
+    except (OSError, AttributeError):
+        return _peak()
+
+
+def _status(field: str) -> int:
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith(field))
+
+
+def _peak() -> int:
+    """Bytes resident at most so far."""
+    try:
+        return _status("VmHWM")
+    except OSError:
+        import resource
+
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most << 10

@@ -1,0 +1,65 @@
+"""Measures what the machine can do (triad, caches, multiply-adds) and puts the workloads under that roof.
+
+    hloom roofline                                the machine and the core suite
+    hloom roofline --suite full --png roof.png --json roof.json
+    hloom roofline --from results.json            rows that `hloom bench --json` wrote, on this machine
+    hloom roofline --machine-only
+
+All kernels are our own. Bandwidth is that of the triad `a + s b` over what all threads sweep again and again; the peak
+is of independent multiply-adds in registers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from hloom.commands import CommandError
+from hloom.commands.bench import chosen_workloads, kept_result, machine_facts, write
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--suite", choices=("core", "full"), default="core", help="which workloads (default: core)")
+    parser.add_argument("--only", default="", metavar="NAMES", help="these workloads or families, names with commas")
+    parser.add_argument("--seconds", type=float, default=0.1, help="of timing, for each number and workload")
+    parser.add_argument("--from", dest="rows", metavar="FILE", help="rows of a JSON of `hloom bench`, not timed again")
+    parser.add_argument("--machine-only", action="store_true", help="no workloads")
+    parser.add_argument("--json", metavar="FILE", help="write what was measured")
+    parser.add_argument("--png", metavar="FILE", help="draw it (needs matplotlib: pip install 'hloom[bench]')")
+
+
+def run(options: argparse.Namespace) -> int:
+    from hloom.bench import limits, report, roofline, timing
+    from hloom.bench.libraries import load
+    from hloom.native_setup import driver
+
+    console = Console() if sys.stdout.isatty() else Console(width=160)
+    if options.png and importlib.util.find_spec("matplotlib") is None:
+        raise CommandError("--png draws with matplotlib", "it is not installed", "pip install 'hloom[bench]'")
+    for file in (options.json, options.png):
+        if file and not Path(file).absolute().parent.is_dir():
+            raise CommandError(f"{file} was to be written", "its folder does not exist", "make the folder first")
+    rows = kept_result(options.rows).get("rows", []) if options.rows else []
+    chosen = [] if options.rows or options.machine_only else chosen_workloads(options)
+    libraries = load((), driver().num_threads)
+    with console.status("the limits of the machine"):
+        found = limits.measured(options.seconds).as_dict()
+    for item in chosen:
+        with console.status(f"{item.name}: {item.what}"):
+            rows.append(report.row_facts(timing.measure(item, libraries, options.seconds, profiled=False), found))
+    points = roofline.points(rows, found)
+    roofline.print_roofline(found, points, console)
+    if options.json:
+        write(
+            options.json, json.dumps({"machine": machine_facts(), "limits": found, "points": points}, indent=1) + "\n"
+        )
+    if options.png:
+        from hloom.bench.plot import roof_chart
+
+        roof_chart(found, points, options.png)
+    return 0
