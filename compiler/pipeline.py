@@ -28,9 +28,15 @@ PIPELINE: tuple[str, ...] = (
     "cse",
     "dce",
     "fuse",
+    "fuse-attention",
 )
 # One kernel an operation, for comparison (`jit(fusion=False)`).
-UNFUSED: tuple[str, ...] = tuple(name for name in PIPELINE if name != "fuse")
+UNFUSED: tuple[str, ...] = tuple(name for name in PIPELINE if not name.startswith("fuse"))
+
+
+def passes_for(target, names: tuple[str, ...] = PIPELINE) -> tuple[str, ...]:
+    """The passes without those that make kernels which a target does not have."""
+    return names if getattr(target, "has_attention", False) else tuple(n for n in names if n != "fuse-attention")
 
 
 @dataclass(frozen=True, slots=True)

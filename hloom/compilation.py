@@ -13,7 +13,7 @@ import numpy as np
 
 from hloom.compiler.analysis import cost_analysis, memory_analysis
 from hloom.compiler.kernels.source import KernelSource
-from hloom.compiler.pipeline import PIPELINE, UNFUSED, PassRecord, run_passes
+from hloom.compiler.pipeline import UNFUSED, PassRecord, passes_for, run_passes
 from hloom.compiler.plan import Plan, make_plan
 from hloom.compiler.plan_steps import BranchStep, CopyStep, HostStep, JumpStep, KernelStep, Place, SwapStep, SwitchStep
 from hloom.compiler.stages import Stages, collecting
@@ -82,7 +82,8 @@ def program_text(module: Module, dialect: str = "hlo", *, metadata: bool = False
 
 def compile_module(module: Module, *, fusion: bool | None = None, donated: frozenset[int] = frozenset()):
     """Compiles a module for the CPU. fusion: None takes `hl.config.fusion`. donated: parameters that may be reused."""
-    names = PIPELINE if (config.fusion if fusion is None else fusion) else UNFUSED
+    target = host_target()
+    names = passes_for(target) if (config.fusion if fusion is None else fusion) else UNFUSED
     dump = _Dump(module) if config.dump_to else None
     started = time.perf_counter()
     if dump:
@@ -97,7 +98,7 @@ def compile_module(module: Module, *, fusion: bool | None = None, donated: froze
     with collecting() as stages:
         optimized = run_passes(module, names, verify=config.verify, on_pass=on_pass)
         passed = time.perf_counter()
-        plan = make_plan(optimized, host_target(), donated, whole=names is PIPELINE)
+        plan = make_plan(optimized, target, donated, whole=names is not UNFUSED)
         planned = time.perf_counter()
         if dump:
             dump.kernels(plan)

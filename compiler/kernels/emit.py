@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hloom.compiler.kernels.attention import attention_launches
+from hloom.compiler.kernels.attention_structure import attention_of
 from hloom.compiler.kernels.contraction import KernelAddress
 from hloom.compiler.kernels.description import Nest
 from hloom.compiler.kernels.loop import loop_nest
@@ -42,7 +44,7 @@ class Launch:
 
 
 def nest_kind(computation: Computation) -> str:
-    """'product', 'window', 'topk', 'scatter', 'row', 'reduce' or 'loop'."""
+    """'product', 'attention', 'window', 'topk', 'scatter', 'row', 'reduce' or 'loop'."""
     instructions = computation.instructions
     if any(i.opcode == "topk" for i in instructions):
         return "topk"
@@ -51,7 +53,7 @@ def nest_kind(computation: Computation) -> str:
     if any(OPS[i.opcode].family == "window" for i in instructions):
         return "window"
     if any(i.opcode in ("dot", "convolution") for i in instructions):
-        return "product"
+        return "attention" if sum(i.opcode == "dot" for i in instructions) > 1 else "product"
     reduces = [i for i in instructions if i.opcode == "reduce"]
     if not reduces:
         return "loop"
@@ -104,6 +106,12 @@ def launches(request: KernelRequest, target) -> list[Launch]:
     kind = nest_kind(request.computation)
     if kind == "product":
         return _product_launches(request, target)
+    if kind == "attention":
+        attention = attention_of(request.computation)
+        if attention is None:
+            raise ValueError(f"{request.computation.name}: no kernel has two contractions but attention")
+        made = attention_launches(request, attention, target.machine)
+        return [Launch(x.source, x.arguments, x.items, x.grain, x.items * WORK / x.grain, x.temporaries) for x in made]
     if kind in ("window", "topk"):
         made = window_kernel(request) if kind == "window" else topk_kernel(request)
         if made is None:

@@ -51,11 +51,11 @@ def product(request: KernelRequest, machine) -> Product:
         from hloom.compiler.kernels.convolution import convolution_product
 
         return convolution_product(request, dot, machine)
-    roles = _Roles(dot)
+    roles = Roles(dot)
     integers: dict[str, int] = {}
     accumulate = accumulation_dtype(dot)
-    left = _operand(request, dot.operands[0], roles.left, integers, accumulate, ("p", "i"))
-    right = _operand(request, dot.operands[1], roles.right, integers, accumulate, ("j", "p"))
+    left = operand_of(request, dot.operands[0], roles.left, integers, accumulate, ("p", "i"))
+    right = operand_of(request, dot.operands[1], roles.right, integers, accumulate, ("j", "p"))
     epilogue = epilogue_of(request, dot, roles, integers, accumulate)
     pointers = [(request.names[p], f"{HLO_NAME[p.dtype]}*") for p in request.computation.parameters]
     pointers = [p for p in pointers if p[0].startswith("in")]
@@ -75,7 +75,7 @@ def product(request: KernelRequest, machine) -> Product:
     return Product(render(spec, machine), roles.extents, left.strides, right.strides, integers)
 
 
-class _Roles:
+class Roles:
     """Which dimension of each operand is batch, row (i), depth (p) or column (j); None where there is none."""
 
     def __init__(self, dot: Instruction):
@@ -96,19 +96,19 @@ class _Roles:
 
 
 @dataclass
-class _Operand:
+class Operand:
     code: object
     strides: tuple[int, int, int]
     fast: str
 
 
-def _operand(request, instruction, roles, integers, accumulate, order) -> _Operand:
+def operand_of(request, instruction, roles, integers, accumulate, order) -> Operand:
     """A plain array, or the text of an element. `order`: roles to prefer as the fast one, the default first."""
     names = list(roles)
     if instruction in request.names:
         strides = row_major_strides(instruction.dims)
         by_role = tuple(0 if roles[r] is None else strides[roles[r]] for r in names)
-        return _Operand(PlainOperand(request.names[instruction], HLO_NAME[instruction.dtype]), by_role, order[0])
+        return Operand(PlainOperand(request.names[instruction], HLO_NAME[instruction.dtype]), by_role, order[0])
 
     def index(variables_of):
         position = [ZERO] * len(instruction.dims)
@@ -137,7 +137,7 @@ def _operand(request, instruction, roles, integers, accumulate, order) -> _Opera
             for role in order:
                 if affine.terms.get(f"t_{role}") == 1 and parameter.shape.size > largest:
                     fast, largest = role, parameter.shape.size
-    return _Operand(element, (0, 0, 0), fast)
+    return Operand(element, (0, 0, 0), fast)
 
 
 def _shared_writer(request, integers) -> Writer:

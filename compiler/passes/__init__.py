@@ -9,6 +9,7 @@ from hloom.compiler.passes import (  # noqa: F401  (each registers its passes)
     expand_random,
     fold_constants,
     fuse,
+    fuse_attention,
     inline_calls,
     lower_scans,
     move_reshapes,

@@ -16,6 +16,7 @@ class CpuTarget:
 
     machine: Machine
 
+    has_attention = True
     cuts_loops = True  # a work item walks its innermost loop alone, so the loop may have several bodies
 
     @property
