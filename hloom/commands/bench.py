@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
         extras |= _conditions(console, peers)
     if not options.no_startup:
         with console.status("first calls and new shapes, in processes of their own"):
-            extras["startup"] = _startup(names, [p for p in peers if p == "jax"])
+            extras["startup"] = _startup(names, [p for p in peers if p == "jax"], extras.get("startup") or {})
     result = {
         "machine": machine_facts(),
         "threads": threads,
@@ -176,18 +176,23 @@ def _conditions(console, peers) -> dict:
         }
 
 
-def _startup(names, peers) -> dict:
-    """First calls and new shapes, and what the goals ask of them: hloom against jax, geometric means."""
+def _startup(names, peers, before: dict) -> dict:
+    """First calls and new shapes, and what the goals ask of them: hloom against jax, geometric means. before: what the
+    same found earlier, of which other workloads' rows are kept."""
     from hloom.bench import startup
     from hloom.bench.goals import geometric_mean
+    from hloom.bench.workloads import WORKLOADS
 
-    first, shapes = startup.first_calls(names, peers), startup.new_shapes(names, peers)
-    return {
-        "first": [asdict(row) for row in first],
-        "shapes": [asdict(row) for row in shapes],
-        "cold": geometric_mean(row.ratio("jax") for row in first if "jax" in row.peers),
-        "warm": geometric_mean(1 / row.ratio("jax", warm=True) for row in first if "jax" in row.peers),
-        "new shape": geometric_mean(1 / row.ratio("jax") for row in shapes if "jax" in row.peers),
+    found = {"first": startup.first_calls(names, peers), "shapes": startup.new_shapes(names, peers)}
+    rows = {}
+    for part, new in found.items():
+        every = {row["name"]: row for row in before.get(part, ())} | {row.name: asdict(row) for row in new}
+        rows[part] = [every[name] for name in WORKLOADS if name in every]
+    first, shapes = ([row for row in rows[part] if "jax" in row["peers"]] for part in rows)
+    return rows | {
+        "cold": geometric_mean(row["peers"]["jax"] / row["cold"] for row in first),
+        "warm": geometric_mean(row["warm"] / row["peers"]["jax"] for row in first),
+        "new shape": geometric_mean(row["seconds"] / row["peers"]["jax"] for row in shapes),
     }
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hloom.bench import expressions, goals, libraries, timing
+from hloom.bench import expressions, goals, libraries, startup, timing
 from hloom.bench.workloads import FAMILIES, WORKLOADS, Workload
 from hloom.commands import bench, main
 
@@ -241,3 +242,19 @@ def test_a_plot_without_matplotlib_is_a_clear_message(monkeypatch, tmp_path, cap
     for command in ("bench", "roofline"):
         assert main([command, "--png", str(tmp_path / "r.png")]) == 2
         assert "pip install 'hloom[bench]'" in capsys.readouterr().err
+
+
+def test_first_calls_of_before_are_kept(monkeypatch):
+    def first(names, peers):
+        return [startup.FirstCall(n, "f", 0.1, 0.02, {"jax": 0.2}, {}, {}) for n in names]
+
+    monkeypatch.setattr(startup, "first_calls", first)
+    monkeypatch.setattr(startup, "new_shapes", lambda names, peers: [])
+    before = bench._startup(["softmax", "tiny_add"], ["jax"], {})
+    assert [row["name"] for row in before["first"]] == ["tiny_add", "softmax"]
+    assert before["cold"] == pytest.approx(2) and before["warm"] == pytest.approx(0.1) and before["new shape"] is None
+    monkeypatch.setattr(
+        startup, "first_calls", lambda names, peers: [replace(r, cold=0.05) for r in first(names, peers)]
+    )
+    after = bench._startup(["softmax"], ["jax"], before)
+    assert [row["cold"] for row in after["first"]] == [0.1, 0.05]
