@@ -103,6 +103,8 @@ class Grouping:
                 joined.add(instruction, self.users)
                 self.groups_of[instruction].add(joined)
                 return
+            if joined is None and not external and self._recompute(instruction, consumers):
+                return
             for group in consumers if joined is None else [joined]:
                 if self._accepts(group, instruction, output=True) and not self._cycle(instruction, group):
                     group.add(instruction, self.users)
@@ -116,6 +118,15 @@ class Grouping:
         self.groups.append(group)
         self._span(group)
         self.groups_of[instruction].add(group)
+
+    def _recompute(self, instruction: Instruction, consumers: list[Group]) -> bool:
+        """Lets each consumer compute a cheap instruction from an array in memory, where all of them can."""
+        if instruction not in self.rules.recomputed or not all(self._accepts(g, instruction) for g in consumers):
+            return False
+        for group in consumers:
+            group.add(instruction, self.users)
+        self.groups_of[instruction] |= set(consumers)
+        return True
 
     def _joined_consumers(self, instruction: Instruction, consumers: list[Group]) -> Group | None:
         """The group that several consumers over one domain become, so that none of them has to read the instruction

@@ -17,6 +17,7 @@ from hloom.ir.types import Shape
 
 MEMBERS = 150  # instructions in a kernel: compile time grows faster than linearly beyond
 EXPENSIVE = 4.0  # flops from which computing an element several times costs more than writing and reading it
+STEPS = 3  # cheap steps from an array in memory that are computed again rather than written and read
 ROW_BYTES = 256 * 1024  # a row that is swept several times has to stay in the second-level cache
 PRODUCTS = ("dot", "convolution")
 NEVER = {"parameter", "tuple", "get-tuple-element", "custom-call", "call", "fusion", "optimization-barrier"}
@@ -55,7 +56,7 @@ class Group:
             self.reduction = instruction
         elif instruction.opcode in PRODUCTS:
             self.kind, self.dot = "product", instruction
-        elif OPS[instruction.opcode].family == "window" or instruction.opcode == "topk":
+        elif OPS[instruction.opcode].family == "window" or instruction.opcode in ("topk", "fft"):
             self.kind = "window"  # a kernel of its own
 
     def join(self, other: Group) -> None:
@@ -94,6 +95,7 @@ class Rules:
         self.users = users
         self.behind_dot: set[Instruction] = set()  # element-wise work leads from a dot of the same size to here
         self.duplicable: set[Instruction] = set()  # every consumer computes its own: cheaper than to write and read it
+        self.recomputed: dict[Instruction, int] = {}  # as cheap to compute again as to read -> steps from memory
         for instruction in instructions:
             if not isinstance(instruction.shape, Shape):
                 continue
@@ -101,6 +103,20 @@ class Rules:
                 self.behind_dot.add(instruction)
             if self._is_duplicable(instruction):
                 self.duplicable.add(instruction)
+            self._note_recomputed(instruction)
+
+    def _note_recomputed(self, instruction: Instruction) -> None:
+        """`x - mean` of an x in memory: consumers apart from each other read x in its place, and nobody writes it."""
+        cheap = OPS[instruction.opcode].family == "elementwise" and OPS[instruction.opcode].flops < EXPENSIVE
+        if not cheap or instruction.shape.size == 1:
+            return
+        large = {o for o in instruction.operands if o.opcode not in ("broadcast", "constant", "iota")}
+        if len(large) != 1:
+            return
+        (operand,) = large
+        steps = 0 if is_materialized(operand) else self.recomputed.get(operand, STEPS)
+        if steps < STEPS and operand.dtype.itemsize <= instruction.dtype.itemsize and isinstance(operand.shape, Shape):
+            self.recomputed[instruction] = steps + 1
 
     def _is_behind_dot(self, instruction: Instruction) -> bool:
         if instruction.opcode in PRODUCTS:

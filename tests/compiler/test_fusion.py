@@ -16,7 +16,7 @@ from hloom.compiler.targets.cpu.target import host_target
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Computation, Module
 from hloom.ir.text import print_module
-from hloom.ir.types import Shape
+from hloom.ir.types import Shape, TupleShape
 from hloom.ir.verify import verify
 
 X = hl.ShapeDtypeStruct((64, 48), "f32")
@@ -276,3 +276,14 @@ def test_explain_says_why():
         hl.ShapeDtypeStruct((400,), "f32"), hl.ShapeDtypeStruct((500, 400), "f32")), UNFUSED)  # fmt: skip
     text = "\n".join(explain(before.entry))
     assert "would be computed 500 times" in text and "kept apart from" in text and "fused into" in text
+
+
+def test_a_cheap_value_that_two_kernels_need_is_computed_in_both():
+    """`x - mean` is not written for the last kernel to read: that one reads x instead."""
+    x = hl.ShapeDtypeStruct((512, 64), "f32")
+    module = fused(lambda x: (x - x.mean(0)) / (x - x.mean(0)).std(0), x)
+    written = [i.shape.bytes for i in module.entry.instructions if i.opcode == "fusion" and i.dims == (512, 64)]
+    assert len(written) == 1
+    # An expensive one is.
+    module = fused(lambda x: hnp.exp(x) / hnp.exp(x).sum(0), x)
+    assert any(isinstance(i.shape, TupleShape) for i in module.entry.instructions if i.opcode == "fusion")
