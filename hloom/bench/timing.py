@@ -7,6 +7,9 @@ anything is timed.
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import threading
 import time
 import warnings
 from dataclasses import dataclass, field
@@ -23,6 +26,7 @@ from hloom.runtime import buffer
 
 BLOCK = 0.02  # seconds of calls in a turn
 ROUNDS = (7, 41)  # so many turns at least and at most
+PATIENCE = 45.0  # seconds for a peer's first call: torch.compile needs hours for a chain of values used twice
 SLOW = 0.15  # seconds of a call from which on three turns have to do
 
 
@@ -82,7 +86,7 @@ def measure(workload: Workload, libraries, budget: float, profiled: bool = True)
             continue
         own = isinstance(library, Hloom)
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), _no_longer_than(None if own else PATIENCE):
                 prepared = [library.prepare(a) for a in arrays]
                 function = library.compiled(workload)
                 results = library.arrays(function(*prepared))
@@ -122,6 +126,25 @@ def measure(workload: Workload, libraries, budget: float, profiled: bool = True)
     if profiled and compiled:
         row.parts = profile(*compiled, seconds=min(budget, 0.2))
     return row
+
+
+@contextlib.contextmanager
+def _no_longer_than(seconds: float | None):
+    """Raises TimeoutError inside after so many seconds; where signals cannot interrupt (another thread), never."""
+    if seconds is None or threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def stop(*_):
+        raise TimeoutError(f"no result after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _check(workload: Workload, title: str, results, expected) -> float:

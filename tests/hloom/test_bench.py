@@ -258,3 +258,18 @@ def test_first_calls_of_before_are_kept(monkeypatch):
     )
     after = bench._startup(["softmax"], ["jax"], before)
     assert [row["cold"] for row in after["first"]] == [0.1, 0.05]
+
+
+def test_a_peer_that_takes_for_ever_is_left_out(hlooms, monkeypatch):
+    class Endless(libraries.Numpy):
+        def __init__(self):
+            super().__init__()
+            self.name = "endless"
+
+        def compiled(self, workload):
+            while True:
+                pass
+
+    monkeypatch.setattr(timing, "PATIENCE", 0.05)
+    row = timing.measure(WORKLOADS["tiny_add"], [hlooms[0], Endless()], 0.01, profiled=False)
+    assert row.left_out == {"endless": "TimeoutError: no result after 0.05 s"}
