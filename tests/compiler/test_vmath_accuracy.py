@@ -125,7 +125,7 @@ def _mpmath(function, x):
 
 # name: (function, interval, largest error of f32, of f64)
 MPMATH = {
-    "erf": (mpmath.erf, -6.5, 6.5, 1.85, 1.0),
+    "erf": (mpmath.erf, -6.5, 6.5, 1.75, 1.0),
     "erfc": (mpmath.erfc, -6.0, 28.0, 0.51, 1.0),
     "lgamma": (lambda x: mpmath.log(abs(mpmath.gamma(x))), 0.001, 100.0, 0.51, 2.5),
     "digamma": (mpmath.digamma, 2.0, 100.0, 0.51, 5.0),

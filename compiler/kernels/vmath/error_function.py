@@ -2,7 +2,7 @@
 
 erfc(x) = exp(-x^2) Q(t) / (1 + 2 x) for x >= 0 with t = (x - 4) / (x + 4) and Q a polynomial of degree 22 (the form of
 Shepherd and Laframboise, Math. Comp. 36, 1981); erf is an odd polynomial below 1 and 1 - erfc above. float32 erf takes
--log(erfc) as a polynomial instead, for all x. Polynomials: own minimax fits.
+the fourth root of erfc as a polynomial instead, which needs no exponential. Polynomials: own minimax fits.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 from hloom.compiler.kernels.vmath.bits import (
     abs_f32,
     abs_f64,
-    bitcast_f32_u32,
-    bitcast_u32_f32,
     copysign_f32,
     copysign_f64,
     f32,
@@ -20,14 +18,9 @@ from hloom.compiler.kernels.vmath.bits import (
     fma_f64,
     polynomial,
     select,
-    u32,
 )
 from hloom.compiler.kernels.vmath.exponential import (
-    EXP_NEGATED_F32,
     EXPONENT_F64,
-    EXPONENT_FIELD_F32,
-    LN2_HIGH_F32,
-    LN2_LOW_F32,
     LOG2_E,
     exp_parts_f64,
     exp_sum_f64,
@@ -36,7 +29,16 @@ from hloom.compiler.kernels.vmath.exponential import (
 from hloom.compiler.kernels.vmath.registry import function
 
 TWO_OVER_SQRT_PI_REST = 0.12837916709551256  # 2 / sqrt(pi) - 1
-# erf(x) / x - 1 in x^2, |x| <= 1; relative error 2^-56
+# erf(x) / x - 1 in x^2, |x| <= 1; relative error 2^-29.4, 2^-56
+ERF_F32 = (
+    0.12837916612625122,
+    -0.3761262595653534,
+    0.11283578723669052,
+    -0.026853347197175026,
+    0.005187162198126316,
+    -0.0007997853099368513,
+    7.806903158780187e-05,
+)
 ERF_F64 = (
     0.12837916709551256,
     -0.376126389031834,
@@ -51,17 +53,17 @@ ERF_F64 = (
     1.3693959810509936e-08,
     -7.750223425206729e-10,
 )
-# -log(erfc(x)) / x - 1, 0 <= x <= 4; relative error of erf 2^-27.8
-ERFC_LOG_F32 = (
-    0.12837917,
-    0.63661957,
-    0.102776304,
-    -0.019147824,
-    -0.00016949377,
-    0.0016756561,
-    -0.0006373459,
-    0.000118854456,
-    -9.386969e-06,
+# erfc(1 + z)^(1/4) in z, 0 <= z <= 2.875; error of erf 2^-26.6
+ERFC_ROOT_F32 = (
+    0.629769504070282,
+    -0.4154853820800781,
+    0.0043236929923295975,
+    0.05081304907798767,
+    -0.0037371115759015083,
+    -0.005480385851114988,
+    0.0013193238992244005,
+    2.5123032173723914e-05,
+    -2.549261444073636e-05,
 )
 # (1 + 2 x) exp(x^2) erfc(x) in (x - 4) / (x + 4), 0 <= x <= 28; relative error 2^-54.6
 ERFCX_F64 = (
@@ -179,16 +181,14 @@ def erfcx_f32(x):
 
 @function("f32", "f32")
 def erf_f32(x):
-    """1 - exp(y), y = log(erfc(|x|)) by a polynomial, as -(2^n expm1(r) + 2^n - 1)."""
+    """odd polynomial of degree 15 below 1, 1 - (polynomial of degree 8)^4 above."""
     magnitude = abs_f32(x)
-    bounded = select(magnitude > f32(4.0), f32(4.0), magnitude)
-    y = fma_f32(bounded, polynomial(bounded, ERFC_LOG_F32), bounded)  # -log(erfc)
-    shifted = fma_f32(y, f32(-LOG2_E), f32(EXPONENT_FIELD_F32))
-    n = shifted - f32(EXPONENT_FIELD_F32)
-    negated = fma_f32(n, f32(LN2_LOW_F32), fma_f32(n, f32(LN2_HIGH_F32), y))
-    power = bitcast_u32_f32(u32(bitcast_f32_u32(shifted) << u32(23)))
-    shrunk = fma_f32(-negated * negated, polynomial(negated, EXP_NEGATED_F32), negated)
-    return copysign_f32(fma_f32(power, shrunk, f32(1.0) - power), x)
+    square = x * x
+    small = fma_f32(magnitude, polynomial(square, ERF_F32), magnitude)
+    # erfc(3.875) is below half a unit in the last place of 1
+    root = polynomial(select(magnitude > f32(3.875), f32(3.875), magnitude) - f32(1.0), ERFC_ROOT_F32)
+    root = root * root
+    return copysign_f32(select(magnitude < f32(1.0), small, fma_f32(-root, root, f32(1.0))), x)
 
 
 @function("f32", "f32")

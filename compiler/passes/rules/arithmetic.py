@@ -32,6 +32,8 @@ x, y, z = Any("x"), Any("y"), Any("z")
 c, d = Splat("c"), Splat("d")
 absolute, cosine, exponential, sqrt = (as_op(n) for n in ("abs", "cosine", "exponential", "sqrt"))
 
+hyperbolic_tangent = Op("tanh", x, name="tangent")
+
 COMMUTATIVE = " | ".join(n for n, o in OPS.items() if o.commutative)
 IDEMPOTENT = " | ".join(n for n, o in OPS.items() if o.idempotent)
 INVOLUTION = " | ".join(n for n, o in OPS.items() if o.involution)
@@ -42,6 +44,11 @@ ROUNDINGS = "floor | ceil | round-nearest-even | round-nearest-afz"
 
 def is_signed_or_float(root) -> bool:
     return root.shape.dtype in SIGNED or root.shape.dtype in FLOATS
+
+
+def is_logistic(b, root, tangent) -> bool:
+    """Whether nobody else needs the hyperbolic tangent, which would be computed beside the logistic function."""
+    return is_float(root) and b.used_once(tangent)
 
 
 def is_unsigned(root) -> bool:
@@ -364,7 +371,31 @@ strength = Rules(
             Op("logistic", x),
             when=is_float,
             name="logistic-written-out",
-            identity="1 / (exp(-x) + 1) = logistic(x), which rounds once",
+            identity="1 / (exp(-x) + 1) = logistic(x), which rounds less often",
+            numerics=ROUNDING,
+        ),
+        rule(
+            (hyperbolic_tangent + 1) * 0.5,
+            lambda b, x: b.emit("logistic", b.emit("add", x, x)),
+            when=is_logistic,
+            name="logistic-by-tangent",
+            identity="(tanh(x) + 1) / 2 = logistic(2 x), without the cancellation for negative x",
+            numerics=ROUNDING,
+        ),
+        rule(
+            hyperbolic_tangent * 0.5 + 0.5,
+            lambda b, x: b.emit("logistic", b.emit("add", x, x)),
+            when=is_logistic,
+            name="logistic-by-half-tangent",
+            identity="tanh(x) / 2 + 1/2 = logistic(2 x), without the cancellation for negative x",
+            numerics=ROUNDING,
+        ),
+        rule(
+            (y * 0.5) * (hyperbolic_tangent + 1),
+            lambda b, x, y: b.emit("multiply", y, b.emit("logistic", b.emit("add", x, x))),
+            when=is_logistic,
+            name="half-times-tangent",
+            identity="y / 2 (tanh(x) + 1) = y logistic(2 x)",
             numerics=ROUNDING,
         ),
     ]
