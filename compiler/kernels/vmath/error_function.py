@@ -53,17 +53,17 @@ ERF_F64 = (
     1.3693959810509936e-08,
     -7.750223425206729e-10,
 )
-# erfc(1 + z)^(1/4) in z, 0 <= z <= 2.875; error of erf 2^-26.6
+# erfc(1 + z)^(1/4) in z, 0 <= z <= 3; error of erf 2^-26.6
 ERFC_ROOT_F32 = (
     0.629769504070282,
-    -0.4154853820800781,
-    0.0043236929923295975,
-    0.05081304907798767,
-    -0.0037371115759015083,
-    -0.005480385851114988,
-    0.0013193238992244005,
-    2.5123032173723914e-05,
-    -2.549261444073636e-05,
+    -0.4154854118824005,
+    0.0043242271058261395,
+    0.05080987140536308,
+    -0.00372843025252223,
+    -0.005492622498422861,
+    0.001328463084064424,
+    2.1709431166527793e-05,
+    -2.4993569240905344e-05,
 )
 # (1 + 2 x) exp(x^2) erfc(x) in (x - 4) / (x + 4), 0 <= x <= 28; relative error 2^-54.6
 ERFCX_F64 = (
@@ -185,8 +185,8 @@ def erf_f32(x):
     magnitude = abs_f32(x)
     square = x * x
     small = fma_f32(magnitude, polynomial(square, ERF_F32), magnitude)
-    # erfc(3.875) is below half a unit in the last place of 1
-    root = polynomial(select(magnitude > f32(3.875), f32(3.875), magnitude) - f32(1.0), ERFC_ROOT_F32)
+    # erfc(4) is below half a unit in the last place of 1
+    root = polynomial(select(magnitude > f32(4.0), f32(4.0), magnitude) - f32(1.0), ERFC_ROOT_F32)
     root = root * root
     return copysign_f32(select(magnitude < f32(1.0), small, fma_f32(-root, root, f32(1.0))), x)
 
