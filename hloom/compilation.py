@@ -17,7 +17,7 @@ from hloom.compiler.pipeline import UNFUSED, PassRecord, passes_for, run_passes
 from hloom.compiler.plan import Plan, make_plan
 from hloom.compiler.plan_steps import BranchStep, CopyStep, HostStep, JumpStep, KernelStep, Place, SwapStep, SwitchStep
 from hloom.compiler.stages import Stages, collecting
-from hloom.compiler.targets.cpu.target import host_target
+from hloom.compiler.targets.cpu.target import CpuTarget, host_target
 from hloom.config import config
 from hloom.errors import AttributeValueError, HloomError, SettingError
 from hloom.ir.interpret import evaluate_instruction
@@ -80,9 +80,16 @@ def program_text(module: Module, dialect: str = "hlo", *, metadata: bool = False
     return print_module(portable(module), metadata=metadata)
 
 
-def compile_module(module: Module, *, fusion: bool | None = None, donated: frozenset[int] = frozenset()):
-    """Compiles a module for the CPU. fusion: None takes `hl.config.fusion`. donated: parameters that may be reused."""
-    target = host_target()
+def compile_module(
+    module: Module,
+    *,
+    fusion: bool | None = None,
+    donated: frozenset[int] = frozenset(),
+    target: CpuTarget | None = None,
+) -> CompiledModule:
+    """Compiles a module for the CPU. fusion: None takes `hl.config.fusion`. donated: parameters that may be reused.
+    target: this machine, described otherwise (`hloom.autotune`)."""
+    target = target or host_target()
     names = passes_for(target) if (config.fusion if fusion is None else fusion) else UNFUSED
     dump = _Dump(module) if config.dump_to else None
     started = time.perf_counter()

@@ -29,6 +29,16 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e6:
+        raise ValueError("a number of seconds")
+    return value
+
+
 def _level(text: str) -> int:
     if text.strip() not in ("0", "1", "2", "3", "4"):
         raise ValueError("a level from 0 to 4")
@@ -53,6 +63,9 @@ SETTINGS = {
         Setting("cache_dir", "HLOOM_CACHE_DIR", str, None, "folder of compiled kernels; empty: no disk cache"),
         Setting("dump_to", "HLOOM_DUMP_TO", str, "", "folder for the module after every pass and every kernel"),
         Setting("fusion", "HLOOM_FUSION", _flag, True, "fuse operations into kernels (0: one kernel an operation)"),
+        Setting(
+            "autotune_seconds", "HLOOM_AUTOTUNE_SECONDS", _seconds, 2.0, "what `jit(autotune=True)` may take, a program"
+        ),
         Setting("verify", "HLOOM_VERIFY", _flag, False, "verify the module after every pass"),
         Setting("enable_x64", "HLOOM_ENABLE_X64", _flag, False, "Python numbers alone are of 64 bits instead of 32"),
         Setting("item_assignment", "HLOOM_ITEM_ASSIGNMENT", _flag, False, "x[i] = y changes x, for NumPy's libraries"),

@@ -16,12 +16,13 @@ import numpy as np
 
 from hloom import pytrees as tree
 from hloom.array import Array, common_device
-from hloom.compilation import compile_module, program_text
+from hloom.compilation import compile_module
 from hloom.config import config
 from hloom.devices import Device, find_device
 from hloom.errors import ArgumentError, DonatedArrayError
 from hloom.ir.module import Module
 from hloom.ir.source import current_source
+from hloom.lowered import Lowered
 from hloom.ref import OuterRef, RefArgument, compiled_with_refs
 from hloom.runtime.buffer import is_exclusive
 from hloom.shapes import ShapeDtypeStruct
@@ -51,6 +52,7 @@ def jit(
     inline: bool = False,
     device=None,
     fusion: bool | None = None,
+    autotune: bool = False,
 ):
     """Compiles a function of arrays. Use it as `@hl.jit`, `@hl.jit(static_argnums=1)` or `hl.jit(f)`.
 
@@ -61,10 +63,12 @@ def jit(
     donate_argnums, donate_argnames: arguments whose buffers the results may overwrite; they are unusable afterwards.
     inline: called inside another traced function, its operations are put in place instead of a `call`.
     device: 'cpu:0' or a Device. fusion: False compiles one kernel an operation; None takes `hl.config.fusion`.
+    autotune: True tries other sizes of blocks on the first arguments of each shape, `hl.config.autotune_seconds` long,
+    and keeps the choice in the cache folder (docs/kernels.md).
     """
     options = _Options(
         _numbers(static_argnums), _names(static_argnames), _numbers(donate_argnums), _names(donate_argnames),
-        inline, None if device is None else find_device(device), fusion,
+        inline, None if device is None else find_device(device), fusion, bool(autotune),
     )  # fmt: skip
     if function is None:
         return lambda f: JitFunction(f, options)
@@ -124,6 +128,7 @@ class _Options:
     inline: bool
     device: Device | None
     fusion: bool | None
+    autotune: bool = False
 
 
 def _numbers(value) -> tuple[int, ...]:
@@ -203,6 +208,14 @@ class JitFunction:
 
     def __repr__(self) -> str:
         return f"<jit of {self._name}>"
+
+    def entry(self, call: _Call, traced: Traced) -> _Entry:
+        """The compiled version for this call; compiled now where there is none."""
+        with self._lock:
+            found = self._entries.get(call.key)
+            if found is None:
+                found = self._entries[call.key] = _Entry(self, call, traced)
+        return found
 
     # --- calling ---
 
@@ -410,6 +423,13 @@ def _hashable(value) -> bool:
     return True
 
 
+def _values(leaves) -> list[np.ndarray] | None:
+    """The arrays of a call; None where some argument is known by its shape only."""
+    made = [leaf if isinstance(leaf, Array) else None if isinstance(leaf, ShapeDtypeStruct) else as_array(leaf)
+            for leaf in leaves]  # fmt: skip
+    return [a._value() for a in made] if all(isinstance(a, Array) for a in made) else None
+
+
 class _Entry:
     """One compiled version of a function."""
 
@@ -419,9 +439,13 @@ class _Entry:
         self.traced = traced
         self.owner = owner
         self.donated = call.donated
-        self.compiled = compile_module(
-            Module(owner._name, traced.computation), fusion=call.key[3][0], donated=call.donated
-        )
+        module = Module(owner._name, traced.computation)
+        if owner.options.autotune:
+            from hloom.autotune import tuned
+
+            self.compiled = tuned(module, _values(call.leaves), fusion=call.key[3][0], donated=call.donated)
+        else:
+            self.compiled = compile_module(module, fusion=call.key[3][0], donated=call.donated)
         unused = call.donated - set(self.compiled.plan.donated.values())
         if unused:
             hints = call.hints()
@@ -493,86 +517,6 @@ class _Entry:
             return unflatten(structure, made)
 
         return call
-
-
-class Lowered:
-    """A traced function: `as_text()`, `compile()`, and the module itself."""
-
-    def __init__(self, owner: JitFunction, call: _Call, traced: Traced):
-        self._owner, self._call, self._traced = owner, call, traced
-        self.module = Module(owner._name, traced.computation)
-
-    def as_text(self, dialect: str = "hlo", *, metadata: bool = False) -> str:
-        """The graph as traced, as HLO text or, with dialect="stablehlo", as StableHLO. metadata: HLO with the user's
-        lines."""
-        return program_text(self.module, dialect, metadata=metadata)
-
-    @property
-    def out_tree(self):
-        return self._traced.out_tree
-
-    def cost_analysis(self) -> dict[str, float]:
-        return self.compile().cost_analysis()
-
-    def compile(self) -> Compiled:
-        """The compiled version, without running it."""
-        entry = self._owner._entries.get(self._call.key)
-        if entry is None:
-            entry = _Entry(self._owner, self._call, self._traced)
-            self._owner._entries[self._call.key] = entry
-        return Compiled(entry, self._call)
-
-
-class Compiled:
-    """A compiled function: callable with arguments like those it was lowered for, and open to look into."""
-
-    def __init__(self, entry: _Entry, call: _Call):
-        self._entry, self._call = entry, call
-
-    def __call__(self, *args, **kwargs):
-        call = self._entry.owner._take_apart(args, kwargs)
-        if call.key != self._call.key:
-            raise ArgumentError(
-                f"a compiled '{self._entry.owner._name}' takes what it was lowered for",
-                f"{call.structure}, {call.key[1]}; lowered for {self._call.structure}, {self._call.key[1]}",
-                "call the jitted function itself, which compiles for other shapes",
-            )
-        return self._entry.run(call.leaves)
-
-    @property
-    def module(self) -> Module:
-        """The optimized, fused module."""
-        return self._entry.compiled.module
-
-    @property
-    def plan(self):
-        """Launches and buffers (`hloom.compiler.plan.Plan`)."""
-        return self._entry.compiled.plan
-
-    def as_text(self, dialect: str = "hlo") -> str:
-        """The optimized, fused graph as HLO text or, with dialect="stablehlo", as StableHLO."""
-        return self._entry.compiled.as_text(dialect)
-
-    def source(self) -> str:
-        """The kernels as Python text."""
-        return self._entry.compiled.source()
-
-    def cost_analysis(self) -> dict[str, float]:
-        """'flops', 'bytes accessed', 'kernels', 'distinct kernels'."""
-        return self._entry.compiled.cost_analysis()
-
-    def memory_analysis(self) -> dict[str, int]:
-        """Bytes of arguments, outputs, donated outputs, temporaries and constants."""
-        return self._entry.compiled.memory_analysis()
-
-    def timings(self) -> dict[str, float]:
-        """Seconds of trace, passes, plan, source and kernels, and what of the last is front end, llvm and load."""
-        return {"trace": self._entry.traced.seconds, **self._entry.compiled.timings}
-
-    @property
-    def kernels_compiled(self) -> int:
-        """How many kernels had to be compiled; the others were in the process or in the disk cache already."""
-        return self._entry.compiled.kernels_compiled
 
 
 def make_module(function):
