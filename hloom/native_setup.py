@@ -3,7 +3,8 @@
     driver() -> Driver
     load_kernels(kernels) -> list[int]      one address for each kernel
 
-`python -m hloom.native_setup` writes the driver's LLVM IR beside this module. Where that file was made from the
+`python -m hloom.native_setup` writes the driver's LLVM IR beside this module, and the library of the kernel dialect
+(`dialect_file`). Where that file was made from the
 driver's present source, for this architecture, the first call with an empty cache need not take the driver through
 Numba (0.45 s of a processor); otherwise the source is compiled as it stands.
 """
@@ -20,7 +21,7 @@ from pathlib import Path
 from hloom.compiler.cache import default_cache, use_folder
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.stages import stage
-from hloom.compiler.targets.cpu import codegen
+from hloom.compiler.targets.cpu import codegen, dialect_file
 from hloom.compiler.targets.cpu.machine import host
 from hloom.config import config
 from hloom.runtime import driver_source, native
@@ -112,3 +113,4 @@ def load_kernels(kernels: Sequence[KernelSource]) -> list[int]:
 
 if __name__ == "__main__":
     print(write_driver_ir())
+    print(dialect_file.write())

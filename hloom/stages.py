@@ -1,6 +1,7 @@
 """The stages of a compiled function under `jax.stages`' names."""
 
-from hloom.jit import Compiled, JitFunction, Lowered
+from hloom.jit import JitFunction
+from hloom.lowered import Compiled, Lowered
 
 Wrapped = JitFunction
 

@@ -8,6 +8,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from hloom.compiler.kernels.source import STREAMED
 from hloom.compiler.kernels.vmath.bits import from_bits, to_bits
 from hloom.compiler.kernels.vmath.registry import COMPLEX, FLOATS, FUNCTIONS, INTEGERS, REGISTER, Function
 
@@ -38,10 +39,6 @@ def _load(dtype: str, width: int) -> Callable:
         return REGISTER[dtype](pointer, types.int64), emit
 
     return typing
-
-
-# An alias scope that nothing else names: LLVM's vectorizer keeps this mark on the vector stores it makes of stores.
-STREAMED = "hloom streamed"
 
 
 def _store(dtype: str, streamed: bool = False) -> Callable:

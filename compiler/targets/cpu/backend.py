@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import re
 import threading
 from collections.abc import Iterable
 
@@ -16,21 +18,40 @@ from .streaming import is_streamed, past_caches
 # loops the loop vectorizer has widened, and costs 1 ms.
 _OPTIMIZATION = 2
 _lock = threading.RLock()
+_threads = threading.local()
 
 
 @functools.cache
-def _target_machine(machine: Machine) -> llvm.TargetMachine:
+def _initialize() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # the driver has a line of inline assembly
-    # Position-independent code of the small model addresses constants relative to the instruction pointer; the JIT's
-    # default (large) model needs a 10-byte move for each. Loaders put code and constants of one object side by side.
-    return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
-        cpu=machine.cpu, features=machine.features, opt=_OPTIMIZATION, reloc="pic", codemodel="small"
-    )
 
 
-def _optimize(module: llvm.ModuleRef, machine: Machine, vectorize: bool) -> None:
+def triple() -> str:
+    """LLVM's name of the system that this process runs on."""
+    return llvm.get_process_triple()
+
+
+def _target_machine(machine: Machine) -> llvm.TargetMachine:
+    """This thread's: LLVM changes it while it makes code. 0.1 ms."""
+    made = _threads.__dict__.get(machine)
+    if made is None:
+        made = _threads.__dict__[machine] = _new_target_machine(machine)
+    return made
+
+
+def _new_target_machine(machine: Machine) -> llvm.TargetMachine:
+    with _lock:
+        _initialize()
+        # Position-independent code of the small model addresses constants relative to the instruction pointer; the
+        # JIT's default (large) model needs a 10-byte move for each. Loaders put both of one object side by side.
+        return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+            cpu=machine.cpu, features=machine.features, opt=_OPTIMIZATION, reloc="pic", codemodel="small"
+        )
+
+
+def _optimize(module: llvm.ModuleRef, machine: Machine, vectorize: bool, alone: bool = False) -> None:
     options = llvm.create_pipeline_tuning_options(_OPTIMIZATION)
     options.loop_vectorization = vectorize
     options.loop_interleaving = vectorize
@@ -38,7 +59,42 @@ def _optimize(module: llvm.ModuleRef, machine: Machine, vectorize: bool) -> None
     options.slp_vectorization = False
     builder = llvm.create_pass_builder(_target_machine(machine), options)
     # Running a pipeline uses it up, so each module gets its own (0.1 ms).
-    builder.getModulePassManager().run(module, builder)
+    passes = builder.getModulePassManager()
+    if alone:
+        _unlocked("LLVMPY_RunNewModulePassManager")(passes, module, builder)
+    else:
+        passes.run(module, builder)
+
+
+@functools.cache
+def _unlocked(name: str):
+    """A function of llvmlite's library without the lock that llvmlite holds around each of its calls.
+
+    LLVM's own rule is one thread at a time for each context and target machine; llvmlite, which mostly has one context,
+    lets one thread in altogether. Kernels compiled by `compiled` have a context each.
+    """
+    function = getattr(llvm.ffi.lib, name)
+    return getattr(function, "_cfn", function)
+
+
+def compiled(text: str, libraries: Iterable[bytes | str] = (), machine: Machine | None = None) -> bytes:
+    """Object code of a kernel's module, linked with `libraries`. Any number of threads may be inside."""
+    machine = machine or host()
+    target = _target_machine(machine)
+    context = llvm.create_context()
+    module = _linked(text, libraries, machine, context)
+    _optimize(module, machine, vectorize=True, alone=True)
+    if is_streamed(text):
+        module = past_caches(module, target, machine.vector_bytes, context)
+    error = ctypes.c_char_p()
+    buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(target, module, 1, ctypes.byref(error))
+    if not buffer:
+        raise RuntimeError(f"LLVM makes no code of a kernel: {(error.value or b'').decode()}")
+    start, size = llvm.ffi.lib.LLVMPY_GetBufferStart(buffer), llvm.ffi.lib.LLVMPY_GetBufferSize(buffer)
+    try:
+        return ctypes.string_at(start, size)
+    finally:
+        llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
 def bitcode(text: str, libraries: Iterable[bytes] = (), machine: Machine | None = None) -> bytes:
@@ -53,7 +109,7 @@ def bitcode(text: str, libraries: Iterable[bytes] = (), machine: Machine | None 
         return module.as_bitcode()
 
 
-def optimized(text: str, libraries: Iterable[bytes] = (), machine: Machine | None = None) -> llvm.ModuleRef:
+def optimized(text: str, libraries: Iterable[bytes | str] = (), machine: Machine | None = None) -> llvm.ModuleRef:
     """The module in `text` linked with `libraries` (bitcode, all of it inlined or dropped) and optimized."""
     machine = machine or host()
     with _lock:
@@ -74,11 +130,22 @@ def assembly(module: llvm.ModuleRef, machine: Machine | None = None) -> str:
         return _target_machine(machine or host()).emit_assembly(module)
 
 
-def _linked(text: str, libraries: Iterable[bytes], machine: Machine) -> llvm.ModuleRef:
-    module = llvm.parse_assembly(text)
-    module.data_layout = str(_target_machine(machine).target_data)
+_BLOCK = re.compile(r"@(hloom_(?:tile|transpose)_\w+)\(")
+
+
+def _linked(text: str, libraries: Iterable[bytes | str], machine: Machine, context=None) -> llvm.ModuleRef:
+    """The module in `text` with its libraries, which are bitcode or text themselves."""
+    module = llvm.parse_assembly(text, context)
+    module.data_layout = layout = str(_target_machine(machine).target_data)
     for library in libraries:
-        module.link_in(llvm.parse_bitcode(library))
+        if isinstance(library, bytes):
+            module.link_in(llvm.parse_bitcode(library, context))
+            continue
+        other = llvm.parse_assembly(library, context)
+        other.data_layout = layout
+        module.link_in(other)
+        if block := _BLOCK.search(library):
+            module.get_function(block[1]).linkage = "internal"
     return module
 
 

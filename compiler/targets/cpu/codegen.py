@@ -28,7 +28,7 @@ from typing import Protocol
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.stages import collecting, count, current, stage
 
-from .machine import host
+from .machine import available_cores, host
 
 
 @dataclass(frozen=True)
@@ -118,24 +118,40 @@ def compile_kernels(kernels: Sequence[KernelSource], cache: Store | None = None)
 
 
 def _compile(kernels: Sequence[KernelSource], cache: Store | None) -> list[ObjectCode]:
-    from . import backend, lower
+    from . import backend
 
     stages = current()
 
-    def front_end(kernel: KernelSource) -> tuple[str, list[bytes]]:
+    def front_end(kernel: KernelSource) -> tuple[str, list[bytes | str]]:
         with stage("front end"):
-            return lower.kernel_module(kernel, cache)
+            return kernel_module(kernel, cache)
 
-    def emit(name: str, text: str, libraries: list[bytes]) -> ObjectCode:
+    def emit(name: str, text: str, libraries: list[bytes | str]) -> ObjectCode:
         with collecting(stages), stage("llvm"):
-            return ObjectCode((name,), backend.object_code(backend.optimized(text, libraries)))
+            return ObjectCode((name,), backend.compiled(text, libraries))
 
     if len(kernels) == 1:
         return [emit(kernels[0].name, *front_end(kernels[0]))]
-    # LLVM runs without the GIL, so one thread optimizes a kernel while this one types the next.
-    with ThreadPoolExecutor(1) as worker, _fast_switching:
-        made = [worker.submit(emit, kernel.name, *front_end(kernel)) for kernel in kernels]
-        return [code.result() for code in made]
+    # LLVM runs without the GIL: every processor compiles a kernel, long texts first, so that none is left to wait for.
+    with ThreadPoolExecutor(min(len(kernels), available_cores())) as workers, _fast_switching:
+        made = {}
+        for kernel in sorted(kernels, key=lambda kernel: -len(kernel.text)):
+            made[kernel] = workers.submit(emit, kernel.name, *front_end(kernel))
+        return [made[kernel].result() for kernel in kernels]
+
+
+def kernel_module(kernel: KernelSource, cache: Store | None) -> tuple[str, list[bytes | str]]:
+    """LLVM IR (text) of a kernel with its C entry, and the libraries (bitcode or text) that it is linked with."""
+    from . import backend, dialect_file, direct
+
+    try:
+        text, names = direct.kernel_text(kernel, backend.triple())
+        return text, [dialect_file.module_text(name) for name in names]
+    except (direct.Unsupported, SyntaxError):  # a text with an error is reported by Numba's front end
+        from . import lower
+
+        count("kernels through Numba")
+        return lower.kernel_module(kernel, cache)
 
 
 class _FastSwitching:
@@ -193,14 +209,14 @@ def compile_ir(text: str, exported: Sequence[str]) -> ObjectCode:
 
 def assembly(kernel: KernelSource) -> str:
     """The assembly text of a kernel, as the host would run it."""
-    from . import backend, lower
+    from . import backend
 
-    return backend.assembly(backend.optimized(*lower.kernel_module(kernel, None)))
+    return backend.assembly(backend.optimized(*kernel_module(kernel, None)))
 
 
 def llvm_ir(kernel: KernelSource, optimized: bool = True) -> str:
     """The LLVM IR of a kernel, after the optimizer or as the front end made it."""
-    from . import backend, lower
+    from . import backend
 
-    text, libraries = lower.kernel_module(kernel, None)
+    text, libraries = kernel_module(kernel, None)
     return str(backend.optimized(text, libraries)) if optimized else text

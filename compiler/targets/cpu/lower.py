@@ -12,16 +12,19 @@ import math
 import re
 import threading
 
+import llvmlite.binding as llvm
 import llvmlite.ir as ir
 from numba.core import types
 from numba.core.errors import NumbaError
 
-from hloom.compiler.kernels import tiles, vmath
+from hloom.compiler.kernels import fft_names, tiles, tiles_fft, vmath
 from hloom.compiler.kernels.source import KernelSource
 
-from . import backend, intrinsics
+from . import backend, dialect_file, intrinsics
 from .codegen import KernelCompileError, NativeFunction, Store, fingerprint, kernel_key
+from .dialect_calls import CALLS
 from .frontend import define, external, front_end, numba_type, with_kernel_builtins
+from .interleave import interleaved, is_interleaved
 
 _I64 = ir.IntType(64)
 _ERRORS = (NumbaError, NotImplementedError, SyntaxError, NameError, KeyError)
@@ -60,43 +63,9 @@ def kernel_module(kernel: KernelSource, cache: Store | None) -> tuple[str, list[
         raise KernelCompileError(kernel.name, kernel.text, _message(error)) from error
     names = function.__code__.co_names
     libraries = [library(name, cache) for name in names if _is_function(name)]
-    if not any(name.startswith(_ACCUMULATORS) for name in names):
+    if is_interleaved(names):
         module = interleaved(module)
     return module, libraries + [_part(part, cache) for _, part in kernel.parts]
-
-
-# LLVM chooses the number of accumulators of a reduction well.
-_ACCUMULATORS = ("sum_", "prod_", "max_", "min_", "tile_")
-_LABEL = re.compile(r'^("?[\w.$-]+"?):')
-_JUMP = re.compile(r'^  br label %("?[\w.$-]+"?)$')
-
-
-def interleaved(text: str) -> str:
-    """LLVM IR (text) whose innermost loops do two vectors a turn.
-
-    Element-wise kernels are chains of dependent operations of some four cycles each; LLVM leaves all but the shortest
-    loops alone. Two chains side by side take hardly longer than one: 1.2 to 1.6 times as many elements a second.
-    """
-    lines = text.split("\n")
-    places: dict[str, int] = {}
-    last = -1  # the header of the last loop that was found
-    number = 0
-    for k, line in enumerate(lines):
-        if line.startswith("define"):
-            places, last = {}, -1
-        elif label := _LABEL.match(line):
-            places[label[1].strip('"')] = k
-        elif jump := _JUMP.match(line):
-            header = places.get(jump[1].strip('"'))
-            if header is not None and header > last:
-                lines[k] = f"{line}, !llvm.loop !{9000 + number}"
-                lines.append(f"!{9000 + number} = distinct !{{!{9000 + number}, !8999}}")
-                number += 1
-            if header is not None:
-                last = max(last, header)
-    if number:
-        lines.append('!8999 = !{!"llvm.loop.interleave.count", i32 2}')
-    return "\n".join(lines)
 
 
 def _part_symbol(kernel: KernelSource) -> str:
@@ -128,7 +97,9 @@ def _message(error: Exception) -> str:
 
 
 def _is_function(name: str) -> bool:
-    return name in vmath.FUNCTIONS and vmath.FUNCTIONS[name].kind == "function"
+    if name in vmath.FUNCTIONS:
+        return vmath.FUNCTIONS[name].kind == "function"
+    return name.startswith("fft") and fft_names.parameters(name) is not None
 
 
 def _kernel_entry(name: str, module: ir.Module, body: ir.Function, call) -> None:
@@ -174,6 +145,8 @@ def library(name: str, cache: Store | None) -> bytes:
 
 
 def _compile_library(name: str, cache: Store | None) -> bytes:
+    if name not in vmath.FUNCTIONS:
+        return tiles_fft.library(name)
     entry = vmath.FUNCTIONS[name]
     plain = entry.python
     scope = {**plain.__globals__, **_dialect()}
@@ -225,3 +198,44 @@ def function_module(function: NativeFunction) -> str:
         )  # fmt: skip
     except _ERRORS as error:
         raise KernelCompileError(function.name, function.text, _message(error)) from error
+
+
+def library_functions(dtypes: set[str]):
+    """(name, module that it stands in, params, result, LLVM IR) of every function and tile that `direct` may call.
+
+    dtypes: those that may be among params and result. Truth values are i1 here, unlike in Numba's own calls.
+    """
+    for name, entry in vmath.FUNCTIONS.items():
+        if name in CALLS or not entry.parameters or not {*entry.parameters, entry.result} <= dtypes:
+            continue
+        names = ", ".join(f"a{k}" for k in range(len(entry.parameters)))
+        function = define("call", f"def call({names}):\n    return {name}({names})\n", _dialect())
+        arguments = [numba_type(parameter) for parameter in entry.parameters]
+        result = numba_type(entry.result)
+        wrap = functools.partial(_register_entry, dialect_file.symbol(name), tuple(arguments), result)
+        module = front_end().lower(function, f"call_{name}", arguments, result, wrap)
+        made = backend.bitcode(module, [library(name, None)] if _is_function(name) else [])
+        origin = entry.python.__module__.rpartition(".")[2] if _is_function(name) else "instructions"
+        yield name, origin, entry.parameters, entry.result, str(llvm.parse_bitcode(made))
+    for name in tiles._usual():
+        if match := re.fullmatch(r"(tile|transpose)_([a-z]+\d+)_(\d+)x(\d+)", name):
+            module = ir.Module(name)
+            module.triple = llvm.get_process_triple()
+            if match[1] == "tile":
+                function = tiles.build_tile(module, match[2], int(match[3]), int(match[4]))
+            else:
+                function = tiles.build_transpose(module, match[2], int(match[3]))
+            function.linkage = "linkonce_odr"
+            yield name, "tiles", ["s64"] * len(function.args), "", str(llvm.parse_assembly(str(module)))
+
+
+def _register_entry(symbol, arguments, result, module, body, call) -> None:
+    """A function of the types that values have in registers."""
+    context = front_end().subtarget
+    body.attributes.add("alwaysinline")
+    kinds = [context.get_value_type(argument) for argument in arguments]
+    entry = ir.Function(module, ir.FunctionType(context.get_value_type(result), kinds), symbol)
+    entry.attributes.add("nounwind")
+    builder = ir.IRBuilder(entry.append_basic_block())
+    answer = call(builder, list(entry.args))
+    builder.ret(context.get_returned_value(builder, result, answer))

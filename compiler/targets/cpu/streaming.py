@@ -12,7 +12,7 @@ import re
 
 import llvmlite.binding as llvm
 
-from hloom.compiler.kernels.vmath.memory import STREAMED
+from hloom.compiler.kernels.source import STREAMED
 
 _STORE = re.compile(r"^  store <(\d+) x (\w+)> (\S+), ptr (\S+), align (\d+), (.*)!alias\.scope (![0-9]+)(.*)$")
 _BYTES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8}
@@ -24,11 +24,13 @@ def is_streamed(text: str) -> bool:
     return STREAMED in text
 
 
-def past_caches(module: llvm.ModuleRef, target: llvm.TargetMachine, vector_bytes: int) -> llvm.ModuleRef:
+def past_caches(
+    module: llvm.ModuleRef, target: llvm.TargetMachine, vector_bytes: int, context: llvm.ContextRef | None = None
+) -> llvm.ModuleRef:
     """The optimized module with its marked vector stores non-temporal, fenced before each return.
 
     target: what the module was optimized for. vector_bytes: the widest store that the processor has. Stores of less
-    than 16 bytes stay as they are.
+    than 16 bytes stay as they are. context: LLVM's, of the module.
     """
     lines = str(module).split("\n")
     scopes = _marked_scopes(lines)
@@ -57,7 +59,7 @@ def past_caches(module: llvm.ModuleRef, target: llvm.TargetMachine, vector_bytes
     if not helpers:
         return module
     result += [*helpers.values(), f"declare void @{_FENCE}()", "!90000 = !{i32 1}"]
-    changed = llvm.parse_assembly("\n".join(result))
+    changed = llvm.parse_assembly("\n".join(result), context)
     passes = llvm.create_new_module_pass_manager()
     passes.add_always_inliner_pass()
     options = llvm.create_pipeline_tuning_options(0)

@@ -1,0 +1,216 @@
+"""Typed values of `direct`: casts and arithmetic as Numba has them, written in LLVM's language.
+
+Integers of arithmetic are widened to 64 bits, a float and an integer make float64, f32 and f64 make f64, and quotients
+of integers are float64.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import struct
+from dataclasses import dataclass
+
+LLVM = {
+    "pred": "i1", "s8": "i8", "s16": "i16", "s32": "i32", "s64": "i64", "u8": "i8", "u16": "i16", "u32": "i32",
+    "u64": "i64", "f32": "float", "f64": "double", "*": "ptr",
+}  # fmt: skip
+# The register type of a parameter or result of a dialect function.
+REGISTER = {"f16": "f32", "bf16": "f32"}
+# What a pointer points at in memory, where that is not the type of the value.
+STORED = {"pred": "u8", "f16": "u16", "bf16": "u16"}
+_BITS = {"pred": 1, "f32": 32, "f64": 64} | {f"{sign}{bits}": bits for sign in "su" for bits in (8, 16, 32, 64)}
+
+
+class Unsupported(Exception):
+    """The text has something that Numba's front end has to compile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """kind: an HLO dtype, or "*f32" for a pointer. text: a name or constant of LLVM's language."""
+
+    kind: str
+    text: str
+
+
+def is_pointer(kind: str) -> bool:
+    return kind[0] == "*"
+
+
+def is_integer(kind: str) -> bool:
+    return kind[0] in "su"
+
+
+def element(kind: str) -> str:
+    """The type of an element of a pointer, as it is stored."""
+    dtype = STORED.get(kind[1:], kind[1:])
+    if dtype not in LLVM:
+        raise Unsupported(dtype)
+    return dtype
+
+
+class Values:
+    """The lines of a function, fresh names, and arithmetic."""
+
+    def __init__(self):
+        self.lines: list[str] = []
+        self._names = 0
+
+    def add(self, line: str) -> None:
+        self.lines.append(f"  {line}")
+
+    def name(self) -> str:
+        self._names += 1
+        return f"%t{self._names}"
+
+    def result(self, text: str) -> str:
+        name = self.name()
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def label(self, what: str) -> str:
+        self._names += 1
+        return f"{what}{self._names}"
+
+    def block(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+
+    def go_to(self, label: str) -> None:
+        self.lines.append(f"  br label %{label}")
+
+    def typed(self, value: Value) -> str:
+        return f"{'ptr' if is_pointer(value.kind) else LLVM[value.kind]} {value.text}"
+
+    def truth(self, value: Value) -> str:
+        """`bool(value)`, an i1."""
+        if value.kind == "pred":
+            return value.text
+        if is_integer(value.kind):
+            return self.result(f"icmp ne {self.typed(value)}, 0")
+        raise Unsupported(f"the truth of {value.kind}")
+
+    def float_constant(self, kind: str, number: float) -> Value:
+        if kind == "f32" and math.isfinite(number):
+            try:
+                number = struct.unpack("f", struct.pack("f", number))[0]
+            except OverflowError:
+                number = math.copysign(math.inf, number)
+        return Value(kind, f"0x{struct.unpack('Q', struct.pack('d', number))[0]:016X}")
+
+    def cast(self, value: Value, kind: str) -> Value:
+        """The value as another type, as C converts."""
+        old = value.kind
+        if old == kind:
+            return value
+        if is_pointer(old) or is_pointer(kind):
+            if is_pointer(old) and is_pointer(kind):
+                return Value(kind, value.text)
+            raise Unsupported(f"{old} as {kind}")
+        if kind not in LLVM or old not in LLVM or kind == "pred":
+            raise Unsupported(f"{old} as {kind}")
+        to = LLVM[kind]
+        if is_integer(old) and value.text.lstrip("-").isdigit():
+            return self.integer_constant(int(value.text), kind)
+        if old == "f64" and kind == "f32" and value.text.startswith("0x"):
+            return self.float_constant("f32", struct.unpack("d", struct.pack("Q", int(value.text, 16)))[0])
+        if is_integer(old) or old == "pred":
+            if kind in ("f32", "f64"):
+                how = "sitofp" if old[0] == "s" else "uitofp"
+            elif _BITS[old] == _BITS[kind]:
+                return Value(kind, value.text)
+            elif _BITS[old] > _BITS[kind]:
+                how = "trunc"
+            else:
+                how = "sext" if old[0] == "s" else "zext"
+        elif kind in ("f32", "f64"):
+            how = "fptrunc" if kind == "f32" else "fpext"
+        else:
+            how = "fptosi" if kind[0] == "s" else "fptoui"
+        return Value(kind, self.result(f"{how} {self.typed(value)} to {to}"))
+
+    def integer_constant(self, number: int, kind: str) -> Value:
+        if kind in ("f32", "f64"):
+            if abs(number) >= 1 << 53:
+                raise Unsupported("a large integer as a float")
+            return self.float_constant(kind, float(number))
+        bits = _BITS[kind]
+        number &= (1 << bits) - 1
+        if kind[0] == "s" and number >> (bits - 1):
+            number -= 1 << bits
+        return Value(kind, str(number))
+
+    def together(self, left: Value, right: Value) -> tuple[Value, Value]:
+        """Both operands of an arithmetic operation or comparison in the type of that operation."""
+        kinds = {left.kind, right.kind}
+        if any(is_pointer(kind) for kind in kinds):
+            raise Unsupported("arithmetic with pointers")
+        if len(kinds) == 1 and kinds <= {"s64", "u64", "f32", "f64", "pred"}:
+            return left, right
+        if "pred" in kinds:
+            if kinds & {"u64", "f32", "f64"}:
+                raise Unsupported("truth values with floats")
+            kinds = {"s64"}
+        if "f64" in kinds or kinds & {"f32"}:
+            if any(_BITS[kind] < 32 for kind in kinds):
+                raise Unsupported("floats with narrow integers")
+            kind = "f64"
+        elif all(kind[0] == "u" for kind in kinds):
+            kind = "u64"
+        elif "u64" in kinds:
+            raise Unsupported("u64 with signed integers")
+        else:
+            kind = "s64"
+        return self.cast(left, kind), self.cast(right, kind)
+
+    def negative(self, value: Value) -> Value:
+        if value.kind in ("f32", "f64"):
+            if value.text.startswith("0x"):
+                return Value(value.kind, f"0x{int(value.text, 16) ^ 1 << 63:016X}")
+            return Value(value.kind, self.result(f"fneg {self.typed(value)}"))
+        if value.kind[0] != "s":
+            raise Unsupported(f"- of {value.kind}")
+        value = self.cast(value, "s64")
+        if value.text.lstrip("-").isdigit():
+            return Value("s64", str(-int(value.text)))
+        return Value("s64", self.result(f"sub i64 0, {value.text}"))
+
+    def arithmetic(self, operator: type[ast.operator], left: Value, right: Value) -> Value:
+        left, right = self.together(left, right)
+        kind = left.kind
+        if kind in ("f32", "f64"):
+            name = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}.get(operator)
+            if name is None:
+                raise Unsupported(f"{operator.__name__} of floats")
+            return Value(kind, self.result(f"{name} {self.typed(left)}, {right.text}"))
+        if operator in (ast.BitAnd, ast.BitOr, ast.BitXor):
+            name = {ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor"}[operator]
+            return Value(kind, self.result(f"{name} {self.typed(left)}, {right.text}"))
+        if kind == "pred":
+            raise Unsupported(f"{operator.__name__} of truth values")
+        if operator in (ast.Add, ast.Sub, ast.Mult):
+            name = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}[operator]
+            return Value(kind, self.result(f"{name} i64 {left.text}, {right.text}"))
+        if operator in (ast.LShift, ast.RShift):
+            name = "shl" if operator is ast.LShift else "ashr" if kind == "s64" else "lshr"
+            return Value(kind, self.result(f"{name} i64 {left.text}, {right.text}"))
+        if operator is ast.Div:
+            return self.arithmetic(operator, self.cast(left, "f64"), self.cast(right, "f64"))
+        if operator in (ast.FloorDiv, ast.Mod) and kind == "s64":
+            return self._floor(operator is ast.FloorDiv, left.text, right.text)
+        raise Unsupported(f"{operator.__name__} of {kind}")
+
+    def _floor(self, quotient: bool, left: str, right: str) -> Value:
+        """Python's `//` and `%`; 0 where the divisor is, as Numba has it with NumPy's error model."""
+        known = right.lstrip("-").isdigit() and int(right) != 0
+        zero = None if known else self.result(f"icmp eq i64 {right}, 0")
+        divisor = right if known else self.result(f"select i1 {zero}, i64 1, i64 {right}")
+        rest = self.result(f"srem i64 {left}, {divisor}")
+        differ = self.result(f"icmp slt i64 {self.result(f'xor i64 {rest}, {divisor}')}, 0")
+        wrong = self.result(f"and i1 {differ}, {self.result(f'icmp ne i64 {rest}, 0')}")
+        if quotient:
+            toward_zero = self.result(f"sdiv i64 {left}, {divisor}")
+            made = self.result(f"sub i64 {toward_zero}, {self.result(f'zext i1 {wrong} to i64')}")
+        else:
+            made = self.result(f"add i64 {rest}, {self.result(f'select i1 {wrong}, i64 {divisor}, i64 0')}")
+        return Value("s64", made if known else self.result(f"select i1 {zero}, i64 0, i64 {made}"))

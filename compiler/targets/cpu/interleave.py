@@ -1,0 +1,44 @@
+"""Marks of loops for LLVM's vectorizer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+# LLVM chooses the number of accumulators of a reduction well.
+_ACCUMULATORS = ("sum_", "prod_", "max_", "min_", "tile_")
+_LABEL = re.compile(r'^("?[\w.$-]+"?):')
+_JUMP = re.compile(r'^  br label %("?[\w.$-]+"?)$')
+
+
+def is_interleaved(names: Iterable[str]) -> bool:
+    """Whether a kernel that calls these names gets the marks of `interleaved`."""
+    return not any(name.startswith(_ACCUMULATORS) for name in names)
+
+
+def interleaved(text: str) -> str:
+    """LLVM IR (text) whose innermost loops do two vectors a turn.
+
+    Element-wise kernels are chains of dependent operations of some four cycles each; LLVM leaves all but the shortest
+    loops alone. Two chains side by side take hardly longer than one: 1.2 to 1.6 times as many elements a second.
+    """
+    lines = text.split("\n")
+    places: dict[str, int] = {}
+    last = -1  # the header of the last loop that was found
+    number = 0
+    for k, line in enumerate(lines):
+        if line.startswith("define"):
+            places, last = {}, -1
+        elif label := _LABEL.match(line):
+            places[label[1].strip('"')] = k
+        elif jump := _JUMP.match(line):
+            header = places.get(jump[1].strip('"'))
+            if header is not None and header > last:
+                lines[k] = f"{line}, !llvm.loop !{9000 + number}"
+                lines.append(f"!{9000 + number} = distinct !{{!{9000 + number}, !8999}}")
+                number += 1
+            if header is not None:
+                last = max(last, header)
+    if number:
+        lines.append('!8999 = !{!"llvm.loop.interleave.count", i32 2}')
+    return "\n".join(lines)

@@ -1,0 +1,182 @@
+"""The direct front end against Numba's: the same bits from the same kernel text."""
+
+from __future__ import annotations
+
+import ast
+import functools
+
+import numpy as np
+import pytest
+
+from hloom.bench import libraries
+from hloom.bench.workloads import WORKLOADS
+from hloom.compilation import compile_module
+from hloom.compiler.cache import Cache
+from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.targets.cpu import backend, codegen, dialect_file, direct, lower
+from hloom.native_setup import driver
+from hloom.runtime import native
+
+RANDOM = np.random.default_rng(0)
+
+
+def run(kernel: KernelSource, arrays, front_end) -> list[np.ndarray]:
+    """The arrays after one launch, of all items, compiled from what `front_end` makes of the text."""
+    import ctypes
+
+    code = backend.compiled(*front_end(kernel))
+    address = native.load(code, (kernel.name,))[kernel.name]
+    arrays = [a.copy() if isinstance(a, np.ndarray) else a for a in arrays]
+    words = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in arrays]
+    block = np.array(words, np.int64)
+    ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)(block.ctypes.data, 0, 1)
+    return [a for a in arrays if isinstance(a, np.ndarray)]
+
+
+def through_numba(kernel):
+    return lower.kernel_module(kernel, None)
+
+
+def through_direct(kernel):
+    text, names = direct.kernel_text(kernel, backend.triple())
+    return text, [dialect_file.module_text(name) for name in names]
+
+
+def same(text: str, params: tuple[str, ...], *arrays) -> list[np.ndarray]:
+    """Both front ends' results of a text, which have to be the same bytes."""
+    name = next(node.name for node in ast.parse(text).body)
+    kernel = KernelSource(name, text, (*params, "s64", "s64"))
+    one, other = run(kernel, arrays, through_direct), run(kernel, arrays, through_numba)
+    for a, b in zip(one, other, strict=True):
+        assert a.tobytes() == b.tobytes()
+    return one
+
+
+def test_every_operator():
+    lines = ["v = x[i]", "w = y[i]", "s = a[i]", "t = b[i]", "u = c[i]"]
+    floats = ["v + w", "v - w", "v * w", "v / w", "-v", "f32(f64(v) * w)", "max_f32(v, w)", "select(v < w, v, w)"]
+    floats += ["v if v > w else w", "f32(s)", "f32(0.1)", "f32(nan)", "f32(s * 0.5)", "min(v, w)", "f32(s / t)"]
+    integers = ["s + t", "s - t", "s * t", "-s", "s & t", "s | t", "s ^ t", "s >> 3", "s << 2", "s // 7", "s % 7"]
+    integers += ["s // t", "s % t", "min(s, t, 5)", "max(s, t)", "s if s < t else t", "f64(v) * 8", "u >> 1", "u ^ 5"]
+    integers += ["~(s + 0)", "s * (t > 3)", "(s > 1) & (t > 1)", "s8(u)", "quotient(s64(u), 3)"]
+    tests = ["s < t", "s == t", "u >= 7", "v != w", "s < t and v < w", "s < t or v < w", "not s < t", "v <= 0.5"]
+    lines += [f"f[{k} * n + i] = {text}" for k, text in enumerate(floats)]
+    lines += [f"m[{k} * n + i] = s32({text})" for k, text in enumerate(integers)]
+    lines += [f"store_pred(p, {k} * n + i, {text})" for k, text in enumerate(tests)]
+    body = "".join(f"            {line}\n" for line in lines)
+    head = "def every(x, y, a, b, c, f, m, p, n, lo, hi):\n    for item in range(lo, hi):\n        for i in range(n):\n"
+    text = head + body
+    n = 100
+    x, y = (RANDOM.standard_normal(n, dtype=np.float32) for _ in range(2))
+    x[:3] = np.nan, np.inf, -0.0
+    a, b = (RANDOM.integers(-20, 20, n).astype(np.int32) for _ in range(2))
+    c = RANDOM.integers(0, 1 << 32, n).astype(np.uint32)
+    outs = [
+        np.zeros((len(floats), n), np.float32),
+        np.zeros((len(integers), n), np.int32),
+        np.zeros((len(tests), n), bool),
+    ]
+    same(text, ("f32*", "f32*", "s32*", "s32*", "u32*", "f32*", "s32*", "pred*", "s64"), x, y, a, b, c, *outs, n)
+
+
+def test_loops_branches_and_variables():
+    text = """def walk(x, o, n, lo, hi):
+    best = scratch_f32(4)
+    for item in range(lo, hi):
+        count = 0
+        for j in range(4):
+            best[j] = f32(-inf)
+        for i in range(n):
+            if x[i] < f32(0.0):
+                continue
+            if i > 90:
+                break
+            v = x[i]
+            k = 3
+            while k > 0 and best[k - 1] < v:
+                best[k] = best[k - 1]
+                k -= 1
+            best[k] = v
+            count += 1
+        p = 0
+        for p in range(0, n - 3, 4):
+            count += p
+        for p in range(p, n):
+            count = count + 1
+        total = f32(0)
+        for i in range(n - 1, -1, -2):
+            total = sum_f32(total, x[i])
+        for j in range(4):
+            o[j] = best[j]
+        o[4] = count
+        o[5] = total if n > 5 else best[0]
+"""
+    same(text, ("f32*", "f32*", "s64"), RANDOM.standard_normal(100, dtype=np.float32), np.zeros(6, np.float32), 100)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "pred"])
+def test_narrow_elements(dtype):
+    text = f"def narrow(x, o, n, lo, hi):\n    for i in range(n):\n        v = load_{dtype}(x, i)\n"
+    text += f"        store_{dtype}(o, i, {'not v' if dtype == 'pred' else 'v * f32(1.7)'})\n"
+    kind = {"f16": np.float16, "bf16": np.uint16, "pred": bool}[dtype]
+    x = (
+        RANDOM.integers(0, 1 << 14, 50).astype(np.uint16).view(np.float16)
+        if dtype == "f16"
+        else RANDOM.integers(0, 2, 50)
+    )
+    same(text, (f"{dtype}*", f"{dtype}*", "s64"), x.astype(kind), np.zeros(50, kind), 50)
+
+
+def test_library_functions():
+    names = [n for n in ("exp_f32", "tanh_f32", "log1p_f32", "erf_f32", "pow_f32") if dialect_file.signature(n)]
+    calls = "".join(
+        f"        o[{k} * n + i] = {name}({'x[i], x[i]' if name == 'pow_f32' else 'x[i]'})\n"
+        for k, name in enumerate(names)
+    )
+    text = f"def library(x, o, n, lo, hi):\n    for i in range(n):\n{calls}"
+    x = RANDOM.standard_normal(1000, dtype=np.float32)
+    same(text, ("f32*", "f32*", "s64"), x, np.zeros((len(names), 1000), np.float32), 1000)
+
+
+def test_what_it_does_not_know_goes_to_numba():
+    text = "def odd(x, o, lo, hi):\n    for i in range(lo, hi):\n        o[i] = x[i].real\n"
+    kernel = KernelSource("odd", text, ("c64*", "f32*", "s64", "s64"))
+    with pytest.raises(direct.Unsupported):
+        direct.kernel_text(kernel, backend.triple())
+    assert codegen.compile_kernels([kernel])[0].symbols == ("odd",)
+
+
+def made_once(thing):
+    return thing
+
+
+CHOSEN = """
+gelu_16k adam_4m softmax layer_norm_grad argmax top_k cumsum_rows transpose_heads histogram one_hot matmul_odd
+matmul_bf16 matmul_s8 conv_depthwise max_pool_grad mlp_step while_newton mandelbrot monte_carlo k_means""".split()
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_programs_have_the_same_bits(name, monkeypatch):
+    workload, lib = WORKLOADS[name], libraries.Hloom(True)
+    arrays = workload.inputs(np.random.default_rng(0), divide=16)
+    module = lib.compiled(workload).lower(*map(lib.prepare, arrays)).module
+    results, through = [], []
+    driver()
+    for unknown in (False, True):
+        if unknown:
+
+            def refuse(*_):
+                raise direct.Unsupported("for comparison")
+
+            monkeypatch.setattr(direct, "kernel_text", refuse)
+        monkeypatch.setattr("hloom.native_setup._addresses", {})
+        monkeypatch.setattr("hloom.native_setup.default_cache", functools.partial(made_once, Cache(None)))
+        made = compile_module(module)
+        through.append(made.kernels_compiled)
+        results.append([r.tobytes() for r in made([np.asarray(a) for a in arrays])])
+    assert results[0] == results[1] and through[0] == through[1] > 0
+
+
+def test_the_file_is_of_these_sources():
+    """Otherwise: python -m hloom.native_setup"""
+    assert dialect_file.outdated() == []
