@@ -6,6 +6,7 @@ from hloom.compiler.passes.shapes import keeps_order, reshape_of_broadcast
 from hloom.ir.ops import OPS
 from hloom.ir.ops.index import clamp_starts
 from hloom.ir.rewrite import Any, Op, Rules, as_op, rule, same_bits, splat_value
+from hloom.ir.types import PRED
 
 x, y = Any("x"), Any("y")
 broadcast, pad, reshape, reverse = (as_op(n) for n in ("broadcast", "pad", "reshape", "reverse"))
@@ -231,6 +232,41 @@ def join_pads(b, root, x, inner):
     return b.emit("pad", x, root.operands[1], padding=padding)
 
 
+def sum_of_pads(b, root, left, right):
+    """What differentiation makes of an array that was cut into parts, as one array with the parts side by side.
+
+    Two arrays with zeros around them that meet at one place of one dimension, and have the same place in the others.
+    """
+    if any(splat_value(p.operands[1]) is None or not same_bits(splat_value(p.operands[1]), 0) for p in (left, right)):
+        return None
+    if any(low < 0 or high < 0 or inner for p in (left, right) for low, high, inner in p["padding"]):
+        return None
+    apart = [k for k, (one, two) in enumerate(zip(left["padding"], right["padding"], strict=True)) if one != two]
+    if len(apart) != 1:
+        return None
+    (d,) = apart
+    if left["padding"][d] > right["padding"][d]:
+        left, right = right, left
+    first, second = left.operands[0], right.operands[0]
+    if left["padding"][d][0] + first.dims[d] != right["padding"][d][0]:
+        return None
+    joined = b.emit("concatenate", _plus_zero(b, first), _plus_zero(b, second), dimensions=(d,))
+    padding = list(left["padding"])
+    padding[d] = (left["padding"][d][0], right["padding"][d][1], 0)
+    return b.emit("pad", joined, left.operands[1], padding=tuple(padding))
+
+
+def _plus_zero(b, x):
+    """x + 0, which differs from x where that is -0."""
+
+    def is_sum(x):
+        zero = splat_value(x.operands[1]) if x.opcode == "add" else None
+        return zero is not None and same_bits(zero, 0)
+
+    done = is_sum(x) or x.opcode == "concatenate" and all(is_sum(o) for o in x.operands)
+    return x if done else b.emit("add", x, b.splat(0, x.shape))
+
+
 def join_operands(b, root):
     """Concatenate without empty operands, with nested ones in place, and with slices that meet made one."""
     (d,) = root["dimensions"]
@@ -351,6 +387,13 @@ pieces = Rules(
             when=pads_join,
             name="pad-of-pad",
             identity="pad(pad(x, a), b) = pad(x, a + b) of one value",
+        ),
+        rule(
+            Op("add", pad(name="left"), pad(name="right")),
+            sum_of_pads,
+            when=lambda root: root.shape.dtype != PRED,
+            name="sum-of-pads",
+            identity="pad(x, 0, n) + pad(y, m, 0) = (x + 0) ++ (y + 0) of m and n elements",
         ),
         rule(concatenate(x), x, name="concatenate-of-one", identity="++(x) = x"),
         rule(
