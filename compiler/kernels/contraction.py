@@ -163,6 +163,7 @@ class ContractionKernels:
 
 
 PACK, PRODUCT = 0, 1
+NARROW = ("s8", "u8", "s16", "pred")  # dtypes whose values are 16-bit integers with a sign
 
 
 def render(spec: ContractionSpec, machine) -> ContractionKernels:
@@ -176,7 +177,9 @@ def render(spec: ContractionSpec, machine) -> ContractionKernels:
     # same rows of the result have to stay there too, from one partial sum to the next.
     area = min(machine.l2_bytes // 3, 144 << 10) // size
     sums = max(min(machine.l2_bytes // 4, 128 << 10) // size, tile.rows * tile.columns)
-    blocking = Blocking(spec.accumulate, size, tile, area, sums, machine.l1_bytes, machine.cores)
+    narrow = all(isinstance(x, PlainOperand) and x.dtype in NARROW for x in (spec.lhs, spec.rhs))
+    pairs = narrow and spec.accumulate in ("s32", "u32")
+    blocking = Blocking(spec.accumulate, size, tile, area, sums, machine.l1_bytes, machine.cores, pairs)
     kernels = [pack_kernel(blocking), product_kernel(blocking)]
     parameters = [tuple(PACK_PARAMS), tuple(PRODUCT_PARAMS)]
     fused, packing = PRODUCT, PACK
@@ -220,6 +223,8 @@ class _Writer:
     def __init__(self, spec: ContractionSpec, blocking: Blocking):
         self.spec, self.blocking = spec, blocking
         self.dtype, self.size, self.columns = spec.accumulate, blocking.size, blocking.tile.columns
+        self.adjacent = False  # whether lhs_sp is known to be 1
+        self.alone = False  # the last of an odd number of elements, without a second one for its pair
 
     def kernel(self, name: str, own: Sequence[tuple[str, str]], body: Sequence[str]):
         """The KernelSource of a body, with those parameters of the spec and of `own` which it uses, and their names."""
@@ -271,7 +276,7 @@ class _Writer:
         ]
         own = [("t_packed", f"{self.dtype}*")]
         own += [(x, "s64") for x in ("batch", "m", "n", "k", "rhs_sb", "rhs_sp", "rhs_sj")]
-        own += [(x, "s64") for x in ("t_panels", "t_groups", "t_chunks", "t_step", "t_pack")]
+        own += [(x, "s64") for x in ("t_panels", "t_groups", "t_chunks", "t_step", "t_pack", "t_k")]
         return self.kernel(f"{spec.name}_rhs", own, text)
 
     def rhs_element(self, fast: str) -> Element:
@@ -280,33 +285,60 @@ class _Writer:
         if not isinstance(rhs, PlainOperand):
             return rhs
         step = "" if fast == "p" else " * rhs_sp"
-        return lambda b, p, j: ([], _load(rhs, f"{b} * rhs_sb + {p}{step} + {j} * rhs_sj", self.dtype))
+        return lambda b, p, j: self.load(rhs, lambda p: f"{b} * rhs_sb + {p}{step} + {j} * rhs_sj", p)
+
+    def load(self, operand: PlainOperand, at: Callable[[str], str], p: str) -> tuple[list[str], str]:
+        """The element of a plain operand at p; of pairs the word of elements 2 p and 2 p + 1, or of the first alone."""
+        if not self.blocking.pairs:
+            return [], _load(operand, at(p), self.dtype)
+        first = f"s64({_load(operand, at(f'(2 * {p})'), self.dtype)}) & 65535"
+        if self.alone:
+            return [], f"{self.dtype}({first})"
+        second = f"s64({_load(operand, at(f'(2 * {p} + 1)'), self.dtype)})"
+        return [], f"{self.dtype}(({first}) | ({second} << 16))"
+
+    def over_p(self, start: str, stop: str, body: Callable[[], list[str]]) -> list[str]:
+        """`body` for every p; of pairs the last may be a single element."""
+        if not self.blocking.pairs:
+            return _loop(f"for t_p in range({start}, {stop}):", body())
+        both = _loop(f"for t_p in range({start}, t_even):", body())
+        self.alone = True
+        last = _loop(f"for t_p in range(t_even, {stop}):", body())
+        self.alone = False
+        return [f"t_even = min({stop}, quotient(t_k, 2))", *both, *last]
 
     def rhs_lines(self, group: int) -> list[str]:
         """Elements along j: a line of several panels is computed in one long loop, then cut into panels."""
         columns, size = self.columns, self.size
-        statements, value = self.rhs_element("j")("t_b", "t_p", "t_j")
-        return [
-            f"t_j0 = t_q0 * {columns}",
-            *_loop(f"for t_x in range({group * columns}):", f"t_line[t_x] = {self.dtype}(0)"),
-            *_loop(
-                "for t_p in range(t_p0, t_p1):",
-                _loop(
+
+        def line() -> list[str]:
+            statements, value = self.rhs_element("j")("t_b", "t_p", "t_j")
+            return [
+                *_loop(
                     f"for t_j in range(t_j0, min(t_q1 * {columns}, n)):",
                     [*statements, f"t_line[t_j - t_j0] = {value}"],
                 ),
-                _loop(
+                *_loop(
                     "for t_q in range(t_q0, t_q1):",
                     f"copy_{self.dtype}_{columns}(address(t_line) + (t_q - t_q0) * {columns * size}, "
                     f"t_base + (t_q * t_depth + t_p) * {columns * size})",
                 ),
-            ),
+            ]
+
+        return [
+            f"t_j0 = t_q0 * {columns}",
+            *_loop(f"for t_x in range({group * columns}):", f"t_line[t_x] = {self.dtype}(0)"),
+            *self.over_p("t_p0", "t_p1", line),
         ]
 
     def rhs_turned(self) -> list[str]:
         """Elements along p: the columns of a panel are computed one after another, then transposed into the panel."""
         columns, size = self.columns, self.size
-        statements, value = self.rhs_element("p")("t_b", "t_p", "t_j")
+
+        def element() -> list[str]:
+            statements, value = self.rhs_element("p")("t_b", "t_p", "t_j")
+            return [*statements, f"t_turn[t_at + t_p] = {value}"]
+
         pack = {
             "rhs": "address(t_turn)", "packed": f"t_base + (t_q * t_depth + t_p0) * {columns * size}",
             "n": f"min({columns}, n - t_q * {columns})", "k": "t_depth", "rhs_sp": "1", "rhs_sj": str(DEPTH + GAP),
@@ -317,7 +349,7 @@ class _Writer:
             _loop(
                 f"for t_j in range(t_q * {columns}, min(t_q * {columns} + {columns}, n)):",
                 f"t_at = (t_j - t_q * {columns}) * {DEPTH + GAP} - t_p0",
-                _loop("for t_p in range(t_p0, t_p1):", [*statements, f"t_turn[t_at + t_p] = {value}"]),
+                self.over_p("t_p0", "t_p1", element),
             ),
             self.call("t_pack", PACK_PARAMS, pack),
         )
@@ -327,14 +359,21 @@ class _Writer:
     def fused_kernel(self):
         """Evaluates blocks of lhs, multiplies them with panels, runs the epilogue; items are blocks of the result."""
         spec, columns, size = self.spec, self.columns, self.size
-        scratch = [f"t_sums = scratch_{self.dtype}({self.blocking.sums})"]
+        scratch = []
         # The product gets our item of the same blocks, and addresses moved so that its block lies in scratch memory.
         blocks = ("row_blocks", "column_blocks", "block_rows", "block_panels", "panels", "packed_sb", "packed_sp")
         product = {name: f"t_{name}" for name in blocks} | {
-            "out": f"address(t_sums) - (t_i0 * t_sums_row + t_q0 * {columns}) * {size}", "out_si": "t_sums_row",
-            "m": "m", "full_panels": "t_panels", "direct_panels": "t_direct", "copy_rhs": "t_copy_rhs",
-            "step": "t_step",
+            "m": "m", "direct_panels": "t_direct", "copy_rhs": "t_copy_rhs", "step": "t_step",
         }  # fmt: skip
+        if isinstance(spec.epilogue, PlainStore):
+            out = f"address({spec.epilogue.pointer}) + t_b * m * n * {size}"
+            product |= {"out": out, "out_si": "n", "n": "n", "full_panels": "t_full_panels"}
+            epilogue = []
+        else:
+            scratch.append(f"t_sums = scratch_{self.dtype}({self.blocking.sums})")
+            out = f"address(t_sums) - (t_i0 * t_sums_row + t_q0 * {columns}) * {size}"
+            product |= {"out": out, "out_si": "t_sums_row", "full_panels": "t_panels"}
+            epilogue = self.epilogue()
         if is_same(spec, spec.rhs):
             product |= {"rhs": f"address({spec.rhs.pointer})", "rhs_sb": "rhs_sb", "rhs_sp": "rhs_sp"}
         if is_same(spec, spec.lhs):
@@ -366,7 +405,7 @@ class _Writer:
                         "t_turned, t_si, t_sp = 1, 1, t_block_rows",
                         self.lhs_columns(),
                     ),
-                    *_loop("else:", "t_turned, t_si, t_sp = 0, t_row, 1", self.lhs_rows()),
+                    *_loop("else:", "t_turned, t_si, t_sp = 0, t_row, 1", self.lhs_any_rows()),
                 ]
             elif spec.lhs_fast == "i":
                 strides, evaluate = by_column, self.lhs_columns()
@@ -390,17 +429,15 @@ class _Writer:
                 "t_q0 = (t_item - t_line * t_column_blocks) * t_block_panels",
                 f"t_j1 = min((t_q0 + t_block_panels) * {columns}, n)",
                 multiply,
-                self.epilogue(),
+                epilogue,
             ),
         ]
         own = [("t_packed", f"{self.dtype}*"), ("t_product", "s64")]
         own += [(x, "s64") for x in ("batch", "m", "n", "k")]
         own += [(x, "s64") for x in ("lhs_sb", "lhs_si", "lhs_sp", "rhs_sb", "rhs_sp", "rhs_sj")]
         own += [(x, "s64") for x in ("t_row_blocks", "t_column_blocks", "t_block_rows", "t_block_panels", "t_panels")]
-        own += [
-            (x, "s64")
-            for x in ("t_direct", "t_packed_sb", "t_packed_sp", "t_pack_lhs", "t_copy_rhs", "t_step", "t_sums_row")
-        ]
+        own += [(x, "s64") for x in ("t_direct", "t_packed_sb", "t_packed_sp", "t_pack_lhs", "t_copy_rhs")]
+        own += [(x, "s64") for x in ("t_step", "t_k", "t_full_panels", "t_sums_row")]
         return self.kernel(spec.name, own, body)
 
     def lhs_element(self, fast: str) -> Element:
@@ -409,34 +446,48 @@ class _Writer:
         if not isinstance(lhs, PlainOperand):
             return lhs
         step = "" if fast == "i" else " * lhs_si"
-        return lambda b, i, p: ([], _load(lhs, f"{b} * lhs_sb + {i}{step} + {p} * lhs_sp", self.dtype))
+        p_step = "" if self.adjacent else " * lhs_sp"
+        return lambda b, i, p: self.load(lhs, lambda p: f"{b} * lhs_sb + {i}{step} + {p}{p_step}", p)
 
     def lhs_rows(self) -> list[str]:
         if isinstance(self.spec.lhs, FilledOperand):
             return self.spec.lhs.lines("t_row")
-        statements, value = self.lhs_element("p")("t_b", "t_i", "t_p")
+
+        def element() -> list[str]:
+            statements, value = self.lhs_element("p")("t_b", "t_i", "t_p")
+            return [*statements, f"t_left[t_at + t_p] = {value}"]
+
         return _loop(
             "for t_i in range(t_i0, t_i0 + t_rows):",
             "t_at = (t_i - t_i0) * t_row - t_p0",
-            _loop("for t_p in range(t_p0, t_p0 + t_depth):", [*statements, f"t_left[t_at + t_p] = {value}"]),
+            self.over_p("t_p0", "t_p0 + t_depth", element),
         )
+
+    def lhs_any_rows(self) -> list[str]:
+        # The vectorizer makes two versions of a loop with an unknown step by itself, but not of one with pairs.
+        if not self.blocking.pairs:
+            return self.lhs_rows()
+        self.adjacent = True
+        adjacent = self.lhs_rows()
+        self.adjacent = False
+        return [*_loop("if lhs_sp == 1:", adjacent), *_loop("else:", self.lhs_rows())]
 
     def lhs_columns(self) -> list[str]:
         if isinstance(self.spec.lhs, FilledOperand):
             return self.spec.lhs.lines("t_block_rows")
-        statements, value = self.lhs_element("i")("t_b", "t_i", "t_p")
-        return _loop(
-            "for t_p in range(t_p0, t_p0 + t_depth):",
-            "t_at = (t_p - t_p0) * t_block_rows - t_i0",
-            _loop("for t_i in range(t_i0, t_i0 + t_rows):", [*statements, f"t_left[t_at + t_i] = {value}"]),
-        )
+
+        def column() -> list[str]:
+            statements, value = self.lhs_element("i")("t_b", "t_i", "t_p")
+            return [
+                "t_at = (t_p - t_p0) * t_block_rows - t_i0",
+                *_loop("for t_i in range(t_i0, t_i0 + t_rows):", [*statements, f"t_left[t_at + t_i] = {value}"]),
+            ]
+
+        return self.over_p("t_p0", "t_p0 + t_depth", column)
 
     def epilogue(self) -> list[str]:
-        epilogue, columns = self.spec.epilogue, self.columns
-        if isinstance(epilogue, PlainStore):
-            statements = [f"{epilogue.pointer}[(t_b * m + t_i) * n + t_j] = t_sum"]
-        else:
-            statements = epilogue("t_sum", "t_b", "t_i", "t_j")
+        columns = self.columns
+        statements = self.spec.epilogue("t_sum", "t_b", "t_i", "t_j")
         if self.spec.epilogue_fast == "i":
             return _loop(
                 f"for t_j in range(t_q0 * {columns}, t_j1):",

@@ -34,11 +34,15 @@ def step_plan(
     if plain and same_rhs and lhs_sb == m * lhs_si and isinstance(spec.rhs, PlainOperand):
         batch, m = 1, batch * m  # one rhs for rows that follow each other: a single matrix product
 
+    elements = k
+    if blocking.pairs:
+        k = _ceil(k, 2)  # from here on words
     panels, full = _ceil(n, columns), n // columns
     step = depth_step(k)
     in_place = is_same(spec, spec.lhs)
     strides = (lhs_si, lhs_sp) if in_place else None
-    block_rows, block_panels = _block(blocking, kernels.fused != PRODUCT, batch, m, n, k, strides)
+    in_scratch = not isinstance(spec.epilogue, PlainStore)
+    block_rows, block_panels = _block(blocking, in_scratch, batch, m, n, k, strides)
     row_blocks, column_blocks = _ceil(m, block_rows), _ceil(panels, block_panels)
     # What only one block of rows uses need not be packed by a step of its own: it is copied in passing, if at all.
     reads = is_same(spec, spec.rhs) and rhs_sj == 1
@@ -66,6 +70,7 @@ def step_plan(
                 "t_groups": groups,
                 "t_chunks": chunks,
                 "t_step": step,
+                "t_k": elements,
                 "t_pack": KernelAddress(PACK),
             }
             pointers = {}
@@ -80,20 +85,26 @@ def step_plan(
         "pack_lhs": pack_lhs,
         "copy_rhs": copy_rhs,
         "step": step,
+        "full_panels": full,
         "packed_sb": 0 if same_rhs else packed * k * columns,
         "packed_sp": packed * columns,
     }
     pointers = {}
     if kernels.fused == PRODUCT:
         own |= {
-            "out_sb": m * n, "out_si": n, "full_panels": full, "direct_panels": direct, "accumulate": 0,
+            "out_sb": m * n, "out_si": n, "direct_panels": direct, "accumulate": 0,
         }  # fmt: skip
         # Where rhs is not read in place its pointer is not followed.
         rhs = spec.rhs.pointer if is_same(spec, spec.rhs) else "t_packed"
         pointers = {"lhs": spec.lhs.pointer, "rhs": rhs, "packed": "t_packed", "out": spec.epilogue.pointer}
     else:
         own = {f"t_{name}": value for name, value in own.items()}
-        own |= {"t_direct": direct, "t_product": KernelAddress(PRODUCT), "t_sums_row": block_panels * columns}
+        own |= {
+            "t_direct": direct,
+            "t_k": elements,
+            "t_product": KernelAddress(PRODUCT),
+            "t_sums_row": block_panels * columns,
+        }
     items = batch * row_blocks * column_blocks
     work = block_rows * min(n, block_panels * columns) * max(k, 1)
     grain = max(1, SERIAL_WORK // work)

@@ -32,7 +32,7 @@ class Blocking:
     """Sizes that the kernels of a contraction are written for.
 
     area: the most elements in a block of lhs, of one step of p; sums: the most elements in a block of sums; size: bytes
-    of an element.
+    of an element. pairs: whether an element of an operand is a word of two 16-bit integers, for p and p + 1.
     """
 
     dtype: str
@@ -42,6 +42,7 @@ class Blocking:
     sums: int
     l1_bytes: int
     cores: int
+    pairs: bool = False
 
     @property
     def rows(self) -> int:
@@ -201,7 +202,7 @@ _PRODUCT = """
                     sums = address(edge)
                     sums_row = {row}
                 for i in range(0, rows, {rows}):
-                    tile_{T}_{rows}x{columns}(left + i * left_step, left_row, left_p, right, right_p,
+                    tile_{K}_{rows}x{columns}(left + i * left_step, left_row, left_p, right, right_p,
                                               sums + i * sums_row, sums_row, depth, min({rows}, rows - i),
                                               accumulate + p0)
         if q1 > full_panels:
@@ -219,7 +220,8 @@ def _kernel(name: str, params: dict[str, str], body: str, blocking: Blocking) ->
         second = re.compile(r" +transpose_{T}_{square}x{square}\(source \+.*\n.*\n")
         body = second.sub("", body)
     body = textwrap.dedent(body).strip("\n").format(
-        T=blocking.dtype, size=size, rows=tile.rows, columns=tile.columns, lanes=tile.lanes, lanes_1=tile.lanes - 1,
+        T=blocking.dtype, K="pair32" if blocking.pairs else blocking.dtype, size=size,
+        rows=tile.rows, columns=tile.columns, lanes=tile.lanes, lanes_1=tile.lanes - 1,
         row=tile.columns * size, tile_column=tile.rows * size,
         square=square, second=tile.rows - square,
         group=max(1, GROUP_COLUMNS // tile.columns), block=max(blocking.area, DEPTH * tile.rows),
@@ -237,4 +239,5 @@ def pack_kernel(blocking: Blocking) -> KernelSource:
 
 def product_kernel(blocking: Blocking) -> KernelSource:
     """Multiplies blocks of a plain lhs with panels of rhs."""
-    return _kernel(f"contraction_product_{blocking.dtype}", PRODUCT_PARAMS, _PRODUCT, blocking)
+    pairs = "_pairs" if blocking.pairs else ""
+    return _kernel(f"contraction_product_{blocking.dtype}{pairs}", PRODUCT_PARAMS, _PRODUCT, blocking)

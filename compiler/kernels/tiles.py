@@ -3,6 +3,9 @@
 `tile_f32_6x16(a, a_row, a_k, b, b_k, c, c_row, k, rows, accumulate)` computes a tile of a matrix product,
 C[i, j] (+)= sum over p < k of A[i, p] * B[p, j], with the 6x16 sums in registers. All arguments are int64:
 
+`tile_pair32_6x16` takes A and B in words of two 16-bit integers, for p and p + 1, and sums in 32 bits: both products
+and their sum are one instruction on x86 (pmaddwd), so that there are twice as many as in a float32 tile.
+
 - `a`, `b`, `c`: byte addresses. A[i, p] lies at `a + i*a_row + p*a_k` and is read by scalar broadcast, so any strides
   serve. B[p, j] lies at `b + p*b_k + j*itemsize`, C[i, j] at `c + i*c_row + j*itemsize`; no alignment is assumed.
 - `k` >= 0 is the number of products in a sum; `rows` in 1..6 says how many rows of the tile exist (the others are
@@ -49,6 +52,7 @@ ELEMENTS = {
     "s64": (I64, "i64", 8),
     "u64": (I64, "i64", 8),
 }
+PAIR = "pair32"  # two 16-bit integers in a word; their products are summed in 32 bits
 
 _TILE = re.compile(r"tile_([a-z]+\d+)_(\d+)x(\d+)")
 _TRANSPOSE = re.compile(r"transpose_([a-z]+\d+)_(\d+)x(\d+)")
@@ -118,7 +122,7 @@ def build_tile(module: ir.Module, dtype: str, rows: int, columns: int) -> ir.Fun
 def _tile_body(builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: int, columns: int) -> None:
     """The whole computation for a tile of at most `rows` rows, from the builder's block to a return."""
     a, a_row, a_k, b, b_k, c, c_row, k, valid, accumulate = function.args
-    element, letters, size = ELEMENTS[dtype]
+    element, letters, size = ELEMENTS["s32" if dtype == PAIR else dtype]
     lanes = _chunk(columns)
     vectors = columns // lanes
     vector = ir.VectorType(element, lanes)
@@ -138,7 +142,15 @@ def _tile_body(builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: i
             name = f"llvm.fma.v{lanes}{letters}"
             fma = _intrinsic_function(builder.module, name, ir.FunctionType(vector, [vector] * 3))
             return builder.call(fma, [left, right, total])
+        if dtype == PAIR:
+            left, right = (builder.sext(_halves(builder, x, lanes), wide) for x in (left, right))
+            products = builder.mul(left, right)
+            even, odd = (builder.shuffle_vector(products, products, mask) for mask in every_other)
+            return builder.add(builder.add(even, odd), total)
         return builder.add(builder.mul(left, right), total)
+
+    wide = ir.VectorType(I32, 2 * lanes)
+    every_other = [ir.Constant(ir.VectorType(I32, lanes), [2 * x + y for x in range(lanes)]) for y in (0, 1)]
 
     # A row that does not exist repeats the last one: its sums are computed and dropped.
     last = builder.sub(valid, _integer(1))
@@ -195,6 +207,10 @@ def _tile_body(builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: i
     builder.branch(end)
     builder.position_at_end(end)
     builder.ret_void()
+
+
+def _halves(builder: ir.IRBuilder, words, lanes: int):
+    return builder.bitcast(words, ir.VectorType(ir.IntType(16), 2 * lanes))
 
 
 def build_transpose(module: ir.Module, dtype: str, lanes: int) -> ir.Function:
@@ -409,7 +425,7 @@ def resolve(name: str):
     """
     if name in _SINGLE:
         return _SINGLE[name]
-    if (match := _TILE.fullmatch(name)) and match[1] in ELEMENTS:
+    if (match := _TILE.fullmatch(name)) and (match[1] in ELEMENTS or match[1] == PAIR):
         return _tile_intrinsic(name, match[1], int(match[2]), int(match[3]))
     if (match := _TRANSPOSE.fullmatch(name)) and match[1] in ELEMENTS and match[2] == match[3]:
         lanes = int(match[2])
@@ -451,6 +467,8 @@ def _usual() -> dict[str, object]:
         for vector_bytes, registers in ((16, 16), (16, 32), (32, 16), (64, 32)):
             shape = tile_shape(dtype, vector_bytes, registers)
             names.add(f"tile_{dtype}_{shape.rows}x{shape.columns}")
+            if dtype == "s32":
+                names.add(f"tile_{PAIR}_{shape.rows}x{shape.columns}")
             names |= {f"transpose_{dtype}_{side}x{side}" for side in (shape.lanes, square_rows(shape.rows))}
             for count in (shape.rows, shape.columns):
                 names |= {f"{verb}_{dtype}_{count}" for verb in ("copy", "copy_first", "zero")}

@@ -22,7 +22,8 @@ from hloom.compiler.targets.cpu.machine import host
 from hloom.runtime import native
 
 DTYPES = {
-    "pred": np.bool_, "s8": np.int8, "u8": np.uint8, "s32": np.int32, "u32": np.uint32, "s64": np.int64,
+    "pred": np.bool_, "s8": np.int8, "u8": np.uint8, "s16": np.int16, "u16": np.uint16,
+    "s32": np.int32, "u32": np.uint32, "s64": np.int64,
     "u64": np.uint64, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
 }  # fmt: skip
 ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
@@ -122,7 +123,7 @@ def test_plain(accumulate, batch, m, n, k, turn_lhs, turn_rhs, seed):
 
 
 @pytest.mark.parametrize("dtype,accumulate", [("bf16", "f32"), ("f16", "f32"), ("s8", "s32"), ("u8", "u32"),
-                                              ("f32", "f64"), ("pred", "s32")])  # fmt: skip
+                                              ("s16", "s32"), ("u16", "u32"), ("f32", "f64"), ("pred", "s32")])  # fmt: skip
 @settings(max_examples=25, deadline=None)
 @given(m=EXTENT, n=EXTENT, k=DEPTHS, turn_lhs=st.booleans(), turn_rhs=st.booleans())
 def test_narrow_operands(dtype, accumulate, m, n, k, turn_lhs, turn_rhs):
