@@ -149,10 +149,12 @@ def _measured_rows(chosen, libraries, options, console, kept) -> tuple[list[dict
     from hloom.bench.workloads import WORKLOADS
 
     old = {row["name"]: row for row in kept.get("rows", [])}
+    found = kept.get("limits")
+    if not found:
+        with console.status("the limits of the machine"):
+            found = limits.measured(0.05).as_dict()
     if options.no_rows:
-        return list(old.values()), kept.get("limits") or limits.measured().as_dict()
-    with console.status("the limits of the machine"):
-        found = limits.measured(0.05).as_dict()
+        return list(old.values()), found
     for item in chosen:
         with console.status(f"{item.name}: {item.what}"):
             old[item.name] = report.row_facts(timing.measure(item, libraries, options.seconds), found)
