@@ -12,17 +12,21 @@ weights, and the numerators have been rounded once less. That is right where the
 product underflows that would not have before, and where no sum overflows; both are looked at for every row, and rows
 where it is not so are divided as written.
 
+Where a mask of indexes hides the rest of the rows (`attention_masks.py`) scores behind it are not computed: all of them
+have one value in the row, whose share of maxima and sums is added. Values whose weights are exactly zero in all rows of
+a block are left out too, if they are finite.
+
 Every sum has the order of the contraction, every decision is one about a row: results have the same bits for every
 size of the blocks and any number of threads.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
-from hloom.compiler.kernels.affine import ZERO, Affine, Index, linear, merge_groups, reshape_groups, variables
-from hloom.compiler.kernels.attention_structure import Attention, untransposed
-from hloom.compiler.kernels.combine import Reduction
+from hloom.compiler.kernels.attention_rows import RowNest
+from hloom.compiler.kernels.attention_structure import Attention
 from hloom.compiler.kernels.contraction import (
     PRODUCT,
     ContractionKernels,
@@ -33,20 +37,18 @@ from hloom.compiler.kernels.contraction import (
 )
 from hloom.compiler.kernels.contraction_plan import SERIAL_WORK
 from hloom.compiler.kernels.contraction_shared import PRODUCT_PARAMS, indent
-from hloom.compiler.kernels.description import Block, Serial
 from hloom.compiler.kernels.product import Operand, Roles, accumulation_dtype, operand_of
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.kernels.row import EXPENSIVE
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.kernels.writer import load
-from hloom.ir.module import Instruction
-from hloom.ir.ops import OPS
-from hloom.ir.types import HLO_NAME, compute_dtype
+from hloom.ir.types import HLO_NAME
 
 SCORES = 256 << 10  # bytes of scratch memory for scores: with the product's own, within half a megabyte of stack
 SUMS = 64 << 10  # bytes of scratch memory for the sums, and for queries that are computed
 ROWS = 128  # rows of a block at most
 MANY = 1 << 16  # rows: keys and values are packed for several blocks
+PART = 64  # keys of which it is known whether their values are finite
+TEMPORARIES = ("t_packed1", "t_packed2", "t_open")
 WANTED = 128 << 10  # bytes of scores in a block, where that is some rows: keys and values stay in the cache beside them
 
 
@@ -111,11 +113,7 @@ class _Kernel:
         self.queries = operand(first.operands[0], one.left, ("p", "i"))
         keys = operand(first.operands[1], one.right, ("j", "p"))
         values = operand(second.operands[1], two.right, ("j", "p"))
-        self.numerator, self.divisor = self._quotient()
-        self.counter = 0
-        self.item: list[str] = []
-        self.row = self._rows_text()
-        self.result = self._result_text()
+        self.nest = RowNest(request, attention, self.dtype, self.integers)
         self.one = self._contraction(1, one, keys)
         self.two = self._contraction(2, two, values)
         self.tile, self.size = self.one.kernels.blocking.tile, self.one.kernels.blocking.size
@@ -157,287 +155,104 @@ class _Kernel:
         temporaries = {rename(name): size for name, size in step.temporaries.items()}
         return AttentionLaunch(kernels.kernels[step.kernel], arguments, step.items, step.grain, temporaries)
 
-    # --- the row nest ---
-
-    def _text_of(self, dims, last: str, write) -> list[str]:
-        """The lines of a row that `write(writer, row)` writes for arrays of these dims: batch and row are `t_b` and
-        `t_i`, the last dimension's index has the name `last`. What the row does not change goes into the item."""
-        from hloom.compiler.targets.cpu.render import block_lines
-
-        length = dims[-1]
-        split = _dims_of_parts((*self.attention.rows, length), dims)
-        probe = self.request.writer(dims)
-        probe.root.variables = frozenset(f"i{k}" for k in range(len(dims)))
-        probe.set_domain_plain()
-        probe.merged[len(dims) - 1] = (last, 1)
-        write(probe, probe.root.child())
-        merged = merge_groups(dims, probe.used, [news[0] for news in split if news])
-        writer = self.request.writer(dims)
-        writer.integers, writer.counter = self.integers, self.counter
-        writer.merged = dict.fromkeys(range(len(dims)))
-        item = writer.root
-        item.variables = frozenset({"t_b"})
-        _name_dims(writer, item, dims, [g for g in merged if set(g) <= set(split[0])], "t_b")
-        row = item.child("t_i")
-        _name_dims(writer, row, dims, [g for g in merged if set(g) <= set(split[1])], "t_i")
-        writer.merged[len(dims) - 1] = (last, 1)
-        write(writer, row)
-        self.counter = writer.counter
-        self.item += block_lines(item)
-        return block_lines(row)
-
-    def _rows_text(self) -> list[str]:
-        """The statements for a row `t_i` whose scores begin at t_at."""
-        return self._text_of(self.attention.domain, "t_j", self._write_rows)
-
-    def _result_text(self) -> list[str]:
-        """The statements that consume a row of sums."""
-        attention = self.attention
-        outputs = [(k, self.request.outputs[k]) for k in attention.results]
-        sources = {k: untransposed(o) for k, o in outputs}
-        dims = sources[attention.results[0]].dims
-        own = HLO_NAME[compute_dtype(attention.second.dtype)]
-
-        def write(writer, row):
-            for k, reduce in enumerate(attention.needed):
-                writer.overrides[reduce] = (f"t_row{k}", row)
-            block = row.child("t_j")
-            divided = "" if self.divisor is None else " / t_divisor"
-            value = f"t_sums[t_r * t_width + t_j]{divided}"
-            block.body.append(f"t_sum = {value if own == self.dtype else f'{own}({value})'}")
-            writer.overrides[attention.second] = ("t_sum", block)
-            index = variables(dims)
-            # All values before all stores: an output may overwrite an input that another output still reads.
-            values = {k: writer.value(source, index, block) for k, source in sources.items()}
-            for k, output in outputs:
-                order = output["dimensions"] if sources[k] is not output else range(len(dims))
-                place = linear(tuple(index[d] for d in order), output.dims)
-                writer.store(self.request.output_name(k), place, output.dtype, values[k], block)
-            row.body.append(Serial("t_j", "0", "d", block))
-
-        lines = ["t_r = t_i - t_i0", *([] if self.divisor is None else ["t_divisor = t_divisors[t_r]"])]
-        lines += [f"t_row{k} = t_kept{k}[t_r]" for k in range(len(attention.needed))]
-        return _loop("for t_i in range(t_i0, t_i0 + t_rows):", lines + self._text_of(dims, "t_j", write))
-
-    def _write_rows(self, writer, row: Block) -> None:
-        attention = self.attention
-        first, dims, reduces = attention.first, attention.domain, attention.reduces
-        index = variables(dims)
-        levels = _levels(self.request.computation, set(reduces))
-        depth = max(levels[r] for r in reduces)
-        stash = self._stash(levels, depth)
-        stashed = False
-
-        def sweep() -> Block:
-            block = row.child("t_j")
-            block.body.append("t_score = t_scores[t_at + t_j]")
-            if stashed:
-                block.memo[(stash, index)] = ("t_score", block)
-                writer.overrides.pop(first, None)  # nothing may ask for it any more
-            else:
-                own = HLO_NAME[compute_dtype(first.dtype)]
-                value = "t_score" if own == self.dtype else f"{own}(t_score)"
-                writer.overrides[first] = (value, block)
-            return block
-
-        def swept(block: Block) -> None:
-            row.body.append(Serial("t_j", "0", "n", block))
-
-        for level in range(1, depth + 1):
-            here = [Reduction(r) for r in reduces if levels[r] == level]
-            for reduction in here:
-                reduction.start(writer, row)
-            block = sweep()
-            for reduction in here:
-                reduction.take(writer, block, [writer.value(reduction.arrays[0], index, block)])
-            if stash is not None and not stashed and level == self.stash_level:
-                value = writer.value(stash, index, block)
-                block.body.append(f"t_scores[t_at + t_j] = {value}")
-                stashed = True
-            swept(block)
-            for reduction in here:
-                (result,) = reduction.finish(writer, row)
-                writer.overrides[reduction.instruction] = (result, row)
-        self._last_sweep(writer, sweep, swept, stashed and stash is self.numerator)
-        outputs = self.request.outputs
-        for k in attention.of_rows:
-            place = self._index(outputs[k].dims, row=True)
-            value = writer.value(outputs[k], place, row)
-            writer.store(self.request.output_name(k), linear(place, outputs[k].dims), outputs[k].dtype, value, row)
-        if self.divisor is not None:
-            value = writer.value(self.divisor, self._index(self.divisor.dims), row)
-            row.body += [
-                f"t_divisor = {self._cast(value, self.divisor)}",
-                f"if t_divisor >= {self.dtype}(1) and t_exact[t_r] == 0:",
-                "    t_divisors[t_r] = t_divisor",
-                "else:",
-                "    for t_j in range(n):",
-                "        t_scores[t_at + t_j] = t_scores[t_at + t_j] / t_divisor",
-                f"    t_divisors[t_r] = {self.dtype}(1)",
-                "    t_exact[t_r] = 1",
-            ]
-        for k, reduce in enumerate(attention.needed):
-            row.body.append(f"t_kept{k}[t_r] = {writer.overrides[reduce][0]}")
-
-    def _last_sweep(self, writer, sweep, swept, in_place: bool) -> None:
-        """Puts the weights in the place of the scores, and stores what else there is for each score."""
-        target, outputs = self.numerator, self.request.outputs
-        if in_place and not self.attention.scores:
-            return
-        block = sweep()
-        places = {k: self._index(outputs[k].dims) for k in self.attention.scores}
-        values = {k: writer.value(outputs[k], place, block) for k, place in places.items()}
-        if not in_place:
-            value = writer.value(target, self._index(target.dims), block)
-            block.body.append(f"t_scores[t_at + t_j] = {self._cast(value, target)}")
-        for k, place in places.items():
-            writer.store(
-                self.request.output_name(k), linear(place, outputs[k].dims), outputs[k].dtype, values[k], block
-            )
-        swept(block)
-
-    def _cast(self, value: str, instruction: Instruction) -> str:
-        return value if HLO_NAME[compute_dtype(instruction.dtype)] == self.dtype else f"{self.dtype}({value})"
-
-    def _index(self, dims, row: bool = False) -> Index:
-        """The index of a score, or of a row, in an array of other dims, from the domain's."""
-        domain = self.attention.domain
-        if dims == domain:
-            return variables(domain)
-        parts = (*self.attention.rows, self.attention.extent)
-        if row:
-            parts, domain = parts[:-1], domain[:-1]
-            if dims == domain:
-                return variables(self.attention.domain)[:-1]
-        index = [ZERO] * len(dims)
-        for mine, theirs in zip(_dims_of_parts(parts, domain), _dims_of_parts(parts, dims), strict=True):
-            place, below = ZERO, 1
-            for k in reversed(mine):
-                if domain[k] != 1:
-                    place = place + Affine(0, {k: below})
-                below *= domain[k]
-            if len(theirs) > 1:
-                raise AssertionError(f"scores have the extents {domain} and {dims}")
-            for k in theirs:
-                index[k] = place
-        return tuple(index)
-
-    def _quotient(self) -> tuple[Instruction, Instruction | None]:
-        """(numerators, divisor of the row) where the weights are a quotient that nothing else needs, else (weights,
-        None)."""
-        attention = self.attention
-        weights = attention.weights
-        if any(k in self.request.shared for k in (*attention.scores, *attention.of_rows)):
-            return weights, None  # a block that is computed again would read what it has overwritten
-        inner = weights
-        while inner.opcode == "reshape":
-            inner = inner.operands[0]
-        if inner.opcode == "divide" and inner.dims in (attention.domain, weights.dims):
-            outputs = [self.request.outputs[k] for k in attention.scores]
-            numerator, divisor = inner.operands
-            if _is_of_row(divisor, len(inner.dims) - 1) and not any(
-                inner in _scores([o], attention.first) for o in outputs
-            ):
-                return numerator, divisor
-        return weights, None
-
-    def _stash(self, levels, depth) -> Instruction | None:
-        """An expensive value that a sweep and a later one need, and which then stands for the scores: all later needs
-        of the scores go through it."""
-        attention = self.attention
-        later: list[Instruction] = [self.numerator, *(self.request.outputs[k] for k in attention.scores)]
-        self.stash_level = 0
-        for level in range(depth, 0, -1):
-            arrays = [r.operands[0] for r in attention.reduces if levels[r] == level]
-            for value in _scores(arrays, attention.first):
-                other = value.dims != attention.domain or HLO_NAME[value.dtype] != self.dtype
-                if OPS[value.opcode].flops < EXPENSIVE or other:
-                    continue
-                if value in _scores(later, attention.first) and not _reaches(later, attention.first, value):
-                    self.stash_level = level
-                    return value
-            later += arrays
-        return None
-
     # --- the kernel ---
 
     def launches(self) -> list[AttentionLaunch]:
-        computation = self.request.computation
         text, own = self._text()
-        pointers = {self.request.names[p]: f"{HLO_NAME[p.dtype]}*" for p in computation.parameters}
-        pointers |= {self.request.output_name(k): f"{HLO_NAME[o.dtype]}*" for k, o in enumerate(self.request.outputs)}
-        pointers |= {"t_packed1": f"{self.dtype}*", "t_packed2": f"{self.dtype}*"}
-        integers = dict(self.integers) | own
-        words = _words(text)
-        names = [name for name in pointers if name in words] + [name for name in integers if name in words]
-        types = [pointers.get(name, "s64") for name in names] + ["s64", "s64"]
-        name = self.request.title("attention")
-        source = KernelSource(name, f"def {name}({', '.join([*names, 'lo', 'hi'])}):\n" + text, tuple(types))
-        arguments = [name if name in pointers else integers[name] for name in names]
+        source, arguments = self._source(self.request.title("attention"), text, own)
         packing = [*self.one.packing, *self.two.packing]
-        temporaries = {name: 0 for name in ("t_packed1", "t_packed2") if name in words}
+        if self.nest.mask:
+            packing.append(self._openness(own))
+        words = set(source.text.split("(", 1)[1].split(")", 1)[0].split(", "))
+        temporaries = {name: 0 for name in TEMPORARIES if name in words}
         for launch in packing:
             temporaries |= {name: size for name, size in launch.temporaries.items() if name in words}
-        rows = own["t_block_rows"]
-        work = rows * (self.n * self.k + self.n * self.d)
+        work = own["t_block_rows"] * (self.n * self.k + self.n * self.d)
         items = self.batch * own["t_row_blocks"]
-        return [*packing, AttentionLaunch(source, arguments, items, max(1, SERIAL_WORK // work), temporaries)]
+        grain = max(1, SERIAL_WORK // work)
+        return [*packing, AttentionLaunch(source, arguments, items, grain, temporaries)]
 
-    def _text(self) -> tuple[str, dict[str, object]]:
+    def _source(self, name: str, lines: list[str], own: dict) -> tuple[KernelSource, list]:
+        """A kernel of these lines, and the values of its parameters: those pointers and integers that it uses."""
+        text = "\n".join(indent(lines)) + "\n"
+        words = set(re.findall(r"[A-Za-z_]\w*", text))
+        pointers = {self.request.names[p]: f"{HLO_NAME[p.dtype]}*" for p in self.request.computation.parameters}
+        pointers |= {self.request.output_name(k): f"{HLO_NAME[o.dtype]}*" for k, o in enumerate(self.request.outputs)}
+        pointers |= dict.fromkeys(TEMPORARIES, f"{self.dtype}*")
+        integers = self.integers | own
+        names = [name for name in (*pointers, *integers) if name in words]
+        types = [pointers.get(name, "s64") for name in names] + ["s64", "s64"]
+        source = KernelSource(name, f"def {name}({', '.join([*names, 'lo', 'hi'])}):\n{text}", tuple(types))
+        return source, [name if name in pointers else integers[name] for name in names]
+
+    def _text(self) -> tuple[list[str], dict[str, object]]:
         """The body of the kernel, and the values of its own integer parameters."""
-        size, columns, dtype = self.size, self.tile.columns, self.dtype
+        size, columns, dtype, nest = self.size, self.tile.columns, self.dtype, self.nest
         line = (self.one.arguments["panels"] + 1) * columns  # one more panel: rows are no power of two apart
         width = self.two.arguments["panels"] * columns
-        sums = {
-            "lhs": "address(t_scores)", "lhs_si": "t_line", "k": "n", "n": "d",
-            "out": "address(t_sums)", "out_si": "t_width",
-        }  # fmt: skip
         scores = {
             "lhs": "address(t_left)", "lhs_si": "t_left_row", "k": "k", "n": "n",
             "out": "address(t_scores)", "out_si": "t_line",
         }  # fmt: skip
-        attempt = [
-            *self.one.product(scores),
-            *_loop("for t_i in range(t_i0, t_i0 + t_rows):", ["t_r = t_i - t_i0", "t_at = t_r * t_line", *self.row]),
-            *self.two.product(sums),
-        ]
+        row = ["t_r = t_i - t_i0", "t_at = t_r * t_line", *nest.row]
+        rows = "for t_i in range(t_i0, t_i0 + t_rows):"
         scratch = [f"t_scores = scratch_{dtype}({SCORES // size})"]
         scratch += [f"{name} = scratch_{dtype}({SUMS // size})" for name in ("t_left", "t_sums")]
         scratch += [f"t_kept{k} = scratch_{dtype}({ROWS})" for k in range(len(self.attention.needed))]
-        if self.divisor is None:
-            body = [*attempt, *self.result]
+        if nest.mask:
+            scratch += [f"t_tails = scratch_{dtype}({ROWS})", f"t_ends = scratch_s64({ROWS})"]
+            scores["block_panels"] = f"quotient(t_limit + {columns - 1}, {columns})"
+            attempt = [
+                "t_limit = 0",
+                *_loop(rows, nest.limit),
+                "t_limit = min(t_limit, n)",
+                *self.one.product(scores),
+                "t_length = t_limit",
+                *_loop(rows, row),
+                *self._hidden(),
+                *self._masked_sums(),
+            ]
         else:
+            attempt = [*self.one.product(scores), *_loop(rows, row), *self.two.product(self._sums("n"))]
+        if nest.divides:
             scratch += [f"t_divisors = scratch_{dtype}({ROWS})", f"t_exact = scratch_s64({ROWS})"]
             body = [
                 *_loop("for t_r in range(t_rows):", ["t_exact[t_r] = 0"]),
                 "t_again = 1",
-                *_loop("while t_again != 0:", [*attempt, *self._check(), *_loop("if t_again == 0:", self.result)]),
+                *_loop(
+                    "while t_again != 0:",
+                    [*attempt, *self._check(), *_loop("if t_again == 0:", _loop(rows, nest.result))],
+                ),
             ]
-        text = [
-            *scratch,
-            *_loop(
-                "for t_item in range(lo, hi):",
-                [
-                    "t_b = quotient(t_item, t_row_blocks)",
-                    "t_i0 = (t_item - t_b * t_row_blocks) * t_block_rows",
-                    "t_rows = min(t_block_rows, m - t_i0)",
-                    *self.item,
-                    *self._queries(),
-                    *body,
-                ],
-            ),
+        else:
+            body = [*attempt, *_loop(rows, nest.result)]
+        item = [
+            "t_b = quotient(t_item, t_row_blocks)",
+            "t_i0 = (t_item - t_b * t_row_blocks) * t_block_rows",
+            "t_rows = min(t_block_rows, m - t_i0)",
+            *nest.item,
+            *self._queries(),
+            *body,
         ]
-        rows = self._block_rows(line, width)
+        block = self._block_rows(line, width)
         own: dict[str, object] = {
             "m": self.m, "n": self.n, "k": self.k, "d": self.d,
-            "t_row_blocks": ceil(self.m, rows), "t_block_rows": rows,
-            "t_line": line, "t_width": width, "t_left_row": self._left_row(),
+            "t_row_blocks": ceil(self.m, block), "t_block_rows": block,
+            "t_line": line, "t_width": width, "t_left_row": self._left_row(), "t_parts": ceil(self.n, PART),
             "t_product": self.one.kernels.kernels[PRODUCT],
         }  # fmt: skip
         own |= {f"t_queries_s{role}": stride for role, stride in zip("bip", self.queries.strides, strict=True)}
+        own |= {f"t_values_s{role}": stride for role, stride in zip("bpj", self.two.right.strides, strict=True)}
         for contraction in (self.one, self.two):
             own |= {f"t_{name}{contraction.number}": value for name, value in contraction.arguments.items()}
-        return "\n".join(indent(text)) + "\n", own
+        return [*scratch, *_loop("for t_item in range(lo, hi):", item)], own
+
+    def _sums(self, length: str) -> dict[str, str]:
+        """What the product is told to multiply weights with the first `length` values."""
+        return {
+            "lhs": "address(t_scores)", "lhs_si": "t_line", "k": length, "n": "d",
+            "out": "address(t_sums)", "out_si": "t_width",
+        }  # fmt: skip
 
     def _left_row(self) -> int:
         return (ceil(self.k, self.tile.lanes) + 1) * self.tile.lanes
@@ -453,17 +268,21 @@ class _Kernel:
         blocks = ceil(self.m, rows)
         return min(rows, ceil(ceil(self.m, blocks), tile) * tile)
 
+    def _element(self, operand: Operand, instruction, name: str, at: tuple[str, str, str]) -> tuple[list[str], str]:
+        """(statements, the value of an operand's element)."""
+        code = operand.code
+        if not isinstance(code, PlainOperand):
+            return code(*at)
+        roles = "bip" if name == "queries" else "bpj"
+        steps = [f"{variable} * t_{name}_s{role}" for variable, role in zip(at, roles, strict=True)]
+        if operand.strides[2] == 1:
+            steps[2] = at[2]
+        return [], self.nest.cast(load(code.pointer, " + ".join(steps), instruction.dtype), instruction)
+
     def _queries(self) -> list[str]:
         """Statements that copy or compute a block of queries, of which tiles then read rows that lie well."""
-        code = self.queries.code
-        if isinstance(code, PlainOperand):
-            queries = self.attention.first.operands[0]
-            at = "t_b * t_queries_sb + t_i * t_queries_si + t_p" + (
-                "" if self.queries.strides[2] == 1 else " * t_queries_sp"
-            )
-            statements, value = [], self._cast(load(code.pointer, at, queries.dtype), queries)
-        else:
-            statements, value = code("t_b", "t_i", "t_p")
+        first = self.attention.first.operands[0]
+        statements, value = self._element(self.queries, first, "queries", ("t_b", "t_i", "t_p"))
         inner = _loop("for t_p in range(k):", [*statements, f"t_left[t_at + t_p] = {value}"])
         return _loop("for t_i in range(t_i0, t_i0 + t_rows):", ["t_at = (t_i - t_i0) * t_left_row", *inner])
 
@@ -481,74 +300,63 @@ class _Kernel:
                     *_loop("if t_zero != 0 and t_exact[t_r] == 0:", ["t_exact[t_r] = 1", "t_again = 1"]),
                 ],
             ),
-        ]  # fmt: skip
+        ]
 
+    # --- what a mask hides ---
 
-def _is_of_row(value: Instruction, last: int) -> bool:
-    """Whether a value of the scores' extents is one for each row."""
-    if value.opcode == "broadcast":
-        return last not in value["dimensions"]
-    if OPS[value.opcode].family != "elementwise":
-        return False
-    return all(_is_of_row(o, last) for o in value.operands if o.dims)
+    def _openness(self, own: dict) -> AttentionLaunch:
+        """The kernel that looks for infinities and NaN among the values, by parts of keys: 0 or NaN for each part.
+        A weight of 0 makes NaN of them, so that hidden values are left out only where there are none."""
+        second = self.attention.second.operands[1]
+        statements, value = self._element(self.two.right, second, "values", ("t_b", "t_p", "t_j"))
+        add = f"t_zero = sum_{self.dtype}(t_zero, {value} * {self.dtype}(0))"
+        lines = _loop(
+            "for t_item in range(lo, hi):",
+            [
+                "t_b = quotient(t_item, t_parts)",
+                f"t_p0 = (t_item - t_b * t_parts) * {PART}",
+                f"t_zero = {self.dtype}(0)",
+                *_loop(
+                    f"for t_p in range(t_p0, min(t_p0 + {PART}, n)):", _loop("for t_j in range(d):", [*statements, add])
+                ),
+                "t_open[t_item] = t_zero",
+            ],
+        )
+        source, arguments = self._source(f"{self.request.title('attention')}_finite", lines, own)
+        items = self.batch * own["t_parts"]
+        grain = max(1, (1 << 16) // (PART * self.d))
+        return AttentionLaunch(source, arguments, items, grain, {"t_open": items * self.size})
 
+    def _hidden(self) -> list[str]:
+        """Statements that decide how many values are multiplied, and give the hidden ones among them their weights."""
+        add = f"t_zero = sum_{self.dtype}(t_zero, t_open[t_b * t_parts + t_p])"
+        fill = ["t_at = t_r * t_line", "t_tail = t_tails[t_r]"]
+        fill += _loop("for t_j in range(t_ends[t_r], t_length):", ["t_scores[t_at + t_j] = t_tail"])
+        return [
+            f"t_zero = {self.dtype}(0)",
+            *_loop(f"for t_p in range(quotient(t_length, {PART}), t_parts):", [add]),
+            *_loop("if t_zero != 0 or t_direct_panels2 > 0:", ["t_length = n"]),
+            *_loop("for t_r in range(t_rows):", fill),
+        ]
 
-def _scores(roots, first) -> list[Instruction]:
-    """What the evaluation of `roots` computes for each score, from the last to the first."""
-    found: dict[Instruction, None] = {}
-    stack = list(roots)
-    while stack:
-        instruction = stack.pop()
-        if instruction in found or instruction is first or instruction.opcode in ("reduce", "parameter", "constant"):
-            continue
-        found[instruction] = None
-        stack.extend(instruction.operands)
-    return [i for i in found if i.dims and i.opcode not in ("broadcast", "iota", "reshape")]
-
-
-def _reaches(roots, target, *barriers) -> bool:
-    """Whether `roots` need `target` for each element other than through `barriers` or reductions."""
-    seen, stack = set(barriers), list(roots)
-    while stack:
-        instruction = stack.pop()
-        if instruction is target:
-            return True
-        if instruction not in seen and instruction.opcode != "reduce":
-            seen.add(instruction)
-            stack.extend(instruction.operands)
-    return False
-
-
-def _levels(computation, reduces) -> dict[Instruction, int]:
-    """How many reductions, one after the other, each value depends on (a reduction counts itself)."""
-    levels: dict[Instruction, int] = {}
-    for instruction in computation.instructions:
-        levels[instruction] = max((levels[o] for o in instruction.operands), default=0) + (instruction in reduces)
-    return levels
-
-
-def _dims_of_parts(parts, dims) -> list[list[int]]:
-    """For each part the dimensions that it has become; a part of extent 1 has none."""
-    news = iter([news for _, news in reshape_groups(parts, dims)])
-    return [next(news) if part != 1 else [] for part in parts]
-
-
-def _name_dims(writer, block: Block, dims, merged: list[list[int]], name: str) -> None:
-    """Makes the index variable `name` the merged dimensions: divided where they are used apart."""
-    rest = name
-    for g, group in enumerate(merged[:-1]):
-        below = 1
-        for later in merged[g + 1 :]:
-            for k in later:
-                below *= dims[k]
-        quotient, remainder = writer.fresh("q"), writer.fresh("q")
-        divisor = writer.integer("q_s", below)
-        block.body += [f"{quotient} = {rest} // {divisor}", f"{remainder} = {rest} - {quotient} * {divisor}"]
-        writer.merged[group[-1]] = (quotient, 1)
-        block.variables = block.variables | {quotient, remainder}
-        rest = remainder
-    if merged:
-        writer.merged[merged[-1][-1]] = (rest, 1)
+    def _masked_sums(self) -> list[str]:
+        """The second product over `t_length` values: whole steps of them at once, the rest of a step panel by panel,
+        since a step's panels lie as far apart as all of it is long."""
+        size, columns = self.size, self.tile.columns
+        rest = self._sums("t_rest") | {
+            "lhs": f"address(t_scores) + t_whole * {size}",
+            "out": f"address(t_sums) + t_q * {columns * size}",
+            "packed": "address(t_packed2) + (t_b * t_packed_sb2 + t_whole * t_packed_sp2 + "
+            f"t_q * min(t_step2, n - t_whole) * {columns}) * {size}",
+            "block_panels": "1", "panels": "1", "full_panels": "1", "accumulate": "1",
+        }  # fmt: skip
+        return [
+            "t_whole = quotient(t_length, t_step2) * t_step2",
+            *_loop("if t_length == n:", ["t_whole = n"]),
+            "t_rest = t_length - t_whole",
+            *self.two.product(self._sums("t_whole")),
+            *_loop("if t_rest > 0:", _loop("for t_q in range(t_panels2):", self.two.product(rest))),
+        ]
 
 
 def ceil(a: int, b: int) -> int:
@@ -558,9 +366,3 @@ def ceil(a: int, b: int) -> int:
 
 def _loop(header: str, body: list[str]) -> list[str]:
     return [header, *indent(body)]
-
-
-def _words(text: str) -> set[str]:
-    import re
-
-    return set(re.findall(r"[A-Za-z_]\w*", text))

@@ -141,6 +141,90 @@ def test_causal(value, keys):
     check(causal(value), bhtd(keys=keys))
 
 
+def masked(condition, value=-np.inf):
+    """condition(row's index, index in the row, another mask) -> what is seen."""
+
+    def function(q, k, v, other):
+        scores = hnp.matmul(q, hnp.swapaxes(k, -1, -2)) * 0.3
+        seen = condition(hnp.arange(q.shape[-2])[:, None], hnp.arange(k.shape[-2]), other)
+        return hnp.matmul(hl.nn.softmax(hnp.where(seen, scores, value)), v)
+
+    return function
+
+
+def skips(function, *arrays) -> bool:
+    """Whether the kernel leaves out what a mask hides."""
+    plan = make_plan(run_passes(hl.make_module(function)(*arrays), PIPELINE), host_target())
+    return any("t_limit" in step.launch.source.text for step in plan.kernels())
+
+
+CONDITIONS = {
+    "later": (lambda i, j, other: i >= j, True),
+    "later, negated": (lambda i, j, other: ~(j > i), True),
+    "the same too": (lambda i, j, other: i > j, True),
+    "some ahead": (lambda i, j, other: j <= i + 7, True),
+    "behind the end": (lambda i, j, other: j - i < 1000, True),
+    "nothing": (lambda i, j, other: j < i - 1000, True),
+    "and another": (lambda i, j, other: (i >= j) & other, True),
+    "a length": (lambda i, j, other: (j < 30) & (i >= 0), True),
+    "earlier": (lambda i, j, other: i <= j, False),
+    "or another": (lambda i, j, other: (i >= j) | other, False),
+    "equal": (lambda i, j, other: i != j, False),
+    "double": (lambda i, j, other: 2 * j <= i, False),
+}
+
+
+@pytest.mark.parametrize("value", [-np.inf, -1e9, -3.0])
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_masks_of_indexes(name, value):
+    condition, found = CONDITIONS[name]
+    other = normal(QUERIES, KEYS, seed=7) > -1
+    arrays = (*bhtd(), other)
+    check(masked(condition, value), arrays)
+    assert skips(masked(condition, value), *arrays) == found
+
+
+@pytest.mark.parametrize("keys,queries", [(700, 700), (530, 100), (64, 300)])
+@pytest.mark.parametrize("value", [-np.inf, -3.0])
+def test_causal_in_several_steps(keys, queries, value):
+    arrays = bhtd(batch=1, heads=2, queries=queries, keys=keys, features=37)
+    assert skips(causal(value), *arrays)
+    check(causal(value), arrays)
+
+
+def test_hidden_values_that_are_not_finite():
+    """A weight of zero makes NaN of infinity, behind a mask too; hidden queries' products never count."""
+    q, k, v = bhtd(queries=300, keys=300)
+    v[0, 1, 250, 3], v[1, 2, 100, 0] = np.inf, np.nan
+    k[1, 1, 200] = np.nan
+    check(causal(-np.inf), (q, k, v))
+    got = np.asarray(hl.jit(causal(-np.inf))(q, k, v))
+    assert np.isnan(got[0, 1, :, 3]).sum() == 250 and np.isnan(got[1, 2, :, 0]).all()
+    assert not np.isnan(got[1, 1, :200]).any() and np.isnan(got[1, 1, 200:]).all()
+
+
+def test_weights_behind_a_mask_that_are_returned():
+    def function(q, k, v):
+        scores = hnp.matmul(q, hnp.swapaxes(k, -1, -2)) * 0.3
+        hidden = hnp.arange(k.shape[-2]) > hnp.arange(q.shape[-2])[:, None]
+        weights = hl.nn.softmax(hnp.where(hidden, -5.0, scores))
+        return hnp.matmul(weights, v), weights
+
+    assert skips(function, *bhtd())
+    check(function, bhtd())
+
+
+def test_a_bias_behind_the_mask_is_read():
+    def function(q, k, v, bias):
+        scores = hnp.matmul(q, hnp.swapaxes(k, -1, -2)) * 0.3
+        seen = hnp.arange(k.shape[-2]) <= hnp.arange(q.shape[-2])[:, None]
+        return hnp.matmul(hl.nn.softmax(hnp.where(seen, scores, -5.0) + bias), v)
+
+    arrays = (*bhtd(), normal(QUERIES, KEYS, seed=4))
+    assert not skips(function, *arrays)
+    check(function, arrays)
+
+
 def test_causal_of_the_library():
     check(lambda q, k, v: hl.nn.dot_product_attention(q, k, v, is_causal=True), bthd())
 
