@@ -55,13 +55,14 @@ class Inner:
 class Pieces:
     """The innermost loop in pieces: block k goes from bounds[k] to bounds[k + 1].
 
-    items: whether it is the loop over the work items itself. Only for targets whose items walk that loop alone.
+    limits: the names between whose values the loop runs, lo and hi for one over the work items themselves; None: all.
+    Only for targets whose items walk that loop alone.
     """
 
     variable: str
     bounds: list[str]
     blocks: list[Block]
-    items: bool
+    limits: tuple[str, str] | None = None
 
 
 @dataclass

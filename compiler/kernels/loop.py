@@ -51,9 +51,9 @@ def loop_nest(request: KernelRequest) -> Nest:
         texts = [bound_text(writer, place, named[-1][1], sizes[-1]) for place in state["bounds"]]
     if len(groups) <= 1:
         writer.root.body += outer.body
-        writer.root.body.append(Pieces(named[0][0], texts, blocks, True) if cut else Items(named, blocks[0]))
+        writer.root.body.append(Pieces(named[0][0], texts, blocks, ("lo", "hi")) if cut else Items(named, blocks[0]))
         return finish(request, writer, "loop", writer.root, total, work)
-    outer.body.append(Pieces(named[-1][0], texts, blocks, False) if cut else Inner(*named[-1], blocks[0]))
+    outer.body.append(Pieces(named[-1][0], texts, blocks) if cut else Inner(*named[-1], blocks[0]))
     writer.root.body.append(Items(named[:-1], outer))
     items = total // sizes[-1] if sizes[-1] else 0
     return finish(request, writer, "loop", writer.root, items, work * sizes[-1])

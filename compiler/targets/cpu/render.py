@@ -63,9 +63,11 @@ def _loop(variable: str, start: str, stop: str, body: Block) -> list[str]:
 
 def _pieces(node: Pieces) -> list[str]:
     lines = []
-    for start, stop, block in zip(node.bounds, node.bounds[1:], node.blocks, strict=False):
-        if node.items:
-            start, stop = "lo" if start == "0" else f"max(lo, {start})", f"min(hi, {stop})"
+    low, high = node.limits or ("", "")
+    for k, (start, stop, block) in enumerate(zip(node.bounds, node.bounds[1:], node.blocks, strict=False)):
+        if node.limits:
+            start = f"max({low}, {start})" if k else low
+            stop = f"min({high}, {stop})" if k < len(node.blocks) - 1 else high
         lines += _loop(node.variable, start, stop, block)
     return lines
 
