@@ -96,6 +96,7 @@ class Planner:
         self.time: dict[Instruction, int] = {}
         self.keys = StructuralKeys()
         self.launches: dict[tuple, list[Launch]] = {}
+        self.tables: dict[int, Buffer] = {}  # by the id of an array that `constants` keeps
         self.control = Control(self)
 
     def plan(self, whole: bool) -> Plan:
@@ -291,7 +292,17 @@ class Planner:
                 pointers[f"in{k}"] = self.buffers[operand][0]
             for k, buffer in enumerate(self.buffers[instruction]):
                 pointers[f"out{k}"] = pointers[f"io{k}"] = buffer
+            for name, table in launch.tables.items():
+                pointers[name] = self._table(table)
             planned.append((launch, pointers, instruction))
+
+    def _table(self, table: np.ndarray) -> Buffer:
+        """The buffer of a constant array that launches read, the same for all that read one."""
+        found = self.tables.get(id(table))
+        if found is None:
+            self.constants.append(table)
+            found = self.tables[id(table)] = Buffer(table.nbytes, Place("constant", len(self.constants) - 1))
+        return found
 
     def _donor(self, instruction, buffer, now, taken) -> tuple[int, Buffer | None] | None:
         """(operand position, buffer to join) of an operand that this output may overwrite."""

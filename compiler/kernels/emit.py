@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from hloom.compiler.kernels.attention import attention_launches
 from hloom.compiler.kernels.attention_structure import attention_of
 from hloom.compiler.kernels.contraction import KernelAddress
 from hloom.compiler.kernels.description import Nest
+from hloom.compiler.kernels.fft import fft_launches
 from hloom.compiler.kernels.loop import loop_nest
 from hloom.compiler.kernels.product import product
 from hloom.compiler.kernels.reduce import reduce_nests
@@ -32,7 +35,7 @@ class Launch:
 
     arguments: for each parameter but lo and hi a pointer's name, an integer, or a KernelSource whose address it is.
     items, grain: work items, and how many of them are one chunk. work: element operations of all, roughly.
-    temporaries: bytes by pointer name.
+    temporaries: bytes by pointer name. tables: constant arrays by pointer name.
     """
 
     source: KernelSource
@@ -41,13 +44,16 @@ class Launch:
     grain: int
     work: float = 0.0
     temporaries: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 def nest_kind(computation: Computation) -> str:
-    """'product', 'attention', 'window', 'topk', 'scatter', 'row', 'reduce' or 'loop'."""
+    """'product', 'attention', 'window', 'topk', 'fft', 'scatter', 'row', 'reduce' or 'loop'."""
     instructions = computation.instructions
     if any(i.opcode == "topk" for i in instructions):
         return "topk"
+    if any(i.opcode == "fft" for i in instructions):
+        return "fft"
     if computation.root.opcode == "scatter":
         return "scatter"
     if any(OPS[i.opcode].family == "window" for i in instructions):
@@ -112,6 +118,11 @@ def launches(request: KernelRequest, target) -> list[Launch]:
             raise ValueError(f"{request.computation.name}: no kernel has two contractions but attention")
         made = attention_launches(request, attention, target.machine)
         return [Launch(x.source, x.arguments, x.items, x.grain, x.items * WORK / x.grain, x.temporaries) for x in made]
+    if kind == "fft":
+        return [
+            Launch(f.source, f.arguments, f.items, grain_of(f.items, f.work), f.items * f.work, f.temporaries, f.tables)
+            for f in fft_launches(request, target.machine)
+        ]
     if kind in ("window", "topk"):
         made = window_kernel(request) if kind == "window" else topk_kernel(request)
         if made is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hloom.compiler.kernels.convolution import is_normal_convolution
+from hloom.compiler.kernels.fft import has_fft_kernel
 from hloom.compiler.kernels.scatter import has_scatter_kernel
 from hloom.compiler.kernels.topk import has_topk_kernel
 from hloom.compiler.kernels.window import has_window_kernel
@@ -21,6 +22,8 @@ def runs_on_host(instruction: Instruction) -> bool:
         return not has_scatter_kernel(instruction)
     if instruction.opcode == "topk":
         return not has_topk_kernel(instruction)
+    if instruction.opcode == "fft":
+        return not has_fft_kernel(instruction)
     family = OPS[instruction.opcode].family
     if instruction.opcode == "custom-call" or family == "library":
         return True

@@ -1,0 +1,292 @@
+"""Texts of the kernels of `fft`: blocks of transforms from memory, through the passes, back to memory."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from hloom.compiler.kernels.fft_names import parameters
+from hloom.compiler.kernels.source import KernelSource
+
+SIZES = {"f32": 4, "f64": 8}
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the text of a kernel depends on.
+
+    read, write: 'rows' or 'columns' of complex numbers, 'reals' (rows of real numbers, whose imaginary parts are 0 or
+    are left out). spectrum: 'half' after, or 'whole' before, the passes of a real transform of even length; 'mirror'
+    completes the spectrum of a real one of odd length. turned, scaled: as in `tiles_fft`. capacity: elements of a
+    block.
+    """
+
+    dtype: str
+    lanes: int
+    radices: tuple[int, ...]
+    inverse: bool
+    read: str
+    write: str
+    in_place: bool = False
+    spectrum: str = ""
+    turned: bool = False
+    scaled: bool = False
+    capacity: int = 64
+
+
+class _Text:
+    """Writes the kernel of a form."""
+
+    def __init__(self, form: Form):
+        self.form = form
+        self.lines: list[str] = []
+        self.depth = 2
+        self.integers: dict[str, None] = {}
+        size = SIZES[form.dtype]
+        self.size, self.vector, self.element = size, form.lanes * size, 2 * form.lanes * size
+
+    def add(self, *lines: str) -> None:
+        self.lines += ["    " * self.depth + line for line in lines]
+
+    def open(self, header: str) -> None:
+        self.add(header)
+        self.depth += 1
+
+    def close(self, count: int = 1) -> None:
+        self.depth -= count
+
+    def integer(self, name: str) -> str:
+        self.integers[name] = None
+        return name
+
+    def kernel(self) -> KernelSource:
+        form = self.form
+        given, made = ("data", "data") if form.in_place else ("given", "made")
+        lanes, integer = form.lanes, self.integer
+        for name in ("blocks", "count"):
+            integer(name)
+        body = [f"    a = scratch_{form.dtype}({form.capacity * 2 * lanes})"]
+        body += [f"    b = scratch_{form.dtype}({form.capacity * 2 * lanes})", "    for item in range(lo, hi):"]
+        self.add("outer = quotient(item, blocks)", f"first = (item - outer * blocks) * {lanes}")
+        self.add(f"lanes = min({lanes}, count - first)")
+        self.add(f"x = outer * {integer('given_outer')} + first * {integer('given_lane')}")
+        self.add(f"y = outer * {integer('made_outer')} + first * {integer('made_lane')}")
+        self.block, self.free = "a", "b"
+        if form.read == "columns":
+            source, read = self.columns_source(given), "_frompairs"
+        else:
+            self.rows_source(given)
+            source, read = f"address({self.block})", ""
+        self.passes(source, read, made)
+        if form.spectrum == "half":
+            self.add(self.spectrum_call())
+        if form.write == "columns":
+            self.columns_target(made)
+        else:
+            self.rows_target(made)
+        pointers = ([given] if form.in_place else [given, made]) + ["factors"]
+        pointers += ["turns"] * (form.spectrum in ("half", "whole"))
+        pointers += ["turns", "laneturns"] * form.turned + ["scale"] * form.scaled
+        title = "_".join(["ifft" if form.inverse else "fft", *map(str, form.radices), form.read, form.write])
+        names = [*pointers, *self.integers, "lo", "hi"]
+        text = "\n".join([f"def {title}({', '.join(names)}):", *body, *self.lines]) + "\n"
+        kinds = [f"{form.dtype}*"] * len(pointers) + ["s64"] * (len(self.integers) + 2)
+        return KernelSource(title, text, tuple(kinds))
+
+    # --- memory to block ---
+
+    def columns_source(self, given: str) -> str:
+        """Statements that make `source` and `source_step`; a block that is not full is copied."""
+        lanes, step = self.form.lanes, self.integer("given_step")
+        self.add(f"source = address({given}) + x * {self.size}", f"source_step = {step} * {self.size}")
+        self.open(f"if lanes < {lanes}:")
+        self.open(f"for i in range({self.integer('n')}):")
+        self.open("for k in range(2 * lanes):")
+        self.add(f"{self.free}[i * {2 * lanes} + k] = {given}[x + i * {step} + k]")
+        self.close(2)
+        self.add(f"source = address({self.free})", f"source_step = {self.element}")
+        self.close()
+        return "source"
+
+    def rows_source(self, given: str) -> None:
+        form, lanes, step = self.form, self.form.lanes, self.integer("given_lane")
+        reals = form.read == "reals"
+        # A row of pairs is a row of numbers of twice as many lines of the block; of reals every other line is left.
+        width, spread = self.integer("given_width"), 2 if reals else 1
+        at = f"{self.block}[k * {spread * lanes} + lane]"
+        self.add(f"source = address({given}) + x * {self.size}")
+        self.add(f"whole = quotient({width}, {lanes}) * {lanes} * (lanes == {lanes})")
+        self.open(f"for k in range(0, whole, {lanes}):")
+        self.add(
+            f"transpose_{form.dtype}_{lanes}x{lanes}(source + k * {self.size}, {step} * {self.size},"
+            f" address({self.block}) + k * {spread * self.vector}, {spread * self.vector})"
+        )
+        self.close()
+        self.open(f"for k in range(whole, {width}):")
+        self.open("for lane in range(lanes):")
+        self.add(f"{at} = {given}[x + lane * {step} + k]")
+        self.close(2)
+        if reals:
+            self.open(f"for k in range({self.integer('n')}):")
+            self.open(f"for lane in range({lanes}):")
+            self.add(f"{self.block}[k * {2 * lanes} + {lanes} + lane] = {form.dtype}(0)")
+            self.close(2)
+        if form.spectrum == "whole":
+            self.add(self.spectrum_call())
+        if form.spectrum == "mirror":
+            # The first has no imaginary part; the others come in pairs of conjugates.
+            self.open(f"for lane in range({lanes}):")
+            self.add(f"{self.block}[{lanes} + lane] = {form.dtype}(0)")
+            self.close()
+            self.open(f"for k in range(quotient({self.integer('n')} + 1, 2), n):")
+            self.open(f"for lane in range({lanes}):")
+            self.add(f"other = (n - k) * {2 * lanes} + lane")
+            self.add(f"{self.block}[k * {2 * lanes} + lane] = {self.block}[other]")
+            self.add(f"{self.block}[k * {2 * lanes} + {lanes} + lane] = -{self.block}[other + {lanes}]")
+            self.close(2)
+
+    # --- passes ---
+
+    def passes(self, source: str, read: str, made: str) -> None:
+        """The passes; afterwards `block` names the scratch memory with the result, if it is not in the array itself."""
+        form = self.form
+        base = f"{form.dtype}_{form.lanes}"
+        turn = "_inverse" * form.inverse
+        count = len(form.radices)
+        if form.write == "columns":
+            self.add(f"target = address({made}) + y * {self.size}")
+            self.add(f"target_step = {self.integer('made_step')} * {self.size}")
+        for number, radix in enumerate(form.radices):
+            stage = "last" if number == count - 1 else "first" if number == 0 else "inner"
+            name = f"fft{radix}_{base}_{stage}{turn}{read if number == 0 else ''}"
+            # Columns come from memory into the block, all else goes from one block to the other.
+            target = self.block if number == 0 and read else self.free
+            into = f"address({target})"
+            if stage == "last":
+                if form.write == "columns":
+                    name += "_topairs"
+                    # Those that are no full block are copied, from what is not read any more.
+                    self.open(f"if lanes < {form.lanes}:")
+                    self.add(f"target = {into}", f"target_step = {self.element}")
+                    self.close()
+                    into = "target"
+                name += "_turned" * form.turned + "_scaled" * form.scaled
+            values = {
+                "source": source if number == 0 else f"address({self.block})",
+                "source_step": "source_step",
+                "target": into,
+                "target_step": "target_step",
+                "scale": "address(scale)",
+            }
+            if stage == "last":
+                values["s"] = self.integer(f"s{number}")
+            else:
+                values["factors"] = f"address(factors) + {self.integer(f'factors{number}')} * {self.size}"
+                values["m"] = self.integer(f"m{number}")
+            if stage == "inner":
+                values["s"] = self.integer(f"s{number}")
+            if stage == "last" and form.turned:
+                per_block = f"(item - outer * blocks) * {self.integer('n')} * {2 * self.size}"
+                values["turns"], values["laneturns"] = f"address(turns) + {per_block}", "address(laneturns)"
+            if target == self.free:
+                self.block, self.free = self.free, self.block
+            self.add(f"{name}({', '.join(values[p] for p in parameters(name))})")
+
+    def spectrum_call(self) -> str:
+        form = self.form
+        return (
+            f"fft_{form.spectrum}_{form.dtype}_{form.lanes}(address({self.block}), address(turns), {self.integer('n')})"
+        )
+
+    # --- block to memory ---
+
+    def columns_target(self, made: str) -> None:
+        lanes, step = self.form.lanes, self.integer("made_step")
+        self.open(f"if lanes < {lanes}:")
+        self.open(f"for i in range({self.integer('n')}):")
+        self.open("for k in range(2 * lanes):")
+        self.add(f"{made}[y + i * {step} + k] = {self.block}[i * {2 * lanes} + k]")
+        self.close(3)
+
+    def rows_target(self, made: str) -> None:
+        form, lanes, step = self.form, self.form.lanes, self.integer("made_lane")
+        width, spread = self.integer("made_width"), 2 if form.write == "reals" else 1
+        self.add(f"target = address({made}) + y * {self.size}")
+        self.add(f"whole = quotient({width}, {lanes}) * {lanes} * (lanes == {lanes})")
+        self.open(f"for k in range(0, whole, {lanes}):")
+        self.add(
+            f"transpose_{form.dtype}_{lanes}x{lanes}(address({self.block}) + k * {spread * self.vector},"
+            f" {spread * self.vector}, target + k * {self.size}, {step} * {self.size})"
+        )
+        self.close()
+        self.open(f"for k in range(whole, {width}):")
+        self.open("for lane in range(lanes):")
+        self.add(f"{made}[y + lane * {step} + k] = {self.block}[k * {spread * lanes} + lane]")
+        self.close(2)
+
+
+@functools.lru_cache(256)
+def kernel_of(form: Form) -> KernelSource:
+    return _Text(form).kernel()
+
+
+_HALF = """
+def fft_half_{dtype}(given, made, turns, m, pieces, lo, hi):
+    # The spectrum of 2m real numbers from the transform of m pairs; an item is a piece of a row and its mirror image.
+    for item in range(lo, hi):
+        row = quotient(item, pieces)
+        first = (item - row * pieces) * {piece}
+        x = row * m * 2
+        y = row * (m + 1) * 2
+        if first == 0:
+            made[y] = given[x] + given[x + 1]
+            made[y + 1] = {dtype}(0)
+            made[y + 2 * m] = given[x] - given[x + 1]
+            made[y + 2 * m + 1] = {dtype}(0)
+        for k in range(max(first, 1), min(first + {piece}, quotient(m, 2) + 1)):
+            low = x + 2 * k
+            high = x + 2 * (m - k)
+            even_real = (given[low] + given[high]) * {dtype}(0.5)
+            even_imag = (given[low + 1] - given[high + 1]) * {dtype}(0.5)
+            odd_real = given[low + 1] + given[high + 1]
+            odd_imag = given[high] - given[low]
+            real = fma_{dtype}(odd_real, turns[2 * k], -(odd_imag * turns[2 * k + 1]))
+            imag = fma_{dtype}(odd_real, turns[2 * k + 1], odd_imag * turns[2 * k])
+            made[y + 2 * k] = even_real + real
+            made[y + 2 * k + 1] = even_imag + imag
+            made[y + 2 * (m - k)] = even_real - real
+            made[y + 2 * (m - k) + 1] = imag - even_imag
+"""
+
+_WHOLE = """
+def fft_whole_{dtype}(given, made, turns, m, pieces, lo, hi):
+    # The transform of m pairs, but for a factor of 2, from the spectrum of 2m real numbers.
+    for item in range(lo, hi):
+        row = quotient(item, pieces)
+        first = (item - row * pieces) * {piece}
+        x = row * (m + 1) * 2
+        y = row * m * 2
+        if first == 0:
+            made[y] = given[x] + given[x + 2 * m]
+            made[y + 1] = given[x] - given[x + 2 * m]
+        for k in range(max(first, 1), min(first + {piece}, quotient(m, 2) + 1)):
+            low = x + 2 * k
+            high = x + 2 * (m - k)
+            even_real = given[low] + given[high]
+            even_imag = given[low + 1] - given[high + 1]
+            difference_real = given[low] - given[high]
+            difference_imag = given[low + 1] + given[high + 1]
+            odd_real = fma_{dtype}(difference_real, turns[2 * k], -(difference_imag * turns[2 * k + 1]))
+            odd_imag = fma_{dtype}(difference_real, turns[2 * k + 1], difference_imag * turns[2 * k])
+            made[y + 2 * k] = even_real - odd_imag
+            made[y + 2 * k + 1] = even_imag + odd_real
+            made[y + 2 * (m - k)] = even_real + odd_imag
+            made[y + 2 * (m - k) + 1] = odd_real - even_imag
+"""
+PIECE = 2048  # pairs of elements in an item of these
+
+
+@functools.cache
+def spectrum_kernel(which: str, dtype: str) -> KernelSource:
+    text = (_HALF if which == "half" else _WHOLE).format(dtype=dtype, piece=PIECE).lstrip("\n")
+    return KernelSource(f"fft_{which}_{dtype}", text, (f"{dtype}*",) * 3 + ("s64",) * 4)
