@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from hloom.compiler.kernels.affine import Affine, linear, variables
 from hloom.compiler.kernels.combine import Reduction
-from hloom.compiler.kernels.description import Block, Collective, Items, Lanes, Nest, Serial
+from hloom.compiler.kernels.description import Block, Collective, Items, Lanes, Nest, Pieces, Serial
+from hloom.compiler.kernels.guards import bound_text, bounds
 from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, two_passes
+from hloom.compiler.kernels.short import ROWS, SHORT, STATEMENTS, places
 from hloom.compiler.kernels.writer import load, store
 from hloom.ir.types import HLO_NAME, PRED, compute_dtype
 
 CHUNK = 32768  # elements that are worth a work item of their own: about 5 microseconds
+FLOPS = 8  # of an element that reading it hides
 CHUNKS = 64  # at most so many for each kept index: stage 2 joins them one after the other
 COLUMNS = 1024  # accumulators of a block of columns: 4 KiB of float32 stay in the first-level cache
 
@@ -22,7 +25,10 @@ COLUMNS = 1024  # accumulators of a block of columns: 4 KiB of float32 stay in t
 def reduce_nests(request: KernelRequest) -> list[Nest]:
     """The stages. Outputs have the kept extents, or the operand's (written along the way in stage 1)."""
     shape = _Shape(request)
-    first = _columns_stage(request, shape) if shape.columns else _lanes_stage(request, shape)
+    if shape.few_columns:
+        first = _few_columns_stage(request, shape)
+    else:
+        first = _columns_stage(request, shape) if shape.columns else _lanes_stage(request, shape)
     return [first, _join_stage(request, shape)]
 
 
@@ -41,20 +47,32 @@ class _Shape:
         last = [k for k, extent in enumerate(self.dims) if extent != 1]
         self.barriers = [b for a, b in zip(last, last[1:], strict=False) if (a in self.reduced) != (b in self.reduced)]
         self.columns = bool(last) and last[-1] not in self.reduced
+        # Dimensions from here on are kept.
+        self.first_column = max(self.reduced, default=-1) + 1
+        self.few_columns = self.columns and self.splittable and self._has_few_columns(request)
+        self.weight = max(1, int(request.flops() // FLOPS))
         groups = self._merged(request)
         self.chunks = self.cut(groups, group_sizes(self.dims, groups))[2]
 
+    def _has_few_columns(self, request: KernelRequest) -> bool:
+        """Whether the columns are so few that each has a scalar accumulator, and vectors go along what is reduced."""
+        columns = _product(self.dims[self.first_column :])
+        steps = _product(self.dims[k] for k in self.reduced)
+        work = columns * len(request.computation.instructions)
+        return columns <= SHORT and work <= STATEMENTS and steps >= ROWS and not self.full_outputs
+
     def _merged(self, request: KernelRequest) -> list[list[int]]:
         """The merged dimensions of stage 1, which depend on its index expressions."""
-        index = variables(self.dims)
+        indexes = places(self.dims, self.first_column) if self.few_columns else [variables(self.dims)]
 
         def write(writer, groups):
             block = writer.root.child(*(f"i{g}" for g in range(len(groups))))
-            for reduce in self.reduces:
-                for array in Reduction(reduce).arrays:
-                    writer.value(array, index, block)
-            _store_full(request, self, writer, index, block)
-            writer.text(self.kept_position(index), "part")
+            for index in indexes:
+                for reduce in self.reduces:
+                    for array in Reduction(reduce).arrays:
+                        writer.value(array, index, block)
+                _store_full(request, self, writer, index, block)
+                writer.text(self.kept_position(index), "part")
 
         return two_passes(request, self.dims, write, self.barriers)[1]
 
@@ -74,7 +92,7 @@ class _Shape:
         if self.columns:
             below *= min(sizes[-1], COLUMNS)
         items = self.kept_size // max(min(sizes[-1], COLUMNS), 1) if self.columns else self.kept_size
-        steps = max(1, CHUNK // max(below, 1))
+        steps = max(1, CHUNK // max(below * self.weight, 1))
         chunks = min(-(-sizes[g] // steps), max(1, CHUNKS // max(items, 1)))
         steps = -(-sizes[g] // chunks)
         return g, steps, -(-sizes[g] // steps)
@@ -162,7 +180,7 @@ def _lanes_stage(request: KernelRequest, shape: _Shape) -> Nest:
 
 def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
     """Stage 1 where the fast dimension is kept: a row of accumulators for each block of columns and chunk."""
-    dims, state = shape.dims, {}
+    dims, state = shape.dims, {"bounds": [0, 0]}
 
     def write(writer, groups):
         sizes = group_sizes(dims, groups)
@@ -178,7 +196,7 @@ def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
         item.body.append(f"last = min(first + {columns}, {named[f'i{fast}']})")
         position = shape.kept_position(index)
         reductions = [Reduction(r) for r in shape.reduces]
-        begin, body = item.child(f"i{fast}"), item.child(*(f"i{g}" for g in inner), f"i{fast}")
+        begin = item.child(f"i{fast}")
         size = writer.integer("kept", shape.kept_size)
         for r, reduction in enumerate(reductions):
             for k, array in enumerate(reduction.arrays):
@@ -188,26 +206,43 @@ def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
                 at = f"chunk * {size} + {writer.text(position, 'part')}"
                 begin.body.append(store(f"part{r}_{k}", at, dtype, start))
         at = f"chunk * {size} + {writer.text(position, 'part')}"
-        for r, reduction in enumerate(reductions):
-            values = [writer.value(a, index, body) for a in reduction.arrays]
-            types = [PRED if a.dtype == PRED else compute_dtype(a.dtype) for a in reduction.arrays]
-            reduction.names = [writer.fresh("a") for _ in reduction.arrays]
-            for k, name in enumerate(reduction.names):
-                body.body.append(f"{name} = {load(f'part{r}_{k}', at, types[k])}")
-            reduction.take(writer, body, values)
-            for k, name in enumerate(reduction.names):
-                body.body.append(store(f"part{r}_{k}", at, types[k], name))
-        _store_full(request, shape, writer, index, body)
+        places, blocks = state["bounds"], []
+        outside = item.child(*(f"i{g}" for g in inner))
+        for piece, (start, stop) in enumerate(zip(places, places[1:], strict=False)):
+            writer.piece = piece
+            if len(places) > 2:
+                writer.ranges = {groups[-1][-1]: (start, stop - 1)}
+            body = outside.child(f"i{fast}")
+            for r, reduction in enumerate(reductions):
+                values = [writer.value(a, index, body) for a in reduction.arrays]
+                types = [PRED if a.dtype == PRED else compute_dtype(a.dtype) for a in reduction.arrays]
+                reduction.names = [writer.fresh("a") for _ in reduction.arrays]
+                for k, name in enumerate(reduction.names):
+                    body.body.append(f"{name} = {load(f'part{r}_{k}', at, types[k])}")
+                reduction.take(writer, body, values)
+                for k, name in enumerate(reduction.names):
+                    body.body.append(store(f"part{r}_{k}", at, types[k], name))
+            _store_full(request, shape, writer, index, body)
+            blocks.append(body)
         item.body.append(Lanes(f"i{fast}", "last", begin, "first"))
-        bounds = _chunk_bounds(writer, item, named.get(f"i{chunked}"), steps) if chunked >= 0 else ("0", "1")
-        node = Lanes(f"i{fast}", "last", body, "first")
+        chunk = _chunk_bounds(writer, item, named.get(f"i{chunked}"), steps) if chunked >= 0 else ("0", "1")
+        node = Lanes(f"i{fast}", "last", blocks[0], "first")
+        if len(blocks) > 1:
+            texts = [bound_text(writer, place, named[f"i{fast}"], sizes[-1]) for place in places]
+            node = Pieces(f"i{fast}", texts, blocks, ("first", "last"))
+        outside.body.append(node)
+        around = outside
         for g in reversed(inner):
-            start, stop = bounds if g == chunked else ("0", named[f"i{g}"])
-            node = Serial(f"i{g}", start, stop, Block(item, item.variables | {f"i{g}"}, [node]))
-        item.body.append(node)
+            start, stop = chunk if g == chunked else ("0", named[f"i{g}"])
+            around = Block(item, item.variables, [Serial(f"i{g}", start, stop, around)])
+        item.body += around.body
         state.update(item=item, outer=outer, chunks=chunks, sizes=sizes)
 
-    writer, groups = two_passes(request, dims, write, shape.barriers)
+    def between(probe, groups):
+        if request.cuts_loops:
+            state["bounds"] = bounds(probe, groups, dims)
+
+    writer, groups = two_passes(request, dims, write, shape.barriers, between)
     named = dict(extents(writer, dims, groups))
     chunks, sizes = state["chunks"], state["sizes"]
     blocks = -(-sizes[-1] // COLUMNS)
@@ -215,6 +250,50 @@ def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
     pairs += [("chunk", writer.integer("chunks", chunks)), ("block", writer.integer("blocks", blocks))]
     writer.root.body.append(Items(pairs, state["item"], "row"))
     items = _product(sizes[g] for g in state["outer"]) * chunks * blocks
+    nest = finish(request, writer, "reduce", writer.root, items, _product(dims) / max(items, 1) * request.flops())
+    assert chunks == shape.chunks, "the stages of a reduction are cut differently"
+    return _with_parts(nest, shape, _only_full(request, shape))
+
+
+def _few_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
+    """Stage 1 where a few fast columns are kept: a scalar accumulator for each, all in one loop along what is reduced.
+
+    What the columns share is computed once, and a vector holds steps, not columns.
+    """
+    dims, state = shape.dims, {}
+
+    def write(writer, groups):
+        writer.literals = SHORT * SHORT
+        chunked, steps, chunks = shape.cut(groups, group_sizes(dims, groups))
+        groups_before = [g for g, group in enumerate(groups) if group[0] < shape.first_column]
+        outer = [g for g in groups_before if groups[g][0] not in shape.reduced]
+        inner = [g for g in groups_before if groups[g][0] in shape.reduced]
+        item = writer.root.child(*(f"i{g}" for g in outer), "chunk")
+        block = item.child(*(f"i{g}" for g in inner))
+        columns = places(dims, shape.first_column)
+        reductions = [(r, index, Reduction(r)) for index in columns for r in shape.reduces]
+        for _, _, reduction in reductions:
+            reduction.start(writer, item)
+        for _, index, reduction in reductions:
+            reduction.take(writer, block, [writer.value(a, index, block) for a in reduction.arrays])
+        named = dict(extents(writer, dims, groups))
+        bounds = _chunk_bounds(writer, item, named[f"i{chunked}"], steps)
+        _reduced_loops(item, block, named, inner, chunked, bounds)
+        size = writer.integer("kept", shape.kept_size)
+        for reduce, index, reduction in reductions:
+            dtype = PRED if reduction.arrays[0].dtype == PRED else compute_dtype(reduction.arrays[0].dtype)
+            (name,) = reduction.names
+            item.body.append(Collective(name, reduction.opcode, HLO_NAME[dtype]))
+            at = f"chunk * {size} + {writer.text(shape.kept_position(index), 'part')}"
+            item.body.append(store(f"part{shape.reduces.index(reduce)}_0", at, dtype, name))
+        state.update(item=item, outer=outer, chunks=chunks)
+
+    writer, groups = two_passes(request, dims, write, [*shape.barriers, shape.first_column])
+    named = dict(extents(writer, dims, groups))
+    chunks = state["chunks"]
+    pairs = [(f"i{g}", named[f"i{g}"]) for g in state["outer"]] + [("chunk", writer.integer("chunks", chunks))]
+    writer.root.body.append(Items(pairs, state["item"], "row"))
+    items = _product(group_sizes(dims, [groups[g] for g in state["outer"]])) * chunks
     nest = finish(request, writer, "reduce", writer.root, items, _product(dims) / max(items, 1) * request.flops())
     assert chunks == shape.chunks, "the stages of a reduction are cut differently"
     return _with_parts(nest, shape, _only_full(request, shape))

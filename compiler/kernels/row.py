@@ -9,6 +9,7 @@ from hloom.compiler.kernels.affine import linear, variables
 from hloom.compiler.kernels.combine import Reduction
 from hloom.compiler.kernels.description import Block, Collective, Items, Lanes, Nest, Serial
 from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, two_passes
+from hloom.compiler.kernels.short import is_short, short_nest
 from hloom.compiler.kernels.writer import load
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
@@ -20,6 +21,8 @@ EXPENSIVE = 8  # flops from which a value that two sweeps over the row need is k
 def row_nest(request: KernelRequest) -> Nest:
     """One work item a row. Outputs have the domain's extents or those of its kept dimensions."""
     computation = request.computation
+    if is_short(computation):
+        return short_nest(request)
     reduces = [i for i in computation.instructions if i.opcode == "reduce"]
     dims = reduces[0].operands[0].dims
     kept = len(dims) - len(reduces[0]["dimensions"])

@@ -59,6 +59,8 @@ class Writer:
         self.integers: dict[str, int] = {}
         self.ranges: dict[int, tuple[int, int]] = {}  # first and last of an index in the piece that is being written
         self.guards: list[tuple[Affine, int]] = []  # (position, extent) of each question that is left to the text
+        self.literals = 0  # coefficients and constants of indexes up to this are part of the text, not arguments
+        self.expressions: dict[str, object] = {}  # further index maps that this nest has
         self.piece = 0  # a value in one piece of a loop is not the one in another
         self.used: list[Affine] = []  # every affine expression that was written: what may be merged is decided by them
         self.loads: dict[str, set[Affine]] = {}
@@ -81,6 +83,9 @@ class Writer:
             candidate = f"{name}_{count}"
         self.integers[candidate] = value
         return candidate
+
+    def _number(self, name: str, value: int) -> str:
+        return str(value) if 0 <= value <= self.literals else self.integer(name, value)
 
     def set_domain_plain(self) -> None:
         """Every domain dimension is a variable of its own."""
@@ -108,9 +113,9 @@ class Writer:
         parts = []
         for name, coefficient in self.variable_names(affine):
             role = name.removeprefix("t_")  # the contraction's own variables begin so, arguments must not
-            parts.append(name if coefficient == 1 else f"{name} * {self.integer(f'{prefix}_{role}', coefficient)}")
+            parts.append(name if coefficient == 1 else f"{name} * {self._number(f'{prefix}_{role}', coefficient)}")
         if affine.constant:
-            parts.append(self.integer(f"{prefix}_o", affine.constant))
+            parts.append(self._number(f"{prefix}_o", affine.constant))
         return " + ".join(parts) or "0"
 
     # --- placement ---
@@ -145,6 +150,8 @@ class Writer:
             result = self._load(instruction, index, block)
         elif opcode == "constant":
             return literal(instruction["value"].reshape(())[()], instruction.dtype), self.root
+        elif opcode in self.expressions:
+            result = self.expressions[opcode](self, instruction, index, block)
         elif opcode in _INDEX_MAPS:
             result = _INDEX_MAPS[opcode](self, instruction, index, block)
         elif OPS[opcode].family == "elementwise":
