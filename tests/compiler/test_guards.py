@@ -95,3 +95,12 @@ def test_a_stencil_in_a_loop(steps):
     for k in range(steps):
         wanted = np.asarray(step(k, wanted))
     np.testing.assert_allclose(np.asarray(hl.jit(lambda x: lax.fori_loop(0, steps, step, x))(x)), wanted, rtol=1e-5)
+
+
+def test_columns_of_a_reduction_are_cut_too():
+    """The gradient of a bias that was cut into four gates: each gate's columns are a loop of their own."""
+    gates = [np.random.default_rng(k).standard_normal((50, 32)).astype(np.float32) for k in range(4)]
+    text = source(lambda gates: hnp.concatenate(gates, 1).sum(0), gates)
+    assert "if " not in text and "min(last, cut)" in text
+    got = hl.jit(lambda gates: hnp.concatenate(gates, 1).sum(0))(gates)
+    np.testing.assert_allclose(np.asarray(got), np.concatenate(gates, 1).sum(0), rtol=1e-4, atol=1e-5)
