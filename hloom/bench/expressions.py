@@ -41,8 +41,10 @@ class NumExpr:
                 leaves = list(made) if isinstance(made, (list, tuple)) else [made]
                 if not all(isinstance(leaf, _Expression) for leaf in leaves):
                     raise NotCovered("a result that is no expression")
-                expressions.append(([(leaf.text, leaf.arrays) for leaf in leaves], arrays))
-            return [evaluate(text, local_dict=used, global_dict={}) for text, used in expressions[0][0]]
+                wide = np.float64 if any(a.dtype == np.float64 for a in arrays) else np.float32
+                typed = [{n: wide(v) if isinstance(v, float) else v for n, v in leaf.arrays.items()} for leaf in leaves]
+                expressions.append([(leaf.text, used) for leaf, used in zip(leaves, typed, strict=True)])
+            return [evaluate(text, local_dict=used, global_dict={}) for text, used in expressions[0]]
 
         return run
 
@@ -71,8 +73,13 @@ class _Expression:
                 texts.append(operand.text)
                 shapes.append(operand.shape)
                 arrays |= operand.arrays
-            elif isinstance(operand, (int, float)):
-                texts.append(f"({operand!r})")
+            elif isinstance(operand, float):
+                # A float written out is a double, and makes doubles of float32: it is given as a scalar instead.
+                name = f"c{np.float64(operand).view(np.uint64)}"
+                texts.append(name)
+                arrays[name] = operand
+            elif isinstance(operand, int):
+                texts.append(f"({operand})")
             else:
                 raise NotCovered(type(operand).__name__)
         text = form.format(*texts)
@@ -125,11 +132,12 @@ class _ExpressionNames:
             form = f"{name}({', '.join(['{}'] * (3 if name == 'where' else 1))})"
             setattr(self, name, lambda *operands, form=form: _Expression.of(form, *operands))
 
+    # numexpr has these as well, but its make doubles of float32.
     def maximum(self, x, y):
-        return _Expression.of("maximum({}, {})", x, y)
+        return _Expression.of("where({0} > {1}, {0}, {1})", x, y)
 
     def minimum(self, x, y):
-        return _Expression.of("minimum({}, {})", x, y)
+        return _Expression.of("where({0} < {1}, {0}, {1})", x, y)
 
     def relu(self, x):
         return self.maximum(x, 0)
