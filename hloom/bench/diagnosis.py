@@ -68,6 +68,7 @@ def _part(part: Part, inside: float, row: dict, limits: dict | None) -> str:
     elif not part.shared and part.seconds > 30e-6 * part.launches and limits and limits["threads"] > 1:
         facts.append("in one chunk: one thread")
     elif part.seconds > 5e-6 and memory:
-        facts.append("instructions of its loop bound it" if memory > 0.1 else "neither bandwidth nor multiply-adds do")
+        tiles = part.name.startswith(("contraction", "product", "convolution"))
+        facts.append("neither bandwidth nor multiply-adds bound it" if tiles else "instructions of its loop bound it")
     share = f"{part.seconds / inside:.0%} of the time in {name} ({part.what})"
     return f"{share}: {', '.join(facts)}" if facts else share
