@@ -19,6 +19,7 @@ from hloom.ir.types import HLO_NAME, PRED, compute_dtype
 CHUNK = 32768  # elements that are worth a work item of their own: about 5 microseconds
 FLOPS = 8  # of an element that reading it hides
 CHUNKS = 64  # at most so many for each kept index: stage 2 joins them one after the other
+RUN = 4096  # elements: longer runs of reduced elements may lie as far apart as they like
 COLUMNS = 1024  # accumulators of a block of columns: 4 KiB of float32 stay in the first-level cache
 
 
@@ -27,6 +28,8 @@ def reduce_nests(request: KernelRequest) -> list[Nest]:
     shape = _Shape(request)
     if shape.few_columns:
         first = _few_columns_stage(request, shape)
+    elif shape.between:
+        first = _between_stage(request, shape)
     else:
         first = _columns_stage(request, shape) if shape.columns else _lanes_stage(request, shape)
     return [first, _join_stage(request, shape)]
@@ -51,7 +54,9 @@ class _Shape:
         self.first_column = max(self.reduced, default=-1) + 1
         self.few_columns = self.columns and self.splittable and self._has_few_columns(request)
         self.weight = max(1, int(request.flops() // FLOPS))
+        self.between = False
         groups = self._merged(request)
+        self.between = self.splittable and request.cuts_loops and self._is_between(groups)
         self.chunks = self.cut(groups, group_sizes(self.dims, groups))[2]
 
     def _has_few_columns(self, request: KernelRequest) -> bool:
@@ -60,6 +65,12 @@ class _Shape:
         steps = _product(self.dims[k] for k in self.reduced)
         work = columns * len(request.computation.instructions)
         return columns <= SHORT and work <= STATEMENTS and steps >= ROWS and not self.full_outputs
+
+    def _is_between(self, groups) -> bool:
+        """Whether what is kept stands between what is reduced, in short runs: memory is then walked in its order."""
+        if [group[0] in self.reduced for group in groups] != [True, False, True] or self.full_outputs:
+            return False
+        return group_sizes(self.dims, groups)[-1] <= RUN
 
     def _merged(self, request: KernelRequest) -> list[list[int]]:
         """The merged dimensions of stage 1, which depend on its index expressions."""
@@ -88,10 +99,10 @@ class _Shape:
         g = inner[0]
         if not self.splittable:
             return g, sizes[g], 1
-        below = _product(sizes[h] for h in inner[1:])
-        if self.columns:
-            below *= min(sizes[-1], COLUMNS)
-        items = self.kept_size // max(min(sizes[-1], COLUMNS), 1) if self.columns else self.kept_size
+        below, items = _product(sizes[h] for h in inner[1:]), self.kept_size
+        if self.columns or self.between:  # an item has a block of accumulators
+            block = max(min(sizes[1] if self.between else sizes[-1], COLUMNS), 1)
+            below, items = below * block, items // block
         steps = max(1, CHUNK // max(below * self.weight, 1))
         chunks = min(-(-sizes[g] // steps), max(1, CHUNKS // max(items, 1)))
         steps = -(-sizes[g] // chunks)
@@ -255,6 +266,53 @@ def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
     return _with_parts(nest, shape, _only_full(request, shape))
 
 
+def _between_stage(request: KernelRequest, shape: _Shape) -> Nest:
+    """Stage 1 where reduced dimensions stand before and after the kept ones: as columns, with a run for each place."""
+    dims, state = shape.dims, {}
+
+    def write(writer, groups):
+        _, steps, chunks = shape.cut(groups, group_sizes(dims, groups))
+        index = variables(dims)
+        named = dict(extents(writer, dims, groups))
+        item = writer.root.child("chunk", "block")
+        columns = writer.integer("columns", COLUMNS)
+        item.body.append(f"first = block * {columns}")
+        item.body.append(f"last = min(first + {columns}, {named['i1']})")
+        size = writer.integer("kept", shape.kept_size)
+        at = f"chunk * {size} + {writer.text(shape.kept_position(index), 'part')}"
+        begin, place = item.child("i1"), item.child("i0", "i1")
+        run = place.child("i2")
+        for r, reduce in enumerate(shape.reduces):
+            reduction = Reduction(reduce)
+            (array,) = reduction.arrays
+            dtype = PRED if array.dtype == PRED else compute_dtype(array.dtype)
+            begin.body.append(store(f"part{r}_0", at, dtype, reduction.neutral(array)))
+            reduction.start(writer, place)
+            reduction.take(writer, run, [writer.value(array, index, run)])
+            state[r] = reduction, dtype
+        place.body.append(Lanes("i2", named["i2"], run))
+        for r in range(len(shape.reduces)):
+            reduction, dtype = state[r]
+            old = writer.fresh("a")
+            place.body.append(f"{old} = {load(f'part{r}_0', at, dtype)}")
+            (joined,) = reduction.join(writer, place, [old], reduction.names)
+            place.body.append(store(f"part{r}_0", at, dtype, joined))
+        item.body.append(Lanes("i1", "last", begin, "first"))
+        start, stop = _chunk_bounds(writer, item, named["i0"], steps)
+        around = Block(item, item.variables | {"i0"}, [Serial("i1", "first", "last", place)])
+        item.body.append(Serial("i0", start, stop, around))
+        state.update(item=item, chunks=chunks)
+
+    writer, groups = two_passes(request, dims, write, shape.barriers)
+    chunks, blocks = state["chunks"], -(-shape.kept_size // COLUMNS)
+    pairs = [("chunk", writer.integer("chunks", chunks)), ("block", writer.integer("blocks", blocks))]
+    writer.root.body.append(Items(pairs, state["item"], "serial"))
+    items = chunks * blocks
+    nest = finish(request, writer, "reduce", writer.root, items, _product(dims) / max(items, 1) * request.flops())
+    assert chunks == shape.chunks, "the stages of a reduction are cut differently"
+    return _with_parts(nest, shape, _only_full(request, shape))
+
+
 def _few_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
     """Stage 1 where a few fast columns are kept: a scalar accumulator for each, all in one loop along what is reduced.
 
@@ -333,7 +391,7 @@ def _join_stage(request: KernelRequest, shape: _Shape) -> Nest:
         count = writer.integer("chunks", shape.chunks)
         at = (
             f"chunk * {writer.integer('kept', shape.kept_size)} + {writer.text(position, 'part')}"
-            if shape.columns
+            if shape.columns or shape.between
             else f"({writer.text(position, 'part')}) * {count} + chunk"
         )
         for r, reduction in enumerate(reductions):
