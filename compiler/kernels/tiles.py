@@ -36,7 +36,6 @@ from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
-from hloom.compiler.kernels import tiles_fft
 from hloom.compiler.kernels.tile_shapes import square_rows, tile_shape
 
 I32, I64 = ir.IntType(32), ir.IntType(64)
@@ -435,8 +434,6 @@ def resolve(name: str):
     if (match := _ROW.fullmatch(name)) and match[2] in ELEMENTS:
         make = {"copy": _copy_intrinsic, "copy_first": _copy_first_intrinsic, "zero": _zero_intrinsic}[match[1]]
         return make(name, match[2], int(match[3]))
-    if name.startswith("fft"):
-        return tiles_fft.resolve(name)
     raise KeyError(name)
 
 
@@ -455,7 +452,7 @@ def namespace(text: str = "") -> Namespace:
     the result can be copied into another dictionary; any other name appears when it is looked up.
     """
     found = Namespace(_usual())
-    for name in set(re.findall(r"\b(?:tile|transpose|copy|zero|fft\d*)_\w+", text)) - found.keys():
+    for name in set(re.findall(r"\b(?:tile|transpose|copy|zero)_\w+", text)) - found.keys():
         try:
             found[name] = _made(name)
         except KeyError:

@@ -3,9 +3,9 @@
 Vectors run across transforms: a *block* holds as many transforms as a vector has lanes, element i of all of them as a
 vector of real parts and after it one of imaginary parts. A transform of length n = r0 * r1 * ... is a sequence of
 passes (Stockham's, decimation in frequency), one for each radix. The pass of radix r at stride s, with
-m = n / (r * s), reads element q + s * (p + m * k) for k < r, transforms these r numbers, multiplies number k by w^(p * k), where w is the root
-of unity of order r * m, and writes it as element q + s * (r * p + k) of another block. After the last pass the elements
-stand in their natural order.
+m = n / (r * s), reads element q + s * (p + m * k) for k < r, transforms these r numbers, multiplies number k by
+w^(p * k), where w is the root of unity of order r * m, and writes it as element q + s * (r * p + k) of another block.
+After the last pass the elements stand in their natural order.
 
 - `fft8_f32_8_first(source, target, factors, m)`: radix 8, blocks of 8 lanes of float32, s = 1. `factors` has the real
   and imaginary part of w^(p * k) for p < m and 1 <= k < r, p slowest.
@@ -32,6 +32,7 @@ All arguments are int64: addresses, steps in bytes, and counts.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -201,7 +202,10 @@ class _Writer:
         for phi, first, then in zip([index, *values], [start, *starting], [after, *following], strict=True):
             phi.add_incoming(ir.Constant(I64, first) if isinstance(first, int) else first, entry)
             phi.add_incoming(then, builder.block)
-        builder.cbranch(builder.icmp_signed("<", after, stop), loop, done)
+        branch = builder.cbranch(builder.icmp_signed("<", after, stop), loop, done)
+        # A turn has enough independent work: unrolled, it would only take longer to compile.
+        options = [builder.module.add_metadata([ir.MetaDataString(builder.module, "llvm.loop.unroll.disable")])]
+        branch.set_metadata("llvm.loop", self_referring(builder.module, options))
         builder.position_at_end(done)
 
 
@@ -274,6 +278,13 @@ def _pass(w: _Writer, radix: int, stage: str, read: str, given: dict[str, ir.Val
         return [builder.add(source, row), builder.add(target, rows), builder.add(at, factors_step)]
 
     w.count(0, m, [given["source"], given["target"], given["factors"]], group)
+
+
+def self_referring(module: ir.Module, options: list) -> ir.MDValue:
+    """A metadata node whose first operand is the node itself, the form LLVM asks of a loop's name."""
+    node = ir.MDValue(module, options, name=str(len(module.metadata)))
+    node.operands = (node, *options)
+    return node
 
 
 def _dft(w: _Writer, a: list[_Complex]) -> list[_Complex]:
@@ -401,22 +412,16 @@ def _pairs(w: _Writer, pair, m, block, last, step, turns) -> None:
         w.count(1, stop, [builder.add(block, step), builder.sub(last, step), builder.add(turns, turn)], pair)
 
 
-def library(name: str) -> bytes:
-    """Bitcode of a module with the function of a name, for kernels that call it."""
+def module_text(name: str) -> str:
+    """A module, in LLVM's language, with the function of a name: kernels that call it are linked with it."""
     import llvmlite.binding as llvm
 
     module = ir.Module(name)
     module.triple = llvm.get_process_triple()
     build(module, name).linkage = "linkonce_odr"
-    return llvm.parse_assembly(str(module)).as_bitcode()
+    return str(module)
 
 
-def resolve(name: str):
-    """What Numba takes a name of this module for: a function that the kernel is linked with. KeyError for others."""
-    from numba.core import types
-    from numba.core.typing.templates import signature
-
-    names = parameters(name)
-    if names is None:
-        raise KeyError(name)
-    return types.ExternalFunction(f"hloom_{name}", signature(types.void, *[types.int64] * len(names)))
+def names_in(text: str) -> set[str]:
+    """The functions of this module that a kernel text calls."""
+    return {name for name in re.findall(r"\bfft\d*_\w+(?=\()", text) if parameters(name)}

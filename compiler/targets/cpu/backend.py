@@ -130,7 +130,7 @@ def assembly(module: llvm.ModuleRef, machine: Machine | None = None) -> str:
         return _target_machine(machine or host()).emit_assembly(module)
 
 
-_BLOCK = re.compile(r"@(hloom_(?:tile|transpose)_\w+)\(")
+_BLOCK = re.compile(r"@(hloom_(?:tile|transpose|fft\d*)_\w+)\(")
 
 
 def _linked(text: str, libraries: Iterable[bytes | str], machine: Machine, context=None) -> llvm.ModuleRef:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 from hloom.compiler.kernels.source import STREAMED
 
+from hloom.compiler.kernels.fft_names import parameters as fft_parameters
+
 from .direct_values import LLVM, REGISTER, Unsupported, Value, element, is_integer, is_pointer
 
 _FLOATS = {"f32": "float", "f64": "double"}
@@ -33,6 +35,12 @@ def call_function(function, name: str, arguments: list[Value]) -> Value | None:
         function.module.declare(symbol, f"declare void @{symbol}({', '.join(['i64'] * count)})")
         function.module.libraries[name] = None
         function.add(f"call void @{symbol}({', '.join(map(function.typed, _words(function, arguments, count)))})")
+        return None
+    if given := fft_parameters(name):
+        symbol = f"hloom_{name}"
+        function.module.declare(symbol, f"declare void @{symbol}({', '.join(['i64'] * len(given))})")
+        function.module.libraries[name] = None
+        function.add(f"call void @{symbol}({', '.join(map(function.typed, _words(function, arguments, len(given))))})")
         return None
     entry = dialect_file.signature(name)
     if entry is None or len(entry[0]) != len(arguments):

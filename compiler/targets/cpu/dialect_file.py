@@ -2,7 +2,8 @@
 
     signature(name) -> (params, result) | None      None: not there, or the file was made from other sources
     symbol(name) -> str                              the C name of its function
-    module_text(name) -> str                         a module that defines it, with all that it calls inlined
+    module_text(name) -> str                         a module that defines it, with all that it calls inlined; passes
+                                                     of Fourier transforms are written anew (`kernels.tiles_fft`)
     write() -> Path                                  makes the file, with Numba; `python -m hloom.native_setup`
 
 Vector math is written in Python and instructions that need Numba's front end (`kernels.vmath`, `kernels.tiles`). It is
@@ -19,6 +20,8 @@ import platform
 import re
 import sys
 from pathlib import Path
+
+from hloom.compiler.kernels.fft_names import parameters as fft_parameters
 
 from .direct_values import LLVM, REGISTER
 
@@ -80,6 +83,10 @@ def symbol(name: str) -> str:
 
 
 def module_text(name: str) -> str:
+    if fft_parameters(name):
+        from hloom.compiler.kernels import tiles_fft
+
+        return tiles_fft.module_text(name)
     _, functions, data = _contents()
     start, length = functions[name][3:]
     return data[start : start + length].decode()

@@ -53,6 +53,7 @@ def kernel_module(kernel: KernelSource, cache: Store | None) -> tuple[str, list[
     if kernel.params[-2:] != ("s64", "s64"):
         raise KernelCompileError(kernel.name, kernel.text, f"the last params must be lo and hi, not {kernel.params}")
     called = {name: external(_part_symbol(part), "void", part.params) for name, part in kernel.parts}
+    called |= _passes(kernel.text)
     try:
         function = define(kernel.name, kernel.text, {**_dialect(), **tiles.namespace(kernel.text), **called})
         arguments = [numba_type(param) for param in kernel.params]
@@ -65,7 +66,14 @@ def kernel_module(kernel: KernelSource, cache: Store | None) -> tuple[str, list[
     libraries = [library(name, cache) for name in names if _is_function(name)]
     if is_interleaved(names):
         module = interleaved(module)
+    libraries += [tiles_fft.module_text(name) for name in tiles_fft.names_in(kernel.text)]
     return module, libraries + [_part(part, cache) for _, part in kernel.parts]
+
+
+def _passes(text: str) -> dict[str, object]:
+    """The functions of `tiles_fft` that a text calls, which it is linked with."""
+    names = tiles_fft.names_in(text)
+    return {name: external(f"hloom_{name}", "void", ["s64"] * len(fft_names.parameters(name))) for name in names}
 
 
 def _part_symbol(kernel: KernelSource) -> str:
@@ -78,14 +86,17 @@ def _part(kernel: KernelSource, cache: Store | None) -> bytes:
     data = cache.get(symbol) if cache is not None else None
     if data is None:
         try:
-            function = define(kernel.name, kernel.text, {**_dialect(), **tiles.namespace(kernel.text)})
+            scope = {**_dialect(), **tiles.namespace(kernel.text), **_passes(kernel.text)}
+            function = define(kernel.name, kernel.text, scope)
             arguments = [numba_type(param) for param in kernel.params]
             entry = functools.partial(_plain_entry, symbol, tuple(arguments), types.none)
             module = front_end().lower(function, symbol, arguments, types.none, entry)
         except _ERRORS as error:
             raise KernelCompileError(kernel.name, kernel.text, _message(error)) from error
         names = function.__code__.co_names
-        data = backend.bitcode(module, [library(name, cache) for name in names if _is_function(name)])
+        libraries = [library(name, cache) for name in names if _is_function(name)]
+        libraries += [tiles_fft.module_text(name) for name in tiles_fft.names_in(kernel.text)]
+        data = backend.bitcode(module, libraries)
         if cache is not None:
             cache.put(symbol, data)
     return data
@@ -97,9 +108,7 @@ def _message(error: Exception) -> str:
 
 
 def _is_function(name: str) -> bool:
-    if name in vmath.FUNCTIONS:
-        return vmath.FUNCTIONS[name].kind == "function"
-    return name.startswith("fft") and fft_names.parameters(name) is not None
+    return name in vmath.FUNCTIONS and vmath.FUNCTIONS[name].kind == "function"
 
 
 def _kernel_entry(name: str, module: ir.Module, body: ir.Function, call) -> None:
@@ -145,8 +154,6 @@ def library(name: str, cache: Store | None) -> bytes:
 
 
 def _compile_library(name: str, cache: Store | None) -> bytes:
-    if name not in vmath.FUNCTIONS:
-        return tiles_fft.library(name)
     entry = vmath.FUNCTIONS[name]
     plain = entry.python
     scope = {**plain.__globals__, **_dialect()}
@@ -186,6 +193,7 @@ def _plain_entry(symbol, arguments, result, module, body, call) -> None:
 
 def function_module(function: NativeFunction) -> str:
     """LLVM IR (text) of a native function, for `backend.optimized_together`."""
+    _dialect()  # Numba has to know its intrinsics before the front end is made
     names = {**intrinsics.namespace(), **function.constants}
     for called, (params, result) in function.calls.items():
         names[called] = external(called, result, params)
