@@ -32,7 +32,7 @@ def missed(row: dict) -> list[str]:
         if ratio < 1 and name != "unfused"
     ]
     share = row.get("share_of_triad")
-    if row["bound_by"] == "memory" and share is not None and share < MEMORY:
+    if row["memory_bound"] and share < MEMORY:
         found.append((share / MEMORY, f"{share:.0%} of the triad's bandwidth"))
     share = row.get("share_of_peak")
     if row["name"] in LARGE_PRODUCTS and share is not None and share < PEAK:
@@ -64,7 +64,7 @@ def goals(rows: list[dict], extras: dict) -> list[dict]:
     def count(found: dict, bound: float):
         return f"{sum(v >= bound for v in found.values())} of {len(found)} reach it" if found else ""
 
-    memory = {name: value for name, value in share("share_of_triad").items() if by_name[name]["bound_by"] == "memory"}
+    memory = {name: value for name, value in share("share_of_triad").items() if by_name[name]["memory_bound"]}
     seconds = {row["name"]: row["seconds"]["hloom"] for row in rows}
     lenet = 100 / seconds["lenet_step"] if "lenet_step" in seconds else None
     call = seconds["tiny_add"] * 1e6 if "tiny_add" in seconds else None

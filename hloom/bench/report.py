@@ -16,6 +16,8 @@ from hloom.bench.diagnosis import diagnosis
 from hloom.bench.goals import geometric_mean, geometric_means, missed
 from hloom.bench.timing import Row
 
+ARITHMETIC = 0.25  # of the FMA peak
+
 
 def row_facts(row: Row, limits: dict | None = None) -> dict:
     """A row of the report as plain data. Times in seconds; ratios: the library's time over hloom fused.
@@ -46,7 +48,23 @@ def row_facts(row: Row, limits: dict | None = None) -> dict:
         "operations": row.operations,
         "profile": [asdict(part) for part in row.parts[:6]],
     }
-    return facts | {"missed": missed(facts), "why": diagnosis(row.parts, facts, limits)}
+    return judged(facts | {"why": diagnosis(row.parts, facts, limits)}, limits)
+
+
+def judged(row: dict, limits: dict | None) -> dict:
+    """The row with 'memory_bound' and 'missed'.
+
+    A workload that reads and writes little counts as bound by memory only where its operations, at the triad's
+    bandwidth, would not be arithmetic at the limit too: a quarter of the FMA peak, since few of them are multiply-adds
+    and a function such as exp needs integer work besides.
+    """
+    bound = row["bound_by"] == "memory" and row["share_of_triad"] is not None
+    peaks = (limits or {}).get("peaks", {})
+    peak = peaks.get(row["dtype"]) or max(peaks.values(), default=0.0)
+    if bound and peak and row["operations"]:
+        bound = row["operations"] / row["ideal_bytes"] * row["triad"] <= ARITHMETIC * peak
+    row = row | {"memory_bound": bound}
+    return row | {"missed": missed(row)}
 
 
 @dataclass
@@ -62,7 +80,7 @@ class Page:
 def _limit(row: dict) -> str:
     """The row's share of the limit that counts for it."""
     if row["bound_by"] == "memory" and row["share_of_triad"] is not None:
-        return f"{row['share_of_triad']:.0%} of triad"
+        return f"{row['share_of_triad']:.0%} of triad" + ("" if row["memory_bound"] else " (arithmetic)")
     if row["gflops"]:
         share = f", {row['share_of_peak']:.0%} of peak" if row["share_of_peak"] is not None else ""
         return f"{row['gflops']:.0f} GF/s{share}"
@@ -225,7 +243,9 @@ def markdown(result: dict) -> str:
         "Columns of libraries are their time over hloom's: above 1, hloom is faster; empty where a library lacks what "
         "the workload needs, or its result is less exact than the check. Kernels and MB are what hloom launches and "
         "moves. The triad takes turns with each workload that memory bounds, multiply-adds with each whose flops are "
-        "known; above 100% of the triad a workload's arrays stay in the last cache, unlike the triad's.",
+        "known; above 100% of the triad a workload's arrays stay in the last cache, unlike the triad's. "
+        "'(arithmetic)': at the triad's bandwidth the operations would be more than a quarter of the FMA peak, so that "
+        "memory is not what bounds the workload.",
         "",
     ]
 

@@ -78,6 +78,7 @@ def run(options: argparse.Namespace) -> int:
         console.print(f"not installed, left out: {', '.join(absent)}")
     console.print(f"{threads} threads each; {len(chosen)} workloads", highlight=False)
     rows, limits = _measured_rows(chosen, libraries, options, console, kept)
+    rows = [report.judged(row, limits) for row in rows]
     triads = [row["triad"] for row in rows if row["triad"]]
     extras = dict(kept.get("extras", {}))
     names = [item.name for item in chosen]

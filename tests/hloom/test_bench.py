@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hloom.bench import expressions, goals, libraries, startup, timing
+from hloom.bench import expressions, goals, libraries, report, startup, timing
 from hloom.bench.workloads import FAMILIES, WORKLOADS, Workload
 from hloom.commands import bench, main
 
@@ -188,7 +188,7 @@ def test_numexpr_refuses_what_is_no_expression(name):
 
 def facts(name, ratios, share=None, family="f", bound_by="compute", seconds=1.0, **more):
     return {"name": name, "ratios": ratios, "share_of_triad": share, "bound_by": bound_by, "family": family,
-            "seconds": {"hloom": seconds}} | more  # fmt: skip
+            "memory_bound": bound_by == "memory", "seconds": {"hloom": seconds}} | more  # fmt: skip
 
 
 def test_goals_know_their_direction_and_their_rows():
@@ -233,6 +233,15 @@ def test_rows_say_what_they_miss():
     assert goals.missed(facts("matmul_64", {"jax": 1.5}, share_of_peak=0.5)) == []
     assert goals.missed(facts("scan_10000", {"jax": 3.0})) == ["3.0 times as fast as jax"]
     assert goals.missed(facts("softmax", {"unfused": 0.9}, None)) == []
+
+
+def test_memory_bounds_what_has_little_arithmetic():
+    limits = {"peaks": {"f32": 200e9}}
+    row = facts("gelu_4m", {"jax": 1.5}, 0.5, bound_by="memory", dtype="f32", triad=40e9, ideal_bytes=1e6)
+    assert report.judged(row | {"operations": 1e6}, limits)["missed"] == ["50% of the triad's bandwidth"]
+    full = report.judged(row | {"operations": 2e6}, limits)
+    assert full["missed"] == [] and full["memory_bound"] is False
+    assert report.judged(row | {"operations": 0.0}, limits)["memory_bound"] is True
 
 
 def test_a_plot_without_matplotlib_is_a_clear_message(monkeypatch, tmp_path, capsys):
