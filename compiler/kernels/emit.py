@@ -135,6 +135,8 @@ def launches(request: KernelRequest, target) -> list[Launch]:
             continue
         arguments = [name for name, _ in nest.pointers] + list(nest.integers.values())
         grain = grain_of(nest.items, nest.inner_work)
+        if nest.kind == "row" and nest.items >= 256:
+            grain = -(-grain // 4) * 4  # a processor may do so many rows at once
         work = nest.items * nest.inner_work
         result.append(Launch(target.render(nest), arguments, nest.items, grain, work, nest.temporaries))
     return result

@@ -15,13 +15,15 @@ from hloom.compiler.kernels.description import (
     Tiles,
 )
 from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.targets.cpu.together import rows_together
 
 
 def render(nest: Nest) -> KernelSource:
     """The kernel text of a nest: pointers, integers, then lo and hi."""
     parameters = [name for name, _ in nest.pointers] + list(nest.integers) + ["lo", "hi"]
     types = [f"{dtype}*" for _, dtype in nest.pointers] + ["s64"] * (len(nest.integers) + 2)
-    lines = [f"def {nest.name}({', '.join(parameters)}):", *indent(block_lines(nest.root))]
+    body = rows_together(nest) or block_lines(nest.root)
+    lines = [f"def {nest.name}({', '.join(parameters)}):", *indent(body)]
     return KernelSource(nest.name, "\n".join(lines) + "\n", tuple(types))
 
 

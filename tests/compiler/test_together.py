@@ -1,0 +1,53 @@
+"""Rows of one sweep go through the processor four at a time: texts, results, rows that are left over."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hloom as hl
+import hloom.numpy as hnp
+
+
+def compiled(function, *arrays):
+    return hl.jit(function).lower(*arrays).compile()
+
+
+@pytest.mark.parametrize("rows", [256, 257, 258, 259, 1000])
+@pytest.mark.parametrize("columns", [40, 63, 100])
+def test_matrix_times_vector(rows, columns):
+    rng = np.random.default_rng(rows)
+    a, x = (rng.standard_normal(s).astype(np.float32) for s in ((rows, columns), (columns,)))
+    b = rng.standard_normal(rows).astype(np.float32)
+    function = lambda a, x, b: hnp.sum(a * x, axis=1) + b  # noqa: E731
+    assert "_3 = sum_f32(" in compiled(function, a, x, b).source()
+    np.testing.assert_allclose(hl.jit(function)(a, x, b), a @ x + b, rtol=1e-4, atol=1e-4)
+
+
+def test_equal_rows_have_equal_results_wherever_they_are():
+    row = np.random.default_rng(0).standard_normal(1001).astype(np.float32)
+    sums = np.asarray(hl.jit(lambda a: hnp.sum(a, axis=1))(np.tile(row, (1003, 1))))
+    assert np.all(sums == sums[0])
+
+
+def test_an_output_may_lie_where_an_input_lies():
+    """Rows that are computed twice, at the end of a chunk, read their inputs before anything is written."""
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((301, 50)).astype(np.float32), rng.standard_normal(301).astype(np.float32)
+    function = hl.jit(lambda a, b: b + hnp.sum(a, axis=1), donate_argnums=1)
+    np.testing.assert_allclose(function(a, hl.device_put(b)), b + a.sum(1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("function", [
+    lambda a: hnp.sum(hnp.exp(a), axis=1),  # arithmetic takes the time
+    lambda a: (hnp.sum(a, axis=1), hnp.max(a, axis=1)),  # two accumulators
+    lambda a: a - hnp.max(a, axis=1, keepdims=True),  # two sweeps
+])  # fmt: skip
+def test_rows_go_one_by_one_where_several_gain_nothing(function):
+    a = np.random.default_rng(2).standard_normal((300, 40)).astype(np.float32)
+    assert "_3" not in compiled(function, a).source().replace("_32", "")
+
+
+def test_few_rows_go_one_by_one():
+    a = np.ones((100, 5000), np.float32)
+    assert "_3 = sum" not in compiled(lambda a: hnp.sum(a, axis=1), a).source()
