@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 
-from hloom import errors, lax, numpy, tree
+from hloom import ahead, errors, lax, numpy, tree
 from hloom.callback import io_callback, pure_callback
 from hloom.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, print_saved_residuals, remat
 from hloom.compatibility import (
@@ -265,3 +265,5 @@ __all__ = [
     "vmap",
     "while_loop",
 ]
+
+ahead.start()

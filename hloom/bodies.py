@@ -11,7 +11,6 @@ import numpy as np
 
 from hloom import pytrees as tree
 from hloom.array import Array, common_device
-from hloom.compiler.passes.cse import StructuralKeys
 from hloom.errors import TreeError
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
@@ -115,22 +114,6 @@ def _program(build, shapes, name: str) -> Computation:
 # --- compiled programs --------------------------------------------------------------------------------------------
 
 
-class _Keys(StructuralKeys):
-    """Keys that mean the same in every instance."""
-
-    def computation(self, computation: Computation):
-        found = self._computations.get(id(computation))
-        if found is None:
-            index: dict[Instruction, int] = {}
-            rows = []
-            for instruction in computation.instructions:
-                index[instruction] = len(index)
-                operands = tuple([index[o] for o in instruction.operands])
-                rows.append((instruction.opcode, operands, instruction.shape, self.attributes(instruction)))
-            found = self._computations[id(computation)] = (computation, (tuple(rows), index[computation.root]))
-        return found[1]
-
-
 _programs: OrderedDict = OrderedDict()
 _lock = threading.Lock()
 
@@ -138,8 +121,9 @@ _lock = threading.Lock()
 def run_compiled(computation: Computation, values) -> list[np.ndarray]:
     """The outputs of a computation, compiled (once for all computations that are equal) and run."""
     from hloom.compilation import compile_module
+    from hloom.compiler.passes.cse import LastingKeys
 
-    key = _Keys().computation(computation)
+    key = LastingKeys().computation(computation)
     with _lock:
         program = _programs.get(key)
         if program is not None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 import weakref
 
@@ -34,7 +34,7 @@ _RENAMED = {"jax.ad_checkpoint": "hloom.checkpoint", "jax._src": "hloom"}
 _AS_JAX = ("narrow_numpy", "clamp_indexes")  # settings in which JAX's rules differ from hloom's own
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class _Finder:
     """Finds hloom's module for the name of JAX's, while `sys.modules["jax"]` is hloom. Nothing is loaded twice.
 
     The first such import chooses the settings of `as_jax`.

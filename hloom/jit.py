@@ -16,7 +16,6 @@ import numpy as np
 
 from hloom import pytrees as tree
 from hloom.array import Array, common_device
-from hloom.compilation import compile_module
 from hloom.config import config
 from hloom.devices import Device, find_device
 from hloom.errors import ArgumentError, DonatedArrayError
@@ -445,6 +444,8 @@ class _Entry:
 
             self.compiled = tuned(module, _values(call.leaves), fusion=call.key[3][0], donated=call.donated)
         else:
+            from hloom.compilation import compile_module
+
             self.compiled = compile_module(module, fusion=call.key[3][0], donated=call.donated)
         unused = call.donated - set(self.compiled.plan.donated.values())
         if unused:

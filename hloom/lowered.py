@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hloom.compilation import program_text
 from hloom.errors import ArgumentError
 from hloom.ir.module import Module
 
@@ -17,6 +16,8 @@ class Lowered:
     def as_text(self, dialect: str = "hlo", *, metadata: bool = False) -> str:
         """The graph as traced, as HLO text or, with dialect="stablehlo", as StableHLO. metadata: HLO with the user's
         lines."""
+        from hloom.compilation import program_text
+
         return program_text(self.module, dialect, metadata=metadata)
 
     @property

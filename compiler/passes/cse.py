@@ -64,6 +64,22 @@ class StructuralKeys:
         return known[1]
 
 
+class LastingKeys(StructuralKeys):
+    """Keys that mean the same in every instance."""
+
+    def computation(self, computation: Computation):
+        found = self._computations.get(id(computation))
+        if found is None:
+            index: dict[Instruction, int] = {}
+            rows = []
+            for instruction in computation.instructions:
+                index[instruction] = len(index)
+                operands = tuple([index[o] for o in instruction.operands])
+                rows.append((instruction.opcode, operands, instruction.shape, self.attributes(instruction)))
+            found = self._computations[id(computation)] = (computation, (tuple(rows), index[computation.root]))
+        return found[1]
+
+
 def _eliminate(computation: Computation, keys: StructuralKeys) -> Computation:
     first: dict[tuple, Instruction] = {}
     mapped: dict[Instruction, Instruction] = {}

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from typing import Protocol
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.stages import collecting, count, current, stage
 
-from .machine import available_cores, host
+from .machine import Machine, available_cores, host, version_file
 
 
 @dataclass(frozen=True)
@@ -82,9 +81,7 @@ def fingerprint() -> str:
     digest = hashlib.sha256()
     digest.update(f"{host().identity} {sys.version_info[:2]} {sys.platform}".encode())
     for package in ("numba", "llvmlite"):
-        # The version file is read, not imported: importing Numba takes 0.3 s, which a warm start must not pay.
-        found = importlib.util.find_spec(package)
-        digest.update(Path(found.submodule_search_locations[0], "_version.py").read_bytes())
+        digest.update(version_file(package))
     for path in sorted(ours):
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
@@ -182,26 +179,18 @@ class _FastSwitching:
 _fast_switching = _FastSwitching()
 
 
-def compile_functions(functions: Sequence[NativeFunction]) -> ObjectCode:
-    """One object file with all `functions`, which may call each other and the C library."""
+def compile_functions(functions: Sequence[NativeFunction], machine: Machine | None = None) -> ObjectCode:
+    """One object file with all `functions`, which may call each other and the C library. machine: None is the host."""
     from . import backend, lower
 
     modules = [lower.function_module(function) for function in functions]
     exported = tuple(function.name for function in functions if function.exported)
-    return ObjectCode(exported, backend.object_code(backend.optimized_together(modules, exported)))
-
-
-def functions_ir(functions: Sequence[NativeFunction]) -> str:
-    """The optimized LLVM IR of `compile_functions`, for `compile_ir` in another process of the same architecture."""
-    from . import backend, lower
-
-    modules = [lower.function_module(function) for function in functions]
-    exported = [function.name for function in functions if function.exported]
-    return str(backend.optimized_together(modules, exported))
+    optimized = backend.optimized_together(modules, exported, machine)
+    return ObjectCode(exported, backend.object_code(optimized, machine))
 
 
 def compile_ir(text: str, exported: Sequence[str]) -> ObjectCode:
-    """Object code of LLVM IR that `functions_ir` wrote. Needs no Numba."""
+    """Object code of LLVM IR (text)."""
     from . import backend
 
     return ObjectCode(tuple(exported), backend.object_code(backend.optimized_together([text], exported)))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import importlib.util
+import json
 import os
 import platform
 import re
@@ -10,6 +13,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from hloom.compiler.cache import default_cache
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,8 @@ class Machine:
 @functools.cache
 def host() -> Machine:
     """The machine this process runs on. Found once; later calls cost nothing."""
-    import llvmlite.binding as llvm
-
     arch = platform.machine().lower().replace("amd64", "x86_64").replace("arm64", "aarch64")
-    flags = dict(llvm.get_host_cpu_features())
+    name, flags = _processor()
     if flags.get("avx512f"):
         # LLVM prefers 256-bit vectors on several AVX-512 processors because early ones lowered their clock; the
         # kernels here are long vector loops, which gain from the full width.
@@ -61,9 +64,45 @@ def host() -> Machine:
     features = ",".join(("+" if on else "-") + name for name, on in sorted(flags.items()))
     vector_bytes, vector_registers = _vectors(arch, flags)
     l1, l2, l3 = _caches()
-    return Machine(
-        arch, llvm.get_host_cpu_name(), features, vector_bytes, vector_registers, l1, l2, l3, available_cores()
-    )
+    return Machine(arch, name, features, vector_bytes, vector_registers, l1, l2, l3, available_cores())
+
+
+def _processor() -> tuple[str, dict[str, bool]]:
+    """LLVM's name of the processor, and its features.
+
+    LLVM takes 30 ms to come into a process, which one whose kernels are all in the disk cache has no other use for. So
+    the answer is kept there, under what the system says of the processor.
+    """
+    description = _described()
+    cache = default_cache()
+    key = "processor-" + hashlib.sha256(description).hexdigest() if description else ""
+    if key and (known := cache.get(key)):
+        name, flags = json.loads(known)
+        return name, flags
+    import llvmlite.binding as llvm
+
+    name, flags = llvm.get_host_cpu_name(), dict(llvm.get_host_cpu_features())
+    if key:
+        cache.put(key, json.dumps((name, flags)).encode())
+    return name, flags
+
+
+def version_file(package: str) -> bytes:
+    """What says the version of Numba or llvmlite; read, because an import takes as long as all else of a warm start."""
+    found = importlib.util.find_spec(package)
+    return Path(found.submodule_search_locations[0], "_version.py").read_bytes()
+
+
+def _described() -> bytes:
+    """The first processor in /proc/cpuinfo but for its clock, and the version of llvmlite; empty elsewhere."""
+    try:
+        with open("/proc/cpuinfo", "rb") as file:
+            first = file.read(8192).split(b"\n\n")[0]
+    except OSError:
+        return b""
+    changing = (b"cpu MHz", b"bogomips", b"processor", b"apicid", b"initial apicid", b"core id", b"physical id")
+    lines = [line for line in first.split(b"\n") if not line.startswith(changing)]
+    return b"\n".join([version_file("llvmlite"), platform.machine().encode(), *lines])
 
 
 def available_cores() -> int:
