@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import hloom.numpy as hnp
 from hloom import lax
+from hloom.custom_derivatives import custom_jvp
 from hloom.errors import ShapeError
 from hloom.ir.types import FLOATS, INTEGERS, as_dtype
 from hloom.operands import (
@@ -213,11 +215,26 @@ def softmax(x, axis=-1, where=None):
 
     Raises ShapeError, DTypeError.
     """
+    if where is None:
+        x = to_inexact(x, "softmax")
+        return _softmax(x, canonical_axes(axis, x.ndim, "softmax"))
     shifted, axes = _shifted(x, axis, where, "softmax")
-    terms = lax.exp(shifted)
-    if where is not None:
-        terms = hnp.where(where, terms, 0.0)
+    terms = hnp.where(where, lax.exp(shifted), 0.0)
     return lax.div(terms, _spread(hnp.sum(terms, axes), axes, terms.shape))
+
+
+@functools.partial(custom_jvp, nondiff_argnums=(1,))
+def _softmax(x, axes):
+    terms = lax.exp(_shifted(x, axes, None, "softmax")[0])
+    return lax.div(terms, _spread(hnp.sum(terms, axes), axes, terms.shape))
+
+
+@_softmax.defjvp
+def _softmax_derivative(axes, primals, tangents):
+    """y (t - sum(y t)): of the result alone, so that a gradient keeps nothing else."""
+    (x,), (t,) = primals, tangents
+    y = _softmax(x, axes)
+    return y, lax.mul(y, lax.sub(t, _spread(hnp.sum(lax.mul(y, t), axes), axes, y.shape)))
 
 
 def log_softmax(x, axis=-1, where=None):
