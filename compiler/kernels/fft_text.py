@@ -9,6 +9,9 @@ from hloom.compiler.kernels.fft_names import parameters
 from hloom.compiler.kernels.source import KernelSource
 
 SIZES = {"f32": 4, "f64": 8}
+# Bytes by which one block lies further than the other in the pages of memory: what a pass reads and what it writes then
+# do not share sets of the first cache. The eight streams of each that are 4096 bytes apart fill its ways alone.
+APART = 2048
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,8 @@ class _Text:
         lanes, integer = form.lanes, self.integer
         for name in ("blocks", "count"):
             integer(name)
-        body = [f"    a = scratch_{form.dtype}({form.capacity * 2 * lanes})"]
-        body += [f"    b = scratch_{form.dtype}({form.capacity * 2 * lanes})", "    for item in range(lo, hi):"]
+        room = form.capacity * 2 * lanes + APART // self.size
+        body = [f"    {block} = scratch_{form.dtype}({room})" for block in "ab"] + ["    for item in range(lo, hi):"]
         self.add("outer = quotient(item, blocks)", f"first = (item - outer * blocks) * {lanes}")
         self.add(f"lanes = min({lanes}, count - first)")
         self.add(f"x = outer * {integer('given_outer')} + first * {integer('given_lane')}")
@@ -159,8 +162,10 @@ class _Text:
         for number, radix in enumerate(form.radices):
             stage = "last" if number == count - 1 else "first" if number == 0 else "inner"
             name = f"fft{radix}_{base}_{stage}{turn}{read if number == 0 else ''}"
-            # Columns come from memory into the block, all else goes from one block to the other.
-            target = self.block if number == 0 and read else self.free
+            # Columns come from memory into the block, all else goes from one block to the other, but that the last pass
+            # puts its results where it found their operands.
+            stays = number == 0 and read or stage == "last" and form.write == "rows"
+            target = self.block if stays else self.free
             into = f"address({target})"
             if stage == "last":
                 if form.write == "columns":

@@ -6,9 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from hloom.compiler.kernels.source import STREAMED
-
 from hloom.compiler.kernels.fft_names import parameters as fft_parameters
+from hloom.compiler.kernels.source import STREAMED
 
 from .direct_values import LLVM, REGISTER, Unsupported, Value, element, is_integer, is_pointer
 
