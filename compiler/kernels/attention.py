@@ -35,7 +35,7 @@ from hloom.compiler.kernels.contraction import (
     PlainStore,
     render,
 )
-from hloom.compiler.kernels.contraction_plan import SERIAL_WORK
+from hloom.compiler.kernels.contraction_plan import PERIOD, SERIAL_WORK
 from hloom.compiler.kernels.contraction_shared import PRODUCT_PARAMS, indent
 from hloom.compiler.kernels.product import Operand, Roles, accumulation_dtype, operand_of
 from hloom.compiler.kernels.request import KernelRequest
@@ -194,10 +194,16 @@ class _Kernel:
             "lhs": "address(t_left)", "lhs_si": "t_left_row", "k": "k", "n": "n",
             "out": "address(t_scores)", "out_si": "t_line",
         }  # fmt: skip
+        queries = self._queries()
+        if not queries:
+            at = f"(t_b * t_queries_sb + t_i0 * t_queries_si) * {size}"
+            scores |= {"lhs": f"address({self.queries.code.pointer}) + {at}", "lhs_si": "t_queries_si"}
         row = ["t_r = t_i - t_i0", "t_at = t_r * t_line", *nest.row]
         rows = "for t_i in range(t_i0, t_i0 + t_rows):"
         scratch = [f"t_scores = scratch_{dtype}({SCORES // size})"]
-        scratch += [f"{name} = scratch_{dtype}({SUMS // size})" for name in ("t_left", "t_sums")]
+        scratch += [
+            f"{name} = scratch_{dtype}({SUMS // size})" for name in ("t_sums", *(("t_left",) if queries else ()))
+        ]
         scratch += [f"t_kept{k} = scratch_{dtype}({ROWS})" for k in range(len(self.attention.needed))]
         if nest.mask:
             scratch += [f"t_tails = scratch_{dtype}({ROWS})", f"t_ends = scratch_s64({ROWS})"]
@@ -219,10 +225,7 @@ class _Kernel:
             body = [
                 *_loop("for t_r in range(t_rows):", ["t_exact[t_r] = 0"]),
                 "t_again = 1",
-                *_loop(
-                    "while t_again != 0:",
-                    [*attempt, *self._check(), *_loop("if t_again == 0:", _loop(rows, nest.result))],
-                ),
+                *_loop("while t_again != 0:", [*attempt, "t_again = 0", *_loop(rows, nest.result)]),
             ]
         else:
             body = [*attempt, *_loop(rows, nest.result)]
@@ -231,7 +234,7 @@ class _Kernel:
             "t_i0 = (t_item - t_b * t_row_blocks) * t_block_rows",
             "t_rows = min(t_block_rows, m - t_i0)",
             *nest.item,
-            *self._queries(),
+            *queries,
             *body,
         ]
         block = self._block_rows(line, width)
@@ -280,27 +283,15 @@ class _Kernel:
         return [], self.nest.cast(load(code.pointer, " + ".join(steps), instruction.dtype), instruction)
 
     def _queries(self) -> list[str]:
-        """Statements that copy or compute a block of queries, of which tiles then read rows that lie well."""
+        """Statements that compute a block of queries, or copy one whose rows share sets of the caches; none where tiles
+        read the rows as they lie."""
         first = self.attention.first.operands[0]
+        code, (_, step, along) = self.queries.code, self.queries.strides
+        if isinstance(code, PlainOperand) and code.dtype == self.dtype and along == 1 and step * self.size % PERIOD:
+            return []
         statements, value = self._element(self.queries, first, "queries", ("t_b", "t_i", "t_p"))
         inner = _loop("for t_p in range(k):", [*statements, f"t_left[t_at + t_p] = {value}"])
         return _loop("for t_i in range(t_i0, t_i0 + t_rows):", ["t_at = (t_i - t_i0) * t_left_row", *inner])
-
-    def _check(self) -> list[str]:
-        """Whether sums of undivided weights are finite; rows where they are not are computed again."""
-        dtype = self.dtype
-        add = f"t_zero = sum_{dtype}(t_zero, t_sums[t_r * t_width + t_j] * {dtype}(0))"  # NaN from infinity and NaN
-        return [
-            "t_again = 0",
-            *_loop(
-                "for t_r in range(t_rows):",
-                [
-                    f"t_zero = {dtype}(0)",
-                    *_loop("for t_j in range(d):", [add]),
-                    *_loop("if t_zero != 0 and t_exact[t_r] == 0:", ["t_exact[t_r] = 1", "t_again = 1"]),
-                ],
-            ),
-        ]
 
     # --- what a mask hides ---
 

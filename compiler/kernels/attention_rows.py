@@ -99,7 +99,18 @@ class RowNest:
             order = range(len(index)) if source is output else output["dimensions"]
             place = linear(tuple(index[d] for d in order), output.dims)
             writer.store(request.output_name(k), place, output.dtype, values[k], block)
-        row.body.append(Serial("t_j", "0", "d", block))
+        if not self.divides:
+            row.body.append(Serial("t_j", "0", "d", block))
+            return
+        # Whether the sums of undivided weights are finite; rows where they are not are computed again.
+        block.body.append(f"t_zero = sum_{self.dtype}(t_zero, t_sum * {self.dtype}(0))")  # NaN from infinity and NaN
+        row.body += [
+            f"t_zero = {self.dtype}(0)",
+            Serial("t_j", "0", "d", block),
+            "if t_zero != 0 and t_exact[t_r] == 0:",
+            "    t_exact[t_r] = 1",
+            "    t_again = 1",
+        ]
 
     def index(self, dims, row: bool = False) -> Index:
         """The index of a score, or of a row, in an array of other dims, from the domain's."""
@@ -132,7 +143,7 @@ class RowNest:
         None)."""
         attention = self.attention
         weights = attention.weights
-        if any(k in self.request.shared for k in (*attention.scores, *attention.of_rows)):
+        if self.request.shared:
             return weights, None  # a block that is computed again would read what it has overwritten
         inner = weights
         while inner.opcode == "reshape":

@@ -19,7 +19,7 @@ from hloom.ir.ops.contraction import dot_dims
 from hloom.ir.types import HLO_NAME, compute_dtype
 
 FLOATS = ("f32", "f64")
-ROW_BYTES = 32 * 1024  # of a row of scores: some rows of that length stay in a second-level cache
+ROW_BYTES = 64 * 1024  # of a row of scores: a tile of such rows stays in a second-level cache
 COLUMNS = 1024  # features of queries and of the result, for the same reason
 LEAST = 8  # rows and columns of scores below which a block is no work for a register tile
 
