@@ -6,6 +6,7 @@ import itertools
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from hloom.native_setup import driver, load_kernels
 from hloom.runtime.program import Branch, Call, Copy, Executable, Host, Jump, Program, Ref, Step, Swap, Switch
 
 _counter = itertools.count()
+PARALLEL_FFT = 1 << 16  # elements from which threads of SciPy's pocketfft pay
 LOOP_WORK = 1e6  # nobody knows how long a loop runs: other Python threads need not wait for it
 
 
@@ -179,9 +181,12 @@ def _host(item: HostStep) -> Host:
     distinct = list(dict.fromkeys(instruction.operands))
     order = [distinct.index(o) for o in instruction.operands]
 
+    workers = instruction.opcode == "fft" and instruction.shape.size >= PARALLEL_FFT
+
     def function(*arrays):
         try:
-            return evaluate_instruction(instruction, [arrays[k] for k in order])
+            with _fft_workers() if workers else nullcontext():
+                return evaluate_instruction(instruction, [arrays[k] for k in order])
         except HloomError as error:
             error.source = instruction.source or error.source  # the line that asked for it, not the one that runs it
             raise
@@ -194,7 +199,16 @@ def _host(item: HostStep) -> Host:
         function,
         tuple((_ref(p), o.shape) for p, o in zip(item.inputs, distinct, strict=True)),
         tuple((_ref(p), s) for p, s in zip(item.outputs, shapes, strict=True)),
+        keeps=instruction.opcode == "custom-call",
     )
+
+
+def _fft_workers():
+    """A context in which SciPy's transforms share our number of threads; each of them is done by one, so the bits are
+    the same."""
+    from scipy.fft import set_workers
+
+    return set_workers(driver().num_threads)
 
 
 def kernel_listing(plan: Plan) -> str:

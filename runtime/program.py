@@ -53,11 +53,16 @@ class Copy:
 
 @dataclass(frozen=True)
 class Host:
-    """A Python function between native steps: function(*arrays) -> array or tuple, written to the outputs."""
+    """A Python function between native steps: function(*arrays) -> array or tuple, written to the outputs.
+
+    keeps: whether it may keep what it is given, which then is a copy: the memory is written again. A function that does
+    not keeps its hands off the arrays too.
+    """
 
     function: Callable
     inputs: tuple[tuple[Ref, Shape], ...]
     outputs: tuple[tuple[Ref, Shape], ...]
+    keeps: bool = True
 
 
 @dataclass(frozen=True)
@@ -217,8 +222,7 @@ def _callback(host: Host):
         words = (ctypes.c_int64 * count).from_address(arguments)
         try:
             views = [_view(words[k + 1], shape) for k, shape in enumerate(shapes)]
-            # Copies: the function may keep what it is given, and the memory is written again.
-            result = host.function(*(view.copy() for view in views[:given]))
+            result = host.function(*((view.copy() if host.keeps else view) for view in views[:given]))
             results = result if isinstance(result, tuple) else (result,)
             for view, value in zip(views[given:], results, strict=True):
                 view[...] = value

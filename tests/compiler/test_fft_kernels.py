@@ -11,6 +11,7 @@ from hloom.compiler.kernels.fft_text import Form, kernel_of
 from hloom.compiler.plan_steps import HostStep, KernelStep
 from hloom.compiler.targets.cpu.codegen import assembly
 from hloom.compiler.targets.cpu.machine import host
+from hloom.runtime.program import Host
 
 RNG = np.random.default_rng(5)
 # Of a result as a whole, relative to its norm: rounding errors of log2(n) passes.
@@ -233,3 +234,13 @@ def test_passes_are_vector_code():
         pytest.skip("looks for names of x86 registers")
     additions = [line for line in text.splitlines() if "vaddps" in line]
     assert len(additions) > 30 and all(register in line for line in additions)
+
+
+def test_what_is_left_to_pocketfft_reads_its_operand_in_place():
+    x = data((70, 1009), "complex64")
+    made = compiled("fft", x)
+    (host_step,) = [s for s in made._entry.compiled.executable.program.steps if isinstance(s, Host)]
+    assert not host_step.keeps
+    kept = x.copy()
+    assert error(np.asarray(made(x)), np.fft.fft(wide(x))) < NEAR["F"]
+    assert np.array_equal(x, kept)
