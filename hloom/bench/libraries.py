@@ -180,6 +180,15 @@ class Torch:
         self.np, self.nn, self.erf = _TorchNumpy(torch), _TorchNN(torch), torch.erf
 
     def value_and_grad(self, function):
+        if self.compile:  # the functional transformation becomes one graph, with what stands around it
+            both = self.torch.func.grad_and_value(function)
+
+            def functional(parameters, *rest):
+                gradient, value = both(parameters, *rest)
+                return value, gradient
+
+            return functional
+
         def run(parameters, *rest):
             single = not isinstance(parameters, (tuple, list))
             leaves = [p.detach().requires_grad_(True) for p in ([parameters] if single else parameters)]

@@ -26,7 +26,7 @@ from hloom.runtime import buffer
 
 BLOCK = 0.02  # seconds of calls in a turn
 ROUNDS = (7, 41)  # so many turns at least and at most
-PATIENCE = 45.0  # seconds for a peer's first call: torch.compile needs hours for a chain of values used twice
+PATIENCE = 90.0  # seconds for a peer's first call: torch.compile needs hours for a chain of values used twice
 SLOW = 0.15  # seconds of a call from which on three turns have to do
 
 
