@@ -47,10 +47,20 @@ def fraction(data, implementation: str, dims, dtype):
 def between(data, implementation: str, dims, dtype, low, high):
     """Uniform numbers in [low, high), Python numbers or arrays that broadcast to `dims`."""
     u = fraction(data, implementation, dims, dtype)
+    exact = has_exact_products(low, high, dtype)
     low, high = (spread(v, dims, dtype) for v in (low, high))
     width = lax.sub(high, low)
-    x = fused(u, width, low)
+    x = lax.add(lax.mul(u, width), low) if exact else fused(u, width, low)
     return lax.max(low, x)
+
+
+def has_exact_products(low, high, dtype) -> bool:
+    """Whether high - low is known and a power of two, so that its products with fractions are not rounded at all."""
+    if not isinstance(low, (int, float, np.floating)) or not isinstance(high, (int, float, np.floating)):
+        return False
+    with np.errstate(all="ignore"):
+        width = np.array(high, dtype) - np.array(low, dtype)
+    return bool(np.isfinite(width) and 2.0**-64 <= width <= 2.0**64 and np.frexp(np.float64(width))[0] == 0.5)
 
 
 def fused(x, y, z):

@@ -129,7 +129,7 @@ MPMATH = {
     "erfc": (mpmath.erfc, -6.0, 28.0, 0.51, 1.0),
     "lgamma": (lambda x: mpmath.log(abs(mpmath.gamma(x))), 0.001, 100.0, 0.51, 2.5),
     "digamma": (mpmath.digamma, 2.0, 100.0, 0.51, 5.0),
-    "erf_inv": (mpmath.erfinv, -1.0, 1.0, 0.51, 5.0),
+    "erf_inv": (mpmath.erfinv, -1.0, 1.0, 1.8, 5.0),
 }
 
 
