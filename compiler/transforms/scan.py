@@ -12,6 +12,7 @@ from hloom.compiler.transforms.jvp import has_tangent
 from hloom.compiler.transforms.vjp import linearize, transposed
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Computation, Instruction
+from hloom.ir.ops import OPS
 from hloom.ir.ops.control import RULES, split_scan
 from hloom.ir.rewrite import sweep
 
@@ -132,7 +133,7 @@ def _scan_split(build, instruction, body: Computation, primals, tangents, active
     # What does not change from step to step is made once, outside; what is an x is read from it; the rest is stacked.
     outside = _invariant(builder, forward, dict(zip(own_consts, instructions(consts), strict=True)), residuals)
     at_xs = {p: x for p, x in zip(own_xs, xs, strict=True)}
-    stacked = list(dict.fromkeys(r for r in residuals if r not in outside and r not in at_xs))
+    stacked = _worth_stacking(forward, residuals, {*outside, *at_xs})
     shortened = Builder(forward.name)
     shortened.parameters, shortened.instructions = list(forward.parameters), list(forward.instructions)
     kept = sweep(shortened.finish(shortened.tuple([*forward.outputs()[:total], *stacked])))
@@ -151,7 +152,7 @@ def _scan_split(build, instruction, body: Computation, primals, tangents, active
     count_residuals = len(residuals)
     parameters = linear.parameters
     fixed = [k for k, r in enumerate(residuals) if r in outside]
-    moving = [k for k, r in enumerate(residuals) if r not in outside]
+    moving = [k for k, r in enumerate(residuals) if r in at_xs or r in stacks]
     tangent_parameters = parameters[count_residuals:]
     in_consts, in_carry = len(t_consts), len(t_carry)
     order = [
@@ -162,7 +163,9 @@ def _scan_split(build, instruction, body: Computation, primals, tangents, active
         *tangent_parameters[in_consts + in_carry :],
     ]
     places = {p: inner.parameter(p.shape, p.hint, p.source) for p in order}
-    outputs = place(inner, linear, [places[p] for p in parameters])
+    again = _Replay(inner, {residuals[k]: places[parameters[k]] for k in (*fixed, *moving)})
+    given_residuals = [again.made(r) for r in residuals]
+    outputs = place(inner, linear, [*given_residuals, *(places[p] for p in tangent_parameters)])
     inexact = [k for k, o in enumerate(body.outputs()) if has_tangent(o.shape)]
     by_output = dict(zip(inexact, outputs, strict=True))
     root = inner.tuple([by_output[k] for k in range(total) if present[k]])
@@ -178,6 +181,56 @@ def _scan_split(build, instruction, body: Computation, primals, tangents, active
     )
     made = iter(found)
     return [next(made) if p else None for p in present]
+
+
+CHEAP = 4.0  # flops below which a value is computed again rather than stacked for each step
+STEPS = 12  # operations that computing it again may take
+
+
+def _worth_stacking(forward: Computation, residuals, given: set[Instruction]) -> list[Instruction]:
+    """Of what the linear part needs and is not given anyway, what can't be computed from the rest in a few cheap steps.
+
+    An LSTM needs i, 1 - i, i (1 - i), tanh c, 1 - tanh^2 c, ...: half of them is enough.
+    """
+    places = {i: k for k, i in enumerate(forward.instructions)}
+    known = set(residuals)
+    stacked = [r for r in dict.fromkeys(residuals) if r not in given]
+    for residual in sorted(stacked, key=places.__getitem__, reverse=True):
+        if _is_cheap_again(residual, known - {residual}):
+            stacked.remove(residual)
+    return stacked
+
+
+def _is_cheap_again(wanted: Instruction, known: set[Instruction]) -> bool:
+    """Whether cheap element-wise operations on known values give the wanted one. Known ones come before it."""
+    seen: set[Instruction] = set()
+    stack = [wanted]
+    while stack:
+        one = stack.pop()
+        if one in known or one in seen:
+            continue
+        op = OPS[one.opcode]
+        movement = one.opcode in ("broadcast", "constant", "iota")
+        if one.opcode == "parameter" or not (movement or op.family == "elementwise" and op.flops < CHEAP):
+            return False
+        seen.add(one)
+        if len(seen) > STEPS:
+            return False
+        stack += one.operands
+    return True
+
+
+class _Replay:
+    """Values of one computation made in another from those that are there."""
+
+    def __init__(self, builder: Builder, there: dict[Instruction, Instruction]):
+        self.builder, self.there = builder, there
+
+    def made(self, wanted: Instruction) -> Instruction:
+        if wanted not in self.there:
+            operands = tuple([self.made(o) for o in wanted.operands])
+            self.there[wanted] = self.builder.add(wanted.with_operands(operands))
+        return self.there[wanted]
 
 
 def _invariant(builder: Builder, computation: Computation, given: dict, wanted) -> dict[Instruction, Instruction]:

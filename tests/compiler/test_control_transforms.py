@@ -217,6 +217,34 @@ def test_what_a_scan_keeps_for_its_backward_pass():
     )
 
 
+def test_what_a_few_cheap_steps_give_is_not_kept():
+    """Of a gated cell the gates, the new memory and its tanh: not their complements and products."""
+
+    def cell(c, z):
+        i, f, o = (hl.nn.sigmoid(z + k) for k in range(3))
+        c = f * c + i * hnp.tanh(z)
+        return c, o * hnp.tanh(c)
+
+    def loss(z):
+        return (hl.lax.scan(cell, hnp.zeros(8), z)[1] ** 2).sum()
+
+    z = np.random.default_rng(3).standard_normal((6, 8)).astype(np.float32)
+    module = hl.make_module(hl.grad(loss))(z)
+    scans = [i for c in module.computations() for i in c.instructions if i.opcode == "scan"]
+    kept = [s for s in scans[0].shape.elements if s.dims == (6, 8)]
+    # y, i, f, o, tanh z, the memory before and tanh of the one after.
+    assert len(kept) <= 7
+
+    def unrolled(z):
+        c, total = hnp.zeros(8), 0.0
+        for k in range(6):
+            c, y = cell(c, z[k])
+            total = total + (y**2).sum()
+        return total
+
+    np.testing.assert_allclose(hl.jit(hl.grad(loss))(z), hl.grad(unrolled)(z), rtol=1e-5, atol=1e-6)
+
+
 def test_nested_scans():
     def inner(w, h, x):
         return [hnp.sin(h * w + x)]
