@@ -6,7 +6,7 @@ import functools
 import math
 
 from .contraction import PACK, PRODUCT, ContractionKernels, KernelAddress, PlainOperand, PlainStore, Step, is_same
-from .contraction_shared import GROUP_COLUMNS, Blocking, depth_step
+from .contraction_shared import GROUP_COLUMNS, Blocking, split_steps
 
 # Products (about 5 microseconds of one core) below which a chunk of work is not worth a thread.
 SERIAL_WORK = 1 << 18
@@ -30,6 +30,7 @@ def step_plan(
     lhs_sb, lhs_si, lhs_sp = lhs_strides
     rhs_sb, rhs_sp, rhs_sj = rhs_strides
     same_rhs = rhs_sb == 0 if isinstance(spec.rhs, PlainOperand) else not spec.rhs_batched
+    rows_of_join = batch * m, {"batch": batch, "m": m, "n": n}
     plain = isinstance(spec.lhs, PlainOperand) and isinstance(spec.epilogue, PlainStore)
     if plain and same_rhs and lhs_sb == m * lhs_si and isinstance(spec.rhs, PlainOperand):
         batch, m = 1, batch * m  # one rhs for rows that follow each other: a single matrix product
@@ -38,21 +39,22 @@ def step_plan(
     if blocking.pairs:
         k = _ceil(k, 2)  # from here on words
     panels, full = _ceil(n, columns), n // columns
-    step = depth_step(k)
+    part, step = split_steps(m, k, kernels.splits)
+    splits = max(1, _ceil(k, part))
     in_place = is_same(spec, spec.lhs)
     strides = (lhs_si, lhs_sp) if in_place else None
     in_scratch = not isinstance(spec.epilogue, PlainStore)
-    block_rows, block_panels = _block(blocking, in_scratch, batch, m, n, k, strides)
+    block_rows, block_panels = _block(blocking, in_scratch, batch * splits, m, n, part, step, strides)
     row_blocks, column_blocks = _ceil(m, block_rows), _ceil(panels, block_panels)
     # What only one block of rows uses need not be packed by a step of its own: it is copied in passing, if at all.
     reads = is_same(spec, spec.rhs) and rhs_sj == 1
-    read_in_place = reads and _read_in_place(blocking, m, k, rhs_sp)
+    read_in_place = reads and _read_in_place(blocking, m, step, rhs_sp)
     copy_rhs = int(reads and not read_in_place and row_blocks == 1)
     direct = full if read_in_place or copy_rhs else 0
     packed = panels - direct
     rhs_batch = 1 if same_rhs else batch
     temporaries = {"t_packed": rhs_batch * packed * k * columns * size}
-    pack_lhs = int(in_place and _pack_lhs(blocking, min(block_rows, m), block_panels, k, lhs_si, lhs_sp))
+    pack_lhs = int(in_place and _pack_lhs(blocking, min(block_rows, m), block_panels, step, lhs_si, lhs_sp))
 
     names = ("lhs_sb", "lhs_si", "lhs_sp", "rhs_sb", "rhs_sp", "rhs_sj")
     shape = {"batch": batch, "m": m, "n": n, "k": k, **dict(zip(names, (*lhs_strides, *rhs_strides), strict=True))}
@@ -85,6 +87,9 @@ def step_plan(
         "pack_lhs": pack_lhs,
         "copy_rhs": copy_rhs,
         "step": step,
+        "part": part,
+        "part_items": batch * row_blocks * column_blocks,
+        "out_part": batch * m * n,
         "full_panels": full,
         "packed_sb": 0 if same_rhs else packed * k * columns,
         "packed_sp": packed * columns,
@@ -105,10 +110,16 @@ def step_plan(
             "t_product": KernelAddress(PRODUCT),
             "t_sums_row": block_panels * columns,
         }
-    items = batch * row_blocks * column_blocks
-    work = block_rows * min(n, block_panels * columns) * max(k, 1)
+    temporaries |= {"t_parts": splits * batch * m * n * size}
+    items = splits * batch * row_blocks * column_blocks
+    work = block_rows * min(n, block_panels * columns) * max(part, 1)
     grain = max(1, SERIAL_WORK // work)
     steps.append(_step(kernels, kernels.fused, items, grain, shape | own, pointers, temporaries))
+    if kernels.splits > 1:
+        items, own = rows_of_join
+        own |= {"t_splits": splits, "t_out_part": batch * m * n}
+        grain = max(1, SERIAL_WORK // 8 // (n * splits))
+        steps.append(_step(kernels, len(kernels.kernels) - 1, items, grain, shape | own, {}, temporaries))
     return steps
 
 
@@ -116,24 +127,22 @@ def _ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _read_in_place(blocking: Blocking, m: int, k: int, rhs_sp: int) -> bool:
+def _read_in_place(blocking: Blocking, m: int, depth: int, rhs_sp: int) -> bool:
     """Whether the tiles read a rhs with contiguous rows where it lies. Packing costs a pass over it, as much as some 8
     rows of products, and pays when many rows use a panel, or when its own rows would evict each other from the caches.
     """
-    depth = depth_step(k)
     # Rows of a panel fall into the same few sets of a cache when they lie a multiple of a large power of two apart.
     sets = PERIOD // math.gcd(rhs_sp * blocking.size, PERIOD)
     fits = depth * blocking.tile.columns * blocking.size <= blocking.l1_bytes // 2 and depth <= 8 * sets
     return m <= blocking.tile.rows or (m <= 128 and fits)
 
 
-def _pack_lhs(blocking: Blocking, rows: int, panels: int, k: int, lhs_si: int, lhs_sp: int) -> bool:
+def _pack_lhs(blocking: Blocking, rows: int, panels: int, depth: int, lhs_si: int, lhs_sp: int) -> bool:
     """Whether a block of lhs is copied before tiles read it. That costs about as much as a panel of products.
 
     Tiles read the copy 3 % faster than rows, and much faster than rows that share the sets of a cache (38 GF/s of 101,
     at 4096 bytes) or, where lhs is contiguous along i, than a cache line of each p.
     """
-    depth = depth_step(k)
     if lhs_sp == 1:
         sets = PERIOD // math.gcd(lhs_si * blocking.size, PERIOD)
         return rows > 1 and depth > 64 and (panels > 16 or sets <= 2 or (sets <= 4 and panels > 3))
@@ -143,7 +152,14 @@ def _pack_lhs(blocking: Blocking, rows: int, panels: int, k: int, lhs_si: int, l
 
 @functools.lru_cache(4096)
 def _block(
-    blocking: Blocking, sums_in_scratch: bool, batch: int, m: int, n: int, k: int, lhs_strides: tuple[int, int] | None
+    blocking: Blocking,
+    sums_in_scratch: bool,
+    batch: int,
+    m: int,
+    n: int,
+    k: int,
+    step: int,
+    lhs_strides: tuple[int, int] | None,
 ) -> tuple[int, int]:
     """(rows, panels) of a block of the result: of some candidates the pair that takes the shortest time.
 
@@ -155,7 +171,6 @@ def _block(
     is waited for at the end.
     """
     tile, cores = blocking.tile, blocking.cores
-    step = depth_step(k)
     panels, tiles, steps = _ceil(n, tile.columns), _ceil(m, tile.rows), _ceil(k, step)
     most = min(blocking.rows_for(step) // tile.rows, tiles)
     least = SERIAL_WORK // (tile.rows * tile.columns)  # less is not handed out as a chunk of its own
@@ -177,7 +192,7 @@ def _block(
                 continue
             tried.add((rows, width))
             across = _ceil(panels, width)
-            packs = lhs_strides is None or _pack_lhs(blocking, min(rows * tile.rows, m), width, k, *lhs_strides)
+            packs = lhs_strides is None or _pack_lhs(blocking, min(rows * tile.rows, m), width, step, *lhs_strides)
             for_lhs = rows * k if packs else 0.04 * rows * width * k
             one = rows * width * (k + 10 * steps) + for_lhs + 0.5 * width * k + 100
             blocks = batch * down * across

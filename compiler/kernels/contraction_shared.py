@@ -54,10 +54,24 @@ class Blocking:
         return min(max(1, self.area // (max(step, 1) * self.tile.rows)), MOST_ROWS // self.tile.rows) * self.tile.rows
 
 
-def depth_step(k: int) -> int:
+def depth_step(k: int, most: int = DEPTH) -> int:
     """Products in a partial sum, of sums of k: steps of about equal length, all but the last a multiple of 8."""
-    steps = max(1, -(-k // DEPTH))
+    steps = max(1, -(-k // most))
     return max(1, min(k, -(-k // steps) + 7 & -8))
+
+
+def splits_of(batch: int, m: int, n: int, k: int) -> int:
+    """Into how many parts sums of k products are cut, so that every core has some and each operand is read once: where
+    the result is small and the sums are long. Each part has its own copy of the result; they are added in order."""
+    return min(16, k // 2048) if batch * m * n <= 8192 and k >= 4096 else 1
+
+
+def split_steps(m: int, k: int, splits: int) -> tuple[int, int]:
+    """(products in a part, products in a partial sum) of sums in so many parts."""
+    part = -(-k // splits)
+    # Shorter steps of more rows, so that all rows of lhs are one block.
+    step = depth_step(part, DEPTH if splits == 1 or m <= 48 else 256)
+    return max(1, -(-part // step) * step), step
 
 
 def indent(lines: Sequence[str]) -> list[str]:
@@ -121,27 +135,36 @@ PRODUCT_PARAMS = {
     "packed_sb": "s64", "packed_sp": "s64", "out_sb": "s64", "out_si": "s64",
     "row_blocks": "s64", "column_blocks": "s64", "block_rows": "s64", "block_panels": "s64",
     "panels": "s64", "full_panels": "s64", "direct_panels": "s64", "pack_lhs": "s64", "copy_rhs": "s64",
-    "step": "s64", "accumulate": "s64",
+    "step": "s64", "part": "s64", "part_items": "s64", "out_part": "s64", "accumulate": "s64",
     "lo": "s64", "hi": "s64",
 }  # fmt: skip
 
 _PRODUCT = """
-    # out[b, i, j] (+)= sum over p of lhs[b, i, p] * rhs[b, p, j]; an item is (b, block of rows, block of panels).
+    # out[b, i, j] (+)= sum over p of lhs[b, i, p] * rhs[b, p, j]; an item is (part, b, block of rows, block of panels),
+    # where a part is a stretch of p that has a result of its own.
     # The first direct_panels panels of rhs are read in place, or copied here first (copy_rhs), the others were packed;
     # columns from full_panels on do not fill a panel.
     left_block = scratch_{T}({block})
     right_block = scratch_{T}({copied})
     edge = scratch_{T}({edge})
     for item in range(lo, hi):
-        line = quotient(item, column_blocks)
+        number = quotient(item, part_items)
+        p_first = number * part
+        p_last = min(p_first + part, k)
+        block = item - number * part_items
+        line = quotient(block, column_blocks)
         b = quotient(line, row_blocks)
         i0 = (line - b * row_blocks) * block_rows
         rows = min(block_rows, m - i0)
-        q0 = (item - line * column_blocks) * block_panels
+        q0 = (block - line * column_blocks) * block_panels
         q1 = min(q0 + block_panels, panels)
-        target = address(out) + (b * out_sb + i0 * out_si) * {size}
-        for p0 in range(0, max(k, 1), step):
-            depth = min(step, k - p0)
+        target = address(out) + (number * out_part + b * out_sb + i0 * out_si) * {size}
+        if q1 > full_panels and accumulate != 0:
+            for i in range(rows):
+                copy_first_{T}_{columns}(target + i * out_si * {size} + full_panels * {row}, address(edge) + i * {row},
+                                         n - full_panels * {columns})
+        for p0 in range(p_first, max(p_last, p_first + 1), step):
+            depth = min(step, p_last - p0)
             left = address(lhs) + (b * lhs_sb + i0 * lhs_si + p0 * lhs_sp) * {size}
             left_step = lhs_si * {size}
             left_row = left_step
@@ -204,7 +227,7 @@ _PRODUCT = """
                 for i in range(0, rows, {rows}):
                     tile_{K}_{rows}x{columns}(left + i * left_step, left_row, left_p, right, right_p,
                                               sums + i * sums_row, sums_row, depth, min({rows}, rows - i),
-                                              accumulate + p0)
+                                              accumulate + p0 - p_first)
         if q1 > full_panels:
             for i in range(rows):
                 copy_first_{T}_{columns}(address(edge) + i * {row}, target + i * out_si * {size} + full_panels * {row},

@@ -176,7 +176,7 @@ def convolution_product(request, instruction: Instruction, machine):
         roles.groups > 1,
         "i" if roles.result[-1] == "i" else "j",
     )
-    return Product(render(spec, machine), roles.extents, (0, 0, 0), roles.rhs_strides, integers)
+    return Product(render(spec, machine, roles.extents), roles.extents, (0, 0, 0), roles.rhs_strides, integers)
 
 
 class _Packing:

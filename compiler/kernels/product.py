@@ -72,7 +72,7 @@ def product(request: KernelRequest, machine) -> Product:
         right.fast,
         roles.batch > 1 or not roles.right_has_no_batch,
     )
-    return Product(render(spec, machine), roles.extents, left.strides, right.strides, integers)
+    return Product(render(spec, machine, roles.extents), roles.extents, left.strides, right.strides, integers)
 
 
 class Roles:

@@ -37,10 +37,11 @@ def address_of(kernel) -> int:
     return _addresses[kernel]
 
 
-def run(spec, shape, arrays, lhs=None, rhs=None, machine=None, threads=1, grain=None):
+def run(spec, shape, arrays, lhs=None, rhs=None, machine=None, threads=1, grain=None, split=False):
     """Do the contraction; `arrays` gives the array behind every pointer, `lhs` and `rhs` those that are plain operands
     (their strides are passed)."""
-    kernels = render(spec, machine or host())
+    kernels = render(spec, machine or host(), shape if split else None)
+    assert (kernels.splits > 1) == split
 
     def strides(array):
         return (0, 0, 0) if array is None else tuple(s // array.itemsize for s in array.strides)
@@ -122,8 +123,10 @@ def test_plain(accumulate, batch, m, n, k, turn_lhs, turn_rhs, seed):
     check(o, x, w, accumulate)
 
 
-@pytest.mark.parametrize("dtype,accumulate", [("bf16", "f32"), ("f16", "f32"), ("s8", "s32"), ("u8", "u32"),
-                                              ("s16", "s32"), ("u16", "u32"), ("f32", "f64"), ("pred", "s32")])  # fmt: skip
+@pytest.mark.parametrize("dtype,accumulate", [
+    ("bf16", "f32"), ("f16", "f32"), ("s8", "s32"), ("u8", "u32"), ("s16", "s32"), ("u16", "u32"), ("f32", "f64"),
+    ("pred", "s32"),
+])  # fmt: skip
 @settings(max_examples=25, deadline=None)
 @given(m=EXTENT, n=EXTENT, k=DEPTHS, turn_lhs=st.booleans(), turn_rhs=st.booleans())
 def test_narrow_operands(dtype, accumulate, m, n, k, turn_lhs, turn_rhs):
@@ -282,6 +285,51 @@ def test_prologues(fused, turn_lhs, turn_rhs, batch, m, n, k):
     arrays = {"x": x, "w": w, "scale": scale, "bias": bias, "raw": raw, "activation": activation}
     run(spec, (batch, m, n, k), arrays, x, w)
     check_gelu(raw, activation, bias, left, np.broadcast_to(right, (batch, k, n)))
+
+
+LONG = [(1, 64, 64, 8192), (2, 25, 6, 9001), (1, 150, 17, 5000), (1, 1, 1, 70000)]
+
+
+@pytest.mark.parametrize("shape", LONG)
+@pytest.mark.parametrize("dtype,accumulate", [("f32", "f32"), ("f64", "f64"), ("s8", "s32"), ("bf16", "f32")])
+def test_long_sums_are_cut_into_parts(shape, dtype, accumulate):
+    batch, m, n, k = shape
+    rng = np.random.default_rng(k)
+    spec = plain(dtype, accumulate)
+    for turn_lhs, turn_rhs in [(False, False), (True, False), (False, True)]:
+        x, w = operand(rng, dtype, (batch, m, k), turn_lhs), operand(rng, dtype, (batch, k, n), turn_rhs)
+        o = np.full((batch, m, n), 77, DTYPES[accumulate])
+        run(spec, shape, {"x": x, "w": w, "o": o}, x, w, split=True)
+        check(o, x, w, accumulate)
+        for options in ({"threads": 3, "grain": 1}, {"machine": replace(host(), cores=64, l2_bytes=64 << 10)}):
+            other = np.full((batch, m, n), 78, DTYPES[accumulate])
+            run(spec, shape, {"x": x, "w": w, "o": other}, x, w, split=True, **options)
+            np.testing.assert_array_equal(o, other)
+
+
+@pytest.mark.parametrize("fused", ["both", "lhs", "epilogue"])
+def test_parts_of_sums_with_prologues_and_epilogues(fused):
+    batch, m, n, k = shape = (2, 30, 70, 5000)
+    rng = np.random.default_rng(9)
+    lhs, rhs = elements(False, False)
+    x, w = operand(rng, "f32" if fused == "epilogue" else "bf16", (batch, m, k), False), sample(rng, "f32", (1, k, n))
+    scale, bias = sample(rng, "f32", k), sample(rng, "f32", n)
+    raw = np.full((batch, m, n), np.nan, np.float32)
+    activation = raw.astype(ml_dtypes.bfloat16)
+    wide = np.broadcast_to(w, (batch, k, n))
+    left = x if fused == "epilogue" else np.maximum(x.astype(np.float32), 0)
+    right = wide * scale[None, :, None] if fused == "both" else wide
+    params = {"x": "bf16*", "w": "f32*", "scale": "f32*"}
+    if fused == "epilogue":
+        lhs = PlainOperand("x", "f32")
+        del params["x"]
+    if fused != "both":
+        rhs = PlainOperand("w", "f32")
+        del params["w"]
+    spec = ContractionSpec("layer", "f32", lhs, rhs, gelu_epilogue, (*GELU_PARAMS, *params.items()), rhs_batched=False)
+    arrays = {"x": x, "w": w, "scale": scale, "bias": bias, "raw": raw, "activation": activation}
+    run(spec, shape, arrays, x, wide, split=True)
+    check_gelu(raw, activation, bias, left, right)
 
 
 def test_rhs_that_is_the_same_for_the_whole_batch_is_packed_once():
