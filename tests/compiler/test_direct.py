@@ -13,7 +13,7 @@ from hloom.bench.workloads import WORKLOADS
 from hloom.compilation import compile_module
 from hloom.compiler.cache import Cache
 from hloom.compiler.kernels.source import KernelSource
-from hloom.compiler.targets.cpu import backend, codegen, dialect_file, direct, lower
+from hloom.compiler.targets.cpu import backend, codegen, dialect_file, direct, direct_analysis, lower
 from hloom.native_setup import driver
 from hloom.runtime import native
 
@@ -180,3 +180,17 @@ def test_programs_have_the_same_bits(name, monkeypatch):
 def test_the_file_is_of_these_sources():
     """Otherwise: python -m hloom.native_setup"""
     assert dialect_file.outdated() == []
+
+
+def test_loops_of_blocks_are_left_as_they_are():
+    moves = "def f(x, o, n, lo, hi):\n    for i in range(lo, hi):\n        for j in range(n):\n"
+    copy = "            copy_f32_8(address(x) + j * 32, address(o) + j * 32)\n"
+    sums = "            o[j] = x[j] + f32(1)\n"
+    tile = "            tile_f32_6x16(x[0], 1, 1, 1, 1, 1, 1, 1, 1, 1)\n".replace("x[0]", "address(x)")
+    params = ("f32*", "f32*", "s64", "s64", "s64")
+    texts = [direct.kernel_text(KernelSource("f", moves + body, params), "t")[0] for body in (copy, sums, tile)]
+    assert [text.startswith(direct_analysis.EXPLICIT) for text in texts] == [True, False, True]
+    assert ["llvm.loop.unroll.disable" in text for text in texts] == [False, False, True]
+    x = RANDOM.standard_normal(64, dtype=np.float32)
+    (_, result) = same(moves + copy, params[:-2], x, np.zeros(64, np.float32), 8)
+    assert (result == x).all()

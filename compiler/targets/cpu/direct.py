@@ -13,11 +13,11 @@ LLVM's first pass turns into values.
 from __future__ import annotations
 
 import ast
-import functools
 
 from hloom.compiler.kernels.source import KernelSource
 
 from .dialect_calls import CALLS, call_function
+from .direct_analysis import EXPLICIT, in_slots, is_explicit, is_harmless, is_plain
 from .direct_values import LLVM, Unsupported, Value, Values, element, is_integer, is_pointer
 from .interleave import interleaved, is_interleaved
 
@@ -53,10 +53,23 @@ class Module:
         self.libraries: dict[str, None] = {}
         self.parts: dict[str, tuple[str, tuple[str, ...]]] = {}
         self.metadata: list[str] = []
+        self.loops: list[str] = []
+        self.explicit = True  # until a loop is found that LLVM's vectorizer may want
         self.called: set[str] = set()
 
     def declare(self, symbol: str, text: str) -> None:
         self.declarations[symbol] = text
+
+    def plain_loop(self) -> str:
+        """The mark of a loop that LLVM neither vectorizes nor unrolls."""
+        if not self.loops:
+            self.loops += [
+                '!8000 = !{!"llvm.loop.unroll.disable"}',
+                '!8001 = !{!"llvm.loop.vectorize.enable", i1 false}',
+            ]
+        number = 8000 + len(self.loops)
+        self.loops.append(f"!{number} = distinct !{{!{number}, !8000, !8001}}")
+        return f", !llvm.loop !{number}"
 
     def part(self, name: str, kernel: KernelSource) -> None:
         symbol = f"{name}.part"
@@ -71,6 +84,7 @@ class Module:
         widened: dict[str, str] = {}
         for _ in range(8):
             made = _Function(self, definition, kernel.params, widened)
+            self.explicit &= is_explicit(definition)
             try:
                 self.functions.append(made.define(symbol, attributes))
                 return
@@ -102,7 +116,15 @@ class Module:
         )
 
     def text(self, triple: str) -> str:
-        parts = [f'target triple = "{triple}"', *self.declarations.values(), *self.functions, *self.metadata]
+        head = [EXPLICIT] if self.explicit else []
+        parts = [
+            *head,
+            f'target triple = "{triple}"',
+            *self.declarations.values(),
+            *self.functions,
+            *self.metadata,
+            *self.loops,
+        ]
         return "\n\n".join(parts) + "\n"
 
 
@@ -124,7 +146,7 @@ class _Function(Values):
             name: Value("*" + p[:-1] if p.endswith("*") else p, f"%{name}")
             for name, p in zip(names, params, strict=True)
         }
-        self.in_slots = _in_slots(definition)
+        self.in_slots = in_slots(definition)
         self.slots: dict[str, Value] = {}  # variable -> its type, and the address
         self.scopes: list[dict[str, Value]] = [{}]
         self.allocas: list[str] = []
@@ -265,7 +287,7 @@ class _Function(Values):
         self.go_to(latch)
         self.block(latch)
         self.add(f"{following} = add nsw i64 {current}, {step}")
-        self.go_to(head)
+        self.add(f"br label %{head}{self.module.plain_loop() if is_plain(node) else ''}")
         self.block(end)
 
     def _while(self, node: ast.While) -> None:
@@ -364,7 +386,7 @@ class _Function(Values):
         value = self._pred(first)
         name = "and" if isinstance(node.op, ast.And) else "or"
         for other in others:
-            if _is_harmless(other):
+            if is_harmless(other):
                 value = self.result(f"{name} i1 {value}, {self._pred(other)}")
                 continue
             # What guards a read has to come first.
@@ -391,7 +413,7 @@ class _Function(Values):
 
     def _choice(self, node: ast.IfExp) -> Value:
         test = self.truth(self.value(node.test))
-        if _is_harmless(node.body) and _is_harmless(node.orelse):
+        if is_harmless(node.body) and is_harmless(node.orelse):
             yes, no = self.value(node.body), self.value(node.orelse)
             if yes.kind != no.kind:
                 yes, no = self.together(yes, no)
@@ -464,72 +486,3 @@ _EXPRESSIONS = {
     ast.UnaryOp: _Function._unary, ast.Compare: _Function._comparison, ast.BoolOp: _Function._and_or,
     ast.IfExp: _Function._choice, ast.Subscript: _Function._element, ast.Call: _Function._call,
 }  # fmt: skip
-_HARMLESS = (ast.Name, ast.Constant, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp)
-
-
-@functools.cache
-def _casts() -> frozenset[str]:
-    return frozenset(LLVM) - {"*"}
-
-
-def _is_harmless(node: ast.expr) -> bool:
-    """Whether it may be computed where Python would not: no memory is read, no function but a cast is called."""
-    if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Name) and node.func.id in _casts() and all(map(_is_harmless, node.args))
-    if not isinstance(node, _HARMLESS):
-        return False
-    return all(_is_harmless(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
-
-
-def _in_slots(definition: ast.FunctionDef) -> frozenset[str]:
-    """The variables that are not one value on the way from their assignment to their uses."""
-    found: set[str] = set()
-    scopes: list[set[str]] = [{argument.arg for argument in definition.args.args}]
-
-    def reads(node: ast.AST) -> None:
-        for child in ast.walk(node):
-            if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
-                if child.id in assigned and not any(child.id in scope for scope in scopes):
-                    found.add(child.id)
-
-    def writes(target: ast.expr) -> None:
-        if isinstance(target, ast.Name):
-            if any(target.id in scope for scope in scopes):
-                found.add(target.id)
-            scopes[-1].add(target.id)
-        elif isinstance(target, ast.Tuple):
-            for part in target.elts:
-                writes(part)
-        else:
-            reads(target)
-
-    def visit(statements: list[ast.stmt], bound: ast.expr | None = None) -> None:
-        scopes.append(set())
-        if bound is not None:
-            writes(bound)
-        for node in statements:
-            if isinstance(node, ast.Assign):
-                reads(node.value)
-                for target in node.targets:
-                    writes(target)
-            elif isinstance(node, ast.AugAssign):
-                reads(node.value)
-                if isinstance(node.target, ast.Name):
-                    found.add(node.target.id)
-                writes(node.target)
-            elif isinstance(node, ast.For):
-                reads(node.iter)
-                visit(node.body, node.target)
-            elif isinstance(node, ast.While | ast.If):
-                reads(node.test)
-                visit(node.body)
-                visit(node.orelse)
-            else:
-                reads(node)
-        scopes.pop()
-
-    assigned = {
-        child.id for child in ast.walk(definition) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)
-    }
-    visit(definition.body)
-    return frozenset(found)
