@@ -18,14 +18,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from hloom.compiler.kernels.affine import variables
 from hloom.compiler.kernels.fft_tables import factors_of, radices_of, scale_of, spectrum_turns, turns_of
 from hloom.compiler.kernels.fft_text import PIECE, SIZES, Form, kernel_of, spectrum_kernel
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.source import KernelSource
 from hloom.ir.module import Instruction
-from hloom.ir.types import HLO_NAME, real_dtype
+from hloom.ir.ops import OPS
+from hloom.ir.types import COMPLEX, HLO_NAME, real_dtype
 
 LONGEST = 4096  # elements of a block: two of them take a megabyte of the stack where vectors have 64 bytes
+WIDEST = 16  # lanes of the widest vectors
 NEAR = 2048  # elements of a block that stay in the second-level cache
 
 
@@ -68,19 +71,83 @@ def has_fft_kernel(instruction: Instruction) -> bool:
     return last <= LONGEST or split_of(last) is not None
 
 
+def goes_by_rows(n: int, rows: int, lanes: int) -> bool:
+    """Whether complex transforms of rows are done in one step."""
+    split = split_of(n)
+    return split is None or min(split) < 4 or (n <= NEAR and 2 * rows > lanes)
+
+
+def _first_by_rows(fft: Instruction) -> bool:
+    """Whether the last dimension is transformed in one step on every machine."""
+    n = fft["fft_length"][-1]
+    rows = fft.operands[0].shape.size // fft.operands[0].dims[-1]
+    real = fft["fft_type"] in ("RFFT", "IRFFT") and n % 2 == 0
+    return goes_by_rows(n // 2 if real else n, rows, WIDEST)
+
+
+def takes_reals(fft: Instruction, operand: Instruction) -> bool:
+    """Whether the kernel can convert the operand, real numbers of its own precision, itself."""
+    if operand.opcode != "convert" or fft["fft_type"] not in ("FFT", "IFFT"):
+        return False
+    return operand.operands[0].dtype == real_dtype(operand.dtype) and _first_by_rows(fft)
+
+
+def takes_epilogue(fft: Instruction, members, output: Instruction) -> bool:
+    """Whether the kernel can compute the output from its own result: by element-wise ops of that and of constants."""
+    if fft["fft_type"] == "IRFFT" or output.dims != fft.dims:
+        return False
+    real = real_dtype(fft.dtype)
+    if output.dtype != real and (output.dtype != fft.dtype or len(fft["fft_length"]) > 1):
+        return False
+    if len(fft["fft_length"]) == 1 and not _first_by_rows(fft):
+        return False
+    for member in members:
+        if is_constant(member):
+            continue
+        if OPS[member.opcode].family != "elementwise" or member.dims != fft.dims:
+            return False
+        if not all(o is fft or o in members or is_constant(o) for o in member.operands):
+            return False
+    return True
+
+
+def is_constant(instruction: Instruction) -> bool:
+    """Whether an instruction is a scalar constant, or one in every place."""
+    if instruction.opcode == "broadcast":
+        instruction = instruction.operands[0]
+    return instruction.opcode == "constant" and instruction.dims == ()
+
+
 # --- the launches of an instruction -----------------------------------------------------------------------------------
 
 
 def fft_launches(request: KernelRequest, machine) -> list[FftLaunch]:
-    """The launches of a computation of one fft (`has_fft_kernel`)."""
+    """The launches of a computation of one fft (`has_fft_kernel`), and what the others allow."""
     (instruction,) = [i for i in request.computation.instructions if i.opcode == "fft"]
     return _Maker(request, instruction, machine).launches()
+
+
+def _epilogue(request: KernelRequest, fft: Instruction) -> dict[str, object]:
+    """What a `Form` says of the element-wise ops behind a transform."""
+    output = request.outputs[0]
+    writer = request.writer(output.dims)
+    writer.set_domain_plain()
+    writer.overrides[fft] = ("z", writer.root)
+    value = writer.value(output, variables(output.dims), writer.root)
+    lines = tuple(str(line) for line in writer.root.body)
+    title = request.title("").split("_fft_")[-1].strip("_")
+    return {"epilogue": (*lines, f"v = {value}"), "real": output.dtype not in COMPLEX, "title": title}
 
 
 class _Maker:
     def __init__(self, request: KernelRequest, instruction: Instruction, machine):
         (operand,) = instruction.operands
-        self.given, self.made = request.names[operand], request.output_name(0)
+        self.reals = operand.opcode == "convert"
+        self.given = request.names[operand.operands[0] if self.reals else operand]
+        self.made = request.output_name(0)
+        self.epilogue: dict[str, object] = {}
+        if request.outputs[0] is not instruction:
+            self.epilogue = _epilogue(request, instruction)
         self.operand, self.shape = operand.shape, instruction.shape
         self.which, self.lengths = instruction["fft_type"], tuple(instruction["fft_length"])
         self.dtype = HLO_NAME[real_dtype(operand.dtype)]
@@ -102,13 +169,15 @@ class _Maker:
                 source = "spectrum"
             self.real_rows(source, total)
             return self.result
+        between = "spectrum" if self.epilogue and others else self.made
         if self.which == "RFFT":
-            self.real_rows(self.given, 0)
+            self.real_rows(self.given, 0, between)
         else:
-            self.rows(self.given, self.made, self.shape.size // self.lengths[-1], self.lengths[-1],
-                      0 if len(others) else total)  # fmt: skip
+            n = self.lengths[-1]
+            self.rows(self.given, between, self.shape.size // n, n, 0 if others else total)
         for axis in others:
-            self.columns(self.shape.dims, axis, self.made, self.made, total if axis == others[-1] else 0)
+            final = axis == others[-1]
+            self.columns(self.shape.dims, axis, between, self.made if final else between, total if final else 0)
         return self.result
 
     def columns(self, dims, axis: int, source: str, target: str, total: int) -> None:
@@ -119,43 +188,47 @@ class _Maker:
 
     def rows(self, source: str, target: str, rows: int, n: int, total: int) -> None:
         """Complex transforms of rows of n elements."""
-        split = split_of(n)
-        if split is None or min(split) < 4 or (n <= NEAR and 2 * rows > self.lanes):
+        if goes_by_rows(n, rows, self.lanes):
             strides = {"outer": 0, "lane": 2 * n, "width": 2 * n}
-            self.launch(n, 1, rows, source, target, strides, strides, "rows", "rows", total)
+            if self.reals and source == self.given:
+                given = {"outer": 0, "lane": n, "width": n}
+                self.launch(n, 1, rows, source, target, given, strides, "reals", "rows", total)
+            else:
+                self.launch(n, 1, rows, source, target, strides, strides, "rows", "rows", total)
             return
-        n1, n2 = split
+        n1, n2 = split_of(n)
         steps = {"outer": 2 * n, "lane": 2, "step": 2 * n2}
         self.launch(n1, rows, n2, source, "steps", steps, steps, "columns", "columns", 0, turned=(n1, n2))
         lines = {"outer": 2 * n, "lane": 2 * n2, "width": 2 * n2}
         steps = {"outer": 2 * n, "lane": 2, "step": 2 * n1}
         self.launch(n2, rows, n1, "steps", target, lines, steps, "rows", "columns", total)
 
-    def real_rows(self, source: str, total: int) -> None:
+    def real_rows(self, source: str, total: int, made: str = "") -> None:
         """RFFT or IRFFT of rows."""
+        made = made or self.made
         n = self.lengths[-1]
         rows = (self.shape if self.inverse else self.operand).size // n
         half = n // 2 + 1
         if n % 2:
             real, spectrum = {"outer": 0, "lane": n, "width": n}, {"outer": 0, "lane": 2 * half, "width": 2 * half}
             if self.inverse:
-                self.launch(n, 1, rows, source, self.made, spectrum, real, "rows", "reals", total, spectrum="mirror")
+                self.launch(n, 1, rows, source, made, spectrum, real, "rows", "reals", total, spectrum="mirror")
             else:
-                self.launch(n, 1, rows, source, self.made, real, spectrum, "reals", "rows", total)
+                self.launch(n, 1, rows, source, made, real, spectrum, "reals", "rows", total)
             return
         m = n // 2
         which = "whole" if self.inverse else "half"
-        if split_of(m) is None or (m <= NEAR and 2 * rows > self.lanes):
+        if goes_by_rows(m, rows, self.lanes):
             real, spectrum = {"outer": 0, "lane": n, "width": n}, {"outer": 0, "lane": 2 * half, "width": 2 * half}
-            given, made = (spectrum, real) if self.inverse else (real, spectrum)
-            self.launch(m, 1, rows, source, self.made, given, made, "rows", "rows", total, spectrum=which)
+            strides = (spectrum, real) if self.inverse else (real, spectrum)
+            self.launch(m, 1, rows, source, made, *strides, "rows", "rows", total, spectrum=which)
             return
         if self.inverse:
             self.spectrum(which, source, "pairs", rows, m)
-            self.rows("pairs", self.made, rows, m, total)
+            self.rows("pairs", made, rows, m, total)
         else:
             self.rows(source, "pairs", rows, m, 0)
-            self.spectrum(which, "pairs", self.made, rows, m)
+            self.spectrum(which, "pairs", made, rows, m)
 
     def spectrum(self, which: str, source: str, target: str, rows: int, m: int) -> None:
         pieces = -(-(m // 2 + 1) // PIECE)
@@ -171,9 +244,13 @@ class _Maker:
         radices = radices_of(n)
         # Texts for a few sizes of the blocks serve all lengths. A real transform has an element more in its spectrum.
         capacity = max(64, 1 << (n - 1).bit_length()) + (spectrum in ("half", "whole"))
+        results = made.get("width", 2 * n) // 2
+        epilogue = self.epilogue if target == self.made else {}
+        if epilogue and epilogue["real"]:
+            made = {name: stride // 2 for name, stride in made.items()}
         form = Form(
             self.dtype, self.lanes, radices, self.inverse, read, write, source == target, spectrum,
-            turned is not None, bool(total), capacity,
+            turned is not None, bool(total), capacity, **epilogue,
         )  # fmt: skip
         factors, passes = factors_of(n, self.dtype, self.sign)
         tables = {"factors": factors}
@@ -185,6 +262,7 @@ class _Maker:
             tables["scale"] = scale_of(total, self.dtype)
         blocks = -(-count // self.lanes)
         values: dict[str, object] = {"n": n, "blocks": blocks, "count": count}
+        values["results"] = results
         for side, strides in (("given", given), ("made", made)):
             values |= {f"{side}_{name}": stride for name, stride in strides.items()}
         for number, (place, m, s) in enumerate(passes):
@@ -198,7 +276,7 @@ class _Maker:
 
     def finish(self, source: KernelSource, arguments: list, items: int, work: float, tables) -> None:
         bytes_of = {
-            "spectrum": self.operand.bytes,
+            "spectrum": self.operand.bytes if self.which == "IRFFT" else self.shape.bytes,
             "pairs": self.pairs_bytes(),
             "steps": self.pairs_bytes(),
         }

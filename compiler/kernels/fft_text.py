@@ -20,8 +20,9 @@ class Form:
 
     read, write: 'rows' or 'columns' of complex numbers, 'reals' (rows of real numbers, whose imaginary parts are 0 or
     are left out). spectrum: 'half' after, or 'whole' before, the passes of a real transform of even length; 'mirror'
-    completes the spectrum of a real one of odd length. turned, scaled: as in `tiles_fft`. capacity: elements of a
-    block.
+    completes the spectrum of a real one of odd length. epilogue: statements that make the result `v` of an element `z`;
+    real: whether that is a real number; title: the names of their ops. turned, scaled: as in `tiles_fft`. capacity:
+    elements of a block.
     """
 
     dtype: str
@@ -35,6 +36,9 @@ class Form:
     turned: bool = False
     scaled: bool = False
     capacity: int = 64
+    epilogue: tuple[str, ...] = ()
+    real: bool = False
+    title: str = ""
 
 
 class _Text:
@@ -83,6 +87,8 @@ class _Text:
         self.passes(source, read, made)
         if form.spectrum == "half":
             self.add(self.spectrum_call())
+        if form.epilogue:
+            self.epilogue()
         if form.write == "columns":
             self.columns_target(made)
         else:
@@ -90,7 +96,10 @@ class _Text:
         pointers = ([given] if form.in_place else [given, made]) + ["factors"]
         pointers += ["turns"] * (form.spectrum in ("half", "whole"))
         pointers += ["turns", "laneturns"] * form.turned + ["scale"] * form.scaled
-        title = "_".join(["ifft" if form.inverse else "fft", *map(str, form.radices), form.read, form.write])
+        title = "_".join(
+            ["ifft" if form.inverse else "fft", *map(str, form.radices), form.read, form.write]
+            + [form.title] * bool(form.title)
+        )
         names = [*pointers, *self.integers, "lo", "hi"]
         text = "\n".join([f"def {title}({', '.join(names)}):", *body, *self.lines]) + "\n"
         kinds = [f"{form.dtype}*"] * len(pointers) + ["s64"] * (len(self.integers) + 2)
@@ -156,7 +165,9 @@ class _Text:
         base = f"{form.dtype}_{form.lanes}"
         turn = "_inverse" * form.inverse
         count = len(form.radices)
-        if form.write == "columns":
+        # Straight to memory, unless something is to be computed from the results.
+        direct = form.write == "columns" and not form.epilogue
+        if direct:
             self.add(f"target = address({made}) + y * {self.size}")
             self.add(f"target_step = {self.integer('made_step')} * {self.size}")
         for number, radix in enumerate(form.radices):
@@ -164,11 +175,11 @@ class _Text:
             name = f"fft{radix}_{base}_{stage}{turn}{read if number == 0 else ''}"
             # Columns come from memory into the block, all else goes from one block to the other, but that the last pass
             # puts its results where it found their operands.
-            stays = number == 0 and read or stage == "last" and form.write == "rows"
+            stays = number == 0 and read or stage == "last" and not direct
             target = self.block if stays else self.free
             into = f"address({target})"
             if stage == "last":
-                if form.write == "columns":
+                if direct:
                     name += "_topairs"
                     # Those that are no full block are copied, from what is not read any more.
                     self.open(f"if lanes < {form.lanes}:")
@@ -205,8 +216,33 @@ class _Text:
 
     # --- block to memory ---
 
+    def epilogue(self) -> None:
+        """From each element of the block what is computed from it; real numbers stand side by side afterwards."""
+        form, lanes = self.form, self.form.lanes
+        self.open(f"for i in range({self.integer('results')}):")
+        self.open(f"for lane in range({lanes}):")
+        at = f"{self.block}[i * {2 * lanes} + lane]", f"{self.block}[i * {2 * lanes} + {lanes} + lane]"
+        self.add(f"z = complex_{form.dtype}({at[0]}, {at[1]})", *form.epilogue)
+        if form.real:
+            self.block, self.free = self.free, self.block
+            self.add(f"{self.block}[i * {lanes} + lane] = v")
+        else:
+            self.add(f"{at[0]} = v.real", f"{at[1]} = v.imag")
+        self.close(2)
+
     def columns_target(self, made: str) -> None:
-        lanes, step = self.form.lanes, self.integer("made_step")
+        form, lanes, step = self.form, self.form.lanes, self.integer("made_step")
+        if form.epilogue:  # of real results
+            self.open(f"for i in range({self.integer('n')}):")
+            self.open(f"if lanes == {lanes}:")
+            place = f"address({made}) + (y + i * {step}) * {self.size}"
+            self.add(f"copy_{form.dtype}_{lanes}(address({self.block}) + i * {self.vector}, {place})")
+            self.close()
+            self.open("else:")
+            self.open("for lane in range(lanes):")
+            self.add(f"{made}[y + i * {step} + lane] = {self.block}[i * {lanes} + lane]")
+            self.close(3)
+            return
         self.open(f"if lanes < {lanes}:")
         self.open(f"for i in range({self.integer('n')}):")
         self.open("for k in range(2 * lanes):")

@@ -24,7 +24,7 @@ from hloom.ir.types import Shape, TupleShape
 
 SIBLINGS = 64  # groups that one group tries in vain to join: more would cost time that grows as the square
 JOINED = 8  # consumers of one instruction that are joined for its sake
-KINDS = {"loop": "kLoop", "row": "kInput", "reduce": "kInput", "product": "kOutput"}
+KINDS = {"loop": "kLoop", "row": "kInput", "reduce": "kInput", "product": "kOutput", "fft": "kCustom"}
 
 
 @module_pass("fuse")

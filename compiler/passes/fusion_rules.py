@@ -7,6 +7,7 @@ import math
 from hloom.compiler.kernels.affine import reshape_groups
 from hloom.compiler.kernels.convolution import is_normal_convolution
 from hloom.compiler.kernels.emit import is_row
+from hloom.compiler.kernels.fft import is_constant, takes_epilogue, takes_reals
 from hloom.compiler.kernels.host import runs_on_host
 from hloom.compiler.kernels.product import is_normal_dot
 from hloom.compiler.kernels.update import UPDATES
@@ -24,7 +25,7 @@ NEVER = {"parameter", "tuple", "get-tuple-element", "custom-call", "call", "fusi
 
 
 class Group:
-    """Instructions that become one kernel. kind: 'loop', 'row', 'reduce' or 'product'."""
+    """Instructions that become one kernel. kind: 'loop', 'row', 'reduce', 'product', 'window' or 'fft'."""
 
     def __init__(self, number: int, root: Instruction):
         self.number = number
@@ -34,6 +35,7 @@ class Group:
         self.domain = root.shape.dims if isinstance(root.shape, Shape) else root.operands[0].dims
         self.reduction: Instruction | None = None
         self.dot: Instruction | None = None
+        self.fft: Instruction | None = None
         self.evaluations: dict[Instruction, float] = {}
         self.in_place: set[Instruction] = set()  # reached from the outputs at their own index
         self.aligned: set[Instruction] = set()  # computed at the first indexes of the domain only
@@ -56,8 +58,10 @@ class Group:
             self.reduction = instruction
         elif instruction.opcode in PRODUCTS:
             self.kind, self.dot = "product", instruction
-        elif OPS[instruction.opcode].family == "window" or instruction.opcode in ("topk", "fft"):
+        elif OPS[instruction.opcode].family == "window" or instruction.opcode == "topk":
             self.kind = "window"  # a kernel of its own
+        elif instruction.opcode == "fft":
+            self.kind, self.fft = "fft", instruction
 
     def join(self, other: Group) -> None:
         """Takes up the work of another group over the same domain."""
@@ -81,7 +85,7 @@ class Group:
 
     def sibling_key(self) -> tuple | None:
         """Groups with one key may be joined."""
-        if self.kind in ("product", "window") or any(o.opcode in UPDATES for o in self.outputs):
+        if self.kind in ("product", "window", "fft") or any(o.opcode in UPDATES for o in self.outputs):
             return None
         if self.kind == "loop":
             return ("loop", self.domain) if self.outputs[0].shape.size > 1 else None
@@ -228,6 +232,10 @@ def can_fuse(rules: Rules, group: Group, instruction: Instruction, output: bool)
         return _can_fuse_reduce(group, instruction, own)
     if instruction.opcode in PRODUCTS:
         return _can_fuse_dot(group, instruction, own)
+    if instruction.opcode == "fft":
+        return _can_fuse_fft(group, instruction, own, output)
+    if group.kind == "fft":
+        return _can_join_fft(group, instruction, own, output)
     if group.kind == "window":
         return False, "a kernel of windows or of the best takes no other work"
     if not can_write(instruction):
@@ -314,6 +322,22 @@ def _can_fuse_reduce(group: Group, reduce: Instruction, own) -> tuple[bool, str]
 
 def _full_domain(group: Group) -> bool:
     return all(o.dims == group.domain for o in group.outputs)
+
+
+def _can_fuse_fft(group: Group, fft: Instruction, own, output: bool) -> tuple[bool, str]:
+    if group.kind != "loop" or output or len(group.outputs) > 1:
+        return False, "a Fourier transform has one result, or what is computed from it alone"
+    if not takes_epilogue(fft, group.members, group.outputs[0]):
+        return False, "what is computed from the transform needs more than its elements"
+    return True, "epilogue of the Fourier transform"
+
+
+def _can_join_fft(group: Group, instruction: Instruction, own, output: bool) -> tuple[bool, str]:
+    if not output and is_constant(instruction) and group.fft not in own:
+        return True, "a constant"
+    if not output and own == [group.fft] and takes_reals(group.fft, instruction):
+        return True, "numbers are converted as the transform reads them"
+    return False, "a Fourier transform reads its operand from memory"
 
 
 def _can_fuse_dot(group: Group, dot: Instruction, own) -> tuple[bool, str]:

@@ -244,3 +244,44 @@ def test_what_is_left_to_pocketfft_reads_its_operand_in_place():
     kept = x.copy()
     assert error(np.asarray(made(x)), np.fft.fft(wide(x))) < NEAR["F"]
     assert np.array_equal(x, kept)
+
+
+def power(x):
+    spectrum = hnp.fft.rfft(x)
+    return hnp.real(spectrum) ** 2 + hnp.imag(spectrum) ** 2
+
+
+def power_of(x):
+    return np.abs(np.fft.rfft(x)) ** 2
+
+
+# (function, the same in NumPy, shape, dtype, kernels)
+AROUND = {
+    "abs": (lambda x: hnp.abs(hnp.fft.rfft(x)), lambda x: np.abs(np.fft.rfft(x)), (37, 60), "float32", 1),
+    "odd": (lambda x: hnp.abs(hnp.fft.rfft(x)), lambda x: np.abs(np.fft.rfft(x)), (37, 45), "float32", 1),
+    "power": (power, power_of, (18, 64), "float64", 1),
+    "scaled": (lambda x: hnp.fft.fft(x) * 2.5 + 1j, lambda x: np.fft.fft(x) * 2.5 + 1j, (37, 60), "complex64", 1),
+    "columns": (lambda x: hnp.imag(hnp.fft.ifft2(x)), lambda x: np.fft.ifft2(x).imag, (24, 37 + 3), "complex64", 2),
+    "reals": (lambda x: hnp.fft.fft2(x), np.fft.fft2, (3, 24, 36), "float32", 2),
+    "both": (lambda x: hnp.abs(hnp.fft.fft2(x)), lambda x: np.abs(np.fft.fft2(x)), (3, 24, 36), "float64", 2),
+    "real pairs": (lambda x: hnp.abs(hnp.fft.rfft2(x)), lambda x: np.abs(np.fft.rfft2(x)), (24, 36), "float32", 2),
+    "few rows": (lambda x: hnp.abs(hnp.fft.rfft(x)), lambda x: np.abs(np.fft.rfft(x)), (3, 4096), "float32", 4),
+    "real result": (lambda x: hnp.fft.irfft(x) * 3, lambda x: np.fft.irfft(x) * 3, (40, 31), "complex64", 2),
+    "an array": (lambda x: hnp.fft.fft(x) * x, lambda x: np.fft.fft(x) * x, (40, 30), "complex64", 2),
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_conversions_before_and_element_wise_work_behind_belong_to_the_kernel(name):
+    function, reference, shape, dtype, kernels = AROUND[name]
+    x = data(shape, dtype)
+    made = hl.jit(function).lower(x).compile()
+    assert len(made.plan.kernels()) == kernels
+    assert error(np.asarray(made(x)), reference(wide(x))) < NEAR[x.dtype.char]
+
+
+def test_a_transform_that_is_a_result_itself_is_written_as_it_is():
+    x = data((40, 30), "complex64")
+    spectrum, size = hl.jit(lambda a: (hnp.fft.fft(a), hnp.abs(hnp.fft.fft(a))))(hnp.asarray(x))
+    assert error(np.asarray(spectrum), np.fft.fft(wide(x))) < NEAR["F"]
+    assert error(np.asarray(size), np.abs(np.fft.fft(wide(x)))) < NEAR["F"]
