@@ -26,7 +26,7 @@ import re
 from dataclasses import dataclass, field
 
 from hloom.compiler.kernels.attention_rows import RowNest
-from hloom.compiler.kernels.attention_structure import Attention
+from hloom.compiler.kernels.attention_structure import SCORES, SUMS, Attention
 from hloom.compiler.kernels.contraction import (
     PRODUCT,
     ContractionKernels,
@@ -40,13 +40,12 @@ from hloom.compiler.kernels.contraction_shared import PRODUCT_PARAMS, indent
 from hloom.compiler.kernels.product import Operand, Roles, accumulation_dtype, operand_of
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.kernels.tile_shapes import ITEMSIZES, tile_shape
 from hloom.compiler.kernels.writer import load
 from hloom.ir.types import HLO_NAME
 
-SCORES = 256 << 10  # bytes of scratch memory for scores: with the product's own, within half a megabyte of stack
-SUMS = 64 << 10  # bytes of scratch memory for the sums, and for queries that are computed
 ROWS = 128  # rows of a block at most
-MANY = 1 << 16  # rows: keys and values are packed for several blocks
+MANY = 1 << 16  # rows
 PART = 64  # keys of which it is known whether their values are finite
 TEMPORARIES = ("t_packed1", "t_packed2", "t_open")
 WANTED = 128 << 10  # bytes of scores in a block, where that is some rows: keys and values stay in the cache beside them
@@ -114,9 +113,13 @@ class _Kernel:
         keys = operand(first.operands[1], one.right, ("j", "p"))
         values = operand(second.operands[1], two.right, ("j", "p"))
         self.nest = RowNest(request, attention, self.dtype, self.integers)
+        self.tile = tile_shape(self.dtype, machine.vector_bytes, machine.vector_registers)
+        self.size, columns = ITEMSIZES[self.dtype], self.tile.columns
+        self.line = (ceil(self.n, columns) + 1) * columns  # one more panel: rows are no power of two apart
+        self.width = ceil(self.d, columns) * columns
+        self.block_rows = self._block_rows()
         self.one = self._contraction(1, one, keys)
         self.two = self._contraction(2, two, values)
-        self.tile, self.size = self.one.kernels.blocking.tile, self.one.kernels.blocking.size
 
     # --- the two contractions ---
 
@@ -137,7 +140,9 @@ class _Kernel:
         )
         kernels = render(spec, self.machine)
         batch, m, n, k = roles.extents
-        steps = kernels.step_plan(batch, max(m, MANY), n, k, (k, k, 1), right.strides)
+        if m > self.block_rows:
+            m = MANY  # each panel is used by several blocks
+        steps = kernels.step_plan(batch, m, n, k, (k, k, 1), right.strides)
         packing = [self._packing(number, kernels, step) for step in steps[:-1]]
         return _Contraction(number, kernels, right, steps[-1].arguments, packing)
 
@@ -188,8 +193,6 @@ class _Kernel:
     def _text(self) -> tuple[list[str], dict[str, object]]:
         """The body of the kernel, and the values of its own integer parameters."""
         size, columns, dtype, nest = self.size, self.tile.columns, self.dtype, self.nest
-        line = (self.one.arguments["panels"] + 1) * columns  # one more panel: rows are no power of two apart
-        width = self.two.arguments["panels"] * columns
         scores = {
             "lhs": "address(t_left)", "lhs_si": "t_left_row", "k": "k", "n": "n",
             "out": "address(t_scores)", "out_si": "t_line",
@@ -237,11 +240,10 @@ class _Kernel:
             *queries,
             *body,
         ]
-        block = self._block_rows(line, width)
         own: dict[str, object] = {
             "m": self.m, "n": self.n, "k": self.k, "d": self.d,
-            "t_row_blocks": ceil(self.m, block), "t_block_rows": block,
-            "t_line": line, "t_width": width, "t_left_row": self._left_row(), "t_parts": ceil(self.n, PART),
+            "t_row_blocks": ceil(self.m, self.block_rows), "t_block_rows": self.block_rows,
+            "t_line": self.line, "t_width": self.width, "t_left_row": self._left_row(), "t_parts": ceil(self.n, PART),
             "t_product": self.one.kernels.kernels[PRODUCT],
         }  # fmt: skip
         own |= {f"t_queries_s{role}": stride for role, stride in zip("bip", self.queries.strides, strict=True)}
@@ -260,11 +262,13 @@ class _Kernel:
     def _left_row(self) -> int:
         return (ceil(self.k, self.tile.lanes) + 1) * self.tile.lanes
 
-    def _block_rows(self, line: int, width: int) -> int:
+    def _block_rows(self) -> int:
         """Rows of a block: as many as scratch memory takes, fewer where every core should have some."""
         tile, size = self.tile.rows, self.size
-        most = min(SCORES // size // line, SUMS // size // width, SUMS // size // self._left_row(), ROWS)
-        wanted = max(WANTED // size // line, 4 * tile)
+        most = min(SCORES // size // self.line, SUMS // size // self.width, ROWS)
+        if not self._reads_queries():
+            most = min(most, SUMS // size // self._left_row())
+        wanted = max(WANTED // size // self.line, 4 * tile)
         rows = max(min(most, wanted) // tile * tile, min(most, tile))
         while self.batch * ceil(self.m, rows) < 4 * self.machine.cores and rows >= 4 * tile:
             rows = ceil(rows, 2 * tile) * tile
@@ -282,12 +286,16 @@ class _Kernel:
             steps[2] = at[2]
         return [], self.nest.cast(load(code.pointer, " + ".join(steps), instruction.dtype), instruction)
 
-    def _queries(self) -> list[str]:
-        """Statements that compute a block of queries, or copy one whose rows share sets of the caches; none where tiles
-        read the rows as they lie."""
-        first = self.attention.first.operands[0]
+    def _reads_queries(self) -> bool:
+        """Whether tiles read the queries where they lie: rows that do not share sets of the caches."""
         code, (_, step, along) = self.queries.code, self.queries.strides
-        if isinstance(code, PlainOperand) and code.dtype == self.dtype and along == 1 and step * self.size % PERIOD:
+        plain = isinstance(code, PlainOperand) and code.dtype == self.dtype
+        return plain and along == 1 and step * self.size % PERIOD != 0
+
+    def _queries(self) -> list[str]:
+        """Statements that compute or copy a block of queries; none where tiles read them where they lie."""
+        first = self.attention.first.operands[0]
+        if self._reads_queries():
             return []
         statements, value = self._element(self.queries, first, "queries", ("t_b", "t_i", "t_p"))
         inner = _loop("for t_p in range(k):", [*statements, f"t_left[t_at + t_p] = {value}"])

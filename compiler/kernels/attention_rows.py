@@ -272,7 +272,8 @@ class _Row:
                 value = writer.value(nest.numerator, nest.index(nest.numerator.dims), block)
                 block.body.append(f"t_scores[t_at + t_j] = {nest.cast(value, nest.numerator)}")
             for k, place in places.items():
-                writer.store(request.output_name(k), linear(place, outputs[k].dims), outputs[k].dtype, values[k], block)
+                at, streamed = linear(place, outputs[k].dims), request.streamed(k)
+                writer.store(request.output_name(k), at, outputs[k].dtype, values[k], block, streamed)
             self.row.body.append(Serial("t_j", "0", self.stop, block))
         if self.mask:
             tails = {k: self._tail(outputs[k]) for k in places}

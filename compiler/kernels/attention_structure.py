@@ -19,9 +19,17 @@ from hloom.ir.ops.contraction import dot_dims
 from hloom.ir.types import HLO_NAME, compute_dtype
 
 FLOATS = ("f32", "f64")
-ROW_BYTES = 64 * 1024  # of a row of scores: a tile of such rows stays in a second-level cache
-COLUMNS = 1024  # features of queries and of the result, for the same reason
-LEAST = 8  # rows and columns of scores below which a block is no work for a register tile
+SCORES = 256 << 10  # bytes of scratch memory for scores: with the product's own, within half a megabyte of stack
+SUMS = 64 << 10  # bytes of scratch memory for the sums, and for queries that are computed
+ROW_BYTES = SCORES // 4  # of a row of scores
+LEAST = 8  # scores in a row, below which it is no work for a register tile
+# Rows of a block that use a panel of keys or values while it is in the first cache. With fewer of them the panels'
+# way from the second or third cache shows: 125 GF/s of 137 with 12 rows, keys and values of 8 MiB (Zen 3); unless the
+# scores are so many that they would go to memory otherwise.
+BLOCK = 24
+KEPT = 4 << 20  # bytes of keys and values that come fast enough for half of such a block
+MEMORY = 64 << 20  # bytes of scores that no cache holds
+BLOCKS = 8  # blocks that keep several cores busy
 
 
 @dataclass(frozen=True)
@@ -67,9 +75,7 @@ def attention_of(computation: Computation) -> Attention | None:
     if dtype not in FLOATS or accumulation_dtype(second) != dtype:
         return None
     itemsize = 4 if dtype == "f32" else 8
-    if not LEAST <= extent <= ROW_BYTES // itemsize or rows < LEAST or not batch:
-        return None
-    if not (0 < depth <= COLUMNS and 0 < two.extents[2] <= COLUMNS):
+    if not LEAST <= extent <= ROW_BYTES // itemsize or not _pays(one.extents, two.extents[2], itemsize, first):
         return None
     weights = second.operands[0]
     if dot_dims(second.attributes)[2] != (len(weights.dims) - 1,):
@@ -98,6 +104,18 @@ def attention_of(computation: Computation) -> Attention | None:
     needed = _needed_behind(results, second, set(reduces))
     places = (tuple(numbers[kind]) for kind in ("result", "score", "row"))
     return Attention(first, second, (batch, rows), extent, domain, tuple(reduces), tuple(needed), *places)
+
+
+def _pays(extents, features: int, itemsize: int, first: Instruction) -> bool:
+    """Whether blocks of rows are large enough, and enough, to be faster than products of their own."""
+    batch, rows, extent, depth = extents
+    if features * depth == 0 or rows < BLOCK or batch * -(-rows // BLOCK) < BLOCKS:
+        return False
+    computed = depth if first.operands[0].opcode != "parameter" else 0
+    most = min(SCORES // extent, SUMS // max(features, computed)) // itemsize
+    if batch * rows * extent * itemsize >= MEMORY:
+        return most > 0
+    return most >= (BLOCK // 2 if extent * (depth + features) * itemsize <= KEPT else BLOCK)
 
 
 def _fits(dims, parts) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -10,13 +12,15 @@ from hypothesis import strategies as st
 
 import hloom as hl
 import hloom.numpy as hnp
+from hloom.compilation import _program
 from hloom.compiler.kernels.attention_structure import attention_of
 from hloom.compiler.pipeline import PIPELINE, passes_for, run_passes
 from hloom.compiler.plan import make_plan
 from hloom.compiler.targets.cpu.machine import host
-from hloom.compiler.targets.cpu.target import host_target
+from hloom.compiler.targets.cpu.target import CpuTarget, host_target
 from hloom.ir.interpret import run
 from hloom.native_setup import driver
+from hloom.runtime.program import Executable
 
 BATCH, HEADS, QUERIES, KEYS, FEATURES = 2, 3, 37, 41, 12
 
@@ -290,6 +294,13 @@ def test_another_axis():
         check(function, same, kernels=0, tolerance=4e-6)
 
 
+def test_blocks_that_would_be_too_small():
+    """Few rows, few blocks, or long panels for few rows: products of their own use their panels more often."""
+    for shape in ((2, 3, 20, 64, 16), (1, 1, 64, 64, 64), (1, 2, 128, 1024, 1024)):
+        batch, heads, queries, keys, features = shape
+        assert not bodies(by_softmax, *bhtd("f4", batch, heads, queries, keys, features))
+
+
 def test_no_rows_between():
     check(lambda q, k, v: hnp.matmul(hnp.tanh(hnp.matmul(q, hnp.swapaxes(k, -1, -2))), v), bhtd(), kernels=0)
 
@@ -353,7 +364,7 @@ def test_narrow_operands_of_the_library(dtype, tolerance):
 
 
 @given(
-    batch=st.integers(1, 3), queries=st.integers(1, 150), keys=st.integers(1, 600), depth=st.integers(1, 70),
+    batch=st.sampled_from([1, 3, 9]), queries=st.integers(1, 150), keys=st.integers(1, 600), depth=st.integers(1, 70),
     features=st.integers(1, 70), spelling=st.sampled_from([by_softmax, divided_afterwards, causal(-np.inf)]),
 )  # fmt: skip
 @settings(max_examples=25, deadline=None)
@@ -400,6 +411,24 @@ def test_rows_that_hide_everything():
     mask = np.ones((QUERIES, KEYS), bool)
     mask[5] = mask[20] = False
     check(function, (*bhtd(), mask))
+
+
+@pytest.mark.parametrize("spelling", [by_softmax, causal(-1e9), plain_softmax])
+def test_bits_do_not_depend_on_blocks_and_tiles(spelling):
+    """Nor on how many cores there are, which decides the rows of a block."""
+    arrays = bhtd(queries=170, keys=130)
+    module = run_passes(hl.make_module(spelling)(*arrays), PIPELINE)
+    machines = [
+        host(), replace(host(), cores=64), replace(host(), cores=1, l1_bytes=64 << 10),
+        replace(host(), vector_bytes=16, vector_registers=32, l2_bytes=256 << 10),
+    ]  # fmt: skip
+    found = []
+    for machine in machines:
+        plan = make_plan(module, CpuTarget(machine))
+        assert any(step.launch.source.name.startswith("attention") for step in plan.kernels())
+        found.append(np.asarray(Executable(_program(plan), driver())(arrays)[0]))
+    for other in found[1:]:
+        assert np.array_equal(other, found[0])
 
 
 @pytest.mark.parametrize("spelling", [by_softmax, causal(-1e9), plain_softmax])

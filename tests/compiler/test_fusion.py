@@ -70,7 +70,7 @@ def siblings(x, y):
 
 W, V = hl.ShapeDtypeStruct((48, 96), "f32"), hl.ShapeDtypeStruct((96, 32), "f32")
 B = hl.ShapeDtypeStruct((96,), "f32")
-HEADS = hl.ShapeDtypeStruct((2, 24, 3, 16), "f32")
+HEADS = hl.ShapeDtypeStruct((2, 32, 4, 16), "f32")
 # name -> (function, arguments, kernels of the fused program)
 GRAPHS = {
     "softmax": (softmax, (X,), 1),
