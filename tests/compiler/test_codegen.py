@@ -292,6 +292,15 @@ def test_element_wise_loops_do_two_vectors_a_turn():
     assert stores.count(stores[0]) == 2  # a third one, half as wide, may do the rest
 
 
+def test_long_plain_arithmetic_does_four_vectors_a_turn():
+    steps = "".join("        y = y * y + c\n" for _ in range(15))
+    text = f"def orbit(x, o, lo, hi):\n    for i in range(lo, hi):\n        y = c = x[i]\n{steps}        o[i] = y\n"
+    orbit = KernelSource("orbit", text, ("f32*", "f32*", "s64", "s64"))
+    lines = [line for line in codegen.llvm_ir(orbit).splitlines() if "store <" in line]
+    stores = [line.split("store ")[1].split(">")[0] for line in lines]
+    assert stores.count(stores[0]) == 4
+
+
 def test_only_innermost_loops_are_marked():
     from hloom.compiler.targets.cpu.interleave import interleaved
 
