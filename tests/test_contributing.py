@@ -83,7 +83,7 @@ def test_the_new_pass_applies_the_new_rule(recipes):
 def test_the_new_target_renders_kernels(recipes):
     target = recipes["CountingTarget"](host(), [])
     module = run_passes(
-        hl.make_module(lambda x: hnp.sum(softsign(x) * 2, axis=1))(np.ones((64, 8), np.float32)), PIPELINE
+        hl.make_module(lambda x: hnp.sum(softsign(x) * 2, axis=1))(np.ones((64, 80), np.float32)), PIPELINE
     )
     plan = make_plan(module, target)
     assert target.seen == [("row", 64)] and len(plan.kernels()) == 1

@@ -225,7 +225,8 @@ def test_compiling_from_several_threads():
 
 
 def test_a_process_does_not_import_numba(tmp_path):
-    # Neither where kernels are compiled nor where they come from the disk cache. The package's own __init__ is left out: this is about the way from cache to code.
+    # Neither where kernels are compiled nor where they come from the disk cache. The package's own __init__ is left
+    # out: this is about the way from cache to code.
     program = f"""
 import sys, types
 package = types.ModuleType("hloom")
