@@ -165,16 +165,17 @@ def _block(
 
     lhs_strides: of a lhs that tiles read in place, None for one that is evaluated block by block.
 
-    Times are in steps of p of one tile (2 ns on Zen 3). A tile needs some 10 more at the end of a partial sum, a block
-    of lhs is copied or evaluated in the time of one panel (read in place it costs 4 % of the products), a panel takes
-    the time of half a tile to come from the last cache. Blocks are taken by whoever is free, so on average half a block
-    is waited for at the end.
+    Times are in steps of p of one tile (2 ns on Zen 3). A tile needs some 10 more at the end of a partial sum. A block
+    of lhs is copied or evaluated in the time of one panel; read in place it costs 3 % of the products, and half a panel
+    where it is not in the cache. A panel takes the time of half a tile to come from the last cache. Blocks are taken by
+    whoever is free, so on average half a block is waited for at the end.
     """
     tile, cores = blocking.tile, blocking.cores
     panels, tiles, steps = _ceil(n, tile.columns), _ceil(m, tile.rows), _ceil(k, step)
     most = min(blocking.rows_for(step) // tile.rows, tiles)
     least = SERIAL_WORK // (tile.rows * tile.columns)  # less is not handed out as a chunk of its own
     products = tiles * panels * (k + 10 * steps)
+    far = 0.0 if m * k <= 2 * blocking.area else 0.5  # in place, but not in the second cache
     best, best_time = None, math.inf
     tried = set()
     for part in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64):
@@ -193,7 +194,7 @@ def _block(
             tried.add((rows, width))
             across = _ceil(panels, width)
             packs = lhs_strides is None or _pack_lhs(blocking, min(rows * tile.rows, m), width, step, *lhs_strides)
-            for_lhs = rows * k if packs else 0.04 * rows * width * k
+            for_lhs = rows * k if packs else rows * k * (far + 0.03 * width)
             one = rows * width * (k + 10 * steps) + for_lhs + 0.5 * width * k + 100
             blocks = batch * down * across
             time = batch * (products + down * across * (for_lhs + 100) + 0.5 * panels * k * down)
