@@ -15,7 +15,7 @@ from hloom.compiler.kernels.combine import Reduction
 from hloom.compiler.kernels.contraction_shared import indent
 from hloom.compiler.kernels.description import Block, Serial
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.kernels.row import EXPENSIVE
+from hloom.compiler.kernels.row import EXPENSIVE, reduction_levels
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.types import HLO_NAME, compute_dtype
@@ -33,7 +33,7 @@ class RowNest:
 
     def __init__(self, request: KernelRequest, attention: Attention, dtype: str, integers: dict[str, int]):
         self.request, self.attention, self.dtype, self.integers = request, attention, dtype, integers
-        self.levels = _levels(request.computation, set(attention.reduces))
+        self.levels = reduction_levels(request.computation, set(attention.reduces))
         self.depth = max(self.levels[r] for r in attention.reduces)
         self.numerator, self.divisor = self._quotient()
         self.divides = self.divisor is not None
@@ -333,14 +333,6 @@ def _reaches(roots, target, *barriers) -> bool:
             seen.add(instruction)
             stack.extend(instruction.operands)
     return False
-
-
-def _levels(computation, reduces) -> dict[Instruction, int]:
-    """How many reductions, one after the other, each value depends on (a reduction counts itself)."""
-    levels: dict[Instruction, int] = {}
-    for instruction in computation.instructions:
-        levels[instruction] = max((levels[o] for o in instruction.operands), default=0) + (instruction in reduces)
-    return levels
 
 
 def _dims_of_parts(parts, dims) -> list[list[int]]:

@@ -26,7 +26,7 @@ def row_nest(request: KernelRequest) -> Nest:
     reduces = [i for i in computation.instructions if i.opcode == "reduce"]
     dims = reduces[0].operands[0].dims
     kept = len(dims) - len(reduces[0]["dimensions"])
-    levels = _levels(computation, set(reduces))
+    levels = reduction_levels(computation, set(reduces))
     depth = max(levels[r] for r in reduces)
     vector_outputs = [k for k, o in enumerate(request.outputs) if o.dims == dims]
     stashed = _stash(request, levels, reduces, dims, vector_outputs)
@@ -121,7 +121,7 @@ def _recall(writer, block, index, dims, kept_in) -> None:
         block.memo[(value, index)] = (name, block)
 
 
-def _levels(computation, reduces) -> dict[Instruction, int]:
+def reduction_levels(computation, reduces) -> dict[Instruction, int]:
     """How many reductions, one after the other, each value depends on (a reduction counts itself)."""
     levels: dict[Instruction, int] = {}
     for instruction in computation.instructions:
