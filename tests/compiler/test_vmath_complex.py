@@ -103,3 +103,18 @@ def test_power_and_magnitude(dtype):
 
 def test_sign_of_zero_is_zero():
     assert elementwise(["sign_c128"])(np.zeros(1))[0][0] == 0
+
+
+def test_size_of_single_precision_over_the_whole_range():
+    generator = np.random.default_rng(5)
+    angle, exponent = generator.uniform(0, 2 * np.pi, 4000), generator.uniform(-149, 127.9, 4000)
+    z = (np.exp(1j * angle) * 2.0**exponent).astype(np.complex64)
+    z[:7] = [0, np.inf, complex(np.inf, np.nan), complex(np.nan, -np.inf), complex(np.nan, 3e38), 3e38j, 2**60 + 1j]
+    with np.errstate(all="ignore"):
+        (result,) = elementwise(["abs_c64"])(z)
+    exact = np.abs(z.astype(np.complex128))
+    special = ~np.isfinite(exact)
+    assert np.array_equal(result[special], exact[special].astype(np.float32), equal_nan=True)
+    # Hardly more than half a unit in the last place; below the normal numbers the result is rounded twice.
+    bound = np.maximum(0.57 * np.finfo(np.float32).eps * exact, 0.77 * 2.0**-149)
+    assert (np.abs(result[~special] - exact[~special]) <= bound[~special]).all()
