@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hloom.compiler.passes.canonicalize_dots import TRANSPOSED_DOTS
 from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.rules.arithmetic import ARITHMETIC
 from hloom.compiler.passes.rules.logic import LOGIC
@@ -13,7 +14,8 @@ from hloom.compiler.passes.walk import change_computations
 from hloom.ir.module import Module
 from hloom.ir.rewrite import Rules, rewrite
 
-SIMPLIFY: Rules = STRUCTURE + ARITHMETIC + LOGIC + TYPES + MOVEMENT + REDUCTIONS + FOLD_SCALARS
+# A product takes up its transpose before a reduction does, which would leave two readers of the product.
+SIMPLIFY: Rules = TRANSPOSED_DOTS + STRUCTURE + ARITHMETIC + LOGIC + TYPES + MOVEMENT + REDUCTIONS + FOLD_SCALARS
 
 
 @module_pass("simplify")

@@ -96,7 +96,17 @@ def of_single_heads(q, k, v):
     return hl.vmap(hl.vmap(head))(q, k, v)
 
 
-@pytest.mark.parametrize("spelling", [by_hand, by_softmax, by_log_sum_exp, divided_afterwards, of_single_heads])
+def operands_the_other_way_round(q, k, v):
+    weights = hl.nn.softmax(hnp.einsum("bhkd,bhqd->bhqk", k, q) * q.shape[-1] ** -0.5)
+    return hnp.einsum("bhkd,bhqk->bhqd", v, weights)
+
+
+SPELLINGS = [
+    by_hand, by_softmax, by_log_sum_exp, divided_afterwards, of_single_heads, operands_the_other_way_round,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
 def test_spellings(spelling):
     check(spelling, bhtd())
     want = results(by_hand, bhtd())[1][0]
