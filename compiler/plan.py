@@ -334,7 +334,7 @@ class Planner:
             other.first, other.maker = buffer.first, buffer.maker
         other.last = max(other.last, buffer.last)
         other.reads += buffer.reads
-        other.swap = other.swap or buffer.swap
+        other.swap = buffer.swap if other.swap is None else other.swap
         holders = self.holders.pop(buffer)
         for made, k in holders:
             made[k] = other
@@ -373,7 +373,7 @@ class Planner:
         if isinstance(item, OnIndex):
             return SwitchStep(item.index.place, [numbers[label] for label in item.labels])
         if isinstance(item, Swap):
-            return SwapStep(item.number)
+            return SwapStep(item.first.place, item.second.place)
         if isinstance(item[0], Launch):
             launch, pointers, instruction = item
             places = {}

@@ -3,7 +3,8 @@
 The state of a loop lives in buffers that all iterations share. The next value of an element is computed in place of the
 old one where the old one is not read any more (`Control.take_over`). Where it is, and the element is large, both have a
 buffer of their own that change their roles after each iteration (a swap: the driver exchanges the addresses in the
-arguments of all kernels); small ones are copied. Elements that the body hands on unchanged are the operand itself.
+arguments of all kernels), and an element that becomes what another was moves on with them; small ones are copied.
+Elements that the body hands on unchanged are the operand itself.
 The results of a branch are computed where the conditional's result lives, or copied to it.
 """
 
@@ -43,7 +44,8 @@ class OnIndex:
 
 @dataclass
 class Swap:
-    number: int
+    first: Buffer
+    second: Buffer
 
 
 @dataclass
@@ -101,7 +103,8 @@ class _Loop:
     given: list[Buffer]
     state: list[Buffer]
     kept: list[bool]  # handed on unchanged
-    swaps: list[int] = field(default_factory=list)
+    swaps: list[Swap] = field(default_factory=list)
+    moved: set[int] = field(default_factory=set)  # elements whose next value arrives by swaps
 
     @property
     def body(self) -> Computation:
@@ -217,13 +220,41 @@ class Control:
             if self._fits(value, state, window, (loop.body, k)):
                 planner.join(value, state)
             elif value.bytes > COPIED_BYTES and _free(state) and self._alone(value, loop.body, k):
+                self._exchange(loop, k, state, value)
+        self._move_on(loop, results)
+
+    def _exchange(self, loop: _Loop, k: int, state: Buffer, value: Buffer) -> None:
+        """The state of element `k` and a buffer with its next value change places after each step."""
+        for buffer in (state, value):
+            if buffer.swap is None:
                 self.swaps += 1
-                state.swap, value.swap = (self.swaps, 0), (self.swaps, 1)
-                value.first, value.last = state.first, state.last = (
-                    min(value.first, state.first),
-                    max(value.last, state.last),
+                buffer.swap = self.swaps
+        value.first, value.last = state.first, state.last = (
+            min(value.first, state.first),
+            max(value.last, state.last),
+        )
+        loop.swaps.append(Swap(state, value))
+        loop.moved.add(k)
+
+    def _move_on(self, loop: _Loop, results: list[Buffer]) -> None:
+        """Elements whose next value is what another element was (the iterate before): after a swap that stands where
+        the new value was made, so the places move on, and nothing is copied."""
+        for swap in list(loop.swaps):
+            last = swap.first
+            while True:
+                k = next(
+                    (
+                        k
+                        for k, value in enumerate(results)
+                        if value is last and k not in loop.moved and not loop.kept[k]
+                    ),
+                    None,
                 )
-                loop.swaps.append(self.swaps)
+                state = None if k is None else loop.state[k]
+                if state is None or not _free(state) or state not in self.planner.all or state.bytes != last.bytes:
+                    break
+                self._exchange(loop, k, state, swap.second)
+                last = state
 
     def _take_over_branches(self, instruction: Instruction) -> None:
         planner = self.planner
@@ -330,12 +361,10 @@ class Control:
         planner.emit_all(body, inside)
         pairs = []
         for k, value in enumerate(planner.buffers[body.root]):
-            state = loop.state[k]
-            swapped = state.swap is not None and value.swap == (state.swap[0], 1) and state.swap[1] == 0
-            if not loop.kept[k] and not swapped:
-                pairs.append((state, value))
+            if not loop.kept[k] and k not in loop.moved:
+                pairs.append((loop.state[k], value))
         self._copy(pairs, instruction, inside)
-        inside += [Swap(number) for number in loop.swaps]
+        inside += loop.swaps
         pred = planner.buffers[condition.root][0]
         planned.append(LoopItem(instruction, self.spans[instruction], before, steps, pred, inside))
 

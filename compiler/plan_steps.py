@@ -12,12 +12,12 @@ from hloom.ir.module import Instruction
 class Place:
     """Where a value lives. kind: 'input' or 'output' (number), 'constant' (number), 'arena' (byte offset).
 
-    swap: (number, side) of a place that a SwapStep exchanges with that of the other side.
+    swap: number of a place that SwapSteps exchange with others.
     """
 
     kind: str
     number: int
-    swap: tuple[int, int] | None = None
+    swap: int | None = None
 
 
 @dataclass
@@ -73,9 +73,10 @@ class SwitchStep:
 
 @dataclass
 class SwapStep:
-    """From here on the places of the two sides of a swap stand for each other."""
+    """From here on the two places, which have `swap` numbers, stand for each other."""
 
-    number: int
+    first: Place
+    second: Place
 
 
 Step = KernelStep | CopyStep | HostStep | JumpStep | BranchStep | SwitchStep | SwapStep

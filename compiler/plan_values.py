@@ -17,8 +17,8 @@ class Buffer:
     """The storage of one value, from the time `first` to `last`.
 
     maker: the instruction that computes it. reads: (time, None), or (time, (computation, number)) where the value is
-        result `number` of a computation that is read at its end. swap: (number, side) of a buffer that is exchanged
-        with another after each step of a loop.
+        result `number` of a computation that is read at its end. swap: number of a buffer that changes places with
+        others after each step of a loop.
     """
 
     bytes: int
@@ -27,7 +27,7 @@ class Buffer:
     last: int = 0
     maker: Instruction | None = None
     reads: list[tuple[int, tuple[Computation, int] | None]] = field(default_factory=list)
-    swap: tuple[int, int] | None = None
+    swap: int | None = None
 
     def read(self, time: int, result: tuple[Computation, int] | None = None) -> None:
         self.reads.append((time, result))

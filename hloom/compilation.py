@@ -160,7 +160,7 @@ def _program(plan: Plan) -> Program:
         elif isinstance(item, SwitchStep):
             steps.append(Switch(_ref(item.index), tuple(item.targets)))
         elif isinstance(item, SwapStep):
-            steps.append(Swap(item.number))
+            steps.append(Swap(_ref(item.first), _ref(item.second)))
         else:
             steps.append(_host(item))
     if any(isinstance(s, JumpStep) or (isinstance(s, KernelStep) and s.launch.source.parts) for s in plan.steps):

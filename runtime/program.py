@@ -24,12 +24,12 @@ SMALL = 30_000  # element operations up to which other Python threads can wait f
 class Ref:
     """A place in memory: kind 'input', 'output', 'constant' (number) or 'arena' (byte offset).
 
-    swap: (number, side) where a Swap exchanges it with the place of the other side.
+    swap: number of a place that Swaps exchange with others.
     """
 
     kind: str
     number: int
-    swap: tuple[int, int] | None = None
+    swap: int | None = None
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,10 @@ class Switch:
 
 @dataclass(frozen=True)
 class Swap:
-    """The places of the two sides of a swap stand for each other from here on."""
+    """The two places, which have `swap` numbers, stand for each other from here on."""
 
-    number: int
+    first: Ref
+    second: Ref
 
 
 Step = Call | Copy | Host | Jump | Branch | Switch | Swap
@@ -141,7 +142,7 @@ class _Rows:
         self.program, self.frame = program, frame
         self.words: list[int] = []
         self.relocations: list[tuple[int, int, int]] = []
-        self.swapped: dict[tuple[int, int], list[int]] = {}  # side of a swap -> the words that hold its address
+        self.swapped: dict[int, list[int]] = {}  # swap number of a place -> the words that hold its address
         self.constants = [address(c) for c in program.constants]
 
     def word(self, value: int | Ref) -> int:
@@ -170,7 +171,7 @@ class _Rows:
             count += 2 if isinstance(item, Host) else 1
         first.append(count)
         rows: list[list[int]] = []
-        swaps: list[tuple[int, int]] = []
+        swaps: list[tuple[int, Swap]] = []
         status = self.word(address(self.frame.state)) if callbacks else 0
         for number, item in enumerate(program.steps):
             if isinstance(item, Call):
@@ -196,12 +197,15 @@ class _Rows:
                     self.word(first[target])
                 rows.append(step(SWITCH, place, len(item.targets), start))
             else:
-                swaps.append((len(rows), item.number))
+                for ref in (item.first, item.second):
+                    if ref.swap not in self.swapped:
+                        self.word(ref)
+                swaps.append((len(rows), item))
                 rows.append([])
-        for row, number in swaps:  # now all words are there
+        for row, swap in swaps:  # now all words are there
             operands = []
-            for side in (0, 1):
-                positions = self.swapped[number, side]
+            for ref in (swap.first, swap.second):
+                positions = self.swapped[ref.swap]
                 operands += [len(self.words), len(positions)]
                 for position in positions:
                     self.word(position)

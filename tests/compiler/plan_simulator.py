@@ -92,12 +92,10 @@ class Simulation:
             for k, s in enumerate(plan.output_shapes)
         ]
         self.arena = np.full(plan.arena_bytes, POISON, np.uint8)
-        self.swapped: set[int] = set()
-        self.sides = {p.swap: p for s in plan.steps for p in _places(s) if p.swap is not None}
+        self.swapped: dict[int, object] = {}  # the place that stands for one with this swap number
 
     def memory(self, place) -> tuple[np.ndarray, int]:
-        if place.swap is not None and place.swap[0] in self.swapped:
-            place = self.sides[place.swap[0], 1 - place.swap[1]]
+        place = self.swapped.get(place.swap, place) if place.swap is not None else place
         if place.kind == "arena":
             return self.arena, place.number
         return {"input": self.inputs, "output": self.outputs, "constant": self.constants}[place.kind][place.number], 0
@@ -123,7 +121,8 @@ class Simulation:
                 chosen = int(memory[offset : offset + 4].view(np.int32)[0])
                 number = step.targets[chosen if 0 <= chosen < len(step.targets) else -1]
             elif isinstance(step, SwapStep):
-                self.swapped ^= {step.number}
+                first, second = (self.swapped.get(p.swap, p) for p in (step.first, step.second))
+                self.swapped |= {step.first.swap: second, step.second.swap: first}
             elif isinstance(step, CopyStep):
                 target, source = self.memory(step.target), self.memory(step.source)
                 target[0][target[1] : target[1] + step.bytes] = source[0][source[1] : source[1] + step.bytes]

@@ -121,6 +121,23 @@ def test_what_cannot_be_in_place_changes_places():
     planned(loop([VECTOR], lambda n, x: [x + x.op("reverse", dimensions=(0,))], trips=5))
 
 
+def test_what_was_is_not_copied_to_become_what_was_before():
+    """(x, the x before, the one before that): three places change their roles."""
+
+    def step(n, a, b, c):
+        return [a * 0.5 + b + c.op("reverse", dimensions=(0,)), a, b]
+
+    _, steps = planned(loop([VECTOR] * 3, step, trips=4))
+    assert count(steps, SwapStep) == 3 and not any(isinstance(s, CopyStep) and s.bytes > 4 for s in steps)
+    for trips in (3, 5, 6):
+        planned(loop([VECTOR] * 3, step, trips=trips))
+
+
+def test_two_that_become_the_same_are_copied_once():
+    _, steps = planned(loop([VECTOR] * 3, lambda n, a, b, c: [a + b + c, a, a], trips=4))
+    assert count(steps, CopyStep) >= 1
+
+
 def test_small_state_is_copied():
     _, steps = planned(loop([F32, F32], lambda n, a, b: [b, a + b]))
     assert count(steps, SwapStep) == 0 and 1 <= count(steps, CopyStep) <= 2
