@@ -67,7 +67,7 @@ def factors_of(n: int, dtype: str, sign: float) -> tuple[np.ndarray, tuple[tuple
     return np.concatenate(tables), tuple(passes)
 
 
-@functools.lru_cache(64)
+@functools.lru_cache(16)  # a megabyte each for the longest
 def turns_of(n1: int, n2: int, lanes: int, dtype: str, sign: float) -> tuple[np.ndarray, np.ndarray]:
     """The roots of order n1 * n2 between the two steps, as products of those for the first of a block's columns
     (block, k) and those for each lane (k, parts, lane)."""

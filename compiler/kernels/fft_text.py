@@ -291,12 +291,12 @@ def fft_half_{dtype}(given, made, turns, m, pieces, lo, hi):
             even_imag = (given[low + 1] - given[high + 1]) * {dtype}(0.5)
             odd_real = given[low + 1] + given[high + 1]
             odd_imag = given[high] - given[low]
-            real = fma_{dtype}(odd_real, turns[2 * k], -(odd_imag * turns[2 * k + 1]))
-            imag = fma_{dtype}(odd_real, turns[2 * k + 1], odd_imag * turns[2 * k])
-            made[y + 2 * k] = even_real + real
-            made[y + 2 * k + 1] = even_imag + imag
-            made[y + 2 * (m - k)] = even_real - real
-            made[y + 2 * (m - k) + 1] = imag - even_imag
+            c = turns[2 * k]
+            s = turns[2 * k + 1]
+            made[y + 2 * k] = fma_{dtype}(odd_real, c, fma_{dtype}(-odd_imag, s, even_real))
+            made[y + 2 * k + 1] = fma_{dtype}(odd_real, s, fma_{dtype}(odd_imag, c, even_imag))
+            made[y + 2 * (m - k)] = fma_{dtype}(-odd_real, c, fma_{dtype}(odd_imag, s, even_real))
+            made[y + 2 * (m - k) + 1] = fma_{dtype}(odd_real, s, fma_{dtype}(odd_imag, c, -even_imag))
 """
 
 _WHOLE = """
@@ -317,12 +317,12 @@ def fft_whole_{dtype}(given, made, turns, m, pieces, lo, hi):
             even_imag = given[low + 1] - given[high + 1]
             difference_real = given[low] - given[high]
             difference_imag = given[low + 1] + given[high + 1]
-            odd_real = fma_{dtype}(difference_real, turns[2 * k], -(difference_imag * turns[2 * k + 1]))
-            odd_imag = fma_{dtype}(difference_real, turns[2 * k + 1], difference_imag * turns[2 * k])
-            made[y + 2 * k] = even_real - odd_imag
-            made[y + 2 * k + 1] = even_imag + odd_real
-            made[y + 2 * (m - k)] = even_real + odd_imag
-            made[y + 2 * (m - k) + 1] = odd_real - even_imag
+            c = turns[2 * k]
+            s = turns[2 * k + 1]
+            made[y + 2 * k] = fma_{dtype}(-difference_real, s, fma_{dtype}(-difference_imag, c, even_real))
+            made[y + 2 * k + 1] = fma_{dtype}(difference_real, c, fma_{dtype}(-difference_imag, s, even_imag))
+            made[y + 2 * (m - k)] = fma_{dtype}(difference_real, s, fma_{dtype}(difference_imag, c, even_real))
+            made[y + 2 * (m - k) + 1] = fma_{dtype}(difference_real, c, fma_{dtype}(-difference_imag, s, -even_imag))
 """
 PIECE = 2048  # pairs of elements in an item of these
 

@@ -92,6 +92,22 @@ class _Complex:
         imag = fma(self.real, factor.imag, builder.fmul(self.imag, factor.real))
         return _Complex(self.writer, real, imag)
 
+    def rotated(self, factor: _Complex, base: _Complex) -> tuple[_Complex, _Complex]:
+        """base + self * factor and base - self * factor, each part with two roundings."""
+        neg, fma = self.writer.builder.fneg, self.writer.fma
+        real, imag, less_real, less_imag = self.real, self.imag, neg(self.real), neg(self.imag)
+        plus = _Complex(
+            self.writer,
+            fma(real, factor.real, fma(less_imag, factor.imag, base.real)),
+            fma(real, factor.imag, fma(imag, factor.real, base.imag)),
+        )
+        minus = _Complex(
+            self.writer,
+            fma(less_real, factor.real, fma(imag, factor.imag, base.real)),
+            fma(less_real, factor.imag, fma(less_imag, factor.real, base.imag)),
+        )
+        return plus, minus
+
     def scaled(self, factor: ir.Value) -> _Complex:
         mul = self.writer.builder.fmul
         return _Complex(self.writer, mul(self.real, factor), mul(self.imag, factor))
@@ -376,16 +392,17 @@ def _half(w: _Writer, block, turns, m) -> None:
         low, high, at = values
         a, b = w.read(low), w.read(high).conjugate()
         even, difference = (a + b).scaled(half), a - b
-        odd = _Complex(w, difference.imag, builder.fneg(difference.real)).times(w.factor(at))
-        w.write(low, even + odd)
-        w.write(high, (even - odd).conjugate())
+        odd = _Complex(w, difference.imag, builder.fneg(difference.real))
+        plus, minus = odd.rotated(w.factor(at), even)
+        w.write(low, plus)
+        w.write(high, minus.conjugate())
         return [builder.add(low, step), builder.sub(high, step), builder.add(at, ir.Constant(I64, 2 * w.size))]
 
     _pairs(w, pair, m, block, last, step, turns)
 
 
 def _whole(w: _Writer, block, turns, m) -> None:
-    """2 Z(k) = E + i O and 2 Z(m - k) = conj E + i conj O, with E = X(k) + conj X(m - k) and
+    """2 Z(k) = E + i O and 2 Z(m - k) = conj(E - i O), with E = X(k) + conj X(m - k) and
     w^k O = X(k) - conj X(m - k)."""
     builder, step = w.builder, ir.Constant(I64, 2 * w.bytes)
     last = builder.add(block, builder.mul(m, step))
@@ -395,9 +412,10 @@ def _whole(w: _Writer, block, turns, m) -> None:
     def pair(k, values):
         low, high, at = values
         a, b = w.read(low), w.read(high).conjugate()
-        even, odd = a + b, (a - b).times(w.factor(at))
-        w.write(low, w._turned(even, odd, True))
-        w.write(high, w._turned(even.conjugate(), odd.conjugate(), True))
+        even, factor = a + b, w.factor(at)
+        plus, minus = (a - b).rotated(_Complex(w, builder.fneg(factor.imag), factor.real), even)
+        w.write(low, plus)
+        w.write(high, minus.conjugate())
         return [builder.add(low, step), builder.sub(high, step), builder.add(at, ir.Constant(I64, 2 * w.size))]
 
     _pairs(w, pair, m, block, last, step, turns)
