@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from hloom.compiler.kernels.vmath.bits import (
+    abs_f32,
     abs_f64,
+    bitcast_f32_u32,
     bitcast_f64_u64,
+    bitcast_u32_f32,
     bitcast_u64_f64,
+    copysign_f32,
     copysign_f64,
     f32,
     f64,
@@ -13,14 +17,17 @@ from hloom.compiler.kernels.vmath.bits import (
     fma_f32,
     fma_f64,
     polynomial,
+    s32,
     select,
     sqrt_f32,
     sqrt_f64,
+    trunc_f32,
     trunc_f64,
+    u32,
     u64,
 )
-from hloom.compiler.kernels.vmath.exponential import exp_f64, exp_sum_f64
-from hloom.compiler.kernels.vmath.logarithm import INFINITY, NAN, log_f64, log_parts_f64
+from hloom.compiler.kernels.vmath.exponential import EXPONENT_F32, LN2_HIGH_F32, exp_sum_f64, scale_grown_f32
+from hloom.compiler.kernels.vmath.logarithm import INFINITY, MINIMUM_NORMAL_F32, NAN, log_parts_f64
 from hloom.compiler.kernels.vmath.registry import function
 
 # 1 / cbrt(m) on [1, 8]; relative error 2^-8.4
@@ -32,6 +39,13 @@ INVERSE_CBRT = (
     0.0036885643382048184,
     -0.00013906483540226144,
 )
+
+
+# (log2((1 + s) / (1 - s)) - 2 s / ln2) / s^3 in s^2, |s| <= 0.1716; relative error of the logarithm 2^-36
+LOG2_F32 = (0.9617967, 0.5770788, 0.41192722, 0.336492)
+# (2^r - 1 - r ln2) / r^2 on |r| <= 1/2; error of 2^r 2^-28.2
+EXP2_F32 = (0.24022648, 0.055503625, 0.0096185105, 0.0013390033, 0.00015324382)
+TWO_OVER_LN2_F32, TWO_OVER_LN2_REST_F32 = 2.885390043258667, 3.851926067000022e-08
 
 
 @function("f64 f64 f64", "f64")
@@ -61,14 +75,56 @@ def pow_f64(x, y):
     return power_edges_f64(x, y, exp_sum_f64(product, low))
 
 
+@function("f32 f32 f32", "f32")
+def power_edges_f32(x, y, magnitude):
+    """C's pow from `magnitude` = |x|^y: the sign, and NaN or 1 where the magnitude does not say."""
+    whole = trunc_f32(y) == y
+    half = f32(0.5) * y
+    odd = whole & (trunc_f32(half) != half)
+    result = select(odd, copysign_f32(magnitude, x), magnitude)
+    result = select((x < f32(0.0)) & (x > f32(-INFINITY)) & (not whole), f32(NAN), result)
+    result = select((x != x) | (y != y), f32(NAN), result)
+    return select((y == f32(0.0)) | (x == f32(1.0)), f32(1.0), result)
+
+
 @function("f32 f32", "f32")
 def pow_f32(x, y):
-    """exp(y log|x|) in float64."""
-    base = f64(x)
-    exponent = f64(y)
-    magnitude = abs_f64(base)
-    product = select(magnitude == 1.0, 0.0, exponent * log_f64(magnitude))
-    return f32(power_edges_f64(base, exponent, exp_f64(product)))
+    """2^(y log2|x|) with logarithm and product in two parts."""
+    base = abs_f32(x)
+    tiny = base < f32(MINIMUM_NORMAL_F32)
+    bits = bitcast_f32_u32(select(tiny, base * f32(8388608.0), base))
+    moved = u32(bits - u32(0x3F3504F3))
+    e = f32(s32(s32(moved) >> s32(23))) - select(tiny, f32(23.0), f32(0.0))
+    # log2(1 + f) = 2 s / ln2 + s^3 P, s = f / (2 + f) in two parts
+    f = bitcast_u32_f32(u32(bits - u32(moved & u32(0xFF800000)))) - f32(1.0)
+    bottom = f32(2.0) + f
+    bottom_low = f - (bottom - f32(2.0))
+    inverse = f32(1.0) / bottom
+    s = f * inverse
+    s_low = fma_f32(-s, bottom_low, fma_f32(-s, bottom, f)) * inverse
+    square = s * s
+    square_low = fma_f32(s, s, -square)
+    tail = s * fma_f32(square, polynomial(square, LOG2_F32), f32(TWO_OVER_LN2_F32 / 3.0) * square_low)
+    first = s * f32(TWO_OVER_LN2_F32)
+    low = fma_f32(s, f32(TWO_OVER_LN2_REST_F32), fma_f32(s, f32(TWO_OVER_LN2_F32), -first))
+    slope = fma_f32(square, f32(TWO_OVER_LN2_F32), f32(TWO_OVER_LN2_F32))
+    low = fma_f32(s_low, slope, low) + tail
+    total = e + first
+    low = (first - (total - e)) + low
+    high = total + low
+    low = low - (high - total)
+    high = select(base == f32(0.0), f32(-INFINITY), high)
+    high = select(base == f32(INFINITY), f32(INFINITY), high)
+    # 1^inf = 1; what the product of infinities leaves of its low part is NaN
+    product = select(base == f32(1.0), f32(0.0), y * high)
+    rest = fma_f32(y, low, fma_f32(y, high, -product))
+    rest = select(abs_f32(rest) < f32(1.0), rest, f32(0.0))
+    product = select(product > f32(129.0), f32(129.0), product)
+    product = select(product < f32(-151.0), f32(-151.0), product)
+    shifted = product + f32(EXPONENT_F32)
+    r = (product - (shifted - f32(EXPONENT_F32))) + rest
+    grown = fma_f32(r * r, polynomial(r, EXP2_F32), r * f32(LN2_HIGH_F32))
+    return power_edges_f32(x, y, scale_grown_f32(grown, shifted))
 
 
 @function("f32", "f32")
