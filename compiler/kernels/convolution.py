@@ -68,6 +68,7 @@ class ConvolutionRoles:
             last = (out[place] - 1) * w.stride + (w.size - 1) * w.window_dilation - w.low
             checked = w.low > 0 or last >= extent
             self.spaces.append(Space(-w.low, extent, strides[labels.lhs.spatial[d]], checked))
+        self._join_features()
         # The kernel is [p, j] or [j, p] in memory.
         if labels.rhs.batch == 0:
             self.rhs_strides = (columns * self.extents[3] if self.groups > 1 else 0, 1, self.extents[3])
@@ -80,6 +81,22 @@ class ConvolutionRoles:
             self.result = [features, "i"] if labels.out.feature == 0 else ["i", features]
         sizes = dict(zip("bij", self.extents[:3], strict=True)) | {"bj": outputs}
         self.dims = tuple(sizes[role] for role in self.result)
+
+    def _join_features(self) -> None:
+        """Where neighbours along the innermost part of the window lie side by side with all their features, a run is as
+        long as both: the two are one spatial dimension, whose positions are those of elements."""
+        if len(self.depths) < 2:
+            return
+        window, features = self.depths[-2:]
+        d = window.space
+        if d is None or features.space is not None or window.extent == 1 or (window.step, features.step) != (1, 1):
+            return
+        space, count = self.spaces[d], features.extent
+        if space.stride != count:
+            return
+        self.spaces[d] = Space(space.start * count, space.extent * count, 1, space.checked)
+        self.depths[-2:] = [Component(window.extent * count, 1, d)]
+        self.rows = [Component(c.extent, c.step * count, d) if c.space == d else c for c in self.rows]
 
     def _row(self, d: int, labels: Labels, window, out, strides) -> Component:
         if d == labels.out.batch:

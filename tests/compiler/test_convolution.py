@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from plan_simulator import simulate, small_cuts
 
 from hloom.compilation import compile_module
 from hloom.compiler.analysis import instruction_flops
+from hloom.compiler.kernels.convolution import ConvolutionRoles
 from hloom.compiler.pipeline import PIPELINE, run_passes
 from hloom.compiler.plan import make_plan
 from hloom.compiler.targets.cpu.target import host_target
@@ -129,3 +131,14 @@ def test_gradients_of_strided_convolutions_multiply_no_zeros(labels):
     assert flops < 2 * evaluate(computation, [x, w]).size * w.size / 2  # all taps, for each of two features
     (found,) = compile_module(Module("main", computation))([x, w])
     np.testing.assert_array_equal(found, evaluate(computation, [x, w]))
+
+
+@pytest.mark.parametrize("dilation,runs", [(1, 3), (2, 9)])
+def test_a_run_is_as_long_as_the_window_with_its_features(dilation, runs):
+    """3 x 3 of 5 features: neighbours and their features lie side by side, unless the window is dilated."""
+    window = (W(3, 1, 1, 1, 1, dilation), W(3, 1, 1, 1, 1, dilation))
+    x, w = np.zeros((2, 9, 9, 5), np.float32), np.zeros((3, 3, 5, 4), np.float32)
+    computation = programs.single("convolution", [x, w], window=window, dim_labels="b01f_01io->b01f")
+    roles = ConvolutionRoles(computation.root)
+    assert roles.extents[3] == 45
+    assert math.prod(c.extent for c in roles.depths[:-1]) == runs
