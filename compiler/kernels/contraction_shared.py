@@ -24,7 +24,7 @@ DEPTH = 640
 # cache: 31 GF/s of 51 (float64, 256).
 GAP = 16
 MOST_ROWS = 384  # in a block of lhs, where sums are short
-COPIED_PANELS = 4  # panels that are copied together in front of the only block of rows that uses them
+COPIED = 176 << 10  # bytes of the panels that are copied together, in front of the only block of rows that uses them
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,12 @@ class Blocking:
     l1_bytes: int
     cores: int
     pairs: bool = False
+
+    @property
+    def copied_panels(self) -> int:
+        """Panels that are copied together: a power of two."""
+        most = COPIED // (self.tile.columns * DEPTH * self.size)
+        return 1 << (max(1, min(most, 4)).bit_length() - 1)
 
     @property
     def rows(self) -> int:
@@ -248,8 +254,8 @@ def _kernel(name: str, params: dict[str, str], body: str, blocking: Blocking) ->
         row=tile.columns * size, tile_column=tile.rows * size,
         square=square, second=tile.rows - square,
         group=max(1, GROUP_COLUMNS // tile.columns), block=max(blocking.area, DEPTH * tile.rows),
-        edge=MOST_ROWS * tile.columns, copied=COPIED_PANELS * tile.columns * DEPTH, copied_panels=COPIED_PANELS,
-        copied_1=COPIED_PANELS - 1,
+        edge=MOST_ROWS * tile.columns, copied=blocking.copied_panels * tile.columns * DEPTH,
+        copied_panels=blocking.copied_panels, copied_1=blocking.copied_panels - 1,
     )  # fmt: skip
     text = f"def {name}({', '.join(params)}):\n{textwrap.indent(body, '    ')}\n"
     return KernelSource(name, text, tuple(blocking.dtype + "*" if kind == "*" else kind for kind in params.values()))
