@@ -17,7 +17,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from typing import Protocol
 
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.stages import collecting, count, current, stage
+from hloom.compiler.switching import fast_switching
 
 from .machine import Machine, available_cores, host, version_file
 
@@ -130,7 +130,7 @@ def _compile(kernels: Sequence[KernelSource], cache: Store | None) -> list[Objec
     if len(kernels) == 1:
         return [emit(kernels[0].name, *front_end(kernels[0]))]
     # LLVM runs without the GIL: every processor compiles a kernel, long texts first, so that none is left to wait for.
-    with ThreadPoolExecutor(min(len(kernels), available_cores())) as workers, _fast_switching:
+    with ThreadPoolExecutor(min(len(kernels), available_cores())) as workers, fast_switching:
         made = {}
         for kernel in sorted(kernels, key=lambda kernel: -len(kernel.text)):
             made[kernel] = workers.submit(emit, kernel.name, *front_end(kernel))
@@ -149,34 +149,6 @@ def kernel_module(kernel: KernelSource, cache: Store | None) -> tuple[str, list[
 
         count("kernels through Numba")
         return lower.kernel_module(kernel, cache)
-
-
-class _FastSwitching:
-    """Let the thread that runs LLVM have the GIL back quickly between its twenty calls for each kernel.
-
-    With Python's usual 5 ms it waits that long for each of them while the front end works, and nothing overlaps.
-    """
-
-    def __init__(self):
-        self.lock = threading.Lock()
-        self.users = 0
-        self.usual = 0.0
-
-    def __enter__(self):
-        with self.lock:
-            if self.users == 0:
-                self.usual = sys.getswitchinterval()
-                sys.setswitchinterval(min(self.usual, 1e-4))
-            self.users += 1
-
-    def __exit__(self, *exception):
-        with self.lock:
-            self.users -= 1
-            if self.users == 0:
-                sys.setswitchinterval(self.usual)
-
-
-_fast_switching = _FastSwitching()
 
 
 def compile_functions(functions: Sequence[NativeFunction], machine: Machine | None = None) -> ObjectCode:
