@@ -102,6 +102,9 @@ class _Expression:
     def __neg__(self):
         return _Expression.of("(-{})", self)
 
+    def __matmul__(self, other):
+        raise NotCovered("matmul")
+
     def __bool__(self):
         raise NotCovered("truth of an array")
 

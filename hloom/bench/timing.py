@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import hloom as hl
+from hloom.bench.expressions import NotCovered
 from hloom.bench.libraries import Hloom, Numpy
 from hloom.bench.limits import TRIAD_BYTES, peak_call, triad_call
 from hloom.bench.profile import Part, profile
@@ -95,6 +96,8 @@ def measure(workload: Workload, libraries, budget: float, profiled: bool = True)
             if own:
                 raise
             row.left_out[library.name] = str(error)
+            continue
+        except NotCovered:
             continue
         except Exception as error:
             if own:

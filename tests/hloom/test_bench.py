@@ -177,13 +177,18 @@ def test_numexpr_gets_the_same_expressions(name):
     timing._check(workload, "numexpr", results, workload.reference(arrays, libraries.Numpy()))
 
 
-@pytest.mark.parametrize("name", ["softmax", "orbit_1m", "matmul_64", "black_scholes_4m", "transpose_add"])
+@pytest.mark.parametrize(
+    "name", ["softmax", "orbit_1m", "matmul_64", "dense_gelu", "black_scholes_4m", "transpose_add"]
+)
 def test_numexpr_refuses_what_is_no_expression(name):
     pytest.importorskip("numexpr")
     workload, library = WORKLOADS[name], expressions.NumExpr(2)
     arrays = workload.inputs(np.random.default_rng(0), divide=16)
     with pytest.raises(expressions.NotCovered):
         library.compiled(workload)(*arrays)
+    if name == "matmul_64":  # that is no remark in the results
+        row = timing.measure(workload, [libraries.Hloom(True), library], 0.01, profiled=False)
+        assert set(row.seconds) == {"hloom"} and not row.left_out
 
 
 def facts(name, ratios, share=None, family="f", bound_by="compute", seconds=1.0, **more):
