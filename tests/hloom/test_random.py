@@ -259,3 +259,11 @@ def test_mistakes_are_named(call, kind, text):
     assert text in message
     for part in ("found:", "repair:"):
         assert part in message
+
+
+@pytest.mark.parametrize("low, high", [(-1.0, 1.0), (0.5, 2.5), (3.0, 3.25)])
+def test_a_width_that_is_a_power_of_two_is_rounded_once(low, high):
+    """Then products with the width are exact, and float32 gives the bits of the float64 sum."""
+    u = np.asarray(hl.random.uniform(hl.random.key(5), (4000,)))
+    x = np.asarray(hl.random.uniform(hl.random.key(5), (4000,), minval=low, maxval=high))
+    np.testing.assert_array_equal(x, (u.astype(np.float64) * (high - low) + low).astype(np.float32))
