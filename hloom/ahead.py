@@ -10,8 +10,6 @@ import contextlib
 import os
 import threading
 
-from hloom.compiler.switching import fast_switching
-
 _thread: threading.Thread | None = None
 
 
@@ -27,7 +25,7 @@ def start() -> None:
 
 def _prepare() -> None:
     # Whatever is wrong (a setting, a missing package) is raised where it is asked for, by the first call.
-    with contextlib.suppress(Exception), fast_switching:
+    with contextlib.suppress(Exception):
         from hloom import compilation, native_setup
         from hloom.compiler.targets.cpu.target import host_target
 
