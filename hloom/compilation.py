@@ -6,7 +6,6 @@ import itertools
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,8 +19,8 @@ from hloom.compiler.plan_steps import BranchStep, CopyStep, HostStep, JumpStep, 
 from hloom.compiler.stages import Stages, collecting
 from hloom.compiler.targets.cpu.target import CpuTarget, host_target
 from hloom.config import config
-from hloom.errors import AttributeValueError, HloomError, SettingError
-from hloom.ir.interpret import evaluate_instruction
+from hloom.errors import AttributeValueError, SettingError
+from hloom.host_calls import host_function
 from hloom.ir.module import Module
 from hloom.ir.portable import portable
 from hloom.ir.text import print_module
@@ -30,7 +29,6 @@ from hloom.native_setup import driver, load_kernels
 from hloom.runtime.program import Branch, Call, Copy, Executable, Host, Jump, Program, Ref, Step, Swap, Switch
 
 _counter = itertools.count()
-PARALLEL_FFT = 1 << 16  # elements from which threads of SciPy's pocketfft pay
 LOOP_WORK = 1e6  # nobody knows how long a loop runs: other Python threads need not wait for it
 
 
@@ -181,34 +179,12 @@ def _host(item: HostStep) -> Host:
     distinct = list(dict.fromkeys(instruction.operands))
     order = [distinct.index(o) for o in instruction.operands]
 
-    workers = instruction.opcode == "fft" and instruction.shape.size >= PARALLEL_FFT
-
-    def function(*arrays):
-        try:
-            with _fft_workers() if workers else nullcontext():
-                return evaluate_instruction(instruction, [arrays[k] for k in order])
-        except HloomError as error:
-            error.source = instruction.source or error.source  # the line that asked for it, not the one that runs it
-            raise
-        except Exception as error:
-            if instruction.source:
-                error.add_note(f"  in a function that the compiled program calls, at {instruction.source}")
-            raise
-
     return Host(
-        function,
+        host_function(instruction, order),
         tuple((_ref(p), o.shape) for p, o in zip(item.inputs, distinct, strict=True)),
         tuple((_ref(p), s) for p, s in zip(item.outputs, shapes, strict=True)),
         keeps=instruction.opcode == "custom-call",
     )
-
-
-def _fft_workers():
-    """A context in which SciPy's transforms share our number of threads; each of them is done by one, so the bits are
-    the same."""
-    from scipy.fft import set_workers
-
-    return set_workers(driver().num_threads)
 
 
 def kernel_listing(plan: Plan) -> str:

@@ -273,7 +273,9 @@ def _equal_means_identical(x: np.ndarray, key: Key) -> bool:
         return True
     if x.dtype not in (np.float32, np.float64) or key.total:
         return False
-    return not (np.signbit(x) & (x == 0)).any() and not (key.descending and np.isnan(x).any())
+    bits = x.view(f"i{x.dtype.itemsize}") if x.flags.c_contiguous else np.ascontiguousarray(x).view(f"i{x.itemsize}")
+    negative_zeros = bits == np.iinfo(bits.dtype).min  # in one walk, which signbit and == 0 would do in three
+    return not negative_zeros.any() and not (key.descending and np.isnan(x).any())
 
 
 def _network(operands, axis: int, to_apply: Computation) -> np.ndarray:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from derivative_cases import check
 
+import hloom as hl
 from hloom.compilation import compile_module
 from hloom.compiler.plan_steps import HostStep
 from hloom.compiler.transforms.batch import batch
@@ -107,3 +108,14 @@ def test_topk_kernel(dtype, largest):
             assert got.tobytes() == want.tobytes(), k
         on_host = any(isinstance(s, HostStep) for s in compiled.plan.steps)
         assert on_host == (dtype in ("u64", "s4") or k > 128)
+
+
+def test_rows_are_sorted_in_parts():
+    """Large sorts of rows are shared by threads; each row is sorted alone, so nothing else changes."""
+    x = np.random.default_rng(4).standard_normal((301, 500)).astype(np.float32)
+    x[7, 3:9] = np.nan
+    np.testing.assert_array_equal(np.asarray(hl.jit(lambda x: hl.numpy.sort(x, axis=1))(x)), np.sort(x, 1))
+    np.testing.assert_array_equal(
+        np.asarray(hl.jit(lambda x: hl.numpy.argsort(x, axis=1))(x)), np.argsort(x, 1, "stable")
+    )
+    np.testing.assert_array_equal(np.asarray(hl.jit(lambda x: hl.numpy.sort(x, axis=0))(x)), np.sort(x, 0))
