@@ -18,9 +18,9 @@ from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.row import row_nest
 from hloom.compiler.kernels.scatter import scatter_nest
 from hloom.compiler.kernels.source import KernelSource
-from hloom.compiler.kernels.topk import topk_kernel
+from hloom.compiler.kernels.topk import topk_kernels
 from hloom.compiler.kernels.update import is_update, update_nest
-from hloom.compiler.kernels.window import window_kernel
+from hloom.compiler.kernels.window import window_kernels
 from hloom.compiler.stages import stage
 from hloom.ir.module import Computation
 from hloom.ir.ops import OPS
@@ -124,11 +124,12 @@ def launches(request: KernelRequest, target) -> list[Launch]:
             for f in fft_launches(request, target.machine)
         ]
     if kind in ("window", "topk"):
-        made = window_kernel(request) if kind == "window" else topk_kernel(request)
-        if made is None:
-            return []
-        grain = grain_of(made.items, made.work)
-        return [Launch(made.source, made.arguments, made.items, grain, made.items * made.work)]
+        made = window_kernels(request) if kind == "window" else topk_kernels(request)
+        result = []
+        for x in made:
+            grain = min(max(grain_of(x.items, x.work), x.least), x.items)
+            result.append(Launch(x.source, x.arguments, x.items, grain, x.items * x.work, x.temporaries))
+        return result
     result = []
     for nest in nests(request):
         if nest.items == 0:

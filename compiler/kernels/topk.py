@@ -18,14 +18,14 @@ def has_topk_kernel(instruction: Instruction) -> bool:
     return dtype not in HOST_DTYPES and dtype != DTYPES["u64"] and 0 < instruction["k"] <= LARGEST
 
 
-def topk_kernel(request: KernelRequest) -> WindowKernel | None:
-    """The kernel of a computation of one topk; None where there are no rows."""
+def topk_kernels(request: KernelRequest) -> list[WindowKernel]:
+    """The kernel of a computation of one topk; none where there are no rows."""
     (instruction,) = [i for i in request.computation.instructions if i.opcode == "topk"]
     (x,) = instruction.operands
     count, k = x.dims[-1], instruction["k"]
     rows = x.shape.size // max(count, 1)
     if not rows:
-        return None
+        return []
     pointer, values, places = request.names[x], request.output_name(0), request.output_name(1)
     lines = [
         f"best = scratch_s64({k})",
@@ -54,7 +54,7 @@ def topk_kernel(request: KernelRequest) -> WindowKernel | None:
     text = "\n".join([f"def {title}({pointer}, {values}, {places}, n, lo, hi):", *("    " + line for line in lines)])
     dtype = f"{HLO_NAME[x.dtype]}*"
     source = KernelSource(title, text + "\n", (dtype, dtype, "s32*", "s64", "s64", "s64"))
-    return WindowKernel(source, [pointer, values, places, count], rows, count * 2.0)
+    return [WindowKernel(source, [pointer, values, places, count], rows, count * 2.0)]
 
 
 def _key(dtype, largest: bool) -> list[str]:

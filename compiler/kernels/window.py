@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from hloom.compiler.kernels.combine import inline_scalars
 from hloom.compiler.kernels.description import Block
 from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.kernels.running import running_kernels
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.kernels.writer import Writer, literal, load, store
 from hloom.ir.module import Computation, Instruction
@@ -26,12 +27,17 @@ LITERAL = 8  # window sizes up to this are constants of the kernel, so that thei
 
 @dataclass(frozen=True)
 class WindowKernel:
-    """A kernel text with the values of its integers, its work items, and about how many operations an item is."""
+    """A kernel text with the values of its integers, its work items, and about how many operations an item is.
+
+    least: items that a chunk should have at least. temporaries: bytes by pointer name.
+    """
 
     source: KernelSource
     arguments: list
     items: int
     work: float
+    least: int = 1
+    temporaries: dict[str, int] = field(default_factory=dict)
 
 
 def is_inlined(computation: Computation) -> bool:
@@ -54,11 +60,14 @@ def has_window_kernel(instruction: Instruction) -> bool:
     return all(is_inlined(instruction[name]) for name in names)
 
 
-def window_kernel(request: KernelRequest) -> WindowKernel | None:
-    """The kernel of a computation of one reduce-window or select-and-scatter; None where the result is empty."""
+def window_kernels(request: KernelRequest) -> list[WindowKernel]:
+    """The kernels of a computation of one reduce-window or select-and-scatter; none where the result is empty."""
     (instruction,) = [i for i in request.computation.instructions if OPS[i.opcode].family == "window"]
     maker = _ReduceWindow if instruction.opcode == "reduce-window" else _SelectAndScatter
-    return maker(request, instruction).kernel()
+    made = maker(request, instruction).kernel()
+    if isinstance(made, list):
+        return made
+    return [] if made is None else [made]
 
 
 @dataclass
@@ -171,13 +180,19 @@ class _Windows:
             return literal(instruction["value"].reshape(())[()], instruction.dtype)
         return load(self.request.names[instruction], "0", instruction.dtype)
 
-    def finished(self, kind: str, items: int, work: float) -> WindowKernel:
+    def finished(
+        self, kind: str, items: int, work: float, least: int = 1, parts: dict | None = None, outputs: bool = True
+    ) -> WindowKernel:
+        """parts: name -> (dtype, elements) of arrays between kernels. outputs: whether the results are written."""
+        parts = parts or {}
         pointers = [
             (self.request.names[p], p.dtype)
             for p in self.request.computation.parameters
             if self.request.names[p].startswith("in") and any(self.request.names[p] in line for line in self.text.lines)
         ]
-        pointers += [(self.request.output_name(k), o.dtype) for k, o in enumerate(self.request.outputs)]
+        pointers += [(name, dtype) for name, (dtype, _) in parts.items()]
+        if outputs:
+            pointers += [(self.request.output_name(k), o.dtype) for k, o in enumerate(self.request.outputs)]
         # An argument may have been asked for by a loop that was then not written.
         names = [name for name, _ in pointers] + list(self.text.integers)
         title = self.request.title(kind)
@@ -185,7 +200,8 @@ class _Windows:
         types = [f"{HLO_NAME[dtype]}*" for _, dtype in pointers] + ["s64"] * (len(self.text.integers) + 2)
         source = KernelSource(title, "\n".join(lines) + "\n", tuple(types))
         arguments = [name for name, _ in pointers] + list(self.text.integers.values())
-        return WindowKernel(source, arguments, items, work)
+        temporaries = {name: dtype.itemsize * count for name, (dtype, count) in parts.items()}
+        return WindowKernel(source, arguments, items, work, least, temporaries)
 
 
 class _ReduceWindow(_Windows):
@@ -195,12 +211,16 @@ class _ReduceWindow(_Windows):
         self.arrays, self.initial = instruction.operands[:half], instruction.operands[half:]
         self.combiner = instruction["to_apply"]
 
-    def kernel(self) -> WindowKernel | None:
+    def another(self) -> _ReduceWindow:
+        """The same with a text of its own: for a further kernel."""
+        return _ReduceWindow(self.request, self.instruction)
+
+    def kernel(self) -> WindowKernel | list[WindowKernel] | None:
         if not self.lead * self.places * self.inner:
             return None
         scanned = self._scanned()
         if scanned is not None:
-            return self._running(*scanned)
+            return running_kernels(self, *scanned)
         taps = math.prod(d.window.size for d in self.middle)
         if self.inner > 1:
             return self._rows(taps)
@@ -226,9 +246,9 @@ class _ReduceWindow(_Windows):
         values = [f"e{k}" for k in range(len(self.arrays))]
         for value, array in zip(values, self.arrays, strict=True):
             self.text.add(f"{value} = {load(self.request.names[array], at, array.dtype)}")
-        self._combine(names, [*names, *values])
+        self.combine(names, [*names, *values])
 
-    def _combine(self, names: list[str], arguments: list[str]) -> None:
+    def combine(self, names: list[str], arguments: list[str]) -> None:
         """names = combiner(arguments). Narrow floats are rounded each time, as a loop over arrays of them does it."""
         results = self.combined(self.combiner, arguments)
         for k, array in enumerate(self.arrays):
@@ -353,58 +373,6 @@ class _ReduceWindow(_Windows):
             return None
         # From its end it combines in another order than a loop over each window, so floats are rounded otherwise.
         return None if reverse and d.window.size <= SHORT else (k, reverse)
-
-    def _running(self, dimension: int, reverse: bool) -> WindowKernel:
-        """An item is a row along the dimension, whose accumulators run through all of it."""
-        text = self.text
-        extent = self.middle[dimension].extent
-        below = math.prod(d.extent for d in self.middle[dimension + 1 :]) * self.inner
-        if below > 1:
-            return self._running_rows(extent, below, reverse)
-        text.number("extent", extent)
-        text.open("for item in range(lo, hi):")
-        text.add("first = item * extent")
-        names = [f"a{k}" for k in range(len(self.arrays))]
-        for name, start in zip(names, self.initial, strict=True):
-            text.add(f"{name} = {self.scalar(start)}")
-        text.open("for x in range(extent):")
-        text.add(f"at = first + {'extent - 1 - x' if reverse else 'x'}")
-        self._step(names, "at", reverse)
-        return self.finished("running", self.lead * self.plane * self.inner // extent, extent * 4.0)
-
-    def _running_rows(self, extent: int, below: int, reverse: bool) -> WindowKernel:
-        """An item is a column, but the columns of a chunk go side by side along their rows: the accumulators are the
-        row that was written before."""
-        text = self.text
-        text.number("extent", extent)
-        text.number("below", below)
-        text.open("for row in range(lo // below, (hi - 1) // below + 1):")
-        text.add("left = max(lo - row * below, 0)", "right = min(hi - row * below, below)")
-        text.add(f"first = row * extent * below{' + (extent - 1) * below' if reverse else ''}")
-        names = [f"a{k}" for k in range(len(self.arrays))]
-        text.open("for c in range(left, right):")
-        for name, start in zip(names, self.initial, strict=True):
-            text.add(f"{name} = {self.scalar(start)}")
-        self._step(names, "first + c", reverse)
-        text.depth -= 1
-        text.open("for x in range(1, extent):")
-        text.add(f"here = first {'-' if reverse else '+'} x * below")
-        text.add(f"last = here {'+' if reverse else '-'} below")
-        text.open("for c in range(left, right):")
-        for k, (name, array) in enumerate(zip(names, self.arrays, strict=True)):
-            text.add(f"{name} = {load(self.request.output_name(k), 'last + c', array.dtype)}")
-        self._step(names, "here + c", reverse)
-        return self.finished("running_rows", self.lead * self.plane * self.inner // extent, extent * 1.0)
-
-    def _step(self, names: list[str], at: str, reverse: bool) -> None:
-        """Combines the accumulators with the elements at a place and writes them there."""
-        text = self.text
-        values = [f"e{k}" for k in range(len(self.arrays))]
-        for value, array in zip(values, self.arrays, strict=True):
-            text.add(f"{value} = {load(self.request.names[array], at, array.dtype)}")
-        self._combine(names, [*values, *names] if reverse else [*names, *values])
-        for k, (name, array) in enumerate(zip(names, self.arrays, strict=True)):
-            text.add(store(self.request.output_name(k), at, array.dtype, name))
 
 
 class _SelectAndScatter(_Windows):

@@ -110,13 +110,48 @@ def test_running_combinations(dims, window, compiled):
         check(programs.single("reduce-window", arrays, window=window, to_apply=to_apply), arrays, compiled)
 
 
+def running(x, opcode="add", start=0, reverse=False):
+    extent = x.shape[-1]
+    window = (*[W(1)] * (x.ndim - 1), W(extent, 1, *((0, extent - 1) if reverse else (extent - 1, 0))))
+    to_apply = scalar_computation(opcode, x.dtype)
+    arrays = [x, np.asarray(start, x.dtype)]
+    return programs.single("reduce-window", arrays, window=window, to_apply=to_apply), arrays
+
+
 def test_running_combinations_cost_what_the_array_costs():
-    x, start = np.ones(1 << 16, np.float32), np.float32(0)
-    window = (W(1 << 16, 1, (1 << 16) - 1, 0),)
-    to_apply = scalar_computation("add", np.dtype("float32"))
-    plan = plan_of(programs.single("reduce-window", [x, start], window=window, to_apply=to_apply))
+    plan = plan_of(running(np.ones((16, 1 << 16), np.float32))[0])
     (kernel,) = plan.kernels()
     assert kernel.launch.source.text.count("for ") == 2  # items, and the row
+
+
+@pytest.mark.parametrize("dims", [(40000,), (2, 32768), (3, 50001)])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("opcode, dtype", [("add", "s32"), ("add", "s8"), ("multiply", "u32"), ("maximum", "f32")])
+def test_few_long_rows_are_cut(dims, reverse, opcode, dtype):
+    x = np.random.default_rng(1).integers(-9, 100, dims).astype(DTYPES[dtype]) | 1 if dtype != "f32" else (
+        np.random.default_rng(1).normal(size=dims).astype(np.float32)
+    )  # fmt: skip
+    computation, arrays = running(x, opcode, 3, reverse)
+    assert len(plan_of(computation).kernels()) == 2
+    (found,) = compile_module(Module("main", computation))(arrays)
+    ufunc = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum}[opcode]
+    turned = x[..., ::-1] if reverse else x
+    start = np.full((*dims[:-1], 1), 3, x.dtype)
+    with np.errstate(over="ignore"):
+        expected = ufunc.accumulate(np.concatenate([start, turned], -1), -1, dtype=x.dtype)[..., 1:]
+    np.testing.assert_array_equal(found, expected[..., ::-1] if reverse else expected)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_running_sums_of_a_long_row(reverse):
+    """No worse than one addition after the other, and never falling where nothing is negative."""
+    x = np.random.default_rng(2).uniform(size=300007).astype(np.float32)
+    (found,) = compile_module(Module("main", (made := running(x, reverse=reverse))[0]))(made[1])
+    if reverse:
+        x, found = x[::-1], found[::-1]
+    exact = np.cumsum(x.astype(np.float64))
+    assert np.all(np.diff(found) >= 0)
+    assert np.max(np.abs(found - exact) / exact) <= np.max(np.abs(np.cumsum(x) - exact) / exact)
 
 
 @pytest.mark.parametrize("compiled", [False, True])

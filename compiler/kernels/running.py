@@ -1,0 +1,153 @@
+"""Running combinations: cumulative windows, which cost what the array costs.
+
+A few long rows are cut into groups, and a group into chains that are combined side by side, as one would wait for its
+last addition. The first kernel combines each chain alone, the second goes through them again and puts what comes before
+in front: before[k + 1] = before[k] + (all of chain k), in the order in which the chain itself is gone through. So the
+step from one chain to the next is one more element, and running sums of what is not negative never fall. How rows are
+cut depends on their length only, so the bits do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from hloom.compiler.kernels.writer import load, store
+from hloom.ir.build import combiner_opcode
+from hloom.ir.types import PRED, compute_dtype
+
+if TYPE_CHECKING:
+    from hloom.compiler.kernels.window import WindowKernel, _ReduceWindow
+
+ROWS = 16  # so many rows keep every core busy; fewer long rows are cut
+GROUP = 16384  # elements at least that are worth a work item of their own
+GROUPS = 64  # at most so many of a row: each puts the parts before its own together
+CHAINS = 8  # additions under way at once: the latency of one, 4 cycles, times two a cycle
+COLUMNS = 256  # of a chunk at least: a memory page is touched for so many of its elements
+
+
+def running_kernels(made: _ReduceWindow, dimension: int, reverse: bool) -> list[WindowKernel]:
+    """The kernels of a running combination along a dimension of the window, `reverse` from its end."""
+    extent = made.middle[dimension].extent
+    below = math.prod(d.extent for d in made.middle[dimension + 1 :]) * made.inner
+    rows = made.lead * made.plane * made.inner // extent
+    if below > 1:
+        return [_columns(made, extent, below, reverse)]
+    if rows < ROWS and extent >= 2 * GROUP and len(made.arrays) == 1 and combiner_opcode(made.combiner):
+        groups = min(GROUPS, extent // GROUP)
+        return [
+            _chains(each, extent, rows, groups, reverse, last) for each, last in ((made.another(), False), (made, True))
+        ]
+    return [_row(made, extent, reverse)]
+
+
+def _row(made: _ReduceWindow, extent: int, reverse: bool) -> WindowKernel:
+    """An item is a row along the dimension, whose accumulators run through all of it."""
+    text = made.text
+    text.number("extent", extent)
+    text.open("for item in range(lo, hi):")
+    text.add("first = item * extent")
+    names = [f"a{k}" for k in range(len(made.arrays))]
+    for name, start in zip(names, made.initial, strict=True):
+        text.add(f"{name} = {made.scalar(start)}")
+    text.open("for x in range(extent):")
+    text.add(f"at = first + {'extent - 1 - x' if reverse else 'x'}")
+    _step(made, names, "at", reverse)
+    return made.finished("running", made.lead * made.plane * made.inner // extent, extent * 4.0)
+
+
+def _columns(made: _ReduceWindow, extent: int, below: int, reverse: bool) -> WindowKernel:
+    """An item is a column, but the columns of a chunk go side by side along their rows: the accumulators are the row
+    that was written before."""
+    text = made.text
+    text.number("extent", extent)
+    text.number("below", below)
+    text.open("for row in range(lo // below, (hi - 1) // below + 1):")
+    text.add("left = max(lo - row * below, 0)", "right = min(hi - row * below, below)")
+    text.add(f"first = row * extent * below{' + (extent - 1) * below' if reverse else ''}")
+    names = [f"a{k}" for k in range(len(made.arrays))]
+    text.open("for c in range(left, right):")
+    for name, start in zip(names, made.initial, strict=True):
+        text.add(f"{name} = {made.scalar(start)}")
+    _step(made, names, "first + c", reverse)
+    text.depth -= 1
+    text.open("for x in range(1, extent):")
+    text.add(f"here = first {'-' if reverse else '+'} x * below")
+    text.add(f"last = here {'+' if reverse else '-'} below")
+    text.open("for c in range(left, right):")
+    for k, (name, array) in enumerate(zip(names, made.arrays, strict=True)):
+        text.add(f"{name} = {load(made.request.output_name(k), 'last + c', array.dtype)}")
+    _step(made, names, "here + c", reverse)
+    items = made.lead * made.plane * made.inner // extent
+    return made.finished("running_rows", items, extent * 1.0, min(COLUMNS, below))
+
+
+def _step(made: _ReduceWindow, names: list[str], at: str, reverse: bool) -> None:
+    """Combines the accumulators with the elements at a place and writes them there."""
+    text = made.text
+    values = [f"e{k}" for k in range(len(made.arrays))]
+    for value, array in zip(values, made.arrays, strict=True):
+        text.add(f"{value} = {load(made.request.names[array], at, array.dtype)}")
+    made.combine(names, [*values, *names] if reverse else [*names, *values])
+    for k, (name, array) in enumerate(zip(names, made.arrays, strict=True)):
+        text.add(store(made.request.output_name(k), at, array.dtype, name))
+
+
+def _chains(made: _ReduceWindow, extent: int, rows: int, groups: int, reverse: bool, last: bool) -> WindowKernel:
+    """An item is a group of a row. `last`: the second kernel, which writes the result, else the first."""
+    text, (array,) = made.text, made.arrays
+    dtype = array.dtype
+    wide = PRED if dtype == PRED else compute_dtype(dtype)
+    source, out = made.request.names[array], made.request.output_name(0)
+    numbers = range(CHAINS)
+
+    def combine(into: str, before: str, behind: str) -> None:
+        made.combine([into], [behind, before] if reverse else [before, behind])
+
+    def element(chain: int, at: str) -> None:
+        text.add(f"e{chain} = {load(source, at, dtype)}")
+
+    def write(chain: int, at: str) -> None:
+        if last:
+            combine(f"v{chain}", f"before{chain}", f"a{chain}")
+            text.add(store(out, at, dtype, f"v{chain}"))
+
+    text.number("extent", extent)
+    text.number("groups", groups)
+    text.open("for item in range(lo, hi):")
+    text.add("row = item // groups", "group = item - row * groups")
+    text.add("start = extent * group // groups", "count = extent * (group + 1) // groups - start")
+    text.add(f"length = count // {CHAINS}")
+    sign = "-" if reverse else "+"
+    text.add(f"first = row * extent + {'extent - 1 - start' if reverse else 'start'}")
+    if last:
+        text.add(f"before0 = {made.scalar(made.initial[0])}")
+        text.open(f"for p in range(row * groups * {CHAINS}, item * {CHAINS}):")
+        text.add(f"joined = {load('part', 'p', wide)}")
+        combine("before0", "before0", "joined")
+        text.depth -= 1
+        for k in numbers[1:]:
+            text.add(f"joined = {load('part', f'item * {CHAINS} + {k - 1}', wide)}")
+            combine(f"before{k}", f"before{k - 1}", "joined")
+    for k in numbers:
+        text.add(f"at{k} = first {sign} {k} * length")
+        text.add(f"a{k} = {load(source, f'at{k}', dtype)}")
+        write(k, f"at{k}")
+    text.open("for x in range(1, length):")
+    for k in numbers:
+        element(k, f"at{k} {sign} x")
+        combine(f"a{k}", f"a{k}", f"e{k}")
+        write(k, f"at{k} {sign} x")
+    text.depth -= 1
+    end = CHAINS - 1  # the last chain has what does not divide by the number of them
+    text.open(f"for x in range(length * {CHAINS}, count):")
+    element(end, f"first {sign} x")
+    combine(f"a{end}", f"a{end}", f"e{end}")
+    write(end, f"first {sign} x")
+    text.depth -= 1
+    if not last:
+        for k in numbers:
+            text.add(store("part", f"item * {CHAINS} + {k}", wide, f"a{k}"))
+    parts = {"part": (wide, rows * groups * CHAINS)}
+    kind = "running_chains" if last else "running_parts"
+    return made.finished(kind, rows * groups, extent * 4.0 / groups, parts=parts, outputs=last)
