@@ -104,10 +104,10 @@ class Collective:
 
 @dataclass
 class Tiles:
-    """Like Items and two Inner loops, in square tiles over two dimensions: for inputs read across the grain.
+    """Like Items and two Inner loops, in tiles over two dimensions: for inputs read across the grain.
 
     outer: further item dims. across, along: (variable, extent) of the two tiled dimensions, `along` the fast one of
-    the outputs.
+    the outputs. sizes: a tile's extents across and along.
     staged: (value name, dtype, load) of statements `name = load` in the body whose input is contiguous along `across`:
     a target reads them along `across` into a small array first.
     """
@@ -115,7 +115,7 @@ class Tiles:
     outer: list[tuple[str, str]]
     across: tuple[str, str]
     along: tuple[str, str]
-    size: int
+    sizes: tuple[int, int]
     body: Block
     staged: list[tuple[str, str, str]] = field(default_factory=list)
 

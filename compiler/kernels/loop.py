@@ -7,10 +7,12 @@ from hloom.compiler.kernels.affine import linear, variables
 from hloom.compiler.kernels.description import Block, Inner, Items, Nest, Pieces, Tiles
 from hloom.compiler.kernels.guards import bound_text, bounds
 from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, two_passes
-from hloom.ir.types import HLO_NAME, PRED, compute_dtype
+from hloom.ir.types import DTYPES, HLO_NAME, PRED, compute_dtype
 
-# Elements a side: a tile of float32 is half a first-level cache, and uses 256 bytes of each memory page it touches.
-TILE = 64
+# A tile uses so many bytes of each memory page that it reads across the grain, and so many elements of each row of the
+# results, which is half as many bytes: pages that are read count more, since each is another place of the memory.
+ACROSS_BYTES = 512
+ALONG = 64
 
 
 def loop_nest(request: KernelRequest) -> Nest:
@@ -85,14 +87,16 @@ def _tiled_dimension(writer, groups, sizes) -> int | None:
 
 def _tiles(request, writer, named, groups, sizes, across: int, outer: Block, inner: Block) -> Nest:
     staged = _staged(writer, groups, across, inner)
+    widest = max((DTYPES[dtype].itemsize for _, dtype, _ in staged), default=8)
+    tall, wide = ACROSS_BYTES // max(widest, 4), ALONG
     body = Block(writer.root, inner.variables, [*outer.body, *inner.body])
     rest = [pair for g, pair in enumerate(named[:-1]) if g != across]
-    writer.root.body.append(Tiles(rest, named[across], named[-1], TILE, body, staged))
-    tiles = -(-sizes[across] // TILE) * -(-sizes[-1] // TILE)
+    writer.root.body.append(Tiles(rest, named[across], named[-1], (tall, wide), body, staged))
+    tiles = -(-sizes[across] // tall) * -(-sizes[-1] // wide)
     for g, size in enumerate(sizes[:-1]):
         if g != across:
             tiles *= size
-    return finish(request, writer, "transpose", writer.root, tiles, request.flops() * TILE * TILE)
+    return finish(request, writer, "transpose", writer.root, tiles, request.flops() * tall * wide)
 
 
 def _staged(writer, groups, across: int, inner: Block) -> list[tuple[str, str, str]]:

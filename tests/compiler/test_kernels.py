@@ -118,9 +118,9 @@ def test_transposes(dims, order):
     check(computation([("f32", dims)], lambda x: (x * 2.0).op("transpose", dimensions=order) + 1.0))
 
 
-@pytest.mark.parametrize("dtype", ["pred", "bf16", "f16", "u8", "c64", "f64"])
+@pytest.mark.parametrize("dtype", ["pred", "bf16", "f16", "u8", "s32", "u64", "c64", "f64"])
 def test_transposes_of_every_width(dtype):
-    check(computation([(dtype, (37, 70))], lambda x: x.op("transpose", dimensions=(1, 0))))
+    check(computation([(dtype, (77, 139))], lambda x: x.op("transpose", dimensions=(1, 0))))  # squares, and rests
 
 
 def test_a_transpose_added_to_its_input():

@@ -25,7 +25,7 @@ class CpuTarget:
         return self.machine.l3_bytes * 5 // 4 if self.machine.arch == "x86_64" else 0
 
     def render(self, nest: Nest) -> KernelSource:
-        return render(nest)
+        return render(nest, self.machine.vector_bytes)
 
 
 def host_target() -> CpuTarget:
