@@ -168,7 +168,7 @@ def render(spec: ContractionSpec, machine, extents: tuple[int, int, int, int] | 
             raise ValueError(f"contraction {spec.name}: the kernel has a variable {name!r} of its own")
     from .contraction_writer import Writer
 
-    tile = tile_shape(spec.accumulate, machine.vector_bytes, machine.vector_registers)
+    tile = tile_shape(spec.accumulate, machine.vector_bytes, machine.vector_registers, extents and extents[2])
     size = ITEMSIZES[spec.accumulate]
     # A block of lhs takes about a third of the second-level cache. Larger ones were slower even where they fitted: the
     # same rows of the result have to stay there too, from one partial sum to the next.

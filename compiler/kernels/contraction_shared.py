@@ -241,8 +241,10 @@ _PRODUCT = """
 """
 
 
-def _kernel(name: str, params: dict[str, str], body: str, blocking: Blocking) -> KernelSource:
+def _kernel(kind: str, params: dict[str, str], body: str, blocking: Blocking) -> KernelSource:
     tile, size = blocking.tile, blocking.size
+    pairs = "_pairs" if blocking.pairs and kind == "product" else ""
+    name = f"contraction_{kind}_{blocking.dtype}{pairs}_{tile.rows}x{tile.columns}"
     # Two squares cover the rows of a tile (6 as 0..3 and 2..5); where one does, nothing is left for the second.
     square = square_rows(tile.rows)
     if tile.rows == square:
@@ -263,10 +265,9 @@ def _kernel(name: str, params: dict[str, str], body: str, blocking: Blocking) ->
 
 def pack_kernel(blocking: Blocking) -> KernelSource:
     """Copies a plain rhs of the accumulation dtype, at any strides, into panels."""
-    return _kernel(f"contraction_pack_{blocking.dtype}", PACK_PARAMS, _PACK, blocking)
+    return _kernel("pack", PACK_PARAMS, _PACK, blocking)
 
 
 def product_kernel(blocking: Blocking) -> KernelSource:
     """Multiplies blocks of a plain lhs with panels of rhs."""
-    pairs = "_pairs" if blocking.pairs else ""
-    return _kernel(f"contraction_product_{blocking.dtype}{pairs}", PRODUCT_PARAMS, _PRODUCT, blocking)
+    return _kernel("product", PRODUCT_PARAMS, _PRODUCT, blocking)

@@ -36,7 +36,7 @@ from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
-from hloom.compiler.kernels.tile_shapes import square_rows, tile_shape
+from hloom.compiler.kernels.tile_shapes import square_rows, tile_shapes
 
 I32, I64 = ir.IntType(32), ir.IntType(64)
 VOID = ir.VoidType()
@@ -448,8 +448,8 @@ class Namespace(dict):
 def namespace(text: str = "") -> Namespace:
     """The names a kernel text may use from here.
 
-    Those of the shapes `tile_shape` gives for 16, 32 and 64-byte vectors and those found in `text` are present, so that
-    the result can be copied into another dictionary; any other name appears when it is looked up.
+    Those of the shapes `tile_shapes` gives for 16, 32 and 64-byte vectors and those found in `text` are present, so
+    that the result can be copied into another dictionary; any other name appears when it is looked up.
     """
     found = Namespace(_usual())
     for name in set(re.findall(r"\b(?:tile|transpose|copy|zero)_\w+", text)) - found.keys():
@@ -465,13 +465,13 @@ def _usual() -> dict[str, object]:
     names = set(_SINGLE)
     for dtype in ELEMENTS:
         for vector_bytes, registers in ((16, 16), (16, 32), (32, 16), (64, 32)):
-            shape = tile_shape(dtype, vector_bytes, registers)
-            names.add(f"tile_{dtype}_{shape.rows}x{shape.columns}")
-            if dtype == "s32":
-                names.add(f"tile_{PAIR}_{shape.rows}x{shape.columns}")
-            names |= {f"transpose_{dtype}_{side}x{side}" for side in (shape.lanes, square_rows(shape.rows))}
-            for count in (shape.rows, shape.columns):
-                names |= {f"{verb}_{dtype}_{count}" for verb in ("copy", "copy_first", "zero")}
+            for shape in tile_shapes(dtype, vector_bytes, registers):
+                names.add(f"tile_{dtype}_{shape.rows}x{shape.columns}")
+                if dtype == "s32":
+                    names.add(f"tile_{PAIR}_{shape.rows}x{shape.columns}")
+                names |= {f"transpose_{dtype}_{side}x{side}" for side in (shape.lanes, square_rows(shape.rows))}
+                for count in (shape.rows, shape.columns):
+                    names |= {f"{verb}_{dtype}_{count}" for verb in ("copy", "copy_first", "zero")}
     return {name: _made(name) for name in sorted(names)}
 
 

@@ -17,6 +17,7 @@ from llvmlite import ir
 
 from hloom.compiler.kernels import tiles
 from hloom.compiler.kernels.contraction import ContractionSpec, KernelAddress, PlainOperand, PlainStore, render
+from hloom.compiler.kernels.tile_shapes import tile_shape, tile_shapes
 from hloom.compiler.targets.cpu.codegen import compile_kernels
 from hloom.compiler.targets.cpu.machine import host
 from hloom.runtime import native
@@ -40,7 +41,7 @@ def address_of(kernel) -> int:
 def run(spec, shape, arrays, lhs=None, rhs=None, machine=None, threads=1, grain=None, split=False):
     """Do the contraction; `arrays` gives the array behind every pointer, `lhs` and `rhs` those that are plain operands
     (their strides are passed)."""
-    kernels = render(spec, machine or host(), shape if split else None)
+    kernels = render(spec, machine or host(), shape if split or shape[3] < 4096 else None)
     assert (kernels.splits > 1) == split
 
     def strides(array):
@@ -363,7 +364,7 @@ def test_names_that_only_look_like_tiles_are_left_alone():
 
 def test_dtypes_that_no_tile_accumulates_are_refused():
     with pytest.raises(ValueError, match="bf16.*f32, f64"):
-        tiles.tile_shape("bf16", 32, 16)
+        tile_shape("bf16", 32, 16)
 
 
 # Triple, processor, bytes and number of vector registers, an FMA on them, and a move between them and the stack.
@@ -374,14 +375,37 @@ MACHINES = {
 }
 
 
+def test_few_columns_get_a_tile_of_more_rows():
+    shapes = {n: tile_shape("f32", 32, 16, n) for n in (1, 6, 8, 9, 10, 16, 20, 24, 40, 64, 1000)}
+    narrow = [n for n, shape in shapes.items() if (shape.rows, shape.columns) == (12, 8)]
+    assert narrow == [1, 6, 8, 20, 24]
+    assert {(x.rows, x.columns) for n, x in shapes.items() if n not in narrow} == {(6, 16)}
+    assert [tile_shape("f32", 64, 32, n).columns for n in (10, 30, 48, 64, 96)] == [16, 32, 48, 32, 48]
+    assert tile_shape("s32", 32, 16, 6) == tile_shape("s32", 32, 16)
+
+
+@pytest.mark.parametrize("dtype, n", [("f32", 6), ("f32", 20), ("f64", 3)])
+@pytest.mark.parametrize("m, k", [(1, 5), (7, 40), (12, 700), (23, 9), (100, 64)])
+def test_the_tile_of_few_columns_sums_to_the_same_bits(dtype, n, m, k):
+    """As one tile's columns of a product that is wide enough for the usual tile."""
+    rng = np.random.default_rng(m)
+    x, w = sample(rng, dtype, (1, m, k)), sample(rng, dtype, (1, k, 64))
+    results = []
+    for columns in (n, 64):
+        part, o = np.ascontiguousarray(w[:, :, :columns]), np.zeros((1, m, columns), DTYPES[dtype])
+        run(plain(dtype, dtype), (1, m, columns, k), {"x": x, "w": part, "o": o}, x, part)
+        results.append(o[:, :, :n])
+    np.testing.assert_array_equal(*results)
+
+
 @pytest.mark.parametrize("name", MACHINES)
-@pytest.mark.parametrize("dtype", ["f32", "f64"])
-def test_a_tile_keeps_its_sums_in_registers(name, dtype):
+@pytest.mark.parametrize("dtype, widest", [("f32", 0), ("f64", 0), ("f32", 1), ("f64", 1), ("f32", -1), ("f64", -1)])
+def test_a_tile_keeps_its_sums_in_registers(name, dtype, widest):
     """For machines other than the host as well: the inner loop has one vector FMA a register of sums and no spill."""
     triple, cpu, vector_bytes, registers, fma, spill = MACHINES[name]
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    shape = tiles.tile_shape(dtype, vector_bytes, registers)
+    shape = tile_shapes(dtype, vector_bytes, registers)[widest]
     module = ir.Module()
     module.triple = triple
     tiles.build_tile(module, dtype, shape.rows, shape.columns).linkage = "external"

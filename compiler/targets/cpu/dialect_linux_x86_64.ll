@@ -1,4 +1,4 @@
-; {"modules": {"instructions": "b4917f4aa1cbeb90370a7d6fbb3198561c5e2e121a0e953899eb87a56d61ec63", "exponential": "7a4f9e539f60109dac67835a8726e04026249d8edd6b318e249695657a4c692b", "logarithm": "65ee323ade83c149c9d95a7436220fc2e2da5d63cf76d85d3c72803ed1c2b3e7", "power": "0c9c437f630af5eca729c4a7f977dc8767ee424a7f1f8f2f06e5700e2c376064", "trigonometry": "ece77448f9d8d4dc4a426376329e41123d31b5538abf88a8bc45f3f60cf2b1a2", "special_functions": "09c9c5fd72a17f79a916ddbaaab15b599f65f03387fec288e010e3f017afc12e", "bessel_zeta": "2af96337c57439ba07ef3f84bdec2d3c4104b6a2319c15a66cc6f77e3a0d9a9d", "hyperbolic": "0836a63df18913fd97cbd235a7f10e915c7dec63e5981aa358fa119b31c28989", "complex_functions": "ed86f6a2edb67191ca7d96946fa65ef51dc2578ab1d42278d64224585b9beb25", "error_function": "c5f8002e7ee2be5b9f9179c89cf6c95d9ec2fd01d27246f3f21acfef30674b3e", "random_bits": "db1a39847882760dbaa634f05420f962eb98e746394f0c2b30c454c072628a2a", "rounding": "45facb7ac4fe9cbf9e26148aff1d68eb1dfadcbd4a58b1d62ade79022e607876", "tiles": "ae5024eb5f576a26e499cb30a88b6715b2f710203e215955657a7656b7074963"}, "functions": {"round_even_f32": [["f32"], "f32", "instructions", 0, 470], "round_even_f64": [["f64"], "f64", "instructions", 470, 477], "is_finite_f32": [["f32"], "pred", "instructions", 947, 498], "is_finite_f64": [["f64"], "pred", "instructions", 1445, 504], "bitcast_s8_u8": [["s8"], "u8", "instructions", 1949, 253], "bitcast_s16_u16": [["s16"], "u16", "instructions", 2202, 258], "bitcast_s16_f16": [["s16"], "f16", "instructions", 2460, 325], "bitcast_s16_bf16": [["s16"], "bf16", "instructions", 2785, 349], "bitcast_s32_u32": [["s32"], "u32", "instructions", 3134, 258], "bitcast_s32_f32": [["s32"], "f32", "instructions", 3392, 284], "bitcast_s64_u64": [["s64"], "u64", "instructions", 3676, 258], "bitcast_s64_f64": [["s64"], "f64", "instructions", 3934, 287], "bitcast_u8_s8": [["u8"], "s8", "instructions", 4221, 253], "bitcast_u16_s16": [["u16"], "s16", "instructions", 4474, 258], "bitcast_u16_f16": [["u16"], "f16", "instructions", 4732, 325], "bitcast_u16_bf16": [["u16"], "bf16", "instructions", 5057, 349], "bitcast_u32_s32": [["u32"], "s32", "instructions", 5406, 258], "bitcast_u32_f32": [["u32"], "f32", "instructions", 5664, 284], "bitcast_u64_s64": [["u64"], "s64", "instructions", 5948, 258], "bitcast_u64_f64": [["u64"], "f64", "instructions", 6206, 287], "bitcast_f16_s16": [["f16"], "s16", "instructions", 6493, 319], "bitcast_f16_u16": [["f16"], "u16", "instructions", 6812, 319], "bitcast_f16_bf16": [["f16"], "bf16", "instructions", 7131, 425], "bitcast_bf16_s16": [["bf16"], "s16", "instructions", 7556, 606], "bitcast_bf16_u16": [["bf16"], "u16", "instructions", 8162, 606], "bitcast_bf16_f16": [["bf16"], "f16", "instructions", 8768, 686], "bitcast_f32_s32": [["f32"], "s32", "instructions", 9454, 282], "bitcast_f32_u32": [["f32"], "u32", "instructions", 9736, 282], "bitcast_f64_s64": [["f64"], "s64", "instructions", 10018, 284], "bitcast_f64_u64": [["f64"], "u64", "instructions", 10302, 284], "div_s8": [["s8", "s8"], "s8", "instructions", 10586, 514], "rem_s8": [["s8", "s8"], "s8", "instructions", 11100, 515], "pow_s8": [["s8", "s8"], "s8", "instructions", 11615, 1304], "shl_s8": [["s8", "s8"], "s8", "instructions", 12919, 344], "shr_logical_s8": [["s8", "s8"], "s8", "instructions", 13263, 353], "shr_arithmetic_s8": [["s8", "s8"], "s8", "instructions", 13616, 487], "abs_s8": [["s8"], "s8", "instructions", 14103, 444], "sign_s8": [["s8"], "s8", "instructions", 14547, 352], "max_s8": [["s8", "s8"], "s8", "instructions", 14899, 449], "min_s8": [["s8", "s8"], "s8", "instructions", 15348, 449], "popcnt_s8": [["s8"], "s8", "instructions", 15797, 464], "clz_s8": [["s8"], "s8", "instructions", 16261, 458], "div_s16": [["s16", "s16"], "s16", "instructions", 16719, 529], "rem_s16": [["s16", "s16"], "s16", "instructions", 17248, 530], "pow_s16": [["s16", "s16"], "s16", "instructions", 17778, 1335], "shl_s16": [["s16", "s16"], "s16", "instructions", 19113, 354], "shr_logical_s16": [["s16", "s16"], "s16", "instructions", 19467, 363], "shr_arithmetic_s16": [["s16", "s16"], "s16", "instructions", 19830, 502], "abs_s16": [["s16"], "s16", "instructions", 20332, 457], "sign_s16": [["s16"], "s16", "instructions", 20789, 361], "max_s16": [["s16", "s16"], "s16", "instructions", 21150, 462], "min_s16": [["s16", "s16"], "s16", "instructions", 21612, 462], "popcnt_s16": [["s16"], "s16", "instructions", 22074, 478], "clz_s16": [["s16"], "s16", "instructions", 22552, 472], "div_s32": [["s32", "s32"], "s32", "instructions", 23024, 534], "rem_s32": [["s32", "s32"], "s32", "instructions", 23558, 535], "pow_s32": [["s32", "s32"], "s32", "instructions", 24093, 1335], "shl_s32": [["s32", "s32"], "s32", "instructions", 25428, 354], "shr_logical_s32": [["s32", "s32"], "s32", "instructions", 25782, 363], "shr_arithmetic_s32": [["s32", "s32"], "s32", "instructions", 26145, 502], "abs_s32": [["s32"], "s32", "instructions", 26647, 462], "sign_s32": [["s32"], "s32", "instructions", 27109, 361], "max_s32": [["s32", "s32"], "s32", "instructions", 27470, 462], "min_s32": [["s32", "s32"], "s32", "instructions", 27932, 462], "popcnt_s32": [["s32"], "s32", "instructions", 28394, 478], "clz_s32": [["s32"], "s32", "instructions", 28872, 472], "div_s64": [["s64", "s64"], "s64", "instructions", 29344, 543], "rem_s64": [["s64", "s64"], "s64", "instructions", 29887, 544], "pow_s64": [["s64", "s64"], "s64", "instructions", 30431, 1335], "shl_s64": [["s64", "s64"], "s64", "instructions", 31766, 354], "shr_logical_s64": [["s64", "s64"], "s64", "instructions", 32120, 363], "shr_arithmetic_s64": [["s64", "s64"], "s64", "instructions", 32483, 502], "abs_s64": [["s64"], "s64", "instructions", 32985, 471], "sign_s64": [["s64"], "s64", "instructions", 33456, 361], "max_s64": [["s64", "s64"], "s64", "instructions", 33817, 462], "min_s64": [["s64", "s64"], "s64", "instructions", 34279, 462], "popcnt_s64": [["s64"], "s64", "instructions", 34741, 478], "clz_s64": [["s64"], "s64", "instructions", 35219, 472], "div_u8": [["u8", "u8"], "u8", "instructions", 35691, 549], "rem_u8": [["u8", "u8"], "u8", "instructions", 36240, 550], "pow_u8": [["u8", "u8"], "u8", "instructions", 36790, 1004], "shl_u8": [["u8", "u8"], "u8", "instructions", 37794, 344], "shr_logical_u8": [["u8", "u8"], "u8", "instructions", 38138, 353], "shr_arithmetic_u8": [["u8", "u8"], "u8", "instructions", 38491, 487], "abs_u8": [["u8"], "u8", "instructions", 38978, 246], "sign_u8": [["u8"], "u8", "instructions", 39224, 313], "max_u8": [["u8", "u8"], "u8", "instructions", 39537, 449], "min_u8": [["u8", "u8"], "u8", "instructions", 39986, 449], "popcnt_u8": [["u8"], "u8", "instructions", 40435, 464], "clz_u8": [["u8"], "u8", "instructions", 40899, 458], "div_u16": [["u16", "u16"], "u16", "instructions", 41357, 566], "rem_u16": [["u16", "u16"], "u16", "instructions", 41923, 567], "pow_u16": [["u16", "u16"], "u16", "instructions", 42490, 1023], "shl_u16": [["u16", "u16"], "u16", "instructions", 43513, 354], "shr_logical_u16": [["u16", "u16"], "u16", "instructions", 43867, 363], "shr_arithmetic_u16": [["u16", "u16"], "u16", "instructions", 44230, 502], "abs_u16": [["u16"], "u16", "instructions", 44732, 250], "sign_u16": [["u16"], "u16", "instructions", 44982, 320], "max_u16": [["u16", "u16"], "u16", "instructions", 45302, 462], "min_u16": [["u16", "u16"], "u16", "instructions", 45764, 462], "popcnt_u16": [["u16"], "u16", "instructions", 46226, 478], "clz_u16": [["u16"], "u16", "instructions", 46704, 472], "div_u32": [["u32", "u32"], "u32", "instructions", 47176, 566], "rem_u32": [["u32", "u32"], "u32", "instructions", 47742, 567], "pow_u32": [["u32", "u32"], "u32", "instructions", 48309, 1023], "shl_u32": [["u32", "u32"], "u32", "instructions", 49332, 354], "shr_logical_u32": [["u32", "u32"], "u32", "instructions", 49686, 363], "shr_arithmetic_u32": [["u32", "u32"], "u32", "instructions", 50049, 502], "abs_u32": [["u32"], "u32", "instructions", 50551, 250], "sign_u32": [["u32"], "u32", "instructions", 50801, 320], "max_u32": [["u32", "u32"], "u32", "instructions", 51121, 462], "min_u32": [["u32", "u32"], "u32", "instructions", 51583, 462], "popcnt_u32": [["u32"], "u32", "instructions", 52045, 478], "clz_u32": [["u32"], "u32", "instructions", 52523, 472], "div_u64": [["u64", "u64"], "u64", "instructions", 52995, 566], "rem_u64": [["u64", "u64"], "u64", "instructions", 53561, 567], "pow_u64": [["u64", "u64"], "u64", "instructions", 54128, 1023], "shl_u64": [["u64", "u64"], "u64", "instructions", 55151, 354], "shr_logical_u64": [["u64", "u64"], "u64", "instructions", 55505, 363], "shr_arithmetic_u64": [["u64", "u64"], "u64", "instructions", 55868, 502], "abs_u64": [["u64"], "u64", "instructions", 56370, 250], "sign_u64": [["u64"], "u64", "instructions", 56620, 320], "max_u64": [["u64", "u64"], "u64", "instructions", 56940, 462], "min_u64": [["u64", "u64"], "u64", "instructions", 57402, 462], "popcnt_u64": [["u64"], "u64", "instructions", 57864, 478], "clz_u64": [["u64"], "u64", "instructions", 58342, 472], "xor_pred": [["pred", "pred"], "pred", "instructions", 58814, 277], "not_pred": [["pred"], "pred", "instructions", 59091, 262], "and_s8": [["s8", "s8"], "s8", "instructions", 59353, 273], "or_s8": [["s8", "s8"], "s8", "instructions", 59626, 271], "xor_s8": [["s8", "s8"], "s8", "instructions", 59897, 273], "not_s8": [["s8"], "s8", "instructions", 60170, 264], "and_s16": [["s16", "s16"], "s16", "instructions", 60434, 279], "or_s16": [["s16", "s16"], "s16", "instructions", 60713, 277], "xor_s16": [["s16", "s16"], "s16", "instructions", 60990, 279], "not_s16": [["s16"], "s16", "instructions", 61269, 269], "and_s32": [["s32", "s32"], "s32", "instructions", 61538, 279], "or_s32": [["s32", "s32"], "s32", "instructions", 61817, 277], "xor_s32": [["s32", "s32"], "s32", "instructions", 62094, 279], "not_s32": [["s32"], "s32", "instructions", 62373, 269], "and_s64": [["s64", "s64"], "s64", "instructions", 62642, 279], "or_s64": [["s64", "s64"], "s64", "instructions", 62921, 277], "xor_s64": [["s64", "s64"], "s64", "instructions", 63198, 279], "not_s64": [["s64"], "s64", "instructions", 63477, 269], "and_u8": [["u8", "u8"], "u8", "instructions", 63746, 273], "or_u8": [["u8", "u8"], "u8", "instructions", 64019, 271], "xor_u8": [["u8", "u8"], "u8", "instructions", 64290, 273], "not_u8": [["u8"], "u8", "instructions", 64563, 264], "and_u16": [["u16", "u16"], "u16", "instructions", 64827, 279], "or_u16": [["u16", "u16"], "u16", "instructions", 65106, 277], "xor_u16": [["u16", "u16"], "u16", "instructions", 65383, 279], "not_u16": [["u16"], "u16", "instructions", 65662, 269], "and_u32": [["u32", "u32"], "u32", "instructions", 65931, 279], "or_u32": [["u32", "u32"], "u32", "instructions", 66210, 277], "xor_u32": [["u32", "u32"], "u32", "instructions", 66487, 279], "not_u32": [["u32"], "u32", "instructions", 66766, 269], "and_u64": [["u64", "u64"], "u64", "instructions", 67035, 279], "or_u64": [["u64", "u64"], "u64", "instructions", 67314, 277], "xor_u64": [["u64", "u64"], "u64", "instructions", 67591, 279], "not_u64": [["u64"], "u64", "instructions", 67870, 269], "max_pred": [["pred", "pred"], "pred", "instructions", 68139, 268], "min_pred": [["pred", "pred"], "pred", "instructions", 68407, 277], "accmax_s8": [["s8", "s8"], "s8", "instructions", 68684, 452], "accmin_s8": [["s8", "s8"], "s8", "instructions", 69136, 452], "accmax_s16": [["s16", "s16"], "s16", "instructions", 69588, 465], "accmin_s16": [["s16", "s16"], "s16", "instructions", 70053, 465], "accmax_s32": [["s32", "s32"], "s32", "instructions", 70518, 465], "accmin_s32": [["s32", "s32"], "s32", "instructions", 70983, 465], "accmax_s64": [["s64", "s64"], "s64", "instructions", 71448, 465], "accmin_s64": [["s64", "s64"], "s64", "instructions", 71913, 465], "accmax_u8": [["u8", "u8"], "u8", "instructions", 72378, 452], "accmin_u8": [["u8", "u8"], "u8", "instructions", 72830, 452], "accmax_u16": [["u16", "u16"], "u16", "instructions", 73282, 465], "accmin_u16": [["u16", "u16"], "u16", "instructions", 73747, 465], "accmax_u32": [["u32", "u32"], "u32", "instructions", 74212, 465], "accmin_u32": [["u32", "u32"], "u32", "instructions", 74677, 465], "accmax_u64": [["u64", "u64"], "u64", "instructions", 75142, 465], "accmin_u64": [["u64", "u64"], "u64", "instructions", 75607, 465], "scale_grown_f32": [["f32", "f32"], "f32", "exponential", 76072, 828], "scale_f64": [["f64", "f64"], "f64", "exponential", 76900, 611], "scale_grown_f64": [["f64", "f64"], "f64", "exponential", 77511, 836], "exp_f32": [["f32"], "f32", "exponential", 78347, 1994], "exp_f64": [["f64"], "f64", "exponential", 80341, 2564], "exp_sum_f64": [["f64", "f64"], "f64", "exponential", 82905, 3598], "exp2_f32": [["f32"], "f32", "exponential", 86503, 2092], "exp2_f64": [["f64"], "f64", "exponential", 88595, 2673], "expm1_f32": [["f32"], "f32", "exponential", 91268, 2068], "expm1_f64": [["f64"], "f64", "exponential", 93336, 6800], "logistic_f32": [["f32"], "f32", "exponential", 100136, 2195], "logistic_f64": [["f64"], "f64", "exponential", 102331, 2790], "log_exponent_f64": [["f64"], "f64", "logarithm", 105121, 533], "log_mantissa_f64": [["f64"], "f64", "logarithm", 105654, 482], "log_edges_f64": [["f64", "f64"], "f64", "logarithm", 106136, 620], "log_edges_f32": [["f32", "f32"], "f32", "logarithm", 106756, 611], "log_f32": [["f32"], "f32", "logarithm", 107367, 2451], "log_f64": [["f64"], "f64", "logarithm", 109818, 3037], "log1p_f32": [["f32"], "f32", "logarithm", 112855, 2949], "log1p_f64": [["f64"], "f64", "logarithm", 115804, 6340], "log2_f64": [["f64"], "f64", "logarithm", 122144, 5473], "log10_f64": [["f64"], "f64", "logarithm", 127617, 5647], "log2_f32": [["f32"], "f32", "logarithm", 133264, 5911], "log10_f32": [["f32"], "f32", "logarithm", 139175, 6101], "power_edges_f64": [["f64", "f64", "f64"], "f64", "power", 145276, 1469], "pow_f64": [["f64", "f64"], "f64", "power", 146745, 11107], "power_edges_f32": [["f32", "f32", "f32"], "f32", "power", 157852, 1441], "pow_f32": [["f32", "f32"], "f32", "power", 159293, 6621], "rsqrt_f32": [["f32"], "f32", "power", 165914, 1537], "rsqrt_f64": [["f64"], "f64", "power", 167451, 1573], "hypot_f64": [["f64", "f64"], "f64", "power", 169024, 3197], "hypot_f32": [["f32", "f32"], "f32", "power", 172221, 1169], "cbrt_f64": [["f64"], "f64", "power", 173390, 4454], "cbrt_f32": [["f32"], "f32", "power", 177844, 4871], "huge_sin_f32": [["f32"], "f32", "instructions", 182715, 6487], "huge_sin_f64": [["f64"], "f64", "instructions", 189202, 6469], "huge_cos_f32": [["f32"], "f32", "instructions", 195671, 6487], "huge_cos_f64": [["f64"], "f64", "instructions", 202158, 6469], "huge_tan_f32": [["f32"], "f32", "instructions", 208627, 6487], "huge_tan_f64": [["f64"], "f64", "instructions", 215114, 6469], "sine_quadrant_f32": [["f32", "f32", "u32"], "f32", "trigonometry", 221583, 1831], "sine_shifted_f32": [["f32", "u32"], "f32", "trigonometry", 223414, 2721], "sin_f32": [["f32"], "f32", "trigonometry", 226135, 9228], "cos_f32": [["f32"], "f32", "trigonometry", 235363, 9175], "sine_shifted_f64": [["f64", "u64"], "f64", "trigonometry", 244538, 4118], "sin_f64": [["f64"], "f64", "trigonometry", 248656, 10724], "cos_f64": [["f64"], "f64", "trigonometry", 259380, 10661], "tan_f64": [["f64"], "f64", "trigonometry", 270041, 11216], "tan_f32": [["f32"], "f32", "trigonometry", 281257, 9104], "asin_core_f64": [["f64", "f64"], "f64", "trigonometry", 290361, 3968], "asin_f64": [["f64"], "f64", "trigonometry", 294329, 3714], "acos_f64": [["f64"], "f64", "trigonometry", 298043, 4086], "asin_f32": [["f32"], "f32", "trigonometry", 302129, 2494], "acos_f32": [["f32"], "f32", "trigonometry", 304623, 4444], "atan_quotient_f64": [["f64", "f64", "f64"], "f64", "trigonometry", 309067, 4255], "atan_f64": [["f64"], "f64", "trigonometry", 313322, 4946], "atan_f32": [["f32"], "f32", "trigonometry", 318268, 3484], "atan2_f64": [["f64", "f64"], "f64", "trigonometry", 321752, 6515], "atan2_f32": [["f32", "f32"], "f32", "trigonometry", 328267, 7154], "lgamma_positive_f64": [["f64"], "f64", "special_functions", 335421, 17558], "sine_of_turns_f64": [["f64"], "f64", "special_functions", 352979, 3226], "lgamma_f64": [["f64"], "f64", "special_functions", 356205, 25744], "digamma_f64": [["f64"], "f64", "special_functions", 381949, 9508], "erf_inv_f64": [["f64"], "f64", "special_functions", 391457, 20724], "lgamma_f32": [["f32"], "f32", "special_functions", 412181, 27564], "digamma_f32": [["f32"], "f32", "special_functions", 439745, 10230], "erf_inv_f32": [["f32"], "f32", "special_functions", 449975, 4720], "bessel_near_f64": [["f64", "f64", "f64"], "f64", "bessel_zeta", 454695, 3541], "over_root_f64": [["f64", "f64"], "f64", "bessel_zeta", 458236, 1145], "bessel_i0e_f64": [["f64"], "f64", "bessel_zeta", 459381, 24055], "bessel_i1e_f64": [["f64"], "f64", "bessel_zeta", 483436, 24647], "bessel_i0e_f32": [["f32"], "f32", "bessel_zeta", 508083, 26354], "bessel_i1e_f32": [["f32"], "f32", "bessel_zeta", 534437, 26945], "zeta_positive_f64": [["f64", "f64"], "f64", "bessel_zeta", 561382, 32895], "zeta_f64": [["f64", "f64"], "f64", "bessel_zeta", 594277, 107103], "polygamma_f64": [["f64", "f64"], "f64", "bessel_zeta", 701380, 125084], "zeta_f32": [["f32", "f32"], "f32", "bessel_zeta", 826464, 113655], "polygamma_f32": [["f32", "f32"], "f32", "bessel_zeta", 940119, 132549], "convert_pred_pred": [["pred"], "pred", "instructions", 1072668, 257], "convert_pred_s8": [["pred"], "s8", "instructions", 1072925, 287], "convert_pred_s16": [["pred"], "s16", "instructions", 1073212, 298], "convert_pred_s32": [["pred"], "s32", "instructions", 1073510, 298], "convert_pred_s64": [["pred"], "s64", "instructions", 1073808, 298], "convert_pred_u8": [["pred"], "u8", "instructions", 1074106, 287], "convert_pred_u16": [["pred"], "u16", "instructions", 1074393, 298], "convert_pred_u32": [["pred"], "u32", "instructions", 1074691, 298], "convert_pred_u64": [["pred"], "u64", "instructions", 1074989, 298], "convert_pred_f16": [["pred"], "f16", "instructions", 1075287, 290], "convert_pred_bf16": [["pred"], "bf16", "instructions", 1075577, 530], "convert_pred_f32": [["pred"], "f32", "instructions", 1076107, 290], "convert_pred_f64": [["pred"], "f64", "instructions", 1076397, 293], "convert_s8_pred": [["s8"], "pred", "instructions", 1076690, 276], "convert_s8_s8": [["s8"], "s8", "instructions", 1076966, 253], "convert_s8_s16": [["s8"], "s16", "instructions", 1077219, 299], "convert_s8_s32": [["s8"], "s32", "instructions", 1077518, 299], "convert_s8_s64": [["s8"], "s64", "instructions", 1077817, 299], "convert_s8_u8": [["s8"], "u8", "instructions", 1078116, 253], "convert_s8_u16": [["s8"], "u16", "instructions", 1078369, 299], "convert_s8_u32": [["s8"], "u32", "instructions", 1078668, 299], "convert_s8_u64": [["s8"], "u64", "instructions", 1078967, 299], "convert_s8_f16": [["s8"], "f16", "instructions", 1079266, 286], "convert_s8_bf16": [["s8"], "bf16", "instructions", 1079552, 509], "convert_s8_f32": [["s8"], "f32", "instructions", 1080061, 286], "convert_s8_f64": [["s8"], "f64", "instructions", 1080347, 289], "convert_s16_pred": [["s16"], "pred", "instructions", 1080636, 279], "convert_s16_s8": [["s16"], "s8", "instructions", 1080915, 278], "convert_s16_s16": [["s16"], "s16", "instructions", 1081193, 258], "convert_s16_s32": [["s16"], "s32", "instructions", 1081451, 306], "convert_s16_s64": [["s16"], "s64", "instructions", 1081757, 306], "convert_s16_u8": [["s16"], "u8", "instructions", 1082063, 278], "convert_s16_u16": [["s16"], "u16", "instructions", 1082341, 258], "convert_s16_u32": [["s16"], "u32", "instructions", 1082599, 306], "convert_s16_u64": [["s16"], "u64", "instructions", 1082905, 306], "convert_s16_f16": [["s16"], "f16", "instructions", 1083211, 324], "convert_s16_bf16": [["s16"], "bf16", "instructions", 1083535, 512], "convert_s16_f32": [["s16"], "f32", "instructions", 1084047, 289], "convert_s16_f64": [["s16"], "f64", "instructions", 1084336, 292], "convert_s32_pred": [["s32"], "pred", "instructions", 1084628, 279], "convert_s32_s8": [["s32"], "s8", "instructions", 1084907, 278], "convert_s32_s16": [["s32"], "s16", "instructions", 1085185, 282], "convert_s32_s32": [["s32"], "s32", "instructions", 1085467, 258], "convert_s32_s64": [["s32"], "s64", "instructions", 1085725, 316], "convert_s32_u8": [["s32"], "u8", "instructions", 1086041, 278], "convert_s32_u16": [["s32"], "u16", "instructions", 1086319, 282], "convert_s32_u32": [["s32"], "u32", "instructions", 1086601, 258], "convert_s32_u64": [["s32"], "u64", "instructions", 1086859, 316], "convert_s32_f16": [["s32"], "f16", "instructions", 1087175, 363], "convert_s32_bf16": [["s32"], "bf16", "instructions", 1087538, 512], "convert_s32_f32": [["s32"], "f32", "instructions", 1088050, 289], "convert_s32_f64": [["s32"], "f64", "instructions", 1088339, 292], "convert_s64_pred": [["s64"], "pred", "instructions", 1088631, 279], "convert_s64_s8": [["s64"], "s8", "instructions", 1088910, 278], "convert_s64_s16": [["s64"], "s16", "instructions", 1089188, 282], "convert_s64_s32": [["s64"], "s32", "instructions", 1089470, 282], "convert_s64_s64": [["s64"], "s64", "instructions", 1089752, 258], "convert_s64_u8": [["s64"], "u8", "instructions", 1090010, 278], "convert_s64_u16": [["s64"], "u16", "instructions", 1090288, 282], "convert_s64_u32": [["s64"], "u32", "instructions", 1090570, 282], "convert_s64_u64": [["s64"], "u64", "instructions", 1090852, 258], "convert_s64_f16": [["s64"], "f16", "instructions", 1091110, 363], "convert_s64_bf16": [["s64"], "bf16", "instructions", 1091473, 512], "convert_s64_f32": [["s64"], "f32", "instructions", 1091985, 289], "convert_s64_f64": [["s64"], "f64", "instructions", 1092274, 292], "convert_u8_pred": [["u8"], "pred", "instructions", 1092566, 276], "convert_u8_s8": [["u8"], "s8", "instructions", 1092842, 253], "convert_u8_s16": [["u8"], "s16", "instructions", 1093095, 296], "convert_u8_s32": [["u8"], "s32", "instructions", 1093391, 296], "convert_u8_s64": [["u8"], "s64", "instructions", 1093687, 296], "convert_u8_u8": [["u8"], "u8", "instructions", 1093983, 253], "convert_u8_u16": [["u8"], "u16", "instructions", 1094236, 296], "convert_u8_u32": [["u8"], "u32", "instructions", 1094532, 296], "convert_u8_u64": [["u8"], "u64", "instructions", 1094828, 296], "convert_u8_f16": [["u8"], "f16", "instructions", 1095124, 286], "convert_u8_bf16": [["u8"], "bf16", "instructions", 1095410, 517], "convert_u8_f32": [["u8"], "f32", "instructions", 1095927, 286], "convert_u8_f64": [["u8"], "f64", "instructions", 1096213, 289], "convert_u16_pred": [["u16"], "pred", "instructions", 1096502, 279], "convert_u16_s8": [["u16"], "s8", "instructions", 1096781, 278], "convert_u16_s16": [["u16"], "s16", "instructions", 1097059, 258], "convert_u16_s32": [["u16"], "s32", "instructions", 1097317, 301], "convert_u16_s64": [["u16"], "s64", "instructions", 1097618, 301], "convert_u16_u8": [["u16"], "u8", "instructions", 1097919, 278], "convert_u16_u16": [["u16"], "u16", "instructions", 1098197, 258], "convert_u16_u32": [["u16"], "u32", "instructions", 1098455, 301], "convert_u16_u64": [["u16"], "u64", "instructions", 1098756, 301], "convert_u16_f16": [["u16"], "f16", "instructions", 1099057, 324], "convert_u16_bf16": [["u16"], "bf16", "instructions", 1099381, 520], "convert_u16_f32": [["u16"], "f32", "instructions", 1099901, 289], "convert_u16_f64": [["u16"], "f64", "instructions", 1100190, 292], "convert_u32_pred": [["u32"], "pred", "instructions", 1100482, 279], "convert_u32_s8": [["u32"], "s8", "instructions", 1100761, 278], "convert_u32_s16": [["u32"], "s16", "instructions", 1101039, 282], "convert_u32_s32": [["u32"], "s32", "instructions", 1101321, 258], "convert_u32_s64": [["u32"], "s64", "instructions", 1101579, 306], "convert_u32_u8": [["u32"], "u8", "instructions", 1101885, 278], "convert_u32_u16": [["u32"], "u16", "instructions", 1102163, 282], "convert_u32_u32": [["u32"], "u32", "instructions", 1102445, 258], "convert_u32_u64": [["u32"], "u64", "instructions", 1102703, 306], "convert_u32_f16": [["u32"], "f16", "instructions", 1103009, 363], "convert_u32_bf16": [["u32"], "bf16", "instructions", 1103372, 520], "convert_u32_f32": [["u32"], "f32", "instructions", 1103892, 289], "convert_u32_f64": [["u32"], "f64", "instructions", 1104181, 292], "convert_u64_pred": [["u64"], "pred", "instructions", 1104473, 279], "convert_u64_s8": [["u64"], "s8", "instructions", 1104752, 278], "convert_u64_s16": [["u64"], "s16", "instructions", 1105030, 282], "convert_u64_s32": [["u64"], "s32", "instructions", 1105312, 282], "convert_u64_s64": [["u64"], "s64", "instructions", 1105594, 258], "convert_u64_u8": [["u64"], "u8", "instructions", 1105852, 278], "convert_u64_u16": [["u64"], "u16", "instructions", 1106130, 282], "convert_u64_u32": [["u64"], "u32", "instructions", 1106412, 282], "convert_u64_u64": [["u64"], "u64", "instructions", 1106694, 258], "convert_u64_f16": [["u64"], "f16", "instructions", 1106952, 363], "convert_u64_bf16": [["u64"], "bf16", "instructions", 1107315, 520], "convert_u64_f32": [["u64"], "f32", "instructions", 1107835, 289], "convert_u64_f64": [["u64"], "f64", "instructions", 1108124, 292], "convert_f16_pred": [["f16"], "pred", "instructions", 1108416, 295], "convert_f16_s8": [["f16"], "s8", "instructions", 1108711, 594], "convert_f16_s16": [["f16"], "s16", "instructions", 1109305, 608], "convert_f16_s32": [["f16"], "s32", "instructions", 1109913, 602], "convert_f16_s64": [["f16"], "s64", "instructions", 1110515, 620], "convert_f16_u8": [["f16"], "u8", "instructions", 1111135, 473], "convert_f16_u16": [["f16"], "u16", "instructions", 1111608, 481], "convert_f16_u32": [["f16"], "u32", "instructions", 1112089, 485], "convert_f16_u64": [["f16"], "u64", "instructions", 1112574, 485], "convert_f16_f16": [["f16"], "f16", "instructions", 1113059, 264], "convert_f16_bf16": [["f16"], "bf16", "instructions", 1113323, 605], "convert_f16_f32": [["f16"], "f32", "instructions", 1113928, 264], "convert_f16_f64": [["f16"], "f64", "instructions", 1114192, 295], "convert_bf16_pred": [["bf16"], "pred", "instructions", 1114487, 296], "convert_bf16_s8": [["bf16"], "s8", "instructions", 1114783, 595], "convert_bf16_s16": [["bf16"], "s16", "instructions", 1115378, 609], "convert_bf16_s32": [["bf16"], "s32", "instructions", 1115987, 603], "convert_bf16_s64": [["bf16"], "s64", "instructions", 1116590, 621], "convert_bf16_u8": [["bf16"], "u8", "instructions", 1117211, 474], "convert_bf16_u16": [["bf16"], "u16", "instructions", 1117685, 482], "convert_bf16_u32": [["bf16"], "u32", "instructions", 1118167, 486], "convert_bf16_u64": [["bf16"], "u64", "instructions", 1118653, 486], "convert_bf16_f16": [["bf16"], "f16", "instructions", 1119139, 330], "convert_bf16_bf16": [["bf16"], "bf16", "instructions", 1119469, 266], "convert_bf16_f32": [["bf16"], "f32", "instructions", 1119735, 265], "convert_bf16_f64": [["bf16"], "f64", "instructions", 1120000, 296], "convert_f32_pred": [["f32"], "pred", "instructions", 1120296, 295], "convert_f32_s8": [["f32"], "s8", "instructions", 1120591, 594], "convert_f32_s16": [["f32"], "s16", "instructions", 1121185, 608], "convert_f32_s32": [["f32"], "s32", "instructions", 1121793, 602], "convert_f32_s64": [["f32"], "s64", "instructions", 1122395, 620], "convert_f32_u8": [["f32"], "u8", "instructions", 1123015, 473], "convert_f32_u16": [["f32"], "u16", "instructions", 1123488, 481], "convert_f32_u32": [["f32"], "u32", "instructions", 1123969, 485], "convert_f32_u64": [["f32"], "u64", "instructions", 1124454, 485], "convert_f32_f16": [["f32"], "f16", "instructions", 1124939, 329], "convert_f32_bf16": [["f32"], "bf16", "instructions", 1125268, 605], "convert_f32_f32": [["f32"], "f32", "instructions", 1125873, 264], "convert_f32_f64": [["f32"], "f64", "instructions", 1126137, 295], "convert_f64_pred": [["f64"], "pred", "instructions", 1126432, 297], "convert_f64_s8": [["f64"], "s8", "instructions", 1126729, 599], "convert_f64_s16": [["f64"], "s16", "instructions", 1127328, 613], "convert_f64_s32": [["f64"], "s32", "instructions", 1127941, 607], "convert_f64_s64": [["f64"], "s64", "instructions", 1128548, 625], "convert_f64_u8": [["f64"], "u8", "instructions", 1129173, 477], "convert_f64_u16": [["f64"], "u16", "instructions", 1129650, 485], "convert_f64_u32": [["f64"], "u32", "instructions", 1130135, 491], "convert_f64_u64": [["f64"], "u64", "instructions", 1130626, 491], "convert_f64_f16": [["f64"], "f16", "instructions", 1131117, 1048], "convert_f64_bf16": [["f64"], "bf16", "instructions", 1132165, 650], "convert_f64_f32": [["f64"], "f32", "instructions", 1132815, 296], "convert_f64_f64": [["f64"], "f64", "instructions", 1133111, 267], "round_f16": [["f32"], "f32", "instructions", 1133378, 323], "round_bf16": [["f32"], "f32", "instructions", 1133701, 599], "tanh_f32": [["f32"], "f32", "hyperbolic", 1134300, 2696], "tanh_f64": [["f64"], "f64", "hyperbolic", 1136996, 5094], "sinh_f64": [["f64"], "f64", "hyperbolic", 1142090, 8521], "half_exp_f64": [["f64"], "f64", "hyperbolic", 1150611, 3304], "cosh_f64": [["f64"], "f64", "hyperbolic", 1153915, 6851], "asinh_f64": [["f64"], "f64", "hyperbolic", 1160766, 8477], "acosh_f64": [["f64"], "f64", "hyperbolic", 1169243, 8653], "atanh_f64": [["f64"], "f64", "hyperbolic", 1177896, 7134], "sinh_f32": [["f32"], "f32", "hyperbolic", 1185030, 9248], "cosh_f32": [["f32"], "f32", "hyperbolic", 1194278, 7475], "asinh_f32": [["f32"], "f32", "hyperbolic", 1201753, 9276], "acosh_f32": [["f32"], "f32", "hyperbolic", 1211029, 9422], "atanh_f32": [["f32"], "f32", "hyperbolic", 1220451, 7779], "exp_times_f64": [["f64", "f64"], "f64", "complex_functions", 1228230, 3472], "cosh_times_f64": [["f64", "f64"], "f64", "complex_functions", 1231702, 7423], "sinh_times_f64": [["f64", "f64"], "f64", "complex_functions", 1239125, 12660], "erfc_positive_f64": [["f64"], "f64", "error_function", 1251785, 8080], "erf_f64": [["f64"], "f64", "error_function", 1259865, 10345], "erfc_f64": [["f64"], "f64", "error_function", 1270210, 10372], "erfcx_f64": [["f64"], "f64", "error_function", 1280582, 9684], "erfcx_f32": [["f32"], "f32", "error_function", 1290266, 10428], "erf_f32": [["f32"], "f32", "error_function", 1300694, 2723], "erfc_f32": [["f32"], "f32", "error_function", 1303417, 11140], "reduce_precision_f32": [["f32", "s64", "s64"], "f32", "instructions", 1314557, 1872], "reduce_precision_f64": [["f64", "s64", "s64"], "f64", "instructions", 1316429, 1866], "rotate_left_u32": [["u32", "u32"], "u32", "random_bits", 1318295, 558], "pack_u32": [["u32", "u32"], "u64", "random_bits", 1318853, 400], "threefry_rounds_u32": [["u32", "u32", "u32", "u32", "u32", "u32"], "u64", "random_bits", 1319253, 2220], "threefry2x32_packed_u32": [["u32", "u32", "u32", "u32"], "u64", "random_bits", 1321473, 5241], "threefry2x32_first_u32": [["u32", "u32", "u32", "u32"], "u32", "random_bits", 1326714, 5265], "threefry2x32_second_u32": [["u32", "u32", "u32", "u32"], "u32", "random_bits", 1331979, 5455], "philox_half_u64": [["u64", "u64", "u64", "u32"], "u64", "random_bits", 1337434, 575], "philox4x32_half_u64": [["u64", "u64", "u64", "pred"], "u64", "random_bits", 1338009, 1961], "philox4x32_low_u64": [["u64", "u64", "u64"], "u64", "random_bits", 1339970, 2006], "philox4x32_high_u64": [["u64", "u64", "u64"], "u64", "random_bits", 1341976, 2007], "sign_f32": [["f32"], "f32", "rounding", 1343983, 596], "sign_f64": [["f64"], "f64", "rounding", 1344579, 606], "nextafter_f32": [["f32", "f32"], "f32", "rounding", 1345185, 1112], "nextafter_f16": [["f16", "f16"], "f16", "rounding", 1346297, 1194], "nextafter_bf16": [["bf16", "bf16"], "bf16", "rounding", 1347491, 1444], "nextafter_f64": [["f64", "f64"], "f64", "rounding", 1348935, 1132], "remainder_step_f64": [["f64", "f64", "f64"], "f64", "rounding", 1350067, 876], "rem_f32": [["f32", "f32"], "f32", "rounding", 1350943, 4519], "rem_f64": [["f64", "f64"], "f64", "rounding", 1355462, 4492], "tile_f32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1359954, 12205], "tile_f32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1372159, 12037], "tile_f32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1384196, 26420], "tile_f32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1410616, 26925], "tile_f64_6x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1437541, 12203], "tile_f64_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1449744, 12203], "tile_f64_8x24": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1461947, 26900], "tile_f64_8x6": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1488847, 26885], "tile_pair32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1515732, 17641], "tile_pair32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1533373, 16188], "tile_pair32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1549561, 39497], "tile_pair32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1589058, 47269], "tile_s32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1636327, 11463], "tile_s32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1647790, 11330], "tile_s32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1659120, 24625], "tile_s32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1683745, 25017], "tile_s64_4x2": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1708762, 4598], "tile_s64_4x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1713360, 4598], "tile_s64_8x24": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1717958, 24639], "tile_u32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1742597, 11463], "tile_u32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1754060, 11330], "tile_u32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1765390, 24625], "tile_u32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1790015, 25017], "tile_u64_4x2": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1815032, 4598], "tile_u64_4x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1819630, 4598], "tile_u64_8x24": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1824228, 24639], "transpose_f32_16x16": [["s64", "s64", "s64", "s64"], "", "tiles", 1848867, 17100], "transpose_f32_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 1865967, 2004], "transpose_f32_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 1867971, 5352], "transpose_f64_2x2": [["s64", "s64", "s64", "s64"], "", "tiles", 1873323, 878], "transpose_f64_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 1874201, 2028], "transpose_f64_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 1876229, 5416], "transpose_s32_16x16": [["s64", "s64", "s64", "s64"], "", "tiles", 1881645, 16780], "transpose_s32_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 1898425, 1956], "transpose_s32_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 1900381, 5224], "transpose_s64_2x2": [["s64", "s64", "s64", "s64"], "", "tiles", 1905605, 854], "transpose_s64_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 1906459, 1956], "transpose_s64_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 1908415, 5224], "transpose_u32_16x16": [["s64", "s64", "s64", "s64"], "", "tiles", 1913639, 16780], "transpose_u32_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 1930419, 1956], "transpose_u32_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 1932375, 5224], "transpose_u64_2x2": [["s64", "s64", "s64", "s64"], "", "tiles", 1937599, 854], "transpose_u64_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 1938453, 1956], "transpose_u64_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 1940409, 5224]}}
+; {"modules": {"instructions": "b4917f4aa1cbeb90370a7d6fbb3198561c5e2e121a0e953899eb87a56d61ec63", "exponential": "7a4f9e539f60109dac67835a8726e04026249d8edd6b318e249695657a4c692b", "logarithm": "65ee323ade83c149c9d95a7436220fc2e2da5d63cf76d85d3c72803ed1c2b3e7", "power": "0c9c437f630af5eca729c4a7f977dc8767ee424a7f1f8f2f06e5700e2c376064", "trigonometry": "ece77448f9d8d4dc4a426376329e41123d31b5538abf88a8bc45f3f60cf2b1a2", "special_functions": "09c9c5fd72a17f79a916ddbaaab15b599f65f03387fec288e010e3f017afc12e", "bessel_zeta": "2af96337c57439ba07ef3f84bdec2d3c4104b6a2319c15a66cc6f77e3a0d9a9d", "hyperbolic": "0836a63df18913fd97cbd235a7f10e915c7dec63e5981aa358fa119b31c28989", "complex_functions": "ed86f6a2edb67191ca7d96946fa65ef51dc2578ab1d42278d64224585b9beb25", "error_function": "c5f8002e7ee2be5b9f9179c89cf6c95d9ec2fd01d27246f3f21acfef30674b3e", "random_bits": "db1a39847882760dbaa634f05420f962eb98e746394f0c2b30c454c072628a2a", "rounding": "45facb7ac4fe9cbf9e26148aff1d68eb1dfadcbd4a58b1d62ade79022e607876", "tiles": "e2ae2d839f622fe4446c23f5cad7c90390b0f63c418a8133b571ce94d156c418"}, "functions": {"round_even_f32": [["f32"], "f32", "instructions", 0, 470], "round_even_f64": [["f64"], "f64", "instructions", 470, 477], "is_finite_f32": [["f32"], "pred", "instructions", 947, 498], "is_finite_f64": [["f64"], "pred", "instructions", 1445, 504], "bitcast_s8_u8": [["s8"], "u8", "instructions", 1949, 253], "bitcast_s16_u16": [["s16"], "u16", "instructions", 2202, 258], "bitcast_s16_f16": [["s16"], "f16", "instructions", 2460, 325], "bitcast_s16_bf16": [["s16"], "bf16", "instructions", 2785, 349], "bitcast_s32_u32": [["s32"], "u32", "instructions", 3134, 258], "bitcast_s32_f32": [["s32"], "f32", "instructions", 3392, 284], "bitcast_s64_u64": [["s64"], "u64", "instructions", 3676, 258], "bitcast_s64_f64": [["s64"], "f64", "instructions", 3934, 287], "bitcast_u8_s8": [["u8"], "s8", "instructions", 4221, 253], "bitcast_u16_s16": [["u16"], "s16", "instructions", 4474, 258], "bitcast_u16_f16": [["u16"], "f16", "instructions", 4732, 325], "bitcast_u16_bf16": [["u16"], "bf16", "instructions", 5057, 349], "bitcast_u32_s32": [["u32"], "s32", "instructions", 5406, 258], "bitcast_u32_f32": [["u32"], "f32", "instructions", 5664, 284], "bitcast_u64_s64": [["u64"], "s64", "instructions", 5948, 258], "bitcast_u64_f64": [["u64"], "f64", "instructions", 6206, 287], "bitcast_f16_s16": [["f16"], "s16", "instructions", 6493, 319], "bitcast_f16_u16": [["f16"], "u16", "instructions", 6812, 319], "bitcast_f16_bf16": [["f16"], "bf16", "instructions", 7131, 425], "bitcast_bf16_s16": [["bf16"], "s16", "instructions", 7556, 606], "bitcast_bf16_u16": [["bf16"], "u16", "instructions", 8162, 606], "bitcast_bf16_f16": [["bf16"], "f16", "instructions", 8768, 686], "bitcast_f32_s32": [["f32"], "s32", "instructions", 9454, 282], "bitcast_f32_u32": [["f32"], "u32", "instructions", 9736, 282], "bitcast_f64_s64": [["f64"], "s64", "instructions", 10018, 284], "bitcast_f64_u64": [["f64"], "u64", "instructions", 10302, 284], "div_s8": [["s8", "s8"], "s8", "instructions", 10586, 514], "rem_s8": [["s8", "s8"], "s8", "instructions", 11100, 515], "pow_s8": [["s8", "s8"], "s8", "instructions", 11615, 1304], "shl_s8": [["s8", "s8"], "s8", "instructions", 12919, 344], "shr_logical_s8": [["s8", "s8"], "s8", "instructions", 13263, 353], "shr_arithmetic_s8": [["s8", "s8"], "s8", "instructions", 13616, 487], "abs_s8": [["s8"], "s8", "instructions", 14103, 444], "sign_s8": [["s8"], "s8", "instructions", 14547, 352], "max_s8": [["s8", "s8"], "s8", "instructions", 14899, 449], "min_s8": [["s8", "s8"], "s8", "instructions", 15348, 449], "popcnt_s8": [["s8"], "s8", "instructions", 15797, 464], "clz_s8": [["s8"], "s8", "instructions", 16261, 458], "div_s16": [["s16", "s16"], "s16", "instructions", 16719, 529], "rem_s16": [["s16", "s16"], "s16", "instructions", 17248, 530], "pow_s16": [["s16", "s16"], "s16", "instructions", 17778, 1335], "shl_s16": [["s16", "s16"], "s16", "instructions", 19113, 354], "shr_logical_s16": [["s16", "s16"], "s16", "instructions", 19467, 363], "shr_arithmetic_s16": [["s16", "s16"], "s16", "instructions", 19830, 502], "abs_s16": [["s16"], "s16", "instructions", 20332, 457], "sign_s16": [["s16"], "s16", "instructions", 20789, 361], "max_s16": [["s16", "s16"], "s16", "instructions", 21150, 462], "min_s16": [["s16", "s16"], "s16", "instructions", 21612, 462], "popcnt_s16": [["s16"], "s16", "instructions", 22074, 478], "clz_s16": [["s16"], "s16", "instructions", 22552, 472], "div_s32": [["s32", "s32"], "s32", "instructions", 23024, 534], "rem_s32": [["s32", "s32"], "s32", "instructions", 23558, 535], "pow_s32": [["s32", "s32"], "s32", "instructions", 24093, 1335], "shl_s32": [["s32", "s32"], "s32", "instructions", 25428, 354], "shr_logical_s32": [["s32", "s32"], "s32", "instructions", 25782, 363], "shr_arithmetic_s32": [["s32", "s32"], "s32", "instructions", 26145, 502], "abs_s32": [["s32"], "s32", "instructions", 26647, 462], "sign_s32": [["s32"], "s32", "instructions", 27109, 361], "max_s32": [["s32", "s32"], "s32", "instructions", 27470, 462], "min_s32": [["s32", "s32"], "s32", "instructions", 27932, 462], "popcnt_s32": [["s32"], "s32", "instructions", 28394, 478], "clz_s32": [["s32"], "s32", "instructions", 28872, 472], "div_s64": [["s64", "s64"], "s64", "instructions", 29344, 543], "rem_s64": [["s64", "s64"], "s64", "instructions", 29887, 544], "pow_s64": [["s64", "s64"], "s64", "instructions", 30431, 1335], "shl_s64": [["s64", "s64"], "s64", "instructions", 31766, 354], "shr_logical_s64": [["s64", "s64"], "s64", "instructions", 32120, 363], "shr_arithmetic_s64": [["s64", "s64"], "s64", "instructions", 32483, 502], "abs_s64": [["s64"], "s64", "instructions", 32985, 471], "sign_s64": [["s64"], "s64", "instructions", 33456, 361], "max_s64": [["s64", "s64"], "s64", "instructions", 33817, 462], "min_s64": [["s64", "s64"], "s64", "instructions", 34279, 462], "popcnt_s64": [["s64"], "s64", "instructions", 34741, 478], "clz_s64": [["s64"], "s64", "instructions", 35219, 472], "div_u8": [["u8", "u8"], "u8", "instructions", 35691, 549], "rem_u8": [["u8", "u8"], "u8", "instructions", 36240, 550], "pow_u8": [["u8", "u8"], "u8", "instructions", 36790, 1004], "shl_u8": [["u8", "u8"], "u8", "instructions", 37794, 344], "shr_logical_u8": [["u8", "u8"], "u8", "instructions", 38138, 353], "shr_arithmetic_u8": [["u8", "u8"], "u8", "instructions", 38491, 487], "abs_u8": [["u8"], "u8", "instructions", 38978, 246], "sign_u8": [["u8"], "u8", "instructions", 39224, 313], "max_u8": [["u8", "u8"], "u8", "instructions", 39537, 449], "min_u8": [["u8", "u8"], "u8", "instructions", 39986, 449], "popcnt_u8": [["u8"], "u8", "instructions", 40435, 464], "clz_u8": [["u8"], "u8", "instructions", 40899, 458], "div_u16": [["u16", "u16"], "u16", "instructions", 41357, 566], "rem_u16": [["u16", "u16"], "u16", "instructions", 41923, 567], "pow_u16": [["u16", "u16"], "u16", "instructions", 42490, 1023], "shl_u16": [["u16", "u16"], "u16", "instructions", 43513, 354], "shr_logical_u16": [["u16", "u16"], "u16", "instructions", 43867, 363], "shr_arithmetic_u16": [["u16", "u16"], "u16", "instructions", 44230, 502], "abs_u16": [["u16"], "u16", "instructions", 44732, 250], "sign_u16": [["u16"], "u16", "instructions", 44982, 320], "max_u16": [["u16", "u16"], "u16", "instructions", 45302, 462], "min_u16": [["u16", "u16"], "u16", "instructions", 45764, 462], "popcnt_u16": [["u16"], "u16", "instructions", 46226, 478], "clz_u16": [["u16"], "u16", "instructions", 46704, 472], "div_u32": [["u32", "u32"], "u32", "instructions", 47176, 566], "rem_u32": [["u32", "u32"], "u32", "instructions", 47742, 567], "pow_u32": [["u32", "u32"], "u32", "instructions", 48309, 1023], "shl_u32": [["u32", "u32"], "u32", "instructions", 49332, 354], "shr_logical_u32": [["u32", "u32"], "u32", "instructions", 49686, 363], "shr_arithmetic_u32": [["u32", "u32"], "u32", "instructions", 50049, 502], "abs_u32": [["u32"], "u32", "instructions", 50551, 250], "sign_u32": [["u32"], "u32", "instructions", 50801, 320], "max_u32": [["u32", "u32"], "u32", "instructions", 51121, 462], "min_u32": [["u32", "u32"], "u32", "instructions", 51583, 462], "popcnt_u32": [["u32"], "u32", "instructions", 52045, 478], "clz_u32": [["u32"], "u32", "instructions", 52523, 472], "div_u64": [["u64", "u64"], "u64", "instructions", 52995, 566], "rem_u64": [["u64", "u64"], "u64", "instructions", 53561, 567], "pow_u64": [["u64", "u64"], "u64", "instructions", 54128, 1023], "shl_u64": [["u64", "u64"], "u64", "instructions", 55151, 354], "shr_logical_u64": [["u64", "u64"], "u64", "instructions", 55505, 363], "shr_arithmetic_u64": [["u64", "u64"], "u64", "instructions", 55868, 502], "abs_u64": [["u64"], "u64", "instructions", 56370, 250], "sign_u64": [["u64"], "u64", "instructions", 56620, 320], "max_u64": [["u64", "u64"], "u64", "instructions", 56940, 462], "min_u64": [["u64", "u64"], "u64", "instructions", 57402, 462], "popcnt_u64": [["u64"], "u64", "instructions", 57864, 478], "clz_u64": [["u64"], "u64", "instructions", 58342, 472], "xor_pred": [["pred", "pred"], "pred", "instructions", 58814, 277], "not_pred": [["pred"], "pred", "instructions", 59091, 262], "and_s8": [["s8", "s8"], "s8", "instructions", 59353, 273], "or_s8": [["s8", "s8"], "s8", "instructions", 59626, 271], "xor_s8": [["s8", "s8"], "s8", "instructions", 59897, 273], "not_s8": [["s8"], "s8", "instructions", 60170, 264], "and_s16": [["s16", "s16"], "s16", "instructions", 60434, 279], "or_s16": [["s16", "s16"], "s16", "instructions", 60713, 277], "xor_s16": [["s16", "s16"], "s16", "instructions", 60990, 279], "not_s16": [["s16"], "s16", "instructions", 61269, 269], "and_s32": [["s32", "s32"], "s32", "instructions", 61538, 279], "or_s32": [["s32", "s32"], "s32", "instructions", 61817, 277], "xor_s32": [["s32", "s32"], "s32", "instructions", 62094, 279], "not_s32": [["s32"], "s32", "instructions", 62373, 269], "and_s64": [["s64", "s64"], "s64", "instructions", 62642, 279], "or_s64": [["s64", "s64"], "s64", "instructions", 62921, 277], "xor_s64": [["s64", "s64"], "s64", "instructions", 63198, 279], "not_s64": [["s64"], "s64", "instructions", 63477, 269], "and_u8": [["u8", "u8"], "u8", "instructions", 63746, 273], "or_u8": [["u8", "u8"], "u8", "instructions", 64019, 271], "xor_u8": [["u8", "u8"], "u8", "instructions", 64290, 273], "not_u8": [["u8"], "u8", "instructions", 64563, 264], "and_u16": [["u16", "u16"], "u16", "instructions", 64827, 279], "or_u16": [["u16", "u16"], "u16", "instructions", 65106, 277], "xor_u16": [["u16", "u16"], "u16", "instructions", 65383, 279], "not_u16": [["u16"], "u16", "instructions", 65662, 269], "and_u32": [["u32", "u32"], "u32", "instructions", 65931, 279], "or_u32": [["u32", "u32"], "u32", "instructions", 66210, 277], "xor_u32": [["u32", "u32"], "u32", "instructions", 66487, 279], "not_u32": [["u32"], "u32", "instructions", 66766, 269], "and_u64": [["u64", "u64"], "u64", "instructions", 67035, 279], "or_u64": [["u64", "u64"], "u64", "instructions", 67314, 277], "xor_u64": [["u64", "u64"], "u64", "instructions", 67591, 279], "not_u64": [["u64"], "u64", "instructions", 67870, 269], "max_pred": [["pred", "pred"], "pred", "instructions", 68139, 268], "min_pred": [["pred", "pred"], "pred", "instructions", 68407, 277], "accmax_s8": [["s8", "s8"], "s8", "instructions", 68684, 452], "accmin_s8": [["s8", "s8"], "s8", "instructions", 69136, 452], "accmax_s16": [["s16", "s16"], "s16", "instructions", 69588, 465], "accmin_s16": [["s16", "s16"], "s16", "instructions", 70053, 465], "accmax_s32": [["s32", "s32"], "s32", "instructions", 70518, 465], "accmin_s32": [["s32", "s32"], "s32", "instructions", 70983, 465], "accmax_s64": [["s64", "s64"], "s64", "instructions", 71448, 465], "accmin_s64": [["s64", "s64"], "s64", "instructions", 71913, 465], "accmax_u8": [["u8", "u8"], "u8", "instructions", 72378, 452], "accmin_u8": [["u8", "u8"], "u8", "instructions", 72830, 452], "accmax_u16": [["u16", "u16"], "u16", "instructions", 73282, 465], "accmin_u16": [["u16", "u16"], "u16", "instructions", 73747, 465], "accmax_u32": [["u32", "u32"], "u32", "instructions", 74212, 465], "accmin_u32": [["u32", "u32"], "u32", "instructions", 74677, 465], "accmax_u64": [["u64", "u64"], "u64", "instructions", 75142, 465], "accmin_u64": [["u64", "u64"], "u64", "instructions", 75607, 465], "scale_grown_f32": [["f32", "f32"], "f32", "exponential", 76072, 828], "scale_f64": [["f64", "f64"], "f64", "exponential", 76900, 611], "scale_grown_f64": [["f64", "f64"], "f64", "exponential", 77511, 836], "exp_f32": [["f32"], "f32", "exponential", 78347, 1994], "exp_f64": [["f64"], "f64", "exponential", 80341, 2564], "exp_sum_f64": [["f64", "f64"], "f64", "exponential", 82905, 3598], "exp2_f32": [["f32"], "f32", "exponential", 86503, 2092], "exp2_f64": [["f64"], "f64", "exponential", 88595, 2673], "expm1_f32": [["f32"], "f32", "exponential", 91268, 2068], "expm1_f64": [["f64"], "f64", "exponential", 93336, 6800], "logistic_f32": [["f32"], "f32", "exponential", 100136, 2195], "logistic_f64": [["f64"], "f64", "exponential", 102331, 2790], "log_exponent_f64": [["f64"], "f64", "logarithm", 105121, 533], "log_mantissa_f64": [["f64"], "f64", "logarithm", 105654, 482], "log_edges_f64": [["f64", "f64"], "f64", "logarithm", 106136, 620], "log_edges_f32": [["f32", "f32"], "f32", "logarithm", 106756, 611], "log_f32": [["f32"], "f32", "logarithm", 107367, 2451], "log_f64": [["f64"], "f64", "logarithm", 109818, 3037], "log1p_f32": [["f32"], "f32", "logarithm", 112855, 2949], "log1p_f64": [["f64"], "f64", "logarithm", 115804, 6340], "log2_f64": [["f64"], "f64", "logarithm", 122144, 5473], "log10_f64": [["f64"], "f64", "logarithm", 127617, 5647], "log2_f32": [["f32"], "f32", "logarithm", 133264, 5911], "log10_f32": [["f32"], "f32", "logarithm", 139175, 6101], "power_edges_f64": [["f64", "f64", "f64"], "f64", "power", 145276, 1469], "pow_f64": [["f64", "f64"], "f64", "power", 146745, 11107], "power_edges_f32": [["f32", "f32", "f32"], "f32", "power", 157852, 1441], "pow_f32": [["f32", "f32"], "f32", "power", 159293, 6621], "rsqrt_f32": [["f32"], "f32", "power", 165914, 1537], "rsqrt_f64": [["f64"], "f64", "power", 167451, 1573], "hypot_f64": [["f64", "f64"], "f64", "power", 169024, 3197], "hypot_f32": [["f32", "f32"], "f32", "power", 172221, 1169], "cbrt_f64": [["f64"], "f64", "power", 173390, 4454], "cbrt_f32": [["f32"], "f32", "power", 177844, 4871], "huge_sin_f32": [["f32"], "f32", "instructions", 182715, 6487], "huge_sin_f64": [["f64"], "f64", "instructions", 189202, 6469], "huge_cos_f32": [["f32"], "f32", "instructions", 195671, 6487], "huge_cos_f64": [["f64"], "f64", "instructions", 202158, 6469], "huge_tan_f32": [["f32"], "f32", "instructions", 208627, 6487], "huge_tan_f64": [["f64"], "f64", "instructions", 215114, 6469], "sine_quadrant_f32": [["f32", "f32", "u32"], "f32", "trigonometry", 221583, 1831], "sine_shifted_f32": [["f32", "u32"], "f32", "trigonometry", 223414, 2721], "sin_f32": [["f32"], "f32", "trigonometry", 226135, 9228], "cos_f32": [["f32"], "f32", "trigonometry", 235363, 9175], "sine_shifted_f64": [["f64", "u64"], "f64", "trigonometry", 244538, 4118], "sin_f64": [["f64"], "f64", "trigonometry", 248656, 10724], "cos_f64": [["f64"], "f64", "trigonometry", 259380, 10661], "tan_f64": [["f64"], "f64", "trigonometry", 270041, 11216], "tan_f32": [["f32"], "f32", "trigonometry", 281257, 9104], "asin_core_f64": [["f64", "f64"], "f64", "trigonometry", 290361, 3968], "asin_f64": [["f64"], "f64", "trigonometry", 294329, 3714], "acos_f64": [["f64"], "f64", "trigonometry", 298043, 4086], "asin_f32": [["f32"], "f32", "trigonometry", 302129, 2494], "acos_f32": [["f32"], "f32", "trigonometry", 304623, 4444], "atan_quotient_f64": [["f64", "f64", "f64"], "f64", "trigonometry", 309067, 4255], "atan_f64": [["f64"], "f64", "trigonometry", 313322, 4946], "atan_f32": [["f32"], "f32", "trigonometry", 318268, 3484], "atan2_f64": [["f64", "f64"], "f64", "trigonometry", 321752, 6515], "atan2_f32": [["f32", "f32"], "f32", "trigonometry", 328267, 7154], "lgamma_positive_f64": [["f64"], "f64", "special_functions", 335421, 17558], "sine_of_turns_f64": [["f64"], "f64", "special_functions", 352979, 3226], "lgamma_f64": [["f64"], "f64", "special_functions", 356205, 25744], "digamma_f64": [["f64"], "f64", "special_functions", 381949, 9508], "erf_inv_f64": [["f64"], "f64", "special_functions", 391457, 20724], "lgamma_f32": [["f32"], "f32", "special_functions", 412181, 27564], "digamma_f32": [["f32"], "f32", "special_functions", 439745, 10230], "erf_inv_f32": [["f32"], "f32", "special_functions", 449975, 4720], "bessel_near_f64": [["f64", "f64", "f64"], "f64", "bessel_zeta", 454695, 3541], "over_root_f64": [["f64", "f64"], "f64", "bessel_zeta", 458236, 1145], "bessel_i0e_f64": [["f64"], "f64", "bessel_zeta", 459381, 24055], "bessel_i1e_f64": [["f64"], "f64", "bessel_zeta", 483436, 24647], "bessel_i0e_f32": [["f32"], "f32", "bessel_zeta", 508083, 26354], "bessel_i1e_f32": [["f32"], "f32", "bessel_zeta", 534437, 26945], "zeta_positive_f64": [["f64", "f64"], "f64", "bessel_zeta", 561382, 32895], "zeta_f64": [["f64", "f64"], "f64", "bessel_zeta", 594277, 107103], "polygamma_f64": [["f64", "f64"], "f64", "bessel_zeta", 701380, 125084], "zeta_f32": [["f32", "f32"], "f32", "bessel_zeta", 826464, 113655], "polygamma_f32": [["f32", "f32"], "f32", "bessel_zeta", 940119, 132549], "convert_pred_pred": [["pred"], "pred", "instructions", 1072668, 257], "convert_pred_s8": [["pred"], "s8", "instructions", 1072925, 287], "convert_pred_s16": [["pred"], "s16", "instructions", 1073212, 298], "convert_pred_s32": [["pred"], "s32", "instructions", 1073510, 298], "convert_pred_s64": [["pred"], "s64", "instructions", 1073808, 298], "convert_pred_u8": [["pred"], "u8", "instructions", 1074106, 287], "convert_pred_u16": [["pred"], "u16", "instructions", 1074393, 298], "convert_pred_u32": [["pred"], "u32", "instructions", 1074691, 298], "convert_pred_u64": [["pred"], "u64", "instructions", 1074989, 298], "convert_pred_f16": [["pred"], "f16", "instructions", 1075287, 290], "convert_pred_bf16": [["pred"], "bf16", "instructions", 1075577, 530], "convert_pred_f32": [["pred"], "f32", "instructions", 1076107, 290], "convert_pred_f64": [["pred"], "f64", "instructions", 1076397, 293], "convert_s8_pred": [["s8"], "pred", "instructions", 1076690, 276], "convert_s8_s8": [["s8"], "s8", "instructions", 1076966, 253], "convert_s8_s16": [["s8"], "s16", "instructions", 1077219, 299], "convert_s8_s32": [["s8"], "s32", "instructions", 1077518, 299], "convert_s8_s64": [["s8"], "s64", "instructions", 1077817, 299], "convert_s8_u8": [["s8"], "u8", "instructions", 1078116, 253], "convert_s8_u16": [["s8"], "u16", "instructions", 1078369, 299], "convert_s8_u32": [["s8"], "u32", "instructions", 1078668, 299], "convert_s8_u64": [["s8"], "u64", "instructions", 1078967, 299], "convert_s8_f16": [["s8"], "f16", "instructions", 1079266, 286], "convert_s8_bf16": [["s8"], "bf16", "instructions", 1079552, 509], "convert_s8_f32": [["s8"], "f32", "instructions", 1080061, 286], "convert_s8_f64": [["s8"], "f64", "instructions", 1080347, 289], "convert_s16_pred": [["s16"], "pred", "instructions", 1080636, 279], "convert_s16_s8": [["s16"], "s8", "instructions", 1080915, 278], "convert_s16_s16": [["s16"], "s16", "instructions", 1081193, 258], "convert_s16_s32": [["s16"], "s32", "instructions", 1081451, 306], "convert_s16_s64": [["s16"], "s64", "instructions", 1081757, 306], "convert_s16_u8": [["s16"], "u8", "instructions", 1082063, 278], "convert_s16_u16": [["s16"], "u16", "instructions", 1082341, 258], "convert_s16_u32": [["s16"], "u32", "instructions", 1082599, 306], "convert_s16_u64": [["s16"], "u64", "instructions", 1082905, 306], "convert_s16_f16": [["s16"], "f16", "instructions", 1083211, 324], "convert_s16_bf16": [["s16"], "bf16", "instructions", 1083535, 512], "convert_s16_f32": [["s16"], "f32", "instructions", 1084047, 289], "convert_s16_f64": [["s16"], "f64", "instructions", 1084336, 292], "convert_s32_pred": [["s32"], "pred", "instructions", 1084628, 279], "convert_s32_s8": [["s32"], "s8", "instructions", 1084907, 278], "convert_s32_s16": [["s32"], "s16", "instructions", 1085185, 282], "convert_s32_s32": [["s32"], "s32", "instructions", 1085467, 258], "convert_s32_s64": [["s32"], "s64", "instructions", 1085725, 316], "convert_s32_u8": [["s32"], "u8", "instructions", 1086041, 278], "convert_s32_u16": [["s32"], "u16", "instructions", 1086319, 282], "convert_s32_u32": [["s32"], "u32", "instructions", 1086601, 258], "convert_s32_u64": [["s32"], "u64", "instructions", 1086859, 316], "convert_s32_f16": [["s32"], "f16", "instructions", 1087175, 363], "convert_s32_bf16": [["s32"], "bf16", "instructions", 1087538, 512], "convert_s32_f32": [["s32"], "f32", "instructions", 1088050, 289], "convert_s32_f64": [["s32"], "f64", "instructions", 1088339, 292], "convert_s64_pred": [["s64"], "pred", "instructions", 1088631, 279], "convert_s64_s8": [["s64"], "s8", "instructions", 1088910, 278], "convert_s64_s16": [["s64"], "s16", "instructions", 1089188, 282], "convert_s64_s32": [["s64"], "s32", "instructions", 1089470, 282], "convert_s64_s64": [["s64"], "s64", "instructions", 1089752, 258], "convert_s64_u8": [["s64"], "u8", "instructions", 1090010, 278], "convert_s64_u16": [["s64"], "u16", "instructions", 1090288, 282], "convert_s64_u32": [["s64"], "u32", "instructions", 1090570, 282], "convert_s64_u64": [["s64"], "u64", "instructions", 1090852, 258], "convert_s64_f16": [["s64"], "f16", "instructions", 1091110, 363], "convert_s64_bf16": [["s64"], "bf16", "instructions", 1091473, 512], "convert_s64_f32": [["s64"], "f32", "instructions", 1091985, 289], "convert_s64_f64": [["s64"], "f64", "instructions", 1092274, 292], "convert_u8_pred": [["u8"], "pred", "instructions", 1092566, 276], "convert_u8_s8": [["u8"], "s8", "instructions", 1092842, 253], "convert_u8_s16": [["u8"], "s16", "instructions", 1093095, 296], "convert_u8_s32": [["u8"], "s32", "instructions", 1093391, 296], "convert_u8_s64": [["u8"], "s64", "instructions", 1093687, 296], "convert_u8_u8": [["u8"], "u8", "instructions", 1093983, 253], "convert_u8_u16": [["u8"], "u16", "instructions", 1094236, 296], "convert_u8_u32": [["u8"], "u32", "instructions", 1094532, 296], "convert_u8_u64": [["u8"], "u64", "instructions", 1094828, 296], "convert_u8_f16": [["u8"], "f16", "instructions", 1095124, 286], "convert_u8_bf16": [["u8"], "bf16", "instructions", 1095410, 517], "convert_u8_f32": [["u8"], "f32", "instructions", 1095927, 286], "convert_u8_f64": [["u8"], "f64", "instructions", 1096213, 289], "convert_u16_pred": [["u16"], "pred", "instructions", 1096502, 279], "convert_u16_s8": [["u16"], "s8", "instructions", 1096781, 278], "convert_u16_s16": [["u16"], "s16", "instructions", 1097059, 258], "convert_u16_s32": [["u16"], "s32", "instructions", 1097317, 301], "convert_u16_s64": [["u16"], "s64", "instructions", 1097618, 301], "convert_u16_u8": [["u16"], "u8", "instructions", 1097919, 278], "convert_u16_u16": [["u16"], "u16", "instructions", 1098197, 258], "convert_u16_u32": [["u16"], "u32", "instructions", 1098455, 301], "convert_u16_u64": [["u16"], "u64", "instructions", 1098756, 301], "convert_u16_f16": [["u16"], "f16", "instructions", 1099057, 324], "convert_u16_bf16": [["u16"], "bf16", "instructions", 1099381, 520], "convert_u16_f32": [["u16"], "f32", "instructions", 1099901, 289], "convert_u16_f64": [["u16"], "f64", "instructions", 1100190, 292], "convert_u32_pred": [["u32"], "pred", "instructions", 1100482, 279], "convert_u32_s8": [["u32"], "s8", "instructions", 1100761, 278], "convert_u32_s16": [["u32"], "s16", "instructions", 1101039, 282], "convert_u32_s32": [["u32"], "s32", "instructions", 1101321, 258], "convert_u32_s64": [["u32"], "s64", "instructions", 1101579, 306], "convert_u32_u8": [["u32"], "u8", "instructions", 1101885, 278], "convert_u32_u16": [["u32"], "u16", "instructions", 1102163, 282], "convert_u32_u32": [["u32"], "u32", "instructions", 1102445, 258], "convert_u32_u64": [["u32"], "u64", "instructions", 1102703, 306], "convert_u32_f16": [["u32"], "f16", "instructions", 1103009, 363], "convert_u32_bf16": [["u32"], "bf16", "instructions", 1103372, 520], "convert_u32_f32": [["u32"], "f32", "instructions", 1103892, 289], "convert_u32_f64": [["u32"], "f64", "instructions", 1104181, 292], "convert_u64_pred": [["u64"], "pred", "instructions", 1104473, 279], "convert_u64_s8": [["u64"], "s8", "instructions", 1104752, 278], "convert_u64_s16": [["u64"], "s16", "instructions", 1105030, 282], "convert_u64_s32": [["u64"], "s32", "instructions", 1105312, 282], "convert_u64_s64": [["u64"], "s64", "instructions", 1105594, 258], "convert_u64_u8": [["u64"], "u8", "instructions", 1105852, 278], "convert_u64_u16": [["u64"], "u16", "instructions", 1106130, 282], "convert_u64_u32": [["u64"], "u32", "instructions", 1106412, 282], "convert_u64_u64": [["u64"], "u64", "instructions", 1106694, 258], "convert_u64_f16": [["u64"], "f16", "instructions", 1106952, 363], "convert_u64_bf16": [["u64"], "bf16", "instructions", 1107315, 520], "convert_u64_f32": [["u64"], "f32", "instructions", 1107835, 289], "convert_u64_f64": [["u64"], "f64", "instructions", 1108124, 292], "convert_f16_pred": [["f16"], "pred", "instructions", 1108416, 295], "convert_f16_s8": [["f16"], "s8", "instructions", 1108711, 594], "convert_f16_s16": [["f16"], "s16", "instructions", 1109305, 608], "convert_f16_s32": [["f16"], "s32", "instructions", 1109913, 602], "convert_f16_s64": [["f16"], "s64", "instructions", 1110515, 620], "convert_f16_u8": [["f16"], "u8", "instructions", 1111135, 473], "convert_f16_u16": [["f16"], "u16", "instructions", 1111608, 481], "convert_f16_u32": [["f16"], "u32", "instructions", 1112089, 485], "convert_f16_u64": [["f16"], "u64", "instructions", 1112574, 485], "convert_f16_f16": [["f16"], "f16", "instructions", 1113059, 264], "convert_f16_bf16": [["f16"], "bf16", "instructions", 1113323, 605], "convert_f16_f32": [["f16"], "f32", "instructions", 1113928, 264], "convert_f16_f64": [["f16"], "f64", "instructions", 1114192, 295], "convert_bf16_pred": [["bf16"], "pred", "instructions", 1114487, 296], "convert_bf16_s8": [["bf16"], "s8", "instructions", 1114783, 595], "convert_bf16_s16": [["bf16"], "s16", "instructions", 1115378, 609], "convert_bf16_s32": [["bf16"], "s32", "instructions", 1115987, 603], "convert_bf16_s64": [["bf16"], "s64", "instructions", 1116590, 621], "convert_bf16_u8": [["bf16"], "u8", "instructions", 1117211, 474], "convert_bf16_u16": [["bf16"], "u16", "instructions", 1117685, 482], "convert_bf16_u32": [["bf16"], "u32", "instructions", 1118167, 486], "convert_bf16_u64": [["bf16"], "u64", "instructions", 1118653, 486], "convert_bf16_f16": [["bf16"], "f16", "instructions", 1119139, 330], "convert_bf16_bf16": [["bf16"], "bf16", "instructions", 1119469, 266], "convert_bf16_f32": [["bf16"], "f32", "instructions", 1119735, 265], "convert_bf16_f64": [["bf16"], "f64", "instructions", 1120000, 296], "convert_f32_pred": [["f32"], "pred", "instructions", 1120296, 295], "convert_f32_s8": [["f32"], "s8", "instructions", 1120591, 594], "convert_f32_s16": [["f32"], "s16", "instructions", 1121185, 608], "convert_f32_s32": [["f32"], "s32", "instructions", 1121793, 602], "convert_f32_s64": [["f32"], "s64", "instructions", 1122395, 620], "convert_f32_u8": [["f32"], "u8", "instructions", 1123015, 473], "convert_f32_u16": [["f32"], "u16", "instructions", 1123488, 481], "convert_f32_u32": [["f32"], "u32", "instructions", 1123969, 485], "convert_f32_u64": [["f32"], "u64", "instructions", 1124454, 485], "convert_f32_f16": [["f32"], "f16", "instructions", 1124939, 329], "convert_f32_bf16": [["f32"], "bf16", "instructions", 1125268, 605], "convert_f32_f32": [["f32"], "f32", "instructions", 1125873, 264], "convert_f32_f64": [["f32"], "f64", "instructions", 1126137, 295], "convert_f64_pred": [["f64"], "pred", "instructions", 1126432, 297], "convert_f64_s8": [["f64"], "s8", "instructions", 1126729, 599], "convert_f64_s16": [["f64"], "s16", "instructions", 1127328, 613], "convert_f64_s32": [["f64"], "s32", "instructions", 1127941, 607], "convert_f64_s64": [["f64"], "s64", "instructions", 1128548, 625], "convert_f64_u8": [["f64"], "u8", "instructions", 1129173, 477], "convert_f64_u16": [["f64"], "u16", "instructions", 1129650, 485], "convert_f64_u32": [["f64"], "u32", "instructions", 1130135, 491], "convert_f64_u64": [["f64"], "u64", "instructions", 1130626, 491], "convert_f64_f16": [["f64"], "f16", "instructions", 1131117, 1048], "convert_f64_bf16": [["f64"], "bf16", "instructions", 1132165, 650], "convert_f64_f32": [["f64"], "f32", "instructions", 1132815, 296], "convert_f64_f64": [["f64"], "f64", "instructions", 1133111, 267], "round_f16": [["f32"], "f32", "instructions", 1133378, 323], "round_bf16": [["f32"], "f32", "instructions", 1133701, 599], "tanh_f32": [["f32"], "f32", "hyperbolic", 1134300, 2696], "tanh_f64": [["f64"], "f64", "hyperbolic", 1136996, 5094], "sinh_f64": [["f64"], "f64", "hyperbolic", 1142090, 8521], "half_exp_f64": [["f64"], "f64", "hyperbolic", 1150611, 3304], "cosh_f64": [["f64"], "f64", "hyperbolic", 1153915, 6851], "asinh_f64": [["f64"], "f64", "hyperbolic", 1160766, 8477], "acosh_f64": [["f64"], "f64", "hyperbolic", 1169243, 8653], "atanh_f64": [["f64"], "f64", "hyperbolic", 1177896, 7134], "sinh_f32": [["f32"], "f32", "hyperbolic", 1185030, 9248], "cosh_f32": [["f32"], "f32", "hyperbolic", 1194278, 7475], "asinh_f32": [["f32"], "f32", "hyperbolic", 1201753, 9276], "acosh_f32": [["f32"], "f32", "hyperbolic", 1211029, 9422], "atanh_f32": [["f32"], "f32", "hyperbolic", 1220451, 7779], "exp_times_f64": [["f64", "f64"], "f64", "complex_functions", 1228230, 3472], "cosh_times_f64": [["f64", "f64"], "f64", "complex_functions", 1231702, 7423], "sinh_times_f64": [["f64", "f64"], "f64", "complex_functions", 1239125, 12660], "erfc_positive_f64": [["f64"], "f64", "error_function", 1251785, 8080], "erf_f64": [["f64"], "f64", "error_function", 1259865, 10345], "erfc_f64": [["f64"], "f64", "error_function", 1270210, 10372], "erfcx_f64": [["f64"], "f64", "error_function", 1280582, 9684], "erfcx_f32": [["f32"], "f32", "error_function", 1290266, 10428], "erf_f32": [["f32"], "f32", "error_function", 1300694, 2723], "erfc_f32": [["f32"], "f32", "error_function", 1303417, 11140], "reduce_precision_f32": [["f32", "s64", "s64"], "f32", "instructions", 1314557, 1872], "reduce_precision_f64": [["f64", "s64", "s64"], "f64", "instructions", 1316429, 1866], "rotate_left_u32": [["u32", "u32"], "u32", "random_bits", 1318295, 558], "pack_u32": [["u32", "u32"], "u64", "random_bits", 1318853, 400], "threefry_rounds_u32": [["u32", "u32", "u32", "u32", "u32", "u32"], "u64", "random_bits", 1319253, 2220], "threefry2x32_packed_u32": [["u32", "u32", "u32", "u32"], "u64", "random_bits", 1321473, 5241], "threefry2x32_first_u32": [["u32", "u32", "u32", "u32"], "u32", "random_bits", 1326714, 5265], "threefry2x32_second_u32": [["u32", "u32", "u32", "u32"], "u32", "random_bits", 1331979, 5455], "philox_half_u64": [["u64", "u64", "u64", "u32"], "u64", "random_bits", 1337434, 575], "philox4x32_half_u64": [["u64", "u64", "u64", "pred"], "u64", "random_bits", 1338009, 1961], "philox4x32_low_u64": [["u64", "u64", "u64"], "u64", "random_bits", 1339970, 2006], "philox4x32_high_u64": [["u64", "u64", "u64"], "u64", "random_bits", 1341976, 2007], "sign_f32": [["f32"], "f32", "rounding", 1343983, 596], "sign_f64": [["f64"], "f64", "rounding", 1344579, 606], "nextafter_f32": [["f32", "f32"], "f32", "rounding", 1345185, 1112], "nextafter_f16": [["f16", "f16"], "f16", "rounding", 1346297, 1194], "nextafter_bf16": [["bf16", "bf16"], "bf16", "rounding", 1347491, 1444], "nextafter_f64": [["f64", "f64"], "f64", "rounding", 1348935, 1132], "remainder_step_f64": [["f64", "f64", "f64"], "f64", "rounding", 1350067, 876], "rem_f32": [["f32", "f32"], "f32", "rounding", 1350943, 4519], "rem_f64": [["f64", "f64"], "f64", "rounding", 1355462, 4492], "tile_f32_12x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1359954, 18543], "tile_f32_12x32": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1378497, 18543], "tile_f32_12x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1397040, 18279], "tile_f32_12x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1415319, 18279], "tile_f32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1433598, 12205], "tile_f32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1445803, 12037], "tile_f32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1457840, 26420], "tile_f32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1484260, 26925], "tile_f64_12x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1511185, 18805], "tile_f64_12x2": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1529990, 18541], "tile_f64_12x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1548531, 18541], "tile_f64_12x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1567072, 18541], "tile_f64_6x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1585613, 12203], "tile_f64_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1597816, 12203], "tile_f64_8x24": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1610019, 26900], "tile_f64_8x6": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1636919, 26885], "tile_pair32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1663804, 17641], "tile_pair32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1681445, 16188], "tile_pair32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1697633, 39497], "tile_pair32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1737130, 47269], "tile_s32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1784399, 11463], "tile_s32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1795862, 11330], "tile_s32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1807192, 24625], "tile_s32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1831817, 25017], "tile_s64_4x2": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1856834, 4598], "tile_s64_4x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1861432, 4598], "tile_s64_8x24": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1866030, 24639], "tile_u32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1890669, 11463], "tile_u32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1902132, 11330], "tile_u32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1913462, 24625], "tile_u32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1938087, 25017], "tile_u64_4x2": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1963104, 4598], "tile_u64_4x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1967702, 4598], "tile_u64_8x24": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1972300, 24639], "transpose_f32_16x16": [["s64", "s64", "s64", "s64"], "", "tiles", 1996939, 17100], "transpose_f32_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2014039, 2004], "transpose_f32_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2016043, 5352], "transpose_f64_2x2": [["s64", "s64", "s64", "s64"], "", "tiles", 2021395, 878], "transpose_f64_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2022273, 2028], "transpose_f64_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2024301, 5416], "transpose_s32_16x16": [["s64", "s64", "s64", "s64"], "", "tiles", 2029717, 16780], "transpose_s32_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2046497, 1956], "transpose_s32_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2048453, 5224], "transpose_s64_2x2": [["s64", "s64", "s64", "s64"], "", "tiles", 2053677, 854], "transpose_s64_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2054531, 1956], "transpose_s64_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2056487, 5224], "transpose_u32_16x16": [["s64", "s64", "s64", "s64"], "", "tiles", 2061711, 16780], "transpose_u32_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2078491, 1956], "transpose_u32_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2080447, 5224], "transpose_u64_2x2": [["s64", "s64", "s64", "s64"], "", "tiles", 2085671, 854], "transpose_u64_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2086525, 1956], "transpose_u64_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2088481, 5224]}}
 target triple = "x86_64-unknown-linux-gnu"
 declare float @llvm.roundeven.f32(float) #0
 define linkonce_odr float @dialect_round_even_f32(float %.1) local_unnamed_addr #1 {
@@ -20285,6 +20285,1386 @@ attributes #0 = { alwaysinline nofree norecurse nosync nounwind memory(none) }
 attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
 
 target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr void @hloom_tile_f32_12x16(i64 %a, i64 %a_row, i64 %a_k, i64 %b, i64 %b_k, i64 %c, i64 %c_row, i64 %k, i64 %rows, i64 %accumulate) #0 {
+entry:
+  %.12 = icmp sgt i64 %rows, 4
+  br i1 %.12, label %full, label %partial
+full:                                             ; preds = %entry
+  %.14 = sub i64 %rows, 1
+  %.15 = inttoptr i64 %a to ptr
+  %.16 = inttoptr i64 %b to ptr
+  %.17 = inttoptr i64 %c to ptr
+  %.18 = icmp slt i64 %.14, 1
+  %.19 = select i1 %.18, i64 %.14, i64 1
+  %.20 = mul i64 %.19, %a_row
+  %.21 = getelementptr i8, ptr %.15, i64 %.20
+  %.22 = icmp slt i64 %.14, 2
+  %.23 = select i1 %.22, i64 %.14, i64 2
+  %.24 = mul i64 %.23, %a_row
+  %.25 = getelementptr i8, ptr %.15, i64 %.24
+  %.26 = icmp slt i64 %.14, 3
+  %.27 = select i1 %.26, i64 %.14, i64 3
+  %.28 = mul i64 %.27, %a_row
+  %.29 = getelementptr i8, ptr %.15, i64 %.28
+  %.30 = icmp slt i64 %.14, 4
+  %.31 = select i1 %.30, i64 %.14, i64 4
+  %.32 = mul i64 %.31, %a_row
+  %.33 = getelementptr i8, ptr %.15, i64 %.32
+  %.34 = icmp slt i64 %.14, 5
+  %.35 = select i1 %.34, i64 %.14, i64 5
+  %.36 = mul i64 %.35, %a_row
+  %.37 = getelementptr i8, ptr %.15, i64 %.36
+  %.38 = icmp slt i64 %.14, 6
+  %.39 = select i1 %.38, i64 %.14, i64 6
+  %.40 = mul i64 %.39, %a_row
+  %.41 = getelementptr i8, ptr %.15, i64 %.40
+  %.42 = icmp slt i64 %.14, 7
+  %.43 = select i1 %.42, i64 %.14, i64 7
+  %.44 = mul i64 %.43, %a_row
+  %.45 = getelementptr i8, ptr %.15, i64 %.44
+  %.46 = icmp slt i64 %.14, 8
+  %.47 = select i1 %.46, i64 %.14, i64 8
+  %.48 = mul i64 %.47, %a_row
+  %.49 = getelementptr i8, ptr %.15, i64 %.48
+  %.50 = icmp slt i64 %.14, 9
+  %.51 = select i1 %.50, i64 %.14, i64 9
+  %.52 = mul i64 %.51, %a_row
+  %.53 = getelementptr i8, ptr %.15, i64 %.52
+  %.54 = icmp slt i64 %.14, 10
+  %.55 = select i1 %.54, i64 %.14, i64 10
+  %.56 = mul i64 %.55, %a_row
+  %.57 = getelementptr i8, ptr %.15, i64 %.56
+  %.58 = icmp slt i64 %.14, 11
+  %.59 = select i1 %.58, i64 %.14, i64 11
+  %.60 = mul i64 %.59, %a_row
+  %.61 = getelementptr i8, ptr %.15, i64 %.60
+  %.62 = icmp sgt i64 %k, 0
+  br i1 %.62, label %loop, label %done
+partial:                                          ; preds = %entry
+  %.241 = sub i64 %rows, 1
+  %.242 = inttoptr i64 %a to ptr
+  %.243 = inttoptr i64 %b to ptr
+  %.244 = inttoptr i64 %c to ptr
+  %.245 = icmp slt i64 %.241, 1
+  %.246 = select i1 %.245, i64 %.241, i64 1
+  %.247 = mul i64 %.246, %a_row
+  %.248 = getelementptr i8, ptr %.242, i64 %.247
+  %.249 = icmp slt i64 %.241, 2
+  %.250 = select i1 %.249, i64 %.241, i64 2
+  %.251 = mul i64 %.250, %a_row
+  %.252 = getelementptr i8, ptr %.242, i64 %.251
+  %.253 = icmp slt i64 %.241, 3
+  %.254 = select i1 %.253, i64 %.241, i64 3
+  %.255 = mul i64 %.254, %a_row
+  %.256 = getelementptr i8, ptr %.242, i64 %.255
+  %.257 = icmp sgt i64 %k, 0
+  br i1 %.257, label %loop.1, label %done.1
+loop:                                             ; preds = %loop, %full
+  %.64 = phi i64 [ %k, %full ], [ %.140, %loop ]
+  %.65 = phi i64 [ 0, %full ], [ %.141, %loop ]
+  %.66 = phi ptr [ %.16, %full ], [ %.142, %loop ]
+  %.67 = phi <16 x float> [ zeroinitializer, %full ], [ %.84, %loop ]
+  %.68 = phi <16 x float> [ zeroinitializer, %full ], [ %.89, %loop ]
+  %.69 = phi <16 x float> [ zeroinitializer, %full ], [ %.94, %loop ]
+  %.70 = phi <16 x float> [ zeroinitializer, %full ], [ %.99, %loop ]
+  %.71 = phi <16 x float> [ zeroinitializer, %full ], [ %.104, %loop ]
+  %.72 = phi <16 x float> [ zeroinitializer, %full ], [ %.109, %loop ]
+  %.73 = phi <16 x float> [ zeroinitializer, %full ], [ %.114, %loop ]
+  %.74 = phi <16 x float> [ zeroinitializer, %full ], [ %.119, %loop ]
+  %.75 = phi <16 x float> [ zeroinitializer, %full ], [ %.124, %loop ]
+  %.76 = phi <16 x float> [ zeroinitializer, %full ], [ %.129, %loop ]
+  %.77 = phi <16 x float> [ zeroinitializer, %full ], [ %.134, %loop ]
+  %.78 = phi <16 x float> [ zeroinitializer, %full ], [ %.139, %loop ]
+  %.79 = load <16 x float>, ptr %.66, align 4
+  %.80 = getelementptr i8, ptr %.15, i64 %.65
+  %.81 = load float, ptr %.80, align 4
+  %.82 = insertelement <16 x float> undef, float %.81, i32 0
+  %.83 = shufflevector <16 x float> %.82, <16 x float> undef, <16 x i32> zeroinitializer
+  %.84 = call <16 x float> @llvm.fma.v16f32(<16 x float> %.83, <16 x float> %.79, <16 x float> %.67)
+  %.85 = getelementptr i8, ptr %.21, i64 %.65
+  %.86 = load float, ptr %.85, align 4
+  %.87 = insertelement <16 x float> undef, float %.86, i32 0
+  %.88 = shufflevector <16 x float> %.87, <16 x float> undef, <16 x i32> zeroinitializer
+  %.89 = call <16 x float> @llvm.fma.v16f32(<16 x float> %.88, <16 x float> %.79, <16 x float> %.68)
+  %.90 = getelementptr i8, ptr %.25, i64 %.65
+  %.91 = load float, ptr %.90, align 4
+  %.92 = insertelement <16 x float> undef, float %.91, i32 0
+  %.93 = shufflevector <16 x float> %.92, <16 x float> undef, <16 x i32> zeroinitializer
+  %.94 = call <16 x float> @llvm.fma.v16f32(<16 x float> %.93, <16 x float> %.79, <16 x float> %.69)
+  %.95 = getelementptr i8, ptr %.29, i64 %.65
+  %.96 = load float, ptr %.95, align 4
+  %.97 = insertelement <16 x float> undef, float %.96, i32 0
+  %.98 = shufflevector <16 x float> %.97, <16 x float> undef, <16 x i32> zeroinitializer
+  %.99 = call <16 x float> @llvm.fma.v16f32(<16 x float> %.98, <16 x float> %.79, <16 x float> %.70)
+  %.100 = getelementptr i8, ptr %.33, i64 %.65
+  %.101 = load float, ptr %.100, align 4
+  %.102 = insertelement <16 x float> undef, float %.101, i32 0
+  %.103 = shufflevector <16 x float> %.102, <16 x float> undef, <16 x i32> zeroinitializer
+  %.104 = call <16 x float> @llvm.fma.v16f32(<16 x float> %.103, <16 x float> %.79, <16 x float> %.71)
+  %.105 = getelementptr i8, ptr %.37, i64 %.65
+  %.106 = load float, ptr %.105, align 4
+  %.107 = insertelement <16 x float> undef, float %.106, i32 0
+  %.108 = shufflevector <16 x float> %.107, <16 x float> undef, <16 x i32> zeroinitializer
+  %.109 = call <16 x float> @llvm.fma.v16f32(<16 x float> %.108, <16 x float> %.79, <16 x float> %.72)
+  %.110 = getelementptr i8, ptr %.41, i64 %.65
+  %.111 = load float, ptr %.110, align 4
+  %.112 = insertelement <16 x float> undef, float %.111, i32 0
+  %.113 = shufflevector <16 x float> %.112, <16 x float> undef, <16 x i32> zeroinitializer
+  %.114 = call <16 x float> @llvm.fma.v16f32(<16 x float> %.113, <16 x float> %.79, <16 x float> %.73)
+  %.115 = getelementptr i8, ptr %.45, i64 %.65
+  %.116 = load float, ptr %.115, align 4
+  %.117 = insertelement <16 x float> undef, float %.116, i32 0
+  %.118 = shufflevector <16 x float> %.117, <16 x float> undef, <16 x i32> zeroinitializer
+  %.119 = call <16 x float> @llvm.fma.v16f32(<16 x float> %.118, <16 x float> %.79, <16 x float> %.74)
+  %.120 = getelementptr i8, ptr %.49, i64 %.65
+  %.121 = load float, ptr %.120, align 4
+  %.122 = insertelement <16 x float> undef, float %.121, i32 0
+  %.123 = shufflevector <16 x float> %.122, <16 x float> undef, <16 x i32> zeroinitializer
+  %.124 = call <16 x float> @llvm.fma.v16f32(<16 x float> %.123, <16 x float> %.79, <16 x float> %.75)
+  %.125 = getelementptr i8, ptr %.53, i64 %.65
+  %.126 = load float, ptr %.125, align 4
+  %.127 = insertelement <16 x float> undef, float %.126, i32 0
+  %.128 = shufflevector <16 x float> %.127, <16 x float> undef, <16 x i32> zeroinitializer
+  %.129 = call <16 x float> @llvm.fma.v16f32(<16 x float> %.128, <16 x float> %.79, <16 x float> %.76)
+  %.130 = getelementptr i8, ptr %.57, i64 %.65
+  %.131 = load float, ptr %.130, align 4
+  %.132 = insertelement <16 x float> undef, float %.131, i32 0
+  %.133 = shufflevector <16 x float> %.132, <16 x float> undef, <16 x i32> zeroinitializer
+  %.134 = call <16 x float> @llvm.fma.v16f32(<16 x float> %.133, <16 x float> %.79, <16 x float> %.77)
+  %.135 = getelementptr i8, ptr %.61, i64 %.65
+  %.136 = load float, ptr %.135, align 4
+  %.137 = insertelement <16 x float> undef, float %.136, i32 0
+  %.138 = shufflevector <16 x float> %.137, <16 x float> undef, <16 x i32> zeroinitializer
+  %.139 = call <16 x float> @llvm.fma.v16f32(<16 x float> %.138, <16 x float> %.79, <16 x float> %.78)
+  %.140 = sub i64 %.64, 1
+  %.141 = add i64 %.65, %a_k
+  %.142 = getelementptr i8, ptr %.66, i64 %b_k
+  %.143 = icmp ne i64 %.140, 0
+  br i1 %.143, label %loop, label %done, !llvm.loop !0
+done:                                             ; preds = %loop, %full
+  %.145 = phi <16 x float> [ zeroinitializer, %full ], [ %.84, %loop ]
+  %.146 = phi <16 x float> [ zeroinitializer, %full ], [ %.89, %loop ]
+  %.147 = phi <16 x float> [ zeroinitializer, %full ], [ %.94, %loop ]
+  %.148 = phi <16 x float> [ zeroinitializer, %full ], [ %.99, %loop ]
+  %.149 = phi <16 x float> [ zeroinitializer, %full ], [ %.104, %loop ]
+  %.150 = phi <16 x float> [ zeroinitializer, %full ], [ %.109, %loop ]
+  %.151 = phi <16 x float> [ zeroinitializer, %full ], [ %.114, %loop ]
+  %.152 = phi <16 x float> [ zeroinitializer, %full ], [ %.119, %loop ]
+  %.153 = phi <16 x float> [ zeroinitializer, %full ], [ %.124, %loop ]
+  %.154 = phi <16 x float> [ zeroinitializer, %full ], [ %.129, %loop ]
+  %.155 = phi <16 x float> [ zeroinitializer, %full ], [ %.134, %loop ]
+  %.156 = phi <16 x float> [ zeroinitializer, %full ], [ %.139, %loop ]
+  %.157 = icmp ne i64 %accumulate, 0
+  %.158 = load <16 x float>, ptr %.17, align 4
+  %.159 = select i1 %.157, <16 x float> %.158, <16 x float> zeroinitializer
+  %.160 = fadd <16 x float> %.159, %.145
+  store <16 x float> %.160, ptr %.17, align 4
+  %.162 = icmp sgt i64 %.14, 0
+  br i1 %.162, label %row, label %end
+end:                                              ; preds = %row.10, %row.9, %row.8, %row.7, %row.6, %row.5, %row.4, %row.3, %row.2, %row.1, %row, %done
+  ret void
+row:                                              ; preds = %done
+  %.164 = getelementptr i8, ptr %.17, i64 %c_row
+  %.165 = load <16 x float>, ptr %.164, align 4
+  %.166 = select i1 %.157, <16 x float> %.165, <16 x float> zeroinitializer
+  %.167 = fadd <16 x float> %.166, %.146
+  store <16 x float> %.167, ptr %.164, align 4
+  %.169 = icmp sgt i64 %.14, 1
+  br i1 %.169, label %row.1, label %end
+row.1:                                            ; preds = %row
+  %.171 = getelementptr i8, ptr %.164, i64 %c_row
+  %.172 = load <16 x float>, ptr %.171, align 4
+  %.173 = select i1 %.157, <16 x float> %.172, <16 x float> zeroinitializer
+  %.174 = fadd <16 x float> %.173, %.147
+  store <16 x float> %.174, ptr %.171, align 4
+  %.176 = icmp sgt i64 %.14, 2
+  br i1 %.176, label %row.2, label %end
+row.2:                                            ; preds = %row.1
+  %.178 = getelementptr i8, ptr %.171, i64 %c_row
+  %.179 = load <16 x float>, ptr %.178, align 4
+  %.180 = select i1 %.157, <16 x float> %.179, <16 x float> zeroinitializer
+  %.181 = fadd <16 x float> %.180, %.148
+  store <16 x float> %.181, ptr %.178, align 4
+  %.183 = icmp sgt i64 %.14, 3
+  br i1 %.183, label %row.3, label %end
+row.3:                                            ; preds = %row.2
+  %.185 = getelementptr i8, ptr %.178, i64 %c_row
+  %.186 = load <16 x float>, ptr %.185, align 4
+  %.187 = select i1 %.157, <16 x float> %.186, <16 x float> zeroinitializer
+  %.188 = fadd <16 x float> %.187, %.149
+  store <16 x float> %.188, ptr %.185, align 4
+  %.190 = icmp sgt i64 %.14, 4
+  br i1 %.190, label %row.4, label %end
+row.4:                                            ; preds = %row.3
+  %.192 = getelementptr i8, ptr %.185, i64 %c_row
+  %.193 = load <16 x float>, ptr %.192, align 4
+  %.194 = select i1 %.157, <16 x float> %.193, <16 x float> zeroinitializer
+  %.195 = fadd <16 x float> %.194, %.150
+  store <16 x float> %.195, ptr %.192, align 4
+  %.197 = icmp sgt i64 %.14, 5
+  br i1 %.197, label %row.5, label %end
+row.5:                                            ; preds = %row.4
+  %.199 = getelementptr i8, ptr %.192, i64 %c_row
+  %.200 = load <16 x float>, ptr %.199, align 4
+  %.201 = select i1 %.157, <16 x float> %.200, <16 x float> zeroinitializer
+  %.202 = fadd <16 x float> %.201, %.151
+  store <16 x float> %.202, ptr %.199, align 4
+  %.204 = icmp sgt i64 %.14, 6
+  br i1 %.204, label %row.6, label %end
+row.6:                                            ; preds = %row.5
+  %.206 = getelementptr i8, ptr %.199, i64 %c_row
+  %.207 = load <16 x float>, ptr %.206, align 4
+  %.208 = select i1 %.157, <16 x float> %.207, <16 x float> zeroinitializer
+  %.209 = fadd <16 x float> %.208, %.152
+  store <16 x float> %.209, ptr %.206, align 4
+  %.211 = icmp sgt i64 %.14, 7
+  br i1 %.211, label %row.7, label %end
+row.7:                                            ; preds = %row.6
+  %.213 = getelementptr i8, ptr %.206, i64 %c_row
+  %.214 = load <16 x float>, ptr %.213, align 4
+  %.215 = select i1 %.157, <16 x float> %.214, <16 x float> zeroinitializer
+  %.216 = fadd <16 x float> %.215, %.153
+  store <16 x float> %.216, ptr %.213, align 4
+  %.218 = icmp sgt i64 %.14, 8
+  br i1 %.218, label %row.8, label %end
+row.8:                                            ; preds = %row.7
+  %.220 = getelementptr i8, ptr %.213, i64 %c_row
+  %.221 = load <16 x float>, ptr %.220, align 4
+  %.222 = select i1 %.157, <16 x float> %.221, <16 x float> zeroinitializer
+  %.223 = fadd <16 x float> %.222, %.154
+  store <16 x float> %.223, ptr %.220, align 4
+  %.225 = icmp sgt i64 %.14, 9
+  br i1 %.225, label %row.9, label %end
+row.9:                                            ; preds = %row.8
+  %.227 = getelementptr i8, ptr %.220, i64 %c_row
+  %.228 = load <16 x float>, ptr %.227, align 4
+  %.229 = select i1 %.157, <16 x float> %.228, <16 x float> zeroinitializer
+  %.230 = fadd <16 x float> %.229, %.155
+  store <16 x float> %.230, ptr %.227, align 4
+  %.232 = icmp sgt i64 %.14, 10
+  br i1 %.232, label %row.10, label %end
+row.10:                                           ; preds = %row.9
+  %.234 = getelementptr i8, ptr %.227, i64 %c_row
+  %.235 = load <16 x float>, ptr %.234, align 4
+  %.236 = select i1 %.157, <16 x float> %.235, <16 x float> zeroinitializer
+  %.237 = fadd <16 x float> %.236, %.156
+  store <16 x float> %.237, ptr %.234, align 4
+  br label %end
+loop.1:                                           ; preds = %loop.1, %partial
+  %.259 = phi i64 [ %k, %partial ], [ %.287, %loop.1 ]
+  %.260 = phi i64 [ 0, %partial ], [ %.288, %loop.1 ]
+  %.261 = phi ptr [ %.243, %partial ], [ %.289, %loop.1 ]
+  %.262 = phi <16 x float> [ zeroinitializer, %partial ], [ %.271, %loop.1 ]
+  %.263 = phi <16 x float> [ zeroinitializer, %partial ], [ %.276, %loop.1 ]
+  %.264 = phi <16 x float> [ zeroinitializer, %partial ], [ %.281, %loop.1 ]
+  %.265 = phi <16 x float> [ zeroinitializer, %partial ], [ %.286, %loop.1 ]
+  %.266 = load <16 x float>, ptr %.261, align 4
+  %.267 = getelementptr i8, ptr %.242, i64 %.260
+  %.268 = load float, ptr %.267, align 4
+  %.269 = insertelement <16 x float> undef, float %.268, i32 0
+  %.270 = shufflevector <16 x float> %.269, <16 x float> undef, <16 x i32> zeroinitializer
+  %.271 = call <16 x float> @llvm.fma.v16f32(<16 x float> %.270, <16 x float> %.266, <16 x float> %.262)
+  %.272 = getelementptr i8, ptr %.248, i64 %.260
+  %.273 = load float, ptr %.272, align 4
+  %.274 = insertelement <16 x float> undef, float %.273, i32 0
+  %.275 = shufflevector <16 x float> %.274, <16 x float> undef, <16 x i32> zeroinitializer
+  %.276 = call <16 x float> @llvm.fma.v16f32(<16 x float> %.275, <16 x float> %.266, <16 x float> %.263)
+  %.277 = getelementptr i8, ptr %.252, i64 %.260
+  %.278 = load float, ptr %.277, align 4
+  %.279 = insertelement <16 x float> undef, float %.278, i32 0
+  %.280 = shufflevector <16 x float> %.279, <16 x float> undef, <16 x i32> zeroinitializer
+  %.281 = call <16 x float> @llvm.fma.v16f32(<16 x float> %.280, <16 x float> %.266, <16 x float> %.264)
+  %.282 = getelementptr i8, ptr %.256, i64 %.260
+  %.283 = load float, ptr %.282, align 4
+  %.284 = insertelement <16 x float> undef, float %.283, i32 0
+  %.285 = shufflevector <16 x float> %.284, <16 x float> undef, <16 x i32> zeroinitializer
+  %.286 = call <16 x float> @llvm.fma.v16f32(<16 x float> %.285, <16 x float> %.266, <16 x float> %.265)
+  %.287 = sub i64 %.259, 1
+  %.288 = add i64 %.260, %a_k
+  %.289 = getelementptr i8, ptr %.261, i64 %b_k
+  %.290 = icmp ne i64 %.287, 0
+  br i1 %.290, label %loop.1, label %done.1, !llvm.loop !2
+done.1:                                           ; preds = %loop.1, %partial
+  %.292 = phi <16 x float> [ zeroinitializer, %partial ], [ %.271, %loop.1 ]
+  %.293 = phi <16 x float> [ zeroinitializer, %partial ], [ %.276, %loop.1 ]
+  %.294 = phi <16 x float> [ zeroinitializer, %partial ], [ %.281, %loop.1 ]
+  %.295 = phi <16 x float> [ zeroinitializer, %partial ], [ %.286, %loop.1 ]
+  %.296 = icmp ne i64 %accumulate, 0
+  %.297 = load <16 x float>, ptr %.244, align 4
+  %.298 = select i1 %.296, <16 x float> %.297, <16 x float> zeroinitializer
+  %.299 = fadd <16 x float> %.298, %.292
+  store <16 x float> %.299, ptr %.244, align 4
+  %.301 = icmp sgt i64 %.241, 0
+  br i1 %.301, label %row.11, label %end.1
+end.1:                                            ; preds = %row.13, %row.12, %row.11, %done.1
+  ret void
+row.11:                                           ; preds = %done.1
+  %.303 = getelementptr i8, ptr %.244, i64 %c_row
+  %.304 = load <16 x float>, ptr %.303, align 4
+  %.305 = select i1 %.296, <16 x float> %.304, <16 x float> zeroinitializer
+  %.306 = fadd <16 x float> %.305, %.293
+  store <16 x float> %.306, ptr %.303, align 4
+  %.308 = icmp sgt i64 %.241, 1
+  br i1 %.308, label %row.12, label %end.1
+row.12:                                           ; preds = %row.11
+  %.310 = getelementptr i8, ptr %.303, i64 %c_row
+  %.311 = load <16 x float>, ptr %.310, align 4
+  %.312 = select i1 %.296, <16 x float> %.311, <16 x float> zeroinitializer
+  %.313 = fadd <16 x float> %.312, %.294
+  store <16 x float> %.313, ptr %.310, align 4
+  %.315 = icmp sgt i64 %.241, 2
+  br i1 %.315, label %row.13, label %end.1
+row.13:                                           ; preds = %row.12
+  %.317 = getelementptr i8, ptr %.310, i64 %c_row
+  %.318 = load <16 x float>, ptr %.317, align 4
+  %.319 = select i1 %.296, <16 x float> %.318, <16 x float> zeroinitializer
+  %.320 = fadd <16 x float> %.319, %.295
+  store <16 x float> %.320, ptr %.317, align 4
+  br label %end.1
+}
+declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>) #1
+attributes #0 = { noinline nounwind }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+!0 = distinct !{!0, !1}
+!1 = !{!"llvm.loop.unroll.disable"}
+!2 = distinct !{!2, !1}
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr void @hloom_tile_f32_12x32(i64 %a, i64 %a_row, i64 %a_k, i64 %b, i64 %b_k, i64 %c, i64 %c_row, i64 %k, i64 %rows, i64 %accumulate) #0 {
+entry:
+  %.12 = icmp sgt i64 %rows, 4
+  br i1 %.12, label %full, label %partial
+full:                                             ; preds = %entry
+  %.14 = sub i64 %rows, 1
+  %.15 = inttoptr i64 %a to ptr
+  %.16 = inttoptr i64 %b to ptr
+  %.17 = inttoptr i64 %c to ptr
+  %.18 = icmp slt i64 %.14, 1
+  %.19 = select i1 %.18, i64 %.14, i64 1
+  %.20 = mul i64 %.19, %a_row
+  %.21 = getelementptr i8, ptr %.15, i64 %.20
+  %.22 = icmp slt i64 %.14, 2
+  %.23 = select i1 %.22, i64 %.14, i64 2
+  %.24 = mul i64 %.23, %a_row
+  %.25 = getelementptr i8, ptr %.15, i64 %.24
+  %.26 = icmp slt i64 %.14, 3
+  %.27 = select i1 %.26, i64 %.14, i64 3
+  %.28 = mul i64 %.27, %a_row
+  %.29 = getelementptr i8, ptr %.15, i64 %.28
+  %.30 = icmp slt i64 %.14, 4
+  %.31 = select i1 %.30, i64 %.14, i64 4
+  %.32 = mul i64 %.31, %a_row
+  %.33 = getelementptr i8, ptr %.15, i64 %.32
+  %.34 = icmp slt i64 %.14, 5
+  %.35 = select i1 %.34, i64 %.14, i64 5
+  %.36 = mul i64 %.35, %a_row
+  %.37 = getelementptr i8, ptr %.15, i64 %.36
+  %.38 = icmp slt i64 %.14, 6
+  %.39 = select i1 %.38, i64 %.14, i64 6
+  %.40 = mul i64 %.39, %a_row
+  %.41 = getelementptr i8, ptr %.15, i64 %.40
+  %.42 = icmp slt i64 %.14, 7
+  %.43 = select i1 %.42, i64 %.14, i64 7
+  %.44 = mul i64 %.43, %a_row
+  %.45 = getelementptr i8, ptr %.15, i64 %.44
+  %.46 = icmp slt i64 %.14, 8
+  %.47 = select i1 %.46, i64 %.14, i64 8
+  %.48 = mul i64 %.47, %a_row
+  %.49 = getelementptr i8, ptr %.15, i64 %.48
+  %.50 = icmp slt i64 %.14, 9
+  %.51 = select i1 %.50, i64 %.14, i64 9
+  %.52 = mul i64 %.51, %a_row
+  %.53 = getelementptr i8, ptr %.15, i64 %.52
+  %.54 = icmp slt i64 %.14, 10
+  %.55 = select i1 %.54, i64 %.14, i64 10
+  %.56 = mul i64 %.55, %a_row
+  %.57 = getelementptr i8, ptr %.15, i64 %.56
+  %.58 = icmp slt i64 %.14, 11
+  %.59 = select i1 %.58, i64 %.14, i64 11
+  %.60 = mul i64 %.59, %a_row
+  %.61 = getelementptr i8, ptr %.15, i64 %.60
+  %.62 = icmp sgt i64 %k, 0
+  br i1 %.62, label %loop, label %done
+partial:                                          ; preds = %entry
+  %.241 = sub i64 %rows, 1
+  %.242 = inttoptr i64 %a to ptr
+  %.243 = inttoptr i64 %b to ptr
+  %.244 = inttoptr i64 %c to ptr
+  %.245 = icmp slt i64 %.241, 1
+  %.246 = select i1 %.245, i64 %.241, i64 1
+  %.247 = mul i64 %.246, %a_row
+  %.248 = getelementptr i8, ptr %.242, i64 %.247
+  %.249 = icmp slt i64 %.241, 2
+  %.250 = select i1 %.249, i64 %.241, i64 2
+  %.251 = mul i64 %.250, %a_row
+  %.252 = getelementptr i8, ptr %.242, i64 %.251
+  %.253 = icmp slt i64 %.241, 3
+  %.254 = select i1 %.253, i64 %.241, i64 3
+  %.255 = mul i64 %.254, %a_row
+  %.256 = getelementptr i8, ptr %.242, i64 %.255
+  %.257 = icmp sgt i64 %k, 0
+  br i1 %.257, label %loop.1, label %done.1
+loop:                                             ; preds = %loop, %full
+  %.64 = phi i64 [ %k, %full ], [ %.140, %loop ]
+  %.65 = phi i64 [ 0, %full ], [ %.141, %loop ]
+  %.66 = phi ptr [ %.16, %full ], [ %.142, %loop ]
+  %.67 = phi <32 x float> [ zeroinitializer, %full ], [ %.84, %loop ]
+  %.68 = phi <32 x float> [ zeroinitializer, %full ], [ %.89, %loop ]
+  %.69 = phi <32 x float> [ zeroinitializer, %full ], [ %.94, %loop ]
+  %.70 = phi <32 x float> [ zeroinitializer, %full ], [ %.99, %loop ]
+  %.71 = phi <32 x float> [ zeroinitializer, %full ], [ %.104, %loop ]
+  %.72 = phi <32 x float> [ zeroinitializer, %full ], [ %.109, %loop ]
+  %.73 = phi <32 x float> [ zeroinitializer, %full ], [ %.114, %loop ]
+  %.74 = phi <32 x float> [ zeroinitializer, %full ], [ %.119, %loop ]
+  %.75 = phi <32 x float> [ zeroinitializer, %full ], [ %.124, %loop ]
+  %.76 = phi <32 x float> [ zeroinitializer, %full ], [ %.129, %loop ]
+  %.77 = phi <32 x float> [ zeroinitializer, %full ], [ %.134, %loop ]
+  %.78 = phi <32 x float> [ zeroinitializer, %full ], [ %.139, %loop ]
+  %.79 = load <32 x float>, ptr %.66, align 4
+  %.80 = getelementptr i8, ptr %.15, i64 %.65
+  %.81 = load float, ptr %.80, align 4
+  %.82 = insertelement <32 x float> undef, float %.81, i32 0
+  %.83 = shufflevector <32 x float> %.82, <32 x float> undef, <32 x i32> zeroinitializer
+  %.84 = call <32 x float> @llvm.fma.v32f32(<32 x float> %.83, <32 x float> %.79, <32 x float> %.67)
+  %.85 = getelementptr i8, ptr %.21, i64 %.65
+  %.86 = load float, ptr %.85, align 4
+  %.87 = insertelement <32 x float> undef, float %.86, i32 0
+  %.88 = shufflevector <32 x float> %.87, <32 x float> undef, <32 x i32> zeroinitializer
+  %.89 = call <32 x float> @llvm.fma.v32f32(<32 x float> %.88, <32 x float> %.79, <32 x float> %.68)
+  %.90 = getelementptr i8, ptr %.25, i64 %.65
+  %.91 = load float, ptr %.90, align 4
+  %.92 = insertelement <32 x float> undef, float %.91, i32 0
+  %.93 = shufflevector <32 x float> %.92, <32 x float> undef, <32 x i32> zeroinitializer
+  %.94 = call <32 x float> @llvm.fma.v32f32(<32 x float> %.93, <32 x float> %.79, <32 x float> %.69)
+  %.95 = getelementptr i8, ptr %.29, i64 %.65
+  %.96 = load float, ptr %.95, align 4
+  %.97 = insertelement <32 x float> undef, float %.96, i32 0
+  %.98 = shufflevector <32 x float> %.97, <32 x float> undef, <32 x i32> zeroinitializer
+  %.99 = call <32 x float> @llvm.fma.v32f32(<32 x float> %.98, <32 x float> %.79, <32 x float> %.70)
+  %.100 = getelementptr i8, ptr %.33, i64 %.65
+  %.101 = load float, ptr %.100, align 4
+  %.102 = insertelement <32 x float> undef, float %.101, i32 0
+  %.103 = shufflevector <32 x float> %.102, <32 x float> undef, <32 x i32> zeroinitializer
+  %.104 = call <32 x float> @llvm.fma.v32f32(<32 x float> %.103, <32 x float> %.79, <32 x float> %.71)
+  %.105 = getelementptr i8, ptr %.37, i64 %.65
+  %.106 = load float, ptr %.105, align 4
+  %.107 = insertelement <32 x float> undef, float %.106, i32 0
+  %.108 = shufflevector <32 x float> %.107, <32 x float> undef, <32 x i32> zeroinitializer
+  %.109 = call <32 x float> @llvm.fma.v32f32(<32 x float> %.108, <32 x float> %.79, <32 x float> %.72)
+  %.110 = getelementptr i8, ptr %.41, i64 %.65
+  %.111 = load float, ptr %.110, align 4
+  %.112 = insertelement <32 x float> undef, float %.111, i32 0
+  %.113 = shufflevector <32 x float> %.112, <32 x float> undef, <32 x i32> zeroinitializer
+  %.114 = call <32 x float> @llvm.fma.v32f32(<32 x float> %.113, <32 x float> %.79, <32 x float> %.73)
+  %.115 = getelementptr i8, ptr %.45, i64 %.65
+  %.116 = load float, ptr %.115, align 4
+  %.117 = insertelement <32 x float> undef, float %.116, i32 0
+  %.118 = shufflevector <32 x float> %.117, <32 x float> undef, <32 x i32> zeroinitializer
+  %.119 = call <32 x float> @llvm.fma.v32f32(<32 x float> %.118, <32 x float> %.79, <32 x float> %.74)
+  %.120 = getelementptr i8, ptr %.49, i64 %.65
+  %.121 = load float, ptr %.120, align 4
+  %.122 = insertelement <32 x float> undef, float %.121, i32 0
+  %.123 = shufflevector <32 x float> %.122, <32 x float> undef, <32 x i32> zeroinitializer
+  %.124 = call <32 x float> @llvm.fma.v32f32(<32 x float> %.123, <32 x float> %.79, <32 x float> %.75)
+  %.125 = getelementptr i8, ptr %.53, i64 %.65
+  %.126 = load float, ptr %.125, align 4
+  %.127 = insertelement <32 x float> undef, float %.126, i32 0
+  %.128 = shufflevector <32 x float> %.127, <32 x float> undef, <32 x i32> zeroinitializer
+  %.129 = call <32 x float> @llvm.fma.v32f32(<32 x float> %.128, <32 x float> %.79, <32 x float> %.76)
+  %.130 = getelementptr i8, ptr %.57, i64 %.65
+  %.131 = load float, ptr %.130, align 4
+  %.132 = insertelement <32 x float> undef, float %.131, i32 0
+  %.133 = shufflevector <32 x float> %.132, <32 x float> undef, <32 x i32> zeroinitializer
+  %.134 = call <32 x float> @llvm.fma.v32f32(<32 x float> %.133, <32 x float> %.79, <32 x float> %.77)
+  %.135 = getelementptr i8, ptr %.61, i64 %.65
+  %.136 = load float, ptr %.135, align 4
+  %.137 = insertelement <32 x float> undef, float %.136, i32 0
+  %.138 = shufflevector <32 x float> %.137, <32 x float> undef, <32 x i32> zeroinitializer
+  %.139 = call <32 x float> @llvm.fma.v32f32(<32 x float> %.138, <32 x float> %.79, <32 x float> %.78)
+  %.140 = sub i64 %.64, 1
+  %.141 = add i64 %.65, %a_k
+  %.142 = getelementptr i8, ptr %.66, i64 %b_k
+  %.143 = icmp ne i64 %.140, 0
+  br i1 %.143, label %loop, label %done, !llvm.loop !0
+done:                                             ; preds = %loop, %full
+  %.145 = phi <32 x float> [ zeroinitializer, %full ], [ %.84, %loop ]
+  %.146 = phi <32 x float> [ zeroinitializer, %full ], [ %.89, %loop ]
+  %.147 = phi <32 x float> [ zeroinitializer, %full ], [ %.94, %loop ]
+  %.148 = phi <32 x float> [ zeroinitializer, %full ], [ %.99, %loop ]
+  %.149 = phi <32 x float> [ zeroinitializer, %full ], [ %.104, %loop ]
+  %.150 = phi <32 x float> [ zeroinitializer, %full ], [ %.109, %loop ]
+  %.151 = phi <32 x float> [ zeroinitializer, %full ], [ %.114, %loop ]
+  %.152 = phi <32 x float> [ zeroinitializer, %full ], [ %.119, %loop ]
+  %.153 = phi <32 x float> [ zeroinitializer, %full ], [ %.124, %loop ]
+  %.154 = phi <32 x float> [ zeroinitializer, %full ], [ %.129, %loop ]
+  %.155 = phi <32 x float> [ zeroinitializer, %full ], [ %.134, %loop ]
+  %.156 = phi <32 x float> [ zeroinitializer, %full ], [ %.139, %loop ]
+  %.157 = icmp ne i64 %accumulate, 0
+  %.158 = load <32 x float>, ptr %.17, align 4
+  %.159 = select i1 %.157, <32 x float> %.158, <32 x float> zeroinitializer
+  %.160 = fadd <32 x float> %.159, %.145
+  store <32 x float> %.160, ptr %.17, align 4
+  %.162 = icmp sgt i64 %.14, 0
+  br i1 %.162, label %row, label %end
+end:                                              ; preds = %row.10, %row.9, %row.8, %row.7, %row.6, %row.5, %row.4, %row.3, %row.2, %row.1, %row, %done
+  ret void
+row:                                              ; preds = %done
+  %.164 = getelementptr i8, ptr %.17, i64 %c_row
+  %.165 = load <32 x float>, ptr %.164, align 4
+  %.166 = select i1 %.157, <32 x float> %.165, <32 x float> zeroinitializer
+  %.167 = fadd <32 x float> %.166, %.146
+  store <32 x float> %.167, ptr %.164, align 4
+  %.169 = icmp sgt i64 %.14, 1
+  br i1 %.169, label %row.1, label %end
+row.1:                                            ; preds = %row
+  %.171 = getelementptr i8, ptr %.164, i64 %c_row
+  %.172 = load <32 x float>, ptr %.171, align 4
+  %.173 = select i1 %.157, <32 x float> %.172, <32 x float> zeroinitializer
+  %.174 = fadd <32 x float> %.173, %.147
+  store <32 x float> %.174, ptr %.171, align 4
+  %.176 = icmp sgt i64 %.14, 2
+  br i1 %.176, label %row.2, label %end
+row.2:                                            ; preds = %row.1
+  %.178 = getelementptr i8, ptr %.171, i64 %c_row
+  %.179 = load <32 x float>, ptr %.178, align 4
+  %.180 = select i1 %.157, <32 x float> %.179, <32 x float> zeroinitializer
+  %.181 = fadd <32 x float> %.180, %.148
+  store <32 x float> %.181, ptr %.178, align 4
+  %.183 = icmp sgt i64 %.14, 3
+  br i1 %.183, label %row.3, label %end
+row.3:                                            ; preds = %row.2
+  %.185 = getelementptr i8, ptr %.178, i64 %c_row
+  %.186 = load <32 x float>, ptr %.185, align 4
+  %.187 = select i1 %.157, <32 x float> %.186, <32 x float> zeroinitializer
+  %.188 = fadd <32 x float> %.187, %.149
+  store <32 x float> %.188, ptr %.185, align 4
+  %.190 = icmp sgt i64 %.14, 4
+  br i1 %.190, label %row.4, label %end
+row.4:                                            ; preds = %row.3
+  %.192 = getelementptr i8, ptr %.185, i64 %c_row
+  %.193 = load <32 x float>, ptr %.192, align 4
+  %.194 = select i1 %.157, <32 x float> %.193, <32 x float> zeroinitializer
+  %.195 = fadd <32 x float> %.194, %.150
+  store <32 x float> %.195, ptr %.192, align 4
+  %.197 = icmp sgt i64 %.14, 5
+  br i1 %.197, label %row.5, label %end
+row.5:                                            ; preds = %row.4
+  %.199 = getelementptr i8, ptr %.192, i64 %c_row
+  %.200 = load <32 x float>, ptr %.199, align 4
+  %.201 = select i1 %.157, <32 x float> %.200, <32 x float> zeroinitializer
+  %.202 = fadd <32 x float> %.201, %.151
+  store <32 x float> %.202, ptr %.199, align 4
+  %.204 = icmp sgt i64 %.14, 6
+  br i1 %.204, label %row.6, label %end
+row.6:                                            ; preds = %row.5
+  %.206 = getelementptr i8, ptr %.199, i64 %c_row
+  %.207 = load <32 x float>, ptr %.206, align 4
+  %.208 = select i1 %.157, <32 x float> %.207, <32 x float> zeroinitializer
+  %.209 = fadd <32 x float> %.208, %.152
+  store <32 x float> %.209, ptr %.206, align 4
+  %.211 = icmp sgt i64 %.14, 7
+  br i1 %.211, label %row.7, label %end
+row.7:                                            ; preds = %row.6
+  %.213 = getelementptr i8, ptr %.206, i64 %c_row
+  %.214 = load <32 x float>, ptr %.213, align 4
+  %.215 = select i1 %.157, <32 x float> %.214, <32 x float> zeroinitializer
+  %.216 = fadd <32 x float> %.215, %.153
+  store <32 x float> %.216, ptr %.213, align 4
+  %.218 = icmp sgt i64 %.14, 8
+  br i1 %.218, label %row.8, label %end
+row.8:                                            ; preds = %row.7
+  %.220 = getelementptr i8, ptr %.213, i64 %c_row
+  %.221 = load <32 x float>, ptr %.220, align 4
+  %.222 = select i1 %.157, <32 x float> %.221, <32 x float> zeroinitializer
+  %.223 = fadd <32 x float> %.222, %.154
+  store <32 x float> %.223, ptr %.220, align 4
+  %.225 = icmp sgt i64 %.14, 9
+  br i1 %.225, label %row.9, label %end
+row.9:                                            ; preds = %row.8
+  %.227 = getelementptr i8, ptr %.220, i64 %c_row
+  %.228 = load <32 x float>, ptr %.227, align 4
+  %.229 = select i1 %.157, <32 x float> %.228, <32 x float> zeroinitializer
+  %.230 = fadd <32 x float> %.229, %.155
+  store <32 x float> %.230, ptr %.227, align 4
+  %.232 = icmp sgt i64 %.14, 10
+  br i1 %.232, label %row.10, label %end
+row.10:                                           ; preds = %row.9
+  %.234 = getelementptr i8, ptr %.227, i64 %c_row
+  %.235 = load <32 x float>, ptr %.234, align 4
+  %.236 = select i1 %.157, <32 x float> %.235, <32 x float> zeroinitializer
+  %.237 = fadd <32 x float> %.236, %.156
+  store <32 x float> %.237, ptr %.234, align 4
+  br label %end
+loop.1:                                           ; preds = %loop.1, %partial
+  %.259 = phi i64 [ %k, %partial ], [ %.287, %loop.1 ]
+  %.260 = phi i64 [ 0, %partial ], [ %.288, %loop.1 ]
+  %.261 = phi ptr [ %.243, %partial ], [ %.289, %loop.1 ]
+  %.262 = phi <32 x float> [ zeroinitializer, %partial ], [ %.271, %loop.1 ]
+  %.263 = phi <32 x float> [ zeroinitializer, %partial ], [ %.276, %loop.1 ]
+  %.264 = phi <32 x float> [ zeroinitializer, %partial ], [ %.281, %loop.1 ]
+  %.265 = phi <32 x float> [ zeroinitializer, %partial ], [ %.286, %loop.1 ]
+  %.266 = load <32 x float>, ptr %.261, align 4
+  %.267 = getelementptr i8, ptr %.242, i64 %.260
+  %.268 = load float, ptr %.267, align 4
+  %.269 = insertelement <32 x float> undef, float %.268, i32 0
+  %.270 = shufflevector <32 x float> %.269, <32 x float> undef, <32 x i32> zeroinitializer
+  %.271 = call <32 x float> @llvm.fma.v32f32(<32 x float> %.270, <32 x float> %.266, <32 x float> %.262)
+  %.272 = getelementptr i8, ptr %.248, i64 %.260
+  %.273 = load float, ptr %.272, align 4
+  %.274 = insertelement <32 x float> undef, float %.273, i32 0
+  %.275 = shufflevector <32 x float> %.274, <32 x float> undef, <32 x i32> zeroinitializer
+  %.276 = call <32 x float> @llvm.fma.v32f32(<32 x float> %.275, <32 x float> %.266, <32 x float> %.263)
+  %.277 = getelementptr i8, ptr %.252, i64 %.260
+  %.278 = load float, ptr %.277, align 4
+  %.279 = insertelement <32 x float> undef, float %.278, i32 0
+  %.280 = shufflevector <32 x float> %.279, <32 x float> undef, <32 x i32> zeroinitializer
+  %.281 = call <32 x float> @llvm.fma.v32f32(<32 x float> %.280, <32 x float> %.266, <32 x float> %.264)
+  %.282 = getelementptr i8, ptr %.256, i64 %.260
+  %.283 = load float, ptr %.282, align 4
+  %.284 = insertelement <32 x float> undef, float %.283, i32 0
+  %.285 = shufflevector <32 x float> %.284, <32 x float> undef, <32 x i32> zeroinitializer
+  %.286 = call <32 x float> @llvm.fma.v32f32(<32 x float> %.285, <32 x float> %.266, <32 x float> %.265)
+  %.287 = sub i64 %.259, 1
+  %.288 = add i64 %.260, %a_k
+  %.289 = getelementptr i8, ptr %.261, i64 %b_k
+  %.290 = icmp ne i64 %.287, 0
+  br i1 %.290, label %loop.1, label %done.1, !llvm.loop !2
+done.1:                                           ; preds = %loop.1, %partial
+  %.292 = phi <32 x float> [ zeroinitializer, %partial ], [ %.271, %loop.1 ]
+  %.293 = phi <32 x float> [ zeroinitializer, %partial ], [ %.276, %loop.1 ]
+  %.294 = phi <32 x float> [ zeroinitializer, %partial ], [ %.281, %loop.1 ]
+  %.295 = phi <32 x float> [ zeroinitializer, %partial ], [ %.286, %loop.1 ]
+  %.296 = icmp ne i64 %accumulate, 0
+  %.297 = load <32 x float>, ptr %.244, align 4
+  %.298 = select i1 %.296, <32 x float> %.297, <32 x float> zeroinitializer
+  %.299 = fadd <32 x float> %.298, %.292
+  store <32 x float> %.299, ptr %.244, align 4
+  %.301 = icmp sgt i64 %.241, 0
+  br i1 %.301, label %row.11, label %end.1
+end.1:                                            ; preds = %row.13, %row.12, %row.11, %done.1
+  ret void
+row.11:                                           ; preds = %done.1
+  %.303 = getelementptr i8, ptr %.244, i64 %c_row
+  %.304 = load <32 x float>, ptr %.303, align 4
+  %.305 = select i1 %.296, <32 x float> %.304, <32 x float> zeroinitializer
+  %.306 = fadd <32 x float> %.305, %.293
+  store <32 x float> %.306, ptr %.303, align 4
+  %.308 = icmp sgt i64 %.241, 1
+  br i1 %.308, label %row.12, label %end.1
+row.12:                                           ; preds = %row.11
+  %.310 = getelementptr i8, ptr %.303, i64 %c_row
+  %.311 = load <32 x float>, ptr %.310, align 4
+  %.312 = select i1 %.296, <32 x float> %.311, <32 x float> zeroinitializer
+  %.313 = fadd <32 x float> %.312, %.294
+  store <32 x float> %.313, ptr %.310, align 4
+  %.315 = icmp sgt i64 %.241, 2
+  br i1 %.315, label %row.13, label %end.1
+row.13:                                           ; preds = %row.12
+  %.317 = getelementptr i8, ptr %.310, i64 %c_row
+  %.318 = load <32 x float>, ptr %.317, align 4
+  %.319 = select i1 %.296, <32 x float> %.318, <32 x float> zeroinitializer
+  %.320 = fadd <32 x float> %.319, %.295
+  store <32 x float> %.320, ptr %.317, align 4
+  br label %end.1
+}
+declare <32 x float> @llvm.fma.v32f32(<32 x float>, <32 x float>, <32 x float>) #1
+attributes #0 = { noinline nounwind }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+!0 = distinct !{!0, !1}
+!1 = !{!"llvm.loop.unroll.disable"}
+!2 = distinct !{!2, !1}
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr void @hloom_tile_f32_12x4(i64 %a, i64 %a_row, i64 %a_k, i64 %b, i64 %b_k, i64 %c, i64 %c_row, i64 %k, i64 %rows, i64 %accumulate) #0 {
+entry:
+  %.12 = icmp sgt i64 %rows, 4
+  br i1 %.12, label %full, label %partial
+full:                                             ; preds = %entry
+  %.14 = sub i64 %rows, 1
+  %.15 = inttoptr i64 %a to ptr
+  %.16 = inttoptr i64 %b to ptr
+  %.17 = inttoptr i64 %c to ptr
+  %.18 = icmp slt i64 %.14, 1
+  %.19 = select i1 %.18, i64 %.14, i64 1
+  %.20 = mul i64 %.19, %a_row
+  %.21 = getelementptr i8, ptr %.15, i64 %.20
+  %.22 = icmp slt i64 %.14, 2
+  %.23 = select i1 %.22, i64 %.14, i64 2
+  %.24 = mul i64 %.23, %a_row
+  %.25 = getelementptr i8, ptr %.15, i64 %.24
+  %.26 = icmp slt i64 %.14, 3
+  %.27 = select i1 %.26, i64 %.14, i64 3
+  %.28 = mul i64 %.27, %a_row
+  %.29 = getelementptr i8, ptr %.15, i64 %.28
+  %.30 = icmp slt i64 %.14, 4
+  %.31 = select i1 %.30, i64 %.14, i64 4
+  %.32 = mul i64 %.31, %a_row
+  %.33 = getelementptr i8, ptr %.15, i64 %.32
+  %.34 = icmp slt i64 %.14, 5
+  %.35 = select i1 %.34, i64 %.14, i64 5
+  %.36 = mul i64 %.35, %a_row
+  %.37 = getelementptr i8, ptr %.15, i64 %.36
+  %.38 = icmp slt i64 %.14, 6
+  %.39 = select i1 %.38, i64 %.14, i64 6
+  %.40 = mul i64 %.39, %a_row
+  %.41 = getelementptr i8, ptr %.15, i64 %.40
+  %.42 = icmp slt i64 %.14, 7
+  %.43 = select i1 %.42, i64 %.14, i64 7
+  %.44 = mul i64 %.43, %a_row
+  %.45 = getelementptr i8, ptr %.15, i64 %.44
+  %.46 = icmp slt i64 %.14, 8
+  %.47 = select i1 %.46, i64 %.14, i64 8
+  %.48 = mul i64 %.47, %a_row
+  %.49 = getelementptr i8, ptr %.15, i64 %.48
+  %.50 = icmp slt i64 %.14, 9
+  %.51 = select i1 %.50, i64 %.14, i64 9
+  %.52 = mul i64 %.51, %a_row
+  %.53 = getelementptr i8, ptr %.15, i64 %.52
+  %.54 = icmp slt i64 %.14, 10
+  %.55 = select i1 %.54, i64 %.14, i64 10
+  %.56 = mul i64 %.55, %a_row
+  %.57 = getelementptr i8, ptr %.15, i64 %.56
+  %.58 = icmp slt i64 %.14, 11
+  %.59 = select i1 %.58, i64 %.14, i64 11
+  %.60 = mul i64 %.59, %a_row
+  %.61 = getelementptr i8, ptr %.15, i64 %.60
+  %.62 = icmp sgt i64 %k, 0
+  br i1 %.62, label %loop, label %done
+partial:                                          ; preds = %entry
+  %.241 = sub i64 %rows, 1
+  %.242 = inttoptr i64 %a to ptr
+  %.243 = inttoptr i64 %b to ptr
+  %.244 = inttoptr i64 %c to ptr
+  %.245 = icmp slt i64 %.241, 1
+  %.246 = select i1 %.245, i64 %.241, i64 1
+  %.247 = mul i64 %.246, %a_row
+  %.248 = getelementptr i8, ptr %.242, i64 %.247
+  %.249 = icmp slt i64 %.241, 2
+  %.250 = select i1 %.249, i64 %.241, i64 2
+  %.251 = mul i64 %.250, %a_row
+  %.252 = getelementptr i8, ptr %.242, i64 %.251
+  %.253 = icmp slt i64 %.241, 3
+  %.254 = select i1 %.253, i64 %.241, i64 3
+  %.255 = mul i64 %.254, %a_row
+  %.256 = getelementptr i8, ptr %.242, i64 %.255
+  %.257 = icmp sgt i64 %k, 0
+  br i1 %.257, label %loop.1, label %done.1
+loop:                                             ; preds = %loop, %full
+  %.64 = phi i64 [ %k, %full ], [ %.140, %loop ]
+  %.65 = phi i64 [ 0, %full ], [ %.141, %loop ]
+  %.66 = phi ptr [ %.16, %full ], [ %.142, %loop ]
+  %.67 = phi <4 x float> [ zeroinitializer, %full ], [ %.84, %loop ]
+  %.68 = phi <4 x float> [ zeroinitializer, %full ], [ %.89, %loop ]
+  %.69 = phi <4 x float> [ zeroinitializer, %full ], [ %.94, %loop ]
+  %.70 = phi <4 x float> [ zeroinitializer, %full ], [ %.99, %loop ]
+  %.71 = phi <4 x float> [ zeroinitializer, %full ], [ %.104, %loop ]
+  %.72 = phi <4 x float> [ zeroinitializer, %full ], [ %.109, %loop ]
+  %.73 = phi <4 x float> [ zeroinitializer, %full ], [ %.114, %loop ]
+  %.74 = phi <4 x float> [ zeroinitializer, %full ], [ %.119, %loop ]
+  %.75 = phi <4 x float> [ zeroinitializer, %full ], [ %.124, %loop ]
+  %.76 = phi <4 x float> [ zeroinitializer, %full ], [ %.129, %loop ]
+  %.77 = phi <4 x float> [ zeroinitializer, %full ], [ %.134, %loop ]
+  %.78 = phi <4 x float> [ zeroinitializer, %full ], [ %.139, %loop ]
+  %.79 = load <4 x float>, ptr %.66, align 4
+  %.80 = getelementptr i8, ptr %.15, i64 %.65
+  %.81 = load float, ptr %.80, align 4
+  %.82 = insertelement <4 x float> undef, float %.81, i32 0
+  %.83 = shufflevector <4 x float> %.82, <4 x float> undef, <4 x i32> zeroinitializer
+  %.84 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.83, <4 x float> %.79, <4 x float> %.67)
+  %.85 = getelementptr i8, ptr %.21, i64 %.65
+  %.86 = load float, ptr %.85, align 4
+  %.87 = insertelement <4 x float> undef, float %.86, i32 0
+  %.88 = shufflevector <4 x float> %.87, <4 x float> undef, <4 x i32> zeroinitializer
+  %.89 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.88, <4 x float> %.79, <4 x float> %.68)
+  %.90 = getelementptr i8, ptr %.25, i64 %.65
+  %.91 = load float, ptr %.90, align 4
+  %.92 = insertelement <4 x float> undef, float %.91, i32 0
+  %.93 = shufflevector <4 x float> %.92, <4 x float> undef, <4 x i32> zeroinitializer
+  %.94 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.93, <4 x float> %.79, <4 x float> %.69)
+  %.95 = getelementptr i8, ptr %.29, i64 %.65
+  %.96 = load float, ptr %.95, align 4
+  %.97 = insertelement <4 x float> undef, float %.96, i32 0
+  %.98 = shufflevector <4 x float> %.97, <4 x float> undef, <4 x i32> zeroinitializer
+  %.99 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.98, <4 x float> %.79, <4 x float> %.70)
+  %.100 = getelementptr i8, ptr %.33, i64 %.65
+  %.101 = load float, ptr %.100, align 4
+  %.102 = insertelement <4 x float> undef, float %.101, i32 0
+  %.103 = shufflevector <4 x float> %.102, <4 x float> undef, <4 x i32> zeroinitializer
+  %.104 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.103, <4 x float> %.79, <4 x float> %.71)
+  %.105 = getelementptr i8, ptr %.37, i64 %.65
+  %.106 = load float, ptr %.105, align 4
+  %.107 = insertelement <4 x float> undef, float %.106, i32 0
+  %.108 = shufflevector <4 x float> %.107, <4 x float> undef, <4 x i32> zeroinitializer
+  %.109 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.108, <4 x float> %.79, <4 x float> %.72)
+  %.110 = getelementptr i8, ptr %.41, i64 %.65
+  %.111 = load float, ptr %.110, align 4
+  %.112 = insertelement <4 x float> undef, float %.111, i32 0
+  %.113 = shufflevector <4 x float> %.112, <4 x float> undef, <4 x i32> zeroinitializer
+  %.114 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.113, <4 x float> %.79, <4 x float> %.73)
+  %.115 = getelementptr i8, ptr %.45, i64 %.65
+  %.116 = load float, ptr %.115, align 4
+  %.117 = insertelement <4 x float> undef, float %.116, i32 0
+  %.118 = shufflevector <4 x float> %.117, <4 x float> undef, <4 x i32> zeroinitializer
+  %.119 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.118, <4 x float> %.79, <4 x float> %.74)
+  %.120 = getelementptr i8, ptr %.49, i64 %.65
+  %.121 = load float, ptr %.120, align 4
+  %.122 = insertelement <4 x float> undef, float %.121, i32 0
+  %.123 = shufflevector <4 x float> %.122, <4 x float> undef, <4 x i32> zeroinitializer
+  %.124 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.123, <4 x float> %.79, <4 x float> %.75)
+  %.125 = getelementptr i8, ptr %.53, i64 %.65
+  %.126 = load float, ptr %.125, align 4
+  %.127 = insertelement <4 x float> undef, float %.126, i32 0
+  %.128 = shufflevector <4 x float> %.127, <4 x float> undef, <4 x i32> zeroinitializer
+  %.129 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.128, <4 x float> %.79, <4 x float> %.76)
+  %.130 = getelementptr i8, ptr %.57, i64 %.65
+  %.131 = load float, ptr %.130, align 4
+  %.132 = insertelement <4 x float> undef, float %.131, i32 0
+  %.133 = shufflevector <4 x float> %.132, <4 x float> undef, <4 x i32> zeroinitializer
+  %.134 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.133, <4 x float> %.79, <4 x float> %.77)
+  %.135 = getelementptr i8, ptr %.61, i64 %.65
+  %.136 = load float, ptr %.135, align 4
+  %.137 = insertelement <4 x float> undef, float %.136, i32 0
+  %.138 = shufflevector <4 x float> %.137, <4 x float> undef, <4 x i32> zeroinitializer
+  %.139 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.138, <4 x float> %.79, <4 x float> %.78)
+  %.140 = sub i64 %.64, 1
+  %.141 = add i64 %.65, %a_k
+  %.142 = getelementptr i8, ptr %.66, i64 %b_k
+  %.143 = icmp ne i64 %.140, 0
+  br i1 %.143, label %loop, label %done, !llvm.loop !0
+done:                                             ; preds = %loop, %full
+  %.145 = phi <4 x float> [ zeroinitializer, %full ], [ %.84, %loop ]
+  %.146 = phi <4 x float> [ zeroinitializer, %full ], [ %.89, %loop ]
+  %.147 = phi <4 x float> [ zeroinitializer, %full ], [ %.94, %loop ]
+  %.148 = phi <4 x float> [ zeroinitializer, %full ], [ %.99, %loop ]
+  %.149 = phi <4 x float> [ zeroinitializer, %full ], [ %.104, %loop ]
+  %.150 = phi <4 x float> [ zeroinitializer, %full ], [ %.109, %loop ]
+  %.151 = phi <4 x float> [ zeroinitializer, %full ], [ %.114, %loop ]
+  %.152 = phi <4 x float> [ zeroinitializer, %full ], [ %.119, %loop ]
+  %.153 = phi <4 x float> [ zeroinitializer, %full ], [ %.124, %loop ]
+  %.154 = phi <4 x float> [ zeroinitializer, %full ], [ %.129, %loop ]
+  %.155 = phi <4 x float> [ zeroinitializer, %full ], [ %.134, %loop ]
+  %.156 = phi <4 x float> [ zeroinitializer, %full ], [ %.139, %loop ]
+  %.157 = icmp ne i64 %accumulate, 0
+  %.158 = load <4 x float>, ptr %.17, align 4
+  %.159 = select i1 %.157, <4 x float> %.158, <4 x float> zeroinitializer
+  %.160 = fadd <4 x float> %.159, %.145
+  store <4 x float> %.160, ptr %.17, align 4
+  %.162 = icmp sgt i64 %.14, 0
+  br i1 %.162, label %row, label %end
+end:                                              ; preds = %row.10, %row.9, %row.8, %row.7, %row.6, %row.5, %row.4, %row.3, %row.2, %row.1, %row, %done
+  ret void
+row:                                              ; preds = %done
+  %.164 = getelementptr i8, ptr %.17, i64 %c_row
+  %.165 = load <4 x float>, ptr %.164, align 4
+  %.166 = select i1 %.157, <4 x float> %.165, <4 x float> zeroinitializer
+  %.167 = fadd <4 x float> %.166, %.146
+  store <4 x float> %.167, ptr %.164, align 4
+  %.169 = icmp sgt i64 %.14, 1
+  br i1 %.169, label %row.1, label %end
+row.1:                                            ; preds = %row
+  %.171 = getelementptr i8, ptr %.164, i64 %c_row
+  %.172 = load <4 x float>, ptr %.171, align 4
+  %.173 = select i1 %.157, <4 x float> %.172, <4 x float> zeroinitializer
+  %.174 = fadd <4 x float> %.173, %.147
+  store <4 x float> %.174, ptr %.171, align 4
+  %.176 = icmp sgt i64 %.14, 2
+  br i1 %.176, label %row.2, label %end
+row.2:                                            ; preds = %row.1
+  %.178 = getelementptr i8, ptr %.171, i64 %c_row
+  %.179 = load <4 x float>, ptr %.178, align 4
+  %.180 = select i1 %.157, <4 x float> %.179, <4 x float> zeroinitializer
+  %.181 = fadd <4 x float> %.180, %.148
+  store <4 x float> %.181, ptr %.178, align 4
+  %.183 = icmp sgt i64 %.14, 3
+  br i1 %.183, label %row.3, label %end
+row.3:                                            ; preds = %row.2
+  %.185 = getelementptr i8, ptr %.178, i64 %c_row
+  %.186 = load <4 x float>, ptr %.185, align 4
+  %.187 = select i1 %.157, <4 x float> %.186, <4 x float> zeroinitializer
+  %.188 = fadd <4 x float> %.187, %.149
+  store <4 x float> %.188, ptr %.185, align 4
+  %.190 = icmp sgt i64 %.14, 4
+  br i1 %.190, label %row.4, label %end
+row.4:                                            ; preds = %row.3
+  %.192 = getelementptr i8, ptr %.185, i64 %c_row
+  %.193 = load <4 x float>, ptr %.192, align 4
+  %.194 = select i1 %.157, <4 x float> %.193, <4 x float> zeroinitializer
+  %.195 = fadd <4 x float> %.194, %.150
+  store <4 x float> %.195, ptr %.192, align 4
+  %.197 = icmp sgt i64 %.14, 5
+  br i1 %.197, label %row.5, label %end
+row.5:                                            ; preds = %row.4
+  %.199 = getelementptr i8, ptr %.192, i64 %c_row
+  %.200 = load <4 x float>, ptr %.199, align 4
+  %.201 = select i1 %.157, <4 x float> %.200, <4 x float> zeroinitializer
+  %.202 = fadd <4 x float> %.201, %.151
+  store <4 x float> %.202, ptr %.199, align 4
+  %.204 = icmp sgt i64 %.14, 6
+  br i1 %.204, label %row.6, label %end
+row.6:                                            ; preds = %row.5
+  %.206 = getelementptr i8, ptr %.199, i64 %c_row
+  %.207 = load <4 x float>, ptr %.206, align 4
+  %.208 = select i1 %.157, <4 x float> %.207, <4 x float> zeroinitializer
+  %.209 = fadd <4 x float> %.208, %.152
+  store <4 x float> %.209, ptr %.206, align 4
+  %.211 = icmp sgt i64 %.14, 7
+  br i1 %.211, label %row.7, label %end
+row.7:                                            ; preds = %row.6
+  %.213 = getelementptr i8, ptr %.206, i64 %c_row
+  %.214 = load <4 x float>, ptr %.213, align 4
+  %.215 = select i1 %.157, <4 x float> %.214, <4 x float> zeroinitializer
+  %.216 = fadd <4 x float> %.215, %.153
+  store <4 x float> %.216, ptr %.213, align 4
+  %.218 = icmp sgt i64 %.14, 8
+  br i1 %.218, label %row.8, label %end
+row.8:                                            ; preds = %row.7
+  %.220 = getelementptr i8, ptr %.213, i64 %c_row
+  %.221 = load <4 x float>, ptr %.220, align 4
+  %.222 = select i1 %.157, <4 x float> %.221, <4 x float> zeroinitializer
+  %.223 = fadd <4 x float> %.222, %.154
+  store <4 x float> %.223, ptr %.220, align 4
+  %.225 = icmp sgt i64 %.14, 9
+  br i1 %.225, label %row.9, label %end
+row.9:                                            ; preds = %row.8
+  %.227 = getelementptr i8, ptr %.220, i64 %c_row
+  %.228 = load <4 x float>, ptr %.227, align 4
+  %.229 = select i1 %.157, <4 x float> %.228, <4 x float> zeroinitializer
+  %.230 = fadd <4 x float> %.229, %.155
+  store <4 x float> %.230, ptr %.227, align 4
+  %.232 = icmp sgt i64 %.14, 10
+  br i1 %.232, label %row.10, label %end
+row.10:                                           ; preds = %row.9
+  %.234 = getelementptr i8, ptr %.227, i64 %c_row
+  %.235 = load <4 x float>, ptr %.234, align 4
+  %.236 = select i1 %.157, <4 x float> %.235, <4 x float> zeroinitializer
+  %.237 = fadd <4 x float> %.236, %.156
+  store <4 x float> %.237, ptr %.234, align 4
+  br label %end
+loop.1:                                           ; preds = %loop.1, %partial
+  %.259 = phi i64 [ %k, %partial ], [ %.287, %loop.1 ]
+  %.260 = phi i64 [ 0, %partial ], [ %.288, %loop.1 ]
+  %.261 = phi ptr [ %.243, %partial ], [ %.289, %loop.1 ]
+  %.262 = phi <4 x float> [ zeroinitializer, %partial ], [ %.271, %loop.1 ]
+  %.263 = phi <4 x float> [ zeroinitializer, %partial ], [ %.276, %loop.1 ]
+  %.264 = phi <4 x float> [ zeroinitializer, %partial ], [ %.281, %loop.1 ]
+  %.265 = phi <4 x float> [ zeroinitializer, %partial ], [ %.286, %loop.1 ]
+  %.266 = load <4 x float>, ptr %.261, align 4
+  %.267 = getelementptr i8, ptr %.242, i64 %.260
+  %.268 = load float, ptr %.267, align 4
+  %.269 = insertelement <4 x float> undef, float %.268, i32 0
+  %.270 = shufflevector <4 x float> %.269, <4 x float> undef, <4 x i32> zeroinitializer
+  %.271 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.270, <4 x float> %.266, <4 x float> %.262)
+  %.272 = getelementptr i8, ptr %.248, i64 %.260
+  %.273 = load float, ptr %.272, align 4
+  %.274 = insertelement <4 x float> undef, float %.273, i32 0
+  %.275 = shufflevector <4 x float> %.274, <4 x float> undef, <4 x i32> zeroinitializer
+  %.276 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.275, <4 x float> %.266, <4 x float> %.263)
+  %.277 = getelementptr i8, ptr %.252, i64 %.260
+  %.278 = load float, ptr %.277, align 4
+  %.279 = insertelement <4 x float> undef, float %.278, i32 0
+  %.280 = shufflevector <4 x float> %.279, <4 x float> undef, <4 x i32> zeroinitializer
+  %.281 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.280, <4 x float> %.266, <4 x float> %.264)
+  %.282 = getelementptr i8, ptr %.256, i64 %.260
+  %.283 = load float, ptr %.282, align 4
+  %.284 = insertelement <4 x float> undef, float %.283, i32 0
+  %.285 = shufflevector <4 x float> %.284, <4 x float> undef, <4 x i32> zeroinitializer
+  %.286 = call <4 x float> @llvm.fma.v4f32(<4 x float> %.285, <4 x float> %.266, <4 x float> %.265)
+  %.287 = sub i64 %.259, 1
+  %.288 = add i64 %.260, %a_k
+  %.289 = getelementptr i8, ptr %.261, i64 %b_k
+  %.290 = icmp ne i64 %.287, 0
+  br i1 %.290, label %loop.1, label %done.1, !llvm.loop !2
+done.1:                                           ; preds = %loop.1, %partial
+  %.292 = phi <4 x float> [ zeroinitializer, %partial ], [ %.271, %loop.1 ]
+  %.293 = phi <4 x float> [ zeroinitializer, %partial ], [ %.276, %loop.1 ]
+  %.294 = phi <4 x float> [ zeroinitializer, %partial ], [ %.281, %loop.1 ]
+  %.295 = phi <4 x float> [ zeroinitializer, %partial ], [ %.286, %loop.1 ]
+  %.296 = icmp ne i64 %accumulate, 0
+  %.297 = load <4 x float>, ptr %.244, align 4
+  %.298 = select i1 %.296, <4 x float> %.297, <4 x float> zeroinitializer
+  %.299 = fadd <4 x float> %.298, %.292
+  store <4 x float> %.299, ptr %.244, align 4
+  %.301 = icmp sgt i64 %.241, 0
+  br i1 %.301, label %row.11, label %end.1
+end.1:                                            ; preds = %row.13, %row.12, %row.11, %done.1
+  ret void
+row.11:                                           ; preds = %done.1
+  %.303 = getelementptr i8, ptr %.244, i64 %c_row
+  %.304 = load <4 x float>, ptr %.303, align 4
+  %.305 = select i1 %.296, <4 x float> %.304, <4 x float> zeroinitializer
+  %.306 = fadd <4 x float> %.305, %.293
+  store <4 x float> %.306, ptr %.303, align 4
+  %.308 = icmp sgt i64 %.241, 1
+  br i1 %.308, label %row.12, label %end.1
+row.12:                                           ; preds = %row.11
+  %.310 = getelementptr i8, ptr %.303, i64 %c_row
+  %.311 = load <4 x float>, ptr %.310, align 4
+  %.312 = select i1 %.296, <4 x float> %.311, <4 x float> zeroinitializer
+  %.313 = fadd <4 x float> %.312, %.294
+  store <4 x float> %.313, ptr %.310, align 4
+  %.315 = icmp sgt i64 %.241, 2
+  br i1 %.315, label %row.13, label %end.1
+row.13:                                           ; preds = %row.12
+  %.317 = getelementptr i8, ptr %.310, i64 %c_row
+  %.318 = load <4 x float>, ptr %.317, align 4
+  %.319 = select i1 %.296, <4 x float> %.318, <4 x float> zeroinitializer
+  %.320 = fadd <4 x float> %.319, %.295
+  store <4 x float> %.320, ptr %.317, align 4
+  br label %end.1
+}
+declare <4 x float> @llvm.fma.v4f32(<4 x float>, <4 x float>, <4 x float>) #1
+attributes #0 = { noinline nounwind }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+!0 = distinct !{!0, !1}
+!1 = !{!"llvm.loop.unroll.disable"}
+!2 = distinct !{!2, !1}
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr void @hloom_tile_f32_12x8(i64 %a, i64 %a_row, i64 %a_k, i64 %b, i64 %b_k, i64 %c, i64 %c_row, i64 %k, i64 %rows, i64 %accumulate) #0 {
+entry:
+  %.12 = icmp sgt i64 %rows, 4
+  br i1 %.12, label %full, label %partial
+full:                                             ; preds = %entry
+  %.14 = sub i64 %rows, 1
+  %.15 = inttoptr i64 %a to ptr
+  %.16 = inttoptr i64 %b to ptr
+  %.17 = inttoptr i64 %c to ptr
+  %.18 = icmp slt i64 %.14, 1
+  %.19 = select i1 %.18, i64 %.14, i64 1
+  %.20 = mul i64 %.19, %a_row
+  %.21 = getelementptr i8, ptr %.15, i64 %.20
+  %.22 = icmp slt i64 %.14, 2
+  %.23 = select i1 %.22, i64 %.14, i64 2
+  %.24 = mul i64 %.23, %a_row
+  %.25 = getelementptr i8, ptr %.15, i64 %.24
+  %.26 = icmp slt i64 %.14, 3
+  %.27 = select i1 %.26, i64 %.14, i64 3
+  %.28 = mul i64 %.27, %a_row
+  %.29 = getelementptr i8, ptr %.15, i64 %.28
+  %.30 = icmp slt i64 %.14, 4
+  %.31 = select i1 %.30, i64 %.14, i64 4
+  %.32 = mul i64 %.31, %a_row
+  %.33 = getelementptr i8, ptr %.15, i64 %.32
+  %.34 = icmp slt i64 %.14, 5
+  %.35 = select i1 %.34, i64 %.14, i64 5
+  %.36 = mul i64 %.35, %a_row
+  %.37 = getelementptr i8, ptr %.15, i64 %.36
+  %.38 = icmp slt i64 %.14, 6
+  %.39 = select i1 %.38, i64 %.14, i64 6
+  %.40 = mul i64 %.39, %a_row
+  %.41 = getelementptr i8, ptr %.15, i64 %.40
+  %.42 = icmp slt i64 %.14, 7
+  %.43 = select i1 %.42, i64 %.14, i64 7
+  %.44 = mul i64 %.43, %a_row
+  %.45 = getelementptr i8, ptr %.15, i64 %.44
+  %.46 = icmp slt i64 %.14, 8
+  %.47 = select i1 %.46, i64 %.14, i64 8
+  %.48 = mul i64 %.47, %a_row
+  %.49 = getelementptr i8, ptr %.15, i64 %.48
+  %.50 = icmp slt i64 %.14, 9
+  %.51 = select i1 %.50, i64 %.14, i64 9
+  %.52 = mul i64 %.51, %a_row
+  %.53 = getelementptr i8, ptr %.15, i64 %.52
+  %.54 = icmp slt i64 %.14, 10
+  %.55 = select i1 %.54, i64 %.14, i64 10
+  %.56 = mul i64 %.55, %a_row
+  %.57 = getelementptr i8, ptr %.15, i64 %.56
+  %.58 = icmp slt i64 %.14, 11
+  %.59 = select i1 %.58, i64 %.14, i64 11
+  %.60 = mul i64 %.59, %a_row
+  %.61 = getelementptr i8, ptr %.15, i64 %.60
+  %.62 = icmp sgt i64 %k, 0
+  br i1 %.62, label %loop, label %done
+partial:                                          ; preds = %entry
+  %.241 = sub i64 %rows, 1
+  %.242 = inttoptr i64 %a to ptr
+  %.243 = inttoptr i64 %b to ptr
+  %.244 = inttoptr i64 %c to ptr
+  %.245 = icmp slt i64 %.241, 1
+  %.246 = select i1 %.245, i64 %.241, i64 1
+  %.247 = mul i64 %.246, %a_row
+  %.248 = getelementptr i8, ptr %.242, i64 %.247
+  %.249 = icmp slt i64 %.241, 2
+  %.250 = select i1 %.249, i64 %.241, i64 2
+  %.251 = mul i64 %.250, %a_row
+  %.252 = getelementptr i8, ptr %.242, i64 %.251
+  %.253 = icmp slt i64 %.241, 3
+  %.254 = select i1 %.253, i64 %.241, i64 3
+  %.255 = mul i64 %.254, %a_row
+  %.256 = getelementptr i8, ptr %.242, i64 %.255
+  %.257 = icmp sgt i64 %k, 0
+  br i1 %.257, label %loop.1, label %done.1
+loop:                                             ; preds = %loop, %full
+  %.64 = phi i64 [ %k, %full ], [ %.140, %loop ]
+  %.65 = phi i64 [ 0, %full ], [ %.141, %loop ]
+  %.66 = phi ptr [ %.16, %full ], [ %.142, %loop ]
+  %.67 = phi <8 x float> [ zeroinitializer, %full ], [ %.84, %loop ]
+  %.68 = phi <8 x float> [ zeroinitializer, %full ], [ %.89, %loop ]
+  %.69 = phi <8 x float> [ zeroinitializer, %full ], [ %.94, %loop ]
+  %.70 = phi <8 x float> [ zeroinitializer, %full ], [ %.99, %loop ]
+  %.71 = phi <8 x float> [ zeroinitializer, %full ], [ %.104, %loop ]
+  %.72 = phi <8 x float> [ zeroinitializer, %full ], [ %.109, %loop ]
+  %.73 = phi <8 x float> [ zeroinitializer, %full ], [ %.114, %loop ]
+  %.74 = phi <8 x float> [ zeroinitializer, %full ], [ %.119, %loop ]
+  %.75 = phi <8 x float> [ zeroinitializer, %full ], [ %.124, %loop ]
+  %.76 = phi <8 x float> [ zeroinitializer, %full ], [ %.129, %loop ]
+  %.77 = phi <8 x float> [ zeroinitializer, %full ], [ %.134, %loop ]
+  %.78 = phi <8 x float> [ zeroinitializer, %full ], [ %.139, %loop ]
+  %.79 = load <8 x float>, ptr %.66, align 4
+  %.80 = getelementptr i8, ptr %.15, i64 %.65
+  %.81 = load float, ptr %.80, align 4
+  %.82 = insertelement <8 x float> undef, float %.81, i32 0
+  %.83 = shufflevector <8 x float> %.82, <8 x float> undef, <8 x i32> zeroinitializer
+  %.84 = call <8 x float> @llvm.fma.v8f32(<8 x float> %.83, <8 x float> %.79, <8 x float> %.67)
+  %.85 = getelementptr i8, ptr %.21, i64 %.65
+  %.86 = load float, ptr %.85, align 4
+  %.87 = insertelement <8 x float> undef, float %.86, i32 0
+  %.88 = shufflevector <8 x float> %.87, <8 x float> undef, <8 x i32> zeroinitializer
+  %.89 = call <8 x float> @llvm.fma.v8f32(<8 x float> %.88, <8 x float> %.79, <8 x float> %.68)
+  %.90 = getelementptr i8, ptr %.25, i64 %.65
+  %.91 = load float, ptr %.90, align 4
+  %.92 = insertelement <8 x float> undef, float %.91, i32 0
+  %.93 = shufflevector <8 x float> %.92, <8 x float> undef, <8 x i32> zeroinitializer
+  %.94 = call <8 x float> @llvm.fma.v8f32(<8 x float> %.93, <8 x float> %.79, <8 x float> %.69)
+  %.95 = getelementptr i8, ptr %.29, i64 %.65
+  %.96 = load float, ptr %.95, align 4
+  %.97 = insertelement <8 x float> undef, float %.96, i32 0
+  %.98 = shufflevector <8 x float> %.97, <8 x float> undef, <8 x i32> zeroinitializer
+  %.99 = call <8 x float> @llvm.fma.v8f32(<8 x float> %.98, <8 x float> %.79, <8 x float> %.70)
+  %.100 = getelementptr i8, ptr %.33, i64 %.65
+  %.101 = load float, ptr %.100, align 4
+  %.102 = insertelement <8 x float> undef, float %.101, i32 0
+  %.103 = shufflevector <8 x float> %.102, <8 x float> undef, <8 x i32> zeroinitializer
+  %.104 = call <8 x float> @llvm.fma.v8f32(<8 x float> %.103, <8 x float> %.79, <8 x float> %.71)
+  %.105 = getelementptr i8, ptr %.37, i64 %.65
+  %.106 = load float, ptr %.105, align 4
+  %.107 = insertelement <8 x float> undef, float %.106, i32 0
+  %.108 = shufflevector <8 x float> %.107, <8 x float> undef, <8 x i32> zeroinitializer
+  %.109 = call <8 x float> @llvm.fma.v8f32(<8 x float> %.108, <8 x float> %.79, <8 x float> %.72)
+  %.110 = getelementptr i8, ptr %.41, i64 %.65
+  %.111 = load float, ptr %.110, align 4
+  %.112 = insertelement <8 x float> undef, float %.111, i32 0
+  %.113 = shufflevector <8 x float> %.112, <8 x float> undef, <8 x i32> zeroinitializer
+  %.114 = call <8 x float> @llvm.fma.v8f32(<8 x float> %.113, <8 x float> %.79, <8 x float> %.73)
+  %.115 = getelementptr i8, ptr %.45, i64 %.65
+  %.116 = load float, ptr %.115, align 4
+  %.117 = insertelement <8 x float> undef, float %.116, i32 0
+  %.118 = shufflevector <8 x float> %.117, <8 x float> undef, <8 x i32> zeroinitializer
+  %.119 = call <8 x float> @llvm.fma.v8f32(<8 x float> %.118, <8 x float> %.79, <8 x float> %.74)
+  %.120 = getelementptr i8, ptr %.49, i64 %.65
+  %.121 = load float, ptr %.120, align 4
+  %.122 = insertelement <8 x float> undef, float %.121, i32 0
+  %.123 = shufflevector <8 x float> %.122, <8 x float> undef, <8 x i32> zeroinitializer
+  %.124 = call <8 x float> @llvm.fma.v8f32(<8 x float> %.123, <8 x float> %.79, <8 x float> %.75)
+  %.125 = getelementptr i8, ptr %.53, i64 %.65
+  %.126 = load float, ptr %.125, align 4
+  %.127 = insertelement <8 x float> undef, float %.126, i32 0
+  %.128 = shufflevector <8 x float> %.127, <8 x float> undef, <8 x i32> zeroinitializer
+  %.129 = call <8 x float> @llvm.fma.v8f32(<8 x float> %.128, <8 x float> %.79, <8 x float> %.76)
+  %.130 = getelementptr i8, ptr %.57, i64 %.65
+  %.131 = load float, ptr %.130, align 4
+  %.132 = insertelement <8 x float> undef, float %.131, i32 0
+  %.133 = shufflevector <8 x float> %.132, <8 x float> undef, <8 x i32> zeroinitializer
+  %.134 = call <8 x float> @llvm.fma.v8f32(<8 x float> %.133, <8 x float> %.79, <8 x float> %.77)
+  %.135 = getelementptr i8, ptr %.61, i64 %.65
+  %.136 = load float, ptr %.135, align 4
+  %.137 = insertelement <8 x float> undef, float %.136, i32 0
+  %.138 = shufflevector <8 x float> %.137, <8 x float> undef, <8 x i32> zeroinitializer
+  %.139 = call <8 x float> @llvm.fma.v8f32(<8 x float> %.138, <8 x float> %.79, <8 x float> %.78)
+  %.140 = sub i64 %.64, 1
+  %.141 = add i64 %.65, %a_k
+  %.142 = getelementptr i8, ptr %.66, i64 %b_k
+  %.143 = icmp ne i64 %.140, 0
+  br i1 %.143, label %loop, label %done, !llvm.loop !0
+done:                                             ; preds = %loop, %full
+  %.145 = phi <8 x float> [ zeroinitializer, %full ], [ %.84, %loop ]
+  %.146 = phi <8 x float> [ zeroinitializer, %full ], [ %.89, %loop ]
+  %.147 = phi <8 x float> [ zeroinitializer, %full ], [ %.94, %loop ]
+  %.148 = phi <8 x float> [ zeroinitializer, %full ], [ %.99, %loop ]
+  %.149 = phi <8 x float> [ zeroinitializer, %full ], [ %.104, %loop ]
+  %.150 = phi <8 x float> [ zeroinitializer, %full ], [ %.109, %loop ]
+  %.151 = phi <8 x float> [ zeroinitializer, %full ], [ %.114, %loop ]
+  %.152 = phi <8 x float> [ zeroinitializer, %full ], [ %.119, %loop ]
+  %.153 = phi <8 x float> [ zeroinitializer, %full ], [ %.124, %loop ]
+  %.154 = phi <8 x float> [ zeroinitializer, %full ], [ %.129, %loop ]
+  %.155 = phi <8 x float> [ zeroinitializer, %full ], [ %.134, %loop ]
+  %.156 = phi <8 x float> [ zeroinitializer, %full ], [ %.139, %loop ]
+  %.157 = icmp ne i64 %accumulate, 0
+  %.158 = load <8 x float>, ptr %.17, align 4
+  %.159 = select i1 %.157, <8 x float> %.158, <8 x float> zeroinitializer
+  %.160 = fadd <8 x float> %.159, %.145
+  store <8 x float> %.160, ptr %.17, align 4
+  %.162 = icmp sgt i64 %.14, 0
+  br i1 %.162, label %row, label %end
+end:                                              ; preds = %row.10, %row.9, %row.8, %row.7, %row.6, %row.5, %row.4, %row.3, %row.2, %row.1, %row, %done
+  ret void
+row:                                              ; preds = %done
+  %.164 = getelementptr i8, ptr %.17, i64 %c_row
+  %.165 = load <8 x float>, ptr %.164, align 4
+  %.166 = select i1 %.157, <8 x float> %.165, <8 x float> zeroinitializer
+  %.167 = fadd <8 x float> %.166, %.146
+  store <8 x float> %.167, ptr %.164, align 4
+  %.169 = icmp sgt i64 %.14, 1
+  br i1 %.169, label %row.1, label %end
+row.1:                                            ; preds = %row
+  %.171 = getelementptr i8, ptr %.164, i64 %c_row
+  %.172 = load <8 x float>, ptr %.171, align 4
+  %.173 = select i1 %.157, <8 x float> %.172, <8 x float> zeroinitializer
+  %.174 = fadd <8 x float> %.173, %.147
+  store <8 x float> %.174, ptr %.171, align 4
+  %.176 = icmp sgt i64 %.14, 2
+  br i1 %.176, label %row.2, label %end
+row.2:                                            ; preds = %row.1
+  %.178 = getelementptr i8, ptr %.171, i64 %c_row
+  %.179 = load <8 x float>, ptr %.178, align 4
+  %.180 = select i1 %.157, <8 x float> %.179, <8 x float> zeroinitializer
+  %.181 = fadd <8 x float> %.180, %.148
+  store <8 x float> %.181, ptr %.178, align 4
+  %.183 = icmp sgt i64 %.14, 3
+  br i1 %.183, label %row.3, label %end
+row.3:                                            ; preds = %row.2
+  %.185 = getelementptr i8, ptr %.178, i64 %c_row
+  %.186 = load <8 x float>, ptr %.185, align 4
+  %.187 = select i1 %.157, <8 x float> %.186, <8 x float> zeroinitializer
+  %.188 = fadd <8 x float> %.187, %.149
+  store <8 x float> %.188, ptr %.185, align 4
+  %.190 = icmp sgt i64 %.14, 4
+  br i1 %.190, label %row.4, label %end
+row.4:                                            ; preds = %row.3
+  %.192 = getelementptr i8, ptr %.185, i64 %c_row
+  %.193 = load <8 x float>, ptr %.192, align 4
+  %.194 = select i1 %.157, <8 x float> %.193, <8 x float> zeroinitializer
+  %.195 = fadd <8 x float> %.194, %.150
+  store <8 x float> %.195, ptr %.192, align 4
+  %.197 = icmp sgt i64 %.14, 5
+  br i1 %.197, label %row.5, label %end
+row.5:                                            ; preds = %row.4
+  %.199 = getelementptr i8, ptr %.192, i64 %c_row
+  %.200 = load <8 x float>, ptr %.199, align 4
+  %.201 = select i1 %.157, <8 x float> %.200, <8 x float> zeroinitializer
+  %.202 = fadd <8 x float> %.201, %.151
+  store <8 x float> %.202, ptr %.199, align 4
+  %.204 = icmp sgt i64 %.14, 6
+  br i1 %.204, label %row.6, label %end
+row.6:                                            ; preds = %row.5
+  %.206 = getelementptr i8, ptr %.199, i64 %c_row
+  %.207 = load <8 x float>, ptr %.206, align 4
+  %.208 = select i1 %.157, <8 x float> %.207, <8 x float> zeroinitializer
+  %.209 = fadd <8 x float> %.208, %.152
+  store <8 x float> %.209, ptr %.206, align 4
+  %.211 = icmp sgt i64 %.14, 7
+  br i1 %.211, label %row.7, label %end
+row.7:                                            ; preds = %row.6
+  %.213 = getelementptr i8, ptr %.206, i64 %c_row
+  %.214 = load <8 x float>, ptr %.213, align 4
+  %.215 = select i1 %.157, <8 x float> %.214, <8 x float> zeroinitializer
+  %.216 = fadd <8 x float> %.215, %.153
+  store <8 x float> %.216, ptr %.213, align 4
+  %.218 = icmp sgt i64 %.14, 8
+  br i1 %.218, label %row.8, label %end
+row.8:                                            ; preds = %row.7
+  %.220 = getelementptr i8, ptr %.213, i64 %c_row
+  %.221 = load <8 x float>, ptr %.220, align 4
+  %.222 = select i1 %.157, <8 x float> %.221, <8 x float> zeroinitializer
+  %.223 = fadd <8 x float> %.222, %.154
+  store <8 x float> %.223, ptr %.220, align 4
+  %.225 = icmp sgt i64 %.14, 9
+  br i1 %.225, label %row.9, label %end
+row.9:                                            ; preds = %row.8
+  %.227 = getelementptr i8, ptr %.220, i64 %c_row
+  %.228 = load <8 x float>, ptr %.227, align 4
+  %.229 = select i1 %.157, <8 x float> %.228, <8 x float> zeroinitializer
+  %.230 = fadd <8 x float> %.229, %.155
+  store <8 x float> %.230, ptr %.227, align 4
+  %.232 = icmp sgt i64 %.14, 10
+  br i1 %.232, label %row.10, label %end
+row.10:                                           ; preds = %row.9
+  %.234 = getelementptr i8, ptr %.227, i64 %c_row
+  %.235 = load <8 x float>, ptr %.234, align 4
+  %.236 = select i1 %.157, <8 x float> %.235, <8 x float> zeroinitializer
+  %.237 = fadd <8 x float> %.236, %.156
+  store <8 x float> %.237, ptr %.234, align 4
+  br label %end
+loop.1:                                           ; preds = %loop.1, %partial
+  %.259 = phi i64 [ %k, %partial ], [ %.287, %loop.1 ]
+  %.260 = phi i64 [ 0, %partial ], [ %.288, %loop.1 ]
+  %.261 = phi ptr [ %.243, %partial ], [ %.289, %loop.1 ]
+  %.262 = phi <8 x float> [ zeroinitializer, %partial ], [ %.271, %loop.1 ]
+  %.263 = phi <8 x float> [ zeroinitializer, %partial ], [ %.276, %loop.1 ]
+  %.264 = phi <8 x float> [ zeroinitializer, %partial ], [ %.281, %loop.1 ]
+  %.265 = phi <8 x float> [ zeroinitializer, %partial ], [ %.286, %loop.1 ]
+  %.266 = load <8 x float>, ptr %.261, align 4
+  %.267 = getelementptr i8, ptr %.242, i64 %.260
+  %.268 = load float, ptr %.267, align 4
+  %.269 = insertelement <8 x float> undef, float %.268, i32 0
+  %.270 = shufflevector <8 x float> %.269, <8 x float> undef, <8 x i32> zeroinitializer
+  %.271 = call <8 x float> @llvm.fma.v8f32(<8 x float> %.270, <8 x float> %.266, <8 x float> %.262)
+  %.272 = getelementptr i8, ptr %.248, i64 %.260
+  %.273 = load float, ptr %.272, align 4
+  %.274 = insertelement <8 x float> undef, float %.273, i32 0
+  %.275 = shufflevector <8 x float> %.274, <8 x float> undef, <8 x i32> zeroinitializer
+  %.276 = call <8 x float> @llvm.fma.v8f32(<8 x float> %.275, <8 x float> %.266, <8 x float> %.263)
+  %.277 = getelementptr i8, ptr %.252, i64 %.260
+  %.278 = load float, ptr %.277, align 4
+  %.279 = insertelement <8 x float> undef, float %.278, i32 0
+  %.280 = shufflevector <8 x float> %.279, <8 x float> undef, <8 x i32> zeroinitializer
+  %.281 = call <8 x float> @llvm.fma.v8f32(<8 x float> %.280, <8 x float> %.266, <8 x float> %.264)
+  %.282 = getelementptr i8, ptr %.256, i64 %.260
+  %.283 = load float, ptr %.282, align 4
+  %.284 = insertelement <8 x float> undef, float %.283, i32 0
+  %.285 = shufflevector <8 x float> %.284, <8 x float> undef, <8 x i32> zeroinitializer
+  %.286 = call <8 x float> @llvm.fma.v8f32(<8 x float> %.285, <8 x float> %.266, <8 x float> %.265)
+  %.287 = sub i64 %.259, 1
+  %.288 = add i64 %.260, %a_k
+  %.289 = getelementptr i8, ptr %.261, i64 %b_k
+  %.290 = icmp ne i64 %.287, 0
+  br i1 %.290, label %loop.1, label %done.1, !llvm.loop !2
+done.1:                                           ; preds = %loop.1, %partial
+  %.292 = phi <8 x float> [ zeroinitializer, %partial ], [ %.271, %loop.1 ]
+  %.293 = phi <8 x float> [ zeroinitializer, %partial ], [ %.276, %loop.1 ]
+  %.294 = phi <8 x float> [ zeroinitializer, %partial ], [ %.281, %loop.1 ]
+  %.295 = phi <8 x float> [ zeroinitializer, %partial ], [ %.286, %loop.1 ]
+  %.296 = icmp ne i64 %accumulate, 0
+  %.297 = load <8 x float>, ptr %.244, align 4
+  %.298 = select i1 %.296, <8 x float> %.297, <8 x float> zeroinitializer
+  %.299 = fadd <8 x float> %.298, %.292
+  store <8 x float> %.299, ptr %.244, align 4
+  %.301 = icmp sgt i64 %.241, 0
+  br i1 %.301, label %row.11, label %end.1
+end.1:                                            ; preds = %row.13, %row.12, %row.11, %done.1
+  ret void
+row.11:                                           ; preds = %done.1
+  %.303 = getelementptr i8, ptr %.244, i64 %c_row
+  %.304 = load <8 x float>, ptr %.303, align 4
+  %.305 = select i1 %.296, <8 x float> %.304, <8 x float> zeroinitializer
+  %.306 = fadd <8 x float> %.305, %.293
+  store <8 x float> %.306, ptr %.303, align 4
+  %.308 = icmp sgt i64 %.241, 1
+  br i1 %.308, label %row.12, label %end.1
+row.12:                                           ; preds = %row.11
+  %.310 = getelementptr i8, ptr %.303, i64 %c_row
+  %.311 = load <8 x float>, ptr %.310, align 4
+  %.312 = select i1 %.296, <8 x float> %.311, <8 x float> zeroinitializer
+  %.313 = fadd <8 x float> %.312, %.294
+  store <8 x float> %.313, ptr %.310, align 4
+  %.315 = icmp sgt i64 %.241, 2
+  br i1 %.315, label %row.13, label %end.1
+row.13:                                           ; preds = %row.12
+  %.317 = getelementptr i8, ptr %.310, i64 %c_row
+  %.318 = load <8 x float>, ptr %.317, align 4
+  %.319 = select i1 %.296, <8 x float> %.318, <8 x float> zeroinitializer
+  %.320 = fadd <8 x float> %.319, %.295
+  store <8 x float> %.320, ptr %.317, align 4
+  br label %end.1
+}
+declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>) #1
+attributes #0 = { noinline nounwind }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+!0 = distinct !{!0, !1}
+!1 = !{!"llvm.loop.unroll.disable"}
+!2 = distinct !{!2, !1}
+
+target triple = "x86_64-unknown-linux-gnu"
 define linkonce_odr void @hloom_tile_f32_6x16(i64 %a, i64 %a_row, i64 %a_k, i64 %b, i64 %b_k, i64 %c, i64 %c_row, i64 %k, i64 %rows, i64 %accumulate) #0 {
 entry:
   %.12 = icmp sgt i64 %rows, 4
@@ -21678,6 +23058,1386 @@ row.9:                                            ; preds = %row.8
   br label %end.1
 }
 declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>) #1
+attributes #0 = { noinline nounwind }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+!0 = distinct !{!0, !1}
+!1 = !{!"llvm.loop.unroll.disable"}
+!2 = distinct !{!2, !1}
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr void @hloom_tile_f64_12x16(i64 %a, i64 %a_row, i64 %a_k, i64 %b, i64 %b_k, i64 %c, i64 %c_row, i64 %k, i64 %rows, i64 %accumulate) #0 {
+entry:
+  %.12 = icmp sgt i64 %rows, 4
+  br i1 %.12, label %full, label %partial
+full:                                             ; preds = %entry
+  %.14 = sub i64 %rows, 1
+  %.15 = inttoptr i64 %a to ptr
+  %.16 = inttoptr i64 %b to ptr
+  %.17 = inttoptr i64 %c to ptr
+  %.18 = icmp slt i64 %.14, 1
+  %.19 = select i1 %.18, i64 %.14, i64 1
+  %.20 = mul i64 %.19, %a_row
+  %.21 = getelementptr i8, ptr %.15, i64 %.20
+  %.22 = icmp slt i64 %.14, 2
+  %.23 = select i1 %.22, i64 %.14, i64 2
+  %.24 = mul i64 %.23, %a_row
+  %.25 = getelementptr i8, ptr %.15, i64 %.24
+  %.26 = icmp slt i64 %.14, 3
+  %.27 = select i1 %.26, i64 %.14, i64 3
+  %.28 = mul i64 %.27, %a_row
+  %.29 = getelementptr i8, ptr %.15, i64 %.28
+  %.30 = icmp slt i64 %.14, 4
+  %.31 = select i1 %.30, i64 %.14, i64 4
+  %.32 = mul i64 %.31, %a_row
+  %.33 = getelementptr i8, ptr %.15, i64 %.32
+  %.34 = icmp slt i64 %.14, 5
+  %.35 = select i1 %.34, i64 %.14, i64 5
+  %.36 = mul i64 %.35, %a_row
+  %.37 = getelementptr i8, ptr %.15, i64 %.36
+  %.38 = icmp slt i64 %.14, 6
+  %.39 = select i1 %.38, i64 %.14, i64 6
+  %.40 = mul i64 %.39, %a_row
+  %.41 = getelementptr i8, ptr %.15, i64 %.40
+  %.42 = icmp slt i64 %.14, 7
+  %.43 = select i1 %.42, i64 %.14, i64 7
+  %.44 = mul i64 %.43, %a_row
+  %.45 = getelementptr i8, ptr %.15, i64 %.44
+  %.46 = icmp slt i64 %.14, 8
+  %.47 = select i1 %.46, i64 %.14, i64 8
+  %.48 = mul i64 %.47, %a_row
+  %.49 = getelementptr i8, ptr %.15, i64 %.48
+  %.50 = icmp slt i64 %.14, 9
+  %.51 = select i1 %.50, i64 %.14, i64 9
+  %.52 = mul i64 %.51, %a_row
+  %.53 = getelementptr i8, ptr %.15, i64 %.52
+  %.54 = icmp slt i64 %.14, 10
+  %.55 = select i1 %.54, i64 %.14, i64 10
+  %.56 = mul i64 %.55, %a_row
+  %.57 = getelementptr i8, ptr %.15, i64 %.56
+  %.58 = icmp slt i64 %.14, 11
+  %.59 = select i1 %.58, i64 %.14, i64 11
+  %.60 = mul i64 %.59, %a_row
+  %.61 = getelementptr i8, ptr %.15, i64 %.60
+  %.62 = icmp sgt i64 %k, 0
+  br i1 %.62, label %loop, label %done
+partial:                                          ; preds = %entry
+  %.241 = sub i64 %rows, 1
+  %.242 = inttoptr i64 %a to ptr
+  %.243 = inttoptr i64 %b to ptr
+  %.244 = inttoptr i64 %c to ptr
+  %.245 = icmp slt i64 %.241, 1
+  %.246 = select i1 %.245, i64 %.241, i64 1
+  %.247 = mul i64 %.246, %a_row
+  %.248 = getelementptr i8, ptr %.242, i64 %.247
+  %.249 = icmp slt i64 %.241, 2
+  %.250 = select i1 %.249, i64 %.241, i64 2
+  %.251 = mul i64 %.250, %a_row
+  %.252 = getelementptr i8, ptr %.242, i64 %.251
+  %.253 = icmp slt i64 %.241, 3
+  %.254 = select i1 %.253, i64 %.241, i64 3
+  %.255 = mul i64 %.254, %a_row
+  %.256 = getelementptr i8, ptr %.242, i64 %.255
+  %.257 = icmp sgt i64 %k, 0
+  br i1 %.257, label %loop.1, label %done.1
+loop:                                             ; preds = %loop, %full
+  %.64 = phi i64 [ %k, %full ], [ %.140, %loop ]
+  %.65 = phi i64 [ 0, %full ], [ %.141, %loop ]
+  %.66 = phi ptr [ %.16, %full ], [ %.142, %loop ]
+  %.67 = phi <16 x double> [ zeroinitializer, %full ], [ %.84, %loop ]
+  %.68 = phi <16 x double> [ zeroinitializer, %full ], [ %.89, %loop ]
+  %.69 = phi <16 x double> [ zeroinitializer, %full ], [ %.94, %loop ]
+  %.70 = phi <16 x double> [ zeroinitializer, %full ], [ %.99, %loop ]
+  %.71 = phi <16 x double> [ zeroinitializer, %full ], [ %.104, %loop ]
+  %.72 = phi <16 x double> [ zeroinitializer, %full ], [ %.109, %loop ]
+  %.73 = phi <16 x double> [ zeroinitializer, %full ], [ %.114, %loop ]
+  %.74 = phi <16 x double> [ zeroinitializer, %full ], [ %.119, %loop ]
+  %.75 = phi <16 x double> [ zeroinitializer, %full ], [ %.124, %loop ]
+  %.76 = phi <16 x double> [ zeroinitializer, %full ], [ %.129, %loop ]
+  %.77 = phi <16 x double> [ zeroinitializer, %full ], [ %.134, %loop ]
+  %.78 = phi <16 x double> [ zeroinitializer, %full ], [ %.139, %loop ]
+  %.79 = load <16 x double>, ptr %.66, align 8
+  %.80 = getelementptr i8, ptr %.15, i64 %.65
+  %.81 = load double, ptr %.80, align 8
+  %.82 = insertelement <16 x double> undef, double %.81, i32 0
+  %.83 = shufflevector <16 x double> %.82, <16 x double> undef, <16 x i32> zeroinitializer
+  %.84 = call <16 x double> @llvm.fma.v16f64(<16 x double> %.83, <16 x double> %.79, <16 x double> %.67)
+  %.85 = getelementptr i8, ptr %.21, i64 %.65
+  %.86 = load double, ptr %.85, align 8
+  %.87 = insertelement <16 x double> undef, double %.86, i32 0
+  %.88 = shufflevector <16 x double> %.87, <16 x double> undef, <16 x i32> zeroinitializer
+  %.89 = call <16 x double> @llvm.fma.v16f64(<16 x double> %.88, <16 x double> %.79, <16 x double> %.68)
+  %.90 = getelementptr i8, ptr %.25, i64 %.65
+  %.91 = load double, ptr %.90, align 8
+  %.92 = insertelement <16 x double> undef, double %.91, i32 0
+  %.93 = shufflevector <16 x double> %.92, <16 x double> undef, <16 x i32> zeroinitializer
+  %.94 = call <16 x double> @llvm.fma.v16f64(<16 x double> %.93, <16 x double> %.79, <16 x double> %.69)
+  %.95 = getelementptr i8, ptr %.29, i64 %.65
+  %.96 = load double, ptr %.95, align 8
+  %.97 = insertelement <16 x double> undef, double %.96, i32 0
+  %.98 = shufflevector <16 x double> %.97, <16 x double> undef, <16 x i32> zeroinitializer
+  %.99 = call <16 x double> @llvm.fma.v16f64(<16 x double> %.98, <16 x double> %.79, <16 x double> %.70)
+  %.100 = getelementptr i8, ptr %.33, i64 %.65
+  %.101 = load double, ptr %.100, align 8
+  %.102 = insertelement <16 x double> undef, double %.101, i32 0
+  %.103 = shufflevector <16 x double> %.102, <16 x double> undef, <16 x i32> zeroinitializer
+  %.104 = call <16 x double> @llvm.fma.v16f64(<16 x double> %.103, <16 x double> %.79, <16 x double> %.71)
+  %.105 = getelementptr i8, ptr %.37, i64 %.65
+  %.106 = load double, ptr %.105, align 8
+  %.107 = insertelement <16 x double> undef, double %.106, i32 0
+  %.108 = shufflevector <16 x double> %.107, <16 x double> undef, <16 x i32> zeroinitializer
+  %.109 = call <16 x double> @llvm.fma.v16f64(<16 x double> %.108, <16 x double> %.79, <16 x double> %.72)
+  %.110 = getelementptr i8, ptr %.41, i64 %.65
+  %.111 = load double, ptr %.110, align 8
+  %.112 = insertelement <16 x double> undef, double %.111, i32 0
+  %.113 = shufflevector <16 x double> %.112, <16 x double> undef, <16 x i32> zeroinitializer
+  %.114 = call <16 x double> @llvm.fma.v16f64(<16 x double> %.113, <16 x double> %.79, <16 x double> %.73)
+  %.115 = getelementptr i8, ptr %.45, i64 %.65
+  %.116 = load double, ptr %.115, align 8
+  %.117 = insertelement <16 x double> undef, double %.116, i32 0
+  %.118 = shufflevector <16 x double> %.117, <16 x double> undef, <16 x i32> zeroinitializer
+  %.119 = call <16 x double> @llvm.fma.v16f64(<16 x double> %.118, <16 x double> %.79, <16 x double> %.74)
+  %.120 = getelementptr i8, ptr %.49, i64 %.65
+  %.121 = load double, ptr %.120, align 8
+  %.122 = insertelement <16 x double> undef, double %.121, i32 0
+  %.123 = shufflevector <16 x double> %.122, <16 x double> undef, <16 x i32> zeroinitializer
+  %.124 = call <16 x double> @llvm.fma.v16f64(<16 x double> %.123, <16 x double> %.79, <16 x double> %.75)
+  %.125 = getelementptr i8, ptr %.53, i64 %.65
+  %.126 = load double, ptr %.125, align 8
+  %.127 = insertelement <16 x double> undef, double %.126, i32 0
+  %.128 = shufflevector <16 x double> %.127, <16 x double> undef, <16 x i32> zeroinitializer
+  %.129 = call <16 x double> @llvm.fma.v16f64(<16 x double> %.128, <16 x double> %.79, <16 x double> %.76)
+  %.130 = getelementptr i8, ptr %.57, i64 %.65
+  %.131 = load double, ptr %.130, align 8
+  %.132 = insertelement <16 x double> undef, double %.131, i32 0
+  %.133 = shufflevector <16 x double> %.132, <16 x double> undef, <16 x i32> zeroinitializer
+  %.134 = call <16 x double> @llvm.fma.v16f64(<16 x double> %.133, <16 x double> %.79, <16 x double> %.77)
+  %.135 = getelementptr i8, ptr %.61, i64 %.65
+  %.136 = load double, ptr %.135, align 8
+  %.137 = insertelement <16 x double> undef, double %.136, i32 0
+  %.138 = shufflevector <16 x double> %.137, <16 x double> undef, <16 x i32> zeroinitializer
+  %.139 = call <16 x double> @llvm.fma.v16f64(<16 x double> %.138, <16 x double> %.79, <16 x double> %.78)
+  %.140 = sub i64 %.64, 1
+  %.141 = add i64 %.65, %a_k
+  %.142 = getelementptr i8, ptr %.66, i64 %b_k
+  %.143 = icmp ne i64 %.140, 0
+  br i1 %.143, label %loop, label %done, !llvm.loop !0
+done:                                             ; preds = %loop, %full
+  %.145 = phi <16 x double> [ zeroinitializer, %full ], [ %.84, %loop ]
+  %.146 = phi <16 x double> [ zeroinitializer, %full ], [ %.89, %loop ]
+  %.147 = phi <16 x double> [ zeroinitializer, %full ], [ %.94, %loop ]
+  %.148 = phi <16 x double> [ zeroinitializer, %full ], [ %.99, %loop ]
+  %.149 = phi <16 x double> [ zeroinitializer, %full ], [ %.104, %loop ]
+  %.150 = phi <16 x double> [ zeroinitializer, %full ], [ %.109, %loop ]
+  %.151 = phi <16 x double> [ zeroinitializer, %full ], [ %.114, %loop ]
+  %.152 = phi <16 x double> [ zeroinitializer, %full ], [ %.119, %loop ]
+  %.153 = phi <16 x double> [ zeroinitializer, %full ], [ %.124, %loop ]
+  %.154 = phi <16 x double> [ zeroinitializer, %full ], [ %.129, %loop ]
+  %.155 = phi <16 x double> [ zeroinitializer, %full ], [ %.134, %loop ]
+  %.156 = phi <16 x double> [ zeroinitializer, %full ], [ %.139, %loop ]
+  %.157 = icmp ne i64 %accumulate, 0
+  %.158 = load <16 x double>, ptr %.17, align 8
+  %.159 = select i1 %.157, <16 x double> %.158, <16 x double> zeroinitializer
+  %.160 = fadd <16 x double> %.159, %.145
+  store <16 x double> %.160, ptr %.17, align 8
+  %.162 = icmp sgt i64 %.14, 0
+  br i1 %.162, label %row, label %end
+end:                                              ; preds = %row.10, %row.9, %row.8, %row.7, %row.6, %row.5, %row.4, %row.3, %row.2, %row.1, %row, %done
+  ret void
+row:                                              ; preds = %done
+  %.164 = getelementptr i8, ptr %.17, i64 %c_row
+  %.165 = load <16 x double>, ptr %.164, align 8
+  %.166 = select i1 %.157, <16 x double> %.165, <16 x double> zeroinitializer
+  %.167 = fadd <16 x double> %.166, %.146
+  store <16 x double> %.167, ptr %.164, align 8
+  %.169 = icmp sgt i64 %.14, 1
+  br i1 %.169, label %row.1, label %end
+row.1:                                            ; preds = %row
+  %.171 = getelementptr i8, ptr %.164, i64 %c_row
+  %.172 = load <16 x double>, ptr %.171, align 8
+  %.173 = select i1 %.157, <16 x double> %.172, <16 x double> zeroinitializer
+  %.174 = fadd <16 x double> %.173, %.147
+  store <16 x double> %.174, ptr %.171, align 8
+  %.176 = icmp sgt i64 %.14, 2
+  br i1 %.176, label %row.2, label %end
+row.2:                                            ; preds = %row.1
+  %.178 = getelementptr i8, ptr %.171, i64 %c_row
+  %.179 = load <16 x double>, ptr %.178, align 8
+  %.180 = select i1 %.157, <16 x double> %.179, <16 x double> zeroinitializer
+  %.181 = fadd <16 x double> %.180, %.148
+  store <16 x double> %.181, ptr %.178, align 8
+  %.183 = icmp sgt i64 %.14, 3
+  br i1 %.183, label %row.3, label %end
+row.3:                                            ; preds = %row.2
+  %.185 = getelementptr i8, ptr %.178, i64 %c_row
+  %.186 = load <16 x double>, ptr %.185, align 8
+  %.187 = select i1 %.157, <16 x double> %.186, <16 x double> zeroinitializer
+  %.188 = fadd <16 x double> %.187, %.149
+  store <16 x double> %.188, ptr %.185, align 8
+  %.190 = icmp sgt i64 %.14, 4
+  br i1 %.190, label %row.4, label %end
+row.4:                                            ; preds = %row.3
+  %.192 = getelementptr i8, ptr %.185, i64 %c_row
+  %.193 = load <16 x double>, ptr %.192, align 8
+  %.194 = select i1 %.157, <16 x double> %.193, <16 x double> zeroinitializer
+  %.195 = fadd <16 x double> %.194, %.150
+  store <16 x double> %.195, ptr %.192, align 8
+  %.197 = icmp sgt i64 %.14, 5
+  br i1 %.197, label %row.5, label %end
+row.5:                                            ; preds = %row.4
+  %.199 = getelementptr i8, ptr %.192, i64 %c_row
+  %.200 = load <16 x double>, ptr %.199, align 8
+  %.201 = select i1 %.157, <16 x double> %.200, <16 x double> zeroinitializer
+  %.202 = fadd <16 x double> %.201, %.151
+  store <16 x double> %.202, ptr %.199, align 8
+  %.204 = icmp sgt i64 %.14, 6
+  br i1 %.204, label %row.6, label %end
+row.6:                                            ; preds = %row.5
+  %.206 = getelementptr i8, ptr %.199, i64 %c_row
+  %.207 = load <16 x double>, ptr %.206, align 8
+  %.208 = select i1 %.157, <16 x double> %.207, <16 x double> zeroinitializer
+  %.209 = fadd <16 x double> %.208, %.152
+  store <16 x double> %.209, ptr %.206, align 8
+  %.211 = icmp sgt i64 %.14, 7
+  br i1 %.211, label %row.7, label %end
+row.7:                                            ; preds = %row.6
+  %.213 = getelementptr i8, ptr %.206, i64 %c_row
+  %.214 = load <16 x double>, ptr %.213, align 8
+  %.215 = select i1 %.157, <16 x double> %.214, <16 x double> zeroinitializer
+  %.216 = fadd <16 x double> %.215, %.153
+  store <16 x double> %.216, ptr %.213, align 8
+  %.218 = icmp sgt i64 %.14, 8
+  br i1 %.218, label %row.8, label %end
+row.8:                                            ; preds = %row.7
+  %.220 = getelementptr i8, ptr %.213, i64 %c_row
+  %.221 = load <16 x double>, ptr %.220, align 8
+  %.222 = select i1 %.157, <16 x double> %.221, <16 x double> zeroinitializer
+  %.223 = fadd <16 x double> %.222, %.154
+  store <16 x double> %.223, ptr %.220, align 8
+  %.225 = icmp sgt i64 %.14, 9
+  br i1 %.225, label %row.9, label %end
+row.9:                                            ; preds = %row.8
+  %.227 = getelementptr i8, ptr %.220, i64 %c_row
+  %.228 = load <16 x double>, ptr %.227, align 8
+  %.229 = select i1 %.157, <16 x double> %.228, <16 x double> zeroinitializer
+  %.230 = fadd <16 x double> %.229, %.155
+  store <16 x double> %.230, ptr %.227, align 8
+  %.232 = icmp sgt i64 %.14, 10
+  br i1 %.232, label %row.10, label %end
+row.10:                                           ; preds = %row.9
+  %.234 = getelementptr i8, ptr %.227, i64 %c_row
+  %.235 = load <16 x double>, ptr %.234, align 8
+  %.236 = select i1 %.157, <16 x double> %.235, <16 x double> zeroinitializer
+  %.237 = fadd <16 x double> %.236, %.156
+  store <16 x double> %.237, ptr %.234, align 8
+  br label %end
+loop.1:                                           ; preds = %loop.1, %partial
+  %.259 = phi i64 [ %k, %partial ], [ %.287, %loop.1 ]
+  %.260 = phi i64 [ 0, %partial ], [ %.288, %loop.1 ]
+  %.261 = phi ptr [ %.243, %partial ], [ %.289, %loop.1 ]
+  %.262 = phi <16 x double> [ zeroinitializer, %partial ], [ %.271, %loop.1 ]
+  %.263 = phi <16 x double> [ zeroinitializer, %partial ], [ %.276, %loop.1 ]
+  %.264 = phi <16 x double> [ zeroinitializer, %partial ], [ %.281, %loop.1 ]
+  %.265 = phi <16 x double> [ zeroinitializer, %partial ], [ %.286, %loop.1 ]
+  %.266 = load <16 x double>, ptr %.261, align 8
+  %.267 = getelementptr i8, ptr %.242, i64 %.260
+  %.268 = load double, ptr %.267, align 8
+  %.269 = insertelement <16 x double> undef, double %.268, i32 0
+  %.270 = shufflevector <16 x double> %.269, <16 x double> undef, <16 x i32> zeroinitializer
+  %.271 = call <16 x double> @llvm.fma.v16f64(<16 x double> %.270, <16 x double> %.266, <16 x double> %.262)
+  %.272 = getelementptr i8, ptr %.248, i64 %.260
+  %.273 = load double, ptr %.272, align 8
+  %.274 = insertelement <16 x double> undef, double %.273, i32 0
+  %.275 = shufflevector <16 x double> %.274, <16 x double> undef, <16 x i32> zeroinitializer
+  %.276 = call <16 x double> @llvm.fma.v16f64(<16 x double> %.275, <16 x double> %.266, <16 x double> %.263)
+  %.277 = getelementptr i8, ptr %.252, i64 %.260
+  %.278 = load double, ptr %.277, align 8
+  %.279 = insertelement <16 x double> undef, double %.278, i32 0
+  %.280 = shufflevector <16 x double> %.279, <16 x double> undef, <16 x i32> zeroinitializer
+  %.281 = call <16 x double> @llvm.fma.v16f64(<16 x double> %.280, <16 x double> %.266, <16 x double> %.264)
+  %.282 = getelementptr i8, ptr %.256, i64 %.260
+  %.283 = load double, ptr %.282, align 8
+  %.284 = insertelement <16 x double> undef, double %.283, i32 0
+  %.285 = shufflevector <16 x double> %.284, <16 x double> undef, <16 x i32> zeroinitializer
+  %.286 = call <16 x double> @llvm.fma.v16f64(<16 x double> %.285, <16 x double> %.266, <16 x double> %.265)
+  %.287 = sub i64 %.259, 1
+  %.288 = add i64 %.260, %a_k
+  %.289 = getelementptr i8, ptr %.261, i64 %b_k
+  %.290 = icmp ne i64 %.287, 0
+  br i1 %.290, label %loop.1, label %done.1, !llvm.loop !2
+done.1:                                           ; preds = %loop.1, %partial
+  %.292 = phi <16 x double> [ zeroinitializer, %partial ], [ %.271, %loop.1 ]
+  %.293 = phi <16 x double> [ zeroinitializer, %partial ], [ %.276, %loop.1 ]
+  %.294 = phi <16 x double> [ zeroinitializer, %partial ], [ %.281, %loop.1 ]
+  %.295 = phi <16 x double> [ zeroinitializer, %partial ], [ %.286, %loop.1 ]
+  %.296 = icmp ne i64 %accumulate, 0
+  %.297 = load <16 x double>, ptr %.244, align 8
+  %.298 = select i1 %.296, <16 x double> %.297, <16 x double> zeroinitializer
+  %.299 = fadd <16 x double> %.298, %.292
+  store <16 x double> %.299, ptr %.244, align 8
+  %.301 = icmp sgt i64 %.241, 0
+  br i1 %.301, label %row.11, label %end.1
+end.1:                                            ; preds = %row.13, %row.12, %row.11, %done.1
+  ret void
+row.11:                                           ; preds = %done.1
+  %.303 = getelementptr i8, ptr %.244, i64 %c_row
+  %.304 = load <16 x double>, ptr %.303, align 8
+  %.305 = select i1 %.296, <16 x double> %.304, <16 x double> zeroinitializer
+  %.306 = fadd <16 x double> %.305, %.293
+  store <16 x double> %.306, ptr %.303, align 8
+  %.308 = icmp sgt i64 %.241, 1
+  br i1 %.308, label %row.12, label %end.1
+row.12:                                           ; preds = %row.11
+  %.310 = getelementptr i8, ptr %.303, i64 %c_row
+  %.311 = load <16 x double>, ptr %.310, align 8
+  %.312 = select i1 %.296, <16 x double> %.311, <16 x double> zeroinitializer
+  %.313 = fadd <16 x double> %.312, %.294
+  store <16 x double> %.313, ptr %.310, align 8
+  %.315 = icmp sgt i64 %.241, 2
+  br i1 %.315, label %row.13, label %end.1
+row.13:                                           ; preds = %row.12
+  %.317 = getelementptr i8, ptr %.310, i64 %c_row
+  %.318 = load <16 x double>, ptr %.317, align 8
+  %.319 = select i1 %.296, <16 x double> %.318, <16 x double> zeroinitializer
+  %.320 = fadd <16 x double> %.319, %.295
+  store <16 x double> %.320, ptr %.317, align 8
+  br label %end.1
+}
+declare <16 x double> @llvm.fma.v16f64(<16 x double>, <16 x double>, <16 x double>) #1
+attributes #0 = { noinline nounwind }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+!0 = distinct !{!0, !1}
+!1 = !{!"llvm.loop.unroll.disable"}
+!2 = distinct !{!2, !1}
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr void @hloom_tile_f64_12x2(i64 %a, i64 %a_row, i64 %a_k, i64 %b, i64 %b_k, i64 %c, i64 %c_row, i64 %k, i64 %rows, i64 %accumulate) #0 {
+entry:
+  %.12 = icmp sgt i64 %rows, 4
+  br i1 %.12, label %full, label %partial
+full:                                             ; preds = %entry
+  %.14 = sub i64 %rows, 1
+  %.15 = inttoptr i64 %a to ptr
+  %.16 = inttoptr i64 %b to ptr
+  %.17 = inttoptr i64 %c to ptr
+  %.18 = icmp slt i64 %.14, 1
+  %.19 = select i1 %.18, i64 %.14, i64 1
+  %.20 = mul i64 %.19, %a_row
+  %.21 = getelementptr i8, ptr %.15, i64 %.20
+  %.22 = icmp slt i64 %.14, 2
+  %.23 = select i1 %.22, i64 %.14, i64 2
+  %.24 = mul i64 %.23, %a_row
+  %.25 = getelementptr i8, ptr %.15, i64 %.24
+  %.26 = icmp slt i64 %.14, 3
+  %.27 = select i1 %.26, i64 %.14, i64 3
+  %.28 = mul i64 %.27, %a_row
+  %.29 = getelementptr i8, ptr %.15, i64 %.28
+  %.30 = icmp slt i64 %.14, 4
+  %.31 = select i1 %.30, i64 %.14, i64 4
+  %.32 = mul i64 %.31, %a_row
+  %.33 = getelementptr i8, ptr %.15, i64 %.32
+  %.34 = icmp slt i64 %.14, 5
+  %.35 = select i1 %.34, i64 %.14, i64 5
+  %.36 = mul i64 %.35, %a_row
+  %.37 = getelementptr i8, ptr %.15, i64 %.36
+  %.38 = icmp slt i64 %.14, 6
+  %.39 = select i1 %.38, i64 %.14, i64 6
+  %.40 = mul i64 %.39, %a_row
+  %.41 = getelementptr i8, ptr %.15, i64 %.40
+  %.42 = icmp slt i64 %.14, 7
+  %.43 = select i1 %.42, i64 %.14, i64 7
+  %.44 = mul i64 %.43, %a_row
+  %.45 = getelementptr i8, ptr %.15, i64 %.44
+  %.46 = icmp slt i64 %.14, 8
+  %.47 = select i1 %.46, i64 %.14, i64 8
+  %.48 = mul i64 %.47, %a_row
+  %.49 = getelementptr i8, ptr %.15, i64 %.48
+  %.50 = icmp slt i64 %.14, 9
+  %.51 = select i1 %.50, i64 %.14, i64 9
+  %.52 = mul i64 %.51, %a_row
+  %.53 = getelementptr i8, ptr %.15, i64 %.52
+  %.54 = icmp slt i64 %.14, 10
+  %.55 = select i1 %.54, i64 %.14, i64 10
+  %.56 = mul i64 %.55, %a_row
+  %.57 = getelementptr i8, ptr %.15, i64 %.56
+  %.58 = icmp slt i64 %.14, 11
+  %.59 = select i1 %.58, i64 %.14, i64 11
+  %.60 = mul i64 %.59, %a_row
+  %.61 = getelementptr i8, ptr %.15, i64 %.60
+  %.62 = icmp sgt i64 %k, 0
+  br i1 %.62, label %loop, label %done
+partial:                                          ; preds = %entry
+  %.241 = sub i64 %rows, 1
+  %.242 = inttoptr i64 %a to ptr
+  %.243 = inttoptr i64 %b to ptr
+  %.244 = inttoptr i64 %c to ptr
+  %.245 = icmp slt i64 %.241, 1
+  %.246 = select i1 %.245, i64 %.241, i64 1
+  %.247 = mul i64 %.246, %a_row
+  %.248 = getelementptr i8, ptr %.242, i64 %.247
+  %.249 = icmp slt i64 %.241, 2
+  %.250 = select i1 %.249, i64 %.241, i64 2
+  %.251 = mul i64 %.250, %a_row
+  %.252 = getelementptr i8, ptr %.242, i64 %.251
+  %.253 = icmp slt i64 %.241, 3
+  %.254 = select i1 %.253, i64 %.241, i64 3
+  %.255 = mul i64 %.254, %a_row
+  %.256 = getelementptr i8, ptr %.242, i64 %.255
+  %.257 = icmp sgt i64 %k, 0
+  br i1 %.257, label %loop.1, label %done.1
+loop:                                             ; preds = %loop, %full
+  %.64 = phi i64 [ %k, %full ], [ %.140, %loop ]
+  %.65 = phi i64 [ 0, %full ], [ %.141, %loop ]
+  %.66 = phi ptr [ %.16, %full ], [ %.142, %loop ]
+  %.67 = phi <2 x double> [ zeroinitializer, %full ], [ %.84, %loop ]
+  %.68 = phi <2 x double> [ zeroinitializer, %full ], [ %.89, %loop ]
+  %.69 = phi <2 x double> [ zeroinitializer, %full ], [ %.94, %loop ]
+  %.70 = phi <2 x double> [ zeroinitializer, %full ], [ %.99, %loop ]
+  %.71 = phi <2 x double> [ zeroinitializer, %full ], [ %.104, %loop ]
+  %.72 = phi <2 x double> [ zeroinitializer, %full ], [ %.109, %loop ]
+  %.73 = phi <2 x double> [ zeroinitializer, %full ], [ %.114, %loop ]
+  %.74 = phi <2 x double> [ zeroinitializer, %full ], [ %.119, %loop ]
+  %.75 = phi <2 x double> [ zeroinitializer, %full ], [ %.124, %loop ]
+  %.76 = phi <2 x double> [ zeroinitializer, %full ], [ %.129, %loop ]
+  %.77 = phi <2 x double> [ zeroinitializer, %full ], [ %.134, %loop ]
+  %.78 = phi <2 x double> [ zeroinitializer, %full ], [ %.139, %loop ]
+  %.79 = load <2 x double>, ptr %.66, align 8
+  %.80 = getelementptr i8, ptr %.15, i64 %.65
+  %.81 = load double, ptr %.80, align 8
+  %.82 = insertelement <2 x double> undef, double %.81, i32 0
+  %.83 = shufflevector <2 x double> %.82, <2 x double> undef, <2 x i32> zeroinitializer
+  %.84 = call <2 x double> @llvm.fma.v2f64(<2 x double> %.83, <2 x double> %.79, <2 x double> %.67)
+  %.85 = getelementptr i8, ptr %.21, i64 %.65
+  %.86 = load double, ptr %.85, align 8
+  %.87 = insertelement <2 x double> undef, double %.86, i32 0
+  %.88 = shufflevector <2 x double> %.87, <2 x double> undef, <2 x i32> zeroinitializer
+  %.89 = call <2 x double> @llvm.fma.v2f64(<2 x double> %.88, <2 x double> %.79, <2 x double> %.68)
+  %.90 = getelementptr i8, ptr %.25, i64 %.65
+  %.91 = load double, ptr %.90, align 8
+  %.92 = insertelement <2 x double> undef, double %.91, i32 0
+  %.93 = shufflevector <2 x double> %.92, <2 x double> undef, <2 x i32> zeroinitializer
+  %.94 = call <2 x double> @llvm.fma.v2f64(<2 x double> %.93, <2 x double> %.79, <2 x double> %.69)
+  %.95 = getelementptr i8, ptr %.29, i64 %.65
+  %.96 = load double, ptr %.95, align 8
+  %.97 = insertelement <2 x double> undef, double %.96, i32 0
+  %.98 = shufflevector <2 x double> %.97, <2 x double> undef, <2 x i32> zeroinitializer
+  %.99 = call <2 x double> @llvm.fma.v2f64(<2 x double> %.98, <2 x double> %.79, <2 x double> %.70)
+  %.100 = getelementptr i8, ptr %.33, i64 %.65
+  %.101 = load double, ptr %.100, align 8
+  %.102 = insertelement <2 x double> undef, double %.101, i32 0
+  %.103 = shufflevector <2 x double> %.102, <2 x double> undef, <2 x i32> zeroinitializer
+  %.104 = call <2 x double> @llvm.fma.v2f64(<2 x double> %.103, <2 x double> %.79, <2 x double> %.71)
+  %.105 = getelementptr i8, ptr %.37, i64 %.65
+  %.106 = load double, ptr %.105, align 8
+  %.107 = insertelement <2 x double> undef, double %.106, i32 0
+  %.108 = shufflevector <2 x double> %.107, <2 x double> undef, <2 x i32> zeroinitializer
+  %.109 = call <2 x double> @llvm.fma.v2f64(<2 x double> %.108, <2 x double> %.79, <2 x double> %.72)
+  %.110 = getelementptr i8, ptr %.41, i64 %.65
+  %.111 = load double, ptr %.110, align 8
+  %.112 = insertelement <2 x double> undef, double %.111, i32 0
+  %.113 = shufflevector <2 x double> %.112, <2 x double> undef, <2 x i32> zeroinitializer
+  %.114 = call <2 x double> @llvm.fma.v2f64(<2 x double> %.113, <2 x double> %.79, <2 x double> %.73)
+  %.115 = getelementptr i8, ptr %.45, i64 %.65
+  %.116 = load double, ptr %.115, align 8
+  %.117 = insertelement <2 x double> undef, double %.116, i32 0
+  %.118 = shufflevector <2 x double> %.117, <2 x double> undef, <2 x i32> zeroinitializer
+  %.119 = call <2 x double> @llvm.fma.v2f64(<2 x double> %.118, <2 x double> %.79, <2 x double> %.74)
+  %.120 = getelementptr i8, ptr %.49, i64 %.65
+  %.121 = load double, ptr %.120, align 8
+  %.122 = insertelement <2 x double> undef, double %.121, i32 0
+  %.123 = shufflevector <2 x double> %.122, <2 x double> undef, <2 x i32> zeroinitializer
+  %.124 = call <2 x double> @llvm.fma.v2f64(<2 x double> %.123, <2 x double> %.79, <2 x double> %.75)
+  %.125 = getelementptr i8, ptr %.53, i64 %.65
+  %.126 = load double, ptr %.125, align 8
+  %.127 = insertelement <2 x double> undef, double %.126, i32 0
+  %.128 = shufflevector <2 x double> %.127, <2 x double> undef, <2 x i32> zeroinitializer
+  %.129 = call <2 x double> @llvm.fma.v2f64(<2 x double> %.128, <2 x double> %.79, <2 x double> %.76)
+  %.130 = getelementptr i8, ptr %.57, i64 %.65
+  %.131 = load double, ptr %.130, align 8
+  %.132 = insertelement <2 x double> undef, double %.131, i32 0
+  %.133 = shufflevector <2 x double> %.132, <2 x double> undef, <2 x i32> zeroinitializer
+  %.134 = call <2 x double> @llvm.fma.v2f64(<2 x double> %.133, <2 x double> %.79, <2 x double> %.77)
+  %.135 = getelementptr i8, ptr %.61, i64 %.65
+  %.136 = load double, ptr %.135, align 8
+  %.137 = insertelement <2 x double> undef, double %.136, i32 0
+  %.138 = shufflevector <2 x double> %.137, <2 x double> undef, <2 x i32> zeroinitializer
+  %.139 = call <2 x double> @llvm.fma.v2f64(<2 x double> %.138, <2 x double> %.79, <2 x double> %.78)
+  %.140 = sub i64 %.64, 1
+  %.141 = add i64 %.65, %a_k
+  %.142 = getelementptr i8, ptr %.66, i64 %b_k
+  %.143 = icmp ne i64 %.140, 0
+  br i1 %.143, label %loop, label %done, !llvm.loop !0
+done:                                             ; preds = %loop, %full
+  %.145 = phi <2 x double> [ zeroinitializer, %full ], [ %.84, %loop ]
+  %.146 = phi <2 x double> [ zeroinitializer, %full ], [ %.89, %loop ]
+  %.147 = phi <2 x double> [ zeroinitializer, %full ], [ %.94, %loop ]
+  %.148 = phi <2 x double> [ zeroinitializer, %full ], [ %.99, %loop ]
+  %.149 = phi <2 x double> [ zeroinitializer, %full ], [ %.104, %loop ]
+  %.150 = phi <2 x double> [ zeroinitializer, %full ], [ %.109, %loop ]
+  %.151 = phi <2 x double> [ zeroinitializer, %full ], [ %.114, %loop ]
+  %.152 = phi <2 x double> [ zeroinitializer, %full ], [ %.119, %loop ]
+  %.153 = phi <2 x double> [ zeroinitializer, %full ], [ %.124, %loop ]
+  %.154 = phi <2 x double> [ zeroinitializer, %full ], [ %.129, %loop ]
+  %.155 = phi <2 x double> [ zeroinitializer, %full ], [ %.134, %loop ]
+  %.156 = phi <2 x double> [ zeroinitializer, %full ], [ %.139, %loop ]
+  %.157 = icmp ne i64 %accumulate, 0
+  %.158 = load <2 x double>, ptr %.17, align 8
+  %.159 = select i1 %.157, <2 x double> %.158, <2 x double> zeroinitializer
+  %.160 = fadd <2 x double> %.159, %.145
+  store <2 x double> %.160, ptr %.17, align 8
+  %.162 = icmp sgt i64 %.14, 0
+  br i1 %.162, label %row, label %end
+end:                                              ; preds = %row.10, %row.9, %row.8, %row.7, %row.6, %row.5, %row.4, %row.3, %row.2, %row.1, %row, %done
+  ret void
+row:                                              ; preds = %done
+  %.164 = getelementptr i8, ptr %.17, i64 %c_row
+  %.165 = load <2 x double>, ptr %.164, align 8
+  %.166 = select i1 %.157, <2 x double> %.165, <2 x double> zeroinitializer
+  %.167 = fadd <2 x double> %.166, %.146
+  store <2 x double> %.167, ptr %.164, align 8
+  %.169 = icmp sgt i64 %.14, 1
+  br i1 %.169, label %row.1, label %end
+row.1:                                            ; preds = %row
+  %.171 = getelementptr i8, ptr %.164, i64 %c_row
+  %.172 = load <2 x double>, ptr %.171, align 8
+  %.173 = select i1 %.157, <2 x double> %.172, <2 x double> zeroinitializer
+  %.174 = fadd <2 x double> %.173, %.147
+  store <2 x double> %.174, ptr %.171, align 8
+  %.176 = icmp sgt i64 %.14, 2
+  br i1 %.176, label %row.2, label %end
+row.2:                                            ; preds = %row.1
+  %.178 = getelementptr i8, ptr %.171, i64 %c_row
+  %.179 = load <2 x double>, ptr %.178, align 8
+  %.180 = select i1 %.157, <2 x double> %.179, <2 x double> zeroinitializer
+  %.181 = fadd <2 x double> %.180, %.148
+  store <2 x double> %.181, ptr %.178, align 8
+  %.183 = icmp sgt i64 %.14, 3
+  br i1 %.183, label %row.3, label %end
+row.3:                                            ; preds = %row.2
+  %.185 = getelementptr i8, ptr %.178, i64 %c_row
+  %.186 = load <2 x double>, ptr %.185, align 8
+  %.187 = select i1 %.157, <2 x double> %.186, <2 x double> zeroinitializer
+  %.188 = fadd <2 x double> %.187, %.149
+  store <2 x double> %.188, ptr %.185, align 8
+  %.190 = icmp sgt i64 %.14, 4
+  br i1 %.190, label %row.4, label %end
+row.4:                                            ; preds = %row.3
+  %.192 = getelementptr i8, ptr %.185, i64 %c_row
+  %.193 = load <2 x double>, ptr %.192, align 8
+  %.194 = select i1 %.157, <2 x double> %.193, <2 x double> zeroinitializer
+  %.195 = fadd <2 x double> %.194, %.150
+  store <2 x double> %.195, ptr %.192, align 8
+  %.197 = icmp sgt i64 %.14, 5
+  br i1 %.197, label %row.5, label %end
+row.5:                                            ; preds = %row.4
+  %.199 = getelementptr i8, ptr %.192, i64 %c_row
+  %.200 = load <2 x double>, ptr %.199, align 8
+  %.201 = select i1 %.157, <2 x double> %.200, <2 x double> zeroinitializer
+  %.202 = fadd <2 x double> %.201, %.151
+  store <2 x double> %.202, ptr %.199, align 8
+  %.204 = icmp sgt i64 %.14, 6
+  br i1 %.204, label %row.6, label %end
+row.6:                                            ; preds = %row.5
+  %.206 = getelementptr i8, ptr %.199, i64 %c_row
+  %.207 = load <2 x double>, ptr %.206, align 8
+  %.208 = select i1 %.157, <2 x double> %.207, <2 x double> zeroinitializer
+  %.209 = fadd <2 x double> %.208, %.152
+  store <2 x double> %.209, ptr %.206, align 8
+  %.211 = icmp sgt i64 %.14, 7
+  br i1 %.211, label %row.7, label %end
+row.7:                                            ; preds = %row.6
+  %.213 = getelementptr i8, ptr %.206, i64 %c_row
+  %.214 = load <2 x double>, ptr %.213, align 8
+  %.215 = select i1 %.157, <2 x double> %.214, <2 x double> zeroinitializer
+  %.216 = fadd <2 x double> %.215, %.153
+  store <2 x double> %.216, ptr %.213, align 8
+  %.218 = icmp sgt i64 %.14, 8
+  br i1 %.218, label %row.8, label %end
+row.8:                                            ; preds = %row.7
+  %.220 = getelementptr i8, ptr %.213, i64 %c_row
+  %.221 = load <2 x double>, ptr %.220, align 8
+  %.222 = select i1 %.157, <2 x double> %.221, <2 x double> zeroinitializer
+  %.223 = fadd <2 x double> %.222, %.154
+  store <2 x double> %.223, ptr %.220, align 8
+  %.225 = icmp sgt i64 %.14, 9
+  br i1 %.225, label %row.9, label %end
+row.9:                                            ; preds = %row.8
+  %.227 = getelementptr i8, ptr %.220, i64 %c_row
+  %.228 = load <2 x double>, ptr %.227, align 8
+  %.229 = select i1 %.157, <2 x double> %.228, <2 x double> zeroinitializer
+  %.230 = fadd <2 x double> %.229, %.155
+  store <2 x double> %.230, ptr %.227, align 8
+  %.232 = icmp sgt i64 %.14, 10
+  br i1 %.232, label %row.10, label %end
+row.10:                                           ; preds = %row.9
+  %.234 = getelementptr i8, ptr %.227, i64 %c_row
+  %.235 = load <2 x double>, ptr %.234, align 8
+  %.236 = select i1 %.157, <2 x double> %.235, <2 x double> zeroinitializer
+  %.237 = fadd <2 x double> %.236, %.156
+  store <2 x double> %.237, ptr %.234, align 8
+  br label %end
+loop.1:                                           ; preds = %loop.1, %partial
+  %.259 = phi i64 [ %k, %partial ], [ %.287, %loop.1 ]
+  %.260 = phi i64 [ 0, %partial ], [ %.288, %loop.1 ]
+  %.261 = phi ptr [ %.243, %partial ], [ %.289, %loop.1 ]
+  %.262 = phi <2 x double> [ zeroinitializer, %partial ], [ %.271, %loop.1 ]
+  %.263 = phi <2 x double> [ zeroinitializer, %partial ], [ %.276, %loop.1 ]
+  %.264 = phi <2 x double> [ zeroinitializer, %partial ], [ %.281, %loop.1 ]
+  %.265 = phi <2 x double> [ zeroinitializer, %partial ], [ %.286, %loop.1 ]
+  %.266 = load <2 x double>, ptr %.261, align 8
+  %.267 = getelementptr i8, ptr %.242, i64 %.260
+  %.268 = load double, ptr %.267, align 8
+  %.269 = insertelement <2 x double> undef, double %.268, i32 0
+  %.270 = shufflevector <2 x double> %.269, <2 x double> undef, <2 x i32> zeroinitializer
+  %.271 = call <2 x double> @llvm.fma.v2f64(<2 x double> %.270, <2 x double> %.266, <2 x double> %.262)
+  %.272 = getelementptr i8, ptr %.248, i64 %.260
+  %.273 = load double, ptr %.272, align 8
+  %.274 = insertelement <2 x double> undef, double %.273, i32 0
+  %.275 = shufflevector <2 x double> %.274, <2 x double> undef, <2 x i32> zeroinitializer
+  %.276 = call <2 x double> @llvm.fma.v2f64(<2 x double> %.275, <2 x double> %.266, <2 x double> %.263)
+  %.277 = getelementptr i8, ptr %.252, i64 %.260
+  %.278 = load double, ptr %.277, align 8
+  %.279 = insertelement <2 x double> undef, double %.278, i32 0
+  %.280 = shufflevector <2 x double> %.279, <2 x double> undef, <2 x i32> zeroinitializer
+  %.281 = call <2 x double> @llvm.fma.v2f64(<2 x double> %.280, <2 x double> %.266, <2 x double> %.264)
+  %.282 = getelementptr i8, ptr %.256, i64 %.260
+  %.283 = load double, ptr %.282, align 8
+  %.284 = insertelement <2 x double> undef, double %.283, i32 0
+  %.285 = shufflevector <2 x double> %.284, <2 x double> undef, <2 x i32> zeroinitializer
+  %.286 = call <2 x double> @llvm.fma.v2f64(<2 x double> %.285, <2 x double> %.266, <2 x double> %.265)
+  %.287 = sub i64 %.259, 1
+  %.288 = add i64 %.260, %a_k
+  %.289 = getelementptr i8, ptr %.261, i64 %b_k
+  %.290 = icmp ne i64 %.287, 0
+  br i1 %.290, label %loop.1, label %done.1, !llvm.loop !2
+done.1:                                           ; preds = %loop.1, %partial
+  %.292 = phi <2 x double> [ zeroinitializer, %partial ], [ %.271, %loop.1 ]
+  %.293 = phi <2 x double> [ zeroinitializer, %partial ], [ %.276, %loop.1 ]
+  %.294 = phi <2 x double> [ zeroinitializer, %partial ], [ %.281, %loop.1 ]
+  %.295 = phi <2 x double> [ zeroinitializer, %partial ], [ %.286, %loop.1 ]
+  %.296 = icmp ne i64 %accumulate, 0
+  %.297 = load <2 x double>, ptr %.244, align 8
+  %.298 = select i1 %.296, <2 x double> %.297, <2 x double> zeroinitializer
+  %.299 = fadd <2 x double> %.298, %.292
+  store <2 x double> %.299, ptr %.244, align 8
+  %.301 = icmp sgt i64 %.241, 0
+  br i1 %.301, label %row.11, label %end.1
+end.1:                                            ; preds = %row.13, %row.12, %row.11, %done.1
+  ret void
+row.11:                                           ; preds = %done.1
+  %.303 = getelementptr i8, ptr %.244, i64 %c_row
+  %.304 = load <2 x double>, ptr %.303, align 8
+  %.305 = select i1 %.296, <2 x double> %.304, <2 x double> zeroinitializer
+  %.306 = fadd <2 x double> %.305, %.293
+  store <2 x double> %.306, ptr %.303, align 8
+  %.308 = icmp sgt i64 %.241, 1
+  br i1 %.308, label %row.12, label %end.1
+row.12:                                           ; preds = %row.11
+  %.310 = getelementptr i8, ptr %.303, i64 %c_row
+  %.311 = load <2 x double>, ptr %.310, align 8
+  %.312 = select i1 %.296, <2 x double> %.311, <2 x double> zeroinitializer
+  %.313 = fadd <2 x double> %.312, %.294
+  store <2 x double> %.313, ptr %.310, align 8
+  %.315 = icmp sgt i64 %.241, 2
+  br i1 %.315, label %row.13, label %end.1
+row.13:                                           ; preds = %row.12
+  %.317 = getelementptr i8, ptr %.310, i64 %c_row
+  %.318 = load <2 x double>, ptr %.317, align 8
+  %.319 = select i1 %.296, <2 x double> %.318, <2 x double> zeroinitializer
+  %.320 = fadd <2 x double> %.319, %.295
+  store <2 x double> %.320, ptr %.317, align 8
+  br label %end.1
+}
+declare <2 x double> @llvm.fma.v2f64(<2 x double>, <2 x double>, <2 x double>) #1
+attributes #0 = { noinline nounwind }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+!0 = distinct !{!0, !1}
+!1 = !{!"llvm.loop.unroll.disable"}
+!2 = distinct !{!2, !1}
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr void @hloom_tile_f64_12x4(i64 %a, i64 %a_row, i64 %a_k, i64 %b, i64 %b_k, i64 %c, i64 %c_row, i64 %k, i64 %rows, i64 %accumulate) #0 {
+entry:
+  %.12 = icmp sgt i64 %rows, 4
+  br i1 %.12, label %full, label %partial
+full:                                             ; preds = %entry
+  %.14 = sub i64 %rows, 1
+  %.15 = inttoptr i64 %a to ptr
+  %.16 = inttoptr i64 %b to ptr
+  %.17 = inttoptr i64 %c to ptr
+  %.18 = icmp slt i64 %.14, 1
+  %.19 = select i1 %.18, i64 %.14, i64 1
+  %.20 = mul i64 %.19, %a_row
+  %.21 = getelementptr i8, ptr %.15, i64 %.20
+  %.22 = icmp slt i64 %.14, 2
+  %.23 = select i1 %.22, i64 %.14, i64 2
+  %.24 = mul i64 %.23, %a_row
+  %.25 = getelementptr i8, ptr %.15, i64 %.24
+  %.26 = icmp slt i64 %.14, 3
+  %.27 = select i1 %.26, i64 %.14, i64 3
+  %.28 = mul i64 %.27, %a_row
+  %.29 = getelementptr i8, ptr %.15, i64 %.28
+  %.30 = icmp slt i64 %.14, 4
+  %.31 = select i1 %.30, i64 %.14, i64 4
+  %.32 = mul i64 %.31, %a_row
+  %.33 = getelementptr i8, ptr %.15, i64 %.32
+  %.34 = icmp slt i64 %.14, 5
+  %.35 = select i1 %.34, i64 %.14, i64 5
+  %.36 = mul i64 %.35, %a_row
+  %.37 = getelementptr i8, ptr %.15, i64 %.36
+  %.38 = icmp slt i64 %.14, 6
+  %.39 = select i1 %.38, i64 %.14, i64 6
+  %.40 = mul i64 %.39, %a_row
+  %.41 = getelementptr i8, ptr %.15, i64 %.40
+  %.42 = icmp slt i64 %.14, 7
+  %.43 = select i1 %.42, i64 %.14, i64 7
+  %.44 = mul i64 %.43, %a_row
+  %.45 = getelementptr i8, ptr %.15, i64 %.44
+  %.46 = icmp slt i64 %.14, 8
+  %.47 = select i1 %.46, i64 %.14, i64 8
+  %.48 = mul i64 %.47, %a_row
+  %.49 = getelementptr i8, ptr %.15, i64 %.48
+  %.50 = icmp slt i64 %.14, 9
+  %.51 = select i1 %.50, i64 %.14, i64 9
+  %.52 = mul i64 %.51, %a_row
+  %.53 = getelementptr i8, ptr %.15, i64 %.52
+  %.54 = icmp slt i64 %.14, 10
+  %.55 = select i1 %.54, i64 %.14, i64 10
+  %.56 = mul i64 %.55, %a_row
+  %.57 = getelementptr i8, ptr %.15, i64 %.56
+  %.58 = icmp slt i64 %.14, 11
+  %.59 = select i1 %.58, i64 %.14, i64 11
+  %.60 = mul i64 %.59, %a_row
+  %.61 = getelementptr i8, ptr %.15, i64 %.60
+  %.62 = icmp sgt i64 %k, 0
+  br i1 %.62, label %loop, label %done
+partial:                                          ; preds = %entry
+  %.241 = sub i64 %rows, 1
+  %.242 = inttoptr i64 %a to ptr
+  %.243 = inttoptr i64 %b to ptr
+  %.244 = inttoptr i64 %c to ptr
+  %.245 = icmp slt i64 %.241, 1
+  %.246 = select i1 %.245, i64 %.241, i64 1
+  %.247 = mul i64 %.246, %a_row
+  %.248 = getelementptr i8, ptr %.242, i64 %.247
+  %.249 = icmp slt i64 %.241, 2
+  %.250 = select i1 %.249, i64 %.241, i64 2
+  %.251 = mul i64 %.250, %a_row
+  %.252 = getelementptr i8, ptr %.242, i64 %.251
+  %.253 = icmp slt i64 %.241, 3
+  %.254 = select i1 %.253, i64 %.241, i64 3
+  %.255 = mul i64 %.254, %a_row
+  %.256 = getelementptr i8, ptr %.242, i64 %.255
+  %.257 = icmp sgt i64 %k, 0
+  br i1 %.257, label %loop.1, label %done.1
+loop:                                             ; preds = %loop, %full
+  %.64 = phi i64 [ %k, %full ], [ %.140, %loop ]
+  %.65 = phi i64 [ 0, %full ], [ %.141, %loop ]
+  %.66 = phi ptr [ %.16, %full ], [ %.142, %loop ]
+  %.67 = phi <4 x double> [ zeroinitializer, %full ], [ %.84, %loop ]
+  %.68 = phi <4 x double> [ zeroinitializer, %full ], [ %.89, %loop ]
+  %.69 = phi <4 x double> [ zeroinitializer, %full ], [ %.94, %loop ]
+  %.70 = phi <4 x double> [ zeroinitializer, %full ], [ %.99, %loop ]
+  %.71 = phi <4 x double> [ zeroinitializer, %full ], [ %.104, %loop ]
+  %.72 = phi <4 x double> [ zeroinitializer, %full ], [ %.109, %loop ]
+  %.73 = phi <4 x double> [ zeroinitializer, %full ], [ %.114, %loop ]
+  %.74 = phi <4 x double> [ zeroinitializer, %full ], [ %.119, %loop ]
+  %.75 = phi <4 x double> [ zeroinitializer, %full ], [ %.124, %loop ]
+  %.76 = phi <4 x double> [ zeroinitializer, %full ], [ %.129, %loop ]
+  %.77 = phi <4 x double> [ zeroinitializer, %full ], [ %.134, %loop ]
+  %.78 = phi <4 x double> [ zeroinitializer, %full ], [ %.139, %loop ]
+  %.79 = load <4 x double>, ptr %.66, align 8
+  %.80 = getelementptr i8, ptr %.15, i64 %.65
+  %.81 = load double, ptr %.80, align 8
+  %.82 = insertelement <4 x double> undef, double %.81, i32 0
+  %.83 = shufflevector <4 x double> %.82, <4 x double> undef, <4 x i32> zeroinitializer
+  %.84 = call <4 x double> @llvm.fma.v4f64(<4 x double> %.83, <4 x double> %.79, <4 x double> %.67)
+  %.85 = getelementptr i8, ptr %.21, i64 %.65
+  %.86 = load double, ptr %.85, align 8
+  %.87 = insertelement <4 x double> undef, double %.86, i32 0
+  %.88 = shufflevector <4 x double> %.87, <4 x double> undef, <4 x i32> zeroinitializer
+  %.89 = call <4 x double> @llvm.fma.v4f64(<4 x double> %.88, <4 x double> %.79, <4 x double> %.68)
+  %.90 = getelementptr i8, ptr %.25, i64 %.65
+  %.91 = load double, ptr %.90, align 8
+  %.92 = insertelement <4 x double> undef, double %.91, i32 0
+  %.93 = shufflevector <4 x double> %.92, <4 x double> undef, <4 x i32> zeroinitializer
+  %.94 = call <4 x double> @llvm.fma.v4f64(<4 x double> %.93, <4 x double> %.79, <4 x double> %.69)
+  %.95 = getelementptr i8, ptr %.29, i64 %.65
+  %.96 = load double, ptr %.95, align 8
+  %.97 = insertelement <4 x double> undef, double %.96, i32 0
+  %.98 = shufflevector <4 x double> %.97, <4 x double> undef, <4 x i32> zeroinitializer
+  %.99 = call <4 x double> @llvm.fma.v4f64(<4 x double> %.98, <4 x double> %.79, <4 x double> %.70)
+  %.100 = getelementptr i8, ptr %.33, i64 %.65
+  %.101 = load double, ptr %.100, align 8
+  %.102 = insertelement <4 x double> undef, double %.101, i32 0
+  %.103 = shufflevector <4 x double> %.102, <4 x double> undef, <4 x i32> zeroinitializer
+  %.104 = call <4 x double> @llvm.fma.v4f64(<4 x double> %.103, <4 x double> %.79, <4 x double> %.71)
+  %.105 = getelementptr i8, ptr %.37, i64 %.65
+  %.106 = load double, ptr %.105, align 8
+  %.107 = insertelement <4 x double> undef, double %.106, i32 0
+  %.108 = shufflevector <4 x double> %.107, <4 x double> undef, <4 x i32> zeroinitializer
+  %.109 = call <4 x double> @llvm.fma.v4f64(<4 x double> %.108, <4 x double> %.79, <4 x double> %.72)
+  %.110 = getelementptr i8, ptr %.41, i64 %.65
+  %.111 = load double, ptr %.110, align 8
+  %.112 = insertelement <4 x double> undef, double %.111, i32 0
+  %.113 = shufflevector <4 x double> %.112, <4 x double> undef, <4 x i32> zeroinitializer
+  %.114 = call <4 x double> @llvm.fma.v4f64(<4 x double> %.113, <4 x double> %.79, <4 x double> %.73)
+  %.115 = getelementptr i8, ptr %.45, i64 %.65
+  %.116 = load double, ptr %.115, align 8
+  %.117 = insertelement <4 x double> undef, double %.116, i32 0
+  %.118 = shufflevector <4 x double> %.117, <4 x double> undef, <4 x i32> zeroinitializer
+  %.119 = call <4 x double> @llvm.fma.v4f64(<4 x double> %.118, <4 x double> %.79, <4 x double> %.74)
+  %.120 = getelementptr i8, ptr %.49, i64 %.65
+  %.121 = load double, ptr %.120, align 8
+  %.122 = insertelement <4 x double> undef, double %.121, i32 0
+  %.123 = shufflevector <4 x double> %.122, <4 x double> undef, <4 x i32> zeroinitializer
+  %.124 = call <4 x double> @llvm.fma.v4f64(<4 x double> %.123, <4 x double> %.79, <4 x double> %.75)
+  %.125 = getelementptr i8, ptr %.53, i64 %.65
+  %.126 = load double, ptr %.125, align 8
+  %.127 = insertelement <4 x double> undef, double %.126, i32 0
+  %.128 = shufflevector <4 x double> %.127, <4 x double> undef, <4 x i32> zeroinitializer
+  %.129 = call <4 x double> @llvm.fma.v4f64(<4 x double> %.128, <4 x double> %.79, <4 x double> %.76)
+  %.130 = getelementptr i8, ptr %.57, i64 %.65
+  %.131 = load double, ptr %.130, align 8
+  %.132 = insertelement <4 x double> undef, double %.131, i32 0
+  %.133 = shufflevector <4 x double> %.132, <4 x double> undef, <4 x i32> zeroinitializer
+  %.134 = call <4 x double> @llvm.fma.v4f64(<4 x double> %.133, <4 x double> %.79, <4 x double> %.77)
+  %.135 = getelementptr i8, ptr %.61, i64 %.65
+  %.136 = load double, ptr %.135, align 8
+  %.137 = insertelement <4 x double> undef, double %.136, i32 0
+  %.138 = shufflevector <4 x double> %.137, <4 x double> undef, <4 x i32> zeroinitializer
+  %.139 = call <4 x double> @llvm.fma.v4f64(<4 x double> %.138, <4 x double> %.79, <4 x double> %.78)
+  %.140 = sub i64 %.64, 1
+  %.141 = add i64 %.65, %a_k
+  %.142 = getelementptr i8, ptr %.66, i64 %b_k
+  %.143 = icmp ne i64 %.140, 0
+  br i1 %.143, label %loop, label %done, !llvm.loop !0
+done:                                             ; preds = %loop, %full
+  %.145 = phi <4 x double> [ zeroinitializer, %full ], [ %.84, %loop ]
+  %.146 = phi <4 x double> [ zeroinitializer, %full ], [ %.89, %loop ]
+  %.147 = phi <4 x double> [ zeroinitializer, %full ], [ %.94, %loop ]
+  %.148 = phi <4 x double> [ zeroinitializer, %full ], [ %.99, %loop ]
+  %.149 = phi <4 x double> [ zeroinitializer, %full ], [ %.104, %loop ]
+  %.150 = phi <4 x double> [ zeroinitializer, %full ], [ %.109, %loop ]
+  %.151 = phi <4 x double> [ zeroinitializer, %full ], [ %.114, %loop ]
+  %.152 = phi <4 x double> [ zeroinitializer, %full ], [ %.119, %loop ]
+  %.153 = phi <4 x double> [ zeroinitializer, %full ], [ %.124, %loop ]
+  %.154 = phi <4 x double> [ zeroinitializer, %full ], [ %.129, %loop ]
+  %.155 = phi <4 x double> [ zeroinitializer, %full ], [ %.134, %loop ]
+  %.156 = phi <4 x double> [ zeroinitializer, %full ], [ %.139, %loop ]
+  %.157 = icmp ne i64 %accumulate, 0
+  %.158 = load <4 x double>, ptr %.17, align 8
+  %.159 = select i1 %.157, <4 x double> %.158, <4 x double> zeroinitializer
+  %.160 = fadd <4 x double> %.159, %.145
+  store <4 x double> %.160, ptr %.17, align 8
+  %.162 = icmp sgt i64 %.14, 0
+  br i1 %.162, label %row, label %end
+end:                                              ; preds = %row.10, %row.9, %row.8, %row.7, %row.6, %row.5, %row.4, %row.3, %row.2, %row.1, %row, %done
+  ret void
+row:                                              ; preds = %done
+  %.164 = getelementptr i8, ptr %.17, i64 %c_row
+  %.165 = load <4 x double>, ptr %.164, align 8
+  %.166 = select i1 %.157, <4 x double> %.165, <4 x double> zeroinitializer
+  %.167 = fadd <4 x double> %.166, %.146
+  store <4 x double> %.167, ptr %.164, align 8
+  %.169 = icmp sgt i64 %.14, 1
+  br i1 %.169, label %row.1, label %end
+row.1:                                            ; preds = %row
+  %.171 = getelementptr i8, ptr %.164, i64 %c_row
+  %.172 = load <4 x double>, ptr %.171, align 8
+  %.173 = select i1 %.157, <4 x double> %.172, <4 x double> zeroinitializer
+  %.174 = fadd <4 x double> %.173, %.147
+  store <4 x double> %.174, ptr %.171, align 8
+  %.176 = icmp sgt i64 %.14, 2
+  br i1 %.176, label %row.2, label %end
+row.2:                                            ; preds = %row.1
+  %.178 = getelementptr i8, ptr %.171, i64 %c_row
+  %.179 = load <4 x double>, ptr %.178, align 8
+  %.180 = select i1 %.157, <4 x double> %.179, <4 x double> zeroinitializer
+  %.181 = fadd <4 x double> %.180, %.148
+  store <4 x double> %.181, ptr %.178, align 8
+  %.183 = icmp sgt i64 %.14, 3
+  br i1 %.183, label %row.3, label %end
+row.3:                                            ; preds = %row.2
+  %.185 = getelementptr i8, ptr %.178, i64 %c_row
+  %.186 = load <4 x double>, ptr %.185, align 8
+  %.187 = select i1 %.157, <4 x double> %.186, <4 x double> zeroinitializer
+  %.188 = fadd <4 x double> %.187, %.149
+  store <4 x double> %.188, ptr %.185, align 8
+  %.190 = icmp sgt i64 %.14, 4
+  br i1 %.190, label %row.4, label %end
+row.4:                                            ; preds = %row.3
+  %.192 = getelementptr i8, ptr %.185, i64 %c_row
+  %.193 = load <4 x double>, ptr %.192, align 8
+  %.194 = select i1 %.157, <4 x double> %.193, <4 x double> zeroinitializer
+  %.195 = fadd <4 x double> %.194, %.150
+  store <4 x double> %.195, ptr %.192, align 8
+  %.197 = icmp sgt i64 %.14, 5
+  br i1 %.197, label %row.5, label %end
+row.5:                                            ; preds = %row.4
+  %.199 = getelementptr i8, ptr %.192, i64 %c_row
+  %.200 = load <4 x double>, ptr %.199, align 8
+  %.201 = select i1 %.157, <4 x double> %.200, <4 x double> zeroinitializer
+  %.202 = fadd <4 x double> %.201, %.151
+  store <4 x double> %.202, ptr %.199, align 8
+  %.204 = icmp sgt i64 %.14, 6
+  br i1 %.204, label %row.6, label %end
+row.6:                                            ; preds = %row.5
+  %.206 = getelementptr i8, ptr %.199, i64 %c_row
+  %.207 = load <4 x double>, ptr %.206, align 8
+  %.208 = select i1 %.157, <4 x double> %.207, <4 x double> zeroinitializer
+  %.209 = fadd <4 x double> %.208, %.152
+  store <4 x double> %.209, ptr %.206, align 8
+  %.211 = icmp sgt i64 %.14, 7
+  br i1 %.211, label %row.7, label %end
+row.7:                                            ; preds = %row.6
+  %.213 = getelementptr i8, ptr %.206, i64 %c_row
+  %.214 = load <4 x double>, ptr %.213, align 8
+  %.215 = select i1 %.157, <4 x double> %.214, <4 x double> zeroinitializer
+  %.216 = fadd <4 x double> %.215, %.153
+  store <4 x double> %.216, ptr %.213, align 8
+  %.218 = icmp sgt i64 %.14, 8
+  br i1 %.218, label %row.8, label %end
+row.8:                                            ; preds = %row.7
+  %.220 = getelementptr i8, ptr %.213, i64 %c_row
+  %.221 = load <4 x double>, ptr %.220, align 8
+  %.222 = select i1 %.157, <4 x double> %.221, <4 x double> zeroinitializer
+  %.223 = fadd <4 x double> %.222, %.154
+  store <4 x double> %.223, ptr %.220, align 8
+  %.225 = icmp sgt i64 %.14, 9
+  br i1 %.225, label %row.9, label %end
+row.9:                                            ; preds = %row.8
+  %.227 = getelementptr i8, ptr %.220, i64 %c_row
+  %.228 = load <4 x double>, ptr %.227, align 8
+  %.229 = select i1 %.157, <4 x double> %.228, <4 x double> zeroinitializer
+  %.230 = fadd <4 x double> %.229, %.155
+  store <4 x double> %.230, ptr %.227, align 8
+  %.232 = icmp sgt i64 %.14, 10
+  br i1 %.232, label %row.10, label %end
+row.10:                                           ; preds = %row.9
+  %.234 = getelementptr i8, ptr %.227, i64 %c_row
+  %.235 = load <4 x double>, ptr %.234, align 8
+  %.236 = select i1 %.157, <4 x double> %.235, <4 x double> zeroinitializer
+  %.237 = fadd <4 x double> %.236, %.156
+  store <4 x double> %.237, ptr %.234, align 8
+  br label %end
+loop.1:                                           ; preds = %loop.1, %partial
+  %.259 = phi i64 [ %k, %partial ], [ %.287, %loop.1 ]
+  %.260 = phi i64 [ 0, %partial ], [ %.288, %loop.1 ]
+  %.261 = phi ptr [ %.243, %partial ], [ %.289, %loop.1 ]
+  %.262 = phi <4 x double> [ zeroinitializer, %partial ], [ %.271, %loop.1 ]
+  %.263 = phi <4 x double> [ zeroinitializer, %partial ], [ %.276, %loop.1 ]
+  %.264 = phi <4 x double> [ zeroinitializer, %partial ], [ %.281, %loop.1 ]
+  %.265 = phi <4 x double> [ zeroinitializer, %partial ], [ %.286, %loop.1 ]
+  %.266 = load <4 x double>, ptr %.261, align 8
+  %.267 = getelementptr i8, ptr %.242, i64 %.260
+  %.268 = load double, ptr %.267, align 8
+  %.269 = insertelement <4 x double> undef, double %.268, i32 0
+  %.270 = shufflevector <4 x double> %.269, <4 x double> undef, <4 x i32> zeroinitializer
+  %.271 = call <4 x double> @llvm.fma.v4f64(<4 x double> %.270, <4 x double> %.266, <4 x double> %.262)
+  %.272 = getelementptr i8, ptr %.248, i64 %.260
+  %.273 = load double, ptr %.272, align 8
+  %.274 = insertelement <4 x double> undef, double %.273, i32 0
+  %.275 = shufflevector <4 x double> %.274, <4 x double> undef, <4 x i32> zeroinitializer
+  %.276 = call <4 x double> @llvm.fma.v4f64(<4 x double> %.275, <4 x double> %.266, <4 x double> %.263)
+  %.277 = getelementptr i8, ptr %.252, i64 %.260
+  %.278 = load double, ptr %.277, align 8
+  %.279 = insertelement <4 x double> undef, double %.278, i32 0
+  %.280 = shufflevector <4 x double> %.279, <4 x double> undef, <4 x i32> zeroinitializer
+  %.281 = call <4 x double> @llvm.fma.v4f64(<4 x double> %.280, <4 x double> %.266, <4 x double> %.264)
+  %.282 = getelementptr i8, ptr %.256, i64 %.260
+  %.283 = load double, ptr %.282, align 8
+  %.284 = insertelement <4 x double> undef, double %.283, i32 0
+  %.285 = shufflevector <4 x double> %.284, <4 x double> undef, <4 x i32> zeroinitializer
+  %.286 = call <4 x double> @llvm.fma.v4f64(<4 x double> %.285, <4 x double> %.266, <4 x double> %.265)
+  %.287 = sub i64 %.259, 1
+  %.288 = add i64 %.260, %a_k
+  %.289 = getelementptr i8, ptr %.261, i64 %b_k
+  %.290 = icmp ne i64 %.287, 0
+  br i1 %.290, label %loop.1, label %done.1, !llvm.loop !2
+done.1:                                           ; preds = %loop.1, %partial
+  %.292 = phi <4 x double> [ zeroinitializer, %partial ], [ %.271, %loop.1 ]
+  %.293 = phi <4 x double> [ zeroinitializer, %partial ], [ %.276, %loop.1 ]
+  %.294 = phi <4 x double> [ zeroinitializer, %partial ], [ %.281, %loop.1 ]
+  %.295 = phi <4 x double> [ zeroinitializer, %partial ], [ %.286, %loop.1 ]
+  %.296 = icmp ne i64 %accumulate, 0
+  %.297 = load <4 x double>, ptr %.244, align 8
+  %.298 = select i1 %.296, <4 x double> %.297, <4 x double> zeroinitializer
+  %.299 = fadd <4 x double> %.298, %.292
+  store <4 x double> %.299, ptr %.244, align 8
+  %.301 = icmp sgt i64 %.241, 0
+  br i1 %.301, label %row.11, label %end.1
+end.1:                                            ; preds = %row.13, %row.12, %row.11, %done.1
+  ret void
+row.11:                                           ; preds = %done.1
+  %.303 = getelementptr i8, ptr %.244, i64 %c_row
+  %.304 = load <4 x double>, ptr %.303, align 8
+  %.305 = select i1 %.296, <4 x double> %.304, <4 x double> zeroinitializer
+  %.306 = fadd <4 x double> %.305, %.293
+  store <4 x double> %.306, ptr %.303, align 8
+  %.308 = icmp sgt i64 %.241, 1
+  br i1 %.308, label %row.12, label %end.1
+row.12:                                           ; preds = %row.11
+  %.310 = getelementptr i8, ptr %.303, i64 %c_row
+  %.311 = load <4 x double>, ptr %.310, align 8
+  %.312 = select i1 %.296, <4 x double> %.311, <4 x double> zeroinitializer
+  %.313 = fadd <4 x double> %.312, %.294
+  store <4 x double> %.313, ptr %.310, align 8
+  %.315 = icmp sgt i64 %.241, 2
+  br i1 %.315, label %row.13, label %end.1
+row.13:                                           ; preds = %row.12
+  %.317 = getelementptr i8, ptr %.310, i64 %c_row
+  %.318 = load <4 x double>, ptr %.317, align 8
+  %.319 = select i1 %.296, <4 x double> %.318, <4 x double> zeroinitializer
+  %.320 = fadd <4 x double> %.319, %.295
+  store <4 x double> %.320, ptr %.317, align 8
+  br label %end.1
+}
+declare <4 x double> @llvm.fma.v4f64(<4 x double>, <4 x double>, <4 x double>) #1
+attributes #0 = { noinline nounwind }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+!0 = distinct !{!0, !1}
+!1 = !{!"llvm.loop.unroll.disable"}
+!2 = distinct !{!2, !1}
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr void @hloom_tile_f64_12x8(i64 %a, i64 %a_row, i64 %a_k, i64 %b, i64 %b_k, i64 %c, i64 %c_row, i64 %k, i64 %rows, i64 %accumulate) #0 {
+entry:
+  %.12 = icmp sgt i64 %rows, 4
+  br i1 %.12, label %full, label %partial
+full:                                             ; preds = %entry
+  %.14 = sub i64 %rows, 1
+  %.15 = inttoptr i64 %a to ptr
+  %.16 = inttoptr i64 %b to ptr
+  %.17 = inttoptr i64 %c to ptr
+  %.18 = icmp slt i64 %.14, 1
+  %.19 = select i1 %.18, i64 %.14, i64 1
+  %.20 = mul i64 %.19, %a_row
+  %.21 = getelementptr i8, ptr %.15, i64 %.20
+  %.22 = icmp slt i64 %.14, 2
+  %.23 = select i1 %.22, i64 %.14, i64 2
+  %.24 = mul i64 %.23, %a_row
+  %.25 = getelementptr i8, ptr %.15, i64 %.24
+  %.26 = icmp slt i64 %.14, 3
+  %.27 = select i1 %.26, i64 %.14, i64 3
+  %.28 = mul i64 %.27, %a_row
+  %.29 = getelementptr i8, ptr %.15, i64 %.28
+  %.30 = icmp slt i64 %.14, 4
+  %.31 = select i1 %.30, i64 %.14, i64 4
+  %.32 = mul i64 %.31, %a_row
+  %.33 = getelementptr i8, ptr %.15, i64 %.32
+  %.34 = icmp slt i64 %.14, 5
+  %.35 = select i1 %.34, i64 %.14, i64 5
+  %.36 = mul i64 %.35, %a_row
+  %.37 = getelementptr i8, ptr %.15, i64 %.36
+  %.38 = icmp slt i64 %.14, 6
+  %.39 = select i1 %.38, i64 %.14, i64 6
+  %.40 = mul i64 %.39, %a_row
+  %.41 = getelementptr i8, ptr %.15, i64 %.40
+  %.42 = icmp slt i64 %.14, 7
+  %.43 = select i1 %.42, i64 %.14, i64 7
+  %.44 = mul i64 %.43, %a_row
+  %.45 = getelementptr i8, ptr %.15, i64 %.44
+  %.46 = icmp slt i64 %.14, 8
+  %.47 = select i1 %.46, i64 %.14, i64 8
+  %.48 = mul i64 %.47, %a_row
+  %.49 = getelementptr i8, ptr %.15, i64 %.48
+  %.50 = icmp slt i64 %.14, 9
+  %.51 = select i1 %.50, i64 %.14, i64 9
+  %.52 = mul i64 %.51, %a_row
+  %.53 = getelementptr i8, ptr %.15, i64 %.52
+  %.54 = icmp slt i64 %.14, 10
+  %.55 = select i1 %.54, i64 %.14, i64 10
+  %.56 = mul i64 %.55, %a_row
+  %.57 = getelementptr i8, ptr %.15, i64 %.56
+  %.58 = icmp slt i64 %.14, 11
+  %.59 = select i1 %.58, i64 %.14, i64 11
+  %.60 = mul i64 %.59, %a_row
+  %.61 = getelementptr i8, ptr %.15, i64 %.60
+  %.62 = icmp sgt i64 %k, 0
+  br i1 %.62, label %loop, label %done
+partial:                                          ; preds = %entry
+  %.241 = sub i64 %rows, 1
+  %.242 = inttoptr i64 %a to ptr
+  %.243 = inttoptr i64 %b to ptr
+  %.244 = inttoptr i64 %c to ptr
+  %.245 = icmp slt i64 %.241, 1
+  %.246 = select i1 %.245, i64 %.241, i64 1
+  %.247 = mul i64 %.246, %a_row
+  %.248 = getelementptr i8, ptr %.242, i64 %.247
+  %.249 = icmp slt i64 %.241, 2
+  %.250 = select i1 %.249, i64 %.241, i64 2
+  %.251 = mul i64 %.250, %a_row
+  %.252 = getelementptr i8, ptr %.242, i64 %.251
+  %.253 = icmp slt i64 %.241, 3
+  %.254 = select i1 %.253, i64 %.241, i64 3
+  %.255 = mul i64 %.254, %a_row
+  %.256 = getelementptr i8, ptr %.242, i64 %.255
+  %.257 = icmp sgt i64 %k, 0
+  br i1 %.257, label %loop.1, label %done.1
+loop:                                             ; preds = %loop, %full
+  %.64 = phi i64 [ %k, %full ], [ %.140, %loop ]
+  %.65 = phi i64 [ 0, %full ], [ %.141, %loop ]
+  %.66 = phi ptr [ %.16, %full ], [ %.142, %loop ]
+  %.67 = phi <8 x double> [ zeroinitializer, %full ], [ %.84, %loop ]
+  %.68 = phi <8 x double> [ zeroinitializer, %full ], [ %.89, %loop ]
+  %.69 = phi <8 x double> [ zeroinitializer, %full ], [ %.94, %loop ]
+  %.70 = phi <8 x double> [ zeroinitializer, %full ], [ %.99, %loop ]
+  %.71 = phi <8 x double> [ zeroinitializer, %full ], [ %.104, %loop ]
+  %.72 = phi <8 x double> [ zeroinitializer, %full ], [ %.109, %loop ]
+  %.73 = phi <8 x double> [ zeroinitializer, %full ], [ %.114, %loop ]
+  %.74 = phi <8 x double> [ zeroinitializer, %full ], [ %.119, %loop ]
+  %.75 = phi <8 x double> [ zeroinitializer, %full ], [ %.124, %loop ]
+  %.76 = phi <8 x double> [ zeroinitializer, %full ], [ %.129, %loop ]
+  %.77 = phi <8 x double> [ zeroinitializer, %full ], [ %.134, %loop ]
+  %.78 = phi <8 x double> [ zeroinitializer, %full ], [ %.139, %loop ]
+  %.79 = load <8 x double>, ptr %.66, align 8
+  %.80 = getelementptr i8, ptr %.15, i64 %.65
+  %.81 = load double, ptr %.80, align 8
+  %.82 = insertelement <8 x double> undef, double %.81, i32 0
+  %.83 = shufflevector <8 x double> %.82, <8 x double> undef, <8 x i32> zeroinitializer
+  %.84 = call <8 x double> @llvm.fma.v8f64(<8 x double> %.83, <8 x double> %.79, <8 x double> %.67)
+  %.85 = getelementptr i8, ptr %.21, i64 %.65
+  %.86 = load double, ptr %.85, align 8
+  %.87 = insertelement <8 x double> undef, double %.86, i32 0
+  %.88 = shufflevector <8 x double> %.87, <8 x double> undef, <8 x i32> zeroinitializer
+  %.89 = call <8 x double> @llvm.fma.v8f64(<8 x double> %.88, <8 x double> %.79, <8 x double> %.68)
+  %.90 = getelementptr i8, ptr %.25, i64 %.65
+  %.91 = load double, ptr %.90, align 8
+  %.92 = insertelement <8 x double> undef, double %.91, i32 0
+  %.93 = shufflevector <8 x double> %.92, <8 x double> undef, <8 x i32> zeroinitializer
+  %.94 = call <8 x double> @llvm.fma.v8f64(<8 x double> %.93, <8 x double> %.79, <8 x double> %.69)
+  %.95 = getelementptr i8, ptr %.29, i64 %.65
+  %.96 = load double, ptr %.95, align 8
+  %.97 = insertelement <8 x double> undef, double %.96, i32 0
+  %.98 = shufflevector <8 x double> %.97, <8 x double> undef, <8 x i32> zeroinitializer
+  %.99 = call <8 x double> @llvm.fma.v8f64(<8 x double> %.98, <8 x double> %.79, <8 x double> %.70)
+  %.100 = getelementptr i8, ptr %.33, i64 %.65
+  %.101 = load double, ptr %.100, align 8
+  %.102 = insertelement <8 x double> undef, double %.101, i32 0
+  %.103 = shufflevector <8 x double> %.102, <8 x double> undef, <8 x i32> zeroinitializer
+  %.104 = call <8 x double> @llvm.fma.v8f64(<8 x double> %.103, <8 x double> %.79, <8 x double> %.71)
+  %.105 = getelementptr i8, ptr %.37, i64 %.65
+  %.106 = load double, ptr %.105, align 8
+  %.107 = insertelement <8 x double> undef, double %.106, i32 0
+  %.108 = shufflevector <8 x double> %.107, <8 x double> undef, <8 x i32> zeroinitializer
+  %.109 = call <8 x double> @llvm.fma.v8f64(<8 x double> %.108, <8 x double> %.79, <8 x double> %.72)
+  %.110 = getelementptr i8, ptr %.41, i64 %.65
+  %.111 = load double, ptr %.110, align 8
+  %.112 = insertelement <8 x double> undef, double %.111, i32 0
+  %.113 = shufflevector <8 x double> %.112, <8 x double> undef, <8 x i32> zeroinitializer
+  %.114 = call <8 x double> @llvm.fma.v8f64(<8 x double> %.113, <8 x double> %.79, <8 x double> %.73)
+  %.115 = getelementptr i8, ptr %.45, i64 %.65
+  %.116 = load double, ptr %.115, align 8
+  %.117 = insertelement <8 x double> undef, double %.116, i32 0
+  %.118 = shufflevector <8 x double> %.117, <8 x double> undef, <8 x i32> zeroinitializer
+  %.119 = call <8 x double> @llvm.fma.v8f64(<8 x double> %.118, <8 x double> %.79, <8 x double> %.74)
+  %.120 = getelementptr i8, ptr %.49, i64 %.65
+  %.121 = load double, ptr %.120, align 8
+  %.122 = insertelement <8 x double> undef, double %.121, i32 0
+  %.123 = shufflevector <8 x double> %.122, <8 x double> undef, <8 x i32> zeroinitializer
+  %.124 = call <8 x double> @llvm.fma.v8f64(<8 x double> %.123, <8 x double> %.79, <8 x double> %.75)
+  %.125 = getelementptr i8, ptr %.53, i64 %.65
+  %.126 = load double, ptr %.125, align 8
+  %.127 = insertelement <8 x double> undef, double %.126, i32 0
+  %.128 = shufflevector <8 x double> %.127, <8 x double> undef, <8 x i32> zeroinitializer
+  %.129 = call <8 x double> @llvm.fma.v8f64(<8 x double> %.128, <8 x double> %.79, <8 x double> %.76)
+  %.130 = getelementptr i8, ptr %.57, i64 %.65
+  %.131 = load double, ptr %.130, align 8
+  %.132 = insertelement <8 x double> undef, double %.131, i32 0
+  %.133 = shufflevector <8 x double> %.132, <8 x double> undef, <8 x i32> zeroinitializer
+  %.134 = call <8 x double> @llvm.fma.v8f64(<8 x double> %.133, <8 x double> %.79, <8 x double> %.77)
+  %.135 = getelementptr i8, ptr %.61, i64 %.65
+  %.136 = load double, ptr %.135, align 8
+  %.137 = insertelement <8 x double> undef, double %.136, i32 0
+  %.138 = shufflevector <8 x double> %.137, <8 x double> undef, <8 x i32> zeroinitializer
+  %.139 = call <8 x double> @llvm.fma.v8f64(<8 x double> %.138, <8 x double> %.79, <8 x double> %.78)
+  %.140 = sub i64 %.64, 1
+  %.141 = add i64 %.65, %a_k
+  %.142 = getelementptr i8, ptr %.66, i64 %b_k
+  %.143 = icmp ne i64 %.140, 0
+  br i1 %.143, label %loop, label %done, !llvm.loop !0
+done:                                             ; preds = %loop, %full
+  %.145 = phi <8 x double> [ zeroinitializer, %full ], [ %.84, %loop ]
+  %.146 = phi <8 x double> [ zeroinitializer, %full ], [ %.89, %loop ]
+  %.147 = phi <8 x double> [ zeroinitializer, %full ], [ %.94, %loop ]
+  %.148 = phi <8 x double> [ zeroinitializer, %full ], [ %.99, %loop ]
+  %.149 = phi <8 x double> [ zeroinitializer, %full ], [ %.104, %loop ]
+  %.150 = phi <8 x double> [ zeroinitializer, %full ], [ %.109, %loop ]
+  %.151 = phi <8 x double> [ zeroinitializer, %full ], [ %.114, %loop ]
+  %.152 = phi <8 x double> [ zeroinitializer, %full ], [ %.119, %loop ]
+  %.153 = phi <8 x double> [ zeroinitializer, %full ], [ %.124, %loop ]
+  %.154 = phi <8 x double> [ zeroinitializer, %full ], [ %.129, %loop ]
+  %.155 = phi <8 x double> [ zeroinitializer, %full ], [ %.134, %loop ]
+  %.156 = phi <8 x double> [ zeroinitializer, %full ], [ %.139, %loop ]
+  %.157 = icmp ne i64 %accumulate, 0
+  %.158 = load <8 x double>, ptr %.17, align 8
+  %.159 = select i1 %.157, <8 x double> %.158, <8 x double> zeroinitializer
+  %.160 = fadd <8 x double> %.159, %.145
+  store <8 x double> %.160, ptr %.17, align 8
+  %.162 = icmp sgt i64 %.14, 0
+  br i1 %.162, label %row, label %end
+end:                                              ; preds = %row.10, %row.9, %row.8, %row.7, %row.6, %row.5, %row.4, %row.3, %row.2, %row.1, %row, %done
+  ret void
+row:                                              ; preds = %done
+  %.164 = getelementptr i8, ptr %.17, i64 %c_row
+  %.165 = load <8 x double>, ptr %.164, align 8
+  %.166 = select i1 %.157, <8 x double> %.165, <8 x double> zeroinitializer
+  %.167 = fadd <8 x double> %.166, %.146
+  store <8 x double> %.167, ptr %.164, align 8
+  %.169 = icmp sgt i64 %.14, 1
+  br i1 %.169, label %row.1, label %end
+row.1:                                            ; preds = %row
+  %.171 = getelementptr i8, ptr %.164, i64 %c_row
+  %.172 = load <8 x double>, ptr %.171, align 8
+  %.173 = select i1 %.157, <8 x double> %.172, <8 x double> zeroinitializer
+  %.174 = fadd <8 x double> %.173, %.147
+  store <8 x double> %.174, ptr %.171, align 8
+  %.176 = icmp sgt i64 %.14, 2
+  br i1 %.176, label %row.2, label %end
+row.2:                                            ; preds = %row.1
+  %.178 = getelementptr i8, ptr %.171, i64 %c_row
+  %.179 = load <8 x double>, ptr %.178, align 8
+  %.180 = select i1 %.157, <8 x double> %.179, <8 x double> zeroinitializer
+  %.181 = fadd <8 x double> %.180, %.148
+  store <8 x double> %.181, ptr %.178, align 8
+  %.183 = icmp sgt i64 %.14, 3
+  br i1 %.183, label %row.3, label %end
+row.3:                                            ; preds = %row.2
+  %.185 = getelementptr i8, ptr %.178, i64 %c_row
+  %.186 = load <8 x double>, ptr %.185, align 8
+  %.187 = select i1 %.157, <8 x double> %.186, <8 x double> zeroinitializer
+  %.188 = fadd <8 x double> %.187, %.149
+  store <8 x double> %.188, ptr %.185, align 8
+  %.190 = icmp sgt i64 %.14, 4
+  br i1 %.190, label %row.4, label %end
+row.4:                                            ; preds = %row.3
+  %.192 = getelementptr i8, ptr %.185, i64 %c_row
+  %.193 = load <8 x double>, ptr %.192, align 8
+  %.194 = select i1 %.157, <8 x double> %.193, <8 x double> zeroinitializer
+  %.195 = fadd <8 x double> %.194, %.150
+  store <8 x double> %.195, ptr %.192, align 8
+  %.197 = icmp sgt i64 %.14, 5
+  br i1 %.197, label %row.5, label %end
+row.5:                                            ; preds = %row.4
+  %.199 = getelementptr i8, ptr %.192, i64 %c_row
+  %.200 = load <8 x double>, ptr %.199, align 8
+  %.201 = select i1 %.157, <8 x double> %.200, <8 x double> zeroinitializer
+  %.202 = fadd <8 x double> %.201, %.151
+  store <8 x double> %.202, ptr %.199, align 8
+  %.204 = icmp sgt i64 %.14, 6
+  br i1 %.204, label %row.6, label %end
+row.6:                                            ; preds = %row.5
+  %.206 = getelementptr i8, ptr %.199, i64 %c_row
+  %.207 = load <8 x double>, ptr %.206, align 8
+  %.208 = select i1 %.157, <8 x double> %.207, <8 x double> zeroinitializer
+  %.209 = fadd <8 x double> %.208, %.152
+  store <8 x double> %.209, ptr %.206, align 8
+  %.211 = icmp sgt i64 %.14, 7
+  br i1 %.211, label %row.7, label %end
+row.7:                                            ; preds = %row.6
+  %.213 = getelementptr i8, ptr %.206, i64 %c_row
+  %.214 = load <8 x double>, ptr %.213, align 8
+  %.215 = select i1 %.157, <8 x double> %.214, <8 x double> zeroinitializer
+  %.216 = fadd <8 x double> %.215, %.153
+  store <8 x double> %.216, ptr %.213, align 8
+  %.218 = icmp sgt i64 %.14, 8
+  br i1 %.218, label %row.8, label %end
+row.8:                                            ; preds = %row.7
+  %.220 = getelementptr i8, ptr %.213, i64 %c_row
+  %.221 = load <8 x double>, ptr %.220, align 8
+  %.222 = select i1 %.157, <8 x double> %.221, <8 x double> zeroinitializer
+  %.223 = fadd <8 x double> %.222, %.154
+  store <8 x double> %.223, ptr %.220, align 8
+  %.225 = icmp sgt i64 %.14, 9
+  br i1 %.225, label %row.9, label %end
+row.9:                                            ; preds = %row.8
+  %.227 = getelementptr i8, ptr %.220, i64 %c_row
+  %.228 = load <8 x double>, ptr %.227, align 8
+  %.229 = select i1 %.157, <8 x double> %.228, <8 x double> zeroinitializer
+  %.230 = fadd <8 x double> %.229, %.155
+  store <8 x double> %.230, ptr %.227, align 8
+  %.232 = icmp sgt i64 %.14, 10
+  br i1 %.232, label %row.10, label %end
+row.10:                                           ; preds = %row.9
+  %.234 = getelementptr i8, ptr %.227, i64 %c_row
+  %.235 = load <8 x double>, ptr %.234, align 8
+  %.236 = select i1 %.157, <8 x double> %.235, <8 x double> zeroinitializer
+  %.237 = fadd <8 x double> %.236, %.156
+  store <8 x double> %.237, ptr %.234, align 8
+  br label %end
+loop.1:                                           ; preds = %loop.1, %partial
+  %.259 = phi i64 [ %k, %partial ], [ %.287, %loop.1 ]
+  %.260 = phi i64 [ 0, %partial ], [ %.288, %loop.1 ]
+  %.261 = phi ptr [ %.243, %partial ], [ %.289, %loop.1 ]
+  %.262 = phi <8 x double> [ zeroinitializer, %partial ], [ %.271, %loop.1 ]
+  %.263 = phi <8 x double> [ zeroinitializer, %partial ], [ %.276, %loop.1 ]
+  %.264 = phi <8 x double> [ zeroinitializer, %partial ], [ %.281, %loop.1 ]
+  %.265 = phi <8 x double> [ zeroinitializer, %partial ], [ %.286, %loop.1 ]
+  %.266 = load <8 x double>, ptr %.261, align 8
+  %.267 = getelementptr i8, ptr %.242, i64 %.260
+  %.268 = load double, ptr %.267, align 8
+  %.269 = insertelement <8 x double> undef, double %.268, i32 0
+  %.270 = shufflevector <8 x double> %.269, <8 x double> undef, <8 x i32> zeroinitializer
+  %.271 = call <8 x double> @llvm.fma.v8f64(<8 x double> %.270, <8 x double> %.266, <8 x double> %.262)
+  %.272 = getelementptr i8, ptr %.248, i64 %.260
+  %.273 = load double, ptr %.272, align 8
+  %.274 = insertelement <8 x double> undef, double %.273, i32 0
+  %.275 = shufflevector <8 x double> %.274, <8 x double> undef, <8 x i32> zeroinitializer
+  %.276 = call <8 x double> @llvm.fma.v8f64(<8 x double> %.275, <8 x double> %.266, <8 x double> %.263)
+  %.277 = getelementptr i8, ptr %.252, i64 %.260
+  %.278 = load double, ptr %.277, align 8
+  %.279 = insertelement <8 x double> undef, double %.278, i32 0
+  %.280 = shufflevector <8 x double> %.279, <8 x double> undef, <8 x i32> zeroinitializer
+  %.281 = call <8 x double> @llvm.fma.v8f64(<8 x double> %.280, <8 x double> %.266, <8 x double> %.264)
+  %.282 = getelementptr i8, ptr %.256, i64 %.260
+  %.283 = load double, ptr %.282, align 8
+  %.284 = insertelement <8 x double> undef, double %.283, i32 0
+  %.285 = shufflevector <8 x double> %.284, <8 x double> undef, <8 x i32> zeroinitializer
+  %.286 = call <8 x double> @llvm.fma.v8f64(<8 x double> %.285, <8 x double> %.266, <8 x double> %.265)
+  %.287 = sub i64 %.259, 1
+  %.288 = add i64 %.260, %a_k
+  %.289 = getelementptr i8, ptr %.261, i64 %b_k
+  %.290 = icmp ne i64 %.287, 0
+  br i1 %.290, label %loop.1, label %done.1, !llvm.loop !2
+done.1:                                           ; preds = %loop.1, %partial
+  %.292 = phi <8 x double> [ zeroinitializer, %partial ], [ %.271, %loop.1 ]
+  %.293 = phi <8 x double> [ zeroinitializer, %partial ], [ %.276, %loop.1 ]
+  %.294 = phi <8 x double> [ zeroinitializer, %partial ], [ %.281, %loop.1 ]
+  %.295 = phi <8 x double> [ zeroinitializer, %partial ], [ %.286, %loop.1 ]
+  %.296 = icmp ne i64 %accumulate, 0
+  %.297 = load <8 x double>, ptr %.244, align 8
+  %.298 = select i1 %.296, <8 x double> %.297, <8 x double> zeroinitializer
+  %.299 = fadd <8 x double> %.298, %.292
+  store <8 x double> %.299, ptr %.244, align 8
+  %.301 = icmp sgt i64 %.241, 0
+  br i1 %.301, label %row.11, label %end.1
+end.1:                                            ; preds = %row.13, %row.12, %row.11, %done.1
+  ret void
+row.11:                                           ; preds = %done.1
+  %.303 = getelementptr i8, ptr %.244, i64 %c_row
+  %.304 = load <8 x double>, ptr %.303, align 8
+  %.305 = select i1 %.296, <8 x double> %.304, <8 x double> zeroinitializer
+  %.306 = fadd <8 x double> %.305, %.293
+  store <8 x double> %.306, ptr %.303, align 8
+  %.308 = icmp sgt i64 %.241, 1
+  br i1 %.308, label %row.12, label %end.1
+row.12:                                           ; preds = %row.11
+  %.310 = getelementptr i8, ptr %.303, i64 %c_row
+  %.311 = load <8 x double>, ptr %.310, align 8
+  %.312 = select i1 %.296, <8 x double> %.311, <8 x double> zeroinitializer
+  %.313 = fadd <8 x double> %.312, %.294
+  store <8 x double> %.313, ptr %.310, align 8
+  %.315 = icmp sgt i64 %.241, 2
+  br i1 %.315, label %row.13, label %end.1
+row.13:                                           ; preds = %row.12
+  %.317 = getelementptr i8, ptr %.310, i64 %c_row
+  %.318 = load <8 x double>, ptr %.317, align 8
+  %.319 = select i1 %.296, <8 x double> %.318, <8 x double> zeroinitializer
+  %.320 = fadd <8 x double> %.319, %.295
+  store <8 x double> %.320, ptr %.317, align 8
+  br label %end.1
+}
+declare <8 x double> @llvm.fma.v8f64(<8 x double>, <8 x double>, <8 x double>) #1
 attributes #0 = { noinline nounwind }
 attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
 !0 = distinct !{!0, !1}
