@@ -194,3 +194,23 @@ def test_loops_of_blocks_are_left_as_they_are():
     x = RANDOM.standard_normal(64, dtype=np.float32)
     (_, result) = same(moves + copy, params[:-2], x, np.zeros(64, np.float32), 8)
     assert (result == x).all()
+
+
+def test_comparisons_and_choices_stay_in_lanes():
+    text = """def lanes(x, y, a, b, o, n, lo, hi):
+    for i in range(n):
+        v = x[i]
+        w = y[i]
+        t = a[i] == s32(i)
+        u = v + w
+        c = v > f32(0.5)
+        r = u if c else v
+        b[i] = t
+        o[i] = r
+"""
+    kernel = KernelSource("lanes", text, ("f32*", "f32*", "s32*", "s32*", "f32*", "s64", "s64", "s64"))
+    made = direct.kernel_text(kernel, "t")[0]
+    assert "icmp eq i32" in made and "select" not in made
+    x, y, o = (RANDOM.standard_normal(100, dtype=np.float32) for _ in range(3))
+    a = np.arange(100, dtype=np.int32)[::-1].copy()
+    same(text, kernel.params[:-2], x, y, a, np.zeros(100, np.int32), o, 100)

@@ -147,6 +147,9 @@ class _Function(Values):
             for name, p in zip(names, params, strict=True)
         }
         self.in_slots = in_slots(definition)
+        # Numbers that are chosen by branches: there are masked reads of 32 and 64 bits on every processor.
+        stored = {p[:-1] for p in params if p.endswith("*")}
+        self.branching = ("f32", "f64") if stored <= {"f32", "f64", "s32", "u32", "s64", "u64"} else ()
         self.slots: dict[str, Value] = {}  # variable -> its type, and the address
         self.scopes: list[dict[str, Value]] = [{}]
         self.allocas: list[str] = []
@@ -374,7 +377,10 @@ class _Function(Values):
     def _comparison(self, node: ast.Compare) -> Value:
         if len(node.ops) != 1 or type(node.ops[0]) not in _COMPARE:
             raise Unsupported("a chain of comparisons")
-        left, right = self.together(self.value(node.left), self.value(node.comparators[0]))
+        left, right = self.value(node.left), self.value(node.comparators[0])
+        # Integers of one type are compared as they are: LLVM does not find back from 64 bits to lanes of 32.
+        if left.kind != right.kind or not is_integer(left.kind):
+            left, right = self.together(left, right)
         signed, unsigned, ordered = _COMPARE[type(node.ops[0])]
         if left.kind in ("f32", "f64"):
             return Value("pred", self.result(f"fcmp {ordered} {self.typed(left)}, {right.text}"))
@@ -417,6 +423,8 @@ class _Function(Values):
             yes, no = self.value(node.body), self.value(node.orelse)
             if yes.kind != no.kind:
                 yes, no = self.together(yes, no)
+            if yes.kind in self.branching and all(map(self._is_of_this_turn, (node.test, node.body))):
+                return self._branches(test, yes, no)
             return Value(yes.kind, self.result(f"select i1 {test}, {self.typed(yes)}, {self.typed(no)}"))
         then, other, end = self.label("then"), self.label("else"), self.label("end")
         self.add(f"br i1 {test}, label %{then}, label %{other}")
@@ -435,6 +443,22 @@ class _Function(Values):
         kind = made[0][0].kind
         ways = ", ".join(f"[ {value.text}, %{last} ]" for value, last in made)
         return Value(kind, self.result(f"phi {LLVM['*' if is_pointer(kind) else kind]} {ways}"))
+
+    def _is_of_this_turn(self, node: ast.expr) -> bool:
+        return not isinstance(node, ast.Name) or node.id in self.scopes[-1]
+
+    def _branches(self, test: str, yes: Value, no: Value) -> Value:
+        """A choice that LLVM moves reads of memory into: what is not chosen is not read, in vectors neither."""
+        kind = LLVM[yes.kind]
+        slot = self.alloca(kind)
+        then, other, end = self.label("then"), self.label("else"), self.label("end")
+        self.add(f"br i1 {test}, label %{then}, label %{other}")
+        for label, value in ((then, yes), (other, no)):
+            self.block(label)
+            self.add(f"store {self.typed(value)}, ptr {slot}")
+            self.go_to(end)
+        self.block(end)
+        return Value(yes.kind, self.result(f"load {kind}, ptr {slot}"))
 
     def _element(self, node: ast.Subscript) -> Value:
         pointer, kind = self.element_address(node)
