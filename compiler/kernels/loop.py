@@ -13,6 +13,7 @@ from hloom.ir.types import DTYPES, HLO_NAME, PRED, compute_dtype
 # results, which is half as many bytes: pages that are read count more, since each is another place of the memory.
 ACROSS_BYTES = 512
 ALONG = 64
+PAGE = 4096  # bytes
 
 
 def loop_nest(request: KernelRequest) -> Nest:
@@ -56,7 +57,8 @@ def loop_nest(request: KernelRequest) -> Nest:
         writer.root.body.append(Pieces(named[0][0], texts, blocks, ("lo", "hi")) if cut else Items(named, blocks[0]))
         return finish(request, writer, "loop", writer.root, total, work)
     outer.body.append(Pieces(named[-1][0], texts, blocks) if cut else Inner(*named[-1], blocks[0]))
-    writer.root.body.append(Items(named[:-1], outer))
+    order = _item_order(writer, groups, sizes, request.outputs[0]) if request.cuts_loops else range(len(groups) - 1)
+    writer.root.body.append(Items([named[g] for g in order], outer))
     items = total // sizes[-1] if sizes[-1] else 0
     return finish(request, writer, "loop", writer.root, items, work * sizes[-1])
 
@@ -83,6 +85,25 @@ def _tiled_dimension(writer, groups, sizes) -> int | None:
                 if affine.terms.get(group[-1], 0) in (1, -1) and sizes[g] >= 8 and sizes[-1] >= 8:
                     return g
     return None
+
+
+def _item_order(writer, groups, sizes, output) -> list[int]:
+    """The dimensions of the items, the slowest first: those of the output, or of the inputs where rows are short.
+
+    A row is contiguous on both sides. Of rows shorter than a memory page, those that are read one after the other
+    should be neighbours: what is read is waited for, what is written is not.
+    """
+    natural = list(range(len(groups) - 1))
+    last = groups[-1][-1]
+    if sizes[-1] * output.dtype.itemsize >= PAGE:
+        return natural
+    orders = set()
+    for affines in writer.loads.values():
+        for affine in affines:
+            steps = [affine.terms.get(groups[g][-1], 0) for g in natural]
+            if affine.terms.get(last, 0) == 1 and all(steps):
+                orders.add(tuple(sorted(natural, key=lambda g: -abs(steps[g]))))
+    return list(orders.pop()) if len(orders) == 1 else natural
 
 
 def _tiles(request, writer, named, groups, sizes, across: int, outer: Block, inner: Block) -> Nest:

@@ -123,6 +123,19 @@ def test_transposes_of_every_width(dtype):
     check(computation([(dtype, (77, 139))], lambda x: x.op("transpose", dimensions=(1, 0))))  # squares, and rests
 
 
+@pytest.mark.parametrize("dims,order,fastest", [
+    ((3, 5, 4, 9), (0, 2, 1, 3), "i1"), ((3, 5, 4, 9), (2, 1, 0, 3), "i0"), ((5, 4, 1024), (1, 0, 2), "i1"),
+], ids=str)  # fmt: skip
+def test_short_rows_are_gone_through_as_they_are_read(dims, order, fastest):
+    turned = tuple(dims[k] for k in order)
+    program = computation(
+        [("f32", dims), ("f32", dims[-1:])],
+        lambda x, b: (x * 2.0).op("transpose", dimensions=order) + b.broadcast(turned, (len(dims) - 1,)),
+    )
+    (kernel,) = check(program, ["loop"]).plan.kernels()
+    assert f"{fastest} = item - rest0 *" in kernel.launch.source.text  # rows of a page or more are written in order
+
+
 def test_a_transpose_added_to_its_input():
     check(computation([("f32", (70, 70))], lambda x: x + x.op("transpose", dimensions=(1, 0))))
 
