@@ -47,6 +47,35 @@ class Pointer:
             self.array[index] = value
 
 
+class Address:
+    """A place inside of an array, moved by bytes."""
+
+    def __init__(self, array, offset: int = 0):
+        self.array, self.offset = array, offset
+
+    def __add__(self, distance):
+        return Address(self.array, self.offset + int(distance))
+
+    def element(self, row: int, stride: int, column: int, size: int) -> int:
+        place = self.offset + row * int(stride)
+        assert place % size == 0, "not the address of an element"
+        return place // size + column
+
+
+def _transposed(name: str):
+    """The block that `transpose_f32_8x8` and its like move."""
+    _, dtype, shape = name.split("_")
+    lanes, size = int(shape.split("x")[0]), DTYPES[dtype].itemsize
+
+    def transpose(source, source_row, target, target_row):
+        for i in range(lanes):
+            for j in range(lanes):
+                value = source.array[source.element(i, source_row, j, size)]
+                target.array[target.element(j, target_row, i, size)] = value
+
+    return transpose
+
+
 def _select(condition, x, y):
     return x if condition else y
 
@@ -55,6 +84,10 @@ def _select(condition, x, y):
 def _function(name: str):
     if name == "select":
         return _select
+    if name == "address":
+        return Address
+    if name.startswith("transpose_"):
+        return _transposed(name)
     if name.startswith("scratch_"):
         return lambda size: np.full(size, np.nan).astype(reference.register_dtype(name.removeprefix("scratch_")))
     return reference.function(name)
@@ -244,7 +277,7 @@ def simulate(plan: Plan, arrays, reverse: bool = False) -> list[np.ndarray]:
 SMALL_CUTS = {
     "hloom.compiler.kernels.emit": {"ROWS": 3, "WORK": 40},
     "hloom.compiler.kernels.reduce": {"CHUNK": 6, "CHUNKS": 5, "COLUMNS": 4},
-    "hloom.compiler.kernels.loop": {"ACROSS_BYTES": 32, "ALONG": 4},
+    "hloom.compiler.kernels.loop": {"ACROSS_BYTES": 64, "ALONG": 8},
 }
 
 
