@@ -15,10 +15,13 @@ from dataclasses import dataclass
 
 from hloom.compiler.kernels.affine import row_major_strides
 from hloom.compiler.kernels.contraction import ContractionSpec, FilledOperand, PlainOperand, PlainStore, render
+from hloom.compiler.kernels.tile_shapes import ITEMSIZES
 from hloom.ir.module import Instruction
 from hloom.ir.ops.convolution import Labels, groups_of, parse_labels
 from hloom.ir.types import HLO_NAME
 from hloom.ir.window import window_of
+
+SHORT = 128  # elements of a run that is copied without a loop
 
 
 @dataclass(frozen=True)
@@ -249,9 +252,49 @@ class _Packing:
             if space.start:
                 terms.append(self.number(f"c_start{d}", space.start))
             body.append(f"w_x{d} = {' + '.join(terms) or '0'}")
-        body += [f"w_f{k} = w_first{k}" for k in range(len(self.fast))]
-        body += [f"w_at = {begin}", "while w_at < w_end:", *_deeper(self.run())]
+        runs = [f"w_f{k} = w_first{k}" for k in range(len(self.fast))]
+        runs += [f"w_at = {begin}", "while w_at < w_end:", *_deeper(self.run())]
+        if fast == "p" and len(self.fast) > 1 and self.adjacent():
+            conditions = ["t_depth == k"]
+            for d, space in enumerate(self.roles.spaces):
+                if space.checked:
+                    reach = sum((c.extent - 1) * c.step for c in self.fast if c.space == d)
+                    last = self.number(f"c_last{d}", space.extent - reach)
+                    conditions += [f"w_x{d} >= 0", f"w_x{d} < {last}"]
+            body += [f"if {' and '.join(conditions)}:", *_deeper(self.window()), "else:", *_deeper(runs)]
+        else:
+            body += runs
         return [*lines, f"for t_{slow} in range({slow_begin}, {slow_begin} + {slow_count}):", *_deeper(body)]
+
+    def adjacent(self) -> bool:
+        """Whether the elements of a run are copied as they are, one after another."""
+        return self.roles.memory_step(self.fast[-1]) == 1 and self.dtype == self.accumulate
+
+    def window(self) -> list[str]:
+        """All of a window that lies inside of the array: nothing but the copies of its runs."""
+        *outer, inner = self.fast
+        memory = ["w_base", *self.offset(outer, "g", None)]
+        for d, space in enumerate(self.roles.spaces):
+            position = " + ".join([f"w_x{d}", *self.offset(outer, "g", d)])
+            stride = "" if space.stride == 1 else f" * {self.number(f'c_stride{d}', space.stride)}"
+            memory.append(f"({position}){stride}")
+        extent = self.number(f"c_first{len(outer)}", inner.extent)
+        loop = [f"for w_e in range({extent}):", f"    t_left[w_to + w_e] = {self.element('w_from + w_e')}"]
+        lines = [f"w_from = {' + '.join(memory)}", *(self.copied() or loop), f"w_to += {extent}"]
+        for k in range(len(outer) - 1, -1, -1):
+            extent = self.number(f"c_first{k}", outer[k].extent)
+            lines = [f"for w_g{k} in range({extent}):", *_deeper(lines)]
+        return ["w_to = t_at", *lines]
+
+    def copied(self) -> list[str]:
+        """A whole run by a few vectors, where it is short: LLVM makes calls of the C library of loops that copy and
+        clear, which take longer than a short run does."""
+        inner = self.fast[-1]
+        if not self.adjacent() or not 1 < inner.extent <= SHORT:
+            return []
+        size = ITEMSIZES[self.accumulate]
+        places = f"address({self.pointer}) + w_from * {size}, address(t_left) + w_to * {size}"
+        return [f"copy_{self.dtype}_{inner.extent}({places})"]
 
     def run(self) -> list[str]:
         """One run along the innermost component of the fast index, and the step to the next."""
@@ -285,7 +328,7 @@ class _Packing:
     def clipped(self, inner: Component, copy: str, zero: str) -> list[str]:
         """The loop over a run; the part of it outside of the array, along a spatial dimension, is zero."""
         if inner.space is None or not self.roles.spaces[inner.space].checked:
-            return ["for w_e in range(w_run):", f"    {copy}"]
+            return self.whole("w_run", ["for w_e in range(w_run):", f"    {copy}"])
         d = inner.space
         size = self.number(f"c_extent{d}", self.roles.spaces[d].extent)
         if inner.step == 1:
@@ -296,9 +339,26 @@ class _Packing:
                 f"w_e0 = min(quotient(max({step} - 1 - w_y{d}, 0), {step}), w_run)",
                 f"w_e1 = max(min(quotient(max({size} - w_y{d} + {step} - 1, 0), {step}), w_run), w_e0)",
             ]
+        parts = []
         for start, stop, statement in (("0", "w_e0", zero), ("w_e0", "w_e1", copy), ("w_e1", "w_run", zero)):
-            lines += [f"for w_e in range({start}, {stop}):", f"    {statement}"]
-        return lines
+            parts += [f"for w_e in range({start}, {stop}):", f"    {statement}"]
+        if self.copied():
+            size, extent = ITEMSIZES[self.accumulate], inner.extent
+            parts = [
+                f"if w_run == {extent}:",
+                f"    zero_{self.dtype}_{extent}(address(t_left) + w_to * {size})",
+                f"    copy_first_{self.dtype}_{extent}(address({self.pointer}) + (w_from + w_e0) * {size}, "
+                f"address(t_left) + (w_to + w_e0) * {size}, w_e1 - w_e0)",
+                "else:",
+                *_deeper(parts),
+            ]
+        return lines + self.whole("w_e1 - w_e0", parts)
+
+    def whole(self, count: str, parts: list[str]) -> list[str]:
+        """`parts`, but quicker where `count`, the elements inside of the array, are those of a whole run."""
+        if not (copy := self.copied()):
+            return parts
+        return [f"if {count} == {self.fast[-1].extent}:", *_deeper(copy), "else:", *_deeper(parts)]
 
     def carry(self, k: int) -> list[str]:
         if k < 0:

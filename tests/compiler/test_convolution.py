@@ -142,3 +142,20 @@ def test_a_run_is_as_long_as_the_window_with_its_features(dilation, runs):
     roles = ConvolutionRoles(computation.root)
     assert roles.extents[3] == 45
     assert math.prod(c.extent for c in roles.depths[:-1]) == runs
+
+
+@pytest.mark.parametrize("low, stride, size", [(0, 1, 9), (1, 1, 12), (2, 2, 14), (3, 1, 5)])
+def test_windows_inside_of_the_image_are_copied_run_by_run(low, stride, size):
+    """Those at the edges clip their runs; all of them against the reference, bounds checked and compiled."""
+    rng = np.random.default_rng(size)
+    x, w = rng.integers(-4, 5, (2, size, size, 3)), rng.integers(-4, 5, (4, 4, 3, 7))
+    x, w = x.astype(np.float32), w.astype(np.float32)
+    window = (W(4, stride, low, low),) * 2
+    computation = programs.single("convolution", [x, w], window=window, dim_labels="b01f_01io->b01f")
+    plan = make_plan(optimized(computation), host_target(), frozenset())
+    expected = evaluate(computation, [x, w])
+    np.testing.assert_array_equal(simulate(plan, [x, w])[0], expected)
+    module = compile_module(Module("main", computation))
+    np.testing.assert_array_equal(module([x, w])[0], expected)
+    texts = [text for step in plan.kernels() if "copy_f32_12(" in (text := step.launch.source.text)]
+    assert len(texts) == 1
