@@ -139,8 +139,8 @@ def test_library_functions():
 
 
 def test_what_it_does_not_know_goes_to_numba():
-    text = "def odd(x, o, lo, hi):\n    for i in range(lo, hi):\n        o[i] = x[i].real\n"
-    kernel = KernelSource("odd", text, ("c64*", "f32*", "s64", "s64"))
+    text = "def odd(x, o, lo, hi):\n    for i in range(lo, hi):\n        o[i] = f32(0) < x[i] < f32(1)\n"
+    kernel = KernelSource("odd", text, ("f32*", "f32*", "s64", "s64"))
     with pytest.raises(direct.Unsupported):
         direct.kernel_text(kernel, backend.triple())
     assert codegen.compile_kernels([kernel])[0].symbols == ("odd",)
@@ -152,7 +152,8 @@ def made_once(thing):
 
 CHOSEN = """
 gelu_16k adam_4m softmax layer_norm_grad argmax top_k cumsum_rows transpose_heads histogram one_hot matmul_odd
-matmul_bf16 matmul_s8 conv_depthwise max_pool_grad mlp_step while_newton mandelbrot monte_carlo k_means""".split()
+matmul_bf16 matmul_s8 conv_depthwise max_pool_grad mlp_step while_newton mandelbrot monte_carlo k_means rfft_rows
+fft_filter""".split()
 
 
 @pytest.mark.parametrize("name", CHOSEN)
@@ -214,3 +215,51 @@ def test_comparisons_and_choices_stay_in_lanes():
     x, y, o = (RANDOM.standard_normal(100, dtype=np.float32) for _ in range(3))
     a = np.arange(100, dtype=np.int32)[::-1].copy()
     same(text, kernel.params[:-2], x, y, a, np.zeros(100, np.int32), o, 100)
+
+
+UNARY = [
+    "exp",
+    "expm1",
+    "log",
+    "log1p",
+    "logistic",
+    "sqrt",
+    "rsqrt",
+    "cbrt",
+    "sign",
+    "sin",
+    "cos",
+    "tan",
+    "tanh",
+    "acosh",
+]
+
+
+@pytest.mark.parametrize("dtype", ["c64", "c128"])
+def test_complex_numbers(dtype):
+    part = {"c64": "f32", "c128": "f64"}[dtype]
+    values = [
+        "v + w",
+        "v - w",
+        "-v",
+        f"mul_{dtype}(v, w)",
+        f"div_{dtype}(v, w)",
+        f"pow_{dtype}(v, w)",
+        "select(t, v, w)",
+    ]
+    values += ["v if t else w", "w if v == w else v", f"complex_{part}(v.imag, w.real)", f"convert_pred_{dtype}(t)"]
+    values += [f"max_{dtype}(v, w)", f"min_{dtype}(v, w)", f"convert_s32_{dtype}(s32(i))", "r[i]", f"{dtype}(c128(v))"]
+    values += [f"{name}_{dtype}(v)" for name in UNARY]
+    numbers = ["v.real", "v.imag * w.real", f"abs_{dtype}(v)", f"{part}(v == w)", f"{part}(v != w) + f"]
+    text = "def parts(x, y, o, p, n, lo, hi):\n    r = scratch_c64(200)\n    f = PART(0)\n".replace("PART", part)
+    text = text.replace("scratch_c64", f"scratch_{dtype}")
+    text += "    for i in range(n):\n        v = x[i]\n        w = y[i]\n        t = v.real < w.real\n"
+    text += "        r[i] = v\n        r[i] += w\n"
+    text += "".join(f"        o[{k} * n + i] = {value}\n" for k, value in enumerate(values))
+    text += "".join(f"        p[{k} * n + i] = {value}\n" for k, value in enumerate(numbers))
+    kind = {"c64": np.complex64, "c128": np.complex128}[dtype]
+    x, y = ((RANDOM.standard_normal((200, 2)) @ [1, 1j]).astype(kind) for _ in range(2))
+    x[:4], y[8:12] = (np.nan, np.inf, -0.0, complex(0, -np.inf)), x[8:12]
+    o, p = np.zeros((len(values), 200), kind), np.zeros((len(numbers), 200), x.real.dtype)
+    _, _, o, p = same(text, (f"{dtype}*", f"{dtype}*", f"{dtype}*", f"{part}*", "s64"), x, y, o, p, 200)
+    assert (o[0, 4:] == x[4:] + y[4:]).all() and (o[14, 4:] == o[0, 4:]).all() and (p[3, 8:12] == 1).all()

@@ -3,13 +3,14 @@ functions (`dialect_file`), which LLVM inlines."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable
 
 from hloom.compiler.kernels.fft_names import parameters as fft_parameters
 from hloom.compiler.kernels.source import STREAMED
 
-from .direct_values import LLVM, REGISTER, Unsupported, Value, element, is_integer, is_pointer
+from .direct_values import LLVM, PART, REGISTER, Unsupported, Value, element, is_integer, is_pointer
 
 _FLOATS = {"f32": "float", "f64": "double"}
 _INTEGERS = [f"{sign}{bits}" for sign in "su" for bits in (8, 16, 32, 64)]
@@ -42,6 +43,9 @@ def call_function(function, name: str, arguments: list[Value]) -> Value | None:
         function.add(f"call void @{symbol}({', '.join(map(function.typed, _words(function, arguments, len(given))))})")
         return None
     entry = dialect_file.signature(name)
+    if entry is None and name.endswith("_c64") and dialect_file.signature(wide := f"{name[:-4]}_c128"):
+        # `vmath.complex_single`: complex128's, rounded.
+        return function.cast(call_function(function, wide, [function.cast(v, "c128") for v in arguments]), "c64")
     if entry is None or len(entry[0]) != len(arguments):
         raise Unsupported(f"the function {name}")
     params = [REGISTER.get(param, param) for param in entry[0]]
@@ -122,9 +126,28 @@ def _llvm_function(kind: str, count: int, stem: str) -> Callable:
 def _select(function, arguments):
     test, yes, no = arguments
     no = function.cast(no, yes.kind)
-    return Value(
-        yes.kind, function.result(f"select i1 {function.truth(test)}, {function.typed(yes)}, {function.typed(no)}")
-    )
+    return function.choice(function.truth(test), yes, no)
+
+
+def _complex(kind: str) -> Callable:
+    def call(function, arguments):
+        real, imaginary = arguments
+        return function.complex(function.cast(real, kind), function.cast(imaginary, kind))
+
+    return call
+
+
+def _product(kind: str) -> Callable:
+    """As `vmath.complex_arithmetic` has it: each part is rounded twice."""
+    fma = _llvm_function(PART[kind], 3, "llvm.fma")
+
+    def call(function, arguments):
+        x, y = arguments
+        (a, b), (c, d) = function.parts(function.cast(x, kind)), function.parts(function.cast(y, kind))
+        less = function.negative(function.arithmetic(ast.Mult, b, d))
+        return function.complex(fma(function, [a, c, less]), fma(function, [b, c, function.arithmetic(ast.Mult, a, d)]))
+
+    return call
 
 
 def _address(function, arguments):
@@ -262,7 +285,8 @@ CALLS: dict[str, Callable] = {
     "min": _extremum("slt", "olt"), "max": _extremum("sgt", "ogt"), "select": _select, "address": _address,
     "quotient": _quotient, "call_kernel": _call_kernel, "prefetch": _prefetch,
 }  # fmt: skip
-CALLS |= {kind: _casts(kind) for kind in (*_INTEGERS, *_FLOATS)}
+CALLS |= {kind: _casts(kind) for kind in (*_INTEGERS, *_FLOATS, *PART)}
+CALLS |= {f"complex_{kind}": _complex(kind) for kind in _FLOATS} | {f"mul_{kind}": _product(kind) for kind in PART}
 for _kind, _ir in _FLOATS.items():
     CALLS[f"sum_{_kind}"] = _instruction(_kind, 2, f"fadd reassoc {_ir} {{}}, {{}}")
     CALLS[f"prod_{_kind}"] = _instruction(_kind, 2, f"fmul reassoc {_ir} {{}}, {{}}")
@@ -276,6 +300,7 @@ for _kind, _ir in _FLOATS.items():
 for _kind in _INTEGERS:
     CALLS[f"sum_{_kind}"] = _instruction(_kind, 2, f"add {LLVM[_kind]} {{}}, {{}}")
     CALLS[f"prod_{_kind}"] = _instruction(_kind, 2, f"mul {LLVM[_kind]} {{}}, {{}}")
+CALLS |= {f"scratch_{kind}": _scratch(kind) for kind in PART}
 for _kind in ("pred", "f16", "bf16", *_INTEGERS, *_FLOATS):
     CALLS[f"scratch_{_kind}"] = _scratch(_kind)
     CALLS[f"stream_{_kind}"] = _store(_kind, streamed=True)

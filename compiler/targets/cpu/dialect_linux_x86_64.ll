@@ -1,4 +1,4 @@
-; {"modules": {"instructions": "b4917f4aa1cbeb90370a7d6fbb3198561c5e2e121a0e953899eb87a56d61ec63", "exponential": "7a4f9e539f60109dac67835a8726e04026249d8edd6b318e249695657a4c692b", "logarithm": "65ee323ade83c149c9d95a7436220fc2e2da5d63cf76d85d3c72803ed1c2b3e7", "power": "0c9c437f630af5eca729c4a7f977dc8767ee424a7f1f8f2f06e5700e2c376064", "trigonometry": "ece77448f9d8d4dc4a426376329e41123d31b5538abf88a8bc45f3f60cf2b1a2", "special_functions": "09c9c5fd72a17f79a916ddbaaab15b599f65f03387fec288e010e3f017afc12e", "bessel_zeta": "2af96337c57439ba07ef3f84bdec2d3c4104b6a2319c15a66cc6f77e3a0d9a9d", "hyperbolic": "0836a63df18913fd97cbd235a7f10e915c7dec63e5981aa358fa119b31c28989", "complex_functions": "ed86f6a2edb67191ca7d96946fa65ef51dc2578ab1d42278d64224585b9beb25", "error_function": "c5f8002e7ee2be5b9f9179c89cf6c95d9ec2fd01d27246f3f21acfef30674b3e", "random_bits": "db1a39847882760dbaa634f05420f962eb98e746394f0c2b30c454c072628a2a", "rounding": "45facb7ac4fe9cbf9e26148aff1d68eb1dfadcbd4a58b1d62ade79022e607876", "tiles": "e2ae2d839f622fe4446c23f5cad7c90390b0f63c418a8133b571ce94d156c418"}, "functions": {"round_even_f32": [["f32"], "f32", "instructions", 0, 470], "round_even_f64": [["f64"], "f64", "instructions", 470, 477], "is_finite_f32": [["f32"], "pred", "instructions", 947, 498], "is_finite_f64": [["f64"], "pred", "instructions", 1445, 504], "bitcast_s8_u8": [["s8"], "u8", "instructions", 1949, 253], "bitcast_s16_u16": [["s16"], "u16", "instructions", 2202, 258], "bitcast_s16_f16": [["s16"], "f16", "instructions", 2460, 325], "bitcast_s16_bf16": [["s16"], "bf16", "instructions", 2785, 349], "bitcast_s32_u32": [["s32"], "u32", "instructions", 3134, 258], "bitcast_s32_f32": [["s32"], "f32", "instructions", 3392, 284], "bitcast_s64_u64": [["s64"], "u64", "instructions", 3676, 258], "bitcast_s64_f64": [["s64"], "f64", "instructions", 3934, 287], "bitcast_u8_s8": [["u8"], "s8", "instructions", 4221, 253], "bitcast_u16_s16": [["u16"], "s16", "instructions", 4474, 258], "bitcast_u16_f16": [["u16"], "f16", "instructions", 4732, 325], "bitcast_u16_bf16": [["u16"], "bf16", "instructions", 5057, 349], "bitcast_u32_s32": [["u32"], "s32", "instructions", 5406, 258], "bitcast_u32_f32": [["u32"], "f32", "instructions", 5664, 284], "bitcast_u64_s64": [["u64"], "s64", "instructions", 5948, 258], "bitcast_u64_f64": [["u64"], "f64", "instructions", 6206, 287], "bitcast_f16_s16": [["f16"], "s16", "instructions", 6493, 319], "bitcast_f16_u16": [["f16"], "u16", "instructions", 6812, 319], "bitcast_f16_bf16": [["f16"], "bf16", "instructions", 7131, 425], "bitcast_bf16_s16": [["bf16"], "s16", "instructions", 7556, 606], "bitcast_bf16_u16": [["bf16"], "u16", "instructions", 8162, 606], "bitcast_bf16_f16": [["bf16"], "f16", "instructions", 8768, 686], "bitcast_f32_s32": [["f32"], "s32", "instructions", 9454, 282], "bitcast_f32_u32": [["f32"], "u32", "instructions", 9736, 282], "bitcast_f64_s64": [["f64"], "s64", "instructions", 10018, 284], "bitcast_f64_u64": [["f64"], "u64", "instructions", 10302, 284], "div_s8": [["s8", "s8"], "s8", "instructions", 10586, 514], "rem_s8": [["s8", "s8"], "s8", "instructions", 11100, 515], "pow_s8": [["s8", "s8"], "s8", "instructions", 11615, 1304], "shl_s8": [["s8", "s8"], "s8", "instructions", 12919, 344], "shr_logical_s8": [["s8", "s8"], "s8", "instructions", 13263, 353], "shr_arithmetic_s8": [["s8", "s8"], "s8", "instructions", 13616, 487], "abs_s8": [["s8"], "s8", "instructions", 14103, 444], "sign_s8": [["s8"], "s8", "instructions", 14547, 352], "max_s8": [["s8", "s8"], "s8", "instructions", 14899, 449], "min_s8": [["s8", "s8"], "s8", "instructions", 15348, 449], "popcnt_s8": [["s8"], "s8", "instructions", 15797, 464], "clz_s8": [["s8"], "s8", "instructions", 16261, 458], "div_s16": [["s16", "s16"], "s16", "instructions", 16719, 529], "rem_s16": [["s16", "s16"], "s16", "instructions", 17248, 530], "pow_s16": [["s16", "s16"], "s16", "instructions", 17778, 1335], "shl_s16": [["s16", "s16"], "s16", "instructions", 19113, 354], "shr_logical_s16": [["s16", "s16"], "s16", "instructions", 19467, 363], "shr_arithmetic_s16": [["s16", "s16"], "s16", "instructions", 19830, 502], "abs_s16": [["s16"], "s16", "instructions", 20332, 457], "sign_s16": [["s16"], "s16", "instructions", 20789, 361], "max_s16": [["s16", "s16"], "s16", "instructions", 21150, 462], "min_s16": [["s16", "s16"], "s16", "instructions", 21612, 462], "popcnt_s16": [["s16"], "s16", "instructions", 22074, 478], "clz_s16": [["s16"], "s16", "instructions", 22552, 472], "div_s32": [["s32", "s32"], "s32", "instructions", 23024, 534], "rem_s32": [["s32", "s32"], "s32", "instructions", 23558, 535], "pow_s32": [["s32", "s32"], "s32", "instructions", 24093, 1335], "shl_s32": [["s32", "s32"], "s32", "instructions", 25428, 354], "shr_logical_s32": [["s32", "s32"], "s32", "instructions", 25782, 363], "shr_arithmetic_s32": [["s32", "s32"], "s32", "instructions", 26145, 502], "abs_s32": [["s32"], "s32", "instructions", 26647, 462], "sign_s32": [["s32"], "s32", "instructions", 27109, 361], "max_s32": [["s32", "s32"], "s32", "instructions", 27470, 462], "min_s32": [["s32", "s32"], "s32", "instructions", 27932, 462], "popcnt_s32": [["s32"], "s32", "instructions", 28394, 478], "clz_s32": [["s32"], "s32", "instructions", 28872, 472], "div_s64": [["s64", "s64"], "s64", "instructions", 29344, 543], "rem_s64": [["s64", "s64"], "s64", "instructions", 29887, 544], "pow_s64": [["s64", "s64"], "s64", "instructions", 30431, 1335], "shl_s64": [["s64", "s64"], "s64", "instructions", 31766, 354], "shr_logical_s64": [["s64", "s64"], "s64", "instructions", 32120, 363], "shr_arithmetic_s64": [["s64", "s64"], "s64", "instructions", 32483, 502], "abs_s64": [["s64"], "s64", "instructions", 32985, 471], "sign_s64": [["s64"], "s64", "instructions", 33456, 361], "max_s64": [["s64", "s64"], "s64", "instructions", 33817, 462], "min_s64": [["s64", "s64"], "s64", "instructions", 34279, 462], "popcnt_s64": [["s64"], "s64", "instructions", 34741, 478], "clz_s64": [["s64"], "s64", "instructions", 35219, 472], "div_u8": [["u8", "u8"], "u8", "instructions", 35691, 549], "rem_u8": [["u8", "u8"], "u8", "instructions", 36240, 550], "pow_u8": [["u8", "u8"], "u8", "instructions", 36790, 1004], "shl_u8": [["u8", "u8"], "u8", "instructions", 37794, 344], "shr_logical_u8": [["u8", "u8"], "u8", "instructions", 38138, 353], "shr_arithmetic_u8": [["u8", "u8"], "u8", "instructions", 38491, 487], "abs_u8": [["u8"], "u8", "instructions", 38978, 246], "sign_u8": [["u8"], "u8", "instructions", 39224, 313], "max_u8": [["u8", "u8"], "u8", "instructions", 39537, 449], "min_u8": [["u8", "u8"], "u8", "instructions", 39986, 449], "popcnt_u8": [["u8"], "u8", "instructions", 40435, 464], "clz_u8": [["u8"], "u8", "instructions", 40899, 458], "div_u16": [["u16", "u16"], "u16", "instructions", 41357, 566], "rem_u16": [["u16", "u16"], "u16", "instructions", 41923, 567], "pow_u16": [["u16", "u16"], "u16", "instructions", 42490, 1023], "shl_u16": [["u16", "u16"], "u16", "instructions", 43513, 354], "shr_logical_u16": [["u16", "u16"], "u16", "instructions", 43867, 363], "shr_arithmetic_u16": [["u16", "u16"], "u16", "instructions", 44230, 502], "abs_u16": [["u16"], "u16", "instructions", 44732, 250], "sign_u16": [["u16"], "u16", "instructions", 44982, 320], "max_u16": [["u16", "u16"], "u16", "instructions", 45302, 462], "min_u16": [["u16", "u16"], "u16", "instructions", 45764, 462], "popcnt_u16": [["u16"], "u16", "instructions", 46226, 478], "clz_u16": [["u16"], "u16", "instructions", 46704, 472], "div_u32": [["u32", "u32"], "u32", "instructions", 47176, 566], "rem_u32": [["u32", "u32"], "u32", "instructions", 47742, 567], "pow_u32": [["u32", "u32"], "u32", "instructions", 48309, 1023], "shl_u32": [["u32", "u32"], "u32", "instructions", 49332, 354], "shr_logical_u32": [["u32", "u32"], "u32", "instructions", 49686, 363], "shr_arithmetic_u32": [["u32", "u32"], "u32", "instructions", 50049, 502], "abs_u32": [["u32"], "u32", "instructions", 50551, 250], "sign_u32": [["u32"], "u32", "instructions", 50801, 320], "max_u32": [["u32", "u32"], "u32", "instructions", 51121, 462], "min_u32": [["u32", "u32"], "u32", "instructions", 51583, 462], "popcnt_u32": [["u32"], "u32", "instructions", 52045, 478], "clz_u32": [["u32"], "u32", "instructions", 52523, 472], "div_u64": [["u64", "u64"], "u64", "instructions", 52995, 566], "rem_u64": [["u64", "u64"], "u64", "instructions", 53561, 567], "pow_u64": [["u64", "u64"], "u64", "instructions", 54128, 1023], "shl_u64": [["u64", "u64"], "u64", "instructions", 55151, 354], "shr_logical_u64": [["u64", "u64"], "u64", "instructions", 55505, 363], "shr_arithmetic_u64": [["u64", "u64"], "u64", "instructions", 55868, 502], "abs_u64": [["u64"], "u64", "instructions", 56370, 250], "sign_u64": [["u64"], "u64", "instructions", 56620, 320], "max_u64": [["u64", "u64"], "u64", "instructions", 56940, 462], "min_u64": [["u64", "u64"], "u64", "instructions", 57402, 462], "popcnt_u64": [["u64"], "u64", "instructions", 57864, 478], "clz_u64": [["u64"], "u64", "instructions", 58342, 472], "xor_pred": [["pred", "pred"], "pred", "instructions", 58814, 277], "not_pred": [["pred"], "pred", "instructions", 59091, 262], "and_s8": [["s8", "s8"], "s8", "instructions", 59353, 273], "or_s8": [["s8", "s8"], "s8", "instructions", 59626, 271], "xor_s8": [["s8", "s8"], "s8", "instructions", 59897, 273], "not_s8": [["s8"], "s8", "instructions", 60170, 264], "and_s16": [["s16", "s16"], "s16", "instructions", 60434, 279], "or_s16": [["s16", "s16"], "s16", "instructions", 60713, 277], "xor_s16": [["s16", "s16"], "s16", "instructions", 60990, 279], "not_s16": [["s16"], "s16", "instructions", 61269, 269], "and_s32": [["s32", "s32"], "s32", "instructions", 61538, 279], "or_s32": [["s32", "s32"], "s32", "instructions", 61817, 277], "xor_s32": [["s32", "s32"], "s32", "instructions", 62094, 279], "not_s32": [["s32"], "s32", "instructions", 62373, 269], "and_s64": [["s64", "s64"], "s64", "instructions", 62642, 279], "or_s64": [["s64", "s64"], "s64", "instructions", 62921, 277], "xor_s64": [["s64", "s64"], "s64", "instructions", 63198, 279], "not_s64": [["s64"], "s64", "instructions", 63477, 269], "and_u8": [["u8", "u8"], "u8", "instructions", 63746, 273], "or_u8": [["u8", "u8"], "u8", "instructions", 64019, 271], "xor_u8": [["u8", "u8"], "u8", "instructions", 64290, 273], "not_u8": [["u8"], "u8", "instructions", 64563, 264], "and_u16": [["u16", "u16"], "u16", "instructions", 64827, 279], "or_u16": [["u16", "u16"], "u16", "instructions", 65106, 277], "xor_u16": [["u16", "u16"], "u16", "instructions", 65383, 279], "not_u16": [["u16"], "u16", "instructions", 65662, 269], "and_u32": [["u32", "u32"], "u32", "instructions", 65931, 279], "or_u32": [["u32", "u32"], "u32", "instructions", 66210, 277], "xor_u32": [["u32", "u32"], "u32", "instructions", 66487, 279], "not_u32": [["u32"], "u32", "instructions", 66766, 269], "and_u64": [["u64", "u64"], "u64", "instructions", 67035, 279], "or_u64": [["u64", "u64"], "u64", "instructions", 67314, 277], "xor_u64": [["u64", "u64"], "u64", "instructions", 67591, 279], "not_u64": [["u64"], "u64", "instructions", 67870, 269], "max_pred": [["pred", "pred"], "pred", "instructions", 68139, 268], "min_pred": [["pred", "pred"], "pred", "instructions", 68407, 277], "accmax_s8": [["s8", "s8"], "s8", "instructions", 68684, 452], "accmin_s8": [["s8", "s8"], "s8", "instructions", 69136, 452], "accmax_s16": [["s16", "s16"], "s16", "instructions", 69588, 465], "accmin_s16": [["s16", "s16"], "s16", "instructions", 70053, 465], "accmax_s32": [["s32", "s32"], "s32", "instructions", 70518, 465], "accmin_s32": [["s32", "s32"], "s32", "instructions", 70983, 465], "accmax_s64": [["s64", "s64"], "s64", "instructions", 71448, 465], "accmin_s64": [["s64", "s64"], "s64", "instructions", 71913, 465], "accmax_u8": [["u8", "u8"], "u8", "instructions", 72378, 452], "accmin_u8": [["u8", "u8"], "u8", "instructions", 72830, 452], "accmax_u16": [["u16", "u16"], "u16", "instructions", 73282, 465], "accmin_u16": [["u16", "u16"], "u16", "instructions", 73747, 465], "accmax_u32": [["u32", "u32"], "u32", "instructions", 74212, 465], "accmin_u32": [["u32", "u32"], "u32", "instructions", 74677, 465], "accmax_u64": [["u64", "u64"], "u64", "instructions", 75142, 465], "accmin_u64": [["u64", "u64"], "u64", "instructions", 75607, 465], "scale_grown_f32": [["f32", "f32"], "f32", "exponential", 76072, 828], "scale_f64": [["f64", "f64"], "f64", "exponential", 76900, 611], "scale_grown_f64": [["f64", "f64"], "f64", "exponential", 77511, 836], "exp_f32": [["f32"], "f32", "exponential", 78347, 1994], "exp_f64": [["f64"], "f64", "exponential", 80341, 2564], "exp_sum_f64": [["f64", "f64"], "f64", "exponential", 82905, 3598], "exp2_f32": [["f32"], "f32", "exponential", 86503, 2092], "exp2_f64": [["f64"], "f64", "exponential", 88595, 2673], "expm1_f32": [["f32"], "f32", "exponential", 91268, 2068], "expm1_f64": [["f64"], "f64", "exponential", 93336, 6800], "logistic_f32": [["f32"], "f32", "exponential", 100136, 2195], "logistic_f64": [["f64"], "f64", "exponential", 102331, 2790], "log_exponent_f64": [["f64"], "f64", "logarithm", 105121, 533], "log_mantissa_f64": [["f64"], "f64", "logarithm", 105654, 482], "log_edges_f64": [["f64", "f64"], "f64", "logarithm", 106136, 620], "log_edges_f32": [["f32", "f32"], "f32", "logarithm", 106756, 611], "log_f32": [["f32"], "f32", "logarithm", 107367, 2451], "log_f64": [["f64"], "f64", "logarithm", 109818, 3037], "log1p_f32": [["f32"], "f32", "logarithm", 112855, 2949], "log1p_f64": [["f64"], "f64", "logarithm", 115804, 6340], "log2_f64": [["f64"], "f64", "logarithm", 122144, 5473], "log10_f64": [["f64"], "f64", "logarithm", 127617, 5647], "log2_f32": [["f32"], "f32", "logarithm", 133264, 5911], "log10_f32": [["f32"], "f32", "logarithm", 139175, 6101], "power_edges_f64": [["f64", "f64", "f64"], "f64", "power", 145276, 1469], "pow_f64": [["f64", "f64"], "f64", "power", 146745, 11107], "power_edges_f32": [["f32", "f32", "f32"], "f32", "power", 157852, 1441], "pow_f32": [["f32", "f32"], "f32", "power", 159293, 6621], "rsqrt_f32": [["f32"], "f32", "power", 165914, 1537], "rsqrt_f64": [["f64"], "f64", "power", 167451, 1573], "hypot_f64": [["f64", "f64"], "f64", "power", 169024, 3197], "hypot_f32": [["f32", "f32"], "f32", "power", 172221, 1169], "cbrt_f64": [["f64"], "f64", "power", 173390, 4454], "cbrt_f32": [["f32"], "f32", "power", 177844, 4871], "huge_sin_f32": [["f32"], "f32", "instructions", 182715, 6487], "huge_sin_f64": [["f64"], "f64", "instructions", 189202, 6469], "huge_cos_f32": [["f32"], "f32", "instructions", 195671, 6487], "huge_cos_f64": [["f64"], "f64", "instructions", 202158, 6469], "huge_tan_f32": [["f32"], "f32", "instructions", 208627, 6487], "huge_tan_f64": [["f64"], "f64", "instructions", 215114, 6469], "sine_quadrant_f32": [["f32", "f32", "u32"], "f32", "trigonometry", 221583, 1831], "sine_shifted_f32": [["f32", "u32"], "f32", "trigonometry", 223414, 2721], "sin_f32": [["f32"], "f32", "trigonometry", 226135, 9228], "cos_f32": [["f32"], "f32", "trigonometry", 235363, 9175], "sine_shifted_f64": [["f64", "u64"], "f64", "trigonometry", 244538, 4118], "sin_f64": [["f64"], "f64", "trigonometry", 248656, 10724], "cos_f64": [["f64"], "f64", "trigonometry", 259380, 10661], "tan_f64": [["f64"], "f64", "trigonometry", 270041, 11216], "tan_f32": [["f32"], "f32", "trigonometry", 281257, 9104], "asin_core_f64": [["f64", "f64"], "f64", "trigonometry", 290361, 3968], "asin_f64": [["f64"], "f64", "trigonometry", 294329, 3714], "acos_f64": [["f64"], "f64", "trigonometry", 298043, 4086], "asin_f32": [["f32"], "f32", "trigonometry", 302129, 2494], "acos_f32": [["f32"], "f32", "trigonometry", 304623, 4444], "atan_quotient_f64": [["f64", "f64", "f64"], "f64", "trigonometry", 309067, 4255], "atan_f64": [["f64"], "f64", "trigonometry", 313322, 4946], "atan_f32": [["f32"], "f32", "trigonometry", 318268, 3484], "atan2_f64": [["f64", "f64"], "f64", "trigonometry", 321752, 6515], "atan2_f32": [["f32", "f32"], "f32", "trigonometry", 328267, 7154], "lgamma_positive_f64": [["f64"], "f64", "special_functions", 335421, 17558], "sine_of_turns_f64": [["f64"], "f64", "special_functions", 352979, 3226], "lgamma_f64": [["f64"], "f64", "special_functions", 356205, 25744], "digamma_f64": [["f64"], "f64", "special_functions", 381949, 9508], "erf_inv_f64": [["f64"], "f64", "special_functions", 391457, 20724], "lgamma_f32": [["f32"], "f32", "special_functions", 412181, 27564], "digamma_f32": [["f32"], "f32", "special_functions", 439745, 10230], "erf_inv_f32": [["f32"], "f32", "special_functions", 449975, 4720], "bessel_near_f64": [["f64", "f64", "f64"], "f64", "bessel_zeta", 454695, 3541], "over_root_f64": [["f64", "f64"], "f64", "bessel_zeta", 458236, 1145], "bessel_i0e_f64": [["f64"], "f64", "bessel_zeta", 459381, 24055], "bessel_i1e_f64": [["f64"], "f64", "bessel_zeta", 483436, 24647], "bessel_i0e_f32": [["f32"], "f32", "bessel_zeta", 508083, 26354], "bessel_i1e_f32": [["f32"], "f32", "bessel_zeta", 534437, 26945], "zeta_positive_f64": [["f64", "f64"], "f64", "bessel_zeta", 561382, 32895], "zeta_f64": [["f64", "f64"], "f64", "bessel_zeta", 594277, 107103], "polygamma_f64": [["f64", "f64"], "f64", "bessel_zeta", 701380, 125084], "zeta_f32": [["f32", "f32"], "f32", "bessel_zeta", 826464, 113655], "polygamma_f32": [["f32", "f32"], "f32", "bessel_zeta", 940119, 132549], "convert_pred_pred": [["pred"], "pred", "instructions", 1072668, 257], "convert_pred_s8": [["pred"], "s8", "instructions", 1072925, 287], "convert_pred_s16": [["pred"], "s16", "instructions", 1073212, 298], "convert_pred_s32": [["pred"], "s32", "instructions", 1073510, 298], "convert_pred_s64": [["pred"], "s64", "instructions", 1073808, 298], "convert_pred_u8": [["pred"], "u8", "instructions", 1074106, 287], "convert_pred_u16": [["pred"], "u16", "instructions", 1074393, 298], "convert_pred_u32": [["pred"], "u32", "instructions", 1074691, 298], "convert_pred_u64": [["pred"], "u64", "instructions", 1074989, 298], "convert_pred_f16": [["pred"], "f16", "instructions", 1075287, 290], "convert_pred_bf16": [["pred"], "bf16", "instructions", 1075577, 530], "convert_pred_f32": [["pred"], "f32", "instructions", 1076107, 290], "convert_pred_f64": [["pred"], "f64", "instructions", 1076397, 293], "convert_s8_pred": [["s8"], "pred", "instructions", 1076690, 276], "convert_s8_s8": [["s8"], "s8", "instructions", 1076966, 253], "convert_s8_s16": [["s8"], "s16", "instructions", 1077219, 299], "convert_s8_s32": [["s8"], "s32", "instructions", 1077518, 299], "convert_s8_s64": [["s8"], "s64", "instructions", 1077817, 299], "convert_s8_u8": [["s8"], "u8", "instructions", 1078116, 253], "convert_s8_u16": [["s8"], "u16", "instructions", 1078369, 299], "convert_s8_u32": [["s8"], "u32", "instructions", 1078668, 299], "convert_s8_u64": [["s8"], "u64", "instructions", 1078967, 299], "convert_s8_f16": [["s8"], "f16", "instructions", 1079266, 286], "convert_s8_bf16": [["s8"], "bf16", "instructions", 1079552, 509], "convert_s8_f32": [["s8"], "f32", "instructions", 1080061, 286], "convert_s8_f64": [["s8"], "f64", "instructions", 1080347, 289], "convert_s16_pred": [["s16"], "pred", "instructions", 1080636, 279], "convert_s16_s8": [["s16"], "s8", "instructions", 1080915, 278], "convert_s16_s16": [["s16"], "s16", "instructions", 1081193, 258], "convert_s16_s32": [["s16"], "s32", "instructions", 1081451, 306], "convert_s16_s64": [["s16"], "s64", "instructions", 1081757, 306], "convert_s16_u8": [["s16"], "u8", "instructions", 1082063, 278], "convert_s16_u16": [["s16"], "u16", "instructions", 1082341, 258], "convert_s16_u32": [["s16"], "u32", "instructions", 1082599, 306], "convert_s16_u64": [["s16"], "u64", "instructions", 1082905, 306], "convert_s16_f16": [["s16"], "f16", "instructions", 1083211, 324], "convert_s16_bf16": [["s16"], "bf16", "instructions", 1083535, 512], "convert_s16_f32": [["s16"], "f32", "instructions", 1084047, 289], "convert_s16_f64": [["s16"], "f64", "instructions", 1084336, 292], "convert_s32_pred": [["s32"], "pred", "instructions", 1084628, 279], "convert_s32_s8": [["s32"], "s8", "instructions", 1084907, 278], "convert_s32_s16": [["s32"], "s16", "instructions", 1085185, 282], "convert_s32_s32": [["s32"], "s32", "instructions", 1085467, 258], "convert_s32_s64": [["s32"], "s64", "instructions", 1085725, 316], "convert_s32_u8": [["s32"], "u8", "instructions", 1086041, 278], "convert_s32_u16": [["s32"], "u16", "instructions", 1086319, 282], "convert_s32_u32": [["s32"], "u32", "instructions", 1086601, 258], "convert_s32_u64": [["s32"], "u64", "instructions", 1086859, 316], "convert_s32_f16": [["s32"], "f16", "instructions", 1087175, 363], "convert_s32_bf16": [["s32"], "bf16", "instructions", 1087538, 512], "convert_s32_f32": [["s32"], "f32", "instructions", 1088050, 289], "convert_s32_f64": [["s32"], "f64", "instructions", 1088339, 292], "convert_s64_pred": [["s64"], "pred", "instructions", 1088631, 279], "convert_s64_s8": [["s64"], "s8", "instructions", 1088910, 278], "convert_s64_s16": [["s64"], "s16", "instructions", 1089188, 282], "convert_s64_s32": [["s64"], "s32", "instructions", 1089470, 282], "convert_s64_s64": [["s64"], "s64", "instructions", 1089752, 258], "convert_s64_u8": [["s64"], "u8", "instructions", 1090010, 278], "convert_s64_u16": [["s64"], "u16", "instructions", 1090288, 282], "convert_s64_u32": [["s64"], "u32", "instructions", 1090570, 282], "convert_s64_u64": [["s64"], "u64", "instructions", 1090852, 258], "convert_s64_f16": [["s64"], "f16", "instructions", 1091110, 363], "convert_s64_bf16": [["s64"], "bf16", "instructions", 1091473, 512], "convert_s64_f32": [["s64"], "f32", "instructions", 1091985, 289], "convert_s64_f64": [["s64"], "f64", "instructions", 1092274, 292], "convert_u8_pred": [["u8"], "pred", "instructions", 1092566, 276], "convert_u8_s8": [["u8"], "s8", "instructions", 1092842, 253], "convert_u8_s16": [["u8"], "s16", "instructions", 1093095, 296], "convert_u8_s32": [["u8"], "s32", "instructions", 1093391, 296], "convert_u8_s64": [["u8"], "s64", "instructions", 1093687, 296], "convert_u8_u8": [["u8"], "u8", "instructions", 1093983, 253], "convert_u8_u16": [["u8"], "u16", "instructions", 1094236, 296], "convert_u8_u32": [["u8"], "u32", "instructions", 1094532, 296], "convert_u8_u64": [["u8"], "u64", "instructions", 1094828, 296], "convert_u8_f16": [["u8"], "f16", "instructions", 1095124, 286], "convert_u8_bf16": [["u8"], "bf16", "instructions", 1095410, 517], "convert_u8_f32": [["u8"], "f32", "instructions", 1095927, 286], "convert_u8_f64": [["u8"], "f64", "instructions", 1096213, 289], "convert_u16_pred": [["u16"], "pred", "instructions", 1096502, 279], "convert_u16_s8": [["u16"], "s8", "instructions", 1096781, 278], "convert_u16_s16": [["u16"], "s16", "instructions", 1097059, 258], "convert_u16_s32": [["u16"], "s32", "instructions", 1097317, 301], "convert_u16_s64": [["u16"], "s64", "instructions", 1097618, 301], "convert_u16_u8": [["u16"], "u8", "instructions", 1097919, 278], "convert_u16_u16": [["u16"], "u16", "instructions", 1098197, 258], "convert_u16_u32": [["u16"], "u32", "instructions", 1098455, 301], "convert_u16_u64": [["u16"], "u64", "instructions", 1098756, 301], "convert_u16_f16": [["u16"], "f16", "instructions", 1099057, 324], "convert_u16_bf16": [["u16"], "bf16", "instructions", 1099381, 520], "convert_u16_f32": [["u16"], "f32", "instructions", 1099901, 289], "convert_u16_f64": [["u16"], "f64", "instructions", 1100190, 292], "convert_u32_pred": [["u32"], "pred", "instructions", 1100482, 279], "convert_u32_s8": [["u32"], "s8", "instructions", 1100761, 278], "convert_u32_s16": [["u32"], "s16", "instructions", 1101039, 282], "convert_u32_s32": [["u32"], "s32", "instructions", 1101321, 258], "convert_u32_s64": [["u32"], "s64", "instructions", 1101579, 306], "convert_u32_u8": [["u32"], "u8", "instructions", 1101885, 278], "convert_u32_u16": [["u32"], "u16", "instructions", 1102163, 282], "convert_u32_u32": [["u32"], "u32", "instructions", 1102445, 258], "convert_u32_u64": [["u32"], "u64", "instructions", 1102703, 306], "convert_u32_f16": [["u32"], "f16", "instructions", 1103009, 363], "convert_u32_bf16": [["u32"], "bf16", "instructions", 1103372, 520], "convert_u32_f32": [["u32"], "f32", "instructions", 1103892, 289], "convert_u32_f64": [["u32"], "f64", "instructions", 1104181, 292], "convert_u64_pred": [["u64"], "pred", "instructions", 1104473, 279], "convert_u64_s8": [["u64"], "s8", "instructions", 1104752, 278], "convert_u64_s16": [["u64"], "s16", "instructions", 1105030, 282], "convert_u64_s32": [["u64"], "s32", "instructions", 1105312, 282], "convert_u64_s64": [["u64"], "s64", "instructions", 1105594, 258], "convert_u64_u8": [["u64"], "u8", "instructions", 1105852, 278], "convert_u64_u16": [["u64"], "u16", "instructions", 1106130, 282], "convert_u64_u32": [["u64"], "u32", "instructions", 1106412, 282], "convert_u64_u64": [["u64"], "u64", "instructions", 1106694, 258], "convert_u64_f16": [["u64"], "f16", "instructions", 1106952, 363], "convert_u64_bf16": [["u64"], "bf16", "instructions", 1107315, 520], "convert_u64_f32": [["u64"], "f32", "instructions", 1107835, 289], "convert_u64_f64": [["u64"], "f64", "instructions", 1108124, 292], "convert_f16_pred": [["f16"], "pred", "instructions", 1108416, 295], "convert_f16_s8": [["f16"], "s8", "instructions", 1108711, 594], "convert_f16_s16": [["f16"], "s16", "instructions", 1109305, 608], "convert_f16_s32": [["f16"], "s32", "instructions", 1109913, 602], "convert_f16_s64": [["f16"], "s64", "instructions", 1110515, 620], "convert_f16_u8": [["f16"], "u8", "instructions", 1111135, 473], "convert_f16_u16": [["f16"], "u16", "instructions", 1111608, 481], "convert_f16_u32": [["f16"], "u32", "instructions", 1112089, 485], "convert_f16_u64": [["f16"], "u64", "instructions", 1112574, 485], "convert_f16_f16": [["f16"], "f16", "instructions", 1113059, 264], "convert_f16_bf16": [["f16"], "bf16", "instructions", 1113323, 605], "convert_f16_f32": [["f16"], "f32", "instructions", 1113928, 264], "convert_f16_f64": [["f16"], "f64", "instructions", 1114192, 295], "convert_bf16_pred": [["bf16"], "pred", "instructions", 1114487, 296], "convert_bf16_s8": [["bf16"], "s8", "instructions", 1114783, 595], "convert_bf16_s16": [["bf16"], "s16", "instructions", 1115378, 609], "convert_bf16_s32": [["bf16"], "s32", "instructions", 1115987, 603], "convert_bf16_s64": [["bf16"], "s64", "instructions", 1116590, 621], "convert_bf16_u8": [["bf16"], "u8", "instructions", 1117211, 474], "convert_bf16_u16": [["bf16"], "u16", "instructions", 1117685, 482], "convert_bf16_u32": [["bf16"], "u32", "instructions", 1118167, 486], "convert_bf16_u64": [["bf16"], "u64", "instructions", 1118653, 486], "convert_bf16_f16": [["bf16"], "f16", "instructions", 1119139, 330], "convert_bf16_bf16": [["bf16"], "bf16", "instructions", 1119469, 266], "convert_bf16_f32": [["bf16"], "f32", "instructions", 1119735, 265], "convert_bf16_f64": [["bf16"], "f64", "instructions", 1120000, 296], "convert_f32_pred": [["f32"], "pred", "instructions", 1120296, 295], "convert_f32_s8": [["f32"], "s8", "instructions", 1120591, 594], "convert_f32_s16": [["f32"], "s16", "instructions", 1121185, 608], "convert_f32_s32": [["f32"], "s32", "instructions", 1121793, 602], "convert_f32_s64": [["f32"], "s64", "instructions", 1122395, 620], "convert_f32_u8": [["f32"], "u8", "instructions", 1123015, 473], "convert_f32_u16": [["f32"], "u16", "instructions", 1123488, 481], "convert_f32_u32": [["f32"], "u32", "instructions", 1123969, 485], "convert_f32_u64": [["f32"], "u64", "instructions", 1124454, 485], "convert_f32_f16": [["f32"], "f16", "instructions", 1124939, 329], "convert_f32_bf16": [["f32"], "bf16", "instructions", 1125268, 605], "convert_f32_f32": [["f32"], "f32", "instructions", 1125873, 264], "convert_f32_f64": [["f32"], "f64", "instructions", 1126137, 295], "convert_f64_pred": [["f64"], "pred", "instructions", 1126432, 297], "convert_f64_s8": [["f64"], "s8", "instructions", 1126729, 599], "convert_f64_s16": [["f64"], "s16", "instructions", 1127328, 613], "convert_f64_s32": [["f64"], "s32", "instructions", 1127941, 607], "convert_f64_s64": [["f64"], "s64", "instructions", 1128548, 625], "convert_f64_u8": [["f64"], "u8", "instructions", 1129173, 477], "convert_f64_u16": [["f64"], "u16", "instructions", 1129650, 485], "convert_f64_u32": [["f64"], "u32", "instructions", 1130135, 491], "convert_f64_u64": [["f64"], "u64", "instructions", 1130626, 491], "convert_f64_f16": [["f64"], "f16", "instructions", 1131117, 1048], "convert_f64_bf16": [["f64"], "bf16", "instructions", 1132165, 650], "convert_f64_f32": [["f64"], "f32", "instructions", 1132815, 296], "convert_f64_f64": [["f64"], "f64", "instructions", 1133111, 267], "round_f16": [["f32"], "f32", "instructions", 1133378, 323], "round_bf16": [["f32"], "f32", "instructions", 1133701, 599], "tanh_f32": [["f32"], "f32", "hyperbolic", 1134300, 2696], "tanh_f64": [["f64"], "f64", "hyperbolic", 1136996, 5094], "sinh_f64": [["f64"], "f64", "hyperbolic", 1142090, 8521], "half_exp_f64": [["f64"], "f64", "hyperbolic", 1150611, 3304], "cosh_f64": [["f64"], "f64", "hyperbolic", 1153915, 6851], "asinh_f64": [["f64"], "f64", "hyperbolic", 1160766, 8477], "acosh_f64": [["f64"], "f64", "hyperbolic", 1169243, 8653], "atanh_f64": [["f64"], "f64", "hyperbolic", 1177896, 7134], "sinh_f32": [["f32"], "f32", "hyperbolic", 1185030, 9248], "cosh_f32": [["f32"], "f32", "hyperbolic", 1194278, 7475], "asinh_f32": [["f32"], "f32", "hyperbolic", 1201753, 9276], "acosh_f32": [["f32"], "f32", "hyperbolic", 1211029, 9422], "atanh_f32": [["f32"], "f32", "hyperbolic", 1220451, 7779], "exp_times_f64": [["f64", "f64"], "f64", "complex_functions", 1228230, 3472], "cosh_times_f64": [["f64", "f64"], "f64", "complex_functions", 1231702, 7423], "sinh_times_f64": [["f64", "f64"], "f64", "complex_functions", 1239125, 12660], "erfc_positive_f64": [["f64"], "f64", "error_function", 1251785, 8080], "erf_f64": [["f64"], "f64", "error_function", 1259865, 10345], "erfc_f64": [["f64"], "f64", "error_function", 1270210, 10372], "erfcx_f64": [["f64"], "f64", "error_function", 1280582, 9684], "erfcx_f32": [["f32"], "f32", "error_function", 1290266, 10428], "erf_f32": [["f32"], "f32", "error_function", 1300694, 2723], "erfc_f32": [["f32"], "f32", "error_function", 1303417, 11140], "reduce_precision_f32": [["f32", "s64", "s64"], "f32", "instructions", 1314557, 1872], "reduce_precision_f64": [["f64", "s64", "s64"], "f64", "instructions", 1316429, 1866], "rotate_left_u32": [["u32", "u32"], "u32", "random_bits", 1318295, 558], "pack_u32": [["u32", "u32"], "u64", "random_bits", 1318853, 400], "threefry_rounds_u32": [["u32", "u32", "u32", "u32", "u32", "u32"], "u64", "random_bits", 1319253, 2220], "threefry2x32_packed_u32": [["u32", "u32", "u32", "u32"], "u64", "random_bits", 1321473, 5241], "threefry2x32_first_u32": [["u32", "u32", "u32", "u32"], "u32", "random_bits", 1326714, 5265], "threefry2x32_second_u32": [["u32", "u32", "u32", "u32"], "u32", "random_bits", 1331979, 5455], "philox_half_u64": [["u64", "u64", "u64", "u32"], "u64", "random_bits", 1337434, 575], "philox4x32_half_u64": [["u64", "u64", "u64", "pred"], "u64", "random_bits", 1338009, 1961], "philox4x32_low_u64": [["u64", "u64", "u64"], "u64", "random_bits", 1339970, 2006], "philox4x32_high_u64": [["u64", "u64", "u64"], "u64", "random_bits", 1341976, 2007], "sign_f32": [["f32"], "f32", "rounding", 1343983, 596], "sign_f64": [["f64"], "f64", "rounding", 1344579, 606], "nextafter_f32": [["f32", "f32"], "f32", "rounding", 1345185, 1112], "nextafter_f16": [["f16", "f16"], "f16", "rounding", 1346297, 1194], "nextafter_bf16": [["bf16", "bf16"], "bf16", "rounding", 1347491, 1444], "nextafter_f64": [["f64", "f64"], "f64", "rounding", 1348935, 1132], "remainder_step_f64": [["f64", "f64", "f64"], "f64", "rounding", 1350067, 876], "rem_f32": [["f32", "f32"], "f32", "rounding", 1350943, 4519], "rem_f64": [["f64", "f64"], "f64", "rounding", 1355462, 4492], "tile_f32_12x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1359954, 18543], "tile_f32_12x32": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1378497, 18543], "tile_f32_12x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1397040, 18279], "tile_f32_12x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1415319, 18279], "tile_f32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1433598, 12205], "tile_f32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1445803, 12037], "tile_f32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1457840, 26420], "tile_f32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1484260, 26925], "tile_f64_12x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1511185, 18805], "tile_f64_12x2": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1529990, 18541], "tile_f64_12x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1548531, 18541], "tile_f64_12x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1567072, 18541], "tile_f64_6x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1585613, 12203], "tile_f64_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1597816, 12203], "tile_f64_8x24": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1610019, 26900], "tile_f64_8x6": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1636919, 26885], "tile_pair32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1663804, 17641], "tile_pair32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1681445, 16188], "tile_pair32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1697633, 39497], "tile_pair32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1737130, 47269], "tile_s32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1784399, 11463], "tile_s32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1795862, 11330], "tile_s32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1807192, 24625], "tile_s32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1831817, 25017], "tile_s64_4x2": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1856834, 4598], "tile_s64_4x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1861432, 4598], "tile_s64_8x24": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1866030, 24639], "tile_u32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1890669, 11463], "tile_u32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1902132, 11330], "tile_u32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1913462, 24625], "tile_u32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1938087, 25017], "tile_u64_4x2": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1963104, 4598], "tile_u64_4x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1967702, 4598], "tile_u64_8x24": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 1972300, 24639], "transpose_f32_16x16": [["s64", "s64", "s64", "s64"], "", "tiles", 1996939, 17100], "transpose_f32_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2014039, 2004], "transpose_f32_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2016043, 5352], "transpose_f64_2x2": [["s64", "s64", "s64", "s64"], "", "tiles", 2021395, 878], "transpose_f64_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2022273, 2028], "transpose_f64_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2024301, 5416], "transpose_s32_16x16": [["s64", "s64", "s64", "s64"], "", "tiles", 2029717, 16780], "transpose_s32_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2046497, 1956], "transpose_s32_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2048453, 5224], "transpose_s64_2x2": [["s64", "s64", "s64", "s64"], "", "tiles", 2053677, 854], "transpose_s64_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2054531, 1956], "transpose_s64_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2056487, 5224], "transpose_u32_16x16": [["s64", "s64", "s64", "s64"], "", "tiles", 2061711, 16780], "transpose_u32_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2078491, 1956], "transpose_u32_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2080447, 5224], "transpose_u64_2x2": [["s64", "s64", "s64", "s64"], "", "tiles", 2085671, 854], "transpose_u64_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2086525, 1956], "transpose_u64_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2088481, 5224]}}
+; {"modules": {"instructions": "b4917f4aa1cbeb90370a7d6fbb3198561c5e2e121a0e953899eb87a56d61ec63", "exponential": "7a4f9e539f60109dac67835a8726e04026249d8edd6b318e249695657a4c692b", "logarithm": "65ee323ade83c149c9d95a7436220fc2e2da5d63cf76d85d3c72803ed1c2b3e7", "power": "0c9c437f630af5eca729c4a7f977dc8767ee424a7f1f8f2f06e5700e2c376064", "trigonometry": "ece77448f9d8d4dc4a426376329e41123d31b5538abf88a8bc45f3f60cf2b1a2", "special_functions": "09c9c5fd72a17f79a916ddbaaab15b599f65f03387fec288e010e3f017afc12e", "bessel_zeta": "2af96337c57439ba07ef3f84bdec2d3c4104b6a2319c15a66cc6f77e3a0d9a9d", "complex_arithmetic": "9ef697d859eecc8f97c70e619f7bdc1cc3c569c2625ee87115a1c64a2acc7950", "hyperbolic": "0836a63df18913fd97cbd235a7f10e915c7dec63e5981aa358fa119b31c28989", "complex_functions": "ed86f6a2edb67191ca7d96946fa65ef51dc2578ab1d42278d64224585b9beb25", "complex_single": "5282eca36f2e04874398d622766b18d225cd747f91e3b226e84eee85e9fbf7b4", "error_function": "c5f8002e7ee2be5b9f9179c89cf6c95d9ec2fd01d27246f3f21acfef30674b3e", "random_bits": "db1a39847882760dbaa634f05420f962eb98e746394f0c2b30c454c072628a2a", "rounding": "45facb7ac4fe9cbf9e26148aff1d68eb1dfadcbd4a58b1d62ade79022e607876", "tiles": "e2ae2d839f622fe4446c23f5cad7c90390b0f63c418a8133b571ce94d156c418"}, "functions": {"round_even_f32": [["f32"], "f32", "instructions", 0, 470], "round_even_f64": [["f64"], "f64", "instructions", 470, 477], "is_finite_f32": [["f32"], "pred", "instructions", 947, 498], "is_finite_f64": [["f64"], "pred", "instructions", 1445, 504], "bitcast_s8_u8": [["s8"], "u8", "instructions", 1949, 253], "bitcast_s16_u16": [["s16"], "u16", "instructions", 2202, 258], "bitcast_s16_f16": [["s16"], "f16", "instructions", 2460, 325], "bitcast_s16_bf16": [["s16"], "bf16", "instructions", 2785, 349], "bitcast_s32_u32": [["s32"], "u32", "instructions", 3134, 258], "bitcast_s32_f32": [["s32"], "f32", "instructions", 3392, 284], "bitcast_s64_u64": [["s64"], "u64", "instructions", 3676, 258], "bitcast_s64_f64": [["s64"], "f64", "instructions", 3934, 287], "bitcast_u8_s8": [["u8"], "s8", "instructions", 4221, 253], "bitcast_u16_s16": [["u16"], "s16", "instructions", 4474, 258], "bitcast_u16_f16": [["u16"], "f16", "instructions", 4732, 325], "bitcast_u16_bf16": [["u16"], "bf16", "instructions", 5057, 349], "bitcast_u32_s32": [["u32"], "s32", "instructions", 5406, 258], "bitcast_u32_f32": [["u32"], "f32", "instructions", 5664, 284], "bitcast_u64_s64": [["u64"], "s64", "instructions", 5948, 258], "bitcast_u64_f64": [["u64"], "f64", "instructions", 6206, 287], "bitcast_f16_s16": [["f16"], "s16", "instructions", 6493, 319], "bitcast_f16_u16": [["f16"], "u16", "instructions", 6812, 319], "bitcast_f16_bf16": [["f16"], "bf16", "instructions", 7131, 425], "bitcast_bf16_s16": [["bf16"], "s16", "instructions", 7556, 606], "bitcast_bf16_u16": [["bf16"], "u16", "instructions", 8162, 606], "bitcast_bf16_f16": [["bf16"], "f16", "instructions", 8768, 686], "bitcast_f32_s32": [["f32"], "s32", "instructions", 9454, 282], "bitcast_f32_u32": [["f32"], "u32", "instructions", 9736, 282], "bitcast_f64_s64": [["f64"], "s64", "instructions", 10018, 284], "bitcast_f64_u64": [["f64"], "u64", "instructions", 10302, 284], "div_s8": [["s8", "s8"], "s8", "instructions", 10586, 514], "rem_s8": [["s8", "s8"], "s8", "instructions", 11100, 515], "pow_s8": [["s8", "s8"], "s8", "instructions", 11615, 1304], "shl_s8": [["s8", "s8"], "s8", "instructions", 12919, 344], "shr_logical_s8": [["s8", "s8"], "s8", "instructions", 13263, 353], "shr_arithmetic_s8": [["s8", "s8"], "s8", "instructions", 13616, 487], "abs_s8": [["s8"], "s8", "instructions", 14103, 444], "sign_s8": [["s8"], "s8", "instructions", 14547, 352], "max_s8": [["s8", "s8"], "s8", "instructions", 14899, 449], "min_s8": [["s8", "s8"], "s8", "instructions", 15348, 449], "popcnt_s8": [["s8"], "s8", "instructions", 15797, 464], "clz_s8": [["s8"], "s8", "instructions", 16261, 458], "div_s16": [["s16", "s16"], "s16", "instructions", 16719, 529], "rem_s16": [["s16", "s16"], "s16", "instructions", 17248, 530], "pow_s16": [["s16", "s16"], "s16", "instructions", 17778, 1335], "shl_s16": [["s16", "s16"], "s16", "instructions", 19113, 354], "shr_logical_s16": [["s16", "s16"], "s16", "instructions", 19467, 363], "shr_arithmetic_s16": [["s16", "s16"], "s16", "instructions", 19830, 502], "abs_s16": [["s16"], "s16", "instructions", 20332, 457], "sign_s16": [["s16"], "s16", "instructions", 20789, 361], "max_s16": [["s16", "s16"], "s16", "instructions", 21150, 462], "min_s16": [["s16", "s16"], "s16", "instructions", 21612, 462], "popcnt_s16": [["s16"], "s16", "instructions", 22074, 478], "clz_s16": [["s16"], "s16", "instructions", 22552, 472], "div_s32": [["s32", "s32"], "s32", "instructions", 23024, 534], "rem_s32": [["s32", "s32"], "s32", "instructions", 23558, 535], "pow_s32": [["s32", "s32"], "s32", "instructions", 24093, 1335], "shl_s32": [["s32", "s32"], "s32", "instructions", 25428, 354], "shr_logical_s32": [["s32", "s32"], "s32", "instructions", 25782, 363], "shr_arithmetic_s32": [["s32", "s32"], "s32", "instructions", 26145, 502], "abs_s32": [["s32"], "s32", "instructions", 26647, 462], "sign_s32": [["s32"], "s32", "instructions", 27109, 361], "max_s32": [["s32", "s32"], "s32", "instructions", 27470, 462], "min_s32": [["s32", "s32"], "s32", "instructions", 27932, 462], "popcnt_s32": [["s32"], "s32", "instructions", 28394, 478], "clz_s32": [["s32"], "s32", "instructions", 28872, 472], "div_s64": [["s64", "s64"], "s64", "instructions", 29344, 543], "rem_s64": [["s64", "s64"], "s64", "instructions", 29887, 544], "pow_s64": [["s64", "s64"], "s64", "instructions", 30431, 1335], "shl_s64": [["s64", "s64"], "s64", "instructions", 31766, 354], "shr_logical_s64": [["s64", "s64"], "s64", "instructions", 32120, 363], "shr_arithmetic_s64": [["s64", "s64"], "s64", "instructions", 32483, 502], "abs_s64": [["s64"], "s64", "instructions", 32985, 471], "sign_s64": [["s64"], "s64", "instructions", 33456, 361], "max_s64": [["s64", "s64"], "s64", "instructions", 33817, 462], "min_s64": [["s64", "s64"], "s64", "instructions", 34279, 462], "popcnt_s64": [["s64"], "s64", "instructions", 34741, 478], "clz_s64": [["s64"], "s64", "instructions", 35219, 472], "div_u8": [["u8", "u8"], "u8", "instructions", 35691, 549], "rem_u8": [["u8", "u8"], "u8", "instructions", 36240, 550], "pow_u8": [["u8", "u8"], "u8", "instructions", 36790, 1004], "shl_u8": [["u8", "u8"], "u8", "instructions", 37794, 344], "shr_logical_u8": [["u8", "u8"], "u8", "instructions", 38138, 353], "shr_arithmetic_u8": [["u8", "u8"], "u8", "instructions", 38491, 487], "abs_u8": [["u8"], "u8", "instructions", 38978, 246], "sign_u8": [["u8"], "u8", "instructions", 39224, 313], "max_u8": [["u8", "u8"], "u8", "instructions", 39537, 449], "min_u8": [["u8", "u8"], "u8", "instructions", 39986, 449], "popcnt_u8": [["u8"], "u8", "instructions", 40435, 464], "clz_u8": [["u8"], "u8", "instructions", 40899, 458], "div_u16": [["u16", "u16"], "u16", "instructions", 41357, 566], "rem_u16": [["u16", "u16"], "u16", "instructions", 41923, 567], "pow_u16": [["u16", "u16"], "u16", "instructions", 42490, 1023], "shl_u16": [["u16", "u16"], "u16", "instructions", 43513, 354], "shr_logical_u16": [["u16", "u16"], "u16", "instructions", 43867, 363], "shr_arithmetic_u16": [["u16", "u16"], "u16", "instructions", 44230, 502], "abs_u16": [["u16"], "u16", "instructions", 44732, 250], "sign_u16": [["u16"], "u16", "instructions", 44982, 320], "max_u16": [["u16", "u16"], "u16", "instructions", 45302, 462], "min_u16": [["u16", "u16"], "u16", "instructions", 45764, 462], "popcnt_u16": [["u16"], "u16", "instructions", 46226, 478], "clz_u16": [["u16"], "u16", "instructions", 46704, 472], "div_u32": [["u32", "u32"], "u32", "instructions", 47176, 566], "rem_u32": [["u32", "u32"], "u32", "instructions", 47742, 567], "pow_u32": [["u32", "u32"], "u32", "instructions", 48309, 1023], "shl_u32": [["u32", "u32"], "u32", "instructions", 49332, 354], "shr_logical_u32": [["u32", "u32"], "u32", "instructions", 49686, 363], "shr_arithmetic_u32": [["u32", "u32"], "u32", "instructions", 50049, 502], "abs_u32": [["u32"], "u32", "instructions", 50551, 250], "sign_u32": [["u32"], "u32", "instructions", 50801, 320], "max_u32": [["u32", "u32"], "u32", "instructions", 51121, 462], "min_u32": [["u32", "u32"], "u32", "instructions", 51583, 462], "popcnt_u32": [["u32"], "u32", "instructions", 52045, 478], "clz_u32": [["u32"], "u32", "instructions", 52523, 472], "div_u64": [["u64", "u64"], "u64", "instructions", 52995, 566], "rem_u64": [["u64", "u64"], "u64", "instructions", 53561, 567], "pow_u64": [["u64", "u64"], "u64", "instructions", 54128, 1023], "shl_u64": [["u64", "u64"], "u64", "instructions", 55151, 354], "shr_logical_u64": [["u64", "u64"], "u64", "instructions", 55505, 363], "shr_arithmetic_u64": [["u64", "u64"], "u64", "instructions", 55868, 502], "abs_u64": [["u64"], "u64", "instructions", 56370, 250], "sign_u64": [["u64"], "u64", "instructions", 56620, 320], "max_u64": [["u64", "u64"], "u64", "instructions", 56940, 462], "min_u64": [["u64", "u64"], "u64", "instructions", 57402, 462], "popcnt_u64": [["u64"], "u64", "instructions", 57864, 478], "clz_u64": [["u64"], "u64", "instructions", 58342, 472], "xor_pred": [["pred", "pred"], "pred", "instructions", 58814, 277], "not_pred": [["pred"], "pred", "instructions", 59091, 262], "and_s8": [["s8", "s8"], "s8", "instructions", 59353, 273], "or_s8": [["s8", "s8"], "s8", "instructions", 59626, 271], "xor_s8": [["s8", "s8"], "s8", "instructions", 59897, 273], "not_s8": [["s8"], "s8", "instructions", 60170, 264], "and_s16": [["s16", "s16"], "s16", "instructions", 60434, 279], "or_s16": [["s16", "s16"], "s16", "instructions", 60713, 277], "xor_s16": [["s16", "s16"], "s16", "instructions", 60990, 279], "not_s16": [["s16"], "s16", "instructions", 61269, 269], "and_s32": [["s32", "s32"], "s32", "instructions", 61538, 279], "or_s32": [["s32", "s32"], "s32", "instructions", 61817, 277], "xor_s32": [["s32", "s32"], "s32", "instructions", 62094, 279], "not_s32": [["s32"], "s32", "instructions", 62373, 269], "and_s64": [["s64", "s64"], "s64", "instructions", 62642, 279], "or_s64": [["s64", "s64"], "s64", "instructions", 62921, 277], "xor_s64": [["s64", "s64"], "s64", "instructions", 63198, 279], "not_s64": [["s64"], "s64", "instructions", 63477, 269], "and_u8": [["u8", "u8"], "u8", "instructions", 63746, 273], "or_u8": [["u8", "u8"], "u8", "instructions", 64019, 271], "xor_u8": [["u8", "u8"], "u8", "instructions", 64290, 273], "not_u8": [["u8"], "u8", "instructions", 64563, 264], "and_u16": [["u16", "u16"], "u16", "instructions", 64827, 279], "or_u16": [["u16", "u16"], "u16", "instructions", 65106, 277], "xor_u16": [["u16", "u16"], "u16", "instructions", 65383, 279], "not_u16": [["u16"], "u16", "instructions", 65662, 269], "and_u32": [["u32", "u32"], "u32", "instructions", 65931, 279], "or_u32": [["u32", "u32"], "u32", "instructions", 66210, 277], "xor_u32": [["u32", "u32"], "u32", "instructions", 66487, 279], "not_u32": [["u32"], "u32", "instructions", 66766, 269], "and_u64": [["u64", "u64"], "u64", "instructions", 67035, 279], "or_u64": [["u64", "u64"], "u64", "instructions", 67314, 277], "xor_u64": [["u64", "u64"], "u64", "instructions", 67591, 279], "not_u64": [["u64"], "u64", "instructions", 67870, 269], "max_pred": [["pred", "pred"], "pred", "instructions", 68139, 268], "min_pred": [["pred", "pred"], "pred", "instructions", 68407, 277], "accmax_s8": [["s8", "s8"], "s8", "instructions", 68684, 452], "accmin_s8": [["s8", "s8"], "s8", "instructions", 69136, 452], "accmax_s16": [["s16", "s16"], "s16", "instructions", 69588, 465], "accmin_s16": [["s16", "s16"], "s16", "instructions", 70053, 465], "accmax_s32": [["s32", "s32"], "s32", "instructions", 70518, 465], "accmin_s32": [["s32", "s32"], "s32", "instructions", 70983, 465], "accmax_s64": [["s64", "s64"], "s64", "instructions", 71448, 465], "accmin_s64": [["s64", "s64"], "s64", "instructions", 71913, 465], "accmax_u8": [["u8", "u8"], "u8", "instructions", 72378, 452], "accmin_u8": [["u8", "u8"], "u8", "instructions", 72830, 452], "accmax_u16": [["u16", "u16"], "u16", "instructions", 73282, 465], "accmin_u16": [["u16", "u16"], "u16", "instructions", 73747, 465], "accmax_u32": [["u32", "u32"], "u32", "instructions", 74212, 465], "accmin_u32": [["u32", "u32"], "u32", "instructions", 74677, 465], "accmax_u64": [["u64", "u64"], "u64", "instructions", 75142, 465], "accmin_u64": [["u64", "u64"], "u64", "instructions", 75607, 465], "scale_grown_f32": [["f32", "f32"], "f32", "exponential", 76072, 828], "scale_f64": [["f64", "f64"], "f64", "exponential", 76900, 611], "scale_grown_f64": [["f64", "f64"], "f64", "exponential", 77511, 836], "exp_f32": [["f32"], "f32", "exponential", 78347, 1994], "exp_f64": [["f64"], "f64", "exponential", 80341, 2564], "exp_sum_f64": [["f64", "f64"], "f64", "exponential", 82905, 3598], "exp2_f32": [["f32"], "f32", "exponential", 86503, 2092], "exp2_f64": [["f64"], "f64", "exponential", 88595, 2673], "expm1_f32": [["f32"], "f32", "exponential", 91268, 2068], "expm1_f64": [["f64"], "f64", "exponential", 93336, 6800], "logistic_f32": [["f32"], "f32", "exponential", 100136, 2195], "logistic_f64": [["f64"], "f64", "exponential", 102331, 2790], "log_exponent_f64": [["f64"], "f64", "logarithm", 105121, 533], "log_mantissa_f64": [["f64"], "f64", "logarithm", 105654, 482], "log_edges_f64": [["f64", "f64"], "f64", "logarithm", 106136, 620], "log_edges_f32": [["f32", "f32"], "f32", "logarithm", 106756, 611], "log_f32": [["f32"], "f32", "logarithm", 107367, 2451], "log_f64": [["f64"], "f64", "logarithm", 109818, 3037], "log1p_f32": [["f32"], "f32", "logarithm", 112855, 2949], "log1p_f64": [["f64"], "f64", "logarithm", 115804, 6340], "log2_f64": [["f64"], "f64", "logarithm", 122144, 5473], "log10_f64": [["f64"], "f64", "logarithm", 127617, 5647], "log2_f32": [["f32"], "f32", "logarithm", 133264, 5911], "log10_f32": [["f32"], "f32", "logarithm", 139175, 6101], "power_edges_f64": [["f64", "f64", "f64"], "f64", "power", 145276, 1469], "pow_f64": [["f64", "f64"], "f64", "power", 146745, 11107], "power_edges_f32": [["f32", "f32", "f32"], "f32", "power", 157852, 1441], "pow_f32": [["f32", "f32"], "f32", "power", 159293, 6621], "rsqrt_f32": [["f32"], "f32", "power", 165914, 1537], "rsqrt_f64": [["f64"], "f64", "power", 167451, 1573], "hypot_f64": [["f64", "f64"], "f64", "power", 169024, 3197], "hypot_f32": [["f32", "f32"], "f32", "power", 172221, 1169], "cbrt_f64": [["f64"], "f64", "power", 173390, 4454], "cbrt_f32": [["f32"], "f32", "power", 177844, 4871], "huge_sin_f32": [["f32"], "f32", "instructions", 182715, 6487], "huge_sin_f64": [["f64"], "f64", "instructions", 189202, 6469], "huge_cos_f32": [["f32"], "f32", "instructions", 195671, 6487], "huge_cos_f64": [["f64"], "f64", "instructions", 202158, 6469], "huge_tan_f32": [["f32"], "f32", "instructions", 208627, 6487], "huge_tan_f64": [["f64"], "f64", "instructions", 215114, 6469], "sine_quadrant_f32": [["f32", "f32", "u32"], "f32", "trigonometry", 221583, 1831], "sine_shifted_f32": [["f32", "u32"], "f32", "trigonometry", 223414, 2721], "sin_f32": [["f32"], "f32", "trigonometry", 226135, 9228], "cos_f32": [["f32"], "f32", "trigonometry", 235363, 9175], "sine_shifted_f64": [["f64", "u64"], "f64", "trigonometry", 244538, 4118], "sin_f64": [["f64"], "f64", "trigonometry", 248656, 10724], "cos_f64": [["f64"], "f64", "trigonometry", 259380, 10661], "tan_f64": [["f64"], "f64", "trigonometry", 270041, 11216], "tan_f32": [["f32"], "f32", "trigonometry", 281257, 9104], "asin_core_f64": [["f64", "f64"], "f64", "trigonometry", 290361, 3968], "asin_f64": [["f64"], "f64", "trigonometry", 294329, 3714], "acos_f64": [["f64"], "f64", "trigonometry", 298043, 4086], "asin_f32": [["f32"], "f32", "trigonometry", 302129, 2494], "acos_f32": [["f32"], "f32", "trigonometry", 304623, 4444], "atan_quotient_f64": [["f64", "f64", "f64"], "f64", "trigonometry", 309067, 4255], "atan_f64": [["f64"], "f64", "trigonometry", 313322, 4946], "atan_f32": [["f32"], "f32", "trigonometry", 318268, 3484], "atan2_f64": [["f64", "f64"], "f64", "trigonometry", 321752, 6515], "atan2_f32": [["f32", "f32"], "f32", "trigonometry", 328267, 7154], "lgamma_positive_f64": [["f64"], "f64", "special_functions", 335421, 17558], "sine_of_turns_f64": [["f64"], "f64", "special_functions", 352979, 3226], "lgamma_f64": [["f64"], "f64", "special_functions", 356205, 25744], "digamma_f64": [["f64"], "f64", "special_functions", 381949, 9508], "erf_inv_f64": [["f64"], "f64", "special_functions", 391457, 20724], "lgamma_f32": [["f32"], "f32", "special_functions", 412181, 27564], "digamma_f32": [["f32"], "f32", "special_functions", 439745, 10230], "erf_inv_f32": [["f32"], "f32", "special_functions", 449975, 4720], "bessel_near_f64": [["f64", "f64", "f64"], "f64", "bessel_zeta", 454695, 3541], "over_root_f64": [["f64", "f64"], "f64", "bessel_zeta", 458236, 1145], "bessel_i0e_f64": [["f64"], "f64", "bessel_zeta", 459381, 24055], "bessel_i1e_f64": [["f64"], "f64", "bessel_zeta", 483436, 24647], "bessel_i0e_f32": [["f32"], "f32", "bessel_zeta", 508083, 26354], "bessel_i1e_f32": [["f32"], "f32", "bessel_zeta", 534437, 26945], "zeta_positive_f64": [["f64", "f64"], "f64", "bessel_zeta", 561382, 32895], "zeta_f64": [["f64", "f64"], "f64", "bessel_zeta", 594277, 107103], "polygamma_f64": [["f64", "f64"], "f64", "bessel_zeta", 701380, 125084], "zeta_f32": [["f32", "f32"], "f32", "bessel_zeta", 826464, 113655], "polygamma_f32": [["f32", "f32"], "f32", "bessel_zeta", 940119, 132549], "convert_pred_pred": [["pred"], "pred", "instructions", 1072668, 257], "convert_pred_s8": [["pred"], "s8", "instructions", 1072925, 287], "convert_pred_s16": [["pred"], "s16", "instructions", 1073212, 298], "convert_pred_s32": [["pred"], "s32", "instructions", 1073510, 298], "convert_pred_s64": [["pred"], "s64", "instructions", 1073808, 298], "convert_pred_u8": [["pred"], "u8", "instructions", 1074106, 287], "convert_pred_u16": [["pred"], "u16", "instructions", 1074393, 298], "convert_pred_u32": [["pred"], "u32", "instructions", 1074691, 298], "convert_pred_u64": [["pred"], "u64", "instructions", 1074989, 298], "convert_pred_f16": [["pred"], "f16", "instructions", 1075287, 290], "convert_pred_bf16": [["pred"], "bf16", "instructions", 1075577, 530], "convert_pred_f32": [["pred"], "f32", "instructions", 1076107, 290], "convert_pred_f64": [["pred"], "f64", "instructions", 1076397, 293], "convert_pred_c64": [["pred"], "c64", "instructions", 1076690, 477], "convert_pred_c128": [["pred"], "c128", "instructions", 1077167, 489], "convert_s8_pred": [["s8"], "pred", "instructions", 1077656, 276], "convert_s8_s8": [["s8"], "s8", "instructions", 1077932, 253], "convert_s8_s16": [["s8"], "s16", "instructions", 1078185, 299], "convert_s8_s32": [["s8"], "s32", "instructions", 1078484, 299], "convert_s8_s64": [["s8"], "s64", "instructions", 1078783, 299], "convert_s8_u8": [["s8"], "u8", "instructions", 1079082, 253], "convert_s8_u16": [["s8"], "u16", "instructions", 1079335, 299], "convert_s8_u32": [["s8"], "u32", "instructions", 1079634, 299], "convert_s8_u64": [["s8"], "u64", "instructions", 1079933, 299], "convert_s8_f16": [["s8"], "f16", "instructions", 1080232, 286], "convert_s8_bf16": [["s8"], "bf16", "instructions", 1080518, 509], "convert_s8_f32": [["s8"], "f32", "instructions", 1081027, 286], "convert_s8_f64": [["s8"], "f64", "instructions", 1081313, 289], "convert_s8_c64": [["s8"], "c64", "instructions", 1081602, 473], "convert_s8_c128": [["s8"], "c128", "instructions", 1082075, 485], "convert_s16_pred": [["s16"], "pred", "instructions", 1082560, 279], "convert_s16_s8": [["s16"], "s8", "instructions", 1082839, 278], "convert_s16_s16": [["s16"], "s16", "instructions", 1083117, 258], "convert_s16_s32": [["s16"], "s32", "instructions", 1083375, 306], "convert_s16_s64": [["s16"], "s64", "instructions", 1083681, 306], "convert_s16_u8": [["s16"], "u8", "instructions", 1083987, 278], "convert_s16_u16": [["s16"], "u16", "instructions", 1084265, 258], "convert_s16_u32": [["s16"], "u32", "instructions", 1084523, 306], "convert_s16_u64": [["s16"], "u64", "instructions", 1084829, 306], "convert_s16_f16": [["s16"], "f16", "instructions", 1085135, 324], "convert_s16_bf16": [["s16"], "bf16", "instructions", 1085459, 512], "convert_s16_f32": [["s16"], "f32", "instructions", 1085971, 289], "convert_s16_f64": [["s16"], "f64", "instructions", 1086260, 292], "convert_s16_c64": [["s16"], "c64", "instructions", 1086552, 476], "convert_s16_c128": [["s16"], "c128", "instructions", 1087028, 488], "convert_s32_pred": [["s32"], "pred", "instructions", 1087516, 279], "convert_s32_s8": [["s32"], "s8", "instructions", 1087795, 278], "convert_s32_s16": [["s32"], "s16", "instructions", 1088073, 282], "convert_s32_s32": [["s32"], "s32", "instructions", 1088355, 258], "convert_s32_s64": [["s32"], "s64", "instructions", 1088613, 316], "convert_s32_u8": [["s32"], "u8", "instructions", 1088929, 278], "convert_s32_u16": [["s32"], "u16", "instructions", 1089207, 282], "convert_s32_u32": [["s32"], "u32", "instructions", 1089489, 258], "convert_s32_u64": [["s32"], "u64", "instructions", 1089747, 316], "convert_s32_f16": [["s32"], "f16", "instructions", 1090063, 363], "convert_s32_bf16": [["s32"], "bf16", "instructions", 1090426, 512], "convert_s32_f32": [["s32"], "f32", "instructions", 1090938, 289], "convert_s32_f64": [["s32"], "f64", "instructions", 1091227, 292], "convert_s32_c64": [["s32"], "c64", "instructions", 1091519, 476], "convert_s32_c128": [["s32"], "c128", "instructions", 1091995, 488], "convert_s64_pred": [["s64"], "pred", "instructions", 1092483, 279], "convert_s64_s8": [["s64"], "s8", "instructions", 1092762, 278], "convert_s64_s16": [["s64"], "s16", "instructions", 1093040, 282], "convert_s64_s32": [["s64"], "s32", "instructions", 1093322, 282], "convert_s64_s64": [["s64"], "s64", "instructions", 1093604, 258], "convert_s64_u8": [["s64"], "u8", "instructions", 1093862, 278], "convert_s64_u16": [["s64"], "u16", "instructions", 1094140, 282], "convert_s64_u32": [["s64"], "u32", "instructions", 1094422, 282], "convert_s64_u64": [["s64"], "u64", "instructions", 1094704, 258], "convert_s64_f16": [["s64"], "f16", "instructions", 1094962, 363], "convert_s64_bf16": [["s64"], "bf16", "instructions", 1095325, 512], "convert_s64_f32": [["s64"], "f32", "instructions", 1095837, 289], "convert_s64_f64": [["s64"], "f64", "instructions", 1096126, 292], "convert_s64_c64": [["s64"], "c64", "instructions", 1096418, 476], "convert_s64_c128": [["s64"], "c128", "instructions", 1096894, 488], "convert_u8_pred": [["u8"], "pred", "instructions", 1097382, 276], "convert_u8_s8": [["u8"], "s8", "instructions", 1097658, 253], "convert_u8_s16": [["u8"], "s16", "instructions", 1097911, 296], "convert_u8_s32": [["u8"], "s32", "instructions", 1098207, 296], "convert_u8_s64": [["u8"], "s64", "instructions", 1098503, 296], "convert_u8_u8": [["u8"], "u8", "instructions", 1098799, 253], "convert_u8_u16": [["u8"], "u16", "instructions", 1099052, 296], "convert_u8_u32": [["u8"], "u32", "instructions", 1099348, 296], "convert_u8_u64": [["u8"], "u64", "instructions", 1099644, 296], "convert_u8_f16": [["u8"], "f16", "instructions", 1099940, 286], "convert_u8_bf16": [["u8"], "bf16", "instructions", 1100226, 517], "convert_u8_f32": [["u8"], "f32", "instructions", 1100743, 286], "convert_u8_f64": [["u8"], "f64", "instructions", 1101029, 289], "convert_u8_c64": [["u8"], "c64", "instructions", 1101318, 473], "convert_u8_c128": [["u8"], "c128", "instructions", 1101791, 485], "convert_u16_pred": [["u16"], "pred", "instructions", 1102276, 279], "convert_u16_s8": [["u16"], "s8", "instructions", 1102555, 278], "convert_u16_s16": [["u16"], "s16", "instructions", 1102833, 258], "convert_u16_s32": [["u16"], "s32", "instructions", 1103091, 301], "convert_u16_s64": [["u16"], "s64", "instructions", 1103392, 301], "convert_u16_u8": [["u16"], "u8", "instructions", 1103693, 278], "convert_u16_u16": [["u16"], "u16", "instructions", 1103971, 258], "convert_u16_u32": [["u16"], "u32", "instructions", 1104229, 301], "convert_u16_u64": [["u16"], "u64", "instructions", 1104530, 301], "convert_u16_f16": [["u16"], "f16", "instructions", 1104831, 324], "convert_u16_bf16": [["u16"], "bf16", "instructions", 1105155, 520], "convert_u16_f32": [["u16"], "f32", "instructions", 1105675, 289], "convert_u16_f64": [["u16"], "f64", "instructions", 1105964, 292], "convert_u16_c64": [["u16"], "c64", "instructions", 1106256, 476], "convert_u16_c128": [["u16"], "c128", "instructions", 1106732, 488], "convert_u32_pred": [["u32"], "pred", "instructions", 1107220, 279], "convert_u32_s8": [["u32"], "s8", "instructions", 1107499, 278], "convert_u32_s16": [["u32"], "s16", "instructions", 1107777, 282], "convert_u32_s32": [["u32"], "s32", "instructions", 1108059, 258], "convert_u32_s64": [["u32"], "s64", "instructions", 1108317, 306], "convert_u32_u8": [["u32"], "u8", "instructions", 1108623, 278], "convert_u32_u16": [["u32"], "u16", "instructions", 1108901, 282], "convert_u32_u32": [["u32"], "u32", "instructions", 1109183, 258], "convert_u32_u64": [["u32"], "u64", "instructions", 1109441, 306], "convert_u32_f16": [["u32"], "f16", "instructions", 1109747, 363], "convert_u32_bf16": [["u32"], "bf16", "instructions", 1110110, 520], "convert_u32_f32": [["u32"], "f32", "instructions", 1110630, 289], "convert_u32_f64": [["u32"], "f64", "instructions", 1110919, 292], "convert_u32_c64": [["u32"], "c64", "instructions", 1111211, 476], "convert_u32_c128": [["u32"], "c128", "instructions", 1111687, 488], "convert_u64_pred": [["u64"], "pred", "instructions", 1112175, 279], "convert_u64_s8": [["u64"], "s8", "instructions", 1112454, 278], "convert_u64_s16": [["u64"], "s16", "instructions", 1112732, 282], "convert_u64_s32": [["u64"], "s32", "instructions", 1113014, 282], "convert_u64_s64": [["u64"], "s64", "instructions", 1113296, 258], "convert_u64_u8": [["u64"], "u8", "instructions", 1113554, 278], "convert_u64_u16": [["u64"], "u16", "instructions", 1113832, 282], "convert_u64_u32": [["u64"], "u32", "instructions", 1114114, 282], "convert_u64_u64": [["u64"], "u64", "instructions", 1114396, 258], "convert_u64_f16": [["u64"], "f16", "instructions", 1114654, 363], "convert_u64_bf16": [["u64"], "bf16", "instructions", 1115017, 520], "convert_u64_f32": [["u64"], "f32", "instructions", 1115537, 289], "convert_u64_f64": [["u64"], "f64", "instructions", 1115826, 292], "convert_u64_c64": [["u64"], "c64", "instructions", 1116118, 476], "convert_u64_c128": [["u64"], "c128", "instructions", 1116594, 488], "convert_f16_pred": [["f16"], "pred", "instructions", 1117082, 295], "convert_f16_s8": [["f16"], "s8", "instructions", 1117377, 594], "convert_f16_s16": [["f16"], "s16", "instructions", 1117971, 608], "convert_f16_s32": [["f16"], "s32", "instructions", 1118579, 602], "convert_f16_s64": [["f16"], "s64", "instructions", 1119181, 620], "convert_f16_u8": [["f16"], "u8", "instructions", 1119801, 473], "convert_f16_u16": [["f16"], "u16", "instructions", 1120274, 481], "convert_f16_u32": [["f16"], "u32", "instructions", 1120755, 485], "convert_f16_u64": [["f16"], "u64", "instructions", 1121240, 485], "convert_f16_f16": [["f16"], "f16", "instructions", 1121725, 264], "convert_f16_bf16": [["f16"], "bf16", "instructions", 1121989, 605], "convert_f16_f32": [["f16"], "f32", "instructions", 1122594, 264], "convert_f16_f64": [["f16"], "f64", "instructions", 1122858, 295], "convert_f16_c64": [["f16"], "c64", "instructions", 1123153, 442], "convert_f16_c128": [["f16"], "c128", "instructions", 1123595, 491], "convert_bf16_pred": [["bf16"], "pred", "instructions", 1124086, 296], "convert_bf16_s8": [["bf16"], "s8", "instructions", 1124382, 595], "convert_bf16_s16": [["bf16"], "s16", "instructions", 1124977, 609], "convert_bf16_s32": [["bf16"], "s32", "instructions", 1125586, 603], "convert_bf16_s64": [["bf16"], "s64", "instructions", 1126189, 621], "convert_bf16_u8": [["bf16"], "u8", "instructions", 1126810, 474], "convert_bf16_u16": [["bf16"], "u16", "instructions", 1127284, 482], "convert_bf16_u32": [["bf16"], "u32", "instructions", 1127766, 486], "convert_bf16_u64": [["bf16"], "u64", "instructions", 1128252, 486], "convert_bf16_f16": [["bf16"], "f16", "instructions", 1128738, 330], "convert_bf16_bf16": [["bf16"], "bf16", "instructions", 1129068, 266], "convert_bf16_f32": [["bf16"], "f32", "instructions", 1129334, 265], "convert_bf16_f64": [["bf16"], "f64", "instructions", 1129599, 296], "convert_bf16_c64": [["bf16"], "c64", "instructions", 1129895, 443], "convert_bf16_c128": [["bf16"], "c128", "instructions", 1130338, 492], "convert_f32_pred": [["f32"], "pred", "instructions", 1130830, 295], "convert_f32_s8": [["f32"], "s8", "instructions", 1131125, 594], "convert_f32_s16": [["f32"], "s16", "instructions", 1131719, 608], "convert_f32_s32": [["f32"], "s32", "instructions", 1132327, 602], "convert_f32_s64": [["f32"], "s64", "instructions", 1132929, 620], "convert_f32_u8": [["f32"], "u8", "instructions", 1133549, 473], "convert_f32_u16": [["f32"], "u16", "instructions", 1134022, 481], "convert_f32_u32": [["f32"], "u32", "instructions", 1134503, 485], "convert_f32_u64": [["f32"], "u64", "instructions", 1134988, 485], "convert_f32_f16": [["f32"], "f16", "instructions", 1135473, 329], "convert_f32_bf16": [["f32"], "bf16", "instructions", 1135802, 605], "convert_f32_f32": [["f32"], "f32", "instructions", 1136407, 264], "convert_f32_f64": [["f32"], "f64", "instructions", 1136671, 295], "convert_f32_c64": [["f32"], "c64", "instructions", 1136966, 442], "convert_f32_c128": [["f32"], "c128", "instructions", 1137408, 491], "convert_f64_pred": [["f64"], "pred", "instructions", 1137899, 297], "convert_f64_s8": [["f64"], "s8", "instructions", 1138196, 599], "convert_f64_s16": [["f64"], "s16", "instructions", 1138795, 613], "convert_f64_s32": [["f64"], "s32", "instructions", 1139408, 607], "convert_f64_s64": [["f64"], "s64", "instructions", 1140015, 625], "convert_f64_u8": [["f64"], "u8", "instructions", 1140640, 477], "convert_f64_u16": [["f64"], "u16", "instructions", 1141117, 485], "convert_f64_u32": [["f64"], "u32", "instructions", 1141602, 491], "convert_f64_u64": [["f64"], "u64", "instructions", 1142093, 491], "convert_f64_f16": [["f64"], "f16", "instructions", 1142584, 1048], "convert_f64_bf16": [["f64"], "bf16", "instructions", 1143632, 650], "convert_f64_f32": [["f64"], "f32", "instructions", 1144282, 296], "convert_f64_f64": [["f64"], "f64", "instructions", 1144578, 267], "convert_f64_c64": [["f64"], "c64", "instructions", 1144845, 483], "convert_f64_c128": [["f64"], "c128", "instructions", 1145328, 454], "convert_c64_pred": [["c64"], "pred", "instructions", 1145782, 522], "convert_c64_s8": [["c64"], "s8", "instructions", 1146304, 717], "convert_c64_s16": [["c64"], "s16", "instructions", 1147021, 731], "convert_c64_s32": [["c64"], "s32", "instructions", 1147752, 725], "convert_c64_s64": [["c64"], "s64", "instructions", 1148477, 743], "convert_c64_u8": [["c64"], "u8", "instructions", 1149220, 579], "convert_c64_u16": [["c64"], "u16", "instructions", 1149799, 587], "convert_c64_u32": [["c64"], "u32", "instructions", 1150386, 591], "convert_c64_u64": [["c64"], "u64", "instructions", 1150977, 591], "convert_c64_f16": [["c64"], "f16", "instructions", 1151568, 413], "convert_c64_bf16": [["c64"], "bf16", "instructions", 1151981, 709], "convert_c64_f32": [["c64"], "f32", "instructions", 1152690, 335], "convert_c64_f64": [["c64"], "f64", "instructions", 1153025, 377], "convert_c64_c64": [["c64"], "c64", "instructions", 1153402, 297], "convert_c64_c128": [["c64"], "c128", "instructions", 1153699, 673], "convert_c128_pred": [["c128"], "pred", "instructions", 1154372, 531], "convert_c128_s8": [["c128"], "s8", "instructions", 1154903, 726], "convert_c128_s16": [["c128"], "s16", "instructions", 1155629, 740], "convert_c128_s32": [["c128"], "s32", "instructions", 1156369, 734], "convert_c128_s64": [["c128"], "s64", "instructions", 1157103, 752], "convert_c128_u8": [["c128"], "u8", "instructions", 1157855, 587], "convert_c128_u16": [["c128"], "u16", "instructions", 1158442, 595], "convert_c128_u32": [["c128"], "u32", "instructions", 1159037, 601], "convert_c128_u64": [["c128"], "u64", "instructions", 1159638, 601], "convert_c128_f16": [["c128"], "f16", "instructions", 1160239, 1169], "convert_c128_bf16": [["c128"], "bf16", "instructions", 1161408, 747], "convert_c128_f32": [["c128"], "f32", "instructions", 1162155, 382], "convert_c128_f64": [["c128"], "f64", "instructions", 1162537, 342], "convert_c128_c64": [["c128"], "c64", "instructions", 1162879, 673], "convert_c128_c128": [["c128"], "c128", "instructions", 1163552, 305], "round_f16": [["f32"], "f32", "instructions", 1163857, 323], "round_bf16": [["f32"], "f32", "instructions", 1164180, 599], "max_c128": [["c128", "c128"], "c128", "complex_arithmetic", 1164779, 1356], "min_c128": [["c128", "c128"], "c128", "complex_arithmetic", 1166135, 1356], "max_c64": [["c64", "c64"], "c64", "complex_arithmetic", 1167491, 1324], "min_c64": [["c64", "c64"], "c64", "complex_arithmetic", 1168815, 1324], "tanh_f32": [["f32"], "f32", "hyperbolic", 1170139, 2696], "tanh_f64": [["f64"], "f64", "hyperbolic", 1172835, 5094], "sinh_f64": [["f64"], "f64", "hyperbolic", 1177929, 8521], "half_exp_f64": [["f64"], "f64", "hyperbolic", 1186450, 3304], "cosh_f64": [["f64"], "f64", "hyperbolic", 1189754, 6851], "asinh_f64": [["f64"], "f64", "hyperbolic", 1196605, 8477], "acosh_f64": [["f64"], "f64", "hyperbolic", 1205082, 8653], "atanh_f64": [["f64"], "f64", "hyperbolic", 1213735, 7134], "sinh_f32": [["f32"], "f32", "hyperbolic", 1220869, 9248], "cosh_f32": [["f32"], "f32", "hyperbolic", 1230117, 7475], "asinh_f32": [["f32"], "f32", "hyperbolic", 1237592, 9276], "acosh_f32": [["f32"], "f32", "hyperbolic", 1246868, 9422], "atanh_f32": [["f32"], "f32", "hyperbolic", 1256290, 7779], "exp_times_f64": [["f64", "f64"], "f64", "complex_functions", 1264069, 3472], "cosh_times_f64": [["f64", "f64"], "f64", "complex_functions", 1267541, 7423], "sinh_times_f64": [["f64", "f64"], "f64", "complex_functions", 1274964, 12660], "exp_c128": [["c128"], "c128", "complex_functions", 1287624, 22132], "expm1_c128": [["c128"], "c128", "complex_functions", 1309756, 39594], "logistic_c128": [["c128"], "c128", "complex_functions", 1349350, 38690], "log_c128": [["c128"], "c128", "complex_functions", 1388040, 15911], "log1p_c128": [["c128"], "c128", "complex_functions", 1403951, 24516], "sqrt_c128": [["c128"], "c128", "complex_functions", 1428467, 6919], "div_c128": [["c128", "c128"], "c128", "complex_functions", 1435386, 5843], "rsqrt_c128": [["c128"], "c128", "complex_functions", 1441229, 12538], "cbrt_c128": [["c128"], "c128", "complex_functions", 1453767, 32301], "pow_c128": [["c128", "c128"], "c128", "complex_functions", 1486068, 39405], "abs_c128": [["c128"], "f64", "complex_functions", 1525473, 3608], "sign_c128": [["c128"], "c128", "complex_functions", 1529081, 4701], "sinh_c128": [["c128"], "c128", "complex_functions", 1533782, 34458], "cosh_c128": [["c128"], "c128", "complex_functions", 1568240, 34826], "tanh_c128": [["c128"], "c128", "complex_functions", 1603066, 34016], "sin_c128": [["c128"], "c128", "complex_functions", 1637082, 35973], "cos_c128": [["c128"], "c128", "complex_functions", 1673055, 36333], "tan_c128": [["c128"], "c128", "complex_functions", 1709388, 35577], "asin_c128": [["c128"], "c128", "complex_functions", 1744965, 46451], "large_inverse_c128": [["c128"], "c128", "complex_functions", 1791416, 9157], "acos_c128": [["c128"], "c128", "complex_functions", 1800573, 46958], "atanh_c128": [["c128"], "c128", "complex_functions", 1847531, 19670], "asinh_c128": [["c128"], "c128", "complex_functions", 1867201, 49910], "acosh_c128": [["c128"], "c128", "complex_functions", 1917111, 50420], "atan_c128": [["c128"], "c128", "complex_functions", 1967531, 21181], "abs_c64": [["c64"], "f32", "complex_single", 1988712, 2786], "erfc_positive_f64": [["f64"], "f64", "error_function", 1991498, 8080], "erf_f64": [["f64"], "f64", "error_function", 1999578, 10345], "erfc_f64": [["f64"], "f64", "error_function", 2009923, 10372], "erfcx_f64": [["f64"], "f64", "error_function", 2020295, 9684], "erfcx_f32": [["f32"], "f32", "error_function", 2029979, 10428], "erf_f32": [["f32"], "f32", "error_function", 2040407, 2723], "erfc_f32": [["f32"], "f32", "error_function", 2043130, 11140], "reduce_precision_f32": [["f32", "s64", "s64"], "f32", "instructions", 2054270, 1872], "reduce_precision_f64": [["f64", "s64", "s64"], "f64", "instructions", 2056142, 1866], "rotate_left_u32": [["u32", "u32"], "u32", "random_bits", 2058008, 558], "pack_u32": [["u32", "u32"], "u64", "random_bits", 2058566, 400], "threefry_rounds_u32": [["u32", "u32", "u32", "u32", "u32", "u32"], "u64", "random_bits", 2058966, 2220], "threefry2x32_packed_u32": [["u32", "u32", "u32", "u32"], "u64", "random_bits", 2061186, 5241], "threefry2x32_first_u32": [["u32", "u32", "u32", "u32"], "u32", "random_bits", 2066427, 5265], "threefry2x32_second_u32": [["u32", "u32", "u32", "u32"], "u32", "random_bits", 2071692, 5455], "philox_half_u64": [["u64", "u64", "u64", "u32"], "u64", "random_bits", 2077147, 575], "philox4x32_half_u64": [["u64", "u64", "u64", "pred"], "u64", "random_bits", 2077722, 1961], "philox4x32_low_u64": [["u64", "u64", "u64"], "u64", "random_bits", 2079683, 2006], "philox4x32_high_u64": [["u64", "u64", "u64"], "u64", "random_bits", 2081689, 2007], "sign_f32": [["f32"], "f32", "rounding", 2083696, 596], "sign_f64": [["f64"], "f64", "rounding", 2084292, 606], "nextafter_f32": [["f32", "f32"], "f32", "rounding", 2084898, 1112], "nextafter_f16": [["f16", "f16"], "f16", "rounding", 2086010, 1194], "nextafter_bf16": [["bf16", "bf16"], "bf16", "rounding", 2087204, 1444], "nextafter_f64": [["f64", "f64"], "f64", "rounding", 2088648, 1132], "remainder_step_f64": [["f64", "f64", "f64"], "f64", "rounding", 2089780, 876], "rem_f32": [["f32", "f32"], "f32", "rounding", 2090656, 4519], "rem_f64": [["f64", "f64"], "f64", "rounding", 2095175, 4492], "tile_f32_12x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2099667, 18543], "tile_f32_12x32": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2118210, 18543], "tile_f32_12x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2136753, 18279], "tile_f32_12x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2155032, 18279], "tile_f32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2173311, 12205], "tile_f32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2185516, 12037], "tile_f32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2197553, 26420], "tile_f32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2223973, 26925], "tile_f64_12x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2250898, 18805], "tile_f64_12x2": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2269703, 18541], "tile_f64_12x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2288244, 18541], "tile_f64_12x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2306785, 18541], "tile_f64_6x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2325326, 12203], "tile_f64_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2337529, 12203], "tile_f64_8x24": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2349732, 26900], "tile_f64_8x6": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2376632, 26885], "tile_pair32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2403517, 17641], "tile_pair32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2421158, 16188], "tile_pair32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2437346, 39497], "tile_pair32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2476843, 47269], "tile_s32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2524112, 11463], "tile_s32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2535575, 11330], "tile_s32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2546905, 24625], "tile_s32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2571530, 25017], "tile_s64_4x2": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2596547, 4598], "tile_s64_4x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2601145, 4598], "tile_s64_8x24": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2605743, 24639], "tile_u32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2630382, 11463], "tile_u32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2641845, 11330], "tile_u32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2653175, 24625], "tile_u32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2677800, 25017], "tile_u64_4x2": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2702817, 4598], "tile_u64_4x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2707415, 4598], "tile_u64_8x24": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2712013, 24639], "transpose_f32_16x16": [["s64", "s64", "s64", "s64"], "", "tiles", 2736652, 17100], "transpose_f32_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2753752, 2004], "transpose_f32_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2755756, 5352], "transpose_f64_2x2": [["s64", "s64", "s64", "s64"], "", "tiles", 2761108, 878], "transpose_f64_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2761986, 2028], "transpose_f64_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2764014, 5416], "transpose_s32_16x16": [["s64", "s64", "s64", "s64"], "", "tiles", 2769430, 16780], "transpose_s32_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2786210, 1956], "transpose_s32_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2788166, 5224], "transpose_s64_2x2": [["s64", "s64", "s64", "s64"], "", "tiles", 2793390, 854], "transpose_s64_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2794244, 1956], "transpose_s64_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2796200, 5224], "transpose_u32_16x16": [["s64", "s64", "s64", "s64"], "", "tiles", 2801424, 16780], "transpose_u32_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2818204, 1956], "transpose_u32_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2820160, 5224], "transpose_u64_2x2": [["s64", "s64", "s64", "s64"], "", "tiles", 2825384, 854], "transpose_u64_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2826238, 1956], "transpose_u64_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2828194, 5224]}}
 target triple = "x86_64-unknown-linux-gnu"
 declare float @llvm.roundeven.f32(float) #0
 define linkonce_odr float @dialect_round_even_f32(float %.1) local_unnamed_addr #1 {
@@ -15272,6 +15272,26 @@ define linkonce_odr double @dialect_convert_pred_f64(i1 %.1) local_unnamed_addr 
 attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
 
 target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { float, float } @dialect_convert_pred_c64(i1 %.1) local_unnamed_addr #0 {
+.3:
+  %.17.i = uitofp i1 %.1 to float
+  %inserted.real = insertvalue { float, float } undef, float %.17.i, 0
+  %inserted.imag = insertvalue { float, float } %inserted.real, float 0.000000e+00, 1
+  ret { float, float } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_convert_pred_c128(i1 %.1) local_unnamed_addr #0 {
+.3:
+  %.17.i = uitofp i1 %.1 to double
+  %inserted.real = insertvalue { double, double } undef, double %.17.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double 0.000000e+00, 1
+  ret { double, double } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
 define linkonce_odr i1 @dialect_convert_s8_pred(i8 %.1) local_unnamed_addr #0 {
 .3:
   %.5.i = icmp ne i8 %.1, 0
@@ -15377,6 +15397,26 @@ define linkonce_odr double @dialect_convert_s8_f64(i8 %.1) local_unnamed_addr #0
 .3:
   %.5.i = sitofp i8 %.1 to double
   ret double %.5.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { float, float } @dialect_convert_s8_c64(i8 %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = sitofp i8 %.1 to float
+  %inserted.real = insertvalue { float, float } undef, float %.8.i, 0
+  %inserted.imag = insertvalue { float, float } %inserted.real, float 0.000000e+00, 1
+  ret { float, float } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_convert_s8_c128(i8 %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = sitofp i8 %.1 to double
+  %inserted.real = insertvalue { double, double } undef, double %.8.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double 0.000000e+00, 1
+  ret { double, double } %inserted.imag
 }
 attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
 
@@ -15487,6 +15527,26 @@ define linkonce_odr double @dialect_convert_s16_f64(i16 %.1) local_unnamed_addr 
 .3:
   %.5.i = sitofp i16 %.1 to double
   ret double %.5.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { float, float } @dialect_convert_s16_c64(i16 %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = sitofp i16 %.1 to float
+  %inserted.real = insertvalue { float, float } undef, float %.8.i, 0
+  %inserted.imag = insertvalue { float, float } %inserted.real, float 0.000000e+00, 1
+  ret { float, float } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_convert_s16_c128(i16 %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = sitofp i16 %.1 to double
+  %inserted.real = insertvalue { double, double } undef, double %.8.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double 0.000000e+00, 1
+  ret { double, double } %inserted.imag
 }
 attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
 
@@ -15602,6 +15662,26 @@ define linkonce_odr double @dialect_convert_s32_f64(i32 %.1) local_unnamed_addr 
 attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
 
 target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { float, float } @dialect_convert_s32_c64(i32 %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = sitofp i32 %.1 to float
+  %inserted.real = insertvalue { float, float } undef, float %.8.i, 0
+  %inserted.imag = insertvalue { float, float } %inserted.real, float 0.000000e+00, 1
+  ret { float, float } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_convert_s32_c128(i32 %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = sitofp i32 %.1 to double
+  %inserted.real = insertvalue { double, double } undef, double %.8.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double 0.000000e+00, 1
+  ret { double, double } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
 define linkonce_odr i1 @dialect_convert_s64_pred(i64 %.1) local_unnamed_addr #0 {
 .3:
   %.5.i = icmp ne i64 %.1, 0
@@ -15709,6 +15789,26 @@ define linkonce_odr double @dialect_convert_s64_f64(i64 %.1) local_unnamed_addr 
 .3:
   %.5.i = sitofp i64 %.1 to double
   ret double %.5.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { float, float } @dialect_convert_s64_c64(i64 %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = sitofp i64 %.1 to float
+  %inserted.real = insertvalue { float, float } undef, float %.8.i, 0
+  %inserted.imag = insertvalue { float, float } %inserted.real, float 0.000000e+00, 1
+  ret { float, float } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_convert_s64_c128(i64 %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = sitofp i64 %.1 to double
+  %inserted.real = insertvalue { double, double } undef, double %.8.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double 0.000000e+00, 1
+  ret { double, double } %inserted.imag
 }
 attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
 
@@ -15822,6 +15922,26 @@ define linkonce_odr double @dialect_convert_u8_f64(i8 %.1) local_unnamed_addr #0
 attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
 
 target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { float, float } @dialect_convert_u8_c64(i8 %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = uitofp i8 %.1 to float
+  %inserted.real = insertvalue { float, float } undef, float %.8.i, 0
+  %inserted.imag = insertvalue { float, float } %inserted.real, float 0.000000e+00, 1
+  ret { float, float } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_convert_u8_c128(i8 %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = uitofp i8 %.1 to double
+  %inserted.real = insertvalue { double, double } undef, double %.8.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double 0.000000e+00, 1
+  ret { double, double } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
 define linkonce_odr i1 @dialect_convert_u16_pred(i16 %.1) local_unnamed_addr #0 {
 .3:
   %.5.i = icmp ne i16 %.1, 0
@@ -15928,6 +16048,26 @@ define linkonce_odr double @dialect_convert_u16_f64(i16 %.1) local_unnamed_addr 
 .3:
   %.5.i = uitofp i16 %.1 to double
   ret double %.5.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { float, float } @dialect_convert_u16_c64(i16 %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = uitofp i16 %.1 to float
+  %inserted.real = insertvalue { float, float } undef, float %.8.i, 0
+  %inserted.imag = insertvalue { float, float } %inserted.real, float 0.000000e+00, 1
+  ret { float, float } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_convert_u16_c128(i16 %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = uitofp i16 %.1 to double
+  %inserted.real = insertvalue { double, double } undef, double %.8.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double 0.000000e+00, 1
+  ret { double, double } %inserted.imag
 }
 attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
 
@@ -16043,6 +16183,26 @@ define linkonce_odr double @dialect_convert_u32_f64(i32 %.1) local_unnamed_addr 
 attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
 
 target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { float, float } @dialect_convert_u32_c64(i32 %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = uitofp i32 %.1 to float
+  %inserted.real = insertvalue { float, float } undef, float %.8.i, 0
+  %inserted.imag = insertvalue { float, float } %inserted.real, float 0.000000e+00, 1
+  ret { float, float } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_convert_u32_c128(i32 %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = uitofp i32 %.1 to double
+  %inserted.real = insertvalue { double, double } undef, double %.8.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double 0.000000e+00, 1
+  ret { double, double } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
 define linkonce_odr i1 @dialect_convert_u64_pred(i64 %.1) local_unnamed_addr #0 {
 .3:
   %.5.i = icmp ne i64 %.1, 0
@@ -16150,6 +16310,26 @@ define linkonce_odr double @dialect_convert_u64_f64(i64 %.1) local_unnamed_addr 
 .3:
   %.5.i = uitofp i64 %.1 to double
   ret double %.5.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { float, float } @dialect_convert_u64_c64(i64 %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = uitofp i64 %.1 to float
+  %inserted.real = insertvalue { float, float } undef, float %.8.i, 0
+  %inserted.imag = insertvalue { float, float } %inserted.real, float 0.000000e+00, 1
+  ret { float, float } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_convert_u64_c128(i64 %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = uitofp i64 %.1 to double
+  %inserted.real = insertvalue { double, double } undef, double %.8.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double 0.000000e+00, 1
+  ret { double, double } %inserted.imag
 }
 attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
 
@@ -16313,6 +16493,25 @@ define linkonce_odr double @dialect_convert_f16_f64(float %.1) local_unnamed_add
 attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
 
 target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { float, float } @dialect_convert_f16_c64(float %.1) local_unnamed_addr #0 {
+.3:
+  %inserted.real = insertvalue { float, float } undef, float %.1, 0
+  %inserted.imag = insertvalue { float, float } %inserted.real, float 0.000000e+00, 1
+  ret { float, float } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_convert_f16_c128(float %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = fpext float %.1 to double
+  %inserted.real = insertvalue { double, double } undef, double %.8.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double 0.000000e+00, 1
+  ret { double, double } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
 define linkonce_odr i1 @dialect_convert_bf16_pred(float %.1) local_unnamed_addr #0 {
 .3:
   %.5.i = fcmp une float %.1, 0.000000e+00
@@ -16460,6 +16659,25 @@ define linkonce_odr double @dialect_convert_bf16_f64(float %.1) local_unnamed_ad
 .3:
   %.5.i = fpext float %.1 to double
   ret double %.5.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { float, float } @dialect_convert_bf16_c64(float %.1) local_unnamed_addr #0 {
+.3:
+  %inserted.real = insertvalue { float, float } undef, float %.1, 0
+  %inserted.imag = insertvalue { float, float } %inserted.real, float 0.000000e+00, 1
+  ret { float, float } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_convert_bf16_c128(float %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = fpext float %.1 to double
+  %inserted.real = insertvalue { double, double } undef, double %.8.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double 0.000000e+00, 1
+  ret { double, double } %inserted.imag
 }
 attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
 
@@ -16621,6 +16839,25 @@ define linkonce_odr double @dialect_convert_f32_f64(float %.1) local_unnamed_add
 .3:
   %.5.i = fpext float %.1 to double
   ret double %.5.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { float, float } @dialect_convert_f32_c64(float %.1) local_unnamed_addr #0 {
+.3:
+  %inserted.real = insertvalue { float, float } undef, float %.1, 0
+  %inserted.imag = insertvalue { float, float } %inserted.real, float 0.000000e+00, 1
+  ret { float, float } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_convert_f32_c128(float %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = fpext float %.1 to double
+  %inserted.real = insertvalue { double, double } undef, double %.8.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double 0.000000e+00, 1
+  ret { double, double } %inserted.imag
 }
 attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
 
@@ -16803,6 +17040,436 @@ define linkonce_odr double @dialect_convert_f64_f64(double returned %.1) local_u
 attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
 
 target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { float, float } @dialect_convert_f64_c64(double %.1) local_unnamed_addr #0 {
+.3:
+  %.8.i = fptrunc double %.1 to float
+  %inserted.real = insertvalue { float, float } undef, float %.8.i, 0
+  %inserted.imag = insertvalue { float, float } %inserted.real, float 0.000000e+00, 1
+  ret { float, float } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_convert_f64_c128(double %.1) local_unnamed_addr #0 {
+.3:
+  %inserted.real = insertvalue { double, double } undef, double %.1, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double 0.000000e+00, 1
+  ret { double, double } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr i1 @dialect_convert_c64_pred({ float, float } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { float, float } %.1, 0
+  %extracted.imag = extractvalue { float, float } %.1, 1
+  %.14.i = fcmp une float %extracted.real, 0.000000e+00
+  %.15.i = fcmp une float %extracted.imag, 0.000000e+00
+  %.16.i = or i1 %.14.i, %.15.i
+  ret i1 %.16.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr i8 @dialect_convert_c64_s8({ float, float } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { float, float } %.1, 0
+  %.14.i = fcmp olt float %extracted.real, -1.280000e+02
+  %.15.i = fcmp oge float %extracted.real, 1.280000e+02
+  %.17.i = fcmp uno float %extracted.real, 0.000000e+00
+  %0 = or i1 %.15.i, %.17.i
+  %1 = fptosi float %extracted.real to i32
+  %2 = trunc i32 %1 to i8
+  %.21.i = select i1 %0, i8 0, i8 %2
+  %.22.i = select i1 %.14.i, i8 -128, i8 %.21.i
+  %.23.i = select i1 %.15.i, i8 127, i8 %.22.i
+  ret i8 %.23.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr i16 @dialect_convert_c64_s16({ float, float } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { float, float } %.1, 0
+  %.14.i = fcmp olt float %extracted.real, -3.276800e+04
+  %.15.i = fcmp oge float %extracted.real, 3.276800e+04
+  %.17.i = fcmp uno float %extracted.real, 0.000000e+00
+  %0 = or i1 %.15.i, %.17.i
+  %1 = fptosi float %extracted.real to i32
+  %2 = trunc i32 %1 to i16
+  %.21.i = select i1 %0, i16 0, i16 %2
+  %.22.i = select i1 %.14.i, i16 -32768, i16 %.21.i
+  %.23.i = select i1 %.15.i, i16 32767, i16 %.22.i
+  ret i16 %.23.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr i32 @dialect_convert_c64_s32({ float, float } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { float, float } %.1, 0
+  %.14.i = fcmp olt float %extracted.real, 0xC1E0000000000000
+  %.15.i = fcmp oge float %extracted.real, 0x41E0000000000000
+  %.17.i = fcmp uno float %extracted.real, 0.000000e+00
+  %0 = or i1 %.15.i, %.17.i
+  %1 = fptosi float %extracted.real to i32
+  %.20.i = select i1 %0, i32 0, i32 %1
+  %.21.i = select i1 %.14.i, i32 -2147483648, i32 %.20.i
+  %.22.i = select i1 %.15.i, i32 2147483647, i32 %.21.i
+  ret i32 %.22.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr i64 @dialect_convert_c64_s64({ float, float } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { float, float } %.1, 0
+  %.14.i = fcmp olt float %extracted.real, 0xC3E0000000000000
+  %.15.i = fcmp oge float %extracted.real, 0x43E0000000000000
+  %.17.i = fcmp uno float %extracted.real, 0.000000e+00
+  %0 = or i1 %.15.i, %.17.i
+  %1 = fptosi float %extracted.real to i64
+  %.20.i = select i1 %0, i64 0, i64 %1
+  %.21.i = select i1 %.14.i, i64 -9223372036854775808, i64 %.20.i
+  %.22.i = select i1 %.15.i, i64 9223372036854775807, i64 %.21.i
+  ret i64 %.22.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr i8 @dialect_convert_c64_u8({ float, float } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { float, float } %.1, 0
+  %.15.i = fcmp oge float %extracted.real, 2.560000e+02
+  %0 = fcmp ult float %extracted.real, 0.000000e+00
+  %1 = fptosi float %extracted.real to i32
+  %2 = trunc i32 %1 to i8
+  %.22.i = select i1 %0, i8 0, i8 %2
+  %.23.i = select i1 %.15.i, i8 -1, i8 %.22.i
+  ret i8 %.23.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr i16 @dialect_convert_c64_u16({ float, float } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { float, float } %.1, 0
+  %.15.i = fcmp oge float %extracted.real, 6.553600e+04
+  %0 = fcmp ult float %extracted.real, 0.000000e+00
+  %1 = fptosi float %extracted.real to i32
+  %2 = trunc i32 %1 to i16
+  %.22.i = select i1 %0, i16 0, i16 %2
+  %.23.i = select i1 %.15.i, i16 -1, i16 %.22.i
+  ret i16 %.23.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr i32 @dialect_convert_c64_u32({ float, float } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { float, float } %.1, 0
+  %.15.i = fcmp oge float %extracted.real, 0x41F0000000000000
+  %0 = fcmp ogt float %extracted.real, 0.000000e+00
+  %.213.i = select i1 %0, float %extracted.real, float 0.000000e+00
+  %.21.i = fptoui float %.213.i to i32
+  %.22.i = select i1 %.15.i, i32 -1, i32 %.21.i
+  ret i32 %.22.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr i64 @dialect_convert_c64_u64({ float, float } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { float, float } %.1, 0
+  %.15.i = fcmp oge float %extracted.real, 0x43F0000000000000
+  %0 = fcmp ogt float %extracted.real, 0.000000e+00
+  %.213.i = select i1 %0, float %extracted.real, float 0.000000e+00
+  %.21.i = fptoui float %.213.i to i64
+  %.22.i = select i1 %.15.i, i64 -1, i64 %.21.i
+  ret i64 %.22.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr float @dialect_convert_c64_f16({ float, float } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { float, float } %.1, 0
+  %.14.i = fptrunc float %extracted.real to half
+  %.17.i = fpext half %.14.i to float
+  ret float %.17.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr float @dialect_convert_c64_bf16({ float, float } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { float, float } %.1, 0
+  %.14.i = bitcast float %extracted.real to i32
+  %.15.i = lshr i32 %.14.i, 16
+  %.16.i = and i32 %.15.i, 1
+  %.17.i = add i32 %.14.i, 32767
+  %.18.i = add i32 %.17.i, %.16.i
+  %.19.i = or i32 %.14.i, 4194304
+  %.20.i = fcmp uno float %extracted.real, 0.000000e+00
+  %.21.i = select i1 %.20.i, i32 %.19.i, i32 %.18.i
+  %.22.i = and i32 %.21.i, -65536
+  %0 = bitcast i32 %.22.i to float
+  ret float %0
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr float @dialect_convert_c64_f32({ float, float } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { float, float } %.1, 0
+  ret float %extracted.real
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr double @dialect_convert_c64_f64({ float, float } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { float, float } %.1, 0
+  %.14.i = fpext float %extracted.real to double
+  ret double %.14.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { float, float } @dialect_convert_c64_c64({ float, float } returned %.1) local_unnamed_addr #0 {
+.3:
+  ret { float, float } %.1
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_convert_c64_c128({ float, float } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { float, float } %.1, 0
+  %extracted.imag = extractvalue { float, float } %.1, 1
+  %.17.i = fpext float %extracted.real to double
+  %.20.i = fpext float %extracted.imag to double
+  %inserted.real = insertvalue { double, double } undef, double %.17.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.20.i, 1
+  ret { double, double } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr i1 @dialect_convert_c128_pred({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.14.i = fcmp une double %extracted.real, 0.000000e+00
+  %.15.i = fcmp une double %extracted.imag, 0.000000e+00
+  %.16.i = or i1 %.14.i, %.15.i
+  ret i1 %.16.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr i8 @dialect_convert_c128_s8({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %.14.i = fcmp olt double %extracted.real, -1.280000e+02
+  %.15.i = fcmp oge double %extracted.real, 1.280000e+02
+  %.17.i = fcmp uno double %extracted.real, 0.000000e+00
+  %0 = or i1 %.15.i, %.17.i
+  %1 = fptosi double %extracted.real to i32
+  %2 = trunc i32 %1 to i8
+  %.21.i = select i1 %0, i8 0, i8 %2
+  %.22.i = select i1 %.14.i, i8 -128, i8 %.21.i
+  %.23.i = select i1 %.15.i, i8 127, i8 %.22.i
+  ret i8 %.23.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr i16 @dialect_convert_c128_s16({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %.14.i = fcmp olt double %extracted.real, -3.276800e+04
+  %.15.i = fcmp oge double %extracted.real, 3.276800e+04
+  %.17.i = fcmp uno double %extracted.real, 0.000000e+00
+  %0 = or i1 %.15.i, %.17.i
+  %1 = fptosi double %extracted.real to i32
+  %2 = trunc i32 %1 to i16
+  %.21.i = select i1 %0, i16 0, i16 %2
+  %.22.i = select i1 %.14.i, i16 -32768, i16 %.21.i
+  %.23.i = select i1 %.15.i, i16 32767, i16 %.22.i
+  ret i16 %.23.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr i32 @dialect_convert_c128_s32({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %.14.i = fcmp olt double %extracted.real, 0xC1E0000000000000
+  %.15.i = fcmp oge double %extracted.real, 0x41E0000000000000
+  %.17.i = fcmp uno double %extracted.real, 0.000000e+00
+  %0 = or i1 %.15.i, %.17.i
+  %1 = fptosi double %extracted.real to i32
+  %.20.i = select i1 %0, i32 0, i32 %1
+  %.21.i = select i1 %.14.i, i32 -2147483648, i32 %.20.i
+  %.22.i = select i1 %.15.i, i32 2147483647, i32 %.21.i
+  ret i32 %.22.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr i64 @dialect_convert_c128_s64({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %.14.i = fcmp olt double %extracted.real, 0xC3E0000000000000
+  %.15.i = fcmp oge double %extracted.real, 0x43E0000000000000
+  %.17.i = fcmp uno double %extracted.real, 0.000000e+00
+  %0 = or i1 %.15.i, %.17.i
+  %1 = fptosi double %extracted.real to i64
+  %.20.i = select i1 %0, i64 0, i64 %1
+  %.21.i = select i1 %.14.i, i64 -9223372036854775808, i64 %.20.i
+  %.22.i = select i1 %.15.i, i64 9223372036854775807, i64 %.21.i
+  ret i64 %.22.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr i8 @dialect_convert_c128_u8({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %.15.i = fcmp oge double %extracted.real, 2.560000e+02
+  %0 = fcmp ult double %extracted.real, 0.000000e+00
+  %1 = fptosi double %extracted.real to i32
+  %2 = trunc i32 %1 to i8
+  %.22.i = select i1 %0, i8 0, i8 %2
+  %.23.i = select i1 %.15.i, i8 -1, i8 %.22.i
+  ret i8 %.23.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr i16 @dialect_convert_c128_u16({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %.15.i = fcmp oge double %extracted.real, 6.553600e+04
+  %0 = fcmp ult double %extracted.real, 0.000000e+00
+  %1 = fptosi double %extracted.real to i32
+  %2 = trunc i32 %1 to i16
+  %.22.i = select i1 %0, i16 0, i16 %2
+  %.23.i = select i1 %.15.i, i16 -1, i16 %.22.i
+  ret i16 %.23.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr i32 @dialect_convert_c128_u32({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %.15.i = fcmp oge double %extracted.real, 0x41F0000000000000
+  %0 = fcmp ogt double %extracted.real, 0.000000e+00
+  %.213.i = select i1 %0, double %extracted.real, double 0.000000e+00
+  %.21.i = fptoui double %.213.i to i32
+  %.22.i = select i1 %.15.i, i32 -1, i32 %.21.i
+  ret i32 %.22.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr i64 @dialect_convert_c128_u64({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %.15.i = fcmp oge double %extracted.real, 0x43F0000000000000
+  %0 = fcmp ogt double %extracted.real, 0.000000e+00
+  %.213.i = select i1 %0, double %extracted.real, double 0.000000e+00
+  %.21.i = fptoui double %.213.i to i64
+  %.22.i = select i1 %.15.i, i64 -1, i64 %.21.i
+  ret i64 %.22.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+declare double @llvm.fabs.f64(double) #0
+define linkonce_odr float @dialect_convert_c128_f16({ double, double } %.1) local_unnamed_addr #1 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %.14.i = fptrunc double %extracted.real to float
+  %.15.i = fpext float %.14.i to double
+  %.16.i = bitcast float %.14.i to i32
+  %.17.i = and i32 %.16.i, 1
+  %.18.i = icmp eq i32 %.17.i, 0
+  %.19.i = fcmp one double %extracted.real, %.15.i
+  %.20.i = and i1 %.19.i, %.18.i
+  %.21.i = tail call double @llvm.fabs.f64(double %.15.i)
+  %.22.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.23.i = fcmp olt double %.21.i, %.22.i
+  %.24.i = select i1 %.23.i, i32 1, i32 -1
+  %.25.i = select i1 %.20.i, i32 %.24.i, i32 0
+  %.26.i = add i32 %.25.i, %.16.i
+  %.27.i = bitcast i32 %.26.i to float
+  %.28.i = fptrunc float %.27.i to half
+  %.31.i = fpext half %.28.i to float
+  ret float %.31.i
+}
+attributes #0 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+attributes #1 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr float @dialect_convert_c128_bf16({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %.14.i = fptrunc double %extracted.real to float
+  %.15.i = bitcast float %.14.i to i32
+  %.16.i = lshr i32 %.15.i, 16
+  %.17.i = and i32 %.16.i, 1
+  %.18.i = add i32 %.15.i, 32767
+  %.19.i = add i32 %.18.i, %.17.i
+  %.20.i = or i32 %.15.i, 4194304
+  %.21.i = fcmp uno float %.14.i, 0.000000e+00
+  %.22.i = select i1 %.21.i, i32 %.20.i, i32 %.19.i
+  %.23.i = and i32 %.22.i, -65536
+  %0 = bitcast i32 %.23.i to float
+  ret float %0
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr float @dialect_convert_c128_f32({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %.14.i = fptrunc double %extracted.real to float
+  ret float %.14.i
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr double @dialect_convert_c128_f64({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  ret double %extracted.real
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { float, float } @dialect_convert_c128_c64({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.17.i = fptrunc double %extracted.real to float
+  %.20.i = fptrunc double %extracted.imag to float
+  %inserted.real = insertvalue { float, float } undef, float %.17.i, 0
+  %inserted.imag = insertvalue { float, float } %inserted.real, float %.20.i, 1
+  ret { float, float } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_convert_c128_c128({ double, double } returned %.1) local_unnamed_addr #0 {
+.3:
+  ret { double, double } %.1
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
 define linkonce_odr float @dialect_round_f16(float %.1) local_unnamed_addr #0 {
 .3:
   %.5.i = fptrunc float %.1 to half
@@ -16825,6 +17492,102 @@ define linkonce_odr float @dialect_round_bf16(float %.1) local_unnamed_addr #0 {
   %.13.i = and i32 %.12.i, -65536
   %0 = bitcast i32 %.13.i to float
   ret float %0
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_max_c128({ double, double } %.1, { double, double } %.2) local_unnamed_addr #0 {
+.4:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %extracted.real.1 = extractvalue { double, double } %.2, 0
+  %extracted.imag.1 = extractvalue { double, double } %.2, 1
+  %.34.i.i = fcmp ord double %extracted.real.1, %extracted.imag.1
+  %.47.i.i = fcmp ogt double %extracted.real, %extracted.real.1
+  %.48.i.i = and i1 %.47.i.i, %.34.i.i
+  %.61.i.i = fcmp oeq double %extracted.real, %extracted.real.1
+  %.74.i.i = fcmp oge double %extracted.imag, %extracted.imag.1
+  %.75.i.i = and i1 %.61.i.i, %.74.i.i
+  %.76.i.i = or i1 %.48.i.i, %.75.i.i
+  %0 = fcmp uno double %extracted.imag, %extracted.real
+  %.104.i.i = or i1 %0, %.76.i.i
+  %.117.i.i = select i1 %.104.i.i, double %extracted.real, double %extracted.real.1
+  %.130.i.i = select i1 %.104.i.i, double %extracted.imag, double %extracted.imag.1
+  %inserted.real = insertvalue { double, double } undef, double %.117.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.130.i.i, 1
+  ret { double, double } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_min_c128({ double, double } %.1, { double, double } %.2) local_unnamed_addr #0 {
+.4:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %extracted.real.1 = extractvalue { double, double } %.2, 0
+  %extracted.imag.1 = extractvalue { double, double } %.2, 1
+  %.34.i.i = fcmp ord double %extracted.real.1, %extracted.imag.1
+  %.47.i.i = fcmp olt double %extracted.real, %extracted.real.1
+  %.48.i.i = and i1 %.47.i.i, %.34.i.i
+  %.61.i.i = fcmp oeq double %extracted.real, %extracted.real.1
+  %.74.i.i = fcmp ole double %extracted.imag, %extracted.imag.1
+  %.75.i.i = and i1 %.61.i.i, %.74.i.i
+  %.76.i.i = or i1 %.48.i.i, %.75.i.i
+  %0 = fcmp uno double %extracted.imag, %extracted.real
+  %.104.i.i = or i1 %0, %.76.i.i
+  %.117.i.i = select i1 %.104.i.i, double %extracted.real, double %extracted.real.1
+  %.130.i.i = select i1 %.104.i.i, double %extracted.imag, double %extracted.imag.1
+  %inserted.real = insertvalue { double, double } undef, double %.117.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.130.i.i, 1
+  ret { double, double } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { float, float } @dialect_max_c64({ float, float } %.1, { float, float } %.2) local_unnamed_addr #0 {
+.4:
+  %extracted.real = extractvalue { float, float } %.1, 0
+  %extracted.imag = extractvalue { float, float } %.1, 1
+  %extracted.real.1 = extractvalue { float, float } %.2, 0
+  %extracted.imag.1 = extractvalue { float, float } %.2, 1
+  %.34.i.i = fcmp ord float %extracted.real.1, %extracted.imag.1
+  %.47.i.i = fcmp ogt float %extracted.real, %extracted.real.1
+  %.48.i.i = and i1 %.47.i.i, %.34.i.i
+  %.61.i.i = fcmp oeq float %extracted.real, %extracted.real.1
+  %.74.i.i = fcmp oge float %extracted.imag, %extracted.imag.1
+  %.75.i.i = and i1 %.61.i.i, %.74.i.i
+  %.76.i.i = or i1 %.48.i.i, %.75.i.i
+  %0 = fcmp uno float %extracted.imag, %extracted.real
+  %.104.i.i = or i1 %0, %.76.i.i
+  %.117.i.i = select i1 %.104.i.i, float %extracted.real, float %extracted.real.1
+  %.130.i.i = select i1 %.104.i.i, float %extracted.imag, float %extracted.imag.1
+  %inserted.real = insertvalue { float, float } undef, float %.117.i.i, 0
+  %inserted.imag = insertvalue { float, float } %inserted.real, float %.130.i.i, 1
+  ret { float, float } %inserted.imag
+}
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { float, float } @dialect_min_c64({ float, float } %.1, { float, float } %.2) local_unnamed_addr #0 {
+.4:
+  %extracted.real = extractvalue { float, float } %.1, 0
+  %extracted.imag = extractvalue { float, float } %.1, 1
+  %extracted.real.1 = extractvalue { float, float } %.2, 0
+  %extracted.imag.1 = extractvalue { float, float } %.2, 1
+  %.34.i.i = fcmp ord float %extracted.real.1, %extracted.imag.1
+  %.47.i.i = fcmp olt float %extracted.real, %extracted.real.1
+  %.48.i.i = and i1 %.47.i.i, %.34.i.i
+  %.61.i.i = fcmp oeq float %extracted.real, %extracted.real.1
+  %.74.i.i = fcmp ole float %extracted.imag, %extracted.imag.1
+  %.75.i.i = and i1 %.61.i.i, %.74.i.i
+  %.76.i.i = or i1 %.48.i.i, %.75.i.i
+  %0 = fcmp uno float %extracted.imag, %extracted.real
+  %.104.i.i = or i1 %0, %.76.i.i
+  %.117.i.i = select i1 %.104.i.i, float %extracted.real, float %extracted.real.1
+  %.130.i.i = select i1 %.104.i.i, float %extracted.imag, float %extracted.imag.1
+  %inserted.real = insertvalue { float, float } undef, float %.117.i.i, 0
+  %inserted.imag = insertvalue { float, float } %inserted.real, float %.130.i.i, 1
+  ret { float, float } %inserted.imag
 }
 attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
 
@@ -18611,6 +19374,10261 @@ define linkonce_odr double @dialect_sinh_times_f64(double %.1, double %.2) local
 declare double @llvm.fabs.f64(double) #1
 declare double @llvm.copysign.f64(double, double) #1
 declare double @llvm.fma.f64(double, double, double) #1
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+@llvm.compiler.used = appending global [6 x ptr] [ptr @hloom_huge_cos_f64_v2, ptr @hloom_huge_cos_f64_v4, ptr @hloom_huge_cos_f64_v8, ptr @hloom_huge_sin_f64_v2, ptr @hloom_huge_sin_f64_v4, ptr @hloom_huge_sin_f64_v8], section "llvm.metadata"
+define linkonce_odr { double, double } @dialect_exp_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %0 = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.20.not.i.i = fcmp ueq double %0, 0x7FF0000000000000
+  %.21.i.i = select i1 %.20.not.i.i, double 0.000000e+00, double %extracted.imag
+  %.23.i.i = fcmp oeq double %extracted.real, 0xFFF0000000000000
+  %.24.i.i = select i1 %.23.i.i, double 0.000000e+00, double 0x7FF8000000000000
+  %.5.i.i.i = tail call double @llvm.fabs.f64(double %.21.i.i)
+  %.6.i.i44.i = fcmp oge double %.5.i.i.i, 0x42C0000000000000
+  %.7.i.i45.i = tail call double @hloom_huge_cos_f64(double %.21.i.i)
+  %.5.i.i.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i, double 0x3FE45F306DC9C883, double 0x4338000000000000)
+  %.6.i.i.i.i.i = fadd double %.5.i.i.i.i.i, 0xC338000000000000
+  %.8.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i.i, double 0xBFF921FB54442D18, double %.21.i.i)
+  %.9.i.i.i.i.i = fmul double %.6.i.i.i.i.i, 0x3C91A62633145C07
+  %.10.i.i.i.i.i = fneg double %.9.i.i.i.i.i
+  %.11.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i.i, double 0x3C91A62633145C07, double %.10.i.i.i.i.i)
+  %.12.i.i.i.i.i = fsub double %.8.i.i.i.i.i, %.9.i.i.i.i.i
+  %.13.i.i.i.i.i = fsub double %.12.i.i.i.i.i, %.8.i.i.i.i.i
+  %.14.i.i.i.i.i = fsub double %.12.i.i.i.i.i, %.13.i.i.i.i.i
+  %.15.i.i.i.i.i = fsub double %.8.i.i.i.i.i, %.14.i.i.i.i.i
+  %.16.i.i.i.i.i = fadd double %.9.i.i.i.i.i, %.13.i.i.i.i.i
+  %.17.i.i.i.i.i = fsub double %.15.i.i.i.i.i, %.16.i.i.i.i.i
+  %.19.i.i.i.i.i = fsub double %.17.i.i.i.i.i, %.11.i.i.i.i.i
+  %.20.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i.i, double 0x391F1976B7ED8FBC, double %.19.i.i.i.i.i)
+  %.8.i.i.i46.i = bitcast double %.5.i.i.i.i.i to i64
+  %.6.i.i1.i.i.i = fmul double %.12.i.i.i.i.i, %.12.i.i.i.i.i
+  %.7.i.i.i.i.i = fmul double %.12.i.i.i.i.i, %.6.i.i1.i.i.i
+  %.20.i.i2.i.i.i = fmul double %.6.i.i1.i.i.i, %.6.i.i1.i.i.i
+  %.21.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0xBE5AE5E653C573C5, double 0xBF2A01A019C12CBD)
+  %.22.i.i.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0xBFC5555555555549)
+  %.23.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0x3DE5D928BFDC347F, double 0x3EC71DE35776C3D6)
+  %.24.i.i.i.i.i = tail call double @llvm.fma.f64(double %.23.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0x3F8111111110F896)
+  %.25.i.i.i.i.i = tail call double @llvm.fma.f64(double %.24.i.i.i.i.i, double %.6.i.i1.i.i.i, double %.22.i.i.i.i.i)
+  %.26.i.i.i.i.i = fmul double %.6.i.i1.i.i.i, -5.000000e-01
+  %.27.i.i.i.i.i = tail call double @llvm.fma.f64(double %.26.i.i.i.i.i, double %.20.i.i.i.i.i, double %.20.i.i.i.i.i)
+  %.28.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i.i, double %.25.i.i.i.i.i, double %.27.i.i.i.i.i)
+  %.29.i.i.i.i.i = fadd double %.12.i.i.i.i.i, %.28.i.i.i.i.i
+  %.7.i.i4.i.i.i = fmul double %.6.i.i1.i.i.i, 5.000000e-01
+  %.8.i.i5.i.i.i = fsub double 1.000000e+00, %.7.i.i4.i.i.i
+  %.9.i.i6.i.i.i = fsub double 1.000000e+00, %.8.i.i5.i.i.i
+  %.10.i.i7.i.i.i = fsub double %.9.i.i6.i.i.i, %.7.i.i4.i.i.i
+  %.11.i.i8.i.i.i = fneg double %.6.i.i1.i.i.i
+  %.12.i.i9.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.12.i.i.i.i.i, double %.11.i.i8.i.i.i)
+  %.13.i.i10.i.i.i = fmul double %.12.i.i9.i.i.i, 5.000000e-01
+  %.14.i.i11.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.20.i.i.i.i.i, double %.13.i.i10.i.i.i)
+  %.15.i.i12.i.i.i = fsub double %.10.i.i7.i.i.i, %.14.i.i11.i.i.i
+  %.30.i.i14.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0x3E21EE9EF9CA067C, double 0x3EFA01A019CBD4B0)
+  %.31.i.i15.i.i.i = tail call double @llvm.fma.f64(double %.30.i.i14.i.i.i, double %.20.i.i2.i.i.i, double 0x3FA555555555554C)
+  %.32.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0xBDA8FB02A963269B, double 0xBE927E4F810A7DDC)
+  %.33.i.i.i.i.i = tail call double @llvm.fma.f64(double %.32.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0xBF56C16C16C15213)
+  %.34.i.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i.i, double %.6.i.i1.i.i.i, double %.31.i.i15.i.i.i)
+  %.35.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double %.34.i.i.i.i.i, double %.15.i.i12.i.i.i)
+  %.36.i.i.i.i.i = fadd double %.8.i.i5.i.i.i, %.35.i.i.i.i.i
+  %1 = and i64 %.8.i.i.i46.i, 1
+  %.37.not.i.i.not.i.i = icmp eq i64 %1, 0
+  %.50.i.i.i47.i = select i1 %.37.not.i.i.not.i.i, double %.36.i.i.i.i.i, double %.29.i.i.i.i.i
+  %.51.i.i.i48.i = bitcast double %.50.i.i.i47.i to i64
+  %.9.i.i.i49.i = shl i64 %.8.i.i.i46.i, 62
+  %.52.i.i.i50.i = add i64 %.9.i.i.i49.i, 4611686018427387904
+  %.53.i.i.i51.i = and i64 %.52.i.i.i50.i, -9223372036854775808
+  %.54.i.i.i52.i = xor i64 %.53.i.i.i51.i, %.51.i.i.i48.i
+  %2 = bitcast i64 %.54.i.i.i52.i to double
+  %.9.i.i53.i = select i1 %.6.i.i44.i, double %.7.i.i45.i, double %2
+  %.6.i.i1.i = fcmp ogt double %extracted.real, 1.400000e+03
+  %.7.i.i2.i = select i1 %.6.i.i1.i, double 1.400000e+03, double %extracted.real
+  %.8.i.i3.i = fcmp olt double %.7.i.i2.i, -1.400000e+03
+  %.9.i.i4.i = select i1 %.8.i.i3.i, double -1.400000e+03, double %.7.i.i2.i
+  %.6.i.i.i5.i = tail call double @llvm.fma.f64(double %.9.i.i4.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.7.i.i.i6.i = fadd double %.6.i.i.i5.i, 0xC3380000000007FE
+  %.9.i.i.i7.i = tail call double @llvm.fma.f64(double %.7.i.i.i6.i, double 0xBFE62E42FEFA39EF, double %.9.i.i4.i)
+  %.11.i.i.i8.i = tail call double @llvm.fma.f64(double %.7.i.i.i6.i, double 0xBC7ABC9E3B39803F, double %.9.i.i.i7.i)
+  %.13.i.i.i9.i = fsub double %.9.i.i.i7.i, %.11.i.i.i8.i
+  %.14.i.i.i10.i = tail call double @llvm.fma.f64(double %.7.i.i.i6.i, double 0xBC7ABC9E3B39803F, double %.13.i.i.i9.i)
+  %.15.i.i.i11.i = fadd double %.14.i.i.i10.i, 0.000000e+00
+  %.16.i.i.i12.i = fmul double %.11.i.i.i8.i, %.11.i.i.i8.i
+  %.38.i.i.i13.i = tail call double @llvm.fma.f64(double %.16.i.i.i12.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i14.i = tail call double @llvm.fma.f64(double %.38.i.i.i13.i, double %.16.i.i.i12.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i15.i = tail call double @llvm.fma.f64(double %.39.i.i.i14.i, double %.16.i.i.i12.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i16.i = tail call double @llvm.fma.f64(double %.40.i.i.i15.i, double %.16.i.i.i12.i, double 0x3FE000000000000C)
+  %.42.i.i.i17.i = tail call double @llvm.fma.f64(double %.16.i.i.i12.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i18.i = tail call double @llvm.fma.f64(double %.42.i.i.i17.i, double %.16.i.i.i12.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i19.i = tail call double @llvm.fma.f64(double %.43.i.i.i18.i, double %.16.i.i.i12.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i20.i = tail call double @llvm.fma.f64(double %.44.i.i.i19.i, double %.16.i.i.i12.i, double 0x3FC555555555555C)
+  %.46.i.i.i21.i = tail call double @llvm.fma.f64(double %.45.i.i.i20.i, double %.11.i.i.i8.i, double %.41.i.i.i16.i)
+  %.47.i.i.i22.i = fmul double %.16.i.i.i12.i, %.46.i.i.i21.i
+  %.48.i.i.i23.i = fadd double %.11.i.i.i8.i, %.47.i.i.i22.i
+  %.49.i.i.i24.i = tail call double @llvm.fma.f64(double %.15.i.i.i11.i, double %.48.i.i.i23.i, double %.15.i.i.i11.i)
+  %.50.i.i.i25.i = fadd double %.47.i.i.i22.i, %.49.i.i.i24.i
+  %.51.i.i.i26.i = fadd double %.11.i.i.i8.i, %.50.i.i.i25.i
+  %.52.i.i.i27.i = fsub double %.51.i.i.i26.i, %.11.i.i.i8.i
+  %.53.i.i.i28.i = fsub double %.50.i.i.i25.i, %.52.i.i.i27.i
+  %.54.i.i.i29.i = fadd double %.51.i.i.i26.i, 1.000000e+00
+  %.55.i.i.i30.i = fadd double %.54.i.i.i29.i, -1.000000e+00
+  %.56.i.i.i31.i = fsub double %.51.i.i.i26.i, %.55.i.i.i30.i
+  %.57.i.i.i32.i = fadd double %.53.i.i.i28.i, %.56.i.i.i31.i
+  %.23.i.i33.i = fmul double %.54.i.i.i29.i, %.9.i.i53.i
+  %.24.i.i34.i = tail call double @llvm.fma.f64(double %.57.i.i.i32.i, double %.9.i.i53.i, double %.23.i.i33.i)
+  %.6.i.i1.i35.i = bitcast double %.6.i.i.i5.i to i64
+  %.7.i.i2.i36.i = lshr i64 %.6.i.i1.i35.i, 1
+  %.8.i.i.i37.i = shl i64 %.7.i.i2.i36.i, 52
+  %.9.i.i3.i38.i = bitcast i64 %.8.i.i.i37.i to double
+  %.10.i.i.i39.i = sub i64 %.6.i.i1.i35.i, %.7.i.i2.i36.i
+  %.11.i.i4.i40.i = shl i64 %.10.i.i.i39.i, 52
+  %.12.i.i.i41.i = bitcast i64 %.11.i.i4.i40.i to double
+  %.13.i.i5.i42.i = fmul double %.24.i.i34.i, %.9.i.i3.i38.i
+  %.14.i.i6.i43.i = fmul double %.13.i.i5.i42.i, %.12.i.i.i41.i
+  %.27.i.i = fcmp oeq double %extracted.real, 0x7FF0000000000000
+  %.28.i.i = select i1 %.27.i.i, double 0x7FF0000000000000, double %.24.i.i
+  %.29.i.i = select i1 %.20.not.i.i, double %.28.i.i, double %.14.i.i6.i43.i
+  %.5.i.i54.i = fcmp oeq double %.21.i.i, 0.000000e+00
+  %.50.i.i.i98.i = select i1 %.37.not.i.i.not.i.i, double %.29.i.i.i.i.i, double %.36.i.i.i.i.i
+  %.51.i.i.i99.i = bitcast double %.50.i.i.i98.i to i64
+  %.53.i.i.i101.i = and i64 %.9.i.i.i49.i, -9223372036854775808
+  %.54.i.i.i102.i = xor i64 %.53.i.i.i101.i, %.51.i.i.i99.i
+  %3 = bitcast i64 %.54.i.i.i102.i to double
+  %.7.i.i103.i = select i1 %.5.i.i54.i, double %.21.i.i, double %3
+  %.10.i.i.i = tail call double @hloom_huge_sin_f64(double %.21.i.i)
+  %.11.i.i.i = select i1 %.6.i.i44.i, double %.10.i.i.i, double %.7.i.i103.i
+  %.23.i.i.i = fmul double %.54.i.i.i29.i, %.11.i.i.i
+  %.24.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i32.i, double %.11.i.i.i, double %.23.i.i.i)
+  %.13.i.i5.i.i = fmul double %.24.i.i.i, %.9.i.i3.i38.i
+  %.14.i.i6.i.i = fmul double %.13.i.i5.i.i, %.12.i.i.i41.i
+  %.32.i.i = select i1 %.20.not.i.i, double %.24.i.i, double %.14.i.i6.i.i
+  %.33.i.i = fcmp oeq double %extracted.imag, 0.000000e+00
+  %.34.i.i = select i1 %.33.i.i, double %extracted.imag, double %.32.i.i
+  %inserted.real = insertvalue { double, double } undef, double %.29.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.34.i.i, 1
+  ret { double, double } %inserted.imag
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+declare <8 x double> @llvm.fabs.v8f64(<8 x double>) #1
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_sin_f64(double %.1) local_unnamed_addr #2 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @sin(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @sin(double) local_unnamed_addr #3
+declare <4 x double> @llvm.fabs.v4f64(<4 x double>) #1
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare <2 x double> @llvm.fabs.v2f64(<2 x double>) #1
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_cos_f64(double %.1) local_unnamed_addr #4 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @cos(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @cos(double) local_unnamed_addr #3
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare double @llvm.fma.f64(double, double, double) #1
+attributes #0 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+attributes #2 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_sin_f64(hloom_huge_sin_f64_v2),_ZGV_LLVM_N4v_hloom_huge_sin_f64(hloom_huge_sin_f64_v4),_ZGV_LLVM_N8v_hloom_huge_sin_f64(hloom_huge_sin_f64_v8)" }
+attributes #3 = { mustprogress nocallback nofree nounwind willreturn memory(errnomem: write) }
+attributes #4 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_cos_f64(hloom_huge_cos_f64_v2),_ZGV_LLVM_N4v_hloom_huge_cos_f64(hloom_huge_cos_f64_v4),_ZGV_LLVM_N8v_hloom_huge_cos_f64(hloom_huge_cos_f64_v8)" }
+
+target triple = "x86_64-unknown-linux-gnu"
+@llvm.compiler.used = appending global [6 x ptr] [ptr @hloom_huge_cos_f64_v2, ptr @hloom_huge_cos_f64_v4, ptr @hloom_huge_cos_f64_v8, ptr @hloom_huge_sin_f64_v2, ptr @hloom_huge_sin_f64_v4, ptr @hloom_huge_sin_f64_v8], section "llvm.metadata"
+define linkonce_odr { double, double } @dialect_expm1_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %0 = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.20.not.i.i.i = fcmp ueq double %0, 0x7FF0000000000000
+  %.21.i.i.i = select i1 %.20.not.i.i.i, double 0.000000e+00, double %extracted.imag
+  %.23.i.i.i = fcmp oeq double %extracted.real, 0xFFF0000000000000
+  %.24.i.i.i = select i1 %.23.i.i.i, double 0.000000e+00, double 0x7FF8000000000000
+  %.5.i.i.i.i = tail call double @llvm.fabs.f64(double %.21.i.i.i)
+  %.6.i.i44.i.i = fcmp oge double %.5.i.i.i.i, 0x42C0000000000000
+  %.7.i.i45.i.i = tail call double @hloom_huge_cos_f64(double %.21.i.i.i)
+  %.5.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i, double 0x3FE45F306DC9C883, double 0x4338000000000000)
+  %.6.i.i.i.i.i.i = fadd double %.5.i.i.i.i.i.i, 0xC338000000000000
+  %.8.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i.i.i, double 0xBFF921FB54442D18, double %.21.i.i.i)
+  %.9.i.i.i.i.i.i = fmul double %.6.i.i.i.i.i.i, 0x3C91A62633145C07
+  %.10.i.i.i.i.i.i = fneg double %.9.i.i.i.i.i.i
+  %.11.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i.i.i, double 0x3C91A62633145C07, double %.10.i.i.i.i.i.i)
+  %.12.i.i.i.i.i.i = fsub double %.8.i.i.i.i.i.i, %.9.i.i.i.i.i.i
+  %.13.i.i.i.i.i.i = fsub double %.12.i.i.i.i.i.i, %.8.i.i.i.i.i.i
+  %.14.i.i.i.i.i.i = fsub double %.12.i.i.i.i.i.i, %.13.i.i.i.i.i.i
+  %.15.i.i.i.i.i.i = fsub double %.8.i.i.i.i.i.i, %.14.i.i.i.i.i.i
+  %.16.i.i.i.i.i.i = fadd double %.9.i.i.i.i.i.i, %.13.i.i.i.i.i.i
+  %.17.i.i.i.i.i.i = fsub double %.15.i.i.i.i.i.i, %.16.i.i.i.i.i.i
+  %.19.i.i.i.i.i.i = fsub double %.17.i.i.i.i.i.i, %.11.i.i.i.i.i.i
+  %.20.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i.i.i, double 0x391F1976B7ED8FBC, double %.19.i.i.i.i.i.i)
+  %.8.i.i.i46.i.i = bitcast double %.5.i.i.i.i.i.i to i64
+  %.6.i.i1.i.i.i.i = fmul double %.12.i.i.i.i.i.i, %.12.i.i.i.i.i.i
+  %.7.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i, %.6.i.i1.i.i.i.i
+  %.20.i.i2.i.i.i.i = fmul double %.6.i.i1.i.i.i.i, %.6.i.i1.i.i.i.i
+  %.21.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double 0xBE5AE5E653C573C5, double 0xBF2A01A019C12CBD)
+  %.22.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i.i.i.i, double %.20.i.i2.i.i.i.i, double 0xBFC5555555555549)
+  %.23.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double 0x3DE5D928BFDC347F, double 0x3EC71DE35776C3D6)
+  %.24.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.23.i.i.i.i.i.i, double %.20.i.i2.i.i.i.i, double 0x3F8111111110F896)
+  %.25.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.24.i.i.i.i.i.i, double %.6.i.i1.i.i.i.i, double %.22.i.i.i.i.i.i)
+  %.26.i.i.i.i.i.i = fmul double %.6.i.i1.i.i.i.i, -5.000000e-01
+  %.27.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.26.i.i.i.i.i.i, double %.20.i.i.i.i.i.i, double %.20.i.i.i.i.i.i)
+  %.28.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i.i.i, double %.25.i.i.i.i.i.i, double %.27.i.i.i.i.i.i)
+  %.29.i.i.i.i.i.i = fadd double %.12.i.i.i.i.i.i, %.28.i.i.i.i.i.i
+  %.7.i.i4.i.i.i.i = fmul double %.6.i.i1.i.i.i.i, 5.000000e-01
+  %.8.i.i5.i.i.i.i = fsub double 1.000000e+00, %.7.i.i4.i.i.i.i
+  %.9.i.i6.i.i.i.i = fsub double 1.000000e+00, %.8.i.i5.i.i.i.i
+  %.10.i.i7.i.i.i.i = fsub double %.9.i.i6.i.i.i.i, %.7.i.i4.i.i.i.i
+  %.11.i.i8.i.i.i.i = fneg double %.6.i.i1.i.i.i.i
+  %.12.i.i9.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.12.i.i.i.i.i.i, double %.11.i.i8.i.i.i.i)
+  %.13.i.i10.i.i.i.i = fmul double %.12.i.i9.i.i.i.i, 5.000000e-01
+  %.14.i.i11.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.20.i.i.i.i.i.i, double %.13.i.i10.i.i.i.i)
+  %.15.i.i12.i.i.i.i = fsub double %.10.i.i7.i.i.i.i, %.14.i.i11.i.i.i.i
+  %.30.i.i14.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double 0x3E21EE9EF9CA067C, double 0x3EFA01A019CBD4B0)
+  %.31.i.i15.i.i.i.i = tail call double @llvm.fma.f64(double %.30.i.i14.i.i.i.i, double %.20.i.i2.i.i.i.i, double 0x3FA555555555554C)
+  %.32.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double 0xBDA8FB02A963269B, double 0xBE927E4F810A7DDC)
+  %.33.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.32.i.i.i.i.i.i, double %.20.i.i2.i.i.i.i, double 0xBF56C16C16C15213)
+  %.34.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i.i.i, double %.6.i.i1.i.i.i.i, double %.31.i.i15.i.i.i.i)
+  %.35.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double %.34.i.i.i.i.i.i, double %.15.i.i12.i.i.i.i)
+  %.36.i.i.i.i.i.i = fadd double %.8.i.i5.i.i.i.i, %.35.i.i.i.i.i.i
+  %1 = and i64 %.8.i.i.i46.i.i, 1
+  %.37.not.i.i.not.i.i.i = icmp eq i64 %1, 0
+  %.50.i.i.i47.i.i = select i1 %.37.not.i.i.not.i.i.i, double %.36.i.i.i.i.i.i, double %.29.i.i.i.i.i.i
+  %.51.i.i.i48.i.i = bitcast double %.50.i.i.i47.i.i to i64
+  %.9.i.i.i49.i.i = shl i64 %.8.i.i.i46.i.i, 62
+  %.52.i.i.i50.i.i = add i64 %.9.i.i.i49.i.i, 4611686018427387904
+  %.53.i.i.i51.i.i = and i64 %.52.i.i.i50.i.i, -9223372036854775808
+  %.54.i.i.i52.i.i = xor i64 %.53.i.i.i51.i.i, %.51.i.i.i48.i.i
+  %2 = bitcast i64 %.54.i.i.i52.i.i to double
+  %.9.i.i53.i.i = select i1 %.6.i.i44.i.i, double %.7.i.i45.i.i, double %2
+  %.6.i.i1.i.i = fcmp ogt double %extracted.real, 1.400000e+03
+  %.7.i.i2.i.i = select i1 %.6.i.i1.i.i, double 1.400000e+03, double %extracted.real
+  %.8.i.i3.i.i = fcmp olt double %.7.i.i2.i.i, -1.400000e+03
+  %.9.i.i4.i.i = select i1 %.8.i.i3.i.i, double -1.400000e+03, double %.7.i.i2.i.i
+  %.6.i.i.i5.i.i = tail call double @llvm.fma.f64(double %.9.i.i4.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.7.i.i.i6.i.i = fadd double %.6.i.i.i5.i.i, 0xC3380000000007FE
+  %.9.i.i.i7.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i6.i.i, double 0xBFE62E42FEFA39EF, double %.9.i.i4.i.i)
+  %.11.i.i.i8.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i6.i.i, double 0xBC7ABC9E3B39803F, double %.9.i.i.i7.i.i)
+  %.13.i.i.i9.i.i = fsub double %.9.i.i.i7.i.i, %.11.i.i.i8.i.i
+  %.14.i.i.i10.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i6.i.i, double 0xBC7ABC9E3B39803F, double %.13.i.i.i9.i.i)
+  %.15.i.i.i11.i.i = fadd double %.14.i.i.i10.i.i, 0.000000e+00
+  %.16.i.i.i12.i.i = fmul double %.11.i.i.i8.i.i, %.11.i.i.i8.i.i
+  %.38.i.i.i13.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i12.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i14.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i13.i.i, double %.16.i.i.i12.i.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i15.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i14.i.i, double %.16.i.i.i12.i.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i16.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i15.i.i, double %.16.i.i.i12.i.i, double 0x3FE000000000000C)
+  %.42.i.i.i17.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i12.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i18.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i17.i.i, double %.16.i.i.i12.i.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i19.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i18.i.i, double %.16.i.i.i12.i.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i20.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i19.i.i, double %.16.i.i.i12.i.i, double 0x3FC555555555555C)
+  %.46.i.i.i21.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i20.i.i, double %.11.i.i.i8.i.i, double %.41.i.i.i16.i.i)
+  %.47.i.i.i22.i.i = fmul double %.16.i.i.i12.i.i, %.46.i.i.i21.i.i
+  %.48.i.i.i23.i.i = fadd double %.11.i.i.i8.i.i, %.47.i.i.i22.i.i
+  %.49.i.i.i24.i.i = tail call double @llvm.fma.f64(double %.15.i.i.i11.i.i, double %.48.i.i.i23.i.i, double %.15.i.i.i11.i.i)
+  %.50.i.i.i25.i.i = fadd double %.47.i.i.i22.i.i, %.49.i.i.i24.i.i
+  %.51.i.i.i26.i.i = fadd double %.11.i.i.i8.i.i, %.50.i.i.i25.i.i
+  %.52.i.i.i27.i.i = fsub double %.51.i.i.i26.i.i, %.11.i.i.i8.i.i
+  %.53.i.i.i28.i.i = fsub double %.50.i.i.i25.i.i, %.52.i.i.i27.i.i
+  %.54.i.i.i29.i.i = fadd double %.51.i.i.i26.i.i, 1.000000e+00
+  %.55.i.i.i30.i.i = fadd double %.54.i.i.i29.i.i, -1.000000e+00
+  %.56.i.i.i31.i.i = fsub double %.51.i.i.i26.i.i, %.55.i.i.i30.i.i
+  %.57.i.i.i32.i.i = fadd double %.53.i.i.i28.i.i, %.56.i.i.i31.i.i
+  %.23.i.i33.i.i = fmul double %.54.i.i.i29.i.i, %.9.i.i53.i.i
+  %.24.i.i34.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i32.i.i, double %.9.i.i53.i.i, double %.23.i.i33.i.i)
+  %.6.i.i1.i35.i.i = bitcast double %.6.i.i.i5.i.i to i64
+  %.7.i.i2.i36.i.i = lshr i64 %.6.i.i1.i35.i.i, 1
+  %.8.i.i.i37.i.i = shl i64 %.7.i.i2.i36.i.i, 52
+  %.9.i.i3.i38.i.i = bitcast i64 %.8.i.i.i37.i.i to double
+  %.10.i.i.i39.i.i = sub i64 %.6.i.i1.i35.i.i, %.7.i.i2.i36.i.i
+  %.11.i.i4.i40.i.i = shl i64 %.10.i.i.i39.i.i, 52
+  %.12.i.i.i41.i.i = bitcast i64 %.11.i.i4.i40.i.i to double
+  %.13.i.i5.i42.i.i = fmul double %.24.i.i34.i.i, %.9.i.i3.i38.i.i
+  %.14.i.i6.i43.i.i = fmul double %.13.i.i5.i42.i.i, %.12.i.i.i41.i.i
+  %.27.i.i.i = fcmp oeq double %extracted.real, 0x7FF0000000000000
+  %.28.i.i.i = select i1 %.27.i.i.i, double 0x7FF0000000000000, double %.24.i.i.i
+  %.29.i.i.i = select i1 %.20.not.i.i.i, double %.28.i.i.i, double %.14.i.i6.i43.i.i
+  %.5.i.i54.i.i = fcmp oeq double %.21.i.i.i, 0.000000e+00
+  %.50.i.i.i98.i.i = select i1 %.37.not.i.i.not.i.i.i, double %.29.i.i.i.i.i.i, double %.36.i.i.i.i.i.i
+  %.51.i.i.i99.i.i = bitcast double %.50.i.i.i98.i.i to i64
+  %.53.i.i.i101.i.i = and i64 %.9.i.i.i49.i.i, -9223372036854775808
+  %.54.i.i.i102.i.i = xor i64 %.53.i.i.i101.i.i, %.51.i.i.i99.i.i
+  %3 = bitcast i64 %.54.i.i.i102.i.i to double
+  %.7.i.i103.i.i = select i1 %.5.i.i54.i.i, double %.21.i.i.i, double %3
+  %.10.i.i.i.i = tail call double @hloom_huge_sin_f64(double %.21.i.i.i)
+  %.11.i.i.i.i = select i1 %.6.i.i44.i.i, double %.10.i.i.i.i, double %.7.i.i103.i.i
+  %.23.i.i.i.i = fmul double %.54.i.i.i29.i.i, %.11.i.i.i.i
+  %.24.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i32.i.i, double %.11.i.i.i.i, double %.23.i.i.i.i)
+  %.13.i.i5.i.i.i = fmul double %.24.i.i.i.i, %.9.i.i3.i38.i.i
+  %.14.i.i6.i.i.i = fmul double %.13.i.i5.i.i.i, %.12.i.i.i41.i.i
+  %.32.i.i.i = select i1 %.20.not.i.i.i, double %.24.i.i.i, double %.14.i.i6.i.i.i
+  %.33.i.i.i = fcmp oeq double %extracted.imag, 0.000000e+00
+  %.34.i.i.i = select i1 %.33.i.i.i, double %extracted.imag, double %.32.i.i.i
+  %.13.i.i = fmul double %extracted.imag, 5.000000e-01
+  %.5.i.i.i = fcmp oeq double %.13.i.i, 0.000000e+00
+  %.5.i.i.i.i.i = tail call double @llvm.fma.f64(double %.13.i.i, double 0x3FE45F306DC9C883, double 0x4338000000000000)
+  %.6.i.i.i.i.i = fadd double %.5.i.i.i.i.i, 0xC338000000000000
+  %.8.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i.i, double 0xBFF921FB54442D18, double %.13.i.i)
+  %.9.i.i.i.i.i = fmul double %.6.i.i.i.i.i, 0x3C91A62633145C07
+  %.10.i.i.i.i.i = fneg double %.9.i.i.i.i.i
+  %.11.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i.i, double 0x3C91A62633145C07, double %.10.i.i.i.i.i)
+  %.12.i.i.i.i.i = fsub double %.8.i.i.i.i.i, %.9.i.i.i.i.i
+  %.13.i.i.i.i.i = fsub double %.12.i.i.i.i.i, %.8.i.i.i.i.i
+  %.14.i.i.i.i.i = fsub double %.12.i.i.i.i.i, %.13.i.i.i.i.i
+  %.15.i.i.i.i.i = fsub double %.8.i.i.i.i.i, %.14.i.i.i.i.i
+  %.16.i.i.i.i.i = fadd double %.9.i.i.i.i.i, %.13.i.i.i.i.i
+  %.17.i.i.i.i.i = fsub double %.15.i.i.i.i.i, %.16.i.i.i.i.i
+  %.19.i.i.i.i.i = fsub double %.17.i.i.i.i.i, %.11.i.i.i.i.i
+  %.20.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i.i, double 0x391F1976B7ED8FBC, double %.19.i.i.i.i.i)
+  %.8.i.i.i.i = bitcast double %.5.i.i.i.i.i to i64
+  %.6.i.i1.i.i.i = fmul double %.12.i.i.i.i.i, %.12.i.i.i.i.i
+  %.7.i.i.i.i.i = fmul double %.12.i.i.i.i.i, %.6.i.i1.i.i.i
+  %.20.i.i2.i.i.i = fmul double %.6.i.i1.i.i.i, %.6.i.i1.i.i.i
+  %.21.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0xBE5AE5E653C573C5, double 0xBF2A01A019C12CBD)
+  %.22.i.i.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0xBFC5555555555549)
+  %.23.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0x3DE5D928BFDC347F, double 0x3EC71DE35776C3D6)
+  %.24.i.i.i.i.i = tail call double @llvm.fma.f64(double %.23.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0x3F8111111110F896)
+  %.25.i.i.i.i.i = tail call double @llvm.fma.f64(double %.24.i.i.i.i.i, double %.6.i.i1.i.i.i, double %.22.i.i.i.i.i)
+  %.26.i.i.i.i.i = fmul double %.6.i.i1.i.i.i, -5.000000e-01
+  %.27.i.i.i.i.i = tail call double @llvm.fma.f64(double %.26.i.i.i.i.i, double %.20.i.i.i.i.i, double %.20.i.i.i.i.i)
+  %.28.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i.i, double %.25.i.i.i.i.i, double %.27.i.i.i.i.i)
+  %.29.i.i.i.i.i = fadd double %.12.i.i.i.i.i, %.28.i.i.i.i.i
+  %.7.i.i4.i.i.i = fmul double %.6.i.i1.i.i.i, 5.000000e-01
+  %.8.i.i5.i.i.i = fsub double 1.000000e+00, %.7.i.i4.i.i.i
+  %.9.i.i6.i.i.i = fsub double 1.000000e+00, %.8.i.i5.i.i.i
+  %.10.i.i7.i.i.i = fsub double %.9.i.i6.i.i.i, %.7.i.i4.i.i.i
+  %.11.i.i8.i.i.i = fneg double %.6.i.i1.i.i.i
+  %.12.i.i9.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.12.i.i.i.i.i, double %.11.i.i8.i.i.i)
+  %.13.i.i10.i.i.i = fmul double %.12.i.i9.i.i.i, 5.000000e-01
+  %.14.i.i11.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.20.i.i.i.i.i, double %.13.i.i10.i.i.i)
+  %.15.i.i12.i.i.i = fsub double %.10.i.i7.i.i.i, %.14.i.i11.i.i.i
+  %.30.i.i14.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0x3E21EE9EF9CA067C, double 0x3EFA01A019CBD4B0)
+  %.31.i.i15.i.i.i = tail call double @llvm.fma.f64(double %.30.i.i14.i.i.i, double %.20.i.i2.i.i.i, double 0x3FA555555555554C)
+  %.32.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0xBDA8FB02A963269B, double 0xBE927E4F810A7DDC)
+  %.33.i.i.i.i.i = tail call double @llvm.fma.f64(double %.32.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0xBF56C16C16C15213)
+  %.34.i.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i.i, double %.6.i.i1.i.i.i, double %.31.i.i15.i.i.i)
+  %.35.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double %.34.i.i.i.i.i, double %.15.i.i12.i.i.i)
+  %.36.i.i.i.i.i = fadd double %.8.i.i5.i.i.i, %.35.i.i.i.i.i
+  %.36.i.i.i.i = and i64 %.8.i.i.i.i, 1
+  %.37.not.i.i.i.i = icmp eq i64 %.36.i.i.i.i, 0
+  %.50.i.i.i.i = select i1 %.37.not.i.i.i.i, double %.29.i.i.i.i.i, double %.36.i.i.i.i.i
+  %.51.i.i.i.i = bitcast double %.50.i.i.i.i to i64
+  %.52.i.i.i.i = shl i64 %.8.i.i.i.i, 62
+  %.53.i.i.i.i = and i64 %.52.i.i.i.i, -9223372036854775808
+  %.54.i.i.i.i = xor i64 %.53.i.i.i.i, %.51.i.i.i.i
+  %4 = bitcast i64 %.54.i.i.i.i to double
+  %.7.i.i.i = select i1 %.5.i.i.i, double %.13.i.i, double %4
+  %.8.i.i.i = tail call double @llvm.fabs.f64(double %.13.i.i)
+  %.9.i.i.i = fcmp oge double %.8.i.i.i, 0x42C0000000000000
+  %.10.i.i.i = tail call double @hloom_huge_sin_f64(double %.13.i.i)
+  %.11.i.i.i = select i1 %.9.i.i.i, double %.10.i.i.i, double %.7.i.i.i
+  %.5.i.i1.i = fcmp ogt double %extracted.real, 6.900000e+02
+  %.6.i.i.i = select i1 %.5.i.i1.i, double 6.900000e+02, double %extracted.real
+  %.7.i.i2.i = fcmp olt double %.6.i.i.i, -4.000000e+01
+  %.8.i.i3.i = select i1 %.7.i.i2.i, double -4.000000e+01, double %.6.i.i.i
+  %.5.i.i.i4.i = tail call double @llvm.fma.f64(double %.8.i.i3.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.6.i.i.i.i = fadd double %.5.i.i.i4.i, 0xC3380000000007FE
+  %.8.i.i.i5.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i, double 0xBFE62E42FEFA39EF, double %.8.i.i3.i)
+  %.10.i.i.i6.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.8.i.i.i5.i)
+  %.12.i.i.i.i = fsub double %.8.i.i.i5.i, %.10.i.i.i6.i
+  %.13.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.12.i.i.i.i)
+  %.14.i.i.i.i = fmul double %.10.i.i.i6.i, %.10.i.i.i6.i
+  %.15.i.i.i.i = fmul double %.14.i.i.i.i, 5.000000e-01
+  %.16.i.i.i.i = fneg double %.14.i.i.i.i
+  %.17.i.i.i.i = tail call double @llvm.fma.f64(double %.10.i.i.i6.i, double %.10.i.i.i6.i, double %.16.i.i.i.i)
+  %.18.i.i.i.i = fmul double %.17.i.i.i.i, 5.000000e-01
+  %.19.i.i.i.i = fmul double %.10.i.i.i6.i, %.14.i.i.i.i
+  %.39.i.i.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i.i, double 0x3E5AF6EDED7F7D6F, double 0x3EC71DDEF54A7291)
+  %.40.i.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i.i, double %.14.i.i.i.i, double 0x3F2A01A01B34269C)
+  %.41.i.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i.i, double %.14.i.i.i.i, double 0x3F8111111110EF36)
+  %.42.i.i.i.i = tail call double @llvm.fma.f64(double %.41.i.i.i.i, double %.14.i.i.i.i, double 0x3FC555555555555A)
+  %.43.i.i.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i.i, double 0x3E92897C493071DB, double 0x3EFA019B34414660)
+  %.44.i.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i, double %.14.i.i.i.i, double 0x3F56C16C17A188B3)
+  %.45.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i, double %.14.i.i.i.i, double 0x3FA5555555553AC5)
+  %.46.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i, double %.10.i.i.i6.i, double %.42.i.i.i.i)
+  %.47.i.i.i.i = tail call double @llvm.fma.f64(double %.13.i.i.i.i, double %.10.i.i.i6.i, double %.13.i.i.i.i)
+  %.48.i.i.i.i = fadd double %.18.i.i.i.i, %.47.i.i.i.i
+  %.49.i.i.i.i = tail call double @llvm.fma.f64(double %.19.i.i.i.i, double %.46.i.i.i.i, double %.48.i.i.i.i)
+  %.50.i.i.i7.i = fadd double %.10.i.i.i6.i, %.15.i.i.i.i
+  %5 = fsub double %.10.i.i.i6.i, %.50.i.i.i7.i
+  %.52.i.i.i8.i = fadd double %.15.i.i.i.i, %5
+  %.6.i.i.i.i9.i = bitcast double %.5.i.i.i4.i to i64
+  %.7.i.i.i.i10.i = lshr i64 %.6.i.i.i.i9.i, 1
+  %.8.i.i.i.i11.i = shl i64 %.7.i.i.i.i10.i, 52
+  %.9.i.i.i.i12.i = bitcast i64 %.8.i.i.i.i11.i to double
+  %.10.i.i.i.i13.i = sub i64 %.6.i.i.i.i9.i, %.7.i.i.i.i10.i
+  %.11.i.i.i.i14.i = shl i64 %.10.i.i.i.i13.i, 52
+  %.12.i.i.i.i15.i = bitcast i64 %.11.i.i.i.i14.i to double
+  %.14.i.i.i.i16.i = fmul double %.9.i.i.i.i12.i, %.12.i.i.i.i15.i
+  %.54.i.i.i17.i = fmul double %.14.i.i.i.i16.i, %.50.i.i.i7.i
+  %.55.i.i.i.i = fadd double %.14.i.i.i.i16.i, -1.000000e+00
+  %.56.i.i.i.i = fadd double %.55.i.i.i.i, %.54.i.i.i17.i
+  %.57.i.i.i.i = fsub double %.56.i.i.i.i, %.55.i.i.i.i
+  %6 = fsub double %.57.i.i.i.i, %.56.i.i.i.i
+  %.59.i.i.i.i = fadd double %.55.i.i.i.i, %6
+  %.60.i.i.i.i = fsub double %.54.i.i.i17.i, %.57.i.i.i.i
+  %.61.i.i.i.i = fadd double %.60.i.i.i.i, %.59.i.i.i.i
+  %.62.i.i.i.i = fsub double %.14.i.i.i.i16.i, %.55.i.i.i.i
+  %.63.i.i.i.i = fadd double %.62.i.i.i.i, -1.000000e+00
+  %.64.i.i.i.i = fadd double %.52.i.i.i8.i, %.49.i.i.i.i
+  %.65.i.i.i.i = fmul double %.14.i.i.i.i16.i, %.64.i.i.i.i
+  %.66.i.i.i.i = fadd double %.63.i.i.i.i, %.65.i.i.i.i
+  %.67.i.i.i.i = fadd double %.61.i.i.i.i, %.66.i.i.i.i
+  %.68.i.i.i.i = fadd double %.56.i.i.i.i, %.67.i.i.i.i
+  %.10.i.i18.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.11.i.i19.i = fcmp olt double %.10.i.i18.i, 0x16687E92154EF7AC
+  %.18.i.i.i = select i1 %.11.i.i19.i, double %extracted.real, double %.68.i.i.i.i
+  %.19.i.i.i = fcmp ogt double %extracted.real, 8.000000e+01
+  %.5.i.i1.i.i = fcmp ogt double %extracted.real, 7.100000e+02
+  %.6.i.i2.i.i = select i1 %.5.i.i1.i.i, double 7.100000e+02, double %extracted.real
+  %.7.i.i.i.i = fcmp olt double %.6.i.i2.i.i, -7.460000e+02
+  %.8.i.i3.i20.i = select i1 %.7.i.i.i.i, double -7.460000e+02, double %.6.i.i2.i.i
+  %.9.i.i.i.i = tail call double @llvm.fma.f64(double %.8.i.i3.i20.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.10.i.i4.i.i = fadd double %.9.i.i.i.i, 0xC3380000000007FE
+  %.12.i.i5.i.i = tail call double @llvm.fma.f64(double %.10.i.i4.i.i, double 0xBFE62E42FEFA39EF, double %.8.i.i3.i20.i)
+  %.14.i.i6.i.i = tail call double @llvm.fma.f64(double %.10.i.i4.i.i, double 0xBC7ABC9E3B39803F, double %.12.i.i5.i.i)
+  %.15.i.i7.i.i = fmul double %.14.i.i6.i.i, %.14.i.i6.i.i
+  %.37.i.i.i.i = tail call double @llvm.fma.f64(double %.15.i.i7.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.38.i.i.i.i = tail call double @llvm.fma.f64(double %.37.i.i.i.i, double %.15.i.i7.i.i, double 0x3F56C16C1860E8F1)
+  %.39.i.i8.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i.i, double %.15.i.i7.i.i, double 0x3FA555555554FDEE)
+  %.40.i.i9.i.i = tail call double @llvm.fma.f64(double %.39.i.i8.i.i, double %.15.i.i7.i.i, double 0x3FE000000000000C)
+  %.41.i.i10.i.i = tail call double @llvm.fma.f64(double %.15.i.i7.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.42.i.i11.i.i = tail call double @llvm.fma.f64(double %.41.i.i10.i.i, double %.15.i.i7.i.i, double 0x3F2A01A01B4F2DBC)
+  %.43.i.i12.i.i = tail call double @llvm.fma.f64(double %.42.i.i11.i.i, double %.15.i.i7.i.i, double 0x3F8111111110E8CB)
+  %.44.i.i13.i.i = tail call double @llvm.fma.f64(double %.43.i.i12.i.i, double %.15.i.i7.i.i, double 0x3FC555555555555C)
+  %.45.i.i14.i.i = tail call double @llvm.fma.f64(double %.44.i.i13.i.i, double %.14.i.i6.i.i, double %.40.i.i9.i.i)
+  %.46.i.i15.i.i = tail call double @llvm.fma.f64(double %.15.i.i7.i.i, double %.45.i.i14.i.i, double %.14.i.i6.i.i)
+  %.6.i.i.i16.i.i = bitcast double %.9.i.i.i.i to i64
+  %.7.i.i.i17.i.i = lshr i64 %.6.i.i.i16.i.i, 1
+  %.8.i.i.i18.i.i = shl i64 %.7.i.i.i17.i.i, 52
+  %.9.i.i.i19.i.i = bitcast i64 %.8.i.i.i18.i.i to double
+  %.10.i.i.i20.i.i = sub i64 %.6.i.i.i16.i.i, %.7.i.i.i17.i.i
+  %.11.i.i.i21.i.i = shl i64 %.10.i.i.i20.i.i, 52
+  %.12.i.i.i22.i.i = bitcast i64 %.11.i.i.i21.i.i to double
+  %.13.i.i.i.i21.i = tail call double @llvm.fma.f64(double %.9.i.i.i19.i.i, double %.46.i.i15.i.i, double %.9.i.i.i19.i.i)
+  %.14.i.i.i23.i.i = fmul double %.13.i.i.i.i21.i, %.12.i.i.i22.i.i
+  %.21.i.i22.i = select i1 %.19.i.i.i, double %.14.i.i.i23.i.i, double %.18.i.i.i
+  %.22.i.i.i = tail call double @llvm.copysign.f64(double %.21.i.i22.i, double %extracted.real)
+  %.6.i.i24.i = fcmp oge double %0, 0x42C0000000000000
+  %.7.i.i25.i = tail call double @hloom_huge_cos_f64(double %extracted.imag)
+  %.5.i.i.i.i26.i = tail call double @llvm.fma.f64(double %extracted.imag, double 0x3FE45F306DC9C883, double 0x4338000000000000)
+  %.6.i.i.i.i27.i = fadd double %.5.i.i.i.i26.i, 0xC338000000000000
+  %.8.i.i.i.i28.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i27.i, double 0xBFF921FB54442D18, double %extracted.imag)
+  %.9.i.i.i.i29.i = fmul double %.6.i.i.i.i27.i, 0x3C91A62633145C07
+  %.10.i.i.i.i30.i = fneg double %.9.i.i.i.i29.i
+  %.11.i.i.i.i31.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i27.i, double 0x3C91A62633145C07, double %.10.i.i.i.i30.i)
+  %.12.i.i.i.i32.i = fsub double %.8.i.i.i.i28.i, %.9.i.i.i.i29.i
+  %.13.i.i.i.i33.i = fsub double %.12.i.i.i.i32.i, %.8.i.i.i.i28.i
+  %.14.i.i.i.i34.i = fsub double %.12.i.i.i.i32.i, %.13.i.i.i.i33.i
+  %.15.i.i.i.i35.i = fsub double %.8.i.i.i.i28.i, %.14.i.i.i.i34.i
+  %.16.i.i.i.i36.i = fadd double %.9.i.i.i.i29.i, %.13.i.i.i.i33.i
+  %.17.i.i.i.i37.i = fsub double %.15.i.i.i.i35.i, %.16.i.i.i.i36.i
+  %.19.i.i.i.i38.i = fsub double %.17.i.i.i.i37.i, %.11.i.i.i.i31.i
+  %.20.i.i.i.i39.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i27.i, double 0x391F1976B7ED8FBC, double %.19.i.i.i.i38.i)
+  %.8.i.i.i40.i = bitcast double %.5.i.i.i.i26.i to i64
+  %.6.i.i1.i.i41.i = fmul double %.12.i.i.i.i32.i, %.12.i.i.i.i32.i
+  %.7.i.i.i.i42.i = fmul double %.12.i.i.i.i32.i, %.6.i.i1.i.i41.i
+  %.20.i.i2.i.i43.i = fmul double %.6.i.i1.i.i41.i, %.6.i.i1.i.i41.i
+  %.21.i.i.i.i44.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i43.i, double 0xBE5AE5E653C573C5, double 0xBF2A01A019C12CBD)
+  %.22.i.i.i.i45.i = tail call double @llvm.fma.f64(double %.21.i.i.i.i44.i, double %.20.i.i2.i.i43.i, double 0xBFC5555555555549)
+  %.23.i.i.i.i46.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i43.i, double 0x3DE5D928BFDC347F, double 0x3EC71DE35776C3D6)
+  %.24.i.i.i.i47.i = tail call double @llvm.fma.f64(double %.23.i.i.i.i46.i, double %.20.i.i2.i.i43.i, double 0x3F8111111110F896)
+  %.25.i.i.i.i48.i = tail call double @llvm.fma.f64(double %.24.i.i.i.i47.i, double %.6.i.i1.i.i41.i, double %.22.i.i.i.i45.i)
+  %.26.i.i.i.i49.i = fmul double %.6.i.i1.i.i41.i, -5.000000e-01
+  %.27.i.i.i.i50.i = tail call double @llvm.fma.f64(double %.26.i.i.i.i49.i, double %.20.i.i.i.i39.i, double %.20.i.i.i.i39.i)
+  %.28.i.i.i.i51.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i42.i, double %.25.i.i.i.i48.i, double %.27.i.i.i.i50.i)
+  %.29.i.i.i.i52.i = fadd double %.12.i.i.i.i32.i, %.28.i.i.i.i51.i
+  %.7.i.i4.i.i53.i = fmul double %.6.i.i1.i.i41.i, 5.000000e-01
+  %.8.i.i5.i.i54.i = fsub double 1.000000e+00, %.7.i.i4.i.i53.i
+  %.9.i.i6.i.i55.i = fsub double 1.000000e+00, %.8.i.i5.i.i54.i
+  %.10.i.i7.i.i56.i = fsub double %.9.i.i6.i.i55.i, %.7.i.i4.i.i53.i
+  %.11.i.i8.i.i57.i = fneg double %.6.i.i1.i.i41.i
+  %.12.i.i9.i.i58.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i32.i, double %.12.i.i.i.i32.i, double %.11.i.i8.i.i57.i)
+  %.13.i.i10.i.i59.i = fmul double %.12.i.i9.i.i58.i, 5.000000e-01
+  %.14.i.i11.i.i60.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i32.i, double %.20.i.i.i.i39.i, double %.13.i.i10.i.i59.i)
+  %.15.i.i12.i.i61.i = fsub double %.10.i.i7.i.i56.i, %.14.i.i11.i.i60.i
+  %.30.i.i14.i.i62.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i43.i, double 0x3E21EE9EF9CA067C, double 0x3EFA01A019CBD4B0)
+  %.31.i.i15.i.i63.i = tail call double @llvm.fma.f64(double %.30.i.i14.i.i62.i, double %.20.i.i2.i.i43.i, double 0x3FA555555555554C)
+  %.32.i.i.i.i64.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i43.i, double 0xBDA8FB02A963269B, double 0xBE927E4F810A7DDC)
+  %.33.i.i.i.i65.i = tail call double @llvm.fma.f64(double %.32.i.i.i.i64.i, double %.20.i.i2.i.i43.i, double 0xBF56C16C16C15213)
+  %.34.i.i.i.i66.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i65.i, double %.6.i.i1.i.i41.i, double %.31.i.i15.i.i63.i)
+  %.35.i.i.i.i67.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i43.i, double %.34.i.i.i.i66.i, double %.15.i.i12.i.i61.i)
+  %.36.i.i.i.i68.i = fadd double %.8.i.i5.i.i54.i, %.35.i.i.i.i67.i
+  %7 = and i64 %.8.i.i.i40.i, 1
+  %.37.not.i.i.not.i.i = icmp eq i64 %7, 0
+  %.50.i.i.i69.i = select i1 %.37.not.i.i.not.i.i, double %.36.i.i.i.i68.i, double %.29.i.i.i.i52.i
+  %.51.i.i.i70.i = bitcast double %.50.i.i.i69.i to i64
+  %.9.i.i.i71.i = shl i64 %.8.i.i.i40.i, 62
+  %.52.i.i.i72.i = add i64 %.9.i.i.i71.i, 4611686018427387904
+  %.53.i.i.i73.i = and i64 %.52.i.i.i72.i, -9223372036854775808
+  %.54.i.i.i74.i = xor i64 %.53.i.i.i73.i, %.51.i.i.i70.i
+  %8 = bitcast i64 %.54.i.i.i74.i to double
+  %.9.i.i75.i = select i1 %.6.i.i24.i, double %.7.i.i25.i, double %8
+  %.29.i.i = fmul double %.11.i.i.i, -2.000000e+00
+  %.30.i.i = fmul double %.11.i.i.i, %.29.i.i
+  %.31.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i, double %.9.i.i75.i, double %.30.i.i)
+  %.39.i.i = fcmp olt double %.10.i.i18.i, 4.000000e+01
+  %.48.i.i = fcmp one double %0, 0x7FF0000000000000
+  %.49.i.i = and i1 %.39.i.i, %.48.i.i
+  %.56.i.i = fadd double %.29.i.i.i, -1.000000e+00
+  %.57.i.i = select i1 %.49.i.i, double %.31.i.i, double %.56.i.i
+  %inserted.real = insertvalue { double, double } undef, double %.57.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.34.i.i.i, 1
+  ret { double, double } %inserted.imag
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+declare <8 x double> @llvm.fabs.v8f64(<8 x double>) #1
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_sin_f64(double %.1) local_unnamed_addr #2 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @sin(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @sin(double) local_unnamed_addr #3
+declare <4 x double> @llvm.fabs.v4f64(<4 x double>) #1
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare <2 x double> @llvm.fabs.v2f64(<2 x double>) #1
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_cos_f64(double %.1) local_unnamed_addr #4 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @cos(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @cos(double) local_unnamed_addr #3
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.copysign.f64(double, double) #1
+attributes #0 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+attributes #2 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_sin_f64(hloom_huge_sin_f64_v2),_ZGV_LLVM_N4v_hloom_huge_sin_f64(hloom_huge_sin_f64_v4),_ZGV_LLVM_N8v_hloom_huge_sin_f64(hloom_huge_sin_f64_v8)" }
+attributes #3 = { mustprogress nocallback nofree nounwind willreturn memory(errnomem: write) }
+attributes #4 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_cos_f64(hloom_huge_cos_f64_v2),_ZGV_LLVM_N4v_hloom_huge_cos_f64(hloom_huge_cos_f64_v4),_ZGV_LLVM_N8v_hloom_huge_cos_f64(hloom_huge_cos_f64_v8)" }
+
+target triple = "x86_64-unknown-linux-gnu"
+@llvm.compiler.used = appending global [6 x ptr] [ptr @hloom_huge_cos_f64_v2, ptr @hloom_huge_cos_f64_v4, ptr @hloom_huge_cos_f64_v8, ptr @hloom_huge_sin_f64_v2, ptr @hloom_huge_sin_f64_v4, ptr @hloom_huge_sin_f64_v8], section "llvm.metadata"
+define linkonce_odr { double, double } @dialect_logistic_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.12.i.i = fcmp ogt double %extracted.real, 7.000000e+02
+  %.19.i.i = select i1 %.12.i.i, double 7.000000e+02, double %extracted.real
+  %.20.i.i = fcmp olt double %.19.i.i, -7.080000e+02
+  %.21.i.i = select i1 %.20.i.i, double -7.080000e+02, double %.19.i.i
+  %.22.i.i = fmul double %.21.i.i, 5.000000e-01
+  %.5.i.i.i = tail call double @llvm.fabs.f64(double %.22.i.i)
+  %.6.i.i.i = fcmp ogt double %.5.i.i.i, 4.000000e+01
+  %.7.i.i.i = select i1 %.6.i.i.i, double 4.000000e+01, double %.5.i.i.i
+  %.5.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.6.i.i.i.i = fadd double %.5.i.i.i.i, 0xC3380000000007FE
+  %.8.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i, double 0xBFE62E42FEFA39EF, double %.7.i.i.i)
+  %.10.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.8.i.i.i.i)
+  %.12.i.i.i.i = fsub double %.8.i.i.i.i, %.10.i.i.i.i
+  %.13.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.12.i.i.i.i)
+  %.14.i.i.i.i = fmul double %.10.i.i.i.i, %.10.i.i.i.i
+  %.15.i.i.i.i = fmul double %.14.i.i.i.i, 5.000000e-01
+  %.16.i.i.i.i = fneg double %.14.i.i.i.i
+  %.17.i.i.i.i = tail call double @llvm.fma.f64(double %.10.i.i.i.i, double %.10.i.i.i.i, double %.16.i.i.i.i)
+  %.18.i.i.i.i = fmul double %.17.i.i.i.i, 5.000000e-01
+  %.19.i.i.i.i = fmul double %.10.i.i.i.i, %.14.i.i.i.i
+  %.39.i.i.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i.i, double 0x3E5AF6EDED7F7D6F, double 0x3EC71DDEF54A7291)
+  %.40.i.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i.i, double %.14.i.i.i.i, double 0x3F2A01A01B34269C)
+  %.41.i.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i.i, double %.14.i.i.i.i, double 0x3F8111111110EF36)
+  %.42.i.i.i.i = tail call double @llvm.fma.f64(double %.41.i.i.i.i, double %.14.i.i.i.i, double 0x3FC555555555555A)
+  %.43.i.i.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i.i, double 0x3E92897C493071DB, double 0x3EFA019B34414660)
+  %.44.i.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i, double %.14.i.i.i.i, double 0x3F56C16C17A188B3)
+  %.45.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i, double %.14.i.i.i.i, double 0x3FA5555555553AC5)
+  %.46.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i, double %.10.i.i.i.i, double %.42.i.i.i.i)
+  %.47.i.i.i.i = tail call double @llvm.fma.f64(double %.13.i.i.i.i, double %.10.i.i.i.i, double %.13.i.i.i.i)
+  %.48.i.i.i.i = fadd double %.18.i.i.i.i, %.47.i.i.i.i
+  %.49.i.i.i.i = tail call double @llvm.fma.f64(double %.19.i.i.i.i, double %.46.i.i.i.i, double %.48.i.i.i.i)
+  %.50.i.i.i.i = fadd double %.10.i.i.i.i, %.15.i.i.i.i
+  %0 = fsub double %.10.i.i.i.i, %.50.i.i.i.i
+  %.52.i.i.i.i = fadd double %.15.i.i.i.i, %0
+  %.6.i.i.i.i.i = bitcast double %.5.i.i.i.i to i64
+  %.7.i.i.i.i.i = lshr i64 %.6.i.i.i.i.i, 1
+  %.8.i.i.i.i.i = shl i64 %.7.i.i.i.i.i, 52
+  %.9.i.i.i.i.i = bitcast i64 %.8.i.i.i.i.i to double
+  %.10.i.i.i.i.i = sub i64 %.6.i.i.i.i.i, %.7.i.i.i.i.i
+  %.11.i.i.i.i.i = shl i64 %.10.i.i.i.i.i, 52
+  %.12.i.i.i.i.i = bitcast i64 %.11.i.i.i.i.i to double
+  %.14.i.i.i.i.i = fmul double %.9.i.i.i.i.i, %.12.i.i.i.i.i
+  %.54.i.i.i.i = fmul double %.14.i.i.i.i.i, %.50.i.i.i.i
+  %.55.i.i.i.i = fadd double %.14.i.i.i.i.i, -1.000000e+00
+  %.56.i.i.i.i = fadd double %.55.i.i.i.i, %.54.i.i.i.i
+  %.57.i.i.i.i = fsub double %.56.i.i.i.i, %.55.i.i.i.i
+  %1 = fsub double %.57.i.i.i.i, %.56.i.i.i.i
+  %.59.i.i.i.i = fadd double %.55.i.i.i.i, %1
+  %.60.i.i.i.i = fsub double %.54.i.i.i.i, %.57.i.i.i.i
+  %.61.i.i.i.i = fadd double %.60.i.i.i.i, %.59.i.i.i.i
+  %.62.i.i.i.i = fsub double %.14.i.i.i.i.i, %.55.i.i.i.i
+  %.63.i.i.i.i = fadd double %.62.i.i.i.i, -1.000000e+00
+  %.64.i.i.i.i = fadd double %.52.i.i.i.i, %.49.i.i.i.i
+  %.65.i.i.i.i = fmul double %.14.i.i.i.i.i, %.64.i.i.i.i
+  %.66.i.i.i.i = fadd double %.63.i.i.i.i, %.65.i.i.i.i
+  %.67.i.i.i.i = fadd double %.61.i.i.i.i, %.66.i.i.i.i
+  %.68.i.i.i.i = fadd double %.56.i.i.i.i, %.67.i.i.i.i
+  %2 = fsub double %.56.i.i.i.i, %.68.i.i.i.i
+  %.70.i.i.i.i = fadd double %.67.i.i.i.i, %2
+  %.15.i.i.i = fadd double %.68.i.i.i.i, 1.000000e+00
+  %.16.i.i.i = fadd double %.15.i.i.i, -1.000000e+00
+  %3 = fsub double %.16.i.i.i, %.15.i.i.i
+  %.18.i.i.i = fadd double %3, 1.000000e+00
+  %.19.i.i.i = fsub double %.68.i.i.i.i, %.16.i.i.i
+  %.20.i.i.i = fadd double %.19.i.i.i, %.18.i.i.i
+  %.27.i.i.i = fadd double %.70.i.i.i.i, %.20.i.i.i
+  %.31.i.i.i = fdiv double 1.000000e+00, %.15.i.i.i
+  %.32.i.i.i = fmul double %.68.i.i.i.i, %.31.i.i.i
+  %.33.i.i.i = fneg double %.32.i.i.i
+  %.35.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i, double %.15.i.i.i, double %.68.i.i.i.i)
+  %.42.i.i.i = fadd double %.70.i.i.i.i, %.35.i.i.i
+  %.43.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i, double %.27.i.i.i, double %.42.i.i.i)
+  %.44.i.i.i = fadd double %.68.i.i.i.i, %.32.i.i.i
+  %.45.i.i.i = fsub double %.44.i.i.i, %.68.i.i.i.i
+  %.46.i.i.i = fsub double %.32.i.i.i, %.45.i.i.i
+  %.53.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i, double %.31.i.i.i, double %.70.i.i.i.i)
+  %.54.i.i.i = fadd double %.46.i.i.i, %.53.i.i.i
+  %.55.i.i.i = fadd double %.44.i.i.i, %.54.i.i.i
+  %.56.i.i.i = fmul double %.55.i.i.i, 5.000000e-01
+  %.57.i.i.i = fcmp olt double %.5.i.i.i, 1.000000e-150
+  %.58.i.i.i = select i1 %.57.i.i.i, double %.5.i.i.i, double %.56.i.i.i
+  %.5.i.i1.i.i = fcmp ogt double %.5.i.i.i, 7.120000e+02
+  %.6.i.i2.i.i = select i1 %.5.i.i1.i.i, double 7.120000e+02, double %.5.i.i.i
+  %.6.i.i.i3.i.i = tail call double @llvm.fma.f64(double %.6.i.i2.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.7.i.i.i4.i.i = fadd double %.6.i.i.i3.i.i, 0xC3380000000007FE
+  %.9.i.i.i5.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i, double 0xBFE62E42FEFA39EF, double %.6.i.i2.i.i)
+  %.11.i.i.i6.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i, double 0xBC7ABC9E3B39803F, double %.9.i.i.i5.i.i)
+  %.13.i.i.i.i.i = fsub double %.9.i.i.i5.i.i, %.11.i.i.i6.i.i
+  %.14.i.i.i7.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i, double 0xBC7ABC9E3B39803F, double %.13.i.i.i.i.i)
+  %.15.i.i.i.i.i = fadd double %.14.i.i.i7.i.i, 0.000000e+00
+  %.16.i.i.i.i.i = fmul double %.11.i.i.i6.i.i, %.11.i.i.i6.i.i
+  %.38.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3FE000000000000C)
+  %.42.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3FC555555555555C)
+  %.46.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i, double %.11.i.i.i6.i.i, double %.41.i.i.i.i.i)
+  %.47.i.i.i.i.i = fmul double %.16.i.i.i.i.i, %.46.i.i.i.i.i
+  %.48.i.i.i.i.i = fadd double %.11.i.i.i6.i.i, %.47.i.i.i.i.i
+  %.49.i.i.i.i.i = tail call double @llvm.fma.f64(double %.15.i.i.i.i.i, double %.48.i.i.i.i.i, double %.15.i.i.i.i.i)
+  %.50.i.i.i.i.i = fadd double %.47.i.i.i.i.i, %.49.i.i.i.i.i
+  %.51.i.i.i.i.i = fadd double %.11.i.i.i6.i.i, %.50.i.i.i.i.i
+  %.52.i.i.i.i.i = fsub double %.51.i.i.i.i.i, %.11.i.i.i6.i.i
+  %.53.i.i.i.i.i = fsub double %.50.i.i.i.i.i, %.52.i.i.i.i.i
+  %.54.i.i.i.i.i = fadd double %.51.i.i.i.i.i, 1.000000e+00
+  %.55.i.i.i.i.i = fadd double %.54.i.i.i.i.i, -1.000000e+00
+  %.56.i.i.i.i.i = fsub double %.51.i.i.i.i.i, %.55.i.i.i.i.i
+  %.57.i.i.i.i.i = fadd double %.53.i.i.i.i.i, %.56.i.i.i.i.i
+  %.20.i.i.i.i = fadd double %.54.i.i.i.i.i, %.57.i.i.i.i.i
+  %.22.i.i.i.i = fadd double %.6.i.i.i3.i.i, -1.000000e+00
+  %.6.i.i1.i.i.i = bitcast double %.22.i.i.i.i to i64
+  %.7.i.i2.i.i.i = lshr i64 %.6.i.i1.i.i.i, 1
+  %.8.i.i.i8.i.i = shl i64 %.7.i.i2.i.i.i, 52
+  %.9.i.i3.i.i.i = bitcast i64 %.8.i.i.i8.i.i to double
+  %.10.i.i.i9.i.i = sub i64 %.6.i.i1.i.i.i, %.7.i.i2.i.i.i
+  %.11.i.i4.i.i.i = shl i64 %.10.i.i.i9.i.i, 52
+  %.12.i.i.i10.i.i = bitcast i64 %.11.i.i4.i.i.i to double
+  %.13.i.i5.i.i.i = fmul double %.20.i.i.i.i, %.9.i.i3.i.i.i
+  %.14.i.i6.i.i.i = fmul double %.13.i.i5.i.i.i, %.12.i.i.i10.i.i
+  %.61.i.i.i = select i1 %.6.i.i.i, double %.14.i.i6.i.i.i, double %.58.i.i.i
+  %.62.i.i.i = tail call double @llvm.copysign.f64(double %.61.i.i.i, double %.22.i.i)
+  %.30.i.i = fmul double %extracted.imag, 5.000000e-01
+  %.5.i.i1.i = tail call double @llvm.fabs.f64(double %.30.i.i)
+  %.6.i.i2.i = fcmp oge double %.5.i.i1.i, 0x42C0000000000000
+  %.7.i.i3.i = tail call double @hloom_huge_cos_f64(double %.30.i.i)
+  %.5.i.i.i.i.i = tail call double @llvm.fma.f64(double %.30.i.i, double 0x3FE45F306DC9C883, double 0x4338000000000000)
+  %.6.i.i.i.i4.i = fadd double %.5.i.i.i.i.i, 0xC338000000000000
+  %.8.i.i.i.i5.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i4.i, double 0xBFF921FB54442D18, double %.30.i.i)
+  %.9.i.i.i.i6.i = fmul double %.6.i.i.i.i4.i, 0x3C91A62633145C07
+  %.10.i.i.i.i7.i = fneg double %.9.i.i.i.i6.i
+  %.11.i.i.i.i8.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i4.i, double 0x3C91A62633145C07, double %.10.i.i.i.i7.i)
+  %.12.i.i.i.i9.i = fsub double %.8.i.i.i.i5.i, %.9.i.i.i.i6.i
+  %.13.i.i.i.i10.i = fsub double %.12.i.i.i.i9.i, %.8.i.i.i.i5.i
+  %.14.i.i.i.i11.i = fsub double %.12.i.i.i.i9.i, %.13.i.i.i.i10.i
+  %.15.i.i.i.i12.i = fsub double %.8.i.i.i.i5.i, %.14.i.i.i.i11.i
+  %.16.i.i.i.i13.i = fadd double %.9.i.i.i.i6.i, %.13.i.i.i.i10.i
+  %.17.i.i.i.i.i = fsub double %.15.i.i.i.i12.i, %.16.i.i.i.i13.i
+  %.19.i.i.i.i.i = fsub double %.17.i.i.i.i.i, %.11.i.i.i.i8.i
+  %.20.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i4.i, double 0x391F1976B7ED8FBC, double %.19.i.i.i.i.i)
+  %.8.i.i.i14.i = bitcast double %.5.i.i.i.i.i to i64
+  %.6.i.i1.i.i15.i = fmul double %.12.i.i.i.i9.i, %.12.i.i.i.i9.i
+  %.7.i.i.i.i16.i = fmul double %.12.i.i.i.i9.i, %.6.i.i1.i.i15.i
+  %.20.i.i2.i.i.i = fmul double %.6.i.i1.i.i15.i, %.6.i.i1.i.i15.i
+  %.21.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0xBE5AE5E653C573C5, double 0xBF2A01A019C12CBD)
+  %.22.i.i.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0xBFC5555555555549)
+  %.23.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0x3DE5D928BFDC347F, double 0x3EC71DE35776C3D6)
+  %.24.i.i.i.i.i = tail call double @llvm.fma.f64(double %.23.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0x3F8111111110F896)
+  %.25.i.i.i.i.i = tail call double @llvm.fma.f64(double %.24.i.i.i.i.i, double %.6.i.i1.i.i15.i, double %.22.i.i.i.i.i)
+  %.26.i.i.i.i.i = fmul double %.6.i.i1.i.i15.i, -5.000000e-01
+  %.27.i.i.i.i.i = tail call double @llvm.fma.f64(double %.26.i.i.i.i.i, double %.20.i.i.i.i.i, double %.20.i.i.i.i.i)
+  %.28.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i16.i, double %.25.i.i.i.i.i, double %.27.i.i.i.i.i)
+  %.29.i.i.i.i.i = fadd double %.12.i.i.i.i9.i, %.28.i.i.i.i.i
+  %.7.i.i4.i.i.i = fmul double %.6.i.i1.i.i15.i, 5.000000e-01
+  %.8.i.i5.i.i.i = fsub double 1.000000e+00, %.7.i.i4.i.i.i
+  %.9.i.i6.i.i.i = fsub double 1.000000e+00, %.8.i.i5.i.i.i
+  %.10.i.i7.i.i.i = fsub double %.9.i.i6.i.i.i, %.7.i.i4.i.i.i
+  %.11.i.i8.i.i.i = fneg double %.6.i.i1.i.i15.i
+  %.12.i.i9.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i9.i, double %.12.i.i.i.i9.i, double %.11.i.i8.i.i.i)
+  %.13.i.i10.i.i.i = fmul double %.12.i.i9.i.i.i, 5.000000e-01
+  %.14.i.i11.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i9.i, double %.20.i.i.i.i.i, double %.13.i.i10.i.i.i)
+  %.15.i.i12.i.i.i = fsub double %.10.i.i7.i.i.i, %.14.i.i11.i.i.i
+  %.30.i.i14.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0x3E21EE9EF9CA067C, double 0x3EFA01A019CBD4B0)
+  %.31.i.i15.i.i.i = tail call double @llvm.fma.f64(double %.30.i.i14.i.i.i, double %.20.i.i2.i.i.i, double 0x3FA555555555554C)
+  %.32.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0xBDA8FB02A963269B, double 0xBE927E4F810A7DDC)
+  %.33.i.i.i.i.i = tail call double @llvm.fma.f64(double %.32.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0xBF56C16C16C15213)
+  %.34.i.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i.i, double %.6.i.i1.i.i15.i, double %.31.i.i15.i.i.i)
+  %.35.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double %.34.i.i.i.i.i, double %.15.i.i12.i.i.i)
+  %.36.i.i.i.i.i = fadd double %.8.i.i5.i.i.i, %.35.i.i.i.i.i
+  %4 = and i64 %.8.i.i.i14.i, 1
+  %.37.not.i.i.not.i.i = icmp eq i64 %4, 0
+  %.50.i.i.i17.i = select i1 %.37.not.i.i.not.i.i, double %.36.i.i.i.i.i, double %.29.i.i.i.i.i
+  %.51.i.i.i.i = bitcast double %.50.i.i.i17.i to i64
+  %.9.i.i.i.i = shl i64 %.8.i.i.i14.i, 62
+  %.52.i.i.i18.i = add i64 %.9.i.i.i.i, 4611686018427387904
+  %.53.i.i.i.i = and i64 %.52.i.i.i18.i, -9223372036854775808
+  %.54.i.i.i19.i = xor i64 %.53.i.i.i.i, %.51.i.i.i.i
+  %5 = bitcast i64 %.54.i.i.i19.i to double
+  %.9.i.i.i = select i1 %.6.i.i2.i, double %.7.i.i3.i, double %5
+  %.32.i.i = fmul double %.9.i.i.i, %.9.i.i.i
+  %.33.i.i = tail call double @llvm.fma.f64(double %.62.i.i.i, double %.62.i.i.i, double %.32.i.i)
+  %.34.i.i = fmul double %.33.i.i, 4.000000e+00
+  %.35.i.i = fmul double %.9.i.i.i, 2.000000e+00
+  %.5.i.i20.i = fcmp ogt double %.21.i.i, 6.900000e+02
+  %.6.i.i21.i = select i1 %.5.i.i20.i, double 6.900000e+02, double %.21.i.i
+  %.7.i.i22.i = fcmp olt double %.6.i.i21.i, -4.000000e+01
+  %.8.i.i.i = select i1 %.7.i.i22.i, double -4.000000e+01, double %.6.i.i21.i
+  %.5.i.i.i23.i = tail call double @llvm.fma.f64(double %.8.i.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.6.i.i.i24.i = fadd double %.5.i.i.i23.i, 0xC3380000000007FE
+  %.8.i.i.i25.i = tail call double @llvm.fma.f64(double %.6.i.i.i24.i, double 0xBFE62E42FEFA39EF, double %.8.i.i.i)
+  %.10.i.i.i26.i = tail call double @llvm.fma.f64(double %.6.i.i.i24.i, double 0xBC7ABC9E3B39803F, double %.8.i.i.i25.i)
+  %.12.i.i.i27.i = fsub double %.8.i.i.i25.i, %.10.i.i.i26.i
+  %.13.i.i.i28.i = tail call double @llvm.fma.f64(double %.6.i.i.i24.i, double 0xBC7ABC9E3B39803F, double %.12.i.i.i27.i)
+  %.14.i.i.i29.i = fmul double %.10.i.i.i26.i, %.10.i.i.i26.i
+  %.15.i.i.i30.i = fmul double %.14.i.i.i29.i, 5.000000e-01
+  %.16.i.i.i31.i = fneg double %.14.i.i.i29.i
+  %.17.i.i.i32.i = tail call double @llvm.fma.f64(double %.10.i.i.i26.i, double %.10.i.i.i26.i, double %.16.i.i.i31.i)
+  %.18.i.i.i33.i = fmul double %.17.i.i.i32.i, 5.000000e-01
+  %.19.i.i.i34.i = fmul double %.10.i.i.i26.i, %.14.i.i.i29.i
+  %.39.i.i.i35.i = tail call double @llvm.fma.f64(double %.14.i.i.i29.i, double 0x3E5AF6EDED7F7D6F, double 0x3EC71DDEF54A7291)
+  %.40.i.i.i36.i = tail call double @llvm.fma.f64(double %.39.i.i.i35.i, double %.14.i.i.i29.i, double 0x3F2A01A01B34269C)
+  %.41.i.i.i37.i = tail call double @llvm.fma.f64(double %.40.i.i.i36.i, double %.14.i.i.i29.i, double 0x3F8111111110EF36)
+  %.42.i.i.i38.i = tail call double @llvm.fma.f64(double %.41.i.i.i37.i, double %.14.i.i.i29.i, double 0x3FC555555555555A)
+  %.43.i.i.i39.i = tail call double @llvm.fma.f64(double %.14.i.i.i29.i, double 0x3E92897C493071DB, double 0x3EFA019B34414660)
+  %.44.i.i.i40.i = tail call double @llvm.fma.f64(double %.43.i.i.i39.i, double %.14.i.i.i29.i, double 0x3F56C16C17A188B3)
+  %.45.i.i.i41.i = tail call double @llvm.fma.f64(double %.44.i.i.i40.i, double %.14.i.i.i29.i, double 0x3FA5555555553AC5)
+  %.46.i.i.i42.i = tail call double @llvm.fma.f64(double %.45.i.i.i41.i, double %.10.i.i.i26.i, double %.42.i.i.i38.i)
+  %.47.i.i.i43.i = tail call double @llvm.fma.f64(double %.13.i.i.i28.i, double %.10.i.i.i26.i, double %.13.i.i.i28.i)
+  %.48.i.i.i44.i = fadd double %.18.i.i.i33.i, %.47.i.i.i43.i
+  %.49.i.i.i45.i = tail call double @llvm.fma.f64(double %.19.i.i.i34.i, double %.46.i.i.i42.i, double %.48.i.i.i44.i)
+  %.50.i.i.i46.i = fadd double %.10.i.i.i26.i, %.15.i.i.i30.i
+  %6 = fsub double %.10.i.i.i26.i, %.50.i.i.i46.i
+  %.52.i.i.i47.i = fadd double %.15.i.i.i30.i, %6
+  %.6.i.i.i.i48.i = bitcast double %.5.i.i.i23.i to i64
+  %.7.i.i.i.i49.i = lshr i64 %.6.i.i.i.i48.i, 1
+  %.8.i.i.i.i50.i = shl i64 %.7.i.i.i.i49.i, 52
+  %.9.i.i.i.i51.i = bitcast i64 %.8.i.i.i.i50.i to double
+  %.10.i.i.i.i52.i = sub i64 %.6.i.i.i.i48.i, %.7.i.i.i.i49.i
+  %.11.i.i.i.i53.i = shl i64 %.10.i.i.i.i52.i, 52
+  %.12.i.i.i.i54.i = bitcast i64 %.11.i.i.i.i53.i to double
+  %.14.i.i.i.i55.i = fmul double %.9.i.i.i.i51.i, %.12.i.i.i.i54.i
+  %.54.i.i.i56.i = fmul double %.14.i.i.i.i55.i, %.50.i.i.i46.i
+  %.55.i.i.i57.i = fadd double %.14.i.i.i.i55.i, -1.000000e+00
+  %.56.i.i.i58.i = fadd double %.55.i.i.i57.i, %.54.i.i.i56.i
+  %.57.i.i.i59.i = fsub double %.56.i.i.i58.i, %.55.i.i.i57.i
+  %7 = fsub double %.57.i.i.i59.i, %.56.i.i.i58.i
+  %.59.i.i.i60.i = fadd double %.55.i.i.i57.i, %7
+  %.60.i.i.i61.i = fsub double %.54.i.i.i56.i, %.57.i.i.i59.i
+  %.61.i.i.i62.i = fadd double %.60.i.i.i61.i, %.59.i.i.i60.i
+  %.62.i.i.i63.i = fsub double %.14.i.i.i.i55.i, %.55.i.i.i57.i
+  %.63.i.i.i64.i = fadd double %.62.i.i.i63.i, -1.000000e+00
+  %.64.i.i.i65.i = fadd double %.52.i.i.i47.i, %.49.i.i.i45.i
+  %.65.i.i.i66.i = fmul double %.14.i.i.i.i55.i, %.64.i.i.i65.i
+  %.66.i.i.i67.i = fadd double %.63.i.i.i64.i, %.65.i.i.i66.i
+  %.67.i.i.i68.i = fadd double %.61.i.i.i62.i, %.66.i.i.i67.i
+  %.68.i.i.i69.i = fadd double %.56.i.i.i58.i, %.67.i.i.i68.i
+  %.10.i.i.i = tail call double @llvm.fabs.f64(double %.21.i.i)
+  %.11.i.i.i = fcmp olt double %.10.i.i.i, 0x16687E92154EF7AC
+  %.18.i.i70.i = select i1 %.11.i.i.i, double %.21.i.i, double %.68.i.i.i69.i
+  %.19.i.i71.i = fcmp ogt double %.21.i.i, 8.000000e+01
+  %.5.i.i1.i72.i = fcmp ogt double %.21.i.i, 7.100000e+02
+  %.6.i.i2.i73.i = select i1 %.5.i.i1.i72.i, double 7.100000e+02, double %.21.i.i
+  %.7.i.i.i.i = fcmp olt double %.6.i.i2.i73.i, -7.460000e+02
+  %.8.i.i3.i.i = select i1 %.7.i.i.i.i, double -7.460000e+02, double %.6.i.i2.i73.i
+  %.9.i.i.i74.i = tail call double @llvm.fma.f64(double %.8.i.i3.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.10.i.i4.i.i = fadd double %.9.i.i.i74.i, 0xC3380000000007FE
+  %.12.i.i5.i.i = tail call double @llvm.fma.f64(double %.10.i.i4.i.i, double 0xBFE62E42FEFA39EF, double %.8.i.i3.i.i)
+  %.14.i.i6.i.i = tail call double @llvm.fma.f64(double %.10.i.i4.i.i, double 0xBC7ABC9E3B39803F, double %.12.i.i5.i.i)
+  %.15.i.i7.i.i = fmul double %.14.i.i6.i.i, %.14.i.i6.i.i
+  %.37.i.i.i.i = tail call double @llvm.fma.f64(double %.15.i.i7.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.38.i.i.i.i = tail call double @llvm.fma.f64(double %.37.i.i.i.i, double %.15.i.i7.i.i, double 0x3F56C16C1860E8F1)
+  %.39.i.i8.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i.i, double %.15.i.i7.i.i, double 0x3FA555555554FDEE)
+  %.40.i.i9.i.i = tail call double @llvm.fma.f64(double %.39.i.i8.i.i, double %.15.i.i7.i.i, double 0x3FE000000000000C)
+  %.41.i.i10.i.i = tail call double @llvm.fma.f64(double %.15.i.i7.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.42.i.i11.i.i = tail call double @llvm.fma.f64(double %.41.i.i10.i.i, double %.15.i.i7.i.i, double 0x3F2A01A01B4F2DBC)
+  %.43.i.i12.i.i = tail call double @llvm.fma.f64(double %.42.i.i11.i.i, double %.15.i.i7.i.i, double 0x3F8111111110E8CB)
+  %.44.i.i13.i.i = tail call double @llvm.fma.f64(double %.43.i.i12.i.i, double %.15.i.i7.i.i, double 0x3FC555555555555C)
+  %.45.i.i14.i.i = tail call double @llvm.fma.f64(double %.44.i.i13.i.i, double %.14.i.i6.i.i, double %.40.i.i9.i.i)
+  %.46.i.i15.i.i = tail call double @llvm.fma.f64(double %.15.i.i7.i.i, double %.45.i.i14.i.i, double %.14.i.i6.i.i)
+  %.6.i.i.i16.i.i = bitcast double %.9.i.i.i74.i to i64
+  %.7.i.i.i17.i.i = lshr i64 %.6.i.i.i16.i.i, 1
+  %.8.i.i.i18.i.i = shl i64 %.7.i.i.i17.i.i, 52
+  %.9.i.i.i19.i.i = bitcast i64 %.8.i.i.i18.i.i to double
+  %.10.i.i.i20.i.i = sub i64 %.6.i.i.i16.i.i, %.7.i.i.i17.i.i
+  %.11.i.i.i21.i.i = shl i64 %.10.i.i.i20.i.i, 52
+  %.12.i.i.i22.i.i = bitcast i64 %.11.i.i.i21.i.i to double
+  %.13.i.i.i.i75.i = tail call double @llvm.fma.f64(double %.9.i.i.i19.i.i, double %.46.i.i15.i.i, double %.9.i.i.i19.i.i)
+  %.14.i.i.i23.i.i = fmul double %.13.i.i.i.i75.i, %.12.i.i.i22.i.i
+  %.21.i.i.i = select i1 %.19.i.i71.i, double %.14.i.i.i23.i.i, double %.18.i.i70.i
+  %.22.i.i.i = tail call double @llvm.copysign.f64(double %.21.i.i.i, double %.21.i.i)
+  %.37.i.i = tail call double @llvm.fma.f64(double %.35.i.i, double %.9.i.i.i, double %.22.i.i.i)
+  %.5.i.i76.i = fcmp oeq double %extracted.imag, 0.000000e+00
+  %.5.i.i.i.i77.i = tail call double @llvm.fma.f64(double %extracted.imag, double 0x3FE45F306DC9C883, double 0x4338000000000000)
+  %.6.i.i.i.i78.i = fadd double %.5.i.i.i.i77.i, 0xC338000000000000
+  %.8.i.i.i.i79.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i78.i, double 0xBFF921FB54442D18, double %extracted.imag)
+  %.9.i.i.i.i80.i = fmul double %.6.i.i.i.i78.i, 0x3C91A62633145C07
+  %.10.i.i.i.i81.i = fneg double %.9.i.i.i.i80.i
+  %.11.i.i.i.i82.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i78.i, double 0x3C91A62633145C07, double %.10.i.i.i.i81.i)
+  %.12.i.i.i.i83.i = fsub double %.8.i.i.i.i79.i, %.9.i.i.i.i80.i
+  %.13.i.i.i.i84.i = fsub double %.12.i.i.i.i83.i, %.8.i.i.i.i79.i
+  %.14.i.i.i.i85.i = fsub double %.12.i.i.i.i83.i, %.13.i.i.i.i84.i
+  %.15.i.i.i.i86.i = fsub double %.8.i.i.i.i79.i, %.14.i.i.i.i85.i
+  %.16.i.i.i.i87.i = fadd double %.9.i.i.i.i80.i, %.13.i.i.i.i84.i
+  %.17.i.i.i.i88.i = fsub double %.15.i.i.i.i86.i, %.16.i.i.i.i87.i
+  %.19.i.i.i.i89.i = fsub double %.17.i.i.i.i88.i, %.11.i.i.i.i82.i
+  %.20.i.i.i.i90.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i78.i, double 0x391F1976B7ED8FBC, double %.19.i.i.i.i89.i)
+  %.8.i.i.i91.i = bitcast double %.5.i.i.i.i77.i to i64
+  %.6.i.i1.i.i92.i = fmul double %.12.i.i.i.i83.i, %.12.i.i.i.i83.i
+  %.7.i.i.i.i93.i = fmul double %.12.i.i.i.i83.i, %.6.i.i1.i.i92.i
+  %.20.i.i2.i.i94.i = fmul double %.6.i.i1.i.i92.i, %.6.i.i1.i.i92.i
+  %.21.i.i.i.i95.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i94.i, double 0xBE5AE5E653C573C5, double 0xBF2A01A019C12CBD)
+  %.22.i.i.i.i96.i = tail call double @llvm.fma.f64(double %.21.i.i.i.i95.i, double %.20.i.i2.i.i94.i, double 0xBFC5555555555549)
+  %.23.i.i.i.i97.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i94.i, double 0x3DE5D928BFDC347F, double 0x3EC71DE35776C3D6)
+  %.24.i.i.i.i98.i = tail call double @llvm.fma.f64(double %.23.i.i.i.i97.i, double %.20.i.i2.i.i94.i, double 0x3F8111111110F896)
+  %.25.i.i.i.i99.i = tail call double @llvm.fma.f64(double %.24.i.i.i.i98.i, double %.6.i.i1.i.i92.i, double %.22.i.i.i.i96.i)
+  %.26.i.i.i.i100.i = fmul double %.6.i.i1.i.i92.i, -5.000000e-01
+  %.27.i.i.i.i101.i = tail call double @llvm.fma.f64(double %.26.i.i.i.i100.i, double %.20.i.i.i.i90.i, double %.20.i.i.i.i90.i)
+  %.28.i.i.i.i102.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i93.i, double %.25.i.i.i.i99.i, double %.27.i.i.i.i101.i)
+  %.29.i.i.i.i103.i = fadd double %.12.i.i.i.i83.i, %.28.i.i.i.i102.i
+  %.7.i.i4.i.i104.i = fmul double %.6.i.i1.i.i92.i, 5.000000e-01
+  %.8.i.i5.i.i105.i = fsub double 1.000000e+00, %.7.i.i4.i.i104.i
+  %.9.i.i6.i.i106.i = fsub double 1.000000e+00, %.8.i.i5.i.i105.i
+  %.10.i.i7.i.i107.i = fsub double %.9.i.i6.i.i106.i, %.7.i.i4.i.i104.i
+  %.11.i.i8.i.i108.i = fneg double %.6.i.i1.i.i92.i
+  %.12.i.i9.i.i109.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i83.i, double %.12.i.i.i.i83.i, double %.11.i.i8.i.i108.i)
+  %.13.i.i10.i.i110.i = fmul double %.12.i.i9.i.i109.i, 5.000000e-01
+  %.14.i.i11.i.i111.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i83.i, double %.20.i.i.i.i90.i, double %.13.i.i10.i.i110.i)
+  %.15.i.i12.i.i112.i = fsub double %.10.i.i7.i.i107.i, %.14.i.i11.i.i111.i
+  %.30.i.i14.i.i113.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i94.i, double 0x3E21EE9EF9CA067C, double 0x3EFA01A019CBD4B0)
+  %.31.i.i15.i.i114.i = tail call double @llvm.fma.f64(double %.30.i.i14.i.i113.i, double %.20.i.i2.i.i94.i, double 0x3FA555555555554C)
+  %.32.i.i.i.i115.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i94.i, double 0xBDA8FB02A963269B, double 0xBE927E4F810A7DDC)
+  %.33.i.i.i.i116.i = tail call double @llvm.fma.f64(double %.32.i.i.i.i115.i, double %.20.i.i2.i.i94.i, double 0xBF56C16C16C15213)
+  %.34.i.i.i.i117.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i116.i, double %.6.i.i1.i.i92.i, double %.31.i.i15.i.i114.i)
+  %.35.i.i.i.i118.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i94.i, double %.34.i.i.i.i117.i, double %.15.i.i12.i.i112.i)
+  %.36.i.i.i.i119.i = fadd double %.8.i.i5.i.i105.i, %.35.i.i.i.i118.i
+  %.36.i.i.i.i = and i64 %.8.i.i.i91.i, 1
+  %.37.not.i.i.i.i = icmp eq i64 %.36.i.i.i.i, 0
+  %.50.i.i.i120.i = select i1 %.37.not.i.i.i.i, double %.29.i.i.i.i103.i, double %.36.i.i.i.i119.i
+  %.51.i.i.i121.i = bitcast double %.50.i.i.i120.i to i64
+  %.52.i.i.i122.i = shl i64 %.8.i.i.i91.i, 62
+  %.53.i.i.i123.i = and i64 %.52.i.i.i122.i, -9223372036854775808
+  %.54.i.i.i124.i = xor i64 %.53.i.i.i123.i, %.51.i.i.i121.i
+  %8 = bitcast i64 %.54.i.i.i124.i to double
+  %.7.i.i125.i = select i1 %.5.i.i76.i, double %extracted.imag, double %8
+  %.8.i.i126.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.9.i.i127.i = fcmp oge double %.8.i.i126.i, 0x42C0000000000000
+  %.10.i.i128.i = tail call double @hloom_huge_sin_f64(double %extracted.imag)
+  %.11.i.i129.i = select i1 %.9.i.i127.i, double %.10.i.i128.i, double %.7.i.i125.i
+  %.48.i.i = fdiv double %.11.i.i129.i, %.34.i.i
+  %.52.i.i = fdiv double %.37.i.i, %.34.i.i
+  %.66.i.i = select i1 %.5.i.i76.i, double %extracted.imag, double %.48.i.i
+  %inserted.real = insertvalue { double, double } undef, double %.52.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.66.i.i, 1
+  ret { double, double } %inserted.imag
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+declare <8 x double> @llvm.fabs.v8f64(<8 x double>) #1
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_sin_f64(double %.1) local_unnamed_addr #2 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @sin(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @sin(double) local_unnamed_addr #3
+declare <4 x double> @llvm.fabs.v4f64(<4 x double>) #1
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare <2 x double> @llvm.fabs.v2f64(<2 x double>) #1
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_cos_f64(double %.1) local_unnamed_addr #4 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @cos(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @cos(double) local_unnamed_addr #3
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.copysign.f64(double, double) #1
+attributes #0 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+attributes #2 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_sin_f64(hloom_huge_sin_f64_v2),_ZGV_LLVM_N4v_hloom_huge_sin_f64(hloom_huge_sin_f64_v4),_ZGV_LLVM_N8v_hloom_huge_sin_f64(hloom_huge_sin_f64_v8)" }
+attributes #3 = { mustprogress nocallback nofree nounwind willreturn memory(errnomem: write) }
+attributes #4 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_cos_f64(hloom_huge_cos_f64_v2),_ZGV_LLVM_N4v_hloom_huge_cos_f64(hloom_huge_cos_f64_v4),_ZGV_LLVM_N8v_hloom_huge_cos_f64(hloom_huge_cos_f64_v8)" }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_log_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.18.i.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.19.i.i = fcmp oeq double %.18.i.i, 0x7FF0000000000000
+  %.20.i.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.21.i.i = fcmp oeq double %.20.i.i, 0x7FF0000000000000
+  %.22.i.i = or i1 %.19.i.i, %.21.i.i
+  %.8.i.i.i = tail call double @llvm.maximum.f64(double %.18.i.i, double %.20.i.i)
+  %.9.i.i.i = fcmp ogt double %.8.i.i.i, 0x5F30000000000000
+  %.10.i.i.i = fcmp olt double %.8.i.i.i, 0x26F0000000000000
+  %.11.i.i.i = select i1 %.10.i.i.i, double 0x6570000000000000, double 1.000000e+00
+  %.12.i.i.i = select i1 %.9.i.i.i, double 0x1A70000000000000, double %.11.i.i.i
+  %.15.i.i.i = select i1 %.10.i.i.i, double -6.000000e+02, double 0.000000e+00
+  %.16.i.i.i = select i1 %.9.i.i.i, double 6.000000e+02, double %.15.i.i.i
+  %.17.i.i.i = fmul double %.8.i.i.i, %.12.i.i.i
+  %.18.i.i.i = tail call double @llvm.minimum.f64(double %.18.i.i, double %.20.i.i)
+  %.19.i.i.i = fmul double %.18.i.i.i, %.12.i.i.i
+  %.20.i.i.i = fmul double %.17.i.i.i, %.17.i.i.i
+  %.21.i.i.i = fmul double %.19.i.i.i, %.19.i.i.i
+  %.22.i.i.i = fadd double %.20.i.i.i, %.21.i.i.i
+  %0 = fsub double %.20.i.i.i, %.22.i.i.i
+  %.24.i.i.i = fadd double %.21.i.i.i, %0
+  %.25.i.i.i = fneg double %.20.i.i.i
+  %.26.i.i.i = tail call double @llvm.fma.f64(double %.17.i.i.i, double %.17.i.i.i, double %.25.i.i.i)
+  %.27.i.i.i = fneg double %.21.i.i.i
+  %.28.i.i.i = tail call double @llvm.fma.f64(double %.19.i.i.i, double %.19.i.i.i, double %.27.i.i.i)
+  %.29.i.i.i = fadd double %.26.i.i.i, %.28.i.i.i
+  %.30.i.i.i = fadd double %.29.i.i.i, %.24.i.i.i
+  %.6.i.i.i.i = fcmp olt double %.22.i.i.i, 0x10000000000000
+  %.7.i.i.i.i = fmul double %.22.i.i.i, 0x4350000000000000
+  %.8.i.i.i.i = select i1 %.6.i.i.i.i, double %.7.i.i.i.i, double %.22.i.i.i
+  %.9.i.i.i.i = fmul double %.30.i.i.i, 0x4350000000000000
+  %.10.i.i.i.i = select i1 %.6.i.i.i.i, double %.9.i.i.i.i, double %.30.i.i.i
+  %.5.i.i.i.i.i = bitcast double %.8.i.i.i.i to i64
+  %.6.i.i.i.i.i = add i64 %.5.i.i.i.i.i, 2638147582215219
+  %.7.i.i.i.i.i = lshr i64 %.6.i.i.i.i.i, 52
+  %.8.i.i.i.i.i = or disjoint i64 %.7.i.i.i.i.i, 4841369599423283200
+  %.9.i.i.i.i.i = bitcast i64 %.8.i.i.i.i.i to double
+  %.10.i.i.i.i.i = fadd double %.9.i.i.i.i.i, 0xC3300000000003FF
+  %.7.i.i3.i.i.i = and i64 %.6.i.i.i.i.i, 4503599627370495
+  %.8.i.i4.i.i.i = add nuw nsw i64 %.7.i.i3.i.i.i, 4604544271217802189
+  %1 = bitcast i64 %.8.i.i4.i.i.i to double
+  %.16.i.i.i.i = fdiv double %1, %.8.i.i.i.i
+  %.17.i.i.i.i = fmul double %.10.i.i.i.i, %.16.i.i.i.i
+  %.6.i.i5.i.i.i = fadd double %1, -1.000000e+00
+  %.7.i.i6.i.i.i = fadd double %.6.i.i5.i.i.i, 2.000000e+00
+  %.11.i.i.i.i.i = fdiv double 1.000000e+00, %.7.i.i6.i.i.i
+  %.12.i.i.i.i.i = fmul double %.6.i.i5.i.i.i, %.11.i.i.i.i.i
+  %.13.i.i.i.i.i = fadd double %.7.i.i6.i.i.i, -2.000000e+00
+  %.14.i.i.i.i.i = fsub double %.6.i.i5.i.i.i, %.13.i.i.i.i.i
+  %.15.i.i.i.i.i = fadd double %.17.i.i.i.i, %.14.i.i.i.i.i
+  %.16.i.i.i.i.i = fneg double %.12.i.i.i.i.i
+  %.17.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double %.7.i.i6.i.i.i, double %.6.i.i5.i.i.i)
+  %.19.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double %.15.i.i.i.i.i, double %.17.i.i.i.i)
+  %.20.i.i.i.i.i = fadd double %.17.i.i.i.i.i, %.19.i.i.i.i.i
+  %.21.i.i.i.i.i = fmul double %.11.i.i.i.i.i, %.20.i.i.i.i.i
+  %.22.i.i.i.i.i = fmul double %.12.i.i.i.i.i, %.12.i.i.i.i.i
+  %.23.i.i.i.i.i = fneg double %.22.i.i.i.i.i
+  %.24.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.12.i.i.i.i.i, double %.23.i.i.i.i.i)
+  %.25.i.i.i.i.i = fmul double %.12.i.i.i.i.i, 2.000000e+00
+  %.26.i.i.i.i.i = fmul double %.25.i.i.i.i.i, %.21.i.i.i.i.i
+  %.27.i.i.i.i.i = fadd double %.24.i.i.i.i.i, %.26.i.i.i.i.i
+  %.44.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.22.i.i.i.i.i
+  %.45.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i, double 0x3FBDE3D54DF7FA11, double 0x3FC3B1364C67D808)
+  %.46.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FCC71C71C596895)
+  %.47.i.i.i.i.i = tail call double @llvm.fma.f64(double %.46.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FD9999999999996)
+  %.48.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i, double 0x3FBEAC6CEB594957, double 0x3FC11206FBC466FD)
+  %.49.i.i.i.i.i = tail call double @llvm.fma.f64(double %.48.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FC745D18295D561)
+  %.50.i.i.i.i.i = tail call double @llvm.fma.f64(double %.49.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FD2492492492F51)
+  %.51.i.i.i.i.i = tail call double @llvm.fma.f64(double %.50.i.i.i.i.i, double %.22.i.i.i.i.i, double %.47.i.i.i.i.i)
+  %.52.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.51.i.i.i.i.i
+  %.53.i.i.i.i.i = fadd double %.52.i.i.i.i.i, 0x3FE5555555555555
+  %.54.i.i.i.i.i = fadd double %.53.i.i.i.i.i, 0xBFE5555555555555
+  %.55.i.i.i.i.i = fsub double %.52.i.i.i.i.i, %.54.i.i.i.i.i
+  %.56.i.i.i.i.i = fadd double %.55.i.i.i.i.i, 0x3C85555555555555
+  %.57.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.53.i.i.i.i.i
+  %.58.i.i.i.i.i = fneg double %.57.i.i.i.i.i
+  %.59.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i, double %.53.i.i.i.i.i, double %.58.i.i.i.i.i)
+  %.60.i.i.i.i.i = fmul double %.27.i.i.i.i.i, %.53.i.i.i.i.i
+  %.61.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i, double %.56.i.i.i.i.i, double %.60.i.i.i.i.i)
+  %.62.i.i.i.i.i = fadd double %.59.i.i.i.i.i, %.61.i.i.i.i.i
+  %.63.i.i.i.i.i = fmul double %.12.i.i.i.i.i, %.57.i.i.i.i.i
+  %.64.i.i.i.i.i = fneg double %.63.i.i.i.i.i
+  %.65.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.57.i.i.i.i.i, double %.64.i.i.i.i.i)
+  %.66.i.i.i.i.i = fmul double %.21.i.i.i.i.i, %.57.i.i.i.i.i
+  %.67.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.62.i.i.i.i.i, double %.66.i.i.i.i.i)
+  %.68.i.i.i.i.i = fadd double %.65.i.i.i.i.i, %.67.i.i.i.i.i
+  %.70.i.i.i.i.i = fadd double %.25.i.i.i.i.i, %.63.i.i.i.i.i
+  %.71.i.i.i.i.i = fsub double %.70.i.i.i.i.i, %.25.i.i.i.i.i
+  %.72.i.i.i.i.i = fsub double %.63.i.i.i.i.i, %.71.i.i.i.i.i
+  %.73.i.i.i.i.i = fmul double %.21.i.i.i.i.i, 2.000000e+00
+  %.74.i.i.i.i.i = fadd double %.73.i.i.i.i.i, %.68.i.i.i.i.i
+  %.75.i.i.i.i.i = fadd double %.72.i.i.i.i.i, %.74.i.i.i.i.i
+  %.19.i.i.i.i = select i1 %.6.i.i.i.i, double 5.400000e+01, double 0.000000e+00
+  %.20.i.i.i.i = fsub double %.10.i.i.i.i.i, %.19.i.i.i.i
+  %.21.i.i.i.i = fmul double %.20.i.i.i.i, 0x3FE62E42FEE00000
+  %.28.i.i.i.i = fadd double %.21.i.i.i.i, %.70.i.i.i.i.i
+  %.29.i.i.i.i = fsub double %.28.i.i.i.i, %.21.i.i.i.i
+  %.30.i.i.i.i = fsub double %.28.i.i.i.i, %.29.i.i.i.i
+  %.31.i.i.i.i = fsub double %.21.i.i.i.i, %.30.i.i.i.i
+  %.38.i.i.i.i = fsub double %.70.i.i.i.i.i, %.29.i.i.i.i
+  %.39.i.i.i.i = fadd double %.38.i.i.i.i, %.31.i.i.i.i
+  %.46.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i.i.i, double 0x3DEA39EF35793C76, double %.75.i.i.i.i.i)
+  %.47.i.i.i.i = fadd double %.39.i.i.i.i, %.46.i.i.i.i
+  %.48.i.i.i.i = fadd double %.28.i.i.i.i, %.47.i.i.i.i
+  %.49.i.i.i.i = fsub double %.48.i.i.i.i, %.28.i.i.i.i
+  %.50.i.i.i.i = fsub double %.47.i.i.i.i, %.49.i.i.i.i
+  %.32.i.i.i = fmul double %.16.i.i.i, 0x3FE62E42FEFA39EF
+  %.39.i.i.i = fmul double %.48.i.i.i.i, 5.000000e-01
+  %.40.i.i.i = fadd double %.32.i.i.i, %.39.i.i.i
+  %.41.i.i.i = fsub double %.40.i.i.i, %.32.i.i.i
+  %.42.i.i.i = fsub double %.40.i.i.i, %.41.i.i.i
+  %.43.i.i.i = fsub double %.32.i.i.i, %.42.i.i.i
+  %.44.i.i.i = fsub double %.39.i.i.i, %.41.i.i.i
+  %.45.i.i.i = fadd double %.44.i.i.i, %.43.i.i.i
+  %.46.i.i.i = fneg double %.32.i.i.i
+  %.47.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i, double 0x3FE62E42FEFA39EF, double %.46.i.i.i)
+  %.54.i.i.i = fmul double %.50.i.i.i.i, 5.000000e-01
+  %.55.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i, double 0x3C7ABC9E3B39803F, double %.54.i.i.i)
+  %.56.i.i.i = fadd double %.47.i.i.i, %.55.i.i.i
+  %.57.i.i.i = fadd double %.56.i.i.i, %.45.i.i.i
+  %.24.i.i = fcmp oeq double %extracted.real, 0.000000e+00
+  %.25.i.i = fcmp oeq double %extracted.imag, 0.000000e+00
+  %.26.i.i = and i1 %.24.i.i, %.25.i.i
+  %.40.i.i = fadd double %.40.i.i.i, %.57.i.i.i
+  %.41.i.i = select i1 %.26.i.i, double 0xFFF0000000000000, double %.40.i.i
+  %.42.i.i = select i1 %.22.i.i, double 0x7FF0000000000000, double %.41.i.i
+  %.8.i.i3.i = fcmp ule double %.20.i.i, %.18.i.i
+  %.9.i.i4.i = bitcast double %extracted.real to i64
+  %.11.not.i.i.i = icmp sgt i64 %.9.i.i4.i, -1
+  %.12.i.i5.i = select i1 %.8.i.i3.i, double %.18.i.i, double %.20.i.i
+  %.13.i.i.i = select i1 %.8.i.i3.i, double %.20.i.i, double %.18.i.i
+  %.14.i.i.i = fcmp oeq double %.12.i.i5.i, 0x7FF0000000000000
+  %.15.i.i6.i = fcmp oeq double %.13.i.i.i, 0x7FF0000000000000
+  %.16.i.i7.i = select i1 %.15.i.i6.i, double 1.000000e+00, double 0.000000e+00
+  %.17.i.i8.i = select i1 %.14.i.i.i, double %.16.i.i7.i, double %.13.i.i.i
+  %.19.i.i9.i = fcmp oeq double %.12.i.i5.i, 0.000000e+00
+  %2 = or i1 %.14.i.i.i, %.19.i.i9.i
+  %.21.i.i10.i = select i1 %2, double 1.000000e+00, double %.12.i.i5.i
+  %.25.i.i11.i = fmul double %.21.i.i10.i, 0x22DE7C5F127BD87E
+  %.26.i.i12.i = fcmp olt double %.17.i.i8.i, %.25.i.i11.i
+  %3 = and i1 %.8.i.i3.i, %.26.i.i12.i
+  %.27.i.i13.i = and i1 %.11.not.i.i.i, %3
+  %.31.i.i.i = fdiv double %.17.i.i8.i, %.21.i.i10.i
+  %.32.i.i14.i = fcmp ogt double %.21.i.i10.i, 0x5F138D352E5096AF
+  %.33.i.i.i = fcmp olt double %.21.i.i10.i, 1.000000e-150
+  %.34.i.i.i = select i1 %.33.i.i.i, double 0x6570000000000000, double 1.000000e+00
+  %.35.i.i.i = select i1 %.32.i.i14.i, double 0x1A70000000000000, double %.34.i.i.i
+  %.36.i.i.i = fmul double %.17.i.i8.i, %.35.i.i.i
+  %.37.i.i.i = fmul double %.21.i.i10.i, %.35.i.i.i
+  %.38.i.i.i = select i1 %.11.not.i.i.i, double 1.000000e+00, double 3.000000e+00
+  %.39.i.i15.i = select i1 %.11.not.i.i.i, double 0.000000e+00, double 2.000000e+00
+  %.40.i.i16.i = select i1 %.8.i.i3.i, double %.39.i.i15.i, double %.38.i.i.i
+  %.7.i.i.i17.i = fmul double %.37.i.i.i, 0x3FDA827999FCEF32
+  %.8.i.i.i18.i = fcmp ogt double %.36.i.i.i, %.7.i.i.i17.i
+  %.9.i.i.i19.i = fsub double %.36.i.i.i, %.37.i.i.i
+  %.10.i.i.i20.i = fadd double %.36.i.i.i, %.37.i.i.i
+  %.11.i.i.i.i = select i1 %.8.i.i.i18.i, double %.9.i.i.i19.i, double %.36.i.i.i
+  %.12.i.i.i.i = select i1 %.8.i.i.i18.i, double %.10.i.i.i20.i, double %.37.i.i.i
+  %.13.i.i.i.i = fsub double %.9.i.i.i19.i, %.36.i.i.i
+  %4 = fsub double %.13.i.i.i.i, %.9.i.i.i19.i
+  %.15.i.i.i.i = fadd double %.36.i.i.i, %4
+  %.16.i.i.i21.i = fadd double %.37.i.i.i, %.13.i.i.i.i
+  %.17.i.i.i22.i = fsub double %.15.i.i.i.i, %.16.i.i.i21.i
+  %.18.i.i.i.i = select i1 %.8.i.i.i18.i, double %.17.i.i.i22.i, double 0.000000e+00
+  %5 = fsub double %.37.i.i.i, %.10.i.i.i20.i
+  %.20.i.i.i23.i = fadd double %.36.i.i.i, %5
+  %.21.i.i.i24.i = select i1 %.8.i.i.i18.i, double %.20.i.i.i23.i, double 0.000000e+00
+  %.25.i.i.i.i = fdiv double 1.000000e+00, %.12.i.i.i.i
+  %.26.i.i.i.i = fmul double %.11.i.i.i.i, %.25.i.i.i.i
+  %.27.i.i.i.i = fneg double %.26.i.i.i.i
+  %.29.i.i.i25.i = tail call double @llvm.fma.f64(double %.27.i.i.i.i, double %.12.i.i.i.i, double %.11.i.i.i.i)
+  %.30.i.i.i26.i = fadd double %.29.i.i.i25.i, %.18.i.i.i.i
+  %.31.i.i.i27.i = tail call double @llvm.fma.f64(double %.27.i.i.i.i, double %.21.i.i.i24.i, double %.30.i.i.i26.i)
+  %.32.i.i.i.i = fmul double %.25.i.i.i.i, %.31.i.i.i27.i
+  %.33.i.i.i.i = fmul double %.26.i.i.i.i, %.26.i.i.i.i
+  %.34.i.i.i.i = fmul double %.26.i.i.i.i, %.33.i.i.i.i
+  %.57.i.i.i.i = fmul double %.33.i.i.i.i, %.33.i.i.i.i
+  %.58.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i, double 0xBF9252F12BECD788, double 0xBFA9CC9B6F12021C)
+  %.59.i.i.i.i = tail call double @llvm.fma.f64(double %.58.i.i.i.i, double %.57.i.i.i.i, double 0xBFB10EB9C47BF8A9)
+  %.60.i.i.i.i = tail call double @llvm.fma.f64(double %.59.i.i.i.i, double %.57.i.i.i.i, double 0xBFB745CF8C3681FC)
+  %.61.i.i.i.i = tail call double @llvm.fma.f64(double %.60.i.i.i.i, double %.57.i.i.i.i, double 0xBFC24924922AC343)
+  %.62.i.i.i.i = tail call double @llvm.fma.f64(double %.61.i.i.i.i, double %.57.i.i.i.i, double 0xBFD555555555553D)
+  %.63.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i, double 0x3FA37BC94D76F5E0, double 0x3FADF0D7D7A01F5C)
+  %.64.i.i.i.i = tail call double @llvm.fma.f64(double %.63.i.i.i.i, double %.57.i.i.i.i, double 0x3FB3B1116FF810BD)
+  %.65.i.i.i.i = tail call double @llvm.fma.f64(double %.64.i.i.i.i, double %.57.i.i.i.i, double 0x3FBC71C70E563FF2)
+  %.66.i.i.i.i = tail call double @llvm.fma.f64(double %.65.i.i.i.i, double %.57.i.i.i.i, double 0x3FC9999999995852)
+  %.67.i.i.i.i = tail call double @llvm.fma.f64(double %.66.i.i.i.i, double %.33.i.i.i.i, double %.62.i.i.i.i)
+  %.68.i.i.i.i = fneg double %.33.i.i.i.i
+  %.69.i.i.i.i = tail call double @llvm.fma.f64(double %.68.i.i.i.i, double %.32.i.i.i.i, double %.32.i.i.i.i)
+  %.70.i.i.i.i = tail call double @llvm.fma.f64(double %.34.i.i.i.i, double %.67.i.i.i.i, double %.69.i.i.i.i)
+  %.71.i.i.i.i = fcmp oeq double %.40.i.i16.i, 1.000000e+00
+  %.72.i.i.i.i = fcmp oeq double %.40.i.i16.i, 2.000000e+00
+  %.73.i.i.i.i = or i1 %.71.i.i.i.i, %.72.i.i.i.i
+  %.75.i.i.i.i = fcmp oeq double %.40.i.i16.i, 0.000000e+00
+  %.76.i.i.i.i = select i1 %.75.i.i.i.i, double 0.000000e+00, double 2.000000e+00
+  %.77.i.i.i.i = select i1 %.72.i.i.i.i, double 4.000000e+00, double %.76.i.i.i.i
+  %.78.i.i.i.i = select i1 %.73.i.i.i.i, double -1.000000e+00, double 1.000000e+00
+  %.79.i.i.i.i = select i1 %.8.i.i.i18.i, double %.78.i.i.i.i, double 0.000000e+00
+  %.80.i.i.i.i = fadd double %.77.i.i.i.i, %.79.i.i.i.i
+  %.82.i.i.i.i = fmul double %.80.i.i.i.i, 0x3FE921FB54442D18
+  %.83.i.i.i.i = fneg double %.82.i.i.i.i
+  %.84.i.i.i.i = tail call double @llvm.fma.f64(double %.80.i.i.i.i, double 0x3FE921FB54442D18, double %.83.i.i.i.i)
+  %.85.i.i.i.i = fmul double %.80.i.i.i.i, 0x3C81A62633145C07
+  %.86.i.i.i.i = fadd double %.85.i.i.i.i, %.84.i.i.i.i
+  %.87.i.i.i.i = fmul double %.78.i.i.i.i, %.26.i.i.i.i
+  %.88.i.i.i.i = fadd double %.82.i.i.i.i, %.87.i.i.i.i
+  %.89.i.i.i.i = fcmp oeq double %.80.i.i.i.i, 0.000000e+00
+  %.90.i.i.i.i = fsub double %.88.i.i.i.i, %.82.i.i.i.i
+  %.91.i.i.i.i = fsub double %.87.i.i.i.i, %.90.i.i.i.i
+  %.92.i.i.i.i = select i1 %.89.i.i.i.i, double 0.000000e+00, double %.91.i.i.i.i
+  %.93.i.i.i.i = tail call double @llvm.fma.f64(double %.78.i.i.i.i, double %.70.i.i.i.i, double %.86.i.i.i.i)
+  %.94.i.i.i.i = fadd double %.92.i.i.i.i, %.93.i.i.i.i
+  %.95.i.i.i.i = fadd double %.88.i.i.i.i, %.94.i.i.i.i
+  %.42.i.i28.i = select i1 %.27.i.i13.i, double %.31.i.i.i, double %.95.i.i.i.i
+  %.45.i.i29.i = fcmp uno double %extracted.real, %extracted.imag
+  %.46.i.i30.i = select i1 %.45.i.i29.i, double 0x7FF8000000000000, double %.42.i.i28.i
+  %.47.i.i31.i = tail call double @llvm.copysign.f64(double %.46.i.i30.i, double %extracted.imag)
+  %inserted.real = insertvalue { double, double } undef, double %.42.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.47.i.i31.i, 1
+  ret { double, double } %inserted.imag
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @llvm.maximum.f64(double, double) #1
+declare double @llvm.minimum.f64(double, double) #1
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.copysign.f64(double, double) #1
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_log1p_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.18.i.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.19.i.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.20.i.i = tail call double @llvm.maximum.f64(double %.18.i.i, double %.19.i.i)
+  %.21.i.i = fcmp ule double %.20.i.i, 1.000000e+15
+  %.22.i.i = fadd double %extracted.real, 1.000000e+00
+  %.18.i.i.i = tail call double @llvm.fabs.f64(double %.22.i.i)
+  %.19.i.i.i = fcmp oeq double %.18.i.i.i, 0x7FF0000000000000
+  %.21.i.i.i = fcmp oeq double %.19.i.i, 0x7FF0000000000000
+  %.22.i.i.i = or i1 %.21.i.i.i, %.19.i.i.i
+  %.8.i.i.i.i = tail call double @llvm.maximum.f64(double %.18.i.i.i, double %.19.i.i)
+  %.9.i.i.i.i = fcmp ogt double %.8.i.i.i.i, 0x5F30000000000000
+  %.10.i.i.i.i = fcmp olt double %.8.i.i.i.i, 0x26F0000000000000
+  %.11.i.i.i.i = select i1 %.10.i.i.i.i, double 0x6570000000000000, double 1.000000e+00
+  %.12.i.i.i.i = select i1 %.9.i.i.i.i, double 0x1A70000000000000, double %.11.i.i.i.i
+  %.15.i.i.i.i = select i1 %.10.i.i.i.i, double -6.000000e+02, double 0.000000e+00
+  %.16.i.i.i.i = select i1 %.9.i.i.i.i, double 6.000000e+02, double %.15.i.i.i.i
+  %.17.i.i.i.i = fmul double %.8.i.i.i.i, %.12.i.i.i.i
+  %.18.i.i.i.i = tail call double @llvm.minimum.f64(double %.18.i.i.i, double %.19.i.i)
+  %.19.i.i.i.i = fmul double %.18.i.i.i.i, %.12.i.i.i.i
+  %.20.i.i.i.i = fmul double %.17.i.i.i.i, %.17.i.i.i.i
+  %.21.i.i.i.i = fmul double %.19.i.i.i.i, %.19.i.i.i.i
+  %.22.i.i.i.i = fadd double %.20.i.i.i.i, %.21.i.i.i.i
+  %0 = fsub double %.20.i.i.i.i, %.22.i.i.i.i
+  %.24.i.i.i.i = fadd double %.21.i.i.i.i, %0
+  %.25.i.i.i.i = fneg double %.20.i.i.i.i
+  %.26.i.i.i.i = tail call double @llvm.fma.f64(double %.17.i.i.i.i, double %.17.i.i.i.i, double %.25.i.i.i.i)
+  %.27.i.i.i.i = fneg double %.21.i.i.i.i
+  %.28.i.i.i.i = tail call double @llvm.fma.f64(double %.19.i.i.i.i, double %.19.i.i.i.i, double %.27.i.i.i.i)
+  %.29.i.i.i.i = fadd double %.26.i.i.i.i, %.28.i.i.i.i
+  %.30.i.i.i.i = fadd double %.29.i.i.i.i, %.24.i.i.i.i
+  %.6.i.i.i.i.i = fcmp olt double %.22.i.i.i.i, 0x10000000000000
+  %.7.i.i.i.i.i = fmul double %.22.i.i.i.i, 0x4350000000000000
+  %.8.i.i.i.i.i = select i1 %.6.i.i.i.i.i, double %.7.i.i.i.i.i, double %.22.i.i.i.i
+  %.9.i.i.i.i.i = fmul double %.30.i.i.i.i, 0x4350000000000000
+  %.10.i.i.i.i.i = select i1 %.6.i.i.i.i.i, double %.9.i.i.i.i.i, double %.30.i.i.i.i
+  %.5.i.i.i.i.i.i = bitcast double %.8.i.i.i.i.i to i64
+  %.6.i.i.i.i.i.i = add i64 %.5.i.i.i.i.i.i, 2638147582215219
+  %.7.i.i.i.i.i.i = lshr i64 %.6.i.i.i.i.i.i, 52
+  %.8.i.i.i.i.i.i = or disjoint i64 %.7.i.i.i.i.i.i, 4841369599423283200
+  %.9.i.i.i.i.i.i = bitcast i64 %.8.i.i.i.i.i.i to double
+  %.10.i.i.i.i.i.i = fadd double %.9.i.i.i.i.i.i, 0xC3300000000003FF
+  %.7.i.i3.i.i.i.i = and i64 %.6.i.i.i.i.i.i, 4503599627370495
+  %.8.i.i4.i.i.i.i = add nuw nsw i64 %.7.i.i3.i.i.i.i, 4604544271217802189
+  %1 = bitcast i64 %.8.i.i4.i.i.i.i to double
+  %.16.i.i.i.i.i = fdiv double %1, %.8.i.i.i.i.i
+  %.17.i.i.i.i.i = fmul double %.10.i.i.i.i.i, %.16.i.i.i.i.i
+  %.6.i.i5.i.i.i.i = fadd double %1, -1.000000e+00
+  %.7.i.i6.i.i.i.i = fadd double %.6.i.i5.i.i.i.i, 2.000000e+00
+  %.11.i.i.i.i.i.i = fdiv double 1.000000e+00, %.7.i.i6.i.i.i.i
+  %.12.i.i.i.i.i.i = fmul double %.6.i.i5.i.i.i.i, %.11.i.i.i.i.i.i
+  %.13.i.i.i.i.i.i = fadd double %.7.i.i6.i.i.i.i, -2.000000e+00
+  %.14.i.i.i.i.i.i = fsub double %.6.i.i5.i.i.i.i, %.13.i.i.i.i.i.i
+  %.15.i.i.i.i.i.i = fadd double %.17.i.i.i.i.i, %.14.i.i.i.i.i.i
+  %.16.i.i.i.i.i.i = fneg double %.12.i.i.i.i.i.i
+  %.17.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double %.7.i.i6.i.i.i.i, double %.6.i.i5.i.i.i.i)
+  %.19.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double %.15.i.i.i.i.i.i, double %.17.i.i.i.i.i)
+  %.20.i.i.i.i.i.i = fadd double %.17.i.i.i.i.i.i, %.19.i.i.i.i.i.i
+  %.21.i.i.i.i.i.i = fmul double %.11.i.i.i.i.i.i, %.20.i.i.i.i.i.i
+  %.22.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i, %.12.i.i.i.i.i.i
+  %.23.i.i.i.i.i.i = fneg double %.22.i.i.i.i.i.i
+  %.24.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.12.i.i.i.i.i.i, double %.23.i.i.i.i.i.i)
+  %.25.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i, 2.000000e+00
+  %.26.i.i.i.i.i.i = fmul double %.25.i.i.i.i.i.i, %.21.i.i.i.i.i.i
+  %.27.i.i.i.i.i.i = fadd double %.24.i.i.i.i.i.i, %.26.i.i.i.i.i.i
+  %.44.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i, %.22.i.i.i.i.i.i
+  %.45.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i, double 0x3FBDE3D54DF7FA11, double 0x3FC3B1364C67D808)
+  %.46.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FCC71C71C596895)
+  %.47.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.46.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FD9999999999996)
+  %.48.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i, double 0x3FBEAC6CEB594957, double 0x3FC11206FBC466FD)
+  %.49.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.48.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FC745D18295D561)
+  %.50.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.49.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FD2492492492F51)
+  %.51.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.50.i.i.i.i.i.i, double %.22.i.i.i.i.i.i, double %.47.i.i.i.i.i.i)
+  %.52.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i, %.51.i.i.i.i.i.i
+  %.53.i.i.i.i.i.i = fadd double %.52.i.i.i.i.i.i, 0x3FE5555555555555
+  %.54.i.i.i.i.i.i = fadd double %.53.i.i.i.i.i.i, 0xBFE5555555555555
+  %.55.i.i.i.i.i.i = fsub double %.52.i.i.i.i.i.i, %.54.i.i.i.i.i.i
+  %.56.i.i.i.i.i.i = fadd double %.55.i.i.i.i.i.i, 0x3C85555555555555
+  %.57.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i, %.53.i.i.i.i.i.i
+  %.58.i.i.i.i.i.i = fneg double %.57.i.i.i.i.i.i
+  %.59.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i.i, double %.53.i.i.i.i.i.i, double %.58.i.i.i.i.i.i)
+  %.60.i.i.i.i.i.i = fmul double %.27.i.i.i.i.i.i, %.53.i.i.i.i.i.i
+  %.61.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i.i, double %.56.i.i.i.i.i.i, double %.60.i.i.i.i.i.i)
+  %.62.i.i.i.i.i.i = fadd double %.59.i.i.i.i.i.i, %.61.i.i.i.i.i.i
+  %.63.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i, %.57.i.i.i.i.i.i
+  %.64.i.i.i.i.i.i = fneg double %.63.i.i.i.i.i.i
+  %.65.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.57.i.i.i.i.i.i, double %.64.i.i.i.i.i.i)
+  %.66.i.i.i.i.i.i = fmul double %.21.i.i.i.i.i.i, %.57.i.i.i.i.i.i
+  %.67.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.62.i.i.i.i.i.i, double %.66.i.i.i.i.i.i)
+  %.68.i.i.i.i.i.i = fadd double %.65.i.i.i.i.i.i, %.67.i.i.i.i.i.i
+  %.70.i.i.i.i.i.i = fadd double %.25.i.i.i.i.i.i, %.63.i.i.i.i.i.i
+  %.71.i.i.i.i.i.i = fsub double %.70.i.i.i.i.i.i, %.25.i.i.i.i.i.i
+  %.72.i.i.i.i.i.i = fsub double %.63.i.i.i.i.i.i, %.71.i.i.i.i.i.i
+  %.73.i.i.i.i.i.i = fmul double %.21.i.i.i.i.i.i, 2.000000e+00
+  %.74.i.i.i.i.i.i = fadd double %.73.i.i.i.i.i.i, %.68.i.i.i.i.i.i
+  %.75.i.i.i.i.i.i = fadd double %.72.i.i.i.i.i.i, %.74.i.i.i.i.i.i
+  %.19.i.i.i.i.i = select i1 %.6.i.i.i.i.i, double 5.400000e+01, double 0.000000e+00
+  %.20.i.i.i.i.i = fsub double %.10.i.i.i.i.i.i, %.19.i.i.i.i.i
+  %.21.i.i.i.i.i = fmul double %.20.i.i.i.i.i, 0x3FE62E42FEE00000
+  %.28.i.i.i.i.i = fadd double %.21.i.i.i.i.i, %.70.i.i.i.i.i.i
+  %.29.i.i.i.i.i = fsub double %.28.i.i.i.i.i, %.21.i.i.i.i.i
+  %.30.i.i.i.i.i = fsub double %.28.i.i.i.i.i, %.29.i.i.i.i.i
+  %.31.i.i.i.i.i = fsub double %.21.i.i.i.i.i, %.30.i.i.i.i.i
+  %.38.i.i.i.i.i = fsub double %.70.i.i.i.i.i.i, %.29.i.i.i.i.i
+  %.39.i.i.i.i.i = fadd double %.38.i.i.i.i.i, %.31.i.i.i.i.i
+  %.46.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i.i.i.i, double 0x3DEA39EF35793C76, double %.75.i.i.i.i.i.i)
+  %.47.i.i.i.i.i = fadd double %.39.i.i.i.i.i, %.46.i.i.i.i.i
+  %.48.i.i.i.i.i = fadd double %.28.i.i.i.i.i, %.47.i.i.i.i.i
+  %.49.i.i.i.i.i = fsub double %.48.i.i.i.i.i, %.28.i.i.i.i.i
+  %.50.i.i.i.i.i = fsub double %.47.i.i.i.i.i, %.49.i.i.i.i.i
+  %.32.i.i.i.i = fmul double %.16.i.i.i.i, 0x3FE62E42FEFA39EF
+  %.39.i.i.i.i = fmul double %.48.i.i.i.i.i, 5.000000e-01
+  %.40.i.i.i.i = fadd double %.32.i.i.i.i, %.39.i.i.i.i
+  %.41.i.i.i.i = fsub double %.40.i.i.i.i, %.32.i.i.i.i
+  %.42.i.i.i.i = fsub double %.40.i.i.i.i, %.41.i.i.i.i
+  %.43.i.i.i.i = fsub double %.32.i.i.i.i, %.42.i.i.i.i
+  %.44.i.i.i.i = fsub double %.39.i.i.i.i, %.41.i.i.i.i
+  %.45.i.i.i.i = fadd double %.44.i.i.i.i, %.43.i.i.i.i
+  %.46.i.i.i.i = fneg double %.32.i.i.i.i
+  %.47.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i, double 0x3FE62E42FEFA39EF, double %.46.i.i.i.i)
+  %.54.i.i.i.i = fmul double %.50.i.i.i.i.i, 5.000000e-01
+  %.55.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i, double 0x3C7ABC9E3B39803F, double %.54.i.i.i.i)
+  %.56.i.i.i.i = fadd double %.47.i.i.i.i, %.55.i.i.i.i
+  %.57.i.i.i.i = fadd double %.56.i.i.i.i, %.45.i.i.i.i
+  %.24.i.i.i = fcmp oeq double %.22.i.i, 0.000000e+00
+  %.25.i.i.i = fcmp oeq double %extracted.imag, 0.000000e+00
+  %.26.i.i.i = and i1 %.25.i.i.i, %.24.i.i.i
+  %.40.i.i.i = fadd double %.40.i.i.i.i, %.57.i.i.i.i
+  %.41.i.i.i = select i1 %.26.i.i.i, double 0xFFF0000000000000, double %.40.i.i.i
+  %.42.i.i.i = select i1 %.22.i.i.i, double 0x7FF0000000000000, double %.41.i.i.i
+  %.8.i.i3.i.i = fcmp ule double %.19.i.i, %.18.i.i.i
+  %.9.i.i4.i.i = bitcast double %.22.i.i to i64
+  %.11.not.i.i.i.i = icmp sgt i64 %.9.i.i4.i.i, -1
+  %.12.i.i5.i.i = select i1 %.8.i.i3.i.i, double %.18.i.i.i, double %.19.i.i
+  %.13.i.i.i.i = select i1 %.8.i.i3.i.i, double %.19.i.i, double %.18.i.i.i
+  %.14.i.i.i.i = fcmp oeq double %.12.i.i5.i.i, 0x7FF0000000000000
+  %.15.i.i6.i.i = fcmp oeq double %.13.i.i.i.i, 0x7FF0000000000000
+  %.16.i.i7.i.i = select i1 %.15.i.i6.i.i, double 1.000000e+00, double 0.000000e+00
+  %.17.i.i8.i.i = select i1 %.14.i.i.i.i, double %.16.i.i7.i.i, double %.13.i.i.i.i
+  %.19.i.i9.i.i = fcmp oeq double %.12.i.i5.i.i, 0.000000e+00
+  %2 = or i1 %.14.i.i.i.i, %.19.i.i9.i.i
+  %.21.i.i10.i.i = select i1 %2, double 1.000000e+00, double %.12.i.i5.i.i
+  %.25.i.i11.i.i = fmul double %.21.i.i10.i.i, 0x22DE7C5F127BD87E
+  %.26.i.i12.i.i = fcmp olt double %.17.i.i8.i.i, %.25.i.i11.i.i
+  %3 = and i1 %.8.i.i3.i.i, %.26.i.i12.i.i
+  %.27.i.i13.i.i = and i1 %.11.not.i.i.i.i, %3
+  %.31.i.i.i.i = fdiv double %.17.i.i8.i.i, %.21.i.i10.i.i
+  %.32.i.i14.i.i = fcmp ogt double %.21.i.i10.i.i, 0x5F138D352E5096AF
+  %.33.i.i.i.i = fcmp olt double %.21.i.i10.i.i, 1.000000e-150
+  %.34.i.i.i.i = select i1 %.33.i.i.i.i, double 0x6570000000000000, double 1.000000e+00
+  %.35.i.i.i.i = select i1 %.32.i.i14.i.i, double 0x1A70000000000000, double %.34.i.i.i.i
+  %.36.i.i.i.i = fmul double %.17.i.i8.i.i, %.35.i.i.i.i
+  %.37.i.i.i.i = fmul double %.21.i.i10.i.i, %.35.i.i.i.i
+  %.38.i.i.i.i = select i1 %.11.not.i.i.i.i, double 1.000000e+00, double 3.000000e+00
+  %.39.i.i15.i.i = select i1 %.11.not.i.i.i.i, double 0.000000e+00, double 2.000000e+00
+  %.40.i.i16.i.i = select i1 %.8.i.i3.i.i, double %.39.i.i15.i.i, double %.38.i.i.i.i
+  %.7.i.i.i17.i.i = fmul double %.37.i.i.i.i, 0x3FDA827999FCEF32
+  %.8.i.i.i18.i.i = fcmp ogt double %.36.i.i.i.i, %.7.i.i.i17.i.i
+  %.9.i.i.i19.i.i = fsub double %.36.i.i.i.i, %.37.i.i.i.i
+  %.10.i.i.i20.i.i = fadd double %.36.i.i.i.i, %.37.i.i.i.i
+  %.11.i.i.i.i.i = select i1 %.8.i.i.i18.i.i, double %.9.i.i.i19.i.i, double %.36.i.i.i.i
+  %.12.i.i.i.i.i = select i1 %.8.i.i.i18.i.i, double %.10.i.i.i20.i.i, double %.37.i.i.i.i
+  %.13.i.i.i.i.i = fsub double %.9.i.i.i19.i.i, %.36.i.i.i.i
+  %4 = fsub double %.13.i.i.i.i.i, %.9.i.i.i19.i.i
+  %.15.i.i.i.i.i = fadd double %.36.i.i.i.i, %4
+  %.16.i.i.i21.i.i = fadd double %.37.i.i.i.i, %.13.i.i.i.i.i
+  %.17.i.i.i22.i.i = fsub double %.15.i.i.i.i.i, %.16.i.i.i21.i.i
+  %.18.i.i.i.i.i = select i1 %.8.i.i.i18.i.i, double %.17.i.i.i22.i.i, double 0.000000e+00
+  %5 = fsub double %.37.i.i.i.i, %.10.i.i.i20.i.i
+  %.20.i.i.i23.i.i = fadd double %.36.i.i.i.i, %5
+  %.21.i.i.i24.i.i = select i1 %.8.i.i.i18.i.i, double %.20.i.i.i23.i.i, double 0.000000e+00
+  %.25.i.i.i.i.i = fdiv double 1.000000e+00, %.12.i.i.i.i.i
+  %.26.i.i.i.i.i = fmul double %.11.i.i.i.i.i, %.25.i.i.i.i.i
+  %.27.i.i.i.i.i = fneg double %.26.i.i.i.i.i
+  %.29.i.i.i25.i.i = tail call double @llvm.fma.f64(double %.27.i.i.i.i.i, double %.12.i.i.i.i.i, double %.11.i.i.i.i.i)
+  %.30.i.i.i26.i.i = fadd double %.29.i.i.i25.i.i, %.18.i.i.i.i.i
+  %.31.i.i.i27.i.i = tail call double @llvm.fma.f64(double %.27.i.i.i.i.i, double %.21.i.i.i24.i.i, double %.30.i.i.i26.i.i)
+  %.32.i.i.i.i.i = fmul double %.25.i.i.i.i.i, %.31.i.i.i27.i.i
+  %.33.i.i.i.i.i = fmul double %.26.i.i.i.i.i, %.26.i.i.i.i.i
+  %.34.i.i.i.i.i = fmul double %.26.i.i.i.i.i, %.33.i.i.i.i.i
+  %.57.i.i.i.i.i = fmul double %.33.i.i.i.i.i, %.33.i.i.i.i.i
+  %.58.i.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i.i, double 0xBF9252F12BECD788, double 0xBFA9CC9B6F12021C)
+  %.59.i.i.i.i.i = tail call double @llvm.fma.f64(double %.58.i.i.i.i.i, double %.57.i.i.i.i.i, double 0xBFB10EB9C47BF8A9)
+  %.60.i.i.i.i.i = tail call double @llvm.fma.f64(double %.59.i.i.i.i.i, double %.57.i.i.i.i.i, double 0xBFB745CF8C3681FC)
+  %.61.i.i.i.i.i = tail call double @llvm.fma.f64(double %.60.i.i.i.i.i, double %.57.i.i.i.i.i, double 0xBFC24924922AC343)
+  %.62.i.i.i.i.i = tail call double @llvm.fma.f64(double %.61.i.i.i.i.i, double %.57.i.i.i.i.i, double 0xBFD555555555553D)
+  %.63.i.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i.i, double 0x3FA37BC94D76F5E0, double 0x3FADF0D7D7A01F5C)
+  %.64.i.i.i.i.i = tail call double @llvm.fma.f64(double %.63.i.i.i.i.i, double %.57.i.i.i.i.i, double 0x3FB3B1116FF810BD)
+  %.65.i.i.i.i.i = tail call double @llvm.fma.f64(double %.64.i.i.i.i.i, double %.57.i.i.i.i.i, double 0x3FBC71C70E563FF2)
+  %.66.i.i.i.i.i = tail call double @llvm.fma.f64(double %.65.i.i.i.i.i, double %.57.i.i.i.i.i, double 0x3FC9999999995852)
+  %.67.i.i.i.i.i = tail call double @llvm.fma.f64(double %.66.i.i.i.i.i, double %.33.i.i.i.i.i, double %.62.i.i.i.i.i)
+  %.68.i.i.i.i.i = fneg double %.33.i.i.i.i.i
+  %.69.i.i.i.i.i = tail call double @llvm.fma.f64(double %.68.i.i.i.i.i, double %.32.i.i.i.i.i, double %.32.i.i.i.i.i)
+  %.70.i.i.i.i.i = tail call double @llvm.fma.f64(double %.34.i.i.i.i.i, double %.67.i.i.i.i.i, double %.69.i.i.i.i.i)
+  %.71.i.i.i.i.i = fcmp oeq double %.40.i.i16.i.i, 1.000000e+00
+  %.72.i.i.i.i.i = fcmp oeq double %.40.i.i16.i.i, 2.000000e+00
+  %.73.i.i.i.i.i = or i1 %.71.i.i.i.i.i, %.72.i.i.i.i.i
+  %.75.i.i.i.i.i = fcmp oeq double %.40.i.i16.i.i, 0.000000e+00
+  %.76.i.i.i.i.i = select i1 %.75.i.i.i.i.i, double 0.000000e+00, double 2.000000e+00
+  %.77.i.i.i.i.i = select i1 %.72.i.i.i.i.i, double 4.000000e+00, double %.76.i.i.i.i.i
+  %.78.i.i.i.i.i = select i1 %.73.i.i.i.i.i, double -1.000000e+00, double 1.000000e+00
+  %.79.i.i.i.i.i = select i1 %.8.i.i.i18.i.i, double %.78.i.i.i.i.i, double 0.000000e+00
+  %.80.i.i.i.i.i = fadd double %.77.i.i.i.i.i, %.79.i.i.i.i.i
+  %.82.i.i.i.i.i = fmul double %.80.i.i.i.i.i, 0x3FE921FB54442D18
+  %.83.i.i.i.i.i = fneg double %.82.i.i.i.i.i
+  %.84.i.i.i.i.i = tail call double @llvm.fma.f64(double %.80.i.i.i.i.i, double 0x3FE921FB54442D18, double %.83.i.i.i.i.i)
+  %.85.i.i.i.i.i = fmul double %.80.i.i.i.i.i, 0x3C81A62633145C07
+  %.86.i.i.i.i.i = fadd double %.85.i.i.i.i.i, %.84.i.i.i.i.i
+  %.87.i.i.i.i.i = fmul double %.78.i.i.i.i.i, %.26.i.i.i.i.i
+  %.88.i.i.i.i.i = fadd double %.82.i.i.i.i.i, %.87.i.i.i.i.i
+  %.89.i.i.i.i.i = fcmp oeq double %.80.i.i.i.i.i, 0.000000e+00
+  %.90.i.i.i.i.i = fsub double %.88.i.i.i.i.i, %.82.i.i.i.i.i
+  %.91.i.i.i.i.i = fsub double %.87.i.i.i.i.i, %.90.i.i.i.i.i
+  %.92.i.i.i.i.i = select i1 %.89.i.i.i.i.i, double 0.000000e+00, double %.91.i.i.i.i.i
+  %.93.i.i.i.i.i = tail call double @llvm.fma.f64(double %.78.i.i.i.i.i, double %.70.i.i.i.i.i, double %.86.i.i.i.i.i)
+  %.94.i.i.i.i.i = fadd double %.92.i.i.i.i.i, %.93.i.i.i.i.i
+  %.95.i.i.i.i.i = fadd double %.88.i.i.i.i.i, %.94.i.i.i.i.i
+  %.42.i.i28.i.i = select i1 %.27.i.i13.i.i, double %.31.i.i.i.i, double %.95.i.i.i.i.i
+  %.45.i.i29.i.i = fcmp uno double %.22.i.i, %extracted.imag
+  %.46.i.i30.i.i = select i1 %.45.i.i29.i.i, double 0x7FF8000000000000, double %.42.i.i28.i.i
+  %.47.i.i31.i.i = tail call double @llvm.copysign.f64(double %.46.i.i30.i.i, double %extracted.imag)
+  %.32.i.i = select i1 %.21.i.i, double %extracted.real, double 0.000000e+00
+  %.33.i.i = select i1 %.21.i.i, double %extracted.imag, double 0.000000e+00
+  %.34.i.i = fmul double %.32.i.i, %.32.i.i
+  %.35.i.i = fmul double %.33.i.i, %.33.i.i
+  %.36.i.i = fadd double %.34.i.i, %.35.i.i
+  %.37.i.i = fsub double %.36.i.i, %.34.i.i
+  %6 = fsub double %.37.i.i, %.36.i.i
+  %.39.i.i = fadd double %.34.i.i, %6
+  %.40.i.i = fsub double %.35.i.i, %.37.i.i
+  %.41.i.i = fadd double %.40.i.i, %.39.i.i
+  %.42.i.i = fneg double %.34.i.i
+  %.43.i.i = tail call double @llvm.fma.f64(double %.32.i.i, double %.32.i.i, double %.42.i.i)
+  %.44.i.i = fneg double %.35.i.i
+  %.45.i.i = tail call double @llvm.fma.f64(double %.33.i.i, double %.33.i.i, double %.44.i.i)
+  %.46.i.i = fadd double %.43.i.i, %.45.i.i
+  %.47.i.i = fadd double %.46.i.i, %.41.i.i
+  %.48.i.i = fmul double %.32.i.i, 2.000000e+00
+  %.49.i.i = fadd double %.48.i.i, %.36.i.i
+  %.50.i.i = fsub double %.49.i.i, %.48.i.i
+  %.51.i.i = fsub double %.49.i.i, %.50.i.i
+  %.52.i.i = fsub double %.48.i.i, %.51.i.i
+  %.53.i.i = fsub double %.36.i.i, %.50.i.i
+  %.54.i.i = fadd double %.53.i.i, %.52.i.i
+  %.55.i.i = fadd double %.47.i.i, %.54.i.i
+  %.56.i.i = fadd double %.49.i.i, 1.000000e+00
+  %.57.i.i = fadd double %.56.i.i, -1.000000e+00
+  %7 = fsub double %.57.i.i, %.56.i.i
+  %.59.i.i = fadd double %7, 1.000000e+00
+  %.60.i.i = fsub double %.49.i.i, %.57.i.i
+  %.61.i.i = fadd double %.60.i.i, %.59.i.i
+  %.62.i.i = fadd double %.61.i.i, %.55.i.i
+  %.63.i.i = fadd double %.56.i.i, %.62.i.i
+  %.64.i.i = fcmp ogt double %.63.i.i, 0.000000e+00
+  %.65.i.i = select i1 %.64.i.i, double %.56.i.i, double 1.000000e+00
+  %.66.i.i = select i1 %.64.i.i, double %.62.i.i, double 0.000000e+00
+  %.6.i.i.i = fcmp olt double %.65.i.i, 0x10000000000000
+  %.7.i.i.i = fmul double %.65.i.i, 0x4350000000000000
+  %.8.i.i.i = select i1 %.6.i.i.i, double %.7.i.i.i, double %.65.i.i
+  %.9.i.i.i = fmul double %.66.i.i, 0x4350000000000000
+  %.10.i.i.i = select i1 %.6.i.i.i, double %.9.i.i.i, double %.66.i.i
+  %.5.i.i.i.i = bitcast double %.8.i.i.i to i64
+  %.6.i.i.i.i = add i64 %.5.i.i.i.i, 2638147582215219
+  %.7.i.i.i.i = lshr i64 %.6.i.i.i.i, 52
+  %.8.i.i.i1.i = or disjoint i64 %.7.i.i.i.i, 4841369599423283200
+  %.9.i.i.i2.i = bitcast i64 %.8.i.i.i1.i to double
+  %.10.i.i.i3.i = fadd double %.9.i.i.i2.i, 0xC3300000000003FF
+  %.7.i.i3.i.i = and i64 %.6.i.i.i.i, 4503599627370495
+  %.8.i.i4.i.i = add nuw nsw i64 %.7.i.i3.i.i, 4604544271217802189
+  %8 = bitcast i64 %.8.i.i4.i.i to double
+  %.16.i.i.i = fdiv double %8, %.8.i.i.i
+  %.17.i.i.i = fmul double %.10.i.i.i, %.16.i.i.i
+  %.6.i.i5.i.i = fadd double %8, -1.000000e+00
+  %.7.i.i6.i.i = fadd double %.6.i.i5.i.i, 2.000000e+00
+  %.11.i.i.i4.i = fdiv double 1.000000e+00, %.7.i.i6.i.i
+  %.12.i.i.i5.i = fmul double %.6.i.i5.i.i, %.11.i.i.i4.i
+  %.13.i.i.i6.i = fadd double %.7.i.i6.i.i, -2.000000e+00
+  %.14.i.i.i7.i = fsub double %.6.i.i5.i.i, %.13.i.i.i6.i
+  %.15.i.i.i8.i = fadd double %.17.i.i.i, %.14.i.i.i7.i
+  %.16.i.i.i9.i = fneg double %.12.i.i.i5.i
+  %.17.i.i.i10.i = tail call double @llvm.fma.f64(double %.16.i.i.i9.i, double %.7.i.i6.i.i, double %.6.i.i5.i.i)
+  %.19.i.i.i11.i = tail call double @llvm.fma.f64(double %.16.i.i.i9.i, double %.15.i.i.i8.i, double %.17.i.i.i)
+  %.20.i.i.i12.i = fadd double %.17.i.i.i10.i, %.19.i.i.i11.i
+  %.21.i.i.i13.i = fmul double %.11.i.i.i4.i, %.20.i.i.i12.i
+  %.22.i.i.i14.i = fmul double %.12.i.i.i5.i, %.12.i.i.i5.i
+  %.23.i.i.i.i = fneg double %.22.i.i.i14.i
+  %.24.i.i.i15.i = tail call double @llvm.fma.f64(double %.12.i.i.i5.i, double %.12.i.i.i5.i, double %.23.i.i.i.i)
+  %.25.i.i.i16.i = fmul double %.12.i.i.i5.i, 2.000000e+00
+  %.26.i.i.i17.i = fmul double %.25.i.i.i16.i, %.21.i.i.i13.i
+  %.27.i.i.i18.i = fadd double %.24.i.i.i15.i, %.26.i.i.i17.i
+  %.44.i.i.i19.i = fmul double %.22.i.i.i14.i, %.22.i.i.i14.i
+  %.45.i.i.i20.i = tail call double @llvm.fma.f64(double %.44.i.i.i19.i, double 0x3FBDE3D54DF7FA11, double 0x3FC3B1364C67D808)
+  %.46.i.i.i21.i = tail call double @llvm.fma.f64(double %.45.i.i.i20.i, double %.44.i.i.i19.i, double 0x3FCC71C71C596895)
+  %.47.i.i.i22.i = tail call double @llvm.fma.f64(double %.46.i.i.i21.i, double %.44.i.i.i19.i, double 0x3FD9999999999996)
+  %.48.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i19.i, double 0x3FBEAC6CEB594957, double 0x3FC11206FBC466FD)
+  %.49.i.i.i.i = tail call double @llvm.fma.f64(double %.48.i.i.i.i, double %.44.i.i.i19.i, double 0x3FC745D18295D561)
+  %.50.i.i.i.i = tail call double @llvm.fma.f64(double %.49.i.i.i.i, double %.44.i.i.i19.i, double 0x3FD2492492492F51)
+  %.51.i.i.i.i = tail call double @llvm.fma.f64(double %.50.i.i.i.i, double %.22.i.i.i14.i, double %.47.i.i.i22.i)
+  %.52.i.i.i.i = fmul double %.22.i.i.i14.i, %.51.i.i.i.i
+  %.53.i.i.i.i = fadd double %.52.i.i.i.i, 0x3FE5555555555555
+  %.54.i.i.i23.i = fadd double %.53.i.i.i.i, 0xBFE5555555555555
+  %.55.i.i.i24.i = fsub double %.52.i.i.i.i, %.54.i.i.i23.i
+  %.56.i.i.i25.i = fadd double %.55.i.i.i24.i, 0x3C85555555555555
+  %.57.i.i.i26.i = fmul double %.22.i.i.i14.i, %.53.i.i.i.i
+  %.58.i.i.i.i = fneg double %.57.i.i.i26.i
+  %.59.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i14.i, double %.53.i.i.i.i, double %.58.i.i.i.i)
+  %.60.i.i.i.i = fmul double %.27.i.i.i18.i, %.53.i.i.i.i
+  %.61.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i14.i, double %.56.i.i.i25.i, double %.60.i.i.i.i)
+  %.62.i.i.i.i = fadd double %.59.i.i.i.i, %.61.i.i.i.i
+  %.63.i.i.i.i = fmul double %.12.i.i.i5.i, %.57.i.i.i26.i
+  %.64.i.i.i.i = fneg double %.63.i.i.i.i
+  %.65.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i5.i, double %.57.i.i.i26.i, double %.64.i.i.i.i)
+  %.66.i.i.i.i = fmul double %.21.i.i.i13.i, %.57.i.i.i26.i
+  %.67.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i5.i, double %.62.i.i.i.i, double %.66.i.i.i.i)
+  %.68.i.i.i.i = fadd double %.65.i.i.i.i, %.67.i.i.i.i
+  %.70.i.i.i.i = fadd double %.25.i.i.i16.i, %.63.i.i.i.i
+  %.71.i.i.i.i = fsub double %.70.i.i.i.i, %.25.i.i.i16.i
+  %.72.i.i.i.i = fsub double %.63.i.i.i.i, %.71.i.i.i.i
+  %.73.i.i.i.i = fmul double %.21.i.i.i13.i, 2.000000e+00
+  %.74.i.i.i.i = fadd double %.73.i.i.i.i, %.68.i.i.i.i
+  %.75.i.i.i.i = fadd double %.72.i.i.i.i, %.74.i.i.i.i
+  %.19.i.i27.i = select i1 %.6.i.i.i, double 5.400000e+01, double 0.000000e+00
+  %.20.i.i28.i = fsub double %.10.i.i.i3.i, %.19.i.i27.i
+  %.21.i.i29.i = fmul double %.20.i.i28.i, 0x3FE62E42FEE00000
+  %.28.i.i.i = fadd double %.21.i.i29.i, %.70.i.i.i.i
+  %.29.i.i.i = fsub double %.28.i.i.i, %.21.i.i29.i
+  %.30.i.i.i = fsub double %.28.i.i.i, %.29.i.i.i
+  %.31.i.i.i = fsub double %.21.i.i29.i, %.30.i.i.i
+  %.38.i.i.i = fsub double %.70.i.i.i.i, %.29.i.i.i
+  %.39.i.i.i = fadd double %.38.i.i.i, %.31.i.i.i
+  %.46.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i28.i, double 0x3DEA39EF35793C76, double %.75.i.i.i.i)
+  %.47.i.i.i = fadd double %.39.i.i.i, %.46.i.i.i
+  %.48.i.i.i = fadd double %.28.i.i.i, %.47.i.i.i
+  %.74.i.i = fmul double %.48.i.i.i, 5.000000e-01
+  %9 = fcmp ord double %extracted.imag, %extracted.real
+  %10 = and i1 %9, %.21.i.i
+  %.80.i.i = and i1 %10, %.64.i.i
+  %.87.i.i = select i1 %.80.i.i, double %.74.i.i, double %.42.i.i.i
+  %inserted.real = insertvalue { double, double } undef, double %.87.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.47.i.i31.i.i, 1
+  ret { double, double } %inserted.imag
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @llvm.maximum.f64(double, double) #1
+declare double @llvm.minimum.f64(double, double) #1
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.copysign.f64(double, double) #1
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_sqrt_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.18.i.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.19.i.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.20.i.i = tail call double @llvm.maximum.f64(double %.18.i.i, double %.19.i.i)
+  %.21.i.i = fcmp ogt double %.20.i.i, 0x7E70000000000000
+  %.22.i.i = fcmp olt double %.20.i.i, 0x7B0000000000000
+  %.23.i.i = select i1 %.22.i.i, double 0x4630000000000000, double 1.000000e+00
+  %.24.i.i = select i1 %.21.i.i, double 0x39B0000000000000, double %.23.i.i
+  %.27.i.i = select i1 %.22.i.i, double 0x3CD0000000000000, double 1.000000e+00
+  %.28.i.i = select i1 %.21.i.i, double 0x4310000000000000, double %.27.i.i
+  %.30.i.i = fmul double %.18.i.i, %.24.i.i
+  %.31.i.i = fmul double %extracted.imag, %.24.i.i
+  %.6.i.i.i = tail call double @llvm.fabs.f64(double %.30.i.i)
+  %.7.i.i.i = tail call double @llvm.fabs.f64(double %.31.i.i)
+  %.8.i.i.i = fcmp ogt double %.6.i.i.i, %.7.i.i.i
+  %.9.i.i.i = select i1 %.8.i.i.i, double %.6.i.i.i, double %.7.i.i.i
+  %.11.i.i.i = select i1 %.8.i.i.i, double %.7.i.i.i, double %.6.i.i.i
+  %.12.i.i.i = bitcast double %.9.i.i.i to i64
+  %0 = tail call i64 @llvm.umax.i64(i64 %.12.i.i.i, i64 9007199254740992)
+  %.15.i.i.i = and i64 %0, 9218868437227405312
+  %.17.i.i.i = tail call i64 @llvm.umin.i64(i64 %.15.i.i.i, i64 9209861237972664320)
+  %.18.i.i.i = sub nuw nsw i64 9214364837600034816, %.17.i.i.i
+  %.19.i.i.i = bitcast i64 %.18.i.i.i to double
+  %.20.i.i.i = bitcast i64 %.17.i.i.i to double
+  %.21.i.i.i = fmul double %.9.i.i.i, %.19.i.i.i
+  %.22.i.i.i = fmul double %.11.i.i.i, %.19.i.i.i
+  %.23.i.i.i = fmul double %.21.i.i.i, %.21.i.i.i
+  %.24.i.i.i = fmul double %.22.i.i.i, %.22.i.i.i
+  %.25.i.i.i = fadd double %.23.i.i.i, %.24.i.i.i
+  %1 = fsub double %.23.i.i.i, %.25.i.i.i
+  %.27.i.i.i = fadd double %.24.i.i.i, %1
+  %.28.i.i.i = fneg double %.23.i.i.i
+  %.29.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i, double %.21.i.i.i, double %.28.i.i.i)
+  %.30.i.i.i = fneg double %.24.i.i.i
+  %.31.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i, double %.22.i.i.i, double %.30.i.i.i)
+  %.32.i.i.i = fadd double %.29.i.i.i, %.31.i.i.i
+  %.33.i.i.i = fadd double %.32.i.i.i, %.27.i.i.i
+  %.34.i.i.i = tail call double @llvm.sqrt.f64(double %.25.i.i.i)
+  %.35.i.i.i = fcmp ogt double %.25.i.i.i, 0.000000e+00
+  %.36.i.i.i = fneg double %.34.i.i.i
+  %.37.i.i.i = tail call double @llvm.fma.f64(double %.36.i.i.i, double %.34.i.i.i, double %.25.i.i.i)
+  %.38.i.i.i = fadd double %.37.i.i.i, %.33.i.i.i
+  %.39.i.i.i = fmul double %.38.i.i.i, 5.000000e-01
+  %.43.i.i.i = fdiv double %.39.i.i.i, %.34.i.i.i
+  %.44.i.i.i = select i1 %.35.i.i.i, double %.43.i.i.i, double 0.000000e+00
+  %.45.i.i.i = fadd double %.34.i.i.i, %.44.i.i.i
+  %.46.i.i.i = fcmp oeq double %.9.i.i.i, 0.000000e+00
+  %.47.i.i.i = fmul double %.45.i.i.i, %.20.i.i.i
+  %.48.i.i.i = select i1 %.46.i.i.i, double 0.000000e+00, double %.47.i.i.i
+  %.49.i.i.i = fcmp oeq double %.6.i.i.i, 0x7FF0000000000000
+  %.50.i.i.i = fcmp oeq double %.7.i.i.i, 0x7FF0000000000000
+  %.51.i.i.i = or i1 %.49.i.i.i, %.50.i.i.i
+  %.52.i.i.i = select i1 %.51.i.i.i, double 0x7FF0000000000000, double %.48.i.i.i
+  %.53.i.i.i = fcmp uno double %.30.i.i, 0.000000e+00
+  %.54.i.i.i = fcmp une double %.7.i.i.i, 0x7FF0000000000000
+  %.55.i.i.i = and i1 %.53.i.i.i, %.54.i.i.i
+  %.56.i.i.i = fcmp uno double %.31.i.i, 0.000000e+00
+  %.57.i.i.i = fcmp une double %.6.i.i.i, 0x7FF0000000000000
+  %.58.i.i.i = and i1 %.56.i.i.i, %.57.i.i.i
+  %.59.i.i.i = or i1 %.58.i.i.i, %.55.i.i.i
+  %.60.i.i.i = select i1 %.59.i.i.i, double 0x7FF8000000000000, double %.52.i.i.i
+  %.33.i.i = fadd double %.30.i.i, %.60.i.i.i
+  %.34.i.i = fmul double %.33.i.i, 5.000000e-01
+  %.35.i.i = tail call double @llvm.sqrt.f64(double %.34.i.i)
+  %.37.i.i = fmul double %.35.i.i, 2.000000e+00
+  %.41.i.i = fdiv double %.7.i.i.i, %.37.i.i
+  %.42.i.i = fcmp oge double %extracted.real, 0.000000e+00
+  %.43.i.i = select i1 %.42.i.i, double %.35.i.i, double %.41.i.i
+  %.44.i.i = fmul double %.28.i.i, %.43.i.i
+  %.46.i.i = select i1 %.42.i.i, double %.41.i.i, double %.35.i.i
+  %.47.i.i = fmul double %.28.i.i, %.46.i.i
+  %.49.i.i = fcmp oeq double %.19.i.i, 0x7FF0000000000000
+  %.50.i.i = fcmp oeq double %extracted.real, 0x7FF0000000000000
+  %.51.i.i = or i1 %.50.i.i, %.49.i.i
+  %.52.i.i = select i1 %.51.i.i, double 0x7FF0000000000000, double %.44.i.i
+  %.54.i.i = fcmp oeq double %extracted.real, 0xFFF0000000000000
+  %.57.i.i = fcmp one double %.19.i.i, 0x7FF0000000000000
+  %.58.i.i = and i1 %.54.i.i, %.57.i.i
+  %.59.i.i = select i1 %.58.i.i, double 0.000000e+00, double %.52.i.i
+  %.64.i.i = and i1 %.50.i.i, %.57.i.i
+  %.65.i.i = select i1 %.64.i.i, double 0.000000e+00, double %.47.i.i
+  %.70.i.i = fcmp ord double %extracted.imag, 0.000000e+00
+  %.71.i.i = and i1 %.54.i.i, %.70.i.i
+  %.72.i.i = or i1 %.49.i.i, %.71.i.i
+  %.73.i.i = select i1 %.72.i.i, double 0x7FF0000000000000, double %.65.i.i
+  %.75.i.i = fcmp uno double %extracted.imag, 0.000000e+00
+  %.76.i.i = and i1 %.50.i.i, %.75.i.i
+  %.77.i.i = select i1 %.76.i.i, double 0x7FF8000000000000, double %.73.i.i
+  %.81.i.i = and i1 %.54.i.i, %.75.i.i
+  %.82.i.i = select i1 %.81.i.i, double 0x7FF0000000000000, double %.77.i.i
+  %.83.i.i = fcmp oeq double %extracted.real, 0.000000e+00
+  %.84.i.i = fcmp oeq double %extracted.imag, 0.000000e+00
+  %.85.i.i = and i1 %.83.i.i, %.84.i.i
+  %.86.i.i = fcmp uno double %extracted.real, 0.000000e+00
+  %.88.i.i = fcmp une double %.19.i.i, 0x7FF0000000000000
+  %.89.i.i = and i1 %.86.i.i, %.88.i.i
+  %.90.i.i = select i1 %.89.i.i, double 0x7FF8000000000000, double %.82.i.i
+  %.91.i.i = select i1 %.85.i.i, double 0.000000e+00, double %.90.i.i
+  %.92.i.i = select i1 %.89.i.i, double 0x7FF8000000000000, double %.59.i.i
+  %.93.i.i = select i1 %.85.i.i, double 0.000000e+00, double %.92.i.i
+  %.94.i.i = tail call double @llvm.copysign.f64(double %.91.i.i, double %extracted.imag)
+  %inserted.real = insertvalue { double, double } undef, double %.93.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.94.i.i, 1
+  ret { double, double } %inserted.imag
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @llvm.maximum.f64(double, double) #1
+declare i64 @llvm.umax.i64(i64, i64) #1
+declare i64 @llvm.umin.i64(i64, i64) #1
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.sqrt.f64(double) #1
+declare double @llvm.copysign.f64(double, double) #1
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_div_c128({ double, double } %.1, { double, double } %.2) local_unnamed_addr #0 {
+.4:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %extracted.real.1 = extractvalue { double, double } %.2, 0
+  %extracted.imag.1 = extractvalue { double, double } %.2, 1
+  %.20.i.i = tail call double @llvm.fabs.f64(double %extracted.real.1)
+  %.21.i.i = tail call double @llvm.fabs.f64(double %extracted.imag.1)
+  %.22.i.i = fcmp oge double %.20.i.i, %.21.i.i
+  %.23.i.i = select i1 %.22.i.i, double %extracted.real.1, double %extracted.imag.1
+  %.24.i.i = select i1 %.22.i.i, double %extracted.imag.1, double %extracted.real.1
+  %.28.i.i = fdiv double %.24.i.i, %.23.i.i
+  %.30.i.i = tail call double @llvm.fma.f64(double %.24.i.i, double %.28.i.i, double %.23.i.i)
+  %.34.i.i = fdiv double 1.000000e+00, %.30.i.i
+  %.47.i.i = select i1 %.22.i.i, double %extracted.real, double %extracted.imag
+  %.60.i.i = select i1 %.22.i.i, double %extracted.imag, double %extracted.real
+  %.61.i.i = fneg double %.34.i.i
+  %.62.i.i = select i1 %.22.i.i, double %.34.i.i, double %.61.i.i
+  %.63.i.i = tail call double @llvm.fma.f64(double %.60.i.i, double %.28.i.i, double %.47.i.i)
+  %.64.i.i = fmul double %.63.i.i, %.34.i.i
+  %.65.i.i = fneg double %.47.i.i
+  %.66.i.i = tail call double @llvm.fma.f64(double %.65.i.i, double %.28.i.i, double %.60.i.i)
+  %.67.i.i = fmul double %.66.i.i, %.62.i.i
+  %.68.i.i = fmul double %extracted.real.1, %.64.i.i
+  %.69.i.i = fmul double %extracted.imag.1, %.67.i.i
+  %.70.i.i = fmul double %extracted.imag.1, %.64.i.i
+  %.71.i.i = fmul double %extracted.real.1, %.67.i.i
+  %.78.i.i = fsub double %extracted.real, %.68.i.i
+  %.85.i.i = fsub double %.78.i.i, %extracted.real
+  %.92.i.i = fsub double %.78.i.i, %.85.i.i
+  %.93.i.i = fsub double %extracted.real, %.92.i.i
+  %.94.i.i = fadd double %.68.i.i, %.85.i.i
+  %.95.i.i = fsub double %.93.i.i, %.94.i.i
+  %.96.i.i = fadd double %.78.i.i, %.69.i.i
+  %.97.i.i = fneg double %.68.i.i
+  %.98.i.i = tail call double @llvm.fma.f64(double %.64.i.i, double %extracted.real.1, double %.97.i.i)
+  %.99.i.i = fneg double %.69.i.i
+  %.100.i.i = tail call double @llvm.fma.f64(double %.67.i.i, double %extracted.imag.1, double %.99.i.i)
+  %.101.i.i = fsub double %.98.i.i, %.100.i.i
+  %.102.i.i = fsub double %.95.i.i, %.101.i.i
+  %.103.i.i = fadd double %.96.i.i, %.102.i.i
+  %.110.i.i = fsub double %extracted.imag, %.70.i.i
+  %.117.i.i = fsub double %.110.i.i, %extracted.imag
+  %.124.i.i = fsub double %.110.i.i, %.117.i.i
+  %.125.i.i = fsub double %extracted.imag, %.124.i.i
+  %.126.i.i = fadd double %.70.i.i, %.117.i.i
+  %.127.i.i = fsub double %.125.i.i, %.126.i.i
+  %.128.i.i = fsub double %.110.i.i, %.71.i.i
+  %.129.i.i = fneg double %.70.i.i
+  %.130.i.i = tail call double @llvm.fma.f64(double %.64.i.i, double %extracted.imag.1, double %.129.i.i)
+  %.131.i.i = fneg double %.71.i.i
+  %.132.i.i = tail call double @llvm.fma.f64(double %.67.i.i, double %extracted.real.1, double %.131.i.i)
+  %.133.i.i = fadd double %.130.i.i, %.132.i.i
+  %.134.i.i = fsub double %.127.i.i, %.133.i.i
+  %.135.i.i = fadd double %.128.i.i, %.134.i.i
+  %.136.i.i = select i1 %.22.i.i, double %.103.i.i, double %.135.i.i
+  %.137.i.i = select i1 %.22.i.i, double %.135.i.i, double %.103.i.i
+  %.138.i.i = tail call double @llvm.fma.f64(double %.137.i.i, double %.28.i.i, double %.136.i.i)
+  %.139.i.i = tail call double @llvm.fma.f64(double %.138.i.i, double %.34.i.i, double %.64.i.i)
+  %.140.i.i = fneg double %.136.i.i
+  %.141.i.i = tail call double @llvm.fma.f64(double %.140.i.i, double %.28.i.i, double %.137.i.i)
+  %.142.i.i = tail call double @llvm.fma.f64(double %.141.i.i, double %.62.i.i, double %.67.i.i)
+  %.143.i.i = tail call double @llvm.fabs.f64(double %.139.i.i)
+  %.144.i.i = tail call double @llvm.fabs.f64(double %.64.i.i)
+  %.145.i.i = fmul double %.144.i.i, 1.000000e-15
+  %.146.i.i = fcmp olt double %.143.i.i, %.145.i.i
+  %.147.i.i = fmul double %.64.i.i, 0.000000e+00
+  %.148.i.i = select i1 %.146.i.i, double %.147.i.i, double %.139.i.i
+  %.149.i.i = tail call double @llvm.fabs.f64(double %.142.i.i)
+  %.150.i.i = tail call double @llvm.fabs.f64(double %.67.i.i)
+  %.151.i.i = fmul double %.150.i.i, 1.000000e-15
+  %.152.i.i = fcmp olt double %.149.i.i, %.151.i.i
+  %.153.i.i = fmul double %.67.i.i, 0.000000e+00
+  %.154.i.i = select i1 %.152.i.i, double %.153.i.i, double %.142.i.i
+  %0 = tail call double @llvm.fabs.f64(double %.148.i.i)
+  %.157.i.i = fcmp one double %0, 0x7FF0000000000000
+  %1 = tail call double @llvm.fabs.f64(double %.154.i.i)
+  %.160.i.i = fcmp one double %1, 0x7FF0000000000000
+  %.161.i.i = and i1 %.157.i.i, %.160.i.i
+  %.162.i.i = select i1 %.161.i.i, double %.148.i.i, double %.64.i.i
+  %.163.i.i = select i1 %.161.i.i, double %.154.i.i, double %.67.i.i
+  %.164.i.i = fcmp oeq double %extracted.real.1, 0.000000e+00
+  %.165.i.i = fcmp oeq double %extracted.imag.1, 0.000000e+00
+  %.166.i.i = and i1 %.164.i.i, %.165.i.i
+  %.177.i.i = fdiv double %extracted.real, %.20.i.i
+  %.178.i.i = select i1 %.166.i.i, double %.177.i.i, double %.162.i.i
+  %.189.i.i = fdiv double %extracted.imag, %.20.i.i
+  %.190.i.i = select i1 %.166.i.i, double %.189.i.i, double %.163.i.i
+  %inserted.real = insertvalue { double, double } undef, double %.178.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.190.i.i, 1
+  ret { double, double } %inserted.imag
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @llvm.fma.f64(double, double, double) #1
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_rsqrt_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.18.i.i.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.19.i.i.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.20.i.i1.i = tail call double @llvm.maximum.f64(double %.18.i.i.i, double %.19.i.i.i)
+  %.21.i.i2.i = fcmp ogt double %.20.i.i1.i, 0x7E70000000000000
+  %.22.i.i3.i = fcmp olt double %.20.i.i1.i, 0x7B0000000000000
+  %.23.i.i4.i = select i1 %.22.i.i3.i, double 0x4630000000000000, double 1.000000e+00
+  %.24.i.i5.i = select i1 %.21.i.i2.i, double 0x39B0000000000000, double %.23.i.i4.i
+  %.27.i.i.i = select i1 %.22.i.i3.i, double 0x3CD0000000000000, double 1.000000e+00
+  %.28.i.i6.i = select i1 %.21.i.i2.i, double 0x4310000000000000, double %.27.i.i.i
+  %.30.i.i7.i = fmul double %.18.i.i.i, %.24.i.i5.i
+  %.31.i.i.i = fmul double %extracted.imag, %.24.i.i5.i
+  %.6.i.i.i.i = tail call double @llvm.fabs.f64(double %.30.i.i7.i)
+  %.7.i.i.i.i = tail call double @llvm.fabs.f64(double %.31.i.i.i)
+  %.8.i.i.i.i = fcmp ogt double %.6.i.i.i.i, %.7.i.i.i.i
+  %.9.i.i.i.i = select i1 %.8.i.i.i.i, double %.6.i.i.i.i, double %.7.i.i.i.i
+  %.11.i.i.i.i = select i1 %.8.i.i.i.i, double %.7.i.i.i.i, double %.6.i.i.i.i
+  %.12.i.i.i.i = bitcast double %.9.i.i.i.i to i64
+  %0 = tail call i64 @llvm.umax.i64(i64 %.12.i.i.i.i, i64 9007199254740992)
+  %.15.i.i.i.i = and i64 %0, 9218868437227405312
+  %.17.i.i.i.i = tail call i64 @llvm.umin.i64(i64 %.15.i.i.i.i, i64 9209861237972664320)
+  %.18.i.i.i.i = sub nuw nsw i64 9214364837600034816, %.17.i.i.i.i
+  %.19.i.i.i.i = bitcast i64 %.18.i.i.i.i to double
+  %.20.i.i.i.i = bitcast i64 %.17.i.i.i.i to double
+  %.21.i.i.i.i = fmul double %.9.i.i.i.i, %.19.i.i.i.i
+  %.22.i.i.i.i = fmul double %.11.i.i.i.i, %.19.i.i.i.i
+  %.23.i.i.i.i = fmul double %.21.i.i.i.i, %.21.i.i.i.i
+  %.24.i.i.i.i = fmul double %.22.i.i.i.i, %.22.i.i.i.i
+  %.25.i.i.i.i = fadd double %.23.i.i.i.i, %.24.i.i.i.i
+  %1 = fsub double %.23.i.i.i.i, %.25.i.i.i.i
+  %.27.i.i.i.i = fadd double %.24.i.i.i.i, %1
+  %.28.i.i.i.i = fneg double %.23.i.i.i.i
+  %.29.i.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i.i, double %.21.i.i.i.i, double %.28.i.i.i.i)
+  %.30.i.i.i.i = fneg double %.24.i.i.i.i
+  %.31.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i, double %.22.i.i.i.i, double %.30.i.i.i.i)
+  %.32.i.i.i.i = fadd double %.29.i.i.i.i, %.31.i.i.i.i
+  %.33.i.i.i.i = fadd double %.32.i.i.i.i, %.27.i.i.i.i
+  %.34.i.i.i.i = tail call double @llvm.sqrt.f64(double %.25.i.i.i.i)
+  %.35.i.i.i.i = fcmp ogt double %.25.i.i.i.i, 0.000000e+00
+  %.36.i.i.i.i = fneg double %.34.i.i.i.i
+  %.37.i.i.i.i = tail call double @llvm.fma.f64(double %.36.i.i.i.i, double %.34.i.i.i.i, double %.25.i.i.i.i)
+  %.38.i.i.i.i = fadd double %.37.i.i.i.i, %.33.i.i.i.i
+  %.39.i.i.i.i = fmul double %.38.i.i.i.i, 5.000000e-01
+  %.43.i.i.i.i = fdiv double %.39.i.i.i.i, %.34.i.i.i.i
+  %.44.i.i.i.i = select i1 %.35.i.i.i.i, double %.43.i.i.i.i, double 0.000000e+00
+  %.45.i.i.i.i = fadd double %.34.i.i.i.i, %.44.i.i.i.i
+  %.46.i.i.i.i = fcmp oeq double %.9.i.i.i.i, 0.000000e+00
+  %.47.i.i.i.i = fmul double %.45.i.i.i.i, %.20.i.i.i.i
+  %.48.i.i.i.i = select i1 %.46.i.i.i.i, double 0.000000e+00, double %.47.i.i.i.i
+  %.49.i.i.i.i = fcmp oeq double %.6.i.i.i.i, 0x7FF0000000000000
+  %.50.i.i.i.i = fcmp oeq double %.7.i.i.i.i, 0x7FF0000000000000
+  %.51.i.i.i.i = or i1 %.49.i.i.i.i, %.50.i.i.i.i
+  %.52.i.i.i.i = select i1 %.51.i.i.i.i, double 0x7FF0000000000000, double %.48.i.i.i.i
+  %.53.i.i.i.i = fcmp uno double %.30.i.i7.i, 0.000000e+00
+  %.54.i.i.i.i = fcmp une double %.7.i.i.i.i, 0x7FF0000000000000
+  %.55.i.i.i.i = and i1 %.53.i.i.i.i, %.54.i.i.i.i
+  %.56.i.i.i.i = fcmp uno double %.31.i.i.i, 0.000000e+00
+  %.57.i.i.i.i = fcmp une double %.6.i.i.i.i, 0x7FF0000000000000
+  %.58.i.i.i.i = and i1 %.56.i.i.i.i, %.57.i.i.i.i
+  %.59.i.i.i.i = or i1 %.58.i.i.i.i, %.55.i.i.i.i
+  %.60.i.i.i.i = select i1 %.59.i.i.i.i, double 0x7FF8000000000000, double %.52.i.i.i.i
+  %.33.i.i.i = fadd double %.30.i.i7.i, %.60.i.i.i.i
+  %.34.i.i8.i = fmul double %.33.i.i.i, 5.000000e-01
+  %.35.i.i.i = tail call double @llvm.sqrt.f64(double %.34.i.i8.i)
+  %.37.i.i.i = fmul double %.35.i.i.i, 2.000000e+00
+  %.41.i.i.i = fdiv double %.7.i.i.i.i, %.37.i.i.i
+  %.42.i.i.i = fcmp oge double %extracted.real, 0.000000e+00
+  %.43.i.i.i = select i1 %.42.i.i.i, double %.35.i.i.i, double %.41.i.i.i
+  %.44.i.i.i = fmul double %.28.i.i6.i, %.43.i.i.i
+  %.46.i.i.i = select i1 %.42.i.i.i, double %.41.i.i.i, double %.35.i.i.i
+  %.47.i.i9.i = fmul double %.28.i.i6.i, %.46.i.i.i
+  %.49.i.i.i = fcmp oeq double %.19.i.i.i, 0x7FF0000000000000
+  %.50.i.i.i = fcmp oeq double %extracted.real, 0x7FF0000000000000
+  %.51.i.i.i = or i1 %.50.i.i.i, %.49.i.i.i
+  %.52.i.i.i = select i1 %.51.i.i.i, double 0x7FF0000000000000, double %.44.i.i.i
+  %.54.i.i.i = fcmp oeq double %extracted.real, 0xFFF0000000000000
+  %.57.i.i.i = fcmp one double %.19.i.i.i, 0x7FF0000000000000
+  %.58.i.i.i = and i1 %.54.i.i.i, %.57.i.i.i
+  %.59.i.i.i = select i1 %.58.i.i.i, double 0.000000e+00, double %.52.i.i.i
+  %.64.i.i10.i = and i1 %.50.i.i.i, %.57.i.i.i
+  %.65.i.i11.i = select i1 %.64.i.i10.i, double 0.000000e+00, double %.47.i.i9.i
+  %.70.i.i12.i = fcmp ord double %extracted.imag, 0.000000e+00
+  %.71.i.i13.i = and i1 %.54.i.i.i, %.70.i.i12.i
+  %.72.i.i.i = or i1 %.49.i.i.i, %.71.i.i13.i
+  %.73.i.i.i = select i1 %.72.i.i.i, double 0x7FF0000000000000, double %.65.i.i11.i
+  %.75.i.i.i = fcmp uno double %extracted.imag, 0.000000e+00
+  %.76.i.i.i = and i1 %.50.i.i.i, %.75.i.i.i
+  %.77.i.i.i = select i1 %.76.i.i.i, double 0x7FF8000000000000, double %.73.i.i.i
+  %.81.i.i.i = and i1 %.54.i.i.i, %.75.i.i.i
+  %.82.i.i.i = select i1 %.81.i.i.i, double 0x7FF0000000000000, double %.77.i.i.i
+  %.83.i.i.i = fcmp oeq double %extracted.real, 0.000000e+00
+  %.84.i.i.i = fcmp oeq double %extracted.imag, 0.000000e+00
+  %.85.i.i14.i = and i1 %.83.i.i.i, %.84.i.i.i
+  %.86.i.i.i = fcmp uno double %extracted.real, 0.000000e+00
+  %.88.i.i.i = fcmp une double %.19.i.i.i, 0x7FF0000000000000
+  %.89.i.i.i = and i1 %.86.i.i.i, %.88.i.i.i
+  %.90.i.i.i = select i1 %.89.i.i.i, double 0x7FF8000000000000, double %.82.i.i.i
+  %.91.i.i.i = select i1 %.85.i.i14.i, double 0.000000e+00, double %.90.i.i.i
+  %.92.i.i15.i = select i1 %.89.i.i.i, double 0x7FF8000000000000, double %.59.i.i.i
+  %.93.i.i16.i = select i1 %.85.i.i14.i, double 0.000000e+00, double %.92.i.i15.i
+  %.94.i.i17.i = tail call double @llvm.copysign.f64(double %.91.i.i.i, double %extracted.imag)
+  %.20.i.i.i = tail call double @llvm.fabs.f64(double %.93.i.i16.i)
+  %.21.i.i.i = tail call double @llvm.fabs.f64(double %.91.i.i.i)
+  %.22.i.i.i = fcmp oge double %.20.i.i.i, %.21.i.i.i
+  %.23.i.i.i = select i1 %.22.i.i.i, double %.93.i.i16.i, double %.94.i.i17.i
+  %.24.i.i.i = select i1 %.22.i.i.i, double %.94.i.i17.i, double %.93.i.i16.i
+  %.28.i.i.i = fdiv double %.24.i.i.i, %.23.i.i.i
+  %.30.i.i.i = tail call double @llvm.fma.f64(double %.24.i.i.i, double %.28.i.i.i, double %.23.i.i.i)
+  %.34.i.i.i = fdiv double 1.000000e+00, %.30.i.i.i
+  %.47.i.i.i = select i1 %.22.i.i.i, double 1.000000e+00, double 0.000000e+00
+  %.60.i.i.i = select i1 %.22.i.i.i, double 0.000000e+00, double 1.000000e+00
+  %.61.i.i.i = fneg double %.34.i.i.i
+  %.62.i.i.i = select i1 %.22.i.i.i, double %.34.i.i.i, double %.61.i.i.i
+  %.63.i.i.i = tail call double @llvm.fma.f64(double %.60.i.i.i, double %.28.i.i.i, double %.47.i.i.i)
+  %.64.i.i.i = fmul double %.63.i.i.i, %.34.i.i.i
+  %.65.i.i.i = fneg double %.47.i.i.i
+  %.66.i.i.i = tail call double @llvm.fma.f64(double %.65.i.i.i, double %.28.i.i.i, double %.60.i.i.i)
+  %.67.i.i.i = fmul double %.66.i.i.i, %.62.i.i.i
+  %.68.i.i.i = fmul double %.93.i.i16.i, %.64.i.i.i
+  %.69.i.i.i = fmul double %.94.i.i17.i, %.67.i.i.i
+  %.70.i.i.i = fmul double %.94.i.i17.i, %.64.i.i.i
+  %.71.i.i.i = fmul double %.93.i.i16.i, %.67.i.i.i
+  %.78.i.i.i = fsub double 1.000000e+00, %.68.i.i.i
+  %.85.i.i.i = fadd double %.78.i.i.i, -1.000000e+00
+  %2 = fsub double %.85.i.i.i, %.78.i.i.i
+  %.93.i.i.i = fadd double %2, 1.000000e+00
+  %.94.i.i.i = fadd double %.68.i.i.i, %.85.i.i.i
+  %.95.i.i.i = fsub double %.93.i.i.i, %.94.i.i.i
+  %.96.i.i.i = fadd double %.78.i.i.i, %.69.i.i.i
+  %.97.i.i.i = fneg double %.68.i.i.i
+  %.98.i.i.i = tail call double @llvm.fma.f64(double %.64.i.i.i, double %.93.i.i16.i, double %.97.i.i.i)
+  %.99.i.i.i = fneg double %.69.i.i.i
+  %.100.i.i.i = tail call double @llvm.fma.f64(double %.67.i.i.i, double %.94.i.i17.i, double %.99.i.i.i)
+  %3 = fsub double %.100.i.i.i, %.98.i.i.i
+  %.102.i.i.i = fadd double %3, %.95.i.i.i
+  %.103.i.i.i = fadd double %.96.i.i.i, %.102.i.i.i
+  %.110.i.i.i = fsub double 0.000000e+00, %.70.i.i.i
+  %4 = fsub double %.110.i.i.i, %.110.i.i.i
+  %.126.i.i.i = fadd double %.70.i.i.i, %.110.i.i.i
+  %.127.i.i.i = fsub double %4, %.126.i.i.i
+  %.128.i.i.i = fsub double %.110.i.i.i, %.71.i.i.i
+  %.129.i.i.i = fneg double %.70.i.i.i
+  %.130.i.i.i = tail call double @llvm.fma.f64(double %.64.i.i.i, double %.94.i.i17.i, double %.129.i.i.i)
+  %.131.i.i.i = fneg double %.71.i.i.i
+  %.132.i.i.i = tail call double @llvm.fma.f64(double %.67.i.i.i, double %.93.i.i16.i, double %.131.i.i.i)
+  %.133.i.i.i = fadd double %.130.i.i.i, %.132.i.i.i
+  %.134.i.i.i = fsub double %.127.i.i.i, %.133.i.i.i
+  %.135.i.i.i = fadd double %.128.i.i.i, %.134.i.i.i
+  %.136.i.i.i = select i1 %.22.i.i.i, double %.103.i.i.i, double %.135.i.i.i
+  %.137.i.i.i = select i1 %.22.i.i.i, double %.135.i.i.i, double %.103.i.i.i
+  %.138.i.i.i = tail call double @llvm.fma.f64(double %.137.i.i.i, double %.28.i.i.i, double %.136.i.i.i)
+  %.139.i.i.i = tail call double @llvm.fma.f64(double %.138.i.i.i, double %.34.i.i.i, double %.64.i.i.i)
+  %.140.i.i.i = fneg double %.136.i.i.i
+  %.141.i.i.i = tail call double @llvm.fma.f64(double %.140.i.i.i, double %.28.i.i.i, double %.137.i.i.i)
+  %.142.i.i.i = tail call double @llvm.fma.f64(double %.141.i.i.i, double %.62.i.i.i, double %.67.i.i.i)
+  %.143.i.i.i = tail call double @llvm.fabs.f64(double %.139.i.i.i)
+  %.144.i.i.i = tail call double @llvm.fabs.f64(double %.64.i.i.i)
+  %.145.i.i.i = fmul double %.144.i.i.i, 1.000000e-15
+  %.146.i.i.i = fcmp olt double %.143.i.i.i, %.145.i.i.i
+  %.147.i.i.i = fmul double %.64.i.i.i, 0.000000e+00
+  %.148.i.i.i = select i1 %.146.i.i.i, double %.147.i.i.i, double %.139.i.i.i
+  %.149.i.i.i = tail call double @llvm.fabs.f64(double %.142.i.i.i)
+  %.150.i.i.i = tail call double @llvm.fabs.f64(double %.67.i.i.i)
+  %.151.i.i.i = fmul double %.150.i.i.i, 1.000000e-15
+  %.152.i.i.i = fcmp olt double %.149.i.i.i, %.151.i.i.i
+  %.153.i.i.i = fmul double %.67.i.i.i, 0.000000e+00
+  %.154.i.i.i = select i1 %.152.i.i.i, double %.153.i.i.i, double %.142.i.i.i
+  %5 = tail call double @llvm.fabs.f64(double %.148.i.i.i)
+  %.157.i.i.i = fcmp one double %5, 0x7FF0000000000000
+  %6 = tail call double @llvm.fabs.f64(double %.154.i.i.i)
+  %.160.i.i.i = fcmp one double %6, 0x7FF0000000000000
+  %.161.i.i.i = and i1 %.157.i.i.i, %.160.i.i.i
+  %.162.i.i.i = select i1 %.161.i.i.i, double %.148.i.i.i, double %.64.i.i.i
+  %.163.i.i.i = select i1 %.161.i.i.i, double %.154.i.i.i, double %.67.i.i.i
+  %.164.i.i.i = fcmp oeq double %.93.i.i16.i, 0.000000e+00
+  %.165.i.i.i = fcmp oeq double %.94.i.i17.i, 0.000000e+00
+  %.166.i.i.i = and i1 %.164.i.i.i, %.165.i.i.i
+  %.177.i.i.i = fdiv double 1.000000e+00, %.20.i.i.i
+  %.178.i.i.i = select i1 %.166.i.i.i, double %.177.i.i.i, double %.162.i.i.i
+  %.189.i.i.i = fdiv double 0.000000e+00, %.20.i.i.i
+  %.190.i.i.i = select i1 %.166.i.i.i, double %.189.i.i.i, double %.163.i.i.i
+  %inserted.real = insertvalue { double, double } undef, double %.178.i.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.190.i.i.i, 1
+  ret { double, double } %inserted.imag
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @llvm.maximum.f64(double, double) #1
+declare i64 @llvm.umax.i64(i64, i64) #1
+declare i64 @llvm.umin.i64(i64, i64) #1
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.sqrt.f64(double) #1
+declare double @llvm.copysign.f64(double, double) #1
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+@llvm.compiler.used = appending global [6 x ptr] [ptr @hloom_huge_cos_f64_v2, ptr @hloom_huge_cos_f64_v4, ptr @hloom_huge_cos_f64_v8, ptr @hloom_huge_sin_f64_v2, ptr @hloom_huge_sin_f64_v4, ptr @hloom_huge_sin_f64_v8], section "llvm.metadata"
+define linkonce_odr { double, double } @dialect_cbrt_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.6.i.i1.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.7.i.i2.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.8.i.i3.i = fcmp ogt double %.6.i.i1.i, %.7.i.i2.i
+  %.9.i.i4.i = select i1 %.8.i.i3.i, double %.6.i.i1.i, double %.7.i.i2.i
+  %.11.i.i5.i = select i1 %.8.i.i3.i, double %.7.i.i2.i, double %.6.i.i1.i
+  %.12.i.i6.i = bitcast double %.9.i.i4.i to i64
+  %0 = tail call i64 @llvm.umax.i64(i64 %.12.i.i6.i, i64 9007199254740992)
+  %.15.i.i7.i = and i64 %0, 9218868437227405312
+  %.17.i.i8.i = tail call i64 @llvm.umin.i64(i64 %.15.i.i7.i, i64 9209861237972664320)
+  %.18.i.i9.i = sub nuw nsw i64 9214364837600034816, %.17.i.i8.i
+  %.19.i.i10.i = bitcast i64 %.18.i.i9.i to double
+  %.20.i.i11.i = bitcast i64 %.17.i.i8.i to double
+  %.21.i.i12.i = fmul double %.9.i.i4.i, %.19.i.i10.i
+  %.22.i.i13.i = fmul double %.11.i.i5.i, %.19.i.i10.i
+  %.23.i.i14.i = fmul double %.21.i.i12.i, %.21.i.i12.i
+  %.24.i.i15.i = fmul double %.22.i.i13.i, %.22.i.i13.i
+  %.25.i.i16.i = fadd double %.23.i.i14.i, %.24.i.i15.i
+  %1 = fsub double %.23.i.i14.i, %.25.i.i16.i
+  %.27.i.i.i = fadd double %.24.i.i15.i, %1
+  %.28.i.i.i = fneg double %.23.i.i14.i
+  %.29.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i12.i, double %.21.i.i12.i, double %.28.i.i.i)
+  %.30.i.i.i = fneg double %.24.i.i15.i
+  %.31.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i13.i, double %.22.i.i13.i, double %.30.i.i.i)
+  %.32.i.i.i = fadd double %.29.i.i.i, %.31.i.i.i
+  %.33.i.i.i = fadd double %.32.i.i.i, %.27.i.i.i
+  %.34.i.i.i = tail call double @llvm.sqrt.f64(double %.25.i.i16.i)
+  %.35.i.i.i = fcmp ogt double %.25.i.i16.i, 0.000000e+00
+  %.36.i.i.i = fneg double %.34.i.i.i
+  %.37.i.i.i = tail call double @llvm.fma.f64(double %.36.i.i.i, double %.34.i.i.i, double %.25.i.i16.i)
+  %.38.i.i.i = fadd double %.37.i.i.i, %.33.i.i.i
+  %.39.i.i17.i = fmul double %.38.i.i.i, 5.000000e-01
+  %.43.i.i18.i = fdiv double %.39.i.i17.i, %.34.i.i.i
+  %.44.i.i19.i = select i1 %.35.i.i.i, double %.43.i.i18.i, double 0.000000e+00
+  %.45.i.i20.i = fadd double %.34.i.i.i, %.44.i.i19.i
+  %.46.i.i21.i = fcmp oeq double %.9.i.i4.i, 0.000000e+00
+  %.47.i.i22.i = fmul double %.45.i.i20.i, %.20.i.i11.i
+  %.48.i.i23.i = select i1 %.46.i.i21.i, double 0.000000e+00, double %.47.i.i22.i
+  %.49.i.i24.i = fcmp oeq double %.6.i.i1.i, 0x7FF0000000000000
+  %.50.i.i25.i = fcmp oeq double %.7.i.i2.i, 0x7FF0000000000000
+  %.51.i.i26.i = or i1 %.49.i.i24.i, %.50.i.i25.i
+  %.52.i.i27.i = select i1 %.51.i.i26.i, double 0x7FF0000000000000, double %.48.i.i23.i
+  %.53.i.i28.i = fcmp uno double %extracted.real, 0.000000e+00
+  %.54.i.i29.i = fcmp une double %.7.i.i2.i, 0x7FF0000000000000
+  %.55.i.i30.i = and i1 %.53.i.i28.i, %.54.i.i29.i
+  %.56.i.i31.i = fcmp uno double %extracted.imag, 0.000000e+00
+  %.57.i.i32.i = fcmp une double %.6.i.i1.i, 0x7FF0000000000000
+  %.58.i.i33.i = and i1 %.56.i.i31.i, %.57.i.i32.i
+  %.59.i.i34.i = or i1 %.58.i.i33.i, %.55.i.i30.i
+  %.60.i.i35.i = select i1 %.59.i.i34.i, double 0x7FF8000000000000, double %.52.i.i27.i
+  %.5.i.i.i = tail call double @llvm.fabs.f64(double %.60.i.i35.i)
+  %.6.i.i.i = fcmp olt double %.5.i.i.i, 0x10000000000000
+  %.7.i.i.i = fmul double %.5.i.i.i, 0x4350000000000000
+  %.8.i.i.i = select i1 %.6.i.i.i, double %.7.i.i.i, double %.5.i.i.i
+  %.9.i.i.i = bitcast double %.8.i.i.i to i64
+  %.10.i.i.i = lshr i64 %.9.i.i.i, 52
+  %.11.i.i.i = or disjoint i64 %.10.i.i.i, 4841369599423283200
+  %.12.i.i.i = bitcast i64 %.11.i.i.i to double
+  %.13.i.i.i = fadd double %.12.i.i.i, 0xC3300000000003FF
+  %.14.i.i.i = fadd double %.13.i.i.i, 5.000000e-01
+  %.15.i.i.i = fmul double %.14.i.i.i, 0x3FD5555555555555
+  %.16.i.i.i = tail call double @llvm.floor.f64(double %.15.i.i.i)
+  %.17.i.i.i = fmul double %.16.i.i.i, 3.000000e+00
+  %.18.i.i.i = fsub double %.13.i.i.i, %.17.i.i.i
+  %.19.i.i.i = and i64 %.9.i.i.i, 4503599627370495
+  %.20.i.i.i = or disjoint i64 %.19.i.i.i, 4607182418800017408
+  %.21.i.i.i = bitcast i64 %.20.i.i.i to double
+  %.22.i.i.i = fcmp oeq double %.18.i.i.i, 0.000000e+00
+  %.23.i.i.i = fcmp oeq double %.18.i.i.i, 1.000000e+00
+  %.24.i.i.i = select i1 %.23.i.i.i, double 2.000000e+00, double 4.000000e+00
+  %.25.i.i.i = select i1 %.22.i.i.i, double 1.000000e+00, double %.24.i.i.i
+  %.26.i.i.i = fmul double %.25.i.i.i, %.21.i.i.i
+  %.39.i.i.i = fmul double %.26.i.i.i, %.26.i.i.i
+  %.40.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i, double 0x3F6E377AE674FEA4, double 0x3FCA0FD99B3E6A29)
+  %.41.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i, double %.39.i.i.i, double 0x3FF6CBAB70B6D7CD)
+  %.42.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i, double 0xBF223A3DD7143ED9, double 0xBFA3BCEC5CBBA0E2)
+  %.43.i.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i, double %.39.i.i.i, double 0xBFE3152AEFD08000)
+  %.44.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i, double %.26.i.i.i, double %.41.i.i.i)
+  %.45.i.i.i = fmul double %.26.i.i.i, %.44.i.i.i
+  %.46.i.i.i = fmul double %.44.i.i.i, %.45.i.i.i
+  %.47.i.i.i = fmul double %.44.i.i.i, %.46.i.i.i
+  %.48.i.i.i = fsub double 1.000000e+00, %.47.i.i.i
+  %.49.i.i.i = fmul double %.44.i.i.i, %.48.i.i.i
+  %.50.i.i.i = tail call double @llvm.fma.f64(double %.48.i.i.i, double 0x3FCC71C71C71C71C, double 0x3FD5555555555555)
+  %.51.i.i.i = tail call double @llvm.fma.f64(double %.49.i.i.i, double %.50.i.i.i, double %.44.i.i.i)
+  %.52.i.i.i = fmul double %.26.i.i.i, %.51.i.i.i
+  %.53.i.i.i = fmul double %.51.i.i.i, %.52.i.i.i
+  %.54.i.i.i = fmul double %.51.i.i.i, %.53.i.i.i
+  %.55.i.i.i = fsub double 1.000000e+00, %.54.i.i.i
+  %.56.i.i.i = fmul double %.51.i.i.i, %.55.i.i.i
+  %.57.i.i.i = tail call double @llvm.fma.f64(double %.56.i.i.i, double 0x3FD5555555555555, double %.51.i.i.i)
+  %.58.i.i.i = fmul double %.26.i.i.i, %.57.i.i.i
+  %.59.i.i.i = fmul double %.57.i.i.i, %.58.i.i.i
+  %.60.i.i.i = fmul double %.59.i.i.i, %.59.i.i.i
+  %.61.i.i.i = fneg double %.60.i.i.i
+  %.62.i.i.i = tail call double @llvm.fma.f64(double %.59.i.i.i, double %.59.i.i.i, double %.61.i.i.i)
+  %.63.i.i.i = fmul double %.59.i.i.i, %.60.i.i.i
+  %.64.i.i.i = fneg double %.63.i.i.i
+  %.65.i.i.i = tail call double @llvm.fma.f64(double %.60.i.i.i, double %.59.i.i.i, double %.64.i.i.i)
+  %.66.i.i.i = fmul double %.59.i.i.i, %.62.i.i.i
+  %.67.i.i.i = fadd double %.65.i.i.i, %.66.i.i.i
+  %.68.i.i.i = fsub double %.26.i.i.i, %.63.i.i.i
+  %.69.i.i.i = fsub double %.68.i.i.i, %.67.i.i.i
+  %.70.i.i.i = fmul double %.69.i.i.i, 0x3FD5555555555555
+  %.71.i.i.i = fmul double %.57.i.i.i, %.70.i.i.i
+  %.72.i.i.i = fmul double %.57.i.i.i, %.71.i.i.i
+  %.73.i.i.i = fadd double %.59.i.i.i, %.72.i.i.i
+  %.74.i.i.i = select i1 %.6.i.i.i, double 1.800000e+01, double 0.000000e+00
+  %.75.i.i.i = fsub double %.16.i.i.i, %.74.i.i.i
+  %.76.i.i.i = fadd double %.75.i.i.i, 0x43380000000003FF
+  %.77.i.i.i = bitcast double %.76.i.i.i to i64
+  %.78.i.i.i = shl i64 %.77.i.i.i, 52
+  %.79.i.i.i = bitcast i64 %.78.i.i.i to double
+  %.80.i.i.i = fmul double %.73.i.i.i, %.79.i.i.i
+  %.81.i.i.i = tail call double @llvm.copysign.f64(double %.80.i.i.i, double %.60.i.i35.i)
+  %.84.i.i.i = tail call i1 @llvm.is.fpclass.f64(double %.60.i.i35.i, i32 408)
+  %.85.i.i.i = select i1 %.84.i.i.i, double %.81.i.i.i, double %.60.i.i35.i
+  %.8.i.i38.i = fcmp ule double %.7.i.i2.i, %.6.i.i1.i
+  %.9.i.i39.i = bitcast double %extracted.real to i64
+  %.11.not.i.i.i = icmp sgt i64 %.9.i.i39.i, -1
+  %.12.i.i40.i = select i1 %.8.i.i38.i, double %.6.i.i1.i, double %.7.i.i2.i
+  %.13.i.i41.i = select i1 %.8.i.i38.i, double %.7.i.i2.i, double %.6.i.i1.i
+  %.14.i.i42.i = fcmp oeq double %.12.i.i40.i, 0x7FF0000000000000
+  %.15.i.i43.i = fcmp oeq double %.13.i.i41.i, 0x7FF0000000000000
+  %.16.i.i44.i = select i1 %.15.i.i43.i, double 1.000000e+00, double 0.000000e+00
+  %.17.i.i45.i = select i1 %.14.i.i42.i, double %.16.i.i44.i, double %.13.i.i41.i
+  %.19.i.i46.i = fcmp oeq double %.12.i.i40.i, 0.000000e+00
+  %2 = or i1 %.14.i.i42.i, %.19.i.i46.i
+  %.21.i.i47.i = select i1 %2, double 1.000000e+00, double %.12.i.i40.i
+  %.25.i.i48.i = fmul double %.21.i.i47.i, 0x22DE7C5F127BD87E
+  %.26.i.i49.i = fcmp olt double %.17.i.i45.i, %.25.i.i48.i
+  %3 = and i1 %.8.i.i38.i, %.26.i.i49.i
+  %.27.i.i50.i = and i1 %.11.not.i.i.i, %3
+  %.31.i.i51.i = fdiv double %.17.i.i45.i, %.21.i.i47.i
+  %.32.i.i52.i = fcmp ogt double %.21.i.i47.i, 0x5F138D352E5096AF
+  %.33.i.i53.i = fcmp olt double %.21.i.i47.i, 1.000000e-150
+  %.34.i.i54.i = select i1 %.33.i.i53.i, double 0x6570000000000000, double 1.000000e+00
+  %.35.i.i55.i = select i1 %.32.i.i52.i, double 0x1A70000000000000, double %.34.i.i54.i
+  %.36.i.i56.i = fmul double %.17.i.i45.i, %.35.i.i55.i
+  %.37.i.i57.i = fmul double %.21.i.i47.i, %.35.i.i55.i
+  %.38.i.i58.i = select i1 %.11.not.i.i.i, double 1.000000e+00, double 3.000000e+00
+  %.39.i.i59.i = select i1 %.11.not.i.i.i, double 0.000000e+00, double 2.000000e+00
+  %.40.i.i60.i = select i1 %.8.i.i38.i, double %.39.i.i59.i, double %.38.i.i58.i
+  %.7.i.i.i.i = fmul double %.37.i.i57.i, 0x3FDA827999FCEF32
+  %.8.i.i.i.i = fcmp ogt double %.36.i.i56.i, %.7.i.i.i.i
+  %.9.i.i.i.i = fsub double %.36.i.i56.i, %.37.i.i57.i
+  %.10.i.i.i.i = fadd double %.36.i.i56.i, %.37.i.i57.i
+  %.11.i.i.i.i = select i1 %.8.i.i.i.i, double %.9.i.i.i.i, double %.36.i.i56.i
+  %.12.i.i.i.i = select i1 %.8.i.i.i.i, double %.10.i.i.i.i, double %.37.i.i57.i
+  %.13.i.i.i.i = fsub double %.9.i.i.i.i, %.36.i.i56.i
+  %4 = fsub double %.13.i.i.i.i, %.9.i.i.i.i
+  %.15.i.i.i.i = fadd double %.36.i.i56.i, %4
+  %.16.i.i.i.i = fadd double %.37.i.i57.i, %.13.i.i.i.i
+  %.17.i.i.i.i = fsub double %.15.i.i.i.i, %.16.i.i.i.i
+  %.18.i.i.i.i = select i1 %.8.i.i.i.i, double %.17.i.i.i.i, double 0.000000e+00
+  %5 = fsub double %.37.i.i57.i, %.10.i.i.i.i
+  %.20.i.i.i.i = fadd double %.36.i.i56.i, %5
+  %.21.i.i.i.i = select i1 %.8.i.i.i.i, double %.20.i.i.i.i, double 0.000000e+00
+  %.25.i.i.i.i = fdiv double 1.000000e+00, %.12.i.i.i.i
+  %.26.i.i.i.i = fmul double %.11.i.i.i.i, %.25.i.i.i.i
+  %.27.i.i.i.i = fneg double %.26.i.i.i.i
+  %.29.i.i.i.i = tail call double @llvm.fma.f64(double %.27.i.i.i.i, double %.12.i.i.i.i, double %.11.i.i.i.i)
+  %.30.i.i.i.i = fadd double %.29.i.i.i.i, %.18.i.i.i.i
+  %.31.i.i.i.i = tail call double @llvm.fma.f64(double %.27.i.i.i.i, double %.21.i.i.i.i, double %.30.i.i.i.i)
+  %.32.i.i.i.i = fmul double %.25.i.i.i.i, %.31.i.i.i.i
+  %.33.i.i.i.i = fmul double %.26.i.i.i.i, %.26.i.i.i.i
+  %.34.i.i.i.i = fmul double %.26.i.i.i.i, %.33.i.i.i.i
+  %.57.i.i.i.i = fmul double %.33.i.i.i.i, %.33.i.i.i.i
+  %.58.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i, double 0xBF9252F12BECD788, double 0xBFA9CC9B6F12021C)
+  %.59.i.i.i.i = tail call double @llvm.fma.f64(double %.58.i.i.i.i, double %.57.i.i.i.i, double 0xBFB10EB9C47BF8A9)
+  %.60.i.i.i.i = tail call double @llvm.fma.f64(double %.59.i.i.i.i, double %.57.i.i.i.i, double 0xBFB745CF8C3681FC)
+  %.61.i.i.i.i = tail call double @llvm.fma.f64(double %.60.i.i.i.i, double %.57.i.i.i.i, double 0xBFC24924922AC343)
+  %.62.i.i.i.i = tail call double @llvm.fma.f64(double %.61.i.i.i.i, double %.57.i.i.i.i, double 0xBFD555555555553D)
+  %.63.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i, double 0x3FA37BC94D76F5E0, double 0x3FADF0D7D7A01F5C)
+  %.64.i.i.i.i = tail call double @llvm.fma.f64(double %.63.i.i.i.i, double %.57.i.i.i.i, double 0x3FB3B1116FF810BD)
+  %.65.i.i.i.i = tail call double @llvm.fma.f64(double %.64.i.i.i.i, double %.57.i.i.i.i, double 0x3FBC71C70E563FF2)
+  %.66.i.i.i.i = tail call double @llvm.fma.f64(double %.65.i.i.i.i, double %.57.i.i.i.i, double 0x3FC9999999995852)
+  %.67.i.i.i.i = tail call double @llvm.fma.f64(double %.66.i.i.i.i, double %.33.i.i.i.i, double %.62.i.i.i.i)
+  %.68.i.i.i.i = fneg double %.33.i.i.i.i
+  %.69.i.i.i.i = tail call double @llvm.fma.f64(double %.68.i.i.i.i, double %.32.i.i.i.i, double %.32.i.i.i.i)
+  %.70.i.i.i.i = tail call double @llvm.fma.f64(double %.34.i.i.i.i, double %.67.i.i.i.i, double %.69.i.i.i.i)
+  %.71.i.i.i.i = fcmp oeq double %.40.i.i60.i, 1.000000e+00
+  %.72.i.i.i.i = fcmp oeq double %.40.i.i60.i, 2.000000e+00
+  %.73.i.i.i.i = or i1 %.71.i.i.i.i, %.72.i.i.i.i
+  %.75.i.i.i.i = fcmp oeq double %.40.i.i60.i, 0.000000e+00
+  %.76.i.i.i.i = select i1 %.75.i.i.i.i, double 0.000000e+00, double 2.000000e+00
+  %.77.i.i.i.i = select i1 %.72.i.i.i.i, double 4.000000e+00, double %.76.i.i.i.i
+  %.78.i.i.i.i = select i1 %.73.i.i.i.i, double -1.000000e+00, double 1.000000e+00
+  %.79.i.i.i.i = select i1 %.8.i.i.i.i, double %.78.i.i.i.i, double 0.000000e+00
+  %.80.i.i.i.i = fadd double %.77.i.i.i.i, %.79.i.i.i.i
+  %.82.i.i.i.i = fmul double %.80.i.i.i.i, 0x3FE921FB54442D18
+  %.83.i.i.i.i = fneg double %.82.i.i.i.i
+  %.84.i.i.i.i = tail call double @llvm.fma.f64(double %.80.i.i.i.i, double 0x3FE921FB54442D18, double %.83.i.i.i.i)
+  %.85.i.i.i.i = fmul double %.80.i.i.i.i, 0x3C81A62633145C07
+  %.86.i.i.i.i = fadd double %.85.i.i.i.i, %.84.i.i.i.i
+  %.87.i.i.i.i = fmul double %.78.i.i.i.i, %.26.i.i.i.i
+  %.88.i.i.i.i = fadd double %.82.i.i.i.i, %.87.i.i.i.i
+  %.89.i.i.i.i = fcmp oeq double %.80.i.i.i.i, 0.000000e+00
+  %.90.i.i.i.i = fsub double %.88.i.i.i.i, %.82.i.i.i.i
+  %.91.i.i.i.i = fsub double %.87.i.i.i.i, %.90.i.i.i.i
+  %.92.i.i.i.i = select i1 %.89.i.i.i.i, double 0.000000e+00, double %.91.i.i.i.i
+  %.93.i.i.i.i = tail call double @llvm.fma.f64(double %.78.i.i.i.i, double %.70.i.i.i.i, double %.86.i.i.i.i)
+  %.94.i.i.i.i = fadd double %.92.i.i.i.i, %.93.i.i.i.i
+  %.95.i.i.i.i = fadd double %.88.i.i.i.i, %.94.i.i.i.i
+  %.42.i.i61.i = select i1 %.27.i.i50.i, double %.31.i.i51.i, double %.95.i.i.i.i
+  %.45.i.i62.i = fcmp uno double %extracted.real, %extracted.imag
+  %.46.i.i63.i = select i1 %.45.i.i62.i, double 0x7FF8000000000000, double %.42.i.i61.i
+  %.47.i.i64.i = tail call double @llvm.copysign.f64(double %.46.i.i63.i, double %extracted.imag)
+  %.33.i.i = fmul double %.47.i.i64.i, 0x3FD5555555555555
+  %.34.i.i = fcmp oeq double %.85.i.i.i, 0.000000e+00
+  %.41.i.i = fcmp oeq double %extracted.imag, 0.000000e+00
+  %.48.i.i = fcmp oge double %extracted.real, 0.000000e+00
+  %.5.i.i65.i = fcmp oeq double %.33.i.i, 0.000000e+00
+  %.5.i.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i, double 0x3FE45F306DC9C883, double 0x4338000000000000)
+  %.6.i.i.i.i.i = fadd double %.5.i.i.i.i.i, 0xC338000000000000
+  %.8.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i.i, double 0xBFF921FB54442D18, double %.33.i.i)
+  %.9.i.i.i.i.i = fmul double %.6.i.i.i.i.i, 0x3C91A62633145C07
+  %.10.i.i.i.i.i = fneg double %.9.i.i.i.i.i
+  %.11.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i.i, double 0x3C91A62633145C07, double %.10.i.i.i.i.i)
+  %.12.i.i.i.i.i = fsub double %.8.i.i.i.i.i, %.9.i.i.i.i.i
+  %.13.i.i.i.i.i = fsub double %.12.i.i.i.i.i, %.8.i.i.i.i.i
+  %.14.i.i.i.i.i = fsub double %.12.i.i.i.i.i, %.13.i.i.i.i.i
+  %.15.i.i.i.i.i = fsub double %.8.i.i.i.i.i, %.14.i.i.i.i.i
+  %.16.i.i.i.i.i = fadd double %.9.i.i.i.i.i, %.13.i.i.i.i.i
+  %.17.i.i.i.i.i = fsub double %.15.i.i.i.i.i, %.16.i.i.i.i.i
+  %.19.i.i.i.i.i = fsub double %.17.i.i.i.i.i, %.11.i.i.i.i.i
+  %.20.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i.i, double 0x391F1976B7ED8FBC, double %.19.i.i.i.i.i)
+  %.8.i.i.i66.i = bitcast double %.5.i.i.i.i.i to i64
+  %.6.i.i1.i.i.i = fmul double %.12.i.i.i.i.i, %.12.i.i.i.i.i
+  %.7.i.i.i.i.i = fmul double %.12.i.i.i.i.i, %.6.i.i1.i.i.i
+  %.20.i.i2.i.i.i = fmul double %.6.i.i1.i.i.i, %.6.i.i1.i.i.i
+  %.21.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0xBE5AE5E653C573C5, double 0xBF2A01A019C12CBD)
+  %.22.i.i.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0xBFC5555555555549)
+  %.23.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0x3DE5D928BFDC347F, double 0x3EC71DE35776C3D6)
+  %.24.i.i.i.i.i = tail call double @llvm.fma.f64(double %.23.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0x3F8111111110F896)
+  %.25.i.i.i.i.i = tail call double @llvm.fma.f64(double %.24.i.i.i.i.i, double %.6.i.i1.i.i.i, double %.22.i.i.i.i.i)
+  %.26.i.i.i.i.i = fmul double %.6.i.i1.i.i.i, -5.000000e-01
+  %.27.i.i.i.i.i = tail call double @llvm.fma.f64(double %.26.i.i.i.i.i, double %.20.i.i.i.i.i, double %.20.i.i.i.i.i)
+  %.28.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i.i, double %.25.i.i.i.i.i, double %.27.i.i.i.i.i)
+  %.29.i.i.i.i.i = fadd double %.12.i.i.i.i.i, %.28.i.i.i.i.i
+  %.7.i.i4.i.i.i = fmul double %.6.i.i1.i.i.i, 5.000000e-01
+  %.8.i.i5.i.i.i = fsub double 1.000000e+00, %.7.i.i4.i.i.i
+  %.9.i.i6.i.i.i = fsub double 1.000000e+00, %.8.i.i5.i.i.i
+  %.10.i.i7.i.i.i = fsub double %.9.i.i6.i.i.i, %.7.i.i4.i.i.i
+  %.11.i.i8.i.i.i = fneg double %.6.i.i1.i.i.i
+  %.12.i.i9.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.12.i.i.i.i.i, double %.11.i.i8.i.i.i)
+  %.13.i.i10.i.i.i = fmul double %.12.i.i9.i.i.i, 5.000000e-01
+  %.14.i.i11.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.20.i.i.i.i.i, double %.13.i.i10.i.i.i)
+  %.15.i.i12.i.i.i = fsub double %.10.i.i7.i.i.i, %.14.i.i11.i.i.i
+  %.30.i.i14.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0x3E21EE9EF9CA067C, double 0x3EFA01A019CBD4B0)
+  %.31.i.i15.i.i.i = tail call double @llvm.fma.f64(double %.30.i.i14.i.i.i, double %.20.i.i2.i.i.i, double 0x3FA555555555554C)
+  %.32.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0xBDA8FB02A963269B, double 0xBE927E4F810A7DDC)
+  %.33.i.i.i.i.i = tail call double @llvm.fma.f64(double %.32.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0xBF56C16C16C15213)
+  %.34.i.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i.i, double %.6.i.i1.i.i.i, double %.31.i.i15.i.i.i)
+  %.35.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double %.34.i.i.i.i.i, double %.15.i.i12.i.i.i)
+  %.36.i.i.i.i.i = fadd double %.8.i.i5.i.i.i, %.35.i.i.i.i.i
+  %.36.i.i.i.i = and i64 %.8.i.i.i66.i, 1
+  %.37.not.i.i.i.i = icmp eq i64 %.36.i.i.i.i, 0
+  %.50.i.i.i.i = select i1 %.37.not.i.i.i.i, double %.29.i.i.i.i.i, double %.36.i.i.i.i.i
+  %.51.i.i.i.i = bitcast double %.50.i.i.i.i to i64
+  %.52.i.i.i.i = shl i64 %.8.i.i.i66.i, 62
+  %.53.i.i.i.i = and i64 %.52.i.i.i.i, -9223372036854775808
+  %.54.i.i.i.i = xor i64 %.53.i.i.i.i, %.51.i.i.i.i
+  %6 = bitcast i64 %.54.i.i.i.i to double
+  %.7.i.i67.i = select i1 %.5.i.i65.i, double %.33.i.i, double %6
+  %.8.i.i68.i = tail call double @llvm.fabs.f64(double %.33.i.i)
+  %.9.i.i69.i = fcmp oge double %.8.i.i68.i, 0x42C0000000000000
+  %.10.i.i70.i = tail call double @hloom_huge_sin_f64(double %.33.i.i)
+  %.11.i.i71.i = select i1 %.9.i.i69.i, double %.10.i.i70.i, double %.7.i.i67.i
+  %.56.i.i = fmul double %.85.i.i.i, %.11.i.i71.i
+  %7 = select i1 %.41.i.i, i1 %.48.i.i, i1 false
+  %.60.i.i = select i1 %7, double %extracted.imag, double %.56.i.i
+  %.7.i.i74.i = tail call double @hloom_huge_cos_f64(double %.33.i.i)
+  %.50.i.i.i118.i = select i1 %.37.not.i.i.i.i, double %.36.i.i.i.i.i, double %.29.i.i.i.i.i
+  %.51.i.i.i119.i = bitcast double %.50.i.i.i118.i to i64
+  %.52.i.i.i121.i = add i64 %.52.i.i.i.i, 4611686018427387904
+  %.53.i.i.i122.i = and i64 %.52.i.i.i121.i, -9223372036854775808
+  %.54.i.i.i123.i = xor i64 %.53.i.i.i122.i, %.51.i.i.i119.i
+  %8 = bitcast i64 %.54.i.i.i123.i to double
+  %.9.i.i124.i = select i1 %.9.i.i69.i, double %.7.i.i74.i, double %8
+  %.62.i.i = fmul double %.85.i.i.i, %.9.i.i124.i
+  %.63.i.i = select i1 %.34.i.i, double 0.000000e+00, double %.62.i.i
+  %.64.i.i = select i1 %.34.i.i, double 0.000000e+00, double %.60.i.i
+  %inserted.real = insertvalue { double, double } undef, double %.63.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.64.i.i, 1
+  ret { double, double } %inserted.imag
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+declare <8 x double> @llvm.fabs.v8f64(<8 x double>) #1
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_sin_f64(double %.1) local_unnamed_addr #2 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @sin(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @sin(double) local_unnamed_addr #3
+declare <4 x double> @llvm.fabs.v4f64(<4 x double>) #1
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare <2 x double> @llvm.fabs.v2f64(<2 x double>) #1
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_cos_f64(double %.1) local_unnamed_addr #4 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @cos(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @cos(double) local_unnamed_addr #3
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare i64 @llvm.umax.i64(i64, i64) #1
+declare i64 @llvm.umin.i64(i64, i64) #1
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.sqrt.f64(double) #1
+declare double @llvm.floor.f64(double) #1
+declare double @llvm.copysign.f64(double, double) #1
+declare i1 @llvm.is.fpclass.f64(double, i32 immarg) #1
+attributes #0 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+attributes #2 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_sin_f64(hloom_huge_sin_f64_v2),_ZGV_LLVM_N4v_hloom_huge_sin_f64(hloom_huge_sin_f64_v4),_ZGV_LLVM_N8v_hloom_huge_sin_f64(hloom_huge_sin_f64_v8)" }
+attributes #3 = { mustprogress nocallback nofree nounwind willreturn memory(errnomem: write) }
+attributes #4 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_cos_f64(hloom_huge_cos_f64_v2),_ZGV_LLVM_N4v_hloom_huge_cos_f64(hloom_huge_cos_f64_v4),_ZGV_LLVM_N8v_hloom_huge_cos_f64(hloom_huge_cos_f64_v8)" }
+
+target triple = "x86_64-unknown-linux-gnu"
+@llvm.compiler.used = appending global [6 x ptr] [ptr @hloom_huge_cos_f64_v2, ptr @hloom_huge_cos_f64_v4, ptr @hloom_huge_cos_f64_v8, ptr @hloom_huge_sin_f64_v2, ptr @hloom_huge_sin_f64_v4, ptr @hloom_huge_sin_f64_v8], section "llvm.metadata"
+define linkonce_odr { double, double } @dialect_pow_c128({ double, double } %.1, { double, double } %.2) local_unnamed_addr #0 {
+.4:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %extracted.real.1 = extractvalue { double, double } %.2, 0
+  %extracted.imag.1 = extractvalue { double, double } %.2, 1
+  %.14.i.i = fcmp oeq double %extracted.real, 0.000000e+00
+  %.21.i.i = fcmp oeq double %extracted.imag, 0.000000e+00
+  %.22.i.i = and i1 %.14.i.i, %.21.i.i
+  %.6.i.i.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.7.i.i.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.8.i.i.i = fcmp ule double %.6.i.i.i, %.7.i.i.i
+  %.9.i.i.i = bitcast double %extracted.real to i64
+  %.11.not.i.i.i = icmp sgt i64 %.9.i.i.i, -1
+  %.12.i.i.i = select i1 %.8.i.i.i, double %.7.i.i.i, double %.6.i.i.i
+  %.13.i.i.i = select i1 %.8.i.i.i, double %.6.i.i.i, double %.7.i.i.i
+  %.14.i.i.i = fcmp oeq double %.12.i.i.i, 0x7FF0000000000000
+  %.15.i.i.i = fcmp oeq double %.13.i.i.i, 0x7FF0000000000000
+  %.16.i.i.i = select i1 %.15.i.i.i, double 1.000000e+00, double 0.000000e+00
+  %.17.i.i.i = select i1 %.14.i.i.i, double %.16.i.i.i, double %.13.i.i.i
+  %.19.i.i.i = fcmp oeq double %.12.i.i.i, 0.000000e+00
+  %0 = or i1 %.14.i.i.i, %.19.i.i.i
+  %.21.i.i.i = select i1 %0, double 1.000000e+00, double %.12.i.i.i
+  %.25.i.i.i = fmul double %.21.i.i.i, 0x22DE7C5F127BD87E
+  %.26.i.i.i = fcmp olt double %.17.i.i.i, %.25.i.i.i
+  %1 = and i1 %.8.i.i.i, %.26.i.i.i
+  %.27.i.i.i = and i1 %.11.not.i.i.i, %1
+  %.31.i.i.i = fdiv double %.17.i.i.i, %.21.i.i.i
+  %.32.i.i.i = fcmp ogt double %.21.i.i.i, 0x5F138D352E5096AF
+  %.33.i.i.i = fcmp olt double %.21.i.i.i, 1.000000e-150
+  %.34.i.i.i = select i1 %.33.i.i.i, double 0x6570000000000000, double 1.000000e+00
+  %.35.i.i.i = select i1 %.32.i.i.i, double 0x1A70000000000000, double %.34.i.i.i
+  %.36.i.i.i = fmul double %.17.i.i.i, %.35.i.i.i
+  %.37.i.i.i = fmul double %.21.i.i.i, %.35.i.i.i
+  %.38.i.i.i = select i1 %.11.not.i.i.i, double 1.000000e+00, double 3.000000e+00
+  %.39.i.i.i = select i1 %.11.not.i.i.i, double 0.000000e+00, double 2.000000e+00
+  %.40.i.i.i = select i1 %.8.i.i.i, double %.39.i.i.i, double %.38.i.i.i
+  %.7.i.i.i.i = fmul double %.37.i.i.i, 0x3FDA827999FCEF32
+  %.8.i.i.i.i = fcmp ogt double %.36.i.i.i, %.7.i.i.i.i
+  %.9.i.i.i.i = fsub double %.36.i.i.i, %.37.i.i.i
+  %.10.i.i.i.i = fadd double %.36.i.i.i, %.37.i.i.i
+  %.11.i.i.i.i = select i1 %.8.i.i.i.i, double %.9.i.i.i.i, double %.36.i.i.i
+  %.12.i.i.i.i = select i1 %.8.i.i.i.i, double %.10.i.i.i.i, double %.37.i.i.i
+  %.13.i.i.i.i = fsub double %.9.i.i.i.i, %.36.i.i.i
+  %2 = fsub double %.13.i.i.i.i, %.9.i.i.i.i
+  %.15.i.i.i.i = fadd double %.36.i.i.i, %2
+  %.16.i.i.i.i = fadd double %.37.i.i.i, %.13.i.i.i.i
+  %.17.i.i.i.i = fsub double %.15.i.i.i.i, %.16.i.i.i.i
+  %.18.i.i.i.i = select i1 %.8.i.i.i.i, double %.17.i.i.i.i, double 0.000000e+00
+  %3 = fsub double %.37.i.i.i, %.10.i.i.i.i
+  %.20.i.i.i.i = fadd double %.36.i.i.i, %3
+  %.21.i.i.i.i = select i1 %.8.i.i.i.i, double %.20.i.i.i.i, double 0.000000e+00
+  %.25.i.i.i.i = fdiv double 1.000000e+00, %.12.i.i.i.i
+  %.26.i.i.i.i = fmul double %.11.i.i.i.i, %.25.i.i.i.i
+  %.27.i.i.i.i = fneg double %.26.i.i.i.i
+  %.29.i.i.i.i = tail call double @llvm.fma.f64(double %.27.i.i.i.i, double %.12.i.i.i.i, double %.11.i.i.i.i)
+  %.30.i.i.i.i = fadd double %.29.i.i.i.i, %.18.i.i.i.i
+  %.31.i.i.i.i = tail call double @llvm.fma.f64(double %.27.i.i.i.i, double %.21.i.i.i.i, double %.30.i.i.i.i)
+  %.32.i.i.i.i = fmul double %.25.i.i.i.i, %.31.i.i.i.i
+  %.33.i.i.i.i = fmul double %.26.i.i.i.i, %.26.i.i.i.i
+  %.34.i.i.i.i = fmul double %.26.i.i.i.i, %.33.i.i.i.i
+  %.57.i.i.i.i = fmul double %.33.i.i.i.i, %.33.i.i.i.i
+  %.58.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i, double 0xBF9252F12BECD788, double 0xBFA9CC9B6F12021C)
+  %.59.i.i.i.i = tail call double @llvm.fma.f64(double %.58.i.i.i.i, double %.57.i.i.i.i, double 0xBFB10EB9C47BF8A9)
+  %.60.i.i.i.i = tail call double @llvm.fma.f64(double %.59.i.i.i.i, double %.57.i.i.i.i, double 0xBFB745CF8C3681FC)
+  %.61.i.i.i.i = tail call double @llvm.fma.f64(double %.60.i.i.i.i, double %.57.i.i.i.i, double 0xBFC24924922AC343)
+  %.62.i.i.i.i = tail call double @llvm.fma.f64(double %.61.i.i.i.i, double %.57.i.i.i.i, double 0xBFD555555555553D)
+  %.63.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i, double 0x3FA37BC94D76F5E0, double 0x3FADF0D7D7A01F5C)
+  %.64.i.i.i.i = tail call double @llvm.fma.f64(double %.63.i.i.i.i, double %.57.i.i.i.i, double 0x3FB3B1116FF810BD)
+  %.65.i.i.i.i = tail call double @llvm.fma.f64(double %.64.i.i.i.i, double %.57.i.i.i.i, double 0x3FBC71C70E563FF2)
+  %.66.i.i.i.i = tail call double @llvm.fma.f64(double %.65.i.i.i.i, double %.57.i.i.i.i, double 0x3FC9999999995852)
+  %.67.i.i.i.i = tail call double @llvm.fma.f64(double %.66.i.i.i.i, double %.33.i.i.i.i, double %.62.i.i.i.i)
+  %.68.i.i.i.i = fneg double %.33.i.i.i.i
+  %.69.i.i.i.i = tail call double @llvm.fma.f64(double %.68.i.i.i.i, double %.32.i.i.i.i, double %.32.i.i.i.i)
+  %.70.i.i.i.i = tail call double @llvm.fma.f64(double %.34.i.i.i.i, double %.67.i.i.i.i, double %.69.i.i.i.i)
+  %.71.i.i.i.i = fcmp oeq double %.40.i.i.i, 1.000000e+00
+  %.72.i.i.i.i = fcmp oeq double %.40.i.i.i, 2.000000e+00
+  %.73.i.i.i.i = or i1 %.71.i.i.i.i, %.72.i.i.i.i
+  %.75.i.i.i.i = fcmp oeq double %.40.i.i.i, 0.000000e+00
+  %.76.i.i.i.i = select i1 %.75.i.i.i.i, double 0.000000e+00, double 2.000000e+00
+  %.77.i.i.i.i = select i1 %.72.i.i.i.i, double 4.000000e+00, double %.76.i.i.i.i
+  %.78.i.i.i.i = select i1 %.73.i.i.i.i, double -1.000000e+00, double 1.000000e+00
+  %.79.i.i.i.i = select i1 %.8.i.i.i.i, double %.78.i.i.i.i, double 0.000000e+00
+  %.80.i.i.i.i = fadd double %.77.i.i.i.i, %.79.i.i.i.i
+  %.82.i.i.i.i = fmul double %.80.i.i.i.i, 0x3FE921FB54442D18
+  %.83.i.i.i.i = fneg double %.82.i.i.i.i
+  %.84.i.i.i.i = tail call double @llvm.fma.f64(double %.80.i.i.i.i, double 0x3FE921FB54442D18, double %.83.i.i.i.i)
+  %.85.i.i.i.i = fmul double %.80.i.i.i.i, 0x3C81A62633145C07
+  %.86.i.i.i.i = fadd double %.85.i.i.i.i, %.84.i.i.i.i
+  %.87.i.i.i.i = fmul double %.78.i.i.i.i, %.26.i.i.i.i
+  %.88.i.i.i.i = fadd double %.82.i.i.i.i, %.87.i.i.i.i
+  %.89.i.i.i.i = fcmp oeq double %.80.i.i.i.i, 0.000000e+00
+  %.90.i.i.i.i = fsub double %.88.i.i.i.i, %.82.i.i.i.i
+  %.91.i.i.i.i = fsub double %.87.i.i.i.i, %.90.i.i.i.i
+  %.92.i.i.i.i = select i1 %.89.i.i.i.i, double 0.000000e+00, double %.91.i.i.i.i
+  %.93.i.i.i.i = tail call double @llvm.fma.f64(double %.78.i.i.i.i, double %.70.i.i.i.i, double %.86.i.i.i.i)
+  %.94.i.i.i.i = fadd double %.92.i.i.i.i, %.93.i.i.i.i
+  %.95.i.i.i.i = fadd double %.88.i.i.i.i, %.94.i.i.i.i
+  %.42.i.i.i = select i1 %.27.i.i.i, double %.31.i.i.i, double %.95.i.i.i.i
+  %.45.i.i.i = fcmp uno double %extracted.real, %extracted.imag
+  %.46.i.i.i = select i1 %.45.i.i.i, double 0x7FF8000000000000, double %.42.i.i.i
+  %.47.i.i.i = tail call double @llvm.copysign.f64(double %.46.i.i.i, double %extracted.imag)
+  %.8.i.i3.i = tail call double @llvm.maximum.f64(double %.7.i.i.i, double %.6.i.i.i)
+  %.9.i.i4.i = fcmp ogt double %.8.i.i3.i, 0x5F30000000000000
+  %.10.i.i.i = fcmp olt double %.8.i.i3.i, 0x26F0000000000000
+  %.11.i.i.i = select i1 %.10.i.i.i, double 0x6570000000000000, double 1.000000e+00
+  %.12.i.i5.i = select i1 %.9.i.i4.i, double 0x1A70000000000000, double %.11.i.i.i
+  %.15.i.i6.i = select i1 %.10.i.i.i, double -6.000000e+02, double 0.000000e+00
+  %.16.i.i7.i = select i1 %.9.i.i4.i, double 6.000000e+02, double %.15.i.i6.i
+  %.17.i.i8.i = fmul double %.8.i.i3.i, %.12.i.i5.i
+  %.18.i.i.i = tail call double @llvm.minimum.f64(double %.7.i.i.i, double %.6.i.i.i)
+  %.19.i.i9.i = fmul double %.18.i.i.i, %.12.i.i5.i
+  %.20.i.i.i = fmul double %.17.i.i8.i, %.17.i.i8.i
+  %.21.i.i10.i = fmul double %.19.i.i9.i, %.19.i.i9.i
+  %.22.i.i.i = fadd double %.20.i.i.i, %.21.i.i10.i
+  %4 = fsub double %.20.i.i.i, %.22.i.i.i
+  %.24.i.i.i = fadd double %.21.i.i10.i, %4
+  %.25.i.i11.i = fneg double %.20.i.i.i
+  %.26.i.i12.i = tail call double @llvm.fma.f64(double %.17.i.i8.i, double %.17.i.i8.i, double %.25.i.i11.i)
+  %.27.i.i13.i = fneg double %.21.i.i10.i
+  %.28.i.i.i = tail call double @llvm.fma.f64(double %.19.i.i9.i, double %.19.i.i9.i, double %.27.i.i13.i)
+  %.29.i.i.i = fadd double %.26.i.i12.i, %.28.i.i.i
+  %.30.i.i.i = fadd double %.29.i.i.i, %.24.i.i.i
+  %.6.i.i.i.i = fcmp olt double %.22.i.i.i, 0x10000000000000
+  %.7.i.i.i14.i = fmul double %.22.i.i.i, 0x4350000000000000
+  %.8.i.i.i15.i = select i1 %.6.i.i.i.i, double %.7.i.i.i14.i, double %.22.i.i.i
+  %.9.i.i.i16.i = fmul double %.30.i.i.i, 0x4350000000000000
+  %.10.i.i.i17.i = select i1 %.6.i.i.i.i, double %.9.i.i.i16.i, double %.30.i.i.i
+  %.5.i.i.i.i.i = bitcast double %.8.i.i.i15.i to i64
+  %.6.i.i.i.i.i = add i64 %.5.i.i.i.i.i, 2638147582215219
+  %.7.i.i.i.i.i = lshr i64 %.6.i.i.i.i.i, 52
+  %.8.i.i.i.i.i = or disjoint i64 %.7.i.i.i.i.i, 4841369599423283200
+  %.9.i.i.i.i.i = bitcast i64 %.8.i.i.i.i.i to double
+  %.10.i.i.i.i.i = fadd double %.9.i.i.i.i.i, 0xC3300000000003FF
+  %.7.i.i3.i.i.i = and i64 %.6.i.i.i.i.i, 4503599627370495
+  %.8.i.i4.i.i.i = add nuw nsw i64 %.7.i.i3.i.i.i, 4604544271217802189
+  %5 = bitcast i64 %.8.i.i4.i.i.i to double
+  %.16.i.i.i18.i = fdiv double %5, %.8.i.i.i15.i
+  %.17.i.i.i19.i = fmul double %.10.i.i.i17.i, %.16.i.i.i18.i
+  %.6.i.i5.i.i.i = fadd double %5, -1.000000e+00
+  %.7.i.i6.i.i.i = fadd double %.6.i.i5.i.i.i, 2.000000e+00
+  %.11.i.i.i.i.i = fdiv double 1.000000e+00, %.7.i.i6.i.i.i
+  %.12.i.i.i.i.i = fmul double %.6.i.i5.i.i.i, %.11.i.i.i.i.i
+  %.13.i.i.i.i.i = fadd double %.7.i.i6.i.i.i, -2.000000e+00
+  %.14.i.i.i.i.i = fsub double %.6.i.i5.i.i.i, %.13.i.i.i.i.i
+  %.15.i.i.i.i.i = fadd double %.17.i.i.i19.i, %.14.i.i.i.i.i
+  %.16.i.i.i.i.i = fneg double %.12.i.i.i.i.i
+  %.17.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double %.7.i.i6.i.i.i, double %.6.i.i5.i.i.i)
+  %.19.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double %.15.i.i.i.i.i, double %.17.i.i.i19.i)
+  %.20.i.i.i.i.i = fadd double %.17.i.i.i.i.i, %.19.i.i.i.i.i
+  %.21.i.i.i.i.i = fmul double %.11.i.i.i.i.i, %.20.i.i.i.i.i
+  %.22.i.i.i.i.i = fmul double %.12.i.i.i.i.i, %.12.i.i.i.i.i
+  %.23.i.i.i.i.i = fneg double %.22.i.i.i.i.i
+  %.24.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.12.i.i.i.i.i, double %.23.i.i.i.i.i)
+  %.25.i.i.i.i.i = fmul double %.12.i.i.i.i.i, 2.000000e+00
+  %.26.i.i.i.i.i = fmul double %.25.i.i.i.i.i, %.21.i.i.i.i.i
+  %.27.i.i.i.i.i = fadd double %.24.i.i.i.i.i, %.26.i.i.i.i.i
+  %.44.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.22.i.i.i.i.i
+  %.45.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i, double 0x3FBDE3D54DF7FA11, double 0x3FC3B1364C67D808)
+  %.46.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FCC71C71C596895)
+  %.47.i.i.i.i.i = tail call double @llvm.fma.f64(double %.46.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FD9999999999996)
+  %.48.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i, double 0x3FBEAC6CEB594957, double 0x3FC11206FBC466FD)
+  %.49.i.i.i.i.i = tail call double @llvm.fma.f64(double %.48.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FC745D18295D561)
+  %.50.i.i.i.i.i = tail call double @llvm.fma.f64(double %.49.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FD2492492492F51)
+  %.51.i.i.i.i.i = tail call double @llvm.fma.f64(double %.50.i.i.i.i.i, double %.22.i.i.i.i.i, double %.47.i.i.i.i.i)
+  %.52.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.51.i.i.i.i.i
+  %.53.i.i.i.i.i = fadd double %.52.i.i.i.i.i, 0x3FE5555555555555
+  %.54.i.i.i.i.i = fadd double %.53.i.i.i.i.i, 0xBFE5555555555555
+  %.55.i.i.i.i.i = fsub double %.52.i.i.i.i.i, %.54.i.i.i.i.i
+  %.56.i.i.i.i.i = fadd double %.55.i.i.i.i.i, 0x3C85555555555555
+  %.57.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.53.i.i.i.i.i
+  %.58.i.i.i.i.i = fneg double %.57.i.i.i.i.i
+  %.59.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i, double %.53.i.i.i.i.i, double %.58.i.i.i.i.i)
+  %.60.i.i.i.i.i = fmul double %.27.i.i.i.i.i, %.53.i.i.i.i.i
+  %.61.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i, double %.56.i.i.i.i.i, double %.60.i.i.i.i.i)
+  %.62.i.i.i.i.i = fadd double %.59.i.i.i.i.i, %.61.i.i.i.i.i
+  %.63.i.i.i.i.i = fmul double %.12.i.i.i.i.i, %.57.i.i.i.i.i
+  %.64.i.i.i.i.i = fneg double %.63.i.i.i.i.i
+  %.65.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.57.i.i.i.i.i, double %.64.i.i.i.i.i)
+  %.66.i.i.i.i.i = fmul double %.21.i.i.i.i.i, %.57.i.i.i.i.i
+  %.67.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.62.i.i.i.i.i, double %.66.i.i.i.i.i)
+  %.68.i.i.i.i.i = fadd double %.65.i.i.i.i.i, %.67.i.i.i.i.i
+  %.70.i.i.i.i.i = fadd double %.25.i.i.i.i.i, %.63.i.i.i.i.i
+  %.71.i.i.i.i.i = fsub double %.70.i.i.i.i.i, %.25.i.i.i.i.i
+  %.72.i.i.i.i.i = fsub double %.63.i.i.i.i.i, %.71.i.i.i.i.i
+  %.73.i.i.i.i.i = fmul double %.21.i.i.i.i.i, 2.000000e+00
+  %.74.i.i.i.i.i = fadd double %.73.i.i.i.i.i, %.68.i.i.i.i.i
+  %.75.i.i.i.i.i = fadd double %.72.i.i.i.i.i, %.74.i.i.i.i.i
+  %.19.i.i.i.i = select i1 %.6.i.i.i.i, double 5.400000e+01, double 0.000000e+00
+  %.20.i.i.i20.i = fsub double %.10.i.i.i.i.i, %.19.i.i.i.i
+  %.21.i.i.i21.i = fmul double %.20.i.i.i20.i, 0x3FE62E42FEE00000
+  %.28.i.i.i.i = fadd double %.21.i.i.i21.i, %.70.i.i.i.i.i
+  %.29.i.i.i22.i = fsub double %.28.i.i.i.i, %.21.i.i.i21.i
+  %.30.i.i.i23.i = fsub double %.28.i.i.i.i, %.29.i.i.i22.i
+  %.31.i.i.i24.i = fsub double %.21.i.i.i21.i, %.30.i.i.i23.i
+  %.38.i.i.i.i = fsub double %.70.i.i.i.i.i, %.29.i.i.i22.i
+  %.39.i.i.i.i = fadd double %.38.i.i.i.i, %.31.i.i.i24.i
+  %.46.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i.i20.i, double 0x3DEA39EF35793C76, double %.75.i.i.i.i.i)
+  %.47.i.i.i.i = fadd double %.39.i.i.i.i, %.46.i.i.i.i
+  %.48.i.i.i.i = fadd double %.28.i.i.i.i, %.47.i.i.i.i
+  %.49.i.i.i.i = fsub double %.48.i.i.i.i, %.28.i.i.i.i
+  %.50.i.i.i.i = fsub double %.47.i.i.i.i, %.49.i.i.i.i
+  %.32.i.i25.i = fmul double %.16.i.i7.i, 0x3FE62E42FEFA39EF
+  %.39.i.i26.i = fmul double %.48.i.i.i.i, 5.000000e-01
+  %.40.i.i27.i = fadd double %.32.i.i25.i, %.39.i.i26.i
+  %.41.i.i.i = fsub double %.40.i.i27.i, %.32.i.i25.i
+  %.42.i.i28.i = fsub double %.40.i.i27.i, %.41.i.i.i
+  %.43.i.i.i = fsub double %.32.i.i25.i, %.42.i.i28.i
+  %.44.i.i.i = fsub double %.39.i.i26.i, %.41.i.i.i
+  %.45.i.i29.i = fadd double %.44.i.i.i, %.43.i.i.i
+  %.46.i.i30.i = fneg double %.32.i.i25.i
+  %.47.i.i31.i = tail call double @llvm.fma.f64(double %.16.i.i7.i, double 0x3FE62E42FEFA39EF, double %.46.i.i30.i)
+  %.54.i.i.i = fmul double %.50.i.i.i.i, 5.000000e-01
+  %.55.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i7.i, double 0x3C7ABC9E3B39803F, double %.54.i.i.i)
+  %.56.i.i.i = fadd double %.47.i.i31.i, %.55.i.i.i
+  %.57.i.i.i = fadd double %.56.i.i.i, %.45.i.i29.i
+  %.61.i.i = fmul double %extracted.real.1, %.40.i.i27.i
+  %.86.i.i = fneg double %.61.i.i
+  %.87.i.i = tail call double @llvm.fma.f64(double %extracted.real.1, double %.40.i.i27.i, double %.86.i.i)
+  %.88.i.i = tail call double @llvm.fma.f64(double %extracted.real.1, double %.57.i.i.i, double %.87.i.i)
+  %.95.i.i = fmul double %extracted.imag.1, %.47.i.i.i
+  %.96.i.i = fsub double %.61.i.i, %.95.i.i
+  %.97.i.i = fsub double %.96.i.i, %.61.i.i
+  %.98.i.i = fsub double %.96.i.i, %.97.i.i
+  %.99.i.i = fsub double %.61.i.i, %.98.i.i
+  %.100.i.i = fadd double %.95.i.i, %.97.i.i
+  %.101.i.i = fsub double %.99.i.i, %.100.i.i
+  %.102.i.i = fadd double %.88.i.i, %.101.i.i
+  %.109.i.i = fneg double %.95.i.i
+  %.110.i.i = tail call double @llvm.fma.f64(double %extracted.imag.1, double %.47.i.i.i, double %.109.i.i)
+  %.111.i.i = fsub double %.102.i.i, %.110.i.i
+  %.6.i.i32.i = tail call double @llvm.fabs.f64(double %.96.i.i)
+  %.7.i.i33.i = fcmp olt double %.6.i.i32.i, 7.460000e+02
+  %.8.i.i34.i = select i1 %.7.i.i33.i, double %.111.i.i, double 0.000000e+00
+  %.9.i.i35.i = fcmp ogt double %.96.i.i, 7.100000e+02
+  %.10.i.i36.i = select i1 %.9.i.i35.i, double 7.100000e+02, double %.96.i.i
+  %.11.i.i37.i = fcmp olt double %.10.i.i36.i, -7.460000e+02
+  %.12.i.i38.i = select i1 %.11.i.i37.i, double -7.460000e+02, double %.10.i.i36.i
+  %.6.i.i.i39.i = tail call double @llvm.fma.f64(double %.12.i.i38.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.7.i.i.i40.i = fadd double %.6.i.i.i39.i, 0xC3380000000007FE
+  %.9.i.i.i41.i = tail call double @llvm.fma.f64(double %.7.i.i.i40.i, double 0xBFE62E42FEFA39EF, double %.12.i.i38.i)
+  %.11.i.i.i42.i = tail call double @llvm.fma.f64(double %.7.i.i.i40.i, double 0xBC7ABC9E3B39803F, double %.9.i.i.i41.i)
+  %.13.i.i.i43.i = fsub double %.9.i.i.i41.i, %.11.i.i.i42.i
+  %.14.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i40.i, double 0xBC7ABC9E3B39803F, double %.13.i.i.i43.i)
+  %.15.i.i.i44.i = fadd double %.8.i.i34.i, %.14.i.i.i.i
+  %.16.i.i.i45.i = fmul double %.11.i.i.i42.i, %.11.i.i.i42.i
+  %.38.i.i.i46.i = tail call double @llvm.fma.f64(double %.16.i.i.i45.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i47.i = tail call double @llvm.fma.f64(double %.38.i.i.i46.i, double %.16.i.i.i45.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i47.i, double %.16.i.i.i45.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i.i, double %.16.i.i.i45.i, double 0x3FE000000000000C)
+  %.42.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i45.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i.i, double %.16.i.i.i45.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i, double %.16.i.i.i45.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i, double %.16.i.i.i45.i, double 0x3FC555555555555C)
+  %.46.i.i.i48.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i, double %.11.i.i.i42.i, double %.41.i.i.i.i)
+  %.47.i.i.i49.i = fmul double %.16.i.i.i45.i, %.46.i.i.i48.i
+  %.48.i.i.i50.i = fadd double %.11.i.i.i42.i, %.47.i.i.i49.i
+  %.49.i.i.i51.i = tail call double @llvm.fma.f64(double %.15.i.i.i44.i, double %.48.i.i.i50.i, double %.15.i.i.i44.i)
+  %.50.i.i.i52.i = fadd double %.47.i.i.i49.i, %.49.i.i.i51.i
+  %.51.i.i.i.i = fadd double %.11.i.i.i42.i, %.50.i.i.i52.i
+  %.52.i.i.i.i = fsub double %.51.i.i.i.i, %.11.i.i.i42.i
+  %.53.i.i.i.i = fsub double %.50.i.i.i52.i, %.52.i.i.i.i
+  %.54.i.i.i.i = fadd double %.51.i.i.i.i, 1.000000e+00
+  %.55.i.i.i.i = fadd double %.54.i.i.i.i, -1.000000e+00
+  %.56.i.i.i.i = fsub double %.51.i.i.i.i, %.55.i.i.i.i
+  %.57.i.i.i53.i = fadd double %.53.i.i.i.i, %.56.i.i.i.i
+  %.26.i.i54.i = fadd double %.54.i.i.i.i, %.57.i.i.i53.i
+  %.6.i.i1.i.i = bitcast double %.6.i.i.i39.i to i64
+  %.7.i.i2.i.i = lshr i64 %.6.i.i1.i.i, 1
+  %.8.i.i.i55.i = shl i64 %.7.i.i2.i.i, 52
+  %.9.i.i3.i.i = bitcast i64 %.8.i.i.i55.i to double
+  %.10.i.i.i56.i = sub i64 %.6.i.i1.i.i, %.7.i.i2.i.i
+  %.11.i.i4.i.i = shl i64 %.10.i.i.i56.i, 52
+  %.12.i.i.i57.i = bitcast i64 %.11.i.i4.i.i to double
+  %.13.i.i5.i.i = fmul double %.26.i.i54.i, %.9.i.i3.i.i
+  %.14.i.i6.i.i = fmul double %.13.i.i5.i.i, %.12.i.i.i57.i
+  %.125.i.i = fmul double %extracted.imag.1, %.40.i.i27.i
+  %.132.i.i = fmul double %extracted.real.1, %.47.i.i.i
+  %.133.i.i = fadd double %.132.i.i, %.125.i.i
+  %.134.i.i = fsub double %.133.i.i, %.125.i.i
+  %.135.i.i = fsub double %.133.i.i, %.134.i.i
+  %.136.i.i = fsub double %.125.i.i, %.135.i.i
+  %.137.i.i = fsub double %.132.i.i, %.134.i.i
+  %.138.i.i = fadd double %.137.i.i, %.136.i.i
+  %.151.i.i = fneg double %.125.i.i
+  %.152.i.i = tail call double @llvm.fma.f64(double %extracted.imag.1, double %.40.i.i27.i, double %.151.i.i)
+  %.153.i.i = fadd double %.152.i.i, %.138.i.i
+  %.172.i.i = fneg double %.132.i.i
+  %.173.i.i = tail call double @llvm.fma.f64(double %extracted.real.1, double %.47.i.i.i, double %.172.i.i)
+  %.174.i.i = tail call double @llvm.fma.f64(double %extracted.imag.1, double %.57.i.i.i, double %.173.i.i)
+  %.175.i.i = fadd double %.174.i.i, %.153.i.i
+  %6 = tail call double @llvm.fabs.f64(double %.175.i.i)
+  %.178.not.i.i = fcmp ueq double %6, 0x7FF0000000000000
+  %.179.i.i = select i1 %.178.not.i.i, double 0.000000e+00, double %.175.i.i
+  %.5.i.i.i = tail call double @llvm.fabs.f64(double %.133.i.i)
+  %.6.i.i58.i = fcmp oge double %.5.i.i.i, 0x42C0000000000000
+  %.7.i.i59.i = tail call double @hloom_huge_cos_f64(double %.133.i.i)
+  %.5.i.i.i.i60.i = tail call double @llvm.fma.f64(double %.133.i.i, double 0x3FE45F306DC9C883, double 0x4338000000000000)
+  %.6.i.i.i.i61.i = fadd double %.5.i.i.i.i60.i, 0xC338000000000000
+  %.8.i.i.i.i62.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i61.i, double 0xBFF921FB54442D18, double %.133.i.i)
+  %.9.i.i.i.i63.i = fmul double %.6.i.i.i.i61.i, 0x3C91A62633145C07
+  %.10.i.i.i.i64.i = fneg double %.9.i.i.i.i63.i
+  %.11.i.i.i.i65.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i61.i, double 0x3C91A62633145C07, double %.10.i.i.i.i64.i)
+  %.12.i.i.i.i66.i = fsub double %.8.i.i.i.i62.i, %.9.i.i.i.i63.i
+  %.13.i.i.i.i67.i = fsub double %.12.i.i.i.i66.i, %.8.i.i.i.i62.i
+  %.14.i.i.i.i68.i = fsub double %.12.i.i.i.i66.i, %.13.i.i.i.i67.i
+  %.15.i.i.i.i69.i = fsub double %.8.i.i.i.i62.i, %.14.i.i.i.i68.i
+  %.16.i.i.i.i70.i = fadd double %.9.i.i.i.i63.i, %.13.i.i.i.i67.i
+  %.17.i.i.i.i71.i = fsub double %.15.i.i.i.i69.i, %.16.i.i.i.i70.i
+  %.19.i.i.i.i72.i = fsub double %.17.i.i.i.i71.i, %.11.i.i.i.i65.i
+  %.20.i.i.i.i73.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i61.i, double 0x391F1976B7ED8FBC, double %.19.i.i.i.i72.i)
+  %.8.i.i.i74.i = bitcast double %.5.i.i.i.i60.i to i64
+  %.6.i.i1.i.i.i = fmul double %.12.i.i.i.i66.i, %.12.i.i.i.i66.i
+  %.7.i.i.i.i75.i = fmul double %.12.i.i.i.i66.i, %.6.i.i1.i.i.i
+  %.20.i.i2.i.i.i = fmul double %.6.i.i1.i.i.i, %.6.i.i1.i.i.i
+  %.21.i.i.i.i76.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0xBE5AE5E653C573C5, double 0xBF2A01A019C12CBD)
+  %.22.i.i.i.i77.i = tail call double @llvm.fma.f64(double %.21.i.i.i.i76.i, double %.20.i.i2.i.i.i, double 0xBFC5555555555549)
+  %.23.i.i.i.i78.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0x3DE5D928BFDC347F, double 0x3EC71DE35776C3D6)
+  %.24.i.i.i.i79.i = tail call double @llvm.fma.f64(double %.23.i.i.i.i78.i, double %.20.i.i2.i.i.i, double 0x3F8111111110F896)
+  %.25.i.i.i.i80.i = tail call double @llvm.fma.f64(double %.24.i.i.i.i79.i, double %.6.i.i1.i.i.i, double %.22.i.i.i.i77.i)
+  %.26.i.i.i.i81.i = fmul double %.6.i.i1.i.i.i, -5.000000e-01
+  %.27.i.i.i.i82.i = tail call double @llvm.fma.f64(double %.26.i.i.i.i81.i, double %.20.i.i.i.i73.i, double %.20.i.i.i.i73.i)
+  %.28.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i75.i, double %.25.i.i.i.i80.i, double %.27.i.i.i.i82.i)
+  %.29.i.i.i.i.i = fadd double %.12.i.i.i.i66.i, %.28.i.i.i.i.i
+  %.7.i.i4.i.i.i = fmul double %.6.i.i1.i.i.i, 5.000000e-01
+  %.8.i.i5.i.i.i = fsub double 1.000000e+00, %.7.i.i4.i.i.i
+  %.9.i.i6.i.i.i = fsub double 1.000000e+00, %.8.i.i5.i.i.i
+  %.10.i.i7.i.i.i = fsub double %.9.i.i6.i.i.i, %.7.i.i4.i.i.i
+  %.11.i.i8.i.i.i = fneg double %.6.i.i1.i.i.i
+  %.12.i.i9.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i66.i, double %.12.i.i.i.i66.i, double %.11.i.i8.i.i.i)
+  %.13.i.i10.i.i.i = fmul double %.12.i.i9.i.i.i, 5.000000e-01
+  %.14.i.i11.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i66.i, double %.20.i.i.i.i73.i, double %.13.i.i10.i.i.i)
+  %.15.i.i12.i.i.i = fsub double %.10.i.i7.i.i.i, %.14.i.i11.i.i.i
+  %.30.i.i14.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0x3E21EE9EF9CA067C, double 0x3EFA01A019CBD4B0)
+  %.31.i.i15.i.i.i = tail call double @llvm.fma.f64(double %.30.i.i14.i.i.i, double %.20.i.i2.i.i.i, double 0x3FA555555555554C)
+  %.32.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0xBDA8FB02A963269B, double 0xBE927E4F810A7DDC)
+  %.33.i.i.i.i.i = tail call double @llvm.fma.f64(double %.32.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0xBF56C16C16C15213)
+  %.34.i.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i.i, double %.6.i.i1.i.i.i, double %.31.i.i15.i.i.i)
+  %.35.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double %.34.i.i.i.i.i, double %.15.i.i12.i.i.i)
+  %.36.i.i.i.i.i = fadd double %.8.i.i5.i.i.i, %.35.i.i.i.i.i
+  %7 = and i64 %.8.i.i.i74.i, 1
+  %.37.not.i.i.not.i.i = icmp eq i64 %7, 0
+  %.50.i.i.i83.i = select i1 %.37.not.i.i.not.i.i, double %.36.i.i.i.i.i, double %.29.i.i.i.i.i
+  %.51.i.i.i84.i = bitcast double %.50.i.i.i83.i to i64
+  %.9.i.i.i85.i = shl i64 %.8.i.i.i74.i, 62
+  %.52.i.i.i86.i = add i64 %.9.i.i.i85.i, 4611686018427387904
+  %.53.i.i.i87.i = and i64 %.52.i.i.i86.i, -9223372036854775808
+  %.54.i.i.i88.i = xor i64 %.53.i.i.i87.i, %.51.i.i.i84.i
+  %8 = bitcast i64 %.54.i.i.i88.i to double
+  %.9.i.i89.i = select i1 %.6.i.i58.i, double %.7.i.i59.i, double %8
+  %.5.i.i90.i = fcmp oeq double %.133.i.i, 0.000000e+00
+  %.50.i.i.i134.i = select i1 %.37.not.i.i.not.i.i, double %.29.i.i.i.i.i, double %.36.i.i.i.i.i
+  %.51.i.i.i135.i = bitcast double %.50.i.i.i134.i to i64
+  %.53.i.i.i137.i = and i64 %.9.i.i.i85.i, -9223372036854775808
+  %.54.i.i.i138.i = xor i64 %.53.i.i.i137.i, %.51.i.i.i135.i
+  %9 = bitcast i64 %.54.i.i.i138.i to double
+  %.7.i.i139.i = select i1 %.5.i.i90.i, double %.133.i.i, double %9
+  %.10.i.i142.i = tail call double @hloom_huge_sin_f64(double %.133.i.i)
+  %.11.i.i143.i = select i1 %.6.i.i58.i, double %.10.i.i142.i, double %.7.i.i139.i
+  %.182.i.i = fneg double %.179.i.i
+  %.183.i.i = tail call double @llvm.fma.f64(double %.182.i.i, double %.11.i.i143.i, double %.9.i.i89.i)
+  %.184.i.i = fmul double %.14.i.i6.i.i, %.183.i.i
+  %.186.i.i = tail call double @llvm.fma.f64(double %.179.i.i, double %.9.i.i89.i, double %.11.i.i143.i)
+  %.187.i.i = fmul double %.14.i.i6.i.i, %.186.i.i
+  %.188.i.i = select i1 %.5.i.i90.i, double %.133.i.i, double %.187.i.i
+  %.195.i.i = fcmp oeq double %extracted.real.1, 0.000000e+00
+  %.202.i.i = fcmp oeq double %extracted.imag.1, 0.000000e+00
+  %.203.i.i = and i1 %.195.i.i, %.202.i.i
+  %.210.i.i = fcmp oeq double %extracted.real.1, 1.000000e+00
+  %.218.i.i = and i1 %.210.i.i, %.202.i.i
+  %.225.i.i = fcmp ogt double %extracted.real.1, 0.000000e+00
+  %.226.i.i = select i1 %.225.i.i, double 0.000000e+00, double 0x7FF8000000000000
+  %.227.i.i = select i1 %.22.i.i, double %.226.i.i, double %.184.i.i
+  %.228.i.i = select i1 %.22.i.i, double %.226.i.i, double %.188.i.i
+  %.235.i.i = select i1 %.203.i.i, double 1.000000e+00, double %.227.i.i
+  %.236.i.i = select i1 %.218.i.i, double %extracted.real, double %.235.i.i
+  %.243.i.i = select i1 %.203.i.i, double 0.000000e+00, double %.228.i.i
+  %.244.i.i = select i1 %.218.i.i, double %extracted.imag, double %.243.i.i
+  %inserted.real = insertvalue { double, double } undef, double %.236.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.244.i.i, 1
+  ret { double, double } %inserted.imag
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+declare <8 x double> @llvm.fabs.v8f64(<8 x double>) #1
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_sin_f64(double %.1) local_unnamed_addr #2 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @sin(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @sin(double) local_unnamed_addr #3
+declare <4 x double> @llvm.fabs.v4f64(<4 x double>) #1
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare <2 x double> @llvm.fabs.v2f64(<2 x double>) #1
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_cos_f64(double %.1) local_unnamed_addr #4 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @cos(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @cos(double) local_unnamed_addr #3
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.copysign.f64(double, double) #1
+declare double @llvm.maximum.f64(double, double) #1
+declare double @llvm.minimum.f64(double, double) #1
+attributes #0 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+attributes #2 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_sin_f64(hloom_huge_sin_f64_v2),_ZGV_LLVM_N4v_hloom_huge_sin_f64(hloom_huge_sin_f64_v4),_ZGV_LLVM_N8v_hloom_huge_sin_f64(hloom_huge_sin_f64_v8)" }
+attributes #3 = { mustprogress nocallback nofree nounwind willreturn memory(errnomem: write) }
+attributes #4 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_cos_f64(hloom_huge_cos_f64_v2),_ZGV_LLVM_N4v_hloom_huge_cos_f64(hloom_huge_cos_f64_v4),_ZGV_LLVM_N8v_hloom_huge_cos_f64(hloom_huge_cos_f64_v8)" }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr double @dialect_abs_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.6.i.i.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.7.i.i.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.8.i.i.i = fcmp ogt double %.6.i.i.i, %.7.i.i.i
+  %.9.i.i.i = select i1 %.8.i.i.i, double %.6.i.i.i, double %.7.i.i.i
+  %.11.i.i.i = select i1 %.8.i.i.i, double %.7.i.i.i, double %.6.i.i.i
+  %.12.i.i.i = bitcast double %.9.i.i.i to i64
+  %0 = tail call i64 @llvm.umax.i64(i64 %.12.i.i.i, i64 9007199254740992)
+  %.15.i.i.i = and i64 %0, 9218868437227405312
+  %.17.i.i.i = tail call i64 @llvm.umin.i64(i64 %.15.i.i.i, i64 9209861237972664320)
+  %.18.i.i.i = sub nuw nsw i64 9214364837600034816, %.17.i.i.i
+  %.19.i.i.i = bitcast i64 %.18.i.i.i to double
+  %.20.i.i.i = bitcast i64 %.17.i.i.i to double
+  %.21.i.i.i = fmul double %.9.i.i.i, %.19.i.i.i
+  %.22.i.i.i = fmul double %.11.i.i.i, %.19.i.i.i
+  %.23.i.i.i = fmul double %.21.i.i.i, %.21.i.i.i
+  %.24.i.i.i = fmul double %.22.i.i.i, %.22.i.i.i
+  %.25.i.i.i = fadd double %.23.i.i.i, %.24.i.i.i
+  %1 = fsub double %.23.i.i.i, %.25.i.i.i
+  %.27.i.i.i = fadd double %.24.i.i.i, %1
+  %.28.i.i.i = fneg double %.23.i.i.i
+  %.29.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i, double %.21.i.i.i, double %.28.i.i.i)
+  %.30.i.i.i = fneg double %.24.i.i.i
+  %.31.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i, double %.22.i.i.i, double %.30.i.i.i)
+  %.32.i.i.i = fadd double %.29.i.i.i, %.31.i.i.i
+  %.33.i.i.i = fadd double %.32.i.i.i, %.27.i.i.i
+  %.34.i.i.i = tail call double @llvm.sqrt.f64(double %.25.i.i.i)
+  %.35.i.i.i = fcmp ogt double %.25.i.i.i, 0.000000e+00
+  %.36.i.i.i = fneg double %.34.i.i.i
+  %.37.i.i.i = tail call double @llvm.fma.f64(double %.36.i.i.i, double %.34.i.i.i, double %.25.i.i.i)
+  %.38.i.i.i = fadd double %.37.i.i.i, %.33.i.i.i
+  %.39.i.i.i = fmul double %.38.i.i.i, 5.000000e-01
+  %.43.i.i.i = fdiv double %.39.i.i.i, %.34.i.i.i
+  %.44.i.i.i = select i1 %.35.i.i.i, double %.43.i.i.i, double 0.000000e+00
+  %.45.i.i.i = fadd double %.34.i.i.i, %.44.i.i.i
+  %.46.i.i.i = fcmp oeq double %.9.i.i.i, 0.000000e+00
+  %.47.i.i.i = fmul double %.45.i.i.i, %.20.i.i.i
+  %.48.i.i.i = select i1 %.46.i.i.i, double 0.000000e+00, double %.47.i.i.i
+  %.49.i.i.i = fcmp oeq double %.6.i.i.i, 0x7FF0000000000000
+  %.50.i.i.i = fcmp oeq double %.7.i.i.i, 0x7FF0000000000000
+  %.51.i.i.i = or i1 %.49.i.i.i, %.50.i.i.i
+  %.52.i.i.i = select i1 %.51.i.i.i, double 0x7FF0000000000000, double %.48.i.i.i
+  %.53.i.i.i = fcmp uno double %extracted.real, 0.000000e+00
+  %.54.i.i.i = fcmp une double %.7.i.i.i, 0x7FF0000000000000
+  %.55.i.i.i = and i1 %.53.i.i.i, %.54.i.i.i
+  %.56.i.i.i = fcmp uno double %extracted.imag, 0.000000e+00
+  %.57.i.i.i = fcmp une double %.6.i.i.i, 0x7FF0000000000000
+  %.58.i.i.i = and i1 %.56.i.i.i, %.57.i.i.i
+  %.59.i.i.i = or i1 %.58.i.i.i, %.55.i.i.i
+  %.60.i.i.i = select i1 %.59.i.i.i, double 0x7FF8000000000000, double %.52.i.i.i
+  ret double %.60.i.i.i
+}
+declare double @llvm.fabs.f64(double) #1
+declare i64 @llvm.umax.i64(i64, i64) #1
+declare i64 @llvm.umin.i64(i64, i64) #1
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.sqrt.f64(double) #1
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_sign_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.12.i.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.19.i.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.20.i.i = tail call double @llvm.maximum.f64(double %.12.i.i, double %.19.i.i)
+  %.21.i.i = fcmp ogt double %.20.i.i, 0x7E70000000000000
+  %.22.i.i = fcmp olt double %.20.i.i, 0x7B0000000000000
+  %.23.i.i = select i1 %.22.i.i, double 0x49F0000000000000, double 1.000000e+00
+  %.24.i.i = select i1 %.21.i.i, double 0x39B0000000000000, double %.23.i.i
+  %.31.i.i = fmul double %extracted.real, %.24.i.i
+  %.38.i.i = fmul double %extracted.imag, %.24.i.i
+  %.6.i.i.i = tail call double @llvm.fabs.f64(double %.31.i.i)
+  %.7.i.i.i = tail call double @llvm.fabs.f64(double %.38.i.i)
+  %.8.i.i.i = fcmp ogt double %.6.i.i.i, %.7.i.i.i
+  %.9.i.i.i = select i1 %.8.i.i.i, double %.6.i.i.i, double %.7.i.i.i
+  %.11.i.i.i = select i1 %.8.i.i.i, double %.7.i.i.i, double %.6.i.i.i
+  %.12.i.i.i = bitcast double %.9.i.i.i to i64
+  %0 = tail call i64 @llvm.umax.i64(i64 %.12.i.i.i, i64 9007199254740992)
+  %.15.i.i.i = and i64 %0, 9218868437227405312
+  %.17.i.i.i = tail call i64 @llvm.umin.i64(i64 %.15.i.i.i, i64 9209861237972664320)
+  %.18.i.i.i = sub nuw nsw i64 9214364837600034816, %.17.i.i.i
+  %.19.i.i.i = bitcast i64 %.18.i.i.i to double
+  %.20.i.i.i = bitcast i64 %.17.i.i.i to double
+  %.21.i.i.i = fmul double %.9.i.i.i, %.19.i.i.i
+  %.22.i.i.i = fmul double %.11.i.i.i, %.19.i.i.i
+  %.23.i.i.i = fmul double %.21.i.i.i, %.21.i.i.i
+  %.24.i.i.i = fmul double %.22.i.i.i, %.22.i.i.i
+  %.25.i.i.i = fadd double %.23.i.i.i, %.24.i.i.i
+  %1 = fsub double %.23.i.i.i, %.25.i.i.i
+  %.27.i.i.i = fadd double %.24.i.i.i, %1
+  %.28.i.i.i = fneg double %.23.i.i.i
+  %.29.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i, double %.21.i.i.i, double %.28.i.i.i)
+  %.30.i.i.i = fneg double %.24.i.i.i
+  %.31.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i, double %.22.i.i.i, double %.30.i.i.i)
+  %.32.i.i.i = fadd double %.29.i.i.i, %.31.i.i.i
+  %.33.i.i.i = fadd double %.32.i.i.i, %.27.i.i.i
+  %.34.i.i.i = tail call double @llvm.sqrt.f64(double %.25.i.i.i)
+  %.35.i.i.i = fcmp ogt double %.25.i.i.i, 0.000000e+00
+  %.36.i.i.i = fneg double %.34.i.i.i
+  %.37.i.i.i = tail call double @llvm.fma.f64(double %.36.i.i.i, double %.34.i.i.i, double %.25.i.i.i)
+  %.38.i.i.i = fadd double %.37.i.i.i, %.33.i.i.i
+  %.39.i.i.i = fmul double %.38.i.i.i, 5.000000e-01
+  %.43.i.i.i = fdiv double %.39.i.i.i, %.34.i.i.i
+  %.44.i.i.i = select i1 %.35.i.i.i, double %.43.i.i.i, double 0.000000e+00
+  %.45.i.i.i = fadd double %.34.i.i.i, %.44.i.i.i
+  %.46.i.i.i = fcmp oeq double %.9.i.i.i, 0.000000e+00
+  %.47.i.i.i = fmul double %.45.i.i.i, %.20.i.i.i
+  %.48.i.i.i = select i1 %.46.i.i.i, double 0.000000e+00, double %.47.i.i.i
+  %.49.i.i.i = fcmp oeq double %.6.i.i.i, 0x7FF0000000000000
+  %.50.i.i.i = fcmp oeq double %.7.i.i.i, 0x7FF0000000000000
+  %.51.i.i.i = or i1 %.49.i.i.i, %.50.i.i.i
+  %.52.i.i.i = select i1 %.51.i.i.i, double 0x7FF0000000000000, double %.48.i.i.i
+  %.53.i.i.i = fcmp uno double %.31.i.i, 0.000000e+00
+  %.54.i.i.i = fcmp une double %.7.i.i.i, 0x7FF0000000000000
+  %.55.i.i.i = and i1 %.53.i.i.i, %.54.i.i.i
+  %.56.i.i.i = fcmp uno double %.38.i.i, 0.000000e+00
+  %.57.i.i.i = fcmp une double %.6.i.i.i, 0x7FF0000000000000
+  %.58.i.i.i = and i1 %.56.i.i.i, %.57.i.i.i
+  %.59.i.i.i = or i1 %.58.i.i.i, %.55.i.i.i
+  %.60.i.i.i = select i1 %.59.i.i.i, double 0x7FF8000000000000, double %.52.i.i.i
+  %.40.i.i = fcmp oeq double %.60.i.i.i, 0.000000e+00
+  %.44.i.i = fdiv double %.31.i.i, %.60.i.i.i
+  %.45.i.i = select i1 %.40.i.i, double 0.000000e+00, double %.44.i.i
+  %.49.i.i = fdiv double %.38.i.i, %.60.i.i.i
+  %.50.i.i = select i1 %.40.i.i, double 0.000000e+00, double %.49.i.i
+  %inserted.real = insertvalue { double, double } undef, double %.45.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.50.i.i, 1
+  ret { double, double } %inserted.imag
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @llvm.maximum.f64(double, double) #1
+declare i64 @llvm.umax.i64(i64, i64) #1
+declare i64 @llvm.umin.i64(i64, i64) #1
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.sqrt.f64(double) #1
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+@llvm.compiler.used = appending global [6 x ptr] [ptr @hloom_huge_cos_f64_v2, ptr @hloom_huge_cos_f64_v4, ptr @hloom_huge_cos_f64_v8, ptr @hloom_huge_sin_f64_v2, ptr @hloom_huge_sin_f64_v4, ptr @hloom_huge_sin_f64_v8], section "llvm.metadata"
+define linkonce_odr { double, double } @dialect_sinh_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.5.i.i.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.6.i.i1.i = fcmp oge double %.5.i.i.i, 0x42C0000000000000
+  %.7.i.i2.i = tail call double @hloom_huge_cos_f64(double %extracted.imag)
+  %.5.i.i.i.i3.i = tail call double @llvm.fma.f64(double %extracted.imag, double 0x3FE45F306DC9C883, double 0x4338000000000000)
+  %.6.i.i.i.i4.i = fadd double %.5.i.i.i.i3.i, 0xC338000000000000
+  %.8.i.i.i.i5.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i4.i, double 0xBFF921FB54442D18, double %extracted.imag)
+  %.9.i.i.i.i6.i = fmul double %.6.i.i.i.i4.i, 0x3C91A62633145C07
+  %.10.i.i.i.i7.i = fneg double %.9.i.i.i.i6.i
+  %.11.i.i.i.i8.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i4.i, double 0x3C91A62633145C07, double %.10.i.i.i.i7.i)
+  %.12.i.i.i.i9.i = fsub double %.8.i.i.i.i5.i, %.9.i.i.i.i6.i
+  %.13.i.i.i.i10.i = fsub double %.12.i.i.i.i9.i, %.8.i.i.i.i5.i
+  %.14.i.i.i.i11.i = fsub double %.12.i.i.i.i9.i, %.13.i.i.i.i10.i
+  %.15.i.i.i.i12.i = fsub double %.8.i.i.i.i5.i, %.14.i.i.i.i11.i
+  %.16.i.i.i.i13.i = fadd double %.9.i.i.i.i6.i, %.13.i.i.i.i10.i
+  %.17.i.i.i.i14.i = fsub double %.15.i.i.i.i12.i, %.16.i.i.i.i13.i
+  %.19.i.i.i.i15.i = fsub double %.17.i.i.i.i14.i, %.11.i.i.i.i8.i
+  %.20.i.i.i.i16.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i4.i, double 0x391F1976B7ED8FBC, double %.19.i.i.i.i15.i)
+  %.8.i.i.i.i = bitcast double %.5.i.i.i.i3.i to i64
+  %.6.i.i1.i.i17.i = fmul double %.12.i.i.i.i9.i, %.12.i.i.i.i9.i
+  %.7.i.i.i.i18.i = fmul double %.12.i.i.i.i9.i, %.6.i.i1.i.i17.i
+  %.20.i.i2.i.i.i = fmul double %.6.i.i1.i.i17.i, %.6.i.i1.i.i17.i
+  %.21.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0xBE5AE5E653C573C5, double 0xBF2A01A019C12CBD)
+  %.22.i.i.i.i19.i = tail call double @llvm.fma.f64(double %.21.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0xBFC5555555555549)
+  %.23.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0x3DE5D928BFDC347F, double 0x3EC71DE35776C3D6)
+  %.24.i.i.i.i.i = tail call double @llvm.fma.f64(double %.23.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0x3F8111111110F896)
+  %.25.i.i.i.i.i = tail call double @llvm.fma.f64(double %.24.i.i.i.i.i, double %.6.i.i1.i.i17.i, double %.22.i.i.i.i19.i)
+  %.26.i.i.i.i.i = fmul double %.6.i.i1.i.i17.i, -5.000000e-01
+  %.27.i.i.i.i.i = tail call double @llvm.fma.f64(double %.26.i.i.i.i.i, double %.20.i.i.i.i16.i, double %.20.i.i.i.i16.i)
+  %.28.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i18.i, double %.25.i.i.i.i.i, double %.27.i.i.i.i.i)
+  %.29.i.i.i.i.i = fadd double %.12.i.i.i.i9.i, %.28.i.i.i.i.i
+  %.7.i.i4.i.i.i = fmul double %.6.i.i1.i.i17.i, 5.000000e-01
+  %.8.i.i5.i.i.i = fsub double 1.000000e+00, %.7.i.i4.i.i.i
+  %.9.i.i6.i.i.i = fsub double 1.000000e+00, %.8.i.i5.i.i.i
+  %.10.i.i7.i.i.i = fsub double %.9.i.i6.i.i.i, %.7.i.i4.i.i.i
+  %.11.i.i8.i.i.i = fneg double %.6.i.i1.i.i17.i
+  %.12.i.i9.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i9.i, double %.12.i.i.i.i9.i, double %.11.i.i8.i.i.i)
+  %.13.i.i10.i.i.i = fmul double %.12.i.i9.i.i.i, 5.000000e-01
+  %.14.i.i11.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i9.i, double %.20.i.i.i.i16.i, double %.13.i.i10.i.i.i)
+  %.15.i.i12.i.i.i = fsub double %.10.i.i7.i.i.i, %.14.i.i11.i.i.i
+  %.30.i.i14.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0x3E21EE9EF9CA067C, double 0x3EFA01A019CBD4B0)
+  %.31.i.i15.i.i.i = tail call double @llvm.fma.f64(double %.30.i.i14.i.i.i, double %.20.i.i2.i.i.i, double 0x3FA555555555554C)
+  %.32.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0xBDA8FB02A963269B, double 0xBE927E4F810A7DDC)
+  %.33.i.i.i.i.i = tail call double @llvm.fma.f64(double %.32.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0xBF56C16C16C15213)
+  %.34.i.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i.i, double %.6.i.i1.i.i17.i, double %.31.i.i15.i.i.i)
+  %.35.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double %.34.i.i.i.i.i, double %.15.i.i12.i.i.i)
+  %.36.i.i.i.i.i = fadd double %.8.i.i5.i.i.i, %.35.i.i.i.i.i
+  %0 = and i64 %.8.i.i.i.i, 1
+  %.37.not.i.i.not.i.i = icmp eq i64 %0, 0
+  %.50.i.i.i.i = select i1 %.37.not.i.i.not.i.i, double %.36.i.i.i.i.i, double %.29.i.i.i.i.i
+  %.51.i.i.i.i = bitcast double %.50.i.i.i.i to i64
+  %.9.i.i.i.i = shl i64 %.8.i.i.i.i, 62
+  %.52.i.i.i.i = add i64 %.9.i.i.i.i, 4611686018427387904
+  %.53.i.i.i20.i = and i64 %.52.i.i.i.i, -9223372036854775808
+  %.54.i.i.i21.i = xor i64 %.53.i.i.i20.i, %.51.i.i.i.i
+  %1 = bitcast i64 %.54.i.i.i21.i to double
+  %.9.i.i.i = select i1 %.6.i.i1.i, double %.7.i.i2.i, double %1
+  %.6.i.i.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.7.i.i.i = tail call double @llvm.copysign.f64(double 5.000000e-01, double %extracted.real)
+  %.8.i.i.i = fmul double %.7.i.i.i, %.9.i.i.i
+  %.6.i.i.i.i = fcmp ogt double %.6.i.i.i, 1.400000e+03
+  %.7.i.i.i.i = select i1 %.6.i.i.i.i, double 1.400000e+03, double %.6.i.i.i
+  %.6.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.7.i.i.i.i.i = fadd double %.6.i.i.i.i.i, 0xC3380000000007FE
+  %.9.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i.i, double 0xBFE62E42FEFA39EF, double %.7.i.i.i.i)
+  %.11.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.9.i.i.i.i.i)
+  %.13.i.i.i.i.i = fsub double %.9.i.i.i.i.i, %.11.i.i.i.i.i
+  %.14.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.13.i.i.i.i.i)
+  %.15.i.i.i.i.i = fadd double %.14.i.i.i.i.i, 0.000000e+00
+  %.16.i.i.i.i.i = fmul double %.11.i.i.i.i.i, %.11.i.i.i.i.i
+  %.38.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3FE000000000000C)
+  %.42.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3FC555555555555C)
+  %.46.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i, double %.11.i.i.i.i.i, double %.41.i.i.i.i.i)
+  %.47.i.i.i.i.i = fmul double %.16.i.i.i.i.i, %.46.i.i.i.i.i
+  %.48.i.i.i.i.i = fadd double %.11.i.i.i.i.i, %.47.i.i.i.i.i
+  %.49.i.i.i.i.i = tail call double @llvm.fma.f64(double %.15.i.i.i.i.i, double %.48.i.i.i.i.i, double %.15.i.i.i.i.i)
+  %.50.i.i.i.i.i = fadd double %.47.i.i.i.i.i, %.49.i.i.i.i.i
+  %.51.i.i.i.i.i = fadd double %.11.i.i.i.i.i, %.50.i.i.i.i.i
+  %.52.i.i.i.i.i = fsub double %.51.i.i.i.i.i, %.11.i.i.i.i.i
+  %.53.i.i.i.i.i = fsub double %.50.i.i.i.i.i, %.52.i.i.i.i.i
+  %.54.i.i.i.i.i = fadd double %.51.i.i.i.i.i, 1.000000e+00
+  %.55.i.i.i.i.i = fadd double %.54.i.i.i.i.i, -1.000000e+00
+  %.56.i.i.i.i.i = fsub double %.51.i.i.i.i.i, %.55.i.i.i.i.i
+  %.57.i.i.i.i.i = fadd double %.53.i.i.i.i.i, %.56.i.i.i.i.i
+  %.23.i.i.i.i = fmul double %.54.i.i.i.i.i, %.8.i.i.i
+  %.24.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i.i, double %.8.i.i.i, double %.23.i.i.i.i)
+  %.6.i.i1.i.i.i = bitcast double %.6.i.i.i.i.i to i64
+  %.7.i.i2.i.i.i = lshr i64 %.6.i.i1.i.i.i, 1
+  %.8.i.i.i.i.i = shl i64 %.7.i.i2.i.i.i, 52
+  %.9.i.i3.i.i.i = bitcast i64 %.8.i.i.i.i.i to double
+  %.10.i.i.i.i.i = sub i64 %.6.i.i1.i.i.i, %.7.i.i2.i.i.i
+  %.11.i.i4.i.i.i = shl i64 %.10.i.i.i.i.i, 52
+  %.12.i.i.i.i.i = bitcast i64 %.11.i.i4.i.i.i to double
+  %.13.i.i5.i.i.i = fmul double %.24.i.i.i.i, %.9.i.i3.i.i.i
+  %.14.i.i6.i.i.i = fmul double %.13.i.i5.i.i.i, %.12.i.i.i.i.i
+  %.10.i.i.i = fcmp ogt double %.6.i.i.i, 4.000000e+01
+  %.7.i.i2.i.i = select i1 %.10.i.i.i, double 4.000000e+01, double %.6.i.i.i
+  %.5.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i2.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.6.i.i.i3.i.i = fadd double %.5.i.i.i.i.i, 0xC3380000000007FE
+  %.8.i.i.i4.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i3.i.i, double 0xBFE62E42FEFA39EF, double %.7.i.i2.i.i)
+  %.10.i.i.i5.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i3.i.i, double 0xBC7ABC9E3B39803F, double %.8.i.i.i4.i.i)
+  %.12.i.i.i6.i.i = fsub double %.8.i.i.i4.i.i, %.10.i.i.i5.i.i
+  %.13.i.i.i7.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i3.i.i, double 0xBC7ABC9E3B39803F, double %.12.i.i.i6.i.i)
+  %.14.i.i.i8.i.i = fmul double %.10.i.i.i5.i.i, %.10.i.i.i5.i.i
+  %.15.i.i.i9.i.i = fmul double %.14.i.i.i8.i.i, 5.000000e-01
+  %.16.i.i.i10.i.i = fneg double %.14.i.i.i8.i.i
+  %.17.i.i.i.i.i = tail call double @llvm.fma.f64(double %.10.i.i.i5.i.i, double %.10.i.i.i5.i.i, double %.16.i.i.i10.i.i)
+  %.18.i.i.i.i.i = fmul double %.17.i.i.i.i.i, 5.000000e-01
+  %.19.i.i.i.i.i = fmul double %.10.i.i.i5.i.i, %.14.i.i.i8.i.i
+  %.39.i.i.i11.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i8.i.i, double 0x3E5AF6EDED7F7D6F, double 0x3EC71DDEF54A7291)
+  %.40.i.i.i12.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i11.i.i, double %.14.i.i.i8.i.i, double 0x3F2A01A01B34269C)
+  %.41.i.i.i13.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i12.i.i, double %.14.i.i.i8.i.i, double 0x3F8111111110EF36)
+  %.42.i.i.i14.i.i = tail call double @llvm.fma.f64(double %.41.i.i.i13.i.i, double %.14.i.i.i8.i.i, double 0x3FC555555555555A)
+  %.43.i.i.i15.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i8.i.i, double 0x3E92897C493071DB, double 0x3EFA019B34414660)
+  %.44.i.i.i16.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i15.i.i, double %.14.i.i.i8.i.i, double 0x3F56C16C17A188B3)
+  %.45.i.i.i17.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i16.i.i, double %.14.i.i.i8.i.i, double 0x3FA5555555553AC5)
+  %.46.i.i.i18.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i17.i.i, double %.10.i.i.i5.i.i, double %.42.i.i.i14.i.i)
+  %.47.i.i.i19.i.i = tail call double @llvm.fma.f64(double %.13.i.i.i7.i.i, double %.10.i.i.i5.i.i, double %.13.i.i.i7.i.i)
+  %.48.i.i.i20.i.i = fadd double %.18.i.i.i.i.i, %.47.i.i.i19.i.i
+  %.49.i.i.i21.i.i = tail call double @llvm.fma.f64(double %.19.i.i.i.i.i, double %.46.i.i.i18.i.i, double %.48.i.i.i20.i.i)
+  %.50.i.i.i22.i.i = fadd double %.10.i.i.i5.i.i, %.15.i.i.i9.i.i
+  %2 = fsub double %.10.i.i.i5.i.i, %.50.i.i.i22.i.i
+  %.52.i.i.i23.i.i = fadd double %.15.i.i.i9.i.i, %2
+  %.6.i.i.i.i.i.i = bitcast double %.5.i.i.i.i.i to i64
+  %.7.i.i.i.i.i.i = lshr i64 %.6.i.i.i.i.i.i, 1
+  %.8.i.i.i.i.i.i = shl i64 %.7.i.i.i.i.i.i, 52
+  %.9.i.i.i.i.i.i = bitcast i64 %.8.i.i.i.i.i.i to double
+  %.10.i.i.i.i.i.i = sub i64 %.6.i.i.i.i.i.i, %.7.i.i.i.i.i.i
+  %.11.i.i.i.i.i.i = shl i64 %.10.i.i.i.i.i.i, 52
+  %.12.i.i.i.i.i.i = bitcast i64 %.11.i.i.i.i.i.i to double
+  %.14.i.i.i.i.i.i = fmul double %.9.i.i.i.i.i.i, %.12.i.i.i.i.i.i
+  %.54.i.i.i24.i.i = fmul double %.14.i.i.i.i.i.i, %.50.i.i.i22.i.i
+  %.55.i.i.i25.i.i = fadd double %.14.i.i.i.i.i.i, -1.000000e+00
+  %.56.i.i.i26.i.i = fadd double %.55.i.i.i25.i.i, %.54.i.i.i24.i.i
+  %.57.i.i.i27.i.i = fsub double %.56.i.i.i26.i.i, %.55.i.i.i25.i.i
+  %3 = fsub double %.57.i.i.i27.i.i, %.56.i.i.i26.i.i
+  %.59.i.i.i.i.i = fadd double %.55.i.i.i25.i.i, %3
+  %.60.i.i.i.i.i = fsub double %.54.i.i.i24.i.i, %.57.i.i.i27.i.i
+  %.61.i.i.i.i.i = fadd double %.60.i.i.i.i.i, %.59.i.i.i.i.i
+  %.62.i.i.i.i.i = fsub double %.14.i.i.i.i.i.i, %.55.i.i.i25.i.i
+  %.63.i.i.i.i.i = fadd double %.62.i.i.i.i.i, -1.000000e+00
+  %.64.i.i.i.i.i = fadd double %.52.i.i.i23.i.i, %.49.i.i.i21.i.i
+  %.65.i.i.i.i.i = fmul double %.14.i.i.i.i.i.i, %.64.i.i.i.i.i
+  %.66.i.i.i.i.i = fadd double %.63.i.i.i.i.i, %.65.i.i.i.i.i
+  %.67.i.i.i.i.i = fadd double %.61.i.i.i.i.i, %.66.i.i.i.i.i
+  %.68.i.i.i.i.i = fadd double %.56.i.i.i26.i.i, %.67.i.i.i.i.i
+  %4 = fsub double %.56.i.i.i26.i.i, %.68.i.i.i.i.i
+  %.70.i.i.i.i.i = fadd double %.67.i.i.i.i.i, %4
+  %.15.i.i.i.i = fadd double %.68.i.i.i.i.i, 1.000000e+00
+  %.16.i.i.i.i = fadd double %.15.i.i.i.i, -1.000000e+00
+  %5 = fsub double %.16.i.i.i.i, %.15.i.i.i.i
+  %.18.i.i.i.i = fadd double %5, 1.000000e+00
+  %.19.i.i.i.i = fsub double %.68.i.i.i.i.i, %.16.i.i.i.i
+  %.20.i.i.i.i = fadd double %.19.i.i.i.i, %.18.i.i.i.i
+  %.27.i.i.i.i = fadd double %.70.i.i.i.i.i, %.20.i.i.i.i
+  %.31.i.i.i.i = fdiv double 1.000000e+00, %.15.i.i.i.i
+  %.32.i.i.i.i = fmul double %.68.i.i.i.i.i, %.31.i.i.i.i
+  %.33.i.i.i.i = fneg double %.32.i.i.i.i
+  %.35.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i, double %.15.i.i.i.i, double %.68.i.i.i.i.i)
+  %.42.i.i.i.i = fadd double %.70.i.i.i.i.i, %.35.i.i.i.i
+  %.43.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i, double %.27.i.i.i.i, double %.42.i.i.i.i)
+  %.44.i.i.i.i = fadd double %.68.i.i.i.i.i, %.32.i.i.i.i
+  %.45.i.i.i.i = fsub double %.44.i.i.i.i, %.68.i.i.i.i.i
+  %.46.i.i.i.i = fsub double %.32.i.i.i.i, %.45.i.i.i.i
+  %.53.i.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i, double %.31.i.i.i.i, double %.70.i.i.i.i.i)
+  %.54.i.i.i.i = fadd double %.46.i.i.i.i, %.53.i.i.i.i
+  %.55.i.i.i.i = fadd double %.44.i.i.i.i, %.54.i.i.i.i
+  %.56.i.i.i.i = fmul double %.55.i.i.i.i, 5.000000e-01
+  %.57.i.i.i.i = fcmp olt double %.6.i.i.i, 1.000000e-150
+  %.58.i.i.i.i = select i1 %.57.i.i.i.i, double %.6.i.i.i, double %.56.i.i.i.i
+  %.5.i.i1.i.i.i = fcmp ogt double %.6.i.i.i, 7.120000e+02
+  %.6.i.i2.i.i.i = select i1 %.5.i.i1.i.i.i, double 7.120000e+02, double %.6.i.i.i
+  %.6.i.i.i3.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i2.i.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.7.i.i.i4.i.i.i = fadd double %.6.i.i.i3.i.i.i, 0xC3380000000007FE
+  %.9.i.i.i5.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i.i, double 0xBFE62E42FEFA39EF, double %.6.i.i2.i.i.i)
+  %.11.i.i.i6.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i.i, double 0xBC7ABC9E3B39803F, double %.9.i.i.i5.i.i.i)
+  %.13.i.i.i.i.i.i = fsub double %.9.i.i.i5.i.i.i, %.11.i.i.i6.i.i.i
+  %.14.i.i.i7.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i.i, double 0xBC7ABC9E3B39803F, double %.13.i.i.i.i.i.i)
+  %.15.i.i.i.i.i.i = fadd double %.14.i.i.i7.i.i.i, 0.000000e+00
+  %.16.i.i.i.i.i.i = fmul double %.11.i.i.i6.i.i.i, %.11.i.i.i6.i.i.i
+  %.38.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3FE000000000000C)
+  %.42.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3FC555555555555C)
+  %.46.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i.i, double %.11.i.i.i6.i.i.i, double %.41.i.i.i.i.i.i)
+  %.47.i.i.i.i.i.i = fmul double %.16.i.i.i.i.i.i, %.46.i.i.i.i.i.i
+  %.48.i.i.i.i.i.i = fadd double %.11.i.i.i6.i.i.i, %.47.i.i.i.i.i.i
+  %.49.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.15.i.i.i.i.i.i, double %.48.i.i.i.i.i.i, double %.15.i.i.i.i.i.i)
+  %.50.i.i.i.i.i.i = fadd double %.47.i.i.i.i.i.i, %.49.i.i.i.i.i.i
+  %.51.i.i.i.i.i.i = fadd double %.11.i.i.i6.i.i.i, %.50.i.i.i.i.i.i
+  %.52.i.i.i.i.i.i = fsub double %.51.i.i.i.i.i.i, %.11.i.i.i6.i.i.i
+  %.53.i.i.i.i.i.i = fsub double %.50.i.i.i.i.i.i, %.52.i.i.i.i.i.i
+  %.54.i.i.i.i.i.i = fadd double %.51.i.i.i.i.i.i, 1.000000e+00
+  %.55.i.i.i.i.i.i = fadd double %.54.i.i.i.i.i.i, -1.000000e+00
+  %.56.i.i.i.i.i.i = fsub double %.51.i.i.i.i.i.i, %.55.i.i.i.i.i.i
+  %.57.i.i.i.i.i.i = fadd double %.53.i.i.i.i.i.i, %.56.i.i.i.i.i.i
+  %.20.i.i.i.i.i = fadd double %.54.i.i.i.i.i.i, %.57.i.i.i.i.i.i
+  %.22.i.i.i.i.i = fadd double %.6.i.i.i3.i.i.i, -1.000000e+00
+  %.6.i.i1.i.i.i.i = bitcast double %.22.i.i.i.i.i to i64
+  %.7.i.i2.i.i.i.i = lshr i64 %.6.i.i1.i.i.i.i, 1
+  %.8.i.i.i8.i.i.i = shl i64 %.7.i.i2.i.i.i.i, 52
+  %.9.i.i3.i.i.i.i = bitcast i64 %.8.i.i.i8.i.i.i to double
+  %.10.i.i.i9.i.i.i = sub i64 %.6.i.i1.i.i.i.i, %.7.i.i2.i.i.i.i
+  %.11.i.i4.i.i.i.i = shl i64 %.10.i.i.i9.i.i.i, 52
+  %.12.i.i.i10.i.i.i = bitcast i64 %.11.i.i4.i.i.i.i to double
+  %.13.i.i5.i.i.i.i = fmul double %.20.i.i.i.i.i, %.9.i.i3.i.i.i.i
+  %.14.i.i6.i.i.i.i = fmul double %.13.i.i5.i.i.i.i, %.12.i.i.i10.i.i.i
+  %.61.i.i.i.i = select i1 %.10.i.i.i, double %.14.i.i6.i.i.i.i, double %.58.i.i.i.i
+  %.62.i.i.i.i = tail call double @llvm.copysign.f64(double %.61.i.i.i.i, double %extracted.real)
+  %.12.i.i.i = fmul double %.62.i.i.i.i, %.9.i.i.i
+  %.13.i.i.i = select i1 %.10.i.i.i, double %.14.i.i6.i.i.i, double %.12.i.i.i
+  %.20.i.i = fcmp oeq double %extracted.imag, 0.000000e+00
+  %.50.i.i.i119.i = select i1 %.37.not.i.i.not.i.i, double %.29.i.i.i.i.i, double %.36.i.i.i.i.i
+  %.51.i.i.i120.i = bitcast double %.50.i.i.i119.i to i64
+  %.53.i.i.i122.i = and i64 %.9.i.i.i.i, -9223372036854775808
+  %.54.i.i.i123.i = xor i64 %.53.i.i.i122.i, %.51.i.i.i120.i
+  %6 = bitcast i64 %.54.i.i.i123.i to double
+  %.7.i.i124.i = select i1 %.20.i.i, double %extracted.imag, double %6
+  %.10.i.i127.i = tail call double @hloom_huge_sin_f64(double %extracted.imag)
+  %.11.i.i128.i = select i1 %.6.i.i1.i, double %.10.i.i127.i, double %.7.i.i124.i
+  %.8.i.i24.i = fmul double %.11.i.i128.i, 5.000000e-01
+  %.23.i.i.i55.i = fmul double %.54.i.i.i.i.i, %.8.i.i24.i
+  %.24.i.i.i56.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i.i, double %.8.i.i24.i, double %.23.i.i.i55.i)
+  %.13.i.i5.i.i64.i = fmul double %.24.i.i.i56.i, %.9.i.i3.i.i.i
+  %.14.i.i6.i.i65.i = fmul double %.13.i.i5.i.i64.i, %.12.i.i.i.i.i
+  %.15.i.i.i9.i70.i = fadd double %.13.i.i.i7.i.i, 0.000000e+00
+  %.38.i.i.i11.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i8.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i12.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i11.i.i, double %.14.i.i.i8.i.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i13.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i12.i.i, double %.14.i.i.i8.i.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i14.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i13.i.i, double %.14.i.i.i8.i.i, double 0x3FE000000000000C)
+  %.42.i.i.i15.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i8.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i16.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i15.i.i, double %.14.i.i.i8.i.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i17.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i16.i.i, double %.14.i.i.i8.i.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i18.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i17.i.i, double %.14.i.i.i8.i.i, double 0x3FC555555555555C)
+  %.46.i.i.i19.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i18.i.i, double %.10.i.i.i5.i.i, double %.41.i.i.i14.i.i)
+  %.47.i.i.i20.i.i = fmul double %.14.i.i.i8.i.i, %.46.i.i.i19.i.i
+  %.48.i.i.i21.i.i = fadd double %.10.i.i.i5.i.i, %.47.i.i.i20.i.i
+  %.49.i.i.i22.i.i = tail call double @llvm.fma.f64(double %.15.i.i.i9.i70.i, double %.48.i.i.i21.i.i, double %.15.i.i.i9.i70.i)
+  %.50.i.i.i23.i.i = fadd double %.47.i.i.i20.i.i, %.49.i.i.i22.i.i
+  %.51.i.i.i24.i.i = fadd double %.10.i.i.i5.i.i, %.50.i.i.i23.i.i
+  %.52.i.i.i25.i.i = fsub double %.51.i.i.i24.i.i, %.10.i.i.i5.i.i
+  %.53.i.i.i26.i.i = fsub double %.50.i.i.i23.i.i, %.52.i.i.i25.i.i
+  %.54.i.i.i27.i.i = fadd double %.51.i.i.i24.i.i, 1.000000e+00
+  %.55.i.i.i28.i.i = fadd double %.54.i.i.i27.i.i, -1.000000e+00
+  %.56.i.i.i29.i.i = fsub double %.51.i.i.i24.i.i, %.55.i.i.i28.i.i
+  %.57.i.i.i30.i.i = fadd double %.53.i.i.i26.i.i, %.56.i.i.i29.i.i
+  %.13.i.i5.i38.i.i = fmul double %.9.i.i.i.i.i.i, 5.000000e-01
+  %.14.i.i6.i39.i.i = fmul double %.13.i.i5.i38.i.i, %.12.i.i.i.i.i.i
+  %.17.i.i.i.i = fmul double %.14.i.i6.i39.i.i, %.54.i.i.i27.i.i
+  %.21.i.i.i.i = fdiv double 2.500000e-01, %.17.i.i.i.i
+  %.22.i.i.i.i = fadd double %.17.i.i.i.i, %.21.i.i.i.i
+  %.23.i.i40.i.i = fsub double %.22.i.i.i.i, %.17.i.i.i.i
+  %.24.i.i41.i.i = fsub double %.21.i.i.i.i, %.23.i.i40.i.i
+  %.31.i.i.i72.i = tail call double @llvm.fma.f64(double %.14.i.i6.i39.i.i, double %.57.i.i.i30.i.i, double %.24.i.i41.i.i)
+  %.32.i.i.i73.i = fadd double %.22.i.i.i.i, %.31.i.i.i72.i
+  %.11.i.i.i = fmul double %.32.i.i.i73.i, %.11.i.i128.i
+  %.12.i.i74.i = select i1 %.10.i.i.i, double %.14.i.i6.i.i65.i, double %.11.i.i.i
+  %.23.i.i = select i1 %.20.i.i, double %extracted.imag, double %.12.i.i74.i
+  %.26.not.i.i = fcmp ueq double %.5.i.i.i, 0x7FF0000000000000
+  %.31.i.i = tail call i1 @llvm.is.fpclass.f64(double %extracted.real, i32 612)
+  %.32.i.i = select i1 %.31.i.i, double %extracted.real, double 0x7FF8000000000000
+  %.33.i.i = select i1 %.26.not.i.i, double %.32.i.i, double %.13.i.i.i
+  %.34.i.i = select i1 %.26.not.i.i, double 0x7FF8000000000000, double %.23.i.i
+  %inserted.real = insertvalue { double, double } undef, double %.33.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.34.i.i, 1
+  ret { double, double } %inserted.imag
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+declare <8 x double> @llvm.fabs.v8f64(<8 x double>) #1
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_sin_f64(double %.1) local_unnamed_addr #2 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @sin(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @sin(double) local_unnamed_addr #3
+declare <4 x double> @llvm.fabs.v4f64(<4 x double>) #1
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare <2 x double> @llvm.fabs.v2f64(<2 x double>) #1
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_cos_f64(double %.1) local_unnamed_addr #4 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @cos(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @cos(double) local_unnamed_addr #3
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.copysign.f64(double, double) #1
+declare i1 @llvm.is.fpclass.f64(double, i32 immarg) #1
+attributes #0 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+attributes #2 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_sin_f64(hloom_huge_sin_f64_v2),_ZGV_LLVM_N4v_hloom_huge_sin_f64(hloom_huge_sin_f64_v4),_ZGV_LLVM_N8v_hloom_huge_sin_f64(hloom_huge_sin_f64_v8)" }
+attributes #3 = { mustprogress nocallback nofree nounwind willreturn memory(errnomem: write) }
+attributes #4 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_cos_f64(hloom_huge_cos_f64_v2),_ZGV_LLVM_N4v_hloom_huge_cos_f64(hloom_huge_cos_f64_v4),_ZGV_LLVM_N8v_hloom_huge_cos_f64(hloom_huge_cos_f64_v8)" }
+
+target triple = "x86_64-unknown-linux-gnu"
+@llvm.compiler.used = appending global [6 x ptr] [ptr @hloom_huge_cos_f64_v2, ptr @hloom_huge_cos_f64_v4, ptr @hloom_huge_cos_f64_v8, ptr @hloom_huge_sin_f64_v2, ptr @hloom_huge_sin_f64_v4, ptr @hloom_huge_sin_f64_v8], section "llvm.metadata"
+define linkonce_odr { double, double } @dialect_cosh_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.5.i.i.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.6.i.i1.i = fcmp oge double %.5.i.i.i, 0x42C0000000000000
+  %.7.i.i2.i = tail call double @hloom_huge_cos_f64(double %extracted.imag)
+  %.5.i.i.i.i.i = tail call double @llvm.fma.f64(double %extracted.imag, double 0x3FE45F306DC9C883, double 0x4338000000000000)
+  %.6.i.i.i.i3.i = fadd double %.5.i.i.i.i.i, 0xC338000000000000
+  %.8.i.i.i.i4.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i3.i, double 0xBFF921FB54442D18, double %extracted.imag)
+  %.9.i.i.i.i5.i = fmul double %.6.i.i.i.i3.i, 0x3C91A62633145C07
+  %.10.i.i.i.i6.i = fneg double %.9.i.i.i.i5.i
+  %.11.i.i.i.i7.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i3.i, double 0x3C91A62633145C07, double %.10.i.i.i.i6.i)
+  %.12.i.i.i.i8.i = fsub double %.8.i.i.i.i4.i, %.9.i.i.i.i5.i
+  %.13.i.i.i.i9.i = fsub double %.12.i.i.i.i8.i, %.8.i.i.i.i4.i
+  %.14.i.i.i.i10.i = fsub double %.12.i.i.i.i8.i, %.13.i.i.i.i9.i
+  %.15.i.i.i.i11.i = fsub double %.8.i.i.i.i4.i, %.14.i.i.i.i10.i
+  %.16.i.i.i.i12.i = fadd double %.9.i.i.i.i5.i, %.13.i.i.i.i9.i
+  %.17.i.i.i.i.i = fsub double %.15.i.i.i.i11.i, %.16.i.i.i.i12.i
+  %.19.i.i.i.i.i = fsub double %.17.i.i.i.i.i, %.11.i.i.i.i7.i
+  %.20.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i3.i, double 0x391F1976B7ED8FBC, double %.19.i.i.i.i.i)
+  %.8.i.i.i.i = bitcast double %.5.i.i.i.i.i to i64
+  %.6.i.i1.i.i13.i = fmul double %.12.i.i.i.i8.i, %.12.i.i.i.i8.i
+  %.7.i.i.i.i14.i = fmul double %.12.i.i.i.i8.i, %.6.i.i1.i.i13.i
+  %.20.i.i2.i.i.i = fmul double %.6.i.i1.i.i13.i, %.6.i.i1.i.i13.i
+  %.21.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0xBE5AE5E653C573C5, double 0xBF2A01A019C12CBD)
+  %.22.i.i.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0xBFC5555555555549)
+  %.23.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0x3DE5D928BFDC347F, double 0x3EC71DE35776C3D6)
+  %.24.i.i.i.i.i = tail call double @llvm.fma.f64(double %.23.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0x3F8111111110F896)
+  %.25.i.i.i.i.i = tail call double @llvm.fma.f64(double %.24.i.i.i.i.i, double %.6.i.i1.i.i13.i, double %.22.i.i.i.i.i)
+  %.26.i.i.i.i.i = fmul double %.6.i.i1.i.i13.i, -5.000000e-01
+  %.27.i.i.i.i.i = tail call double @llvm.fma.f64(double %.26.i.i.i.i.i, double %.20.i.i.i.i.i, double %.20.i.i.i.i.i)
+  %.28.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i14.i, double %.25.i.i.i.i.i, double %.27.i.i.i.i.i)
+  %.29.i.i.i.i.i = fadd double %.12.i.i.i.i8.i, %.28.i.i.i.i.i
+  %.7.i.i4.i.i.i = fmul double %.6.i.i1.i.i13.i, 5.000000e-01
+  %.8.i.i5.i.i.i = fsub double 1.000000e+00, %.7.i.i4.i.i.i
+  %.9.i.i6.i.i.i = fsub double 1.000000e+00, %.8.i.i5.i.i.i
+  %.10.i.i7.i.i.i = fsub double %.9.i.i6.i.i.i, %.7.i.i4.i.i.i
+  %.11.i.i8.i.i.i = fneg double %.6.i.i1.i.i13.i
+  %.12.i.i9.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i8.i, double %.12.i.i.i.i8.i, double %.11.i.i8.i.i.i)
+  %.13.i.i10.i.i.i = fmul double %.12.i.i9.i.i.i, 5.000000e-01
+  %.14.i.i11.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i8.i, double %.20.i.i.i.i.i, double %.13.i.i10.i.i.i)
+  %.15.i.i12.i.i.i = fsub double %.10.i.i7.i.i.i, %.14.i.i11.i.i.i
+  %.30.i.i14.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0x3E21EE9EF9CA067C, double 0x3EFA01A019CBD4B0)
+  %.31.i.i15.i.i.i = tail call double @llvm.fma.f64(double %.30.i.i14.i.i.i, double %.20.i.i2.i.i.i, double 0x3FA555555555554C)
+  %.32.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0xBDA8FB02A963269B, double 0xBE927E4F810A7DDC)
+  %.33.i.i.i.i.i = tail call double @llvm.fma.f64(double %.32.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0xBF56C16C16C15213)
+  %.34.i.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i.i, double %.6.i.i1.i.i13.i, double %.31.i.i15.i.i.i)
+  %.35.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double %.34.i.i.i.i.i, double %.15.i.i12.i.i.i)
+  %.36.i.i.i.i.i = fadd double %.8.i.i5.i.i.i, %.35.i.i.i.i.i
+  %0 = and i64 %.8.i.i.i.i, 1
+  %.37.not.i.i.not.i.i = icmp eq i64 %0, 0
+  %.50.i.i.i.i = select i1 %.37.not.i.i.not.i.i, double %.36.i.i.i.i.i, double %.29.i.i.i.i.i
+  %.51.i.i.i.i = bitcast double %.50.i.i.i.i to i64
+  %.9.i.i.i.i = shl i64 %.8.i.i.i.i, 62
+  %.52.i.i.i.i = add i64 %.9.i.i.i.i, 4611686018427387904
+  %.53.i.i.i.i = and i64 %.52.i.i.i.i, -9223372036854775808
+  %.54.i.i.i.i = xor i64 %.53.i.i.i.i, %.51.i.i.i.i
+  %1 = bitcast i64 %.54.i.i.i.i to double
+  %.9.i.i.i = select i1 %.6.i.i1.i, double %.7.i.i2.i, double %1
+  %.6.i.i.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.7.i.i.i = fcmp ogt double %.6.i.i.i, 4.000000e+01
+  %.8.i.i.i = fmul double %.9.i.i.i, 5.000000e-01
+  %.6.i.i.i.i = fcmp ogt double %.6.i.i.i, 1.400000e+03
+  %.7.i.i.i.i = select i1 %.6.i.i.i.i, double 1.400000e+03, double %.6.i.i.i
+  %.6.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.7.i.i.i.i.i = fadd double %.6.i.i.i.i.i, 0xC3380000000007FE
+  %.9.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i.i, double 0xBFE62E42FEFA39EF, double %.7.i.i.i.i)
+  %.11.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.9.i.i.i.i.i)
+  %.13.i.i.i.i.i = fsub double %.9.i.i.i.i.i, %.11.i.i.i.i.i
+  %.14.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.13.i.i.i.i.i)
+  %.15.i.i.i.i.i = fadd double %.14.i.i.i.i.i, 0.000000e+00
+  %.16.i.i.i.i.i = fmul double %.11.i.i.i.i.i, %.11.i.i.i.i.i
+  %.38.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3FE000000000000C)
+  %.42.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3FC555555555555C)
+  %.46.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i, double %.11.i.i.i.i.i, double %.41.i.i.i.i.i)
+  %.47.i.i.i.i.i = fmul double %.16.i.i.i.i.i, %.46.i.i.i.i.i
+  %.48.i.i.i.i.i = fadd double %.11.i.i.i.i.i, %.47.i.i.i.i.i
+  %.49.i.i.i.i.i = tail call double @llvm.fma.f64(double %.15.i.i.i.i.i, double %.48.i.i.i.i.i, double %.15.i.i.i.i.i)
+  %.50.i.i.i.i.i = fadd double %.47.i.i.i.i.i, %.49.i.i.i.i.i
+  %.51.i.i.i.i.i = fadd double %.11.i.i.i.i.i, %.50.i.i.i.i.i
+  %.52.i.i.i.i.i = fsub double %.51.i.i.i.i.i, %.11.i.i.i.i.i
+  %.53.i.i.i.i.i = fsub double %.50.i.i.i.i.i, %.52.i.i.i.i.i
+  %.54.i.i.i.i.i = fadd double %.51.i.i.i.i.i, 1.000000e+00
+  %.55.i.i.i.i.i = fadd double %.54.i.i.i.i.i, -1.000000e+00
+  %.56.i.i.i.i.i = fsub double %.51.i.i.i.i.i, %.55.i.i.i.i.i
+  %.57.i.i.i.i.i = fadd double %.53.i.i.i.i.i, %.56.i.i.i.i.i
+  %.23.i.i.i.i = fmul double %.54.i.i.i.i.i, %.8.i.i.i
+  %.24.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i.i, double %.8.i.i.i, double %.23.i.i.i.i)
+  %.6.i.i1.i.i.i = bitcast double %.6.i.i.i.i.i to i64
+  %.7.i.i2.i.i.i = lshr i64 %.6.i.i1.i.i.i, 1
+  %.8.i.i.i.i.i = shl i64 %.7.i.i2.i.i.i, 52
+  %.9.i.i3.i.i.i = bitcast i64 %.8.i.i.i.i.i to double
+  %.10.i.i.i.i.i = sub i64 %.6.i.i1.i.i.i, %.7.i.i2.i.i.i
+  %.11.i.i4.i.i.i = shl i64 %.10.i.i.i.i.i, 52
+  %.12.i.i.i.i.i = bitcast i64 %.11.i.i4.i.i.i to double
+  %.13.i.i5.i.i.i = fmul double %.24.i.i.i.i, %.9.i.i3.i.i.i
+  %.14.i.i6.i.i.i = fmul double %.13.i.i5.i.i.i, %.12.i.i.i.i.i
+  %.7.i.i2.i.i = select i1 %.7.i.i.i, double 4.000000e+01, double %.6.i.i.i
+  %.6.i.i.i3.i.i = tail call double @llvm.fma.f64(double %.7.i.i2.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.7.i.i.i4.i.i = fadd double %.6.i.i.i3.i.i, 0xC3380000000007FE
+  %.9.i.i.i5.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i, double 0xBFE62E42FEFA39EF, double %.7.i.i2.i.i)
+  %.11.i.i.i6.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i, double 0xBC7ABC9E3B39803F, double %.9.i.i.i5.i.i)
+  %.13.i.i.i7.i.i = fsub double %.9.i.i.i5.i.i, %.11.i.i.i6.i.i
+  %.14.i.i.i8.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i, double 0xBC7ABC9E3B39803F, double %.13.i.i.i7.i.i)
+  %.15.i.i.i9.i.i = fadd double %.14.i.i.i8.i.i, 0.000000e+00
+  %.16.i.i.i10.i.i = fmul double %.11.i.i.i6.i.i, %.11.i.i.i6.i.i
+  %.38.i.i.i11.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i10.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i12.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i11.i.i, double %.16.i.i.i10.i.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i13.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i12.i.i, double %.16.i.i.i10.i.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i14.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i13.i.i, double %.16.i.i.i10.i.i, double 0x3FE000000000000C)
+  %.42.i.i.i15.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i10.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i16.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i15.i.i, double %.16.i.i.i10.i.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i17.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i16.i.i, double %.16.i.i.i10.i.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i18.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i17.i.i, double %.16.i.i.i10.i.i, double 0x3FC555555555555C)
+  %.46.i.i.i19.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i18.i.i, double %.11.i.i.i6.i.i, double %.41.i.i.i14.i.i)
+  %.47.i.i.i20.i.i = fmul double %.16.i.i.i10.i.i, %.46.i.i.i19.i.i
+  %.48.i.i.i21.i.i = fadd double %.11.i.i.i6.i.i, %.47.i.i.i20.i.i
+  %.49.i.i.i22.i.i = tail call double @llvm.fma.f64(double %.15.i.i.i9.i.i, double %.48.i.i.i21.i.i, double %.15.i.i.i9.i.i)
+  %.50.i.i.i23.i.i = fadd double %.47.i.i.i20.i.i, %.49.i.i.i22.i.i
+  %.51.i.i.i24.i.i = fadd double %.11.i.i.i6.i.i, %.50.i.i.i23.i.i
+  %.52.i.i.i25.i.i = fsub double %.51.i.i.i24.i.i, %.11.i.i.i6.i.i
+  %.53.i.i.i26.i.i = fsub double %.50.i.i.i23.i.i, %.52.i.i.i25.i.i
+  %.54.i.i.i27.i.i = fadd double %.51.i.i.i24.i.i, 1.000000e+00
+  %.55.i.i.i28.i.i = fadd double %.54.i.i.i27.i.i, -1.000000e+00
+  %.56.i.i.i29.i.i = fsub double %.51.i.i.i24.i.i, %.55.i.i.i28.i.i
+  %.57.i.i.i30.i.i = fadd double %.53.i.i.i26.i.i, %.56.i.i.i29.i.i
+  %.6.i.i1.i31.i.i = bitcast double %.6.i.i.i3.i.i to i64
+  %.7.i.i2.i32.i.i = lshr i64 %.6.i.i1.i31.i.i, 1
+  %.8.i.i.i33.i.i = shl i64 %.7.i.i2.i32.i.i, 52
+  %.9.i.i3.i34.i.i = bitcast i64 %.8.i.i.i33.i.i to double
+  %.10.i.i.i35.i.i = sub i64 %.6.i.i1.i31.i.i, %.7.i.i2.i32.i.i
+  %.11.i.i4.i36.i.i = shl i64 %.10.i.i.i35.i.i, 52
+  %.12.i.i.i37.i.i = bitcast i64 %.11.i.i4.i36.i.i to double
+  %.13.i.i5.i38.i.i = fmul double %.9.i.i3.i34.i.i, 5.000000e-01
+  %.14.i.i6.i39.i.i = fmul double %.13.i.i5.i38.i.i, %.12.i.i.i37.i.i
+  %.17.i.i.i.i = fmul double %.14.i.i6.i39.i.i, %.54.i.i.i27.i.i
+  %.21.i.i.i.i = fdiv double 2.500000e-01, %.17.i.i.i.i
+  %.22.i.i.i.i = fadd double %.17.i.i.i.i, %.21.i.i.i.i
+  %.23.i.i40.i.i = fsub double %.22.i.i.i.i, %.17.i.i.i.i
+  %.24.i.i41.i.i = fsub double %.21.i.i.i.i, %.23.i.i40.i.i
+  %.31.i.i.i.i = tail call double @llvm.fma.f64(double %.14.i.i6.i39.i.i, double %.57.i.i.i30.i.i, double %.24.i.i41.i.i)
+  %.32.i.i.i.i = fadd double %.22.i.i.i.i, %.31.i.i.i.i
+  %.11.i.i.i = fmul double %.32.i.i.i.i, %.9.i.i.i
+  %.12.i.i.i = select i1 %.7.i.i.i, double %.14.i.i6.i.i.i, double %.11.i.i.i
+  %.5.i.i75.i = fcmp oeq double %extracted.imag, 0.000000e+00
+  %.50.i.i.i119.i = select i1 %.37.not.i.i.not.i.i, double %.29.i.i.i.i.i, double %.36.i.i.i.i.i
+  %.51.i.i.i120.i = bitcast double %.50.i.i.i119.i to i64
+  %.53.i.i.i122.i = and i64 %.9.i.i.i.i, -9223372036854775808
+  %.54.i.i.i123.i = xor i64 %.53.i.i.i122.i, %.51.i.i.i120.i
+  %2 = bitcast i64 %.54.i.i.i123.i to double
+  %.7.i.i124.i = select i1 %.5.i.i75.i, double %extracted.imag, double %2
+  %.10.i.i127.i = tail call double @hloom_huge_sin_f64(double %extracted.imag)
+  %.11.i.i128.i = select i1 %.6.i.i1.i, double %.10.i.i127.i, double %.7.i.i124.i
+  %.7.i.i16.i = tail call double @llvm.copysign.f64(double 5.000000e-01, double %extracted.real)
+  %.8.i.i17.i = fmul double %.7.i.i16.i, %.11.i.i128.i
+  %.23.i.i.i48.i = fmul double %.54.i.i.i.i.i, %.8.i.i17.i
+  %.24.i.i.i49.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i.i, double %.8.i.i17.i, double %.23.i.i.i48.i)
+  %.13.i.i5.i.i57.i = fmul double %.24.i.i.i49.i, %.9.i.i3.i.i.i
+  %.14.i.i6.i.i58.i = fmul double %.13.i.i5.i.i57.i, %.12.i.i.i.i.i
+  %.15.i.i.i9.i64.i = fmul double %.16.i.i.i10.i.i, 5.000000e-01
+  %.16.i.i.i10.i65.i = fneg double %.16.i.i.i10.i.i
+  %.17.i.i.i.i66.i = tail call double @llvm.fma.f64(double %.11.i.i.i6.i.i, double %.11.i.i.i6.i.i, double %.16.i.i.i10.i65.i)
+  %.18.i.i.i.i.i = fmul double %.17.i.i.i.i66.i, 5.000000e-01
+  %.19.i.i.i.i67.i = fmul double %.11.i.i.i6.i.i, %.16.i.i.i10.i.i
+  %.39.i.i.i11.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i10.i.i, double 0x3E5AF6EDED7F7D6F, double 0x3EC71DDEF54A7291)
+  %.40.i.i.i12.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i11.i.i, double %.16.i.i.i10.i.i, double 0x3F2A01A01B34269C)
+  %.41.i.i.i13.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i12.i.i, double %.16.i.i.i10.i.i, double 0x3F8111111110EF36)
+  %.42.i.i.i14.i.i = tail call double @llvm.fma.f64(double %.41.i.i.i13.i.i, double %.16.i.i.i10.i.i, double 0x3FC555555555555A)
+  %.43.i.i.i15.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i10.i.i, double 0x3E92897C493071DB, double 0x3EFA019B34414660)
+  %.44.i.i.i16.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i15.i.i, double %.16.i.i.i10.i.i, double 0x3F56C16C17A188B3)
+  %.45.i.i.i17.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i16.i.i, double %.16.i.i.i10.i.i, double 0x3FA5555555553AC5)
+  %.46.i.i.i18.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i17.i.i, double %.11.i.i.i6.i.i, double %.42.i.i.i14.i.i)
+  %.47.i.i.i19.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i8.i.i, double %.11.i.i.i6.i.i, double %.14.i.i.i8.i.i)
+  %.48.i.i.i20.i.i = fadd double %.18.i.i.i.i.i, %.47.i.i.i19.i.i
+  %.49.i.i.i21.i.i = tail call double @llvm.fma.f64(double %.19.i.i.i.i67.i, double %.46.i.i.i18.i.i, double %.48.i.i.i20.i.i)
+  %.50.i.i.i22.i.i = fadd double %.11.i.i.i6.i.i, %.15.i.i.i9.i64.i
+  %3 = fsub double %.11.i.i.i6.i.i, %.50.i.i.i22.i.i
+  %.52.i.i.i23.i.i = fadd double %.15.i.i.i9.i64.i, %3
+  %.14.i.i.i.i.i.i = fmul double %.9.i.i3.i34.i.i, %.12.i.i.i37.i.i
+  %.54.i.i.i24.i.i = fmul double %.14.i.i.i.i.i.i, %.50.i.i.i22.i.i
+  %.55.i.i.i25.i.i = fadd double %.14.i.i.i.i.i.i, -1.000000e+00
+  %.56.i.i.i26.i.i = fadd double %.55.i.i.i25.i.i, %.54.i.i.i24.i.i
+  %.57.i.i.i27.i.i = fsub double %.56.i.i.i26.i.i, %.55.i.i.i25.i.i
+  %4 = fsub double %.57.i.i.i27.i.i, %.56.i.i.i26.i.i
+  %.59.i.i.i.i.i = fadd double %.55.i.i.i25.i.i, %4
+  %.60.i.i.i.i.i = fsub double %.54.i.i.i24.i.i, %.57.i.i.i27.i.i
+  %.61.i.i.i.i.i = fadd double %.60.i.i.i.i.i, %.59.i.i.i.i.i
+  %.62.i.i.i.i.i = fsub double %.14.i.i.i.i.i.i, %.55.i.i.i25.i.i
+  %.63.i.i.i.i.i = fadd double %.62.i.i.i.i.i, -1.000000e+00
+  %.64.i.i.i.i.i = fadd double %.52.i.i.i23.i.i, %.49.i.i.i21.i.i
+  %.65.i.i.i.i.i = fmul double %.14.i.i.i.i.i.i, %.64.i.i.i.i.i
+  %.66.i.i.i.i.i = fadd double %.63.i.i.i.i.i, %.65.i.i.i.i.i
+  %.67.i.i.i.i.i = fadd double %.61.i.i.i.i.i, %.66.i.i.i.i.i
+  %.68.i.i.i.i.i = fadd double %.56.i.i.i26.i.i, %.67.i.i.i.i.i
+  %5 = fsub double %.56.i.i.i26.i.i, %.68.i.i.i.i.i
+  %.70.i.i.i.i.i = fadd double %.67.i.i.i.i.i, %5
+  %.15.i.i.i.i = fadd double %.68.i.i.i.i.i, 1.000000e+00
+  %.16.i.i.i.i = fadd double %.15.i.i.i.i, -1.000000e+00
+  %6 = fsub double %.16.i.i.i.i, %.15.i.i.i.i
+  %.18.i.i.i.i = fadd double %6, 1.000000e+00
+  %.19.i.i.i.i = fsub double %.68.i.i.i.i.i, %.16.i.i.i.i
+  %.20.i.i.i.i = fadd double %.19.i.i.i.i, %.18.i.i.i.i
+  %.27.i.i.i.i = fadd double %.70.i.i.i.i.i, %.20.i.i.i.i
+  %.31.i.i.i68.i = fdiv double 1.000000e+00, %.15.i.i.i.i
+  %.32.i.i.i69.i = fmul double %.68.i.i.i.i.i, %.31.i.i.i68.i
+  %.33.i.i.i.i = fneg double %.32.i.i.i69.i
+  %.35.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i, double %.15.i.i.i.i, double %.68.i.i.i.i.i)
+  %.42.i.i.i.i = fadd double %.70.i.i.i.i.i, %.35.i.i.i.i
+  %.43.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i, double %.27.i.i.i.i, double %.42.i.i.i.i)
+  %.44.i.i.i.i = fadd double %.68.i.i.i.i.i, %.32.i.i.i69.i
+  %.45.i.i.i.i = fsub double %.44.i.i.i.i, %.68.i.i.i.i.i
+  %.46.i.i.i.i = fsub double %.32.i.i.i69.i, %.45.i.i.i.i
+  %.53.i.i.i70.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i, double %.31.i.i.i68.i, double %.70.i.i.i.i.i)
+  %.54.i.i.i71.i = fadd double %.46.i.i.i.i, %.53.i.i.i70.i
+  %.55.i.i.i.i = fadd double %.44.i.i.i.i, %.54.i.i.i71.i
+  %.56.i.i.i.i = fmul double %.55.i.i.i.i, 5.000000e-01
+  %.57.i.i.i.i = fcmp olt double %.6.i.i.i, 1.000000e-150
+  %.58.i.i.i.i = select i1 %.57.i.i.i.i, double %.6.i.i.i, double %.56.i.i.i.i
+  %.5.i.i1.i.i.i = fcmp ogt double %.6.i.i.i, 7.120000e+02
+  %.6.i.i2.i.i.i = select i1 %.5.i.i1.i.i.i, double 7.120000e+02, double %.6.i.i.i
+  %.6.i.i.i3.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i2.i.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.7.i.i.i4.i.i.i = fadd double %.6.i.i.i3.i.i.i, 0xC3380000000007FE
+  %.9.i.i.i5.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i.i, double 0xBFE62E42FEFA39EF, double %.6.i.i2.i.i.i)
+  %.11.i.i.i6.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i.i, double 0xBC7ABC9E3B39803F, double %.9.i.i.i5.i.i.i)
+  %.13.i.i.i.i.i.i = fsub double %.9.i.i.i5.i.i.i, %.11.i.i.i6.i.i.i
+  %.14.i.i.i7.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i.i, double 0xBC7ABC9E3B39803F, double %.13.i.i.i.i.i.i)
+  %.15.i.i.i.i.i.i = fadd double %.14.i.i.i7.i.i.i, 0.000000e+00
+  %.16.i.i.i.i.i.i = fmul double %.11.i.i.i6.i.i.i, %.11.i.i.i6.i.i.i
+  %.38.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3FE000000000000C)
+  %.42.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3FC555555555555C)
+  %.46.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i.i, double %.11.i.i.i6.i.i.i, double %.41.i.i.i.i.i.i)
+  %.47.i.i.i.i.i.i = fmul double %.16.i.i.i.i.i.i, %.46.i.i.i.i.i.i
+  %.48.i.i.i.i.i.i = fadd double %.11.i.i.i6.i.i.i, %.47.i.i.i.i.i.i
+  %.49.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.15.i.i.i.i.i.i, double %.48.i.i.i.i.i.i, double %.15.i.i.i.i.i.i)
+  %.50.i.i.i.i.i.i = fadd double %.47.i.i.i.i.i.i, %.49.i.i.i.i.i.i
+  %.51.i.i.i.i.i.i = fadd double %.11.i.i.i6.i.i.i, %.50.i.i.i.i.i.i
+  %.52.i.i.i.i.i.i = fsub double %.51.i.i.i.i.i.i, %.11.i.i.i6.i.i.i
+  %.53.i.i.i.i.i.i = fsub double %.50.i.i.i.i.i.i, %.52.i.i.i.i.i.i
+  %.54.i.i.i.i.i.i = fadd double %.51.i.i.i.i.i.i, 1.000000e+00
+  %.55.i.i.i.i.i.i = fadd double %.54.i.i.i.i.i.i, -1.000000e+00
+  %.56.i.i.i.i.i.i = fsub double %.51.i.i.i.i.i.i, %.55.i.i.i.i.i.i
+  %.57.i.i.i.i.i.i = fadd double %.53.i.i.i.i.i.i, %.56.i.i.i.i.i.i
+  %.20.i.i.i.i72.i = fadd double %.54.i.i.i.i.i.i, %.57.i.i.i.i.i.i
+  %.22.i.i.i.i73.i = fadd double %.6.i.i.i3.i.i.i, -1.000000e+00
+  %.6.i.i1.i.i.i.i = bitcast double %.22.i.i.i.i73.i to i64
+  %.7.i.i2.i.i.i.i = lshr i64 %.6.i.i1.i.i.i.i, 1
+  %.8.i.i.i8.i.i.i = shl i64 %.7.i.i2.i.i.i.i, 52
+  %.9.i.i3.i.i.i.i = bitcast i64 %.8.i.i.i8.i.i.i to double
+  %.10.i.i.i9.i.i.i = sub i64 %.6.i.i1.i.i.i.i, %.7.i.i2.i.i.i.i
+  %.11.i.i4.i.i.i.i = shl i64 %.10.i.i.i9.i.i.i, 52
+  %.12.i.i.i10.i.i.i = bitcast i64 %.11.i.i4.i.i.i.i to double
+  %.13.i.i5.i.i.i.i = fmul double %.20.i.i.i.i72.i, %.9.i.i3.i.i.i.i
+  %.14.i.i6.i.i.i.i = fmul double %.13.i.i5.i.i.i.i, %.12.i.i.i10.i.i.i
+  %.61.i.i.i.i = select i1 %.7.i.i.i, double %.14.i.i6.i.i.i.i, double %.58.i.i.i.i
+  %.62.i.i.i.i = tail call double @llvm.copysign.f64(double %.61.i.i.i.i, double %extracted.real)
+  %.12.i.i74.i = fmul double %.62.i.i.i.i, %.11.i.i128.i
+  %.13.i.i.i = select i1 %.7.i.i.i, double %.14.i.i6.i.i58.i, double %.12.i.i74.i
+  %.23.i.i = fcmp ord double %extracted.real, 0.000000e+00
+  %.24.i.i = tail call double @llvm.copysign.f64(double 1.000000e+00, double %extracted.real)
+  %.25.i.i = fmul double %extracted.imag, %.24.i.i
+  %.26.i.i = select i1 %.23.i.i, double %.25.i.i, double %extracted.imag
+  %.27.i.i = select i1 %.5.i.i75.i, double %.26.i.i, double %.13.i.i.i
+  %.30.not.i.i = fcmp ueq double %.5.i.i.i, 0x7FF0000000000000
+  %.33.i.i = fcmp oeq double %.6.i.i.i, 0x7FF0000000000000
+  %.34.i.i = select i1 %.33.i.i, double 0x7FF0000000000000, double 0x7FF8000000000000
+  %.35.i.i = select i1 %.30.not.i.i, double %.34.i.i, double %.12.i.i.i
+  %.36.i.i = fcmp une double %extracted.real, 0.000000e+00
+  %.38.i.i = select i1 %.36.i.i, double 0x7FF8000000000000, double 0.000000e+00
+  %.39.i.i = select i1 %.30.not.i.i, double %.38.i.i, double %.27.i.i
+  %inserted.real = insertvalue { double, double } undef, double %.35.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.39.i.i, 1
+  ret { double, double } %inserted.imag
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+declare <8 x double> @llvm.fabs.v8f64(<8 x double>) #1
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_sin_f64(double %.1) local_unnamed_addr #2 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @sin(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @sin(double) local_unnamed_addr #3
+declare <4 x double> @llvm.fabs.v4f64(<4 x double>) #1
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare <2 x double> @llvm.fabs.v2f64(<2 x double>) #1
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_cos_f64(double %.1) local_unnamed_addr #4 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @cos(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @cos(double) local_unnamed_addr #3
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.copysign.f64(double, double) #1
+attributes #0 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+attributes #2 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_sin_f64(hloom_huge_sin_f64_v2),_ZGV_LLVM_N4v_hloom_huge_sin_f64(hloom_huge_sin_f64_v4),_ZGV_LLVM_N8v_hloom_huge_sin_f64(hloom_huge_sin_f64_v8)" }
+attributes #3 = { mustprogress nocallback nofree nounwind willreturn memory(errnomem: write) }
+attributes #4 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_cos_f64(hloom_huge_cos_f64_v2),_ZGV_LLVM_N4v_hloom_huge_cos_f64(hloom_huge_cos_f64_v4),_ZGV_LLVM_N8v_hloom_huge_cos_f64(hloom_huge_cos_f64_v8)" }
+
+target triple = "x86_64-unknown-linux-gnu"
+@llvm.compiler.used = appending global [6 x ptr] [ptr @hloom_huge_cos_f64_v2, ptr @hloom_huge_cos_f64_v4, ptr @hloom_huge_cos_f64_v8, ptr @hloom_huge_sin_f64_v2, ptr @hloom_huge_sin_f64_v4, ptr @hloom_huge_sin_f64_v8], section "llvm.metadata"
+define linkonce_odr { double, double } @dialect_tanh_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.18.i.i = fcmp ogt double %extracted.real, 5.000000e+01
+  %.19.i.i = fcmp olt double %extracted.real, -5.000000e+01
+  %.20.i.i = select i1 %.19.i.i, double -5.000000e+01, double %extracted.real
+  %.21.i.i = select i1 %.18.i.i, double 5.000000e+01, double %.20.i.i
+  %.5.i.i.i = tail call double @llvm.fabs.f64(double %.21.i.i)
+  %.6.i.i.i = fcmp ogt double %.5.i.i.i, 4.000000e+01
+  %.7.i.i.i = select i1 %.6.i.i.i, double 4.000000e+01, double %.5.i.i.i
+  %.5.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.6.i.i.i.i = fadd double %.5.i.i.i.i, 0xC3380000000007FE
+  %.8.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i, double 0xBFE62E42FEFA39EF, double %.7.i.i.i)
+  %.10.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.8.i.i.i.i)
+  %.12.i.i.i.i = fsub double %.8.i.i.i.i, %.10.i.i.i.i
+  %.13.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.12.i.i.i.i)
+  %.14.i.i.i.i = fmul double %.10.i.i.i.i, %.10.i.i.i.i
+  %.15.i.i.i.i = fmul double %.14.i.i.i.i, 5.000000e-01
+  %.16.i.i.i.i = fneg double %.14.i.i.i.i
+  %.17.i.i.i.i = tail call double @llvm.fma.f64(double %.10.i.i.i.i, double %.10.i.i.i.i, double %.16.i.i.i.i)
+  %.18.i.i.i.i = fmul double %.17.i.i.i.i, 5.000000e-01
+  %.19.i.i.i.i = fmul double %.10.i.i.i.i, %.14.i.i.i.i
+  %.39.i.i.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i.i, double 0x3E5AF6EDED7F7D6F, double 0x3EC71DDEF54A7291)
+  %.40.i.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i.i, double %.14.i.i.i.i, double 0x3F2A01A01B34269C)
+  %.41.i.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i.i, double %.14.i.i.i.i, double 0x3F8111111110EF36)
+  %.42.i.i.i.i = tail call double @llvm.fma.f64(double %.41.i.i.i.i, double %.14.i.i.i.i, double 0x3FC555555555555A)
+  %.43.i.i.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i.i, double 0x3E92897C493071DB, double 0x3EFA019B34414660)
+  %.44.i.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i, double %.14.i.i.i.i, double 0x3F56C16C17A188B3)
+  %.45.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i, double %.14.i.i.i.i, double 0x3FA5555555553AC5)
+  %.46.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i, double %.10.i.i.i.i, double %.42.i.i.i.i)
+  %.47.i.i.i.i = tail call double @llvm.fma.f64(double %.13.i.i.i.i, double %.10.i.i.i.i, double %.13.i.i.i.i)
+  %.48.i.i.i.i = fadd double %.18.i.i.i.i, %.47.i.i.i.i
+  %.49.i.i.i.i = tail call double @llvm.fma.f64(double %.19.i.i.i.i, double %.46.i.i.i.i, double %.48.i.i.i.i)
+  %.50.i.i.i.i = fadd double %.10.i.i.i.i, %.15.i.i.i.i
+  %0 = fsub double %.10.i.i.i.i, %.50.i.i.i.i
+  %.52.i.i.i.i = fadd double %.15.i.i.i.i, %0
+  %.6.i.i.i.i.i = bitcast double %.5.i.i.i.i to i64
+  %.7.i.i.i.i.i = lshr i64 %.6.i.i.i.i.i, 1
+  %.8.i.i.i.i.i = shl i64 %.7.i.i.i.i.i, 52
+  %.9.i.i.i.i.i = bitcast i64 %.8.i.i.i.i.i to double
+  %.10.i.i.i.i.i = sub i64 %.6.i.i.i.i.i, %.7.i.i.i.i.i
+  %.11.i.i.i.i.i = shl i64 %.10.i.i.i.i.i, 52
+  %.12.i.i.i.i.i = bitcast i64 %.11.i.i.i.i.i to double
+  %.14.i.i.i.i.i = fmul double %.9.i.i.i.i.i, %.12.i.i.i.i.i
+  %.54.i.i.i.i = fmul double %.14.i.i.i.i.i, %.50.i.i.i.i
+  %.55.i.i.i.i = fadd double %.14.i.i.i.i.i, -1.000000e+00
+  %.56.i.i.i.i = fadd double %.55.i.i.i.i, %.54.i.i.i.i
+  %.57.i.i.i.i = fsub double %.56.i.i.i.i, %.55.i.i.i.i
+  %1 = fsub double %.57.i.i.i.i, %.56.i.i.i.i
+  %.59.i.i.i.i = fadd double %.55.i.i.i.i, %1
+  %.60.i.i.i.i = fsub double %.54.i.i.i.i, %.57.i.i.i.i
+  %.61.i.i.i.i = fadd double %.60.i.i.i.i, %.59.i.i.i.i
+  %.62.i.i.i.i = fsub double %.14.i.i.i.i.i, %.55.i.i.i.i
+  %.63.i.i.i.i = fadd double %.62.i.i.i.i, -1.000000e+00
+  %.64.i.i.i.i = fadd double %.52.i.i.i.i, %.49.i.i.i.i
+  %.65.i.i.i.i = fmul double %.14.i.i.i.i.i, %.64.i.i.i.i
+  %.66.i.i.i.i = fadd double %.63.i.i.i.i, %.65.i.i.i.i
+  %.67.i.i.i.i = fadd double %.61.i.i.i.i, %.66.i.i.i.i
+  %.68.i.i.i.i = fadd double %.56.i.i.i.i, %.67.i.i.i.i
+  %2 = fsub double %.56.i.i.i.i, %.68.i.i.i.i
+  %.70.i.i.i.i = fadd double %.67.i.i.i.i, %2
+  %.15.i.i.i = fadd double %.68.i.i.i.i, 1.000000e+00
+  %.16.i.i.i = fadd double %.15.i.i.i, -1.000000e+00
+  %3 = fsub double %.16.i.i.i, %.15.i.i.i
+  %.18.i.i.i = fadd double %3, 1.000000e+00
+  %.19.i.i.i = fsub double %.68.i.i.i.i, %.16.i.i.i
+  %.20.i.i.i = fadd double %.19.i.i.i, %.18.i.i.i
+  %.27.i.i.i = fadd double %.70.i.i.i.i, %.20.i.i.i
+  %.31.i.i.i = fdiv double 1.000000e+00, %.15.i.i.i
+  %.32.i.i.i = fmul double %.68.i.i.i.i, %.31.i.i.i
+  %.33.i.i.i = fneg double %.32.i.i.i
+  %.35.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i, double %.15.i.i.i, double %.68.i.i.i.i)
+  %.42.i.i.i = fadd double %.70.i.i.i.i, %.35.i.i.i
+  %.43.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i, double %.27.i.i.i, double %.42.i.i.i)
+  %.44.i.i.i = fadd double %.68.i.i.i.i, %.32.i.i.i
+  %.45.i.i.i = fsub double %.44.i.i.i, %.68.i.i.i.i
+  %.46.i.i.i = fsub double %.32.i.i.i, %.45.i.i.i
+  %.53.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i, double %.31.i.i.i, double %.70.i.i.i.i)
+  %.54.i.i.i = fadd double %.46.i.i.i, %.53.i.i.i
+  %.55.i.i.i = fadd double %.44.i.i.i, %.54.i.i.i
+  %.56.i.i.i = fmul double %.55.i.i.i, 5.000000e-01
+  %.57.i.i.i = fcmp olt double %.5.i.i.i, 1.000000e-150
+  %.58.i.i.i = select i1 %.57.i.i.i, double %.5.i.i.i, double %.56.i.i.i
+  %.5.i.i1.i.i = fcmp ogt double %.5.i.i.i, 7.120000e+02
+  %.6.i.i2.i.i = select i1 %.5.i.i1.i.i, double 7.120000e+02, double %.5.i.i.i
+  %.6.i.i.i3.i.i = tail call double @llvm.fma.f64(double %.6.i.i2.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.7.i.i.i4.i.i = fadd double %.6.i.i.i3.i.i, 0xC3380000000007FE
+  %.9.i.i.i5.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i, double 0xBFE62E42FEFA39EF, double %.6.i.i2.i.i)
+  %.11.i.i.i6.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i, double 0xBC7ABC9E3B39803F, double %.9.i.i.i5.i.i)
+  %.13.i.i.i.i.i = fsub double %.9.i.i.i5.i.i, %.11.i.i.i6.i.i
+  %.14.i.i.i7.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i, double 0xBC7ABC9E3B39803F, double %.13.i.i.i.i.i)
+  %.15.i.i.i.i.i = fadd double %.14.i.i.i7.i.i, 0.000000e+00
+  %.16.i.i.i.i.i = fmul double %.11.i.i.i6.i.i, %.11.i.i.i6.i.i
+  %.38.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3FE000000000000C)
+  %.42.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i, double %.16.i.i.i.i.i, double 0x3FC555555555555C)
+  %.46.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i, double %.11.i.i.i6.i.i, double %.41.i.i.i.i.i)
+  %.47.i.i.i.i.i = fmul double %.16.i.i.i.i.i, %.46.i.i.i.i.i
+  %.48.i.i.i.i.i = fadd double %.11.i.i.i6.i.i, %.47.i.i.i.i.i
+  %.49.i.i.i.i.i = tail call double @llvm.fma.f64(double %.15.i.i.i.i.i, double %.48.i.i.i.i.i, double %.15.i.i.i.i.i)
+  %.50.i.i.i.i.i = fadd double %.47.i.i.i.i.i, %.49.i.i.i.i.i
+  %.51.i.i.i.i.i = fadd double %.11.i.i.i6.i.i, %.50.i.i.i.i.i
+  %.52.i.i.i.i.i = fsub double %.51.i.i.i.i.i, %.11.i.i.i6.i.i
+  %.53.i.i.i.i.i = fsub double %.50.i.i.i.i.i, %.52.i.i.i.i.i
+  %.54.i.i.i.i.i = fadd double %.51.i.i.i.i.i, 1.000000e+00
+  %.55.i.i.i.i.i = fadd double %.54.i.i.i.i.i, -1.000000e+00
+  %.56.i.i.i.i.i = fsub double %.51.i.i.i.i.i, %.55.i.i.i.i.i
+  %.57.i.i.i.i.i = fadd double %.53.i.i.i.i.i, %.56.i.i.i.i.i
+  %.20.i.i.i.i = fadd double %.54.i.i.i.i.i, %.57.i.i.i.i.i
+  %.22.i.i.i.i = fadd double %.6.i.i.i3.i.i, -1.000000e+00
+  %.6.i.i1.i.i.i = bitcast double %.22.i.i.i.i to i64
+  %.7.i.i2.i.i.i = lshr i64 %.6.i.i1.i.i.i, 1
+  %.8.i.i.i8.i.i = shl i64 %.7.i.i2.i.i.i, 52
+  %.9.i.i3.i.i.i = bitcast i64 %.8.i.i.i8.i.i to double
+  %.10.i.i.i9.i.i = sub i64 %.6.i.i1.i.i.i, %.7.i.i2.i.i.i
+  %.11.i.i4.i.i.i = shl i64 %.10.i.i.i9.i.i, 52
+  %.12.i.i.i10.i.i = bitcast i64 %.11.i.i4.i.i.i to double
+  %.13.i.i5.i.i.i = fmul double %.20.i.i.i.i, %.9.i.i3.i.i.i
+  %.14.i.i6.i.i.i = fmul double %.13.i.i5.i.i.i, %.12.i.i.i10.i.i
+  %.61.i.i.i = select i1 %.6.i.i.i, double %.14.i.i6.i.i.i, double %.58.i.i.i
+  %.62.i.i.i = tail call double @llvm.copysign.f64(double %.61.i.i.i, double %.21.i.i)
+  %4 = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.25.not.i.i = fcmp ueq double %4, 0x7FF0000000000000
+  %.27.i.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.28.i.i = fcmp oeq double %.27.i.i, 0x7FF0000000000000
+  %.29.i.i = and i1 %.25.not.i.i, %.28.i.i
+  %.30.i.i = select i1 %.29.i.i, double 0.000000e+00, double %extracted.imag
+  %.5.i.i1.i = fcmp oeq double %.30.i.i, 0.000000e+00
+  %.5.i.i.i.i.i = tail call double @llvm.fma.f64(double %.30.i.i, double 0x3FE45F306DC9C883, double 0x4338000000000000)
+  %.6.i.i.i.i2.i = fadd double %.5.i.i.i.i.i, 0xC338000000000000
+  %.8.i.i.i.i3.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i2.i, double 0xBFF921FB54442D18, double %.30.i.i)
+  %.9.i.i.i.i4.i = fmul double %.6.i.i.i.i2.i, 0x3C91A62633145C07
+  %.10.i.i.i.i5.i = fneg double %.9.i.i.i.i4.i
+  %.11.i.i.i.i6.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i2.i, double 0x3C91A62633145C07, double %.10.i.i.i.i5.i)
+  %.12.i.i.i.i7.i = fsub double %.8.i.i.i.i3.i, %.9.i.i.i.i4.i
+  %.13.i.i.i.i8.i = fsub double %.12.i.i.i.i7.i, %.8.i.i.i.i3.i
+  %.14.i.i.i.i9.i = fsub double %.12.i.i.i.i7.i, %.13.i.i.i.i8.i
+  %.15.i.i.i.i10.i = fsub double %.8.i.i.i.i3.i, %.14.i.i.i.i9.i
+  %.16.i.i.i.i11.i = fadd double %.9.i.i.i.i4.i, %.13.i.i.i.i8.i
+  %.17.i.i.i.i.i = fsub double %.15.i.i.i.i10.i, %.16.i.i.i.i11.i
+  %.19.i.i.i.i.i = fsub double %.17.i.i.i.i.i, %.11.i.i.i.i6.i
+  %.20.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i2.i, double 0x391F1976B7ED8FBC, double %.19.i.i.i.i.i)
+  %.8.i.i.i12.i = bitcast double %.5.i.i.i.i.i to i64
+  %.6.i.i1.i.i13.i = fmul double %.12.i.i.i.i7.i, %.12.i.i.i.i7.i
+  %.7.i.i.i.i14.i = fmul double %.12.i.i.i.i7.i, %.6.i.i1.i.i13.i
+  %.20.i.i2.i.i.i = fmul double %.6.i.i1.i.i13.i, %.6.i.i1.i.i13.i
+  %.21.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0xBE5AE5E653C573C5, double 0xBF2A01A019C12CBD)
+  %.22.i.i.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0xBFC5555555555549)
+  %.23.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0x3DE5D928BFDC347F, double 0x3EC71DE35776C3D6)
+  %.24.i.i.i.i.i = tail call double @llvm.fma.f64(double %.23.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0x3F8111111110F896)
+  %.25.i.i.i.i.i = tail call double @llvm.fma.f64(double %.24.i.i.i.i.i, double %.6.i.i1.i.i13.i, double %.22.i.i.i.i.i)
+  %.26.i.i.i.i.i = fmul double %.6.i.i1.i.i13.i, -5.000000e-01
+  %.27.i.i.i.i.i = tail call double @llvm.fma.f64(double %.26.i.i.i.i.i, double %.20.i.i.i.i.i, double %.20.i.i.i.i.i)
+  %.28.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i14.i, double %.25.i.i.i.i.i, double %.27.i.i.i.i.i)
+  %.29.i.i.i.i.i = fadd double %.12.i.i.i.i7.i, %.28.i.i.i.i.i
+  %.7.i.i4.i.i.i = fmul double %.6.i.i1.i.i13.i, 5.000000e-01
+  %.8.i.i5.i.i.i = fsub double 1.000000e+00, %.7.i.i4.i.i.i
+  %.9.i.i6.i.i.i = fsub double 1.000000e+00, %.8.i.i5.i.i.i
+  %.10.i.i7.i.i.i = fsub double %.9.i.i6.i.i.i, %.7.i.i4.i.i.i
+  %.11.i.i8.i.i.i = fneg double %.6.i.i1.i.i13.i
+  %.12.i.i9.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i7.i, double %.12.i.i.i.i7.i, double %.11.i.i8.i.i.i)
+  %.13.i.i10.i.i.i = fmul double %.12.i.i9.i.i.i, 5.000000e-01
+  %.14.i.i11.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i7.i, double %.20.i.i.i.i.i, double %.13.i.i10.i.i.i)
+  %.15.i.i12.i.i.i = fsub double %.10.i.i7.i.i.i, %.14.i.i11.i.i.i
+  %.30.i.i14.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0x3E21EE9EF9CA067C, double 0x3EFA01A019CBD4B0)
+  %.31.i.i15.i.i.i = tail call double @llvm.fma.f64(double %.30.i.i14.i.i.i, double %.20.i.i2.i.i.i, double 0x3FA555555555554C)
+  %.32.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double 0xBDA8FB02A963269B, double 0xBE927E4F810A7DDC)
+  %.33.i.i.i.i.i = tail call double @llvm.fma.f64(double %.32.i.i.i.i.i, double %.20.i.i2.i.i.i, double 0xBF56C16C16C15213)
+  %.34.i.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i.i, double %.6.i.i1.i.i13.i, double %.31.i.i15.i.i.i)
+  %.35.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i, double %.34.i.i.i.i.i, double %.15.i.i12.i.i.i)
+  %.36.i.i.i.i.i = fadd double %.8.i.i5.i.i.i, %.35.i.i.i.i.i
+  %.36.i.i.i.i = and i64 %.8.i.i.i12.i, 1
+  %.37.not.i.i.i.i = icmp eq i64 %.36.i.i.i.i, 0
+  %.50.i.i.i15.i = select i1 %.37.not.i.i.i.i, double %.29.i.i.i.i.i, double %.36.i.i.i.i.i
+  %.51.i.i.i.i = bitcast double %.50.i.i.i15.i to i64
+  %.52.i.i.i16.i = shl i64 %.8.i.i.i12.i, 62
+  %.53.i.i.i.i = and i64 %.52.i.i.i16.i, -9223372036854775808
+  %.54.i.i.i17.i = xor i64 %.53.i.i.i.i, %.51.i.i.i.i
+  %5 = bitcast i64 %.54.i.i.i17.i to double
+  %.7.i.i18.i = select i1 %.5.i.i1.i, double %.30.i.i, double %5
+  %.8.i.i.i = tail call double @llvm.fabs.f64(double %.30.i.i)
+  %.9.i.i.i = fcmp oge double %.8.i.i.i, 0x42C0000000000000
+  %.10.i.i.i = tail call double @hloom_huge_sin_f64(double %.30.i.i)
+  %.11.i.i.i = select i1 %.9.i.i.i, double %.10.i.i.i, double %.7.i.i18.i
+  %.7.i.i21.i = tail call double @hloom_huge_cos_f64(double %.30.i.i)
+  %.50.i.i.i65.i = select i1 %.37.not.i.i.i.i, double %.36.i.i.i.i.i, double %.29.i.i.i.i.i
+  %.51.i.i.i66.i = bitcast double %.50.i.i.i65.i to i64
+  %.52.i.i.i67.i = add i64 %.52.i.i.i16.i, 4611686018427387904
+  %.53.i.i.i68.i = and i64 %.52.i.i.i67.i, -9223372036854775808
+  %.54.i.i.i69.i = xor i64 %.53.i.i.i68.i, %.51.i.i.i66.i
+  %6 = bitcast i64 %.54.i.i.i69.i to double
+  %.9.i.i70.i = select i1 %.9.i.i.i, double %.7.i.i21.i, double %6
+  %.33.i.i = fmul double %.9.i.i70.i, %.9.i.i70.i
+  %.34.i.i = tail call double @llvm.fma.f64(double %.62.i.i.i, double %.62.i.i.i, double %.33.i.i)
+  %.15.i.i.i78.i = fadd double %.13.i.i.i.i, 0.000000e+00
+  %.38.i.i.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i80.i = tail call double @llvm.fma.f64(double %.38.i.i.i.i, double %.14.i.i.i.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i81.i = tail call double @llvm.fma.f64(double %.39.i.i.i80.i, double %.14.i.i.i.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i82.i = tail call double @llvm.fma.f64(double %.40.i.i.i81.i, double %.14.i.i.i.i, double 0x3FE000000000000C)
+  %.42.i.i.i83.i = tail call double @llvm.fma.f64(double %.14.i.i.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i84.i = tail call double @llvm.fma.f64(double %.42.i.i.i83.i, double %.14.i.i.i.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i85.i = tail call double @llvm.fma.f64(double %.43.i.i.i84.i, double %.14.i.i.i.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i86.i = tail call double @llvm.fma.f64(double %.44.i.i.i85.i, double %.14.i.i.i.i, double 0x3FC555555555555C)
+  %.46.i.i.i87.i = tail call double @llvm.fma.f64(double %.45.i.i.i86.i, double %.10.i.i.i.i, double %.41.i.i.i82.i)
+  %.47.i.i.i88.i = fmul double %.14.i.i.i.i, %.46.i.i.i87.i
+  %.48.i.i.i89.i = fadd double %.10.i.i.i.i, %.47.i.i.i88.i
+  %.49.i.i.i90.i = tail call double @llvm.fma.f64(double %.15.i.i.i78.i, double %.48.i.i.i89.i, double %.15.i.i.i78.i)
+  %.50.i.i.i91.i = fadd double %.47.i.i.i88.i, %.49.i.i.i90.i
+  %.51.i.i.i92.i = fadd double %.10.i.i.i.i, %.50.i.i.i91.i
+  %.52.i.i.i93.i = fsub double %.51.i.i.i92.i, %.10.i.i.i.i
+  %.53.i.i.i94.i = fsub double %.50.i.i.i91.i, %.52.i.i.i93.i
+  %.54.i.i.i95.i = fadd double %.51.i.i.i92.i, 1.000000e+00
+  %.55.i.i.i96.i = fadd double %.54.i.i.i95.i, -1.000000e+00
+  %.56.i.i.i97.i = fsub double %.51.i.i.i92.i, %.55.i.i.i96.i
+  %.57.i.i.i98.i = fadd double %.53.i.i.i94.i, %.56.i.i.i97.i
+  %.13.i.i5.i.i = fmul double %.9.i.i.i.i.i, 5.000000e-01
+  %.14.i.i6.i.i = fmul double %.13.i.i5.i.i, %.12.i.i.i.i.i
+  %.17.i.i.i = fmul double %.14.i.i6.i.i, %.54.i.i.i95.i
+  %.21.i.i.i = fdiv double 2.500000e-01, %.17.i.i.i
+  %.22.i.i.i = fadd double %.17.i.i.i, %.21.i.i.i
+  %.23.i.i.i = fsub double %.22.i.i.i, %.17.i.i.i
+  %.24.i.i.i = fsub double %.21.i.i.i, %.23.i.i.i
+  %.31.i.i102.i = tail call double @llvm.fma.f64(double %.14.i.i6.i.i, double %.57.i.i.i98.i, double %.24.i.i.i)
+  %.32.i.i103.i = fadd double %.22.i.i.i, %.31.i.i102.i
+  %.35.i.i144.i = select i1 %.6.i.i.i, double %.14.i.i6.i.i.i, double %.32.i.i103.i
+  %.36.i.i = fmul double %.35.i.i144.i, %.62.i.i.i
+  %.40.i.i = fdiv double %.36.i.i, %.34.i.i
+  %.42.i.i = fmul double %.27.i.i, -2.000000e+00
+  %.43.i.i = fmul double %.11.i.i.i, 4.000000e+00
+  %.44.i.i = fmul double %.43.i.i, %.9.i.i70.i
+  %.6.i.i145.i = fcmp ogt double %.42.i.i, 1.400000e+03
+  %.7.i.i146.i = select i1 %.6.i.i145.i, double 1.400000e+03, double %.42.i.i
+  %.8.i.i147.i = fcmp olt double %.7.i.i146.i, -1.400000e+03
+  %.9.i.i148.i = select i1 %.8.i.i147.i, double -1.400000e+03, double %.7.i.i146.i
+  %.6.i.i.i149.i = tail call double @llvm.fma.f64(double %.9.i.i148.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.7.i.i.i150.i = fadd double %.6.i.i.i149.i, 0xC3380000000007FE
+  %.9.i.i.i151.i = tail call double @llvm.fma.f64(double %.7.i.i.i150.i, double 0xBFE62E42FEFA39EF, double %.9.i.i148.i)
+  %.11.i.i.i152.i = tail call double @llvm.fma.f64(double %.7.i.i.i150.i, double 0xBC7ABC9E3B39803F, double %.9.i.i.i151.i)
+  %.13.i.i.i153.i = fsub double %.9.i.i.i151.i, %.11.i.i.i152.i
+  %.14.i.i.i154.i = tail call double @llvm.fma.f64(double %.7.i.i.i150.i, double 0xBC7ABC9E3B39803F, double %.13.i.i.i153.i)
+  %.15.i.i.i155.i = fadd double %.14.i.i.i154.i, 0.000000e+00
+  %.16.i.i.i156.i = fmul double %.11.i.i.i152.i, %.11.i.i.i152.i
+  %.38.i.i.i157.i = tail call double @llvm.fma.f64(double %.16.i.i.i156.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i158.i = tail call double @llvm.fma.f64(double %.38.i.i.i157.i, double %.16.i.i.i156.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i159.i = tail call double @llvm.fma.f64(double %.39.i.i.i158.i, double %.16.i.i.i156.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i160.i = tail call double @llvm.fma.f64(double %.40.i.i.i159.i, double %.16.i.i.i156.i, double 0x3FE000000000000C)
+  %.42.i.i.i161.i = tail call double @llvm.fma.f64(double %.16.i.i.i156.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i162.i = tail call double @llvm.fma.f64(double %.42.i.i.i161.i, double %.16.i.i.i156.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i163.i = tail call double @llvm.fma.f64(double %.43.i.i.i162.i, double %.16.i.i.i156.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i164.i = tail call double @llvm.fma.f64(double %.44.i.i.i163.i, double %.16.i.i.i156.i, double 0x3FC555555555555C)
+  %.46.i.i.i165.i = tail call double @llvm.fma.f64(double %.45.i.i.i164.i, double %.11.i.i.i152.i, double %.41.i.i.i160.i)
+  %.47.i.i.i166.i = fmul double %.16.i.i.i156.i, %.46.i.i.i165.i
+  %.48.i.i.i167.i = fadd double %.11.i.i.i152.i, %.47.i.i.i166.i
+  %.49.i.i.i168.i = tail call double @llvm.fma.f64(double %.15.i.i.i155.i, double %.48.i.i.i167.i, double %.15.i.i.i155.i)
+  %.50.i.i.i169.i = fadd double %.47.i.i.i166.i, %.49.i.i.i168.i
+  %.51.i.i.i170.i = fadd double %.11.i.i.i152.i, %.50.i.i.i169.i
+  %.52.i.i.i171.i = fsub double %.51.i.i.i170.i, %.11.i.i.i152.i
+  %.53.i.i.i172.i = fsub double %.50.i.i.i169.i, %.52.i.i.i171.i
+  %.54.i.i.i173.i = fadd double %.51.i.i.i170.i, 1.000000e+00
+  %.55.i.i.i174.i = fadd double %.54.i.i.i173.i, -1.000000e+00
+  %.56.i.i.i175.i = fsub double %.51.i.i.i170.i, %.55.i.i.i174.i
+  %.57.i.i.i176.i = fadd double %.53.i.i.i172.i, %.56.i.i.i175.i
+  %.23.i.i177.i = fmul double %.54.i.i.i173.i, %.44.i.i
+  %.24.i.i178.i = tail call double @llvm.fma.f64(double %.57.i.i.i176.i, double %.44.i.i, double %.23.i.i177.i)
+  %.6.i.i1.i179.i = bitcast double %.6.i.i.i149.i to i64
+  %.7.i.i2.i180.i = lshr i64 %.6.i.i1.i179.i, 1
+  %.8.i.i.i181.i = shl i64 %.7.i.i2.i180.i, 52
+  %.9.i.i3.i182.i = bitcast i64 %.8.i.i.i181.i to double
+  %.10.i.i.i183.i = sub i64 %.6.i.i1.i179.i, %.7.i.i2.i180.i
+  %.11.i.i4.i184.i = shl i64 %.10.i.i.i183.i, 52
+  %.12.i.i.i185.i = bitcast i64 %.11.i.i4.i184.i to double
+  %.13.i.i5.i186.i = fmul double %.24.i.i178.i, %.9.i.i3.i182.i
+  %.14.i.i6.i187.i = fmul double %.13.i.i5.i186.i, %.12.i.i.i185.i
+  %.47.i.i = fcmp ogt double %.27.i.i, 5.000000e+01
+  %.48.i.i = fmul double %.11.i.i.i, %.9.i.i70.i
+  %.52.i.i = fdiv double %.48.i.i, %.34.i.i
+  %.53.i.i = select i1 %.47.i.i, double %.14.i.i6.i187.i, double %.52.i.i
+  %.54.i.i = fcmp oeq double %extracted.real, 0.000000e+00
+  %.59.i.i = and i1 %.54.i.i, %.25.not.i.i
+  %.60.i.i = select i1 %.59.i.i, double %extracted.real, double %.40.i.i
+  %.61.i.i = fcmp oeq double %extracted.imag, 0.000000e+00
+  %.62.i.i = select i1 %.61.i.i, double %extracted.imag, double %.53.i.i
+  %inserted.real = insertvalue { double, double } undef, double %.60.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.62.i.i, 1
+  ret { double, double } %inserted.imag
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+declare <8 x double> @llvm.fabs.v8f64(<8 x double>) #1
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_sin_f64(double %.1) local_unnamed_addr #2 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @sin(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @sin(double) local_unnamed_addr #3
+declare <4 x double> @llvm.fabs.v4f64(<4 x double>) #1
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare <2 x double> @llvm.fabs.v2f64(<2 x double>) #1
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_cos_f64(double %.1) local_unnamed_addr #4 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @cos(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @cos(double) local_unnamed_addr #3
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.copysign.f64(double, double) #1
+attributes #0 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+attributes #2 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_sin_f64(hloom_huge_sin_f64_v2),_ZGV_LLVM_N4v_hloom_huge_sin_f64(hloom_huge_sin_f64_v4),_ZGV_LLVM_N8v_hloom_huge_sin_f64(hloom_huge_sin_f64_v8)" }
+attributes #3 = { mustprogress nocallback nofree nounwind willreturn memory(errnomem: write) }
+attributes #4 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_cos_f64(hloom_huge_cos_f64_v2),_ZGV_LLVM_N4v_hloom_huge_cos_f64(hloom_huge_cos_f64_v4),_ZGV_LLVM_N8v_hloom_huge_cos_f64(hloom_huge_cos_f64_v8)" }
+
+target triple = "x86_64-unknown-linux-gnu"
+@llvm.compiler.used = appending global [6 x ptr] [ptr @hloom_huge_cos_f64_v2, ptr @hloom_huge_cos_f64_v4, ptr @hloom_huge_cos_f64_v8, ptr @hloom_huge_sin_f64_v2, ptr @hloom_huge_sin_f64_v4, ptr @hloom_huge_sin_f64_v8], section "llvm.metadata"
+define linkonce_odr { double, double } @dialect_sin_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.12.i.i = fneg double %extracted.imag
+  %.5.i.i.i.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.6.i.i1.i.i = fcmp oge double %.5.i.i.i.i, 0x42C0000000000000
+  %.7.i.i2.i.i = tail call double @hloom_huge_cos_f64(double %extracted.real)
+  %.5.i.i.i.i3.i.i = tail call double @llvm.fma.f64(double %extracted.real, double 0x3FE45F306DC9C883, double 0x4338000000000000)
+  %.6.i.i.i.i4.i.i = fadd double %.5.i.i.i.i3.i.i, 0xC338000000000000
+  %.8.i.i.i.i5.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i4.i.i, double 0xBFF921FB54442D18, double %extracted.real)
+  %.9.i.i.i.i6.i.i = fmul double %.6.i.i.i.i4.i.i, 0x3C91A62633145C07
+  %.10.i.i.i.i7.i.i = fneg double %.9.i.i.i.i6.i.i
+  %.11.i.i.i.i8.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i4.i.i, double 0x3C91A62633145C07, double %.10.i.i.i.i7.i.i)
+  %.12.i.i.i.i9.i.i = fsub double %.8.i.i.i.i5.i.i, %.9.i.i.i.i6.i.i
+  %.13.i.i.i.i10.i.i = fsub double %.12.i.i.i.i9.i.i, %.8.i.i.i.i5.i.i
+  %.14.i.i.i.i11.i.i = fsub double %.12.i.i.i.i9.i.i, %.13.i.i.i.i10.i.i
+  %.15.i.i.i.i12.i.i = fsub double %.8.i.i.i.i5.i.i, %.14.i.i.i.i11.i.i
+  %.16.i.i.i.i13.i.i = fadd double %.9.i.i.i.i6.i.i, %.13.i.i.i.i10.i.i
+  %.17.i.i.i.i14.i.i = fsub double %.15.i.i.i.i12.i.i, %.16.i.i.i.i13.i.i
+  %.19.i.i.i.i15.i.i = fsub double %.17.i.i.i.i14.i.i, %.11.i.i.i.i8.i.i
+  %.20.i.i.i.i16.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i4.i.i, double 0x391F1976B7ED8FBC, double %.19.i.i.i.i15.i.i)
+  %.8.i.i.i.i.i = bitcast double %.5.i.i.i.i3.i.i to i64
+  %.6.i.i1.i.i17.i.i = fmul double %.12.i.i.i.i9.i.i, %.12.i.i.i.i9.i.i
+  %.7.i.i.i.i18.i.i = fmul double %.12.i.i.i.i9.i.i, %.6.i.i1.i.i17.i.i
+  %.20.i.i2.i.i.i.i = fmul double %.6.i.i1.i.i17.i.i, %.6.i.i1.i.i17.i.i
+  %.21.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double 0xBE5AE5E653C573C5, double 0xBF2A01A019C12CBD)
+  %.22.i.i.i.i19.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i.i.i.i, double %.20.i.i2.i.i.i.i, double 0xBFC5555555555549)
+  %.23.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double 0x3DE5D928BFDC347F, double 0x3EC71DE35776C3D6)
+  %.24.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.23.i.i.i.i.i.i, double %.20.i.i2.i.i.i.i, double 0x3F8111111110F896)
+  %.25.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.24.i.i.i.i.i.i, double %.6.i.i1.i.i17.i.i, double %.22.i.i.i.i19.i.i)
+  %.26.i.i.i.i.i.i = fmul double %.6.i.i1.i.i17.i.i, -5.000000e-01
+  %.27.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.26.i.i.i.i.i.i, double %.20.i.i.i.i16.i.i, double %.20.i.i.i.i16.i.i)
+  %.28.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i18.i.i, double %.25.i.i.i.i.i.i, double %.27.i.i.i.i.i.i)
+  %.29.i.i.i.i.i.i = fadd double %.12.i.i.i.i9.i.i, %.28.i.i.i.i.i.i
+  %.7.i.i4.i.i.i.i = fmul double %.6.i.i1.i.i17.i.i, 5.000000e-01
+  %.8.i.i5.i.i.i.i = fsub double 1.000000e+00, %.7.i.i4.i.i.i.i
+  %.9.i.i6.i.i.i.i = fsub double 1.000000e+00, %.8.i.i5.i.i.i.i
+  %.10.i.i7.i.i.i.i = fsub double %.9.i.i6.i.i.i.i, %.7.i.i4.i.i.i.i
+  %.11.i.i8.i.i.i.i = fneg double %.6.i.i1.i.i17.i.i
+  %.12.i.i9.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i9.i.i, double %.12.i.i.i.i9.i.i, double %.11.i.i8.i.i.i.i)
+  %.13.i.i10.i.i.i.i = fmul double %.12.i.i9.i.i.i.i, 5.000000e-01
+  %.14.i.i11.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i9.i.i, double %.20.i.i.i.i16.i.i, double %.13.i.i10.i.i.i.i)
+  %.15.i.i12.i.i.i.i = fsub double %.10.i.i7.i.i.i.i, %.14.i.i11.i.i.i.i
+  %.30.i.i14.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double 0x3E21EE9EF9CA067C, double 0x3EFA01A019CBD4B0)
+  %.31.i.i15.i.i.i.i = tail call double @llvm.fma.f64(double %.30.i.i14.i.i.i.i, double %.20.i.i2.i.i.i.i, double 0x3FA555555555554C)
+  %.32.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double 0xBDA8FB02A963269B, double 0xBE927E4F810A7DDC)
+  %.33.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.32.i.i.i.i.i.i, double %.20.i.i2.i.i.i.i, double 0xBF56C16C16C15213)
+  %.34.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i.i.i, double %.6.i.i1.i.i17.i.i, double %.31.i.i15.i.i.i.i)
+  %.35.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double %.34.i.i.i.i.i.i, double %.15.i.i12.i.i.i.i)
+  %.36.i.i.i.i.i.i = fadd double %.8.i.i5.i.i.i.i, %.35.i.i.i.i.i.i
+  %0 = and i64 %.8.i.i.i.i.i, 1
+  %.37.not.i.i.not.i.i.i = icmp eq i64 %0, 0
+  %.50.i.i.i.i.i = select i1 %.37.not.i.i.not.i.i.i, double %.36.i.i.i.i.i.i, double %.29.i.i.i.i.i.i
+  %.51.i.i.i.i.i = bitcast double %.50.i.i.i.i.i to i64
+  %.9.i.i.i.i.i = shl i64 %.8.i.i.i.i.i, 62
+  %.52.i.i.i.i.i = add i64 %.9.i.i.i.i.i, 4611686018427387904
+  %.53.i.i.i20.i.i = and i64 %.52.i.i.i.i.i, -9223372036854775808
+  %.54.i.i.i21.i.i = xor i64 %.53.i.i.i20.i.i, %.51.i.i.i.i.i
+  %1 = bitcast i64 %.54.i.i.i21.i.i to double
+  %.9.i.i.i.i = select i1 %.6.i.i1.i.i, double %.7.i.i2.i.i, double %1
+  %.6.i.i.i.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.7.i.i.i.i = tail call double @llvm.copysign.f64(double 5.000000e-01, double %.12.i.i)
+  %.8.i.i.i.i = fmul double %.7.i.i.i.i, %.9.i.i.i.i
+  %.6.i.i.i.i.i = fcmp ogt double %.6.i.i.i.i, 1.400000e+03
+  %.7.i.i.i.i.i = select i1 %.6.i.i.i.i.i, double 1.400000e+03, double %.6.i.i.i.i
+  %.6.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.7.i.i.i.i.i.i = fadd double %.6.i.i.i.i.i.i, 0xC3380000000007FE
+  %.9.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i.i.i, double 0xBFE62E42FEFA39EF, double %.7.i.i.i.i.i)
+  %.11.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.9.i.i.i.i.i.i)
+  %.13.i.i.i.i.i.i = fsub double %.9.i.i.i.i.i.i, %.11.i.i.i.i.i.i
+  %.14.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.13.i.i.i.i.i.i)
+  %.15.i.i.i.i.i.i = fadd double %.14.i.i.i.i.i.i, 0.000000e+00
+  %.16.i.i.i.i.i.i = fmul double %.11.i.i.i.i.i.i, %.11.i.i.i.i.i.i
+  %.38.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3FE000000000000C)
+  %.42.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3FC555555555555C)
+  %.46.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i.i, double %.11.i.i.i.i.i.i, double %.41.i.i.i.i.i.i)
+  %.47.i.i.i.i.i.i = fmul double %.16.i.i.i.i.i.i, %.46.i.i.i.i.i.i
+  %.48.i.i.i.i.i.i = fadd double %.11.i.i.i.i.i.i, %.47.i.i.i.i.i.i
+  %.49.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.15.i.i.i.i.i.i, double %.48.i.i.i.i.i.i, double %.15.i.i.i.i.i.i)
+  %.50.i.i.i.i.i.i = fadd double %.47.i.i.i.i.i.i, %.49.i.i.i.i.i.i
+  %.51.i.i.i.i.i.i = fadd double %.11.i.i.i.i.i.i, %.50.i.i.i.i.i.i
+  %.52.i.i.i.i.i.i = fsub double %.51.i.i.i.i.i.i, %.11.i.i.i.i.i.i
+  %.53.i.i.i.i.i.i = fsub double %.50.i.i.i.i.i.i, %.52.i.i.i.i.i.i
+  %.54.i.i.i.i.i.i = fadd double %.51.i.i.i.i.i.i, 1.000000e+00
+  %.55.i.i.i.i.i.i = fadd double %.54.i.i.i.i.i.i, -1.000000e+00
+  %.56.i.i.i.i.i.i = fsub double %.51.i.i.i.i.i.i, %.55.i.i.i.i.i.i
+  %.57.i.i.i.i.i.i = fadd double %.53.i.i.i.i.i.i, %.56.i.i.i.i.i.i
+  %.23.i.i.i.i.i = fmul double %.54.i.i.i.i.i.i, %.8.i.i.i.i
+  %.24.i.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i.i.i, double %.8.i.i.i.i, double %.23.i.i.i.i.i)
+  %.6.i.i1.i.i.i.i = bitcast double %.6.i.i.i.i.i.i to i64
+  %.7.i.i2.i.i.i.i = lshr i64 %.6.i.i1.i.i.i.i, 1
+  %.8.i.i.i.i.i.i = shl i64 %.7.i.i2.i.i.i.i, 52
+  %.9.i.i3.i.i.i.i = bitcast i64 %.8.i.i.i.i.i.i to double
+  %.10.i.i.i.i.i.i = sub i64 %.6.i.i1.i.i.i.i, %.7.i.i2.i.i.i.i
+  %.11.i.i4.i.i.i.i = shl i64 %.10.i.i.i.i.i.i, 52
+  %.12.i.i.i.i.i.i = bitcast i64 %.11.i.i4.i.i.i.i to double
+  %.13.i.i5.i.i.i.i = fmul double %.24.i.i.i.i.i, %.9.i.i3.i.i.i.i
+  %.14.i.i6.i.i.i.i = fmul double %.13.i.i5.i.i.i.i, %.12.i.i.i.i.i.i
+  %.10.i.i.i.i = fcmp ogt double %.6.i.i.i.i, 4.000000e+01
+  %.7.i.i2.i.i.i = select i1 %.10.i.i.i.i, double 4.000000e+01, double %.6.i.i.i.i
+  %.5.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i2.i.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.6.i.i.i3.i.i.i = fadd double %.5.i.i.i.i.i.i, 0xC3380000000007FE
+  %.8.i.i.i4.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i3.i.i.i, double 0xBFE62E42FEFA39EF, double %.7.i.i2.i.i.i)
+  %.10.i.i.i5.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i3.i.i.i, double 0xBC7ABC9E3B39803F, double %.8.i.i.i4.i.i.i)
+  %.12.i.i.i6.i.i.i = fsub double %.8.i.i.i4.i.i.i, %.10.i.i.i5.i.i.i
+  %.13.i.i.i7.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i3.i.i.i, double 0xBC7ABC9E3B39803F, double %.12.i.i.i6.i.i.i)
+  %.14.i.i.i8.i.i.i = fmul double %.10.i.i.i5.i.i.i, %.10.i.i.i5.i.i.i
+  %.15.i.i.i9.i.i.i = fmul double %.14.i.i.i8.i.i.i, 5.000000e-01
+  %.16.i.i.i10.i.i.i = fneg double %.14.i.i.i8.i.i.i
+  %.17.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.10.i.i.i5.i.i.i, double %.10.i.i.i5.i.i.i, double %.16.i.i.i10.i.i.i)
+  %.18.i.i.i.i.i.i = fmul double %.17.i.i.i.i.i.i, 5.000000e-01
+  %.19.i.i.i.i.i.i = fmul double %.10.i.i.i5.i.i.i, %.14.i.i.i8.i.i.i
+  %.39.i.i.i11.i.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i8.i.i.i, double 0x3E5AF6EDED7F7D6F, double 0x3EC71DDEF54A7291)
+  %.40.i.i.i12.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i11.i.i.i, double %.14.i.i.i8.i.i.i, double 0x3F2A01A01B34269C)
+  %.41.i.i.i13.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i12.i.i.i, double %.14.i.i.i8.i.i.i, double 0x3F8111111110EF36)
+  %.42.i.i.i14.i.i.i = tail call double @llvm.fma.f64(double %.41.i.i.i13.i.i.i, double %.14.i.i.i8.i.i.i, double 0x3FC555555555555A)
+  %.43.i.i.i15.i.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i8.i.i.i, double 0x3E92897C493071DB, double 0x3EFA019B34414660)
+  %.44.i.i.i16.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i15.i.i.i, double %.14.i.i.i8.i.i.i, double 0x3F56C16C17A188B3)
+  %.45.i.i.i17.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i16.i.i.i, double %.14.i.i.i8.i.i.i, double 0x3FA5555555553AC5)
+  %.46.i.i.i18.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i17.i.i.i, double %.10.i.i.i5.i.i.i, double %.42.i.i.i14.i.i.i)
+  %.47.i.i.i19.i.i.i = tail call double @llvm.fma.f64(double %.13.i.i.i7.i.i.i, double %.10.i.i.i5.i.i.i, double %.13.i.i.i7.i.i.i)
+  %.48.i.i.i20.i.i.i = fadd double %.18.i.i.i.i.i.i, %.47.i.i.i19.i.i.i
+  %.49.i.i.i21.i.i.i = tail call double @llvm.fma.f64(double %.19.i.i.i.i.i.i, double %.46.i.i.i18.i.i.i, double %.48.i.i.i20.i.i.i)
+  %.50.i.i.i22.i.i.i = fadd double %.10.i.i.i5.i.i.i, %.15.i.i.i9.i.i.i
+  %2 = fsub double %.10.i.i.i5.i.i.i, %.50.i.i.i22.i.i.i
+  %.52.i.i.i23.i.i.i = fadd double %.15.i.i.i9.i.i.i, %2
+  %.6.i.i.i.i.i.i.i = bitcast double %.5.i.i.i.i.i.i to i64
+  %.7.i.i.i.i.i.i.i = lshr i64 %.6.i.i.i.i.i.i.i, 1
+  %.8.i.i.i.i.i.i.i = shl i64 %.7.i.i.i.i.i.i.i, 52
+  %.9.i.i.i.i.i.i.i = bitcast i64 %.8.i.i.i.i.i.i.i to double
+  %.10.i.i.i.i.i.i.i = sub i64 %.6.i.i.i.i.i.i.i, %.7.i.i.i.i.i.i.i
+  %.11.i.i.i.i.i.i.i = shl i64 %.10.i.i.i.i.i.i.i, 52
+  %.12.i.i.i.i.i.i.i = bitcast i64 %.11.i.i.i.i.i.i.i to double
+  %.14.i.i.i.i.i.i.i = fmul double %.9.i.i.i.i.i.i.i, %.12.i.i.i.i.i.i.i
+  %.54.i.i.i24.i.i.i = fmul double %.14.i.i.i.i.i.i.i, %.50.i.i.i22.i.i.i
+  %.55.i.i.i25.i.i.i = fadd double %.14.i.i.i.i.i.i.i, -1.000000e+00
+  %.56.i.i.i26.i.i.i = fadd double %.55.i.i.i25.i.i.i, %.54.i.i.i24.i.i.i
+  %.57.i.i.i27.i.i.i = fsub double %.56.i.i.i26.i.i.i, %.55.i.i.i25.i.i.i
+  %3 = fsub double %.57.i.i.i27.i.i.i, %.56.i.i.i26.i.i.i
+  %.59.i.i.i.i.i.i = fadd double %.55.i.i.i25.i.i.i, %3
+  %.60.i.i.i.i.i.i = fsub double %.54.i.i.i24.i.i.i, %.57.i.i.i27.i.i.i
+  %.61.i.i.i.i.i.i = fadd double %.60.i.i.i.i.i.i, %.59.i.i.i.i.i.i
+  %.62.i.i.i.i.i.i = fsub double %.14.i.i.i.i.i.i.i, %.55.i.i.i25.i.i.i
+  %.63.i.i.i.i.i.i = fadd double %.62.i.i.i.i.i.i, -1.000000e+00
+  %.64.i.i.i.i.i.i = fadd double %.52.i.i.i23.i.i.i, %.49.i.i.i21.i.i.i
+  %.65.i.i.i.i.i.i = fmul double %.14.i.i.i.i.i.i.i, %.64.i.i.i.i.i.i
+  %.66.i.i.i.i.i.i = fadd double %.63.i.i.i.i.i.i, %.65.i.i.i.i.i.i
+  %.67.i.i.i.i.i.i = fadd double %.61.i.i.i.i.i.i, %.66.i.i.i.i.i.i
+  %.68.i.i.i.i.i.i = fadd double %.56.i.i.i26.i.i.i, %.67.i.i.i.i.i.i
+  %4 = fsub double %.56.i.i.i26.i.i.i, %.68.i.i.i.i.i.i
+  %.70.i.i.i.i.i.i = fadd double %.67.i.i.i.i.i.i, %4
+  %.15.i.i.i.i.i = fadd double %.68.i.i.i.i.i.i, 1.000000e+00
+  %.16.i.i.i.i.i = fadd double %.15.i.i.i.i.i, -1.000000e+00
+  %5 = fsub double %.16.i.i.i.i.i, %.15.i.i.i.i.i
+  %.18.i.i.i.i.i = fadd double %5, 1.000000e+00
+  %.19.i.i.i.i.i = fsub double %.68.i.i.i.i.i.i, %.16.i.i.i.i.i
+  %.20.i.i.i.i.i = fadd double %.19.i.i.i.i.i, %.18.i.i.i.i.i
+  %.27.i.i.i.i.i = fadd double %.70.i.i.i.i.i.i, %.20.i.i.i.i.i
+  %.31.i.i.i.i.i = fdiv double 1.000000e+00, %.15.i.i.i.i.i
+  %.32.i.i.i.i.i = fmul double %.68.i.i.i.i.i.i, %.31.i.i.i.i.i
+  %.33.i.i.i.i.i = fneg double %.32.i.i.i.i.i
+  %.35.i.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i.i, double %.15.i.i.i.i.i, double %.68.i.i.i.i.i.i)
+  %.42.i.i.i.i.i = fadd double %.70.i.i.i.i.i.i, %.35.i.i.i.i.i
+  %.43.i.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i.i, double %.27.i.i.i.i.i, double %.42.i.i.i.i.i)
+  %.44.i.i.i.i.i = fadd double %.68.i.i.i.i.i.i, %.32.i.i.i.i.i
+  %.45.i.i.i.i.i = fsub double %.44.i.i.i.i.i, %.68.i.i.i.i.i.i
+  %.46.i.i.i.i.i = fsub double %.32.i.i.i.i.i, %.45.i.i.i.i.i
+  %.53.i.i.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i.i, double %.31.i.i.i.i.i, double %.70.i.i.i.i.i.i)
+  %.54.i.i.i.i.i = fadd double %.46.i.i.i.i.i, %.53.i.i.i.i.i
+  %.55.i.i.i.i.i = fadd double %.44.i.i.i.i.i, %.54.i.i.i.i.i
+  %.56.i.i.i.i.i = fmul double %.55.i.i.i.i.i, 5.000000e-01
+  %.57.i.i.i.i.i = fcmp olt double %.6.i.i.i.i, 1.000000e-150
+  %.58.i.i.i.i.i = select i1 %.57.i.i.i.i.i, double %.6.i.i.i.i, double %.56.i.i.i.i.i
+  %.5.i.i1.i.i.i.i = fcmp ogt double %.6.i.i.i.i, 7.120000e+02
+  %.6.i.i2.i.i.i.i = select i1 %.5.i.i1.i.i.i.i, double 7.120000e+02, double %.6.i.i.i.i
+  %.6.i.i.i3.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i2.i.i.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.7.i.i.i4.i.i.i.i = fadd double %.6.i.i.i3.i.i.i.i, 0xC3380000000007FE
+  %.9.i.i.i5.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i.i.i, double 0xBFE62E42FEFA39EF, double %.6.i.i2.i.i.i.i)
+  %.11.i.i.i6.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.9.i.i.i5.i.i.i.i)
+  %.13.i.i.i.i.i.i.i = fsub double %.9.i.i.i5.i.i.i.i, %.11.i.i.i6.i.i.i.i
+  %.14.i.i.i7.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.13.i.i.i.i.i.i.i)
+  %.15.i.i.i.i.i.i.i = fadd double %.14.i.i.i7.i.i.i.i, 0.000000e+00
+  %.16.i.i.i.i.i.i.i = fmul double %.11.i.i.i6.i.i.i.i, %.11.i.i.i6.i.i.i.i
+  %.38.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i.i.i.i.i, double %.16.i.i.i.i.i.i.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i.i.i.i.i, double %.16.i.i.i.i.i.i.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i.i.i.i.i, double %.16.i.i.i.i.i.i.i, double 0x3FE000000000000C)
+  %.42.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i.i.i.i.i, double %.16.i.i.i.i.i.i.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i.i.i.i, double %.16.i.i.i.i.i.i.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i.i, double %.16.i.i.i.i.i.i.i, double 0x3FC555555555555C)
+  %.46.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i.i.i, double %.11.i.i.i6.i.i.i.i, double %.41.i.i.i.i.i.i.i)
+  %.47.i.i.i.i.i.i.i = fmul double %.16.i.i.i.i.i.i.i, %.46.i.i.i.i.i.i.i
+  %.48.i.i.i.i.i.i.i = fadd double %.11.i.i.i6.i.i.i.i, %.47.i.i.i.i.i.i.i
+  %.49.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.15.i.i.i.i.i.i.i, double %.48.i.i.i.i.i.i.i, double %.15.i.i.i.i.i.i.i)
+  %.50.i.i.i.i.i.i.i = fadd double %.47.i.i.i.i.i.i.i, %.49.i.i.i.i.i.i.i
+  %.51.i.i.i.i.i.i.i = fadd double %.11.i.i.i6.i.i.i.i, %.50.i.i.i.i.i.i.i
+  %.52.i.i.i.i.i.i.i = fsub double %.51.i.i.i.i.i.i.i, %.11.i.i.i6.i.i.i.i
+  %.53.i.i.i.i.i.i.i = fsub double %.50.i.i.i.i.i.i.i, %.52.i.i.i.i.i.i.i
+  %.54.i.i.i.i.i.i.i = fadd double %.51.i.i.i.i.i.i.i, 1.000000e+00
+  %.55.i.i.i.i.i.i.i = fadd double %.54.i.i.i.i.i.i.i, -1.000000e+00
+  %.56.i.i.i.i.i.i.i = fsub double %.51.i.i.i.i.i.i.i, %.55.i.i.i.i.i.i.i
+  %.57.i.i.i.i.i.i.i = fadd double %.53.i.i.i.i.i.i.i, %.56.i.i.i.i.i.i.i
+  %.20.i.i.i.i.i.i = fadd double %.54.i.i.i.i.i.i.i, %.57.i.i.i.i.i.i.i
+  %.22.i.i.i.i.i.i = fadd double %.6.i.i.i3.i.i.i.i, -1.000000e+00
+  %.6.i.i1.i.i.i.i.i = bitcast double %.22.i.i.i.i.i.i to i64
+  %.7.i.i2.i.i.i.i.i = lshr i64 %.6.i.i1.i.i.i.i.i, 1
+  %.8.i.i.i8.i.i.i.i = shl i64 %.7.i.i2.i.i.i.i.i, 52
+  %.9.i.i3.i.i.i.i.i = bitcast i64 %.8.i.i.i8.i.i.i.i to double
+  %.10.i.i.i9.i.i.i.i = sub i64 %.6.i.i1.i.i.i.i.i, %.7.i.i2.i.i.i.i.i
+  %.11.i.i4.i.i.i.i.i = shl i64 %.10.i.i.i9.i.i.i.i, 52
+  %.12.i.i.i10.i.i.i.i = bitcast i64 %.11.i.i4.i.i.i.i.i to double
+  %.13.i.i5.i.i.i.i.i = fmul double %.20.i.i.i.i.i.i, %.9.i.i3.i.i.i.i.i
+  %.14.i.i6.i.i.i.i.i = fmul double %.13.i.i5.i.i.i.i.i, %.12.i.i.i10.i.i.i.i
+  %.61.i.i.i.i.i = select i1 %.10.i.i.i.i, double %.14.i.i6.i.i.i.i.i, double %.58.i.i.i.i.i
+  %.62.i.i.i.i.i = tail call double @llvm.copysign.f64(double %.61.i.i.i.i.i, double %.12.i.i)
+  %.12.i.i.i.i = fmul double %.62.i.i.i.i.i, %.9.i.i.i.i
+  %.13.i.i.i.i = select i1 %.10.i.i.i.i, double %.14.i.i6.i.i.i.i, double %.12.i.i.i.i
+  %.20.i.i.i = fcmp oeq double %extracted.real, 0.000000e+00
+  %.50.i.i.i119.i.i = select i1 %.37.not.i.i.not.i.i.i, double %.29.i.i.i.i.i.i, double %.36.i.i.i.i.i.i
+  %.51.i.i.i120.i.i = bitcast double %.50.i.i.i119.i.i to i64
+  %.53.i.i.i122.i.i = and i64 %.9.i.i.i.i.i, -9223372036854775808
+  %.54.i.i.i123.i.i = xor i64 %.53.i.i.i122.i.i, %.51.i.i.i120.i.i
+  %6 = bitcast i64 %.54.i.i.i123.i.i to double
+  %.7.i.i124.i.i = select i1 %.20.i.i.i, double %extracted.real, double %6
+  %.10.i.i127.i.i = tail call double @hloom_huge_sin_f64(double %extracted.real)
+  %.11.i.i128.i.i = select i1 %.6.i.i1.i.i, double %.10.i.i127.i.i, double %.7.i.i124.i.i
+  %.8.i.i24.i.i = fmul double %.11.i.i128.i.i, 5.000000e-01
+  %.23.i.i.i55.i.i = fmul double %.54.i.i.i.i.i.i, %.8.i.i24.i.i
+  %.24.i.i.i56.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i.i.i, double %.8.i.i24.i.i, double %.23.i.i.i55.i.i)
+  %.13.i.i5.i.i64.i.i = fmul double %.24.i.i.i56.i.i, %.9.i.i3.i.i.i.i
+  %.14.i.i6.i.i65.i.i = fmul double %.13.i.i5.i.i64.i.i, %.12.i.i.i.i.i.i
+  %.15.i.i.i9.i70.i.i = fadd double %.13.i.i.i7.i.i.i, 0.000000e+00
+  %.38.i.i.i11.i.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i8.i.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i12.i.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i11.i.i.i, double %.14.i.i.i8.i.i.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i13.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i12.i.i.i, double %.14.i.i.i8.i.i.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i14.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i13.i.i.i, double %.14.i.i.i8.i.i.i, double 0x3FE000000000000C)
+  %.42.i.i.i15.i.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i8.i.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i16.i.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i15.i.i.i, double %.14.i.i.i8.i.i.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i17.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i16.i.i.i, double %.14.i.i.i8.i.i.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i18.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i17.i.i.i, double %.14.i.i.i8.i.i.i, double 0x3FC555555555555C)
+  %.46.i.i.i19.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i18.i.i.i, double %.10.i.i.i5.i.i.i, double %.41.i.i.i14.i.i.i)
+  %.47.i.i.i20.i.i.i = fmul double %.14.i.i.i8.i.i.i, %.46.i.i.i19.i.i.i
+  %.48.i.i.i21.i.i.i = fadd double %.10.i.i.i5.i.i.i, %.47.i.i.i20.i.i.i
+  %.49.i.i.i22.i.i.i = tail call double @llvm.fma.f64(double %.15.i.i.i9.i70.i.i, double %.48.i.i.i21.i.i.i, double %.15.i.i.i9.i70.i.i)
+  %.50.i.i.i23.i.i.i = fadd double %.47.i.i.i20.i.i.i, %.49.i.i.i22.i.i.i
+  %.51.i.i.i24.i.i.i = fadd double %.10.i.i.i5.i.i.i, %.50.i.i.i23.i.i.i
+  %.52.i.i.i25.i.i.i = fsub double %.51.i.i.i24.i.i.i, %.10.i.i.i5.i.i.i
+  %.53.i.i.i26.i.i.i = fsub double %.50.i.i.i23.i.i.i, %.52.i.i.i25.i.i.i
+  %.54.i.i.i27.i.i.i = fadd double %.51.i.i.i24.i.i.i, 1.000000e+00
+  %.55.i.i.i28.i.i.i = fadd double %.54.i.i.i27.i.i.i, -1.000000e+00
+  %.56.i.i.i29.i.i.i = fsub double %.51.i.i.i24.i.i.i, %.55.i.i.i28.i.i.i
+  %.57.i.i.i30.i.i.i = fadd double %.53.i.i.i26.i.i.i, %.56.i.i.i29.i.i.i
+  %.13.i.i5.i38.i.i.i = fmul double %.9.i.i.i.i.i.i.i, 5.000000e-01
+  %.14.i.i6.i39.i.i.i = fmul double %.13.i.i5.i38.i.i.i, %.12.i.i.i.i.i.i.i
+  %.17.i.i.i.i.i = fmul double %.14.i.i6.i39.i.i.i, %.54.i.i.i27.i.i.i
+  %.21.i.i.i.i.i = fdiv double 2.500000e-01, %.17.i.i.i.i.i
+  %.22.i.i.i.i.i = fadd double %.17.i.i.i.i.i, %.21.i.i.i.i.i
+  %.23.i.i40.i.i.i = fsub double %.22.i.i.i.i.i, %.17.i.i.i.i.i
+  %.24.i.i41.i.i.i = fsub double %.21.i.i.i.i.i, %.23.i.i40.i.i.i
+  %.31.i.i.i72.i.i = tail call double @llvm.fma.f64(double %.14.i.i6.i39.i.i.i, double %.57.i.i.i30.i.i.i, double %.24.i.i41.i.i.i)
+  %.32.i.i.i73.i.i = fadd double %.22.i.i.i.i.i, %.31.i.i.i72.i.i
+  %.11.i.i.i.i = fmul double %.32.i.i.i73.i.i, %.11.i.i128.i.i
+  %.12.i.i74.i.i = select i1 %.10.i.i.i.i, double %.14.i.i6.i.i65.i.i, double %.11.i.i.i.i
+  %.23.i.i.i = select i1 %.20.i.i.i, double %extracted.real, double %.12.i.i74.i.i
+  %.26.not.i.i.i = fcmp ueq double %.5.i.i.i.i, 0x7FF0000000000000
+  %.31.i.i.i = tail call i1 @llvm.is.fpclass.f64(double %extracted.imag, i32 612)
+  %.32.i.i.i = select i1 %.31.i.i.i, double %.12.i.i, double 0x7FF8000000000000
+  %.33.i.i.i = select i1 %.26.not.i.i.i, double %.32.i.i.i, double %.13.i.i.i.i
+  %.34.i.i.i = select i1 %.26.not.i.i.i, double 0x7FF8000000000000, double %.23.i.i.i
+  %.40.i.i = fneg double %.33.i.i.i
+  %inserted.real = insertvalue { double, double } undef, double %.34.i.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.40.i.i, 1
+  ret { double, double } %inserted.imag
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+declare <8 x double> @llvm.fabs.v8f64(<8 x double>) #1
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_sin_f64(double %.1) local_unnamed_addr #2 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @sin(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @sin(double) local_unnamed_addr #3
+declare <4 x double> @llvm.fabs.v4f64(<4 x double>) #1
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare <2 x double> @llvm.fabs.v2f64(<2 x double>) #1
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_cos_f64(double %.1) local_unnamed_addr #4 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @cos(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @cos(double) local_unnamed_addr #3
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.copysign.f64(double, double) #1
+declare i1 @llvm.is.fpclass.f64(double, i32 immarg) #1
+attributes #0 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+attributes #2 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_sin_f64(hloom_huge_sin_f64_v2),_ZGV_LLVM_N4v_hloom_huge_sin_f64(hloom_huge_sin_f64_v4),_ZGV_LLVM_N8v_hloom_huge_sin_f64(hloom_huge_sin_f64_v8)" }
+attributes #3 = { mustprogress nocallback nofree nounwind willreturn memory(errnomem: write) }
+attributes #4 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_cos_f64(hloom_huge_cos_f64_v2),_ZGV_LLVM_N4v_hloom_huge_cos_f64(hloom_huge_cos_f64_v4),_ZGV_LLVM_N8v_hloom_huge_cos_f64(hloom_huge_cos_f64_v8)" }
+
+target triple = "x86_64-unknown-linux-gnu"
+@llvm.compiler.used = appending global [6 x ptr] [ptr @hloom_huge_cos_f64_v2, ptr @hloom_huge_cos_f64_v4, ptr @hloom_huge_cos_f64_v8, ptr @hloom_huge_sin_f64_v2, ptr @hloom_huge_sin_f64_v4, ptr @hloom_huge_sin_f64_v8], section "llvm.metadata"
+define linkonce_odr { double, double } @dialect_cos_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.12.i.i = fneg double %extracted.imag
+  %.5.i.i.i.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.6.i.i1.i.i = fcmp oge double %.5.i.i.i.i, 0x42C0000000000000
+  %.7.i.i2.i.i = tail call double @hloom_huge_cos_f64(double %extracted.real)
+  %.5.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %extracted.real, double 0x3FE45F306DC9C883, double 0x4338000000000000)
+  %.6.i.i.i.i3.i.i = fadd double %.5.i.i.i.i.i.i, 0xC338000000000000
+  %.8.i.i.i.i4.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i3.i.i, double 0xBFF921FB54442D18, double %extracted.real)
+  %.9.i.i.i.i5.i.i = fmul double %.6.i.i.i.i3.i.i, 0x3C91A62633145C07
+  %.10.i.i.i.i6.i.i = fneg double %.9.i.i.i.i5.i.i
+  %.11.i.i.i.i7.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i3.i.i, double 0x3C91A62633145C07, double %.10.i.i.i.i6.i.i)
+  %.12.i.i.i.i8.i.i = fsub double %.8.i.i.i.i4.i.i, %.9.i.i.i.i5.i.i
+  %.13.i.i.i.i9.i.i = fsub double %.12.i.i.i.i8.i.i, %.8.i.i.i.i4.i.i
+  %.14.i.i.i.i10.i.i = fsub double %.12.i.i.i.i8.i.i, %.13.i.i.i.i9.i.i
+  %.15.i.i.i.i11.i.i = fsub double %.8.i.i.i.i4.i.i, %.14.i.i.i.i10.i.i
+  %.16.i.i.i.i12.i.i = fadd double %.9.i.i.i.i5.i.i, %.13.i.i.i.i9.i.i
+  %.17.i.i.i.i.i.i = fsub double %.15.i.i.i.i11.i.i, %.16.i.i.i.i12.i.i
+  %.19.i.i.i.i.i.i = fsub double %.17.i.i.i.i.i.i, %.11.i.i.i.i7.i.i
+  %.20.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i3.i.i, double 0x391F1976B7ED8FBC, double %.19.i.i.i.i.i.i)
+  %.8.i.i.i.i.i = bitcast double %.5.i.i.i.i.i.i to i64
+  %.6.i.i1.i.i13.i.i = fmul double %.12.i.i.i.i8.i.i, %.12.i.i.i.i8.i.i
+  %.7.i.i.i.i14.i.i = fmul double %.12.i.i.i.i8.i.i, %.6.i.i1.i.i13.i.i
+  %.20.i.i2.i.i.i.i = fmul double %.6.i.i1.i.i13.i.i, %.6.i.i1.i.i13.i.i
+  %.21.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double 0xBE5AE5E653C573C5, double 0xBF2A01A019C12CBD)
+  %.22.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i.i.i.i, double %.20.i.i2.i.i.i.i, double 0xBFC5555555555549)
+  %.23.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double 0x3DE5D928BFDC347F, double 0x3EC71DE35776C3D6)
+  %.24.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.23.i.i.i.i.i.i, double %.20.i.i2.i.i.i.i, double 0x3F8111111110F896)
+  %.25.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.24.i.i.i.i.i.i, double %.6.i.i1.i.i13.i.i, double %.22.i.i.i.i.i.i)
+  %.26.i.i.i.i.i.i = fmul double %.6.i.i1.i.i13.i.i, -5.000000e-01
+  %.27.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.26.i.i.i.i.i.i, double %.20.i.i.i.i.i.i, double %.20.i.i.i.i.i.i)
+  %.28.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i14.i.i, double %.25.i.i.i.i.i.i, double %.27.i.i.i.i.i.i)
+  %.29.i.i.i.i.i.i = fadd double %.12.i.i.i.i8.i.i, %.28.i.i.i.i.i.i
+  %.7.i.i4.i.i.i.i = fmul double %.6.i.i1.i.i13.i.i, 5.000000e-01
+  %.8.i.i5.i.i.i.i = fsub double 1.000000e+00, %.7.i.i4.i.i.i.i
+  %.9.i.i6.i.i.i.i = fsub double 1.000000e+00, %.8.i.i5.i.i.i.i
+  %.10.i.i7.i.i.i.i = fsub double %.9.i.i6.i.i.i.i, %.7.i.i4.i.i.i.i
+  %.11.i.i8.i.i.i.i = fneg double %.6.i.i1.i.i13.i.i
+  %.12.i.i9.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i8.i.i, double %.12.i.i.i.i8.i.i, double %.11.i.i8.i.i.i.i)
+  %.13.i.i10.i.i.i.i = fmul double %.12.i.i9.i.i.i.i, 5.000000e-01
+  %.14.i.i11.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i8.i.i, double %.20.i.i.i.i.i.i, double %.13.i.i10.i.i.i.i)
+  %.15.i.i12.i.i.i.i = fsub double %.10.i.i7.i.i.i.i, %.14.i.i11.i.i.i.i
+  %.30.i.i14.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double 0x3E21EE9EF9CA067C, double 0x3EFA01A019CBD4B0)
+  %.31.i.i15.i.i.i.i = tail call double @llvm.fma.f64(double %.30.i.i14.i.i.i.i, double %.20.i.i2.i.i.i.i, double 0x3FA555555555554C)
+  %.32.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double 0xBDA8FB02A963269B, double 0xBE927E4F810A7DDC)
+  %.33.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.32.i.i.i.i.i.i, double %.20.i.i2.i.i.i.i, double 0xBF56C16C16C15213)
+  %.34.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i.i.i, double %.6.i.i1.i.i13.i.i, double %.31.i.i15.i.i.i.i)
+  %.35.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double %.34.i.i.i.i.i.i, double %.15.i.i12.i.i.i.i)
+  %.36.i.i.i.i.i.i = fadd double %.8.i.i5.i.i.i.i, %.35.i.i.i.i.i.i
+  %0 = and i64 %.8.i.i.i.i.i, 1
+  %.37.not.i.i.not.i.i.i = icmp eq i64 %0, 0
+  %.50.i.i.i.i.i = select i1 %.37.not.i.i.not.i.i.i, double %.36.i.i.i.i.i.i, double %.29.i.i.i.i.i.i
+  %.51.i.i.i.i.i = bitcast double %.50.i.i.i.i.i to i64
+  %.9.i.i.i.i.i = shl i64 %.8.i.i.i.i.i, 62
+  %.52.i.i.i.i.i = add i64 %.9.i.i.i.i.i, 4611686018427387904
+  %.53.i.i.i.i.i = and i64 %.52.i.i.i.i.i, -9223372036854775808
+  %.54.i.i.i.i.i = xor i64 %.53.i.i.i.i.i, %.51.i.i.i.i.i
+  %1 = bitcast i64 %.54.i.i.i.i.i to double
+  %.9.i.i.i.i = select i1 %.6.i.i1.i.i, double %.7.i.i2.i.i, double %1
+  %.6.i.i.i.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.7.i.i.i.i = fcmp ogt double %.6.i.i.i.i, 4.000000e+01
+  %.8.i.i.i.i = fmul double %.9.i.i.i.i, 5.000000e-01
+  %.6.i.i.i.i.i = fcmp ogt double %.6.i.i.i.i, 1.400000e+03
+  %.7.i.i.i.i.i = select i1 %.6.i.i.i.i.i, double 1.400000e+03, double %.6.i.i.i.i
+  %.6.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.7.i.i.i.i.i.i = fadd double %.6.i.i.i.i.i.i, 0xC3380000000007FE
+  %.9.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i.i.i, double 0xBFE62E42FEFA39EF, double %.7.i.i.i.i.i)
+  %.11.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.9.i.i.i.i.i.i)
+  %.13.i.i.i.i.i.i = fsub double %.9.i.i.i.i.i.i, %.11.i.i.i.i.i.i
+  %.14.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.13.i.i.i.i.i.i)
+  %.15.i.i.i.i.i.i = fadd double %.14.i.i.i.i.i.i, 0.000000e+00
+  %.16.i.i.i.i.i.i = fmul double %.11.i.i.i.i.i.i, %.11.i.i.i.i.i.i
+  %.38.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3FE000000000000C)
+  %.42.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3FC555555555555C)
+  %.46.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i.i, double %.11.i.i.i.i.i.i, double %.41.i.i.i.i.i.i)
+  %.47.i.i.i.i.i.i = fmul double %.16.i.i.i.i.i.i, %.46.i.i.i.i.i.i
+  %.48.i.i.i.i.i.i = fadd double %.11.i.i.i.i.i.i, %.47.i.i.i.i.i.i
+  %.49.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.15.i.i.i.i.i.i, double %.48.i.i.i.i.i.i, double %.15.i.i.i.i.i.i)
+  %.50.i.i.i.i.i.i = fadd double %.47.i.i.i.i.i.i, %.49.i.i.i.i.i.i
+  %.51.i.i.i.i.i.i = fadd double %.11.i.i.i.i.i.i, %.50.i.i.i.i.i.i
+  %.52.i.i.i.i.i.i = fsub double %.51.i.i.i.i.i.i, %.11.i.i.i.i.i.i
+  %.53.i.i.i.i.i.i = fsub double %.50.i.i.i.i.i.i, %.52.i.i.i.i.i.i
+  %.54.i.i.i.i.i.i = fadd double %.51.i.i.i.i.i.i, 1.000000e+00
+  %.55.i.i.i.i.i.i = fadd double %.54.i.i.i.i.i.i, -1.000000e+00
+  %.56.i.i.i.i.i.i = fsub double %.51.i.i.i.i.i.i, %.55.i.i.i.i.i.i
+  %.57.i.i.i.i.i.i = fadd double %.53.i.i.i.i.i.i, %.56.i.i.i.i.i.i
+  %.23.i.i.i.i.i = fmul double %.54.i.i.i.i.i.i, %.8.i.i.i.i
+  %.24.i.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i.i.i, double %.8.i.i.i.i, double %.23.i.i.i.i.i)
+  %.6.i.i1.i.i.i.i = bitcast double %.6.i.i.i.i.i.i to i64
+  %.7.i.i2.i.i.i.i = lshr i64 %.6.i.i1.i.i.i.i, 1
+  %.8.i.i.i.i.i.i = shl i64 %.7.i.i2.i.i.i.i, 52
+  %.9.i.i3.i.i.i.i = bitcast i64 %.8.i.i.i.i.i.i to double
+  %.10.i.i.i.i.i.i = sub i64 %.6.i.i1.i.i.i.i, %.7.i.i2.i.i.i.i
+  %.11.i.i4.i.i.i.i = shl i64 %.10.i.i.i.i.i.i, 52
+  %.12.i.i.i.i.i.i = bitcast i64 %.11.i.i4.i.i.i.i to double
+  %.13.i.i5.i.i.i.i = fmul double %.24.i.i.i.i.i, %.9.i.i3.i.i.i.i
+  %.14.i.i6.i.i.i.i = fmul double %.13.i.i5.i.i.i.i, %.12.i.i.i.i.i.i
+  %.7.i.i2.i.i.i = select i1 %.7.i.i.i.i, double 4.000000e+01, double %.6.i.i.i.i
+  %.6.i.i.i3.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i2.i.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.7.i.i.i4.i.i.i = fadd double %.6.i.i.i3.i.i.i, 0xC3380000000007FE
+  %.9.i.i.i5.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i.i, double 0xBFE62E42FEFA39EF, double %.7.i.i2.i.i.i)
+  %.11.i.i.i6.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i.i, double 0xBC7ABC9E3B39803F, double %.9.i.i.i5.i.i.i)
+  %.13.i.i.i7.i.i.i = fsub double %.9.i.i.i5.i.i.i, %.11.i.i.i6.i.i.i
+  %.14.i.i.i8.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i.i, double 0xBC7ABC9E3B39803F, double %.13.i.i.i7.i.i.i)
+  %.15.i.i.i9.i.i.i = fadd double %.14.i.i.i8.i.i.i, 0.000000e+00
+  %.16.i.i.i10.i.i.i = fmul double %.11.i.i.i6.i.i.i, %.11.i.i.i6.i.i.i
+  %.38.i.i.i11.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i10.i.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i12.i.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i11.i.i.i, double %.16.i.i.i10.i.i.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i13.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i12.i.i.i, double %.16.i.i.i10.i.i.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i14.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i13.i.i.i, double %.16.i.i.i10.i.i.i, double 0x3FE000000000000C)
+  %.42.i.i.i15.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i10.i.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i16.i.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i15.i.i.i, double %.16.i.i.i10.i.i.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i17.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i16.i.i.i, double %.16.i.i.i10.i.i.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i18.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i17.i.i.i, double %.16.i.i.i10.i.i.i, double 0x3FC555555555555C)
+  %.46.i.i.i19.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i18.i.i.i, double %.11.i.i.i6.i.i.i, double %.41.i.i.i14.i.i.i)
+  %.47.i.i.i20.i.i.i = fmul double %.16.i.i.i10.i.i.i, %.46.i.i.i19.i.i.i
+  %.48.i.i.i21.i.i.i = fadd double %.11.i.i.i6.i.i.i, %.47.i.i.i20.i.i.i
+  %.49.i.i.i22.i.i.i = tail call double @llvm.fma.f64(double %.15.i.i.i9.i.i.i, double %.48.i.i.i21.i.i.i, double %.15.i.i.i9.i.i.i)
+  %.50.i.i.i23.i.i.i = fadd double %.47.i.i.i20.i.i.i, %.49.i.i.i22.i.i.i
+  %.51.i.i.i24.i.i.i = fadd double %.11.i.i.i6.i.i.i, %.50.i.i.i23.i.i.i
+  %.52.i.i.i25.i.i.i = fsub double %.51.i.i.i24.i.i.i, %.11.i.i.i6.i.i.i
+  %.53.i.i.i26.i.i.i = fsub double %.50.i.i.i23.i.i.i, %.52.i.i.i25.i.i.i
+  %.54.i.i.i27.i.i.i = fadd double %.51.i.i.i24.i.i.i, 1.000000e+00
+  %.55.i.i.i28.i.i.i = fadd double %.54.i.i.i27.i.i.i, -1.000000e+00
+  %.56.i.i.i29.i.i.i = fsub double %.51.i.i.i24.i.i.i, %.55.i.i.i28.i.i.i
+  %.57.i.i.i30.i.i.i = fadd double %.53.i.i.i26.i.i.i, %.56.i.i.i29.i.i.i
+  %.6.i.i1.i31.i.i.i = bitcast double %.6.i.i.i3.i.i.i to i64
+  %.7.i.i2.i32.i.i.i = lshr i64 %.6.i.i1.i31.i.i.i, 1
+  %.8.i.i.i33.i.i.i = shl i64 %.7.i.i2.i32.i.i.i, 52
+  %.9.i.i3.i34.i.i.i = bitcast i64 %.8.i.i.i33.i.i.i to double
+  %.10.i.i.i35.i.i.i = sub i64 %.6.i.i1.i31.i.i.i, %.7.i.i2.i32.i.i.i
+  %.11.i.i4.i36.i.i.i = shl i64 %.10.i.i.i35.i.i.i, 52
+  %.12.i.i.i37.i.i.i = bitcast i64 %.11.i.i4.i36.i.i.i to double
+  %.13.i.i5.i38.i.i.i = fmul double %.9.i.i3.i34.i.i.i, 5.000000e-01
+  %.14.i.i6.i39.i.i.i = fmul double %.13.i.i5.i38.i.i.i, %.12.i.i.i37.i.i.i
+  %.17.i.i.i.i.i = fmul double %.14.i.i6.i39.i.i.i, %.54.i.i.i27.i.i.i
+  %.21.i.i.i.i.i = fdiv double 2.500000e-01, %.17.i.i.i.i.i
+  %.22.i.i.i.i.i = fadd double %.17.i.i.i.i.i, %.21.i.i.i.i.i
+  %.23.i.i40.i.i.i = fsub double %.22.i.i.i.i.i, %.17.i.i.i.i.i
+  %.24.i.i41.i.i.i = fsub double %.21.i.i.i.i.i, %.23.i.i40.i.i.i
+  %.31.i.i.i.i.i = tail call double @llvm.fma.f64(double %.14.i.i6.i39.i.i.i, double %.57.i.i.i30.i.i.i, double %.24.i.i41.i.i.i)
+  %.32.i.i.i.i.i = fadd double %.22.i.i.i.i.i, %.31.i.i.i.i.i
+  %.11.i.i.i.i = fmul double %.32.i.i.i.i.i, %.9.i.i.i.i
+  %.12.i.i.i.i = select i1 %.7.i.i.i.i, double %.14.i.i6.i.i.i.i, double %.11.i.i.i.i
+  %.5.i.i75.i.i = fcmp oeq double %extracted.real, 0.000000e+00
+  %.50.i.i.i119.i.i = select i1 %.37.not.i.i.not.i.i.i, double %.29.i.i.i.i.i.i, double %.36.i.i.i.i.i.i
+  %.51.i.i.i120.i.i = bitcast double %.50.i.i.i119.i.i to i64
+  %.53.i.i.i122.i.i = and i64 %.9.i.i.i.i.i, -9223372036854775808
+  %.54.i.i.i123.i.i = xor i64 %.53.i.i.i122.i.i, %.51.i.i.i120.i.i
+  %2 = bitcast i64 %.54.i.i.i123.i.i to double
+  %.7.i.i124.i.i = select i1 %.5.i.i75.i.i, double %extracted.real, double %2
+  %.10.i.i127.i.i = tail call double @hloom_huge_sin_f64(double %extracted.real)
+  %.11.i.i128.i.i = select i1 %.6.i.i1.i.i, double %.10.i.i127.i.i, double %.7.i.i124.i.i
+  %.7.i.i16.i.i = tail call double @llvm.copysign.f64(double 5.000000e-01, double %.12.i.i)
+  %.8.i.i17.i.i = fmul double %.7.i.i16.i.i, %.11.i.i128.i.i
+  %.23.i.i.i48.i.i = fmul double %.54.i.i.i.i.i.i, %.8.i.i17.i.i
+  %.24.i.i.i49.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i.i.i, double %.8.i.i17.i.i, double %.23.i.i.i48.i.i)
+  %.13.i.i5.i.i57.i.i = fmul double %.24.i.i.i49.i.i, %.9.i.i3.i.i.i.i
+  %.14.i.i6.i.i58.i.i = fmul double %.13.i.i5.i.i57.i.i, %.12.i.i.i.i.i.i
+  %.15.i.i.i9.i64.i.i = fmul double %.16.i.i.i10.i.i.i, 5.000000e-01
+  %.16.i.i.i10.i65.i.i = fneg double %.16.i.i.i10.i.i.i
+  %.17.i.i.i.i66.i.i = tail call double @llvm.fma.f64(double %.11.i.i.i6.i.i.i, double %.11.i.i.i6.i.i.i, double %.16.i.i.i10.i65.i.i)
+  %.18.i.i.i.i.i.i = fmul double %.17.i.i.i.i66.i.i, 5.000000e-01
+  %.19.i.i.i.i67.i.i = fmul double %.11.i.i.i6.i.i.i, %.16.i.i.i10.i.i.i
+  %.39.i.i.i11.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i10.i.i.i, double 0x3E5AF6EDED7F7D6F, double 0x3EC71DDEF54A7291)
+  %.40.i.i.i12.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i11.i.i.i, double %.16.i.i.i10.i.i.i, double 0x3F2A01A01B34269C)
+  %.41.i.i.i13.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i12.i.i.i, double %.16.i.i.i10.i.i.i, double 0x3F8111111110EF36)
+  %.42.i.i.i14.i.i.i = tail call double @llvm.fma.f64(double %.41.i.i.i13.i.i.i, double %.16.i.i.i10.i.i.i, double 0x3FC555555555555A)
+  %.43.i.i.i15.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i10.i.i.i, double 0x3E92897C493071DB, double 0x3EFA019B34414660)
+  %.44.i.i.i16.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i15.i.i.i, double %.16.i.i.i10.i.i.i, double 0x3F56C16C17A188B3)
+  %.45.i.i.i17.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i16.i.i.i, double %.16.i.i.i10.i.i.i, double 0x3FA5555555553AC5)
+  %.46.i.i.i18.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i17.i.i.i, double %.11.i.i.i6.i.i.i, double %.42.i.i.i14.i.i.i)
+  %.47.i.i.i19.i.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i8.i.i.i, double %.11.i.i.i6.i.i.i, double %.14.i.i.i8.i.i.i)
+  %.48.i.i.i20.i.i.i = fadd double %.18.i.i.i.i.i.i, %.47.i.i.i19.i.i.i
+  %.49.i.i.i21.i.i.i = tail call double @llvm.fma.f64(double %.19.i.i.i.i67.i.i, double %.46.i.i.i18.i.i.i, double %.48.i.i.i20.i.i.i)
+  %.50.i.i.i22.i.i.i = fadd double %.11.i.i.i6.i.i.i, %.15.i.i.i9.i64.i.i
+  %3 = fsub double %.11.i.i.i6.i.i.i, %.50.i.i.i22.i.i.i
+  %.52.i.i.i23.i.i.i = fadd double %.15.i.i.i9.i64.i.i, %3
+  %.14.i.i.i.i.i.i.i = fmul double %.9.i.i3.i34.i.i.i, %.12.i.i.i37.i.i.i
+  %.54.i.i.i24.i.i.i = fmul double %.14.i.i.i.i.i.i.i, %.50.i.i.i22.i.i.i
+  %.55.i.i.i25.i.i.i = fadd double %.14.i.i.i.i.i.i.i, -1.000000e+00
+  %.56.i.i.i26.i.i.i = fadd double %.55.i.i.i25.i.i.i, %.54.i.i.i24.i.i.i
+  %.57.i.i.i27.i.i.i = fsub double %.56.i.i.i26.i.i.i, %.55.i.i.i25.i.i.i
+  %4 = fsub double %.57.i.i.i27.i.i.i, %.56.i.i.i26.i.i.i
+  %.59.i.i.i.i.i.i = fadd double %.55.i.i.i25.i.i.i, %4
+  %.60.i.i.i.i.i.i = fsub double %.54.i.i.i24.i.i.i, %.57.i.i.i27.i.i.i
+  %.61.i.i.i.i.i.i = fadd double %.60.i.i.i.i.i.i, %.59.i.i.i.i.i.i
+  %.62.i.i.i.i.i.i = fsub double %.14.i.i.i.i.i.i.i, %.55.i.i.i25.i.i.i
+  %.63.i.i.i.i.i.i = fadd double %.62.i.i.i.i.i.i, -1.000000e+00
+  %.64.i.i.i.i.i.i = fadd double %.52.i.i.i23.i.i.i, %.49.i.i.i21.i.i.i
+  %.65.i.i.i.i.i.i = fmul double %.14.i.i.i.i.i.i.i, %.64.i.i.i.i.i.i
+  %.66.i.i.i.i.i.i = fadd double %.63.i.i.i.i.i.i, %.65.i.i.i.i.i.i
+  %.67.i.i.i.i.i.i = fadd double %.61.i.i.i.i.i.i, %.66.i.i.i.i.i.i
+  %.68.i.i.i.i.i.i = fadd double %.56.i.i.i26.i.i.i, %.67.i.i.i.i.i.i
+  %5 = fsub double %.56.i.i.i26.i.i.i, %.68.i.i.i.i.i.i
+  %.70.i.i.i.i.i.i = fadd double %.67.i.i.i.i.i.i, %5
+  %.15.i.i.i.i.i = fadd double %.68.i.i.i.i.i.i, 1.000000e+00
+  %.16.i.i.i.i.i = fadd double %.15.i.i.i.i.i, -1.000000e+00
+  %6 = fsub double %.16.i.i.i.i.i, %.15.i.i.i.i.i
+  %.18.i.i.i.i.i = fadd double %6, 1.000000e+00
+  %.19.i.i.i.i.i = fsub double %.68.i.i.i.i.i.i, %.16.i.i.i.i.i
+  %.20.i.i.i.i.i = fadd double %.19.i.i.i.i.i, %.18.i.i.i.i.i
+  %.27.i.i.i.i.i = fadd double %.70.i.i.i.i.i.i, %.20.i.i.i.i.i
+  %.31.i.i.i68.i.i = fdiv double 1.000000e+00, %.15.i.i.i.i.i
+  %.32.i.i.i69.i.i = fmul double %.68.i.i.i.i.i.i, %.31.i.i.i68.i.i
+  %.33.i.i.i.i.i = fneg double %.32.i.i.i69.i.i
+  %.35.i.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i.i, double %.15.i.i.i.i.i, double %.68.i.i.i.i.i.i)
+  %.42.i.i.i.i.i = fadd double %.70.i.i.i.i.i.i, %.35.i.i.i.i.i
+  %.43.i.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i.i, double %.27.i.i.i.i.i, double %.42.i.i.i.i.i)
+  %.44.i.i.i.i.i = fadd double %.68.i.i.i.i.i.i, %.32.i.i.i69.i.i
+  %.45.i.i.i.i.i = fsub double %.44.i.i.i.i.i, %.68.i.i.i.i.i.i
+  %.46.i.i.i.i.i = fsub double %.32.i.i.i69.i.i, %.45.i.i.i.i.i
+  %.53.i.i.i70.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i.i, double %.31.i.i.i68.i.i, double %.70.i.i.i.i.i.i)
+  %.54.i.i.i71.i.i = fadd double %.46.i.i.i.i.i, %.53.i.i.i70.i.i
+  %.55.i.i.i.i.i = fadd double %.44.i.i.i.i.i, %.54.i.i.i71.i.i
+  %.56.i.i.i.i.i = fmul double %.55.i.i.i.i.i, 5.000000e-01
+  %.57.i.i.i.i.i = fcmp olt double %.6.i.i.i.i, 1.000000e-150
+  %.58.i.i.i.i.i = select i1 %.57.i.i.i.i.i, double %.6.i.i.i.i, double %.56.i.i.i.i.i
+  %.5.i.i1.i.i.i.i = fcmp ogt double %.6.i.i.i.i, 7.120000e+02
+  %.6.i.i2.i.i.i.i = select i1 %.5.i.i1.i.i.i.i, double 7.120000e+02, double %.6.i.i.i.i
+  %.6.i.i.i3.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i2.i.i.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.7.i.i.i4.i.i.i.i = fadd double %.6.i.i.i3.i.i.i.i, 0xC3380000000007FE
+  %.9.i.i.i5.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i.i.i, double 0xBFE62E42FEFA39EF, double %.6.i.i2.i.i.i.i)
+  %.11.i.i.i6.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.9.i.i.i5.i.i.i.i)
+  %.13.i.i.i.i.i.i.i = fsub double %.9.i.i.i5.i.i.i.i, %.11.i.i.i6.i.i.i.i
+  %.14.i.i.i7.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.13.i.i.i.i.i.i.i)
+  %.15.i.i.i.i.i.i.i = fadd double %.14.i.i.i7.i.i.i.i, 0.000000e+00
+  %.16.i.i.i.i.i.i.i = fmul double %.11.i.i.i6.i.i.i.i, %.11.i.i.i6.i.i.i.i
+  %.38.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i.i.i.i.i, double %.16.i.i.i.i.i.i.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i.i.i.i.i, double %.16.i.i.i.i.i.i.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i.i.i.i.i, double %.16.i.i.i.i.i.i.i, double 0x3FE000000000000C)
+  %.42.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i.i.i.i.i, double %.16.i.i.i.i.i.i.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i.i.i.i, double %.16.i.i.i.i.i.i.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i.i, double %.16.i.i.i.i.i.i.i, double 0x3FC555555555555C)
+  %.46.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i.i.i, double %.11.i.i.i6.i.i.i.i, double %.41.i.i.i.i.i.i.i)
+  %.47.i.i.i.i.i.i.i = fmul double %.16.i.i.i.i.i.i.i, %.46.i.i.i.i.i.i.i
+  %.48.i.i.i.i.i.i.i = fadd double %.11.i.i.i6.i.i.i.i, %.47.i.i.i.i.i.i.i
+  %.49.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.15.i.i.i.i.i.i.i, double %.48.i.i.i.i.i.i.i, double %.15.i.i.i.i.i.i.i)
+  %.50.i.i.i.i.i.i.i = fadd double %.47.i.i.i.i.i.i.i, %.49.i.i.i.i.i.i.i
+  %.51.i.i.i.i.i.i.i = fadd double %.11.i.i.i6.i.i.i.i, %.50.i.i.i.i.i.i.i
+  %.52.i.i.i.i.i.i.i = fsub double %.51.i.i.i.i.i.i.i, %.11.i.i.i6.i.i.i.i
+  %.53.i.i.i.i.i.i.i = fsub double %.50.i.i.i.i.i.i.i, %.52.i.i.i.i.i.i.i
+  %.54.i.i.i.i.i.i.i = fadd double %.51.i.i.i.i.i.i.i, 1.000000e+00
+  %.55.i.i.i.i.i.i.i = fadd double %.54.i.i.i.i.i.i.i, -1.000000e+00
+  %.56.i.i.i.i.i.i.i = fsub double %.51.i.i.i.i.i.i.i, %.55.i.i.i.i.i.i.i
+  %.57.i.i.i.i.i.i.i = fadd double %.53.i.i.i.i.i.i.i, %.56.i.i.i.i.i.i.i
+  %.20.i.i.i.i72.i.i = fadd double %.54.i.i.i.i.i.i.i, %.57.i.i.i.i.i.i.i
+  %.22.i.i.i.i73.i.i = fadd double %.6.i.i.i3.i.i.i.i, -1.000000e+00
+  %.6.i.i1.i.i.i.i.i = bitcast double %.22.i.i.i.i73.i.i to i64
+  %.7.i.i2.i.i.i.i.i = lshr i64 %.6.i.i1.i.i.i.i.i, 1
+  %.8.i.i.i8.i.i.i.i = shl i64 %.7.i.i2.i.i.i.i.i, 52
+  %.9.i.i3.i.i.i.i.i = bitcast i64 %.8.i.i.i8.i.i.i.i to double
+  %.10.i.i.i9.i.i.i.i = sub i64 %.6.i.i1.i.i.i.i.i, %.7.i.i2.i.i.i.i.i
+  %.11.i.i4.i.i.i.i.i = shl i64 %.10.i.i.i9.i.i.i.i, 52
+  %.12.i.i.i10.i.i.i.i = bitcast i64 %.11.i.i4.i.i.i.i.i to double
+  %.13.i.i5.i.i.i.i.i = fmul double %.20.i.i.i.i72.i.i, %.9.i.i3.i.i.i.i.i
+  %.14.i.i6.i.i.i.i.i = fmul double %.13.i.i5.i.i.i.i.i, %.12.i.i.i10.i.i.i.i
+  %.61.i.i.i.i.i = select i1 %.7.i.i.i.i, double %.14.i.i6.i.i.i.i.i, double %.58.i.i.i.i.i
+  %.62.i.i.i.i.i = tail call double @llvm.copysign.f64(double %.61.i.i.i.i.i, double %.12.i.i)
+  %.12.i.i74.i.i = fmul double %.62.i.i.i.i.i, %.11.i.i128.i.i
+  %.13.i.i.i.i = select i1 %.7.i.i.i.i, double %.14.i.i6.i.i58.i.i, double %.12.i.i74.i.i
+  %.23.i.i.i = fcmp ord double %extracted.imag, 0.000000e+00
+  %.24.i.i.i = tail call double @llvm.copysign.f64(double 1.000000e+00, double %.12.i.i)
+  %.25.i.i.i = fmul double %extracted.real, %.24.i.i.i
+  %.26.i.i.i = select i1 %.23.i.i.i, double %.25.i.i.i, double %extracted.real
+  %.27.i.i.i = select i1 %.5.i.i75.i.i, double %.26.i.i.i, double %.13.i.i.i.i
+  %.30.not.i.i.i = fcmp ueq double %.5.i.i.i.i, 0x7FF0000000000000
+  %.33.i.i.i = fcmp oeq double %.6.i.i.i.i, 0x7FF0000000000000
+  %.34.i.i.i = select i1 %.33.i.i.i, double 0x7FF0000000000000, double 0x7FF8000000000000
+  %.35.i.i.i = select i1 %.30.not.i.i.i, double %.34.i.i.i, double %.12.i.i.i.i
+  %.36.i.i.i = fcmp une double %extracted.imag, 0.000000e+00
+  %.38.i.i.i = select i1 %.36.i.i.i, double 0x7FF8000000000000, double 0.000000e+00
+  %.39.i.i.i = select i1 %.30.not.i.i.i, double %.38.i.i.i, double %.27.i.i.i
+  %inserted.real = insertvalue { double, double } undef, double %.35.i.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.39.i.i.i, 1
+  ret { double, double } %inserted.imag
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+declare <8 x double> @llvm.fabs.v8f64(<8 x double>) #1
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_sin_f64(double %.1) local_unnamed_addr #2 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @sin(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @sin(double) local_unnamed_addr #3
+declare <4 x double> @llvm.fabs.v4f64(<4 x double>) #1
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare <2 x double> @llvm.fabs.v2f64(<2 x double>) #1
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_cos_f64(double %.1) local_unnamed_addr #4 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @cos(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @cos(double) local_unnamed_addr #3
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.copysign.f64(double, double) #1
+attributes #0 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+attributes #2 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_sin_f64(hloom_huge_sin_f64_v2),_ZGV_LLVM_N4v_hloom_huge_sin_f64(hloom_huge_sin_f64_v4),_ZGV_LLVM_N8v_hloom_huge_sin_f64(hloom_huge_sin_f64_v8)" }
+attributes #3 = { mustprogress nocallback nofree nounwind willreturn memory(errnomem: write) }
+attributes #4 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_cos_f64(hloom_huge_cos_f64_v2),_ZGV_LLVM_N4v_hloom_huge_cos_f64(hloom_huge_cos_f64_v4),_ZGV_LLVM_N8v_hloom_huge_cos_f64(hloom_huge_cos_f64_v8)" }
+
+target triple = "x86_64-unknown-linux-gnu"
+@llvm.compiler.used = appending global [6 x ptr] [ptr @hloom_huge_cos_f64_v2, ptr @hloom_huge_cos_f64_v4, ptr @hloom_huge_cos_f64_v8, ptr @hloom_huge_sin_f64_v2, ptr @hloom_huge_sin_f64_v4, ptr @hloom_huge_sin_f64_v8], section "llvm.metadata"
+define linkonce_odr { double, double } @dialect_tan_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.12.i.i = fneg double %extracted.imag
+  %.18.i.i.i = fcmp olt double %extracted.imag, -5.000000e+01
+  %.19.i.i.i = fcmp olt double %.12.i.i, -5.000000e+01
+  %.20.i.i.i = select i1 %.19.i.i.i, double -5.000000e+01, double %.12.i.i
+  %.21.i.i.i = select i1 %.18.i.i.i, double 5.000000e+01, double %.20.i.i.i
+  %.5.i.i.i.i = tail call double @llvm.fabs.f64(double %.21.i.i.i)
+  %.6.i.i.i.i = fcmp ogt double %.5.i.i.i.i, 4.000000e+01
+  %.7.i.i.i.i = select i1 %.6.i.i.i.i, double 4.000000e+01, double %.5.i.i.i.i
+  %.5.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.6.i.i.i.i.i = fadd double %.5.i.i.i.i.i, 0xC3380000000007FE
+  %.8.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i.i, double 0xBFE62E42FEFA39EF, double %.7.i.i.i.i)
+  %.10.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.8.i.i.i.i.i)
+  %.12.i.i.i.i.i = fsub double %.8.i.i.i.i.i, %.10.i.i.i.i.i
+  %.13.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i.i, double 0xBC7ABC9E3B39803F, double %.12.i.i.i.i.i)
+  %.14.i.i.i.i.i = fmul double %.10.i.i.i.i.i, %.10.i.i.i.i.i
+  %.15.i.i.i.i.i = fmul double %.14.i.i.i.i.i, 5.000000e-01
+  %.16.i.i.i.i.i = fneg double %.14.i.i.i.i.i
+  %.17.i.i.i.i.i = tail call double @llvm.fma.f64(double %.10.i.i.i.i.i, double %.10.i.i.i.i.i, double %.16.i.i.i.i.i)
+  %.18.i.i.i.i.i = fmul double %.17.i.i.i.i.i, 5.000000e-01
+  %.19.i.i.i.i.i = fmul double %.10.i.i.i.i.i, %.14.i.i.i.i.i
+  %.39.i.i.i.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i.i.i, double 0x3E5AF6EDED7F7D6F, double 0x3EC71DDEF54A7291)
+  %.40.i.i.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i.i.i, double %.14.i.i.i.i.i, double 0x3F2A01A01B34269C)
+  %.41.i.i.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i.i.i, double %.14.i.i.i.i.i, double 0x3F8111111110EF36)
+  %.42.i.i.i.i.i = tail call double @llvm.fma.f64(double %.41.i.i.i.i.i, double %.14.i.i.i.i.i, double 0x3FC555555555555A)
+  %.43.i.i.i.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i.i.i, double 0x3E92897C493071DB, double 0x3EFA019B34414660)
+  %.44.i.i.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i.i, double %.14.i.i.i.i.i, double 0x3F56C16C17A188B3)
+  %.45.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i, double %.14.i.i.i.i.i, double 0x3FA5555555553AC5)
+  %.46.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i, double %.10.i.i.i.i.i, double %.42.i.i.i.i.i)
+  %.47.i.i.i.i.i = tail call double @llvm.fma.f64(double %.13.i.i.i.i.i, double %.10.i.i.i.i.i, double %.13.i.i.i.i.i)
+  %.48.i.i.i.i.i = fadd double %.18.i.i.i.i.i, %.47.i.i.i.i.i
+  %.49.i.i.i.i.i = tail call double @llvm.fma.f64(double %.19.i.i.i.i.i, double %.46.i.i.i.i.i, double %.48.i.i.i.i.i)
+  %.50.i.i.i.i.i = fadd double %.10.i.i.i.i.i, %.15.i.i.i.i.i
+  %0 = fsub double %.10.i.i.i.i.i, %.50.i.i.i.i.i
+  %.52.i.i.i.i.i = fadd double %.15.i.i.i.i.i, %0
+  %.6.i.i.i.i.i.i = bitcast double %.5.i.i.i.i.i to i64
+  %.7.i.i.i.i.i.i = lshr i64 %.6.i.i.i.i.i.i, 1
+  %.8.i.i.i.i.i.i = shl i64 %.7.i.i.i.i.i.i, 52
+  %.9.i.i.i.i.i.i = bitcast i64 %.8.i.i.i.i.i.i to double
+  %.10.i.i.i.i.i.i = sub i64 %.6.i.i.i.i.i.i, %.7.i.i.i.i.i.i
+  %.11.i.i.i.i.i.i = shl i64 %.10.i.i.i.i.i.i, 52
+  %.12.i.i.i.i.i.i = bitcast i64 %.11.i.i.i.i.i.i to double
+  %.14.i.i.i.i.i.i = fmul double %.9.i.i.i.i.i.i, %.12.i.i.i.i.i.i
+  %.54.i.i.i.i.i = fmul double %.14.i.i.i.i.i.i, %.50.i.i.i.i.i
+  %.55.i.i.i.i.i = fadd double %.14.i.i.i.i.i.i, -1.000000e+00
+  %.56.i.i.i.i.i = fadd double %.55.i.i.i.i.i, %.54.i.i.i.i.i
+  %.57.i.i.i.i.i = fsub double %.56.i.i.i.i.i, %.55.i.i.i.i.i
+  %1 = fsub double %.57.i.i.i.i.i, %.56.i.i.i.i.i
+  %.59.i.i.i.i.i = fadd double %.55.i.i.i.i.i, %1
+  %.60.i.i.i.i.i = fsub double %.54.i.i.i.i.i, %.57.i.i.i.i.i
+  %.61.i.i.i.i.i = fadd double %.60.i.i.i.i.i, %.59.i.i.i.i.i
+  %.62.i.i.i.i.i = fsub double %.14.i.i.i.i.i.i, %.55.i.i.i.i.i
+  %.63.i.i.i.i.i = fadd double %.62.i.i.i.i.i, -1.000000e+00
+  %.64.i.i.i.i.i = fadd double %.52.i.i.i.i.i, %.49.i.i.i.i.i
+  %.65.i.i.i.i.i = fmul double %.14.i.i.i.i.i.i, %.64.i.i.i.i.i
+  %.66.i.i.i.i.i = fadd double %.63.i.i.i.i.i, %.65.i.i.i.i.i
+  %.67.i.i.i.i.i = fadd double %.61.i.i.i.i.i, %.66.i.i.i.i.i
+  %.68.i.i.i.i.i = fadd double %.56.i.i.i.i.i, %.67.i.i.i.i.i
+  %2 = fsub double %.56.i.i.i.i.i, %.68.i.i.i.i.i
+  %.70.i.i.i.i.i = fadd double %.67.i.i.i.i.i, %2
+  %.15.i.i.i.i = fadd double %.68.i.i.i.i.i, 1.000000e+00
+  %.16.i.i.i.i = fadd double %.15.i.i.i.i, -1.000000e+00
+  %3 = fsub double %.16.i.i.i.i, %.15.i.i.i.i
+  %.18.i.i.i.i = fadd double %3, 1.000000e+00
+  %.19.i.i.i.i = fsub double %.68.i.i.i.i.i, %.16.i.i.i.i
+  %.20.i.i.i.i = fadd double %.19.i.i.i.i, %.18.i.i.i.i
+  %.27.i.i.i.i = fadd double %.70.i.i.i.i.i, %.20.i.i.i.i
+  %.31.i.i.i.i = fdiv double 1.000000e+00, %.15.i.i.i.i
+  %.32.i.i.i.i = fmul double %.68.i.i.i.i.i, %.31.i.i.i.i
+  %.33.i.i.i.i = fneg double %.32.i.i.i.i
+  %.35.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i, double %.15.i.i.i.i, double %.68.i.i.i.i.i)
+  %.42.i.i.i.i = fadd double %.70.i.i.i.i.i, %.35.i.i.i.i
+  %.43.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i, double %.27.i.i.i.i, double %.42.i.i.i.i)
+  %.44.i.i.i.i = fadd double %.68.i.i.i.i.i, %.32.i.i.i.i
+  %.45.i.i.i.i = fsub double %.44.i.i.i.i, %.68.i.i.i.i.i
+  %.46.i.i.i.i = fsub double %.32.i.i.i.i, %.45.i.i.i.i
+  %.53.i.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i, double %.31.i.i.i.i, double %.70.i.i.i.i.i)
+  %.54.i.i.i.i = fadd double %.46.i.i.i.i, %.53.i.i.i.i
+  %.55.i.i.i.i = fadd double %.44.i.i.i.i, %.54.i.i.i.i
+  %.56.i.i.i.i = fmul double %.55.i.i.i.i, 5.000000e-01
+  %.57.i.i.i.i = fcmp olt double %.5.i.i.i.i, 1.000000e-150
+  %.58.i.i.i.i = select i1 %.57.i.i.i.i, double %.5.i.i.i.i, double %.56.i.i.i.i
+  %.5.i.i1.i.i.i = fcmp ogt double %.5.i.i.i.i, 7.120000e+02
+  %.6.i.i2.i.i.i = select i1 %.5.i.i1.i.i.i, double 7.120000e+02, double %.5.i.i.i.i
+  %.6.i.i.i3.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i2.i.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.7.i.i.i4.i.i.i = fadd double %.6.i.i.i3.i.i.i, 0xC3380000000007FE
+  %.9.i.i.i5.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i.i, double 0xBFE62E42FEFA39EF, double %.6.i.i2.i.i.i)
+  %.11.i.i.i6.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i.i, double 0xBC7ABC9E3B39803F, double %.9.i.i.i5.i.i.i)
+  %.13.i.i.i.i.i.i = fsub double %.9.i.i.i5.i.i.i, %.11.i.i.i6.i.i.i
+  %.14.i.i.i7.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i4.i.i.i, double 0xBC7ABC9E3B39803F, double %.13.i.i.i.i.i.i)
+  %.15.i.i.i.i.i.i = fadd double %.14.i.i.i7.i.i.i, 0.000000e+00
+  %.16.i.i.i.i.i.i = fmul double %.11.i.i.i6.i.i.i, %.11.i.i.i6.i.i.i
+  %.38.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3FE000000000000C)
+  %.42.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i, double %.16.i.i.i.i.i.i, double 0x3FC555555555555C)
+  %.46.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i.i, double %.11.i.i.i6.i.i.i, double %.41.i.i.i.i.i.i)
+  %.47.i.i.i.i.i.i = fmul double %.16.i.i.i.i.i.i, %.46.i.i.i.i.i.i
+  %.48.i.i.i.i.i.i = fadd double %.11.i.i.i6.i.i.i, %.47.i.i.i.i.i.i
+  %.49.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.15.i.i.i.i.i.i, double %.48.i.i.i.i.i.i, double %.15.i.i.i.i.i.i)
+  %.50.i.i.i.i.i.i = fadd double %.47.i.i.i.i.i.i, %.49.i.i.i.i.i.i
+  %.51.i.i.i.i.i.i = fadd double %.11.i.i.i6.i.i.i, %.50.i.i.i.i.i.i
+  %.52.i.i.i.i.i.i = fsub double %.51.i.i.i.i.i.i, %.11.i.i.i6.i.i.i
+  %.53.i.i.i.i.i.i = fsub double %.50.i.i.i.i.i.i, %.52.i.i.i.i.i.i
+  %.54.i.i.i.i.i.i = fadd double %.51.i.i.i.i.i.i, 1.000000e+00
+  %.55.i.i.i.i.i.i = fadd double %.54.i.i.i.i.i.i, -1.000000e+00
+  %.56.i.i.i.i.i.i = fsub double %.51.i.i.i.i.i.i, %.55.i.i.i.i.i.i
+  %.57.i.i.i.i.i.i = fadd double %.53.i.i.i.i.i.i, %.56.i.i.i.i.i.i
+  %.20.i.i.i.i.i = fadd double %.54.i.i.i.i.i.i, %.57.i.i.i.i.i.i
+  %.22.i.i.i.i.i = fadd double %.6.i.i.i3.i.i.i, -1.000000e+00
+  %.6.i.i1.i.i.i.i = bitcast double %.22.i.i.i.i.i to i64
+  %.7.i.i2.i.i.i.i = lshr i64 %.6.i.i1.i.i.i.i, 1
+  %.8.i.i.i8.i.i.i = shl i64 %.7.i.i2.i.i.i.i, 52
+  %.9.i.i3.i.i.i.i = bitcast i64 %.8.i.i.i8.i.i.i to double
+  %.10.i.i.i9.i.i.i = sub i64 %.6.i.i1.i.i.i.i, %.7.i.i2.i.i.i.i
+  %.11.i.i4.i.i.i.i = shl i64 %.10.i.i.i9.i.i.i, 52
+  %.12.i.i.i10.i.i.i = bitcast i64 %.11.i.i4.i.i.i.i to double
+  %.13.i.i5.i.i.i.i = fmul double %.20.i.i.i.i.i, %.9.i.i3.i.i.i.i
+  %.14.i.i6.i.i.i.i = fmul double %.13.i.i5.i.i.i.i, %.12.i.i.i10.i.i.i
+  %.61.i.i.i.i = select i1 %.6.i.i.i.i, double %.14.i.i6.i.i.i.i, double %.58.i.i.i.i
+  %.62.i.i.i.i = tail call double @llvm.copysign.f64(double %.61.i.i.i.i, double %.21.i.i.i)
+  %4 = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.25.not.i.i.i = fcmp ueq double %4, 0x7FF0000000000000
+  %.27.i.i.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.28.i.i.i = fcmp oeq double %.27.i.i.i, 0x7FF0000000000000
+  %.29.i.i.i = and i1 %.25.not.i.i.i, %.28.i.i.i
+  %.30.i.i.i = select i1 %.29.i.i.i, double 0.000000e+00, double %extracted.real
+  %.5.i.i1.i.i = fcmp oeq double %.30.i.i.i, 0.000000e+00
+  %.5.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.30.i.i.i, double 0x3FE45F306DC9C883, double 0x4338000000000000)
+  %.6.i.i.i.i2.i.i = fadd double %.5.i.i.i.i.i.i, 0xC338000000000000
+  %.8.i.i.i.i3.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i2.i.i, double 0xBFF921FB54442D18, double %.30.i.i.i)
+  %.9.i.i.i.i4.i.i = fmul double %.6.i.i.i.i2.i.i, 0x3C91A62633145C07
+  %.10.i.i.i.i5.i.i = fneg double %.9.i.i.i.i4.i.i
+  %.11.i.i.i.i6.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i2.i.i, double 0x3C91A62633145C07, double %.10.i.i.i.i5.i.i)
+  %.12.i.i.i.i7.i.i = fsub double %.8.i.i.i.i3.i.i, %.9.i.i.i.i4.i.i
+  %.13.i.i.i.i8.i.i = fsub double %.12.i.i.i.i7.i.i, %.8.i.i.i.i3.i.i
+  %.14.i.i.i.i9.i.i = fsub double %.12.i.i.i.i7.i.i, %.13.i.i.i.i8.i.i
+  %.15.i.i.i.i10.i.i = fsub double %.8.i.i.i.i3.i.i, %.14.i.i.i.i9.i.i
+  %.16.i.i.i.i11.i.i = fadd double %.9.i.i.i.i4.i.i, %.13.i.i.i.i8.i.i
+  %.17.i.i.i.i.i.i = fsub double %.15.i.i.i.i10.i.i, %.16.i.i.i.i11.i.i
+  %.19.i.i.i.i.i.i = fsub double %.17.i.i.i.i.i.i, %.11.i.i.i.i6.i.i
+  %.20.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.6.i.i.i.i2.i.i, double 0x391F1976B7ED8FBC, double %.19.i.i.i.i.i.i)
+  %.8.i.i.i12.i.i = bitcast double %.5.i.i.i.i.i.i to i64
+  %.6.i.i1.i.i13.i.i = fmul double %.12.i.i.i.i7.i.i, %.12.i.i.i.i7.i.i
+  %.7.i.i.i.i14.i.i = fmul double %.12.i.i.i.i7.i.i, %.6.i.i1.i.i13.i.i
+  %.20.i.i2.i.i.i.i = fmul double %.6.i.i1.i.i13.i.i, %.6.i.i1.i.i13.i.i
+  %.21.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double 0xBE5AE5E653C573C5, double 0xBF2A01A019C12CBD)
+  %.22.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i.i.i.i, double %.20.i.i2.i.i.i.i, double 0xBFC5555555555549)
+  %.23.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double 0x3DE5D928BFDC347F, double 0x3EC71DE35776C3D6)
+  %.24.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.23.i.i.i.i.i.i, double %.20.i.i2.i.i.i.i, double 0x3F8111111110F896)
+  %.25.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.24.i.i.i.i.i.i, double %.6.i.i1.i.i13.i.i, double %.22.i.i.i.i.i.i)
+  %.26.i.i.i.i.i.i = fmul double %.6.i.i1.i.i13.i.i, -5.000000e-01
+  %.27.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.26.i.i.i.i.i.i, double %.20.i.i.i.i.i.i, double %.20.i.i.i.i.i.i)
+  %.28.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i.i14.i.i, double %.25.i.i.i.i.i.i, double %.27.i.i.i.i.i.i)
+  %.29.i.i.i.i.i.i = fadd double %.12.i.i.i.i7.i.i, %.28.i.i.i.i.i.i
+  %.7.i.i4.i.i.i.i = fmul double %.6.i.i1.i.i13.i.i, 5.000000e-01
+  %.8.i.i5.i.i.i.i = fsub double 1.000000e+00, %.7.i.i4.i.i.i.i
+  %.9.i.i6.i.i.i.i = fsub double 1.000000e+00, %.8.i.i5.i.i.i.i
+  %.10.i.i7.i.i.i.i = fsub double %.9.i.i6.i.i.i.i, %.7.i.i4.i.i.i.i
+  %.11.i.i8.i.i.i.i = fneg double %.6.i.i1.i.i13.i.i
+  %.12.i.i9.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i7.i.i, double %.12.i.i.i.i7.i.i, double %.11.i.i8.i.i.i.i)
+  %.13.i.i10.i.i.i.i = fmul double %.12.i.i9.i.i.i.i, 5.000000e-01
+  %.14.i.i11.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i7.i.i, double %.20.i.i.i.i.i.i, double %.13.i.i10.i.i.i.i)
+  %.15.i.i12.i.i.i.i = fsub double %.10.i.i7.i.i.i.i, %.14.i.i11.i.i.i.i
+  %.30.i.i14.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double 0x3E21EE9EF9CA067C, double 0x3EFA01A019CBD4B0)
+  %.31.i.i15.i.i.i.i = tail call double @llvm.fma.f64(double %.30.i.i14.i.i.i.i, double %.20.i.i2.i.i.i.i, double 0x3FA555555555554C)
+  %.32.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double 0xBDA8FB02A963269B, double 0xBE927E4F810A7DDC)
+  %.33.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.32.i.i.i.i.i.i, double %.20.i.i2.i.i.i.i, double 0xBF56C16C16C15213)
+  %.34.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.33.i.i.i.i.i.i, double %.6.i.i1.i.i13.i.i, double %.31.i.i15.i.i.i.i)
+  %.35.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i2.i.i.i.i, double %.34.i.i.i.i.i.i, double %.15.i.i12.i.i.i.i)
+  %.36.i.i.i.i.i.i = fadd double %.8.i.i5.i.i.i.i, %.35.i.i.i.i.i.i
+  %.36.i.i.i.i.i = and i64 %.8.i.i.i12.i.i, 1
+  %.37.not.i.i.i.i.i = icmp eq i64 %.36.i.i.i.i.i, 0
+  %.50.i.i.i15.i.i = select i1 %.37.not.i.i.i.i.i, double %.29.i.i.i.i.i.i, double %.36.i.i.i.i.i.i
+  %.51.i.i.i.i.i = bitcast double %.50.i.i.i15.i.i to i64
+  %.52.i.i.i16.i.i = shl i64 %.8.i.i.i12.i.i, 62
+  %.53.i.i.i.i.i = and i64 %.52.i.i.i16.i.i, -9223372036854775808
+  %.54.i.i.i17.i.i = xor i64 %.53.i.i.i.i.i, %.51.i.i.i.i.i
+  %5 = bitcast i64 %.54.i.i.i17.i.i to double
+  %.7.i.i18.i.i = select i1 %.5.i.i1.i.i, double %.30.i.i.i, double %5
+  %.8.i.i.i.i = tail call double @llvm.fabs.f64(double %.30.i.i.i)
+  %.9.i.i.i.i = fcmp oge double %.8.i.i.i.i, 0x42C0000000000000
+  %.10.i.i.i.i = tail call double @hloom_huge_sin_f64(double %.30.i.i.i)
+  %.11.i.i.i.i = select i1 %.9.i.i.i.i, double %.10.i.i.i.i, double %.7.i.i18.i.i
+  %.7.i.i21.i.i = tail call double @hloom_huge_cos_f64(double %.30.i.i.i)
+  %.50.i.i.i65.i.i = select i1 %.37.not.i.i.i.i.i, double %.36.i.i.i.i.i.i, double %.29.i.i.i.i.i.i
+  %.51.i.i.i66.i.i = bitcast double %.50.i.i.i65.i.i to i64
+  %.52.i.i.i67.i.i = add i64 %.52.i.i.i16.i.i, 4611686018427387904
+  %.53.i.i.i68.i.i = and i64 %.52.i.i.i67.i.i, -9223372036854775808
+  %.54.i.i.i69.i.i = xor i64 %.53.i.i.i68.i.i, %.51.i.i.i66.i.i
+  %6 = bitcast i64 %.54.i.i.i69.i.i to double
+  %.9.i.i70.i.i = select i1 %.9.i.i.i.i, double %.7.i.i21.i.i, double %6
+  %.33.i.i.i = fmul double %.9.i.i70.i.i, %.9.i.i70.i.i
+  %.34.i.i.i = tail call double @llvm.fma.f64(double %.62.i.i.i.i, double %.62.i.i.i.i, double %.33.i.i.i)
+  %.15.i.i.i78.i.i = fadd double %.13.i.i.i.i.i, 0.000000e+00
+  %.38.i.i.i.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i80.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i.i.i, double %.14.i.i.i.i.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i81.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i80.i.i, double %.14.i.i.i.i.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i82.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i81.i.i, double %.14.i.i.i.i.i, double 0x3FE000000000000C)
+  %.42.i.i.i83.i.i = tail call double @llvm.fma.f64(double %.14.i.i.i.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i84.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i83.i.i, double %.14.i.i.i.i.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i85.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i84.i.i, double %.14.i.i.i.i.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i86.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i85.i.i, double %.14.i.i.i.i.i, double 0x3FC555555555555C)
+  %.46.i.i.i87.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i86.i.i, double %.10.i.i.i.i.i, double %.41.i.i.i82.i.i)
+  %.47.i.i.i88.i.i = fmul double %.14.i.i.i.i.i, %.46.i.i.i87.i.i
+  %.48.i.i.i89.i.i = fadd double %.10.i.i.i.i.i, %.47.i.i.i88.i.i
+  %.49.i.i.i90.i.i = tail call double @llvm.fma.f64(double %.15.i.i.i78.i.i, double %.48.i.i.i89.i.i, double %.15.i.i.i78.i.i)
+  %.50.i.i.i91.i.i = fadd double %.47.i.i.i88.i.i, %.49.i.i.i90.i.i
+  %.51.i.i.i92.i.i = fadd double %.10.i.i.i.i.i, %.50.i.i.i91.i.i
+  %.52.i.i.i93.i.i = fsub double %.51.i.i.i92.i.i, %.10.i.i.i.i.i
+  %.53.i.i.i94.i.i = fsub double %.50.i.i.i91.i.i, %.52.i.i.i93.i.i
+  %.54.i.i.i95.i.i = fadd double %.51.i.i.i92.i.i, 1.000000e+00
+  %.55.i.i.i96.i.i = fadd double %.54.i.i.i95.i.i, -1.000000e+00
+  %.56.i.i.i97.i.i = fsub double %.51.i.i.i92.i.i, %.55.i.i.i96.i.i
+  %.57.i.i.i98.i.i = fadd double %.53.i.i.i94.i.i, %.56.i.i.i97.i.i
+  %.13.i.i5.i.i.i = fmul double %.9.i.i.i.i.i.i, 5.000000e-01
+  %.14.i.i6.i.i.i = fmul double %.13.i.i5.i.i.i, %.12.i.i.i.i.i.i
+  %.17.i.i.i.i = fmul double %.14.i.i6.i.i.i, %.54.i.i.i95.i.i
+  %.21.i.i.i.i = fdiv double 2.500000e-01, %.17.i.i.i.i
+  %.22.i.i.i.i = fadd double %.17.i.i.i.i, %.21.i.i.i.i
+  %.23.i.i.i.i = fsub double %.22.i.i.i.i, %.17.i.i.i.i
+  %.24.i.i.i.i = fsub double %.21.i.i.i.i, %.23.i.i.i.i
+  %.31.i.i102.i.i = tail call double @llvm.fma.f64(double %.14.i.i6.i.i.i, double %.57.i.i.i98.i.i, double %.24.i.i.i.i)
+  %.32.i.i103.i.i = fadd double %.22.i.i.i.i, %.31.i.i102.i.i
+  %.35.i.i144.i.i = select i1 %.6.i.i.i.i, double %.14.i.i6.i.i.i.i, double %.32.i.i103.i.i
+  %.42.i.i.i = fmul double %.27.i.i.i, -2.000000e+00
+  %.43.i.i.i = fmul double %.11.i.i.i.i, 4.000000e+00
+  %.44.i.i.i = fmul double %.43.i.i.i, %.9.i.i70.i.i
+  %.6.i.i145.i.i = fcmp ogt double %.42.i.i.i, 1.400000e+03
+  %.7.i.i146.i.i = select i1 %.6.i.i145.i.i, double 1.400000e+03, double %.42.i.i.i
+  %.8.i.i147.i.i = fcmp olt double %.7.i.i146.i.i, -1.400000e+03
+  %.9.i.i148.i.i = select i1 %.8.i.i147.i.i, double -1.400000e+03, double %.7.i.i146.i.i
+  %.6.i.i.i149.i.i = tail call double @llvm.fma.f64(double %.9.i.i148.i.i, double 0x3FF71547652B82FE, double 0x43380000000007FE)
+  %.7.i.i.i150.i.i = fadd double %.6.i.i.i149.i.i, 0xC3380000000007FE
+  %.9.i.i.i151.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i150.i.i, double 0xBFE62E42FEFA39EF, double %.9.i.i148.i.i)
+  %.11.i.i.i152.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i150.i.i, double 0xBC7ABC9E3B39803F, double %.9.i.i.i151.i.i)
+  %.13.i.i.i153.i.i = fsub double %.9.i.i.i151.i.i, %.11.i.i.i152.i.i
+  %.14.i.i.i154.i.i = tail call double @llvm.fma.f64(double %.7.i.i.i150.i.i, double 0xBC7ABC9E3B39803F, double %.13.i.i.i153.i.i)
+  %.15.i.i.i155.i.i = fadd double %.14.i.i.i154.i.i, 0.000000e+00
+  %.16.i.i.i156.i.i = fmul double %.11.i.i.i152.i.i, %.11.i.i.i152.i.i
+  %.38.i.i.i157.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i156.i.i, double 0x3E928B1121E26299, double 0x3EFA01995A17B991)
+  %.39.i.i.i158.i.i = tail call double @llvm.fma.f64(double %.38.i.i.i157.i.i, double %.16.i.i.i156.i.i, double 0x3F56C16C1860E8F1)
+  %.40.i.i.i159.i.i = tail call double @llvm.fma.f64(double %.39.i.i.i158.i.i, double %.16.i.i.i156.i.i, double 0x3FA555555554FDEE)
+  %.41.i.i.i160.i.i = tail call double @llvm.fma.f64(double %.40.i.i.i159.i.i, double %.16.i.i.i156.i.i, double 0x3FE000000000000C)
+  %.42.i.i.i161.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i156.i.i, double 0x3E5AF71CE9308C30, double 0x3EC71DDEC8CF7B2C)
+  %.43.i.i.i162.i.i = tail call double @llvm.fma.f64(double %.42.i.i.i161.i.i, double %.16.i.i.i156.i.i, double 0x3F2A01A01B4F2DBC)
+  %.44.i.i.i163.i.i = tail call double @llvm.fma.f64(double %.43.i.i.i162.i.i, double %.16.i.i.i156.i.i, double 0x3F8111111110E8CB)
+  %.45.i.i.i164.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i163.i.i, double %.16.i.i.i156.i.i, double 0x3FC555555555555C)
+  %.46.i.i.i165.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i164.i.i, double %.11.i.i.i152.i.i, double %.41.i.i.i160.i.i)
+  %.47.i.i.i166.i.i = fmul double %.16.i.i.i156.i.i, %.46.i.i.i165.i.i
+  %.48.i.i.i167.i.i = fadd double %.11.i.i.i152.i.i, %.47.i.i.i166.i.i
+  %.49.i.i.i168.i.i = tail call double @llvm.fma.f64(double %.15.i.i.i155.i.i, double %.48.i.i.i167.i.i, double %.15.i.i.i155.i.i)
+  %.50.i.i.i169.i.i = fadd double %.47.i.i.i166.i.i, %.49.i.i.i168.i.i
+  %.51.i.i.i170.i.i = fadd double %.11.i.i.i152.i.i, %.50.i.i.i169.i.i
+  %.52.i.i.i171.i.i = fsub double %.51.i.i.i170.i.i, %.11.i.i.i152.i.i
+  %.53.i.i.i172.i.i = fsub double %.50.i.i.i169.i.i, %.52.i.i.i171.i.i
+  %.54.i.i.i173.i.i = fadd double %.51.i.i.i170.i.i, 1.000000e+00
+  %.55.i.i.i174.i.i = fadd double %.54.i.i.i173.i.i, -1.000000e+00
+  %.56.i.i.i175.i.i = fsub double %.51.i.i.i170.i.i, %.55.i.i.i174.i.i
+  %.57.i.i.i176.i.i = fadd double %.53.i.i.i172.i.i, %.56.i.i.i175.i.i
+  %.23.i.i177.i.i = fmul double %.54.i.i.i173.i.i, %.44.i.i.i
+  %.24.i.i178.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i176.i.i, double %.44.i.i.i, double %.23.i.i177.i.i)
+  %.6.i.i1.i179.i.i = bitcast double %.6.i.i.i149.i.i to i64
+  %.7.i.i2.i180.i.i = lshr i64 %.6.i.i1.i179.i.i, 1
+  %.8.i.i.i181.i.i = shl i64 %.7.i.i2.i180.i.i, 52
+  %.9.i.i3.i182.i.i = bitcast i64 %.8.i.i.i181.i.i to double
+  %.10.i.i.i183.i.i = sub i64 %.6.i.i1.i179.i.i, %.7.i.i2.i180.i.i
+  %.11.i.i4.i184.i.i = shl i64 %.10.i.i.i183.i.i, 52
+  %.12.i.i.i185.i.i = bitcast i64 %.11.i.i4.i184.i.i to double
+  %.13.i.i5.i186.i.i = fmul double %.24.i.i178.i.i, %.9.i.i3.i182.i.i
+  %.14.i.i6.i187.i.i = fmul double %.13.i.i5.i186.i.i, %.12.i.i.i185.i.i
+  %.47.i.i.i = fcmp ogt double %.27.i.i.i, 5.000000e+01
+  %.48.i.i.i = fmul double %.11.i.i.i.i, %.9.i.i70.i.i
+  %.52.i.i.i = fdiv double %.48.i.i.i, %.34.i.i.i
+  %.53.i.i.i = select i1 %.47.i.i.i, double %.14.i.i6.i187.i.i, double %.52.i.i.i
+  %.54.i.i.i = fcmp oeq double %extracted.imag, 0.000000e+00
+  %.59.i.i.i = and i1 %.54.i.i.i, %.25.not.i.i.i
+  %.61.i.i.i = fcmp oeq double %extracted.real, 0.000000e+00
+  %.62.i.i.i = select i1 %.61.i.i.i, double %extracted.real, double %.53.i.i.i
+  %7 = fneg double %.62.i.i.i.i
+  %8 = fmul double %.35.i.i144.i.i, %7
+  %.40.i.i.neg.i = fdiv double %8, %.34.i.i.i
+  %.40.i.i = select i1 %.59.i.i.i, double %extracted.imag, double %.40.i.i.neg.i
+  %inserted.real = insertvalue { double, double } undef, double %.62.i.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.40.i.i, 1
+  ret { double, double } %inserted.imag
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_v2(<2 x double> %.1) #0 {
+entry:
+  %.3 = tail call <2 x double> @llvm.fabs.v2f64(<2 x double> %.1)
+  %.4 = fcmp oge <2 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <2 x i1> %.4 to i2
+  %.5.not = icmp eq i2 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_v4(<4 x double> %.1) #0 {
+entry:
+  %.3 = tail call <4 x double> @llvm.fabs.v4f64(<4 x double> %.1)
+  %.4 = fcmp oge <4 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <4 x i1> %.4 to i4
+  %.5.not = icmp eq i4 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 0)
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_v8(<8 x double> %.1) #0 {
+entry:
+  %.3 = tail call <8 x double> @llvm.fabs.v8f64(<8 x double> %.1)
+  %.4 = fcmp oge <8 x double> %.3, splat (double 0x42C0000000000000)
+  %0 = bitcast <8 x i1> %.4 to i8
+  %.5.not = icmp eq i8 %0, 0
+  br i1 %.5.not, label %common.ret, label %work
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.8, %work ], [ zeroinitializer, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.8 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 0)
+  br label %common.ret
+}
+declare <8 x double> @llvm.fabs.v8f64(<8 x double>) #1
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_sin_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_sin_f64(double %.1) local_unnamed_addr #2 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @sin(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @sin(double) local_unnamed_addr #3
+declare <4 x double> @llvm.fabs.v4f64(<4 x double>) #1
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_sin_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare <2 x double> @llvm.fabs.v2f64(<2 x double>) #1
+define linkonce_odr <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_sin_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_sin_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 8
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <8 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <8 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <8 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <8 x double> @hloom_huge_cos_f64_lanes8(<8 x double> %.1, i32 %.9)
+  %.11 = insertelement <8 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr double @hloom_huge_cos_f64(double %.1) local_unnamed_addr #4 {
+entry:
+  %.3 = tail call double @llvm.fabs.f64(double %.1)
+  %.4 = fcmp ult double %.3, 0x42C0000000000000
+  br i1 %.4, label %common.ret, label %work
+work:                                             ; preds = %entry
+  %.7 = tail call double @cos(double %.1)
+  %.8 = fcmp ogt double %.7, 1.000000e+300
+  br i1 %.8, label %again, label %common.ret
+common.ret:                                       ; preds = %again, %work, %entry
+  %common.ret.op = phi double [ %.11, %again ], [ %.7, %work ], [ 0.000000e+00, %entry ]
+  ret double %common.ret.op
+again:                                            ; preds = %work
+  %.10 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.11 = fadd double %.7, %.10
+  br label %common.ret
+}
+declare double @cos(double) local_unnamed_addr #3
+define linkonce_odr preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 4
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <4 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <4 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <4 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call preserve_allcc <4 x double> @hloom_huge_cos_f64_lanes4(<4 x double> %.1, i32 %.9)
+  %.11 = insertelement <4 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+define linkonce_odr <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.2) local_unnamed_addr #0 {
+entry:
+  %.4 = icmp ult i32 %.2, 2
+  br i1 %.4, label %work, label %common.ret
+common.ret:                                       ; preds = %work, %entry
+  %common.ret.op = phi <2 x double> [ %.11, %work ], [ %.1, %entry ]
+  ret <2 x double> %common.ret.op
+work:                                             ; preds = %entry
+  %.7 = extractelement <2 x double> %.1, i32 %.2
+  %.8 = tail call double @hloom_huge_cos_f64(double %.7)
+  %.9 = add nuw nsw i32 %.2, 1
+  %.10 = tail call <2 x double> @hloom_huge_cos_f64_lanes2(<2 x double> %.1, i32 %.9)
+  %.11 = insertelement <2 x double> %.10, double %.8, i32 %.2
+  br label %common.ret
+}
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.copysign.f64(double, double) #1
+attributes #0 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+attributes #2 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_sin_f64(hloom_huge_sin_f64_v2),_ZGV_LLVM_N4v_hloom_huge_sin_f64(hloom_huge_sin_f64_v4),_ZGV_LLVM_N8v_hloom_huge_sin_f64(hloom_huge_sin_f64_v8)" }
+attributes #3 = { mustprogress nocallback nofree nounwind willreturn memory(errnomem: write) }
+attributes #4 = { alwaysinline mustprogress nofree nosync nounwind willreturn memory(none) "vector-function-abi-variant"="_ZGV_LLVM_N2v_hloom_huge_cos_f64(hloom_huge_cos_f64_v2),_ZGV_LLVM_N4v_hloom_huge_cos_f64(hloom_huge_cos_f64_v4),_ZGV_LLVM_N8v_hloom_huge_cos_f64(hloom_huge_cos_f64_v8)" }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_asin_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.18.i.i = fsub double 1.000000e+00, %extracted.real
+  %.19.i.i = fneg double %extracted.imag
+  %.18.i.i1.i = tail call double @llvm.fabs.f64(double %.18.i.i)
+  %.19.i.i2.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.20.i.i3.i = tail call double @llvm.maximum.f64(double %.18.i.i1.i, double %.19.i.i2.i)
+  %.21.i.i4.i = fcmp ogt double %.20.i.i3.i, 0x7E70000000000000
+  %.22.i.i5.i = fcmp olt double %.20.i.i3.i, 0x7B0000000000000
+  %.23.i.i6.i = select i1 %.22.i.i5.i, double 0x4630000000000000, double 1.000000e+00
+  %.24.i.i7.i = select i1 %.21.i.i4.i, double 0x39B0000000000000, double %.23.i.i6.i
+  %.27.i.i8.i = select i1 %.22.i.i5.i, double 0x3CD0000000000000, double 1.000000e+00
+  %.28.i.i9.i = select i1 %.21.i.i4.i, double 0x4310000000000000, double %.27.i.i8.i
+  %.30.i.i10.i = fmul double %.18.i.i1.i, %.24.i.i7.i
+  %.31.i.i11.i = fmul double %.24.i.i7.i, %.19.i.i
+  %.6.i.i.i12.i = tail call double @llvm.fabs.f64(double %.30.i.i10.i)
+  %.7.i.i.i13.i = tail call double @llvm.fabs.f64(double %.31.i.i11.i)
+  %.8.i.i.i14.i = fcmp ogt double %.6.i.i.i12.i, %.7.i.i.i13.i
+  %.9.i.i.i15.i = select i1 %.8.i.i.i14.i, double %.6.i.i.i12.i, double %.7.i.i.i13.i
+  %.11.i.i.i16.i = select i1 %.8.i.i.i14.i, double %.7.i.i.i13.i, double %.6.i.i.i12.i
+  %.12.i.i.i17.i = bitcast double %.9.i.i.i15.i to i64
+  %0 = tail call i64 @llvm.umax.i64(i64 %.12.i.i.i17.i, i64 9007199254740992)
+  %.15.i.i.i18.i = and i64 %0, 9218868437227405312
+  %.17.i.i.i19.i = tail call i64 @llvm.umin.i64(i64 %.15.i.i.i18.i, i64 9209861237972664320)
+  %.18.i.i.i20.i = sub nuw nsw i64 9214364837600034816, %.17.i.i.i19.i
+  %.19.i.i.i21.i = bitcast i64 %.18.i.i.i20.i to double
+  %.20.i.i.i22.i = bitcast i64 %.17.i.i.i19.i to double
+  %.21.i.i.i23.i = fmul double %.9.i.i.i15.i, %.19.i.i.i21.i
+  %.22.i.i.i24.i = fmul double %.11.i.i.i16.i, %.19.i.i.i21.i
+  %.23.i.i.i25.i = fmul double %.21.i.i.i23.i, %.21.i.i.i23.i
+  %.24.i.i.i26.i = fmul double %.22.i.i.i24.i, %.22.i.i.i24.i
+  %.25.i.i.i27.i = fadd double %.23.i.i.i25.i, %.24.i.i.i26.i
+  %1 = fsub double %.23.i.i.i25.i, %.25.i.i.i27.i
+  %.27.i.i.i28.i = fadd double %.24.i.i.i26.i, %1
+  %.28.i.i.i29.i = fneg double %.23.i.i.i25.i
+  %.29.i.i.i30.i = tail call double @llvm.fma.f64(double %.21.i.i.i23.i, double %.21.i.i.i23.i, double %.28.i.i.i29.i)
+  %.30.i.i.i31.i = fneg double %.24.i.i.i26.i
+  %.31.i.i.i32.i = tail call double @llvm.fma.f64(double %.22.i.i.i24.i, double %.22.i.i.i24.i, double %.30.i.i.i31.i)
+  %.32.i.i.i33.i = fadd double %.29.i.i.i30.i, %.31.i.i.i32.i
+  %.33.i.i.i34.i = fadd double %.32.i.i.i33.i, %.27.i.i.i28.i
+  %.34.i.i.i35.i = tail call double @llvm.sqrt.f64(double %.25.i.i.i27.i)
+  %.35.i.i.i36.i = fcmp ogt double %.25.i.i.i27.i, 0.000000e+00
+  %.36.i.i.i37.i = fneg double %.34.i.i.i35.i
+  %.37.i.i.i38.i = tail call double @llvm.fma.f64(double %.36.i.i.i37.i, double %.34.i.i.i35.i, double %.25.i.i.i27.i)
+  %.38.i.i.i39.i = fadd double %.37.i.i.i38.i, %.33.i.i.i34.i
+  %.39.i.i.i40.i = fmul double %.38.i.i.i39.i, 5.000000e-01
+  %.43.i.i.i41.i = fdiv double %.39.i.i.i40.i, %.34.i.i.i35.i
+  %.44.i.i.i42.i = select i1 %.35.i.i.i36.i, double %.43.i.i.i41.i, double 0.000000e+00
+  %.45.i.i.i43.i = fadd double %.34.i.i.i35.i, %.44.i.i.i42.i
+  %.46.i.i.i44.i = fcmp oeq double %.9.i.i.i15.i, 0.000000e+00
+  %.47.i.i.i45.i = fmul double %.45.i.i.i43.i, %.20.i.i.i22.i
+  %.48.i.i.i46.i = select i1 %.46.i.i.i44.i, double 0.000000e+00, double %.47.i.i.i45.i
+  %.49.i.i.i47.i = fcmp oeq double %.6.i.i.i12.i, 0x7FF0000000000000
+  %.50.i.i.i48.i = fcmp oeq double %.7.i.i.i13.i, 0x7FF0000000000000
+  %.51.i.i.i49.i = or i1 %.49.i.i.i47.i, %.50.i.i.i48.i
+  %.52.i.i.i50.i = select i1 %.51.i.i.i49.i, double 0x7FF0000000000000, double %.48.i.i.i46.i
+  %.53.i.i.i51.i = fcmp uno double %.30.i.i10.i, 0.000000e+00
+  %.54.i.i.i52.i = fcmp une double %.7.i.i.i13.i, 0x7FF0000000000000
+  %.55.i.i.i53.i = and i1 %.53.i.i.i51.i, %.54.i.i.i52.i
+  %.56.i.i.i54.i = fcmp uno double %.31.i.i11.i, 0.000000e+00
+  %.57.i.i.i55.i = fcmp une double %.6.i.i.i12.i, 0x7FF0000000000000
+  %.58.i.i.i56.i = and i1 %.56.i.i.i54.i, %.57.i.i.i55.i
+  %.59.i.i.i57.i = or i1 %.58.i.i.i56.i, %.55.i.i.i53.i
+  %.60.i.i.i58.i = select i1 %.59.i.i.i57.i, double 0x7FF8000000000000, double %.52.i.i.i50.i
+  %.33.i.i59.i = fadd double %.30.i.i10.i, %.60.i.i.i58.i
+  %.34.i.i60.i = fmul double %.33.i.i59.i, 5.000000e-01
+  %.35.i.i61.i = tail call double @llvm.sqrt.f64(double %.34.i.i60.i)
+  %.37.i.i62.i = fmul double %.35.i.i61.i, 2.000000e+00
+  %.41.i.i63.i = fdiv double %.7.i.i.i13.i, %.37.i.i62.i
+  %.42.i.i64.i = fcmp oge double %.18.i.i, 0.000000e+00
+  %.43.i.i65.i = select i1 %.42.i.i64.i, double %.35.i.i61.i, double %.41.i.i63.i
+  %.44.i.i66.i = fmul double %.28.i.i9.i, %.43.i.i65.i
+  %.46.i.i67.i = select i1 %.42.i.i64.i, double %.41.i.i63.i, double %.35.i.i61.i
+  %.47.i.i68.i = fmul double %.28.i.i9.i, %.46.i.i67.i
+  %.49.i.i69.i = fcmp oeq double %.19.i.i2.i, 0x7FF0000000000000
+  %.50.i.i70.i = fcmp oeq double %.18.i.i, 0x7FF0000000000000
+  %.51.i.i71.i = or i1 %.50.i.i70.i, %.49.i.i69.i
+  %.52.i.i72.i = select i1 %.51.i.i71.i, double 0x7FF0000000000000, double %.44.i.i66.i
+  %.54.i.i73.i = fcmp oeq double %.18.i.i, 0xFFF0000000000000
+  %.57.i.i74.i = fcmp one double %.19.i.i2.i, 0x7FF0000000000000
+  %.58.i.i75.i = and i1 %.54.i.i73.i, %.57.i.i74.i
+  %.59.i.i76.i = select i1 %.58.i.i75.i, double 0.000000e+00, double %.52.i.i72.i
+  %.64.i.i77.i = and i1 %.50.i.i70.i, %.57.i.i74.i
+  %.65.i.i78.i = select i1 %.64.i.i77.i, double 0.000000e+00, double %.47.i.i68.i
+  %.70.i.i79.i = fcmp ord double %extracted.imag, 0.000000e+00
+  %.71.i.i80.i = and i1 %.70.i.i79.i, %.54.i.i73.i
+  %.72.i.i81.i = or i1 %.49.i.i69.i, %.71.i.i80.i
+  %.73.i.i82.i = select i1 %.72.i.i81.i, double 0x7FF0000000000000, double %.65.i.i78.i
+  %.75.i.i83.i = fcmp uno double %extracted.imag, 0.000000e+00
+  %.76.i.i84.i = and i1 %.75.i.i83.i, %.50.i.i70.i
+  %.77.i.i85.i = select i1 %.76.i.i84.i, double 0x7FF8000000000000, double %.73.i.i82.i
+  %.81.i.i86.i = and i1 %.75.i.i83.i, %.54.i.i73.i
+  %.82.i.i87.i = select i1 %.81.i.i86.i, double 0x7FF0000000000000, double %.77.i.i85.i
+  %.83.i.i88.i = fcmp oeq double %.18.i.i, 0.000000e+00
+  %.84.i.i89.i = fcmp oeq double %extracted.imag, 0.000000e+00
+  %.85.i.i90.i = and i1 %.84.i.i89.i, %.83.i.i88.i
+  %.86.i.i91.i = fcmp uno double %.18.i.i, 0.000000e+00
+  %.88.i.i92.i = fcmp une double %.19.i.i2.i, 0x7FF0000000000000
+  %.89.i.i93.i = and i1 %.86.i.i91.i, %.88.i.i92.i
+  %.90.i.i94.i = select i1 %.89.i.i93.i, double 0x7FF8000000000000, double %.82.i.i87.i
+  %.91.i.i95.i = select i1 %.85.i.i90.i, double 0.000000e+00, double %.90.i.i94.i
+  %.92.i.i96.i = select i1 %.89.i.i93.i, double 0x7FF8000000000000, double %.59.i.i76.i
+  %.93.i.i97.i = select i1 %.85.i.i90.i, double 0.000000e+00, double %.92.i.i96.i
+  %.29.i.i = fadd double %extracted.real, 1.000000e+00
+  %.18.i.i.i = tail call double @llvm.fabs.f64(double %.29.i.i)
+  %.20.i.i.i = tail call double @llvm.maximum.f64(double %.18.i.i.i, double %.19.i.i2.i)
+  %.21.i.i.i = fcmp ogt double %.20.i.i.i, 0x7E70000000000000
+  %.22.i.i.i = fcmp olt double %.20.i.i.i, 0x7B0000000000000
+  %.23.i.i.i = select i1 %.22.i.i.i, double 0x4630000000000000, double 1.000000e+00
+  %.24.i.i.i = select i1 %.21.i.i.i, double 0x39B0000000000000, double %.23.i.i.i
+  %.27.i.i.i = select i1 %.22.i.i.i, double 0x3CD0000000000000, double 1.000000e+00
+  %.28.i.i.i = select i1 %.21.i.i.i, double 0x4310000000000000, double %.27.i.i.i
+  %.30.i.i.i = fmul double %.18.i.i.i, %.24.i.i.i
+  %.31.i.i.i = fmul double %extracted.imag, %.24.i.i.i
+  %.6.i.i.i.i = tail call double @llvm.fabs.f64(double %.30.i.i.i)
+  %.7.i.i.i.i = tail call double @llvm.fabs.f64(double %.31.i.i.i)
+  %.8.i.i.i.i = fcmp ogt double %.6.i.i.i.i, %.7.i.i.i.i
+  %.9.i.i.i.i = select i1 %.8.i.i.i.i, double %.6.i.i.i.i, double %.7.i.i.i.i
+  %.11.i.i.i.i = select i1 %.8.i.i.i.i, double %.7.i.i.i.i, double %.6.i.i.i.i
+  %.12.i.i.i.i = bitcast double %.9.i.i.i.i to i64
+  %2 = tail call i64 @llvm.umax.i64(i64 %.12.i.i.i.i, i64 9007199254740992)
+  %.15.i.i.i.i = and i64 %2, 9218868437227405312
+  %.17.i.i.i.i = tail call i64 @llvm.umin.i64(i64 %.15.i.i.i.i, i64 9209861237972664320)
+  %.18.i.i.i.i = sub nuw nsw i64 9214364837600034816, %.17.i.i.i.i
+  %.19.i.i.i.i = bitcast i64 %.18.i.i.i.i to double
+  %.20.i.i.i.i = bitcast i64 %.17.i.i.i.i to double
+  %.21.i.i.i.i = fmul double %.9.i.i.i.i, %.19.i.i.i.i
+  %.22.i.i.i.i = fmul double %.11.i.i.i.i, %.19.i.i.i.i
+  %.23.i.i.i.i = fmul double %.21.i.i.i.i, %.21.i.i.i.i
+  %.24.i.i.i.i = fmul double %.22.i.i.i.i, %.22.i.i.i.i
+  %.25.i.i.i.i = fadd double %.23.i.i.i.i, %.24.i.i.i.i
+  %3 = fsub double %.23.i.i.i.i, %.25.i.i.i.i
+  %.27.i.i.i.i = fadd double %.24.i.i.i.i, %3
+  %.28.i.i.i.i = fneg double %.23.i.i.i.i
+  %.29.i.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i.i, double %.21.i.i.i.i, double %.28.i.i.i.i)
+  %.30.i.i.i.i = fneg double %.24.i.i.i.i
+  %.31.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i, double %.22.i.i.i.i, double %.30.i.i.i.i)
+  %.32.i.i.i.i = fadd double %.29.i.i.i.i, %.31.i.i.i.i
+  %.33.i.i.i.i = fadd double %.32.i.i.i.i, %.27.i.i.i.i
+  %.34.i.i.i.i = tail call double @llvm.sqrt.f64(double %.25.i.i.i.i)
+  %.35.i.i.i.i = fcmp ogt double %.25.i.i.i.i, 0.000000e+00
+  %.36.i.i.i.i = fneg double %.34.i.i.i.i
+  %.37.i.i.i.i = tail call double @llvm.fma.f64(double %.36.i.i.i.i, double %.34.i.i.i.i, double %.25.i.i.i.i)
+  %.38.i.i.i.i = fadd double %.37.i.i.i.i, %.33.i.i.i.i
+  %.39.i.i.i.i = fmul double %.38.i.i.i.i, 5.000000e-01
+  %.43.i.i.i.i = fdiv double %.39.i.i.i.i, %.34.i.i.i.i
+  %.44.i.i.i.i = select i1 %.35.i.i.i.i, double %.43.i.i.i.i, double 0.000000e+00
+  %.45.i.i.i.i = fadd double %.34.i.i.i.i, %.44.i.i.i.i
+  %.46.i.i.i.i = fcmp oeq double %.9.i.i.i.i, 0.000000e+00
+  %.47.i.i.i.i = fmul double %.45.i.i.i.i, %.20.i.i.i.i
+  %.48.i.i.i.i = select i1 %.46.i.i.i.i, double 0.000000e+00, double %.47.i.i.i.i
+  %.49.i.i.i.i = fcmp oeq double %.6.i.i.i.i, 0x7FF0000000000000
+  %.50.i.i.i.i = fcmp oeq double %.7.i.i.i.i, 0x7FF0000000000000
+  %.51.i.i.i.i = or i1 %.49.i.i.i.i, %.50.i.i.i.i
+  %.52.i.i.i.i = select i1 %.51.i.i.i.i, double 0x7FF0000000000000, double %.48.i.i.i.i
+  %.53.i.i.i.i = fcmp uno double %.30.i.i.i, 0.000000e+00
+  %.54.i.i.i.i = fcmp une double %.7.i.i.i.i, 0x7FF0000000000000
+  %.55.i.i.i.i = and i1 %.53.i.i.i.i, %.54.i.i.i.i
+  %.56.i.i.i.i = fcmp uno double %.31.i.i.i, 0.000000e+00
+  %.57.i.i.i.i = fcmp une double %.6.i.i.i.i, 0x7FF0000000000000
+  %.58.i.i.i.i = and i1 %.56.i.i.i.i, %.57.i.i.i.i
+  %.59.i.i.i.i = or i1 %.58.i.i.i.i, %.55.i.i.i.i
+  %.60.i.i.i.i = select i1 %.59.i.i.i.i, double 0x7FF8000000000000, double %.52.i.i.i.i
+  %.33.i.i.i = fadd double %.30.i.i.i, %.60.i.i.i.i
+  %.34.i.i.i = fmul double %.33.i.i.i, 5.000000e-01
+  %.35.i.i.i = tail call double @llvm.sqrt.f64(double %.34.i.i.i)
+  %.37.i.i.i = fmul double %.35.i.i.i, 2.000000e+00
+  %.41.i.i.i = fdiv double %.7.i.i.i.i, %.37.i.i.i
+  %.42.i.i.i = fcmp oge double %.29.i.i, 0.000000e+00
+  %.43.i.i.i = select i1 %.42.i.i.i, double %.35.i.i.i, double %.41.i.i.i
+  %.44.i.i.i = fmul double %.28.i.i.i, %.43.i.i.i
+  %.46.i.i.i = select i1 %.42.i.i.i, double %.41.i.i.i, double %.35.i.i.i
+  %.47.i.i.i = fmul double %.28.i.i.i, %.46.i.i.i
+  %.50.i.i.i = fcmp oeq double %.29.i.i, 0x7FF0000000000000
+  %.51.i.i.i = or i1 %.50.i.i.i, %.49.i.i69.i
+  %.52.i.i.i = select i1 %.51.i.i.i, double 0x7FF0000000000000, double %.44.i.i.i
+  %.54.i.i.i = fcmp oeq double %.29.i.i, 0xFFF0000000000000
+  %.58.i.i.i = and i1 %.54.i.i.i, %.57.i.i74.i
+  %.59.i.i.i = select i1 %.58.i.i.i, double 0.000000e+00, double %.52.i.i.i
+  %.64.i.i.i = and i1 %.50.i.i.i, %.57.i.i74.i
+  %.65.i.i.i = select i1 %.64.i.i.i, double 0.000000e+00, double %.47.i.i.i
+  %.71.i.i.i = and i1 %.70.i.i79.i, %.54.i.i.i
+  %.72.i.i.i = or i1 %.49.i.i69.i, %.71.i.i.i
+  %.73.i.i.i = select i1 %.72.i.i.i, double 0x7FF0000000000000, double %.65.i.i.i
+  %.76.i.i.i = and i1 %.75.i.i83.i, %.50.i.i.i
+  %.77.i.i.i = select i1 %.76.i.i.i, double 0x7FF8000000000000, double %.73.i.i.i
+  %.81.i.i.i = and i1 %.75.i.i83.i, %.54.i.i.i
+  %.82.i.i.i = select i1 %.81.i.i.i, double 0x7FF0000000000000, double %.77.i.i.i
+  %.83.i.i.i = fcmp oeq double %.29.i.i, 0.000000e+00
+  %.85.i.i.i = and i1 %.84.i.i89.i, %.83.i.i.i
+  %.86.i.i.i = fcmp uno double %.29.i.i, 0.000000e+00
+  %.89.i.i.i = and i1 %.86.i.i.i, %.88.i.i92.i
+  %.90.i.i.i = select i1 %.89.i.i.i, double 0x7FF8000000000000, double %.82.i.i.i
+  %.91.i.i.i = select i1 %.85.i.i.i, double 0.000000e+00, double %.90.i.i.i
+  %.92.i.i.i = select i1 %.89.i.i.i, double 0x7FF8000000000000, double %.59.i.i.i
+  %.93.i.i.i = select i1 %.85.i.i.i, double 0.000000e+00, double %.92.i.i.i
+  %.94.i.i.i = tail call double @llvm.copysign.f64(double %.91.i.i.i, double %extracted.imag)
+  %.57.i.i = tail call double @llvm.copysign.f64(double %.91.i.i95.i, double %extracted.imag)
+  %.64.i.i = fmul double %.94.i.i.i, %.57.i.i
+  %.65.i.i = tail call double @llvm.fma.f64(double %.93.i.i97.i, double %.93.i.i.i, double %.64.i.i)
+  %.6.i.i.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.7.i.i.i = tail call double @llvm.fabs.f64(double %.65.i.i)
+  %.8.i.i134.i = fcmp ule double %.6.i.i.i, %.7.i.i.i
+  %.9.i.i135.i = bitcast double %.65.i.i to i64
+  %.11.not.i.i136.i = icmp sgt i64 %.9.i.i135.i, -1
+  %.12.i.i137.i = select i1 %.8.i.i134.i, double %.7.i.i.i, double %.6.i.i.i
+  %.13.i.i138.i = select i1 %.8.i.i134.i, double %.6.i.i.i, double %.7.i.i.i
+  %.14.i.i139.i = fcmp oeq double %.12.i.i137.i, 0x7FF0000000000000
+  %.15.i.i140.i = fcmp oeq double %.13.i.i138.i, 0x7FF0000000000000
+  %.16.i.i141.i = select i1 %.15.i.i140.i, double 1.000000e+00, double 0.000000e+00
+  %.17.i.i142.i = select i1 %.14.i.i139.i, double %.16.i.i141.i, double %.13.i.i138.i
+  %.19.i.i143.i = fcmp oeq double %.12.i.i137.i, 0.000000e+00
+  %4 = or i1 %.14.i.i139.i, %.19.i.i143.i
+  %.21.i.i144.i = select i1 %4, double 1.000000e+00, double %.12.i.i137.i
+  %.25.i.i145.i = fmul double %.21.i.i144.i, 0x22DE7C5F127BD87E
+  %.26.i.i146.i = fcmp olt double %.17.i.i142.i, %.25.i.i145.i
+  %5 = and i1 %.8.i.i134.i, %.26.i.i146.i
+  %.27.i.i147.i = and i1 %.11.not.i.i136.i, %5
+  %.31.i.i148.i = fdiv double %.17.i.i142.i, %.21.i.i144.i
+  %.32.i.i149.i = fcmp ogt double %.21.i.i144.i, 0x5F138D352E5096AF
+  %.33.i.i150.i = fcmp olt double %.21.i.i144.i, 1.000000e-150
+  %.34.i.i151.i = select i1 %.33.i.i150.i, double 0x6570000000000000, double 1.000000e+00
+  %.35.i.i152.i = select i1 %.32.i.i149.i, double 0x1A70000000000000, double %.34.i.i151.i
+  %.36.i.i153.i = fmul double %.17.i.i142.i, %.35.i.i152.i
+  %.37.i.i154.i = fmul double %.21.i.i144.i, %.35.i.i152.i
+  %.38.i.i155.i = select i1 %.11.not.i.i136.i, double 1.000000e+00, double 3.000000e+00
+  %.39.i.i156.i = select i1 %.11.not.i.i136.i, double 0.000000e+00, double 2.000000e+00
+  %.40.i.i157.i = select i1 %.8.i.i134.i, double %.39.i.i156.i, double %.38.i.i155.i
+  %.7.i.i.i158.i = fmul double %.37.i.i154.i, 0x3FDA827999FCEF32
+  %.8.i.i.i159.i = fcmp ogt double %.36.i.i153.i, %.7.i.i.i158.i
+  %.9.i.i.i160.i = fsub double %.36.i.i153.i, %.37.i.i154.i
+  %.10.i.i.i161.i = fadd double %.36.i.i153.i, %.37.i.i154.i
+  %.11.i.i.i162.i = select i1 %.8.i.i.i159.i, double %.9.i.i.i160.i, double %.36.i.i153.i
+  %.12.i.i.i163.i = select i1 %.8.i.i.i159.i, double %.10.i.i.i161.i, double %.37.i.i154.i
+  %.13.i.i.i164.i = fsub double %.9.i.i.i160.i, %.36.i.i153.i
+  %6 = fsub double %.13.i.i.i164.i, %.9.i.i.i160.i
+  %.15.i.i.i165.i = fadd double %.36.i.i153.i, %6
+  %.16.i.i.i166.i = fadd double %.37.i.i154.i, %.13.i.i.i164.i
+  %.17.i.i.i167.i = fsub double %.15.i.i.i165.i, %.16.i.i.i166.i
+  %.18.i.i.i168.i = select i1 %.8.i.i.i159.i, double %.17.i.i.i167.i, double 0.000000e+00
+  %7 = fsub double %.37.i.i154.i, %.10.i.i.i161.i
+  %.20.i.i.i169.i = fadd double %.36.i.i153.i, %7
+  %.21.i.i.i170.i = select i1 %.8.i.i.i159.i, double %.20.i.i.i169.i, double 0.000000e+00
+  %.25.i.i.i171.i = fdiv double 1.000000e+00, %.12.i.i.i163.i
+  %.26.i.i.i172.i = fmul double %.11.i.i.i162.i, %.25.i.i.i171.i
+  %.27.i.i.i173.i = fneg double %.26.i.i.i172.i
+  %.29.i.i.i174.i = tail call double @llvm.fma.f64(double %.27.i.i.i173.i, double %.12.i.i.i163.i, double %.11.i.i.i162.i)
+  %.30.i.i.i175.i = fadd double %.29.i.i.i174.i, %.18.i.i.i168.i
+  %.31.i.i.i176.i = tail call double @llvm.fma.f64(double %.27.i.i.i173.i, double %.21.i.i.i170.i, double %.30.i.i.i175.i)
+  %.32.i.i.i177.i = fmul double %.25.i.i.i171.i, %.31.i.i.i176.i
+  %.33.i.i.i178.i = fmul double %.26.i.i.i172.i, %.26.i.i.i172.i
+  %.34.i.i.i179.i = fmul double %.26.i.i.i172.i, %.33.i.i.i178.i
+  %.57.i.i.i180.i = fmul double %.33.i.i.i178.i, %.33.i.i.i178.i
+  %.58.i.i.i181.i = tail call double @llvm.fma.f64(double %.57.i.i.i180.i, double 0xBF9252F12BECD788, double 0xBFA9CC9B6F12021C)
+  %.59.i.i.i182.i = tail call double @llvm.fma.f64(double %.58.i.i.i181.i, double %.57.i.i.i180.i, double 0xBFB10EB9C47BF8A9)
+  %.60.i.i.i183.i = tail call double @llvm.fma.f64(double %.59.i.i.i182.i, double %.57.i.i.i180.i, double 0xBFB745CF8C3681FC)
+  %.61.i.i.i184.i = tail call double @llvm.fma.f64(double %.60.i.i.i183.i, double %.57.i.i.i180.i, double 0xBFC24924922AC343)
+  %.62.i.i.i185.i = tail call double @llvm.fma.f64(double %.61.i.i.i184.i, double %.57.i.i.i180.i, double 0xBFD555555555553D)
+  %.63.i.i.i186.i = tail call double @llvm.fma.f64(double %.57.i.i.i180.i, double 0x3FA37BC94D76F5E0, double 0x3FADF0D7D7A01F5C)
+  %.64.i.i.i187.i = tail call double @llvm.fma.f64(double %.63.i.i.i186.i, double %.57.i.i.i180.i, double 0x3FB3B1116FF810BD)
+  %.65.i.i.i188.i = tail call double @llvm.fma.f64(double %.64.i.i.i187.i, double %.57.i.i.i180.i, double 0x3FBC71C70E563FF2)
+  %.66.i.i.i189.i = tail call double @llvm.fma.f64(double %.65.i.i.i188.i, double %.57.i.i.i180.i, double 0x3FC9999999995852)
+  %.67.i.i.i190.i = tail call double @llvm.fma.f64(double %.66.i.i.i189.i, double %.33.i.i.i178.i, double %.62.i.i.i185.i)
+  %.68.i.i.i191.i = fneg double %.33.i.i.i178.i
+  %.69.i.i.i192.i = tail call double @llvm.fma.f64(double %.68.i.i.i191.i, double %.32.i.i.i177.i, double %.32.i.i.i177.i)
+  %.70.i.i.i193.i = tail call double @llvm.fma.f64(double %.34.i.i.i179.i, double %.67.i.i.i190.i, double %.69.i.i.i192.i)
+  %.71.i.i.i194.i = fcmp oeq double %.40.i.i157.i, 1.000000e+00
+  %.72.i.i.i195.i = fcmp oeq double %.40.i.i157.i, 2.000000e+00
+  %.73.i.i.i196.i = or i1 %.71.i.i.i194.i, %.72.i.i.i195.i
+  %.75.i.i.i197.i = fcmp oeq double %.40.i.i157.i, 0.000000e+00
+  %.76.i.i.i198.i = select i1 %.75.i.i.i197.i, double 0.000000e+00, double 2.000000e+00
+  %.77.i.i.i199.i = select i1 %.72.i.i.i195.i, double 4.000000e+00, double %.76.i.i.i198.i
+  %.78.i.i.i200.i = select i1 %.73.i.i.i196.i, double -1.000000e+00, double 1.000000e+00
+  %.79.i.i.i201.i = select i1 %.8.i.i.i159.i, double %.78.i.i.i200.i, double 0.000000e+00
+  %.80.i.i.i202.i = fadd double %.77.i.i.i199.i, %.79.i.i.i201.i
+  %.82.i.i.i203.i = fmul double %.80.i.i.i202.i, 0x3FE921FB54442D18
+  %.83.i.i.i204.i = fneg double %.82.i.i.i203.i
+  %.84.i.i.i205.i = tail call double @llvm.fma.f64(double %.80.i.i.i202.i, double 0x3FE921FB54442D18, double %.83.i.i.i204.i)
+  %.85.i.i.i206.i = fmul double %.80.i.i.i202.i, 0x3C81A62633145C07
+  %.86.i.i.i207.i = fadd double %.85.i.i.i206.i, %.84.i.i.i205.i
+  %.87.i.i.i208.i = fmul double %.78.i.i.i200.i, %.26.i.i.i172.i
+  %.88.i.i.i209.i = fadd double %.82.i.i.i203.i, %.87.i.i.i208.i
+  %.89.i.i.i210.i = fcmp oeq double %.80.i.i.i202.i, 0.000000e+00
+  %.90.i.i.i211.i = fsub double %.88.i.i.i209.i, %.82.i.i.i203.i
+  %.91.i.i.i212.i = fsub double %.87.i.i.i208.i, %.90.i.i.i211.i
+  %.92.i.i.i213.i = select i1 %.89.i.i.i210.i, double 0.000000e+00, double %.91.i.i.i212.i
+  %.93.i.i.i214.i = tail call double @llvm.fma.f64(double %.78.i.i.i200.i, double %.70.i.i.i193.i, double %.86.i.i.i207.i)
+  %.94.i.i.i215.i = fadd double %.92.i.i.i213.i, %.93.i.i.i214.i
+  %.95.i.i.i216.i = fadd double %.88.i.i.i209.i, %.94.i.i.i215.i
+  %.42.i.i217.i = select i1 %.27.i.i147.i, double %.31.i.i148.i, double %.95.i.i.i216.i
+  %.45.i.i218.i = fcmp uno double %.65.i.i, %extracted.real
+  %.46.i.i219.i = select i1 %.45.i.i218.i, double 0x7FF8000000000000, double %.42.i.i217.i
+  %.47.i.i220.i = tail call double @llvm.copysign.f64(double %.46.i.i219.i, double %extracted.real)
+  %.92.i.i = fmul double %.93.i.i.i, %.57.i.i
+  %.93.i.i = tail call double @llvm.fma.f64(double %.93.i.i97.i, double %.94.i.i.i, double %.92.i.i)
+  %.5.i.i.i = tail call double @llvm.fabs.f64(double %.93.i.i)
+  %.6.i.i221.i = fcmp ogt double %.5.i.i.i, 0x41B0000000000000
+  %.7.i.i222.i = select i1 %.6.i.i221.i, double 1.000000e+00, double %.5.i.i.i
+  %.8.i.i223.i = fmul double %.7.i.i222.i, %.7.i.i222.i
+  %.9.i.i224.i = fneg double %.8.i.i223.i
+  %.10.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i222.i, double %.7.i.i222.i, double %.9.i.i224.i)
+  %.11.i.i.i = fadd double %.8.i.i223.i, 1.000000e+00
+  %.12.i.i225.i = fadd double %.11.i.i.i, -1.000000e+00
+  %8 = fsub double %.12.i.i225.i, %.11.i.i.i
+  %.14.i.i226.i = fadd double %8, 1.000000e+00
+  %.15.i.i227.i = fsub double %.8.i.i223.i, %.12.i.i225.i
+  %.16.i.i228.i = fadd double %.15.i.i227.i, %.14.i.i226.i
+  %.17.i.i229.i = fadd double %.10.i.i.i, %.16.i.i228.i
+  %.18.i.i230.i = tail call double @llvm.sqrt.f64(double %.11.i.i.i)
+  %.19.i.i231.i = fneg double %.18.i.i230.i
+  %.20.i.i232.i = tail call double @llvm.fma.f64(double %.19.i.i231.i, double %.18.i.i230.i, double %.11.i.i.i)
+  %.21.i.i233.i = fadd double %.20.i.i232.i, %.17.i.i229.i
+  %.22.i.i234.i = fmul double %.21.i.i233.i, 5.000000e-01
+  %.26.i.i235.i = fdiv double %.22.i.i234.i, %.18.i.i230.i
+  %.27.i.i236.i = fadd double %.18.i.i230.i, 1.000000e+00
+  %9 = fsub double %.18.i.i230.i, %.27.i.i236.i
+  %.29.i.i.i = fadd double %9, 1.000000e+00
+  %.30.i.i237.i = fadd double %.29.i.i.i, %.26.i.i235.i
+  %.34.i.i238.i = fdiv double %.8.i.i223.i, %.27.i.i236.i
+  %.35.i.i239.i = fneg double %.34.i.i238.i
+  %.36.i.i240.i = tail call double @llvm.fma.f64(double %.35.i.i239.i, double %.27.i.i236.i, double %.8.i.i223.i)
+  %.37.i.i241.i = fadd double %.10.i.i.i, %.36.i.i240.i
+  %.38.i.i242.i = fmul double %.34.i.i238.i, %.30.i.i237.i
+  %.39.i.i243.i = fsub double %.37.i.i241.i, %.38.i.i242.i
+  %.43.i.i244.i = fdiv double %.39.i.i243.i, %.27.i.i236.i
+  %.44.i.i245.i = fadd double %.7.i.i222.i, %.34.i.i238.i
+  %.45.i.i246.i = fsub double %.44.i.i245.i, %.7.i.i222.i
+  %10 = fsub double %.45.i.i246.i, %.44.i.i245.i
+  %.47.i.i247.i = fadd double %.7.i.i222.i, %10
+  %.48.i.i.i = fsub double %.34.i.i238.i, %.45.i.i246.i
+  %.49.i.i248.i = fadd double %.48.i.i.i, %.47.i.i247.i
+  %.50.i.i249.i = fadd double %.49.i.i248.i, %.43.i.i244.i
+  %.51.i.i250.i = fadd double %.44.i.i245.i, 1.000000e+00
+  %.52.i.i251.i = fadd double %.51.i.i250.i, -1.000000e+00
+  %11 = fsub double %.52.i.i251.i, %.51.i.i250.i
+  %.54.i.i252.i = fadd double %11, 1.000000e+00
+  %.55.i.i.i = fsub double %.44.i.i245.i, %.52.i.i251.i
+  %.56.i.i.i = fadd double %.55.i.i.i, %.54.i.i252.i
+  %.57.i.i253.i = fadd double %.56.i.i.i, %.50.i.i249.i
+  %.58.i.i254.i = select i1 %.6.i.i221.i, double %.5.i.i.i, double %.51.i.i250.i
+  %.59.i.i255.i = select i1 %.6.i.i221.i, double 0.000000e+00, double %.57.i.i253.i
+  %.6.i.i.i256.i = fcmp olt double %.58.i.i254.i, 0x10000000000000
+  %.7.i.i.i257.i = fmul double %.58.i.i254.i, 0x4350000000000000
+  %.8.i.i.i258.i = select i1 %.6.i.i.i256.i, double %.7.i.i.i257.i, double %.58.i.i254.i
+  %.9.i.i.i259.i = fmul double %.59.i.i255.i, 0x4350000000000000
+  %.10.i.i.i260.i = select i1 %.6.i.i.i256.i, double %.9.i.i.i259.i, double %.59.i.i255.i
+  %.5.i.i.i.i.i = bitcast double %.8.i.i.i258.i to i64
+  %.6.i.i.i.i.i = add i64 %.5.i.i.i.i.i, 2638147582215219
+  %.7.i.i.i.i.i = lshr i64 %.6.i.i.i.i.i, 52
+  %.8.i.i.i.i.i = or disjoint i64 %.7.i.i.i.i.i, 4841369599423283200
+  %.9.i.i.i.i.i = bitcast i64 %.8.i.i.i.i.i to double
+  %.10.i.i.i.i.i = fadd double %.9.i.i.i.i.i, 0xC3300000000003FF
+  %.7.i.i3.i.i.i = and i64 %.6.i.i.i.i.i, 4503599627370495
+  %.8.i.i4.i.i.i = add nuw nsw i64 %.7.i.i3.i.i.i, 4604544271217802189
+  %12 = bitcast i64 %.8.i.i4.i.i.i to double
+  %.16.i.i.i261.i = fdiv double %12, %.8.i.i.i258.i
+  %.17.i.i.i262.i = fmul double %.16.i.i.i261.i, %.10.i.i.i260.i
+  %.6.i.i5.i.i.i = fadd double %12, -1.000000e+00
+  %.7.i.i6.i.i.i = fadd double %.6.i.i5.i.i.i, 2.000000e+00
+  %.11.i.i.i.i.i = fdiv double 1.000000e+00, %.7.i.i6.i.i.i
+  %.12.i.i.i.i.i = fmul double %.6.i.i5.i.i.i, %.11.i.i.i.i.i
+  %.13.i.i.i.i.i = fadd double %.7.i.i6.i.i.i, -2.000000e+00
+  %.14.i.i.i.i.i = fsub double %.6.i.i5.i.i.i, %.13.i.i.i.i.i
+  %.15.i.i.i.i.i = fadd double %.14.i.i.i.i.i, %.17.i.i.i262.i
+  %.16.i.i.i.i.i = fneg double %.12.i.i.i.i.i
+  %.17.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double %.7.i.i6.i.i.i, double %.6.i.i5.i.i.i)
+  %.19.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double %.15.i.i.i.i.i, double %.17.i.i.i262.i)
+  %.20.i.i.i.i.i = fadd double %.17.i.i.i.i.i, %.19.i.i.i.i.i
+  %.21.i.i.i.i.i = fmul double %.11.i.i.i.i.i, %.20.i.i.i.i.i
+  %.22.i.i.i.i.i = fmul double %.12.i.i.i.i.i, %.12.i.i.i.i.i
+  %.23.i.i.i.i.i = fneg double %.22.i.i.i.i.i
+  %.24.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.12.i.i.i.i.i, double %.23.i.i.i.i.i)
+  %.25.i.i.i.i.i = fmul double %.12.i.i.i.i.i, 2.000000e+00
+  %.26.i.i.i.i.i = fmul double %.25.i.i.i.i.i, %.21.i.i.i.i.i
+  %.27.i.i.i.i.i = fadd double %.24.i.i.i.i.i, %.26.i.i.i.i.i
+  %.44.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.22.i.i.i.i.i
+  %.45.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i, double 0x3FBDE3D54DF7FA11, double 0x3FC3B1364C67D808)
+  %.46.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FCC71C71C596895)
+  %.47.i.i.i.i.i = tail call double @llvm.fma.f64(double %.46.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FD9999999999996)
+  %.48.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i, double 0x3FBEAC6CEB594957, double 0x3FC11206FBC466FD)
+  %.49.i.i.i.i.i = tail call double @llvm.fma.f64(double %.48.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FC745D18295D561)
+  %.50.i.i.i.i.i = tail call double @llvm.fma.f64(double %.49.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FD2492492492F51)
+  %.51.i.i.i.i.i = tail call double @llvm.fma.f64(double %.50.i.i.i.i.i, double %.22.i.i.i.i.i, double %.47.i.i.i.i.i)
+  %.52.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.51.i.i.i.i.i
+  %.53.i.i.i.i.i = fadd double %.52.i.i.i.i.i, 0x3FE5555555555555
+  %.54.i.i.i.i.i = fadd double %.53.i.i.i.i.i, 0xBFE5555555555555
+  %.55.i.i.i.i.i = fsub double %.52.i.i.i.i.i, %.54.i.i.i.i.i
+  %.56.i.i.i.i.i = fadd double %.55.i.i.i.i.i, 0x3C85555555555555
+  %.57.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.53.i.i.i.i.i
+  %.58.i.i.i.i.i = fneg double %.57.i.i.i.i.i
+  %.59.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i, double %.53.i.i.i.i.i, double %.58.i.i.i.i.i)
+  %.60.i.i.i.i.i = fmul double %.27.i.i.i.i.i, %.53.i.i.i.i.i
+  %.61.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i, double %.56.i.i.i.i.i, double %.60.i.i.i.i.i)
+  %.62.i.i.i.i.i = fadd double %.59.i.i.i.i.i, %.61.i.i.i.i.i
+  %.63.i.i.i.i.i = fmul double %.12.i.i.i.i.i, %.57.i.i.i.i.i
+  %.64.i.i.i.i.i = fneg double %.63.i.i.i.i.i
+  %.65.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.57.i.i.i.i.i, double %.64.i.i.i.i.i)
+  %.66.i.i.i.i.i = fmul double %.21.i.i.i.i.i, %.57.i.i.i.i.i
+  %.67.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.62.i.i.i.i.i, double %.66.i.i.i.i.i)
+  %.68.i.i.i.i.i = fadd double %.65.i.i.i.i.i, %.67.i.i.i.i.i
+  %.70.i.i.i.i.i = fadd double %.25.i.i.i.i.i, %.63.i.i.i.i.i
+  %.71.i.i.i.i.i = fsub double %.70.i.i.i.i.i, %.25.i.i.i.i.i
+  %.72.i.i.i.i.i = fsub double %.63.i.i.i.i.i, %.71.i.i.i.i.i
+  %.73.i.i.i.i.i = fmul double %.21.i.i.i.i.i, 2.000000e+00
+  %.74.i.i.i.i.i = fadd double %.73.i.i.i.i.i, %.68.i.i.i.i.i
+  %.75.i.i.i.i.i = fadd double %.72.i.i.i.i.i, %.74.i.i.i.i.i
+  %.19.i.i.i263.i = select i1 %.6.i.i.i256.i, double 5.400000e+01, double 0.000000e+00
+  %.20.i.i.i264.i = fsub double %.10.i.i.i.i.i, %.19.i.i.i263.i
+  %.21.i.i.i265.i = fmul double %.20.i.i.i264.i, 0x3FE62E42FEE00000
+  %.28.i.i.i266.i = fadd double %.21.i.i.i265.i, %.70.i.i.i.i.i
+  %.29.i.i.i267.i = fsub double %.28.i.i.i266.i, %.21.i.i.i265.i
+  %.30.i.i.i268.i = fsub double %.28.i.i.i266.i, %.29.i.i.i267.i
+  %.31.i.i.i269.i = fsub double %.21.i.i.i265.i, %.30.i.i.i268.i
+  %.38.i.i.i270.i = fsub double %.70.i.i.i.i.i, %.29.i.i.i267.i
+  %.39.i.i.i271.i = fadd double %.38.i.i.i270.i, %.31.i.i.i269.i
+  %.46.i.i.i272.i = tail call double @llvm.fma.f64(double %.20.i.i.i264.i, double 0x3DEA39EF35793C76, double %.75.i.i.i.i.i)
+  %.47.i.i.i273.i = fadd double %.39.i.i.i271.i, %.46.i.i.i272.i
+  %.48.i.i.i274.i = fadd double %.28.i.i.i266.i, %.47.i.i.i273.i
+  %.49.i.i.i275.i = fsub double %.48.i.i.i274.i, %.28.i.i.i266.i
+  %.50.i.i.i276.i = fsub double %.47.i.i.i273.i, %.49.i.i.i275.i
+  %.73.i.i277.i = select i1 %.6.i.i221.i, double 0x3FE62E42FEFA39EF, double 0.000000e+00
+  %.74.i.i.i = fadd double %.73.i.i277.i, %.50.i.i.i276.i
+  %.75.i.i278.i = fadd double %.48.i.i.i274.i, %.74.i.i.i
+  %.76.i.i279.i = fcmp olt double %.5.i.i.i, 1.000000e-100
+  %.77.i.i280.i = select i1 %.76.i.i279.i, double %.5.i.i.i, double %.75.i.i278.i
+  %.78.i.i.i = fcmp one double %.5.i.i.i, 0x7FF0000000000000
+  %.79.i.i.i = select i1 %.78.i.i.i, double %.77.i.i280.i, double %.5.i.i.i
+  %.80.i.i.i = tail call double @llvm.copysign.f64(double %.79.i.i.i, double %.93.i.i)
+  %.95.i.i = tail call double @llvm.copysign.f64(double %.80.i.i.i, double %extracted.imag)
+  %.8.i.i.i283.i = tail call double @llvm.maximum.f64(double %.6.i.i.i, double %.19.i.i2.i)
+  %.9.i.i.i284.i = fcmp ogt double %.8.i.i.i283.i, 0x5F30000000000000
+  %.10.i.i.i285.i = fcmp olt double %.8.i.i.i283.i, 0x26F0000000000000
+  %.11.i.i.i286.i = select i1 %.10.i.i.i285.i, double 0x6570000000000000, double 1.000000e+00
+  %.12.i.i.i287.i = select i1 %.9.i.i.i284.i, double 0x1A70000000000000, double %.11.i.i.i286.i
+  %.15.i.i.i288.i = select i1 %.10.i.i.i285.i, double -6.000000e+02, double 0.000000e+00
+  %.16.i.i.i289.i = select i1 %.9.i.i.i284.i, double 6.000000e+02, double %.15.i.i.i288.i
+  %.17.i.i.i290.i = fmul double %.8.i.i.i283.i, %.12.i.i.i287.i
+  %.18.i.i.i291.i = tail call double @llvm.minimum.f64(double %.6.i.i.i, double %.19.i.i2.i)
+  %.19.i.i.i292.i = fmul double %.18.i.i.i291.i, %.12.i.i.i287.i
+  %.20.i.i.i293.i = fmul double %.17.i.i.i290.i, %.17.i.i.i290.i
+  %.21.i.i.i294.i = fmul double %.19.i.i.i292.i, %.19.i.i.i292.i
+  %.22.i.i.i295.i = fadd double %.20.i.i.i293.i, %.21.i.i.i294.i
+  %13 = fsub double %.20.i.i.i293.i, %.22.i.i.i295.i
+  %.24.i.i.i296.i = fadd double %.21.i.i.i294.i, %13
+  %.25.i.i.i297.i = fneg double %.20.i.i.i293.i
+  %.26.i.i.i298.i = tail call double @llvm.fma.f64(double %.17.i.i.i290.i, double %.17.i.i.i290.i, double %.25.i.i.i297.i)
+  %.27.i.i.i299.i = fneg double %.21.i.i.i294.i
+  %.28.i.i.i300.i = tail call double @llvm.fma.f64(double %.19.i.i.i292.i, double %.19.i.i.i292.i, double %.27.i.i.i299.i)
+  %.29.i.i.i301.i = fadd double %.26.i.i.i298.i, %.28.i.i.i300.i
+  %.30.i.i.i302.i = fadd double %.29.i.i.i301.i, %.24.i.i.i296.i
+  %.6.i.i.i.i303.i = fcmp olt double %.22.i.i.i295.i, 0x10000000000000
+  %.7.i.i.i.i304.i = fmul double %.22.i.i.i295.i, 0x4350000000000000
+  %.8.i.i.i.i305.i = select i1 %.6.i.i.i.i303.i, double %.7.i.i.i.i304.i, double %.22.i.i.i295.i
+  %.9.i.i.i.i306.i = fmul double %.30.i.i.i302.i, 0x4350000000000000
+  %.10.i.i.i.i307.i = select i1 %.6.i.i.i.i303.i, double %.9.i.i.i.i306.i, double %.30.i.i.i302.i
+  %.5.i.i.i.i.i.i = bitcast double %.8.i.i.i.i305.i to i64
+  %.6.i.i.i.i.i.i = add i64 %.5.i.i.i.i.i.i, 2638147582215219
+  %.7.i.i.i.i.i.i = lshr i64 %.6.i.i.i.i.i.i, 52
+  %.8.i.i.i.i.i.i = or disjoint i64 %.7.i.i.i.i.i.i, 4841369599423283200
+  %.9.i.i.i.i.i.i = bitcast i64 %.8.i.i.i.i.i.i to double
+  %.10.i.i.i.i.i.i = fadd double %.9.i.i.i.i.i.i, 0xC3300000000003FF
+  %.7.i.i3.i.i.i.i = and i64 %.6.i.i.i.i.i.i, 4503599627370495
+  %.8.i.i4.i.i.i.i = add nuw nsw i64 %.7.i.i3.i.i.i.i, 4604544271217802189
+  %14 = bitcast i64 %.8.i.i4.i.i.i.i to double
+  %.16.i.i.i.i308.i = fdiv double %14, %.8.i.i.i.i305.i
+  %.17.i.i.i.i309.i = fmul double %.10.i.i.i.i307.i, %.16.i.i.i.i308.i
+  %.6.i.i5.i.i.i.i = fadd double %14, -1.000000e+00
+  %.7.i.i6.i.i.i.i = fadd double %.6.i.i5.i.i.i.i, 2.000000e+00
+  %.11.i.i.i.i.i.i = fdiv double 1.000000e+00, %.7.i.i6.i.i.i.i
+  %.12.i.i.i.i.i.i = fmul double %.6.i.i5.i.i.i.i, %.11.i.i.i.i.i.i
+  %.13.i.i.i.i.i.i = fadd double %.7.i.i6.i.i.i.i, -2.000000e+00
+  %.14.i.i.i.i.i.i = fsub double %.6.i.i5.i.i.i.i, %.13.i.i.i.i.i.i
+  %.15.i.i.i.i.i.i = fadd double %.17.i.i.i.i309.i, %.14.i.i.i.i.i.i
+  %.16.i.i.i.i.i.i = fneg double %.12.i.i.i.i.i.i
+  %.17.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double %.7.i.i6.i.i.i.i, double %.6.i.i5.i.i.i.i)
+  %.19.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double %.15.i.i.i.i.i.i, double %.17.i.i.i.i309.i)
+  %.20.i.i.i.i.i.i = fadd double %.17.i.i.i.i.i.i, %.19.i.i.i.i.i.i
+  %.21.i.i.i.i.i.i = fmul double %.11.i.i.i.i.i.i, %.20.i.i.i.i.i.i
+  %.22.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i, %.12.i.i.i.i.i.i
+  %.23.i.i.i.i.i.i = fneg double %.22.i.i.i.i.i.i
+  %.24.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.12.i.i.i.i.i.i, double %.23.i.i.i.i.i.i)
+  %.25.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i, 2.000000e+00
+  %.26.i.i.i.i.i.i = fmul double %.25.i.i.i.i.i.i, %.21.i.i.i.i.i.i
+  %.27.i.i.i.i.i.i = fadd double %.24.i.i.i.i.i.i, %.26.i.i.i.i.i.i
+  %.44.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i, %.22.i.i.i.i.i.i
+  %.45.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i, double 0x3FBDE3D54DF7FA11, double 0x3FC3B1364C67D808)
+  %.46.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FCC71C71C596895)
+  %.47.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.46.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FD9999999999996)
+  %.48.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i, double 0x3FBEAC6CEB594957, double 0x3FC11206FBC466FD)
+  %.49.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.48.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FC745D18295D561)
+  %.50.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.49.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FD2492492492F51)
+  %.51.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.50.i.i.i.i.i.i, double %.22.i.i.i.i.i.i, double %.47.i.i.i.i.i.i)
+  %.52.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i, %.51.i.i.i.i.i.i
+  %.53.i.i.i.i.i.i = fadd double %.52.i.i.i.i.i.i, 0x3FE5555555555555
+  %.54.i.i.i.i.i.i = fadd double %.53.i.i.i.i.i.i, 0xBFE5555555555555
+  %.55.i.i.i.i.i.i = fsub double %.52.i.i.i.i.i.i, %.54.i.i.i.i.i.i
+  %.56.i.i.i.i.i.i = fadd double %.55.i.i.i.i.i.i, 0x3C85555555555555
+  %.57.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i, %.53.i.i.i.i.i.i
+  %.58.i.i.i.i.i.i = fneg double %.57.i.i.i.i.i.i
+  %.59.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i.i, double %.53.i.i.i.i.i.i, double %.58.i.i.i.i.i.i)
+  %.60.i.i.i.i.i.i = fmul double %.27.i.i.i.i.i.i, %.53.i.i.i.i.i.i
+  %.61.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i.i, double %.56.i.i.i.i.i.i, double %.60.i.i.i.i.i.i)
+  %.62.i.i.i.i.i.i = fadd double %.59.i.i.i.i.i.i, %.61.i.i.i.i.i.i
+  %.63.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i, %.57.i.i.i.i.i.i
+  %.64.i.i.i.i.i.i = fneg double %.63.i.i.i.i.i.i
+  %.65.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.57.i.i.i.i.i.i, double %.64.i.i.i.i.i.i)
+  %.66.i.i.i.i.i.i = fmul double %.21.i.i.i.i.i.i, %.57.i.i.i.i.i.i
+  %.67.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.62.i.i.i.i.i.i, double %.66.i.i.i.i.i.i)
+  %.68.i.i.i.i.i.i = fadd double %.65.i.i.i.i.i.i, %.67.i.i.i.i.i.i
+  %.70.i.i.i.i.i.i = fadd double %.25.i.i.i.i.i.i, %.63.i.i.i.i.i.i
+  %.71.i.i.i.i.i.i = fsub double %.70.i.i.i.i.i.i, %.25.i.i.i.i.i.i
+  %.72.i.i.i.i.i.i = fsub double %.63.i.i.i.i.i.i, %.71.i.i.i.i.i.i
+  %.73.i.i.i.i.i.i = fmul double %.21.i.i.i.i.i.i, 2.000000e+00
+  %.74.i.i.i.i.i.i = fadd double %.73.i.i.i.i.i.i, %.68.i.i.i.i.i.i
+  %.75.i.i.i.i.i.i = fadd double %.72.i.i.i.i.i.i, %.74.i.i.i.i.i.i
+  %.19.i.i.i.i310.i = select i1 %.6.i.i.i.i303.i, double 5.400000e+01, double 0.000000e+00
+  %.20.i.i.i.i311.i = fsub double %.10.i.i.i.i.i.i, %.19.i.i.i.i310.i
+  %.21.i.i.i.i312.i = fmul double %.20.i.i.i.i311.i, 0x3FE62E42FEE00000
+  %.28.i.i.i.i.i = fadd double %.21.i.i.i.i312.i, %.70.i.i.i.i.i.i
+  %.29.i.i.i.i.i = fsub double %.28.i.i.i.i.i, %.21.i.i.i.i312.i
+  %.30.i.i.i.i.i = fsub double %.28.i.i.i.i.i, %.29.i.i.i.i.i
+  %.31.i.i.i.i.i = fsub double %.21.i.i.i.i312.i, %.30.i.i.i.i.i
+  %.38.i.i.i.i.i = fsub double %.70.i.i.i.i.i.i, %.29.i.i.i.i.i
+  %.39.i.i.i.i.i = fadd double %.38.i.i.i.i.i, %.31.i.i.i.i.i
+  %.46.i.i.i.i313.i = tail call double @llvm.fma.f64(double %.20.i.i.i.i311.i, double 0x3DEA39EF35793C76, double %.75.i.i.i.i.i.i)
+  %.47.i.i.i.i314.i = fadd double %.39.i.i.i.i.i, %.46.i.i.i.i313.i
+  %.48.i.i.i.i315.i = fadd double %.28.i.i.i.i.i, %.47.i.i.i.i314.i
+  %.49.i.i.i.i316.i = fsub double %.48.i.i.i.i315.i, %.28.i.i.i.i.i
+  %.50.i.i.i.i317.i = fsub double %.47.i.i.i.i314.i, %.49.i.i.i.i316.i
+  %.32.i.i.i318.i = fmul double %.16.i.i.i289.i, 0x3FE62E42FEFA39EF
+  %.39.i.i.i319.i = fmul double %.48.i.i.i.i315.i, 5.000000e-01
+  %.40.i.i.i.i = fadd double %.32.i.i.i318.i, %.39.i.i.i319.i
+  %.41.i.i.i.i = fsub double %.40.i.i.i.i, %.32.i.i.i318.i
+  %.42.i.i.i.i = fsub double %.40.i.i.i.i, %.41.i.i.i.i
+  %.43.i.i.i320.i = fsub double %.32.i.i.i318.i, %.42.i.i.i.i
+  %.44.i.i.i321.i = fsub double %.39.i.i.i319.i, %.41.i.i.i.i
+  %.45.i.i.i322.i = fadd double %.44.i.i.i321.i, %.43.i.i.i320.i
+  %.46.i.i.i323.i = fneg double %.32.i.i.i318.i
+  %.47.i.i.i324.i = tail call double @llvm.fma.f64(double %.16.i.i.i289.i, double 0x3FE62E42FEFA39EF, double %.46.i.i.i323.i)
+  %.54.i.i.i325.i = fmul double %.50.i.i.i.i317.i, 5.000000e-01
+  %.55.i.i.i326.i = tail call double @llvm.fma.f64(double %.16.i.i.i289.i, double 0x3C7ABC9E3B39803F, double %.54.i.i.i325.i)
+  %.56.i.i.i327.i = fadd double %.47.i.i.i324.i, %.55.i.i.i326.i
+  %.57.i.i.i328.i = fadd double %.56.i.i.i327.i, %.45.i.i.i322.i
+  %.26.i.i329.i = fcmp oeq double %.6.i.i.i, 0x7FF0000000000000
+  %.35.i.i331.i = or i1 %.26.i.i329.i, %.49.i.i69.i
+  %.48.i.i332.i = fadd double %.57.i.i.i328.i, 0x3FE62E42FEFA39EF
+  %.49.i.i333.i = fadd double %.40.i.i.i.i, %.48.i.i332.i
+  %.50.i.i334.i = select i1 %.35.i.i331.i, double 0x7FF0000000000000, double %.49.i.i333.i
+  %.98.i.i = fcmp ogt double %.6.i.i.i, 1.000000e+15
+  %.100.i.i = fcmp ogt double %.19.i.i2.i, 1.000000e+15
+  %.101.i.i = or i1 %.98.i.i, %.100.i.i
+  %.8.i.i.i = fcmp ule double %.6.i.i.i, %.19.i.i2.i
+  %.12.i.i.i = select i1 %.8.i.i.i, double %.19.i.i2.i, double %.6.i.i.i
+  %.13.i.i.i = select i1 %.8.i.i.i, double %.6.i.i.i, double %.19.i.i2.i
+  %.14.i.i.i = fcmp oeq double %.12.i.i.i, 0x7FF0000000000000
+  %.15.i.i.i = fcmp oeq double %.13.i.i.i, 0x7FF0000000000000
+  %.16.i.i.i = select i1 %.15.i.i.i, double 1.000000e+00, double 0.000000e+00
+  %.17.i.i.i = select i1 %.14.i.i.i, double %.16.i.i.i, double %.13.i.i.i
+  %.19.i.i101.i = fcmp oeq double %.12.i.i.i, 0.000000e+00
+  %15 = or i1 %.14.i.i.i, %.19.i.i101.i
+  %.21.i.i102.i = select i1 %15, double 1.000000e+00, double %.12.i.i.i
+  %.25.i.i.i = fmul double %.21.i.i102.i, 0x22DE7C5F127BD87E
+  %.26.i.i.i = fcmp olt double %.17.i.i.i, %.25.i.i.i
+  %16 = and i1 %.8.i.i.i, %.26.i.i.i
+  %.31.i.i104.i = fdiv double %.17.i.i.i, %.21.i.i102.i
+  %.32.i.i.i = fcmp ogt double %.21.i.i102.i, 0x5F138D352E5096AF
+  %.33.i.i105.i = fcmp olt double %.21.i.i102.i, 1.000000e-150
+  %.34.i.i106.i = select i1 %.33.i.i105.i, double 0x6570000000000000, double 1.000000e+00
+  %.35.i.i107.i = select i1 %.32.i.i.i, double 0x1A70000000000000, double %.34.i.i106.i
+  %.36.i.i.i = fmul double %.17.i.i.i, %.35.i.i107.i
+  %.37.i.i108.i = fmul double %.21.i.i102.i, %.35.i.i107.i
+  %.7.i.i.i109.i = fmul double %.37.i.i108.i, 0x3FDA827999FCEF32
+  %.8.i.i.i110.i = fcmp ogt double %.36.i.i.i, %.7.i.i.i109.i
+  %.9.i.i.i111.i = fsub double %.36.i.i.i, %.37.i.i108.i
+  %.10.i.i.i.i = fadd double %.36.i.i.i, %.37.i.i108.i
+  %.11.i.i.i112.i = select i1 %.8.i.i.i110.i, double %.9.i.i.i111.i, double %.36.i.i.i
+  %.12.i.i.i113.i = select i1 %.8.i.i.i110.i, double %.10.i.i.i.i, double %.37.i.i108.i
+  %.13.i.i.i.i = fsub double %.9.i.i.i111.i, %.36.i.i.i
+  %17 = fsub double %.13.i.i.i.i, %.9.i.i.i111.i
+  %.15.i.i.i114.i = fadd double %.36.i.i.i, %17
+  %.16.i.i.i.i = fadd double %.37.i.i108.i, %.13.i.i.i.i
+  %.17.i.i.i115.i = fsub double %.15.i.i.i114.i, %.16.i.i.i.i
+  %.18.i.i.i116.i = select i1 %.8.i.i.i110.i, double %.17.i.i.i115.i, double 0.000000e+00
+  %18 = fsub double %.37.i.i108.i, %.10.i.i.i.i
+  %.20.i.i.i117.i = fadd double %.36.i.i.i, %18
+  %.21.i.i.i118.i = select i1 %.8.i.i.i110.i, double %.20.i.i.i117.i, double 0.000000e+00
+  %.25.i.i.i119.i = fdiv double 1.000000e+00, %.12.i.i.i113.i
+  %.26.i.i.i.i = fmul double %.11.i.i.i112.i, %.25.i.i.i119.i
+  %.27.i.i.i120.i = fneg double %.26.i.i.i.i
+  %.29.i.i.i121.i = tail call double @llvm.fma.f64(double %.27.i.i.i120.i, double %.12.i.i.i113.i, double %.11.i.i.i112.i)
+  %.30.i.i.i122.i = fadd double %.29.i.i.i121.i, %.18.i.i.i116.i
+  %.31.i.i.i123.i = tail call double @llvm.fma.f64(double %.27.i.i.i120.i, double %.21.i.i.i118.i, double %.30.i.i.i122.i)
+  %.32.i.i.i124.i = fmul double %.25.i.i.i119.i, %.31.i.i.i123.i
+  %.33.i.i.i125.i = fmul double %.26.i.i.i.i, %.26.i.i.i.i
+  %.34.i.i.i126.i = fmul double %.26.i.i.i.i, %.33.i.i.i125.i
+  %.57.i.i.i127.i = fmul double %.33.i.i.i125.i, %.33.i.i.i125.i
+  %.58.i.i.i128.i = tail call double @llvm.fma.f64(double %.57.i.i.i127.i, double 0xBF9252F12BECD788, double 0xBFA9CC9B6F12021C)
+  %.59.i.i.i129.i = tail call double @llvm.fma.f64(double %.58.i.i.i128.i, double %.57.i.i.i127.i, double 0xBFB10EB9C47BF8A9)
+  %.60.i.i.i130.i = tail call double @llvm.fma.f64(double %.59.i.i.i129.i, double %.57.i.i.i127.i, double 0xBFB745CF8C3681FC)
+  %.61.i.i.i.i = tail call double @llvm.fma.f64(double %.60.i.i.i130.i, double %.57.i.i.i127.i, double 0xBFC24924922AC343)
+  %.62.i.i.i.i = tail call double @llvm.fma.f64(double %.61.i.i.i.i, double %.57.i.i.i127.i, double 0xBFD555555555553D)
+  %.63.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i127.i, double 0x3FA37BC94D76F5E0, double 0x3FADF0D7D7A01F5C)
+  %.64.i.i.i.i = tail call double @llvm.fma.f64(double %.63.i.i.i.i, double %.57.i.i.i127.i, double 0x3FB3B1116FF810BD)
+  %.65.i.i.i.i = tail call double @llvm.fma.f64(double %.64.i.i.i.i, double %.57.i.i.i127.i, double 0x3FBC71C70E563FF2)
+  %.66.i.i.i.i = tail call double @llvm.fma.f64(double %.65.i.i.i.i, double %.57.i.i.i127.i, double 0x3FC9999999995852)
+  %.67.i.i.i.i = tail call double @llvm.fma.f64(double %.66.i.i.i.i, double %.33.i.i.i125.i, double %.62.i.i.i.i)
+  %.68.i.i.i.i = fneg double %.33.i.i.i125.i
+  %.69.i.i.i.i = tail call double @llvm.fma.f64(double %.68.i.i.i.i, double %.32.i.i.i124.i, double %.32.i.i.i124.i)
+  %.70.i.i.i.i = tail call double @llvm.fma.f64(double %.34.i.i.i126.i, double %.67.i.i.i.i, double %.69.i.i.i.i)
+  %.76.i.i.i.i = select i1 %.8.i.i.i, double 0.000000e+00, double 2.000000e+00
+  %.78.i.i.i.i = select i1 %.8.i.i.i, double 1.000000e+00, double -1.000000e+00
+  %.79.i.i.i.i = select i1 %.8.i.i.i110.i, double %.78.i.i.i.i, double 0.000000e+00
+  %.80.i.i.i.i = fadd double %.76.i.i.i.i, %.79.i.i.i.i
+  %.82.i.i.i.i = fmul double %.80.i.i.i.i, 0x3FE921FB54442D18
+  %.83.i.i.i.i = fneg double %.82.i.i.i.i
+  %.84.i.i.i.i = tail call double @llvm.fma.f64(double %.80.i.i.i.i, double 0x3FE921FB54442D18, double %.83.i.i.i.i)
+  %.85.i.i.i.i = fmul double %.80.i.i.i.i, 0x3C81A62633145C07
+  %.86.i.i.i.i = fadd double %.85.i.i.i.i, %.84.i.i.i.i
+  %.87.i.i.i.i = fmul double %.78.i.i.i.i, %.26.i.i.i.i
+  %.88.i.i.i.i = fadd double %.82.i.i.i.i, %.87.i.i.i.i
+  %.89.i.i.i.i = fcmp oeq double %.80.i.i.i.i, 0.000000e+00
+  %.90.i.i.i.i = fsub double %.88.i.i.i.i, %.82.i.i.i.i
+  %.91.i.i.i.i = fsub double %.87.i.i.i.i, %.90.i.i.i.i
+  %.92.i.i.i.i = select i1 %.89.i.i.i.i, double 0.000000e+00, double %.91.i.i.i.i
+  %.93.i.i.i.i = tail call double @llvm.fma.f64(double %.78.i.i.i.i, double %.70.i.i.i.i, double %.86.i.i.i.i)
+  %.94.i.i.i.i = fadd double %.92.i.i.i.i, %.93.i.i.i.i
+  %.95.i.i.i.i = fadd double %.88.i.i.i.i, %.94.i.i.i.i
+  %.42.i.i131.i = select i1 %16, double %.31.i.i104.i, double %.95.i.i.i.i
+  %.45.i.i.i = fcmp uno double %.19.i.i2.i, %.6.i.i.i
+  %19 = tail call double @llvm.fabs.f64(double %.42.i.i131.i)
+  %.47.i.i133.i = select i1 %.45.i.i.i, double 0x7FF8000000000000, double %19
+  %.105.i.i = tail call double @llvm.copysign.f64(double %.47.i.i133.i, double %extracted.real)
+  %.106.i.i = select i1 %.101.i.i, double %.105.i.i, double %.47.i.i220.i
+  %.113.i.i = tail call double @llvm.copysign.f64(double %.50.i.i334.i, double %extracted.imag)
+  %.114.i.i = select i1 %.101.i.i, double %.113.i.i, double %.95.i.i
+  %.115.i.i = fcmp oeq double %extracted.real, 0.000000e+00
+  %.116.i.i = select i1 %.115.i.i, double %extracted.real, double %.106.i.i
+  %inserted.real = insertvalue { double, double } undef, double %.116.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.114.i.i, 1
+  ret { double, double } %inserted.imag
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @llvm.maximum.f64(double, double) #1
+declare i64 @llvm.umax.i64(i64, i64) #1
+declare i64 @llvm.umin.i64(i64, i64) #1
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.sqrt.f64(double) #1
+declare double @llvm.copysign.f64(double, double) #1
+declare double @llvm.minimum.f64(double, double) #1
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_large_inverse_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.6.i.i.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.7.i.i.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.8.i.i.i = tail call double @llvm.maximum.f64(double %.6.i.i.i, double %.7.i.i.i)
+  %.9.i.i.i = fcmp ogt double %.8.i.i.i, 0x5F30000000000000
+  %.10.i.i.i = fcmp olt double %.8.i.i.i, 0x26F0000000000000
+  %.11.i.i.i = select i1 %.10.i.i.i, double 0x6570000000000000, double 1.000000e+00
+  %.12.i.i.i = select i1 %.9.i.i.i, double 0x1A70000000000000, double %.11.i.i.i
+  %.15.i.i.i = select i1 %.10.i.i.i, double -6.000000e+02, double 0.000000e+00
+  %.16.i.i.i = select i1 %.9.i.i.i, double 6.000000e+02, double %.15.i.i.i
+  %.17.i.i.i = fmul double %.8.i.i.i, %.12.i.i.i
+  %.18.i.i.i = tail call double @llvm.minimum.f64(double %.6.i.i.i, double %.7.i.i.i)
+  %.19.i.i.i = fmul double %.18.i.i.i, %.12.i.i.i
+  %.20.i.i.i = fmul double %.17.i.i.i, %.17.i.i.i
+  %.21.i.i.i = fmul double %.19.i.i.i, %.19.i.i.i
+  %.22.i.i.i = fadd double %.20.i.i.i, %.21.i.i.i
+  %0 = fsub double %.20.i.i.i, %.22.i.i.i
+  %.24.i.i.i = fadd double %.21.i.i.i, %0
+  %.25.i.i.i = fneg double %.20.i.i.i
+  %.26.i.i.i = tail call double @llvm.fma.f64(double %.17.i.i.i, double %.17.i.i.i, double %.25.i.i.i)
+  %.27.i.i.i = fneg double %.21.i.i.i
+  %.28.i.i.i = tail call double @llvm.fma.f64(double %.19.i.i.i, double %.19.i.i.i, double %.27.i.i.i)
+  %.29.i.i.i = fadd double %.26.i.i.i, %.28.i.i.i
+  %.30.i.i.i = fadd double %.29.i.i.i, %.24.i.i.i
+  %.6.i.i.i.i = fcmp olt double %.22.i.i.i, 0x10000000000000
+  %.7.i.i.i.i = fmul double %.22.i.i.i, 0x4350000000000000
+  %.8.i.i.i.i = select i1 %.6.i.i.i.i, double %.7.i.i.i.i, double %.22.i.i.i
+  %.9.i.i.i.i = fmul double %.30.i.i.i, 0x4350000000000000
+  %.10.i.i.i.i = select i1 %.6.i.i.i.i, double %.9.i.i.i.i, double %.30.i.i.i
+  %.5.i.i.i.i.i = bitcast double %.8.i.i.i.i to i64
+  %.6.i.i.i.i.i = add i64 %.5.i.i.i.i.i, 2638147582215219
+  %.7.i.i.i.i.i = lshr i64 %.6.i.i.i.i.i, 52
+  %.8.i.i.i.i.i = or disjoint i64 %.7.i.i.i.i.i, 4841369599423283200
+  %.9.i.i.i.i.i = bitcast i64 %.8.i.i.i.i.i to double
+  %.10.i.i.i.i.i = fadd double %.9.i.i.i.i.i, 0xC3300000000003FF
+  %.7.i.i3.i.i.i = and i64 %.6.i.i.i.i.i, 4503599627370495
+  %.8.i.i4.i.i.i = add nuw nsw i64 %.7.i.i3.i.i.i, 4604544271217802189
+  %1 = bitcast i64 %.8.i.i4.i.i.i to double
+  %.16.i.i.i.i = fdiv double %1, %.8.i.i.i.i
+  %.17.i.i.i.i = fmul double %.10.i.i.i.i, %.16.i.i.i.i
+  %.6.i.i5.i.i.i = fadd double %1, -1.000000e+00
+  %.7.i.i6.i.i.i = fadd double %.6.i.i5.i.i.i, 2.000000e+00
+  %.11.i.i.i.i.i = fdiv double 1.000000e+00, %.7.i.i6.i.i.i
+  %.12.i.i.i.i.i = fmul double %.6.i.i5.i.i.i, %.11.i.i.i.i.i
+  %.13.i.i.i.i.i = fadd double %.7.i.i6.i.i.i, -2.000000e+00
+  %.14.i.i.i.i.i = fsub double %.6.i.i5.i.i.i, %.13.i.i.i.i.i
+  %.15.i.i.i.i.i = fadd double %.17.i.i.i.i, %.14.i.i.i.i.i
+  %.16.i.i.i.i.i = fneg double %.12.i.i.i.i.i
+  %.17.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double %.7.i.i6.i.i.i, double %.6.i.i5.i.i.i)
+  %.19.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double %.15.i.i.i.i.i, double %.17.i.i.i.i)
+  %.20.i.i.i.i.i = fadd double %.17.i.i.i.i.i, %.19.i.i.i.i.i
+  %.21.i.i.i.i.i = fmul double %.11.i.i.i.i.i, %.20.i.i.i.i.i
+  %.22.i.i.i.i.i = fmul double %.12.i.i.i.i.i, %.12.i.i.i.i.i
+  %.23.i.i.i.i.i = fneg double %.22.i.i.i.i.i
+  %.24.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.12.i.i.i.i.i, double %.23.i.i.i.i.i)
+  %.25.i.i.i.i.i = fmul double %.12.i.i.i.i.i, 2.000000e+00
+  %.26.i.i.i.i.i = fmul double %.25.i.i.i.i.i, %.21.i.i.i.i.i
+  %.27.i.i.i.i.i = fadd double %.24.i.i.i.i.i, %.26.i.i.i.i.i
+  %.44.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.22.i.i.i.i.i
+  %.45.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i, double 0x3FBDE3D54DF7FA11, double 0x3FC3B1364C67D808)
+  %.46.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FCC71C71C596895)
+  %.47.i.i.i.i.i = tail call double @llvm.fma.f64(double %.46.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FD9999999999996)
+  %.48.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i, double 0x3FBEAC6CEB594957, double 0x3FC11206FBC466FD)
+  %.49.i.i.i.i.i = tail call double @llvm.fma.f64(double %.48.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FC745D18295D561)
+  %.50.i.i.i.i.i = tail call double @llvm.fma.f64(double %.49.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FD2492492492F51)
+  %.51.i.i.i.i.i = tail call double @llvm.fma.f64(double %.50.i.i.i.i.i, double %.22.i.i.i.i.i, double %.47.i.i.i.i.i)
+  %.52.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.51.i.i.i.i.i
+  %.53.i.i.i.i.i = fadd double %.52.i.i.i.i.i, 0x3FE5555555555555
+  %.54.i.i.i.i.i = fadd double %.53.i.i.i.i.i, 0xBFE5555555555555
+  %.55.i.i.i.i.i = fsub double %.52.i.i.i.i.i, %.54.i.i.i.i.i
+  %.56.i.i.i.i.i = fadd double %.55.i.i.i.i.i, 0x3C85555555555555
+  %.57.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.53.i.i.i.i.i
+  %.58.i.i.i.i.i = fneg double %.57.i.i.i.i.i
+  %.59.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i, double %.53.i.i.i.i.i, double %.58.i.i.i.i.i)
+  %.60.i.i.i.i.i = fmul double %.27.i.i.i.i.i, %.53.i.i.i.i.i
+  %.61.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i, double %.56.i.i.i.i.i, double %.60.i.i.i.i.i)
+  %.62.i.i.i.i.i = fadd double %.59.i.i.i.i.i, %.61.i.i.i.i.i
+  %.63.i.i.i.i.i = fmul double %.12.i.i.i.i.i, %.57.i.i.i.i.i
+  %.64.i.i.i.i.i = fneg double %.63.i.i.i.i.i
+  %.65.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.57.i.i.i.i.i, double %.64.i.i.i.i.i)
+  %.66.i.i.i.i.i = fmul double %.21.i.i.i.i.i, %.57.i.i.i.i.i
+  %.67.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.62.i.i.i.i.i, double %.66.i.i.i.i.i)
+  %.68.i.i.i.i.i = fadd double %.65.i.i.i.i.i, %.67.i.i.i.i.i
+  %.70.i.i.i.i.i = fadd double %.25.i.i.i.i.i, %.63.i.i.i.i.i
+  %.71.i.i.i.i.i = fsub double %.70.i.i.i.i.i, %.25.i.i.i.i.i
+  %.72.i.i.i.i.i = fsub double %.63.i.i.i.i.i, %.71.i.i.i.i.i
+  %.73.i.i.i.i.i = fmul double %.21.i.i.i.i.i, 2.000000e+00
+  %.74.i.i.i.i.i = fadd double %.73.i.i.i.i.i, %.68.i.i.i.i.i
+  %.75.i.i.i.i.i = fadd double %.72.i.i.i.i.i, %.74.i.i.i.i.i
+  %.19.i.i.i.i = select i1 %.6.i.i.i.i, double 5.400000e+01, double 0.000000e+00
+  %.20.i.i.i.i = fsub double %.10.i.i.i.i.i, %.19.i.i.i.i
+  %.21.i.i.i.i = fmul double %.20.i.i.i.i, 0x3FE62E42FEE00000
+  %.28.i.i.i.i = fadd double %.21.i.i.i.i, %.70.i.i.i.i.i
+  %.29.i.i.i.i = fsub double %.28.i.i.i.i, %.21.i.i.i.i
+  %.30.i.i.i.i = fsub double %.28.i.i.i.i, %.29.i.i.i.i
+  %.31.i.i.i.i = fsub double %.21.i.i.i.i, %.30.i.i.i.i
+  %.38.i.i.i.i = fsub double %.70.i.i.i.i.i, %.29.i.i.i.i
+  %.39.i.i.i.i = fadd double %.38.i.i.i.i, %.31.i.i.i.i
+  %.46.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i.i.i, double 0x3DEA39EF35793C76, double %.75.i.i.i.i.i)
+  %.47.i.i.i.i = fadd double %.39.i.i.i.i, %.46.i.i.i.i
+  %.48.i.i.i.i = fadd double %.28.i.i.i.i, %.47.i.i.i.i
+  %.49.i.i.i.i = fsub double %.48.i.i.i.i, %.28.i.i.i.i
+  %.50.i.i.i.i = fsub double %.47.i.i.i.i, %.49.i.i.i.i
+  %.32.i.i.i = fmul double %.16.i.i.i, 0x3FE62E42FEFA39EF
+  %.39.i.i.i = fmul double %.48.i.i.i.i, 5.000000e-01
+  %.40.i.i.i = fadd double %.32.i.i.i, %.39.i.i.i
+  %.41.i.i.i = fsub double %.40.i.i.i, %.32.i.i.i
+  %.42.i.i.i = fsub double %.40.i.i.i, %.41.i.i.i
+  %.43.i.i.i = fsub double %.32.i.i.i, %.42.i.i.i
+  %.44.i.i.i = fsub double %.39.i.i.i, %.41.i.i.i
+  %.45.i.i.i = fadd double %.44.i.i.i, %.43.i.i.i
+  %.46.i.i.i = fneg double %.32.i.i.i
+  %.47.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i, double 0x3FE62E42FEFA39EF, double %.46.i.i.i)
+  %.54.i.i.i = fmul double %.50.i.i.i.i, 5.000000e-01
+  %.55.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i, double 0x3C7ABC9E3B39803F, double %.54.i.i.i)
+  %.56.i.i.i = fadd double %.47.i.i.i, %.55.i.i.i
+  %.57.i.i.i = fadd double %.56.i.i.i, %.45.i.i.i
+  %.26.i.i = fcmp oeq double %.6.i.i.i, 0x7FF0000000000000
+  %.34.i.i = fcmp oeq double %.7.i.i.i, 0x7FF0000000000000
+  %.35.i.i = or i1 %.26.i.i, %.34.i.i
+  %.48.i.i = fadd double %.57.i.i.i, 0x3FE62E42FEFA39EF
+  %.49.i.i = fadd double %.40.i.i.i, %.48.i.i
+  %.50.i.i = select i1 %.35.i.i, double 0x7FF0000000000000, double %.49.i.i
+  %inserted.real = insertvalue { double, double } undef, double %.50.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double 0.000000e+00, 1
+  ret { double, double } %inserted.imag
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @llvm.maximum.f64(double, double) #1
+declare double @llvm.minimum.f64(double, double) #1
+declare double @llvm.fma.f64(double, double, double) #1
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_acos_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.18.i.i = fsub double 1.000000e+00, %extracted.real
+  %.19.i.i = fneg double %extracted.imag
+  %.18.i.i1.i = tail call double @llvm.fabs.f64(double %.18.i.i)
+  %.19.i.i2.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.20.i.i3.i = tail call double @llvm.maximum.f64(double %.18.i.i1.i, double %.19.i.i2.i)
+  %.21.i.i4.i = fcmp ogt double %.20.i.i3.i, 0x7E70000000000000
+  %.22.i.i5.i = fcmp olt double %.20.i.i3.i, 0x7B0000000000000
+  %.23.i.i6.i = select i1 %.22.i.i5.i, double 0x4630000000000000, double 1.000000e+00
+  %.24.i.i7.i = select i1 %.21.i.i4.i, double 0x39B0000000000000, double %.23.i.i6.i
+  %.27.i.i8.i = select i1 %.22.i.i5.i, double 0x3CD0000000000000, double 1.000000e+00
+  %.28.i.i9.i = select i1 %.21.i.i4.i, double 0x4310000000000000, double %.27.i.i8.i
+  %.30.i.i10.i = fmul double %.18.i.i1.i, %.24.i.i7.i
+  %.31.i.i11.i = fmul double %.24.i.i7.i, %.19.i.i
+  %.6.i.i.i12.i = tail call double @llvm.fabs.f64(double %.30.i.i10.i)
+  %.7.i.i.i13.i = tail call double @llvm.fabs.f64(double %.31.i.i11.i)
+  %.8.i.i.i14.i = fcmp ogt double %.6.i.i.i12.i, %.7.i.i.i13.i
+  %.9.i.i.i15.i = select i1 %.8.i.i.i14.i, double %.6.i.i.i12.i, double %.7.i.i.i13.i
+  %.11.i.i.i16.i = select i1 %.8.i.i.i14.i, double %.7.i.i.i13.i, double %.6.i.i.i12.i
+  %.12.i.i.i17.i = bitcast double %.9.i.i.i15.i to i64
+  %0 = tail call i64 @llvm.umax.i64(i64 %.12.i.i.i17.i, i64 9007199254740992)
+  %.15.i.i.i18.i = and i64 %0, 9218868437227405312
+  %.17.i.i.i19.i = tail call i64 @llvm.umin.i64(i64 %.15.i.i.i18.i, i64 9209861237972664320)
+  %.18.i.i.i20.i = sub nuw nsw i64 9214364837600034816, %.17.i.i.i19.i
+  %.19.i.i.i21.i = bitcast i64 %.18.i.i.i20.i to double
+  %.20.i.i.i22.i = bitcast i64 %.17.i.i.i19.i to double
+  %.21.i.i.i23.i = fmul double %.9.i.i.i15.i, %.19.i.i.i21.i
+  %.22.i.i.i24.i = fmul double %.11.i.i.i16.i, %.19.i.i.i21.i
+  %.23.i.i.i25.i = fmul double %.21.i.i.i23.i, %.21.i.i.i23.i
+  %.24.i.i.i26.i = fmul double %.22.i.i.i24.i, %.22.i.i.i24.i
+  %.25.i.i.i27.i = fadd double %.23.i.i.i25.i, %.24.i.i.i26.i
+  %1 = fsub double %.23.i.i.i25.i, %.25.i.i.i27.i
+  %.27.i.i.i28.i = fadd double %.24.i.i.i26.i, %1
+  %.28.i.i.i29.i = fneg double %.23.i.i.i25.i
+  %.29.i.i.i30.i = tail call double @llvm.fma.f64(double %.21.i.i.i23.i, double %.21.i.i.i23.i, double %.28.i.i.i29.i)
+  %.30.i.i.i31.i = fneg double %.24.i.i.i26.i
+  %.31.i.i.i32.i = tail call double @llvm.fma.f64(double %.22.i.i.i24.i, double %.22.i.i.i24.i, double %.30.i.i.i31.i)
+  %.32.i.i.i33.i = fadd double %.29.i.i.i30.i, %.31.i.i.i32.i
+  %.33.i.i.i34.i = fadd double %.32.i.i.i33.i, %.27.i.i.i28.i
+  %.34.i.i.i35.i = tail call double @llvm.sqrt.f64(double %.25.i.i.i27.i)
+  %.35.i.i.i36.i = fcmp ogt double %.25.i.i.i27.i, 0.000000e+00
+  %.36.i.i.i37.i = fneg double %.34.i.i.i35.i
+  %.37.i.i.i38.i = tail call double @llvm.fma.f64(double %.36.i.i.i37.i, double %.34.i.i.i35.i, double %.25.i.i.i27.i)
+  %.38.i.i.i39.i = fadd double %.37.i.i.i38.i, %.33.i.i.i34.i
+  %.39.i.i.i40.i = fmul double %.38.i.i.i39.i, 5.000000e-01
+  %.43.i.i.i41.i = fdiv double %.39.i.i.i40.i, %.34.i.i.i35.i
+  %.44.i.i.i42.i = select i1 %.35.i.i.i36.i, double %.43.i.i.i41.i, double 0.000000e+00
+  %.45.i.i.i43.i = fadd double %.34.i.i.i35.i, %.44.i.i.i42.i
+  %.46.i.i.i44.i = fcmp oeq double %.9.i.i.i15.i, 0.000000e+00
+  %.47.i.i.i45.i = fmul double %.45.i.i.i43.i, %.20.i.i.i22.i
+  %.48.i.i.i46.i = select i1 %.46.i.i.i44.i, double 0.000000e+00, double %.47.i.i.i45.i
+  %.49.i.i.i47.i = fcmp oeq double %.6.i.i.i12.i, 0x7FF0000000000000
+  %.50.i.i.i48.i = fcmp oeq double %.7.i.i.i13.i, 0x7FF0000000000000
+  %.51.i.i.i49.i = or i1 %.49.i.i.i47.i, %.50.i.i.i48.i
+  %.52.i.i.i50.i = select i1 %.51.i.i.i49.i, double 0x7FF0000000000000, double %.48.i.i.i46.i
+  %.53.i.i.i51.i = fcmp uno double %.30.i.i10.i, 0.000000e+00
+  %.54.i.i.i52.i = fcmp une double %.7.i.i.i13.i, 0x7FF0000000000000
+  %.55.i.i.i53.i = and i1 %.53.i.i.i51.i, %.54.i.i.i52.i
+  %.56.i.i.i54.i = fcmp uno double %.31.i.i11.i, 0.000000e+00
+  %.57.i.i.i55.i = fcmp une double %.6.i.i.i12.i, 0x7FF0000000000000
+  %.58.i.i.i56.i = and i1 %.56.i.i.i54.i, %.57.i.i.i55.i
+  %.59.i.i.i57.i = or i1 %.58.i.i.i56.i, %.55.i.i.i53.i
+  %.60.i.i.i58.i = select i1 %.59.i.i.i57.i, double 0x7FF8000000000000, double %.52.i.i.i50.i
+  %.33.i.i59.i = fadd double %.30.i.i10.i, %.60.i.i.i58.i
+  %.34.i.i60.i = fmul double %.33.i.i59.i, 5.000000e-01
+  %.35.i.i61.i = tail call double @llvm.sqrt.f64(double %.34.i.i60.i)
+  %.37.i.i62.i = fmul double %.35.i.i61.i, 2.000000e+00
+  %.41.i.i63.i = fdiv double %.7.i.i.i13.i, %.37.i.i62.i
+  %.42.i.i64.i = fcmp oge double %.18.i.i, 0.000000e+00
+  %.43.i.i65.i = select i1 %.42.i.i64.i, double %.35.i.i61.i, double %.41.i.i63.i
+  %.44.i.i66.i = fmul double %.28.i.i9.i, %.43.i.i65.i
+  %.46.i.i67.i = select i1 %.42.i.i64.i, double %.41.i.i63.i, double %.35.i.i61.i
+  %.47.i.i68.i = fmul double %.28.i.i9.i, %.46.i.i67.i
+  %.49.i.i69.i = fcmp oeq double %.19.i.i2.i, 0x7FF0000000000000
+  %.50.i.i70.i = fcmp oeq double %.18.i.i, 0x7FF0000000000000
+  %.51.i.i71.i = or i1 %.50.i.i70.i, %.49.i.i69.i
+  %.52.i.i72.i = select i1 %.51.i.i71.i, double 0x7FF0000000000000, double %.44.i.i66.i
+  %.54.i.i73.i = fcmp oeq double %.18.i.i, 0xFFF0000000000000
+  %.57.i.i74.i = fcmp one double %.19.i.i2.i, 0x7FF0000000000000
+  %.58.i.i75.i = and i1 %.54.i.i73.i, %.57.i.i74.i
+  %.59.i.i76.i = select i1 %.58.i.i75.i, double 0.000000e+00, double %.52.i.i72.i
+  %.64.i.i77.i = and i1 %.50.i.i70.i, %.57.i.i74.i
+  %.65.i.i78.i = select i1 %.64.i.i77.i, double 0.000000e+00, double %.47.i.i68.i
+  %.70.i.i79.i = fcmp ord double %extracted.imag, 0.000000e+00
+  %.71.i.i80.i = and i1 %.70.i.i79.i, %.54.i.i73.i
+  %.72.i.i81.i = or i1 %.49.i.i69.i, %.71.i.i80.i
+  %.73.i.i82.i = select i1 %.72.i.i81.i, double 0x7FF0000000000000, double %.65.i.i78.i
+  %.75.i.i83.i = fcmp uno double %extracted.imag, 0.000000e+00
+  %.76.i.i84.i = and i1 %.75.i.i83.i, %.50.i.i70.i
+  %.77.i.i85.i = select i1 %.76.i.i84.i, double 0x7FF8000000000000, double %.73.i.i82.i
+  %.81.i.i86.i = and i1 %.75.i.i83.i, %.54.i.i73.i
+  %.82.i.i87.i = select i1 %.81.i.i86.i, double 0x7FF0000000000000, double %.77.i.i85.i
+  %.83.i.i88.i = fcmp oeq double %.18.i.i, 0.000000e+00
+  %.84.i.i89.i = fcmp oeq double %extracted.imag, 0.000000e+00
+  %.85.i.i90.i = and i1 %.84.i.i89.i, %.83.i.i88.i
+  %.86.i.i91.i = fcmp uno double %.18.i.i, 0.000000e+00
+  %.88.i.i92.i = fcmp une double %.19.i.i2.i, 0x7FF0000000000000
+  %.89.i.i93.i = and i1 %.86.i.i91.i, %.88.i.i92.i
+  %.90.i.i94.i = select i1 %.89.i.i93.i, double 0x7FF8000000000000, double %.82.i.i87.i
+  %.91.i.i95.i = select i1 %.85.i.i90.i, double 0.000000e+00, double %.90.i.i94.i
+  %.92.i.i96.i = select i1 %.89.i.i93.i, double 0x7FF8000000000000, double %.59.i.i76.i
+  %.93.i.i97.i = select i1 %.85.i.i90.i, double 0.000000e+00, double %.92.i.i96.i
+  %.94.i.i98.i = tail call double @llvm.copysign.f64(double %.91.i.i95.i, double %.19.i.i)
+  %.29.i.i = fadd double %extracted.real, 1.000000e+00
+  %.18.i.i.i = tail call double @llvm.fabs.f64(double %.29.i.i)
+  %.20.i.i.i = tail call double @llvm.maximum.f64(double %.18.i.i.i, double %.19.i.i2.i)
+  %.21.i.i.i = fcmp ogt double %.20.i.i.i, 0x7E70000000000000
+  %.22.i.i.i = fcmp olt double %.20.i.i.i, 0x7B0000000000000
+  %.23.i.i.i = select i1 %.22.i.i.i, double 0x4630000000000000, double 1.000000e+00
+  %.24.i.i.i = select i1 %.21.i.i.i, double 0x39B0000000000000, double %.23.i.i.i
+  %.27.i.i.i = select i1 %.22.i.i.i, double 0x3CD0000000000000, double 1.000000e+00
+  %.28.i.i.i = select i1 %.21.i.i.i, double 0x4310000000000000, double %.27.i.i.i
+  %.30.i.i.i = fmul double %.18.i.i.i, %.24.i.i.i
+  %.31.i.i.i = fmul double %extracted.imag, %.24.i.i.i
+  %.6.i.i.i.i = tail call double @llvm.fabs.f64(double %.30.i.i.i)
+  %.7.i.i.i.i = tail call double @llvm.fabs.f64(double %.31.i.i.i)
+  %.8.i.i.i.i = fcmp ogt double %.6.i.i.i.i, %.7.i.i.i.i
+  %.9.i.i.i.i = select i1 %.8.i.i.i.i, double %.6.i.i.i.i, double %.7.i.i.i.i
+  %.11.i.i.i.i = select i1 %.8.i.i.i.i, double %.7.i.i.i.i, double %.6.i.i.i.i
+  %.12.i.i.i.i = bitcast double %.9.i.i.i.i to i64
+  %2 = tail call i64 @llvm.umax.i64(i64 %.12.i.i.i.i, i64 9007199254740992)
+  %.15.i.i.i.i = and i64 %2, 9218868437227405312
+  %.17.i.i.i.i = tail call i64 @llvm.umin.i64(i64 %.15.i.i.i.i, i64 9209861237972664320)
+  %.18.i.i.i.i = sub nuw nsw i64 9214364837600034816, %.17.i.i.i.i
+  %.19.i.i.i.i = bitcast i64 %.18.i.i.i.i to double
+  %.20.i.i.i.i = bitcast i64 %.17.i.i.i.i to double
+  %.21.i.i.i.i = fmul double %.9.i.i.i.i, %.19.i.i.i.i
+  %.22.i.i.i.i = fmul double %.11.i.i.i.i, %.19.i.i.i.i
+  %.23.i.i.i.i = fmul double %.21.i.i.i.i, %.21.i.i.i.i
+  %.24.i.i.i.i = fmul double %.22.i.i.i.i, %.22.i.i.i.i
+  %.25.i.i.i.i = fadd double %.23.i.i.i.i, %.24.i.i.i.i
+  %3 = fsub double %.23.i.i.i.i, %.25.i.i.i.i
+  %.27.i.i.i.i = fadd double %.24.i.i.i.i, %3
+  %.28.i.i.i.i = fneg double %.23.i.i.i.i
+  %.29.i.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i.i, double %.21.i.i.i.i, double %.28.i.i.i.i)
+  %.30.i.i.i.i = fneg double %.24.i.i.i.i
+  %.31.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i, double %.22.i.i.i.i, double %.30.i.i.i.i)
+  %.32.i.i.i.i = fadd double %.29.i.i.i.i, %.31.i.i.i.i
+  %.33.i.i.i.i = fadd double %.32.i.i.i.i, %.27.i.i.i.i
+  %.34.i.i.i.i = tail call double @llvm.sqrt.f64(double %.25.i.i.i.i)
+  %.35.i.i.i.i = fcmp ogt double %.25.i.i.i.i, 0.000000e+00
+  %.36.i.i.i.i = fneg double %.34.i.i.i.i
+  %.37.i.i.i.i = tail call double @llvm.fma.f64(double %.36.i.i.i.i, double %.34.i.i.i.i, double %.25.i.i.i.i)
+  %.38.i.i.i.i = fadd double %.37.i.i.i.i, %.33.i.i.i.i
+  %.39.i.i.i.i = fmul double %.38.i.i.i.i, 5.000000e-01
+  %.43.i.i.i.i = fdiv double %.39.i.i.i.i, %.34.i.i.i.i
+  %.44.i.i.i.i = select i1 %.35.i.i.i.i, double %.43.i.i.i.i, double 0.000000e+00
+  %.45.i.i.i.i = fadd double %.34.i.i.i.i, %.44.i.i.i.i
+  %.46.i.i.i.i = fcmp oeq double %.9.i.i.i.i, 0.000000e+00
+  %.47.i.i.i.i = fmul double %.45.i.i.i.i, %.20.i.i.i.i
+  %.48.i.i.i.i = select i1 %.46.i.i.i.i, double 0.000000e+00, double %.47.i.i.i.i
+  %.49.i.i.i.i = fcmp oeq double %.6.i.i.i.i, 0x7FF0000000000000
+  %.50.i.i.i.i = fcmp oeq double %.7.i.i.i.i, 0x7FF0000000000000
+  %.51.i.i.i.i = or i1 %.49.i.i.i.i, %.50.i.i.i.i
+  %.52.i.i.i.i = select i1 %.51.i.i.i.i, double 0x7FF0000000000000, double %.48.i.i.i.i
+  %.53.i.i.i.i = fcmp uno double %.30.i.i.i, 0.000000e+00
+  %.54.i.i.i.i = fcmp une double %.7.i.i.i.i, 0x7FF0000000000000
+  %.55.i.i.i.i = and i1 %.53.i.i.i.i, %.54.i.i.i.i
+  %.56.i.i.i.i = fcmp uno double %.31.i.i.i, 0.000000e+00
+  %.57.i.i.i.i = fcmp une double %.6.i.i.i.i, 0x7FF0000000000000
+  %.58.i.i.i.i = and i1 %.56.i.i.i.i, %.57.i.i.i.i
+  %.59.i.i.i.i = or i1 %.58.i.i.i.i, %.55.i.i.i.i
+  %.60.i.i.i.i = select i1 %.59.i.i.i.i, double 0x7FF8000000000000, double %.52.i.i.i.i
+  %.33.i.i.i = fadd double %.30.i.i.i, %.60.i.i.i.i
+  %.34.i.i.i = fmul double %.33.i.i.i, 5.000000e-01
+  %.35.i.i.i = tail call double @llvm.sqrt.f64(double %.34.i.i.i)
+  %.37.i.i.i = fmul double %.35.i.i.i, 2.000000e+00
+  %.41.i.i.i = fdiv double %.7.i.i.i.i, %.37.i.i.i
+  %.42.i.i.i = fcmp oge double %.29.i.i, 0.000000e+00
+  %.43.i.i.i = select i1 %.42.i.i.i, double %.35.i.i.i, double %.41.i.i.i
+  %.44.i.i.i = fmul double %.28.i.i.i, %.43.i.i.i
+  %.46.i.i.i = select i1 %.42.i.i.i, double %.41.i.i.i, double %.35.i.i.i
+  %.47.i.i.i = fmul double %.28.i.i.i, %.46.i.i.i
+  %.50.i.i.i = fcmp oeq double %.29.i.i, 0x7FF0000000000000
+  %.51.i.i.i = or i1 %.50.i.i.i, %.49.i.i69.i
+  %.52.i.i.i = select i1 %.51.i.i.i, double 0x7FF0000000000000, double %.44.i.i.i
+  %.54.i.i.i = fcmp oeq double %.29.i.i, 0xFFF0000000000000
+  %.58.i.i.i = and i1 %.54.i.i.i, %.57.i.i74.i
+  %.59.i.i.i = select i1 %.58.i.i.i, double 0.000000e+00, double %.52.i.i.i
+  %.64.i.i.i = and i1 %.50.i.i.i, %.57.i.i74.i
+  %.65.i.i.i = select i1 %.64.i.i.i, double 0.000000e+00, double %.47.i.i.i
+  %.71.i.i.i = and i1 %.70.i.i79.i, %.54.i.i.i
+  %.72.i.i.i = or i1 %.49.i.i69.i, %.71.i.i.i
+  %.73.i.i.i = select i1 %.72.i.i.i, double 0x7FF0000000000000, double %.65.i.i.i
+  %.76.i.i.i = and i1 %.75.i.i83.i, %.50.i.i.i
+  %.77.i.i.i = select i1 %.76.i.i.i, double 0x7FF8000000000000, double %.73.i.i.i
+  %.81.i.i.i = and i1 %.75.i.i83.i, %.54.i.i.i
+  %.82.i.i.i = select i1 %.81.i.i.i, double 0x7FF0000000000000, double %.77.i.i.i
+  %.83.i.i.i = fcmp oeq double %.29.i.i, 0.000000e+00
+  %.85.i.i.i = and i1 %.84.i.i89.i, %.83.i.i.i
+  %.86.i.i.i = fcmp uno double %.29.i.i, 0.000000e+00
+  %.89.i.i.i = and i1 %.86.i.i.i, %.88.i.i92.i
+  %.90.i.i.i = select i1 %.89.i.i.i, double 0x7FF8000000000000, double %.82.i.i.i
+  %.91.i.i.i = select i1 %.85.i.i.i, double 0.000000e+00, double %.90.i.i.i
+  %.92.i.i.i = select i1 %.89.i.i.i, double 0x7FF8000000000000, double %.59.i.i.i
+  %.93.i.i.i = select i1 %.85.i.i.i, double 0.000000e+00, double %.92.i.i.i
+  %.6.i.i.i = tail call double @llvm.fabs.f64(double %.93.i.i97.i)
+  %.7.i.i134.i = tail call double @llvm.fabs.f64(double %.93.i.i.i)
+  %.8.i.i135.i = fcmp ule double %.6.i.i.i, %.7.i.i134.i
+  %.9.i.i136.i = bitcast double %.93.i.i.i to i64
+  %.11.not.i.i137.i = icmp sgt i64 %.9.i.i136.i, -1
+  %.12.i.i138.i = select i1 %.8.i.i135.i, double %.7.i.i134.i, double %.6.i.i.i
+  %.13.i.i139.i = select i1 %.8.i.i135.i, double %.6.i.i.i, double %.7.i.i134.i
+  %.14.i.i140.i = fcmp oeq double %.12.i.i138.i, 0x7FF0000000000000
+  %.15.i.i141.i = fcmp oeq double %.13.i.i139.i, 0x7FF0000000000000
+  %.16.i.i142.i = select i1 %.15.i.i141.i, double 1.000000e+00, double 0.000000e+00
+  %.17.i.i143.i = select i1 %.14.i.i140.i, double %.16.i.i142.i, double %.13.i.i139.i
+  %.19.i.i144.i = fcmp oeq double %.12.i.i138.i, 0.000000e+00
+  %4 = or i1 %.14.i.i140.i, %.19.i.i144.i
+  %.21.i.i145.i = select i1 %4, double 1.000000e+00, double %.12.i.i138.i
+  %.25.i.i146.i = fmul double %.21.i.i145.i, 0x22DE7C5F127BD87E
+  %.26.i.i147.i = fcmp olt double %.17.i.i143.i, %.25.i.i146.i
+  %5 = and i1 %.8.i.i135.i, %.26.i.i147.i
+  %.27.i.i148.i = and i1 %.11.not.i.i137.i, %5
+  %.31.i.i149.i = fdiv double %.17.i.i143.i, %.21.i.i145.i
+  %.32.i.i150.i = fcmp ogt double %.21.i.i145.i, 0x5F138D352E5096AF
+  %.33.i.i151.i = fcmp olt double %.21.i.i145.i, 1.000000e-150
+  %.34.i.i152.i = select i1 %.33.i.i151.i, double 0x6570000000000000, double 1.000000e+00
+  %.35.i.i153.i = select i1 %.32.i.i150.i, double 0x1A70000000000000, double %.34.i.i152.i
+  %.36.i.i154.i = fmul double %.17.i.i143.i, %.35.i.i153.i
+  %.37.i.i155.i = fmul double %.21.i.i145.i, %.35.i.i153.i
+  %.38.i.i156.i = select i1 %.11.not.i.i137.i, double 1.000000e+00, double 3.000000e+00
+  %.39.i.i157.i = select i1 %.11.not.i.i137.i, double 0.000000e+00, double 2.000000e+00
+  %.40.i.i158.i = select i1 %.8.i.i135.i, double %.39.i.i157.i, double %.38.i.i156.i
+  %.7.i.i.i159.i = fmul double %.37.i.i155.i, 0x3FDA827999FCEF32
+  %.8.i.i.i160.i = fcmp ogt double %.36.i.i154.i, %.7.i.i.i159.i
+  %.9.i.i.i161.i = fsub double %.36.i.i154.i, %.37.i.i155.i
+  %.10.i.i.i162.i = fadd double %.36.i.i154.i, %.37.i.i155.i
+  %.11.i.i.i163.i = select i1 %.8.i.i.i160.i, double %.9.i.i.i161.i, double %.36.i.i154.i
+  %.12.i.i.i164.i = select i1 %.8.i.i.i160.i, double %.10.i.i.i162.i, double %.37.i.i155.i
+  %.13.i.i.i165.i = fsub double %.9.i.i.i161.i, %.36.i.i154.i
+  %6 = fsub double %.13.i.i.i165.i, %.9.i.i.i161.i
+  %.15.i.i.i166.i = fadd double %.36.i.i154.i, %6
+  %.16.i.i.i167.i = fadd double %.37.i.i155.i, %.13.i.i.i165.i
+  %.17.i.i.i168.i = fsub double %.15.i.i.i166.i, %.16.i.i.i167.i
+  %.18.i.i.i169.i = select i1 %.8.i.i.i160.i, double %.17.i.i.i168.i, double 0.000000e+00
+  %7 = fsub double %.37.i.i155.i, %.10.i.i.i162.i
+  %.20.i.i.i170.i = fadd double %.36.i.i154.i, %7
+  %.21.i.i.i171.i = select i1 %.8.i.i.i160.i, double %.20.i.i.i170.i, double 0.000000e+00
+  %.25.i.i.i172.i = fdiv double 1.000000e+00, %.12.i.i.i164.i
+  %.26.i.i.i173.i = fmul double %.11.i.i.i163.i, %.25.i.i.i172.i
+  %.27.i.i.i174.i = fneg double %.26.i.i.i173.i
+  %.29.i.i.i175.i = tail call double @llvm.fma.f64(double %.27.i.i.i174.i, double %.12.i.i.i164.i, double %.11.i.i.i163.i)
+  %.30.i.i.i176.i = fadd double %.29.i.i.i175.i, %.18.i.i.i169.i
+  %.31.i.i.i177.i = tail call double @llvm.fma.f64(double %.27.i.i.i174.i, double %.21.i.i.i171.i, double %.30.i.i.i176.i)
+  %.32.i.i.i178.i = fmul double %.25.i.i.i172.i, %.31.i.i.i177.i
+  %.33.i.i.i179.i = fmul double %.26.i.i.i173.i, %.26.i.i.i173.i
+  %.34.i.i.i180.i = fmul double %.26.i.i.i173.i, %.33.i.i.i179.i
+  %.57.i.i.i181.i = fmul double %.33.i.i.i179.i, %.33.i.i.i179.i
+  %.58.i.i.i182.i = tail call double @llvm.fma.f64(double %.57.i.i.i181.i, double 0xBF9252F12BECD788, double 0xBFA9CC9B6F12021C)
+  %.59.i.i.i183.i = tail call double @llvm.fma.f64(double %.58.i.i.i182.i, double %.57.i.i.i181.i, double 0xBFB10EB9C47BF8A9)
+  %.60.i.i.i184.i = tail call double @llvm.fma.f64(double %.59.i.i.i183.i, double %.57.i.i.i181.i, double 0xBFB745CF8C3681FC)
+  %.61.i.i.i185.i = tail call double @llvm.fma.f64(double %.60.i.i.i184.i, double %.57.i.i.i181.i, double 0xBFC24924922AC343)
+  %.62.i.i.i186.i = tail call double @llvm.fma.f64(double %.61.i.i.i185.i, double %.57.i.i.i181.i, double 0xBFD555555555553D)
+  %.63.i.i.i187.i = tail call double @llvm.fma.f64(double %.57.i.i.i181.i, double 0x3FA37BC94D76F5E0, double 0x3FADF0D7D7A01F5C)
+  %.64.i.i.i188.i = tail call double @llvm.fma.f64(double %.63.i.i.i187.i, double %.57.i.i.i181.i, double 0x3FB3B1116FF810BD)
+  %.65.i.i.i189.i = tail call double @llvm.fma.f64(double %.64.i.i.i188.i, double %.57.i.i.i181.i, double 0x3FBC71C70E563FF2)
+  %.66.i.i.i190.i = tail call double @llvm.fma.f64(double %.65.i.i.i189.i, double %.57.i.i.i181.i, double 0x3FC9999999995852)
+  %.67.i.i.i191.i = tail call double @llvm.fma.f64(double %.66.i.i.i190.i, double %.33.i.i.i179.i, double %.62.i.i.i186.i)
+  %.68.i.i.i192.i = fneg double %.33.i.i.i179.i
+  %.69.i.i.i193.i = tail call double @llvm.fma.f64(double %.68.i.i.i192.i, double %.32.i.i.i178.i, double %.32.i.i.i178.i)
+  %.70.i.i.i194.i = tail call double @llvm.fma.f64(double %.34.i.i.i180.i, double %.67.i.i.i191.i, double %.69.i.i.i193.i)
+  %.71.i.i.i195.i = fcmp oeq double %.40.i.i158.i, 1.000000e+00
+  %.72.i.i.i196.i = fcmp oeq double %.40.i.i158.i, 2.000000e+00
+  %.73.i.i.i197.i = or i1 %.71.i.i.i195.i, %.72.i.i.i196.i
+  %.75.i.i.i198.i = fcmp oeq double %.40.i.i158.i, 0.000000e+00
+  %.76.i.i.i199.i = select i1 %.75.i.i.i198.i, double 0.000000e+00, double 2.000000e+00
+  %.77.i.i.i200.i = select i1 %.72.i.i.i196.i, double 4.000000e+00, double %.76.i.i.i199.i
+  %.78.i.i.i201.i = select i1 %.73.i.i.i197.i, double -1.000000e+00, double 1.000000e+00
+  %.79.i.i.i202.i = select i1 %.8.i.i.i160.i, double %.78.i.i.i201.i, double 0.000000e+00
+  %.80.i.i.i203.i = fadd double %.77.i.i.i200.i, %.79.i.i.i202.i
+  %.82.i.i.i204.i = fmul double %.80.i.i.i203.i, 0x3FE921FB54442D18
+  %.83.i.i.i205.i = fneg double %.82.i.i.i204.i
+  %.84.i.i.i206.i = tail call double @llvm.fma.f64(double %.80.i.i.i203.i, double 0x3FE921FB54442D18, double %.83.i.i.i205.i)
+  %.85.i.i.i207.i = fmul double %.80.i.i.i203.i, 0x3C81A62633145C07
+  %.86.i.i.i208.i = fadd double %.85.i.i.i207.i, %.84.i.i.i206.i
+  %.87.i.i.i209.i = fmul double %.78.i.i.i201.i, %.26.i.i.i173.i
+  %.88.i.i.i210.i = fadd double %.82.i.i.i204.i, %.87.i.i.i209.i
+  %.89.i.i.i211.i = fcmp oeq double %.80.i.i.i203.i, 0.000000e+00
+  %.90.i.i.i212.i = fsub double %.88.i.i.i210.i, %.82.i.i.i204.i
+  %.91.i.i.i213.i = fsub double %.87.i.i.i209.i, %.90.i.i.i212.i
+  %.92.i.i.i214.i = select i1 %.89.i.i.i211.i, double 0.000000e+00, double %.91.i.i.i213.i
+  %.93.i.i.i215.i = tail call double @llvm.fma.f64(double %.78.i.i.i201.i, double %.70.i.i.i194.i, double %.86.i.i.i208.i)
+  %.94.i.i.i216.i = fadd double %.92.i.i.i214.i, %.93.i.i.i215.i
+  %.95.i.i.i217.i = fadd double %.88.i.i.i210.i, %.94.i.i.i216.i
+  %.42.i.i218.i = select i1 %.27.i.i148.i, double %.31.i.i149.i, double %.95.i.i.i217.i
+  %.45.i.i219.i = fcmp uno double %.93.i.i.i, %.93.i.i97.i
+  %.46.i.i220.i = select i1 %.45.i.i219.i, double 0x7FF8000000000000, double %.42.i.i218.i
+  %.47.i.i221.i = tail call double @llvm.copysign.f64(double %.46.i.i220.i, double %.93.i.i97.i)
+  %.52.i.i = fmul double %.47.i.i221.i, 2.000000e+00
+  %.71.i.i = tail call double @llvm.copysign.f64(double %.91.i.i.i, double %.19.i.i)
+  %.78.i.i = fmul double %.93.i.i97.i, %.71.i.i
+  %.79.i.i = tail call double @llvm.fma.f64(double %.93.i.i.i, double %.94.i.i98.i, double %.78.i.i)
+  %.5.i.i.i = tail call double @llvm.fabs.f64(double %.79.i.i)
+  %.6.i.i222.i = fcmp ogt double %.5.i.i.i, 0x41B0000000000000
+  %.7.i.i223.i = select i1 %.6.i.i222.i, double 1.000000e+00, double %.5.i.i.i
+  %.8.i.i224.i = fmul double %.7.i.i223.i, %.7.i.i223.i
+  %.9.i.i225.i = fneg double %.8.i.i224.i
+  %.10.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i223.i, double %.7.i.i223.i, double %.9.i.i225.i)
+  %.11.i.i.i = fadd double %.8.i.i224.i, 1.000000e+00
+  %.12.i.i226.i = fadd double %.11.i.i.i, -1.000000e+00
+  %8 = fsub double %.12.i.i226.i, %.11.i.i.i
+  %.14.i.i227.i = fadd double %8, 1.000000e+00
+  %.15.i.i228.i = fsub double %.8.i.i224.i, %.12.i.i226.i
+  %.16.i.i229.i = fadd double %.15.i.i228.i, %.14.i.i227.i
+  %.17.i.i230.i = fadd double %.10.i.i.i, %.16.i.i229.i
+  %.18.i.i231.i = tail call double @llvm.sqrt.f64(double %.11.i.i.i)
+  %.19.i.i232.i = fneg double %.18.i.i231.i
+  %.20.i.i233.i = tail call double @llvm.fma.f64(double %.19.i.i232.i, double %.18.i.i231.i, double %.11.i.i.i)
+  %.21.i.i234.i = fadd double %.20.i.i233.i, %.17.i.i230.i
+  %.22.i.i235.i = fmul double %.21.i.i234.i, 5.000000e-01
+  %.26.i.i236.i = fdiv double %.22.i.i235.i, %.18.i.i231.i
+  %.27.i.i237.i = fadd double %.18.i.i231.i, 1.000000e+00
+  %9 = fsub double %.18.i.i231.i, %.27.i.i237.i
+  %.29.i.i.i = fadd double %9, 1.000000e+00
+  %.30.i.i238.i = fadd double %.29.i.i.i, %.26.i.i236.i
+  %.34.i.i239.i = fdiv double %.8.i.i224.i, %.27.i.i237.i
+  %.35.i.i240.i = fneg double %.34.i.i239.i
+  %.36.i.i241.i = tail call double @llvm.fma.f64(double %.35.i.i240.i, double %.27.i.i237.i, double %.8.i.i224.i)
+  %.37.i.i242.i = fadd double %.10.i.i.i, %.36.i.i241.i
+  %.38.i.i243.i = fmul double %.34.i.i239.i, %.30.i.i238.i
+  %.39.i.i244.i = fsub double %.37.i.i242.i, %.38.i.i243.i
+  %.43.i.i245.i = fdiv double %.39.i.i244.i, %.27.i.i237.i
+  %.44.i.i246.i = fadd double %.7.i.i223.i, %.34.i.i239.i
+  %.45.i.i247.i = fsub double %.44.i.i246.i, %.7.i.i223.i
+  %10 = fsub double %.45.i.i247.i, %.44.i.i246.i
+  %.47.i.i248.i = fadd double %.7.i.i223.i, %10
+  %.48.i.i.i = fsub double %.34.i.i239.i, %.45.i.i247.i
+  %.49.i.i249.i = fadd double %.48.i.i.i, %.47.i.i248.i
+  %.50.i.i250.i = fadd double %.49.i.i249.i, %.43.i.i245.i
+  %.51.i.i251.i = fadd double %.44.i.i246.i, 1.000000e+00
+  %.52.i.i252.i = fadd double %.51.i.i251.i, -1.000000e+00
+  %11 = fsub double %.52.i.i252.i, %.51.i.i251.i
+  %.54.i.i253.i = fadd double %11, 1.000000e+00
+  %.55.i.i.i = fsub double %.44.i.i246.i, %.52.i.i252.i
+  %.56.i.i.i = fadd double %.55.i.i.i, %.54.i.i253.i
+  %.57.i.i254.i = fadd double %.56.i.i.i, %.50.i.i250.i
+  %.58.i.i255.i = select i1 %.6.i.i222.i, double %.5.i.i.i, double %.51.i.i251.i
+  %.59.i.i256.i = select i1 %.6.i.i222.i, double 0.000000e+00, double %.57.i.i254.i
+  %.6.i.i.i257.i = fcmp olt double %.58.i.i255.i, 0x10000000000000
+  %.7.i.i.i258.i = fmul double %.58.i.i255.i, 0x4350000000000000
+  %.8.i.i.i259.i = select i1 %.6.i.i.i257.i, double %.7.i.i.i258.i, double %.58.i.i255.i
+  %.9.i.i.i260.i = fmul double %.59.i.i256.i, 0x4350000000000000
+  %.10.i.i.i261.i = select i1 %.6.i.i.i257.i, double %.9.i.i.i260.i, double %.59.i.i256.i
+  %.5.i.i.i.i.i = bitcast double %.8.i.i.i259.i to i64
+  %.6.i.i.i.i.i = add i64 %.5.i.i.i.i.i, 2638147582215219
+  %.7.i.i.i.i.i = lshr i64 %.6.i.i.i.i.i, 52
+  %.8.i.i.i.i.i = or disjoint i64 %.7.i.i.i.i.i, 4841369599423283200
+  %.9.i.i.i.i.i = bitcast i64 %.8.i.i.i.i.i to double
+  %.10.i.i.i.i.i = fadd double %.9.i.i.i.i.i, 0xC3300000000003FF
+  %.7.i.i3.i.i.i = and i64 %.6.i.i.i.i.i, 4503599627370495
+  %.8.i.i4.i.i.i = add nuw nsw i64 %.7.i.i3.i.i.i, 4604544271217802189
+  %12 = bitcast i64 %.8.i.i4.i.i.i to double
+  %.16.i.i.i262.i = fdiv double %12, %.8.i.i.i259.i
+  %.17.i.i.i263.i = fmul double %.16.i.i.i262.i, %.10.i.i.i261.i
+  %.6.i.i5.i.i.i = fadd double %12, -1.000000e+00
+  %.7.i.i6.i.i.i = fadd double %.6.i.i5.i.i.i, 2.000000e+00
+  %.11.i.i.i.i.i = fdiv double 1.000000e+00, %.7.i.i6.i.i.i
+  %.12.i.i.i.i.i = fmul double %.6.i.i5.i.i.i, %.11.i.i.i.i.i
+  %.13.i.i.i.i.i = fadd double %.7.i.i6.i.i.i, -2.000000e+00
+  %.14.i.i.i.i.i = fsub double %.6.i.i5.i.i.i, %.13.i.i.i.i.i
+  %.15.i.i.i.i.i = fadd double %.14.i.i.i.i.i, %.17.i.i.i263.i
+  %.16.i.i.i.i.i = fneg double %.12.i.i.i.i.i
+  %.17.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double %.7.i.i6.i.i.i, double %.6.i.i5.i.i.i)
+  %.19.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double %.15.i.i.i.i.i, double %.17.i.i.i263.i)
+  %.20.i.i.i.i.i = fadd double %.17.i.i.i.i.i, %.19.i.i.i.i.i
+  %.21.i.i.i.i.i = fmul double %.11.i.i.i.i.i, %.20.i.i.i.i.i
+  %.22.i.i.i.i.i = fmul double %.12.i.i.i.i.i, %.12.i.i.i.i.i
+  %.23.i.i.i.i.i = fneg double %.22.i.i.i.i.i
+  %.24.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.12.i.i.i.i.i, double %.23.i.i.i.i.i)
+  %.25.i.i.i.i.i = fmul double %.12.i.i.i.i.i, 2.000000e+00
+  %.26.i.i.i.i.i = fmul double %.25.i.i.i.i.i, %.21.i.i.i.i.i
+  %.27.i.i.i.i.i = fadd double %.24.i.i.i.i.i, %.26.i.i.i.i.i
+  %.44.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.22.i.i.i.i.i
+  %.45.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i, double 0x3FBDE3D54DF7FA11, double 0x3FC3B1364C67D808)
+  %.46.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FCC71C71C596895)
+  %.47.i.i.i.i.i = tail call double @llvm.fma.f64(double %.46.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FD9999999999996)
+  %.48.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i, double 0x3FBEAC6CEB594957, double 0x3FC11206FBC466FD)
+  %.49.i.i.i.i.i = tail call double @llvm.fma.f64(double %.48.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FC745D18295D561)
+  %.50.i.i.i.i.i = tail call double @llvm.fma.f64(double %.49.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FD2492492492F51)
+  %.51.i.i.i.i.i = tail call double @llvm.fma.f64(double %.50.i.i.i.i.i, double %.22.i.i.i.i.i, double %.47.i.i.i.i.i)
+  %.52.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.51.i.i.i.i.i
+  %.53.i.i.i.i.i = fadd double %.52.i.i.i.i.i, 0x3FE5555555555555
+  %.54.i.i.i.i.i = fadd double %.53.i.i.i.i.i, 0xBFE5555555555555
+  %.55.i.i.i.i.i = fsub double %.52.i.i.i.i.i, %.54.i.i.i.i.i
+  %.56.i.i.i.i.i = fadd double %.55.i.i.i.i.i, 0x3C85555555555555
+  %.57.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.53.i.i.i.i.i
+  %.58.i.i.i.i.i = fneg double %.57.i.i.i.i.i
+  %.59.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i, double %.53.i.i.i.i.i, double %.58.i.i.i.i.i)
+  %.60.i.i.i.i.i = fmul double %.27.i.i.i.i.i, %.53.i.i.i.i.i
+  %.61.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i, double %.56.i.i.i.i.i, double %.60.i.i.i.i.i)
+  %.62.i.i.i.i.i = fadd double %.59.i.i.i.i.i, %.61.i.i.i.i.i
+  %.63.i.i.i.i.i = fmul double %.12.i.i.i.i.i, %.57.i.i.i.i.i
+  %.64.i.i.i.i.i = fneg double %.63.i.i.i.i.i
+  %.65.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.57.i.i.i.i.i, double %.64.i.i.i.i.i)
+  %.66.i.i.i.i.i = fmul double %.21.i.i.i.i.i, %.57.i.i.i.i.i
+  %.67.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.62.i.i.i.i.i, double %.66.i.i.i.i.i)
+  %.68.i.i.i.i.i = fadd double %.65.i.i.i.i.i, %.67.i.i.i.i.i
+  %.70.i.i.i.i.i = fadd double %.25.i.i.i.i.i, %.63.i.i.i.i.i
+  %.71.i.i.i.i.i = fsub double %.70.i.i.i.i.i, %.25.i.i.i.i.i
+  %.72.i.i.i.i.i = fsub double %.63.i.i.i.i.i, %.71.i.i.i.i.i
+  %.73.i.i.i.i.i = fmul double %.21.i.i.i.i.i, 2.000000e+00
+  %.74.i.i.i.i.i = fadd double %.73.i.i.i.i.i, %.68.i.i.i.i.i
+  %.75.i.i.i.i.i = fadd double %.72.i.i.i.i.i, %.74.i.i.i.i.i
+  %.19.i.i.i264.i = select i1 %.6.i.i.i257.i, double 5.400000e+01, double 0.000000e+00
+  %.20.i.i.i265.i = fsub double %.10.i.i.i.i.i, %.19.i.i.i264.i
+  %.21.i.i.i266.i = fmul double %.20.i.i.i265.i, 0x3FE62E42FEE00000
+  %.28.i.i.i267.i = fadd double %.21.i.i.i266.i, %.70.i.i.i.i.i
+  %.29.i.i.i268.i = fsub double %.28.i.i.i267.i, %.21.i.i.i266.i
+  %.30.i.i.i269.i = fsub double %.28.i.i.i267.i, %.29.i.i.i268.i
+  %.31.i.i.i270.i = fsub double %.21.i.i.i266.i, %.30.i.i.i269.i
+  %.38.i.i.i271.i = fsub double %.70.i.i.i.i.i, %.29.i.i.i268.i
+  %.39.i.i.i272.i = fadd double %.38.i.i.i271.i, %.31.i.i.i270.i
+  %.46.i.i.i273.i = tail call double @llvm.fma.f64(double %.20.i.i.i265.i, double 0x3DEA39EF35793C76, double %.75.i.i.i.i.i)
+  %.47.i.i.i274.i = fadd double %.39.i.i.i272.i, %.46.i.i.i273.i
+  %.48.i.i.i275.i = fadd double %.28.i.i.i267.i, %.47.i.i.i274.i
+  %.49.i.i.i276.i = fsub double %.48.i.i.i275.i, %.28.i.i.i267.i
+  %.50.i.i.i277.i = fsub double %.47.i.i.i274.i, %.49.i.i.i276.i
+  %.73.i.i278.i = select i1 %.6.i.i222.i, double 0x3FE62E42FEFA39EF, double 0.000000e+00
+  %.74.i.i.i = fadd double %.73.i.i278.i, %.50.i.i.i277.i
+  %.75.i.i279.i = fadd double %.48.i.i.i275.i, %.74.i.i.i
+  %.76.i.i280.i = fcmp olt double %.5.i.i.i, 1.000000e-100
+  %.78.i.i.i = fcmp one double %.5.i.i.i, 0x7FF0000000000000
+  %.6.i.i.i282.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.8.i.i.i284.i = tail call double @llvm.maximum.f64(double %.6.i.i.i282.i, double %.19.i.i2.i)
+  %.9.i.i.i285.i = fcmp ogt double %.8.i.i.i284.i, 0x5F30000000000000
+  %.10.i.i.i286.i = fcmp olt double %.8.i.i.i284.i, 0x26F0000000000000
+  %.11.i.i.i287.i = select i1 %.10.i.i.i286.i, double 0x6570000000000000, double 1.000000e+00
+  %.12.i.i.i288.i = select i1 %.9.i.i.i285.i, double 0x1A70000000000000, double %.11.i.i.i287.i
+  %.15.i.i.i289.i = select i1 %.10.i.i.i286.i, double -6.000000e+02, double 0.000000e+00
+  %.16.i.i.i290.i = select i1 %.9.i.i.i285.i, double 6.000000e+02, double %.15.i.i.i289.i
+  %.17.i.i.i291.i = fmul double %.8.i.i.i284.i, %.12.i.i.i288.i
+  %.18.i.i.i292.i = tail call double @llvm.minimum.f64(double %.6.i.i.i282.i, double %.19.i.i2.i)
+  %.19.i.i.i293.i = fmul double %.18.i.i.i292.i, %.12.i.i.i288.i
+  %.20.i.i.i294.i = fmul double %.17.i.i.i291.i, %.17.i.i.i291.i
+  %.21.i.i.i295.i = fmul double %.19.i.i.i293.i, %.19.i.i.i293.i
+  %.22.i.i.i296.i = fadd double %.20.i.i.i294.i, %.21.i.i.i295.i
+  %13 = fsub double %.20.i.i.i294.i, %.22.i.i.i296.i
+  %.24.i.i.i297.i = fadd double %.21.i.i.i295.i, %13
+  %.25.i.i.i298.i = fneg double %.20.i.i.i294.i
+  %.26.i.i.i299.i = tail call double @llvm.fma.f64(double %.17.i.i.i291.i, double %.17.i.i.i291.i, double %.25.i.i.i298.i)
+  %.27.i.i.i300.i = fneg double %.21.i.i.i295.i
+  %.28.i.i.i301.i = tail call double @llvm.fma.f64(double %.19.i.i.i293.i, double %.19.i.i.i293.i, double %.27.i.i.i300.i)
+  %.29.i.i.i302.i = fadd double %.26.i.i.i299.i, %.28.i.i.i301.i
+  %.30.i.i.i303.i = fadd double %.29.i.i.i302.i, %.24.i.i.i297.i
+  %.6.i.i.i.i304.i = fcmp olt double %.22.i.i.i296.i, 0x10000000000000
+  %.7.i.i.i.i305.i = fmul double %.22.i.i.i296.i, 0x4350000000000000
+  %.8.i.i.i.i306.i = select i1 %.6.i.i.i.i304.i, double %.7.i.i.i.i305.i, double %.22.i.i.i296.i
+  %.9.i.i.i.i307.i = fmul double %.30.i.i.i303.i, 0x4350000000000000
+  %.10.i.i.i.i308.i = select i1 %.6.i.i.i.i304.i, double %.9.i.i.i.i307.i, double %.30.i.i.i303.i
+  %.5.i.i.i.i.i.i = bitcast double %.8.i.i.i.i306.i to i64
+  %.6.i.i.i.i.i.i = add i64 %.5.i.i.i.i.i.i, 2638147582215219
+  %.7.i.i.i.i.i.i = lshr i64 %.6.i.i.i.i.i.i, 52
+  %.8.i.i.i.i.i.i = or disjoint i64 %.7.i.i.i.i.i.i, 4841369599423283200
+  %.9.i.i.i.i.i.i = bitcast i64 %.8.i.i.i.i.i.i to double
+  %.10.i.i.i.i.i.i = fadd double %.9.i.i.i.i.i.i, 0xC3300000000003FF
+  %.7.i.i3.i.i.i.i = and i64 %.6.i.i.i.i.i.i, 4503599627370495
+  %.8.i.i4.i.i.i.i = add nuw nsw i64 %.7.i.i3.i.i.i.i, 4604544271217802189
+  %14 = bitcast i64 %.8.i.i4.i.i.i.i to double
+  %.16.i.i.i.i309.i = fdiv double %14, %.8.i.i.i.i306.i
+  %.17.i.i.i.i310.i = fmul double %.10.i.i.i.i308.i, %.16.i.i.i.i309.i
+  %.6.i.i5.i.i.i.i = fadd double %14, -1.000000e+00
+  %.7.i.i6.i.i.i.i = fadd double %.6.i.i5.i.i.i.i, 2.000000e+00
+  %.11.i.i.i.i.i.i = fdiv double 1.000000e+00, %.7.i.i6.i.i.i.i
+  %.12.i.i.i.i.i.i = fmul double %.6.i.i5.i.i.i.i, %.11.i.i.i.i.i.i
+  %.13.i.i.i.i.i.i = fadd double %.7.i.i6.i.i.i.i, -2.000000e+00
+  %.14.i.i.i.i.i.i = fsub double %.6.i.i5.i.i.i.i, %.13.i.i.i.i.i.i
+  %.15.i.i.i.i.i.i = fadd double %.17.i.i.i.i310.i, %.14.i.i.i.i.i.i
+  %.16.i.i.i.i.i.i = fneg double %.12.i.i.i.i.i.i
+  %.17.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double %.7.i.i6.i.i.i.i, double %.6.i.i5.i.i.i.i)
+  %.19.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double %.15.i.i.i.i.i.i, double %.17.i.i.i.i310.i)
+  %.20.i.i.i.i.i.i = fadd double %.17.i.i.i.i.i.i, %.19.i.i.i.i.i.i
+  %.21.i.i.i.i.i.i = fmul double %.11.i.i.i.i.i.i, %.20.i.i.i.i.i.i
+  %.22.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i, %.12.i.i.i.i.i.i
+  %.23.i.i.i.i.i.i = fneg double %.22.i.i.i.i.i.i
+  %.24.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.12.i.i.i.i.i.i, double %.23.i.i.i.i.i.i)
+  %.25.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i, 2.000000e+00
+  %.26.i.i.i.i.i.i = fmul double %.25.i.i.i.i.i.i, %.21.i.i.i.i.i.i
+  %.27.i.i.i.i.i.i = fadd double %.24.i.i.i.i.i.i, %.26.i.i.i.i.i.i
+  %.44.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i, %.22.i.i.i.i.i.i
+  %.45.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i, double 0x3FBDE3D54DF7FA11, double 0x3FC3B1364C67D808)
+  %.46.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FCC71C71C596895)
+  %.47.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.46.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FD9999999999996)
+  %.48.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i, double 0x3FBEAC6CEB594957, double 0x3FC11206FBC466FD)
+  %.49.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.48.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FC745D18295D561)
+  %.50.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.49.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FD2492492492F51)
+  %.51.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.50.i.i.i.i.i.i, double %.22.i.i.i.i.i.i, double %.47.i.i.i.i.i.i)
+  %.52.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i, %.51.i.i.i.i.i.i
+  %.53.i.i.i.i.i.i = fadd double %.52.i.i.i.i.i.i, 0x3FE5555555555555
+  %.54.i.i.i.i.i.i = fadd double %.53.i.i.i.i.i.i, 0xBFE5555555555555
+  %.55.i.i.i.i.i.i = fsub double %.52.i.i.i.i.i.i, %.54.i.i.i.i.i.i
+  %.56.i.i.i.i.i.i = fadd double %.55.i.i.i.i.i.i, 0x3C85555555555555
+  %.57.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i, %.53.i.i.i.i.i.i
+  %.58.i.i.i.i.i.i = fneg double %.57.i.i.i.i.i.i
+  %.59.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i.i, double %.53.i.i.i.i.i.i, double %.58.i.i.i.i.i.i)
+  %.60.i.i.i.i.i.i = fmul double %.27.i.i.i.i.i.i, %.53.i.i.i.i.i.i
+  %.61.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i.i, double %.56.i.i.i.i.i.i, double %.60.i.i.i.i.i.i)
+  %.62.i.i.i.i.i.i = fadd double %.59.i.i.i.i.i.i, %.61.i.i.i.i.i.i
+  %.63.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i, %.57.i.i.i.i.i.i
+  %.64.i.i.i.i.i.i = fneg double %.63.i.i.i.i.i.i
+  %.65.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.57.i.i.i.i.i.i, double %.64.i.i.i.i.i.i)
+  %.66.i.i.i.i.i.i = fmul double %.21.i.i.i.i.i.i, %.57.i.i.i.i.i.i
+  %.67.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.62.i.i.i.i.i.i, double %.66.i.i.i.i.i.i)
+  %.68.i.i.i.i.i.i = fadd double %.65.i.i.i.i.i.i, %.67.i.i.i.i.i.i
+  %.70.i.i.i.i.i.i = fadd double %.25.i.i.i.i.i.i, %.63.i.i.i.i.i.i
+  %.71.i.i.i.i.i.i = fsub double %.70.i.i.i.i.i.i, %.25.i.i.i.i.i.i
+  %.72.i.i.i.i.i.i = fsub double %.63.i.i.i.i.i.i, %.71.i.i.i.i.i.i
+  %.73.i.i.i.i.i.i = fmul double %.21.i.i.i.i.i.i, 2.000000e+00
+  %.74.i.i.i.i.i.i = fadd double %.73.i.i.i.i.i.i, %.68.i.i.i.i.i.i
+  %.75.i.i.i.i.i.i = fadd double %.72.i.i.i.i.i.i, %.74.i.i.i.i.i.i
+  %.19.i.i.i.i311.i = select i1 %.6.i.i.i.i304.i, double 5.400000e+01, double 0.000000e+00
+  %.20.i.i.i.i312.i = fsub double %.10.i.i.i.i.i.i, %.19.i.i.i.i311.i
+  %.21.i.i.i.i313.i = fmul double %.20.i.i.i.i312.i, 0x3FE62E42FEE00000
+  %.28.i.i.i.i.i = fadd double %.21.i.i.i.i313.i, %.70.i.i.i.i.i.i
+  %.29.i.i.i.i.i = fsub double %.28.i.i.i.i.i, %.21.i.i.i.i313.i
+  %.30.i.i.i.i.i = fsub double %.28.i.i.i.i.i, %.29.i.i.i.i.i
+  %.31.i.i.i.i.i = fsub double %.21.i.i.i.i313.i, %.30.i.i.i.i.i
+  %.38.i.i.i.i.i = fsub double %.70.i.i.i.i.i.i, %.29.i.i.i.i.i
+  %.39.i.i.i.i.i = fadd double %.38.i.i.i.i.i, %.31.i.i.i.i.i
+  %.46.i.i.i.i314.i = tail call double @llvm.fma.f64(double %.20.i.i.i.i312.i, double 0x3DEA39EF35793C76, double %.75.i.i.i.i.i.i)
+  %.47.i.i.i.i315.i = fadd double %.39.i.i.i.i.i, %.46.i.i.i.i314.i
+  %.48.i.i.i.i316.i = fadd double %.28.i.i.i.i.i, %.47.i.i.i.i315.i
+  %.49.i.i.i.i317.i = fsub double %.48.i.i.i.i316.i, %.28.i.i.i.i.i
+  %.50.i.i.i.i318.i = fsub double %.47.i.i.i.i315.i, %.49.i.i.i.i317.i
+  %.32.i.i.i319.i = fmul double %.16.i.i.i290.i, 0x3FE62E42FEFA39EF
+  %.39.i.i.i320.i = fmul double %.48.i.i.i.i316.i, 5.000000e-01
+  %.40.i.i.i.i = fadd double %.32.i.i.i319.i, %.39.i.i.i320.i
+  %.41.i.i.i.i = fsub double %.40.i.i.i.i, %.32.i.i.i319.i
+  %.42.i.i.i.i = fsub double %.40.i.i.i.i, %.41.i.i.i.i
+  %.43.i.i.i321.i = fsub double %.32.i.i.i319.i, %.42.i.i.i.i
+  %.44.i.i.i322.i = fsub double %.39.i.i.i320.i, %.41.i.i.i.i
+  %.45.i.i.i323.i = fadd double %.44.i.i.i322.i, %.43.i.i.i321.i
+  %.46.i.i.i324.i = fneg double %.32.i.i.i319.i
+  %.47.i.i.i325.i = tail call double @llvm.fma.f64(double %.16.i.i.i290.i, double 0x3FE62E42FEFA39EF, double %.46.i.i.i324.i)
+  %.54.i.i.i326.i = fmul double %.50.i.i.i.i318.i, 5.000000e-01
+  %.55.i.i.i327.i = tail call double @llvm.fma.f64(double %.16.i.i.i290.i, double 0x3C7ABC9E3B39803F, double %.54.i.i.i326.i)
+  %.56.i.i.i328.i = fadd double %.47.i.i.i325.i, %.55.i.i.i327.i
+  %.57.i.i.i329.i = fadd double %.56.i.i.i328.i, %.45.i.i.i323.i
+  %.26.i.i330.i = fcmp oeq double %.6.i.i.i282.i, 0x7FF0000000000000
+  %.35.i.i332.i = or i1 %.26.i.i330.i, %.49.i.i69.i
+  %.48.i.i333.i = fadd double %.57.i.i.i329.i, 0x3FE62E42FEFA39EF
+  %.49.i.i334.i = fadd double %.40.i.i.i.i, %.48.i.i333.i
+  %.50.i.i335.i = select i1 %.35.i.i332.i, double 0x7FF0000000000000, double %.49.i.i334.i
+  %.83.i.i = fcmp ogt double %.6.i.i.i282.i, 1.000000e+15
+  %.85.i.i = fcmp ogt double %.19.i.i2.i, 1.000000e+15
+  %.86.i.i = or i1 %.83.i.i, %.85.i.i
+  %.8.i.i.i = fcmp ule double %.19.i.i2.i, %.6.i.i.i282.i
+  %.9.i.i.i = bitcast double %extracted.real to i64
+  %.11.not.i.i.i = icmp sgt i64 %.9.i.i.i, -1
+  %.12.i.i.i = select i1 %.8.i.i.i, double %.6.i.i.i282.i, double %.19.i.i2.i
+  %.13.i.i.i = select i1 %.8.i.i.i, double %.19.i.i2.i, double %.6.i.i.i282.i
+  %.14.i.i.i = fcmp oeq double %.12.i.i.i, 0x7FF0000000000000
+  %.15.i.i.i = fcmp oeq double %.13.i.i.i, 0x7FF0000000000000
+  %.16.i.i.i = select i1 %.15.i.i.i, double 1.000000e+00, double 0.000000e+00
+  %.17.i.i.i = select i1 %.14.i.i.i, double %.16.i.i.i, double %.13.i.i.i
+  %.19.i.i101.i = fcmp oeq double %.12.i.i.i, 0.000000e+00
+  %15 = or i1 %.14.i.i.i, %.19.i.i101.i
+  %.21.i.i102.i = select i1 %15, double 1.000000e+00, double %.12.i.i.i
+  %.25.i.i.i = fmul double %.21.i.i102.i, 0x22DE7C5F127BD87E
+  %.26.i.i.i = fcmp olt double %.17.i.i.i, %.25.i.i.i
+  %16 = and i1 %.8.i.i.i, %.26.i.i.i
+  %.27.i.i103.i = and i1 %.11.not.i.i.i, %16
+  %.31.i.i104.i = fdiv double %.17.i.i.i, %.21.i.i102.i
+  %.32.i.i.i = fcmp ogt double %.21.i.i102.i, 0x5F138D352E5096AF
+  %.33.i.i105.i = fcmp olt double %.21.i.i102.i, 1.000000e-150
+  %.34.i.i106.i = select i1 %.33.i.i105.i, double 0x6570000000000000, double 1.000000e+00
+  %.35.i.i107.i = select i1 %.32.i.i.i, double 0x1A70000000000000, double %.34.i.i106.i
+  %.36.i.i.i = fmul double %.17.i.i.i, %.35.i.i107.i
+  %.37.i.i108.i = fmul double %.21.i.i102.i, %.35.i.i107.i
+  %.38.i.i.i = select i1 %.11.not.i.i.i, double 1.000000e+00, double 3.000000e+00
+  %.39.i.i.i = select i1 %.11.not.i.i.i, double 0.000000e+00, double 2.000000e+00
+  %.40.i.i.i = select i1 %.8.i.i.i, double %.39.i.i.i, double %.38.i.i.i
+  %.7.i.i.i109.i = fmul double %.37.i.i108.i, 0x3FDA827999FCEF32
+  %.8.i.i.i110.i = fcmp ogt double %.36.i.i.i, %.7.i.i.i109.i
+  %.9.i.i.i111.i = fsub double %.36.i.i.i, %.37.i.i108.i
+  %.10.i.i.i.i = fadd double %.36.i.i.i, %.37.i.i108.i
+  %.11.i.i.i112.i = select i1 %.8.i.i.i110.i, double %.9.i.i.i111.i, double %.36.i.i.i
+  %.12.i.i.i113.i = select i1 %.8.i.i.i110.i, double %.10.i.i.i.i, double %.37.i.i108.i
+  %.13.i.i.i.i = fsub double %.9.i.i.i111.i, %.36.i.i.i
+  %17 = fsub double %.13.i.i.i.i, %.9.i.i.i111.i
+  %.15.i.i.i114.i = fadd double %.36.i.i.i, %17
+  %.16.i.i.i.i = fadd double %.37.i.i108.i, %.13.i.i.i.i
+  %.17.i.i.i115.i = fsub double %.15.i.i.i114.i, %.16.i.i.i.i
+  %.18.i.i.i116.i = select i1 %.8.i.i.i110.i, double %.17.i.i.i115.i, double 0.000000e+00
+  %18 = fsub double %.37.i.i108.i, %.10.i.i.i.i
+  %.20.i.i.i117.i = fadd double %.36.i.i.i, %18
+  %.21.i.i.i118.i = select i1 %.8.i.i.i110.i, double %.20.i.i.i117.i, double 0.000000e+00
+  %.25.i.i.i119.i = fdiv double 1.000000e+00, %.12.i.i.i113.i
+  %.26.i.i.i.i = fmul double %.11.i.i.i112.i, %.25.i.i.i119.i
+  %.27.i.i.i120.i = fneg double %.26.i.i.i.i
+  %.29.i.i.i121.i = tail call double @llvm.fma.f64(double %.27.i.i.i120.i, double %.12.i.i.i113.i, double %.11.i.i.i112.i)
+  %.30.i.i.i122.i = fadd double %.29.i.i.i121.i, %.18.i.i.i116.i
+  %.31.i.i.i123.i = tail call double @llvm.fma.f64(double %.27.i.i.i120.i, double %.21.i.i.i118.i, double %.30.i.i.i122.i)
+  %.32.i.i.i124.i = fmul double %.25.i.i.i119.i, %.31.i.i.i123.i
+  %.33.i.i.i125.i = fmul double %.26.i.i.i.i, %.26.i.i.i.i
+  %.34.i.i.i126.i = fmul double %.26.i.i.i.i, %.33.i.i.i125.i
+  %.57.i.i.i127.i = fmul double %.33.i.i.i125.i, %.33.i.i.i125.i
+  %.58.i.i.i128.i = tail call double @llvm.fma.f64(double %.57.i.i.i127.i, double 0xBF9252F12BECD788, double 0xBFA9CC9B6F12021C)
+  %.59.i.i.i129.i = tail call double @llvm.fma.f64(double %.58.i.i.i128.i, double %.57.i.i.i127.i, double 0xBFB10EB9C47BF8A9)
+  %.60.i.i.i130.i = tail call double @llvm.fma.f64(double %.59.i.i.i129.i, double %.57.i.i.i127.i, double 0xBFB745CF8C3681FC)
+  %.61.i.i.i.i = tail call double @llvm.fma.f64(double %.60.i.i.i130.i, double %.57.i.i.i127.i, double 0xBFC24924922AC343)
+  %.62.i.i.i.i = tail call double @llvm.fma.f64(double %.61.i.i.i.i, double %.57.i.i.i127.i, double 0xBFD555555555553D)
+  %.63.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i127.i, double 0x3FA37BC94D76F5E0, double 0x3FADF0D7D7A01F5C)
+  %.64.i.i.i.i = tail call double @llvm.fma.f64(double %.63.i.i.i.i, double %.57.i.i.i127.i, double 0x3FB3B1116FF810BD)
+  %.65.i.i.i.i = tail call double @llvm.fma.f64(double %.64.i.i.i.i, double %.57.i.i.i127.i, double 0x3FBC71C70E563FF2)
+  %.66.i.i.i.i = tail call double @llvm.fma.f64(double %.65.i.i.i.i, double %.57.i.i.i127.i, double 0x3FC9999999995852)
+  %.67.i.i.i.i = tail call double @llvm.fma.f64(double %.66.i.i.i.i, double %.33.i.i.i125.i, double %.62.i.i.i.i)
+  %.68.i.i.i.i = fneg double %.33.i.i.i125.i
+  %.69.i.i.i.i = tail call double @llvm.fma.f64(double %.68.i.i.i.i, double %.32.i.i.i124.i, double %.32.i.i.i124.i)
+  %.70.i.i.i.i = tail call double @llvm.fma.f64(double %.34.i.i.i126.i, double %.67.i.i.i.i, double %.69.i.i.i.i)
+  %.71.i.i.i.i = fcmp oeq double %.40.i.i.i, 1.000000e+00
+  %.72.i.i.i.i = fcmp oeq double %.40.i.i.i, 2.000000e+00
+  %.73.i.i.i.i = or i1 %.71.i.i.i.i, %.72.i.i.i.i
+  %.75.i.i.i.i = fcmp oeq double %.40.i.i.i, 0.000000e+00
+  %.76.i.i.i.i = select i1 %.75.i.i.i.i, double 0.000000e+00, double 2.000000e+00
+  %.77.i.i.i.i = select i1 %.72.i.i.i.i, double 4.000000e+00, double %.76.i.i.i.i
+  %.78.i.i.i.i = select i1 %.73.i.i.i.i, double -1.000000e+00, double 1.000000e+00
+  %.79.i.i.i.i = select i1 %.8.i.i.i110.i, double %.78.i.i.i.i, double 0.000000e+00
+  %.80.i.i.i.i = fadd double %.77.i.i.i.i, %.79.i.i.i.i
+  %.82.i.i.i.i = fmul double %.80.i.i.i.i, 0x3FE921FB54442D18
+  %.83.i.i.i.i = fneg double %.82.i.i.i.i
+  %.84.i.i.i.i = tail call double @llvm.fma.f64(double %.80.i.i.i.i, double 0x3FE921FB54442D18, double %.83.i.i.i.i)
+  %.85.i.i.i.i = fmul double %.80.i.i.i.i, 0x3C81A62633145C07
+  %.86.i.i.i.i = fadd double %.85.i.i.i.i, %.84.i.i.i.i
+  %.87.i.i.i.i = fmul double %.78.i.i.i.i, %.26.i.i.i.i
+  %.88.i.i.i.i = fadd double %.82.i.i.i.i, %.87.i.i.i.i
+  %.89.i.i.i.i = fcmp oeq double %.80.i.i.i.i, 0.000000e+00
+  %.90.i.i.i.i = fsub double %.88.i.i.i.i, %.82.i.i.i.i
+  %.91.i.i.i.i = fsub double %.87.i.i.i.i, %.90.i.i.i.i
+  %.92.i.i.i.i = select i1 %.89.i.i.i.i, double 0.000000e+00, double %.91.i.i.i.i
+  %.93.i.i.i.i = tail call double @llvm.fma.f64(double %.78.i.i.i.i, double %.70.i.i.i.i, double %.86.i.i.i.i)
+  %.94.i.i.i.i = fadd double %.92.i.i.i.i, %.93.i.i.i.i
+  %.95.i.i.i.i = fadd double %.88.i.i.i.i, %.94.i.i.i.i
+  %.42.i.i131.i = select i1 %.27.i.i103.i, double %.31.i.i104.i, double %.95.i.i.i.i
+  %.45.i.i.i = fcmp uno double %extracted.real, %.19.i.i2.i
+  %19 = tail call double @llvm.fabs.f64(double %.42.i.i131.i)
+  %.47.i.i133.i = select i1 %.45.i.i.i, double 0x7FF8000000000000, double %19
+  %.89.i.i = select i1 %.86.i.i, double %.47.i.i133.i, double %.52.i.i
+  %20 = tail call double @llvm.fabs.f64(double %.75.i.i279.i)
+  %21 = select i1 %.76.i.i280.i, double %.5.i.i.i, double %20
+  %.96.i.i = select i1 %.78.i.i.i, double %21, double %.5.i.i.i
+  %.97.i.i = select i1 %.86.i.i, double %.50.i.i335.i, double %.96.i.i
+  %.98.i.i = fcmp oeq double %extracted.real, 0.000000e+00
+  %.100.i.i = and i1 %.98.i.i, %.75.i.i83.i
+  %.101.i.i = select i1 %.100.i.i, double 0x3FF921FB54442D18, double %.89.i.i
+  %.103.i.i = tail call double @llvm.copysign.f64(double %.97.i.i, double %.19.i.i)
+  %inserted.real = insertvalue { double, double } undef, double %.101.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.103.i.i, 1
+  ret { double, double } %inserted.imag
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @llvm.maximum.f64(double, double) #1
+declare i64 @llvm.umax.i64(i64, i64) #1
+declare i64 @llvm.umin.i64(i64, i64) #1
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.sqrt.f64(double) #1
+declare double @llvm.copysign.f64(double, double) #1
+declare double @llvm.minimum.f64(double, double) #1
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_atanh_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.12.i.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.19.i.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.20.i.i = fcmp ogt double %.12.i.i, 1.000000e+15
+  %.21.i.i = fcmp ogt double %.19.i.i, 1.000000e+15
+  %.22.i.i = or i1 %.20.i.i, %.21.i.i
+  %.23.i.i = select i1 %.22.i.i, double 1.000000e+00, double %.12.i.i
+  %.24.i.i = select i1 %.22.i.i, double 1.000000e+00, double %.19.i.i
+  %.25.i.i = fsub double 1.000000e+00, %.23.i.i
+  %.27.i.i = fmul double %.24.i.i, %.24.i.i
+  %.28.i.i = tail call double @llvm.fma.f64(double %.25.i.i, double %.25.i.i, double %.27.i.i)
+  %.29.i.i = fcmp olt double %.28.i.i, 0x16687E92154EF7AC
+  %.31.i.i = tail call double @llvm.fabs.f64(double %.25.i.i)
+  %.32.i.i = tail call double @llvm.maximum.f64(double %.31.i.i, double %.24.i.i)
+  %.36.i.i = fdiv double 2.000000e+00, %.32.i.i
+  %.37.i.i = fmul double %.23.i.i, 4.000000e+00
+  %.41.i.i = fdiv double %.37.i.i, %.28.i.i
+  %.42.i.i = select i1 %.29.i.i, double %.36.i.i, double %.41.i.i
+  %.5.i.i.i = fadd double %.42.i.i, 1.000000e+00
+  %.6.i.i.i = fadd double %.5.i.i.i, -1.000000e+00
+  %0 = fsub double %.6.i.i.i, %.5.i.i.i
+  %.8.i.i.i = fadd double %0, 1.000000e+00
+  %.9.i.i.i = fsub double %.42.i.i, %.6.i.i.i
+  %.10.i.i.i = fadd double %.9.i.i.i, %.8.i.i.i
+  %.11.i.i.i = tail call double @llvm.fabs.f64(double %.42.i.i)
+  %.12.i.i.i = fcmp olt double %.11.i.i.i, 1.000000e-290
+  %.6.i.i.i.i = fcmp olt double %.5.i.i.i, 0x10000000000000
+  %.7.i.i.i.i = fmul double %.5.i.i.i, 0x4350000000000000
+  %.8.i.i.i.i = select i1 %.6.i.i.i.i, double %.7.i.i.i.i, double %.5.i.i.i
+  %.9.i.i.i.i = fmul double %.10.i.i.i, 0x4350000000000000
+  %.10.i.i.i.i = select i1 %.6.i.i.i.i, double %.9.i.i.i.i, double %.10.i.i.i
+  %.5.i.i.i.i.i = bitcast double %.8.i.i.i.i to i64
+  %.6.i.i.i.i.i = add i64 %.5.i.i.i.i.i, 2638147582215219
+  %.7.i.i.i.i.i = lshr i64 %.6.i.i.i.i.i, 52
+  %.8.i.i.i.i.i = or disjoint i64 %.7.i.i.i.i.i, 4841369599423283200
+  %.9.i.i.i.i.i = bitcast i64 %.8.i.i.i.i.i to double
+  %.10.i.i.i.i.i = fadd double %.9.i.i.i.i.i, 0xC3300000000003FF
+  %.7.i.i3.i.i.i = and i64 %.6.i.i.i.i.i, 4503599627370495
+  %.8.i.i4.i.i.i = add nuw nsw i64 %.7.i.i3.i.i.i, 4604544271217802189
+  %1 = bitcast i64 %.8.i.i4.i.i.i to double
+  %.16.i.i.i.i = fdiv double %1, %.8.i.i.i.i
+  %.17.i.i.i.i = fmul double %.10.i.i.i.i, %.16.i.i.i.i
+  %.6.i.i5.i.i.i = fadd double %1, -1.000000e+00
+  %.7.i.i6.i.i.i = fadd double %.6.i.i5.i.i.i, 2.000000e+00
+  %.11.i.i.i.i.i = fdiv double 1.000000e+00, %.7.i.i6.i.i.i
+  %.12.i.i.i.i.i = fmul double %.6.i.i5.i.i.i, %.11.i.i.i.i.i
+  %.13.i.i.i.i.i = fadd double %.7.i.i6.i.i.i, -2.000000e+00
+  %.14.i.i.i.i.i = fsub double %.6.i.i5.i.i.i, %.13.i.i.i.i.i
+  %.15.i.i.i.i.i = fadd double %.17.i.i.i.i, %.14.i.i.i.i.i
+  %.16.i.i.i.i.i = fneg double %.12.i.i.i.i.i
+  %.17.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double %.7.i.i6.i.i.i, double %.6.i.i5.i.i.i)
+  %.19.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i, double %.15.i.i.i.i.i, double %.17.i.i.i.i)
+  %.20.i.i.i.i.i = fadd double %.17.i.i.i.i.i, %.19.i.i.i.i.i
+  %.21.i.i.i.i.i = fmul double %.11.i.i.i.i.i, %.20.i.i.i.i.i
+  %.22.i.i.i.i.i = fmul double %.12.i.i.i.i.i, %.12.i.i.i.i.i
+  %.23.i.i.i.i.i = fneg double %.22.i.i.i.i.i
+  %.24.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.12.i.i.i.i.i, double %.23.i.i.i.i.i)
+  %.25.i.i.i.i.i = fmul double %.12.i.i.i.i.i, 2.000000e+00
+  %.26.i.i.i.i.i = fmul double %.25.i.i.i.i.i, %.21.i.i.i.i.i
+  %.27.i.i.i.i.i = fadd double %.24.i.i.i.i.i, %.26.i.i.i.i.i
+  %.44.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.22.i.i.i.i.i
+  %.45.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i, double 0x3FBDE3D54DF7FA11, double 0x3FC3B1364C67D808)
+  %.46.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FCC71C71C596895)
+  %.47.i.i.i.i.i = tail call double @llvm.fma.f64(double %.46.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FD9999999999996)
+  %.48.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i, double 0x3FBEAC6CEB594957, double 0x3FC11206FBC466FD)
+  %.49.i.i.i.i.i = tail call double @llvm.fma.f64(double %.48.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FC745D18295D561)
+  %.50.i.i.i.i.i = tail call double @llvm.fma.f64(double %.49.i.i.i.i.i, double %.44.i.i.i.i.i, double 0x3FD2492492492F51)
+  %.51.i.i.i.i.i = tail call double @llvm.fma.f64(double %.50.i.i.i.i.i, double %.22.i.i.i.i.i, double %.47.i.i.i.i.i)
+  %.52.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.51.i.i.i.i.i
+  %.53.i.i.i.i.i = fadd double %.52.i.i.i.i.i, 0x3FE5555555555555
+  %.54.i.i.i.i.i = fadd double %.53.i.i.i.i.i, 0xBFE5555555555555
+  %.55.i.i.i.i.i = fsub double %.52.i.i.i.i.i, %.54.i.i.i.i.i
+  %.56.i.i.i.i.i = fadd double %.55.i.i.i.i.i, 0x3C85555555555555
+  %.57.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.53.i.i.i.i.i
+  %.58.i.i.i.i.i = fneg double %.57.i.i.i.i.i
+  %.59.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i, double %.53.i.i.i.i.i, double %.58.i.i.i.i.i)
+  %.60.i.i.i.i.i = fmul double %.27.i.i.i.i.i, %.53.i.i.i.i.i
+  %.61.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i, double %.56.i.i.i.i.i, double %.60.i.i.i.i.i)
+  %.62.i.i.i.i.i = fadd double %.59.i.i.i.i.i, %.61.i.i.i.i.i
+  %.63.i.i.i.i.i = fmul double %.12.i.i.i.i.i, %.57.i.i.i.i.i
+  %.64.i.i.i.i.i = fneg double %.63.i.i.i.i.i
+  %.65.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.57.i.i.i.i.i, double %.64.i.i.i.i.i)
+  %.66.i.i.i.i.i = fmul double %.21.i.i.i.i.i, %.57.i.i.i.i.i
+  %.67.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i, double %.62.i.i.i.i.i, double %.66.i.i.i.i.i)
+  %.68.i.i.i.i.i = fadd double %.65.i.i.i.i.i, %.67.i.i.i.i.i
+  %.70.i.i.i.i.i = fadd double %.25.i.i.i.i.i, %.63.i.i.i.i.i
+  %.71.i.i.i.i.i = fsub double %.70.i.i.i.i.i, %.25.i.i.i.i.i
+  %.72.i.i.i.i.i = fsub double %.63.i.i.i.i.i, %.71.i.i.i.i.i
+  %.73.i.i.i.i.i = fmul double %.21.i.i.i.i.i, 2.000000e+00
+  %.74.i.i.i.i.i = fadd double %.73.i.i.i.i.i, %.68.i.i.i.i.i
+  %.75.i.i.i.i.i = fadd double %.72.i.i.i.i.i, %.74.i.i.i.i.i
+  %.19.i.i.i.i = select i1 %.6.i.i.i.i, double 5.400000e+01, double 0.000000e+00
+  %.20.i.i.i.i = fsub double %.10.i.i.i.i.i, %.19.i.i.i.i
+  %.21.i.i.i.i = fmul double %.20.i.i.i.i, 0x3FE62E42FEE00000
+  %.28.i.i.i.i = fadd double %.21.i.i.i.i, %.70.i.i.i.i.i
+  %.29.i.i.i.i = fsub double %.28.i.i.i.i, %.21.i.i.i.i
+  %.30.i.i.i.i = fsub double %.28.i.i.i.i, %.29.i.i.i.i
+  %.31.i.i.i.i = fsub double %.21.i.i.i.i, %.30.i.i.i.i
+  %.38.i.i.i.i = fsub double %.70.i.i.i.i.i, %.29.i.i.i.i
+  %.39.i.i.i.i = fadd double %.38.i.i.i.i, %.31.i.i.i.i
+  %.46.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i.i.i, double 0x3DEA39EF35793C76, double %.75.i.i.i.i.i)
+  %.47.i.i.i.i = fadd double %.39.i.i.i.i, %.46.i.i.i.i
+  %.48.i.i.i.i = fadd double %.28.i.i.i.i, %.47.i.i.i.i
+  %.20.i.i.i = select i1 %.12.i.i.i, double %.42.i.i, double %.48.i.i.i.i
+  %.21.i.i.i = fcmp one double %.42.i.i, 0x7FF0000000000000
+  %.22.i.i.i = select i1 %.21.i.i.i, double %.20.i.i.i, double %.42.i.i
+  %.44.i.i = select i1 %.29.i.i, double 5.000000e-01, double 2.500000e-01
+  %.45.i.i = fmul double %.44.i.i, %.22.i.i.i
+  %.46.i.i = fmul double %.24.i.i, 2.000000e+00
+  %.48.i.i = fadd double %.23.i.i, 1.000000e+00
+  %.49.i.i = fneg double %.24.i.i
+  %.50.i.i = fmul double %.24.i.i, %.49.i.i
+  %.51.i.i = tail call double @llvm.fma.f64(double %.25.i.i, double %.48.i.i, double %.50.i.i)
+  %.6.i.i1.i = tail call double @llvm.fabs.f64(double %.46.i.i)
+  %.7.i.i.i = tail call double @llvm.fabs.f64(double %.51.i.i)
+  %.8.i.i2.i = fcmp ule double %.6.i.i1.i, %.7.i.i.i
+  %.9.i.i3.i = bitcast double %.51.i.i to i64
+  %.11.not.i.i.i = icmp sgt i64 %.9.i.i3.i, -1
+  %.12.i.i4.i = select i1 %.8.i.i2.i, double %.7.i.i.i, double %.6.i.i1.i
+  %.13.i.i.i = select i1 %.8.i.i2.i, double %.6.i.i1.i, double %.7.i.i.i
+  %.14.i.i.i = fcmp oeq double %.12.i.i4.i, 0x7FF0000000000000
+  %.15.i.i.i = fcmp oeq double %.13.i.i.i, 0x7FF0000000000000
+  %.16.i.i.i = select i1 %.15.i.i.i, double 1.000000e+00, double 0.000000e+00
+  %.17.i.i.i = select i1 %.14.i.i.i, double %.16.i.i.i, double %.13.i.i.i
+  %.19.i.i.i = fcmp oeq double %.12.i.i4.i, 0.000000e+00
+  %2 = or i1 %.14.i.i.i, %.19.i.i.i
+  %.21.i.i5.i = select i1 %2, double 1.000000e+00, double %.12.i.i4.i
+  %.25.i.i.i = fmul double %.21.i.i5.i, 0x22DE7C5F127BD87E
+  %.26.i.i.i = fcmp olt double %.17.i.i.i, %.25.i.i.i
+  %3 = and i1 %.8.i.i2.i, %.26.i.i.i
+  %.27.i.i.i = and i1 %.11.not.i.i.i, %3
+  %.31.i.i.i = fdiv double %.17.i.i.i, %.21.i.i5.i
+  %.32.i.i.i = fcmp ogt double %.21.i.i5.i, 0x5F138D352E5096AF
+  %.33.i.i.i = fcmp olt double %.21.i.i5.i, 1.000000e-150
+  %.34.i.i.i = select i1 %.33.i.i.i, double 0x6570000000000000, double 1.000000e+00
+  %.35.i.i.i = select i1 %.32.i.i.i, double 0x1A70000000000000, double %.34.i.i.i
+  %.36.i.i.i = fmul double %.17.i.i.i, %.35.i.i.i
+  %.37.i.i.i = fmul double %.21.i.i5.i, %.35.i.i.i
+  %.38.i.i.i = select i1 %.11.not.i.i.i, double 1.000000e+00, double 3.000000e+00
+  %.39.i.i.i = select i1 %.11.not.i.i.i, double 0.000000e+00, double 2.000000e+00
+  %.40.i.i.i = select i1 %.8.i.i2.i, double %.39.i.i.i, double %.38.i.i.i
+  %.7.i.i.i6.i = fmul double %.37.i.i.i, 0x3FDA827999FCEF32
+  %.8.i.i.i7.i = fcmp ogt double %.36.i.i.i, %.7.i.i.i6.i
+  %.9.i.i.i8.i = fsub double %.36.i.i.i, %.37.i.i.i
+  %.10.i.i.i9.i = fadd double %.36.i.i.i, %.37.i.i.i
+  %.11.i.i.i.i = select i1 %.8.i.i.i7.i, double %.9.i.i.i8.i, double %.36.i.i.i
+  %.12.i.i.i.i = select i1 %.8.i.i.i7.i, double %.10.i.i.i9.i, double %.37.i.i.i
+  %.13.i.i.i.i = fsub double %.9.i.i.i8.i, %.36.i.i.i
+  %4 = fsub double %.13.i.i.i.i, %.9.i.i.i8.i
+  %.15.i.i.i.i = fadd double %.36.i.i.i, %4
+  %.16.i.i.i10.i = fadd double %.37.i.i.i, %.13.i.i.i.i
+  %.17.i.i.i11.i = fsub double %.15.i.i.i.i, %.16.i.i.i10.i
+  %.18.i.i.i.i = select i1 %.8.i.i.i7.i, double %.17.i.i.i11.i, double 0.000000e+00
+  %5 = fsub double %.37.i.i.i, %.10.i.i.i9.i
+  %.20.i.i.i12.i = fadd double %.36.i.i.i, %5
+  %.21.i.i.i13.i = select i1 %.8.i.i.i7.i, double %.20.i.i.i12.i, double 0.000000e+00
+  %.25.i.i.i.i = fdiv double 1.000000e+00, %.12.i.i.i.i
+  %.26.i.i.i.i = fmul double %.11.i.i.i.i, %.25.i.i.i.i
+  %.27.i.i.i.i = fneg double %.26.i.i.i.i
+  %.29.i.i.i14.i = tail call double @llvm.fma.f64(double %.27.i.i.i.i, double %.12.i.i.i.i, double %.11.i.i.i.i)
+  %.30.i.i.i15.i = fadd double %.29.i.i.i14.i, %.18.i.i.i.i
+  %.31.i.i.i16.i = tail call double @llvm.fma.f64(double %.27.i.i.i.i, double %.21.i.i.i13.i, double %.30.i.i.i15.i)
+  %.32.i.i.i.i = fmul double %.25.i.i.i.i, %.31.i.i.i16.i
+  %.33.i.i.i.i = fmul double %.26.i.i.i.i, %.26.i.i.i.i
+  %.34.i.i.i.i = fmul double %.26.i.i.i.i, %.33.i.i.i.i
+  %.57.i.i.i.i = fmul double %.33.i.i.i.i, %.33.i.i.i.i
+  %.58.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i, double 0xBF9252F12BECD788, double 0xBFA9CC9B6F12021C)
+  %.59.i.i.i.i = tail call double @llvm.fma.f64(double %.58.i.i.i.i, double %.57.i.i.i.i, double 0xBFB10EB9C47BF8A9)
+  %.60.i.i.i.i = tail call double @llvm.fma.f64(double %.59.i.i.i.i, double %.57.i.i.i.i, double 0xBFB745CF8C3681FC)
+  %.61.i.i.i.i = tail call double @llvm.fma.f64(double %.60.i.i.i.i, double %.57.i.i.i.i, double 0xBFC24924922AC343)
+  %.62.i.i.i.i = tail call double @llvm.fma.f64(double %.61.i.i.i.i, double %.57.i.i.i.i, double 0xBFD555555555553D)
+  %.63.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i, double 0x3FA37BC94D76F5E0, double 0x3FADF0D7D7A01F5C)
+  %.64.i.i.i.i = tail call double @llvm.fma.f64(double %.63.i.i.i.i, double %.57.i.i.i.i, double 0x3FB3B1116FF810BD)
+  %.65.i.i.i.i = tail call double @llvm.fma.f64(double %.64.i.i.i.i, double %.57.i.i.i.i, double 0x3FBC71C70E563FF2)
+  %.66.i.i.i.i = tail call double @llvm.fma.f64(double %.65.i.i.i.i, double %.57.i.i.i.i, double 0x3FC9999999995852)
+  %.67.i.i.i.i = tail call double @llvm.fma.f64(double %.66.i.i.i.i, double %.33.i.i.i.i, double %.62.i.i.i.i)
+  %.68.i.i.i.i = fneg double %.33.i.i.i.i
+  %.69.i.i.i.i = tail call double @llvm.fma.f64(double %.68.i.i.i.i, double %.32.i.i.i.i, double %.32.i.i.i.i)
+  %.70.i.i.i.i = tail call double @llvm.fma.f64(double %.34.i.i.i.i, double %.67.i.i.i.i, double %.69.i.i.i.i)
+  %.71.i.i.i.i = fcmp oeq double %.40.i.i.i, 1.000000e+00
+  %.72.i.i.i.i = fcmp oeq double %.40.i.i.i, 2.000000e+00
+  %.73.i.i.i.i = or i1 %.71.i.i.i.i, %.72.i.i.i.i
+  %.75.i.i.i.i = fcmp oeq double %.40.i.i.i, 0.000000e+00
+  %.76.i.i.i.i = select i1 %.75.i.i.i.i, double 0.000000e+00, double 2.000000e+00
+  %.77.i.i.i.i = select i1 %.72.i.i.i.i, double 4.000000e+00, double %.76.i.i.i.i
+  %.78.i.i.i.i = select i1 %.73.i.i.i.i, double -1.000000e+00, double 1.000000e+00
+  %.79.i.i.i.i = select i1 %.8.i.i.i7.i, double %.78.i.i.i.i, double 0.000000e+00
+  %.80.i.i.i.i = fadd double %.77.i.i.i.i, %.79.i.i.i.i
+  %.82.i.i.i.i = fmul double %.80.i.i.i.i, 0x3FE921FB54442D18
+  %.83.i.i.i.i = fneg double %.82.i.i.i.i
+  %.84.i.i.i.i = tail call double @llvm.fma.f64(double %.80.i.i.i.i, double 0x3FE921FB54442D18, double %.83.i.i.i.i)
+  %.85.i.i.i.i = fmul double %.80.i.i.i.i, 0x3C81A62633145C07
+  %.86.i.i.i.i = fadd double %.85.i.i.i.i, %.84.i.i.i.i
+  %.87.i.i.i.i = fmul double %.78.i.i.i.i, %.26.i.i.i.i
+  %.88.i.i.i.i = fadd double %.82.i.i.i.i, %.87.i.i.i.i
+  %.89.i.i.i.i = fcmp oeq double %.80.i.i.i.i, 0.000000e+00
+  %.90.i.i.i.i = fsub double %.88.i.i.i.i, %.82.i.i.i.i
+  %.91.i.i.i.i = fsub double %.87.i.i.i.i, %.90.i.i.i.i
+  %.92.i.i.i.i = select i1 %.89.i.i.i.i, double 0.000000e+00, double %.91.i.i.i.i
+  %.93.i.i.i.i = tail call double @llvm.fma.f64(double %.78.i.i.i.i, double %.70.i.i.i.i, double %.86.i.i.i.i)
+  %.94.i.i.i.i = fadd double %.92.i.i.i.i, %.93.i.i.i.i
+  %.95.i.i.i.i = fadd double %.88.i.i.i.i, %.94.i.i.i.i
+  %.42.i.i.i = select i1 %.27.i.i.i, double %.31.i.i.i, double %.95.i.i.i.i
+  %.45.i.i.i = fcmp uno double %.51.i.i, %.46.i.i
+  %.46.i.i.i = select i1 %.45.i.i.i, double 0x7FF8000000000000, double %.42.i.i.i
+  %.47.i.i.i = tail call double @llvm.copysign.f64(double %.46.i.i.i, double %.46.i.i)
+  %.53.i.i = fmul double %.47.i.i.i, 5.000000e-01
+  %.8.i.i19.i = fcmp ogt double %.12.i.i, %.19.i.i
+  %.9.i.i20.i = select i1 %.8.i.i19.i, double %.12.i.i, double %.19.i.i
+  %.11.i.i21.i = select i1 %.8.i.i19.i, double %.19.i.i, double %.12.i.i
+  %.12.i.i22.i = bitcast double %.9.i.i20.i to i64
+  %6 = tail call i64 @llvm.umax.i64(i64 %.12.i.i22.i, i64 9007199254740992)
+  %.15.i.i23.i = and i64 %6, 9218868437227405312
+  %.17.i.i24.i = tail call i64 @llvm.umin.i64(i64 %.15.i.i23.i, i64 9209861237972664320)
+  %.18.i.i.i = sub nuw nsw i64 9214364837600034816, %.17.i.i24.i
+  %.19.i.i25.i = bitcast i64 %.18.i.i.i to double
+  %.20.i.i26.i = bitcast i64 %.17.i.i24.i to double
+  %.21.i.i27.i = fmul double %.9.i.i20.i, %.19.i.i25.i
+  %.22.i.i28.i = fmul double %.11.i.i21.i, %.19.i.i25.i
+  %.23.i.i.i = fmul double %.21.i.i27.i, %.21.i.i27.i
+  %.24.i.i.i = fmul double %.22.i.i28.i, %.22.i.i28.i
+  %.25.i.i29.i = fadd double %.23.i.i.i, %.24.i.i.i
+  %7 = fsub double %.23.i.i.i, %.25.i.i29.i
+  %.27.i.i30.i = fadd double %.24.i.i.i, %7
+  %.28.i.i.i = fneg double %.23.i.i.i
+  %.29.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i27.i, double %.21.i.i27.i, double %.28.i.i.i)
+  %.30.i.i.i = fneg double %.24.i.i.i
+  %.31.i.i31.i = tail call double @llvm.fma.f64(double %.22.i.i28.i, double %.22.i.i28.i, double %.30.i.i.i)
+  %.32.i.i32.i = fadd double %.29.i.i.i, %.31.i.i31.i
+  %.33.i.i33.i = fadd double %.32.i.i32.i, %.27.i.i30.i
+  %.34.i.i34.i = tail call double @llvm.sqrt.f64(double %.25.i.i29.i)
+  %.35.i.i35.i = fcmp ogt double %.25.i.i29.i, 0.000000e+00
+  %.36.i.i36.i = fneg double %.34.i.i34.i
+  %.37.i.i37.i = tail call double @llvm.fma.f64(double %.36.i.i36.i, double %.34.i.i34.i, double %.25.i.i29.i)
+  %.38.i.i38.i = fadd double %.37.i.i37.i, %.33.i.i33.i
+  %.39.i.i39.i = fmul double %.38.i.i38.i, 5.000000e-01
+  %.43.i.i.i = fdiv double %.39.i.i39.i, %.34.i.i34.i
+  %.44.i.i.i = select i1 %.35.i.i35.i, double %.43.i.i.i, double 0.000000e+00
+  %.45.i.i40.i = fadd double %.34.i.i34.i, %.44.i.i.i
+  %.46.i.i41.i = fcmp oeq double %.9.i.i20.i, 0.000000e+00
+  %.47.i.i42.i = fmul double %.45.i.i40.i, %.20.i.i26.i
+  %.48.i.i.i = select i1 %.46.i.i41.i, double 0.000000e+00, double %.47.i.i42.i
+  %.49.i.i.i = fcmp oeq double %.12.i.i, 0x7FF0000000000000
+  %.50.i.i.i = fcmp oeq double %.19.i.i, 0x7FF0000000000000
+  %.51.i.i.i = or i1 %.49.i.i.i, %.50.i.i.i
+  %.52.i.i.i = select i1 %.51.i.i.i, double 0x7FF0000000000000, double %.48.i.i.i
+  %.53.i.i.i = fcmp uno double %extracted.real, 0.000000e+00
+  %.54.i.i.i = fcmp une double %.19.i.i, 0x7FF0000000000000
+  %.55.i.i.i = and i1 %.53.i.i.i, %.54.i.i.i
+  %.56.i.i.i = fcmp uno double %extracted.imag, 0.000000e+00
+  %.57.i.i.i = fcmp une double %.12.i.i, 0x7FF0000000000000
+  %.58.i.i.i = and i1 %.56.i.i.i, %.57.i.i.i
+  %.59.i.i.i = or i1 %.58.i.i.i, %.55.i.i.i
+  %.60.i.i.i = select i1 %.59.i.i.i, double 0x7FF8000000000000, double %.52.i.i.i
+  %.55.i.i = fcmp oeq double %.60.i.i.i, 0x7FF0000000000000
+  %.59.i.i = fdiv double %.12.i.i, %.60.i.i.i
+  %.63.i.i = fdiv double %.59.i.i, %.60.i.i.i
+  %.64.i.i = select i1 %.55.i.i, double 0.000000e+00, double %.63.i.i
+  %.65.i.i = select i1 %.22.i.i, double %.64.i.i, double %.45.i.i
+  %.66.i.i = fcmp ord double %extracted.imag, 0.000000e+00
+  %.67.i.i = fcmp ord double %extracted.real, 0.000000e+00
+  %.69.i.i = or i1 %.67.i.i, %.50.i.i.i
+  %.70.i.i = and i1 %.66.i.i, %.69.i.i
+  %.71.i.i = select i1 %.70.i.i, double 0x3FF921FB54442D18, double 0x7FF8000000000000
+  %.72.i.i = select i1 %.22.i.i, double %.71.i.i, double %.53.i.i
+  %.75.i.i = fcmp uno double %extracted.real, %extracted.imag
+  %.76.i.i = fcmp une double %.60.i.i.i, 0x7FF0000000000000
+  %.77.i.i = and i1 %.75.i.i, %.76.i.i
+  %.78.i.i = select i1 %.77.i.i, double 0x7FF8000000000000, double %.65.i.i
+  %.83.i.i = or i1 %.56.i.i.i, %.55.i.i.i
+  %.84.i.i = select i1 %.83.i.i, double 0x7FF8000000000000, double %.72.i.i
+  %.85.i.i = fcmp oeq double %extracted.real, 0.000000e+00
+  %.87.i.i = and i1 %.85.i.i, %.56.i.i.i
+  %.88.i.i = select i1 %.87.i.i, double 0.000000e+00, double %.78.i.i
+  %.89.i.i = fcmp oeq double %.12.i.i, 1.000000e+00
+  %.90.i.i = fcmp oeq double %extracted.imag, 0.000000e+00
+  %.91.i.i = and i1 %.90.i.i, %.89.i.i
+  %.92.i.i = select i1 %.91.i.i, double 0x7FF0000000000000, double %.88.i.i
+  %.96.i.i = select i1 %.91.i.i, double 0.000000e+00, double %.84.i.i
+  %.103.i.i = tail call double @llvm.copysign.f64(double %.92.i.i, double %extracted.real)
+  %.110.i.i = tail call double @llvm.copysign.f64(double %.96.i.i, double %extracted.imag)
+  %inserted.real = insertvalue { double, double } undef, double %.103.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.110.i.i, 1
+  ret { double, double } %inserted.imag
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.maximum.f64(double, double) #1
+declare double @llvm.copysign.f64(double, double) #1
+declare i64 @llvm.umax.i64(i64, i64) #1
+declare i64 @llvm.umin.i64(i64, i64) #1
+declare double @llvm.sqrt.f64(double) #1
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_asinh_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.12.i.i = fneg double %extracted.imag
+  %.18.i.i.i = fadd double %extracted.imag, 1.000000e+00
+  %.19.i.i.i = fneg double %extracted.real
+  %.18.i.i1.i.i = tail call double @llvm.fabs.f64(double %.18.i.i.i)
+  %.19.i.i2.i.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.20.i.i3.i.i = tail call double @llvm.maximum.f64(double %.18.i.i1.i.i, double %.19.i.i2.i.i)
+  %.21.i.i4.i.i = fcmp ogt double %.20.i.i3.i.i, 0x7E70000000000000
+  %.22.i.i5.i.i = fcmp olt double %.20.i.i3.i.i, 0x7B0000000000000
+  %.23.i.i6.i.i = select i1 %.22.i.i5.i.i, double 0x4630000000000000, double 1.000000e+00
+  %.24.i.i7.i.i = select i1 %.21.i.i4.i.i, double 0x39B0000000000000, double %.23.i.i6.i.i
+  %.27.i.i8.i.i = select i1 %.22.i.i5.i.i, double 0x3CD0000000000000, double 1.000000e+00
+  %.28.i.i9.i.i = select i1 %.21.i.i4.i.i, double 0x4310000000000000, double %.27.i.i8.i.i
+  %.30.i.i10.i.i = fmul double %.18.i.i1.i.i, %.24.i.i7.i.i
+  %.31.i.i11.i.i = fmul double %.24.i.i7.i.i, %.19.i.i.i
+  %.6.i.i.i12.i.i = tail call double @llvm.fabs.f64(double %.30.i.i10.i.i)
+  %.7.i.i.i13.i.i = tail call double @llvm.fabs.f64(double %.31.i.i11.i.i)
+  %.8.i.i.i14.i.i = fcmp ogt double %.6.i.i.i12.i.i, %.7.i.i.i13.i.i
+  %.9.i.i.i15.i.i = select i1 %.8.i.i.i14.i.i, double %.6.i.i.i12.i.i, double %.7.i.i.i13.i.i
+  %.11.i.i.i16.i.i = select i1 %.8.i.i.i14.i.i, double %.7.i.i.i13.i.i, double %.6.i.i.i12.i.i
+  %.12.i.i.i17.i.i = bitcast double %.9.i.i.i15.i.i to i64
+  %0 = tail call i64 @llvm.umax.i64(i64 %.12.i.i.i17.i.i, i64 9007199254740992)
+  %.15.i.i.i18.i.i = and i64 %0, 9218868437227405312
+  %.17.i.i.i19.i.i = tail call i64 @llvm.umin.i64(i64 %.15.i.i.i18.i.i, i64 9209861237972664320)
+  %.18.i.i.i20.i.i = sub nuw nsw i64 9214364837600034816, %.17.i.i.i19.i.i
+  %.19.i.i.i21.i.i = bitcast i64 %.18.i.i.i20.i.i to double
+  %.20.i.i.i22.i.i = bitcast i64 %.17.i.i.i19.i.i to double
+  %.21.i.i.i23.i.i = fmul double %.9.i.i.i15.i.i, %.19.i.i.i21.i.i
+  %.22.i.i.i24.i.i = fmul double %.11.i.i.i16.i.i, %.19.i.i.i21.i.i
+  %.23.i.i.i25.i.i = fmul double %.21.i.i.i23.i.i, %.21.i.i.i23.i.i
+  %.24.i.i.i26.i.i = fmul double %.22.i.i.i24.i.i, %.22.i.i.i24.i.i
+  %.25.i.i.i27.i.i = fadd double %.23.i.i.i25.i.i, %.24.i.i.i26.i.i
+  %1 = fsub double %.23.i.i.i25.i.i, %.25.i.i.i27.i.i
+  %.27.i.i.i28.i.i = fadd double %.24.i.i.i26.i.i, %1
+  %.28.i.i.i29.i.i = fneg double %.23.i.i.i25.i.i
+  %.29.i.i.i30.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i23.i.i, double %.21.i.i.i23.i.i, double %.28.i.i.i29.i.i)
+  %.30.i.i.i31.i.i = fneg double %.24.i.i.i26.i.i
+  %.31.i.i.i32.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i24.i.i, double %.22.i.i.i24.i.i, double %.30.i.i.i31.i.i)
+  %.32.i.i.i33.i.i = fadd double %.29.i.i.i30.i.i, %.31.i.i.i32.i.i
+  %.33.i.i.i34.i.i = fadd double %.32.i.i.i33.i.i, %.27.i.i.i28.i.i
+  %.34.i.i.i35.i.i = tail call double @llvm.sqrt.f64(double %.25.i.i.i27.i.i)
+  %.35.i.i.i36.i.i = fcmp ogt double %.25.i.i.i27.i.i, 0.000000e+00
+  %.36.i.i.i37.i.i = fneg double %.34.i.i.i35.i.i
+  %.37.i.i.i38.i.i = tail call double @llvm.fma.f64(double %.36.i.i.i37.i.i, double %.34.i.i.i35.i.i, double %.25.i.i.i27.i.i)
+  %.38.i.i.i39.i.i = fadd double %.37.i.i.i38.i.i, %.33.i.i.i34.i.i
+  %.39.i.i.i40.i.i = fmul double %.38.i.i.i39.i.i, 5.000000e-01
+  %.43.i.i.i41.i.i = fdiv double %.39.i.i.i40.i.i, %.34.i.i.i35.i.i
+  %.44.i.i.i42.i.i = select i1 %.35.i.i.i36.i.i, double %.43.i.i.i41.i.i, double 0.000000e+00
+  %.45.i.i.i43.i.i = fadd double %.34.i.i.i35.i.i, %.44.i.i.i42.i.i
+  %.46.i.i.i44.i.i = fcmp oeq double %.9.i.i.i15.i.i, 0.000000e+00
+  %.47.i.i.i45.i.i = fmul double %.45.i.i.i43.i.i, %.20.i.i.i22.i.i
+  %.48.i.i.i46.i.i = select i1 %.46.i.i.i44.i.i, double 0.000000e+00, double %.47.i.i.i45.i.i
+  %.49.i.i.i47.i.i = fcmp oeq double %.6.i.i.i12.i.i, 0x7FF0000000000000
+  %.50.i.i.i48.i.i = fcmp oeq double %.7.i.i.i13.i.i, 0x7FF0000000000000
+  %.51.i.i.i49.i.i = or i1 %.49.i.i.i47.i.i, %.50.i.i.i48.i.i
+  %.52.i.i.i50.i.i = select i1 %.51.i.i.i49.i.i, double 0x7FF0000000000000, double %.48.i.i.i46.i.i
+  %.53.i.i.i51.i.i = fcmp uno double %.30.i.i10.i.i, 0.000000e+00
+  %.54.i.i.i52.i.i = fcmp une double %.7.i.i.i13.i.i, 0x7FF0000000000000
+  %.55.i.i.i53.i.i = and i1 %.53.i.i.i51.i.i, %.54.i.i.i52.i.i
+  %.56.i.i.i54.i.i = fcmp uno double %.31.i.i11.i.i, 0.000000e+00
+  %.57.i.i.i55.i.i = fcmp une double %.6.i.i.i12.i.i, 0x7FF0000000000000
+  %.58.i.i.i56.i.i = and i1 %.56.i.i.i54.i.i, %.57.i.i.i55.i.i
+  %.59.i.i.i57.i.i = or i1 %.58.i.i.i56.i.i, %.55.i.i.i53.i.i
+  %.60.i.i.i58.i.i = select i1 %.59.i.i.i57.i.i, double 0x7FF8000000000000, double %.52.i.i.i50.i.i
+  %.33.i.i59.i.i = fadd double %.30.i.i10.i.i, %.60.i.i.i58.i.i
+  %.34.i.i60.i.i = fmul double %.33.i.i59.i.i, 5.000000e-01
+  %.35.i.i61.i.i = tail call double @llvm.sqrt.f64(double %.34.i.i60.i.i)
+  %.37.i.i62.i.i = fmul double %.35.i.i61.i.i, 2.000000e+00
+  %.41.i.i63.i.i = fdiv double %.7.i.i.i13.i.i, %.37.i.i62.i.i
+  %.42.i.i64.i.i = fcmp oge double %.18.i.i.i, 0.000000e+00
+  %.43.i.i65.i.i = select i1 %.42.i.i64.i.i, double %.35.i.i61.i.i, double %.41.i.i63.i.i
+  %.44.i.i66.i.i = fmul double %.28.i.i9.i.i, %.43.i.i65.i.i
+  %.46.i.i67.i.i = select i1 %.42.i.i64.i.i, double %.41.i.i63.i.i, double %.35.i.i61.i.i
+  %.47.i.i68.i.i = fmul double %.28.i.i9.i.i, %.46.i.i67.i.i
+  %.49.i.i69.i.i = fcmp oeq double %.19.i.i2.i.i, 0x7FF0000000000000
+  %.50.i.i70.i.i = fcmp oeq double %.18.i.i.i, 0x7FF0000000000000
+  %.51.i.i71.i.i = or i1 %.50.i.i70.i.i, %.49.i.i69.i.i
+  %.52.i.i72.i.i = select i1 %.51.i.i71.i.i, double 0x7FF0000000000000, double %.44.i.i66.i.i
+  %.54.i.i73.i.i = fcmp oeq double %.18.i.i.i, 0xFFF0000000000000
+  %.57.i.i74.i.i = fcmp one double %.19.i.i2.i.i, 0x7FF0000000000000
+  %.58.i.i75.i.i = and i1 %.54.i.i73.i.i, %.57.i.i74.i.i
+  %.59.i.i76.i.i = select i1 %.58.i.i75.i.i, double 0.000000e+00, double %.52.i.i72.i.i
+  %.64.i.i77.i.i = and i1 %.50.i.i70.i.i, %.57.i.i74.i.i
+  %.65.i.i78.i.i = select i1 %.64.i.i77.i.i, double 0.000000e+00, double %.47.i.i68.i.i
+  %.70.i.i79.i.i = fcmp ord double %extracted.real, 0.000000e+00
+  %.71.i.i80.i.i = and i1 %.70.i.i79.i.i, %.54.i.i73.i.i
+  %.72.i.i81.i.i = or i1 %.49.i.i69.i.i, %.71.i.i80.i.i
+  %.73.i.i82.i.i = select i1 %.72.i.i81.i.i, double 0x7FF0000000000000, double %.65.i.i78.i.i
+  %.75.i.i83.i.i = fcmp uno double %extracted.real, 0.000000e+00
+  %.76.i.i84.i.i = and i1 %.75.i.i83.i.i, %.50.i.i70.i.i
+  %.77.i.i85.i.i = select i1 %.76.i.i84.i.i, double 0x7FF8000000000000, double %.73.i.i82.i.i
+  %.81.i.i86.i.i = and i1 %.75.i.i83.i.i, %.54.i.i73.i.i
+  %.82.i.i87.i.i = select i1 %.81.i.i86.i.i, double 0x7FF0000000000000, double %.77.i.i85.i.i
+  %.83.i.i88.i.i = fcmp oeq double %.18.i.i.i, 0.000000e+00
+  %.84.i.i89.i.i = fcmp oeq double %extracted.real, 0.000000e+00
+  %.85.i.i90.i.i = and i1 %.84.i.i89.i.i, %.83.i.i88.i.i
+  %.86.i.i91.i.i = fcmp uno double %.18.i.i.i, 0.000000e+00
+  %.88.i.i92.i.i = fcmp une double %.19.i.i2.i.i, 0x7FF0000000000000
+  %.89.i.i93.i.i = and i1 %.86.i.i91.i.i, %.88.i.i92.i.i
+  %.90.i.i94.i.i = select i1 %.89.i.i93.i.i, double 0x7FF8000000000000, double %.82.i.i87.i.i
+  %.91.i.i95.i.i = select i1 %.85.i.i90.i.i, double 0.000000e+00, double %.90.i.i94.i.i
+  %.92.i.i96.i.i = select i1 %.89.i.i93.i.i, double 0x7FF8000000000000, double %.59.i.i76.i.i
+  %.93.i.i97.i.i = select i1 %.85.i.i90.i.i, double 0.000000e+00, double %.92.i.i96.i.i
+  %.29.i.i.i = fsub double 1.000000e+00, %extracted.imag
+  %.18.i.i.i.i = tail call double @llvm.fabs.f64(double %.29.i.i.i)
+  %.20.i.i.i.i = tail call double @llvm.maximum.f64(double %.18.i.i.i.i, double %.19.i.i2.i.i)
+  %.21.i.i.i.i = fcmp ogt double %.20.i.i.i.i, 0x7E70000000000000
+  %.22.i.i.i.i = fcmp olt double %.20.i.i.i.i, 0x7B0000000000000
+  %.23.i.i.i.i = select i1 %.22.i.i.i.i, double 0x4630000000000000, double 1.000000e+00
+  %.24.i.i.i.i = select i1 %.21.i.i.i.i, double 0x39B0000000000000, double %.23.i.i.i.i
+  %.27.i.i.i.i = select i1 %.22.i.i.i.i, double 0x3CD0000000000000, double 1.000000e+00
+  %.28.i.i.i.i = select i1 %.21.i.i.i.i, double 0x4310000000000000, double %.27.i.i.i.i
+  %.30.i.i.i.i = fmul double %.18.i.i.i.i, %.24.i.i.i.i
+  %.31.i.i.i.i = fmul double %extracted.real, %.24.i.i.i.i
+  %.6.i.i.i.i.i = tail call double @llvm.fabs.f64(double %.30.i.i.i.i)
+  %.7.i.i.i.i.i = tail call double @llvm.fabs.f64(double %.31.i.i.i.i)
+  %.8.i.i.i.i.i = fcmp ogt double %.6.i.i.i.i.i, %.7.i.i.i.i.i
+  %.9.i.i.i.i.i = select i1 %.8.i.i.i.i.i, double %.6.i.i.i.i.i, double %.7.i.i.i.i.i
+  %.11.i.i.i.i.i = select i1 %.8.i.i.i.i.i, double %.7.i.i.i.i.i, double %.6.i.i.i.i.i
+  %.12.i.i.i.i.i = bitcast double %.9.i.i.i.i.i to i64
+  %2 = tail call i64 @llvm.umax.i64(i64 %.12.i.i.i.i.i, i64 9007199254740992)
+  %.15.i.i.i.i.i = and i64 %2, 9218868437227405312
+  %.17.i.i.i.i.i = tail call i64 @llvm.umin.i64(i64 %.15.i.i.i.i.i, i64 9209861237972664320)
+  %.18.i.i.i.i.i = sub nuw nsw i64 9214364837600034816, %.17.i.i.i.i.i
+  %.19.i.i.i.i.i = bitcast i64 %.18.i.i.i.i.i to double
+  %.20.i.i.i.i.i = bitcast i64 %.17.i.i.i.i.i to double
+  %.21.i.i.i.i.i = fmul double %.9.i.i.i.i.i, %.19.i.i.i.i.i
+  %.22.i.i.i.i.i = fmul double %.11.i.i.i.i.i, %.19.i.i.i.i.i
+  %.23.i.i.i.i.i = fmul double %.21.i.i.i.i.i, %.21.i.i.i.i.i
+  %.24.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.22.i.i.i.i.i
+  %.25.i.i.i.i.i = fadd double %.23.i.i.i.i.i, %.24.i.i.i.i.i
+  %3 = fsub double %.23.i.i.i.i.i, %.25.i.i.i.i.i
+  %.27.i.i.i.i.i = fadd double %.24.i.i.i.i.i, %3
+  %.28.i.i.i.i.i = fneg double %.23.i.i.i.i.i
+  %.29.i.i.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i.i.i, double %.21.i.i.i.i.i, double %.28.i.i.i.i.i)
+  %.30.i.i.i.i.i = fneg double %.24.i.i.i.i.i
+  %.31.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i, double %.22.i.i.i.i.i, double %.30.i.i.i.i.i)
+  %.32.i.i.i.i.i = fadd double %.29.i.i.i.i.i, %.31.i.i.i.i.i
+  %.33.i.i.i.i.i = fadd double %.32.i.i.i.i.i, %.27.i.i.i.i.i
+  %.34.i.i.i.i.i = tail call double @llvm.sqrt.f64(double %.25.i.i.i.i.i)
+  %.35.i.i.i.i.i = fcmp ogt double %.25.i.i.i.i.i, 0.000000e+00
+  %.36.i.i.i.i.i = fneg double %.34.i.i.i.i.i
+  %.37.i.i.i.i.i = tail call double @llvm.fma.f64(double %.36.i.i.i.i.i, double %.34.i.i.i.i.i, double %.25.i.i.i.i.i)
+  %.38.i.i.i.i.i = fadd double %.37.i.i.i.i.i, %.33.i.i.i.i.i
+  %.39.i.i.i.i.i = fmul double %.38.i.i.i.i.i, 5.000000e-01
+  %.43.i.i.i.i.i = fdiv double %.39.i.i.i.i.i, %.34.i.i.i.i.i
+  %.44.i.i.i.i.i = select i1 %.35.i.i.i.i.i, double %.43.i.i.i.i.i, double 0.000000e+00
+  %.45.i.i.i.i.i = fadd double %.34.i.i.i.i.i, %.44.i.i.i.i.i
+  %.46.i.i.i.i.i = fcmp oeq double %.9.i.i.i.i.i, 0.000000e+00
+  %.47.i.i.i.i.i = fmul double %.45.i.i.i.i.i, %.20.i.i.i.i.i
+  %.48.i.i.i.i.i = select i1 %.46.i.i.i.i.i, double 0.000000e+00, double %.47.i.i.i.i.i
+  %.49.i.i.i.i.i = fcmp oeq double %.6.i.i.i.i.i, 0x7FF0000000000000
+  %.50.i.i.i.i.i = fcmp oeq double %.7.i.i.i.i.i, 0x7FF0000000000000
+  %.51.i.i.i.i.i = or i1 %.49.i.i.i.i.i, %.50.i.i.i.i.i
+  %.52.i.i.i.i.i = select i1 %.51.i.i.i.i.i, double 0x7FF0000000000000, double %.48.i.i.i.i.i
+  %.53.i.i.i.i.i = fcmp uno double %.30.i.i.i.i, 0.000000e+00
+  %.54.i.i.i.i.i = fcmp une double %.7.i.i.i.i.i, 0x7FF0000000000000
+  %.55.i.i.i.i.i = and i1 %.53.i.i.i.i.i, %.54.i.i.i.i.i
+  %.56.i.i.i.i.i = fcmp uno double %.31.i.i.i.i, 0.000000e+00
+  %.57.i.i.i.i.i = fcmp une double %.6.i.i.i.i.i, 0x7FF0000000000000
+  %.58.i.i.i.i.i = and i1 %.56.i.i.i.i.i, %.57.i.i.i.i.i
+  %.59.i.i.i.i.i = or i1 %.58.i.i.i.i.i, %.55.i.i.i.i.i
+  %.60.i.i.i.i.i = select i1 %.59.i.i.i.i.i, double 0x7FF8000000000000, double %.52.i.i.i.i.i
+  %.33.i.i.i.i = fadd double %.30.i.i.i.i, %.60.i.i.i.i.i
+  %.34.i.i.i.i = fmul double %.33.i.i.i.i, 5.000000e-01
+  %.35.i.i.i.i = tail call double @llvm.sqrt.f64(double %.34.i.i.i.i)
+  %.37.i.i.i.i = fmul double %.35.i.i.i.i, 2.000000e+00
+  %.41.i.i.i.i = fdiv double %.7.i.i.i.i.i, %.37.i.i.i.i
+  %.42.i.i.i.i = fcmp oge double %.29.i.i.i, 0.000000e+00
+  %.43.i.i.i.i = select i1 %.42.i.i.i.i, double %.35.i.i.i.i, double %.41.i.i.i.i
+  %.44.i.i.i.i = fmul double %.28.i.i.i.i, %.43.i.i.i.i
+  %.46.i.i.i.i = select i1 %.42.i.i.i.i, double %.41.i.i.i.i, double %.35.i.i.i.i
+  %.47.i.i.i.i = fmul double %.28.i.i.i.i, %.46.i.i.i.i
+  %.50.i.i.i.i = fcmp oeq double %.29.i.i.i, 0x7FF0000000000000
+  %.51.i.i.i.i = or i1 %.50.i.i.i.i, %.49.i.i69.i.i
+  %.52.i.i.i.i = select i1 %.51.i.i.i.i, double 0x7FF0000000000000, double %.44.i.i.i.i
+  %.54.i.i.i.i = fcmp oeq double %.29.i.i.i, 0xFFF0000000000000
+  %.58.i.i.i.i = and i1 %.54.i.i.i.i, %.57.i.i74.i.i
+  %.59.i.i.i.i = select i1 %.58.i.i.i.i, double 0.000000e+00, double %.52.i.i.i.i
+  %.64.i.i.i.i = and i1 %.50.i.i.i.i, %.57.i.i74.i.i
+  %.65.i.i.i.i = select i1 %.64.i.i.i.i, double 0.000000e+00, double %.47.i.i.i.i
+  %.71.i.i.i.i = and i1 %.70.i.i79.i.i, %.54.i.i.i.i
+  %.72.i.i.i.i = or i1 %.49.i.i69.i.i, %.71.i.i.i.i
+  %.73.i.i.i.i = select i1 %.72.i.i.i.i, double 0x7FF0000000000000, double %.65.i.i.i.i
+  %.76.i.i.i.i = and i1 %.75.i.i83.i.i, %.50.i.i.i.i
+  %.77.i.i.i.i = select i1 %.76.i.i.i.i, double 0x7FF8000000000000, double %.73.i.i.i.i
+  %.81.i.i.i.i = and i1 %.75.i.i83.i.i, %.54.i.i.i.i
+  %.82.i.i.i.i = select i1 %.81.i.i.i.i, double 0x7FF0000000000000, double %.77.i.i.i.i
+  %.83.i.i.i.i = fcmp oeq double %.29.i.i.i, 0.000000e+00
+  %.85.i.i.i.i = and i1 %.84.i.i89.i.i, %.83.i.i.i.i
+  %.86.i.i.i.i = fcmp uno double %.29.i.i.i, 0.000000e+00
+  %.89.i.i.i.i = and i1 %.86.i.i.i.i, %.88.i.i92.i.i
+  %.90.i.i.i.i = select i1 %.89.i.i.i.i, double 0x7FF8000000000000, double %.82.i.i.i.i
+  %.91.i.i.i.i = select i1 %.85.i.i.i.i, double 0.000000e+00, double %.90.i.i.i.i
+  %.92.i.i.i.i = select i1 %.89.i.i.i.i, double 0x7FF8000000000000, double %.59.i.i.i.i
+  %.93.i.i.i.i = select i1 %.85.i.i.i.i, double 0.000000e+00, double %.92.i.i.i.i
+  %.94.i.i.i.i = tail call double @llvm.copysign.f64(double %.91.i.i.i.i, double %extracted.real)
+  %.57.i.i.i = tail call double @llvm.copysign.f64(double %.91.i.i95.i.i, double %extracted.real)
+  %.64.i.i.i = fmul double %.94.i.i.i.i, %.57.i.i.i
+  %.65.i.i.i = tail call double @llvm.fma.f64(double %.93.i.i97.i.i, double %.93.i.i.i.i, double %.64.i.i.i)
+  %.6.i.i.i.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.7.i.i.i.i = tail call double @llvm.fabs.f64(double %.65.i.i.i)
+  %.8.i.i134.i.i = fcmp ule double %.6.i.i.i.i, %.7.i.i.i.i
+  %.9.i.i135.i.i = bitcast double %.65.i.i.i to i64
+  %.11.not.i.i136.i.i = icmp sgt i64 %.9.i.i135.i.i, -1
+  %.12.i.i137.i.i = select i1 %.8.i.i134.i.i, double %.7.i.i.i.i, double %.6.i.i.i.i
+  %.13.i.i138.i.i = select i1 %.8.i.i134.i.i, double %.6.i.i.i.i, double %.7.i.i.i.i
+  %.14.i.i139.i.i = fcmp oeq double %.12.i.i137.i.i, 0x7FF0000000000000
+  %.15.i.i140.i.i = fcmp oeq double %.13.i.i138.i.i, 0x7FF0000000000000
+  %.16.i.i141.i.i = select i1 %.15.i.i140.i.i, double 1.000000e+00, double 0.000000e+00
+  %.17.i.i142.i.i = select i1 %.14.i.i139.i.i, double %.16.i.i141.i.i, double %.13.i.i138.i.i
+  %.19.i.i143.i.i = fcmp oeq double %.12.i.i137.i.i, 0.000000e+00
+  %4 = or i1 %.14.i.i139.i.i, %.19.i.i143.i.i
+  %.21.i.i144.i.i = select i1 %4, double 1.000000e+00, double %.12.i.i137.i.i
+  %.25.i.i145.i.i = fmul double %.21.i.i144.i.i, 0x22DE7C5F127BD87E
+  %.26.i.i146.i.i = fcmp olt double %.17.i.i142.i.i, %.25.i.i145.i.i
+  %5 = and i1 %.8.i.i134.i.i, %.26.i.i146.i.i
+  %.27.i.i147.i.i = and i1 %.11.not.i.i136.i.i, %5
+  %.31.i.i148.i.i = fdiv double %.17.i.i142.i.i, %.21.i.i144.i.i
+  %.32.i.i149.i.i = fcmp ogt double %.21.i.i144.i.i, 0x5F138D352E5096AF
+  %.33.i.i150.i.i = fcmp olt double %.21.i.i144.i.i, 1.000000e-150
+  %.34.i.i151.i.i = select i1 %.33.i.i150.i.i, double 0x6570000000000000, double 1.000000e+00
+  %.35.i.i152.i.i = select i1 %.32.i.i149.i.i, double 0x1A70000000000000, double %.34.i.i151.i.i
+  %.36.i.i153.i.i = fmul double %.17.i.i142.i.i, %.35.i.i152.i.i
+  %.37.i.i154.i.i = fmul double %.21.i.i144.i.i, %.35.i.i152.i.i
+  %.38.i.i155.i.i = select i1 %.11.not.i.i136.i.i, double 1.000000e+00, double 3.000000e+00
+  %.39.i.i156.i.i = select i1 %.11.not.i.i136.i.i, double 0.000000e+00, double 2.000000e+00
+  %.40.i.i157.i.i = select i1 %.8.i.i134.i.i, double %.39.i.i156.i.i, double %.38.i.i155.i.i
+  %.7.i.i.i158.i.i = fmul double %.37.i.i154.i.i, 0x3FDA827999FCEF32
+  %.8.i.i.i159.i.i = fcmp ogt double %.36.i.i153.i.i, %.7.i.i.i158.i.i
+  %.9.i.i.i160.i.i = fsub double %.36.i.i153.i.i, %.37.i.i154.i.i
+  %.10.i.i.i161.i.i = fadd double %.36.i.i153.i.i, %.37.i.i154.i.i
+  %.11.i.i.i162.i.i = select i1 %.8.i.i.i159.i.i, double %.9.i.i.i160.i.i, double %.36.i.i153.i.i
+  %.12.i.i.i163.i.i = select i1 %.8.i.i.i159.i.i, double %.10.i.i.i161.i.i, double %.37.i.i154.i.i
+  %.13.i.i.i164.i.i = fsub double %.9.i.i.i160.i.i, %.36.i.i153.i.i
+  %6 = fsub double %.13.i.i.i164.i.i, %.9.i.i.i160.i.i
+  %.15.i.i.i165.i.i = fadd double %.36.i.i153.i.i, %6
+  %.16.i.i.i166.i.i = fadd double %.37.i.i154.i.i, %.13.i.i.i164.i.i
+  %.17.i.i.i167.i.i = fsub double %.15.i.i.i165.i.i, %.16.i.i.i166.i.i
+  %.18.i.i.i168.i.i = select i1 %.8.i.i.i159.i.i, double %.17.i.i.i167.i.i, double 0.000000e+00
+  %7 = fsub double %.37.i.i154.i.i, %.10.i.i.i161.i.i
+  %.20.i.i.i169.i.i = fadd double %.36.i.i153.i.i, %7
+  %.21.i.i.i170.i.i = select i1 %.8.i.i.i159.i.i, double %.20.i.i.i169.i.i, double 0.000000e+00
+  %.25.i.i.i171.i.i = fdiv double 1.000000e+00, %.12.i.i.i163.i.i
+  %.26.i.i.i172.i.i = fmul double %.11.i.i.i162.i.i, %.25.i.i.i171.i.i
+  %.27.i.i.i173.i.i = fneg double %.26.i.i.i172.i.i
+  %.29.i.i.i174.i.i = tail call double @llvm.fma.f64(double %.27.i.i.i173.i.i, double %.12.i.i.i163.i.i, double %.11.i.i.i162.i.i)
+  %.30.i.i.i175.i.i = fadd double %.29.i.i.i174.i.i, %.18.i.i.i168.i.i
+  %.31.i.i.i176.i.i = tail call double @llvm.fma.f64(double %.27.i.i.i173.i.i, double %.21.i.i.i170.i.i, double %.30.i.i.i175.i.i)
+  %.32.i.i.i177.i.i = fmul double %.25.i.i.i171.i.i, %.31.i.i.i176.i.i
+  %.33.i.i.i178.i.i = fmul double %.26.i.i.i172.i.i, %.26.i.i.i172.i.i
+  %.34.i.i.i179.i.i = fmul double %.26.i.i.i172.i.i, %.33.i.i.i178.i.i
+  %.57.i.i.i180.i.i = fmul double %.33.i.i.i178.i.i, %.33.i.i.i178.i.i
+  %.58.i.i.i181.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i180.i.i, double 0xBF9252F12BECD788, double 0xBFA9CC9B6F12021C)
+  %.59.i.i.i182.i.i = tail call double @llvm.fma.f64(double %.58.i.i.i181.i.i, double %.57.i.i.i180.i.i, double 0xBFB10EB9C47BF8A9)
+  %.60.i.i.i183.i.i = tail call double @llvm.fma.f64(double %.59.i.i.i182.i.i, double %.57.i.i.i180.i.i, double 0xBFB745CF8C3681FC)
+  %.61.i.i.i184.i.i = tail call double @llvm.fma.f64(double %.60.i.i.i183.i.i, double %.57.i.i.i180.i.i, double 0xBFC24924922AC343)
+  %.62.i.i.i185.i.i = tail call double @llvm.fma.f64(double %.61.i.i.i184.i.i, double %.57.i.i.i180.i.i, double 0xBFD555555555553D)
+  %.63.i.i.i186.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i180.i.i, double 0x3FA37BC94D76F5E0, double 0x3FADF0D7D7A01F5C)
+  %.64.i.i.i187.i.i = tail call double @llvm.fma.f64(double %.63.i.i.i186.i.i, double %.57.i.i.i180.i.i, double 0x3FB3B1116FF810BD)
+  %.65.i.i.i188.i.i = tail call double @llvm.fma.f64(double %.64.i.i.i187.i.i, double %.57.i.i.i180.i.i, double 0x3FBC71C70E563FF2)
+  %.66.i.i.i189.i.i = tail call double @llvm.fma.f64(double %.65.i.i.i188.i.i, double %.57.i.i.i180.i.i, double 0x3FC9999999995852)
+  %.67.i.i.i190.i.i = tail call double @llvm.fma.f64(double %.66.i.i.i189.i.i, double %.33.i.i.i178.i.i, double %.62.i.i.i185.i.i)
+  %.68.i.i.i191.i.i = fneg double %.33.i.i.i178.i.i
+  %.69.i.i.i192.i.i = tail call double @llvm.fma.f64(double %.68.i.i.i191.i.i, double %.32.i.i.i177.i.i, double %.32.i.i.i177.i.i)
+  %.70.i.i.i193.i.i = tail call double @llvm.fma.f64(double %.34.i.i.i179.i.i, double %.67.i.i.i190.i.i, double %.69.i.i.i192.i.i)
+  %.71.i.i.i194.i.i = fcmp oeq double %.40.i.i157.i.i, 1.000000e+00
+  %.72.i.i.i195.i.i = fcmp oeq double %.40.i.i157.i.i, 2.000000e+00
+  %.73.i.i.i196.i.i = or i1 %.71.i.i.i194.i.i, %.72.i.i.i195.i.i
+  %.75.i.i.i197.i.i = fcmp oeq double %.40.i.i157.i.i, 0.000000e+00
+  %.76.i.i.i198.i.i = select i1 %.75.i.i.i197.i.i, double 0.000000e+00, double 2.000000e+00
+  %.77.i.i.i199.i.i = select i1 %.72.i.i.i195.i.i, double 4.000000e+00, double %.76.i.i.i198.i.i
+  %.78.i.i.i200.i.i = select i1 %.73.i.i.i196.i.i, double -1.000000e+00, double 1.000000e+00
+  %.79.i.i.i201.i.i = select i1 %.8.i.i.i159.i.i, double %.78.i.i.i200.i.i, double 0.000000e+00
+  %.80.i.i.i202.i.i = fadd double %.77.i.i.i199.i.i, %.79.i.i.i201.i.i
+  %.82.i.i.i203.i.i = fmul double %.80.i.i.i202.i.i, 0x3FE921FB54442D18
+  %.83.i.i.i204.i.i = fneg double %.82.i.i.i203.i.i
+  %.84.i.i.i205.i.i = tail call double @llvm.fma.f64(double %.80.i.i.i202.i.i, double 0x3FE921FB54442D18, double %.83.i.i.i204.i.i)
+  %.85.i.i.i206.i.i = fmul double %.80.i.i.i202.i.i, 0x3C81A62633145C07
+  %.86.i.i.i207.i.i = fadd double %.85.i.i.i206.i.i, %.84.i.i.i205.i.i
+  %.87.i.i.i208.i.i = fmul double %.78.i.i.i200.i.i, %.26.i.i.i172.i.i
+  %.88.i.i.i209.i.i = fadd double %.82.i.i.i203.i.i, %.87.i.i.i208.i.i
+  %.89.i.i.i210.i.i = fcmp oeq double %.80.i.i.i202.i.i, 0.000000e+00
+  %.90.i.i.i211.i.i = fsub double %.88.i.i.i209.i.i, %.82.i.i.i203.i.i
+  %.91.i.i.i212.i.i = fsub double %.87.i.i.i208.i.i, %.90.i.i.i211.i.i
+  %.92.i.i.i213.i.i = select i1 %.89.i.i.i210.i.i, double 0.000000e+00, double %.91.i.i.i212.i.i
+  %.93.i.i.i214.i.i = tail call double @llvm.fma.f64(double %.78.i.i.i200.i.i, double %.70.i.i.i193.i.i, double %.86.i.i.i207.i.i)
+  %.94.i.i.i215.i.i = fadd double %.92.i.i.i213.i.i, %.93.i.i.i214.i.i
+  %.95.i.i.i216.i.i = fadd double %.88.i.i.i209.i.i, %.94.i.i.i215.i.i
+  %.42.i.i217.i.i = select i1 %.27.i.i147.i.i, double %.31.i.i148.i.i, double %.95.i.i.i216.i.i
+  %.45.i.i218.i.i = fcmp uno double %.65.i.i.i, %.12.i.i
+  %.46.i.i219.i.i = select i1 %.45.i.i218.i.i, double 0x7FF8000000000000, double %.42.i.i217.i.i
+  %.47.i.i220.i.i = tail call double @llvm.copysign.f64(double %.46.i.i219.i.i, double %.12.i.i)
+  %.92.i.i.i = fmul double %.93.i.i.i.i, %.57.i.i.i
+  %.93.i.i.i = tail call double @llvm.fma.f64(double %.93.i.i97.i.i, double %.94.i.i.i.i, double %.92.i.i.i)
+  %.5.i.i.i.i = tail call double @llvm.fabs.f64(double %.93.i.i.i)
+  %.6.i.i221.i.i = fcmp ogt double %.5.i.i.i.i, 0x41B0000000000000
+  %.7.i.i222.i.i = select i1 %.6.i.i221.i.i, double 1.000000e+00, double %.5.i.i.i.i
+  %.8.i.i223.i.i = fmul double %.7.i.i222.i.i, %.7.i.i222.i.i
+  %.9.i.i224.i.i = fneg double %.8.i.i223.i.i
+  %.10.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i222.i.i, double %.7.i.i222.i.i, double %.9.i.i224.i.i)
+  %.11.i.i.i.i = fadd double %.8.i.i223.i.i, 1.000000e+00
+  %.12.i.i225.i.i = fadd double %.11.i.i.i.i, -1.000000e+00
+  %8 = fsub double %.12.i.i225.i.i, %.11.i.i.i.i
+  %.14.i.i226.i.i = fadd double %8, 1.000000e+00
+  %.15.i.i227.i.i = fsub double %.8.i.i223.i.i, %.12.i.i225.i.i
+  %.16.i.i228.i.i = fadd double %.15.i.i227.i.i, %.14.i.i226.i.i
+  %.17.i.i229.i.i = fadd double %.10.i.i.i.i, %.16.i.i228.i.i
+  %.18.i.i230.i.i = tail call double @llvm.sqrt.f64(double %.11.i.i.i.i)
+  %.19.i.i231.i.i = fneg double %.18.i.i230.i.i
+  %.20.i.i232.i.i = tail call double @llvm.fma.f64(double %.19.i.i231.i.i, double %.18.i.i230.i.i, double %.11.i.i.i.i)
+  %.21.i.i233.i.i = fadd double %.20.i.i232.i.i, %.17.i.i229.i.i
+  %.22.i.i234.i.i = fmul double %.21.i.i233.i.i, 5.000000e-01
+  %.26.i.i235.i.i = fdiv double %.22.i.i234.i.i, %.18.i.i230.i.i
+  %.27.i.i236.i.i = fadd double %.18.i.i230.i.i, 1.000000e+00
+  %9 = fsub double %.18.i.i230.i.i, %.27.i.i236.i.i
+  %.29.i.i.i.i = fadd double %9, 1.000000e+00
+  %.30.i.i237.i.i = fadd double %.29.i.i.i.i, %.26.i.i235.i.i
+  %.34.i.i238.i.i = fdiv double %.8.i.i223.i.i, %.27.i.i236.i.i
+  %.35.i.i239.i.i = fneg double %.34.i.i238.i.i
+  %.36.i.i240.i.i = tail call double @llvm.fma.f64(double %.35.i.i239.i.i, double %.27.i.i236.i.i, double %.8.i.i223.i.i)
+  %.37.i.i241.i.i = fadd double %.10.i.i.i.i, %.36.i.i240.i.i
+  %.38.i.i242.i.i = fmul double %.34.i.i238.i.i, %.30.i.i237.i.i
+  %.39.i.i243.i.i = fsub double %.37.i.i241.i.i, %.38.i.i242.i.i
+  %.43.i.i244.i.i = fdiv double %.39.i.i243.i.i, %.27.i.i236.i.i
+  %.44.i.i245.i.i = fadd double %.7.i.i222.i.i, %.34.i.i238.i.i
+  %.45.i.i246.i.i = fsub double %.44.i.i245.i.i, %.7.i.i222.i.i
+  %10 = fsub double %.45.i.i246.i.i, %.44.i.i245.i.i
+  %.47.i.i247.i.i = fadd double %.7.i.i222.i.i, %10
+  %.48.i.i.i.i = fsub double %.34.i.i238.i.i, %.45.i.i246.i.i
+  %.49.i.i248.i.i = fadd double %.48.i.i.i.i, %.47.i.i247.i.i
+  %.50.i.i249.i.i = fadd double %.49.i.i248.i.i, %.43.i.i244.i.i
+  %.51.i.i250.i.i = fadd double %.44.i.i245.i.i, 1.000000e+00
+  %.52.i.i251.i.i = fadd double %.51.i.i250.i.i, -1.000000e+00
+  %11 = fsub double %.52.i.i251.i.i, %.51.i.i250.i.i
+  %.54.i.i252.i.i = fadd double %11, 1.000000e+00
+  %.55.i.i.i.i = fsub double %.44.i.i245.i.i, %.52.i.i251.i.i
+  %.56.i.i.i.i = fadd double %.55.i.i.i.i, %.54.i.i252.i.i
+  %.57.i.i253.i.i = fadd double %.56.i.i.i.i, %.50.i.i249.i.i
+  %.58.i.i254.i.i = select i1 %.6.i.i221.i.i, double %.5.i.i.i.i, double %.51.i.i250.i.i
+  %.59.i.i255.i.i = select i1 %.6.i.i221.i.i, double 0.000000e+00, double %.57.i.i253.i.i
+  %.6.i.i.i256.i.i = fcmp olt double %.58.i.i254.i.i, 0x10000000000000
+  %.7.i.i.i257.i.i = fmul double %.58.i.i254.i.i, 0x4350000000000000
+  %.8.i.i.i258.i.i = select i1 %.6.i.i.i256.i.i, double %.7.i.i.i257.i.i, double %.58.i.i254.i.i
+  %.9.i.i.i259.i.i = fmul double %.59.i.i255.i.i, 0x4350000000000000
+  %.10.i.i.i260.i.i = select i1 %.6.i.i.i256.i.i, double %.9.i.i.i259.i.i, double %.59.i.i255.i.i
+  %.5.i.i.i.i.i.i = bitcast double %.8.i.i.i258.i.i to i64
+  %.6.i.i.i.i.i.i = add i64 %.5.i.i.i.i.i.i, 2638147582215219
+  %.7.i.i.i.i.i.i = lshr i64 %.6.i.i.i.i.i.i, 52
+  %.8.i.i.i.i.i.i = or disjoint i64 %.7.i.i.i.i.i.i, 4841369599423283200
+  %.9.i.i.i.i.i.i = bitcast i64 %.8.i.i.i.i.i.i to double
+  %.10.i.i.i.i.i.i = fadd double %.9.i.i.i.i.i.i, 0xC3300000000003FF
+  %.7.i.i3.i.i.i.i = and i64 %.6.i.i.i.i.i.i, 4503599627370495
+  %.8.i.i4.i.i.i.i = add nuw nsw i64 %.7.i.i3.i.i.i.i, 4604544271217802189
+  %12 = bitcast i64 %.8.i.i4.i.i.i.i to double
+  %.16.i.i.i261.i.i = fdiv double %12, %.8.i.i.i258.i.i
+  %.17.i.i.i262.i.i = fmul double %.16.i.i.i261.i.i, %.10.i.i.i260.i.i
+  %.6.i.i5.i.i.i.i = fadd double %12, -1.000000e+00
+  %.7.i.i6.i.i.i.i = fadd double %.6.i.i5.i.i.i.i, 2.000000e+00
+  %.11.i.i.i.i.i.i = fdiv double 1.000000e+00, %.7.i.i6.i.i.i.i
+  %.12.i.i.i.i.i.i = fmul double %.6.i.i5.i.i.i.i, %.11.i.i.i.i.i.i
+  %.13.i.i.i.i.i.i = fadd double %.7.i.i6.i.i.i.i, -2.000000e+00
+  %.14.i.i.i.i.i.i = fsub double %.6.i.i5.i.i.i.i, %.13.i.i.i.i.i.i
+  %.15.i.i.i.i.i.i = fadd double %.14.i.i.i.i.i.i, %.17.i.i.i262.i.i
+  %.16.i.i.i.i.i.i = fneg double %.12.i.i.i.i.i.i
+  %.17.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double %.7.i.i6.i.i.i.i, double %.6.i.i5.i.i.i.i)
+  %.19.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double %.15.i.i.i.i.i.i, double %.17.i.i.i262.i.i)
+  %.20.i.i.i.i.i.i = fadd double %.17.i.i.i.i.i.i, %.19.i.i.i.i.i.i
+  %.21.i.i.i.i.i.i = fmul double %.11.i.i.i.i.i.i, %.20.i.i.i.i.i.i
+  %.22.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i, %.12.i.i.i.i.i.i
+  %.23.i.i.i.i.i.i = fneg double %.22.i.i.i.i.i.i
+  %.24.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.12.i.i.i.i.i.i, double %.23.i.i.i.i.i.i)
+  %.25.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i, 2.000000e+00
+  %.26.i.i.i.i.i.i = fmul double %.25.i.i.i.i.i.i, %.21.i.i.i.i.i.i
+  %.27.i.i.i.i.i.i = fadd double %.24.i.i.i.i.i.i, %.26.i.i.i.i.i.i
+  %.44.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i, %.22.i.i.i.i.i.i
+  %.45.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i, double 0x3FBDE3D54DF7FA11, double 0x3FC3B1364C67D808)
+  %.46.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FCC71C71C596895)
+  %.47.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.46.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FD9999999999996)
+  %.48.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i, double 0x3FBEAC6CEB594957, double 0x3FC11206FBC466FD)
+  %.49.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.48.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FC745D18295D561)
+  %.50.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.49.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FD2492492492F51)
+  %.51.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.50.i.i.i.i.i.i, double %.22.i.i.i.i.i.i, double %.47.i.i.i.i.i.i)
+  %.52.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i, %.51.i.i.i.i.i.i
+  %.53.i.i.i.i.i.i = fadd double %.52.i.i.i.i.i.i, 0x3FE5555555555555
+  %.54.i.i.i.i.i.i = fadd double %.53.i.i.i.i.i.i, 0xBFE5555555555555
+  %.55.i.i.i.i.i.i = fsub double %.52.i.i.i.i.i.i, %.54.i.i.i.i.i.i
+  %.56.i.i.i.i.i.i = fadd double %.55.i.i.i.i.i.i, 0x3C85555555555555
+  %.57.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i, %.53.i.i.i.i.i.i
+  %.58.i.i.i.i.i.i = fneg double %.57.i.i.i.i.i.i
+  %.59.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i.i, double %.53.i.i.i.i.i.i, double %.58.i.i.i.i.i.i)
+  %.60.i.i.i.i.i.i = fmul double %.27.i.i.i.i.i.i, %.53.i.i.i.i.i.i
+  %.61.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i.i, double %.56.i.i.i.i.i.i, double %.60.i.i.i.i.i.i)
+  %.62.i.i.i.i.i.i = fadd double %.59.i.i.i.i.i.i, %.61.i.i.i.i.i.i
+  %.63.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i, %.57.i.i.i.i.i.i
+  %.64.i.i.i.i.i.i = fneg double %.63.i.i.i.i.i.i
+  %.65.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.57.i.i.i.i.i.i, double %.64.i.i.i.i.i.i)
+  %.66.i.i.i.i.i.i = fmul double %.21.i.i.i.i.i.i, %.57.i.i.i.i.i.i
+  %.67.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.62.i.i.i.i.i.i, double %.66.i.i.i.i.i.i)
+  %.68.i.i.i.i.i.i = fadd double %.65.i.i.i.i.i.i, %.67.i.i.i.i.i.i
+  %.70.i.i.i.i.i.i = fadd double %.25.i.i.i.i.i.i, %.63.i.i.i.i.i.i
+  %.71.i.i.i.i.i.i = fsub double %.70.i.i.i.i.i.i, %.25.i.i.i.i.i.i
+  %.72.i.i.i.i.i.i = fsub double %.63.i.i.i.i.i.i, %.71.i.i.i.i.i.i
+  %.73.i.i.i.i.i.i = fmul double %.21.i.i.i.i.i.i, 2.000000e+00
+  %.74.i.i.i.i.i.i = fadd double %.73.i.i.i.i.i.i, %.68.i.i.i.i.i.i
+  %.75.i.i.i.i.i.i = fadd double %.72.i.i.i.i.i.i, %.74.i.i.i.i.i.i
+  %.19.i.i.i263.i.i = select i1 %.6.i.i.i256.i.i, double 5.400000e+01, double 0.000000e+00
+  %.20.i.i.i264.i.i = fsub double %.10.i.i.i.i.i.i, %.19.i.i.i263.i.i
+  %.21.i.i.i265.i.i = fmul double %.20.i.i.i264.i.i, 0x3FE62E42FEE00000
+  %.28.i.i.i266.i.i = fadd double %.21.i.i.i265.i.i, %.70.i.i.i.i.i.i
+  %.29.i.i.i267.i.i = fsub double %.28.i.i.i266.i.i, %.21.i.i.i265.i.i
+  %.30.i.i.i268.i.i = fsub double %.28.i.i.i266.i.i, %.29.i.i.i267.i.i
+  %.31.i.i.i269.i.i = fsub double %.21.i.i.i265.i.i, %.30.i.i.i268.i.i
+  %.38.i.i.i270.i.i = fsub double %.70.i.i.i.i.i.i, %.29.i.i.i267.i.i
+  %.39.i.i.i271.i.i = fadd double %.38.i.i.i270.i.i, %.31.i.i.i269.i.i
+  %.46.i.i.i272.i.i = tail call double @llvm.fma.f64(double %.20.i.i.i264.i.i, double 0x3DEA39EF35793C76, double %.75.i.i.i.i.i.i)
+  %.47.i.i.i273.i.i = fadd double %.39.i.i.i271.i.i, %.46.i.i.i272.i.i
+  %.48.i.i.i274.i.i = fadd double %.28.i.i.i266.i.i, %.47.i.i.i273.i.i
+  %.49.i.i.i275.i.i = fsub double %.48.i.i.i274.i.i, %.28.i.i.i266.i.i
+  %.50.i.i.i276.i.i = fsub double %.47.i.i.i273.i.i, %.49.i.i.i275.i.i
+  %.73.i.i277.i.i = select i1 %.6.i.i221.i.i, double 0x3FE62E42FEFA39EF, double 0.000000e+00
+  %.74.i.i.i.i = fadd double %.73.i.i277.i.i, %.50.i.i.i276.i.i
+  %.75.i.i278.i.i = fadd double %.48.i.i.i274.i.i, %.74.i.i.i.i
+  %.76.i.i279.i.i = fcmp olt double %.5.i.i.i.i, 1.000000e-100
+  %.77.i.i280.i.i = select i1 %.76.i.i279.i.i, double %.5.i.i.i.i, double %.75.i.i278.i.i
+  %.78.i.i.i.i = fcmp one double %.5.i.i.i.i, 0x7FF0000000000000
+  %.79.i.i.i.i = select i1 %.78.i.i.i.i, double %.77.i.i280.i.i, double %.5.i.i.i.i
+  %.80.i.i.i.i = tail call double @llvm.copysign.f64(double %.79.i.i.i.i, double %.93.i.i.i)
+  %.95.i.i.i = tail call double @llvm.copysign.f64(double %.80.i.i.i.i, double %extracted.real)
+  %.8.i.i.i283.i.i = tail call double @llvm.maximum.f64(double %.6.i.i.i.i, double %.19.i.i2.i.i)
+  %.9.i.i.i284.i.i = fcmp ogt double %.8.i.i.i283.i.i, 0x5F30000000000000
+  %.10.i.i.i285.i.i = fcmp olt double %.8.i.i.i283.i.i, 0x26F0000000000000
+  %.11.i.i.i286.i.i = select i1 %.10.i.i.i285.i.i, double 0x6570000000000000, double 1.000000e+00
+  %.12.i.i.i287.i.i = select i1 %.9.i.i.i284.i.i, double 0x1A70000000000000, double %.11.i.i.i286.i.i
+  %.15.i.i.i288.i.i = select i1 %.10.i.i.i285.i.i, double -6.000000e+02, double 0.000000e+00
+  %.16.i.i.i289.i.i = select i1 %.9.i.i.i284.i.i, double 6.000000e+02, double %.15.i.i.i288.i.i
+  %.17.i.i.i290.i.i = fmul double %.8.i.i.i283.i.i, %.12.i.i.i287.i.i
+  %.18.i.i.i291.i.i = tail call double @llvm.minimum.f64(double %.6.i.i.i.i, double %.19.i.i2.i.i)
+  %.19.i.i.i292.i.i = fmul double %.18.i.i.i291.i.i, %.12.i.i.i287.i.i
+  %.20.i.i.i293.i.i = fmul double %.17.i.i.i290.i.i, %.17.i.i.i290.i.i
+  %.21.i.i.i294.i.i = fmul double %.19.i.i.i292.i.i, %.19.i.i.i292.i.i
+  %.22.i.i.i295.i.i = fadd double %.20.i.i.i293.i.i, %.21.i.i.i294.i.i
+  %13 = fsub double %.20.i.i.i293.i.i, %.22.i.i.i295.i.i
+  %.24.i.i.i296.i.i = fadd double %.21.i.i.i294.i.i, %13
+  %.25.i.i.i297.i.i = fneg double %.20.i.i.i293.i.i
+  %.26.i.i.i298.i.i = tail call double @llvm.fma.f64(double %.17.i.i.i290.i.i, double %.17.i.i.i290.i.i, double %.25.i.i.i297.i.i)
+  %.27.i.i.i299.i.i = fneg double %.21.i.i.i294.i.i
+  %.28.i.i.i300.i.i = tail call double @llvm.fma.f64(double %.19.i.i.i292.i.i, double %.19.i.i.i292.i.i, double %.27.i.i.i299.i.i)
+  %.29.i.i.i301.i.i = fadd double %.26.i.i.i298.i.i, %.28.i.i.i300.i.i
+  %.30.i.i.i302.i.i = fadd double %.29.i.i.i301.i.i, %.24.i.i.i296.i.i
+  %.6.i.i.i.i303.i.i = fcmp olt double %.22.i.i.i295.i.i, 0x10000000000000
+  %.7.i.i.i.i304.i.i = fmul double %.22.i.i.i295.i.i, 0x4350000000000000
+  %.8.i.i.i.i305.i.i = select i1 %.6.i.i.i.i303.i.i, double %.7.i.i.i.i304.i.i, double %.22.i.i.i295.i.i
+  %.9.i.i.i.i306.i.i = fmul double %.30.i.i.i302.i.i, 0x4350000000000000
+  %.10.i.i.i.i307.i.i = select i1 %.6.i.i.i.i303.i.i, double %.9.i.i.i.i306.i.i, double %.30.i.i.i302.i.i
+  %.5.i.i.i.i.i.i.i = bitcast double %.8.i.i.i.i305.i.i to i64
+  %.6.i.i.i.i.i.i.i = add i64 %.5.i.i.i.i.i.i.i, 2638147582215219
+  %.7.i.i.i.i.i.i.i = lshr i64 %.6.i.i.i.i.i.i.i, 52
+  %.8.i.i.i.i.i.i.i = or disjoint i64 %.7.i.i.i.i.i.i.i, 4841369599423283200
+  %.9.i.i.i.i.i.i.i = bitcast i64 %.8.i.i.i.i.i.i.i to double
+  %.10.i.i.i.i.i.i.i = fadd double %.9.i.i.i.i.i.i.i, 0xC3300000000003FF
+  %.7.i.i3.i.i.i.i.i = and i64 %.6.i.i.i.i.i.i.i, 4503599627370495
+  %.8.i.i4.i.i.i.i.i = add nuw nsw i64 %.7.i.i3.i.i.i.i.i, 4604544271217802189
+  %14 = bitcast i64 %.8.i.i4.i.i.i.i.i to double
+  %.16.i.i.i.i308.i.i = fdiv double %14, %.8.i.i.i.i305.i.i
+  %.17.i.i.i.i309.i.i = fmul double %.10.i.i.i.i307.i.i, %.16.i.i.i.i308.i.i
+  %.6.i.i5.i.i.i.i.i = fadd double %14, -1.000000e+00
+  %.7.i.i6.i.i.i.i.i = fadd double %.6.i.i5.i.i.i.i.i, 2.000000e+00
+  %.11.i.i.i.i.i.i.i = fdiv double 1.000000e+00, %.7.i.i6.i.i.i.i.i
+  %.12.i.i.i.i.i.i.i = fmul double %.6.i.i5.i.i.i.i.i, %.11.i.i.i.i.i.i.i
+  %.13.i.i.i.i.i.i.i = fadd double %.7.i.i6.i.i.i.i.i, -2.000000e+00
+  %.14.i.i.i.i.i.i.i = fsub double %.6.i.i5.i.i.i.i.i, %.13.i.i.i.i.i.i.i
+  %.15.i.i.i.i.i.i.i = fadd double %.17.i.i.i.i309.i.i, %.14.i.i.i.i.i.i.i
+  %.16.i.i.i.i.i.i.i = fneg double %.12.i.i.i.i.i.i.i
+  %.17.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i.i, double %.7.i.i6.i.i.i.i.i, double %.6.i.i5.i.i.i.i.i)
+  %.19.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i.i, double %.15.i.i.i.i.i.i.i, double %.17.i.i.i.i309.i.i)
+  %.20.i.i.i.i.i.i.i = fadd double %.17.i.i.i.i.i.i.i, %.19.i.i.i.i.i.i.i
+  %.21.i.i.i.i.i.i.i = fmul double %.11.i.i.i.i.i.i.i, %.20.i.i.i.i.i.i.i
+  %.22.i.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i.i, %.12.i.i.i.i.i.i.i
+  %.23.i.i.i.i.i.i.i = fneg double %.22.i.i.i.i.i.i.i
+  %.24.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i.i, double %.12.i.i.i.i.i.i.i, double %.23.i.i.i.i.i.i.i)
+  %.25.i.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i.i, 2.000000e+00
+  %.26.i.i.i.i.i.i.i = fmul double %.25.i.i.i.i.i.i.i, %.21.i.i.i.i.i.i.i
+  %.27.i.i.i.i.i.i.i = fadd double %.24.i.i.i.i.i.i.i, %.26.i.i.i.i.i.i.i
+  %.44.i.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i.i, %.22.i.i.i.i.i.i.i
+  %.45.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i.i, double 0x3FBDE3D54DF7FA11, double 0x3FC3B1364C67D808)
+  %.46.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i.i.i, double %.44.i.i.i.i.i.i.i, double 0x3FCC71C71C596895)
+  %.47.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.46.i.i.i.i.i.i.i, double %.44.i.i.i.i.i.i.i, double 0x3FD9999999999996)
+  %.48.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i.i, double 0x3FBEAC6CEB594957, double 0x3FC11206FBC466FD)
+  %.49.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.48.i.i.i.i.i.i.i, double %.44.i.i.i.i.i.i.i, double 0x3FC745D18295D561)
+  %.50.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.49.i.i.i.i.i.i.i, double %.44.i.i.i.i.i.i.i, double 0x3FD2492492492F51)
+  %.51.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.50.i.i.i.i.i.i.i, double %.22.i.i.i.i.i.i.i, double %.47.i.i.i.i.i.i.i)
+  %.52.i.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i.i, %.51.i.i.i.i.i.i.i
+  %.53.i.i.i.i.i.i.i = fadd double %.52.i.i.i.i.i.i.i, 0x3FE5555555555555
+  %.54.i.i.i.i.i.i.i = fadd double %.53.i.i.i.i.i.i.i, 0xBFE5555555555555
+  %.55.i.i.i.i.i.i.i = fsub double %.52.i.i.i.i.i.i.i, %.54.i.i.i.i.i.i.i
+  %.56.i.i.i.i.i.i.i = fadd double %.55.i.i.i.i.i.i.i, 0x3C85555555555555
+  %.57.i.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i.i, %.53.i.i.i.i.i.i.i
+  %.58.i.i.i.i.i.i.i = fneg double %.57.i.i.i.i.i.i.i
+  %.59.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i.i.i, double %.53.i.i.i.i.i.i.i, double %.58.i.i.i.i.i.i.i)
+  %.60.i.i.i.i.i.i.i = fmul double %.27.i.i.i.i.i.i.i, %.53.i.i.i.i.i.i.i
+  %.61.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i.i.i, double %.56.i.i.i.i.i.i.i, double %.60.i.i.i.i.i.i.i)
+  %.62.i.i.i.i.i.i.i = fadd double %.59.i.i.i.i.i.i.i, %.61.i.i.i.i.i.i.i
+  %.63.i.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i.i, %.57.i.i.i.i.i.i.i
+  %.64.i.i.i.i.i.i.i = fneg double %.63.i.i.i.i.i.i.i
+  %.65.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i.i, double %.57.i.i.i.i.i.i.i, double %.64.i.i.i.i.i.i.i)
+  %.66.i.i.i.i.i.i.i = fmul double %.21.i.i.i.i.i.i.i, %.57.i.i.i.i.i.i.i
+  %.67.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i.i, double %.62.i.i.i.i.i.i.i, double %.66.i.i.i.i.i.i.i)
+  %.68.i.i.i.i.i.i.i = fadd double %.65.i.i.i.i.i.i.i, %.67.i.i.i.i.i.i.i
+  %.70.i.i.i.i.i.i.i = fadd double %.25.i.i.i.i.i.i.i, %.63.i.i.i.i.i.i.i
+  %.71.i.i.i.i.i.i.i = fsub double %.70.i.i.i.i.i.i.i, %.25.i.i.i.i.i.i.i
+  %.72.i.i.i.i.i.i.i = fsub double %.63.i.i.i.i.i.i.i, %.71.i.i.i.i.i.i.i
+  %.73.i.i.i.i.i.i.i = fmul double %.21.i.i.i.i.i.i.i, 2.000000e+00
+  %.74.i.i.i.i.i.i.i = fadd double %.73.i.i.i.i.i.i.i, %.68.i.i.i.i.i.i.i
+  %.75.i.i.i.i.i.i.i = fadd double %.72.i.i.i.i.i.i.i, %.74.i.i.i.i.i.i.i
+  %.19.i.i.i.i310.i.i = select i1 %.6.i.i.i.i303.i.i, double 5.400000e+01, double 0.000000e+00
+  %.20.i.i.i.i311.i.i = fsub double %.10.i.i.i.i.i.i.i, %.19.i.i.i.i310.i.i
+  %.21.i.i.i.i312.i.i = fmul double %.20.i.i.i.i311.i.i, 0x3FE62E42FEE00000
+  %.28.i.i.i.i.i.i = fadd double %.21.i.i.i.i312.i.i, %.70.i.i.i.i.i.i.i
+  %.29.i.i.i.i.i.i = fsub double %.28.i.i.i.i.i.i, %.21.i.i.i.i312.i.i
+  %.30.i.i.i.i.i.i = fsub double %.28.i.i.i.i.i.i, %.29.i.i.i.i.i.i
+  %.31.i.i.i.i.i.i = fsub double %.21.i.i.i.i312.i.i, %.30.i.i.i.i.i.i
+  %.38.i.i.i.i.i.i = fsub double %.70.i.i.i.i.i.i.i, %.29.i.i.i.i.i.i
+  %.39.i.i.i.i.i.i = fadd double %.38.i.i.i.i.i.i, %.31.i.i.i.i.i.i
+  %.46.i.i.i.i313.i.i = tail call double @llvm.fma.f64(double %.20.i.i.i.i311.i.i, double 0x3DEA39EF35793C76, double %.75.i.i.i.i.i.i.i)
+  %.47.i.i.i.i314.i.i = fadd double %.39.i.i.i.i.i.i, %.46.i.i.i.i313.i.i
+  %.48.i.i.i.i315.i.i = fadd double %.28.i.i.i.i.i.i, %.47.i.i.i.i314.i.i
+  %.49.i.i.i.i316.i.i = fsub double %.48.i.i.i.i315.i.i, %.28.i.i.i.i.i.i
+  %.50.i.i.i.i317.i.i = fsub double %.47.i.i.i.i314.i.i, %.49.i.i.i.i316.i.i
+  %.32.i.i.i318.i.i = fmul double %.16.i.i.i289.i.i, 0x3FE62E42FEFA39EF
+  %.39.i.i.i319.i.i = fmul double %.48.i.i.i.i315.i.i, 5.000000e-01
+  %.40.i.i.i.i.i = fadd double %.32.i.i.i318.i.i, %.39.i.i.i319.i.i
+  %.41.i.i.i.i.i = fsub double %.40.i.i.i.i.i, %.32.i.i.i318.i.i
+  %.42.i.i.i.i.i = fsub double %.40.i.i.i.i.i, %.41.i.i.i.i.i
+  %.43.i.i.i320.i.i = fsub double %.32.i.i.i318.i.i, %.42.i.i.i.i.i
+  %.44.i.i.i321.i.i = fsub double %.39.i.i.i319.i.i, %.41.i.i.i.i.i
+  %.45.i.i.i322.i.i = fadd double %.44.i.i.i321.i.i, %.43.i.i.i320.i.i
+  %.46.i.i.i323.i.i = fneg double %.32.i.i.i318.i.i
+  %.47.i.i.i324.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i289.i.i, double 0x3FE62E42FEFA39EF, double %.46.i.i.i323.i.i)
+  %.54.i.i.i325.i.i = fmul double %.50.i.i.i.i317.i.i, 5.000000e-01
+  %.55.i.i.i326.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i289.i.i, double 0x3C7ABC9E3B39803F, double %.54.i.i.i325.i.i)
+  %.56.i.i.i327.i.i = fadd double %.47.i.i.i324.i.i, %.55.i.i.i326.i.i
+  %.57.i.i.i328.i.i = fadd double %.56.i.i.i327.i.i, %.45.i.i.i322.i.i
+  %.26.i.i329.i.i = fcmp oeq double %.6.i.i.i.i, 0x7FF0000000000000
+  %.35.i.i331.i.i = or i1 %.26.i.i329.i.i, %.49.i.i69.i.i
+  %.48.i.i332.i.i = fadd double %.57.i.i.i328.i.i, 0x3FE62E42FEFA39EF
+  %.49.i.i333.i.i = fadd double %.40.i.i.i.i.i, %.48.i.i332.i.i
+  %.50.i.i334.i.i = select i1 %.35.i.i331.i.i, double 0x7FF0000000000000, double %.49.i.i333.i.i
+  %.98.i.i.i = fcmp ogt double %.6.i.i.i.i, 1.000000e+15
+  %.100.i.i.i = fcmp ogt double %.19.i.i2.i.i, 1.000000e+15
+  %.101.i.i.i = or i1 %.98.i.i.i, %.100.i.i.i
+  %.8.i.i.i.i = fcmp ule double %.6.i.i.i.i, %.19.i.i2.i.i
+  %.12.i.i.i.i = select i1 %.8.i.i.i.i, double %.19.i.i2.i.i, double %.6.i.i.i.i
+  %.13.i.i.i.i = select i1 %.8.i.i.i.i, double %.6.i.i.i.i, double %.19.i.i2.i.i
+  %.14.i.i.i.i = fcmp oeq double %.12.i.i.i.i, 0x7FF0000000000000
+  %.15.i.i.i.i = fcmp oeq double %.13.i.i.i.i, 0x7FF0000000000000
+  %.16.i.i.i.i = select i1 %.15.i.i.i.i, double 1.000000e+00, double 0.000000e+00
+  %.17.i.i.i.i = select i1 %.14.i.i.i.i, double %.16.i.i.i.i, double %.13.i.i.i.i
+  %.19.i.i101.i.i = fcmp oeq double %.12.i.i.i.i, 0.000000e+00
+  %15 = or i1 %.14.i.i.i.i, %.19.i.i101.i.i
+  %.21.i.i102.i.i = select i1 %15, double 1.000000e+00, double %.12.i.i.i.i
+  %.25.i.i.i.i = fmul double %.21.i.i102.i.i, 0x22DE7C5F127BD87E
+  %.26.i.i.i.i = fcmp olt double %.17.i.i.i.i, %.25.i.i.i.i
+  %16 = and i1 %.8.i.i.i.i, %.26.i.i.i.i
+  %.31.i.i104.i.i = fdiv double %.17.i.i.i.i, %.21.i.i102.i.i
+  %.32.i.i.i.i = fcmp ogt double %.21.i.i102.i.i, 0x5F138D352E5096AF
+  %.33.i.i105.i.i = fcmp olt double %.21.i.i102.i.i, 1.000000e-150
+  %.34.i.i106.i.i = select i1 %.33.i.i105.i.i, double 0x6570000000000000, double 1.000000e+00
+  %.35.i.i107.i.i = select i1 %.32.i.i.i.i, double 0x1A70000000000000, double %.34.i.i106.i.i
+  %.36.i.i.i.i = fmul double %.17.i.i.i.i, %.35.i.i107.i.i
+  %.37.i.i108.i.i = fmul double %.21.i.i102.i.i, %.35.i.i107.i.i
+  %.7.i.i.i109.i.i = fmul double %.37.i.i108.i.i, 0x3FDA827999FCEF32
+  %.8.i.i.i110.i.i = fcmp ogt double %.36.i.i.i.i, %.7.i.i.i109.i.i
+  %.9.i.i.i111.i.i = fsub double %.36.i.i.i.i, %.37.i.i108.i.i
+  %.10.i.i.i.i.i = fadd double %.36.i.i.i.i, %.37.i.i108.i.i
+  %.11.i.i.i112.i.i = select i1 %.8.i.i.i110.i.i, double %.9.i.i.i111.i.i, double %.36.i.i.i.i
+  %.12.i.i.i113.i.i = select i1 %.8.i.i.i110.i.i, double %.10.i.i.i.i.i, double %.37.i.i108.i.i
+  %.13.i.i.i.i.i = fsub double %.9.i.i.i111.i.i, %.36.i.i.i.i
+  %17 = fsub double %.13.i.i.i.i.i, %.9.i.i.i111.i.i
+  %.15.i.i.i114.i.i = fadd double %.36.i.i.i.i, %17
+  %.16.i.i.i.i.i = fadd double %.37.i.i108.i.i, %.13.i.i.i.i.i
+  %.17.i.i.i115.i.i = fsub double %.15.i.i.i114.i.i, %.16.i.i.i.i.i
+  %.18.i.i.i116.i.i = select i1 %.8.i.i.i110.i.i, double %.17.i.i.i115.i.i, double 0.000000e+00
+  %18 = fsub double %.37.i.i108.i.i, %.10.i.i.i.i.i
+  %.20.i.i.i117.i.i = fadd double %.36.i.i.i.i, %18
+  %.21.i.i.i118.i.i = select i1 %.8.i.i.i110.i.i, double %.20.i.i.i117.i.i, double 0.000000e+00
+  %.25.i.i.i119.i.i = fdiv double 1.000000e+00, %.12.i.i.i113.i.i
+  %.26.i.i.i.i.i = fmul double %.11.i.i.i112.i.i, %.25.i.i.i119.i.i
+  %.27.i.i.i120.i.i = fneg double %.26.i.i.i.i.i
+  %.29.i.i.i121.i.i = tail call double @llvm.fma.f64(double %.27.i.i.i120.i.i, double %.12.i.i.i113.i.i, double %.11.i.i.i112.i.i)
+  %.30.i.i.i122.i.i = fadd double %.29.i.i.i121.i.i, %.18.i.i.i116.i.i
+  %.31.i.i.i123.i.i = tail call double @llvm.fma.f64(double %.27.i.i.i120.i.i, double %.21.i.i.i118.i.i, double %.30.i.i.i122.i.i)
+  %.32.i.i.i124.i.i = fmul double %.25.i.i.i119.i.i, %.31.i.i.i123.i.i
+  %.33.i.i.i125.i.i = fmul double %.26.i.i.i.i.i, %.26.i.i.i.i.i
+  %.34.i.i.i126.i.i = fmul double %.26.i.i.i.i.i, %.33.i.i.i125.i.i
+  %.57.i.i.i127.i.i = fmul double %.33.i.i.i125.i.i, %.33.i.i.i125.i.i
+  %.58.i.i.i128.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i127.i.i, double 0xBF9252F12BECD788, double 0xBFA9CC9B6F12021C)
+  %.59.i.i.i129.i.i = tail call double @llvm.fma.f64(double %.58.i.i.i128.i.i, double %.57.i.i.i127.i.i, double 0xBFB10EB9C47BF8A9)
+  %.60.i.i.i130.i.i = tail call double @llvm.fma.f64(double %.59.i.i.i129.i.i, double %.57.i.i.i127.i.i, double 0xBFB745CF8C3681FC)
+  %.61.i.i.i.i.i = tail call double @llvm.fma.f64(double %.60.i.i.i130.i.i, double %.57.i.i.i127.i.i, double 0xBFC24924922AC343)
+  %.62.i.i.i.i.i = tail call double @llvm.fma.f64(double %.61.i.i.i.i.i, double %.57.i.i.i127.i.i, double 0xBFD555555555553D)
+  %.63.i.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i127.i.i, double 0x3FA37BC94D76F5E0, double 0x3FADF0D7D7A01F5C)
+  %.64.i.i.i.i.i = tail call double @llvm.fma.f64(double %.63.i.i.i.i.i, double %.57.i.i.i127.i.i, double 0x3FB3B1116FF810BD)
+  %.65.i.i.i.i.i = tail call double @llvm.fma.f64(double %.64.i.i.i.i.i, double %.57.i.i.i127.i.i, double 0x3FBC71C70E563FF2)
+  %.66.i.i.i.i.i = tail call double @llvm.fma.f64(double %.65.i.i.i.i.i, double %.57.i.i.i127.i.i, double 0x3FC9999999995852)
+  %.67.i.i.i.i.i = tail call double @llvm.fma.f64(double %.66.i.i.i.i.i, double %.33.i.i.i125.i.i, double %.62.i.i.i.i.i)
+  %.68.i.i.i.i.i = fneg double %.33.i.i.i125.i.i
+  %.69.i.i.i.i.i = tail call double @llvm.fma.f64(double %.68.i.i.i.i.i, double %.32.i.i.i124.i.i, double %.32.i.i.i124.i.i)
+  %.70.i.i.i.i.i = tail call double @llvm.fma.f64(double %.34.i.i.i126.i.i, double %.67.i.i.i.i.i, double %.69.i.i.i.i.i)
+  %.76.i.i.i.i.i = select i1 %.8.i.i.i.i, double 0.000000e+00, double 2.000000e+00
+  %.78.i.i.i.i.i = select i1 %.8.i.i.i.i, double 1.000000e+00, double -1.000000e+00
+  %.79.i.i.i.i.i = select i1 %.8.i.i.i110.i.i, double %.78.i.i.i.i.i, double 0.000000e+00
+  %.80.i.i.i.i.i = fadd double %.76.i.i.i.i.i, %.79.i.i.i.i.i
+  %.82.i.i.i.i.i = fmul double %.80.i.i.i.i.i, 0x3FE921FB54442D18
+  %.83.i.i.i.i.i = fneg double %.82.i.i.i.i.i
+  %.84.i.i.i.i.i = tail call double @llvm.fma.f64(double %.80.i.i.i.i.i, double 0x3FE921FB54442D18, double %.83.i.i.i.i.i)
+  %.85.i.i.i.i.i = fmul double %.80.i.i.i.i.i, 0x3C81A62633145C07
+  %.86.i.i.i.i.i = fadd double %.85.i.i.i.i.i, %.84.i.i.i.i.i
+  %.87.i.i.i.i.i = fmul double %.78.i.i.i.i.i, %.26.i.i.i.i.i
+  %.88.i.i.i.i.i = fadd double %.82.i.i.i.i.i, %.87.i.i.i.i.i
+  %.89.i.i.i.i.i = fcmp oeq double %.80.i.i.i.i.i, 0.000000e+00
+  %.90.i.i.i.i.i = fsub double %.88.i.i.i.i.i, %.82.i.i.i.i.i
+  %.91.i.i.i.i.i = fsub double %.87.i.i.i.i.i, %.90.i.i.i.i.i
+  %.92.i.i.i.i.i = select i1 %.89.i.i.i.i.i, double 0.000000e+00, double %.91.i.i.i.i.i
+  %.93.i.i.i.i.i = tail call double @llvm.fma.f64(double %.78.i.i.i.i.i, double %.70.i.i.i.i.i, double %.86.i.i.i.i.i)
+  %.94.i.i.i.i.i = fadd double %.92.i.i.i.i.i, %.93.i.i.i.i.i
+  %.95.i.i.i.i.i = fadd double %.88.i.i.i.i.i, %.94.i.i.i.i.i
+  %.42.i.i131.i.i = select i1 %16, double %.31.i.i104.i.i, double %.95.i.i.i.i.i
+  %.45.i.i.i.i = fcmp uno double %.19.i.i2.i.i, %.6.i.i.i.i
+  %19 = tail call double @llvm.fabs.f64(double %.42.i.i131.i.i)
+  %.47.i.i133.i.i = select i1 %.45.i.i.i.i, double 0x7FF8000000000000, double %19
+  %.105.i.i.i = tail call double @llvm.copysign.f64(double %.47.i.i133.i.i, double %.12.i.i)
+  %.106.i.i.i = select i1 %.101.i.i.i, double %.105.i.i.i, double %.47.i.i220.i.i
+  %.113.i.i.i = tail call double @llvm.copysign.f64(double %.50.i.i334.i.i, double %extracted.real)
+  %.114.i.i.i = select i1 %.101.i.i.i, double %.113.i.i.i, double %.95.i.i.i
+  %.115.i.i.i = fcmp oeq double %extracted.imag, 0.000000e+00
+  %.106.i.i.neg.i = fneg double %.106.i.i.i
+  %.40.i.i = select i1 %.115.i.i.i, double %extracted.imag, double %.106.i.i.neg.i
+  %inserted.real = insertvalue { double, double } undef, double %.114.i.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.40.i.i, 1
+  ret { double, double } %inserted.imag
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @llvm.maximum.f64(double, double) #1
+declare i64 @llvm.umax.i64(i64, i64) #1
+declare i64 @llvm.umin.i64(i64, i64) #1
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.sqrt.f64(double) #1
+declare double @llvm.copysign.f64(double, double) #1
+declare double @llvm.minimum.f64(double, double) #1
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_acosh_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.18.i.i.i = fsub double 1.000000e+00, %extracted.real
+  %.19.i.i.i = fneg double %extracted.imag
+  %.18.i.i1.i.i = tail call double @llvm.fabs.f64(double %.18.i.i.i)
+  %.19.i.i2.i.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.20.i.i3.i.i = tail call double @llvm.maximum.f64(double %.18.i.i1.i.i, double %.19.i.i2.i.i)
+  %.21.i.i4.i.i = fcmp ogt double %.20.i.i3.i.i, 0x7E70000000000000
+  %.22.i.i5.i.i = fcmp olt double %.20.i.i3.i.i, 0x7B0000000000000
+  %.23.i.i6.i.i = select i1 %.22.i.i5.i.i, double 0x4630000000000000, double 1.000000e+00
+  %.24.i.i7.i.i = select i1 %.21.i.i4.i.i, double 0x39B0000000000000, double %.23.i.i6.i.i
+  %.27.i.i8.i.i = select i1 %.22.i.i5.i.i, double 0x3CD0000000000000, double 1.000000e+00
+  %.28.i.i9.i.i = select i1 %.21.i.i4.i.i, double 0x4310000000000000, double %.27.i.i8.i.i
+  %.30.i.i10.i.i = fmul double %.18.i.i1.i.i, %.24.i.i7.i.i
+  %.31.i.i11.i.i = fmul double %.24.i.i7.i.i, %.19.i.i.i
+  %.6.i.i.i12.i.i = tail call double @llvm.fabs.f64(double %.30.i.i10.i.i)
+  %.7.i.i.i13.i.i = tail call double @llvm.fabs.f64(double %.31.i.i11.i.i)
+  %.8.i.i.i14.i.i = fcmp ogt double %.6.i.i.i12.i.i, %.7.i.i.i13.i.i
+  %.9.i.i.i15.i.i = select i1 %.8.i.i.i14.i.i, double %.6.i.i.i12.i.i, double %.7.i.i.i13.i.i
+  %.11.i.i.i16.i.i = select i1 %.8.i.i.i14.i.i, double %.7.i.i.i13.i.i, double %.6.i.i.i12.i.i
+  %.12.i.i.i17.i.i = bitcast double %.9.i.i.i15.i.i to i64
+  %0 = tail call i64 @llvm.umax.i64(i64 %.12.i.i.i17.i.i, i64 9007199254740992)
+  %.15.i.i.i18.i.i = and i64 %0, 9218868437227405312
+  %.17.i.i.i19.i.i = tail call i64 @llvm.umin.i64(i64 %.15.i.i.i18.i.i, i64 9209861237972664320)
+  %.18.i.i.i20.i.i = sub nuw nsw i64 9214364837600034816, %.17.i.i.i19.i.i
+  %.19.i.i.i21.i.i = bitcast i64 %.18.i.i.i20.i.i to double
+  %.20.i.i.i22.i.i = bitcast i64 %.17.i.i.i19.i.i to double
+  %.21.i.i.i23.i.i = fmul double %.9.i.i.i15.i.i, %.19.i.i.i21.i.i
+  %.22.i.i.i24.i.i = fmul double %.11.i.i.i16.i.i, %.19.i.i.i21.i.i
+  %.23.i.i.i25.i.i = fmul double %.21.i.i.i23.i.i, %.21.i.i.i23.i.i
+  %.24.i.i.i26.i.i = fmul double %.22.i.i.i24.i.i, %.22.i.i.i24.i.i
+  %.25.i.i.i27.i.i = fadd double %.23.i.i.i25.i.i, %.24.i.i.i26.i.i
+  %1 = fsub double %.23.i.i.i25.i.i, %.25.i.i.i27.i.i
+  %.27.i.i.i28.i.i = fadd double %.24.i.i.i26.i.i, %1
+  %.28.i.i.i29.i.i = fneg double %.23.i.i.i25.i.i
+  %.29.i.i.i30.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i23.i.i, double %.21.i.i.i23.i.i, double %.28.i.i.i29.i.i)
+  %.30.i.i.i31.i.i = fneg double %.24.i.i.i26.i.i
+  %.31.i.i.i32.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i24.i.i, double %.22.i.i.i24.i.i, double %.30.i.i.i31.i.i)
+  %.32.i.i.i33.i.i = fadd double %.29.i.i.i30.i.i, %.31.i.i.i32.i.i
+  %.33.i.i.i34.i.i = fadd double %.32.i.i.i33.i.i, %.27.i.i.i28.i.i
+  %.34.i.i.i35.i.i = tail call double @llvm.sqrt.f64(double %.25.i.i.i27.i.i)
+  %.35.i.i.i36.i.i = fcmp ogt double %.25.i.i.i27.i.i, 0.000000e+00
+  %.36.i.i.i37.i.i = fneg double %.34.i.i.i35.i.i
+  %.37.i.i.i38.i.i = tail call double @llvm.fma.f64(double %.36.i.i.i37.i.i, double %.34.i.i.i35.i.i, double %.25.i.i.i27.i.i)
+  %.38.i.i.i39.i.i = fadd double %.37.i.i.i38.i.i, %.33.i.i.i34.i.i
+  %.39.i.i.i40.i.i = fmul double %.38.i.i.i39.i.i, 5.000000e-01
+  %.43.i.i.i41.i.i = fdiv double %.39.i.i.i40.i.i, %.34.i.i.i35.i.i
+  %.44.i.i.i42.i.i = select i1 %.35.i.i.i36.i.i, double %.43.i.i.i41.i.i, double 0.000000e+00
+  %.45.i.i.i43.i.i = fadd double %.34.i.i.i35.i.i, %.44.i.i.i42.i.i
+  %.46.i.i.i44.i.i = fcmp oeq double %.9.i.i.i15.i.i, 0.000000e+00
+  %.47.i.i.i45.i.i = fmul double %.45.i.i.i43.i.i, %.20.i.i.i22.i.i
+  %.48.i.i.i46.i.i = select i1 %.46.i.i.i44.i.i, double 0.000000e+00, double %.47.i.i.i45.i.i
+  %.49.i.i.i47.i.i = fcmp oeq double %.6.i.i.i12.i.i, 0x7FF0000000000000
+  %.50.i.i.i48.i.i = fcmp oeq double %.7.i.i.i13.i.i, 0x7FF0000000000000
+  %.51.i.i.i49.i.i = or i1 %.49.i.i.i47.i.i, %.50.i.i.i48.i.i
+  %.52.i.i.i50.i.i = select i1 %.51.i.i.i49.i.i, double 0x7FF0000000000000, double %.48.i.i.i46.i.i
+  %.53.i.i.i51.i.i = fcmp uno double %.30.i.i10.i.i, 0.000000e+00
+  %.54.i.i.i52.i.i = fcmp une double %.7.i.i.i13.i.i, 0x7FF0000000000000
+  %.55.i.i.i53.i.i = and i1 %.53.i.i.i51.i.i, %.54.i.i.i52.i.i
+  %.56.i.i.i54.i.i = fcmp uno double %.31.i.i11.i.i, 0.000000e+00
+  %.57.i.i.i55.i.i = fcmp une double %.6.i.i.i12.i.i, 0x7FF0000000000000
+  %.58.i.i.i56.i.i = and i1 %.56.i.i.i54.i.i, %.57.i.i.i55.i.i
+  %.59.i.i.i57.i.i = or i1 %.58.i.i.i56.i.i, %.55.i.i.i53.i.i
+  %.60.i.i.i58.i.i = select i1 %.59.i.i.i57.i.i, double 0x7FF8000000000000, double %.52.i.i.i50.i.i
+  %.33.i.i59.i.i = fadd double %.30.i.i10.i.i, %.60.i.i.i58.i.i
+  %.34.i.i60.i.i = fmul double %.33.i.i59.i.i, 5.000000e-01
+  %.35.i.i61.i.i = tail call double @llvm.sqrt.f64(double %.34.i.i60.i.i)
+  %.37.i.i62.i.i = fmul double %.35.i.i61.i.i, 2.000000e+00
+  %.41.i.i63.i.i = fdiv double %.7.i.i.i13.i.i, %.37.i.i62.i.i
+  %.42.i.i64.i.i = fcmp oge double %.18.i.i.i, 0.000000e+00
+  %.43.i.i65.i.i = select i1 %.42.i.i64.i.i, double %.35.i.i61.i.i, double %.41.i.i63.i.i
+  %.44.i.i66.i.i = fmul double %.28.i.i9.i.i, %.43.i.i65.i.i
+  %.46.i.i67.i.i = select i1 %.42.i.i64.i.i, double %.41.i.i63.i.i, double %.35.i.i61.i.i
+  %.47.i.i68.i.i = fmul double %.28.i.i9.i.i, %.46.i.i67.i.i
+  %.49.i.i69.i.i = fcmp oeq double %.19.i.i2.i.i, 0x7FF0000000000000
+  %.50.i.i70.i.i = fcmp oeq double %.18.i.i.i, 0x7FF0000000000000
+  %.51.i.i71.i.i = or i1 %.50.i.i70.i.i, %.49.i.i69.i.i
+  %.52.i.i72.i.i = select i1 %.51.i.i71.i.i, double 0x7FF0000000000000, double %.44.i.i66.i.i
+  %.54.i.i73.i.i = fcmp oeq double %.18.i.i.i, 0xFFF0000000000000
+  %.57.i.i74.i.i = fcmp one double %.19.i.i2.i.i, 0x7FF0000000000000
+  %.58.i.i75.i.i = and i1 %.54.i.i73.i.i, %.57.i.i74.i.i
+  %.59.i.i76.i.i = select i1 %.58.i.i75.i.i, double 0.000000e+00, double %.52.i.i72.i.i
+  %.64.i.i77.i.i = and i1 %.50.i.i70.i.i, %.57.i.i74.i.i
+  %.65.i.i78.i.i = select i1 %.64.i.i77.i.i, double 0.000000e+00, double %.47.i.i68.i.i
+  %.70.i.i79.i.i = fcmp ord double %extracted.imag, 0.000000e+00
+  %.71.i.i80.i.i = and i1 %.70.i.i79.i.i, %.54.i.i73.i.i
+  %.72.i.i81.i.i = or i1 %.49.i.i69.i.i, %.71.i.i80.i.i
+  %.73.i.i82.i.i = select i1 %.72.i.i81.i.i, double 0x7FF0000000000000, double %.65.i.i78.i.i
+  %.75.i.i83.i.i = fcmp uno double %extracted.imag, 0.000000e+00
+  %.76.i.i84.i.i = and i1 %.75.i.i83.i.i, %.50.i.i70.i.i
+  %.77.i.i85.i.i = select i1 %.76.i.i84.i.i, double 0x7FF8000000000000, double %.73.i.i82.i.i
+  %.81.i.i86.i.i = and i1 %.75.i.i83.i.i, %.54.i.i73.i.i
+  %.82.i.i87.i.i = select i1 %.81.i.i86.i.i, double 0x7FF0000000000000, double %.77.i.i85.i.i
+  %.83.i.i88.i.i = fcmp oeq double %.18.i.i.i, 0.000000e+00
+  %.84.i.i89.i.i = fcmp oeq double %extracted.imag, 0.000000e+00
+  %.85.i.i90.i.i = and i1 %.84.i.i89.i.i, %.83.i.i88.i.i
+  %.86.i.i91.i.i = fcmp uno double %.18.i.i.i, 0.000000e+00
+  %.88.i.i92.i.i = fcmp une double %.19.i.i2.i.i, 0x7FF0000000000000
+  %.89.i.i93.i.i = and i1 %.86.i.i91.i.i, %.88.i.i92.i.i
+  %.90.i.i94.i.i = select i1 %.89.i.i93.i.i, double 0x7FF8000000000000, double %.82.i.i87.i.i
+  %.91.i.i95.i.i = select i1 %.85.i.i90.i.i, double 0.000000e+00, double %.90.i.i94.i.i
+  %.92.i.i96.i.i = select i1 %.89.i.i93.i.i, double 0x7FF8000000000000, double %.59.i.i76.i.i
+  %.93.i.i97.i.i = select i1 %.85.i.i90.i.i, double 0.000000e+00, double %.92.i.i96.i.i
+  %.94.i.i98.i.i = tail call double @llvm.copysign.f64(double %.91.i.i95.i.i, double %.19.i.i.i)
+  %.29.i.i.i = fadd double %extracted.real, 1.000000e+00
+  %.18.i.i.i.i = tail call double @llvm.fabs.f64(double %.29.i.i.i)
+  %.20.i.i.i.i = tail call double @llvm.maximum.f64(double %.18.i.i.i.i, double %.19.i.i2.i.i)
+  %.21.i.i.i.i = fcmp ogt double %.20.i.i.i.i, 0x7E70000000000000
+  %.22.i.i.i.i = fcmp olt double %.20.i.i.i.i, 0x7B0000000000000
+  %.23.i.i.i.i = select i1 %.22.i.i.i.i, double 0x4630000000000000, double 1.000000e+00
+  %.24.i.i.i.i = select i1 %.21.i.i.i.i, double 0x39B0000000000000, double %.23.i.i.i.i
+  %.27.i.i.i.i = select i1 %.22.i.i.i.i, double 0x3CD0000000000000, double 1.000000e+00
+  %.28.i.i.i.i = select i1 %.21.i.i.i.i, double 0x4310000000000000, double %.27.i.i.i.i
+  %.30.i.i.i.i = fmul double %.18.i.i.i.i, %.24.i.i.i.i
+  %.31.i.i.i.i = fmul double %extracted.imag, %.24.i.i.i.i
+  %.6.i.i.i.i.i = tail call double @llvm.fabs.f64(double %.30.i.i.i.i)
+  %.7.i.i.i.i.i = tail call double @llvm.fabs.f64(double %.31.i.i.i.i)
+  %.8.i.i.i.i.i = fcmp ogt double %.6.i.i.i.i.i, %.7.i.i.i.i.i
+  %.9.i.i.i.i.i = select i1 %.8.i.i.i.i.i, double %.6.i.i.i.i.i, double %.7.i.i.i.i.i
+  %.11.i.i.i.i.i = select i1 %.8.i.i.i.i.i, double %.7.i.i.i.i.i, double %.6.i.i.i.i.i
+  %.12.i.i.i.i.i = bitcast double %.9.i.i.i.i.i to i64
+  %2 = tail call i64 @llvm.umax.i64(i64 %.12.i.i.i.i.i, i64 9007199254740992)
+  %.15.i.i.i.i.i = and i64 %2, 9218868437227405312
+  %.17.i.i.i.i.i = tail call i64 @llvm.umin.i64(i64 %.15.i.i.i.i.i, i64 9209861237972664320)
+  %.18.i.i.i.i.i = sub nuw nsw i64 9214364837600034816, %.17.i.i.i.i.i
+  %.19.i.i.i.i.i = bitcast i64 %.18.i.i.i.i.i to double
+  %.20.i.i.i.i.i = bitcast i64 %.17.i.i.i.i.i to double
+  %.21.i.i.i.i.i = fmul double %.9.i.i.i.i.i, %.19.i.i.i.i.i
+  %.22.i.i.i.i.i = fmul double %.11.i.i.i.i.i, %.19.i.i.i.i.i
+  %.23.i.i.i.i.i = fmul double %.21.i.i.i.i.i, %.21.i.i.i.i.i
+  %.24.i.i.i.i.i = fmul double %.22.i.i.i.i.i, %.22.i.i.i.i.i
+  %.25.i.i.i.i.i = fadd double %.23.i.i.i.i.i, %.24.i.i.i.i.i
+  %3 = fsub double %.23.i.i.i.i.i, %.25.i.i.i.i.i
+  %.27.i.i.i.i.i = fadd double %.24.i.i.i.i.i, %3
+  %.28.i.i.i.i.i = fneg double %.23.i.i.i.i.i
+  %.29.i.i.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i.i.i.i, double %.21.i.i.i.i.i, double %.28.i.i.i.i.i)
+  %.30.i.i.i.i.i = fneg double %.24.i.i.i.i.i
+  %.31.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i, double %.22.i.i.i.i.i, double %.30.i.i.i.i.i)
+  %.32.i.i.i.i.i = fadd double %.29.i.i.i.i.i, %.31.i.i.i.i.i
+  %.33.i.i.i.i.i = fadd double %.32.i.i.i.i.i, %.27.i.i.i.i.i
+  %.34.i.i.i.i.i = tail call double @llvm.sqrt.f64(double %.25.i.i.i.i.i)
+  %.35.i.i.i.i.i = fcmp ogt double %.25.i.i.i.i.i, 0.000000e+00
+  %.36.i.i.i.i.i = fneg double %.34.i.i.i.i.i
+  %.37.i.i.i.i.i = tail call double @llvm.fma.f64(double %.36.i.i.i.i.i, double %.34.i.i.i.i.i, double %.25.i.i.i.i.i)
+  %.38.i.i.i.i.i = fadd double %.37.i.i.i.i.i, %.33.i.i.i.i.i
+  %.39.i.i.i.i.i = fmul double %.38.i.i.i.i.i, 5.000000e-01
+  %.43.i.i.i.i.i = fdiv double %.39.i.i.i.i.i, %.34.i.i.i.i.i
+  %.44.i.i.i.i.i = select i1 %.35.i.i.i.i.i, double %.43.i.i.i.i.i, double 0.000000e+00
+  %.45.i.i.i.i.i = fadd double %.34.i.i.i.i.i, %.44.i.i.i.i.i
+  %.46.i.i.i.i.i = fcmp oeq double %.9.i.i.i.i.i, 0.000000e+00
+  %.47.i.i.i.i.i = fmul double %.45.i.i.i.i.i, %.20.i.i.i.i.i
+  %.48.i.i.i.i.i = select i1 %.46.i.i.i.i.i, double 0.000000e+00, double %.47.i.i.i.i.i
+  %.49.i.i.i.i.i = fcmp oeq double %.6.i.i.i.i.i, 0x7FF0000000000000
+  %.50.i.i.i.i.i = fcmp oeq double %.7.i.i.i.i.i, 0x7FF0000000000000
+  %.51.i.i.i.i.i = or i1 %.49.i.i.i.i.i, %.50.i.i.i.i.i
+  %.52.i.i.i.i.i = select i1 %.51.i.i.i.i.i, double 0x7FF0000000000000, double %.48.i.i.i.i.i
+  %.53.i.i.i.i.i = fcmp uno double %.30.i.i.i.i, 0.000000e+00
+  %.54.i.i.i.i.i = fcmp une double %.7.i.i.i.i.i, 0x7FF0000000000000
+  %.55.i.i.i.i.i = and i1 %.53.i.i.i.i.i, %.54.i.i.i.i.i
+  %.56.i.i.i.i.i = fcmp uno double %.31.i.i.i.i, 0.000000e+00
+  %.57.i.i.i.i.i = fcmp une double %.6.i.i.i.i.i, 0x7FF0000000000000
+  %.58.i.i.i.i.i = and i1 %.56.i.i.i.i.i, %.57.i.i.i.i.i
+  %.59.i.i.i.i.i = or i1 %.58.i.i.i.i.i, %.55.i.i.i.i.i
+  %.60.i.i.i.i.i = select i1 %.59.i.i.i.i.i, double 0x7FF8000000000000, double %.52.i.i.i.i.i
+  %.33.i.i.i.i = fadd double %.30.i.i.i.i, %.60.i.i.i.i.i
+  %.34.i.i.i.i = fmul double %.33.i.i.i.i, 5.000000e-01
+  %.35.i.i.i.i = tail call double @llvm.sqrt.f64(double %.34.i.i.i.i)
+  %.37.i.i.i.i = fmul double %.35.i.i.i.i, 2.000000e+00
+  %.41.i.i.i.i = fdiv double %.7.i.i.i.i.i, %.37.i.i.i.i
+  %.42.i.i.i.i = fcmp oge double %.29.i.i.i, 0.000000e+00
+  %.43.i.i.i.i = select i1 %.42.i.i.i.i, double %.35.i.i.i.i, double %.41.i.i.i.i
+  %.44.i.i.i.i = fmul double %.28.i.i.i.i, %.43.i.i.i.i
+  %.46.i.i.i.i = select i1 %.42.i.i.i.i, double %.41.i.i.i.i, double %.35.i.i.i.i
+  %.47.i.i.i.i = fmul double %.28.i.i.i.i, %.46.i.i.i.i
+  %.50.i.i.i.i = fcmp oeq double %.29.i.i.i, 0x7FF0000000000000
+  %.51.i.i.i.i = or i1 %.50.i.i.i.i, %.49.i.i69.i.i
+  %.52.i.i.i.i = select i1 %.51.i.i.i.i, double 0x7FF0000000000000, double %.44.i.i.i.i
+  %.54.i.i.i.i = fcmp oeq double %.29.i.i.i, 0xFFF0000000000000
+  %.58.i.i.i.i = and i1 %.54.i.i.i.i, %.57.i.i74.i.i
+  %.59.i.i.i.i = select i1 %.58.i.i.i.i, double 0.000000e+00, double %.52.i.i.i.i
+  %.64.i.i.i.i = and i1 %.50.i.i.i.i, %.57.i.i74.i.i
+  %.65.i.i.i.i = select i1 %.64.i.i.i.i, double 0.000000e+00, double %.47.i.i.i.i
+  %.71.i.i.i.i = and i1 %.70.i.i79.i.i, %.54.i.i.i.i
+  %.72.i.i.i.i = or i1 %.49.i.i69.i.i, %.71.i.i.i.i
+  %.73.i.i.i.i = select i1 %.72.i.i.i.i, double 0x7FF0000000000000, double %.65.i.i.i.i
+  %.76.i.i.i.i = and i1 %.75.i.i83.i.i, %.50.i.i.i.i
+  %.77.i.i.i.i = select i1 %.76.i.i.i.i, double 0x7FF8000000000000, double %.73.i.i.i.i
+  %.81.i.i.i.i = and i1 %.75.i.i83.i.i, %.54.i.i.i.i
+  %.82.i.i.i.i = select i1 %.81.i.i.i.i, double 0x7FF0000000000000, double %.77.i.i.i.i
+  %.83.i.i.i.i = fcmp oeq double %.29.i.i.i, 0.000000e+00
+  %.85.i.i.i.i = and i1 %.84.i.i89.i.i, %.83.i.i.i.i
+  %.86.i.i.i.i = fcmp uno double %.29.i.i.i, 0.000000e+00
+  %.89.i.i.i.i = and i1 %.86.i.i.i.i, %.88.i.i92.i.i
+  %.90.i.i.i.i = select i1 %.89.i.i.i.i, double 0x7FF8000000000000, double %.82.i.i.i.i
+  %.91.i.i.i.i = select i1 %.85.i.i.i.i, double 0.000000e+00, double %.90.i.i.i.i
+  %.92.i.i.i.i = select i1 %.89.i.i.i.i, double 0x7FF8000000000000, double %.59.i.i.i.i
+  %.93.i.i.i.i = select i1 %.85.i.i.i.i, double 0.000000e+00, double %.92.i.i.i.i
+  %.6.i.i.i.i = tail call double @llvm.fabs.f64(double %.93.i.i97.i.i)
+  %.7.i.i134.i.i = tail call double @llvm.fabs.f64(double %.93.i.i.i.i)
+  %.8.i.i135.i.i = fcmp ule double %.6.i.i.i.i, %.7.i.i134.i.i
+  %.9.i.i136.i.i = bitcast double %.93.i.i.i.i to i64
+  %.11.not.i.i137.i.i = icmp sgt i64 %.9.i.i136.i.i, -1
+  %.12.i.i138.i.i = select i1 %.8.i.i135.i.i, double %.7.i.i134.i.i, double %.6.i.i.i.i
+  %.13.i.i139.i.i = select i1 %.8.i.i135.i.i, double %.6.i.i.i.i, double %.7.i.i134.i.i
+  %.14.i.i140.i.i = fcmp oeq double %.12.i.i138.i.i, 0x7FF0000000000000
+  %.15.i.i141.i.i = fcmp oeq double %.13.i.i139.i.i, 0x7FF0000000000000
+  %.16.i.i142.i.i = select i1 %.15.i.i141.i.i, double 1.000000e+00, double 0.000000e+00
+  %.17.i.i143.i.i = select i1 %.14.i.i140.i.i, double %.16.i.i142.i.i, double %.13.i.i139.i.i
+  %.19.i.i144.i.i = fcmp oeq double %.12.i.i138.i.i, 0.000000e+00
+  %4 = or i1 %.14.i.i140.i.i, %.19.i.i144.i.i
+  %.21.i.i145.i.i = select i1 %4, double 1.000000e+00, double %.12.i.i138.i.i
+  %.25.i.i146.i.i = fmul double %.21.i.i145.i.i, 0x22DE7C5F127BD87E
+  %.26.i.i147.i.i = fcmp olt double %.17.i.i143.i.i, %.25.i.i146.i.i
+  %5 = and i1 %.8.i.i135.i.i, %.26.i.i147.i.i
+  %.27.i.i148.i.i = and i1 %.11.not.i.i137.i.i, %5
+  %.31.i.i149.i.i = fdiv double %.17.i.i143.i.i, %.21.i.i145.i.i
+  %.32.i.i150.i.i = fcmp ogt double %.21.i.i145.i.i, 0x5F138D352E5096AF
+  %.33.i.i151.i.i = fcmp olt double %.21.i.i145.i.i, 1.000000e-150
+  %.34.i.i152.i.i = select i1 %.33.i.i151.i.i, double 0x6570000000000000, double 1.000000e+00
+  %.35.i.i153.i.i = select i1 %.32.i.i150.i.i, double 0x1A70000000000000, double %.34.i.i152.i.i
+  %.36.i.i154.i.i = fmul double %.17.i.i143.i.i, %.35.i.i153.i.i
+  %.37.i.i155.i.i = fmul double %.21.i.i145.i.i, %.35.i.i153.i.i
+  %.38.i.i156.i.i = select i1 %.11.not.i.i137.i.i, double 1.000000e+00, double 3.000000e+00
+  %.39.i.i157.i.i = select i1 %.11.not.i.i137.i.i, double 0.000000e+00, double 2.000000e+00
+  %.40.i.i158.i.i = select i1 %.8.i.i135.i.i, double %.39.i.i157.i.i, double %.38.i.i156.i.i
+  %.7.i.i.i159.i.i = fmul double %.37.i.i155.i.i, 0x3FDA827999FCEF32
+  %.8.i.i.i160.i.i = fcmp ogt double %.36.i.i154.i.i, %.7.i.i.i159.i.i
+  %.9.i.i.i161.i.i = fsub double %.36.i.i154.i.i, %.37.i.i155.i.i
+  %.10.i.i.i162.i.i = fadd double %.36.i.i154.i.i, %.37.i.i155.i.i
+  %.11.i.i.i163.i.i = select i1 %.8.i.i.i160.i.i, double %.9.i.i.i161.i.i, double %.36.i.i154.i.i
+  %.12.i.i.i164.i.i = select i1 %.8.i.i.i160.i.i, double %.10.i.i.i162.i.i, double %.37.i.i155.i.i
+  %.13.i.i.i165.i.i = fsub double %.9.i.i.i161.i.i, %.36.i.i154.i.i
+  %6 = fsub double %.13.i.i.i165.i.i, %.9.i.i.i161.i.i
+  %.15.i.i.i166.i.i = fadd double %.36.i.i154.i.i, %6
+  %.16.i.i.i167.i.i = fadd double %.37.i.i155.i.i, %.13.i.i.i165.i.i
+  %.17.i.i.i168.i.i = fsub double %.15.i.i.i166.i.i, %.16.i.i.i167.i.i
+  %.18.i.i.i169.i.i = select i1 %.8.i.i.i160.i.i, double %.17.i.i.i168.i.i, double 0.000000e+00
+  %7 = fsub double %.37.i.i155.i.i, %.10.i.i.i162.i.i
+  %.20.i.i.i170.i.i = fadd double %.36.i.i154.i.i, %7
+  %.21.i.i.i171.i.i = select i1 %.8.i.i.i160.i.i, double %.20.i.i.i170.i.i, double 0.000000e+00
+  %.25.i.i.i172.i.i = fdiv double 1.000000e+00, %.12.i.i.i164.i.i
+  %.26.i.i.i173.i.i = fmul double %.11.i.i.i163.i.i, %.25.i.i.i172.i.i
+  %.27.i.i.i174.i.i = fneg double %.26.i.i.i173.i.i
+  %.29.i.i.i175.i.i = tail call double @llvm.fma.f64(double %.27.i.i.i174.i.i, double %.12.i.i.i164.i.i, double %.11.i.i.i163.i.i)
+  %.30.i.i.i176.i.i = fadd double %.29.i.i.i175.i.i, %.18.i.i.i169.i.i
+  %.31.i.i.i177.i.i = tail call double @llvm.fma.f64(double %.27.i.i.i174.i.i, double %.21.i.i.i171.i.i, double %.30.i.i.i176.i.i)
+  %.32.i.i.i178.i.i = fmul double %.25.i.i.i172.i.i, %.31.i.i.i177.i.i
+  %.33.i.i.i179.i.i = fmul double %.26.i.i.i173.i.i, %.26.i.i.i173.i.i
+  %.34.i.i.i180.i.i = fmul double %.26.i.i.i173.i.i, %.33.i.i.i179.i.i
+  %.57.i.i.i181.i.i = fmul double %.33.i.i.i179.i.i, %.33.i.i.i179.i.i
+  %.58.i.i.i182.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i181.i.i, double 0xBF9252F12BECD788, double 0xBFA9CC9B6F12021C)
+  %.59.i.i.i183.i.i = tail call double @llvm.fma.f64(double %.58.i.i.i182.i.i, double %.57.i.i.i181.i.i, double 0xBFB10EB9C47BF8A9)
+  %.60.i.i.i184.i.i = tail call double @llvm.fma.f64(double %.59.i.i.i183.i.i, double %.57.i.i.i181.i.i, double 0xBFB745CF8C3681FC)
+  %.61.i.i.i185.i.i = tail call double @llvm.fma.f64(double %.60.i.i.i184.i.i, double %.57.i.i.i181.i.i, double 0xBFC24924922AC343)
+  %.62.i.i.i186.i.i = tail call double @llvm.fma.f64(double %.61.i.i.i185.i.i, double %.57.i.i.i181.i.i, double 0xBFD555555555553D)
+  %.63.i.i.i187.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i181.i.i, double 0x3FA37BC94D76F5E0, double 0x3FADF0D7D7A01F5C)
+  %.64.i.i.i188.i.i = tail call double @llvm.fma.f64(double %.63.i.i.i187.i.i, double %.57.i.i.i181.i.i, double 0x3FB3B1116FF810BD)
+  %.65.i.i.i189.i.i = tail call double @llvm.fma.f64(double %.64.i.i.i188.i.i, double %.57.i.i.i181.i.i, double 0x3FBC71C70E563FF2)
+  %.66.i.i.i190.i.i = tail call double @llvm.fma.f64(double %.65.i.i.i189.i.i, double %.57.i.i.i181.i.i, double 0x3FC9999999995852)
+  %.67.i.i.i191.i.i = tail call double @llvm.fma.f64(double %.66.i.i.i190.i.i, double %.33.i.i.i179.i.i, double %.62.i.i.i186.i.i)
+  %.68.i.i.i192.i.i = fneg double %.33.i.i.i179.i.i
+  %.69.i.i.i193.i.i = tail call double @llvm.fma.f64(double %.68.i.i.i192.i.i, double %.32.i.i.i178.i.i, double %.32.i.i.i178.i.i)
+  %.70.i.i.i194.i.i = tail call double @llvm.fma.f64(double %.34.i.i.i180.i.i, double %.67.i.i.i191.i.i, double %.69.i.i.i193.i.i)
+  %.71.i.i.i195.i.i = fcmp oeq double %.40.i.i158.i.i, 1.000000e+00
+  %.72.i.i.i196.i.i = fcmp oeq double %.40.i.i158.i.i, 2.000000e+00
+  %.73.i.i.i197.i.i = or i1 %.71.i.i.i195.i.i, %.72.i.i.i196.i.i
+  %.75.i.i.i198.i.i = fcmp oeq double %.40.i.i158.i.i, 0.000000e+00
+  %.76.i.i.i199.i.i = select i1 %.75.i.i.i198.i.i, double 0.000000e+00, double 2.000000e+00
+  %.77.i.i.i200.i.i = select i1 %.72.i.i.i196.i.i, double 4.000000e+00, double %.76.i.i.i199.i.i
+  %.78.i.i.i201.i.i = select i1 %.73.i.i.i197.i.i, double -1.000000e+00, double 1.000000e+00
+  %.79.i.i.i202.i.i = select i1 %.8.i.i.i160.i.i, double %.78.i.i.i201.i.i, double 0.000000e+00
+  %.80.i.i.i203.i.i = fadd double %.77.i.i.i200.i.i, %.79.i.i.i202.i.i
+  %.82.i.i.i204.i.i = fmul double %.80.i.i.i203.i.i, 0x3FE921FB54442D18
+  %.83.i.i.i205.i.i = fneg double %.82.i.i.i204.i.i
+  %.84.i.i.i206.i.i = tail call double @llvm.fma.f64(double %.80.i.i.i203.i.i, double 0x3FE921FB54442D18, double %.83.i.i.i205.i.i)
+  %.85.i.i.i207.i.i = fmul double %.80.i.i.i203.i.i, 0x3C81A62633145C07
+  %.86.i.i.i208.i.i = fadd double %.85.i.i.i207.i.i, %.84.i.i.i206.i.i
+  %.87.i.i.i209.i.i = fmul double %.78.i.i.i201.i.i, %.26.i.i.i173.i.i
+  %.88.i.i.i210.i.i = fadd double %.82.i.i.i204.i.i, %.87.i.i.i209.i.i
+  %.89.i.i.i211.i.i = fcmp oeq double %.80.i.i.i203.i.i, 0.000000e+00
+  %.90.i.i.i212.i.i = fsub double %.88.i.i.i210.i.i, %.82.i.i.i204.i.i
+  %.91.i.i.i213.i.i = fsub double %.87.i.i.i209.i.i, %.90.i.i.i212.i.i
+  %.92.i.i.i214.i.i = select i1 %.89.i.i.i211.i.i, double 0.000000e+00, double %.91.i.i.i213.i.i
+  %.93.i.i.i215.i.i = tail call double @llvm.fma.f64(double %.78.i.i.i201.i.i, double %.70.i.i.i194.i.i, double %.86.i.i.i208.i.i)
+  %.94.i.i.i216.i.i = fadd double %.92.i.i.i214.i.i, %.93.i.i.i215.i.i
+  %.95.i.i.i217.i.i = fadd double %.88.i.i.i210.i.i, %.94.i.i.i216.i.i
+  %.42.i.i218.i.i = select i1 %.27.i.i148.i.i, double %.31.i.i149.i.i, double %.95.i.i.i217.i.i
+  %.45.i.i219.i.i = fcmp uno double %.93.i.i.i.i, %.93.i.i97.i.i
+  %.46.i.i220.i.i = select i1 %.45.i.i219.i.i, double 0x7FF8000000000000, double %.42.i.i218.i.i
+  %.47.i.i221.i.i = tail call double @llvm.copysign.f64(double %.46.i.i220.i.i, double %.93.i.i97.i.i)
+  %.52.i.i.i = fmul double %.47.i.i221.i.i, 2.000000e+00
+  %.71.i.i.i = tail call double @llvm.copysign.f64(double %.91.i.i.i.i, double %.19.i.i.i)
+  %.78.i.i.i = fmul double %.93.i.i97.i.i, %.71.i.i.i
+  %.79.i.i.i = tail call double @llvm.fma.f64(double %.93.i.i.i.i, double %.94.i.i98.i.i, double %.78.i.i.i)
+  %.5.i.i.i.i = tail call double @llvm.fabs.f64(double %.79.i.i.i)
+  %.6.i.i222.i.i = fcmp ogt double %.5.i.i.i.i, 0x41B0000000000000
+  %.7.i.i223.i.i = select i1 %.6.i.i222.i.i, double 1.000000e+00, double %.5.i.i.i.i
+  %.8.i.i224.i.i = fmul double %.7.i.i223.i.i, %.7.i.i223.i.i
+  %.9.i.i225.i.i = fneg double %.8.i.i224.i.i
+  %.10.i.i.i.i = tail call double @llvm.fma.f64(double %.7.i.i223.i.i, double %.7.i.i223.i.i, double %.9.i.i225.i.i)
+  %.11.i.i.i.i = fadd double %.8.i.i224.i.i, 1.000000e+00
+  %.12.i.i226.i.i = fadd double %.11.i.i.i.i, -1.000000e+00
+  %8 = fsub double %.12.i.i226.i.i, %.11.i.i.i.i
+  %.14.i.i227.i.i = fadd double %8, 1.000000e+00
+  %.15.i.i228.i.i = fsub double %.8.i.i224.i.i, %.12.i.i226.i.i
+  %.16.i.i229.i.i = fadd double %.15.i.i228.i.i, %.14.i.i227.i.i
+  %.17.i.i230.i.i = fadd double %.10.i.i.i.i, %.16.i.i229.i.i
+  %.18.i.i231.i.i = tail call double @llvm.sqrt.f64(double %.11.i.i.i.i)
+  %.19.i.i232.i.i = fneg double %.18.i.i231.i.i
+  %.20.i.i233.i.i = tail call double @llvm.fma.f64(double %.19.i.i232.i.i, double %.18.i.i231.i.i, double %.11.i.i.i.i)
+  %.21.i.i234.i.i = fadd double %.20.i.i233.i.i, %.17.i.i230.i.i
+  %.22.i.i235.i.i = fmul double %.21.i.i234.i.i, 5.000000e-01
+  %.26.i.i236.i.i = fdiv double %.22.i.i235.i.i, %.18.i.i231.i.i
+  %.27.i.i237.i.i = fadd double %.18.i.i231.i.i, 1.000000e+00
+  %9 = fsub double %.18.i.i231.i.i, %.27.i.i237.i.i
+  %.29.i.i.i.i = fadd double %9, 1.000000e+00
+  %.30.i.i238.i.i = fadd double %.29.i.i.i.i, %.26.i.i236.i.i
+  %.34.i.i239.i.i = fdiv double %.8.i.i224.i.i, %.27.i.i237.i.i
+  %.35.i.i240.i.i = fneg double %.34.i.i239.i.i
+  %.36.i.i241.i.i = tail call double @llvm.fma.f64(double %.35.i.i240.i.i, double %.27.i.i237.i.i, double %.8.i.i224.i.i)
+  %.37.i.i242.i.i = fadd double %.10.i.i.i.i, %.36.i.i241.i.i
+  %.38.i.i243.i.i = fmul double %.34.i.i239.i.i, %.30.i.i238.i.i
+  %.39.i.i244.i.i = fsub double %.37.i.i242.i.i, %.38.i.i243.i.i
+  %.43.i.i245.i.i = fdiv double %.39.i.i244.i.i, %.27.i.i237.i.i
+  %.44.i.i246.i.i = fadd double %.7.i.i223.i.i, %.34.i.i239.i.i
+  %.45.i.i247.i.i = fsub double %.44.i.i246.i.i, %.7.i.i223.i.i
+  %10 = fsub double %.45.i.i247.i.i, %.44.i.i246.i.i
+  %.47.i.i248.i.i = fadd double %.7.i.i223.i.i, %10
+  %.48.i.i.i.i = fsub double %.34.i.i239.i.i, %.45.i.i247.i.i
+  %.49.i.i249.i.i = fadd double %.48.i.i.i.i, %.47.i.i248.i.i
+  %.50.i.i250.i.i = fadd double %.49.i.i249.i.i, %.43.i.i245.i.i
+  %.51.i.i251.i.i = fadd double %.44.i.i246.i.i, 1.000000e+00
+  %.52.i.i252.i.i = fadd double %.51.i.i251.i.i, -1.000000e+00
+  %11 = fsub double %.52.i.i252.i.i, %.51.i.i251.i.i
+  %.54.i.i253.i.i = fadd double %11, 1.000000e+00
+  %.55.i.i.i.i = fsub double %.44.i.i246.i.i, %.52.i.i252.i.i
+  %.56.i.i.i.i = fadd double %.55.i.i.i.i, %.54.i.i253.i.i
+  %.57.i.i254.i.i = fadd double %.56.i.i.i.i, %.50.i.i250.i.i
+  %.58.i.i255.i.i = select i1 %.6.i.i222.i.i, double %.5.i.i.i.i, double %.51.i.i251.i.i
+  %.59.i.i256.i.i = select i1 %.6.i.i222.i.i, double 0.000000e+00, double %.57.i.i254.i.i
+  %.6.i.i.i257.i.i = fcmp olt double %.58.i.i255.i.i, 0x10000000000000
+  %.7.i.i.i258.i.i = fmul double %.58.i.i255.i.i, 0x4350000000000000
+  %.8.i.i.i259.i.i = select i1 %.6.i.i.i257.i.i, double %.7.i.i.i258.i.i, double %.58.i.i255.i.i
+  %.9.i.i.i260.i.i = fmul double %.59.i.i256.i.i, 0x4350000000000000
+  %.10.i.i.i261.i.i = select i1 %.6.i.i.i257.i.i, double %.9.i.i.i260.i.i, double %.59.i.i256.i.i
+  %.5.i.i.i.i.i.i = bitcast double %.8.i.i.i259.i.i to i64
+  %.6.i.i.i.i.i.i = add i64 %.5.i.i.i.i.i.i, 2638147582215219
+  %.7.i.i.i.i.i.i = lshr i64 %.6.i.i.i.i.i.i, 52
+  %.8.i.i.i.i.i.i = or disjoint i64 %.7.i.i.i.i.i.i, 4841369599423283200
+  %.9.i.i.i.i.i.i = bitcast i64 %.8.i.i.i.i.i.i to double
+  %.10.i.i.i.i.i.i = fadd double %.9.i.i.i.i.i.i, 0xC3300000000003FF
+  %.7.i.i3.i.i.i.i = and i64 %.6.i.i.i.i.i.i, 4503599627370495
+  %.8.i.i4.i.i.i.i = add nuw nsw i64 %.7.i.i3.i.i.i.i, 4604544271217802189
+  %12 = bitcast i64 %.8.i.i4.i.i.i.i to double
+  %.16.i.i.i262.i.i = fdiv double %12, %.8.i.i.i259.i.i
+  %.17.i.i.i263.i.i = fmul double %.16.i.i.i262.i.i, %.10.i.i.i261.i.i
+  %.6.i.i5.i.i.i.i = fadd double %12, -1.000000e+00
+  %.7.i.i6.i.i.i.i = fadd double %.6.i.i5.i.i.i.i, 2.000000e+00
+  %.11.i.i.i.i.i.i = fdiv double 1.000000e+00, %.7.i.i6.i.i.i.i
+  %.12.i.i.i.i.i.i = fmul double %.6.i.i5.i.i.i.i, %.11.i.i.i.i.i.i
+  %.13.i.i.i.i.i.i = fadd double %.7.i.i6.i.i.i.i, -2.000000e+00
+  %.14.i.i.i.i.i.i = fsub double %.6.i.i5.i.i.i.i, %.13.i.i.i.i.i.i
+  %.15.i.i.i.i.i.i = fadd double %.14.i.i.i.i.i.i, %.17.i.i.i263.i.i
+  %.16.i.i.i.i.i.i = fneg double %.12.i.i.i.i.i.i
+  %.17.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double %.7.i.i6.i.i.i.i, double %.6.i.i5.i.i.i.i)
+  %.19.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double %.15.i.i.i.i.i.i, double %.17.i.i.i263.i.i)
+  %.20.i.i.i.i.i.i = fadd double %.17.i.i.i.i.i.i, %.19.i.i.i.i.i.i
+  %.21.i.i.i.i.i.i = fmul double %.11.i.i.i.i.i.i, %.20.i.i.i.i.i.i
+  %.22.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i, %.12.i.i.i.i.i.i
+  %.23.i.i.i.i.i.i = fneg double %.22.i.i.i.i.i.i
+  %.24.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.12.i.i.i.i.i.i, double %.23.i.i.i.i.i.i)
+  %.25.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i, 2.000000e+00
+  %.26.i.i.i.i.i.i = fmul double %.25.i.i.i.i.i.i, %.21.i.i.i.i.i.i
+  %.27.i.i.i.i.i.i = fadd double %.24.i.i.i.i.i.i, %.26.i.i.i.i.i.i
+  %.44.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i, %.22.i.i.i.i.i.i
+  %.45.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i, double 0x3FBDE3D54DF7FA11, double 0x3FC3B1364C67D808)
+  %.46.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FCC71C71C596895)
+  %.47.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.46.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FD9999999999996)
+  %.48.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i, double 0x3FBEAC6CEB594957, double 0x3FC11206FBC466FD)
+  %.49.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.48.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FC745D18295D561)
+  %.50.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.49.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FD2492492492F51)
+  %.51.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.50.i.i.i.i.i.i, double %.22.i.i.i.i.i.i, double %.47.i.i.i.i.i.i)
+  %.52.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i, %.51.i.i.i.i.i.i
+  %.53.i.i.i.i.i.i = fadd double %.52.i.i.i.i.i.i, 0x3FE5555555555555
+  %.54.i.i.i.i.i.i = fadd double %.53.i.i.i.i.i.i, 0xBFE5555555555555
+  %.55.i.i.i.i.i.i = fsub double %.52.i.i.i.i.i.i, %.54.i.i.i.i.i.i
+  %.56.i.i.i.i.i.i = fadd double %.55.i.i.i.i.i.i, 0x3C85555555555555
+  %.57.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i, %.53.i.i.i.i.i.i
+  %.58.i.i.i.i.i.i = fneg double %.57.i.i.i.i.i.i
+  %.59.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i.i, double %.53.i.i.i.i.i.i, double %.58.i.i.i.i.i.i)
+  %.60.i.i.i.i.i.i = fmul double %.27.i.i.i.i.i.i, %.53.i.i.i.i.i.i
+  %.61.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i.i, double %.56.i.i.i.i.i.i, double %.60.i.i.i.i.i.i)
+  %.62.i.i.i.i.i.i = fadd double %.59.i.i.i.i.i.i, %.61.i.i.i.i.i.i
+  %.63.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i, %.57.i.i.i.i.i.i
+  %.64.i.i.i.i.i.i = fneg double %.63.i.i.i.i.i.i
+  %.65.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.57.i.i.i.i.i.i, double %.64.i.i.i.i.i.i)
+  %.66.i.i.i.i.i.i = fmul double %.21.i.i.i.i.i.i, %.57.i.i.i.i.i.i
+  %.67.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.62.i.i.i.i.i.i, double %.66.i.i.i.i.i.i)
+  %.68.i.i.i.i.i.i = fadd double %.65.i.i.i.i.i.i, %.67.i.i.i.i.i.i
+  %.70.i.i.i.i.i.i = fadd double %.25.i.i.i.i.i.i, %.63.i.i.i.i.i.i
+  %.71.i.i.i.i.i.i = fsub double %.70.i.i.i.i.i.i, %.25.i.i.i.i.i.i
+  %.72.i.i.i.i.i.i = fsub double %.63.i.i.i.i.i.i, %.71.i.i.i.i.i.i
+  %.73.i.i.i.i.i.i = fmul double %.21.i.i.i.i.i.i, 2.000000e+00
+  %.74.i.i.i.i.i.i = fadd double %.73.i.i.i.i.i.i, %.68.i.i.i.i.i.i
+  %.75.i.i.i.i.i.i = fadd double %.72.i.i.i.i.i.i, %.74.i.i.i.i.i.i
+  %.19.i.i.i264.i.i = select i1 %.6.i.i.i257.i.i, double 5.400000e+01, double 0.000000e+00
+  %.20.i.i.i265.i.i = fsub double %.10.i.i.i.i.i.i, %.19.i.i.i264.i.i
+  %.21.i.i.i266.i.i = fmul double %.20.i.i.i265.i.i, 0x3FE62E42FEE00000
+  %.28.i.i.i267.i.i = fadd double %.21.i.i.i266.i.i, %.70.i.i.i.i.i.i
+  %.29.i.i.i268.i.i = fsub double %.28.i.i.i267.i.i, %.21.i.i.i266.i.i
+  %.30.i.i.i269.i.i = fsub double %.28.i.i.i267.i.i, %.29.i.i.i268.i.i
+  %.31.i.i.i270.i.i = fsub double %.21.i.i.i266.i.i, %.30.i.i.i269.i.i
+  %.38.i.i.i271.i.i = fsub double %.70.i.i.i.i.i.i, %.29.i.i.i268.i.i
+  %.39.i.i.i272.i.i = fadd double %.38.i.i.i271.i.i, %.31.i.i.i270.i.i
+  %.46.i.i.i273.i.i = tail call double @llvm.fma.f64(double %.20.i.i.i265.i.i, double 0x3DEA39EF35793C76, double %.75.i.i.i.i.i.i)
+  %.47.i.i.i274.i.i = fadd double %.39.i.i.i272.i.i, %.46.i.i.i273.i.i
+  %.48.i.i.i275.i.i = fadd double %.28.i.i.i267.i.i, %.47.i.i.i274.i.i
+  %.49.i.i.i276.i.i = fsub double %.48.i.i.i275.i.i, %.28.i.i.i267.i.i
+  %.50.i.i.i277.i.i = fsub double %.47.i.i.i274.i.i, %.49.i.i.i276.i.i
+  %.73.i.i278.i.i = select i1 %.6.i.i222.i.i, double 0x3FE62E42FEFA39EF, double 0.000000e+00
+  %.74.i.i.i.i = fadd double %.73.i.i278.i.i, %.50.i.i.i277.i.i
+  %.75.i.i279.i.i = fadd double %.48.i.i.i275.i.i, %.74.i.i.i.i
+  %.76.i.i280.i.i = fcmp olt double %.5.i.i.i.i, 1.000000e-100
+  %.78.i.i.i.i = fcmp one double %.5.i.i.i.i, 0x7FF0000000000000
+  %.6.i.i.i282.i.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.8.i.i.i284.i.i = tail call double @llvm.maximum.f64(double %.6.i.i.i282.i.i, double %.19.i.i2.i.i)
+  %.9.i.i.i285.i.i = fcmp ogt double %.8.i.i.i284.i.i, 0x5F30000000000000
+  %.10.i.i.i286.i.i = fcmp olt double %.8.i.i.i284.i.i, 0x26F0000000000000
+  %.11.i.i.i287.i.i = select i1 %.10.i.i.i286.i.i, double 0x6570000000000000, double 1.000000e+00
+  %.12.i.i.i288.i.i = select i1 %.9.i.i.i285.i.i, double 0x1A70000000000000, double %.11.i.i.i287.i.i
+  %.15.i.i.i289.i.i = select i1 %.10.i.i.i286.i.i, double -6.000000e+02, double 0.000000e+00
+  %.16.i.i.i290.i.i = select i1 %.9.i.i.i285.i.i, double 6.000000e+02, double %.15.i.i.i289.i.i
+  %.17.i.i.i291.i.i = fmul double %.8.i.i.i284.i.i, %.12.i.i.i288.i.i
+  %.18.i.i.i292.i.i = tail call double @llvm.minimum.f64(double %.6.i.i.i282.i.i, double %.19.i.i2.i.i)
+  %.19.i.i.i293.i.i = fmul double %.18.i.i.i292.i.i, %.12.i.i.i288.i.i
+  %.20.i.i.i294.i.i = fmul double %.17.i.i.i291.i.i, %.17.i.i.i291.i.i
+  %.21.i.i.i295.i.i = fmul double %.19.i.i.i293.i.i, %.19.i.i.i293.i.i
+  %.22.i.i.i296.i.i = fadd double %.20.i.i.i294.i.i, %.21.i.i.i295.i.i
+  %13 = fsub double %.20.i.i.i294.i.i, %.22.i.i.i296.i.i
+  %.24.i.i.i297.i.i = fadd double %.21.i.i.i295.i.i, %13
+  %.25.i.i.i298.i.i = fneg double %.20.i.i.i294.i.i
+  %.26.i.i.i299.i.i = tail call double @llvm.fma.f64(double %.17.i.i.i291.i.i, double %.17.i.i.i291.i.i, double %.25.i.i.i298.i.i)
+  %.27.i.i.i300.i.i = fneg double %.21.i.i.i295.i.i
+  %.28.i.i.i301.i.i = tail call double @llvm.fma.f64(double %.19.i.i.i293.i.i, double %.19.i.i.i293.i.i, double %.27.i.i.i300.i.i)
+  %.29.i.i.i302.i.i = fadd double %.26.i.i.i299.i.i, %.28.i.i.i301.i.i
+  %.30.i.i.i303.i.i = fadd double %.29.i.i.i302.i.i, %.24.i.i.i297.i.i
+  %.6.i.i.i.i304.i.i = fcmp olt double %.22.i.i.i296.i.i, 0x10000000000000
+  %.7.i.i.i.i305.i.i = fmul double %.22.i.i.i296.i.i, 0x4350000000000000
+  %.8.i.i.i.i306.i.i = select i1 %.6.i.i.i.i304.i.i, double %.7.i.i.i.i305.i.i, double %.22.i.i.i296.i.i
+  %.9.i.i.i.i307.i.i = fmul double %.30.i.i.i303.i.i, 0x4350000000000000
+  %.10.i.i.i.i308.i.i = select i1 %.6.i.i.i.i304.i.i, double %.9.i.i.i.i307.i.i, double %.30.i.i.i303.i.i
+  %.5.i.i.i.i.i.i.i = bitcast double %.8.i.i.i.i306.i.i to i64
+  %.6.i.i.i.i.i.i.i = add i64 %.5.i.i.i.i.i.i.i, 2638147582215219
+  %.7.i.i.i.i.i.i.i = lshr i64 %.6.i.i.i.i.i.i.i, 52
+  %.8.i.i.i.i.i.i.i = or disjoint i64 %.7.i.i.i.i.i.i.i, 4841369599423283200
+  %.9.i.i.i.i.i.i.i = bitcast i64 %.8.i.i.i.i.i.i.i to double
+  %.10.i.i.i.i.i.i.i = fadd double %.9.i.i.i.i.i.i.i, 0xC3300000000003FF
+  %.7.i.i3.i.i.i.i.i = and i64 %.6.i.i.i.i.i.i.i, 4503599627370495
+  %.8.i.i4.i.i.i.i.i = add nuw nsw i64 %.7.i.i3.i.i.i.i.i, 4604544271217802189
+  %14 = bitcast i64 %.8.i.i4.i.i.i.i.i to double
+  %.16.i.i.i.i309.i.i = fdiv double %14, %.8.i.i.i.i306.i.i
+  %.17.i.i.i.i310.i.i = fmul double %.10.i.i.i.i308.i.i, %.16.i.i.i.i309.i.i
+  %.6.i.i5.i.i.i.i.i = fadd double %14, -1.000000e+00
+  %.7.i.i6.i.i.i.i.i = fadd double %.6.i.i5.i.i.i.i.i, 2.000000e+00
+  %.11.i.i.i.i.i.i.i = fdiv double 1.000000e+00, %.7.i.i6.i.i.i.i.i
+  %.12.i.i.i.i.i.i.i = fmul double %.6.i.i5.i.i.i.i.i, %.11.i.i.i.i.i.i.i
+  %.13.i.i.i.i.i.i.i = fadd double %.7.i.i6.i.i.i.i.i, -2.000000e+00
+  %.14.i.i.i.i.i.i.i = fsub double %.6.i.i5.i.i.i.i.i, %.13.i.i.i.i.i.i.i
+  %.15.i.i.i.i.i.i.i = fadd double %.17.i.i.i.i310.i.i, %.14.i.i.i.i.i.i.i
+  %.16.i.i.i.i.i.i.i = fneg double %.12.i.i.i.i.i.i.i
+  %.17.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i.i, double %.7.i.i6.i.i.i.i.i, double %.6.i.i5.i.i.i.i.i)
+  %.19.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i.i, double %.15.i.i.i.i.i.i.i, double %.17.i.i.i.i310.i.i)
+  %.20.i.i.i.i.i.i.i = fadd double %.17.i.i.i.i.i.i.i, %.19.i.i.i.i.i.i.i
+  %.21.i.i.i.i.i.i.i = fmul double %.11.i.i.i.i.i.i.i, %.20.i.i.i.i.i.i.i
+  %.22.i.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i.i, %.12.i.i.i.i.i.i.i
+  %.23.i.i.i.i.i.i.i = fneg double %.22.i.i.i.i.i.i.i
+  %.24.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i.i, double %.12.i.i.i.i.i.i.i, double %.23.i.i.i.i.i.i.i)
+  %.25.i.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i.i, 2.000000e+00
+  %.26.i.i.i.i.i.i.i = fmul double %.25.i.i.i.i.i.i.i, %.21.i.i.i.i.i.i.i
+  %.27.i.i.i.i.i.i.i = fadd double %.24.i.i.i.i.i.i.i, %.26.i.i.i.i.i.i.i
+  %.44.i.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i.i, %.22.i.i.i.i.i.i.i
+  %.45.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i.i, double 0x3FBDE3D54DF7FA11, double 0x3FC3B1364C67D808)
+  %.46.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i.i.i, double %.44.i.i.i.i.i.i.i, double 0x3FCC71C71C596895)
+  %.47.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.46.i.i.i.i.i.i.i, double %.44.i.i.i.i.i.i.i, double 0x3FD9999999999996)
+  %.48.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i.i, double 0x3FBEAC6CEB594957, double 0x3FC11206FBC466FD)
+  %.49.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.48.i.i.i.i.i.i.i, double %.44.i.i.i.i.i.i.i, double 0x3FC745D18295D561)
+  %.50.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.49.i.i.i.i.i.i.i, double %.44.i.i.i.i.i.i.i, double 0x3FD2492492492F51)
+  %.51.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.50.i.i.i.i.i.i.i, double %.22.i.i.i.i.i.i.i, double %.47.i.i.i.i.i.i.i)
+  %.52.i.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i.i, %.51.i.i.i.i.i.i.i
+  %.53.i.i.i.i.i.i.i = fadd double %.52.i.i.i.i.i.i.i, 0x3FE5555555555555
+  %.54.i.i.i.i.i.i.i = fadd double %.53.i.i.i.i.i.i.i, 0xBFE5555555555555
+  %.55.i.i.i.i.i.i.i = fsub double %.52.i.i.i.i.i.i.i, %.54.i.i.i.i.i.i.i
+  %.56.i.i.i.i.i.i.i = fadd double %.55.i.i.i.i.i.i.i, 0x3C85555555555555
+  %.57.i.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i.i, %.53.i.i.i.i.i.i.i
+  %.58.i.i.i.i.i.i.i = fneg double %.57.i.i.i.i.i.i.i
+  %.59.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i.i.i, double %.53.i.i.i.i.i.i.i, double %.58.i.i.i.i.i.i.i)
+  %.60.i.i.i.i.i.i.i = fmul double %.27.i.i.i.i.i.i.i, %.53.i.i.i.i.i.i.i
+  %.61.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i.i.i, double %.56.i.i.i.i.i.i.i, double %.60.i.i.i.i.i.i.i)
+  %.62.i.i.i.i.i.i.i = fadd double %.59.i.i.i.i.i.i.i, %.61.i.i.i.i.i.i.i
+  %.63.i.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i.i, %.57.i.i.i.i.i.i.i
+  %.64.i.i.i.i.i.i.i = fneg double %.63.i.i.i.i.i.i.i
+  %.65.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i.i, double %.57.i.i.i.i.i.i.i, double %.64.i.i.i.i.i.i.i)
+  %.66.i.i.i.i.i.i.i = fmul double %.21.i.i.i.i.i.i.i, %.57.i.i.i.i.i.i.i
+  %.67.i.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i.i, double %.62.i.i.i.i.i.i.i, double %.66.i.i.i.i.i.i.i)
+  %.68.i.i.i.i.i.i.i = fadd double %.65.i.i.i.i.i.i.i, %.67.i.i.i.i.i.i.i
+  %.70.i.i.i.i.i.i.i = fadd double %.25.i.i.i.i.i.i.i, %.63.i.i.i.i.i.i.i
+  %.71.i.i.i.i.i.i.i = fsub double %.70.i.i.i.i.i.i.i, %.25.i.i.i.i.i.i.i
+  %.72.i.i.i.i.i.i.i = fsub double %.63.i.i.i.i.i.i.i, %.71.i.i.i.i.i.i.i
+  %.73.i.i.i.i.i.i.i = fmul double %.21.i.i.i.i.i.i.i, 2.000000e+00
+  %.74.i.i.i.i.i.i.i = fadd double %.73.i.i.i.i.i.i.i, %.68.i.i.i.i.i.i.i
+  %.75.i.i.i.i.i.i.i = fadd double %.72.i.i.i.i.i.i.i, %.74.i.i.i.i.i.i.i
+  %.19.i.i.i.i311.i.i = select i1 %.6.i.i.i.i304.i.i, double 5.400000e+01, double 0.000000e+00
+  %.20.i.i.i.i312.i.i = fsub double %.10.i.i.i.i.i.i.i, %.19.i.i.i.i311.i.i
+  %.21.i.i.i.i313.i.i = fmul double %.20.i.i.i.i312.i.i, 0x3FE62E42FEE00000
+  %.28.i.i.i.i.i.i = fadd double %.21.i.i.i.i313.i.i, %.70.i.i.i.i.i.i.i
+  %.29.i.i.i.i.i.i = fsub double %.28.i.i.i.i.i.i, %.21.i.i.i.i313.i.i
+  %.30.i.i.i.i.i.i = fsub double %.28.i.i.i.i.i.i, %.29.i.i.i.i.i.i
+  %.31.i.i.i.i.i.i = fsub double %.21.i.i.i.i313.i.i, %.30.i.i.i.i.i.i
+  %.38.i.i.i.i.i.i = fsub double %.70.i.i.i.i.i.i.i, %.29.i.i.i.i.i.i
+  %.39.i.i.i.i.i.i = fadd double %.38.i.i.i.i.i.i, %.31.i.i.i.i.i.i
+  %.46.i.i.i.i314.i.i = tail call double @llvm.fma.f64(double %.20.i.i.i.i312.i.i, double 0x3DEA39EF35793C76, double %.75.i.i.i.i.i.i.i)
+  %.47.i.i.i.i315.i.i = fadd double %.39.i.i.i.i.i.i, %.46.i.i.i.i314.i.i
+  %.48.i.i.i.i316.i.i = fadd double %.28.i.i.i.i.i.i, %.47.i.i.i.i315.i.i
+  %.49.i.i.i.i317.i.i = fsub double %.48.i.i.i.i316.i.i, %.28.i.i.i.i.i.i
+  %.50.i.i.i.i318.i.i = fsub double %.47.i.i.i.i315.i.i, %.49.i.i.i.i317.i.i
+  %.32.i.i.i319.i.i = fmul double %.16.i.i.i290.i.i, 0x3FE62E42FEFA39EF
+  %.39.i.i.i320.i.i = fmul double %.48.i.i.i.i316.i.i, 5.000000e-01
+  %.40.i.i.i.i.i = fadd double %.32.i.i.i319.i.i, %.39.i.i.i320.i.i
+  %.41.i.i.i.i.i = fsub double %.40.i.i.i.i.i, %.32.i.i.i319.i.i
+  %.42.i.i.i.i.i = fsub double %.40.i.i.i.i.i, %.41.i.i.i.i.i
+  %.43.i.i.i321.i.i = fsub double %.32.i.i.i319.i.i, %.42.i.i.i.i.i
+  %.44.i.i.i322.i.i = fsub double %.39.i.i.i320.i.i, %.41.i.i.i.i.i
+  %.45.i.i.i323.i.i = fadd double %.44.i.i.i322.i.i, %.43.i.i.i321.i.i
+  %.46.i.i.i324.i.i = fneg double %.32.i.i.i319.i.i
+  %.47.i.i.i325.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i290.i.i, double 0x3FE62E42FEFA39EF, double %.46.i.i.i324.i.i)
+  %.54.i.i.i326.i.i = fmul double %.50.i.i.i.i318.i.i, 5.000000e-01
+  %.55.i.i.i327.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i290.i.i, double 0x3C7ABC9E3B39803F, double %.54.i.i.i326.i.i)
+  %.56.i.i.i328.i.i = fadd double %.47.i.i.i325.i.i, %.55.i.i.i327.i.i
+  %.57.i.i.i329.i.i = fadd double %.56.i.i.i328.i.i, %.45.i.i.i323.i.i
+  %.26.i.i330.i.i = fcmp oeq double %.6.i.i.i282.i.i, 0x7FF0000000000000
+  %.35.i.i332.i.i = or i1 %.26.i.i330.i.i, %.49.i.i69.i.i
+  %.48.i.i333.i.i = fadd double %.57.i.i.i329.i.i, 0x3FE62E42FEFA39EF
+  %.49.i.i334.i.i = fadd double %.40.i.i.i.i.i, %.48.i.i333.i.i
+  %.83.i.i.i = fcmp ogt double %.6.i.i.i282.i.i, 1.000000e+15
+  %.85.i.i.i = fcmp ogt double %.19.i.i2.i.i, 1.000000e+15
+  %.86.i.i.i = or i1 %.83.i.i.i, %.85.i.i.i
+  %.8.i.i.i.i = fcmp ule double %.19.i.i2.i.i, %.6.i.i.i282.i.i
+  %.9.i.i.i.i = bitcast double %extracted.real to i64
+  %.11.not.i.i.i.i = icmp sgt i64 %.9.i.i.i.i, -1
+  %.12.i.i.i.i = select i1 %.8.i.i.i.i, double %.6.i.i.i282.i.i, double %.19.i.i2.i.i
+  %.13.i.i.i.i = select i1 %.8.i.i.i.i, double %.19.i.i2.i.i, double %.6.i.i.i282.i.i
+  %.14.i.i.i.i = fcmp oeq double %.12.i.i.i.i, 0x7FF0000000000000
+  %.15.i.i.i.i = fcmp oeq double %.13.i.i.i.i, 0x7FF0000000000000
+  %.16.i.i.i.i = select i1 %.15.i.i.i.i, double 1.000000e+00, double 0.000000e+00
+  %.17.i.i.i.i = select i1 %.14.i.i.i.i, double %.16.i.i.i.i, double %.13.i.i.i.i
+  %.19.i.i101.i.i = fcmp oeq double %.12.i.i.i.i, 0.000000e+00
+  %15 = or i1 %.14.i.i.i.i, %.19.i.i101.i.i
+  %.21.i.i102.i.i = select i1 %15, double 1.000000e+00, double %.12.i.i.i.i
+  %.25.i.i.i.i = fmul double %.21.i.i102.i.i, 0x22DE7C5F127BD87E
+  %.26.i.i.i.i = fcmp olt double %.17.i.i.i.i, %.25.i.i.i.i
+  %16 = and i1 %.8.i.i.i.i, %.26.i.i.i.i
+  %.27.i.i103.i.i = and i1 %.11.not.i.i.i.i, %16
+  %.31.i.i104.i.i = fdiv double %.17.i.i.i.i, %.21.i.i102.i.i
+  %.32.i.i.i.i = fcmp ogt double %.21.i.i102.i.i, 0x5F138D352E5096AF
+  %.33.i.i105.i.i = fcmp olt double %.21.i.i102.i.i, 1.000000e-150
+  %.34.i.i106.i.i = select i1 %.33.i.i105.i.i, double 0x6570000000000000, double 1.000000e+00
+  %.35.i.i107.i.i = select i1 %.32.i.i.i.i, double 0x1A70000000000000, double %.34.i.i106.i.i
+  %.36.i.i.i.i = fmul double %.17.i.i.i.i, %.35.i.i107.i.i
+  %.37.i.i108.i.i = fmul double %.21.i.i102.i.i, %.35.i.i107.i.i
+  %.38.i.i.i.i = select i1 %.11.not.i.i.i.i, double 1.000000e+00, double 3.000000e+00
+  %.39.i.i.i.i = select i1 %.11.not.i.i.i.i, double 0.000000e+00, double 2.000000e+00
+  %.40.i.i.i.i = select i1 %.8.i.i.i.i, double %.39.i.i.i.i, double %.38.i.i.i.i
+  %.7.i.i.i109.i.i = fmul double %.37.i.i108.i.i, 0x3FDA827999FCEF32
+  %.8.i.i.i110.i.i = fcmp ogt double %.36.i.i.i.i, %.7.i.i.i109.i.i
+  %.9.i.i.i111.i.i = fsub double %.36.i.i.i.i, %.37.i.i108.i.i
+  %.10.i.i.i.i.i = fadd double %.36.i.i.i.i, %.37.i.i108.i.i
+  %.11.i.i.i112.i.i = select i1 %.8.i.i.i110.i.i, double %.9.i.i.i111.i.i, double %.36.i.i.i.i
+  %.12.i.i.i113.i.i = select i1 %.8.i.i.i110.i.i, double %.10.i.i.i.i.i, double %.37.i.i108.i.i
+  %.13.i.i.i.i.i = fsub double %.9.i.i.i111.i.i, %.36.i.i.i.i
+  %17 = fsub double %.13.i.i.i.i.i, %.9.i.i.i111.i.i
+  %.15.i.i.i114.i.i = fadd double %.36.i.i.i.i, %17
+  %.16.i.i.i.i.i = fadd double %.37.i.i108.i.i, %.13.i.i.i.i.i
+  %.17.i.i.i115.i.i = fsub double %.15.i.i.i114.i.i, %.16.i.i.i.i.i
+  %.18.i.i.i116.i.i = select i1 %.8.i.i.i110.i.i, double %.17.i.i.i115.i.i, double 0.000000e+00
+  %18 = fsub double %.37.i.i108.i.i, %.10.i.i.i.i.i
+  %.20.i.i.i117.i.i = fadd double %.36.i.i.i.i, %18
+  %.21.i.i.i118.i.i = select i1 %.8.i.i.i110.i.i, double %.20.i.i.i117.i.i, double 0.000000e+00
+  %.25.i.i.i119.i.i = fdiv double 1.000000e+00, %.12.i.i.i113.i.i
+  %.26.i.i.i.i.i = fmul double %.11.i.i.i112.i.i, %.25.i.i.i119.i.i
+  %.27.i.i.i120.i.i = fneg double %.26.i.i.i.i.i
+  %.29.i.i.i121.i.i = tail call double @llvm.fma.f64(double %.27.i.i.i120.i.i, double %.12.i.i.i113.i.i, double %.11.i.i.i112.i.i)
+  %.30.i.i.i122.i.i = fadd double %.29.i.i.i121.i.i, %.18.i.i.i116.i.i
+  %.31.i.i.i123.i.i = tail call double @llvm.fma.f64(double %.27.i.i.i120.i.i, double %.21.i.i.i118.i.i, double %.30.i.i.i122.i.i)
+  %.32.i.i.i124.i.i = fmul double %.25.i.i.i119.i.i, %.31.i.i.i123.i.i
+  %.33.i.i.i125.i.i = fmul double %.26.i.i.i.i.i, %.26.i.i.i.i.i
+  %.34.i.i.i126.i.i = fmul double %.26.i.i.i.i.i, %.33.i.i.i125.i.i
+  %.57.i.i.i127.i.i = fmul double %.33.i.i.i125.i.i, %.33.i.i.i125.i.i
+  %.58.i.i.i128.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i127.i.i, double 0xBF9252F12BECD788, double 0xBFA9CC9B6F12021C)
+  %.59.i.i.i129.i.i = tail call double @llvm.fma.f64(double %.58.i.i.i128.i.i, double %.57.i.i.i127.i.i, double 0xBFB10EB9C47BF8A9)
+  %.60.i.i.i130.i.i = tail call double @llvm.fma.f64(double %.59.i.i.i129.i.i, double %.57.i.i.i127.i.i, double 0xBFB745CF8C3681FC)
+  %.61.i.i.i.i.i = tail call double @llvm.fma.f64(double %.60.i.i.i130.i.i, double %.57.i.i.i127.i.i, double 0xBFC24924922AC343)
+  %.62.i.i.i.i.i = tail call double @llvm.fma.f64(double %.61.i.i.i.i.i, double %.57.i.i.i127.i.i, double 0xBFD555555555553D)
+  %.63.i.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i127.i.i, double 0x3FA37BC94D76F5E0, double 0x3FADF0D7D7A01F5C)
+  %.64.i.i.i.i.i = tail call double @llvm.fma.f64(double %.63.i.i.i.i.i, double %.57.i.i.i127.i.i, double 0x3FB3B1116FF810BD)
+  %.65.i.i.i.i.i = tail call double @llvm.fma.f64(double %.64.i.i.i.i.i, double %.57.i.i.i127.i.i, double 0x3FBC71C70E563FF2)
+  %.66.i.i.i.i.i = tail call double @llvm.fma.f64(double %.65.i.i.i.i.i, double %.57.i.i.i127.i.i, double 0x3FC9999999995852)
+  %.67.i.i.i.i.i = tail call double @llvm.fma.f64(double %.66.i.i.i.i.i, double %.33.i.i.i125.i.i, double %.62.i.i.i.i.i)
+  %.68.i.i.i.i.i = fneg double %.33.i.i.i125.i.i
+  %.69.i.i.i.i.i = tail call double @llvm.fma.f64(double %.68.i.i.i.i.i, double %.32.i.i.i124.i.i, double %.32.i.i.i124.i.i)
+  %.70.i.i.i.i.i = tail call double @llvm.fma.f64(double %.34.i.i.i126.i.i, double %.67.i.i.i.i.i, double %.69.i.i.i.i.i)
+  %.71.i.i.i.i.i = fcmp oeq double %.40.i.i.i.i, 1.000000e+00
+  %.72.i.i.i.i.i = fcmp oeq double %.40.i.i.i.i, 2.000000e+00
+  %.73.i.i.i.i.i = or i1 %.71.i.i.i.i.i, %.72.i.i.i.i.i
+  %.75.i.i.i.i.i = fcmp oeq double %.40.i.i.i.i, 0.000000e+00
+  %.76.i.i.i.i.i = select i1 %.75.i.i.i.i.i, double 0.000000e+00, double 2.000000e+00
+  %.77.i.i.i.i.i = select i1 %.72.i.i.i.i.i, double 4.000000e+00, double %.76.i.i.i.i.i
+  %.78.i.i.i.i.i = select i1 %.73.i.i.i.i.i, double -1.000000e+00, double 1.000000e+00
+  %.79.i.i.i.i.i = select i1 %.8.i.i.i110.i.i, double %.78.i.i.i.i.i, double 0.000000e+00
+  %.80.i.i.i.i.i = fadd double %.77.i.i.i.i.i, %.79.i.i.i.i.i
+  %.82.i.i.i.i.i = fmul double %.80.i.i.i.i.i, 0x3FE921FB54442D18
+  %.83.i.i.i.i.i = fneg double %.82.i.i.i.i.i
+  %.84.i.i.i.i.i = tail call double @llvm.fma.f64(double %.80.i.i.i.i.i, double 0x3FE921FB54442D18, double %.83.i.i.i.i.i)
+  %.85.i.i.i.i.i = fmul double %.80.i.i.i.i.i, 0x3C81A62633145C07
+  %.86.i.i.i.i.i = fadd double %.85.i.i.i.i.i, %.84.i.i.i.i.i
+  %.87.i.i.i.i.i = fmul double %.78.i.i.i.i.i, %.26.i.i.i.i.i
+  %.88.i.i.i.i.i = fadd double %.82.i.i.i.i.i, %.87.i.i.i.i.i
+  %.89.i.i.i.i.i = fcmp oeq double %.80.i.i.i.i.i, 0.000000e+00
+  %.90.i.i.i.i.i = fsub double %.88.i.i.i.i.i, %.82.i.i.i.i.i
+  %.91.i.i.i.i.i = fsub double %.87.i.i.i.i.i, %.90.i.i.i.i.i
+  %.92.i.i.i.i.i = select i1 %.89.i.i.i.i.i, double 0.000000e+00, double %.91.i.i.i.i.i
+  %.93.i.i.i.i.i = tail call double @llvm.fma.f64(double %.78.i.i.i.i.i, double %.70.i.i.i.i.i, double %.86.i.i.i.i.i)
+  %.94.i.i.i.i.i = fadd double %.92.i.i.i.i.i, %.93.i.i.i.i.i
+  %.95.i.i.i.i.i = fadd double %.88.i.i.i.i.i, %.94.i.i.i.i.i
+  %.42.i.i131.i.i = select i1 %.27.i.i103.i.i, double %.31.i.i104.i.i, double %.95.i.i.i.i.i
+  %.45.i.i.i.i = fcmp uno double %extracted.real, %.19.i.i2.i.i
+  %19 = tail call double @llvm.fabs.f64(double %.42.i.i131.i.i)
+  %.47.i.i133.i.i = select i1 %.45.i.i.i.i, double 0x7FF8000000000000, double %19
+  %.89.i.i.i = select i1 %.86.i.i.i, double %.47.i.i133.i.i, double %.52.i.i.i
+  %20 = tail call double @llvm.fabs.f64(double %.75.i.i279.i.i)
+  %21 = select i1 %.76.i.i280.i.i, double %.5.i.i.i.i, double %20
+  %.96.i.i.i = select i1 %.78.i.i.i.i, double %21, double %.5.i.i.i.i
+  %.98.i.i.i = fcmp oeq double %extracted.real, 0.000000e+00
+  %.100.i.i.i = and i1 %.98.i.i.i, %.75.i.i83.i.i
+  %.101.i.i.i = select i1 %.100.i.i.i, double 0x3FF921FB54442D18, double %.89.i.i.i
+  %22 = tail call double @llvm.fabs.f64(double %.49.i.i334.i.i)
+  %23 = select i1 %.35.i.i332.i.i, double 0x7FF0000000000000, double %22
+  %.13.i.i = select i1 %.86.i.i.i, double %23, double %.96.i.i.i
+  %.26.i.i = tail call double @llvm.copysign.f64(double %.101.i.i.i, double %extracted.imag)
+  %inserted.real = insertvalue { double, double } undef, double %.13.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.26.i.i, 1
+  ret { double, double } %inserted.imag
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @llvm.maximum.f64(double, double) #1
+declare i64 @llvm.umax.i64(i64, i64) #1
+declare i64 @llvm.umin.i64(i64, i64) #1
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.sqrt.f64(double) #1
+declare double @llvm.copysign.f64(double, double) #1
+declare double @llvm.minimum.f64(double, double) #1
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr { double, double } @dialect_atan_c128({ double, double } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { double, double } %.1, 0
+  %extracted.imag = extractvalue { double, double } %.1, 1
+  %.12.i.i = fneg double %extracted.imag
+  %.12.i.i.i = tail call double @llvm.fabs.f64(double %extracted.imag)
+  %.19.i.i.i = tail call double @llvm.fabs.f64(double %extracted.real)
+  %.20.i.i.i = fcmp ogt double %.12.i.i.i, 1.000000e+15
+  %.21.i.i.i = fcmp ogt double %.19.i.i.i, 1.000000e+15
+  %.22.i.i.i = or i1 %.20.i.i.i, %.21.i.i.i
+  %.23.i.i.i = select i1 %.22.i.i.i, double 1.000000e+00, double %.12.i.i.i
+  %.24.i.i.i = select i1 %.22.i.i.i, double 1.000000e+00, double %.19.i.i.i
+  %.25.i.i.i = fsub double 1.000000e+00, %.23.i.i.i
+  %.27.i.i.i = fmul double %.24.i.i.i, %.24.i.i.i
+  %.28.i.i.i = tail call double @llvm.fma.f64(double %.25.i.i.i, double %.25.i.i.i, double %.27.i.i.i)
+  %.29.i.i.i = fcmp olt double %.28.i.i.i, 0x16687E92154EF7AC
+  %.31.i.i.i = tail call double @llvm.fabs.f64(double %.25.i.i.i)
+  %.32.i.i.i = tail call double @llvm.maximum.f64(double %.31.i.i.i, double %.24.i.i.i)
+  %.36.i.i.i = fdiv double 2.000000e+00, %.32.i.i.i
+  %.37.i.i.i = fmul double %.23.i.i.i, 4.000000e+00
+  %.41.i.i.i = fdiv double %.37.i.i.i, %.28.i.i.i
+  %.42.i.i.i = select i1 %.29.i.i.i, double %.36.i.i.i, double %.41.i.i.i
+  %.5.i.i.i.i = fadd double %.42.i.i.i, 1.000000e+00
+  %.6.i.i.i.i = fadd double %.5.i.i.i.i, -1.000000e+00
+  %0 = fsub double %.6.i.i.i.i, %.5.i.i.i.i
+  %.8.i.i.i.i = fadd double %0, 1.000000e+00
+  %.9.i.i.i.i = fsub double %.42.i.i.i, %.6.i.i.i.i
+  %.10.i.i.i.i = fadd double %.9.i.i.i.i, %.8.i.i.i.i
+  %.11.i.i.i.i = tail call double @llvm.fabs.f64(double %.42.i.i.i)
+  %.12.i.i.i.i = fcmp olt double %.11.i.i.i.i, 1.000000e-290
+  %.6.i.i.i.i.i = fcmp olt double %.5.i.i.i.i, 0x10000000000000
+  %.7.i.i.i.i.i = fmul double %.5.i.i.i.i, 0x4350000000000000
+  %.8.i.i.i.i.i = select i1 %.6.i.i.i.i.i, double %.7.i.i.i.i.i, double %.5.i.i.i.i
+  %.9.i.i.i.i.i = fmul double %.10.i.i.i.i, 0x4350000000000000
+  %.10.i.i.i.i.i = select i1 %.6.i.i.i.i.i, double %.9.i.i.i.i.i, double %.10.i.i.i.i
+  %.5.i.i.i.i.i.i = bitcast double %.8.i.i.i.i.i to i64
+  %.6.i.i.i.i.i.i = add i64 %.5.i.i.i.i.i.i, 2638147582215219
+  %.7.i.i.i.i.i.i = lshr i64 %.6.i.i.i.i.i.i, 52
+  %.8.i.i.i.i.i.i = or disjoint i64 %.7.i.i.i.i.i.i, 4841369599423283200
+  %.9.i.i.i.i.i.i = bitcast i64 %.8.i.i.i.i.i.i to double
+  %.10.i.i.i.i.i.i = fadd double %.9.i.i.i.i.i.i, 0xC3300000000003FF
+  %.7.i.i3.i.i.i.i = and i64 %.6.i.i.i.i.i.i, 4503599627370495
+  %.8.i.i4.i.i.i.i = add nuw nsw i64 %.7.i.i3.i.i.i.i, 4604544271217802189
+  %1 = bitcast i64 %.8.i.i4.i.i.i.i to double
+  %.16.i.i.i.i.i = fdiv double %1, %.8.i.i.i.i.i
+  %.17.i.i.i.i.i = fmul double %.10.i.i.i.i.i, %.16.i.i.i.i.i
+  %.6.i.i5.i.i.i.i = fadd double %1, -1.000000e+00
+  %.7.i.i6.i.i.i.i = fadd double %.6.i.i5.i.i.i.i, 2.000000e+00
+  %.11.i.i.i.i.i.i = fdiv double 1.000000e+00, %.7.i.i6.i.i.i.i
+  %.12.i.i.i.i.i.i = fmul double %.6.i.i5.i.i.i.i, %.11.i.i.i.i.i.i
+  %.13.i.i.i.i.i.i = fadd double %.7.i.i6.i.i.i.i, -2.000000e+00
+  %.14.i.i.i.i.i.i = fsub double %.6.i.i5.i.i.i.i, %.13.i.i.i.i.i.i
+  %.15.i.i.i.i.i.i = fadd double %.17.i.i.i.i.i, %.14.i.i.i.i.i.i
+  %.16.i.i.i.i.i.i = fneg double %.12.i.i.i.i.i.i
+  %.17.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double %.7.i.i6.i.i.i.i, double %.6.i.i5.i.i.i.i)
+  %.19.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.16.i.i.i.i.i.i, double %.15.i.i.i.i.i.i, double %.17.i.i.i.i.i)
+  %.20.i.i.i.i.i.i = fadd double %.17.i.i.i.i.i.i, %.19.i.i.i.i.i.i
+  %.21.i.i.i.i.i.i = fmul double %.11.i.i.i.i.i.i, %.20.i.i.i.i.i.i
+  %.22.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i, %.12.i.i.i.i.i.i
+  %.23.i.i.i.i.i.i = fneg double %.22.i.i.i.i.i.i
+  %.24.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.12.i.i.i.i.i.i, double %.23.i.i.i.i.i.i)
+  %.25.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i, 2.000000e+00
+  %.26.i.i.i.i.i.i = fmul double %.25.i.i.i.i.i.i, %.21.i.i.i.i.i.i
+  %.27.i.i.i.i.i.i = fadd double %.24.i.i.i.i.i.i, %.26.i.i.i.i.i.i
+  %.44.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i, %.22.i.i.i.i.i.i
+  %.45.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i, double 0x3FBDE3D54DF7FA11, double 0x3FC3B1364C67D808)
+  %.46.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.45.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FCC71C71C596895)
+  %.47.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.46.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FD9999999999996)
+  %.48.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.44.i.i.i.i.i.i, double 0x3FBEAC6CEB594957, double 0x3FC11206FBC466FD)
+  %.49.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.48.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FC745D18295D561)
+  %.50.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.49.i.i.i.i.i.i, double %.44.i.i.i.i.i.i, double 0x3FD2492492492F51)
+  %.51.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.50.i.i.i.i.i.i, double %.22.i.i.i.i.i.i, double %.47.i.i.i.i.i.i)
+  %.52.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i, %.51.i.i.i.i.i.i
+  %.53.i.i.i.i.i.i = fadd double %.52.i.i.i.i.i.i, 0x3FE5555555555555
+  %.54.i.i.i.i.i.i = fadd double %.53.i.i.i.i.i.i, 0xBFE5555555555555
+  %.55.i.i.i.i.i.i = fsub double %.52.i.i.i.i.i.i, %.54.i.i.i.i.i.i
+  %.56.i.i.i.i.i.i = fadd double %.55.i.i.i.i.i.i, 0x3C85555555555555
+  %.57.i.i.i.i.i.i = fmul double %.22.i.i.i.i.i.i, %.53.i.i.i.i.i.i
+  %.58.i.i.i.i.i.i = fneg double %.57.i.i.i.i.i.i
+  %.59.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i.i, double %.53.i.i.i.i.i.i, double %.58.i.i.i.i.i.i)
+  %.60.i.i.i.i.i.i = fmul double %.27.i.i.i.i.i.i, %.53.i.i.i.i.i.i
+  %.61.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.22.i.i.i.i.i.i, double %.56.i.i.i.i.i.i, double %.60.i.i.i.i.i.i)
+  %.62.i.i.i.i.i.i = fadd double %.59.i.i.i.i.i.i, %.61.i.i.i.i.i.i
+  %.63.i.i.i.i.i.i = fmul double %.12.i.i.i.i.i.i, %.57.i.i.i.i.i.i
+  %.64.i.i.i.i.i.i = fneg double %.63.i.i.i.i.i.i
+  %.65.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.57.i.i.i.i.i.i, double %.64.i.i.i.i.i.i)
+  %.66.i.i.i.i.i.i = fmul double %.21.i.i.i.i.i.i, %.57.i.i.i.i.i.i
+  %.67.i.i.i.i.i.i = tail call double @llvm.fma.f64(double %.12.i.i.i.i.i.i, double %.62.i.i.i.i.i.i, double %.66.i.i.i.i.i.i)
+  %.68.i.i.i.i.i.i = fadd double %.65.i.i.i.i.i.i, %.67.i.i.i.i.i.i
+  %.70.i.i.i.i.i.i = fadd double %.25.i.i.i.i.i.i, %.63.i.i.i.i.i.i
+  %.71.i.i.i.i.i.i = fsub double %.70.i.i.i.i.i.i, %.25.i.i.i.i.i.i
+  %.72.i.i.i.i.i.i = fsub double %.63.i.i.i.i.i.i, %.71.i.i.i.i.i.i
+  %.73.i.i.i.i.i.i = fmul double %.21.i.i.i.i.i.i, 2.000000e+00
+  %.74.i.i.i.i.i.i = fadd double %.73.i.i.i.i.i.i, %.68.i.i.i.i.i.i
+  %.75.i.i.i.i.i.i = fadd double %.72.i.i.i.i.i.i, %.74.i.i.i.i.i.i
+  %.19.i.i.i.i.i = select i1 %.6.i.i.i.i.i, double 5.400000e+01, double 0.000000e+00
+  %.20.i.i.i.i.i = fsub double %.10.i.i.i.i.i.i, %.19.i.i.i.i.i
+  %.21.i.i.i.i.i = fmul double %.20.i.i.i.i.i, 0x3FE62E42FEE00000
+  %.28.i.i.i.i.i = fadd double %.21.i.i.i.i.i, %.70.i.i.i.i.i.i
+  %.29.i.i.i.i.i = fsub double %.28.i.i.i.i.i, %.21.i.i.i.i.i
+  %.30.i.i.i.i.i = fsub double %.28.i.i.i.i.i, %.29.i.i.i.i.i
+  %.31.i.i.i.i.i = fsub double %.21.i.i.i.i.i, %.30.i.i.i.i.i
+  %.38.i.i.i.i.i = fsub double %.70.i.i.i.i.i.i, %.29.i.i.i.i.i
+  %.39.i.i.i.i.i = fadd double %.38.i.i.i.i.i, %.31.i.i.i.i.i
+  %.46.i.i.i.i.i = tail call double @llvm.fma.f64(double %.20.i.i.i.i.i, double 0x3DEA39EF35793C76, double %.75.i.i.i.i.i.i)
+  %.47.i.i.i.i.i = fadd double %.39.i.i.i.i.i, %.46.i.i.i.i.i
+  %.48.i.i.i.i.i = fadd double %.28.i.i.i.i.i, %.47.i.i.i.i.i
+  %.20.i.i.i.i = select i1 %.12.i.i.i.i, double %.42.i.i.i, double %.48.i.i.i.i.i
+  %.21.i.i.i.i = fcmp one double %.42.i.i.i, 0x7FF0000000000000
+  %.22.i.i.i.i = select i1 %.21.i.i.i.i, double %.20.i.i.i.i, double %.42.i.i.i
+  %.44.i.i.i = select i1 %.29.i.i.i, double 5.000000e-01, double 2.500000e-01
+  %.45.i.i.i = fmul double %.44.i.i.i, %.22.i.i.i.i
+  %.46.i.i.i = fmul double %.24.i.i.i, 2.000000e+00
+  %.48.i.i.i = fadd double %.23.i.i.i, 1.000000e+00
+  %.49.i.i.i = fneg double %.24.i.i.i
+  %.50.i.i.i = fmul double %.24.i.i.i, %.49.i.i.i
+  %.51.i.i.i = tail call double @llvm.fma.f64(double %.25.i.i.i, double %.48.i.i.i, double %.50.i.i.i)
+  %.6.i.i1.i.i = tail call double @llvm.fabs.f64(double %.46.i.i.i)
+  %.7.i.i.i.i = tail call double @llvm.fabs.f64(double %.51.i.i.i)
+  %.8.i.i2.i.i = fcmp ule double %.6.i.i1.i.i, %.7.i.i.i.i
+  %.9.i.i3.i.i = bitcast double %.51.i.i.i to i64
+  %.11.not.i.i.i.i = icmp sgt i64 %.9.i.i3.i.i, -1
+  %.12.i.i4.i.i = select i1 %.8.i.i2.i.i, double %.7.i.i.i.i, double %.6.i.i1.i.i
+  %.13.i.i.i.i = select i1 %.8.i.i2.i.i, double %.6.i.i1.i.i, double %.7.i.i.i.i
+  %.14.i.i.i.i = fcmp oeq double %.12.i.i4.i.i, 0x7FF0000000000000
+  %.15.i.i.i.i = fcmp oeq double %.13.i.i.i.i, 0x7FF0000000000000
+  %.16.i.i.i.i = select i1 %.15.i.i.i.i, double 1.000000e+00, double 0.000000e+00
+  %.17.i.i.i.i = select i1 %.14.i.i.i.i, double %.16.i.i.i.i, double %.13.i.i.i.i
+  %.19.i.i.i.i = fcmp oeq double %.12.i.i4.i.i, 0.000000e+00
+  %2 = or i1 %.14.i.i.i.i, %.19.i.i.i.i
+  %.21.i.i5.i.i = select i1 %2, double 1.000000e+00, double %.12.i.i4.i.i
+  %.25.i.i.i.i = fmul double %.21.i.i5.i.i, 0x22DE7C5F127BD87E
+  %.26.i.i.i.i = fcmp olt double %.17.i.i.i.i, %.25.i.i.i.i
+  %3 = and i1 %.8.i.i2.i.i, %.26.i.i.i.i
+  %.27.i.i.i.i = and i1 %.11.not.i.i.i.i, %3
+  %.31.i.i.i.i = fdiv double %.17.i.i.i.i, %.21.i.i5.i.i
+  %.32.i.i.i.i = fcmp ogt double %.21.i.i5.i.i, 0x5F138D352E5096AF
+  %.33.i.i.i.i = fcmp olt double %.21.i.i5.i.i, 1.000000e-150
+  %.34.i.i.i.i = select i1 %.33.i.i.i.i, double 0x6570000000000000, double 1.000000e+00
+  %.35.i.i.i.i = select i1 %.32.i.i.i.i, double 0x1A70000000000000, double %.34.i.i.i.i
+  %.36.i.i.i.i = fmul double %.17.i.i.i.i, %.35.i.i.i.i
+  %.37.i.i.i.i = fmul double %.21.i.i5.i.i, %.35.i.i.i.i
+  %.38.i.i.i.i = select i1 %.11.not.i.i.i.i, double 1.000000e+00, double 3.000000e+00
+  %.39.i.i.i.i = select i1 %.11.not.i.i.i.i, double 0.000000e+00, double 2.000000e+00
+  %.40.i.i.i.i = select i1 %.8.i.i2.i.i, double %.39.i.i.i.i, double %.38.i.i.i.i
+  %.7.i.i.i6.i.i = fmul double %.37.i.i.i.i, 0x3FDA827999FCEF32
+  %.8.i.i.i7.i.i = fcmp ogt double %.36.i.i.i.i, %.7.i.i.i6.i.i
+  %.9.i.i.i8.i.i = fsub double %.36.i.i.i.i, %.37.i.i.i.i
+  %.10.i.i.i9.i.i = fadd double %.36.i.i.i.i, %.37.i.i.i.i
+  %.11.i.i.i.i.i = select i1 %.8.i.i.i7.i.i, double %.9.i.i.i8.i.i, double %.36.i.i.i.i
+  %.12.i.i.i.i.i = select i1 %.8.i.i.i7.i.i, double %.10.i.i.i9.i.i, double %.37.i.i.i.i
+  %.13.i.i.i.i.i = fsub double %.9.i.i.i8.i.i, %.36.i.i.i.i
+  %4 = fsub double %.13.i.i.i.i.i, %.9.i.i.i8.i.i
+  %.15.i.i.i.i.i = fadd double %.36.i.i.i.i, %4
+  %.16.i.i.i10.i.i = fadd double %.37.i.i.i.i, %.13.i.i.i.i.i
+  %.17.i.i.i11.i.i = fsub double %.15.i.i.i.i.i, %.16.i.i.i10.i.i
+  %.18.i.i.i.i.i = select i1 %.8.i.i.i7.i.i, double %.17.i.i.i11.i.i, double 0.000000e+00
+  %5 = fsub double %.37.i.i.i.i, %.10.i.i.i9.i.i
+  %.20.i.i.i12.i.i = fadd double %.36.i.i.i.i, %5
+  %.21.i.i.i13.i.i = select i1 %.8.i.i.i7.i.i, double %.20.i.i.i12.i.i, double 0.000000e+00
+  %.25.i.i.i.i.i = fdiv double 1.000000e+00, %.12.i.i.i.i.i
+  %.26.i.i.i.i.i = fmul double %.11.i.i.i.i.i, %.25.i.i.i.i.i
+  %.27.i.i.i.i.i = fneg double %.26.i.i.i.i.i
+  %.29.i.i.i14.i.i = tail call double @llvm.fma.f64(double %.27.i.i.i.i.i, double %.12.i.i.i.i.i, double %.11.i.i.i.i.i)
+  %.30.i.i.i15.i.i = fadd double %.29.i.i.i14.i.i, %.18.i.i.i.i.i
+  %.31.i.i.i16.i.i = tail call double @llvm.fma.f64(double %.27.i.i.i.i.i, double %.21.i.i.i13.i.i, double %.30.i.i.i15.i.i)
+  %.32.i.i.i.i.i = fmul double %.25.i.i.i.i.i, %.31.i.i.i16.i.i
+  %.33.i.i.i.i.i = fmul double %.26.i.i.i.i.i, %.26.i.i.i.i.i
+  %.34.i.i.i.i.i = fmul double %.26.i.i.i.i.i, %.33.i.i.i.i.i
+  %.57.i.i.i.i.i = fmul double %.33.i.i.i.i.i, %.33.i.i.i.i.i
+  %.58.i.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i.i, double 0xBF9252F12BECD788, double 0xBFA9CC9B6F12021C)
+  %.59.i.i.i.i.i = tail call double @llvm.fma.f64(double %.58.i.i.i.i.i, double %.57.i.i.i.i.i, double 0xBFB10EB9C47BF8A9)
+  %.60.i.i.i.i.i = tail call double @llvm.fma.f64(double %.59.i.i.i.i.i, double %.57.i.i.i.i.i, double 0xBFB745CF8C3681FC)
+  %.61.i.i.i.i.i = tail call double @llvm.fma.f64(double %.60.i.i.i.i.i, double %.57.i.i.i.i.i, double 0xBFC24924922AC343)
+  %.62.i.i.i.i.i = tail call double @llvm.fma.f64(double %.61.i.i.i.i.i, double %.57.i.i.i.i.i, double 0xBFD555555555553D)
+  %.63.i.i.i.i.i = tail call double @llvm.fma.f64(double %.57.i.i.i.i.i, double 0x3FA37BC94D76F5E0, double 0x3FADF0D7D7A01F5C)
+  %.64.i.i.i.i.i = tail call double @llvm.fma.f64(double %.63.i.i.i.i.i, double %.57.i.i.i.i.i, double 0x3FB3B1116FF810BD)
+  %.65.i.i.i.i.i = tail call double @llvm.fma.f64(double %.64.i.i.i.i.i, double %.57.i.i.i.i.i, double 0x3FBC71C70E563FF2)
+  %.66.i.i.i.i.i = tail call double @llvm.fma.f64(double %.65.i.i.i.i.i, double %.57.i.i.i.i.i, double 0x3FC9999999995852)
+  %.67.i.i.i.i.i = tail call double @llvm.fma.f64(double %.66.i.i.i.i.i, double %.33.i.i.i.i.i, double %.62.i.i.i.i.i)
+  %.68.i.i.i.i.i = fneg double %.33.i.i.i.i.i
+  %.69.i.i.i.i.i = tail call double @llvm.fma.f64(double %.68.i.i.i.i.i, double %.32.i.i.i.i.i, double %.32.i.i.i.i.i)
+  %.70.i.i.i.i.i = tail call double @llvm.fma.f64(double %.34.i.i.i.i.i, double %.67.i.i.i.i.i, double %.69.i.i.i.i.i)
+  %.71.i.i.i.i.i = fcmp oeq double %.40.i.i.i.i, 1.000000e+00
+  %.72.i.i.i.i.i = fcmp oeq double %.40.i.i.i.i, 2.000000e+00
+  %.73.i.i.i.i.i = or i1 %.71.i.i.i.i.i, %.72.i.i.i.i.i
+  %.75.i.i.i.i.i = fcmp oeq double %.40.i.i.i.i, 0.000000e+00
+  %.76.i.i.i.i.i = select i1 %.75.i.i.i.i.i, double 0.000000e+00, double 2.000000e+00
+  %.77.i.i.i.i.i = select i1 %.72.i.i.i.i.i, double 4.000000e+00, double %.76.i.i.i.i.i
+  %.78.i.i.i.i.i = select i1 %.73.i.i.i.i.i, double -1.000000e+00, double 1.000000e+00
+  %.79.i.i.i.i.i = select i1 %.8.i.i.i7.i.i, double %.78.i.i.i.i.i, double 0.000000e+00
+  %.80.i.i.i.i.i = fadd double %.77.i.i.i.i.i, %.79.i.i.i.i.i
+  %.82.i.i.i.i.i = fmul double %.80.i.i.i.i.i, 0x3FE921FB54442D18
+  %.83.i.i.i.i.i = fneg double %.82.i.i.i.i.i
+  %.84.i.i.i.i.i = tail call double @llvm.fma.f64(double %.80.i.i.i.i.i, double 0x3FE921FB54442D18, double %.83.i.i.i.i.i)
+  %.85.i.i.i.i.i = fmul double %.80.i.i.i.i.i, 0x3C81A62633145C07
+  %.86.i.i.i.i.i = fadd double %.85.i.i.i.i.i, %.84.i.i.i.i.i
+  %.87.i.i.i.i.i = fmul double %.78.i.i.i.i.i, %.26.i.i.i.i.i
+  %.88.i.i.i.i.i = fadd double %.82.i.i.i.i.i, %.87.i.i.i.i.i
+  %.89.i.i.i.i.i = fcmp oeq double %.80.i.i.i.i.i, 0.000000e+00
+  %.90.i.i.i.i.i = fsub double %.88.i.i.i.i.i, %.82.i.i.i.i.i
+  %.91.i.i.i.i.i = fsub double %.87.i.i.i.i.i, %.90.i.i.i.i.i
+  %.92.i.i.i.i.i = select i1 %.89.i.i.i.i.i, double 0.000000e+00, double %.91.i.i.i.i.i
+  %.93.i.i.i.i.i = tail call double @llvm.fma.f64(double %.78.i.i.i.i.i, double %.70.i.i.i.i.i, double %.86.i.i.i.i.i)
+  %.94.i.i.i.i.i = fadd double %.92.i.i.i.i.i, %.93.i.i.i.i.i
+  %.95.i.i.i.i.i = fadd double %.88.i.i.i.i.i, %.94.i.i.i.i.i
+  %.42.i.i.i.i = select i1 %.27.i.i.i.i, double %.31.i.i.i.i, double %.95.i.i.i.i.i
+  %.45.i.i.i.i = fcmp uno double %.51.i.i.i, %.46.i.i.i
+  %.46.i.i.i.i = select i1 %.45.i.i.i.i, double 0x7FF8000000000000, double %.42.i.i.i.i
+  %.47.i.i.i.i = tail call double @llvm.copysign.f64(double %.46.i.i.i.i, double %.46.i.i.i)
+  %.53.i.i.i = fmul double %.47.i.i.i.i, 5.000000e-01
+  %.8.i.i19.i.i = fcmp ogt double %.12.i.i.i, %.19.i.i.i
+  %.9.i.i20.i.i = select i1 %.8.i.i19.i.i, double %.12.i.i.i, double %.19.i.i.i
+  %.11.i.i21.i.i = select i1 %.8.i.i19.i.i, double %.19.i.i.i, double %.12.i.i.i
+  %.12.i.i22.i.i = bitcast double %.9.i.i20.i.i to i64
+  %6 = tail call i64 @llvm.umax.i64(i64 %.12.i.i22.i.i, i64 9007199254740992)
+  %.15.i.i23.i.i = and i64 %6, 9218868437227405312
+  %.17.i.i24.i.i = tail call i64 @llvm.umin.i64(i64 %.15.i.i23.i.i, i64 9209861237972664320)
+  %.18.i.i.i.i = sub nuw nsw i64 9214364837600034816, %.17.i.i24.i.i
+  %.19.i.i25.i.i = bitcast i64 %.18.i.i.i.i to double
+  %.20.i.i26.i.i = bitcast i64 %.17.i.i24.i.i to double
+  %.21.i.i27.i.i = fmul double %.9.i.i20.i.i, %.19.i.i25.i.i
+  %.22.i.i28.i.i = fmul double %.11.i.i21.i.i, %.19.i.i25.i.i
+  %.23.i.i.i.i = fmul double %.21.i.i27.i.i, %.21.i.i27.i.i
+  %.24.i.i.i.i = fmul double %.22.i.i28.i.i, %.22.i.i28.i.i
+  %.25.i.i29.i.i = fadd double %.23.i.i.i.i, %.24.i.i.i.i
+  %7 = fsub double %.23.i.i.i.i, %.25.i.i29.i.i
+  %.27.i.i30.i.i = fadd double %.24.i.i.i.i, %7
+  %.28.i.i.i.i = fneg double %.23.i.i.i.i
+  %.29.i.i.i.i = tail call double @llvm.fma.f64(double %.21.i.i27.i.i, double %.21.i.i27.i.i, double %.28.i.i.i.i)
+  %.30.i.i.i.i = fneg double %.24.i.i.i.i
+  %.31.i.i31.i.i = tail call double @llvm.fma.f64(double %.22.i.i28.i.i, double %.22.i.i28.i.i, double %.30.i.i.i.i)
+  %.32.i.i32.i.i = fadd double %.29.i.i.i.i, %.31.i.i31.i.i
+  %.33.i.i33.i.i = fadd double %.32.i.i32.i.i, %.27.i.i30.i.i
+  %.34.i.i34.i.i = tail call double @llvm.sqrt.f64(double %.25.i.i29.i.i)
+  %.35.i.i35.i.i = fcmp ogt double %.25.i.i29.i.i, 0.000000e+00
+  %.36.i.i36.i.i = fneg double %.34.i.i34.i.i
+  %.37.i.i37.i.i = tail call double @llvm.fma.f64(double %.36.i.i36.i.i, double %.34.i.i34.i.i, double %.25.i.i29.i.i)
+  %.38.i.i38.i.i = fadd double %.37.i.i37.i.i, %.33.i.i33.i.i
+  %.39.i.i39.i.i = fmul double %.38.i.i38.i.i, 5.000000e-01
+  %.43.i.i.i.i = fdiv double %.39.i.i39.i.i, %.34.i.i34.i.i
+  %.44.i.i.i.i = select i1 %.35.i.i35.i.i, double %.43.i.i.i.i, double 0.000000e+00
+  %.45.i.i40.i.i = fadd double %.34.i.i34.i.i, %.44.i.i.i.i
+  %.46.i.i41.i.i = fcmp oeq double %.9.i.i20.i.i, 0.000000e+00
+  %.47.i.i42.i.i = fmul double %.45.i.i40.i.i, %.20.i.i26.i.i
+  %.48.i.i.i.i = select i1 %.46.i.i41.i.i, double 0.000000e+00, double %.47.i.i42.i.i
+  %.49.i.i.i.i = fcmp oeq double %.12.i.i.i, 0x7FF0000000000000
+  %.50.i.i.i.i = fcmp oeq double %.19.i.i.i, 0x7FF0000000000000
+  %.51.i.i.i.i = or i1 %.49.i.i.i.i, %.50.i.i.i.i
+  %.52.i.i.i.i = select i1 %.51.i.i.i.i, double 0x7FF0000000000000, double %.48.i.i.i.i
+  %.53.i.i.i.i = fcmp uno double %extracted.imag, 0.000000e+00
+  %.54.i.i.i.i = fcmp une double %.19.i.i.i, 0x7FF0000000000000
+  %.55.i.i.i.i = and i1 %.53.i.i.i.i, %.54.i.i.i.i
+  %.56.i.i.i.i = fcmp uno double %extracted.real, 0.000000e+00
+  %.57.i.i.i.i = fcmp une double %.12.i.i.i, 0x7FF0000000000000
+  %.58.i.i.i.i = and i1 %.56.i.i.i.i, %.57.i.i.i.i
+  %.59.i.i.i.i = or i1 %.58.i.i.i.i, %.55.i.i.i.i
+  %.60.i.i.i.i = select i1 %.59.i.i.i.i, double 0x7FF8000000000000, double %.52.i.i.i.i
+  %.55.i.i.i = fcmp oeq double %.60.i.i.i.i, 0x7FF0000000000000
+  %.59.i.i.i = fdiv double %.12.i.i.i, %.60.i.i.i.i
+  %.63.i.i.i = fdiv double %.59.i.i.i, %.60.i.i.i.i
+  %.64.i.i.i = select i1 %.55.i.i.i, double 0.000000e+00, double %.63.i.i.i
+  %.65.i.i.i = select i1 %.22.i.i.i, double %.64.i.i.i, double %.45.i.i.i
+  %.66.i.i.i = fcmp ord double %extracted.real, 0.000000e+00
+  %.67.i.i.i = fcmp ord double %extracted.imag, 0.000000e+00
+  %.69.i.i.i = or i1 %.67.i.i.i, %.50.i.i.i.i
+  %.70.i.i.i = and i1 %.66.i.i.i, %.69.i.i.i
+  %.71.i.i.i = select i1 %.70.i.i.i, double 0x3FF921FB54442D18, double 0x7FF8000000000000
+  %.72.i.i.i = select i1 %.22.i.i.i, double %.71.i.i.i, double %.53.i.i.i
+  %.75.i.i.i = fcmp uno double %extracted.real, %.12.i.i
+  %.76.i.i.i = fcmp une double %.60.i.i.i.i, 0x7FF0000000000000
+  %.77.i.i.i = and i1 %.75.i.i.i, %.76.i.i.i
+  %.78.i.i.i = select i1 %.77.i.i.i, double 0x7FF8000000000000, double %.65.i.i.i
+  %.83.i.i.i = or i1 %.56.i.i.i.i, %.55.i.i.i.i
+  %.84.i.i.i = select i1 %.83.i.i.i, double 0x7FF8000000000000, double %.72.i.i.i
+  %.85.i.i.i = fcmp oeq double %extracted.imag, 0.000000e+00
+  %.87.i.i.i = and i1 %.85.i.i.i, %.56.i.i.i.i
+  %.88.i.i.i = select i1 %.87.i.i.i, double 0.000000e+00, double %.78.i.i.i
+  %.89.i.i.i = fcmp oeq double %.12.i.i.i, 1.000000e+00
+  %.90.i.i.i = fcmp oeq double %extracted.real, 0.000000e+00
+  %.91.i.i.i = and i1 %.90.i.i.i, %.89.i.i.i
+  %.92.i.i.i = select i1 %.91.i.i.i, double 0x7FF0000000000000, double %.88.i.i.i
+  %.96.i.i.i = select i1 %.91.i.i.i, double 0.000000e+00, double %.84.i.i.i
+  %.110.i.i.i = tail call double @llvm.copysign.f64(double %.96.i.i.i, double %extracted.real)
+  %.40.i.i = tail call double @llvm.copysign.f64(double %.92.i.i.i, double %extracted.imag)
+  %inserted.real = insertvalue { double, double } undef, double %.110.i.i.i, 0
+  %inserted.imag = insertvalue { double, double } %inserted.real, double %.40.i.i, 1
+  ret { double, double } %inserted.imag
+}
+declare double @llvm.fabs.f64(double) #1
+declare double @llvm.fma.f64(double, double, double) #1
+declare double @llvm.maximum.f64(double, double) #1
+declare double @llvm.copysign.f64(double, double) #1
+declare i64 @llvm.umax.i64(i64, i64) #1
+declare i64 @llvm.umin.i64(i64, i64) #1
+declare double @llvm.sqrt.f64(double) #1
+attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
+attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr float @dialect_abs_c64({ float, float } %.1) local_unnamed_addr #0 {
+.3:
+  %extracted.real = extractvalue { float, float } %.1, 0
+  %extracted.imag = extractvalue { float, float } %.1, 1
+  %.12.i.i = tail call float @llvm.fabs.f32(float %extracted.real)
+  %.19.i.i = tail call float @llvm.fabs.f32(float %extracted.imag)
+  %.21.i.i = fcmp oeq float %.12.i.i, 0x7FF0000000000000
+  %.23.i.i = fcmp oeq float %.19.i.i, 0x7FF0000000000000
+  %.24.i.i = or i1 %.21.i.i, %.23.i.i
+  %.25.i.i = fcmp ogt float %.12.i.i, %.19.i.i
+  %.26.i.i = select i1 %.25.i.i, float %.12.i.i, float %.19.i.i
+  %.28.i.i = select i1 %.25.i.i, float %.19.i.i, float %.12.i.i
+  %.30.i.i = fcmp ogt float %.26.i.i, 0x43B0000000000000
+  %.32.i.i = fcmp olt float %.26.i.i, 0x3D70000000000000
+  %.36.i.i = select i1 %.32.i.i, float 0x4630000000000000, float 1.000000e+00
+  %.37.i.i = select i1 %.30.i.i, float 0x3B90000000000000, float %.36.i.i
+  %.41.i.i = select i1 %.32.i.i, float 0x39B0000000000000, float 1.000000e+00
+  %.42.i.i = select i1 %.30.i.i, float 0x4450000000000000, float %.41.i.i
+  %.43.i.i = fmul float %.26.i.i, %.37.i.i
+  %.44.i.i = fmul float %.28.i.i, %.37.i.i
+  %.45.i.i = fmul float %.43.i.i, %.43.i.i
+  %.46.i.i = fmul float %.44.i.i, %.44.i.i
+  %.47.i.i = fadd float %.45.i.i, %.46.i.i
+  %.48.i.i = tail call float @llvm.sqrt.f32(float %.47.i.i)
+  %.49.i.i = fsub float %.45.i.i, %.47.i.i
+  %.50.i.i = fadd float %.46.i.i, %.49.i.i
+  %.52.i.i = fsub float 0.000000e+00, %.45.i.i
+  %.53.i.i = tail call float @llvm.fma.f32(float %.43.i.i, float %.43.i.i, float %.52.i.i)
+  %.54.i.i = fadd float %.53.i.i, %.50.i.i
+  %.56.i.i = fsub float 0.000000e+00, %.46.i.i
+  %.57.i.i = tail call float @llvm.fma.f32(float %.44.i.i, float %.44.i.i, float %.56.i.i)
+  %.58.i.i = fadd float %.57.i.i, %.54.i.i
+  %.60.i.i = fsub float 0.000000e+00, %.48.i.i
+  %.61.i.i = tail call float @llvm.fma.f32(float %.60.i.i, float %.48.i.i, float %.47.i.i)
+  %.62.i.i = fadd float %.61.i.i, %.58.i.i
+  %.64.i.i = bitcast float %.48.i.i to i32
+  %.67.i.i = sub i32 2129859015, %.64.i.i
+  %.69.i.i = bitcast i32 %.67.i.i to float
+  %.72.i.i = fmul float %.69.i.i, 5.000000e-01
+  %.73.i.i = tail call float @llvm.fma.f32(float %.62.i.i, float %.72.i.i, float %.48.i.i)
+  %.74.i.i = fmul float %.42.i.i, %.73.i.i
+  %.75.i.i = select i1 %.24.i.i, float 0x7FF0000000000000, float %.74.i.i
+  ret float %.75.i.i
+}
+declare float @llvm.fabs.f32(float) #1
+declare float @llvm.sqrt.f32(float) #1
+declare float @llvm.fma.f32(float, float, float) #1
 attributes #0 = { alwaysinline mustprogress nofree norecurse nosync nounwind willreturn memory(none) }
 attributes #1 = { nocallback nocreateundeforpoison nofree nosync nounwind speculatable willreturn memory(none) }
 

@@ -3,7 +3,7 @@
 Kernel text is a small language: loops over int64 ranges, pointers, numbers, calls of dialect names. Numba compiles it
 through a dozen passes and many objects, 15 to 300 ms a kernel, after 0.3 s of imports; this walk takes 1 to 10 ms. The
 meaning is Numba's, and Numba's front end stays: it compiles the library of the dialect's functions (`dialect_file`),
-and any text with something that this one does not know (`Unsupported`: complex numbers, mostly). Tests hold the two
+and any text with something that this one does not know (`Unsupported`: unusual mixtures of types). Tests hold the two
 equal on the kernels of the benchmark's programs.
 
 Every variable that is assigned once on the way to its uses is an LLVM value; the others live in stack slots, which
@@ -18,7 +18,7 @@ from hloom.compiler.kernels.source import KernelSource
 
 from .dialect_calls import CALLS, call_function
 from .direct_analysis import EXPLICIT, in_slots, is_explicit, is_harmless, is_plain
-from .direct_values import LLVM, Unsupported, Value, Values, element, is_integer, is_pointer
+from .direct_values import LLVM, PART, Unsupported, Value, Values, element, is_integer, is_pointer
 from .interleave import interleaved, is_interleaved
 
 _COMPARE = {
@@ -105,6 +105,8 @@ class Module:
                 lines.append(f"  %v{k} = bitcast i64 {word} to double")
             elif kind == "float":
                 lines.append(f"  %n{k} = trunc i64 {word} to i32\n  %v{k} = bitcast i32 %n{k} to float")
+            elif kind[0] == "{":
+                raise Unsupported("a complex argument")
             elif kind != "i64":
                 lines.append(f"  %v{k} = trunc i64 {word} to {kind}")
             values.append(f"{kind} {word if kind == 'i64' else f'%v{k}'}")
@@ -381,7 +383,17 @@ class _Function(Values):
         # Integers of one type are compared as they are: LLVM does not find back from 64 bits to lanes of 32.
         if left.kind != right.kind or not is_integer(left.kind):
             left, right = self.together(left, right)
-        signed, unsigned, ordered = _COMPARE[type(node.ops[0])]
+        return self.compared(type(node.ops[0]), left, right)
+
+    def compared(self, operator: type[ast.cmpop], left: Value, right: Value) -> Value:
+        signed, unsigned, ordered = _COMPARE[operator]
+        if left.kind in PART:
+            if operator not in (ast.Eq, ast.NotEq):
+                raise Unsupported("an order of complex numbers")
+            both = zip(self.parts(left), self.parts(right), strict=True)
+            real, imaginary = (self.compared(operator, *parts).text for parts in both)
+            how = "and" if operator is ast.Eq else "or"
+            return Value("pred", self.result(f"{how} i1 {real}, {imaginary}"))
         if left.kind in ("f32", "f64"):
             return Value("pred", self.result(f"fcmp {ordered} {self.typed(left)}, {right.text}"))
         how = signed if left.kind[0] == "s" else unsigned
@@ -425,7 +437,7 @@ class _Function(Values):
                 yes, no = self.together(yes, no)
             if yes.kind in self.branching and all(map(self._is_of_this_turn, (node.test, node.body))):
                 return self._branches(test, yes, no)
-            return Value(yes.kind, self.result(f"select i1 {test}, {self.typed(yes)}, {self.typed(no)}"))
+            return self.choice(test, yes, no)
         then, other, end = self.label("then"), self.label("else"), self.label("end")
         self.add(f"br i1 {test}, label %{then}, label %{other}")
         made = []
@@ -459,6 +471,11 @@ class _Function(Values):
             self.go_to(end)
         self.block(end)
         return Value(yes.kind, self.result(f"load {kind}, ptr {slot}"))
+
+    def _part(self, node: ast.Attribute) -> Value:
+        if node.attr not in ("real", "imag"):
+            raise Unsupported(node.attr)
+        return self.parts(self.value(node.value))[node.attr == "imag"]
 
     def _element(self, node: ast.Subscript) -> Value:
         pointer, kind = self.element_address(node)
@@ -509,4 +526,5 @@ _EXPRESSIONS = {
     ast.Name: _Function._name, ast.Constant: _Function._constant, ast.BinOp: _Function._binary,
     ast.UnaryOp: _Function._unary, ast.Compare: _Function._comparison, ast.BoolOp: _Function._and_or,
     ast.IfExp: _Function._choice, ast.Subscript: _Function._element, ast.Call: _Function._call,
+    ast.Attribute: _Function._part,
 }  # fmt: skip

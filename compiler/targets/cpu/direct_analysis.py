@@ -7,7 +7,7 @@ import functools
 
 from .direct_values import LLVM
 
-_HARMLESS = (ast.Name, ast.Constant, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp)
+_HARMLESS = (ast.Name, ast.Constant, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Attribute)
 
 
 @functools.cache

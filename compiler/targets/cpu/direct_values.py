@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 LLVM = {
     "pred": "i1", "s8": "i8", "s16": "i16", "s32": "i32", "s64": "i64", "u8": "i8", "u16": "i16", "u32": "i32",
-    "u64": "i64", "f32": "float", "f64": "double", "*": "ptr",
+    "u64": "i64", "f32": "float", "f64": "double", "c64": "{ float, float }", "c128": "{ double, double }", "*": "ptr",
 }  # fmt: skip
+# The type of the real and of the imaginary part.
+PART = {"c64": "f32", "c128": "f64"}
 # The register type of a parameter or result of a dialect function.
 REGISTER = {"f16": "f32", "bf16": "f32"}
 # What a pointer points at in memory, where that is not the type of the value.
@@ -82,6 +84,28 @@ class Values:
     def typed(self, value: Value) -> str:
         return f"{'ptr' if is_pointer(value.kind) else LLVM[value.kind]} {value.text}"
 
+    def parts(self, value: Value) -> tuple[Value, Value]:
+        """The real and the imaginary part of a complex number."""
+        if value.kind not in PART:
+            raise Unsupported(f"parts of {value.kind}")
+        real, imaginary = (
+            Value(PART[value.kind], self.result(f"extractvalue {self.typed(value)}, {k}")) for k in range(2)
+        )
+        return real, imaginary
+
+    def complex(self, real: Value, imaginary: Value) -> Value:
+        kind = {part: kind for kind, part in PART.items()}[real.kind]
+        half = self.result(f"insertvalue {LLVM[kind]} poison, {self.typed(real)}, 0")
+        return Value(kind, self.result(f"insertvalue {LLVM[kind]} {half}, {self.typed(imaginary)}, 1"))
+
+    def choice(self, test: str, yes: Value, no: Value) -> Value:
+        """`yes if test else no`, both at hand and of one type. test: an i1."""
+        if yes.kind in PART:  # LLVM's vectorizer knows no structs
+            return self.complex(
+                *(self.choice(test, *both) for both in zip(self.parts(yes), self.parts(no), strict=True))
+            )
+        return Value(yes.kind, self.result(f"select i1 {test}, {self.typed(yes)}, {self.typed(no)}"))
+
     def truth(self, value: Value) -> str:
         """`bool(value)`, an i1."""
         if value.kind == "pred":
@@ -107,7 +131,9 @@ class Values:
             if is_pointer(old) and is_pointer(kind):
                 return Value(kind, value.text)
             raise Unsupported(f"{old} as {kind}")
-        if kind not in LLVM or old not in LLVM or kind == "pred":
+        if old in PART and kind in PART:
+            return self.complex(*(self.cast(part, PART[kind]) for part in self.parts(value)))
+        if kind not in LLVM or old not in LLVM or kind == "pred" or old in PART or kind in PART:
             raise Unsupported(f"{old} as {kind}")
         to = LLVM[kind]
         if is_integer(old) and value.text.lstrip("-").isdigit():
@@ -145,8 +171,10 @@ class Values:
         kinds = {left.kind, right.kind}
         if any(is_pointer(kind) for kind in kinds):
             raise Unsupported("arithmetic with pointers")
-        if len(kinds) == 1 and kinds <= {"s64", "u64", "f32", "f64", "pred"}:
+        if len(kinds) == 1 and kinds <= {"s64", "u64", "f32", "f64", "pred", *PART}:
             return left, right
+        if kinds & {*PART}:
+            raise Unsupported("complex with other numbers")
         if "pred" in kinds:
             if kinds & {"u64", "f32", "f64"}:
                 raise Unsupported("truth values with floats")
@@ -164,6 +192,8 @@ class Values:
         return self.cast(left, kind), self.cast(right, kind)
 
     def negative(self, value: Value) -> Value:
+        if value.kind in PART:
+            return self.complex(*map(self.negative, self.parts(value)))
         if value.kind in ("f32", "f64"):
             if value.text.startswith("0x"):
                 return Value(value.kind, f"0x{int(value.text, 16) ^ 1 << 63:016X}")
@@ -178,6 +208,11 @@ class Values:
     def arithmetic(self, operator: type[ast.operator], left: Value, right: Value) -> Value:
         left, right = self.together(left, right)
         kind = left.kind
+        if kind in PART:
+            if operator not in (ast.Add, ast.Sub):
+                raise Unsupported(f"{operator.__name__} of complex numbers")
+            both = zip(self.parts(left), self.parts(right), strict=True)
+            return self.complex(*(self.arithmetic(operator, *parts) for parts in both))
         if kind in ("f32", "f64"):
             name = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}.get(operator)
             if name is None:

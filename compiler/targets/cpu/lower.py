@@ -19,6 +19,7 @@ from numba.core.errors import NumbaError
 
 from hloom.compiler.kernels import fft_names, tiles, tiles_fft, vmath
 from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.kernels.vmath.registry import COMPLEX, Function
 
 from . import backend, dialect_file, intrinsics
 from .codegen import KernelCompileError, NativeFunction, Store, fingerprint, kernel_key
@@ -216,6 +217,8 @@ def library_functions(dtypes: set[str]):
     for name, entry in vmath.FUNCTIONS.items():
         if name in CALLS or not entry.parameters or not {*entry.parameters, entry.result} <= dtypes:
             continue
+        if _is_left_out(name, entry):
+            continue
         names = ", ".join(f"a{k}" for k in range(len(entry.parameters)))
         function = define("call", f"def call({names}):\n    return {name}({names})\n", _dialect())
         arguments = [numba_type(parameter) for parameter in entry.parameters]
@@ -235,6 +238,13 @@ def library_functions(dtypes: set[str]):
                 function = tiles.build_transpose(module, match[2], int(match[3]))
             function.linkage = "linkonce_odr"
             yield name, "tiles", ["s64"] * len(function.args), "", str(llvm.parse_assembly(str(module)))
+
+
+def _is_left_out(name: str, entry: Function) -> bool:
+    """Whether no kernel calls it by that name: two parts of a sum as one number, complex128's result rounded."""
+    if entry.result in COMPLEX and not {*entry.parameters} & {*COMPLEX} and not name.startswith("convert_"):
+        return True
+    return entry.reference == "through complex128."
 
 
 def _register_entry(symbol, arguments, result, module, body, call) -> None:
