@@ -16,7 +16,7 @@ from hloom.compiler.kernels.product import product
 from hloom.compiler.kernels.reduce import reduce_nests
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.row import row_nest
-from hloom.compiler.kernels.scatter import scatter_nest
+from hloom.compiler.kernels.scatter import scatter_nests
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.kernels.topk import topk_kernels
 from hloom.compiler.kernels.update import is_update, update_nest
@@ -100,7 +100,7 @@ def nests(request: KernelRequest) -> list[Nest]:
     """The target-neutral nests of a computation that is no contraction."""
     kind = nest_kind(request.computation)
     if kind == "scatter":
-        return [scatter_nest(request)]
+        return scatter_nests(request)
     if kind == "loop":
         return [update_nest(request) if is_update(request) else loop_nest(request)]
     return [row_nest(request)] if kind == "row" else reduce_nests(request)

@@ -2,23 +2,31 @@
 
 Work items are what never meets in one element: batching dimensions, the windows themselves where the indexes are
 promised to be distinct, and blocks of a window dimension that windows hold whole. All else is loops inside of an item.
+Where the updates are many more than the elements they go to (histograms, sums of segments) they are cut into parts,
+each combined in a table of its own, and a second kernel joins the tables in order. Parts depend on the shape only.
 """
 
 from __future__ import annotations
+
+import math
 
 from hloom.compiler.kernels.affine import Affine, linear, variables
 from hloom.compiler.kernels.combine import inline_scalars
 from hloom.compiler.kernels.description import Block, Branch, Items, Nest, Serial
 from hloom.compiler.kernels.request import KernelRequest, finish
-from hloom.compiler.kernels.writer import extend_variables, load, start_value
+from hloom.compiler.kernels.writer import extend_variables, literal, load, start_value, store
+from hloom.ir.build import combiner_opcode
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.ops.scatter import combiner_kind, windows_of
-from hloom.ir.types import HOST_DTYPES
+from hloom.ir.types import HLO_NAME, HOST_DTYPES
 
 BLOCK = 256  # elements of a window dimension in one item, where windows are cut for several threads
 LITERAL = 128  # extents of windows up to this are numbers in the text: a short loop costs less if its length is known
-ENOUGH = 1 << 17  # update elements from which cutting windows pays
+ENOUGH = 1 << 17  # update elements from which cutting windows pays, and of a part
+PARTS = 16  # at most so many: each has a table
+TABLES = 8  # so many times a table's elements a part has of updates: the table is begun, and joined
+JOINED = 4096  # elements of the result in one item
 
 
 def has_scatter_kernel(scatter: Instruction) -> bool:
@@ -34,8 +42,28 @@ def has_scatter_kernel(scatter: Instruction) -> bool:
     )
 
 
-def scatter_nest(request: KernelRequest) -> Nest:
-    """One nest for a scatter whose output overwrites its operand."""
+def scatter_nests(request: KernelRequest) -> list[Nest]:
+    """The nests of a scatter whose output overwrites its operand: one, or parts and what joins them."""
+    parts = _parts(request)
+    if parts < 2:
+        return [_scatter_nest(request)]
+    return [_scatter_nest(request, parts), _join_nest(request, parts)]
+
+
+def _parts(request: KernelRequest) -> int:
+    """Into how many parts the updates are cut; 1 where a table for each would cost too much, or for want of a neutral
+    element to begin it with."""
+    root = request.outputs[0]
+    w, dims = windows_of(root), root.operands[2].dims
+    serial = [k for k in w.places if dims[k] != 1]
+    alone = not w.indices_batching and not root.attributes.get("unique_indices")
+    if not (request.cuts_loops and alone and serial and combiner_opcode(root["to_apply"])):
+        return 1
+    return min(PARTS, dims[serial[0]], math.prod(dims) // max(TABLES * root.shape.size, ENOUGH))
+
+
+def _scatter_nest(request: KernelRequest, parts: int = 1) -> Nest:
+    """The updates' way into their places; parts: into as many tables, one work item each."""
     root = request.outputs[0]
     operand, indices, updates = root.operands
     w = windows_of(root)
@@ -49,7 +77,7 @@ def scatter_nest(request: KernelRequest) -> Nest:
     parallel = [k for k in w.places if k in free and dims[k] != 1]
     loops = [k for k in w.places if k not in free and dims[k] != 1]
     inner = [k for k in w.offset if dims[k] != 1]
-    cut = _cut(w, dims, inner, parallel)
+    cut = _cut(w, dims, inner, parallel) if parts == 1 else None
 
     named = [(f"i{k}", writer.integer(f"n{k}", dims[k])) for k in parallel]
     items = 1
@@ -59,14 +87,28 @@ def scatter_nest(request: KernelRequest) -> Nest:
         blocks = -(-dims[cut] // BLOCK)
         named.append(("block", writer.integer("blocks", blocks)))
         items *= blocks
+    if parts > 1:
+        named.append(("part", writer.integer("parts", parts)))
+        items = parts
     if not named:
         named.append(("once", writer.integer("one", 1)))
     outer = block = writer.root.child(*(name for name, _ in named))
     # What a node is computed from comes before it, so nodes are put into their blocks when all is written.
     nodes = []
-    for k in loops:
+    pointer, shift = request.output_name(0), ""
+    if parts > 1:
+        pointer, shift = "table", "first + "
+        size = writer.integer("size", root.shape.size)
+        begin = block.child("x")
+        begin.body.append(store(pointer, "first + x", root.dtype, _neutral(root)))
+        nodes.append((block, f"first = part * {size}"))
+        nodes.append((block, Serial("x", "0", size, begin)))
+    for number, k in enumerate(loops):
         inside = block.child(f"i{k}")
-        nodes.append((block, Serial(f"i{k}", "0", writer.integer(f"n{k}", dims[k]), inside)))
+        start, stop = "0", writer.integer(f"n{k}", dims[k])
+        if parts > 1 and not number:
+            start, stop = f"{stop} * part // parts", f"{stop} * (part + 1) // parts"
+        nodes.append((block, Serial(f"i{k}", start, stop, inside)))
         block = inside
     conditions, begin = _starts(writer, indices, w, which, block)
     if conditions:
@@ -87,12 +129,49 @@ def scatter_nest(request: KernelRequest) -> Nest:
         place[d] = which[w.index_dimensions.index(k)]
     for d, k in zip(w.window_dimensions, w.offset, strict=True):
         place[d] = place[d] + index[k]
-    _combine(writer, request, root, linear(tuple(place), operand.dims), tuple(index), block)
-    for around, node in reversed(nodes):
+    _combine(writer, root, (pointer, shift), linear(tuple(place), operand.dims), tuple(index), block)
+    # Of nodes of one block the later ones come later; those around others have been made before them.
+    for around, node in nodes:
         around.body.append(node)
     writer.root.body.append(Items(named, outer))
     work = request.flops() * updates.shape.size / max(items, 1)
-    return finish(request, writer, "scatter", writer.root, items if updates.shape.size else 0, work)
+    nest = finish(request, writer, "scatter", writer.root, items if updates.shape.size else 0, work)
+    return _with_table(nest, root, parts) if parts > 1 else nest
+
+
+def _join_nest(request: KernelRequest, parts: int) -> Nest:
+    """The tables' way into the result: an item is a block of its elements."""
+    root = request.outputs[0]
+    writer = request.writer(root.dims)
+    blocks = -(-root.shape.size // JOINED)
+    item = writer.root.child("block")
+    size = writer.integer("size", root.shape.size)
+    each = item.child("part")
+    inside = each.child("x")
+    pointer = request.output_name(0)
+    inside.body += [
+        f"old = {load(pointer, 'x', root.dtype)}", f"new = {load('table', f'part * {size} + x', root.dtype)}"
+    ]  # fmt: skip
+    (value,) = inline_scalars(writer, inside, root["to_apply"], ["old", "new"])
+    inside.body.append(store(pointer, "x", root.dtype, value))
+    each.body.append(Serial("x", f"block * {JOINED}", f"min(block * {JOINED} + {JOINED}, {size})", inside))
+    item.body.append(Serial("part", "0", writer.integer("parts", parts), each))
+    writer.root.body.append(Items([("block", writer.integer("blocks", blocks))], item))
+    nest = finish(request, writer, "scatter_join", writer.root, blocks, 2.0 * parts * min(JOINED, root.shape.size))
+    return _with_table(nest, root, parts, joins=True)
+
+
+def _with_table(nest: Nest, root: Instruction, parts: int, joins: bool = False) -> Nest:
+    """With the tables of the parts, which take the place of the result where they are not joined."""
+    table = ("table", HLO_NAME[root.dtype])
+    nest.pointers = [table, *(p for p in nest.pointers if joins or p[0] not in nest.outputs)]
+    nest.outputs = nest.outputs if joins else frozenset({"table"})
+    nest.temporaries = {"table": parts * root.shape.bytes}
+    return nest
+
+
+def _neutral(root: Instruction) -> str:
+    return literal(OPS[combiner_opcode(root["to_apply"])].identity(root.dtype), root.dtype)
 
 
 def _cut(w, dims, inner, parallel) -> int | None:
@@ -123,12 +202,13 @@ def _starts(writer, indices, w, which, block: Block) -> tuple[list[str], dict[in
     return conditions, begin
 
 
-def _combine(writer, request, root, place: Affine, index, block: Block) -> None:
-    """Puts one element of the updates into its place."""
-    pointer = request.output_name(0)
+def _combine(writer, root, target: tuple[str, str], place: Affine, index, block: Block) -> None:
+    """Puts one element of the updates into its place. target: the pointer, and what its indexes begin with."""
+    pointer, shift = target
     value = writer.value(root.operands[2], index, block)
+    at = shift + writer.text(place, pointer)
     if combiner_kind(root["to_apply"]) != "overwrite":
         old = writer.fresh()
-        block.body.append(f"{old} = {load(pointer, writer.text(place, pointer), root.dtype)}")
+        block.body.append(f"{old} = {load(pointer, at, root.dtype)}")
         (value,) = inline_scalars(writer, block, root["to_apply"], [old, value])
-    writer.store(pointer, place, root.dtype, value, block)
+    block.body.append(store(pointer, at, root.dtype, value))

@@ -15,7 +15,9 @@ from indexed_cases import (
     scatter_computation,
 )
 
+import hloom as hl
 from hloom.compilation import compile_module
+from hloom.compiler.kernels import scatter
 from hloom.compiler.transforms.batch import batch
 from hloom.compiler.transforms.jvp import jvp
 from hloom.compiler.transforms.vjp import gradient
@@ -50,6 +52,38 @@ def test_compiled_scatter(seed):
     i = random_indices(rng, w)
     found = compiled(scatter_computation("f32", "s32", w, combiner("f32")), [x, i, u])
     np.testing.assert_array_equal(found, scatter_by_definition(x, i, u, w, combine))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_scatter_of_many_updates_is_cut_into_parts(seed, monkeypatch):
+    """Each part in a table of its own; windows and places are those of any scatter."""
+    monkeypatch.setattr(scatter, "ENOUGH", 1)
+    monkeypatch.setattr(scatter, "TABLES", 0)
+    rng = np.random.default_rng(500 + seed)
+    w = random_windows(rng)
+    name = list(COMBINERS)[seed % len(COMBINERS)]
+    combiner, combine = COMBINERS[name]
+    x = rng.integers(1, 3, w.operand).astype(np.float32)
+    u = rng.integers(1, 3, w.dims()).astype(np.float32)  # small numbers: exact in any order
+    i = random_indices(rng, w)
+    found = compiled(scatter_computation("f32", "s32", w, combiner("f32")), [x, i, u])
+    np.testing.assert_array_equal(found, scatter_by_definition(x, i, u, w, combine))
+
+
+@pytest.mark.parametrize("dtype, count", [("int32", 1 << 18), ("uint8", 300001), ("float32", 1 << 18)])
+def test_histogram(dtype, count):
+    rng = np.random.default_rng(7)
+    places = rng.integers(-3, 80, count).astype(np.int32)
+    call = hl.jit(lambda x, weights: hl.numpy.zeros(70, dtype).at[x].add(weights, mode="drop"))
+    weights = (rng.integers(0, 9, count) if dtype != "float32" else rng.uniform(size=count)).astype(dtype)
+    assert call.lower(places, weights).compile().source().count("table") > 5
+    kept = np.where(places < 0, places + 70, places)
+    kept, exact = kept[kept < 70], weights[kept < 70]
+    expected = np.bincount(kept, exact, 70)
+    if dtype == "float32":
+        np.testing.assert_allclose(call(places, weights), expected, rtol=1e-5)
+    else:
+        np.testing.assert_array_equal(call(places, weights), expected.astype(np.int64).astype(dtype))
 
 
 @pytest.mark.parametrize("seed", range(20))
