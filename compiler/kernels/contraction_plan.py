@@ -54,7 +54,10 @@ def step_plan(
     packed = panels - direct
     rhs_batch = 1 if same_rhs else batch
     temporaries = {"t_packed": rhs_batch * packed * k * columns * size}
-    pack_lhs = int(in_place and _pack_lhs(blocking, min(block_rows, m), block_panels, step, lhs_si, lhs_sp))
+    if in_place:
+        pack_lhs = int(_pack_lhs(blocking, min(block_rows, m), block_panels, step, lhs_si, lhs_sp))
+    else:
+        pack_lhs = int(block_panels > 2)  # of what was evaluated along i: it is in the cache
 
     names = ("lhs_sb", "lhs_si", "lhs_sp", "rhs_sb", "rhs_sp", "rhs_sj")
     shape = {"batch": batch, "m": m, "n": n, "k": k, **dict(zip(names, (*lhs_strides, *rhs_strides), strict=True))}

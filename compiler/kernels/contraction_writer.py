@@ -203,7 +203,7 @@ class Writer:
             for_rows = f"address(t_left) - t_i0 * t_row * {size}"
             for_columns = f"address(t_left) - t_i0 * {size}"
             by_row = {"lhs": for_rows, "lhs_si": "t_row", "lhs_sp": "1"}
-            by_column = {"lhs": for_columns, "lhs_si": "1", "lhs_sp": "t_block_rows", "pack_lhs": "1"}
+            by_column = {"lhs": for_columns, "lhs_si": "1", "lhs_sp": "t_block_rows", "pack_lhs": "t_pack_lhs"}
             if isinstance(spec.lhs, PlainOperand):
                 strides = {
                     "lhs": f"address(t_left) - t_i0 * t_si * {size}", "lhs_si": "t_si", "lhs_sp": "t_sp",
@@ -212,7 +212,7 @@ class Writer:
                 evaluate = [
                     *_loop(
                         "if lhs_si == 1 and lhs_sp != 1:",
-                        "t_turned, t_si, t_sp = 1, 1, t_block_rows",
+                        "t_turned, t_si, t_sp = t_pack_lhs, 1, t_block_rows",
                         self.lhs_columns(),
                     ),
                     *_loop("else:", "t_turned, t_si, t_sp = 0, t_row, 1", self.lhs_any_rows()),
