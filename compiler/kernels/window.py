@@ -7,6 +7,7 @@ cumulative window, which is as long as the array, is a running combination and c
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ from hloom.ir.types import HLO_NAME, HOST_DTYPES, NARROW_FLOATS, Shape
 from hloom.ir.window import WindowDimension, dilated, window_of
 
 SHORT = 16  # windows up to this size are looped over where a running combination would round otherwise
+TAPS = 16  # elements of windows that are chosen from side by side
 LITERAL = 8  # window sizes up to this are constants of the kernel, so that their loops are unrolled
 
 
@@ -77,6 +79,12 @@ class _Dimension:
     extent: int
     count: int
     window: WindowDimension
+
+    def is_tiled(self) -> bool:
+        """Whether each element is in one window, and all windows are inside."""
+        w = self.window
+        plain = w.low == w.high == 0 and w.base_dilation == w.window_dilation == 1
+        return plain and w.size == w.stride and self.count * w.size == self.extent
 
 
 @dataclass
@@ -165,6 +173,15 @@ class _Windows:
                 text.add(f"x{k} = y{k}")
         return self.position([(f"x{k}", d.extent, f"extent{k}") for k, d in enumerate(opened)])
 
+    def _place(self, item: str, dims) -> None:
+        """Statements that take a work item apart into lead and p0, p1, ... (those of `dims`)."""
+        rest = item
+        for k in reversed(dims):
+            count = self.text.number(f"count{k}", self.middle[k].count)
+            self.text.add(f"rest{k} = {rest} // {count}", f"p{k} = {rest} - rest{k} * {count}")
+            rest = f"rest{k}"
+        self.text.add(f"lead = {rest}")
+
     def combined(self, computation: Computation, arguments: list[str]) -> list[str]:
         """Writes a computation's statements; returns its results."""
         from hloom.compiler.targets.cpu.render import block_lines
@@ -227,15 +244,6 @@ class _ReduceWindow(_Windows):
         if self.middle and (self.middle[-1].window.base_dilation == 1 or self.middle[-1].window.stride == 1):
             return self._lines(taps)
         return self._elements(taps)
-
-    def _place(self, item: str, dims) -> None:
-        """Statements that take a work item apart into lead and p0, p1, ... (those of `dims`)."""
-        rest = item
-        for k in reversed(dims):
-            count = self.text.number(f"count{k}", self.middle[k].count)
-            self.text.add(f"rest{k} = {rest} // {count}", f"p{k} = {rest} - rest{k} * {count}")
-            rest = f"rest{k}"
-        self.text.add(f"lead = {rest}")
 
     def _source(self, position: str) -> str:
         terms = f"lead * {self.text.number('plane', self.plane)} + {position}" if self.middle else "lead"
@@ -380,6 +388,9 @@ class _SelectAndScatter(_Windows):
         operand, source, initial = self.instruction.operands
         if not operand.shape.size:
             return None
+        taps = math.prod(d.window.size for d in self.middle)
+        if self.middle and taps <= TAPS and all(d.is_tiled() for d in self.middle):
+            return self._side_by_side(taps)
         text, dtype = self.text, operand.dtype
         out = self.request.output_name(0)
         size = text.number("whole", self.plane * self.inner)
@@ -408,5 +419,49 @@ class _SelectAndScatter(_Windows):
         text.add(f"old = {load(out, 'chosen', dtype)}", f"new = {load(self.request.names[source], at, dtype)}")
         (result,) = self.combined(self.instruction["scatter"], ["old", "new"])
         text.add(store(out, "chosen", dtype, result))
-        taps = math.prod(d.window.size for d in self.middle)
         return self.finished("select", self.lead, self.inner * (self.places * taps * 3.0 + self.plane))
+
+    def _side_by_side(self, taps: int) -> WindowKernel:
+        """Where each element is in one window: it is written once, and the innermost loop becomes vectors.
+
+        That loop is over what is innermost, or else over the places along the last dimension; an item is the rest.
+        """
+        operand, source, initial = self.instruction.operands
+        text, dtype, last = self.text, operand.dtype, len(self.middle) - 1
+        out, inner = self.request.output_name(0), self.inner
+        text.open("for item in range(lo, hi):")
+        self._place("item", range(last + 1 if inner > 1 else last))
+        if inner > 1:
+            row = text.number("inner", inner)
+            places = [f"p{k}" for k in range(last + 1)]
+        else:
+            row = text.number(f"count{last}", self.middle[last].count)
+            places = [f"p{k}" for k in range(last)]
+        corner = f"lead * {text.number('plane', self.plane)}"
+        below, steps = 1, [0] * (last + 1)
+        for k in range(last, -1, -1):
+            steps[k] = below
+            below *= self.middle[k].extent
+        for k, place in enumerate(places):
+            corner += f" + {place} * {text.number(f'corner{k}', self.middle[k].window.stride * steps[k])}"
+        text.add(f"corner = ({corner}) * inner" if inner > 1 else f"corner = {corner}")
+        offsets = [
+            sum(w * step for w, step in zip(where, steps, strict=True)) * inner
+            for where in itertools.product(*(range(d.window.size) for d in self.middle))
+        ]
+        for k, offset in enumerate(offsets):
+            text.add(f"at{k} = corner + {text.number(f'offset{k}', offset)}" if offset else f"at{k} = corner")
+        text.add(f"nothing = {self.scalar(initial)}")
+        text.open(f"for c in range({row}):")
+        at = "c" if inner > 1 else f"c * {self.middle[last].window.stride}"
+        text.add(f"best = {load(self.request.names[operand], f'at0 + {at}', dtype)}", "chosen = s32(0)")
+        for k in range(1, taps):
+            text.add(f"value = {load(self.request.names[operand], f'at{k} + {at}', dtype)}")
+            (keep,) = self.combined(self.instruction["select"], ["best", "value"])
+            text.add(f"best = best if {keep} else value", f"chosen = chosen if {keep} else s32({k})")
+        text.add(f"new = {load(self.request.names[source], f'item * {row} + c', dtype)}")
+        (result,) = self.combined(self.instruction["scatter"], ["nothing", "new"])
+        for k in range(taps):
+            text.add(store(out, f"at{k} + {at}", dtype, f"{result} if chosen == s32({k}) else nothing"))
+        row = inner if inner > 1 else self.middle[last].count
+        return self.finished("select_tiled", self.lead * self.places * inner // row, row * taps * 3.0)

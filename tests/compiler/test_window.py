@@ -92,6 +92,29 @@ def test_kernel_texts_of_random_select_and_scatters(seed):
     check(*random_select_and_scatter(seed), compiled=False)
 
 
+@pytest.mark.parametrize("dims, sizes", [
+    ((2, 6, 9, 5), (1, 2, 3, 1)), ((3, 6, 8), (1, 3, 2)), ((2, 3, 4, 20), (1, 1, 1, 4)), ((8, 6, 17), (4, 3, 1)),
+    ((12,), (3,)),
+])  # fmt: skip
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "s32", "f64"])
+def test_windows_side_by_side_write_each_element_once(dims, sizes, dtype):
+    rng = np.random.default_rng(3)
+    window = tuple(W(size, size) for size in sizes)
+    x = rng.integers(0, 4, dims).astype(DTYPES[dtype])  # most windows have their largest element twice
+    if dtype == "f32":
+        x.reshape(-1)[::7] = np.nan
+    source = programs.values(rng, DTYPES[dtype], [e // size for e, size in zip(dims, sizes, strict=True)])
+    arrays = [x, source, np.asarray(2, DTYPES[dtype])]
+    computation = programs.single(
+        "select-and-scatter", arrays, window=window, select=comparison("GE", DTYPES[dtype]),
+        scatter=scalar_computation("add", DTYPES[dtype]),
+    )  # fmt: skip
+    (kernel,) = plan_of(computation).kernels()
+    assert kernel.launch.source.name.startswith("select_tiled")
+    check(computation, arrays, compiled=False)
+    check(computation, arrays, compiled=True)
+
+
 @pytest.mark.parametrize("seed", range(300, 308))
 def test_random_select_and_scatters_compiled(seed):
     check(*random_select_and_scatter(seed), compiled=True)
