@@ -82,6 +82,7 @@ def symbol(name: str) -> str:
     return f"dialect_{name}"
 
 
+@functools.lru_cache(64)  # kernels of one program share passes, and those of other shapes have the same
 def module_text(name: str) -> str:
     if fft_parameters(name):
         from hloom.compiler.kernels import tiles_fft
@@ -117,6 +118,6 @@ def write() -> Path:
     partial = _path().with_suffix(".partial")
     partial.write_bytes(f"; {head}\n".encode() + b"".join(texts))
     partial.replace(_path())
-    for cached in (_contents, signature):
+    for cached in (_contents, signature, module_text):
         cached.cache_clear()
     return _path()
