@@ -17,7 +17,8 @@ from hloom.ir.build import combiner_opcode
 from hloom.ir.types import PRED, compute_dtype
 
 if TYPE_CHECKING:
-    from hloom.compiler.kernels.window import WindowKernel, _ReduceWindow
+    from hloom.compiler.kernels.window import ReduceWindow
+    from hloom.compiler.kernels.window_loops import WindowKernel
 
 ROWS = 16  # so many rows keep every core busy; fewer long rows are cut
 GROUP = 16384  # elements at least that are worth a work item of their own
@@ -26,7 +27,7 @@ CHAINS = 8  # additions under way at once: the latency of one, 4 cycles, times t
 COLUMNS = 256  # of a chunk at least: a memory page is touched for so many of its elements
 
 
-def running_kernels(made: _ReduceWindow, dimension: int, reverse: bool) -> list[WindowKernel]:
+def running_kernels(made: ReduceWindow, dimension: int, reverse: bool) -> list[WindowKernel]:
     """The kernels of a running combination along a dimension of the window, `reverse` from its end."""
     extent = made.middle[dimension].extent
     below = math.prod(d.extent for d in made.middle[dimension + 1 :]) * made.inner
@@ -41,7 +42,7 @@ def running_kernels(made: _ReduceWindow, dimension: int, reverse: bool) -> list[
     return [_row(made, extent, reverse)]
 
 
-def _row(made: _ReduceWindow, extent: int, reverse: bool) -> WindowKernel:
+def _row(made: ReduceWindow, extent: int, reverse: bool) -> WindowKernel:
     """An item is a row along the dimension, whose accumulators run through all of it."""
     text = made.text
     text.number("extent", extent)
@@ -56,7 +57,7 @@ def _row(made: _ReduceWindow, extent: int, reverse: bool) -> WindowKernel:
     return made.finished("running", made.lead * made.plane * made.inner // extent, extent * 4.0)
 
 
-def _columns(made: _ReduceWindow, extent: int, below: int, reverse: bool) -> WindowKernel:
+def _columns(made: ReduceWindow, extent: int, below: int, reverse: bool) -> WindowKernel:
     """An item is a column, but the columns of a chunk go side by side along their rows: the accumulators are the row
     that was written before."""
     text = made.text
@@ -82,7 +83,7 @@ def _columns(made: _ReduceWindow, extent: int, below: int, reverse: bool) -> Win
     return made.finished("running_rows", items, extent * 1.0, min(COLUMNS, below))
 
 
-def _step(made: _ReduceWindow, names: list[str], at: str, reverse: bool) -> None:
+def _step(made: ReduceWindow, names: list[str], at: str, reverse: bool) -> None:
     """Combines the accumulators with the elements at a place and writes them there."""
     text = made.text
     values = [f"e{k}" for k in range(len(made.arrays))]
@@ -93,7 +94,7 @@ def _step(made: _ReduceWindow, names: list[str], at: str, reverse: bool) -> None
         text.add(store(made.request.output_name(k), at, array.dtype, name))
 
 
-def _chains(made: _ReduceWindow, extent: int, rows: int, groups: int, reverse: bool, last: bool) -> WindowKernel:
+def _chains(made: ReduceWindow, extent: int, rows: int, groups: int, reverse: bool, last: bool) -> WindowKernel:
     """An item is a group of a row. `last`: the second kernel, which writes the result, else the first."""
     text, (array,) = made.text, made.arrays
     dtype = array.dtype

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.source import KernelSource
-from hloom.compiler.kernels.window import WindowKernel
+from hloom.compiler.kernels.window_loops import WindowKernel
 from hloom.compiler.kernels.writer import load, store
 from hloom.ir.module import Instruction
 from hloom.ir.types import DTYPES, HLO_NAME, HOST_DTYPES, NARROW_FLOATS, PRED
