@@ -44,12 +44,14 @@ def step_plan(
     in_place = is_same(spec, spec.lhs)
     strides = (lhs_si, lhs_sp) if in_place else None
     in_scratch = not isinstance(spec.epilogue, PlainStore)
-    block_rows, block_panels = _block(blocking, in_scratch, batch * splits, m, n, part, step, strides)
-    row_blocks, column_blocks = _ceil(m, block_rows), _ceil(panels, block_panels)
     # What only one block of rows uses need not be packed by a step of its own: it is copied in passing, if at all.
     reads = is_same(spec, spec.rhs) and rhs_sj == 1
     read_in_place = reads and _read_in_place(blocking, m, step, rhs_sp)
-    copy_rhs = int(reads and not read_in_place and row_blocks == 1)
+    may_copy = is_same(spec, spec.rhs) and not read_in_place and 1 in (rhs_sj, rhs_sp)
+    shape_of_block = (batch * splits, m, n, part, step)
+    block_rows, block_panels = _block(blocking, in_scratch, *shape_of_block, strides, may_copy)
+    row_blocks, column_blocks = _ceil(m, block_rows), _ceil(panels, block_panels)
+    copy_rhs = int(may_copy and row_blocks == 1)
     direct = full if read_in_place or copy_rhs else 0
     packed = panels - direct
     rhs_batch = 1 if same_rhs else batch
@@ -163,10 +165,13 @@ def _block(
     k: int,
     step: int,
     lhs_strides: tuple[int, int] | None,
+    may_copy: bool,
 ) -> tuple[int, int]:
     """(rows, panels) of a block of the result: of some candidates the pair that takes the shortest time.
 
-    lhs_strides: of a lhs that tiles read in place, None for one that is evaluated block by block.
+    lhs_strides: of a lhs that tiles read in place, None for one that is evaluated block by block. may_copy: whether a
+    single block of rows saves packing rhs in a step of its own, which costs another trip to the last cache and a wait
+    of all cores for each other.
 
     Times are in steps of p of one tile (2 ns on Zen 3). A tile needs some 10 more at the end of a partial sum. A block
     of lhs is copied or evaluated in the time of one panel; read in place it costs 3 % of the products, and half a panel
@@ -204,6 +209,8 @@ def _block(
             if cores > 1 and time > 2 * least:
                 # When the last round is not full, its blocks may still be the smaller ones of the edges.
                 time = max(one, time / cores, min(_ceil(blocks, cores) * one, time / cores + one)) + max(one, least) / 2
+            if may_copy and down > 1:
+                time += 0.5 * panels * k / cores + (2500 if cores > 1 else 0)
             if time < best_time:
                 best, best_time = (rows * tile.rows, width), time
         if width == 1 or (best and part * most > 16 * cores * 8 and tiles * panels * k > 64 * least * cores):

@@ -137,7 +137,7 @@ _PACK = """
 
 PRODUCT_PARAMS = {
     "lhs": "*", "rhs": "*", "packed": "*", "out": "*", "m": "s64", "n": "s64", "k": "s64",
-    "lhs_sb": "s64", "lhs_si": "s64", "lhs_sp": "s64", "rhs_sb": "s64", "rhs_sp": "s64",
+    "lhs_sb": "s64", "lhs_si": "s64", "lhs_sp": "s64", "rhs_sb": "s64", "rhs_sp": "s64", "rhs_sj": "s64",
     "packed_sb": "s64", "packed_sp": "s64", "out_sb": "s64", "out_si": "s64",
     "row_blocks": "s64", "column_blocks": "s64", "block_rows": "s64", "block_panels": "s64",
     "panels": "s64", "full_panels": "s64", "direct_panels": "s64", "pack_lhs": "s64", "copy_rhs": "s64",
@@ -207,7 +207,7 @@ _PRODUCT = """
                 left_row = {size}
                 left_p = {tile_column}
             for q in range(q0, q1):
-                right = address(rhs) + (b * rhs_sb + p0 * rhs_sp + q * {columns}) * {size}
+                right = address(rhs) + (b * rhs_sb + p0 * rhs_sp + q * {columns} * rhs_sj) * {size}
                 right_p = rhs_sp * {size}
                 if q >= direct_panels:
                     panel = b * packed_sb + p0 * packed_sp + (q - direct_panels) * depth * {columns}
@@ -217,7 +217,18 @@ _PRODUCT = """
                     copied = (q - q0) & {copied_1}
                     if copied == 0:
                         together = min({copied_panels}, min(q1, direct_panels) - q)
-                        for p in range(depth):
+                        squares = quotient(depth, {lanes}) * {lanes} * (rhs_sj != 1)
+                        for x in range(0, together * {columns} * (rhs_sj != 1), {lanes}):
+                            panel = quotient(x, {columns})
+                            place = address(right_block) + (panel * (depth - 1) * {columns} + x) * {size}
+                            for p in range(0, squares, {lanes}):
+                                transpose_{T}_{lanes}x{lanes}(right + (x * rhs_sj + p) * {size}, rhs_sj * {size},
+                                                              place + p * {row}, {row})
+                            for p in range(squares, depth):
+                                at = b * rhs_sb + p0 + p + (q * {columns} + x) * rhs_sj
+                                for y in range({lanes}):
+                                    right_block[(panel * (depth - 1) + p) * {columns} + x + y] = rhs[at + y * rhs_sj]
+                        for p in range(depth * (rhs_sj == 1)):
                             for x in range(together):
                                 # Rows may lie pages apart, where no prefetcher of the processor looks.
                                 prefetch(right + (p + 12) * right_p + x * {row})

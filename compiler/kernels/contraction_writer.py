@@ -184,7 +184,12 @@ class Writer:
             product |= {"out": out, "out_si": "t_sums_row", "full_panels": "t_panels"}
             epilogue = self.epilogue()
         if is_same(spec, spec.rhs):
-            product |= {"rhs": f"address({spec.rhs.pointer})", "rhs_sb": "rhs_sb", "rhs_sp": "rhs_sp"}
+            product |= {
+                "rhs": f"address({spec.rhs.pointer})",
+                "rhs_sb": "rhs_sb",
+                "rhs_sp": "rhs_sp",
+                "rhs_sj": "rhs_sj",
+            }
         if is_same(spec, spec.lhs):
             product |= {
                 "lhs": f"address({spec.lhs.pointer})", "packed": "address(t_packed)", "pack_lhs": "t_pack_lhs",

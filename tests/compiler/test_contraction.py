@@ -375,6 +375,21 @@ MACHINES = {
 }
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64", "s32"])
+@pytest.mark.parametrize("m, n, k", [(12, 64, 100), (32, 200, 37), (20, 128, 1300)])
+def test_the_only_block_of_rows_copies_its_panels_itself(dtype, m, n, k):
+    """A rhs that is contiguous along p as well: no step of its own packs what fills whole panels."""
+    rng = np.random.default_rng(m)
+    x, w = sample(rng, dtype, (1, m, k)), operand(rng, dtype, (1, k, n), True)
+    o = np.zeros((1, m, n), DTYPES[dtype])
+    run(plain(dtype, dtype), (1, m, n, k), {"x": x, "w": w, "o": o}, x, w)
+    check(o, x, w, dtype)
+    kernels = render(plain(dtype, dtype), host(), (1, m, n, k))
+    *packing, product = kernels.step_plan(1, m, n, k, (0, k, 1), (0, 1, k))
+    assert product.arguments["copy_rhs"] == 1
+    assert len(packing) == (n % kernels.blocking.tile.columns != 0)
+
+
 def test_few_columns_get_a_tile_of_more_rows():
     shapes = {n: tile_shape("f32", 32, 16, n) for n in (1, 6, 8, 9, 10, 16, 20, 24, 40, 64, 1000)}
     narrow = [n for n, shape in shapes.items() if (shape.rows, shape.columns) == (12, 8)]
