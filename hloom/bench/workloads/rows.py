@@ -82,7 +82,7 @@ def _cumsum_columns(lib, x):
     return lib.np.cumsum(x, axis=0)
 
 
-@workload("cumsum_4m", "running sum, 4M", normal((4 * M,)), tolerance=1e-4)  # in the order of the elements, as NumPy
+@workload("cumsum_4m", "running sum, 4M", normal((4 * M,)), tolerance=1e-4)  # NumPy adds in the order of the elements
 def _cumsum(lib, x):
     return lib.np.cumsum(x)
 
