@@ -247,7 +247,7 @@ def expm1_f64(x):
 
 @function("f32", "f32")
 def logistic_f32(x):
-    """one division by 1 + exp(-x), both scaled, the sum rounded once."""
+    """one division by 1 + exp(-x), both scaled; what sum and quotient lost is made good once."""
     x = select(x > f32(105.0), f32(105.0), x)
     x = select(x < f32(-105.0), f32(-105.0), x)
     shifted = fma_f32(x, f32(-LOG2_E), f32(EXPONENT_F32))
@@ -259,12 +259,17 @@ def logistic_f32(x):
     one = bitcast_u32_f32(u32(u32(u32(254) - half) << u32(23)))
     power = bitcast_u32_f32(u32(u32(bits - half) << u32(23)))
     total = one + power
-    return one / (total + fma_f32(power, grown, power - (total - one)))
+    rest = fma_f32(power, grown, power - (total - one))
+    sum = total + rest
+    low = rest - (sum - total)
+    quotient = one / sum
+    remainder = fma_f32(-quotient, sum, one) - quotient * low
+    return fma_f32(remainder, quotient * bitcast_u32_f32(u32(half << u32(23))), quotient)
 
 
 @function("f64", "f64")
 def logistic_f64(x):
-    """one division by 1 + exp(-x), both scaled, the sum rounded once."""
+    """one division by 1 + exp(-x), both scaled; what sum and quotient lost is made good once."""
     x = select(x > 746.0, 746.0, x)
     x = select(x < -746.0, -746.0, x)
     shifted = fma_f64(x, -LOG2_E, EXPONENT_F64)
@@ -276,4 +281,9 @@ def logistic_f64(x):
     one = bitcast_u64_f64((u64(2046) - half) << u64(52))
     power = bitcast_u64_f64((bits - half) << u64(52))
     total = one + power
-    return one / (total + fma_f64(power, grown, power - (total - one)))
+    rest = fma_f64(power, grown, power - (total - one))
+    sum = total + rest
+    low = rest - (sum - total)
+    quotient = one / sum
+    remainder = fma_f64(-quotient, sum, one) - quotient * low
+    return fma_f64(remainder, quotient * bitcast_u64_f64(half << u64(52)), quotient)
