@@ -49,6 +49,7 @@ def _fuse(computation: Computation) -> Computation:
         found = search.find(second)
         if found is not None and found.nest not in taken:
             taken.add(found.nest)
+            search.ends.add(found.end)
             joined[found.end] = joined[found.nest] = found
     return _rebuilt(computation, joined) if joined else computation
 
@@ -128,6 +129,7 @@ class _Search:
         self.computation = computation
         self.users = computation.users()
         self.order = {i: k for k, i in enumerate(computation.instructions)}
+        self.ends: set[Instruction] = set()  # of the kernels found so far
 
     def find(self, second: Instruction) -> _Joined | None:
         """The kernel that has `second` as its last contraction, where a row nest and a contraction stand before it."""
@@ -215,6 +217,8 @@ class _Search:
         between: set[Instruction] = set()
         if source.opcode != "transpose" or not self._only_for(source, {contraction}, between):
             return set()
+        if source in self.ends:
+            return set()  # the kernel before this one writes its result in that order
         rank = len(source.dims)
         return between if source["dimensions"].index(rank - 1) >= rank - 2 else set()
 

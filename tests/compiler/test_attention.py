@@ -458,3 +458,20 @@ def test_bits_do_not_depend_on_threads(spelling):
     # Nor on which rows share a block.
     part = np.asarray(function(arrays[0][:, :, :100].copy(), *arrays[1:]))
     assert np.array_equal(part, np.asarray(function(*arrays))[:, :, :100])
+
+
+def test_the_transposed_result_goes_into_another_kernel_of_rows():
+    """Heads go together again, into a projection, a norm and a product: two kernels, each with its own transpose."""
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((32, 64, 64)).astype(np.float32)
+    w = rng.standard_normal((5, 64, 64)).astype(np.float32) / 8
+
+    def block(x, w):
+        q, k, v = ((x @ w[n]).reshape(32, 64, 4, 16).transpose(0, 2, 1, 3) for n in range(3))
+        scores = hnp.where(hnp.tril(hnp.ones((64, 64), bool)), q @ k.swapaxes(-1, -2) / 4, -1e9)
+        mixed = (hl.nn.softmax(scores) @ v).transpose(0, 2, 1, 3).reshape(32, 64, 64)
+        x = x + mixed @ w[3]
+        return (x - x.mean(-1, keepdims=True)) / hnp.sqrt(x.var(-1, keepdims=True) + 1e-5) @ w[4]
+
+    got, want = hl.jit(block)(x, w), hl.jit(block, fusion=False)(x, w)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=0, atol=2e-5)
