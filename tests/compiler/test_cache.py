@@ -142,6 +142,7 @@ for turn in range(60):
 
 
 def test_the_default_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("hloom.compiler.cache._chosen", None)  # a test before may have set hl.config.cache_dir
     monkeypatch.setenv("HLOOM_CACHE_DIR", str(tmp_path / "chosen"))
     assert default_folder() == tmp_path / "chosen"
     monkeypatch.setenv("HLOOM_CACHE_DIR", "")
