@@ -224,17 +224,21 @@ class Control:
         self._move_on(loop, results)
 
     def _exchange(self, loop: _Loop, k: int, state: Buffer, value: Buffer) -> None:
-        """The state of element `k` and a buffer with its next value change places after each step."""
+        """The state of element `k` and a buffer with its next value change places after each step.
+
+        Which of the two lies where after the loop depends on the number of steps, so both places are taken as long as
+        either is read; likewise for all that exchange with the same buffer.
+        """
         for buffer in (state, value):
             if buffer.swap is None:
                 self.swaps += 1
                 buffer.swap = self.swaps
-        value.first, value.last = state.first, state.last = (
-            min(value.first, state.first),
-            max(value.last, state.last),
-        )
         loop.swaps.append(Swap(state, value))
         loop.moved.add(k)
+        circle = {value, *(swap.first for swap in loop.swaps if swap.second is value)}
+        first, last = min(b.first for b in circle), max(b.last for b in circle)
+        for buffer in circle:
+            buffer.first, buffer.last = first, last
 
     def _move_on(self, loop: _Loop, results: list[Buffer]) -> None:
         """Elements whose next value is what another element was (the iterate before): after a swap that stands where

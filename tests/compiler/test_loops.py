@@ -133,6 +133,27 @@ def test_what_was_is_not_copied_to_become_what_was_before():
         planned(loop([VECTOR] * 3, step, trips=trips))
 
 
+@pytest.mark.parametrize("trips", [4, 5, 6])
+@pytest.mark.parametrize("early", [0, 1, 2])
+def test_places_that_move_on_stay_taken_until_the_last_of_them_is_read(trips, early):
+    """What lies in which place after the loop depends on the number of steps; one element is read at once, two late."""
+
+    def step(n, a, b, c):
+        return [a * 0.5 + b + c.op("reverse", dimensions=(0,)), a, b]
+
+    inner = loop([VECTOR] * 3, step, trips)
+    builder = Builder("main")
+    given = [builder.parameter(VECTOR) for _ in range(3)]
+    start = builder.tuple([builder.constant(0, "s32"), *given])
+    (original,) = [i for i in inner.entry.instructions if i.opcode == "while"]
+    made = builder.emit("while", start, condition=original["condition"], body=original["body"])
+    found = [Value(builder, builder.emit("get-tuple-element", made, index=k + 1)) for k in range(3)]
+    value = found.pop(early)
+    for _ in range(4):  # each in a buffer of its own
+        value = value.op("reverse", dimensions=(0,)).op("sine")
+    planned(Module("loop", builder.finish((value + found[0] * 2.0 + found[1]).instruction)), UNFUSED)
+
+
 def test_two_that_become_the_same_are_copied_once():
     _, steps = planned(loop([VECTOR] * 3, lambda n, a, b, c: [a + b + c, a, a], trips=4))
     assert count(steps, CopyStep) >= 1
