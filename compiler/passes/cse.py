@@ -49,13 +49,7 @@ class StructuralKeys:
         """A number that equal computations share; names and provenance do not count."""
         known = self._computations.get(id(computation))
         if known is None:
-            index: dict[Instruction, int] = {}
-            rows = []
-            for instruction in computation.instructions:
-                index[instruction] = len(index)
-                operands = tuple([index[o] for o in instruction.operands])
-                rows.append((instruction.opcode, operands, instruction.shape, self.attributes(instruction)))
-            key = (tuple(rows), index[computation.root])
+            key = self.rows(computation)
             # The computation is kept beside its number, so that its id stays taken.
             known = self._computations[id(computation)] = (
                 computation,
@@ -63,20 +57,24 @@ class StructuralKeys:
             )
         return known[1]
 
+    def rows(self, computation: Computation) -> tuple:
+        """What a computation is: an entry for each instruction, operands by their place, and the place of the root."""
+        index: dict[Instruction, int] = {}
+        rows = []
+        for instruction in computation.instructions:
+            index[instruction] = len(index)
+            operands = tuple([index[o] for o in instruction.operands])
+            rows.append((instruction.opcode, operands, instruction.shape, self.attributes(instruction)))
+        return tuple(rows), index[computation.root]
+
 
 class LastingKeys(StructuralKeys):
     """Keys that mean the same in every instance."""
 
-    def computation(self, computation: Computation):
+    def computation(self, computation: Computation) -> tuple:
         found = self._computations.get(id(computation))
         if found is None:
-            index: dict[Instruction, int] = {}
-            rows = []
-            for instruction in computation.instructions:
-                index[instruction] = len(index)
-                operands = tuple([index[o] for o in instruction.operands])
-                rows.append((instruction.opcode, operands, instruction.shape, self.attributes(instruction)))
-            found = self._computations[id(computation)] = (computation, (tuple(rows), index[computation.root]))
+            found = self._computations[id(computation)] = (computation, self.rows(computation))
         return found[1]
 
 
