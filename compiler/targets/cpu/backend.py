@@ -91,7 +91,7 @@ def _unlocked(name: str):
     """A function of llvmlite's library without the lock that llvmlite holds around each of its calls.
 
     LLVM's own rule is one thread at a time for each context and target machine; llvmlite, which mostly has one context,
-    lets one thread in altogether. Kernels compiled by `compiled` have a context each.
+    lets one thread in altogether. Kernels have a context each (`optimized`).
     """
     function = getattr(llvm.ffi.lib, name)
     return getattr(function, "_cfn", function)
@@ -100,15 +100,7 @@ def _unlocked(name: str):
 def compiled(text: str, libraries: Iterable[bytes | str] = (), machine: Machine | None = None) -> bytes:
     """Object code of a kernel's module, linked with `libraries`. Any number of threads may be inside."""
     machine = machine or host()
-    target = _target_machine(machine)
-    context = llvm.create_context()
-    module = _linked(text, libraries, machine, context)
-    if text.startswith(EXPLICIT):
-        _simplify(module, machine)
-    else:
-        _optimize(module, machine, vectorize=True, alone=True)
-    if is_streamed(text):
-        module = past_caches(module, target, machine.vector_bytes, context)
+    module, target = optimized(text, libraries, machine), _target_machine(machine)
     error = ctypes.c_char_p()
     buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(target, module, 1, ctypes.byref(error))
     if not buffer:
@@ -133,14 +125,18 @@ def bitcode(text: str, libraries: Iterable[bytes] = (), machine: Machine | None 
 
 
 def optimized(text: str, libraries: Iterable[bytes | str] = (), machine: Machine | None = None) -> llvm.ModuleRef:
-    """The module in `text` linked with `libraries` (bitcode, all of it inlined or dropped) and optimized."""
+    """The module in `text`, in a context of its own, linked with `libraries` (all of it inlined or dropped) and
+    optimized as `compiled` does it."""
     machine = machine or host()
-    with _lock:
-        module = _linked(text, libraries, machine)
-        _optimize(module, machine, vectorize=True)
-        if is_streamed(text):
-            module = past_caches(module, _target_machine(machine), machine.vector_bytes)
-        return module
+    context = llvm.create_context()
+    module = _linked(text, libraries, machine, context)
+    if text.startswith(EXPLICIT):
+        _simplify(module, machine)
+    else:
+        _optimize(module, machine, vectorize=True, alone=True)
+    if is_streamed(text):
+        module = past_caches(module, _target_machine(machine), machine.vector_bytes, context)
+    return module
 
 
 def object_code(module: llvm.ModuleRef, machine: Machine | None = None) -> bytes:
