@@ -163,9 +163,8 @@ def _scan_split(build, instruction, body: Computation, primals, tangents, active
         *tangent_parameters[in_consts + in_carry :],
     ]
     places = {p: inner.parameter(p.shape, p.hint, p.source) for p in order}
-    again = _Replay(inner, {residuals[k]: places[parameters[k]] for k in (*fixed, *moving)})
-    given_residuals = [again.made(r) for r in residuals]
-    outputs = place(inner, linear, [*given_residuals, *(places[p] for p in tangent_parameters)])
+    again = _invariant(inner, forward, {residuals[k]: places[parameters[k]] for k in (*fixed, *moving)}, residuals)
+    outputs = place(inner, linear, [*(again[r] for r in residuals), *(places[p] for p in tangent_parameters)])
     inexact = [k for k, o in enumerate(body.outputs()) if has_tangent(o.shape)]
     by_output = dict(zip(inexact, outputs, strict=True))
     root = inner.tuple([by_output[k] for k in range(total) if present[k]])
@@ -220,28 +219,15 @@ def _is_cheap_again(wanted: Instruction, known: set[Instruction]) -> bool:
     return True
 
 
-class _Replay:
-    """Values of one computation made in another from those that are there."""
-
-    def __init__(self, builder: Builder, there: dict[Instruction, Instruction]):
-        self.builder, self.there = builder, there
-
-    def made(self, wanted: Instruction) -> Instruction:
-        if wanted not in self.there:
-            operands = tuple([self.made(o) for o in wanted.operands])
-            self.there[wanted] = self.builder.add(wanted.with_operands(operands))
-        return self.there[wanted]
-
-
 def _invariant(builder: Builder, computation: Computation, given: dict, wanted) -> dict[Instruction, Instruction]:
-    """The wanted instructions that depend on nothing but given parameters, made in the builder."""
+    """The wanted instructions that depend on nothing but given ones, made in the builder from those."""
     same: set[Instruction] = set(given)
     for instruction in computation.instructions:
         if instruction.opcode != "parameter" and all(o in same for o in instruction.operands):
             same.add(instruction)
     needed = {w for w in wanted if w in same}
     for instruction in reversed(computation.instructions):
-        if instruction in needed:
+        if instruction in needed and instruction not in given:
             needed.update(instruction.operands)
     mapped = dict(given)
     for instruction in computation.instructions:
