@@ -51,6 +51,10 @@ def is_logistic(b, root, tangent) -> bool:
     return is_float(root) and b.used_once(tangent)
 
 
+def logistic_of_twice(b, x):
+    return b.emit("logistic", b.emit("add", x, x))
+
+
 def is_unsigned(root) -> bool:
     return root.shape.dtype in UNSIGNED
 
@@ -376,7 +380,7 @@ strength = Rules(
         ),
         rule(
             (hyperbolic_tangent + 1) * 0.5,
-            lambda b, x: b.emit("logistic", b.emit("add", x, x)),
+            logistic_of_twice,
             when=is_logistic,
             name="logistic-by-tangent",
             identity="(tanh(x) + 1) / 2 = logistic(2 x), without the cancellation for negative x",
@@ -384,7 +388,7 @@ strength = Rules(
         ),
         rule(
             hyperbolic_tangent * 0.5 + 0.5,
-            lambda b, x: b.emit("logistic", b.emit("add", x, x)),
+            logistic_of_twice,
             when=is_logistic,
             name="logistic-by-half-tangent",
             identity="tanh(x) / 2 + 1/2 = logistic(2 x), without the cancellation for negative x",
@@ -392,7 +396,7 @@ strength = Rules(
         ),
         rule(
             (y * 0.5) * (hyperbolic_tangent + 1),
-            lambda b, x, y: b.emit("multiply", y, b.emit("logistic", b.emit("add", x, x))),
+            lambda b, x, y: b.emit("multiply", y, logistic_of_twice(b, x)),
             when=is_logistic,
             name="half-times-tangent",
             identity="y / 2 (tanh(x) + 1) = y logistic(2 x)",
