@@ -14,7 +14,7 @@ from hloom.compiler.kernels.attention_structure import Attention, untransposed
 from hloom.compiler.kernels.combine import Reduction
 from hloom.compiler.kernels.contraction_shared import indent
 from hloom.compiler.kernels.description import Block, Serial
-from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.kernels.request import KernelRequest, name_dims
 from hloom.compiler.kernels.row import EXPENSIVE, reduction_levels
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
@@ -65,9 +65,9 @@ class RowNest:
         writer.merged = dict.fromkeys(range(len(dims)))
         item = writer.root
         item.variables = frozenset({"t_b"})
-        _name_dims(writer, item, dims, [g for g in merged if set(g) <= set(split[0])], "t_b")
+        name_dims(writer, item, dims, [g for g in merged if set(g) <= set(split[0])], "t_b")
         row = item.child("t_i")
-        _name_dims(writer, row, dims, [g for g in merged if set(g) <= set(split[1])], "t_i")
+        name_dims(writer, row, dims, [g for g in merged if set(g) <= set(split[1])], "t_i")
         writer.merged[last] = ("t_j", 1)
         write(writer, row)
         self.counter = writer.counter
@@ -339,21 +339,3 @@ def _dims_of_parts(parts, dims) -> list[list[int]]:
     """For each part the dimensions that it has become; a part of extent 1 has none."""
     news = iter([news for _, news in reshape_groups(parts, dims)])
     return [next(news) if part != 1 else [] for part in parts]
-
-
-def _name_dims(writer, block: Block, dims, merged: list[list[int]], name: str) -> None:
-    """Makes the index variable `name` the merged dimensions: divided where they are used apart."""
-    rest = name
-    for g, group in enumerate(merged[:-1]):
-        below = 1
-        for later in merged[g + 1 :]:
-            for k in later:
-                below *= dims[k]
-        quotient, remainder = writer.fresh("q"), writer.fresh("q")
-        divisor = writer.integer("q_s", below)
-        block.body += [f"{quotient} = {rest} // {divisor}", f"{remainder} = {rest} - {quotient} * {divisor}"]
-        writer.merged[group[-1]] = (quotient, 1)
-        block.variables = block.variables | {quotient, remainder}
-        rest = remainder
-    if merged:
-        writer.merged[merged[-1][-1]] = (rest, 1)

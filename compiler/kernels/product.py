@@ -15,7 +15,7 @@ from hloom.compiler.kernels.affine import (
 )
 from hloom.compiler.kernels.contraction import ContractionKernels, ContractionSpec, PlainOperand, PlainStore, render
 from hloom.compiler.kernels.description import Block
-from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.kernels.request import KernelRequest, name_dims
 from hloom.compiler.kernels.writer import Writer
 from hloom.ir.module import Instruction
 from hloom.ir.ops.contraction import dot_dims, free_dims
@@ -195,25 +195,9 @@ def _write_epilogue(request, dot, dims, split, names, value, integers, accumulat
     writer = request.writer(dims)
     writer.integers = integers
     writer.merged = dict.fromkeys(range(len(dims)))
-    known = set(names)
+    writer.root.variables = frozenset(names)
     for name, news in zip(names, split, strict=True):
-        rest = name
-        parts = [g for g in merged if set(g) <= set(news)]
-        # Where the result's dimensions are used apart, the index is divided.
-        for g, group in enumerate(parts[:-1]):
-            below = 1
-            for later in parts[g + 1 :]:
-                for k in later:
-                    below *= dims[k]
-            quotient, remainder = writer.fresh("q"), writer.fresh("q")
-            divisor = writer.integer("q_s", below)
-            writer.root.body.append(f"{quotient} = {rest} // {divisor}")
-            writer.root.body.append(f"{remainder} = {rest} - {quotient} * {divisor}")
-            writer.merged[group[-1]] = (quotient, 1)
-            known |= {quotient, remainder}
-            rest = remainder
-        writer.merged[parts[-1][-1]] = (rest, 1)
-    writer.root.variables = frozenset(known)
+        name_dims(writer, writer.root, dims, [g for g in merged if set(g) <= set(news)], name)
     write(writer)
     return writer
 

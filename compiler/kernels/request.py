@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from hloom.compiler.kernels.affine import merge_groups
@@ -117,6 +118,21 @@ def extents(writer: Writer, dims, groups) -> list[tuple[str, str]]:
             size *= dims[k]
         result.append((f"i{g}", writer.integer(f"n{g}", size)))
     return result
+
+
+def name_dims(writer: Writer, block: Block, dims, merged: list[list[int]], name: str) -> None:
+    """Makes the index variable `name` the merged dimensions: divided, in `block`, where they are used apart."""
+    rest = name
+    sizes = group_sizes(dims, merged)
+    for g, group in enumerate(merged[:-1]):
+        quotient, remainder = writer.fresh("q"), writer.fresh("q")
+        divisor = writer.integer("q_s", math.prod(sizes[g + 1 :]))
+        block.body += [f"{quotient} = {rest} // {divisor}", f"{remainder} = {rest} - {quotient} * {divisor}"]
+        writer.merged[group[-1]] = (quotient, 1)
+        block.variables = block.variables | {quotient, remainder}
+        rest = remainder
+    if merged:
+        writer.merged[merged[-1][-1]] = (rest, 1)
 
 
 def group_sizes(dims, groups) -> list[int]:
