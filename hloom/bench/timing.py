@@ -1,8 +1,8 @@
 """Timing: all libraries run a workload in turns, in one process, so that what else the machine does falls on all.
 
-A turn is a warm-up call (threads of the library before may still be spinning) and then a block of calls; the order
-rotates from round to round, and the time of a library is the median over its blocks. Results are checked before
-anything is timed.
+A turn is a pause in which the threads of the library before stop spinning, a warm-up call, and a block of calls. Each
+round has an order of its own, so that no library always follows the same other one, and the time of a library is the
+median over its blocks. Results are checked before anything is timed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from hloom.jit import DonationWarning
 from hloom.runtime import buffer
 
 BLOCK = 0.02  # seconds of calls in a turn
+PAUSE = 0.04  # seconds before a turn: OpenBLAS's idle threads spin for 2^26 cycles, OpenMP's for some milliseconds
 ROUNDS = (7, 41)  # so many turns at least and at most
 PATIENCE = 90.0  # seconds for a peer's first call: torch.compile needs hours for a chain of values used twice
 SLOW = 0.15  # seconds of a call from which on three turns have to do
@@ -173,6 +174,7 @@ def in_turns(calls: dict, budget: float) -> dict[str, float]:
     """Seconds of one call of each `name: (function, arguments)`."""
     repeats, slow = {}, set()
     for name, (function, arguments) in calls.items():
+        time.sleep(PAUSE)
         function(*arguments)
         start = time.perf_counter()
         function(*arguments)
@@ -186,16 +188,15 @@ def in_turns(calls: dict, budget: float) -> dict[str, float]:
             repeats[name] = max(1, int(BLOCK * 100 / (time.perf_counter() - start)))
     times: dict[str, list[float]] = {name: [] for name in calls}
     end = time.perf_counter() + budget * len(calls)
-    rounds = 0
+    rounds, orders = 0, np.random.default_rng(0)
     while rounds < ROUNDS[0] or (rounds < ROUNDS[1] and time.perf_counter() < end):
-        first = rounds % len(calls)
-        order = list(calls.items())
         rounds += 1
-        for name, (function, arguments) in order[first:] + order[:first]:
-            if name in slow:
-                if len(times[name]) >= 3:
-                    continue
-            else:
+        for name in orders.permutation(list(calls)):
+            if name in slow and len(times[name]) >= 3:
+                continue
+            function, arguments = calls[name]
+            time.sleep(PAUSE)
+            if name not in slow:
                 function(*arguments)
             count = repeats[name]
             start = time.perf_counter()
