@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hloom.compiler.kernels.emit import Launch
+from hloom.compiler.kernels.launch import Launch
 from hloom.ir.module import Instruction
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from hloom.compiler.kernels.emit import Launch
+from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.plan_control import ChoiceItem, LoopItem, Swap
 from hloom.compiler.plan_values import Buffer

@@ -23,7 +23,7 @@ size of the blocks and any number of threads.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hloom.compiler.kernels.attention_rows import RowNest
 from hloom.compiler.kernels.attention_structure import SCORES, SUMS, Attention
@@ -37,7 +37,8 @@ from hloom.compiler.kernels.contraction import (
 )
 from hloom.compiler.kernels.contraction_plan import PERIOD, SERIAL_WORK
 from hloom.compiler.kernels.contraction_shared import PRODUCT_PARAMS, indent
-from hloom.compiler.kernels.product import Operand, Roles, accumulation_dtype, operand_of
+from hloom.compiler.kernels.launch import Launch, launch_by_grain
+from hloom.compiler.kernels.product import Operand, Roles, accumulation_dtype, launch_of_step, operand_of
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.kernels.tile_shapes import ITEMSIZES, tile_shape
@@ -51,19 +52,7 @@ TEMPORARIES = ("t_packed1", "t_packed2", "t_open")
 WANTED = 128 << 10  # bytes of scores in a block, where that is some rows: keys and values stay in the cache beside them
 
 
-@dataclass
-class AttentionLaunch:
-    """A kernel with the values of its parameters (but lo and hi): a pointer's name, an integer, or a kernel whose
-    address it is. As `emit.Launch`."""
-
-    source: KernelSource
-    arguments: list[str | int | KernelSource]
-    items: int
-    grain: int
-    temporaries: dict[str, int] = field(default_factory=dict)
-
-
-def attention_launches(request: KernelRequest, attention: Attention, machine) -> list[AttentionLaunch]:
+def attention_launches(request: KernelRequest, attention: Attention, machine) -> list[Launch]:
     """The launches: packing of keys, packing of values, and the kernel of all rows."""
     return _Kernel(request, attention, machine).launches()
 
@@ -77,7 +66,7 @@ class _Contraction:
     kernels: ContractionKernels
     right: Operand
     arguments: dict[str, int]
-    packing: list[AttentionLaunch]
+    packing: list[Launch]
 
     def product(self, values: dict[str, str]) -> list[str]:
         """The call of the shared product for one block. values: of its parameters; of others this contraction's own."""
@@ -106,9 +95,10 @@ class _Kernel:
         self.batch, self.m, self.n, self.k = one.extents
         self.d = two.extents[2]
         first, second = attention.first, attention.second
-        operand = lambda array, roles, order: operand_of(  # noqa: E731
-            request, array, roles, self.integers, self.dtype, order
-        )
+
+        def operand(array, roles, order) -> Operand:
+            return operand_of(request, array, roles, self.integers, self.dtype, order)
+
         self.queries = operand(first.operands[0], one.left, ("p", "i"))
         keys = operand(first.operands[1], one.right, ("j", "p"))
         values = operand(second.operands[1], two.right, ("j", "p"))
@@ -146,23 +136,15 @@ class _Kernel:
         packing = [self._packing(number, kernels, step) for step in steps[:-1]]
         return _Contraction(number, kernels, right, steps[-1].arguments, packing)
 
-    def _packing(self, number: int, kernels: ContractionKernels, step) -> AttentionLaunch:
-        rename = lambda name: f"{name}{number}" if name == "t_packed" else name  # noqa: E731
-        arguments: list[str | int | KernelSource] = []
-        for name in kernels.parameters[step.kernel][:-2]:
-            if name in step.arguments:
-                value = step.arguments[name]
-                arguments.append(kernels.kernels[value.kernel] if hasattr(value, "kernel") else value)
-            elif name in self.integers:
-                arguments.append(self.integers[name])
-            else:
-                arguments.append(rename(step.pointers.get(name, name)))
-        temporaries = {rename(name): size for name, size in step.temporaries.items()}
-        return AttentionLaunch(kernels.kernels[step.kernel], arguments, step.items, step.grain, temporaries)
+    def _packing(self, number: int, kernels: ContractionKernels, step) -> Launch:
+        def rename(name: str) -> str:
+            return f"{name}{number}" if name == "t_packed" else name
+
+        return launch_of_step(kernels, step, self.integers, rename)
 
     # --- the kernel ---
 
-    def launches(self) -> list[AttentionLaunch]:
+    def launches(self) -> list[Launch]:
         text, own = self._text()
         source, arguments = self._source(self.request.title("attention"), text, own)
         packing = [*self.one.packing, *self.two.packing]
@@ -175,7 +157,7 @@ class _Kernel:
         work = own["t_block_rows"] * (self.n * self.k + self.n * self.d)
         items = self.batch * own["t_row_blocks"]
         grain = max(1, SERIAL_WORK // work)
-        return [*packing, AttentionLaunch(source, arguments, items, grain, temporaries)]
+        return [*packing, launch_by_grain(source, arguments, items, grain, temporaries)]
 
     def _source(self, name: str, lines: list[str], own: dict) -> tuple[KernelSource, list]:
         """A kernel of these lines, and the values of its parameters: those pointers and integers that it uses."""
@@ -303,7 +285,7 @@ class _Kernel:
 
     # --- what a mask hides ---
 
-    def _openness(self, own: dict) -> AttentionLaunch:
+    def _openness(self, own: dict) -> Launch:
         """The kernel that looks for infinities and NaN among the values, by parts of keys: 0 or NaN for each part.
         A weight of 0 makes NaN of them, so that hidden values are left out only where there are none."""
         second = self.attention.second.operands[1]
@@ -324,7 +306,7 @@ class _Kernel:
         source, arguments = self._source(f"{self.request.title('attention')}_finite", lines, own)
         items = self.batch * own["t_parts"]
         grain = max(1, (1 << 16) // (PART * self.d))
-        return AttentionLaunch(source, arguments, items, grain, {"t_open": items * self.size})
+        return launch_by_grain(source, arguments, items, grain, {"t_open": items * self.size})
 
     def _hidden(self) -> list[str]:
         """Statements that decide how many values are multiplied, and give the hidden ones among them their weights."""

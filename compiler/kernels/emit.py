@@ -2,49 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-import numpy as np
-
 from hloom.compiler.kernels.attention import attention_launches
 from hloom.compiler.kernels.attention_structure import attention_of
-from hloom.compiler.kernels.contraction import KernelAddress
 from hloom.compiler.kernels.description import Nest
 from hloom.compiler.kernels.fft import fft_launches
+from hloom.compiler.kernels.launch import WORK, Launch, launch_by_work
 from hloom.compiler.kernels.loop import loop_nest
-from hloom.compiler.kernels.product import product
+from hloom.compiler.kernels.product import product_launches
 from hloom.compiler.kernels.reduce import reduce_nests
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.row import row_nest
 from hloom.compiler.kernels.scatter import scatter_nests
-from hloom.compiler.kernels.source import KernelSource
-from hloom.compiler.kernels.topk import topk_kernels
+from hloom.compiler.kernels.topk import topk_launches
 from hloom.compiler.kernels.update import is_update, update_nest
-from hloom.compiler.kernels.window import window_kernels
+from hloom.compiler.kernels.window import window_launches
 from hloom.compiler.stages import stage
 from hloom.ir.module import Computation
 from hloom.ir.ops import OPS
 
-WORK = 65536  # element operations that a chunk should have: some 10 microseconds, against 1 to hand it to a thread
 ROWS = 16  # so many rows keep every core busy; fewer long rows are reduced in chunks
-
-
-@dataclass
-class Launch:
-    """One kernel of a program.
-
-    arguments: for each parameter but lo and hi a pointer's name, an integer, or a KernelSource whose address it is.
-    items, grain: work items, and how many of them are one chunk. work: element operations of all, roughly.
-    temporaries: bytes by pointer name. tables: constant arrays by pointer name.
-    """
-
-    source: KernelSource
-    arguments: list[str | int | KernelSource]
-    items: int
-    grain: int
-    work: float = 0.0
-    temporaries: dict[str, int] = field(default_factory=dict)
-    tables: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 def nest_kind(computation: Computation) -> str:
@@ -111,60 +87,25 @@ def launches(request: KernelRequest, target) -> list[Launch]:
     """The launches of one fused computation. `target` has `machine` and `render(nest) -> KernelSource`."""
     kind = nest_kind(request.computation)
     if kind == "product":
-        return _product_launches(request, target)
+        return product_launches(request, target.machine)
     if kind == "attention":
         attention = attention_of(request.computation)
         if attention is None:
             raise ValueError(f"{request.computation.name}: no kernel has two contractions but attention")
-        made = attention_launches(request, attention, target.machine)
-        return [Launch(x.source, x.arguments, x.items, x.grain, x.items * WORK / x.grain, x.temporaries) for x in made]
+        return attention_launches(request, attention, target.machine)
     if kind == "fft":
-        return [
-            Launch(f.source, f.arguments, f.items, grain_of(f.items, f.work), f.items * f.work, f.temporaries, f.tables)
-            for f in fft_launches(request, target.machine)
-        ]
-    if kind in ("window", "topk"):
-        made = window_kernels(request) if kind == "window" else topk_kernels(request)
-        result = []
-        for x in made:
-            grain = min(max(grain_of(x.items, x.work), x.least), x.items)
-            result.append(Launch(x.source, x.arguments, x.items, grain, x.items * x.work, x.temporaries))
-        return result
+        return fft_launches(request, target.machine)
+    if kind == "window":
+        return window_launches(request)
+    if kind == "topk":
+        return topk_launches(request)
     result = []
     for nest in nests(request):
         if nest.items == 0:
             continue
         arguments = [name for name, _ in nest.pointers] + list(nest.integers.values())
-        grain = grain_of(nest.items, nest.inner_work)
+        launch = launch_by_work(target.render(nest), arguments, nest.items, nest.inner_work, nest.temporaries)
         if nest.kind == "row" and nest.items >= 256:
-            grain = -(-grain // 4) * 4  # a processor may do so many rows at once
-        work = nest.items * nest.inner_work
-        result.append(Launch(target.render(nest), arguments, nest.items, grain, work, nest.temporaries))
-    return result
-
-
-def grain_of(items: int, work: float) -> int:
-    """Items in a chunk, from their work; small kernels stay in one piece. Depends on the shape only."""
-    if items * work <= 2 * WORK:
-        return items
-    grain = max(1, int(WORK / work))
-    return -(-grain // 64) * 64 if grain >= 64 else grain
-
-
-def _product_launches(request: KernelRequest, target) -> list[Launch]:
-    made = product(request, target.machine)
-    result = []
-    for step in made.kernels.step_plan(*made.extents, made.lhs_strides, made.rhs_strides):
-        arguments: list[str | int | KernelSource] = []
-        source = made.kernels.kernels[step.kernel]
-        for name in made.kernels.parameters[step.kernel][:-2]:
-            if name in step.arguments:
-                value = step.arguments[name]
-                arguments.append(made.kernels.kernels[value.kernel] if isinstance(value, KernelAddress) else value)
-            elif name in made.integers:
-                arguments.append(made.integers[name])
-            else:
-                arguments.append(step.pointers.get(name, name))
-        work = step.items * WORK / step.grain
-        result.append(Launch(source, arguments, step.items, step.grain, work, step.temporaries))
+            launch.grain = -(-launch.grain // 4) * 4  # a processor may do so many rows at once
+        result.append(launch)
     return result

@@ -14,13 +14,10 @@ Radices and the way of reading and writing are in the kernel's text; lengths, st
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-
-import numpy as np
-
 from hloom.compiler.kernels.affine import variables
 from hloom.compiler.kernels.fft_tables import factors_of, radices_of, scale_of, spectrum_turns, turns_of
 from hloom.compiler.kernels.fft_text import PIECE, SIZES, Form, kernel_of, spectrum_kernel
+from hloom.compiler.kernels.launch import Launch, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.source import KernelSource
 from hloom.ir.module import Instruction
@@ -30,18 +27,6 @@ from hloom.ir.types import COMPLEX, HLO_NAME, real_dtype
 LONGEST = 4096  # elements of a block: two of them take a megabyte of the stack where vectors have 64 bytes
 WIDEST = 16  # lanes of the widest vectors
 NEAR = 2048  # elements of a block that stay in the second-level cache
-
-
-@dataclass(frozen=True)
-class FftLaunch:
-    """A kernel, its arguments, work items and flops of each; bytes of temporaries and tables of numbers by name."""
-
-    source: KernelSource
-    arguments: list
-    items: int
-    work: float
-    temporaries: dict[str, int] = field(default_factory=dict)
-    tables: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 def split_of(n: int) -> tuple[int, int] | None:
@@ -121,7 +106,7 @@ def is_constant(instruction: Instruction) -> bool:
 # --- the launches of an instruction -----------------------------------------------------------------------------------
 
 
-def fft_launches(request: KernelRequest, machine) -> list[FftLaunch]:
+def fft_launches(request: KernelRequest, machine) -> list[Launch]:
     """The launches of a computation of one fft (`has_fft_kernel`), and what the others allow."""
     (instruction,) = [i for i in request.computation.instructions if i.opcode == "fft"]
     return _Maker(request, instruction, machine).launches()
@@ -155,9 +140,9 @@ class _Maker:
         self.lanes = machine.vector_bytes // self.size
         self.inverse = self.which in ("IFFT", "IRFFT")
         self.sign = 1.0 if self.inverse else -1.0
-        self.result: list[FftLaunch] = []
+        self.result: list[Launch] = []
 
-    def launches(self) -> list[FftLaunch]:
+    def launches(self) -> list[Launch]:
         rank = len(self.shape.dims)
         last = rank - 1
         others = range(rank - len(self.lengths), last)
@@ -282,7 +267,7 @@ class _Maker:
         }
         temporaries = {name: size for name, size in bytes_of.items() if name in arguments}
         # The names of tables are those of temporaries and buffers too: each launch has its own.
-        self.result.append(FftLaunch(source, arguments, items, work, temporaries, tables))
+        self.result.append(launch_by_work(source, arguments, items, work, temporaries, tables))
 
     def pairs_bytes(self) -> int:
         """Bytes of the complex numbers that the passes along the last dimension work on."""
@@ -291,4 +276,4 @@ class _Maker:
         return self.shape.bytes
 
 
-__all__ = ["FftLaunch", "Form", "fft_launches", "has_fft_kernel", "kernel_of", "radices_of"]
+__all__ = ["Launch", "Form", "fft_launches", "has_fft_kernel", "kernel_of", "radices_of"]

@@ -13,9 +13,19 @@ from hloom.compiler.kernels.affine import (
     row_major_strides,
     variables,
 )
-from hloom.compiler.kernels.contraction import ContractionKernels, ContractionSpec, PlainOperand, PlainStore, render
+from hloom.compiler.kernels.contraction import (
+    ContractionKernels,
+    ContractionSpec,
+    KernelAddress,
+    PlainOperand,
+    PlainStore,
+    Step,
+    render,
+)
 from hloom.compiler.kernels.description import Block
+from hloom.compiler.kernels.launch import Launch, launch_by_grain
 from hloom.compiler.kernels.request import KernelRequest, name_dims
+from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.kernels.writer import Writer
 from hloom.ir.module import Instruction
 from hloom.ir.ops.contraction import dot_dims, free_dims
@@ -73,6 +83,28 @@ def product(request: KernelRequest, machine) -> Product:
         roles.batch > 1 or not roles.right_has_no_batch,
     )
     return Product(render(spec, machine, roles.extents), roles.extents, left.strides, right.strides, integers)
+
+
+def product_launches(request: KernelRequest, machine) -> list[Launch]:
+    """The launches of a fused computation with one contraction: packing, products, and what joins parts of sums."""
+    made = product(request, machine)
+    steps = made.kernels.step_plan(*made.extents, made.lhs_strides, made.rhs_strides)
+    return [launch_of_step(made.kernels, step, made.integers) for step in steps]
+
+
+def launch_of_step(kernels: ContractionKernels, step: Step, integers: dict[str, int], rename=str) -> Launch:
+    """The launch of one step. integers: values of the texts' own parameters. rename(temporary) -> its name."""
+    arguments: list[str | int | KernelSource] = []
+    for name in kernels.parameters[step.kernel][:-2]:
+        if name in step.arguments:
+            value = step.arguments[name]
+            arguments.append(kernels.kernels[value.kernel] if isinstance(value, KernelAddress) else value)
+        elif name in integers:
+            arguments.append(integers[name])
+        else:
+            arguments.append(rename(step.pointers.get(name, name)))
+    temporaries = {rename(name): size for name, size in step.temporaries.items()}
+    return launch_by_grain(kernels.kernels[step.kernel], arguments, step.items, step.grain, temporaries)
 
 
 class Roles:

@@ -17,17 +17,18 @@ from hloom.ir.build import combiner_opcode
 from hloom.ir.types import PRED, compute_dtype
 
 if TYPE_CHECKING:
+    from hloom.compiler.kernels.launch import Launch
     from hloom.compiler.kernels.window import ReduceWindow
-    from hloom.compiler.kernels.window_loops import WindowKernel
 
 ROWS = 16  # so many rows keep every core busy; fewer long rows are cut
 GROUP = 16384  # elements at least that are worth a work item of their own
 GROUPS = 64  # at most so many of a row: each puts the parts before its own together
 CHAINS = 8  # additions under way at once: the latency of one, 4 cycles, times two a cycle
+TOGETHER = 4  # rows side by side, for the same reason; their lines fit in the ways of a set of the first cache
 COLUMNS = 256  # of a chunk at least: a memory page is touched for so many of its elements
 
 
-def running_kernels(made: ReduceWindow, dimension: int, reverse: bool) -> list[WindowKernel]:
+def running_launches(made: ReduceWindow, dimension: int, reverse: bool) -> list[Launch]:
     """The kernels of a running combination along a dimension of the window, `reverse` from its end."""
     extent = made.middle[dimension].extent
     below = math.prod(d.extent for d in made.middle[dimension + 1 :]) * made.inner
@@ -39,25 +40,31 @@ def running_kernels(made: ReduceWindow, dimension: int, reverse: bool) -> list[W
         return [
             _chains(each, extent, rows, groups, reverse, last) for each, last in ((made.another(), False), (made, True))
         ]
-    return [_row(made, extent, reverse)]
+    return [_rows(made, extent, reverse)]
 
 
-def _row(made: ReduceWindow, extent: int, reverse: bool) -> WindowKernel:
-    """An item is a row along the dimension, whose accumulators run through all of it."""
+def _rows(made: ReduceWindow, extent: int, reverse: bool) -> Launch:
+    """An item is a row along the dimension, whose accumulators run through all of it. Several rows go side by side; the
+    last one again where fewer are left, so that a row's bits do not depend on the chunk it is in."""
     text = made.text
     text.number("extent", extent)
-    text.open("for item in range(lo, hi):")
-    text.add("first = item * extent")
-    names = [f"a{k}" for k in range(len(made.arrays))]
-    for name, start in zip(names, made.initial, strict=True):
-        text.add(f"{name} = {made.scalar(start)}")
+    rows = range(TOGETHER)
+    text.open(f"for item in range(lo, hi, {TOGETHER}):")
+    names = [[f"a{k}_{r}" for k in range(len(made.arrays))] for r in rows]
+    for r in rows:
+        text.add(f"first{r} = min(item + {r}, hi - 1) * extent")
+        for name, start in zip(names[r], made.initial, strict=True):
+            text.add(f"{name} = {made.scalar(start)}")
     text.open("for x in range(extent):")
-    text.add(f"at = first + {'extent - 1 - x' if reverse else 'x'}")
-    _step(made, names, "at", reverse)
-    return made.finished("running", made.lead * made.plane * made.inner // extent, extent * 4.0)
+    text.add(f"at = {'extent - 1 - x' if reverse else 'x'}")
+    for r in rows:
+        _take(made, names[r], f"first{r} + at", reverse)
+    for r in rows:
+        _write(made, names[r], f"first{r} + at")
+    return made.finished("running", made.lead * made.plane * made.inner // extent, extent * 4.0, TOGETHER)
 
 
-def _columns(made: ReduceWindow, extent: int, below: int, reverse: bool) -> WindowKernel:
+def _columns(made: ReduceWindow, extent: int, below: int, reverse: bool) -> Launch:
     """An item is a column, but the columns of a chunk go side by side along their rows: the accumulators are the row
     that was written before."""
     text = made.text
@@ -85,16 +92,23 @@ def _columns(made: ReduceWindow, extent: int, below: int, reverse: bool) -> Wind
 
 def _step(made: ReduceWindow, names: list[str], at: str, reverse: bool) -> None:
     """Combines the accumulators with the elements at a place and writes them there."""
-    text = made.text
+    _take(made, names, at, reverse)
+    _write(made, names, at)
+
+
+def _take(made: ReduceWindow, names: list[str], at: str, reverse: bool) -> None:
     values = [f"e{k}" for k in range(len(made.arrays))]
     for value, array in zip(values, made.arrays, strict=True):
-        text.add(f"{value} = {load(made.request.names[array], at, array.dtype)}")
+        made.text.add(f"{value} = {load(made.request.names[array], at, array.dtype)}")
     made.combine(names, [*values, *names] if reverse else [*names, *values])
+
+
+def _write(made: ReduceWindow, names: list[str], at: str) -> None:
     for k, (name, array) in enumerate(zip(names, made.arrays, strict=True)):
-        text.add(store(made.request.output_name(k), at, array.dtype, name))
+        made.text.add(store(made.request.output_name(k), at, array.dtype, name))
 
 
-def _chains(made: ReduceWindow, extent: int, rows: int, groups: int, reverse: bool, last: bool) -> WindowKernel:
+def _chains(made: ReduceWindow, extent: int, rows: int, groups: int, reverse: bool, last: bool) -> Launch:
     """An item is a group of a row. `last`: the second kernel, which writes the result, else the first."""
     text, (array,) = made.text, made.arrays
     dtype = array.dtype

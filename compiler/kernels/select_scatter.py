@@ -8,14 +8,15 @@ from __future__ import annotations
 import itertools
 import math
 
-from hloom.compiler.kernels.window_loops import WindowKernel, Windows
+from hloom.compiler.kernels.launch import Launch
+from hloom.compiler.kernels.window_loops import Windows
 from hloom.compiler.kernels.writer import literal, load, store
 
 TAPS = 16  # elements of windows that are chosen from side by side
 
 
 class SelectAndScatter(Windows):
-    def kernel(self) -> WindowKernel | None:
+    def kernel(self) -> Launch | None:
         operand, source, initial = self.instruction.operands
         if not operand.shape.size:
             return None
@@ -52,7 +53,7 @@ class SelectAndScatter(Windows):
         text.add(store(out, "chosen", dtype, result))
         return self.finished("select", self.lead, self.inner * (self.places * taps * 3.0 + self.plane))
 
-    def _side_by_side(self, taps: int) -> WindowKernel:
+    def _side_by_side(self, taps: int) -> Launch:
         """Where each element is in one window: it is written once, and the innermost loop becomes vectors.
 
         That loop is over what is innermost, or else over the places along the last dimension; an item is the rest.

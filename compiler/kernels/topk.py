@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from hloom.compiler.kernels.launch import Launch, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.source import KernelSource
-from hloom.compiler.kernels.window_loops import WindowKernel
 from hloom.compiler.kernels.writer import load, store
 from hloom.ir.module import Instruction
 from hloom.ir.types import DTYPES, HLO_NAME, HOST_DTYPES, NARROW_FLOATS, PRED
@@ -18,8 +18,8 @@ def has_topk_kernel(instruction: Instruction) -> bool:
     return dtype not in HOST_DTYPES and dtype != DTYPES["u64"] and 0 < instruction["k"] <= LARGEST
 
 
-def topk_kernels(request: KernelRequest) -> list[WindowKernel]:
-    """The kernel of a computation of one topk; none where there are no rows."""
+def topk_launches(request: KernelRequest) -> list[Launch]:
+    """The launch of a computation of one topk; none where there are no rows."""
     (instruction,) = [i for i in request.computation.instructions if i.opcode == "topk"]
     (x,) = instruction.operands
     count, k = x.dims[-1], instruction["k"]
@@ -54,7 +54,7 @@ def topk_kernels(request: KernelRequest) -> list[WindowKernel]:
     text = "\n".join([f"def {title}({pointer}, {values}, {places}, n, lo, hi):", *("    " + line for line in lines)])
     dtype = f"{HLO_NAME[x.dtype]}*"
     source = KernelSource(title, text + "\n", (dtype, dtype, "s32*", "s64", "s64", "s64"))
-    return [WindowKernel(source, [pointer, values, places, count], rows, count * 2.0)]
+    return [launch_by_work(source, [pointer, values, places, count], rows, count * 2.0)]
 
 
 def _key(dtype, largest: bool) -> list[str]:

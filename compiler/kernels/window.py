@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 
+from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.kernels.running import running_kernels
+from hloom.compiler.kernels.running import running_launches
 from hloom.compiler.kernels.select_scatter import SelectAndScatter
-from hloom.compiler.kernels.window_loops import LITERAL, WindowKernel, Windows
+from hloom.compiler.kernels.window_loops import LITERAL, Windows
 from hloom.compiler.kernels.writer import load, store
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
@@ -42,7 +43,7 @@ def has_window_kernel(instruction: Instruction) -> bool:
     return all(is_inlined(instruction[name]) for name in names)
 
 
-def window_kernels(request: KernelRequest) -> list[WindowKernel]:
+def window_launches(request: KernelRequest) -> list[Launch]:
     """The kernels of a computation of one reduce-window or select-and-scatter; none where the result is empty."""
     (instruction,) = [i for i in request.computation.instructions if OPS[i.opcode].family == "window"]
     maker = ReduceWindow if instruction.opcode == "reduce-window" else SelectAndScatter
@@ -63,12 +64,12 @@ class ReduceWindow(Windows):
         """The same with a text of its own: for a further kernel."""
         return ReduceWindow(self.request, self.instruction)
 
-    def kernel(self) -> WindowKernel | list[WindowKernel] | None:
+    def kernel(self) -> Launch | list[Launch] | None:
         if not self.lead * self.places * self.inner:
             return None
         scanned = self._scanned()
         if scanned is not None:
-            return running_kernels(self, *scanned)
+            return running_launches(self, *scanned)
         taps = math.prod(d.window.size for d in self.middle)
         if self.inner > 1:
             return self._rows(taps)
@@ -95,7 +96,7 @@ class ReduceWindow(Windows):
                 results[k] = f"round_{HLO_NAME[array.dtype]}({results[k]})"
         self.text.add(f"{', '.join(names)} = {', '.join(results)}")
 
-    def _elements(self, taps: int) -> WindowKernel:
+    def _elements(self, taps: int) -> Launch:
         """One accumulator: an item is a row of places."""
         text = self.text
         names = [f"a{k}" for k in range(len(self.arrays))]
@@ -122,7 +123,7 @@ class ReduceWindow(Windows):
             text.add(store(self.request.output_name(k), out, array.dtype, name))
         return self.finished("window", self.lead * self.places * self.inner // row, row * taps * 2.0)
 
-    def _rows(self, taps: int) -> WindowKernel:
+    def _rows(self, taps: int) -> Launch:
         """A row of accumulators, in the result itself: an item is a place."""
         text = self.text
         outputs = [self.request.output_name(k) for k in range(len(self.arrays))]
@@ -145,7 +146,7 @@ class ReduceWindow(Windows):
             text.add(store(output, "out + c", array.dtype, name))
         return self.finished("window", self.lead * self.places, self.inner * taps * 2.0)
 
-    def _lines(self, taps: int) -> WindowKernel:
+    def _lines(self, taps: int) -> Launch:
         """A row of accumulators, in the result itself, for all places along the last dimension: an item is such a row.
 
         The loop over these places is the innermost, so that it becomes vectors; each element of the window has a range

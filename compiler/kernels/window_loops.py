@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hloom.compiler.kernels.combine import inline_scalars
 from hloom.compiler.kernels.description import Block
+from hloom.compiler.kernels.launch import Launch, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.kernels.writer import Writer, literal, load
@@ -15,21 +16,6 @@ from hloom.ir.types import HLO_NAME
 from hloom.ir.window import WindowDimension, dilated, window_of
 
 LITERAL = 8  # window sizes up to this are constants of the kernel, so that their loops are unrolled
-
-
-@dataclass(frozen=True)
-class WindowKernel:
-    """A kernel text with the values of its integers, its work items, and about how many operations an item is.
-
-    least: items that a chunk should have at least. temporaries: bytes by pointer name.
-    """
-
-    source: KernelSource
-    arguments: list
-    items: int
-    work: float
-    least: int = 1
-    temporaries: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -159,7 +145,7 @@ class Windows:
 
     def finished(
         self, kind: str, items: int, work: float, least: int = 1, parts: dict | None = None, outputs: bool = True
-    ) -> WindowKernel:
+    ) -> Launch:
         """parts: name -> (dtype, elements) of arrays between kernels. outputs: whether the results are written."""
         parts = parts or {}
         pointers = [
@@ -178,4 +164,4 @@ class Windows:
         source = KernelSource(title, "\n".join(lines) + "\n", tuple(types))
         arguments = [name for name, _ in pointers] + list(self.text.integers.values())
         temporaries = {name: dtype.itemsize * count for name, (dtype, count) in parts.items()}
-        return WindowKernel(source, arguments, items, work, least, temporaries)
+        return launch_by_work(source, arguments, items, work, temporaries, least=least)

@@ -171,7 +171,7 @@ def _check(workload: Workload, title: str, results, expected) -> float:
 
 
 def _pause() -> None:
-    """Waits for threads of the library before to go to sleep, at work itself: a core that has slept is slow at first."""
+    """Waits until threads of the library before sleep, at work itself: a core that has slept is slow at first."""
     end = time.perf_counter() + PAUSE
     while time.perf_counter() < end:
         pass
