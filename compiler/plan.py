@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hloom.compiler.kernels.emit import launches
-from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.host import runs_on_host
+from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.update import UPDATES
 from hloom.compiler.passes.cse import StructuralKeys

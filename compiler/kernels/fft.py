@@ -14,6 +14,7 @@ Radices and the way of reading and writing are in the kernel's text; lengths, st
 from __future__ import annotations
 
 import math
+
 from hloom.compiler.kernels.affine import variables
 from hloom.compiler.kernels.fft_tables import factors_of, radices_of, scale_of, spectrum_turns, turns_of
 from hloom.compiler.kernels.fft_text import PIECE, SIZES, Form, kernel_of, spectrum_kernel
