@@ -281,11 +281,14 @@ class Planner:
                 if source is not target:
                     planned.append((target, source, root.shape.bytes, instruction))
                 shared[0] = position
+        kept: frozenset[int] = frozenset()
+        if any(i.opcode == "dot" for i in computation.instructions):
+            kept = frozenset(k for k, o in enumerate(inputs) if self.control.stays(self.buffers[o][0]))
         # Layers that repeat have the same kernels: writing them once is enough.
-        key = (self.keys.computation(computation), tuple(shared.items()))
+        key = (self.keys.computation(computation), tuple(shared.items()), kept)
         made = self.launches.get(key)
         if made is None:
-            request = KernelRequest(computation, shared, self.target)
+            request = KernelRequest(computation, shared, self.target, kept)
             made = self.launches[key] = launches(request, self.target)
         for launch in made:
             pointers: dict[str, object] = {}
@@ -351,8 +354,9 @@ class Planner:
             if isinstance(item, tuple) and isinstance(item[0], Launch):
                 launch, _, instruction = item
                 for name, size in launch.temporaries.items():
-                    now = self.time[instruction]
-                    buffer = self.temporaries.setdefault((id(instruction), name), Buffer(size, None, now, now))
+                    key, now = (id(instruction), name), self.time[instruction]
+                    first, last = self.control.prepared.get(key, (now, now))
+                    buffer = self.temporaries.setdefault(key, Buffer(size, None, first, last))
                     buffer.bytes = max(buffer.bytes, size)
         return list(self.temporaries.values())
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.plan_order import FREE, is_control
 from hloom.compiler.plan_values import Buffer
 from hloom.ir.module import Computation, Instruction
@@ -121,6 +122,8 @@ class Control:
         self.loops: dict[Instruction, _Loop] = {}
         self.order: list[Instruction] = []  # loops and conditionals, the outer before the inner
         self.swaps = 0
+        self.loop: _Loop | None = None  # whose body is being emitted, each time all of it
+        self.prepared: dict[tuple[int, str], tuple[int, int]] = {}  # temporary -> times of the loop that it is kept for
 
     # --- times ---
 
@@ -359,10 +362,9 @@ class Control:
         first = [(s, g) for s, g, same in zip(loop.state, loop.given, loop.kept, strict=True) if not same]
         before: list = []
         self._copy(first, instruction, before)
-        steps: list = []
-        planner.emit_all(condition, steps)
-        inside: list = []
-        planner.emit_all(body, inside)
+        steps = self._emitted(condition, None)
+        inside = self._emitted(body, loop)
+        before += self._taken_out(inside, loop)
         pairs = []
         for k, value in enumerate(planner.buffers[body.root]):
             if not loop.kept[k] and k not in loop.moved:
@@ -376,12 +378,45 @@ class Control:
         planner = self.planner
         branches = []
         for branch in instruction["branch_computations"]:
-            steps: list = []
-            planner.emit_all(branch, steps)
+            steps = self._emitted(branch, None)
             pairs = list(zip(planner.buffers[instruction], planner.buffers[branch.root], strict=True))
             self._copy(pairs, instruction, steps)
             branches.append(steps)
         planned.append(ChoiceItem(instruction, planner.buffers[instruction.operands[0]][0], branches))
+
+    def _emitted(self, computation: Computation, loop: _Loop | None) -> list:
+        """The steps of a computation; `loop`: where it is the body of one."""
+        around, self.loop = self.loop, loop
+        planned: list = []
+        self.planner.emit_all(computation, planned)
+        self.loop = around
+        return planned
+
+    def stays(self, buffer: Buffer, loop: _Loop | None = None) -> bool:
+        """Whether a value is the same in each step of a loop: of that whose body is being emitted."""
+        loop = loop or self.loop
+        if loop is None or buffer.swap is not None or buffer.first >= self.spans[loop.instruction][0]:
+            return False
+        return not any(buffer is state and not same for state, same in zip(loop.state, loop.kept, strict=True))
+
+    def _taken_out(self, items: list, loop: _Loop) -> list:
+        """Takes the launches that prepare what stays in a loop out of its steps, and out of those before inner loops:
+        what they make is kept as long as the loop runs."""
+        taken: list = []
+        left: list = []
+        for item in items:
+            left.append(item)
+            if isinstance(item, LoopItem):
+                taken += self._taken_out(item.before, loop)
+            elif isinstance(item, tuple) and isinstance(item[0], Launch) and item[0].prepares:
+                launch, pointers, instruction = item
+                read = [pointers[a] for a in launch.arguments if isinstance(a, str) and a in pointers]
+                if all(self.stays(buffer, loop) for buffer in read):
+                    taken.append(left.pop())
+                    for name in launch.temporaries:
+                        self.prepared[id(instruction), name] = self.spans[loop.instruction]
+        items[:] = left
+        return taken
 
     def _copy(self, pairs: list[tuple[Buffer, Buffer]], instruction: Instruction, planned: list) -> None:
         """Copies (target, source) pairs as if at once: none overwrites what another has still to read."""

@@ -106,6 +106,7 @@ class Step:
                  spec's pointer, or of the temporary, that goes there.
     temporaries: bytes of every temporary buffer the kernel gets, by name, 64-byte aligned. The same name in another
                  step of the plan is the same buffer. 0 bytes: never touched, any address will do.
+    prepares:    as of a `Launch`.
     """
 
     kernel: int
@@ -114,6 +115,7 @@ class Step:
     arguments: dict[str, int | KernelAddress]
     pointers: dict[str, str]
     temporaries: dict[str, int]
+    prepares: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,14 +146,16 @@ class ContractionKernels:
         k: int,
         lhs_strides: Sequence[int] = (0, 0, 0),
         rhs_strides: Sequence[int] = (0, 0, 0),
+        rhs_stays: bool = False,
     ) -> list[Step]:
         """The launches that do a contraction of this shape; none when the result is empty.
 
         lhs_strides: (sb, si, sp) in elements, of a plain lhs. rhs_strides: (sb, sp, sj) of a plain rhs.
+        rhs_stays: whether rhs is the same each time that a loop does this contraction, so that it is packed once.
         """
         from .contraction_plan import step_plan
 
-        return step_plan(self, batch, m, n, k, tuple(lhs_strides), tuple(rhs_strides))
+        return step_plan(self, batch, m, n, k, tuple(lhs_strides), tuple(rhs_strides), rhs_stays)
 
 
 PACK, PRODUCT = 0, 1

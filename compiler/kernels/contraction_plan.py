@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import replace
 
 from .contraction import PACK, PRODUCT, ContractionKernels, KernelAddress, PlainOperand, PlainStore, Step, is_same
 from .contraction_shared import GROUP_COLUMNS, Blocking, split_steps
@@ -21,6 +22,7 @@ def step_plan(
     k: int,
     lhs_strides: tuple[int, ...],
     rhs_strides: tuple[int, ...],
+    rhs_stays: bool,
 ) -> list[Step]:
     """See `ContractionKernels.step_plan`."""
     if min(batch, m, n) <= 0:
@@ -46,8 +48,8 @@ def step_plan(
     in_scratch = not isinstance(spec.epilogue, PlainStore)
     # What only one block of rows uses need not be packed by a step of its own: it is copied in passing, if at all.
     reads = is_same(spec, spec.rhs) and rhs_sj == 1
-    read_in_place = reads and _read_in_place(blocking, m, step, rhs_sp)
-    may_copy = is_same(spec, spec.rhs) and not read_in_place and 1 in (rhs_sj, rhs_sp)
+    read_in_place = reads and (m <= blocking.tile.rows if rhs_stays else _read_in_place(blocking, m, step, rhs_sp))
+    may_copy = is_same(spec, spec.rhs) and not (read_in_place or rhs_stays) and 1 in (rhs_sj, rhs_sp)
     shape_of_block = (batch * splits, m, n, part, step)
     block_rows, block_panels = _block(blocking, in_scratch, *shape_of_block, strides, may_copy)
     row_blocks, column_blocks = _ceil(m, block_rows), _ceil(panels, block_panels)
@@ -81,7 +83,8 @@ def step_plan(
                 "t_pack": KernelAddress(PACK),
             }
             pointers = {}
-        steps.append(_step(kernels, kernels.packing, items, grain, shape | own, pointers, temporaries))
+        packing = _step(kernels, kernels.packing, items, grain, shape | own, pointers, temporaries)
+        steps.append(replace(packing, prepares=rhs_stays))
 
     own = {
         "row_blocks": row_blocks,

@@ -18,6 +18,8 @@ class Launch:
     arguments: for each parameter but lo and hi a pointer's name, an integer, or a KernelSource whose address it is.
     items, grain: work items, and how many of them are one chunk. work: element operations of all, roughly.
     temporaries: bytes by pointer name. tables: constant arrays by pointer name.
+    prepares: whether it only makes temporaries that no other launch writes, so that it need not run again before what
+        it reads has changed.
     """
 
     source: KernelSource
@@ -27,6 +29,7 @@ class Launch:
     work: float = 0.0
     temporaries: dict[str, int] = field(default_factory=dict)
     tables: dict[str, np.ndarray] = field(default_factory=dict)
+    prepares: bool = False
 
 
 def launch_by_work(source, arguments, items: int, work: float, temporaries=None, tables=None, least: int = 1) -> Launch:

@@ -43,6 +43,7 @@ class Product:
     lhs_strides: tuple[int, int, int]
     rhs_strides: tuple[int, int, int]
     integers: dict[str, int]
+    rhs_stays: bool = False  # as of `ContractionKernels.step_plan`
 
 
 def accumulation_dtype(dot: Instruction) -> str:
@@ -82,13 +83,14 @@ def product(request: KernelRequest, machine) -> Product:
         right.fast,
         roles.batch > 1 or not roles.right_has_no_batch,
     )
-    return Product(render(spec, machine, roles.extents), roles.extents, left.strides, right.strides, integers)
+    kernels, stays = render(spec, machine, roles.extents), request.stays(dot.operands[1])
+    return Product(kernels, roles.extents, left.strides, right.strides, integers, stays)
 
 
 def product_launches(request: KernelRequest, machine) -> list[Launch]:
     """The launches of a fused computation with one contraction: packing, products, and what joins parts of sums."""
     made = product(request, machine)
-    steps = made.kernels.step_plan(*made.extents, made.lhs_strides, made.rhs_strides)
+    steps = made.kernels.step_plan(*made.extents, made.lhs_strides, made.rhs_strides, made.rhs_stays)
     return [launch_of_step(made.kernels, step, made.integers) for step in steps]
 
 
@@ -104,7 +106,9 @@ def launch_of_step(kernels: ContractionKernels, step: Step, integers: dict[str, 
         else:
             arguments.append(rename(step.pointers.get(name, name)))
     temporaries = {rename(name): size for name, size in step.temporaries.items()}
-    return launch_by_grain(kernels.kernels[step.kernel], arguments, step.items, step.grain, temporaries)
+    launch = launch_by_grain(kernels.kernels[step.kernel], arguments, step.items, step.grain, temporaries)
+    launch.prepares = step.prepares
+    return launch
 
 
 class Roles:

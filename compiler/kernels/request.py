@@ -19,6 +19,7 @@ class KernelRequest:
 
     computation: the fused computation. Scalar constants in it become literals.
     shared: output number -> parameter number whose buffer the output overwrites in place.
+    kept: numbers of parameters that are the same each time that the loop around does this.
     target: what it will run on, None for one without these: `streams_from`, from how many bytes read and written on
         outputs are stored past the caches (0: never); `cuts_loops`, whether an item walks its innermost loop alone.
     """
@@ -26,6 +27,7 @@ class KernelRequest:
     computation: Computation
     shared: dict[int, int] = field(default_factory=dict)
     target: object = None
+    kept: frozenset[int] = frozenset()
 
     def __post_init__(self):
         self.outputs = self.computation.outputs()
@@ -33,6 +35,20 @@ class KernelRequest:
         by_parameter = {p: k for k, p in self.shared.items()}
         for k, parameter in enumerate(self.computation.parameters):
             self.names[parameter] = f"io{by_parameter[k]}" if k in by_parameter else f"in{k}"
+
+    def stays(self, instruction: Instruction) -> bool:
+        """Whether a value is the same each time that the loop around computes it."""
+        parameters = {p: k for k, p in enumerate(self.computation.parameters)}
+        waiting, seen = [instruction], set()
+        while waiting:
+            value = waiting.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            if value in parameters and parameters[value] not in self.kept:
+                return False
+            waiting += value.operands
+        return bool(self.kept)
 
     def output_name(self, k: int) -> str:
         return f"io{k}" if k in self.shared else f"out{k}"

@@ -67,7 +67,7 @@ class LoopPrograms:
     def step(self, builder: Builder, pool) -> Instruction:
         x = self.random.choice(pool[-5:])
         kind = self.random.choice(
-            ("binary", "binary", "binary", "reverse", "slice", "update", "update", "scalar", "row")
+            ("binary", "binary", "binary", "reverse", "slice", "update", "update", "scalar", "product")
         )
         if kind == "binary" or not x.shape.size or not x.dims:
             opcode = self.random.choice(("add", "subtract", "xor", "multiply", "maximum"))
@@ -76,6 +76,11 @@ class LoopPrograms:
             return builder.emit("reverse", x, dimensions=(len(x.dims) - 1,))
         if kind == "scalar":
             return self.scalar(builder, pool)
+        if kind == "product" and len(x.dims) == 2:
+            other = self.of_shape(builder, pool, x.shape)
+            made = builder.emit("dot", x, other, lhs_contracting_dims=(1,), rhs_contracting_dims=(1,))
+            padding = ((0, 0, 0), (0, x.dims[1] - x.dims[0], 0))
+            return builder.emit("pad", made, builder.constant(0, "s32"), padding=padding)
         starts = [self.index(builder, pool, extent) for extent in x.dims]
         sizes = (1, *x.dims[1:]) if kind != "slice" else tuple(self.random.randint(1, d) for d in x.dims)
         if kind == "update":

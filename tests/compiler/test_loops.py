@@ -224,6 +224,79 @@ def test_nested_loops_share_the_state():
     assert not any(isinstance(s, CopyStep) and s.bytes > 4 for s in steps) and count(steps, SwapStep) == 0
 
 
+def matrix(m: int, n: int) -> Shape:
+    return F32.with_dims((m, n))
+
+
+def times(x, y):
+    return x.op("dot", y, lhs_contracting_dims=(1,), rhs_contracting_dims=(0,))
+
+
+def packings(steps) -> int:
+    return sum(isinstance(s, KernelStep) and s.launch.prepares for s in steps)
+
+
+def test_what_a_loop_multiplies_by_is_packed_before_it():
+    shapes = [matrix(40, 24), matrix(24, 24)]
+    plan, steps = planned(loop(shapes, lambda n, x, w: [times(x, w) * 0.1, w]))
+    assert packings(plan.steps) == 1 and packings(steps) == 0
+
+
+def test_what_changes_in_a_loop_is_packed_in_it():
+    shapes = [matrix(40, 24), matrix(24, 24)]
+    plan, _ = planned(loop(shapes, lambda n, x, w: [times(x, w) * 0.1, w * 0.5]))
+    assert packings(plan.steps) == 0
+
+
+def test_what_is_made_in_a_loop_of_what_stays_is_packed_before_it():
+    """The prologue, a scaled transpose, is of the packing kernel."""
+
+    def step(n, x, w):
+        return [times(x, w.op("transpose", dimensions=(1, 0)) * 0.1), w]
+
+    plan, steps = planned(loop([matrix(40, 24), matrix(24, 24)], step))
+    assert packings(plan.steps) <= 1 and packings(steps) == 0
+
+
+def test_packing_leaves_all_the_loops_in_which_an_operand_stays():
+    def nested(stays: bool) -> Module:
+        inner = loop([matrix(40, 24), matrix(24, 24)], lambda n, x, w: [times(x, w) * 0.1, w], trips=3).entry
+
+        def step(n, x, w):
+            made = x.builder.inline(inner, [x.instruction, w.instruction])
+            return [Value(x.builder, made.operands[0]), w if stays else w * 0.5]
+
+        return loop([matrix(40, 24), matrix(24, 24)], step, trips=2)
+
+    plan, steps = planned(nested(True))
+    assert packings(plan.steps) == 1 and packings(steps) == 0
+    plan, steps = planned(nested(False))
+    assert packings(steps) == 1
+    inner_start = max(k for k, s in enumerate(steps) if type(s).__name__ == "BranchStep")
+    assert packings(steps[:inner_start]) == 1  # before the inner loop, in each step of the outer
+
+
+def test_a_branch_packs_what_it_multiplies_by_itself():
+    """It may not be taken, so its work is not done before the loop."""
+    shapes = [matrix(40, 24), matrix(24, 24)]
+
+    def step(n, x, w):
+        b = x.builder
+        branches = []
+        for name in ("product", "identity"):
+            inner = Builder(name)
+            p = inner.parameter(TupleShape(shapes))
+            y, v = (Value(inner, inner.emit("get-tuple-element", p, index=k)) for k in range(2))
+            branches.append(inner.finish(inner.tuple([(times(y, v) if name == "product" else y).instruction])))
+        argument = b.tuple([x.instruction, w.instruction])
+        pred = n.compare("GT", 2).instruction
+        chosen = b.emit("conditional", pred, argument, argument, branch_computations=tuple(branches))
+        return [Value(b, b.emit("get-tuple-element", chosen, index=0)), w]
+
+    plan, _ = planned(loop(shapes, step))
+    assert packings(plan.steps) == 0
+
+
 def test_sums_in_a_loop_are_the_same_for_every_number_of_threads():
     module = loop([F32.with_dims((300, 400)), F32], lambda n, x, t: [x * 0.5, t + x.sum([0, 1])], trips=7)
     from hloom.native_setup import driver
