@@ -15,7 +15,7 @@ def _loop(header: str, *body: str | list[str]) -> list[str]:
     return [header, *indent(lines)]
 
 
-def _load(operand: PlainOperand, index: str, accumulate: str) -> str:
+def load_plain(operand: PlainOperand, index: str, accumulate: str) -> str:
     """The element of a plain operand at `index`, in the accumulation dtype."""
     if operand.dtype == accumulate:
         return f"{operand.pointer}[{index}]"
@@ -98,11 +98,11 @@ class Writer:
     def load(self, operand: PlainOperand, at: Callable[[str], str], p: str) -> tuple[list[str], str]:
         """The element of a plain operand at p; of pairs the word of elements 2 p and 2 p + 1, or of the first alone."""
         if not self.blocking.pairs:
-            return [], _load(operand, at(p), self.dtype)
-        first = f"s64({_load(operand, at(f'(2 * {p})'), self.dtype)}) & 65535"
+            return [], load_plain(operand, at(p), self.dtype)
+        first = f"s64({load_plain(operand, at(f'(2 * {p})'), self.dtype)}) & 65535"
         if self.alone:
             return [], f"{self.dtype}({first})"
-        second = f"s64({_load(operand, at(f'(2 * {p} + 1)'), self.dtype)})"
+        second = f"s64({load_plain(operand, at(f'(2 * {p} + 1)'), self.dtype)})"
         return [], f"{self.dtype}(({first}) | ({second} << 16))"
 
     def over_p(self, start: str, stop: str, body: Callable[[], list[str]]) -> list[str]:

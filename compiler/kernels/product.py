@@ -62,6 +62,25 @@ def product(request: KernelRequest, machine) -> Product:
         from hloom.compiler.kernels.convolution import convolution_product
 
         return convolution_product(request, dot, machine)
+    made = dot_parts(request, dot)
+    kernels, stays = render(made.spec, machine, made.extents), request.stays(dot.operands[1])
+    return Product(kernels, made.extents, made.lhs_strides, made.rhs_strides, made.integers, stays)
+
+
+@dataclass
+class DotParts:
+    """A dot in normal form with what surrounds it, before any target: extents (batch, m, n, k), strides of plain
+    operands, and the values of the integers in its texts."""
+
+    spec: ContractionSpec
+    extents: tuple[int, int, int, int]
+    lhs_strides: tuple[int, int, int]
+    rhs_strides: tuple[int, int, int]
+    integers: dict[str, int]
+
+
+def dot_parts(request: KernelRequest, dot: Instruction) -> DotParts:
+    """What a fused computation with this dot contracts."""
     roles = Roles(dot)
     integers: dict[str, int] = {}
     accumulate = accumulation_dtype(dot)
@@ -83,8 +102,7 @@ def product(request: KernelRequest, machine) -> Product:
         right.fast,
         roles.batch > 1 or not roles.right_has_no_batch,
     )
-    kernels, stays = render(spec, machine, roles.extents), request.stays(dot.operands[1])
-    return Product(kernels, roles.extents, left.strides, right.strides, integers, stays)
+    return DotParts(spec, roles.extents, left.strides, right.strides, integers)
 
 
 def product_launches(request: KernelRequest, machine) -> list[Launch]:

@@ -34,11 +34,12 @@ class CudaSource(KernelSource):
     arguments: names of the integers that are arguments, the last parameters. The others, by which something is divided,
         are literals in the text: a 64-bit division by a run-time value costs some hundred instructions, one by a
         literal a multiplication.
-    grain: 'element', 'serial', 'warp', 'block' or 'tile': what one work item is given to.
+    grain: 'element', 'serial', 'warp', 'block', 'tile' or 'product': what one work item is given to.
     threads: threads a block; a multiple of 32, and fixed, as the text counts with it.
     items: work items of this launch; not part of the text.
     alignment: bytes to which the addresses of all pointers have to be aligned (1: nothing beyond the element's own).
         Allocations are; a view into one may not be, and needs the text of `render(nest, vectors=False)`.
+    shared: bytes of shared memory that the text declares, where it is a product; part of the code, not of a launch.
     """
 
     parameters: tuple[str, ...] = ()
@@ -47,13 +48,17 @@ class CudaSource(KernelSource):
     threads: int = 256
     items: int = 0
     alignment: int = 1
+    shared: int = 0
 
     def blocks(self, most: int = 2112) -> int:
         """Blocks to launch.
 
         'element' and 'serial': so many that each thread has one item. The others loop over their items in strides of
-        the grid, so any number is right: at most `most`, by default 16 for each of an H100's 132 cores.
+        the grid, so any number is right: at most `most`, by default 16 for each of an H100's 132 cores. 'product':
+        a block for each item.
         """
+        if self.grain == "product":
+            return self.items
         if self.grain in ("element", "serial"):
             return max(1, -(-self.items // self.threads))
         return max(1, min(-(-self.items // (self.threads // WARP if self.grain == "warp" else 1)), most))
@@ -70,6 +75,11 @@ def render(nest: Nest, threads: int | None = None, vectors: bool = True) -> Cuda
 
 def indent(lines: list[str]) -> list[str]:
     return [f"    {line}" for line in lines]
+
+
+def divisors(lines: list[str]) -> set[str]:
+    """The names by which something is divided."""
+    return {name for line in lines for name in _DIVISOR.findall(line)}
 
 
 class _Renderer:
@@ -94,8 +104,7 @@ class _Renderer:
             lines = self._rows(self.top)
         else:
             lines = self._elements(self.top)
-        for line in lines:
-            self.divisors.update(_DIVISOR.findall(line))
+        self.divisors |= divisors(lines)
         literal = [name for name in nest.integers if name in self.divisors]
         arguments = tuple(name for name in nest.integers if name not in self.divisors)
         parameters = [name for name, _ in nest.pointers] + list(arguments)
