@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hloom.compiler.kernels.emit import launches
-from hloom.compiler.kernels.host import runs_on_host
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.update import UPDATES
@@ -51,7 +50,6 @@ __all__ = [
     "SwapStep",
     "SwitchStep",
     "make_plan",
-    "runs_on_host",
 ]
 
 
@@ -131,7 +129,7 @@ class Planner:
         for number, root, buffer in copies:
             if buffer.bytes:
                 planned.append((Place("output", number), buffer, buffer.bytes, root))
-        planned = with_jumps(whole_loops(self, planned) if whole else planned)
+        planned = with_jumps(whole_loops(self, planned) if whole and self.target.joins_loops else planned)
         waiting = [b for b in self.all if b.place is None] + self._temporaries(planned)
         arena = allocate(waiting)
         return Plan(
@@ -211,7 +209,7 @@ class Planner:
             return self.control.shared_operand(instruction, buffer, other)
         inputs = self._inputs(instruction)
         positions = [k for k, o in enumerate(inputs) if any(b is other for b in self.buffers[o])]
-        if len(positions) != 1 or buffer.bytes != other.bytes or runs_on_host(instruction):
+        if len(positions) != 1 or buffer.bytes != other.bytes or self.target.runs_on_host(instruction):
             return None
         computation = self._computation(instruction)
         output = next((k for k, b in enumerate(self.buffers[instruction]) if b is buffer), None)
@@ -258,7 +256,7 @@ class Planner:
 
     def _emit(self, instruction: Instruction, planned: list) -> None:
         inputs = self._inputs(instruction)
-        if runs_on_host(instruction):
+        if self.target.runs_on_host(instruction):
             planned.append((instruction, [self.buffers[o][0] for o in inputs], self.buffers[instruction]))
             return
         computation = _with_literals(self._computation(instruction), inputs)

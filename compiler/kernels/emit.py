@@ -1,21 +1,15 @@
-"""From a fused computation to launches: which nest it is, its kernels, and the arguments of each."""
+"""From a fused computation to launches: which kind of kernel it is, and its nests, which targets make launches of."""
 
 from __future__ import annotations
 
-from hloom.compiler.kernels.attention import attention_launches
-from hloom.compiler.kernels.attention_structure import attention_of
 from hloom.compiler.kernels.description import Nest
-from hloom.compiler.kernels.fft import fft_launches
-from hloom.compiler.kernels.launch import WORK, Launch, launch_by_work
+from hloom.compiler.kernels.launch import WORK, Launch
 from hloom.compiler.kernels.loop import loop_nest
-from hloom.compiler.kernels.product import product_launches
 from hloom.compiler.kernels.reduce import reduce_nests
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.row import row_nest
 from hloom.compiler.kernels.scatter import scatter_nests
-from hloom.compiler.kernels.topk import topk_launches
 from hloom.compiler.kernels.update import is_update, update_nest
-from hloom.compiler.kernels.window import window_launches
 from hloom.compiler.stages import stage
 from hloom.ir.module import Computation
 from hloom.ir.ops import OPS
@@ -24,8 +18,10 @@ ROWS = 16  # so many rows keep every core busy; fewer long rows are reduced in c
 
 
 def nest_kind(computation: Computation) -> str:
-    """'product', 'attention', 'window', 'topk', 'fft', 'scatter', 'row', 'reduce' or 'loop'."""
+    """'product', 'attention', 'window', 'topk', 'sort', 'fft', 'scatter', 'row', 'reduce' or 'loop'."""
     instructions = computation.instructions
+    if any(i.opcode == "sort" for i in instructions):
+        return "sort"
     if any(i.opcode == "topk" for i in instructions):
         return "topk"
     if any(i.opcode == "fft" for i in instructions):
@@ -84,28 +80,5 @@ def nests(request: KernelRequest) -> list[Nest]:
 
 @stage("source")
 def launches(request: KernelRequest, target) -> list[Launch]:
-    """The launches of one fused computation. `target` has `machine` and `render(nest) -> KernelSource`."""
-    kind = nest_kind(request.computation)
-    if kind == "product":
-        return product_launches(request, target.machine)
-    if kind == "attention":
-        attention = attention_of(request.computation)
-        if attention is None:
-            raise ValueError(f"{request.computation.name}: no kernel has two contractions but attention")
-        return attention_launches(request, attention, target.machine)
-    if kind == "fft":
-        return fft_launches(request, target.machine)
-    if kind == "window":
-        return window_launches(request)
-    if kind == "topk":
-        return topk_launches(request)
-    result = []
-    for nest in nests(request):
-        if nest.items == 0:
-            continue
-        arguments = [name for name, _ in nest.pointers] + list(nest.integers.values())
-        launch = launch_by_work(target.render(nest), arguments, nest.items, nest.inner_work, nest.temporaries)
-        if nest.kind == "row" and nest.items >= 256:
-            launch.grain = -(-launch.grain // 4) * 4  # a processor may do so many rows at once
-        result.append(launch)
-    return result
+    """The launches of one fused computation: the target says how a kind of kernel becomes launches."""
+    return target.launches(request, nest_kind(request.computation))

@@ -100,7 +100,7 @@ def _scatter_nest(request: KernelRequest, parts: int = 1) -> Nest:
         pointer, shift = "table", "first + "
         size = writer.integer("size", root.shape.size)
         begin = block.child("x")
-        begin.body.append(store(pointer, "first + x", root.dtype, _neutral(root)))
+        begin.body.append(store(pointer, "first + x", root.dtype, neutral_of(root)))
         nodes.append((block, f"first = part * {size}"))
         nodes.append((block, Serial("x", "0", size, begin)))
     for number, k in enumerate(loops):
@@ -110,7 +110,7 @@ def _scatter_nest(request: KernelRequest, parts: int = 1) -> Nest:
             start, stop = f"{stop} * part // parts", f"{stop} * (part + 1) // parts"
         nodes.append((block, Serial(f"i{k}", start, stop, inside)))
         block = inside
-    conditions, begin = _starts(writer, indices, w, which, block)
+    conditions, begin = window_begin(writer, indices, w, which, block)
     if conditions:
         branch = block.child()
         branch.guarded = True
@@ -129,7 +129,7 @@ def _scatter_nest(request: KernelRequest, parts: int = 1) -> Nest:
         place[d] = which[w.index_dimensions.index(k)]
     for d, k in zip(w.window_dimensions, w.offset, strict=True):
         place[d] = place[d] + index[k]
-    _combine(writer, root, (pointer, shift), linear(tuple(place), operand.dims), tuple(index), block)
+    combine_update(writer, root, (pointer, shift), linear(tuple(place), operand.dims), tuple(index), block)
     # Of nodes of one block the later ones come later; those around others have been made before them.
     for around, node in nodes:
         around.body.append(node)
@@ -170,7 +170,7 @@ def _with_table(nest: Nest, root: Instruction, parts: int, joins: bool = False) 
     return nest
 
 
-def _neutral(root: Instruction) -> str:
+def neutral_of(root: Instruction) -> str:
     return literal(OPS[combiner_opcode(root["to_apply"])].identity(root.dtype), root.dtype)
 
 
@@ -187,7 +187,7 @@ def _cut(w, dims, inner, parallel) -> int | None:
     return last if whole and dims[last] > BLOCK else None
 
 
-def _starts(writer, indices, w, which, block: Block) -> tuple[list[str], dict[int, Affine]]:
+def window_begin(writer, indices, w, which, block: Block) -> tuple[list[str], dict[int, Affine]]:
     """(the conditions for a window to be inside, its start along each dimension that has one)."""
     begin: dict[int, Affine] = {}
     conditions = []
@@ -202,7 +202,7 @@ def _starts(writer, indices, w, which, block: Block) -> tuple[list[str], dict[in
     return conditions, begin
 
 
-def _combine(writer, root, target: tuple[str, str], place: Affine, index, block: Block) -> None:
+def combine_update(writer, root, target: tuple[str, str], place: Affine, index, block: Block) -> None:
     """Puts one element of the updates into its place. target: the pointer, and what its indexes begin with."""
     pointer, shift = target
     value = writer.value(root.operands[2], index, block)

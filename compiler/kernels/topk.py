@@ -36,7 +36,7 @@ def topk_launches(request: KernelRequest) -> list[Launch]:
         "    last = s64(0)",
         "    for i in range(n):",
         f"        value = {load(pointer, 'first + i', x.dtype)}",
-        *("        " + line for line in _key(x.dtype, instruction.attributes.get("largest", True))),
+        *("        " + line for line in key_lines(x.dtype, instruction.attributes.get("largest", True))),
         f"        if found < {k} or key > last:",
         f"            j = min(found, {k - 1})",
         "            while j > 0 and best[j - 1] < key:",
@@ -57,7 +57,7 @@ def topk_launches(request: KernelRequest) -> list[Launch]:
     return [launch_by_work(source, [pointer, values, places, count], rows, count * 2.0)]
 
 
-def _key(dtype, largest: bool) -> list[str]:
+def key_lines(dtype, largest: bool) -> list[str]:
     """Statements that make `key`, an integer in the order of the values: for floats that of their bits, in which -0
     precedes 0 and NaN comes last."""
     if dtype == DTYPES["f64"]:

@@ -114,6 +114,8 @@ def bytes_of(array: np.ndarray) -> np.ndarray:
 class Simulation:
     """The memory of one run."""
 
+    has_products = True  # contractions are computed by the reference interpreter
+
     def __init__(self, plan: Plan, arrays, reverse: bool = False):
         self.plan = plan
         self.reverse = reverse
@@ -161,7 +163,7 @@ class Simulation:
                 target[0][target[1] : target[1] + step.bytes] = source[0][source[1] : source[1] + step.bytes]
             elif isinstance(step, HostStep):
                 self.evaluate(step.instruction, step.inputs, step.outputs)
-            elif _is_product(step.instruction):
+            elif self.has_products and _is_product(step.instruction):
                 if step.instruction not in done:
                     done.add(step.instruction)
                     self.product(step.instruction)
@@ -214,27 +216,29 @@ class Simulation:
             return np.zeros(operand.dims, operand.dtype)
         return self.view(written[fitting[0]], operand.shape).copy()
 
+    def size(self, step: KernelStep, argument: str) -> int:
+        """The bytes behind a pointer argument of a launch."""
+        if argument in step.launch.temporaries:
+            return step.launch.temporaries[argument]
+        if argument in step.launch.tables:
+            return step.launch.tables[argument].nbytes
+        number = int(re.search(r"\d+$", argument)[0])
+        if argument.startswith("in"):
+            return _operands(step.instruction)[number].shape.bytes
+        return _shapes(step.instruction)[number].bytes
+
     def launch(self, step: KernelStep) -> None:
-        launch, instruction = step.launch, step.instruction
+        launch = step.launch
         function = _compiled(launch.source)
-        inputs, outputs = _operands(instruction), _shapes(instruction)
         arguments = []
         for argument, kind in zip(launch.arguments, launch.source.params, strict=False):
             if not isinstance(argument, str):
                 arguments.append(argument)
                 continue
             dtype = DTYPES[kind.removesuffix("*")]
-            place = step.pointers[argument]
-            memory, offset = self.memory(place)
-            number = int(re.search(r"\d+$|(?<=part)\d+", argument)[0]) if argument[:2] in ("in", "ou", "io") else -1
-            if argument.startswith("in"):
-                size = inputs[number].shape.bytes
-            elif number >= 0:
-                size = outputs[number].bytes
-            else:
-                size = launch.temporaries[argument]
+            memory, offset = self.memory(step.pointers[argument])
             name = f"{launch.source.name}: {argument}"
-            arguments.append(Pointer(memory, offset, dtype, size // dtype.itemsize, name))
+            arguments.append(Pointer(memory, offset, dtype, self.size(step, argument) // dtype.itemsize, name))
         pieces = [(lo, min(lo + launch.grain, launch.items)) for lo in range(0, launch.items, max(launch.grain, 1))]
         with np.errstate(all="ignore"):
             for lo, hi in reversed(pieces) if self.reverse else pieces:

@@ -1,13 +1,41 @@
-"""The CPU as a target: machine facts and how nests become text."""
+"""The CPU as a target: machine facts, and how kinds of kernels become launches and nests text."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hloom.compiler.kernels.attention import attention_launches
+from hloom.compiler.kernels.attention_structure import attention_of
 from hloom.compiler.kernels.description import Nest
+from hloom.compiler.kernels.emit import nests
+from hloom.compiler.kernels.fft import fft_launches
+from hloom.compiler.kernels.host import runs_on_host
+from hloom.compiler.kernels.launch import Launch, launch_by_work
+from hloom.compiler.kernels.product import product_launches
+from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.kernels.topk import topk_launches
+from hloom.compiler.kernels.window import window_launches
 from hloom.compiler.targets.cpu.machine import Machine, host
 from hloom.compiler.targets.cpu.render import render
+from hloom.ir.module import Instruction
+
+
+def _attention(request: KernelRequest, machine: Machine) -> list[Launch]:
+    attention = attention_of(request.computation)
+    if attention is None:
+        raise ValueError(f"{request.computation.name}: no kernel has two contractions but attention")
+    return attention_launches(request, attention, machine)
+
+
+# Kinds whose kernels are texts of their own, by (request, machine). All others are nests.
+_KINDS = {
+    "product": product_launches,
+    "attention": _attention,
+    "fft": fft_launches,
+    "window": lambda request, machine: window_launches(request),
+    "topk": lambda request, machine: topk_launches(request),
+}
 
 
 @dataclass(frozen=True)
@@ -18,11 +46,29 @@ class CpuTarget:
 
     has_attention = True
     cuts_loops = True  # a work item walks its innermost loop alone, so the loop may have several bodies
+    joins_loops = True  # a loop of small kernels may become one kernel
 
     @property
     def streams_from(self) -> int:
         """From how many bytes on a kernel stores its results past the caches; 0: never, for want of such stores."""
         return self.machine.l3_bytes * 5 // 4 if self.machine.arch == "x86_64" else 0
+
+    def runs_on_host(self, instruction: Instruction) -> bool:
+        """Whether an instruction is a Python function that the driver calls, and no kernel."""
+        return runs_on_host(instruction)
+
+    def launches(self, request: KernelRequest, kind: str) -> list[Launch]:
+        """The launches of a fused computation of a kind (`emit.nest_kind`)."""
+        if kind in _KINDS:
+            return _KINDS[kind](request, self.machine)
+        return [self._launch(nest) for nest in nests(request) if nest.items]
+
+    def _launch(self, nest: Nest) -> Launch:
+        arguments = [name for name, _ in nest.pointers] + list(nest.integers.values())
+        launch = launch_by_work(self.render(nest), arguments, nest.items, nest.inner_work, nest.temporaries)
+        if nest.kind == "row" and nest.items >= 256:
+            launch.grain = -(-launch.grain // 4) * 4  # a processor may do so many rows at once
+        return launch
 
     def render(self, nest: Nest) -> KernelSource:
         return render(nest, self.machine.vector_bytes)

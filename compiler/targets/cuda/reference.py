@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import functools
 import re
+import types as python_types
 from collections.abc import Callable
 
 import numpy as np
 
-from hloom.compiler.kernels.vmath import FUNCTIONS
+from hloom.compiler.kernels.vmath import FUNCTIONS, callees
 from hloom.compiler.kernels.vmath.registry import REGISTER
 from hloom.compiler.targets.cuda.names import split
 from hloom.ir.ops import OPS
@@ -115,6 +116,13 @@ def _copy4(to, to_index, source, source_index) -> None:
         to[to_index + k] = source[source_index + k]
 
 
+def _composed(name: str) -> Callable:
+    """A function that only the dialect has (random bits): its own text over the meanings of the names that it calls."""
+    entry = FUNCTIONS[name]
+    names = {word: cast(word) for word in CASTS} | {used: function(used) for used in callees(name)}
+    return python_types.FunctionType(entry.python.__code__, dict(entry.python.__globals__) | names, name)
+
+
 @functools.cache
 def function(name: str) -> Callable:
     """The meaning of a name of `vmath.FUNCTIONS` or of a cast on NumPy scalars. Raises KeyError where it has none."""
@@ -146,5 +154,7 @@ def function(name: str) -> Callable:
         ).astype(DTYPES[dtype])[()]
     if stem in _op_of_stem():
         return _from_op(_op_of_stem()[stem], register_dtype(dtype))
+    if stem not in _PLAIN:
+        return _composed(name)
     plain, result = _PLAIN[stem], register_dtype(FUNCTIONS[name].result)
     return lambda *values: np.asarray(plain(*values)).astype(result)[()]

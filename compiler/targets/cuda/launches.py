@@ -1,0 +1,122 @@
+"""CUDA launches: a kernel's text with the grid that does its items, and the way from a nest or lines to one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hloom.compiler.kernels.description import Nest
+from hloom.compiler.kernels.launch import Launch
+from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.targets.cuda.render import THREADS, WARP, CudaSource, divisors, indent, render
+
+
+@dataclass
+class CudaLaunch(Launch):
+    """A launch on a GPU: `blocks` blocks of `threads` threads, each block with `shared_bytes` of dynamic shared memory
+    (static shared memory is part of the text). `items` and `grain` are the work items; nothing is cut by them."""
+
+    threads: int = 0
+    blocks: int = 1
+    shared_bytes: int = 0
+
+
+def launch_of_source(
+    source: CudaSource, integers: dict[str, int], work: float, temporaries=None, *, processors: int, prefix: str = ""
+) -> CudaLaunch:
+    """The launch of a text. integers: values of `source.arguments`, others may be there. processors: of the GPU, for
+    texts whose grid is free: at most 16 blocks for each."""
+    pointers = source.parameters[: len(source.params) - len(source.arguments)]
+    arguments = [*pointers, *(integers[name] for name in source.arguments)]
+    items = max(source.items, 1)
+    return CudaLaunch(
+        source, arguments, items, items, work, temporaries or {}, {}, False,
+        source.threads, source.blocks(16 * processors),
+    )  # fmt: skip
+
+
+def launch_of_nest(nest: Nest, processors: int, vectors: bool = True) -> CudaLaunch:
+    """The launch of a nest."""
+    source = render(nest, vectors=vectors)
+    work = nest.items * nest.inner_work
+    return launch_of_source(source, nest.integers, work, nest.temporaries, processors=processors)
+
+
+class _Loops(ast.NodeTransformer):
+    """`for x in range(a, b, c)` as `while`: a loop over a range computes its trip count first (docs/cuda.md)."""
+
+    def __init__(self):
+        self.count = 0
+
+    def visit_For(self, node: ast.For):
+        self.generic_visit(node)
+        start, stop, step = _range(node.iter)
+        lines = [f"{node.target.id} = s64({start})"]
+        if not stop.replace("_", "a").isalnum():
+            lines.append(f"stop{self.count} = {stop}")
+            stop, self.count = f"stop{self.count}", self.count + 1
+        loop = ast.parse(f"while {node.target.id} < {stop}:\n    pass").body[0]
+        loop.body = [*node.body, *ast.parse(f"{node.target.id} += {step}").body]
+        return [*ast.parse("\n".join(lines)).body, loop]
+
+
+def _range(call: ast.expr) -> tuple[str, str, str]:
+    words = [ast.unparse(argument) for argument in call.args]
+    return (("0", words[0], "1"), (*words, "1"), tuple(words))[len(words) - 1]
+
+
+def cuda_source(
+    name: str,
+    pointers: Sequence[tuple[str, str]],
+    integers: dict[str, int],
+    lines: Sequence[str],
+    *,
+    grain: str,
+    items: int,
+    threads: int | None = None,
+    shared: dict[str, str] | None = None,
+    item: str = "item",
+) -> CudaSource:
+    """The CUDA text whose work item `item` is done by `lines` (no lo and hi; loops may be `for ... in range(...)`).
+
+    grain: 'serial' or 'element': a thread for an item. 'warp', 'block': what the lanes of an item do, who are `lane`
+    of 32 or of `threads`; all of them come to every collective in `lines`. items: how many there are. pointers: (name,
+    HLO dtype). shared: name of a shared array -> the expression that makes it.
+    """
+    threads = threads or THREADS[grain]
+    integers = {**integers, "items": items}
+    if grain in ("element", "serial"):
+        text = [
+            f"{item} = s64(cuda.blockIdx.x) * {threads} + cuda.threadIdx.x", f"if {item} < items:", *indent(list(lines))
+        ]  # fmt: skip
+    else:
+        warps = threads // WARP
+        text = (
+            ["lane = cuda.threadIdx.x & 31", f"{item} = s64(cuda.blockIdx.x * {warps} + (cuda.threadIdx.x >> 5))"]
+            if grain == "warp"
+            else ["lane = cuda.threadIdx.x", f"{item} = s64(cuda.blockIdx.x)"]
+        )
+        text.append("stride = cuda.gridDim.x" + (f" * {warps}" if grain == "warp" else ""))
+        text += [f"while {item} < items:", *indent([*lines, f"{item} += stride"])]
+    tree = _Loops().visit(ast.parse("\n".join(text)))
+    text = ast.unparse(ast.fix_missing_locations(tree)).splitlines()
+    divided = divisors(text)
+    literal = [word for word in integers if word in divided]
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    arguments = tuple(word for word in integers if word not in divided and word in used)
+    pointers = [(word, dtype) for word, dtype in pointers if word in used]
+    parameters = (*(word for word, _ in pointers), *arguments)
+    body = [
+        *(f"{word} = {integers[word]}" for word in literal),
+        *(f"{word} = {made}" for word, made in (shared or {}).items()),
+        *text,
+    ]
+    whole = "\n".join([f"def {name}({', '.join(parameters)}):", *indent(body)]) + "\n"
+    types = tuple(f"{dtype}*" for _, dtype in pointers) + ("s64",) * len(arguments)
+    return CudaSource(name, whole, types, (), parameters, arguments, grain, threads, items, 1)
+
+
+def sources_of(launch: Launch) -> list[KernelSource]:
+    """The texts that a launch needs compiled."""
+    return [launch.source, *(argument for argument in launch.arguments if isinstance(argument, KernelSource))]

@@ -1,0 +1,253 @@
+"""Scatters without atomics: updates of one place in the order of their indexes, whoever runs first.
+
+Four ways, by what the indexes may do:
+
+- distinct indexes (or none but batching ones): a thread for each element of the updates;
+- many updates of few elements with a combiner that has a neutral element: parts of the updates with a table each, which
+  a second kernel joins in order;
+- otherwise chains: a first kernel computes where each window goes, a second one finds for each the next window that
+  goes to the same place and whether there is one before it, and the third walks the chains, a thread for each element
+  of a window, from those that are first. Finding the next one compares each window with those behind it: the time of
+  this step grows as the square of their number;
+- windows that overlap in part (their extents along an indexed dimension are more than one): a thread does all of the
+  updates, but for the dimensions along which nothing meets.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hloom.compiler.kernels.affine import Affine, linear, variables
+from hloom.compiler.kernels.combine import inline_scalars
+from hloom.compiler.kernels.description import Block, Branch, Serial
+from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.kernels.scatter import combine_update, neutral_of, window_begin
+from hloom.compiler.kernels.writer import Writer, load, store
+from hloom.compiler.targets.cpu.render import block_lines
+from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
+from hloom.ir.build import combiner_opcode
+from hloom.ir.ops.scatter import windows_of
+from hloom.ir.types import HLO_NAME
+
+PART = 32  # updates that a part has at least
+TABLES = 1 << 22  # elements of all tables at most
+PARTS = 1024
+FEW = 16  # updates an element of the result from which tables pay
+
+
+def scatter_launches(request: KernelRequest, processors: int) -> list[CudaLaunch]:
+    """The launches of a scatter whose output overwrites its operand; none without updates."""
+    return _Scatter(request, processors).launches()
+
+
+class _Scatter:
+    def __init__(self, request: KernelRequest, processors: int):
+        self.request, self.processors = request, processors
+        self.root = request.outputs[0]
+        self.operand, self.indices, self.updates = self.root.operands
+        self.w = windows_of(self.root)
+        self.dims = self.updates.dims
+        w, dims = self.w, self.dims
+        unique = bool(self.root.attributes.get("unique_indices"))
+        batching = {w.places[w.index_dimensions.index(d)] for d in w.indices_batching}
+        wide = [k for k in range(len(dims)) if dims[k] != 1]
+        self.free = [k for k in wide if k in w.places and (unique or k in batching)]
+        self.ordered = [k for k in wide if k in w.places and k not in self.free]
+        along = dict(zip(w.offset, w.window_dimensions, strict=True))
+        # Along an indexed dimension windows of several elements may meet in some of them.
+        self.overlapping = [k for k in wide if k in along and along[k] in w.mapped and not unique]
+        self.apart = [k for k in wide if k in along and k not in self.overlapping]
+
+    def launches(self) -> list[CudaLaunch]:
+        if not self.updates.shape.size:
+            return []
+        windows = math.prod(self.dims[k] for k in self.w.places)
+        if not self.ordered or self.overlapping:
+            return [self.updates_kernel()]
+        parts = self.parts(windows)
+        if parts > 1:
+            return [self.begin_kernel(parts), self.updates_kernel(parts), self.join_kernel(parts)]
+        return [self.places_kernel(windows), self.chains_kernel(windows), self.combine_kernel(windows)]
+
+    def parts(self, windows: int) -> int:
+        """Into how many parts the updates are cut; 1 where a table for each would cost too much."""
+        size = self.root.shape.size
+        if self.free or not combiner_opcode(self.root["to_apply"]) or windows < FEW * size:
+            return 1
+        return min(PARTS, windows // PART, TABLES // size)
+
+    # --- kernels ---
+
+    def finish(self, kind, writer, lines, items, work, arrays, *, output=True, grain="element") -> CudaLaunch:
+        """A kernel's launch. arrays: name -> (HLO dtype, bytes of an element, elements) of what is between kernels."""
+        request = self.request
+        pointers = [(name, HLO_NAME[p.dtype]) for p, name in request.names.items() if name.startswith("in")]
+        pointers += [(name, dtype) for name, (dtype, _, _) in arrays.items()]
+        if output:
+            pointers.append((request.output_name(0), HLO_NAME[self.root.dtype]))
+        source = cuda_source(request.title(kind), pointers, writer.integers, lines, grain=grain, items=items)
+        temporaries = {name: size * count for name, (_, size, count) in arrays.items()}
+        values = {**writer.integers, "items": items}
+        return launch_of_source(source, values, items * work, temporaries, processors=self.processors)
+
+    def updates_kernel(self, parts: int = 1) -> CudaLaunch:
+        """Each update into its place. parts: into as many tables, of which a thread has one (or a column of one)."""
+        writer = self.request.writer(self.dims)
+        writer.set_domain_plain()
+        index = variables(self.dims)
+        which = [index[k] for k in self.w.places]
+        parallel = sorted([*self.free, *self.apart])
+        block = writer.root.child(*(f"i{k}" for k in parallel), *(["part"] if parts > 1 else []))
+        head, items = block, 1
+        rest = "item"
+        for k in reversed(parallel):
+            extent = writer.integer(f"n{k}", self.dims[k])
+            head.body += [f"rest{k} = {rest} // {extent}", f"i{k} = {rest} - rest{k} * {extent}"]
+            rest, items = f"rest{k}", items * self.dims[k]
+        pointer, shift, nodes, arrays = self.request.output_name(0), "", [], {}
+        if parts > 1:
+            pointer, shift = "table", "first + "
+            size = writer.integer("size", self.root.shape.size)
+            head.body += [f"part = {rest}", f"first = part * {size}"]
+            arrays = self.tables(parts)
+            items *= parts
+        loops = [*self.ordered, *self.overlapping]
+        for number, k in enumerate(loops):
+            inside = block.child(f"i{k}")
+            start, stop = "0", writer.integer(f"n{k}", self.dims[k])
+            if parts > 1 and not number:
+                start, stop = f"{stop} * part // parts", f"{stop} * (part + 1) // parts"
+                writer.integer("parts", parts)
+            nodes.append((block, Serial(f"i{k}", start, stop, inside)))
+            block = inside
+        conditions, begin = window_begin(writer, self.indices, self.w, which, block)
+        if conditions:
+            branch = block.child()
+            branch.guarded = True
+            nodes.append((block, Branch(" and ".join(conditions), branch)))
+            block = branch
+        place = self.place(index, which, begin)
+        combine_update(writer, self.root, (pointer, shift), linear(place, self.operand.dims), index, block)
+        for around, node in nodes:
+            around.body.append(node)
+        lines = block_lines(writer.root) + block_lines(head)
+        work = self.updates.shape.size / items * self.request.flops()
+        grain = "serial" if loops else "element"
+        return self.finish("scatter", writer, lines, items, work, arrays, output=parts == 1, grain=grain)
+
+    def tables(self, parts: int) -> dict[str, tuple[str, int, int]]:
+        dtype = self.root.dtype
+        return {"table": (HLO_NAME[dtype], dtype.itemsize, parts * self.root.shape.size)}
+
+    def begin_kernel(self, parts: int) -> CudaLaunch:
+        """The neutral element into all tables."""
+        writer = self.request.writer(())
+        lines = [store("table", "item", self.root.dtype, neutral_of(self.root))]
+        items = parts * self.root.shape.size
+        return self.finish("scatter_begin", writer, lines, items, 1.0, self.tables(parts), output=False)
+
+    def join_kernel(self, parts: int) -> CudaLaunch:
+        """The tables into the result, in order: a thread for each element."""
+        writer = self.request.writer(())
+        pointer, dtype = self.request.output_name(0), self.root.dtype
+        block, inside = Block(), Block()
+        size, count = writer.integer("size", self.root.shape.size), writer.integer("parts", parts)
+        block.body.append(f"old = {load(pointer, 'item', dtype)}")
+        inside.body.append(f"new = {load('table', f'part * {size} + item', dtype)}")
+        (value,) = inline_scalars(writer, inside, self.root["to_apply"], ["old", "new"])
+        inside.body.append(f"old = {value}")
+        block.body += [Serial("part", "0", count, inside), store(pointer, "item", dtype, "old")]
+        arrays = self.tables(parts)
+        return self.finish("scatter_join", writer, block_lines(block), self.root.shape.size, 2.0 * parts, arrays)
+
+    # --- chains ---
+
+    def arrays(self, windows: int, *names: str) -> dict[str, tuple[str, int, int]]:
+        place = ("s32", 4) if self.operand.shape.size < 2**31 else ("s64", 8)
+        kinds = {"places": place, "following": ("s32", 4), "first": ("s32", 4)}
+        return {name: (*kinds[name], windows) for name in names}
+
+    def decoded(self, writer: Writer, dims, item: str) -> tuple[list[str], str]:
+        """(statements that take `item` apart into i<k>, the last of `dims` fastest; what is left of it)."""
+        lines, rest = [], item
+        for k in reversed(dims):
+            extent = writer.integer(f"n{k}", self.dims[k])
+            lines += [f"{item}_{k} = {rest} // {extent}", f"i{k} = {rest} - {item}_{k} * {extent}"]
+            rest = f"{item}_{k}"
+        return lines, rest
+
+    def places_kernel(self, windows: int) -> CudaLaunch:
+        """Where each window begins in the result, -1 where it is not inside."""
+        writer = self.request.writer(self.dims)
+        writer.set_domain_plain()
+        index = [Affine() if k in self.w.offset else a for k, a in enumerate(variables(self.dims))]
+        which = [index[k] for k in self.w.places]
+        block = writer.root.child(*(f"i{k}" for k in self.w.places))
+        block.body += self.decoded(writer, self.w.places, "item")[0]
+        conditions, begin = window_begin(writer, self.indices, self.w, which, block)
+        at = writer.text(linear(self.place(index, which, begin), self.operand.dims), "o")
+        (kind, _, _) = self.arrays(windows, "places")["places"]
+        block.body.append(f"at = {kind}(-1)")
+        lines = [*block_lines(writer.root), *block_lines(block)]
+        lines += [f"if {' and '.join(conditions) or 'True'}:", f"    at = {kind}({at})", "places[item] = at"]
+        arrays = self.arrays(windows, "places")
+        return self.finish("scatter_places", writer, lines, windows, 8.0, arrays, output=False)
+
+    def chains_kernel(self, windows: int) -> CudaLaunch:
+        """For each window the next one with its place (their number for none), and whether it is the first with it."""
+        writer = self.request.writer(())
+        count = writer.integer("windows", windows)
+        lines = [
+            "mine = places[item]",
+            "m = item + 1",
+            f"while m < {count} and places[m] != mine:",
+            "    m += 1",
+            "following[item] = s32(m)",
+            "m = item - 1",
+            "while m >= 0 and places[m] != mine:",
+            "    m -= 1",
+            "first[item] = s32(1) if m < 0 and mine >= 0 else s32(0)",
+        ]
+        arrays = self.arrays(windows, "places", "following", "first")
+        return self.finish("scatter_chains", writer, lines, windows, windows / 2, arrays, output=False)
+
+    def combine_kernel(self, windows: int) -> CudaLaunch:
+        """Chains from their first windows on: a thread for each element of a window."""
+        writer = self.request.writer(self.dims)
+        writer.set_domain_plain()
+        index, count = variables(self.dims), writer.integer("windows", windows)
+        head = writer.root.child(*(f"i{k}" for k in self.apart))
+        lines, rest = self.decoded(writer, self.apart, "item")
+        head.body += [*lines, f"m = {rest}", "at = s64(places[m])"]
+        head.variables = head.variables | {"at"}
+        inside = head.child(*(f"i{k}" for k in self.w.places))
+        inside.guarded = True
+        inside.body += self.decoded(writer, self.w.places, "m")[0]
+        place = [Affine()] * len(self.operand.dims)
+        for d, k in zip(self.w.window_dimensions, self.w.offset, strict=True):
+            place[d] = index[k]
+        target = linear(tuple(place), self.operand.dims) + Affine(0, {"at": 1})
+        combine_update(writer, self.root, (self.request.output_name(0), ""), target, index, inside)
+        lines = [
+            *block_lines(writer.root),
+            *block_lines(head),
+            "if first[m] != 0:",
+            f"    while m < {count}:",
+            *("        " + line for line in block_lines(inside)),
+            "        m = s64(following[m])",
+        ]
+        items = windows * math.prod(self.dims[k] for k in self.apart)
+        arrays = self.arrays(windows, "places", "following", "first")
+        return self.finish("scatter_chain", writer, lines, items, self.request.flops(), arrays)
+
+    def place(self, index, which, begin) -> tuple[Affine, ...]:
+        """Where the element `index` of the updates goes; begin: the start of its window along indexed dimensions."""
+        w = self.w
+        place = [Affine()] * len(self.operand.dims)
+        for d, start in begin.items():
+            place[d] = start
+        for d, k in zip(w.operand_batching, w.indices_batching, strict=True):
+            place[d] = which[w.index_dimensions.index(k)]
+        for d, k in zip(w.window_dimensions, w.offset, strict=True):
+            place[d] = place[d] + index[k]
+        return tuple(place)

@@ -1,0 +1,186 @@
+"""sort by any comparator: a bitonic network on an order of the row's elements, which are moved once at the end.
+
+What is exchanged are places of elements, so operands of any number and dtype cost the same. Of two elements that the
+comparator does not order the first one stays first, so sorts are stable, and have one result. Rows up to CHUNK elements
+are sorted in shared memory by one block; of longer ones a block sorts a chunk, and exchanges over more than a chunk go
+through memory, one kernel each.
+"""
+
+from __future__ import annotations
+
+from hloom.compiler.kernels.combine import inline_scalars
+from hloom.compiler.kernels.description import Block
+from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.kernels.writer import load, store
+from hloom.compiler.targets.cpu.render import block_lines
+from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
+from hloom.ir.types import HLO_NAME
+
+CHUNK = 2048  # elements whose order a block keeps in shared memory: 8 KiB
+
+
+def sort_launches(request: KernelRequest, processors: int) -> list[CudaLaunch]:
+    """The launches of a computation of one sort; none where there are no elements."""
+    (instruction,) = [i for i in request.computation.instructions if i.opcode == "sort"]
+    return _Sort(request, instruction, processors).launches() if instruction.operands[0].shape.size else []
+
+
+class _Sort:
+    def __init__(self, request: KernelRequest, instruction, processors: int):
+        self.request, self.instruction, self.processors = request, instruction, processors
+        dims, (axis,) = instruction.operands[0].dims, instruction["dimensions"]
+        self.count, self.below = dims[axis], 1
+        for extent in dims[axis + 1 :]:
+            self.below *= extent
+        self.rows = instruction.operands[0].shape.size // self.count
+        self.width = 1 << max(self.count - 1, 1).bit_length()  # places of the network: the next power of two
+        self.chunk = min(self.width, CHUNK)
+        self.integers = {"n": self.count, "below": self.below, "width": self.width}
+
+    def launches(self) -> list[CudaLaunch]:
+        if self.width <= CHUNK:
+            return [self.chunk_kernel("all")]
+        made = [self.chunk_kernel("first")]
+        size = 2 * self.chunk
+        while size <= self.width:
+            half = size // 2
+            while half >= self.chunk:
+                made.append(self.exchange_kernel(size, half))
+                half //= 2
+            made.append(self.chunk_kernel("merge", size))
+            size *= 2
+        return [*made, self.move_kernel()]
+
+    def finish(self, kind, lines, items, work, integers, pointers, **how) -> CudaLaunch:
+        """A kernel's launch; it uses those of the pointers that its lines name."""
+        title = self.request.title(kind)
+        source = cuda_source(title, pointers, integers, lines, items=items, **how)
+        order = {"order": 4 * self.rows * self.width} if "order" in source.parameters else {}
+        values = {**integers, "items": items}
+        return launch_of_source(source, values, items * work, order, processors=self.processors)
+
+    def pointers(self, outputs: bool) -> list[tuple[str, str]]:
+        operands = dict.fromkeys(self.instruction.operands)
+        result = [(self.request.names[o], HLO_NAME[o.dtype]) for o in operands]
+        if outputs:
+            result += [(self.request.output_name(k), HLO_NAME[o.dtype]) for k, o in enumerate(self.request.outputs)]
+        return [*result, ("order", "s32")]
+
+    # --- pieces of text ---
+
+    def _base(self) -> list[str]:
+        """The first element of the row `row`, whose elements are `below` apart."""
+        if self.below == 1:
+            return ["base = row * n"]
+        return ["across = row // below", "base = across * n * below + row - across * below"]
+
+    def _element(self, place: str) -> str:
+        return f"base + s64({place})" + (" * below" if self.below != 1 else "")
+
+    def _exchange(self, order: str, shift: str) -> list[str]:
+        """Statements that put the places a and b at low and high into order; places from n on come last."""
+        writer = self.request.writer(())
+        block, arguments = Block(), []
+        for k, operand in enumerate(self.instruction.operands):
+            for side in "ab":
+                block.body.append(
+                    f"{side}{k} = {load(self.request.names[operand], self._element(side), operand.dtype)}"
+                )
+                arguments.append(f"{side}{k}")
+        swapped = [name for k in range(0, len(arguments), 2) for name in (arguments[k + 1], arguments[k])]
+        (less,) = inline_scalars(writer, block, self.instruction["to_apply"], arguments)
+        (more,) = inline_scalars(writer, block, self.instruction["to_apply"], swapped)
+        return [
+            f"a = {order}[{shift}low]",
+            f"b = {order}[{shift}high]",
+            "before = b < a",
+            "if a < n and b < n:",
+            *("    " + line for line in block_lines(block)),
+            f"    before = ({more} and not {less}) or ({more} == {less} and b < a)",
+            "if before == ascending:",
+            f"    {order}[{shift}low] = b",
+            f"    {order}[{shift}high] = a",
+        ]
+
+    # --- kernels ---
+
+    def chunk_kernel(self, which: str, size: int = 0) -> CudaLaunch:
+        """A block for a chunk, its order in shared memory. which: 'all' sorts rows of one chunk and moves the elements,
+        'first' sorts each chunk, 'merge' does what is left of the exchanges of a larger size."""
+        chunk, integers = self.chunk, dict(self.integers)
+        threads = min(max(chunk // 2, 32), 256)
+        chunks = self.width // chunk
+        if which == "all":
+            lines = ["row = item", "start = s64(0)"]
+        else:
+            integers["chunks"] = chunks
+            lines = ["row = item // chunks", f"start = (item - row * chunks) * {chunk}"]
+        lines += self._base()
+        first = "order[row * width + start + {}]" if which == "merge" else "s32(start + {})"
+        lines += [
+            f"for t in range(lane, {chunk}, {threads}):",
+            f"    places[t] = {first.format('t')}",
+            "cuda.syncthreads()",
+        ]
+        exchange = [
+            "while half > 0:",
+            f"    for t in range(lane, {chunk // 2}, {threads}):",
+            "        low = 2 * (t - (t & (half - 1))) + (t & (half - 1))",
+            "        high = low + half",
+            "        ascending = (start + low) & size == 0",
+            *("        " + line for line in self._exchange("places", "")),
+            "    cuda.syncthreads()",
+            "    half = half >> 1",
+        ]
+        if which == "merge":
+            integers["size"] = size
+            lines += [f"half = s64({chunk // 2})", *exchange]
+        else:
+            lines += [
+                "size = s64(2)",
+                f"while size <= {chunk}:",
+                "    half = size >> 1",
+                *("    " + line for line in exchange),
+                "    size = size * 2",
+            ]
+        if which == "all":
+            moves = ("    " + line for line in self._moves("t", "a"))
+            lines += [f"for t in range(lane, n, {threads}):", "    a = places[t]", *moves]
+        else:
+            lines += [f"for t in range(lane, {chunk}, {threads}):", "    order[row * width + start + t] = places[t]"]
+        lines.append("cuda.syncthreads()")
+        shared = {"places": f"cuda.shared.array({chunk}, s32)"}
+        stages = (chunk.bit_length() - 1) ** 2 / 2 if which != "merge" else chunk.bit_length()
+        return self.finish(
+            {"all": "sort", "first": "sort_chunks", "merge": "sort_merge"}[which], lines, self.rows * chunks,
+            chunk * stages, integers, self.pointers(which == "all"), grain="block", threads=threads, shared=shared,
+        )  # fmt: skip
+
+    def exchange_kernel(self, size: int, half: int) -> CudaLaunch:
+        """A thread for each pair of places `half` apart."""
+        integers = {**self.integers, "pairs": self.width // 2, "half": half, "size": size}
+        lines = [
+            "row = item // pairs",
+            "t = item - row * pairs",
+            *self._base(),
+            "low = 2 * (t - (t & (half - 1))) + (t & (half - 1))",
+            "high = low + half",
+            "ascending = low & size == 0",
+            *self._exchange("order", "row * width + "),
+        ]
+        items = self.rows * self.width // 2
+        return self.finish("sort_exchange", lines, items, 8.0, integers, self.pointers(False), grain="element")
+
+    def _moves(self, to: str, source: str) -> list[str]:
+        lines = []
+        for k, operand in enumerate(self.instruction.operands):
+            value = load(self.request.names[operand], self._element(source), operand.dtype)
+            lines.append(store(self.request.output_name(k), self._element(to), operand.dtype, value))
+        return lines
+
+    def move_kernel(self) -> CudaLaunch:
+        """The elements to their places."""
+        lines = ["row = item // n", "t = item - row * n", *self._base(), "a = order[row * width + t]"]
+        lines += self._moves("t", "a")
+        items = self.rows * self.count
+        return self.finish("sort_move", lines, items, 2.0, self.integers, self.pointers(True), grain="element")
