@@ -18,6 +18,7 @@ from numba.cuda.extending import intrinsic
 from hloom.compiler.kernels.vmath import CASTS, FUNCTIONS, callees
 from hloom.compiler.kernels.vmath.bits import DOUBLE, FLOAT, HALF, LLVM
 from hloom.compiler.kernels.vmath.registry import BITS, COMPLEX, REGISTER, SIGNED
+from hloom.compiler.targets.cuda import tensor_intrinsics
 from hloom.compiler.targets.cuda.names import meaning, split
 
 _WORD = ir.IntType(32)
@@ -243,4 +244,5 @@ def namespace(names) -> dict[str, object]:
         "nan": float("nan"),
         "inf": float("inf"),
     }
+    scope |= {name: tensor_intrinsics.NAMES[name] for name in names if name in tensor_intrinsics.NAMES}
     return scope | {name: _resolved(name) for name in names if name in FUNCTIONS}

@@ -8,18 +8,32 @@ order hides are found by the log of accesses in `memory`. The names of the diale
 from __future__ import annotations
 
 import ast
+import re
 import types as python_types
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from hloom.compiler.kernels.description import Nest
-from hloom.compiler.targets.cuda import reference
-from hloom.compiler.targets.cuda.memory import LockstepError, Memory, Place
+from hloom.compiler.kernels.launch import Launch
+from hloom.compiler.targets.cuda import fragments, reference
+from hloom.compiler.targets.cuda.memory import LockstepError, Memory, Place, View
 from hloom.compiler.targets.cuda.render import WARP, CudaSource, render
 from hloom.ir.types import DTYPES
 
 _END = ("end", None, 0)
+
+
+# Collectives of a warp besides shuffles, from what its lanes bring to what each gets.
+_OF_A_WARP: dict[str, Callable] = {
+    "load_matrix4": lambda values, read: fragments.load_matrix4(values, False, read),
+    "load_matrix4_turned": lambda values, read: fragments.load_matrix4(values, True, read),
+    **{f"mma_{kind}": partial(lambda kind, values, _: fragments.multiply(values, kind), kind)
+       for kind in ("f16", "bf16", "tf32")},
+}  # fmt: skip
+# Names that the machine gives, for it knows whose shared memory and copies they mean.
+_OF_THE_MACHINE = re.compile(r"shared_(?:as_)?[a-z]+\d+|(?:copy|close|wait)_ahead")
 
 
 class _Collectives(ast.NodeTransformer):
@@ -33,17 +47,21 @@ class _Collectives(ast.NodeTransformer):
             values = [ast.Constant(kind), ast.Constant(None), ast.Constant(0)]
         elif name == "shuffle_xor":
             values = [ast.Constant("shuffle"), *node.args]
+        elif name in _OF_A_WARP:
+            values = [ast.Constant(name), ast.Tuple(node.args, ast.Load()), ast.Constant(0)]
         else:
             return node
         return ast.copy_location(ast.Yield(ast.Tuple(values, ast.Load())), node)
 
 
-def _generator(source: CudaSource, cuda: python_types.SimpleNamespace) -> Callable:
+def _generator(source: CudaSource, machine: _Machine) -> Callable:
     tree = ast.parse(source.text)
     called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     loaded = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    known = called - {"shuffle_xor", "min", "max"} | loaded & reference.CASTS
-    scope = {"cuda": cuda, "nan": np.nan, "inf": np.inf} | {name: reference.function(name) for name in known}
+    own = {name for name in called if _OF_THE_MACHINE.fullmatch(name)}
+    known = called - {"shuffle_xor", "min", "max"} - own - _OF_A_WARP.keys() | loaded & reference.CASTS
+    scope = {"cuda": machine.namespace(), "nan": np.nan, "inf": np.inf}
+    scope |= {name: reference.function(name) for name in known} | {name: machine.meaning(name) for name in own}
     tree = _Collectives().visit(tree)
     (function,) = tree.body
     # A yield that is never reached makes a text without collectives a generator too.
@@ -55,11 +73,12 @@ def _generator(source: CudaSource, cuda: python_types.SimpleNamespace) -> Callab
 class _Thread:
     """A thread of a block: its generator and the collective at which it waits."""
 
-    __slots__ = ("generator", "number", "shared_calls", "waits", "line")
+    __slots__ = ("generator", "number", "shared_calls", "waits", "line", "copies")
 
     def __init__(self, number: int, generator):
         self.number, self.generator = number, generator
         self.shared_calls = 0
+        self.copies: list[list[tuple]] = [[]]  # on their way, a list for each group; the last one is open
         self.waits: tuple | None = None
         self.line = 0
 
@@ -108,6 +127,38 @@ class _Machine:
             self.arrays.append(Memory(name, np.zeros(size, dtype.dtype), self.place, initialised=False))
         return self.arrays[call]
 
+    def meaning(self, name: str) -> Callable:
+        """What a name of `_OF_THE_MACHINE` does."""
+        if name.startswith("shared_as_"):
+            dtype = DTYPES[name.removeprefix("shared_as_")]
+            return lambda memory: View(memory, dtype)
+        if name.startswith("shared_"):
+            kind = python_types.SimpleNamespace(dtype=DTYPES[name.removeprefix("shared_")])
+            return lambda size: self.shared_array(size, kind)
+        return {"copy_ahead": self.copy_ahead, "close_ahead": self.close_ahead, "wait_ahead": self.wait_ahead}[name]
+
+    def copy_ahead(self, to: Memory, index, source: Memory, source_index, inside) -> None:
+        """16 bytes, or zeros in their place, that arrive in `to` at some time before they are waited for."""
+        count = 16 // to.array.itemsize
+        for memory, place in ((to, index), *(((source, source_index),) if inside else ())):
+            if int(place) % count:
+                raise LockstepError(f"16 bytes are copied at {memory.name}[{place}], which is not aligned to them")
+        values = np.zeros(count, to.array.dtype)
+        if inside:
+            values[:] = [source[int(source_index) + x] for x in range(count)]
+        to.expect(int(index), values)
+        self.thread.copies[-1].append((to, int(index), count))
+
+    def close_ahead(self) -> None:
+        self.thread.copies.append([])
+
+    def wait_ahead(self, open_groups: int) -> None:
+        """All but the last `open_groups` groups of the running thread have arrived."""
+        groups = self.thread.copies
+        while len(groups) > open_groups + 1:
+            for memory, index, count in groups.pop(0):
+                memory.arrive(index, count)
+
     def run_block(self, block: int, function: Callable, arguments: Sequence, reverse: bool) -> None:
         self.arrays = []
         self.place.block = block
@@ -154,8 +205,22 @@ class _Machine:
                 epochs[number] += 1
             (distance,) = distances
             values = {thread.number % WARP: thread.waits[1] for thread in warp}
+            if kind in _OF_A_WARP:
+                results = self._together(kind, [values[lane] for lane in range(WARP)], number, epochs[number])
+                for thread in warp:
+                    resume(thread, results[thread.number % WARP])
+                continue
             for thread in warp:
                 resume(thread, values[thread.number % WARP ^ distance] if kind == "shuffle" else None)
+
+    def _together(self, kind: str, values: list, warp: int, epoch: int) -> list:
+        """The results of a collective for each lane."""
+
+        def read(lane: int, memory: Memory, index: int):
+            self.place.thread, self.place.warp_epoch = warp * WARP + lane, epoch
+            return memory[index]
+
+        return _OF_A_WARP[kind](values, read)
 
     def _places(self, threads: list[_Thread]) -> str:
         lines = ["", *self.source.text.splitlines()]
@@ -185,11 +250,11 @@ def run(
     Raises LockstepError for divergence around a collective, a barrier that part of a block misses, a read of shared
     memory that was not written, an index out of bounds, and a race.
     """
-    if source.grain in ("element", "serial") and blocks and blocks < source.blocks():
+    if source.grain in ("element", "serial", "product") and blocks and blocks < source.blocks():
         raise ValueError(f"{source.name} needs {source.blocks()} blocks for {source.items} items, not {blocks}")
     blocks = blocks or source.blocks()
     machine = _Machine(source, blocks)
-    function = _generator(source, machine.namespace())
+    function = _generator(source, machine)
     pointers = source.parameters[: len(source.params) - len(source.arguments)]
     arguments: list = [Memory(name, _flat(name, arrays[name]), machine.place) for name in pointers]
     arguments += [integers[name] for name in source.arguments]
@@ -217,6 +282,29 @@ def simulate(
             given[name] = np.zeros(nest.temporaries[name] // kind.itemsize, kind)
     run(render(nest, threads), given, nest.integers, blocks, reverse)
     return {name: given[name] for name, _ in nest.pointers if name in nest.outputs or name in nest.temporaries}
+
+
+def simulate_launches(
+    launches: Sequence[Launch], arrays: Mapping[str, np.ndarray], reverse: bool = False
+) -> dict[str, np.ndarray]:
+    """Runs launches of CUDA texts one after the other; returns all arrays, temporaries included, by name.
+
+    arrays: inputs and outputs by pointer name, outputs are written in place.
+    """
+    given = dict(arrays)
+    for launch in launches:
+        source = launch.source
+        for name, size in launch.temporaries.items():
+            if name not in given:
+                given[name] = np.zeros(size, np.uint8)
+        pointers = len(source.params) - len(source.arguments)
+        memory = {}
+        for name, argument, kind in zip(source.parameters, launch.arguments, source.params[:pointers], strict=False):
+            array = given[argument]
+            memory[name] = array.view(DTYPES[kind[:-1]]) if argument in launch.temporaries else array
+        integers = dict(zip(source.arguments, launch.arguments[pointers:], strict=True))
+        run(source, memory, integers, None, reverse)
+    return given
 
 
 def _flat(name: str, array: np.ndarray) -> np.ndarray:

@@ -43,6 +43,7 @@ class Memory:
         self.writers: dict[int, tuple] = {}
         self.readers: dict[int, list[tuple]] = {}
         self.initialised = initialised
+        self.coming: dict[int, tuple] = {}  # elements that copies are on their way to, and who asked for them
 
     def _check(self, index, what: str) -> int:
         index = int(index)
@@ -60,7 +61,25 @@ class Memory:
         )
 
     def __getitem__(self, index):
+        self.read(index)
+        return self.array[int(index)]
+
+    def __setitem__(self, index, value) -> None:
+        self.write(index)
+        self.array[int(index)] = value
+
+    def _arrived(self, index: int, what: str) -> None:
+        if index in self.coming:
+            _, thread, *_ = self.coming[index]
+            raise LockstepError(
+                f"thread {self.place.thread} of block {self.place.block} {what} {self.name}[{index}], which a copy by "
+                f"thread {thread} is on its way to: nothing has waited for it"
+            )
+
+    def read(self, index) -> None:
+        """Notes that the running thread reads an element."""
         index, now = self._check(index, "reads"), self.place.now()
+        self._arrived(index, "reads")
         writer = self.writers.get(index)
         if writer is not None and not ordered(writer, now):
             raise self._race(index, writer, "reads")
@@ -69,12 +88,46 @@ class Memory:
         others = [r for r in self.readers.get(index, ()) if r[1] != now[1] or r[0] != now[0]]
         # Two readers are enough to find any later writer that is unordered with one of them.
         self.readers[index] = [*others[-1:], now]
-        return self.array[index]
 
-    def __setitem__(self, index, value) -> None:
+    def write(self, index) -> None:
+        """Notes that the running thread writes an element."""
         index, now = self._check(index, "writes"), self.place.now()
+        self._arrived(index, "writes")
         for other in (self.writers.get(index), *self.readers.pop(index, ())):
             if other is not None and not ordered(other, now):
                 raise self._race(index, other, "writes")
         self.writers[index] = now
-        self.array[index] = value
+
+    def expect(self, index: int, values: np.ndarray) -> None:
+        """A copy of the running thread is on its way to these elements, and writes them at any time from now on."""
+        for x in range(values.size):
+            self.write(index + x)
+            self.coming[index + x] = self.place.now()
+        self.array[index : index + values.size] = values
+
+    def arrive(self, index: int, count: int) -> None:
+        """The copy has arrived, for the running thread; for the others after a barrier."""
+        for x in range(index, index + count):
+            del self.coming[x]
+            self.writers[x] = self.place.now()
+
+
+class View:
+    """The same memory with elements of another dtype, at least as wide."""
+
+    def __init__(self, base: Memory, dtype: np.dtype):
+        self.base, self.name = base, base.name
+        self.array = base.array[: base.array.nbytes // dtype.itemsize * dtype.itemsize // base.array.itemsize].view(
+            dtype
+        )
+        self.ratio = dtype.itemsize // base.array.itemsize
+
+    def __getitem__(self, index):
+        for x in range(self.ratio):
+            self.base.read(int(index) * self.ratio + x)
+        return self.array[int(index)]
+
+    def __setitem__(self, index, value) -> None:
+        for x in range(self.ratio):
+            self.base.write(int(index) * self.ratio + x)
+        self.array[int(index)] = value

@@ -15,12 +15,15 @@ import numpy as np
 
 from hloom.compiler.kernels.vmath import FUNCTIONS, callees
 from hloom.compiler.kernels.vmath.registry import REGISTER
+from hloom.compiler.targets.cuda.fragments import tf32_bits
+from hloom.compiler.targets.cuda.memory import LockstepError
 from hloom.compiler.targets.cuda.names import split
 from hloom.ir.ops import OPS
 from hloom.ir.ops.selection import convert_array
 from hloom.ir.types import DTYPES, Shape, compute_dtype
 
 CASTS = set(REGISTER) - {"pred", "f16", "bf16"}
+_WIDE = re.compile(r"^(load|store)([24])_")
 _CALL = re.compile(r"^(\w+)_\{t\}\(\{0\}(?:, \{1\})?\)$")
 
 
@@ -93,7 +96,7 @@ def _polynomial(x, coefficients):
 
 _PLAIN: dict[str, Callable] = {
     "trunc": np.trunc, "copysign": np.copysign, "exp2": np.exp2, "log2": np.log2, "log10": np.log10,
-    "hypot": np.hypot, "atan": np.arctan, "nextafter": np.nextafter, "fma": lambda x, y, z: np.float64(x) * y + z,
+    "hypot": np.hypot, "atan": np.arctan, "nextafter": np.nextafter,
     "sum": np.add, "prod": np.multiply, "accmax": np.maximum, "accmin": np.minimum, "max": np.maximum,
     "min": np.minimum, "accand": np.bitwise_and, "accor": np.bitwise_or, "and": np.bitwise_and, "or": np.bitwise_or,
     "xor": np.bitwise_xor,
@@ -109,6 +112,25 @@ def _load(pointer, index):
 
 def _store(pointer, index, value) -> None:
     pointer[index] = value
+
+
+def _load_wide(count: int) -> Callable:
+    def load(pointer, index):
+        if int(index) % count:
+            raise LockstepError(f"{count} elements are read at {pointer.name}[{index}], which is not aligned to them")
+        return tuple(pointer[int(index) + k] for k in range(count))
+
+    return load
+
+
+def _store_wide(count: int) -> Callable:
+    def store(pointer, index, *values):
+        if int(index) % count:
+            raise LockstepError(f"{count} elements are stored at {pointer.name}[{index}], which is not aligned to them")
+        for k, value in enumerate(values):
+            pointer[int(index) + k] = value
+
+    return store
 
 
 def _copy4(to, to_index, source, source_index) -> None:
@@ -134,6 +156,10 @@ def function(name: str) -> Callable:
         return _store
     if name == "copy4":
         return _copy4
+    if name == "tf32_bits":
+        return tf32_bits
+    if found := _WIDE.match(name):
+        return (_load_wide if found[1] == "load" else _store_wide)(int(found[2]))
     if name.startswith("scratch_"):
         dtype = np.dtype(np.uint8) if name == "scratch_pred" else DTYPES[name.removeprefix("scratch_")]
         return lambda count: np.zeros(count, dtype)
@@ -154,6 +180,9 @@ def function(name: str) -> Callable:
         ).astype(DTYPES[dtype])[()]
     if stem in _op_of_stem():
         return _from_op(_op_of_stem()[stem], register_dtype(dtype))
+    if stem == "fma":  # most of what a product does
+        scalar = register_dtype(dtype).type
+        return lambda x, y, z: scalar(float(x) * float(y) + float(z))
     if stem not in _PLAIN:
         return _composed(name)
     plain, result = _PLAIN[stem], register_dtype(FUNCTIONS[name].result)

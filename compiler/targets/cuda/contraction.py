@@ -1,0 +1,151 @@
+"""Matrix products for CUDA: the launches of a fused computation with a dot.
+
+out[b, i, j] = epilogue(sum over p of lhs(b, i, p) * rhs(b, p, j)); operands, epilogue and their texts are those that
+the CPU has (`kernels.product`). One kernel, and a second one that adds parts of sums where the result is small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hloom.compiler.kernels.contraction import PlainOperand, PlainStore
+from hloom.compiler.kernels.product import DotParts, dot_parts, is_normal_dot
+from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.targets.cuda.contraction_products import tensor_products, thread_products
+from hloom.compiler.targets.cuda.contraction_text import Side, Text, join_source, sums_pitch
+from hloom.compiler.targets.cuda.contraction_tiles import Tile, choose, parts_of
+from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_source
+from hloom.compiler.targets.cuda.machine import CudaMachine
+from hloom.ir.module import Instruction
+from hloom.ir.types import DTYPES, HLO_NAME
+
+TENSOR_INPUTS = ("f16", "bf16")
+
+
+def contraction_sources(
+    request: KernelRequest, machine: CudaMachine, tile: Tile | None = None, tf32: bool = False
+) -> list[CudaLaunch]:
+    """The launches of a fused computation with one dot in normal form, in order; none where the result is empty.
+
+    tile: in place of the one that the cost model chooses. tf32: whether products of float32 may be rounded to tf32,
+    a tenth as exact as float16's; nothing but the user may say so.
+
+    Raises ValueError for a computation without exactly one dot, or with one that is not in normal form.
+    """
+    dots = [i for i in request.computation.instructions if i.opcode == "dot"]
+    if len(dots) != 1 or not is_normal_dot(dots[0]):
+        raise ValueError(f"{request.computation.name}: one dot in normal form has kernels, {len(dots)} are here")
+    made = dot_parts(request, dots[0])
+    if 0 in made.extents[:3]:
+        return []
+    return _Contraction(made, dots[0], machine, tile, tf32).launches()
+
+
+def tensor_dtype(dot: Instruction, accumulate: str, tf32: bool) -> str | None:
+    """The dtype that tensor cores multiply for a dot: f16, bf16 or tf32; None where threads multiply."""
+    kinds = {HLO_NAME[o.dtype] for o in dot.operands}
+    if accumulate != "f32" or len(kinds) > 1:
+        return None
+    (kind,) = kinds
+    return kind if kind in TENSOR_INPUTS else "tf32" if kind == "f32" and tf32 else None
+
+
+class _Contraction:
+    def __init__(self, made: DotParts, dot: Instruction, machine: CudaMachine, tile: Tile | None, tf32: bool):
+        self.made, self.spec, self.machine = made, made.spec, machine
+        self.batch, self.m, self.n, self.k = made.extents
+        self.tensor = tensor_dtype(dot, self.spec.accumulate, tf32)
+        self.dtype = self.tensor if self.tensor in TENSOR_INPUTS else self.spec.accumulate
+        self.parts, self.length = parts_of(*made.extents)
+        itemsize = DTYPES[self.dtype].itemsize
+        if tile is None:
+            sides = self.sides(Tile("tensor" if self.tensor else "thread", 64, 64, 32, 32, 32))
+            tile = choose(
+                made.extents, (self.parts, self.length), "tensor" if self.tensor else "thread",
+                self.tensor or self.spec.accumulate, itemsize, machine,
+                lambda tile: sum(side.area for side in self.sides(tile)) * itemsize,
+                all(side.how == "ahead" for side in sides),
+            )  # fmt: skip
+        self.tile = tile
+
+    # --- operands ---
+
+    def sides(self, tile: Tile) -> tuple[Side, Side]:
+        """How the operands come into shared memory, which has the left one's stages first."""
+        left = self.side("lhs", "i", self.spec.lhs, self.made.lhs_strides, self.m, tile.rows, tile, 0)
+        first = left.area * tile.stages
+        right = self.side("rhs", "j", self.spec.rhs, self.made.rhs_strides, self.n, tile.columns, tile, first)
+        return left, right
+
+    def side(self, name: str, role: str, code, strides, count: int, extent: int, tile: Tile, first: int) -> Side:
+        # The strides of a plain operand in the order b, role, p.
+        batch, step, deep = strides if name == "lhs" else (strides[0], strides[2], strides[1])
+        fast = self.spec.lhs_fast if name == "lhs" else self.spec.rhs_fast
+        how = "element"
+        if isinstance(code, PlainOperand):
+            if (deep == 1 and self.k > 1) != (step == 1 and count > 1):
+                fast = "p" if deep == 1 and self.k > 1 else role
+            if code.dtype == self.dtype and self.moves(fast, role, batch, step, deep, count):
+                how = "ahead"
+        threads = tile.kind == "thread"
+        # Threads read lines along their own index, tensor cores read both.
+        inner = role if threads else fast
+        if threads and how == "ahead" and fast == "p":
+            how = "wide"
+        wide = 16 // DTYPES[self.dtype].itemsize
+        pitch = (extent if inner == role else tile.depth) + self.gap(tile, inner, wide)
+        whole_depth = self.length % tile.depth == 0 and (self.parts == 1 or self.k % self.length == 0)
+        return Side(
+            name, role, code, self.dtype, how, fast, inner, extent, tile.depth, pitch, first, count % extent == 0,
+            whole_depth,
+        )  # fmt: skip
+
+    def moves(self, fast: str, role: str, batch: int, step: int, deep: int, count: int) -> bool:
+        """Whether 16 bytes along `fast` can be moved at once, wherever a tile begins."""
+        wide = 16 // DTYPES[self.dtype].itemsize
+        own, other, extent, others = (deep, step, self.k, count) if fast == "p" else (step, deep, count, self.k)
+        aligned = (other % wide == 0 or others == 1) and (batch % wide == 0 or self.batch == 1)
+        return own == 1 and extent % wide == 0 and aligned
+
+    def gap(self, tile: Tile, inner: str, wide: int) -> int:
+        """Elements beyond those of a line, so that what threads read at a time lies in different banks."""
+        if tile.kind == "thread" or self.dtype in TENSOR_INPUTS:
+            return wide
+        return 4 if inner == "p" else 8
+
+    # --- launches ---
+
+    def launches(self) -> list[CudaLaunch]:
+        tile, spec = self.tile, self.spec
+        left, right = self.sides(tile)
+        multiplies = spec if self.parts == 1 else replace(spec, epilogue=PlainStore("t_parts"))
+        room = tile.stages * (left.area + right.area) * DTYPES[self.dtype].itemsize // DTYPES[spec.accumulate].itemsize
+        if self.tensor:
+            products = tensor_products(tile, left, right, self.tensor, room)
+        else:
+            products = thread_products(tile, left, right, spec.accumulate, room)
+        if products.lines * sums_pitch(tile) > room:
+            raise ValueError(f"{tile} has no room for a share of its sums")
+        wide_stores = self.n % 4 == 0 and spec.accumulate in ("f32", "s32", "u32")
+        text = Text(multiplies, tile, left, right, products, self.batch * self.parts > 1, wide_stores)
+        rows, columns = -(-self.m // tile.rows), -(-self.n // tile.columns)
+        integers = self.integers() | {"t_row_tiles": rows, "t_column_tiles": columns, "t_length": self.length}
+        blocks = rows * columns * self.batch * self.parts
+        size = self.batch * self.m * self.n
+        temporaries = {"t_parts": size * self.parts * DTYPES[spec.accumulate].itemsize} if self.parts > 1 else {}
+        work = 2.0 * size * self.k
+        result = [self.launch(text.source(integers, blocks), integers, work, temporaries)]
+        if self.parts > 1:
+            integers = self.integers() | {"t_size": size, "t_all": size * self.parts}
+            source = join_source(spec, integers, size)
+            result.append(self.launch(source, integers, float(size * self.parts), temporaries))
+        return result
+
+    def launch(self, source, integers: dict[str, int], work: float, temporaries: dict[str, int]) -> CudaLaunch:
+        return launch_of_source(source, integers, work, dict(temporaries), processors=self.machine.multiprocessors)
+
+    def integers(self) -> dict[str, int]:
+        """Values of every integer that a text may name."""
+        strides = {f"lhs_s{role}": value for role, value in zip("bip", self.made.lhs_strides, strict=True)}
+        strides |= {f"rhs_s{role}": value for role, value in zip("bpj", self.made.rhs_strides, strict=True)}
+        return self.made.integers | strides | {"batch": self.batch, "m": self.m, "n": self.n, "k": self.k}
