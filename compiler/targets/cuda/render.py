@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from hloom.compiler.kernels.description import Block, Branch, Collective, Inner, Items, Lanes, Nest, Serial, Tiles
 from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.kernels.vmath import FUNCTIONS
+from hloom.compiler.targets.cuda.names import meaning, split
 from hloom.compiler.targets.cuda.staging import PITCH, SIDE, stages, store_target
 from hloom.ir.ops import OPS
 from hloom.ir.types import DTYPES, Shape
@@ -18,8 +20,13 @@ from hloom.ir.types import DTYPES, Shape
 WARP = 32
 VECTOR = 4  # elements of one load or store: 16 bytes of f32, the most that one instruction moves
 WARP_ROW = 1024  # rows up to this width are given to a warp: 32 elements a lane; longer ones to a block
+# Instructions of an element up to which LLVM writes the four of a thread one after the other; a loop over them would
+# keep them in local memory. More of them hide the time of scalar loads.
+UNROLLED = 90
+PLAIN = {"abs", "ceil", "copysign", "floor", "fma", "round_even", "sqrt", "trunc"}  # one instruction or a few
 THREADS = {"element": 256, "serial": 128, "warp": 128, "block": 256, "tile": 256}
 _SHUFFLES = (16, 8, 4, 2, 1)
+_CALLED = re.compile(r"\b([a-z]\w*)\(")
 _DIVISOR = re.compile(r"(?://|%) *\(?(\w+)")
 _ASSIGNED = re.compile(r"^(\w+(?:, \w+)*) = ")
 _BOUND = re.compile(r"^(\w+) = min\(\w+ \+ (\w+), (\w+)\)$")
@@ -75,6 +82,14 @@ def render(nest: Nest, threads: int | None = None, vectors: bool = True) -> Cuda
 
 def indent(lines: list[str]) -> list[str]:
     return [f"    {line}" for line in lines]
+
+
+def _weight(line: str) -> int:
+    """About how many instructions a statement is."""
+    calls = [name for name in _CALLED.findall(line) if name in FUNCTIONS]
+    return 2 + sum(
+        15 for name in calls if meaning(name).how in ("libdevice", "composed") and split(name)[0] not in PLAIN
+    )
 
 
 def divisors(lines: list[str]) -> set[str]:
@@ -217,6 +232,8 @@ class _Renderer:
         """Statements for element k of four, read from arrays x<n> and written to y<n>; None where an index is more than
         the variable itself, a value is computed from it, or a statement is under a guard."""
         if not all(isinstance(line, str) for line in body) or any(t in ("c64", "c128") for _, t in self.nest.pointers):
+            return None
+        if sum(map(_weight, body)) > UNROLLED:
             return None
         lines, self.copies_in, self.copies_out = [], {}, {}
         for line in body:
