@@ -1,0 +1,77 @@
+"""An array on a device: a buffer with a shape, and what other libraries ask of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom.ir.types import Shape
+from hloom.runtime.cuda import interop
+from hloom.runtime.cuda.device import Device
+from hloom.runtime.cuda.memory import Buffer
+from hloom.runtime.cuda.staging import Download
+
+
+class DeviceArray:
+    """C-contiguous elements in a buffer of a device. Its elements may still be being computed.
+
+    CuPy, torch, Numba and others take it as it is, by DLPack or __cuda_array_interface__, without a copy.
+    """
+
+    __slots__ = ("__weakref__", "buffer", "device", "shape_and_dtype")
+
+    def __init__(self, device: Device, buffer: Buffer, shape: Shape):
+        self.device, self.buffer, self.shape_and_dtype = device, buffer, shape
+
+    @classmethod
+    def put(cls, device: Device, array: np.ndarray, label: str = "an array") -> DeviceArray:
+        """A copy of a NumPy array on a device. label: the user's name for it. Raises CudaError."""
+        array = np.ascontiguousarray(array).reshape(np.shape(array))
+        return cls(device, device.put(array, label), Shape(array.dtype, array.shape))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.shape_and_dtype.dims
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.shape_and_dtype.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return self.shape_and_dtype.bytes
+
+    def __repr__(self) -> str:
+        return f"DeviceArray({self.shape_and_dtype} on {self.device})"
+
+    def block_until_ready(self) -> DeviceArray:
+        """Waits until the elements are computed. Raises what went wrong on the device until then."""
+        if self.buffer.ready is not None:
+            self.device.wait(self.buffer.ready, f"{self.buffer.label} was waited for")
+            self.buffer.ready = None
+        return self
+
+    def copy_to_host(self) -> Download:
+        """Begins a copy to the host; `.result()` waits for it and is the NumPy array. Raises CudaError."""
+        return self.device.get(self.buffer, np.empty(self.shape, self.dtype))
+
+    def numpy(self) -> np.ndarray:
+        """The elements on the host. Raises CudaError, of what computed them too."""
+        return self.copy_to_host().result()
+
+    def to(self, device: Device) -> DeviceArray:
+        """A copy on another device, or itself."""
+        if device is self.device:
+            return self
+        return DeviceArray(device, device.receive(self.buffer, self.device), self.shape_and_dtype)
+
+    # --- other libraries ---
+
+    @property
+    def __cuda_array_interface__(self) -> dict:
+        return interop.cuda_array_interface(self)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return interop.CUDA, self.device.facts.index
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        return interop.export_dlpack(self, stream, max_version, dl_device, copy)

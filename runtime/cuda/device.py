@@ -1,0 +1,364 @@
+"""One GPU: its context, three streams, events, memory, loaded machine code, and what is in flight on it.
+
+Programs run on one stream, `main`, in the order of their calls; copies from and to the host have a stream each and are
+tied to it by events. A `Device` takes nothing of the GPU before its first use.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from hloom.runtime.cuda.api import Api, FunctionFacts
+from hloom.runtime.cuda.condition import condition_cubin
+from hloom.runtime.cuda.discovery import GpuFacts
+from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaError
+from hloom.runtime.cuda.memory import Buffer, Pool, PoolStatistics
+from hloom.runtime.cuda.program import Kernel
+from hloom.runtime.cuda.staging import Download, Pieces, upload
+
+REMEMBERED = 64  # calls in flight that an error found later may name
+DEFAULT_SHARED = 48 << 10  # bytes of shared memory that a block gets without asking
+SHARE = 8  # this part of the memory may wait idle, on shelves and in the driver's pool each
+
+
+@dataclass(frozen=True)
+class Running:
+    """A program as an error found later names it. lines: the user's."""
+
+    name: str
+    lines: tuple[str, ...]
+
+
+class Event:
+    """A point on a stream. Its handle is used again when nothing refers to it any more.
+
+    calls: how many calls of programs have ended when it has happened.
+    """
+
+    __slots__ = ("_idle", "calls", "handle")
+
+    def __init__(self, handle, idle: list):
+        self.handle, self._idle, self.calls = handle, idle, 0
+
+    def __del__(self):
+        self._idle.append(self.handle)
+
+
+class Device:
+    """A GPU that programs run on. Everything may be called from several threads.
+
+    facts: of `discovery.gpus`. stepwise: programs run launch by launch, each waited for, so that an error names the
+    launch (default: HLOOM_CUDA_STEPWISE). condition: architecture -> machine code of `condition.py`.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        facts: GpuFacts,
+        *,
+        stepwise: bool | None = None,
+        condition: Callable[[str], bytes] = condition_cubin,
+    ):
+        self.api, self.facts = api, facts
+        self.stepwise = os.environ.get("HLOOM_CUDA_STEPWISE", "") not in ("", "0") if stepwise is None else stepwise
+        self.lock = threading.RLock()
+        self.lost: CudaDeviceLostError | None = None
+        self.context = self.main = self.uploads = self.downloads = self.recording = self.pool_handle = None
+        self.pool: Pool | None = None
+        self._condition = condition
+        self._handle = None
+        self._events: list = []  # handles that are idle
+        self._made_events: list = []
+        self._modules: dict[bytes, object] = {}
+        self._functions: dict[Kernel, tuple[object, FunctionFacts]] = {}
+        self._shared: dict[Kernel, int] = {}
+        self._calls = 0
+        self._flight: deque[tuple[int, Running]] = deque(maxlen=REMEMBERED)  # (number of the call, program)
+        self._later: deque = deque()  # (event, or those to wait for before there is one; function): what `later` noted
+        self._owed: list[tuple] = []  # (function, handle): what the driver refused to destroy
+        self._threads = threading.local()
+
+    def __str__(self) -> str:
+        return f"cuda:{self.facts.index}"
+
+    # --- opening and closing ---
+
+    def open(self) -> Device:
+        """Makes the context current in this thread, and on the first call everything else. Raises CudaError."""
+        if getattr(self._threads, "opened", None) is not None and self._threads.opened is self.context:
+            return self
+        with self.lock:
+            if self.lost is not None:
+                raise self._gone()
+            if self.context is None:
+                self._open()
+            self.api.set_current(self.context)
+            self._threads.opened = self.context
+        return self
+
+    def _open(self) -> None:
+        api = self.api
+        self._handle = api.device(self.facts.index)
+        context = api.retain_context(self._handle)
+        made: list[tuple] = []
+        try:
+            api.set_current(context)
+            for name in ("main", "uploads", "downloads", "recording"):
+                setattr(self, name, api.create_stream())
+                made.append((api.destroy_stream, getattr(self, name)))
+            keep = self.facts.memory // SHARE
+            self.pool_handle = api.create_pool(self.facts.index, keep)
+        except BaseException:
+            for destroy, handle in reversed(made):
+                _quietly(destroy, handle)
+            _quietly(api.release_context, self._handle)
+            raise
+        self.context = context
+        self.pool = Pool(self, keep)
+        self.upload_pieces, self.download_pieces = Pieces(self), Pieces(self)
+
+    def close(self) -> None:
+        """Waits for what was enqueued and gives everything back. Buffers and programs are dead from then on.
+
+        What fails does not keep the rest from being given back; the first error is raised at the end.
+        """
+        with self.lock:
+            if self.context is None:
+                return
+            api, errors = self.api, []
+
+            def attempt(function, *arguments):
+                for last in (False, True):  # once more: a call that failed may have reported another's error
+                    try:
+                        return function(*arguments)
+                    except CudaError as error:
+                        if last or not errors:
+                            errors.append(error)
+                        if isinstance(error, CudaDeviceLostError):
+                            return None
+
+            attempt(api.set_current, self.context)
+            for stream in (self.uploads, self.main, self.downloads):
+                attempt(api.synchronize_stream, stream, "what was enqueued was waited for, to close the device")
+            while self._later:
+                attempt(self._later.popleft()[1])
+            for release in self.pool.reclaimers():
+                attempt(release)
+            for destroy, handle in self._owed:
+                attempt(destroy, handle)
+            attempt(self.pool.close)
+            attempt(api.synchronize_stream, self.main, "memory was waited for, to close the device")
+            for pieces in (self.upload_pieces, self.download_pieces):
+                attempt(pieces.close)
+            for module in self._modules.values():
+                attempt(api.unload_module, module)
+            for event in self._made_events:
+                attempt(api.destroy_event, event)
+            attempt(api.destroy_pool, self.pool_handle)
+            for stream in (self.uploads, self.main, self.downloads, self.recording):
+                attempt(api.destroy_stream, stream)
+            attempt(api.release_context, self._handle)
+            self.context = None
+            self._modules, self._functions, self._shared = {}, {}, {}
+            self._events, self._made_events = [], []
+            self._flight.clear()
+            self._owed = []
+        if errors:
+            raise errors[0]
+
+    # --- errors ---
+
+    @contextmanager
+    def guard(self):
+        """Around calls of the driver: one at a time, the context current, and a lost device told from a mere error."""
+        with self.lock:
+            self.open()
+            if self.lost is not None:
+                raise self._gone()
+            try:
+                self._run_later()
+                yield self.api
+            except CudaDeviceLostError as error:
+                raise self._lose(error) from None
+
+    def _lose(self, error: CudaDeviceLostError) -> CudaDeviceLostError:
+        """Notes that the device is lost, and says which programs may have done it."""
+        if self.lost is None:
+            suspects = list(dict.fromkeys(program for _, program in self._flight))
+            found = error.found
+            if suspects:
+                found += f"; running since the device was last waited for: {', '.join(p.name for p in suspects)}"
+            lines = list(dict.fromkeys(line for p in suspects for line in p.lines))
+            where = error.source or "; ".join(lines[:6]) + (f"; {len(lines) - 6} more" if len(lines) > 6 else "")
+            self.lost = CudaDeviceLostError(error.asked, found, error.repair, where, error.code, error.name)
+            self.lost.programs = tuple(p.name for p in suspects)
+        return self.lost
+
+    def _gone(self) -> CudaDeviceLostError:
+        lost = self.lost
+        return CudaDeviceLostError(
+            f"{self} was asked for, which was lost",
+            f"before: {lost.asked}: {lost.found}",
+            "restart the process; the CPU and other GPUs can be used on",
+            lost.source,
+            lost.code,
+            lost.name,
+        )
+
+    # --- events ---
+
+    def event(self) -> Event:
+        """An event that nothing else refers to."""
+        try:
+            handle = self._events.pop()
+        except IndexError:
+            handle = self.api.create_event()
+            self._made_events.append(handle)
+        return Event(handle, self._events)
+
+    def record(self, stream) -> Event:
+        """An event behind everything that is on the stream now."""
+        event = self.event()
+        self.api.record(event.handle, stream)
+        if stream is self.main:
+            event.calls = self._calls
+        return event
+
+    def wait(self, event: Event, asked: str) -> None:
+        """Until an event has happened. Raises CudaError, of what ran before it too."""
+        with self.guard() as api:
+            api.synchronize_event(event.handle, asked)
+            flight = self._flight
+            while flight and flight[0][0] <= event.calls:
+                flight.popleft()
+
+    def launched(self, program: Running) -> None:
+        """Notes a call of a program as being in flight."""
+        self._calls += 1
+        self._flight.append((self._calls, program))
+
+    def synchronize(self) -> None:
+        """Waits for everything that was enqueued. Raises CudaError."""
+        with self.guard() as api:
+            for stream in (self.uploads, self.main, self.downloads):
+                api.synchronize_stream(stream, f"everything that was enqueued on {self} was waited for")
+            self._flight.clear()
+
+    def settle(self, stream) -> None:
+        """Waits for a stream after something failed on it; what that says is not news."""
+        _quietly(self.api.synchronize_stream, stream, "a stream was waited for")
+
+    def discard(self, destroy: Callable, handle) -> None:
+        """Destroys something; where the driver refuses, `close` tries again. Not worth an error of its own."""
+        try:
+            destroy(handle)
+        except CudaError:
+            self._owed.append((destroy, handle))
+
+    def later(self, function: Callable[[], None], after: list | tuple = ()) -> None:
+        """Has a function called once everything that is on the main stream now is done, and after some events of other
+        streams. Safe in a destructor."""
+        self._later.append((after, function))
+
+    def _run_later(self) -> None:
+        pending = self._later
+        for _ in range(len(pending)):
+            event, function = pending[0]  # taken away only when the calls for it have succeeded
+            if not isinstance(event, Event):
+                for reader in event:
+                    self.api.wait_event(self.main, reader.handle)
+                event = self.record(self.main)
+            elif self.api.query_event(event.handle, "work was waited for"):
+                pending.popleft()
+                function()
+                continue
+            pending.popleft()
+            pending.append((event, function))
+
+    # --- memory ---
+
+    def put(self, array: np.ndarray, label: str = "an array") -> Buffer:
+        """A copy of an array's bytes on this device. label: the user's name for it. Raises CudaError."""
+        array = np.ascontiguousarray(array)
+        with self.guard():
+            return upload(self, array, label)
+
+    def get(self, buffer: Buffer, array: np.ndarray, asked: str = "") -> Download:
+        """Begins to copy a buffer to a C-contiguous array of the host."""
+        with self.guard():
+            asked = asked or f"{array.nbytes:,} bytes of {buffer.label} were copied from {self}"
+            return Download(self, buffer, array, asked)
+
+    def receive(self, buffer: Buffer, sender: Device) -> Buffer:
+        """A copy of a buffer of another device, made without the host waiting."""
+        with sender.guard():
+            sender.use(buffer)
+            ready = sender.record(sender.main)
+        with self.guard() as api:
+            target = self.pool.take(buffer.nbytes, buffer.label)
+            api.wait_event(self.main, ready.handle)
+            api.copy_peer(target.address, self.context, buffer.address, sender.context, buffer.nbytes, self.main)
+            buffer.readers.append(self.record(self.main))
+        return target
+
+    def use(self, buffer: Buffer) -> None:
+        """Makes the main stream wait for a buffer that is still being filled."""
+        if buffer.pending is not None:
+            self.api.wait_event(self.main, buffer.pending.handle)
+            buffer.pending = None
+
+    def memory(self) -> PoolStatistics:
+        """What the buffers of this process take on this device."""
+        with self.guard():
+            return self.pool.statistics()
+
+    # --- machine code ---
+
+    def function(self, kernel: Kernel, shared: int = 0, where: str = "") -> object:
+        """The loaded kernel, allowed to use so many bytes of dynamic shared memory."""
+        try:
+            handle = self._functions[kernel][0]
+        except KeyError:
+            handle = self._load(kernel, where)
+        if shared > DEFAULT_SHARED and shared > self._shared.get(kernel, 0):
+            self.api.allow_shared(handle, shared, kernel.name)
+            self._shared[kernel] = shared
+        return handle
+
+    def _load(self, kernel: Kernel, where: str) -> object:
+        try:
+            module = self._modules.get(kernel.cubin)
+            if module is None:
+                module = self._modules[kernel.cubin] = self.api.load_module(kernel.cubin, kernel.name)
+            handle = self.api.function(module, kernel.name)
+            self._functions[kernel] = handle, self.api.function_facts(handle)
+        except CudaError as error:
+            error.source = error.source or where
+            raise
+        return handle
+
+    def function_facts(self, kernel: Kernel) -> FunctionFacts:
+        """Registers and memory of a kernel as the driver loaded it. Raises CudaModuleError."""
+        with self.guard():
+            self.function(kernel)
+            return self._functions[kernel][1]
+
+    def condition_kernel(self, by_index: bool) -> tuple[Kernel, object]:
+        """The kernel that sets the condition of a graph's node, and its loaded function."""
+        kernel = Kernel(self._condition(self.facts.arch), "set_index" if by_index else "set_pred")
+        return kernel, self.function(kernel)
+
+
+def _quietly(function, *arguments) -> None:
+    """Calls a function after an error, of which its own would only be a consequence."""
+    try:
+        function(*arguments)
+    except CudaError:
+        pass

@@ -1,0 +1,288 @@
+"""A program on a device, ready to be called.
+
+Steps that a graph can hold are captured as one, for one set of addresses, and replayed; the rest (Python functions, and
+loops and branches around them or on a driver without such nodes) the host runs between the stretches. A call returns
+when everything is enqueued, unless there are Python functions in it or the host decides a loop or a branch.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hloom.runtime.cuda.device import Device, Running
+from hloom.runtime.cuda.errors import CudaDeviceLostError
+from hloom.runtime.cuda.graph import Builder, Captured, Direct, follows_call
+from hloom.runtime.cuda.memory import Buffer
+from hloom.runtime.cuda.program import Conditional, CudaProgram, Host, Ref, Step, While, all_steps, on_device, places
+from hloom.runtime.cuda.staging import read, write
+
+CAPTURES = 4  # graphs of one stretch for different addresses; beyond, the one used longest ago is changed
+_ALIGNMENT = 256
+
+
+@dataclass(eq=False)
+class Stretch:
+    """Steps that are one graph, and its captures by the addresses of the inputs and outputs that it uses."""
+
+    steps: tuple[Step, ...]
+    follows: tuple[Ref, ...]
+    captures: OrderedDict[tuple[int, ...], Captured]
+
+
+@dataclass(eq=False)
+class Loop:
+    """A While that the host runs."""
+
+    step: While
+    condition: list
+    body: list
+
+
+@dataclass(eq=False)
+class Choice:
+    """A Conditional that the host decides."""
+
+    step: Conditional
+    branches: list[list]
+
+
+def units(steps: Sequence[Step], loops: bool, choices: bool, graphs: bool = True) -> list:
+    """The steps in stretches and what the host does between them. loops, choices: whether graphs have such nodes.
+
+    graphs=False: every step alone.
+    """
+    result: list = []
+    run: list[Step] = []
+
+    def end_run():
+        if run:
+            used = dict.fromkeys(ref for s in all_steps(run) for ref in places(s) if follows_call(ref))
+            result.append(Stretch(tuple(run), tuple(used), OrderedDict()))
+            run.clear()
+
+    for step in steps:
+        if graphs and on_device((step,), loops, choices):
+            run.append(step)
+            continue
+        end_run()
+        if isinstance(step, While):
+            condition, body = (units(part, loops, choices, graphs) for part in (step.condition, step.body))
+            result.append(Loop(step, condition, body))
+        elif isinstance(step, Conditional):
+            result.append(Choice(step, [units(branch, loops, choices, graphs) for branch in step.branches]))
+        else:
+            result.append(step)
+    end_run()
+    return result
+
+
+class Executable:
+    """A program on a device. Calls from several threads run one after the other.
+
+    name: the program's. lines: the user's lines that stand behind its steps.
+    """
+
+    def __init__(self, program: CudaProgram, device: Device):
+        self.program, self.device, self.name = program, device, program.name
+        self.lines = tuple(dict.fromkeys(step.where for step in all_steps(program.steps) if step.where))
+        self._running_as = Running(self.name, self.lines)
+        facts = device.facts
+        self.units = units(program.steps, facts.while_nodes, facts.switch_nodes, graphs=not device.stepwise)
+        self._only = self.units[0] if len(self.units) == 1 and isinstance(self.units[0], Stretch) else None
+        self._outputs = [
+            (shape.bytes, program.label(k), program.donated.get(k)) for k, shape in enumerate(program.outputs)
+        ]
+        self._arena: Buffer | None = None
+        self._constants: Buffer | None = None
+        self._places: list[int] = []  # of the constants, from the start of their buffer
+        self._registered = self._running = False
+        self._inner: Executable | None = None
+
+    # --- calling ---
+
+    def __call__(self, inputs: Sequence[Buffer]) -> list[Buffer]:
+        """Runs the program on buffers of this device. Returns its outputs, in new buffers or donated ones; their
+        `ready` is when they are computed. What goes wrong on the device later is raised by whoever waits for that.
+
+        Raises CudaError, and what a Python function of the program raises.
+        """
+        device = self.device
+        with device.guard() as api:
+            if self._running:  # called by a Python function of its own: it needs other temporaries
+                self._inner = self._inner or Executable(self.program, device)
+                return self._inner(inputs)
+            for buffer in inputs:
+                if buffer.pending is not None:
+                    device.use(buffer)
+            take = device.pool.take
+            outputs = [
+                take(nbytes, label) if donated is None else inputs[donated] for nbytes, label, donated in self._outputs
+            ]
+            if self._arena is None:  # not before: memory that runs out takes those of idle programs away
+                self._prepare()
+            if self._only is not None:
+                self._launch(api, self._only, inputs, outputs)
+            else:
+                self._running = True
+                try:
+                    self._run(self.units, inputs, outputs)
+                finally:
+                    self._running = False
+            device.launched(self._running_as)
+            event = device.record(device.main)
+            for buffer in outputs:
+                buffer.ready = event
+        return outputs
+
+    def _launch(self, api, stretch: Stretch, inputs, outputs) -> None:
+        key = tuple([(inputs if ref.kind == "input" else outputs)[ref.number].address for ref in stretch.follows])
+        captured = stretch.captures.get(key)
+        if captured is None:
+            captured = self._captured(stretch, key, inputs, outputs)
+        elif len(stretch.captures) > 1:
+            stretch.captures.move_to_end(key)
+        try:
+            api.launch_graph(captured.executable, self.device.main, self.name)
+        except CudaDeviceLostError:
+            self.device.launched(self._running_as)
+            raise
+
+    def _captured(self, stretch: Stretch, key, inputs, outputs) -> Captured:
+        """A capture for these addresses: a new one, or another's with its addresses changed."""
+        builder = Builder(self.device, self.name, self._resolver(inputs, outputs))
+        if len(stretch.captures) < CAPTURES:
+            captured = builder.capture(stretch.steps)
+        else:
+            _, captured = stretch.captures.popitem(last=False)
+            try:
+                changed = builder.update(captured, stretch.steps)
+            except BaseException:
+                self._destroy(captured)
+                raise
+            if not changed:
+                self._destroy(captured)
+                captured = builder.capture(stretch.steps)
+        stretch.captures[key] = captured
+        return captured
+
+    def _run(self, list_of_units: list, inputs, outputs) -> None:
+        for unit in list_of_units:
+            if isinstance(unit, Stretch):
+                self._launch(self.device.api, unit, inputs, outputs)
+            elif isinstance(unit, Loop):
+                self._run(unit.condition, inputs, outputs)
+                while self._read(unit.step.pred, 1, unit.step.where, inputs, outputs)[0]:
+                    self._run(unit.body, inputs, outputs)
+                    self._run(unit.condition, inputs, outputs)
+            elif isinstance(unit, Choice):
+                self._run(unit.branches[self._choice(unit.step, inputs, outputs)], inputs, outputs)
+            elif isinstance(unit, Host):
+                self._call_host(unit, inputs, outputs)
+            else:
+                Direct(self.device, self.name, self._resolver(inputs, outputs)).run(unit)
+
+    def _choice(self, step: Conditional, inputs, outputs) -> int:
+        value = self._read(step.selector, 4 if step.by_index else 1, step.where, inputs, outputs)
+        if not step.by_index:
+            return 0 if value[0] else 1
+        index, last = int.from_bytes(value, "little", signed=True), len(step.branches) - 1
+        return index if 0 <= index <= last else last
+
+    def _read(self, ref: Ref, nbytes: int, where: str, inputs, outputs) -> bytearray:
+        asked = f"what decides a loop or a branch of {self.name} was read"
+        return read(self.device, self._resolver(inputs, outputs)(ref), nbytes, asked, where)
+
+    def _call_host(self, step: Host, inputs, outputs) -> None:
+        resolve, device = self._resolver(inputs, outputs), self.device
+        asked = f"the arrays of {step.name}, a Python function in {self.name}, were copied"
+        arrays = [
+            np.ndarray(shape.dims, shape.dtype, read(device, resolve(ref), shape.bytes, asked, step.where))
+            for ref, shape in step.inputs
+        ]
+        result = step.function(*arrays)
+        results = result if isinstance(result, tuple) else (result,)
+        for (ref, shape), value in zip(step.outputs, results, strict=True):
+            array = np.empty(shape.dims, shape.dtype)
+            array[...] = value
+            write(device, resolve(ref), array, asked, step.where)
+
+    def _resolver(self, inputs, outputs):
+        arena, constants, offsets = self._arena.address, self._constants.address, self._places
+
+        def resolve(ref: Ref) -> int:
+            if ref.kind == "input":
+                return inputs[ref.number].address
+            if ref.kind == "output":
+                return outputs[ref.number].address
+            if ref.kind == "constant":
+                return constants + offsets[ref.number]
+            return arena + ref.number
+
+        return resolve
+
+    # --- memory ---
+
+    def _prepare(self) -> None:
+        """Memory for temporaries, and the constants on the device."""
+        device, program = self.device, self.program
+        if not self._registered:
+            device.pool.on_pressure(self.release)
+            self._registered = True
+        if self._constants is None:
+            self._places, end = [], 0
+            for constant in program.constants:
+                self._places.append(end)
+                end += -(-constant.nbytes // _ALIGNMENT) * _ALIGNMENT
+            packed = np.zeros(end, np.uint8)
+            for place, constant in zip(self._places, program.constants, strict=True):
+                packed[place : place + constant.nbytes] = np.ascontiguousarray(constant).reshape(-1).view(np.uint8)
+            constants = device.put(packed, f"constants of {self.name}")
+            device.use(constants)
+            self._constants = constants
+        if self._arena is None:
+            self._arena = device.pool.take(program.arena_bytes, f"temporaries of {self.name}")
+
+    def release(self) -> None:
+        """Gives back graphs and the memory for temporaries, unless it is running; the next call makes them again."""
+        with self.device.lock:
+            if self._running:
+                return
+            for stretch in _stretches(self.units):
+                while stretch.captures:
+                    self._destroy(stretch.captures.popitem()[1])
+            self._arena = None
+
+    def _destroy(self, captured: Captured) -> None:
+        self.device.discard(self.device.api.destroy_executable, captured.executable)
+        self.device.discard(self.device.api.destroy_graph, captured.graph)
+
+    def __del__(self):
+        device = getattr(self, "device", None)
+        if device is not None and device.context is not None:
+            for stretch in _stretches(self.units):
+                for captured in stretch.captures.values():
+                    device.later(_destroyer(device, captured))
+
+
+def _destroyer(device: Device, captured: Captured):
+    def destroy():
+        device.discard(device.api.destroy_executable, captured.executable)
+        device.discard(device.api.destroy_graph, captured.graph)
+
+    return destroy
+
+
+def _stretches(list_of_units: list):
+    for unit in list_of_units:
+        if isinstance(unit, Stretch):
+            yield unit
+        elif isinstance(unit, Loop):
+            yield from _stretches(unit.condition)
+            yield from _stretches(unit.body)
+        elif isinstance(unit, Choice):
+            for branch in unit.branches:
+                yield from _stretches(branch)

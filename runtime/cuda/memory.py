@@ -1,0 +1,255 @@
+"""Device memory: a stream-ordered pool with names, and what becomes of it when it runs out.
+
+The driver's own pool (`cuMemAllocFromPoolAsync`) holds the memory. In front of it stand shelves of blocks by size: a
+program's outputs get the addresses of arrays that have gone, so that its graph finds the arguments of an earlier call,
+and a call allocates without the driver. A block on a shelf may be used again by work that is enqueued on the main
+stream at any later time, since everything that used it is on that stream, or the stream has waited for it.
+
+A `Buffer` that is no longer referred to goes back by itself. That can happen in the middle of anything, so it is only
+noted there; the pool acts on it when it is asked for memory the next time.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaError, CudaOutOfMemoryError
+
+GRANULE = 512  # bytes: what the driver aligns to, and enough for every vector load
+_LARGE, _LARGE_GRANULE = 1 << 20, 1 << 16
+LARGEST_NAMED = 8
+
+
+@dataclass(frozen=True)
+class PoolStatistics:
+    """bytes_in_use: of live buffers. bytes_idle: of blocks on shelves. peak: the most that was in use.
+
+    hits, misses: requests answered from a shelf, and by the driver. retries: times that memory ran out and was found.
+    """
+
+    bytes_in_use: int
+    bytes_idle: int
+    peak: int
+    hits: int
+    misses: int
+    retries: int
+
+
+class Buffer:
+    """Device memory that goes back to its pool with its last reference. label: the user's name for what is in it.
+
+    pending: what the main stream has to wait for before it uses the buffer (an upload), or None.
+    readers: events of other streams that read it; the main stream waits for them before the memory is used again.
+    stream: another than the main stream, as long as only that one may use it.
+    ready: the event after which its contents are there, or None: they are.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_release",
+        "address",
+        "capacity",
+        "label",
+        "nbytes",
+        "pending",
+        "readers",
+        "ready",
+        "stream",
+    )
+
+    def __init__(self, address: int, nbytes: int, capacity: int, label: str, release: Callable, stream=None):
+        self.address, self.nbytes, self.capacity, self.label = address, nbytes, capacity, label
+        self.pending = self.ready = None
+        self.readers: list = []
+        self.stream = stream
+        self._release = release
+
+    def __del__(self):
+        release = getattr(self, "_release", None)
+        if release is not None:
+            release(self.address, self.capacity, self.stream, self.pending, self.readers)
+
+
+def rounded(nbytes: int) -> int:
+    """The size of the block that so many bytes are given."""
+    granule = GRANULE if nbytes <= _LARGE else _LARGE_GRANULE
+    return max(granule, -(-nbytes // granule) * granule)
+
+
+class Pool:
+    """The memory of one device. `device` gives the driver, its handle of the pool, and the main stream.
+
+    idle_limit: bytes that may wait on shelves; beyond it those of the sizes asked for longest ago go to the driver.
+    """
+
+    def __init__(self, device, idle_limit: int):
+        self.device, self.idle_limit = device, idle_limit
+        self._shelves: dict[int, list[int]] = {}  # by capacity, those used last at the end
+        self._returned: deque = deque()
+        self._live: dict[int, weakref.ref] = {}
+        self._owed: list[tuple[int, object]] = []  # addresses to be freed, and on which stream
+        self._capacity: dict[int, int] = {}  # of every block that the driver has given
+        self._reclaimers: list[weakref.WeakMethod] = []
+        self._in_use = self._idle = self._peak = self._hits = self._misses = self._retries = 0
+
+    # --- taking and giving back ---
+
+    def take(self, nbytes: int, label: str, stream=None) -> Buffer:
+        """A buffer of at least `nbytes` bytes, contents arbitrary. Raises CudaOutOfMemoryError.
+
+        stream: that uses it first, where that is not the main stream: such a block comes from the driver, which knows
+        which memory this stream need not wait for.
+        """
+        self._collect()
+        capacity = rounded(nbytes)
+        shelf = self._shelves.get(capacity) if stream is None else None
+        if shelf:
+            address = shelf.pop()
+            self._idle -= capacity
+            self._hits += 1
+        else:
+            address = self._allocate(capacity, nbytes, label, stream)
+            self._misses += 1
+        self._in_use += capacity
+        self._peak = max(self._peak, self._in_use)
+        buffer = Buffer(address, nbytes, capacity, label, self._give_back, stream)
+        self._live[address] = weakref.ref(buffer)
+        return buffer
+
+    def _give_back(self, address: int, capacity: int, stream, pending, readers: list) -> None:
+        self._returned.append(
+            (address, capacity, stream, pending, readers)
+        )  # atomic: may run inside of any other method
+
+    def _collect(self) -> None:
+        """Puts what has come back on the shelves."""
+        device = self.device
+        while self._returned:
+            address, capacity, stream, pending, readers = self._returned[0]
+            for event in (*readers, *((pending,) if pending else ())):
+                device.api.wait_event(device.main, event.handle)
+            self._returned.popleft()
+            del self._live[address]
+            self._in_use -= capacity
+            if stream is not None:  # it never came to the main stream, which must not use it then
+                self._owed.append((address, stream))
+                continue
+            self._idle += capacity
+            shelf = self._shelves.pop(capacity, [])
+            shelf.append(address)
+            self._shelves[capacity] = shelf  # now the last: the size asked for most recently
+        if self._idle > self.idle_limit or self._owed:
+            self._free_idle(self.idle_limit)
+
+    def _free_idle(self, keep: int) -> None:
+        for capacity in list(self._shelves):
+            shelf = self._shelves[capacity]
+            while shelf and self._idle > keep:
+                address = shelf.pop(0)
+                self._idle -= capacity
+                self._owed.append((address, self.device.main))
+            if not shelf:
+                del self._shelves[capacity]
+        while self._owed:  # one that the driver refuses stays owed, and is tried again the next time
+            address, stream = self._owed[-1]
+            try:
+                self.device.api.free(address, stream)
+            except CudaDeviceLostError:
+                raise
+            except CudaError:
+                break
+            self._owed.pop()
+            del self._capacity[address]
+
+    # --- running out ---
+
+    def _allocate(self, capacity: int, nbytes: int, label: str, stream) -> int:
+        device = self.device
+        asked = f"{nbytes:,} bytes of {device} were asked for, for {label}"
+        where = device.main if stream is None else stream
+        try:
+            address = device.api.allocate(capacity, device.pool_handle, where, asked)
+        except CudaOutOfMemoryError:
+            self.give_everything_back()
+            try:
+                address = device.api.allocate(capacity, device.pool_handle, where, asked)
+            except CudaOutOfMemoryError as error:
+                raise self._exhausted(error) from None
+            self._retries += 1
+        self._capacity[address] = capacity
+        return address
+
+    def give_everything_back(self) -> None:
+        """Frees what nobody uses: buffers in cycles of garbage, idle blocks, temporaries of idle programs."""
+        gc.collect()
+        for reclaim in self.reclaimers():
+            reclaim()
+        self._collect()
+        self._free_idle(0)
+        device = self.device
+        device.api.synchronize_stream(device.main, "what was enqueued was waited for, to free its memory")
+        device.api.trim_pool(device.pool_handle, 0)
+
+    def on_pressure(self, method: Callable[[], None]) -> None:
+        """Has a bound method called when memory runs out, for as long as its object lives."""
+        self._reclaimers.append(weakref.WeakMethod(method))
+
+    def reclaimers(self) -> list[Callable[[], None]]:
+        """What `on_pressure` was given, of objects that live."""
+        self._reclaimers = [method for method in self._reclaimers if method() is not None]
+        return [reclaim for method in self._reclaimers if (reclaim := method()) is not None]
+
+    def _exhausted(self, error: CudaOutOfMemoryError) -> CudaOutOfMemoryError:
+        largest = self.largest()
+        listed = "; ".join(f"{label} {_size(nbytes)}" for label, nbytes in largest) or "none"
+        try:
+            free, total = self.device.api.free_memory()
+            state = f"{_size(free)} of {_size(total)} are free"
+        except CudaError:
+            state = "how much is free is not known"
+        found = CudaOutOfMemoryError(
+            error.asked,
+            f"{state} after everything cached was given back; {_size(self._in_use)} are in use, the largest: {listed}",
+            "delete arrays that are not needed (donate_argnums lets a program write over them), or use smaller batches",
+            error.source,
+            error.code,
+            error.name,
+        )
+        found.largest = tuple(largest)
+        return found
+
+    def largest(self, count: int = LARGEST_NAMED) -> list[tuple[str, int]]:
+        """(label, bytes) of the largest live buffers, the largest first."""
+        live = [buffer for buffer in (r() for r in list(self._live.values())) if buffer is not None]
+        live.sort(key=lambda buffer: -buffer.nbytes)
+        return [(buffer.label, buffer.nbytes) for buffer in live[:count]]
+
+    # --- books ---
+
+    def statistics(self) -> PoolStatistics:
+        self._collect()
+        return PoolStatistics(self._in_use, self._idle, self._peak, self._hits, self._misses, self._retries)
+
+    def trim(self) -> None:
+        """Gives idle blocks back to the driver, and what the driver keeps to the system."""
+        self._collect()
+        self._free_idle(0)
+        self.device.api.trim_pool(self.device.pool_handle, 0)
+
+    def close(self) -> None:
+        """Frees every block, live ones too: their buffers are dead from then on."""
+        for address in list(self._capacity):
+            self.device.api.free(address, self.device.main)
+            del self._capacity[address]
+        self._shelves, self._owed, self._idle = {}, [], 0
+
+
+def _size(nbytes: int) -> str:
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if nbytes >= size:
+            return f"{nbytes / size:.1f} {unit}"
+    return f"{nbytes} bytes"

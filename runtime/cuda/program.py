@@ -1,0 +1,199 @@
+"""A program for a GPU, as data. Loops and branches are structured, because graphs have them as nodes with bodies.
+
+A step's `where` is the user's line that it stands for; errors name it. Places are `Ref`s, as in programs for the CPU:
+'input', 'output', 'constant' (number) or 'arena' (byte offset).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hloom.ir.types import Shape
+from hloom.runtime.program import Ref
+
+__all__ = [
+    "Conditional",
+    "Copy",
+    "CudaProgram",
+    "Enqueue",
+    "Exchange",
+    "Fill",
+    "Host",
+    "Kernel",
+    "Launch",
+    "Ref",
+    "Step",
+    "While",
+    "all_steps",
+    "on_device",
+    "places",
+]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Machine code and the name of the kernel in it."""
+
+    cubin: bytes = field(repr=False)
+    name: str
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel over a grid of blocks.
+
+    words: its arguments in order: a place's address, an integer (64 bits), or the bytes of an argument passed by value.
+    shared: bytes of dynamic shared memory of a block.
+    """
+
+    kernel: Kernel
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    words: tuple[int | Ref | bytes, ...]
+    shared: int = 0
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Bytes from one place to another."""
+
+    target: Ref
+    source: Ref
+    bytes: int
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Bytes of one value (0 to 255)."""
+
+    target: Ref
+    byte: int
+    bytes: int
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The contents of two places; `scratch` is a third of the same size."""
+
+    first: Ref
+    second: Ref
+    scratch: Ref
+    bytes: int
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Enqueue:
+    """A library's work: function(stream, *addresses) puts it on the stream and does not wait.
+
+    stream: the handle as an integer. The function is called while the stream records and must not allocate; what it
+    enqueued is replayed, so it is called once for each set of addresses and not for each run.
+    """
+
+    function: Callable[..., None]
+    places: tuple[Ref, ...]
+    name: str
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Host:
+    """A Python function: function(*arrays) -> array or tuple, on copies of the inputs, copied to the outputs."""
+
+    function: Callable
+    inputs: tuple[tuple[Ref, Shape], ...]
+    outputs: tuple[tuple[Ref, Shape], ...]
+    name: str = "a Python function"
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class While:
+    """`condition` writes `pred` (one byte); while it is not 0 the body runs, and the condition again."""
+
+    condition: tuple[Step, ...]
+    pred: Ref
+    body: tuple[Step, ...]
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """One of the branches runs. selector: a pred (one byte; two branches, the first where it is true), or with
+    `by_index` an s32; the last branch where it names none."""
+
+    selector: Ref
+    branches: tuple[tuple[Step, ...], ...]
+    by_index: bool = False
+    where: str = ""
+
+
+Step = Launch | Copy | Fill | Exchange | Enqueue | Host | While | Conditional
+
+
+@dataclass
+class CudaProgram:
+    """Steps over inputs, outputs, constants and one arena.
+
+    donated: output number -> input number whose buffer the output is computed in. labels: the user's names of the
+    outputs, for the list of buffers of an error about memory.
+    """
+
+    name: str
+    steps: Sequence[Step]
+    constants: Sequence[np.ndarray]
+    arena_bytes: int
+    inputs: Sequence[Shape]
+    outputs: Sequence[Shape]
+    donated: dict[int, int] = field(default_factory=dict)
+    labels: Sequence[str] = ()
+
+    def label(self, output: int) -> str:
+        return self.labels[output] if output < len(self.labels) else f"result {output} of {self.name}"
+
+
+def all_steps(steps: Sequence[Step]) -> Iterator[Step]:
+    """Those inside of loops and branches too."""
+    for step in steps:
+        yield step
+        if isinstance(step, While):
+            yield from all_steps(step.condition)
+            yield from all_steps(step.body)
+        elif isinstance(step, Conditional):
+            for branch in step.branches:
+                yield from all_steps(branch)
+
+
+def on_device(steps: Sequence[Step], loops: bool, choices: bool) -> bool:
+    """Whether a graph can hold these steps. loops, choices: whether the driver has such nodes."""
+    return not any(
+        isinstance(s, Host) or (isinstance(s, While) and not loops) or (isinstance(s, Conditional) and not choices)
+        for s in all_steps(steps)
+    )
+
+
+def places(step: Step) -> tuple[Ref, ...]:
+    """The places that a step itself names (not those inside of its body)."""
+    match step:
+        case Launch():
+            return tuple(word for word in step.words if isinstance(word, Ref))
+        case Copy():
+            return (step.target, step.source)
+        case Fill():
+            return (step.target,)
+        case Exchange():
+            return (step.first, step.second, step.scratch)
+        case Enqueue():
+            return step.places
+        case Host():
+            return tuple(ref for ref, _ in (*step.inputs, *step.outputs))
+        case While():
+            return (step.pred,)
+        case Conditional():
+            return (step.selector,)

@@ -1,0 +1,186 @@
+"""Copies between the host and a device, on streams of their own, so that they overlap with kernels.
+
+The driver copies asynchronously only from and to pinned memory, and pinning is slow: so all copies go through a few
+pinned pieces that are kept. A piece that was copied from may be written again once its event has happened, one that was
+copied to once the host has read it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections import deque
+
+import numpy as np
+
+from hloom.runtime.cuda.memory import Buffer
+
+# Bytes of a piece, and how many of them one direction keeps at most.
+SIZES = ((64 << 10, 32), (4 << 20, 4))
+PIECE = SIZES[-1][0]
+
+
+class Pieces:
+    """The pinned pieces of one direction. The first of a size is allocated by the first copy that needs it."""
+
+    def __init__(self, device):
+        self.device = device
+        self._free: dict[int, list[int]] = {size: [] for size, _ in SIZES}
+        self._busy: dict[int, deque] = {size: deque() for size, _ in SIZES}  # (address, event): the oldest first
+        self._made: dict[int, int] = {}  # address -> size
+        self.readers: deque[weakref.ref] = deque()  # downloads that hold pieces, the oldest first
+
+    def take(self, nbytes: int) -> tuple[int, int]:
+        """(address, size) of a piece of at least `nbytes` bytes that nothing uses."""
+        size, limit = next((size, limit) for size, limit in SIZES if nbytes <= size)
+        free, busy, api = self._free[size], self._busy[size], self.device.api
+        while not free:
+            if busy and (
+                list(self._made.values()).count(size) >= limit or api.query_event(busy[0][1].handle, "a copy was made")
+            ):
+                api.synchronize_event(busy[0][1].handle, "a copy was waited for")
+                free.append(busy.popleft()[0])
+            elif list(self._made.values()).count(size) < limit or not self.readers:
+                address = api.allocate_pinned(size)
+                self._made[address] = size
+                free.append(address)
+            else:
+                reader = self.readers.popleft()()
+                if reader is not None:
+                    reader.finish()
+        return free.pop(), size
+
+    def use(self, address: int, size: int, event) -> None:
+        """The piece is in use until the event."""
+        self._busy[size].append((address, event))
+
+    def give(self, address: int, size: int) -> None:
+        """The piece is not used any more."""
+        self._free[size].append(address)
+
+    def close(self) -> None:
+        for address in list(self._made):
+            self.device.api.free_pinned(address)
+            del self._made[address]
+        self._free = {size: [] for size, _ in SIZES}
+        self._busy = {size: deque() for size, _ in SIZES}
+
+
+def upload(device, array: np.ndarray, label: str) -> Buffer:
+    """A buffer with the bytes of a C-contiguous array, which may be written again at once. Work that the main stream
+    does meanwhile is not waited for. Raises CudaError."""
+    api, stream, pieces = device.api, device.uploads, device.upload_pieces
+    asked = f"{array.nbytes:,} bytes of {label} were copied to {device}"
+    buffer = device.pool.take(array.nbytes, label, stream)
+    source = array.__array_interface__["data"][0]
+    done = None
+    for first in range(0, array.nbytes, PIECE):
+        count = min(PIECE, array.nbytes - first)
+        address, size = pieces.take(count)
+        ctypes.memmove(address, source + first, count)
+        try:
+            api.copy(buffer.address + first, address, count, stream, asked)
+            done = device.record(stream)
+        except BaseException:
+            device.settle(stream)  # the copy may run all the same: only then is the piece free
+            pieces.give(address, size)
+            raise
+        pieces.use(address, size, done)
+    buffer.pending = buffer.ready = done or device.record(stream)
+    buffer.stream = None
+    return buffer
+
+
+def read(device, address: int, nbytes: int, asked: str, where: str = "") -> bytearray:
+    """Bytes at a place of a program, once what is on the main stream is done."""
+    result, pieces = bytearray(nbytes), device.download_pieces
+    for first in range(0, nbytes, PIECE):
+        count = min(PIECE, nbytes - first)
+        piece, size = pieces.take(count)
+        try:
+            device.api.copy(piece, address + first, count, device.main, asked, where)
+            device.wait(device.record(device.main), asked)
+            result[first : first + count] = ctypes.string_at(piece, count)
+        except BaseException:
+            device.settle(device.main)
+            raise
+        finally:
+            pieces.give(piece, size)
+    return result
+
+
+def write(device, address: int, array: np.ndarray, asked: str, where: str = "") -> None:
+    """Puts an array at a place of a program, in the order of the main stream. array: C-contiguous."""
+    source, pieces = array.__array_interface__["data"][0], device.upload_pieces
+    for first in range(0, array.nbytes, PIECE):
+        count = min(PIECE, array.nbytes - first)
+        piece, size = pieces.take(count)
+        ctypes.memmove(piece, source + first, count)
+        try:
+            device.api.copy(address + first, piece, count, device.main, asked, where)
+            event = device.record(device.main)
+        except BaseException:
+            device.settle(device.main)
+            pieces.give(piece, size)
+            raise
+        pieces.use(piece, size, event)
+
+
+class Download:
+    """A copy of a buffer to the host under way. `result()` waits for it and returns the array."""
+
+    def __init__(self, device, buffer: Buffer, array: np.ndarray, asked: str):
+        """array: C-contiguous, of no more bytes than the buffer."""
+        self.device, self.buffer, self.array, self.asked = device, buffer, array, asked
+        self._next = 0  # first byte that no copy is enqueued for
+        self._held: deque = deque()  # (first byte, bytes, address, size, event)
+        api, stream = device.api, device.downloads
+        before = device.record(device.main)
+        self._calls = before.calls
+        api.wait_event(stream, before.handle)
+        if buffer.pending:
+            api.wait_event(stream, buffer.pending.handle)
+        self._enqueue()
+        device.download_pieces.readers.append(weakref.ref(self))
+
+    def _enqueue(self) -> None:
+        """The next piece, where there is one."""
+        device, count = self.device, min(PIECE, self.array.nbytes - self._next)
+        if count <= 0:
+            return
+        pieces, stream = device.download_pieces, device.downloads
+        address, size = pieces.take(count)
+        try:
+            device.api.copy(address, self.buffer.address + self._next, count, stream, self.asked)
+            event = device.record(stream)
+            event.calls = self._calls
+        except BaseException:
+            device.settle(stream)
+            pieces.give(address, size)
+            raise
+        self.buffer.readers = [event]  # the last is enough: one stream makes all copies
+        self._held.append((self._next, count, address, size, event))
+        self._next += count
+
+    def finish(self) -> None:
+        """Waits until everything is in the array. Raises CudaError."""
+        target = self.array.__array_interface__["data"][0]
+        while self._held:
+            if len(self._held) < 2:
+                self._enqueue()  # the next piece is on its way while this one is read
+            first, count, address, size, event = self._held[0]
+            self.device.wait(event, self.asked)
+            ctypes.memmove(target + first, address, count)
+            self._held.popleft()
+            self.device.download_pieces.give(address, size)
+        self.buffer = None
+
+    def result(self) -> np.ndarray:
+        """The array, once it is complete. Raises CudaError."""
+        with self.device.lock:
+            self.finish()
+        return self.array
+
+    def __del__(self):
+        for _, _, address, size, event in getattr(self, "_held", ()):  # nobody has read these
+            self.device.download_pieces.use(address, size, event)
