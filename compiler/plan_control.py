@@ -222,9 +222,12 @@ class Control:
                 continue
             if self._fits(value, state, window, (loop.body, k)):
                 planner.join(value, state)
-            elif value.bytes > COPIED_BYTES and _free(state) and self._alone(value, loop.body, k):
+            elif self._may_exchange(value) and _free(state) and self._alone(value, loop.body, k):
                 self._exchange(loop, k, state, value)
         self._move_on(loop, results)
+
+    def _may_exchange(self, value: Buffer) -> bool:
+        return self.planner.target.exchanges_places and value.bytes > COPIED_BYTES
 
     def _exchange(self, loop: _Loop, k: int, state: Buffer, value: Buffer) -> None:
         """The state of element `k` and a buffer with its next value change places after each step.

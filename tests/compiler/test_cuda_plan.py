@@ -7,7 +7,7 @@ from cuda_plans import check, planned
 import hloom.nn as hnn
 import hloom.numpy as hnp
 from hloom import grad, lax
-from hloom.compiler.plan import BranchStep, HostStep, JumpStep
+from hloom.compiler.plan import BranchStep, CopyStep, HostStep, JumpStep, SwapStep
 from hloom.compiler.targets.cuda.target import CudaTarget, NoCudaKernelError, has_cuda_kernel
 
 RANDOM = np.random.default_rng(0)
@@ -80,6 +80,13 @@ def test_scans_carry_their_state():
         return lax.scan(lambda c, row: (c * 0.5 + row, c.sum()), hnp.zeros(6, hnp.float32), x)
 
     check(function, floats(7, 6))
+
+
+def test_the_state_of_a_loop_stays_where_it_is():
+    """A large state whose next value is not computed in place is copied: graphs have their addresses."""
+    plan = check(lambda x: lax.fori_loop(0, 3, lambda k, x: x + x[::-1], x), floats(200))
+    kinds = {type(step) for step in plan.steps}
+    assert CopyStep in kinds and SwapStep not in kinds
 
 
 def test_random_numbers_are_those_of_the_cpu():

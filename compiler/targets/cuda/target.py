@@ -95,6 +95,7 @@ class CudaTarget:
     has_attention = False
     cuts_loops = False  # threads take elements; a loop in pieces would be a branch in each
     joins_loops = False
+    exchanges_places = False  # a captured graph has its addresses
     streams_from = 0
 
     def __post_init__(self):
