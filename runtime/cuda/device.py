@@ -304,8 +304,13 @@ class Device:
         with self.guard() as api:
             target = self.pool.take(buffer.nbytes, buffer.label)
             api.wait_event(self.main, ready.handle)
-            api.copy_peer(target.address, self.context, buffer.address, sender.context, buffer.nbytes, self.main)
-            buffer.readers.append(self.record(self.main))
+            try:
+                api.copy_peer(target.address, self.context, buffer.address, sender.context, buffer.nbytes, self.main)
+                buffer.readers.append(self.record(self.main))
+            except BaseException:
+                self.settle(self.main)  # the copy may run all the same, and reads what the sender may use again
+                raise
+            target.ready = buffer.readers[-1]
         return target
 
     def use(self, buffer: Buffer) -> None:

@@ -28,24 +28,24 @@ class Pieces:
         self._free: dict[int, list[int]] = {size: [] for size, _ in SIZES}
         self._busy: dict[int, deque] = {size: deque() for size, _ in SIZES}  # (address, event): the oldest first
         self._made: dict[int, int] = {}  # address -> size
-        self.readers: deque[weakref.ref] = deque()  # downloads that hold pieces, the oldest first
+        self.readers: dict[int, weakref.ref] = {}  # downloads that may hold pieces, by their id, the oldest first
 
     def take(self, nbytes: int) -> tuple[int, int]:
         """(address, size) of a piece of at least `nbytes` bytes that nothing uses."""
         size, limit = next((size, limit) for size, limit in SIZES if nbytes <= size)
         free, busy, api = self._free[size], self._busy[size], self.device.api
         while not free:
-            if busy and (
-                list(self._made.values()).count(size) >= limit or api.query_event(busy[0][1].handle, "a copy was made")
-            ):
-                api.synchronize_event(busy[0][1].handle, "a copy was waited for")
+            full = list(self._made.values()).count(size) >= limit
+            if busy and (full or api.query_event(busy[0][1].handle, "a copy was made")):
+                if full:
+                    api.synchronize_event(busy[0][1].handle, "a copy was waited for")
                 free.append(busy.popleft()[0])
-            elif list(self._made.values()).count(size) < limit or not self.readers:
+            elif not full or not self.readers:
                 address = api.allocate_pinned(size)
                 self._made[address] = size
                 free.append(address)
             else:
-                reader = self.readers.popleft()()
+                reader = self.readers.pop(next(iter(self.readers)))()
                 if reader is not None:
                     reader.finish()
         return free.pop(), size
@@ -141,7 +141,8 @@ class Download:
         if buffer.pending:
             api.wait_event(stream, buffer.pending.handle)
         self._enqueue()
-        device.download_pieces.readers.append(weakref.ref(self))
+        if self._held:
+            device.download_pieces.readers[id(self)] = weakref.ref(self)
 
     def _enqueue(self) -> None:
         """The next piece, where there is one."""
@@ -174,6 +175,7 @@ class Download:
             self._held.popleft()
             self.device.download_pieces.give(address, size)
         self.buffer = None
+        self.device.download_pieces.readers.pop(id(self), None)
 
     def result(self) -> np.ndarray:
         """The array, once it is complete. Raises CudaError."""
@@ -182,5 +184,8 @@ class Download:
         return self.array
 
     def __del__(self):
-        for _, _, address, size, event in getattr(self, "_held", ()):  # nobody has read these
+        held = getattr(self, "_held", ())
+        if held:  # nobody has read these
+            self.device.download_pieces.readers.pop(id(self), None)
+        for _, _, address, size, event in held:
             self.device.download_pieces.use(address, size, event)

@@ -75,7 +75,7 @@ class FakeDriver(FakeGraphs):
         self.sticky = 0
         self.host: dict = {}  # what the host knows to be done
         self.used = [0 for _ in self.gpus]
-        self.refusals: list[tuple[int, int]] = []  # (number of a call, code)
+        self.refusals: list[tuple[int, int, bool]] = []  # (number of a call, code, whether for good)
         self.slow_changes = False
         self._next = 0x1000
         self._current = threading.local()
@@ -90,6 +90,8 @@ class FakeDriver(FakeGraphs):
         none = (None,) * outputs
         for refusal in self.refusals:
             if refusal[0] == number:
+                if refusal[2]:
+                    self.sticky = refusal[1]
                 if name == "cuStreamEndCapture":  # one that fails ends the recording all the same
                     self.thing(arguments[0], Stream).recording = None
                 return (CUresult(refusal[1]), *none)
@@ -112,7 +114,11 @@ class FakeDriver(FakeGraphs):
 
     def inject(self, number: int, code: int) -> None:
         """The call `number` from now on (0: the next) fails with a code."""
-        self.refusals.append((len(self.calls) + number, code))
+        self.refusals.append((len(self.calls) + number, code, False))
+
+    def lose_at(self, number: int, code: int) -> None:
+        """The same, and every later call fails with it too: the device is lost."""
+        self.refusals.append((len(self.calls) + number, code, True))
 
     def counts(self, start: int = 0) -> dict[str, int]:
         """How often each function was called, from the call `start` on."""

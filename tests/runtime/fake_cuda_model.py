@@ -230,7 +230,8 @@ class Memory:
         self.next = DEVICE_MEMORY
 
     def allocate(self, nbytes: int, kind: str, gpu: int) -> Block:
-        memory = np.full(nbytes, 0xA5, np.uint8)
+        memory = np.zeros(nbytes, np.uint8)
+        memory[: 1 << 16] = 0xA5  # not what anyone expects of fresh memory
         address = self.next if kind == "device" else memory.__array_interface__["data"][0]
         if kind == "device":
             self.next += -(-nbytes // 512) * 512 + 512

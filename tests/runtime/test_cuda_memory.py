@@ -1,0 +1,250 @@
+"""Memory and copies on the fake driver: what is reused, what is given back, what runs beside what, and running out."""
+
+from __future__ import annotations
+
+import gc
+
+import cuda_cases as cases
+import numpy as np
+import pytest
+from cuda_cases import VECTOR, N, device, driver, fetch, finish, gpu, vectors
+
+from hloom.runtime.cuda.array import DeviceArray
+from hloom.runtime.cuda.errors import CudaOutOfMemoryError
+from hloom.runtime.cuda.executable import Executable
+from hloom.runtime.cuda.memory import rounded
+from hloom.runtime.cuda.staging import PIECE
+
+MIB = 1 << 20
+
+
+def small_gpu(memory: int, **options):
+    return device(driver(gpus=[gpu(memory=memory)]), **options).open()
+
+
+def test_a_device_takes_nothing_before_its_first_use():
+    dev = device()
+    assert not any(name.startswith(("cuDevicePrimaryCtx", "cuMem", "cuStream")) for name in dev.fake.counts())
+    dev.open()
+    counts = dev.fake.counts()
+    assert counts["cuMemPoolCreate"] == 1 and "cuMemAllocFromPoolAsync" not in counts
+    assert "cuMemHostAlloc" not in counts
+    finish(dev)
+
+
+def test_memory_is_used_again_at_its_address_without_the_driver():
+    dev = device().open()
+    first = dev.pool.take(5000, "first")
+    address = first.address
+    other = dev.pool.take(5000, "other")
+    assert other.address != address
+    del first
+    start = len(dev.fake.calls)
+    second = dev.pool.take(4900, "second")  # the same size of block
+    assert second.address == address and dev.fake.calls[start:] == []
+    statistics = dev.memory()
+    assert (statistics.hits, statistics.misses) == (1, 2)
+    assert statistics.bytes_in_use == statistics.peak == 2 * rounded(5000)
+    finish(dev)
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 512, 513, MIB, MIB + 1, 3 * MIB + 5])
+def test_blocks_are_large_enough_and_round(nbytes):
+    assert nbytes <= rounded(nbytes) <= max(512, nbytes * 1.07 + 512) and rounded(nbytes) % 512 == 0
+
+
+def test_idle_memory_beyond_the_limit_goes_to_the_driver_the_oldest_sizes_first():
+    dev = small_gpu(32 * MIB)  # 4 MiB may be idle
+    for size in (MIB, 2 * MIB, 3 * MIB):
+        dev.pool.take(size, "a block")
+    assert dev.memory().bytes_idle == 3 * MIB
+    assert dev.fake.counts()["cuMemFreeAsync"] == 2
+    dev.pool.trim()
+    assert dev.memory().bytes_idle == 0 and dev.fake.used == [0]
+    finish(dev)
+
+
+def test_running_out_frees_what_is_cached_and_tries_once_more():
+    dev = small_gpu(16 * MIB)
+    kept = dev.pool.take(8 * MIB, "kept")
+    for k in range(4):
+        dev.pool.take(MIB // 2 * (k + 1), "idle")
+    cycle = [dev.pool.take(5 * MIB, "in a cycle")]
+    cycle.append(cycle)
+    gc.disable()
+    try:
+        del cycle
+        big = dev.pool.take(8 * MIB, "big")  # fits only when all of these are gone
+    finally:
+        gc.enable()
+    assert dev.memory().retries == 1 and big.nbytes == kept.nbytes
+    finish(dev)
+
+
+def test_out_of_memory_names_the_largest_buffers_of_the_user():
+    dev = small_gpu(16 * MIB)
+    kept = [dev.pool.take(size * MIB, label) for size, label in ((1, "bias"), (8, "weights"), (4, "images"))]
+    with pytest.raises(CudaOutOfMemoryError) as caught:
+        dev.pool.take(6 * MIB, "logits")
+    error = caught.value
+    assert isinstance(error, MemoryError) and error.code == 2
+    assert error.largest == (("weights", 8 * MIB), ("images", 4 * MIB), ("bias", MIB))
+    assert "6,291,456 bytes of cuda:0" in error.asked and "logits" in error.asked
+    assert "weights 8.0 MiB; images 4.0 MiB" in error.found and "3.0 MiB of 16.0 MiB are free" in error.found
+    assert "delete" in error.repair
+    del kept[1]
+    again = dev.pool.take(6 * MIB, "logits")
+    again.label = "renamed"
+    assert dev.pool.largest(1) == [("renamed", 6 * MIB)]
+    finish(dev)
+
+
+def test_temporaries_of_idle_programs_are_given_up_under_pressure():
+    dev = small_gpu(4 * MIB)
+    program = cases.straight()
+    program.arena_bytes = 2 * MIB
+    run = Executable(program, dev)
+    x, y = vectors(2)
+    inputs = [dev.put(x, "x"), dev.put(y, "y")]
+    fetch(dev, run(inputs)[0])
+    big = dev.pool.take(3 * MIB, "big")
+    assert dev.memory().retries == 1
+    with pytest.raises(CudaOutOfMemoryError, match="temporaries of f"):
+        run(inputs)
+    del big
+    assert (fetch(dev, run(inputs)[0]) == cases.straight_result(x, y)).all()
+    finish(dev)
+
+
+# --- copies ---
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 64 << 10, (64 << 10) + 1, PIECE + 3, 3 * PIECE, 6 * PIECE + 7])
+def test_arrays_come_back_as_they_went(size):
+    dev = device()
+    array = np.random.default_rng(1).integers(0, 255, size, np.uint8)
+    sent = array.copy()
+    there = DeviceArray.put(dev, array, "bytes")
+    array[:] = 0  # the caller's own again
+    assert (there.numpy() == sent).all()
+    finish(dev)
+
+
+@pytest.mark.parametrize("array", [np.float32(3), np.arange(12).reshape(3, 4).T, np.zeros((2, 0, 3)), np.bool_(True)])
+def test_arrays_of_all_kinds(array):
+    dev = device()
+    there = DeviceArray.put(dev, array, "an array")
+    assert there.shape == np.shape(array) and there.dtype == np.asarray(array).dtype
+    assert (there.numpy() == array).all() and there.numpy().shape == np.shape(array)
+    finish(dev)
+
+
+def test_an_upload_does_not_wait_for_programs_and_they_wait_for_it():
+    dev = device()
+    run = Executable(cases.straight(), dev)
+    inputs = [dev.put(v, "v") for v in vectors(2)]
+    run(inputs)
+    start = len(dev.fake.calls)
+    fresh = dev.put(vectors(1)[0], "fresh")
+    waits = [arguments for name, arguments in dev.fake.calls[start:] if name == "cuStreamWaitEvent"]
+    assert waits == [] and not any("Synchronize" in name for name, _ in dev.fake.calls[start:])
+    run([fresh, inputs[1]])
+    waits = [a for name, a in dev.fake.calls[start:] if name == "cuStreamWaitEvent"]
+    assert [int(a[0]) for a in waits] == [int(dev.main)]
+    assert fresh.pending is None
+    finish(dev)
+
+
+def test_a_download_is_read_later_while_programs_run():
+    dev = device()
+    run = Executable(cases.straight(), dev)
+    x, y = vectors(2)
+    inputs = [dev.put(x, "x"), dev.put(y, "y")]
+    (out,) = run(inputs)
+    start = len(dev.fake.calls)
+    coming = dev.get(out, np.empty(N, np.float32))
+    del out  # its memory is used again, after the copy
+    others = [run(inputs) for _ in range(3)]
+    assert not any("Synchronize" in name for name, _ in dev.fake.calls[start:])
+    assert (coming.result() == cases.straight_result(x, y)).all()
+    assert len(others) == 3
+    finish(dev)
+
+
+def test_memory_of_a_download_is_not_used_before_it_is_done():
+    """A buffer dropped while it is copied: the main stream waits, or the fake says that it does not."""
+    dev = device().open()
+    array = vectors(1)[0]
+    buffer = dev.put(array, "x")
+    coming = dev.get(buffer, np.empty(N, np.float32))
+    address = buffer.address
+    del buffer
+    coming.buffer = None
+    again = dev.pool.take(4 * N, "again")
+    assert again.address == address
+    dev.api.fill(again.address, 0, 4 * N, dev.main)
+    assert (coming.result() == array).all()
+    finish(dev)
+
+
+def test_pinned_memory_is_bounded_however_many_copies_are_open():
+    dev = device()
+    arrays = [np.full(100, k, np.int32) for k in range(100)]
+    buffers = [dev.put(a, "a") for a in arrays]
+    coming = [dev.get(b, np.empty(100, np.int32)) for b in buffers]
+    abandoned = [dev.get(b, np.empty(100, np.int32)) for b in buffers[:40]]
+    del abandoned
+    for array, one in zip(arrays, coming, strict=True):
+        assert (one.result() == array).all()
+    pinned = [b.nbytes for b in dev.fake.memory.blocks if b.kind == "pinned"]
+    assert sum(pinned) <= 2 * 32 * (64 << 10)
+    finish(dev)
+
+
+def test_an_upload_that_nobody_uses():
+    dev = device()
+    for k in range(50):
+        dev.put(np.full(1000, k), "unused")
+    assert dev.memory().bytes_in_use == 0
+    finish(dev)
+
+
+def test_block_until_ready():
+    dev = device()
+    run = Executable(cases.straight(), dev)
+    x, y = vectors(2)
+    xs = [DeviceArray.put(dev, v, "v") for v in (x, y)]
+    (out,) = run([a.buffer for a in xs])
+    result = DeviceArray(dev, out, VECTOR).block_until_ready()
+    start = len(dev.fake.calls)
+    result.block_until_ready()
+    assert dev.fake.calls[start:] == [] and result.buffer.ready is None
+    assert "f32[1000] on cuda:0" in repr(result)
+    finish(dev)
+
+
+def test_arrays_between_two_gpus():
+    fake = driver(gpus=[gpu(), gpu()])
+    first, second = device(fake), device(fake, 1)
+    run = Executable(cases.straight(), first)
+    x, y = vectors(2)
+    (out,) = run([first.put(x, "x"), first.put(y, "y")])
+    there = DeviceArray(first, out, VECTOR).to(second)
+    del out
+    assert there.to(second) is there and str(there.device) == "cuda:1"
+    (more,) = Executable(cases.straight(), second)([there.buffer, second.put(y, "y")])
+    assert np.allclose(fetch(second, more), cases.straight_result(cases.straight_result(x, y), y))
+    assert fake.counts()["cuMemcpyPeerAsync"] == 1
+    second.close()
+    finish(first)
+
+
+def test_closing_twice_and_using_again():
+    dev = device()
+    x, y = vectors(2)
+    run = Executable(cases.straight(), dev)
+    for _ in range(2):
+        fetch(dev, Executable(cases.straight(), dev)([dev.put(x, "x"), dev.put(y, "y")])[0])
+        finish(dev)
+        dev.close()
+    assert run.units  # never called: nothing to give back
