@@ -17,15 +17,20 @@ from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.update import UPDATES
 from hloom.compiler.passes.cse import StructuralKeys
+from hloom.compiler.plan_channels import TRANSFERS, Channels
 from hloom.compiler.plan_control import Control, Label, OnFalse, OnIndex, Swap, To, with_jumps
 from hloom.compiler.plan_order import ALIASES, FREE, is_control, private
 from hloom.compiler.plan_steps import (
     BranchStep,
     CopyStep,
+    FreeStep,
     HostStep,
     JumpStep,
     KernelStep,
     Place,
+    ReceiveStep,
+    RenewStep,
+    SendStep,
     Step,
     SwapStep,
     SwitchStep,
@@ -97,6 +102,7 @@ class Planner:
         self.launches: dict[tuple, list[Launch]] = {}
         self.tables: dict[int, Buffer] = {}  # by the id of an array that `constants` keeps
         self.control = Control(self)
+        self.channels = Channels(self)
 
     def plan(self, whole: bool) -> Plan:
         entry = self.entry
@@ -113,6 +119,10 @@ class Planner:
         for root in roots:
             for buffer in self.buffers[root]:
                 buffer.last = max(buffer.last, self.end)
+        sends = [(i, self.control.windows_of[i]) for i in self.control.sends]
+        for send, (window, in_body) in sends:
+            if window is not None:
+                self.channels.take_place(send, window, in_body)
         self.control.take_over()
         for root in roots:
             shapes = root.shape.elements if isinstance(root.shape, TupleShape) else (root.shape,)
@@ -123,6 +133,9 @@ class Planner:
                 buffer.place = Place("output", number)
             else:
                 copies.append((number, root, buffer))
+        for send, (window, in_body) in sends:
+            if window is None:
+                self.channels.take_place(send, window, in_body)
         self._reuse_donated(flat)
         planned: list = []
         self.emit_all(entry, planned)
@@ -175,7 +188,11 @@ class Planner:
             self.hold(instruction, [self.buffers[operands[0]][instruction["index"]]])
         elif is_control(instruction):
             self.control.store(instruction)
+        elif opcode == "recv":
+            self.hold(instruction, [self.control.received(instruction)])
         else:
+            if opcode == "send":
+                self.control.note_send(instruction)
             time = self.time[instruction]
             for operand in operands:
                 for buffer in self.buffers[operand]:
@@ -251,6 +268,8 @@ class Planner:
                 continue
             if is_control(instruction):
                 self.control.emit(instruction, planned)
+            elif instruction.opcode in TRANSFERS:
+                self.channels.emit(instruction, planned, *self.control.windows_of[instruction])
             else:
                 self._emit(instruction, planned)
 
@@ -322,8 +341,8 @@ class Planner:
                 if fits and other.last == now and self.shared_operand(instruction, buffer, other) is not None:
                     return position, None
                 continue
-            if buffer.first != now:
-                continue  # the state of a loop, or a result that several branches write
+            if buffer.first != now or buffer.place is not None:
+                continue  # the state of a loop, a result that several branches write, the place of a channel
             if buffer.swap is None and other.swap is None and other.place is None:
                 if other.last == now and other.bytes == buffer.bytes > 0:
                     if self.shared_operand(instruction, buffer, other) is not None:
@@ -377,6 +396,8 @@ class Planner:
             return SwitchStep(item.index.place, [numbers[label] for label in item.labels])
         if isinstance(item, Swap):
             return SwapStep(item.first.place, item.second.place)
+        if isinstance(item, (SendStep, ReceiveStep, RenewStep, FreeStep)):
+            return item
         if isinstance(item[0], Launch):
             launch, pointers, instruction = item
             places = {}

@@ -122,6 +122,10 @@ class Control:
         self.loops: dict[Instruction, _Loop] = {}
         self.order: list[Instruction] = []  # loops and conditionals, the outer before the inner
         self.swaps = 0
+        self.sends: list[Instruction] = []
+        # For each send and receive the times of the computation around that a loop runs, and whether that is its body.
+        self.windows_of: dict[Instruction, tuple[tuple[int, int] | None, bool]] = {}
+        self.around: tuple[Computation | None, bool] = None, False  # likewise for what is being stored
         self.loop: _Loop | None = None  # whose body is being emitted, each time all of it
         self.prepared: dict[tuple[int, str], tuple[int, int]] = {}  # temporary -> times of the loop that it is kept for
 
@@ -172,7 +176,7 @@ class Control:
         planner.hold(instruction, state)
         for callee in (condition, body):
             planner.hold(callee.parameters[0], list(state))
-            self._store_callee(callee)
+            self._store_callee(callee, callee is body)
         planner.buffers[condition.root][0].read(self.windows[id(condition)][1])
         self.loops[instruction] = _Loop(instruction, planner.held(given), state, kept)
         for k, buffer in enumerate(planner.buffers[body.root]):
@@ -187,13 +191,35 @@ class Control:
         planner.hold(instruction, [planner.new(s.bytes, start, instruction) for s in shapes])
         for branch, argument in zip(instruction["branch_computations"], instruction.operands[1:], strict=True):
             planner.hold(branch.parameters[0], list(planner.buffers[argument]))
-            self._store_callee(branch)
+            self._store_callee(branch, None)
             for k, buffer in enumerate(planner.buffers[branch.root]):
                 buffer.read(self.windows[id(branch)][1], (branch, k))
 
-    def _store_callee(self, computation: Computation) -> None:
+    def _store_callee(self, computation: Computation, in_body: bool | None) -> None:
+        """in_body: whether it is the body of a loop; None for a branch."""
+        around = self.around
+        if in_body is not None or around[0] is not None:
+            self.around = computation, bool(in_body)
         for instruction in computation.instructions:
             self.planner.store(instruction)
+        self.around = around
+
+    def note_send(self, instruction: Instruction) -> None:
+        self.sends.append(instruction)
+        self._note(instruction)
+        if self.around[0] is None:
+            # Its receivers read it where it is, whenever they come to that.
+            (buffer,) = self.planner.buffers[instruction.operands[0]]
+            buffer.read(self.planner.end)
+
+    def received(self, instruction: Instruction) -> Buffer:
+        """The buffer of a received value."""
+        self._note(instruction)
+        return self.planner.channels.received(instruction, self.around[1])
+
+    def _note(self, instruction: Instruction) -> None:
+        computation, in_body = self.around
+        self.windows_of[instruction] = None if computation is None else self.windows[id(computation)], in_body
 
     # --- in place ---
 
@@ -375,6 +401,12 @@ class Control:
         self._copy(pairs, instruction, inside)
         inside += loop.swaps
         pred = planner.buffers[condition.root][0]
+        if pred.place is not None and pred.place.kind == "channel":
+            # The sender may write the next one before this one is looked at.
+            received, pred = pred, planner.new(pred.bytes, self.windows[id(condition)][1], instruction)
+            steps.append((pred, received, pred.bytes, instruction))
+        planner.channels.around(condition, steps, False)
+        planner.channels.around(body, inside, True)
         planned.append(LoopItem(instruction, self.spans[instruction], before, steps, pred, inside))
 
     def _emit_conditional(self, instruction: Instruction, planned: list) -> None:
@@ -384,6 +416,8 @@ class Control:
             steps = self._emitted(branch, None)
             pairs = list(zip(planner.buffers[instruction], planner.buffers[branch.root], strict=True))
             self._copy(pairs, instruction, steps)
+            if self.windows_of and any(i in self.windows_of and self.windows_of[i][0] for i in branch.instructions):
+                planner.channels.around(branch, steps, False)
             branches.append(steps)
         planned.append(ChoiceItem(instruction, planner.buffers[instruction.operands[0]][0], branches))
 

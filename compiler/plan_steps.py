@@ -10,7 +10,8 @@ from hloom.ir.module import Instruction
 
 @dataclass(frozen=True)
 class Place:
-    """Where a value lives. kind: 'input' or 'output' (number), 'constant' (number), 'arena' (byte offset).
+    """Where a value lives. kind: 'input' or 'output' (number), 'constant' (number), 'arena' (byte offset), 'channel'
+    (twice the number of the channel; one more for its second place, which a loop needs).
 
     swap: number of a place that SwapSteps exchange with others.
     """
@@ -79,4 +80,47 @@ class SwapStep:
     second: Place
 
 
-Step = KernelStep | CopyStep | HostStep | JumpStep | BranchStep | SwitchStep | SwapStep
+@dataclass
+class SendStep:
+    """The value of a channel is in its place. place: where that is; once: whether nothing will be sent after it."""
+
+    channel: int
+    place: Place
+    once: bool
+
+
+@dataclass
+class ReceiveStep:
+    """Waits until the value of a channel is in its place."""
+
+    channel: int
+
+
+@dataclass
+class RenewStep:
+    """Waits until the place of a channel may be written again: all but the last `held` values have been read."""
+
+    channel: int
+    held: int
+
+
+@dataclass
+class FreeStep:
+    """The value that was received last on a channel is not needed any more."""
+
+    channel: int
+
+
+Step = (
+    KernelStep
+    | CopyStep
+    | HostStep
+    | JumpStep
+    | BranchStep
+    | SwitchStep
+    | SwapStep
+    | SendStep
+    | ReceiveStep
+    | RenewStep
+    | FreeStep
+)

@@ -15,7 +15,20 @@ from hloom.compiler.analysis import cost_analysis, memory_analysis
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.pipeline import UNFUSED, PassRecord, passes_for, run_passes
 from hloom.compiler.plan import Plan, make_plan
-from hloom.compiler.plan_steps import BranchStep, CopyStep, HostStep, JumpStep, KernelStep, Place, SwapStep, SwitchStep
+from hloom.compiler.plan_steps import (
+    BranchStep,
+    CopyStep,
+    FreeStep,
+    HostStep,
+    JumpStep,
+    KernelStep,
+    Place,
+    ReceiveStep,
+    RenewStep,
+    SendStep,
+    SwapStep,
+    SwitchStep,
+)
 from hloom.compiler.stages import Stages, collecting
 from hloom.compiler.targets.cpu.target import CpuTarget, host_target
 from hloom.config import config
@@ -24,9 +37,9 @@ from hloom.host_calls import host_function
 from hloom.ir.module import Module
 from hloom.ir.portable import portable
 from hloom.ir.text import print_module
-from hloom.ir.types import TupleShape
+from hloom.ir.types import Shape, TupleShape
 from hloom.native_setup import driver, load_kernels
-from hloom.runtime.program import Branch, Call, Copy, Executable, Host, Jump, Program, Ref, Step, Swap, Switch
+from hloom.runtime.program import Branch, Call, Copy, Count, Executable, Host, Jump, Program, Ref, Step, Swap, Switch
 
 _counter = itertools.count()
 LOOP_WORK = 1e6  # nobody knows how long a loop runs: other Python threads need not wait for it
@@ -48,6 +61,15 @@ class CompiledModule:
 
     def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         return self.executable(arrays)
+
+    @property
+    def donated(self) -> dict[int, int]:
+        """Output number -> number of the argument in whose memory it is computed."""
+        return self.plan.donated
+
+    @property
+    def output_shapes(self) -> list[Shape]:
+        return self.plan.output_shapes
 
     def as_text(self, dialect: str = "hlo") -> str:
         """The optimized module as HLO text, or as StableHLO (dialect="stablehlo")."""
@@ -86,9 +108,32 @@ def compile_module(
     fusion: bool | None = None,
     donated: frozenset[int] = frozenset(),
     target: CpuTarget | None = None,
+    device: int = 0,
 ) -> CompiledModule:
     """Compiles a module for the CPU. fusion: None takes `hl.config.fusion`. donated: parameters that may be reused.
-    target: this machine, described otherwise (`hloom.autotune`)."""
+    target: this machine, described otherwise (`hloom.autotune`). device: number of the CPU device."""
+    with collecting() as stages:
+        optimized, plan, times = optimized_plan(module, fusion=fusion, donated=donated, target=target)
+        if config.cpu_memory:
+            from hloom.memory_budget import check_budget
+
+            check_budget(plan, f"cpu:{device}")
+        made = time.perf_counter()
+        executable = Executable(program_of(plan, Layout()), driver(device))
+    timings = stage_timings(stages, times, time.perf_counter() - made)
+    compiled = stages.counts.get("kernels compiled", 0)
+    _report(module, plan, timings, compiled)
+    return CompiledModule(optimized, plan, executable, timings, compiled)
+
+
+def optimized_plan(
+    module: Module,
+    *,
+    fusion: bool | None = None,
+    donated: frozenset[int] = frozenset(),
+    target: CpuTarget | None = None,
+) -> tuple[Module, Plan, dict[str, float]]:
+    """The module after all passes, its plan, and the seconds of both. Dumps where `hl.config.dump_to` says so."""
     target = target or host_target()
     names = passes_for(target) if (config.fusion if fusion is None else fusion) else UNFUSED
     dump = _Dump(module) if config.dump_to else None
@@ -102,32 +147,41 @@ def compile_module(
         if dump:
             dump.module(record.name, record.after)
 
-    with collecting() as stages:
-        optimized = run_passes(module, names, verify=config.verify, on_pass=on_pass)
-        passed = time.perf_counter()
-        plan = make_plan(optimized, target, donated, whole=names is not UNFUSED)
-        planned = time.perf_counter()
-        if dump:
-            dump.kernels(plan)
-        program = _program(plan)
-        made = time.perf_counter()
-        executable = Executable(program, driver())
-    timings = _timings(stages, passed - started, planned - passed, made - planned)
-    compiled = stages.counts.get("kernels compiled", 0)
-    _report(module, plan, timings, compiled)
-    return CompiledModule(optimized, plan, executable, timings, compiled)
+    optimized = run_passes(module, names, verify=config.verify, on_pass=on_pass)
+    passed = time.perf_counter()
+    plan = make_plan(optimized, target, donated, whole=names is not UNFUSED)
+    planned = time.perf_counter()
+    if dump:
+        dump.kernels(plan)
+    return optimized, plan, {"passes": passed - started, "plan": planned - passed}
 
 
-def _timings(stages: Stages, passes: float, plan: float, kernels: float) -> dict[str, float]:
+def stage_timings(stages: Stages, times: dict[str, float], kernels: float) -> dict[str, float]:
     """Seconds by stage. 'kernels' is what the caller waited for the machine code, front end and LLVM among it; these
     two work in several threads at once, so their times may add up to more."""
     within = {name: stages.seconds.get(name, 0.0) for name in ("front end", "llvm", "load")}
     source = stages.seconds.get("source", 0.0)
-    return {"passes": passes, "plan": plan - source, "source": source, "kernels": kernels, **within}
+    return times | {"plan": times["plan"] - source, "source": source, "kernels": kernels, **within}
 
 
-def _program(plan: Plan) -> Program:
+class Layout:
+    """Where a plan's places are in its program: of a program that runs alone."""
+
+    inputs: Sequence[Shape] | None = None  # of the whole program, where this is a part of one
+    outputs: Sequence[Shape] | None = None
+    channels = 0
+
+    def ref(self, place: Place) -> Ref:
+        return Ref(place.kind, place.number, place.swap)
+
+    def count(self, item) -> Count:
+        """The counting step of a send or receive."""
+        raise ValueError(f"a program that runs alone has no channels: {item}")
+
+
+def program_of(plan: Plan, layout: Layout) -> Program:
     """Compiles (or finds) the kernels and makes the program that calls them."""
+    ref = layout.ref
     sources: dict[KernelSource, None] = {}
     for item in plan.kernels():
         sources[item.launch.source] = None
@@ -143,37 +197,39 @@ def _program(plan: Plan) -> Program:
             words = []
             for argument in launch.arguments:
                 if isinstance(argument, str):
-                    argument = _ref(item.pointers[argument])
+                    argument = ref(item.pointers[argument])
                 elif isinstance(argument, KernelSource):
                     argument = addresses[argument]
                 words.append(argument)
             steps.append(Call(addresses[launch.source], tuple(words), launch.items, launch.grain))
             work += float(launch.items) * max(1.0, 65536.0 / launch.grain) if launch.items > launch.grain else 0.0
         elif isinstance(item, CopyStep):
-            steps.append(Copy(_ref(item.target), _ref(item.source), item.bytes))
+            steps.append(Copy(ref(item.target), ref(item.source), item.bytes))
         elif isinstance(item, JumpStep):
             steps.append(Jump(item.target))
         elif isinstance(item, BranchStep):
-            steps.append(Branch(_ref(item.pred), item.target))
+            steps.append(Branch(ref(item.pred), item.target))
         elif isinstance(item, SwitchStep):
-            steps.append(Switch(_ref(item.index), tuple(item.targets)))
+            steps.append(Switch(ref(item.index), tuple(item.targets)))
         elif isinstance(item, SwapStep):
-            steps.append(Swap(_ref(item.first), _ref(item.second)))
+            steps.append(Swap(ref(item.first), ref(item.second)))
+        elif isinstance(item, (SendStep, ReceiveStep, RenewStep, FreeStep)):
+            steps.append(layout.count(item))
         else:
-            steps.append(_host(item))
+            steps.append(_host(item, ref))
     if any(isinstance(s, JumpStep) or (isinstance(s, KernelStep) and s.launch.source.parts) for s in plan.steps):
         work += LOOP_WORK
     work += sum(s.bytes for s in plan.input_shapes) + sum(s.bytes for s in plan.output_shapes)
+    if layout.outputs is not None:  # a part of a program, whose outputs the whole has
+        return Program(
+            steps, plan.constants, plan.arena_bytes, layout.inputs, layout.outputs, {}, work, layout.channels
+        )
     return Program(
         steps, plan.constants, plan.arena_bytes, plan.input_shapes, plan.output_shapes, dict(plan.donated), work
     )
 
 
-def _ref(place: Place) -> Ref:
-    return Ref(place.kind, place.number, place.swap)
-
-
-def _host(item: HostStep) -> Host:
+def _host(item: HostStep, ref) -> Host:
     instruction = item.instruction
     shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
     distinct = list(dict.fromkeys(instruction.operands))
@@ -181,8 +237,8 @@ def _host(item: HostStep) -> Host:
 
     return Host(
         host_function(instruction, order),
-        tuple((_ref(p), o.shape) for p, o in zip(item.inputs, distinct, strict=True)),
-        tuple((_ref(p), s) for p, s in zip(item.outputs, shapes, strict=True)),
+        tuple((ref(p), o.shape) for p, o in zip(item.inputs, distinct, strict=True)),
+        tuple((ref(p), s) for p, s in zip(item.outputs, shapes, strict=True)),
         keeps=instruction.opcode == "custom-call",
     )
 

@@ -29,6 +29,16 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _bytes(text: str) -> int:
+    units = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+    number = text.strip().lower().removesuffix("b")
+    unit = number[-1:] if number[-1:] in ("k", "m", "g") else ""
+    number = number.removesuffix(unit)
+    if not number.isdecimal():
+        raise ValueError("a number of bytes, such as 2000000000, 512M or 2G")
+    return int(number) * units[unit]
+
+
 def _seconds(text: str) -> float:
     try:
         value = float(text)
@@ -74,7 +84,10 @@ SETTINGS = {
         Setting("debug_nans", "HLOOM_DEBUG_NANS", _flag, False, "a NaN in a result raises FloatingPointError"),
         Setting("debug_infs", "HLOOM_DEBUG_INFS", _flag, False, "an infinity in a result raises FloatingPointError"),
         Setting("disable_jit", "HLOOM_DISABLE_JIT", _flag, False, "functions under jit run step by step, on values"),
-        Setting("num_cpu_devices", "HLOOM_NUM_CPU_DEVICES", _count, 1, "CPU devices cpu:0 ... in this process"),
+        Setting("num_cpu_devices", "HLOOM_NUM_CPU_DEVICES", _count, 1, "CPU devices; they share the threads"),
+        Setting("cpu_memory", "HLOOM_CPU_MEMORY", _bytes, 0, "bytes of a program on a CPU device; 0: any"),
+        Setting("soft_placement", "HLOOM_SOFT_PLACEMENT", _flag, False, "what cannot be on its device goes to cpu:0"),
+        Setting("log_device_placement", "HLOOM_LOG_DEVICE_PLACEMENT", _flag, False, "print each operation's device"),
         Setting(
             "debug",
             "HLOOM_DEBUG",

@@ -7,7 +7,6 @@ import inspect
 import sys
 import threading
 import time
-import warnings
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -15,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from hloom import pytrees as tree
-from hloom.array import Array, common_device
+from hloom.array import Array
 from hloom.config import config
 from hloom.devices import Device, find_device
-from hloom.errors import ArgumentError, DonatedArrayError
+from hloom.entry import Call, DonationWarning, Entry  # noqa: F401  (the warning is public here)
+from hloom.errors import ArgumentError
 from hloom.ir.module import Module
-from hloom.ir.source import current_source
+from hloom.ir.source import current_source, device_scope, device_scopes
 from hloom.lowered import Lowered
 from hloom.ref import OuterRef, RefArgument, compiled_with_refs
-from hloom.runtime.buffer import is_exclusive
 from hloom.shapes import ShapeDtypeStruct
 from hloom.tracing import (
     TRACES,
@@ -35,10 +34,6 @@ from hloom.tracing import (
     current_trace,
     trace_function,
 )
-
-
-class DonationWarning(UserWarning):
-    """A donated argument's buffer could not be reused: no output of its size is computed after its last use."""
 
 
 def jit(
@@ -138,18 +133,6 @@ def _names(value) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-@dataclass
-class _Call:
-    """The arguments of a call, taken apart: flat dynamic leaves, their structure, static values, the cache's key."""
-
-    leaves: list
-    structure: Any
-    statics: dict
-    key: Any
-    hints: Any
-    donated: frozenset[int]
-
-
 class JitFunction:
     """A function that is compiled when it is called. Made by `jit`."""
 
@@ -162,7 +145,7 @@ class JitFunction:
         functools.update_wrapper(self, function)
         self.function = function
         self.options = options
-        self._entries: dict[Any, _Entry] = {}
+        self._entries: dict[Any, Entry] = {}
         self._traced: dict[Any, Traced] = {}
         self._fast: dict[tuple, Any] = {}
         _setting.functions.add(self)
@@ -183,7 +166,7 @@ class JitFunction:
             except (KeyError, AttributeError, TypeError):
                 pass
             else:
-                if not TRACES.active:
+                if not TRACES.active and not device_scopes.device:
                     return fast(args)
         return self._tree_call(args, kwargs)
 
@@ -208,12 +191,12 @@ class JitFunction:
     def __repr__(self) -> str:
         return f"<jit of {self._name}>"
 
-    def entry(self, call: _Call, traced: Traced) -> _Entry:
+    def entry(self, call: Call, traced: Traced) -> Entry:
         """The compiled version for this call; compiled now where there is none."""
         with self._lock:
             found = self._entries.get(call.key)
             if found is None:
-                found = self._entries[call.key] = _Entry(self, call, traced)
+                found = self._entries[call.key] = Entry(self, call, traced)
         return found
 
     # --- calling ---
@@ -239,7 +222,7 @@ class JitFunction:
         """A call with trees or NumPy arrays: looked up by structure and shapes."""
         if _setting.checked:
             return self._checked_call(args, kwargs)
-        if not TRACES.active and not self._has_statics:
+        if not TRACES.active and not self._has_statics and not device_scopes.device:
             leaves, structure = tree.flatten((args, kwargs))
             leaves = [leaf if type(leaf) is Array else self._leaf(leaf) for leaf in leaves]
             entry = self._entries.get((structure, tuple([leaf._key for leaf in leaves]), (), self._settings()))
@@ -248,7 +231,7 @@ class JitFunction:
                 return entry.run(leaves)
         return self._full_call(args, kwargs)
 
-    def _remember(self, args, kwargs, entry: _Entry) -> None:
+    def _remember(self, args, kwargs, entry: Entry) -> None:
         """Calls with plain arrays go the shortest way from now on."""
         if not kwargs and not _setting.checked and all(type(a) is Array for a in args):
             self._fast[tuple(a._key for a in args)] = entry.fast()
@@ -274,26 +257,28 @@ class JitFunction:
                 entry = self._entries.get(call.key)
                 if entry is None:
                     self._explain(call)
-                    entry = _Entry(self, call, self._trace(call))
+                    entry = Entry(self, call, self._trace(call))
                     self._entries[call.key] = entry
-        if not call.statics:
+        if not call.statics and not device_scopes.device:
             self._remember(args, kwargs, entry)
         return entry.run([leaf if isinstance(leaf, Array) else as_array(leaf) for leaf in call.leaves])
 
-    def _call_in_trace(self, call: _Call):
+    def _call_in_trace(self, call: Call):
         traced = self._trace(call)
         operands = [*call.leaves, *traced.captures]
-        results = call_computation(traced.computation, operands, self.options.inline)
+        with device_scope(str(self.options.device or device_scopes.device)):
+            results = call_computation(traced.computation, operands, self.options.inline)
         for result, weak in zip(results, traced.weak, strict=True):
             result.weak = weak
         return tree.unflatten(traced.out_tree, results)
 
-    def _trace(self, call: _Call) -> Traced:
+    def _trace(self, call: Call) -> Traced:
         traced = self._traced.get(call.key)
         if traced is None:
             function = self._with_statics(call.statics)
             started = time.perf_counter()
-            traced = trace_function(function, call.leaves, call.structure, self._name, hints=call.hints())
+            with device_scope(""):  # that of a call is noted at the call, as the trace serves others too
+                traced = trace_function(function, call.leaves, call.structure, self._name, hints=call.hints())
             traced.seconds = time.perf_counter() - started
             if not traced.captures:  # captured tracers belong to one outer trace only
                 self._traced[call.key] = traced
@@ -312,7 +297,7 @@ class JitFunction:
 
         return call
 
-    def _take_apart(self, args, kwargs) -> _Call:
+    def _take_apart(self, args, kwargs) -> Call:
         options = self.options
         statics: dict[int | str, Any] = {}
         dynamic, donated_flags = [], []
@@ -336,6 +321,8 @@ class JitFunction:
             static_key = tuple((where, *_distinct(statics[where])) for where in sorted(statics, key=str))
             if TRACES.axes:  # named axes of the vmaps around the call: what collectives in the function mean
                 static_key = (*static_key, TRACES.axes)
+            if device_scopes.device and not TRACES.active:
+                static_key = (*static_key, device_scopes.device)
             hash(static_key)
         except TypeError:
             name, value = next((n, v) for n, v in statics.items() if not _hashable(v))
@@ -358,7 +345,7 @@ class JitFunction:
 
         positions = [k for k in range(len(args)) if k not in static_numbers]
         hints = functools.partial(argument_hints, self.function, dynamic, named, positions)
-        return _Call(leaves, structure, statics, key, hints, frozenset(donated))
+        return Call(leaves, structure, statics, key, hints, frozenset(donated))
 
     def _leaf(self, leaf):
         if isinstance(leaf, (Array, Tracer, ShapeDtypeStruct)):
@@ -396,7 +383,7 @@ class JitFunction:
         """What of `hl.config` shapes the compiled program: fusion and enable_x64."""
         return _setting.key if self.options.fusion is None else (self.options.fusion, _setting.wide)
 
-    def _explain(self, call: _Call) -> None:
+    def _explain(self, call: Call) -> None:
         if config.debug >= 1 and self._entries:
             known = next(reversed(self._entries))
             parts = ("tree structure", "shapes, dtypes or devices", "static values", "hl.config")
@@ -420,104 +407,6 @@ def _hashable(value) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _values(leaves) -> list[np.ndarray] | None:
-    """The arrays of a call; None where some argument is known by its shape only."""
-    made = [leaf if isinstance(leaf, Array) else None if isinstance(leaf, ShapeDtypeStruct) else as_array(leaf)
-            for leaf in leaves]  # fmt: skip
-    return [a._value() for a in made] if all(isinstance(a, Array) for a in made) else None
-
-
-class _Entry:
-    """One compiled version of a function."""
-
-    def __init__(self, owner: JitFunction, call: _Call, traced: Traced):
-        if traced.captures:
-            traced.captures[0].trace_ended()
-        self.traced = traced
-        self.owner = owner
-        self.donated = call.donated
-        module = Module(owner._name, traced.computation)
-        if owner.options.autotune:
-            from hloom.autotune import tuned
-
-            self.compiled = tuned(module, _values(call.leaves), fusion=call.key[3][0], donated=call.donated)
-        else:
-            from hloom.compilation import compile_module
-
-            self.compiled = compile_module(module, fusion=call.key[3][0], donated=call.donated)
-        unused = call.donated - set(self.compiled.plan.donated.values())
-        if unused:
-            hints = call.hints()
-            warnings.warn(
-                f"donated arguments of '{owner._name}' that no result could reuse: "
-                + ", ".join(f"{hints[k]} {traced.computation.parameters[k].shape!r}" for k in sorted(unused)),
-                DonationWarning,
-                stacklevel=6,
-            )
-        self.device = owner.options.device or common_device(call.leaves, f"'{owner._name}'")
-        self.shapes = self.compiled.plan.output_shapes
-
-    def run(self, arrays: list[Array]):
-        try:
-            inputs = [a._value() for a in arrays]
-        except AttributeError:
-            next(a for a in arrays if isinstance(a, Tracer)).trace_ended()
-            raise
-        if len(self.donated) and len({id(x) for x in inputs}) != len(inputs):
-            self._check_donated_twice(arrays)
-        for k in self.donated:
-            mine = inputs[k].flags.writeable
-            if mine:
-                arrays[k]._data = None
-            # Not ours to give away: a caller's NumPy array, a constant that others hold too, memory with other views.
-            if not mine or not is_exclusive(inputs[k], 1):
-                inputs[k] = inputs[k].copy()
-        outputs = self._wrap(self.compiled.executable(inputs))
-        return tree.unflatten(self.traced.out_tree, outputs)
-
-    def _wrap(self, outputs) -> list[Array]:
-        return [
-            Array(data, weak, self.device, shape)
-            for data, weak, shape in zip(outputs, self.traced.weak, self.shapes, strict=True)
-        ]
-
-    def _check_donated_twice(self, arrays) -> None:
-        for k in self.donated:
-            if arrays[k]._value().flags.writeable and sum(a._data is arrays[k]._data for a in arrays) > 1:
-                raise DonatedArrayError(
-                    f"'{self.owner._name}' was given one array twice, once to be donated",
-                    repr(arrays[k]._shape),
-                    "pass a copy, or do not donate it",
-                )
-
-    def fast(self):
-        """The call for arrays of the right shapes, with as little Python as it takes."""
-        if self.donated:
-            return lambda args: self.run([*args])
-        executable, unflatten, structure = self.compiled.executable, tree.unflatten, self.traced.out_tree
-        device = self.device
-        weak, shapes = self.traced.weak, self.shapes
-        run = executable.for_one_output()
-        if run is not None and structure == tree.structure(0):
-            (one_weak,), (one_shape,) = weak, shapes
-
-            def call_one(args):
-                try:
-                    data = run([a._data for a in args])
-                except TypeError:  # a donated array has no data: say so
-                    data = run([a._value() for a in args])
-                return Array(data, one_weak, device, one_shape)
-
-            return call_one
-
-        def call(args):
-            outputs = executable([a._value() for a in args])
-            made = [Array(d, w, device, s) for d, w, s in zip(outputs, weak, shapes, strict=True)]
-            return unflatten(structure, made)
-
-        return call
 
 
 def make_module(function):

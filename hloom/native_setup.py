@@ -84,7 +84,8 @@ def write_driver() -> Path:
 
 
 @functools.cache
-def _driver() -> Driver:
+def _entry_points() -> dict[str, int]:
+    """Addresses of the driver's native functions."""
     exported = [function.name for function in driver_source.FUNCTIONS if function.exported]
     data = _stored_driver()
     if data is None:
@@ -93,17 +94,28 @@ def _driver() -> Driver:
         if data is None:
             data = codegen.compile_functions(driver_source.FUNCTIONS).data
             cache.put(_driver_key(), data)
-    made = install(native.load(data, exported))
-    config.on_change("num_threads", lambda count: made.set_num_threads(count or default_num_threads()))
-    if config.num_threads:
-        made.set_num_threads(config.num_threads)
+    return native.load(data, exported)
+
+
+def threads_of_device() -> int:
+    """Threads of each CPU device: its share of `hl.config.num_threads`, at least one."""
+    return max(1, (config.num_threads or default_num_threads()) // config.num_cpu_devices)
+
+
+@functools.cache
+def _driver(index: int) -> Driver:
+    made = install(_entry_points())
+    made.set_num_threads(threads_of_device())
+    for name in ("num_threads", "num_cpu_devices"):
+        config.on_change(name, lambda _: made.set_num_threads(threads_of_device()))
     return made
 
 
-def driver() -> Driver:
-    """The driver of this process, compiled or taken from the disk cache on the first call."""
+def driver(index: int = 0) -> Driver:
+    """The driver of the device cpu:index, compiled or taken from the disk cache on the first call. Each has threads of
+    its own."""
     with _lock:
-        return _driver()
+        return _driver(index)
 
 
 def load_kernels(kernels: Sequence[KernelSource]) -> list[int]:

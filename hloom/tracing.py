@@ -24,7 +24,7 @@ from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.interpret import evaluate, evaluate_instruction
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
-from hloom.ir.source import Source, current_source
+from hloom.ir.source import Source, current_source, device_scopes
 from hloom.ir.types import Shape, TupleShape
 from hloom.operators import ArrayMethods
 
@@ -275,10 +275,18 @@ def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
             return bind(opcode, *operands, shape=shape, weak=weak, **attributes)
     shape = OPS[opcode].infer([a._shape for a in arrays], attributes, shape)
     device = common_device(arrays, opcode)
+    if device is None and device_scopes.device:
+        device = _scoped_device()
     value = OPS[opcode].reference(*(a._value() for a in arrays), shape=shape, **attributes)
     if isinstance(value, tuple):
         return tuple(Array(_owned(v), False, device) for v in value)
     return Array(_owned(value), weak, device)
+
+
+def _scoped_device():
+    from hloom.devices import scoped_device
+
+    return scoped_device()
 
 
 def _contiguous(value) -> np.ndarray:

@@ -1,10 +1,12 @@
-"""Where in the user's program something came from: file, line, function and variable name."""
+"""Where in the user's program something came from: file, line, function, variable name, and the device chosen there."""
 
 from __future__ import annotations
 
 import dis
 import os
 import sys
+import threading
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,14 +19,22 @@ _LIBRARIES = (f"{os.sep}optree{os.sep}", f"{os.sep}functools.py", f"{os.sep}cont
 
 
 class Source(NamedTuple):
-    """A place in the user's program. `variable` is the name that the result is assigned to, or ''."""
+    """A place in the user's program.
+
+    variable: the name that the result is assigned to, or ''. device: the name of the device that was chosen for what
+    stands there (`device_scope`), or ''. What a pass or a derivative makes of an instruction has its source, and so its
+    device.
+    """
 
     file: str
     line: int
     function: str
     variable: str = ""
+    device: str = ""
 
     def __str__(self) -> str:
+        if not self.file:
+            return "an unknown line"
         return f"{self.file}:{self.line}" + (f" in {self.function}" if self.function else "")
 
 
@@ -68,11 +78,35 @@ def _source_at(code, last: int, line: int) -> Source:
     return Source(code.co_filename, line, code.co_name, _assigned_name(code, last))
 
 
+class _Scope(threading.local):
+    device = ""
+
+
+device_scopes = _Scope()  # of each thread: `device` is that of the innermost scope, or ''
+
+
+@contextmanager
+def device_scope(device: str):
+    """Within it, sources of this thread name this device ('': none)."""
+    before, device_scopes.device = device_scopes.device, device
+    try:
+        yield
+    finally:
+        device_scopes.device = before
+
+
+@lru_cache(maxsize=65536)
+def on_device(source: Source | None, device: str) -> Source:
+    """A source with a device instead of its own."""
+    return (source or Source("", 0, ""))._replace(device=device)
+
+
 def current_source() -> Source | None:
-    """The innermost frame of the call stack that is not hloom's own, or None when there is none."""
+    """The innermost frame of the call stack that is not hloom's own, with the chosen device; None where neither is."""
     frame = sys._getframe(1)
     while frame is not None:
         if not is_internal(frame.f_code.co_filename):
-            return _source_at(frame.f_code, frame.f_lasti, frame.f_lineno)
+            source = _source_at(frame.f_code, frame.f_lasti, frame.f_lineno)
+            return on_device(source, device_scopes.device) if device_scopes.device else source
         frame = frame.f_back
-    return None
+    return on_device(None, device_scopes.device) if device_scopes.device else None

@@ -19,6 +19,8 @@ JUMP_IF_ZERO = 3  # step number, args position that holds the address of a pred 
 COPY = 4  # args positions that hold the target's and the source's address, bytes
 SWITCH = 5  # args position that holds the address of an s32, number of targets, args position of the first target
 SWAP = 6  # args positions of the first of one list of args positions, its length, likewise of another list
+SIGNAL = 7  # args position of the address of a word, what is added to it
+AWAIT = 8  # args positions of the addresses of two words and of a status byte: until the first is as large, or status 0
 
 # Words of an activation block, which is all that a call hands to native code.
 BLOCK_STEPS, BLOCK_STEP_COUNT, BLOCK_RELOCATIONS, BLOCK_RELOCATION_COUNT = 0, 1, 2, 3
@@ -45,11 +47,13 @@ STATE_INT, STATE_NDARRAY, STATE_TYPE_ERROR, STATE_MESSAGE = 4, 5, 6, 7
 STATE_WORDS = 8
 
 MAX_CHUNKS = 0x7FFFFFFF
+LONG_WAIT = 2000  # turns in which a program that waits for another device's offers its core, before it sleeps
 
 CONSTANTS = {
     name: value
     for name, value in globals().items()
-    if name.startswith(("BLOCK_", "FLAG_", "POOL_", "STATE_", "STEP_", "MAX_", "JUMP", "END", "KERNEL", "COPY", "SW"))
+    if name.startswith(("BLOCK_", "FLAG_", "POOL_", "STATE_", "STEP_", "MAX_", "LONG_"))
+    or name in ("JUMP", "JUMP_IF_ZERO", "END", "KERNEL", "COPY", "SWAP", "SWITCH", "SIGNAL", "AWAIT")
 }
 
 
@@ -76,6 +80,7 @@ _C_LIBRARY = {
     "pthread_cond_wait": (_words(2), "s32"),
     "pthread_cond_broadcast": (_words(1), "s32"),
     "sched_yield": ((), "s32"),
+    "usleep": (_words(1), "s32"),
 }
 _PYTHON = {
     "PyLong_AsLongLong": (_words(1), "s64"),
@@ -229,6 +234,24 @@ def hloom_run(pool, steps, step_count, relocations, relocation_count, args, slot
                 store(args, load(args, place), other)
             for place in range(second, second + load(row, 4)):
                 store(args, load(args, place), address)
+        elif opcode == SIGNAL:
+            atomic_add(load(args, load(row, 1)), 0, load(row, 2))
+        elif opcode == AWAIT:
+            first = load(args, load(row, 1))
+            second = load(args, load(row, 2))
+            status = load(args, load(row, 3))
+            spins = 0
+            limit = load(pool, POOL_SPINS)
+            while atomic_load(first, 0) < atomic_load(second, 0):
+                if load_byte(status) == 0:
+                    return
+                spins += 1
+                if spins <= limit:
+                    pause()
+                elif spins <= limit + LONG_WAIT:
+                    sched_yield()
+                else:
+                    usleep(50)
         else:
             return
 """
@@ -322,7 +345,7 @@ FUNCTIONS = (
     NativeFunction("hloom_stop", STOP, _words(1), calls=_C_LIBRARY, exported=True),
     NativeFunction("hloom_spin", SPIN, _words(2), exported=True),
     NativeFunction(
-        "hloom_run", RUN, _words(7), calls={"hloom_parallel": (_words(5), "void")}, exported=True
+        "hloom_run", RUN, _words(7), calls=_C_LIBRARY | {"hloom_parallel": (_words(5), "void")}, exported=True
     ),
     NativeFunction("hloom_enter", ENTER, _words(2), "s64", calls=_PYTHON | _RUN_SIGNATURE),
     NativeFunction(

@@ -15,14 +15,15 @@ import numpy as np
 from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, address, default_pool
 from hloom.runtime.driver import Driver, step
-from hloom.runtime.driver_source import COPY, JUMP, JUMP_IF_ZERO, KERNEL, SWAP, SWITCH
+from hloom.runtime.driver_source import AWAIT, COPY, JUMP, JUMP_IF_ZERO, KERNEL, SIGNAL, SWAP, SWITCH
 
 SMALL = 30_000  # element operations up to which other Python threads can wait for a call: some 5 microseconds
 
 
 @dataclass(frozen=True)
 class Ref:
-    """A place in memory: kind 'input', 'output', 'constant' (number) or 'arena' (byte offset).
+    """A place in memory: kind 'input', 'output', 'constant' (number) or 'arena' (byte offset). In a program that runs
+    beside others (`hloom.runtime.lanes`) also 'channel' and 'control': a place of a channel, a word of their counts.
 
     swap: number of a place that Swaps exchange with others.
     """
@@ -96,7 +97,15 @@ class Swap:
     second: Ref
 
 
-Step = Call | Copy | Host | Jump | Branch | Switch | Swap
+@dataclass(frozen=True)
+class Count:
+    """Adds to control words (word, amount), then waits until the first of a pair of them is as large as the second."""
+
+    added: tuple[tuple[Ref, int], ...] = ()
+    wait: tuple[Ref, Ref] | None = None
+
+
+Step = Call | Copy | Host | Jump | Branch | Switch | Swap | Count
 
 
 @dataclass
@@ -113,32 +122,43 @@ class Program:
     outputs: Sequence[Shape]
     donated: dict[int, int] = field(default_factory=dict)
     work: float = 0.0
+    channels: int = 0
 
 
-class _Frame:
+class Frame:
     """The memory of one running call: arena, argument words, slots and rows of steps.
 
     state: one byte, 1 while all goes well; a Python step that raised leaves its exception in `errors` and 0 here.
+    Programs that run beside each other share it, and `control`, their counts.
     """
 
-    __slots__ = ("activation", "address", "arena", "constants", "state")
+    __slots__ = ("activation", "address", "arena", "constants", "control", "state")
 
-    def __init__(self, program: Program, driver: Driver, callbacks: dict[int, int]):
+    def __init__(
+        self,
+        program: Program,
+        driver: Driver,
+        callbacks: dict[int, int],
+        control: np.ndarray | None = None,
+        state: np.ndarray | None = None,
+    ):
         self.arena = Arena(max(program.arena_bytes, 64))
         self.constants = program.constants
-        self.state = np.ones(1, np.uint8)
+        self.state = np.ones(1, np.uint8) if state is None else state
+        self.control = 0 if control is None else address(control)
         maker = _Rows(program, self)
         rows = maker.rows(callbacks)
-        slots = np.zeros(max(len(program.inputs) + len(program.outputs), 1), np.int64)
+        slots = np.zeros(max(len(program.inputs) + len(program.outputs) + program.channels, 1), np.int64)
         args = np.array(maker.words or [0], np.int64)
-        self.activation = driver.activation(rows, maker.relocations, args, slots, release_gil=program.work > SMALL)
+        release = program.work > SMALL or control is not None
+        self.activation = driver.activation(rows, maker.relocations, args, slots, release_gil=release)
         self.address = self.activation.address
 
 
 class _Rows:
     """Makes the rows of the driver's steps, and the argument words that they read."""
 
-    def __init__(self, program: Program, frame: _Frame):
+    def __init__(self, program: Program, frame: Frame):
         self.program, self.frame = program, frame
         self.words: list[int] = []
         self.relocations: list[tuple[int, int, int]] = []
@@ -151,10 +171,16 @@ class _Rows:
         if isinstance(value, Ref):
             if value.swap is not None:
                 self.swapped.setdefault(value.swap, []).append(position)
-            if value.kind in ("input", "output"):
-                slot = value.number + (len(self.program.inputs) if value.kind == "output" else 0)
+            if value.kind in ("input", "output", "channel"):
+                slot = value.number
+                if value.kind != "input":
+                    slot += len(self.program.inputs)
+                if value.kind == "channel":
+                    slot += len(self.program.outputs)
                 self.relocations.append((position, slot, 0))
                 value = 0
+            elif value.kind == "control":
+                value = self.frame.control + 8 * value.number
             elif value.kind == "constant":
                 value = self.constants[value.number]
             else:
@@ -169,10 +195,12 @@ class _Rows:
         for item in program.steps:
             first.append(count)
             count += 2 if isinstance(item, Host) else 1
+            if isinstance(item, Count):
+                count += len(item.added) + (item.wait is not None) - 1
         first.append(count)
         rows: list[list[int]] = []
         swaps: list[tuple[int, Swap]] = []
-        status = self.word(address(self.frame.state)) if callbacks else 0
+        status = self.word(address(self.frame.state))
         for number, item in enumerate(program.steps):
             if isinstance(item, Call):
                 start = len(self.words)
@@ -187,6 +215,10 @@ class _Rows:
                     self.word(ref)
                 rows.append(step(KERNEL, callbacks[number], start, 1, 1))
                 rows.append(step(JUMP_IF_ZERO, count, status))
+            elif isinstance(item, Count):
+                rows += [step(SIGNAL, self.word(word), amount) for word, amount in item.added]
+                if item.wait is not None:
+                    rows.append(step(AWAIT, self.word(item.wait[0]), self.word(item.wait[1]), status))
             elif isinstance(item, Jump):
                 rows.append(step(JUMP, first[item.target]))
             elif isinstance(item, Branch):
@@ -231,10 +263,24 @@ def _callback(host: Host):
             for view, value in zip(views[given:], results, strict=True):
                 view[...] = value
         except BaseException as error:
-            _errors[words[0]] = error
+            _errors.setdefault(words[0], error)
             ctypes.c_uint8.from_address(words[0]).value = 0
 
     return _SIGNATURE(call)
+
+
+def callbacks_of(program: Program) -> tuple[list, dict[int, int]]:
+    """The C functions of a program's Python steps, to be kept, and their addresses by the number of the step."""
+    made = {k: _callback(s) for k, s in enumerate(program.steps) if isinstance(s, Host)}
+    return list(made.values()), {k: ctypes.cast(c, ctypes.c_void_p).value for k, c in made.items()}
+
+
+def take_error(state: np.ndarray) -> BaseException | None:
+    """What a Python step raised in a call with this state, which is well again; None where none raised."""
+    if state[0]:
+        return None
+    state[0] = 1
+    return _errors.pop(address(state), None)
 
 
 def _view(where: int, shape: Shape) -> np.ndarray:
@@ -244,7 +290,7 @@ def _view(where: int, shape: Shape) -> np.ndarray:
     return memory.view(shape.dtype).reshape(shape.dims)
 
 
-def _as_shape(array: np.ndarray, shape: Shape) -> np.ndarray:
+def as_shape(array: np.ndarray, shape: Shape) -> np.ndarray:
     """The bytes of an array as one of another shape: a donated buffer has the size of the result, not its dtype."""
     return array.reshape(-1).view(shape.dtype).reshape(shape.dims)
 
@@ -263,28 +309,24 @@ class Executable:
         ]
         self._donated = program.donated
         self._simple = not program.donated
-        callbacks = {k: _callback(s) for k, s in enumerate(program.steps) if isinstance(s, Host)}
-        self._kept = list(callbacks.values())
-        self._callbacks = {k: ctypes.cast(c, ctypes.c_void_p).value for k, c in callbacks.items()}
-        self._idle: list[_Frame] = []
+        self._kept, self._callbacks = callbacks_of(program)
+        self._idle: list[Frame] = []
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Runs the program. inputs: C-contiguous arrays of the program's shapes. Returns new (or donated) arrays."""
         try:
             frame = self._idle.pop()
         except IndexError:
-            frame = _Frame(self.program, self._driver, self._callbacks)
+            frame = Frame(self.program, self._driver, self._callbacks)
         if self._simple:
             outputs = [take() for take in self._take]
         else:
             outputs = [
-                take() if take else _as_shape(inputs[self._donated[k]], self.program.outputs[k])
+                take() if take else as_shape(inputs[self._donated[k]], self.program.outputs[k])
                 for k, take in enumerate(self._take)
             ]
         self._call(frame.address, *inputs, *outputs)
-        if self._callbacks and not frame.state[0]:
-            frame.state[0] = 1
-            error = _errors.pop(address(frame.state))
+        if self._callbacks and (error := take_error(frame.state)) is not None:
             self._idle.append(frame)
             raise error
         self._idle.append(frame)
@@ -300,7 +342,7 @@ class Executable:
             try:
                 frame = idle.pop()
             except IndexError:
-                frame = _Frame(program, driver, {})
+                frame = Frame(program, driver, {})
             output = take()
             call(frame.address, *inputs, output)
             idle.append(frame)

@@ -17,12 +17,13 @@ from hloom.compiler.passes.fusion_rules import MEMBERS, Group, Rules, can_fuse, 
 from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.walk import change_computations
 from hloom.ir.build import Builder, tuple_elements
-from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.module import Computation, Instruction, Module, reachable
 from hloom.ir.ops import OPS
 from hloom.ir.rewrite import has_effects
 from hloom.ir.types import Shape, TupleShape
 
 SIBLINGS = 64  # groups that one group tries in vain to join: more would cost time that grows as the square
+DEAR = ("contraction", "reduce", "window", "library")  # families whose work is worth doing while a value is on its way
 JOINED = 8  # consumers of one instruction that are joined for its sake
 KINDS = {"loop": "kLoop", "row": "kInput", "reduce": "kInput", "product": "kOutput", "fft": "kCustom"}
 
@@ -38,6 +39,17 @@ def fuse(module: Module) -> Module:
         return grouping.build()
 
     return change_computations(module, fuse_computation)
+
+
+def _waits(computation: Computation) -> dict[Instruction, frozenset[Instruction]]:
+    """For each instruction the received values that it is made from; empty where the computation receives none."""
+    if not any(i.opcode == "recv" for i in computation.instructions):
+        return {}
+    waits: dict[Instruction, frozenset[Instruction]] = {}
+    for instruction in computation.instructions:
+        own = frozenset([instruction]) if instruction.opcode == "recv" else frozenset()
+        waits[instruction] = own.union(*[waits[o] for o in instruction.operands])
+    return waits
 
 
 @dataclass
@@ -65,6 +77,7 @@ class Grouping:
         self.order = {i: k for k, i in enumerate(self.computation.instructions)}
         self.users = self.computation.users()
         self.rules = Rules(self.computation.instructions, self.users)
+        self.waits = _waits(self.computation)
 
     # --- producers into consumers ---
 
@@ -140,7 +153,7 @@ class Grouping:
         if not all(self._accepts(g, instruction, output=True) for g in consumers):
             return None
         pairs = itertools.combinations(consumers, 2)
-        if not all(self._independent(a, b) for a, b in pairs):
+        if not all(self._independent(a, b) for a, b in pairs):  # and waiting for the same
             return None
         first, *others = consumers
         for other in others:
@@ -149,8 +162,16 @@ class Grouping:
 
     def _accepts(self, group: Group, instruction: Instruction, output: bool = False) -> bool:
         fused, reason = can_fuse(self.rules, group, instruction, output)
+        if fused and self.waits and self._would_wait(group, instruction, output):
+            fused, reason = False, "its kernel would wait for what another device sends"
         self.decisions.append(Decision(instruction, group, fused, reason))
         return fused
+
+    def _would_wait(self, group: Group, instruction: Instruction, output: bool) -> bool:
+        """Whether an instruction would be computed later, in a kernel that waits for more received values: as an output
+        that another device may wait for in turn, or as work that could be done while waiting."""
+        own, others = self.waits[instruction], self.waits[group.outputs[0]]
+        return own != others if output else own != others and OPS[instruction.opcode].family in DEAR
 
     def _cycle(self, instruction: Instruction, group: Group) -> bool:
         """Whether `group` depends on a consumer of `instruction` outside of it, so that they could not be ordered."""
@@ -257,6 +278,8 @@ class Grouping:
         }
 
     def _independent(self, a: Group, b: Group) -> bool:
+        if self.waits and self.waits[a.outputs[0]] != self.waits[b.outputs[0]]:
+            return False
         return not self._reaches(a.outputs, a, b) and not self._reaches(b.outputs, b, a)
 
     def _merge(self, into: Group, other: Group) -> None:
@@ -291,7 +314,9 @@ class Grouping:
             needs = bodies[id(group)][0] if group else list(instruction.operands)
             if not ready:
                 stack.append((instruction, True))
-                stack.extend((n, False) for n in reversed(needs) if n not in mapped)
+                # What waits for other devices comes after what does not.
+                order = sorted(needs, key=lambda n: len(self.waits[n])) if self.waits else needs
+                stack.extend((n, False) for n in reversed(order) if n not in mapped)
                 continue
             operands = tuple(mapped[n] for n in needs)
             if group is None:
@@ -302,7 +327,15 @@ class Grouping:
         return result
 
     def _effects(self) -> list[Instruction]:
-        return [i for i in self.computation.instructions if has_effects(i)]
+        """What must stand in the program in this order. A value is received where it is first needed; one that nobody
+        needs is received at the end."""
+        effects = [i for i in self.computation.instructions if has_effects(i)]
+        received = [i for i in effects if i.opcode == "recv"]
+        if not received:
+            return effects
+        others = [i for i in effects if i.opcode != "recv"]
+        needed = reachable([*others, self.computation.root])
+        return [*others, *(i for i in received if i not in needed)]
 
     def _body(self, group: Group) -> tuple[list[Instruction], list[Instruction]]:
         """(inputs, members in program order) of a group: what its outputs need of it."""

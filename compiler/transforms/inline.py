@@ -6,6 +6,7 @@ from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.rewrite import sweep
+from hloom.ir.source import on_device
 
 
 def inline_calls(
@@ -40,7 +41,10 @@ def _copy(builder: Builder, computation: Computation, arguments, known, top: boo
         operands = tuple(mapped[o] for o in instruction.operands)
         if _is_inlined(instruction, rules):
             callee = instruction["to_apply"]
+            start = len(builder.instructions)
             result = mapped[instruction] = _copy(builder, callee, operands, known, False, rules)
+            if instruction.source is not None and instruction.source.device:
+                _place(builder.instructions[start:], instruction.source.device)
             if instruction.hint and not result.hint and callee.root not in callee.parameters:
                 result.hint = instruction.hint
         elif instruction.opcode == "map":
@@ -55,6 +59,13 @@ def _copy(builder: Builder, computation: Computation, arguments, known, top: boo
         if top and instruction in known:
             known[mapped[instruction]] = known[instruction]
     return mapped[computation.root]
+
+
+def _place(instructions: list[Instruction], device: str) -> None:
+    """The device that was chosen for a call is that of what the callee leaves open."""
+    for instruction in instructions:
+        if instruction.source is None or not instruction.source.device:
+            instruction.source = on_device(instruction.source, device)
 
 
 def _spread_map(builder: Builder, instruction: Instruction, operands) -> Instruction:

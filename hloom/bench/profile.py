@@ -24,7 +24,7 @@ from hloom.ir.types import TupleShape
 from hloom.native_setup import driver
 from hloom.runtime.driver import step as row
 from hloom.runtime.driver_source import END, JUMP, JUMP_IF_ZERO, STEP_WORDS, SWITCH
-from hloom.runtime.program import _callback, _Frame
+from hloom.runtime.program import Frame, callbacks_of
 
 
 @dataclass
@@ -122,9 +122,8 @@ class _Walk:
 
     def __init__(self, plan, program, arrays: Sequence[np.ndarray]):
         self.driver = driver()
-        callbacks = {k: _callback(s) for k, s in enumerate(program.steps) if isinstance(plan.steps[k], HostStep)}
-        addresses = {k: ctypes.cast(c, ctypes.c_void_p).value for k, c in callbacks.items()}
-        frame = _Frame(program, self.driver, addresses)
+        callbacks, addresses = callbacks_of(program)
+        frame = Frame(program, self.driver, addresses)
         whole = frame.activation
         outputs = [np.empty(s.dims, s.dtype) for s in program.outputs]
         for output, given in program.donated.items():

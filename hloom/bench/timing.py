@@ -22,7 +22,7 @@ from hloom.bench.libraries import Hloom, Numpy
 from hloom.bench.limits import TRIAD_BYTES, peak_call, triad_call
 from hloom.bench.profile import Part, profile
 from hloom.bench.workloads import WORKLOADS, Workload
-from hloom.jit import DonationWarning
+from hloom.entry import DonationWarning
 from hloom.runtime import buffer
 
 BLOCK = 0.02  # seconds of calls in a turn

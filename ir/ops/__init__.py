@@ -21,6 +21,7 @@ from hloom.ir.ops import (  # noqa: F401  (each declares its ops)
     special,
     special_host,
     structure,
+    transfer,
     window,
 )
 from hloom.ir.ops.table import OPS, No, Op

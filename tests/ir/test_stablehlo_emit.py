@@ -17,7 +17,7 @@ from hloom.ir.stablehlo import parse_program, stablehlo_text, to_module
 from hloom.ir.stablehlo.emit import EMITTERS
 
 CASES = [case for case in cases() if case.name != "custom_calls"]
-INSIDE = {"parameter", "scan"}  # parameters are arguments; a scan stands there as its loop
+INSIDE = {"parameter", "scan", "send", "recv"}  # arguments; loops; what is between the programs of devices
 
 
 def leaves(value) -> list[np.ndarray]:

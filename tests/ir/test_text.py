@@ -38,7 +38,7 @@ def test_print_parse_print_gives_the_same_bytes(case):
 
 def test_every_op_is_in_a_printed_module():
     printed = {instruction.opcode for case in CASES for instruction in case.module.instructions()}
-    assert printed == set(OPS)
+    assert printed == set(OPS) - {"send", "recv"}  # of the programs of single devices: tests/compiler/test_partition.py
 
 
 @pytest.mark.parametrize("name", ["movement", "calls", "reductions", "dots", "fusions", "barriers", "custom_calls"])

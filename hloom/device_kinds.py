@@ -1,0 +1,140 @@
+"""Kinds of devices: what the front end asks of one, and the registry that other packages add to by an entry point.
+
+A package adds a kind by an entry point of the group `hloom.devices`, which names a DeviceKind or a function that
+returns one:
+
+    [project.entry-points."hloom.devices"]
+    counting = "my_package:CountingKind"
+
+`hloom.interpreted.InterpretedKind` is a base for kinds that compute op by op.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hloom.compiler.devices.costs import DeviceModel, Link
+from hloom.config import config
+from hloom.errors import DeviceError
+from hloom.ir.module import Instruction, Module
+from hloom.ir.types import Shape
+
+if TYPE_CHECKING:
+    from hloom.runtime.lanes import ChannelWords
+
+GROUP = "hloom.devices"
+
+
+@dataclass(frozen=True)
+class ChannelEnds:
+    """What a lane knows of a channel: its two places (numbers among the channels' addresses), the numbers of its
+    control words, and how many lanes receive."""
+
+    shape: Shape
+    words: ChannelWords
+    receivers: int
+
+
+@dataclass(frozen=True)
+class LaneRequest:
+    """A device's part of a program.
+
+    module: its instructions, with all parameters of the whole. outputs: for each output of the module its number among
+    those of the whole. inputs, results: shapes of the arguments and results of the whole. channels: by number.
+    donated: parameters whose memory its outputs may take.
+    """
+
+    device: str
+    index: int
+    module: Module
+    outputs: Sequence[int]
+    inputs: Sequence[Shape]
+    results: Sequence[Shape]
+    channels: dict[int, ChannelEnds]
+    donated: frozenset[int] = frozenset()
+
+
+class DeviceKind(ABC):
+    """A kind of device. name: the first part of its devices' names."""
+
+    name = ""
+    model = DeviceModel()
+    to_host = Link()
+    host_memory = False  # whether its programs read and write the host's memory
+
+    @abstractmethod
+    def count(self) -> int:
+        """How many of them this process has; 0 where there are none, and then `reason` says why."""
+
+    def reason(self) -> str:
+        return "there is none"
+
+    def has_kernel(self, instruction: Instruction) -> bool:
+        """Whether it can compute an instruction."""
+        return True
+
+    @abstractmethod
+    def lane(self, request: LaneRequest):
+        """What runs a part of a program (`hloom.native_lane.NativeLane` is one)."""
+
+
+class CpuKind(DeviceKind):
+    """`cpu:0` ...: each has a share of the threads; all have the host's memory."""
+
+    name = "cpu"
+    host_memory = True
+
+    def count(self) -> int:
+        return config.num_cpu_devices
+
+    def lane(self, request: LaneRequest):
+        from hloom.native_lane import NativeLane
+
+        return NativeLane(request)
+
+
+_kinds: dict[str, DeviceKind] = {"cpu": CpuKind()}
+
+
+def register_device_kind(kind: DeviceKind) -> None:
+    """Adds a kind of device to this process. Raises DeviceError where the name is taken by another kind."""
+    there = _kinds.get(kind.name)
+    if there is not None and type(there) is not type(kind):
+        raise DeviceError(
+            f"a kind of device {kind.name!r} was registered",
+            f"there is one: {type(there).__module__}.{type(there).__qualname__}",
+            "give the new kind another name",
+        )
+    _kinds[kind.name] = kind
+
+
+@functools.cache
+def _load_entry_points() -> None:
+    from importlib.metadata import entry_points  # 10 ms, which few programs need
+
+    for point in entry_points(group=GROUP):
+        try:
+            made: DeviceKind | Callable[[], DeviceKind] = point.load()
+            register_device_kind(made if isinstance(made, DeviceKind) else made())
+        except DeviceError:
+            raise
+        except Exception as error:
+            raise DeviceError(
+                f"the kind of device {point.name!r} of package {point.dist.name if point.dist else '?'} was loaded",
+                f"{type(error).__name__}: {error}",
+                "repair or uninstall that package",
+            ) from error
+
+
+def device_kinds() -> dict[str, DeviceKind]:
+    """The kinds by name, those of other packages among them."""
+    _load_entry_points()
+    return _kinds
+
+
+def device_kind(name: str) -> DeviceKind | None:
+    return _kinds.get(name) or device_kinds().get(name)

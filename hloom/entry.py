@@ -1,0 +1,164 @@
+"""One compiled version of a jitted function: the arguments that it is for, its devices, and the ways to call it."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hloom import pytrees as tree
+from hloom.array import Array, common_device
+from hloom.devices import Device, default_device, find_device, scoped_device
+from hloom.errors import DonatedArrayError
+from hloom.ir.module import Module
+from hloom.runtime.buffer import is_exclusive
+from hloom.shapes import ShapeDtypeStruct
+from hloom.tracing import Traced, Tracer, as_array
+
+if TYPE_CHECKING:
+    from hloom.jit import JitFunction
+
+
+class DonationWarning(UserWarning):
+    """A donated argument's buffer could not be reused: no output of its size is computed after its last use."""
+
+
+@dataclass
+class Call:
+    """The arguments of a call, taken apart: flat dynamic leaves, their structure, static values, the cache's key."""
+
+    leaves: list
+    structure: Any
+    statics: dict
+    key: Any
+    hints: Any
+    donated: frozenset[int]
+
+
+def values_of(leaves) -> list[np.ndarray] | None:
+    """The arrays of a call; None where some argument is known by its shape only."""
+    made = [leaf if isinstance(leaf, Array) else None if isinstance(leaf, ShapeDtypeStruct) else as_array(leaf)
+            for leaf in leaves]  # fmt: skip
+    return [a._value() for a in made] if all(isinstance(a, Array) for a in made) else None
+
+
+class Entry:
+    """One compiled version of a function."""
+
+    def __init__(self, owner: JitFunction, call: Call, traced: Traced):
+        if traced.captures:
+            traced.captures[0].trace_ended()
+        self.traced = traced
+        self.owner = owner
+        self.donated = call.donated
+        module = Module(owner._name, traced.computation)
+        if owner.options.autotune:
+            from hloom.autotune import tuned
+
+            self.compiled = tuned(module, values_of(call.leaves), fusion=call.key[3][0], donated=call.donated)
+        else:
+            self.compiled = self._compiled_for_devices(module, call)
+        unused = call.donated - set(self.compiled.donated.values())
+        if unused:
+            hints = call.hints()
+            warnings.warn(
+                f"donated arguments of '{owner._name}' that no result could reuse: "
+                + ", ".join(f"{hints[k]} {traced.computation.parameters[k].shape!r}" for k in sorted(unused)),
+                DonationWarning,
+                stacklevel=6,
+            )
+        self.shapes = self.compiled.output_shapes
+
+    def _choose_devices(self, call: Call) -> tuple[Device | None, dict[int, str], list[str]]:
+        """(device of what nobody placed, devices of arguments, devices that the function names for its parts)."""
+        from hloom.compiler.devices.placement import chosen_devices
+
+        options, what = self.owner.options, f"'{self.owner._name}'"
+        chosen = chosen_devices(self.traced.computation)
+        arguments = {k: a._device for k, a in enumerate(call.leaves) if getattr(a, "_device", None) is not None}
+        if chosen:
+            # Arguments may lie on several devices: the function says itself what is done where.
+            device = options.device or scoped_device() or next(iter(arguments.values()), None)
+        else:
+            device = options.device or common_device(call.leaves, what) or scoped_device()
+        return device, {k: str(d) for k, d in arguments.items()}, chosen
+
+    def _compiled_for_devices(self, module: Module, call: Call):
+        device, arguments, chosen = self._choose_devices(call)
+        if len({*chosen, *(arguments.values() if chosen else ())}) == 1 and device is None:
+            device = find_device(chosen[0])
+        name = str(device or default_device())
+        named = {name, *chosen, *(arguments.values() if chosen else ())}
+        if len(named) > 1 or not name.startswith("cpu:"):
+            from hloom.placed import compile_placed
+
+            compiled = compile_placed(module, arguments, name, call.donated)
+            self.devices = [find_device(d) for d in compiled.output_devices]
+            return compiled
+        from hloom.compilation import compile_module
+
+        index = device.index if device is not None else default_device().index
+        compiled = compile_module(module, fusion=call.key[3][0], donated=call.donated, device=index)
+        self.devices = [device] * len(compiled.output_shapes)
+        return compiled
+
+    def run(self, arrays: list[Array]):
+        try:
+            inputs = [a._value() for a in arrays]
+        except AttributeError:
+            next(a for a in arrays if isinstance(a, Tracer)).trace_ended()
+            raise
+        if len(self.donated) and len({id(x) for x in inputs}) != len(inputs):
+            self._check_donated_twice(arrays)
+        for k in self.donated:
+            mine = inputs[k].flags.writeable
+            if mine:
+                arrays[k]._data = None
+            # Not ours to give away: a caller's NumPy array, a constant that others hold too, memory with other views.
+            if not mine or not is_exclusive(inputs[k], 1):
+                inputs[k] = inputs[k].copy()
+        outputs = self._wrap(self.compiled.executable(inputs))
+        return tree.unflatten(self.traced.out_tree, outputs)
+
+    def _wrap(self, outputs) -> list[Array]:
+        return [
+            Array(data, weak, device, shape)
+            for data, weak, device, shape in zip(outputs, self.traced.weak, self.devices, self.shapes, strict=True)
+        ]
+
+    def _check_donated_twice(self, arrays) -> None:
+        for k in self.donated:
+            if arrays[k]._value().flags.writeable and sum(a._data is arrays[k]._data for a in arrays) > 1:
+                raise DonatedArrayError(
+                    f"'{self.owner._name}' was given one array twice, once to be donated",
+                    repr(arrays[k]._shape),
+                    "pass a copy, or do not donate it",
+                )
+
+    def fast(self):
+        """The call for arrays of the right shapes, with as little Python as it takes."""
+        if self.donated:
+            return lambda args: self.run([*args])
+        executable, unflatten, structure = self.compiled.executable, tree.unflatten, self.traced.out_tree
+        weak, devices, shapes = self.traced.weak, self.devices, self.shapes
+        run = executable.for_one_output()
+        if run is not None and structure == tree.structure(0):
+            (one_weak,), (device,), (one_shape,) = weak, devices, shapes
+
+            def call_one(args):
+                try:
+                    data = run([a._data for a in args])
+                except TypeError:  # a donated array has no data: say so
+                    data = run([a._value() for a in args])
+                return Array(data, one_weak, device, one_shape)
+
+            return call_one
+
+        def call(args):
+            outputs = executable([a._value() for a in args])
+            made = [Array(x, w, d, s) for x, w, d, s in zip(outputs, weak, devices, shapes, strict=True)]
+            return unflatten(structure, made)
+
+        return call

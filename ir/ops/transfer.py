@@ -1,0 +1,53 @@
+"""send and recv: a value that one device makes and another one reads. The partition of a program makes them."""
+
+from __future__ import annotations
+
+from hloom.ir.errors import AttributeValueError
+from hloom.ir.ops.rules import require_count
+from hloom.ir.ops.table import No, op
+from hloom.ir.types import TupleShape
+
+ALONE = No("its other end is in the program of another device")
+LATER = No("programs are partitioned after that")
+
+
+def _send_infer(operands, attributes, shape):
+    require_count("send", operands, 1)
+    return TupleShape(())
+
+
+def _recv_infer(operands, attributes, shape):
+    require_count("recv", operands, 0)
+    if shape is None:
+        raise AttributeValueError("recv needs the shape of what is sent", "None", "pass shape=")
+    return shape
+
+
+# channel_id names the pair. In a loop each step sends once and receives once.
+op(
+    "send",
+    family="structure",
+    infer=_send_infer,
+    reference=ALONE,
+    code=ALONE,
+    jvp=LATER,
+    transpose=LATER,
+    batch=LATER,
+    attributes={"channel_id": "int"},
+    effects=True,
+    flops=0,
+)
+op(
+    "recv",
+    family="structure",
+    infer=_recv_infer,
+    reference=ALONE,
+    code=ALONE,
+    jvp=LATER,
+    transpose=LATER,
+    batch=LATER,
+    attributes={"channel_id": "int"},
+    shaped=True,
+    effects=True,
+    flops=0,
+)

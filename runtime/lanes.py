@@ -1,0 +1,187 @@
+"""Lanes: the programs of several devices that run one call together, each in the threads of its device.
+
+They see the same inputs and outputs, and hand values to each other through *channels*: memory that all of them reach,
+with counts of what was sent, read and wanted. Nothing is copied on the way: a program computes a value in the place of
+its channel, and the others read it there.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hloom.ir.types import Shape
+from hloom.runtime.buffer import Arena, default_pool
+from hloom.runtime.driver import Driver
+from hloom.runtime.program import Frame, Program, as_shape, callbacks_of, take_error
+
+LINE = 16  # words that what one thread writes keeps away from what others spin on
+ALIGNMENT = 64
+
+
+class Lane:
+    """A device's program, and the driver with the device's threads.
+
+    Lanes of other kinds of devices have the same `name` and `prepare`.
+    """
+
+    def __init__(self, name: str, program: Program, driver: Driver):
+        self.name, self.program, self.driver = name, program, driver
+        self._kept, self._callbacks = callbacks_of(program)
+
+    def prepare(self, control: np.ndarray, state: np.ndarray) -> Callable:
+        """What runs the lane in a call of its own memory: run(*inputs, *outputs, *channel addresses).
+
+        control: the counts of all lanes. state: a byte, 0 once a lane has failed: then none may wait for it.
+        """
+        frame = Frame(self.program, self.driver, self._callbacks, control, state)
+        call, where = self.driver.call, frame.address
+
+        def run(*arguments, frame=frame) -> None:  # the frame lives as long as what runs in it
+            call(where, *arguments)
+
+        return run
+
+
+@dataclass
+class ChannelWords:
+    """Numbers of the control words of a channel: sent and freed are counted up by its ends, `allowance` is how many
+    must have been freed before the place may be written again, `wanted` (by lane) what a receiver waits for."""
+
+    sent: int
+    freed: int
+    allowance: int
+    wanted: dict[str, int]
+
+
+@dataclass
+class Control:
+    """The layout of the control words, and their values when a call begins."""
+
+    initial: list[int] = field(default_factory=list)
+
+    def word(self, value: int = 0) -> int:
+        number = len(self.initial)
+        self.initial += [value] + [0] * (LINE - 1)
+        return number
+
+    def channel(self, receivers: Sequence[str]) -> ChannelWords:
+        return ChannelWords(self.word(), self.word(), self.word(), {name: self.word() for name in receivers})
+
+
+class _Thread:
+    """The thread in which a device runs its part of calls that begin elsewhere."""
+
+    def __init__(self, name: str):
+        self.waiting: queue.SimpleQueue = queue.SimpleQueue()
+        threading.Thread(target=self._run, name=f"hloom-{name}", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            task, done = self.waiting.get()
+            done.put(task())
+            task = done = None  # holds nothing while it waits
+
+
+_threads: dict[str, _Thread] = {}
+# Parts of one call stand in the queues of all devices in one order, so that none waits for one behind another.
+_order = threading.Lock()
+
+
+def _thread_of(device: str) -> _Thread:
+    found = _threads.get(device)
+    if found is None:
+        found = _threads[device] = _Thread(device)
+    return found
+
+
+def forget_threads() -> None:
+    """In a forked child: no thread came along."""
+    global _order
+    _threads.clear()
+    _order = threading.Lock()
+
+
+class _Group:
+    """The memory of one running call of all lanes."""
+
+    __slots__ = ("control", "done", "memory", "places", "runs", "state")
+
+    def __init__(self, owner: LanesExecutable):
+        self.control = owner.initial.copy()
+        self.state = np.ones(1, np.uint8)
+        offsets, total = [], 0
+        for size in owner.channel_bytes:
+            offsets.append(total)
+            total += -(-size // ALIGNMENT) * ALIGNMENT
+        self.memory = Arena(max(total, ALIGNMENT))
+        self.places = [self.memory.address + offset for offset in offsets]
+        self.runs = [lane.prepare(self.control, self.state) for lane in owner.lanes]
+        self.done: queue.SimpleQueue = queue.SimpleQueue()
+
+
+class LanesExecutable:
+    """Programs of several devices, ready to be called together; from several threads at once."""
+
+    def __init__(
+        self,
+        lanes: Sequence[Lane],
+        outputs: Sequence[Shape],
+        initial: Sequence[int],
+        channel_bytes: Sequence[int],
+        donated: dict[int, int] | None = None,
+    ):
+        """outputs: shapes of the outputs, which the programs' references number. initial: control words of a new call.
+        channel_bytes: of each place of a channel. donated: as of a Program."""
+        self.lanes = list(lanes)
+        self.initial = np.array(initial or [0], np.int64)
+        self.channel_bytes = list(channel_bytes)
+        pool = default_pool()
+        self.outputs, self._donated = list(outputs), donated or {}
+        self._take = [
+            None if k in self._donated else pool.shelf(shape.dims, shape.dtype).take for k, shape in enumerate(outputs)
+        ]
+        self._idle: list[_Group] = []
+
+    def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Runs the programs. inputs: C-contiguous arrays. Returns new arrays; raises what a Python step raised."""
+        try:
+            group = self._idle.pop()
+            group.control[:] = self.initial
+        except IndexError:
+            group = _Group(self)
+        outputs = [
+            take() if take else as_shape(inputs[self._donated[k]], self.outputs[k]) for k, take in enumerate(self._take)
+        ]
+        arguments = (*inputs, *outputs, *group.places)
+        first, *others = [_part(run, arguments, group.state) for run in group.runs]
+        with _order:
+            for lane, part in zip(self.lanes[1:], others, strict=True):
+                _thread_of(lane.name).waiting.put((part, group.done))
+        results = [first(), *(group.done.get() for _ in others)]
+        error = take_error(group.state) or next((r for r in results if isinstance(r, BaseException)), None)
+        self._idle.append(group)
+        if error is not None:
+            raise error
+        return outputs
+
+    def for_one_output(self):
+        """None: there is no shorter way (`Executable.for_one_output`)."""
+        return None
+
+
+def _part(run: Callable, arguments, state: np.ndarray) -> Callable:
+    """The part of a lane in a call; it returns what went wrong, if anything did."""
+
+    def part() -> BaseException | None:
+        try:
+            run(*arguments)
+        except BaseException as error:
+            state[0] = 0  # nobody may wait for this lane
+            return error
+
+    return part

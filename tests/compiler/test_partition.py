@@ -1,0 +1,156 @@
+"""Placement and partition: random programs on random devices against the interpreter, and what is cut where."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from loop_programs import LoopPrograms, arguments
+
+import hloom as hl
+from hloom.compiler.devices.partition import partition
+from hloom.compiler.devices.placement import placed, prepared
+from hloom.ir.build import Builder, Value
+from hloom.ir.interpret import run
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.source import on_device
+from hloom.ir.types import DTYPES, Shape, TupleShape
+from hloom.ir.verify import verify
+from hloom.placed import compile_placed
+
+F32 = Shape(DTYPES["f32"], (8,))
+
+
+@pytest.fixture
+def three_devices():
+    with hl.config(num_cpu_devices=3):
+        yield
+
+
+def choose(computation: Computation, generator: random.Random, share: float) -> None:
+    """Gives a share of all instructions, at any depth, one of three devices."""
+    for instruction in computation.instructions:
+        if instruction.opcode != "parameter" and generator.random() < share:
+            instruction.source = on_device(None, f"cpu:{generator.randrange(3)}")
+        for callee in instruction.called():
+            choose(callee, generator, share)
+
+
+def on(value: Value, device: str) -> Value:
+    value.instruction.source = on_device(None, device)
+    return value
+
+
+def parts(module: Module, arguments=None, default: str = "cpu:0"):
+    whole = prepared(module)
+    found = partition(whole, placed(whole, arguments or {}, default), default)
+    for lane in found.lanes.values():
+        verify(lane)
+    return found
+
+
+@pytest.mark.parametrize("first", range(0, 160, 20))
+def test_random_programs_on_random_devices(first, three_devices):
+    """Run twice: what a first run leaves in the channels must not matter to the next."""
+    for seed in range(first, first + 20):
+        module = LoopPrograms(seed).module()
+        given = arguments(module, seed)
+        want = run(module, given)
+        want = want if isinstance(want, tuple) else (want,)
+        choose(module.entry, random.Random(seed), (0.1, 0.3, 0.9)[seed % 3])
+        compiled = compile_placed(module, {}, "cpu:0")
+        for _ in range(2):
+            for got, expected in zip(compiled(given), want, strict=True):
+                np.testing.assert_array_equal(got, expected, err_msg=f"seed {seed}")
+
+
+def test_one_send_serves_all_who_read():
+    b = Builder("main")
+    x = Value(b, b.parameter(F32))
+    y = on(x * 2.0, "cpu:0")
+    readers = [on(y + 1.0, "cpu:1"), on(y - 1.0, "cpu:1"), on(y * y, "cpu:2")]
+    found = parts(Module("m", b.finish(b.tuple([r.instruction for r in readers]))))
+    assert [(c.sender, c.receivers) for c in found.channels] == [("cpu:0", ["cpu:1", "cpu:2"])]
+    opcodes = {d: [i.opcode for i in m.entry.instructions] for d, m in found.lanes.items()}
+    assert opcodes["cpu:0"].count("send") == 1
+    assert opcodes["cpu:1"].count("recv") == 1 and opcodes["cpu:2"].count("recv") == 1
+
+
+def test_what_is_cheap_is_made_where_it_is_read():
+    b = Builder("main")
+    x = Value(b, b.parameter(F32))
+    one = Value(b, b.splat(1.0, F32))
+    outputs = [on(x + one, "cpu:0"), on(x * one, "cpu:1")]
+    assert parts(Module("m", b.finish(b.tuple([o.instruction for o in outputs])))).channels == []
+
+
+def test_a_send_follows_its_value_and_a_receive_comes_before_its_use():
+    b = Builder("main")
+    x = Value(b, b.parameter(F32))
+    early = on(x * 2.0, "cpu:0")
+    late = on(on(x.op("exponential"), "cpu:0").op("log"), "cpu:0")
+    own = on(x.op("tanh"), "cpu:1")
+    joined = on(own + early, "cpu:1")
+    found = parts(Module("m", b.finish(b.tuple([late.instruction, joined.instruction]))))
+    sender = [i.opcode for i in found.lanes["cpu:0"].entry.instructions]
+    receiver = [i.opcode for i in found.lanes["cpu:1"].entry.instructions]
+    assert sender.index("send") < sender.index("exponential")
+    assert receiver.index("tanh") < receiver.index("recv") < receiver.index("add")
+
+
+def test_nothing_is_cut_where_nothing_was_chosen():
+    b = Builder("main")
+    x = Value(b, b.parameter(F32))
+    found = parts(Module("m", b.finish((x.op("tanh") * x).instruction)), default="cpu:1")
+    assert list(found.lanes) == ["cpu:1"] and found.channels == []
+
+
+def test_the_rest_is_placed_by_its_cost():
+    """A product of what two devices made stays with the larger of them; small work follows its operands."""
+    wide = Shape(DTYPES["f32"], (4096, 64))
+    b = Builder("main")
+    x, y = Value(b, b.parameter(wide)), Value(b, b.parameter(F32))
+    large, small = on(x * 2.0, "cpu:0"), on(y * 2.0, "cpu:1")
+    more, less = large + 1.0, small + 1.0
+    module = prepared(Module("m", b.finish(b.tuple([more.instruction, less.instruction]))))
+    device_of = placed(module, {}, "cpu:0")
+    adds = [i for i in module.entry.instructions if i.opcode == "add"]
+    assert [device_of[i] for i in adds] == ["cpu:0", "cpu:1"]
+
+
+def test_ten_thousand_instructions():
+    b = Builder("main")
+    values = [Value(b, b.parameter(F32))]
+    generator = random.Random(0)
+    for k in range(10_000):
+        made = generator.choice(values[-20:]) * generator.choice(values[-20:])
+        values.append(on(made, f"cpu:{k // 500 % 2}") if k % 3 == 0 else made)
+    whole = prepared(Module("m", b.finish(b.tuple([v.instruction for v in values[-20:]]))))
+    found = partition(whole, placed(whole, {}, "cpu:0"), "cpu:0")
+    assert sum(len(m.entry.instructions) for m in found.lanes.values()) >= 9_000
+
+
+def test_a_counted_loop_counts_on_each_device():
+    """The counter and the condition are computed everywhere: only the values that cross are sent."""
+    found = parts(_loop(lambda n, x, y: (on(x * 2.0, "cpu:0"), on(y + x, "cpu:1"))))
+    assert len(found.channels) == 1 and found.channels[0].shape is F32
+    for lane in found.lanes.values():
+        (loop,) = [i for i in lane.entry.instructions if i.opcode == "while"]
+        assert "recv" not in [i.opcode for i in loop["condition"].instructions]
+
+
+def _loop(step) -> Module:
+    s32 = Shape(DTYPES["s32"], ())
+    state = TupleShape([s32, F32, F32])
+    b = Builder("condition")
+    count = b.emit("get-tuple-element", b.parameter(state), index=0)
+    condition = b.finish(b.emit("compare", count, b.constant(5, "s32"), direction="LT"))
+    b = Builder("body")
+    parameter = b.parameter(state)
+    n, x, y = (Value(b, b.emit("get-tuple-element", parameter, index=k)) for k in range(3))
+    body = b.finish(b.tuple([(n + 1).instruction, *(v.instruction for v in step(n, x, y))]))
+    b = Builder("main")
+    start = b.tuple([b.constant(0, "s32"), b.parameter(F32), b.parameter(F32)])
+    made: Instruction = b.emit("while", start, condition=condition, body=body)
+    return Module("loop", b.finish(b.tuple([b.emit("get-tuple-element", made, index=k) for k in (1, 2)])))
