@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from hloom.compiler.kernels.description import Nest
 from hloom.compiler.kernels.emit import nests
+from hloom.compiler.kernels.product import is_normal_dot
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.scatter import has_scatter_kernel
 from hloom.compiler.kernels.topk import has_topk_kernel
 from hloom.compiler.kernels.window import has_window_kernel, is_inlined
 from hloom.compiler.kernels.writer import can_write
+from hloom.compiler.targets.cuda.contraction import contraction_sources
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_nest
 from hloom.compiler.targets.cuda.machine import CudaMachine, machine_of
 from hloom.compiler.targets.cuda.plain_products import plain_product_nest
@@ -86,11 +88,13 @@ class CudaTarget:
     """A GPU of an architecture. Needs neither the card nor the extra `cuda` to plan a program.
 
     arch: 'sm_80', 'sm_90', ... (`machine.MACHINES`). vectors: whether element-wise kernels load and store 16 bytes at
-    a time, for which all arrays have to begin at multiples of 16.
+    a time, for which all arrays have to begin at multiples of 16. tf32: whether factors of float32 products may be
+    rounded to 11 bits for tensor cores.
     """
 
     arch: str = "sm_90"
     vectors: bool = True
+    tf32: bool = False
 
     has_attention = False
     cuts_loops = False  # threads take elements; a loop in pieces would be a branch in each
@@ -119,7 +123,13 @@ class CudaTarget:
         """The launches of a fused computation of a kind (`emit.nest_kind`)."""
         if kind in _KINDS:
             return _KINDS[kind](request, self.machine.multiprocessors)
-        made = [plain_product_nest(request)] if kind in ("product", "attention") else nests(request)
+        if kind in ("product", "attention"):
+            dots = [i for i in request.computation.instructions if i.opcode in ("dot", "convolution")]
+            if len(dots) == 1 and dots[0].opcode == "dot" and is_normal_dot(dots[0]):
+                return contraction_sources(request, self.machine, tf32=self.tf32)
+            made = [plain_product_nest(request)]
+        else:
+            made = nests(request)
         return [self._launch(nest) for nest in made if nest.items]
 
     def _launch(self, nest: Nest) -> CudaLaunch:
