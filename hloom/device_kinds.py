@@ -45,7 +45,7 @@ class LaneRequest:
 
     module: its instructions, with all parameters of the whole. outputs: for each output of the module its number among
     those of the whole. inputs, results: shapes of the arguments and results of the whole. channels: by number.
-    donated: parameters whose memory its outputs may take.
+    donated: parameters whose memory its outputs may take. fusion: None takes `hl.config.fusion`.
     """
 
     device: str
@@ -56,6 +56,7 @@ class LaneRequest:
     results: Sequence[Shape]
     channels: dict[int, ChannelEnds]
     donated: frozenset[int] = frozenset()
+    fusion: bool | None = None
 
 
 class DeviceKind(ABC):

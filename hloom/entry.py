@@ -54,12 +54,7 @@ class Entry:
         self.owner = owner
         self.donated = call.donated
         module = Module(owner._name, traced.computation)
-        if owner.options.autotune:
-            from hloom.autotune import tuned
-
-            self.compiled = tuned(module, values_of(call.leaves), fusion=call.key[3][0], donated=call.donated)
-        else:
-            self.compiled = self._compiled_for_devices(module, call)
+        self.compiled = self._compiled(module, call)
         unused = call.donated - set(self.compiled.donated.values())
         if unused:
             hints = call.hints()
@@ -85,7 +80,8 @@ class Entry:
             device = options.device or common_device(call.leaves, what) or scoped_device()
         return device, {k: str(d) for k, d in arguments.items()}, chosen
 
-    def _compiled_for_devices(self, module: Module, call: Call):
+    def _compiled(self, module: Module, call: Call):
+        fusion = call.key[3][0]
         device, arguments, chosen = self._choose_devices(call)
         if len({*chosen, *(arguments.values() if chosen else ())}) == 1 and device is None:
             device = find_device(chosen[0])
@@ -94,13 +90,18 @@ class Entry:
         if len(named) > 1 or not name.startswith("cpu:"):
             from hloom.placed import compile_placed
 
-            compiled = compile_placed(module, arguments, name, call.donated)
+            compiled = compile_placed(module, arguments, name, call.donated, fusion=fusion)
             self.devices = [find_device(d) for d in compiled.output_devices]
             return compiled
-        from hloom.compilation import compile_module
+        if self.owner.options.autotune:
+            from hloom.autotune import tuned
 
-        index = device.index if device is not None else default_device().index
-        compiled = compile_module(module, fusion=call.key[3][0], donated=call.donated, device=index)
+            compiled = tuned(module, values_of(call.leaves), fusion=fusion, donated=call.donated)
+        else:
+            from hloom.compilation import compile_module
+
+            index = device.index if device is not None else default_device().index
+            compiled = compile_module(module, fusion=fusion, donated=call.donated, device=index)
         self.devices = [device] * len(compiled.output_shapes)
         return compiled
 

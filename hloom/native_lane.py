@@ -26,7 +26,9 @@ class NativeLane(Layout):
         self.inputs, self.outputs = request.inputs, request.results
         self.channels = 2 * len(request.channels)
         with collecting() as self._stages:
-            self.module, self.plan, self._times = optimized_plan(request.module, donated=request.donated)
+            self.module, self.plan, self._times = optimized_plan(
+                request.module, fusion=request.fusion, donated=request.donated
+            )
         check_budget(self.plan, request.device)
         self.donated = {request.outputs[k]: given for k, given in self.plan.donated.items()}
         self._aliases: dict[int, Ref] = {}

@@ -107,11 +107,16 @@ def _settle(instruction: Instruction, device: str) -> str:
 
 
 def compile_placed(
-    module: Module, arguments: dict[int, str], default: str, donated: frozenset[int] = frozenset()
+    module: Module,
+    arguments: dict[int, str],
+    default: str,
+    donated: frozenset[int] = frozenset(),
+    fusion: bool | None = None,
 ) -> PlacedModule:
     """Compiles a program for the devices that its operations and arguments name.
 
-    arguments: the devices of those arguments that have one. default: the device of the rest. Raises DeviceError.
+    arguments: the devices of those arguments that have one. default: the device of the rest. fusion: None takes
+    `hl.config.fusion`. Raises DeviceError.
     """
     started = time.perf_counter()
     whole = prepared(module)
@@ -122,14 +127,14 @@ def compile_placed(
             print(f"hloom: {line}", file=sys.stderr)
     parts = partition(whole, device_of, default, shared_memory)
     divided = time.perf_counter()
-    return _Assembly(module, whole, parts, donated, placements, divided - started).made()
+    return _Assembly(whole, parts, donated, fusion, placements, divided - started).made()
 
 
 class _Assembly:
     """The lanes of a partition put together."""
 
-    def __init__(self, module: Module, whole: Module, parts: Partition, donated, placements, seconds: float):
-        self.module, self.whole, self.parts, self.placements = module, whole, parts, placements
+    def __init__(self, whole: Module, parts: Partition, donated, fusion, placements, seconds: float):
+        self.whole, self.parts, self.fusion, self.placements = whole, parts, fusion, placements
         self.inputs = [p.shape for p in whole.entry.parameters]
         self.seconds = seconds
         self.numbers: dict[str, list[int]] = {d: [] for d in parts.lanes}
@@ -157,7 +162,15 @@ class _Assembly:
         for device, module in parts.lanes.items():
             kind, index = kind_of(device)
             request = LaneRequest(
-                device, index, module, self.numbers[device], self.inputs, results, channels, self.donated[device]
+                device,
+                index,
+                module,
+                self.numbers[device],
+                self.inputs,
+                results,
+                channels,
+                self.donated[device],
+                self.fusion,
             )
             lane = kind.lane(request)
             lanes.append(lane)

@@ -47,7 +47,7 @@ STATE_INT, STATE_NDARRAY, STATE_TYPE_ERROR, STATE_MESSAGE = 4, 5, 6, 7
 STATE_WORDS = 8
 
 MAX_CHUNKS = 0x7FFFFFFF
-LONG_WAIT = 2000  # turns in which a program that waits for another device's offers its core, before it sleeps
+LONG_WAIT = 20000  # turns in which a program that waits for another device offers its core, before it sleeps: some ms
 
 CONSTANTS = {
     name: value

@@ -479,3 +479,14 @@ def test_a_kind_comes_by_an_entry_point(monkeypatch):
             _kinds.pop("counting", None)
             monkeypatch.undo()
             _load_entry_points.cache_clear()
+
+
+def test_options_of_jit_reach_the_parts(four_devices):
+    x, y = normal(16, 16), normal(16, 16, seed=1)
+    fused, unfused, tuned = (
+        hl.jit(two_parts, **options) for options in ({}, {"fusion": False}, {"autotune": True})
+    )  # fmt: skip
+    counts = [f.lower(x, y).compile().cost_analysis()["kernels"] for f in (fused, unfused)]
+    assert counts[1] >= counts[0]
+    for f in (unfused, tuned):
+        np.testing.assert_allclose(f(x, y)[2], fused(x, y)[2], rtol=1e-4, atol=1e-4)
