@@ -19,6 +19,7 @@ from hloom.runtime.cuda.api import Api, FunctionFacts
 from hloom.runtime.cuda.condition import condition_cubin
 from hloom.runtime.cuda.discovery import GpuFacts
 from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaError
+from hloom.runtime.cuda.interop import collect
 from hloom.runtime.cuda.memory import Buffer, Pool, PoolStatistics
 from hloom.runtime.cuda.program import Kernel
 from hloom.runtime.cuda.staging import Download, Pieces, upload
@@ -82,6 +83,7 @@ class Device:
         self._calls = 0
         self._flight: deque[tuple[int, Running]] = deque(maxlen=REMEMBERED)  # (number of the call, program)
         self._later: deque = deque()  # (event, or those to wait for before there is one; function): what `later` noted
+        self.given: list = []  # arrays that other libraries have
         self._owed: list[tuple] = []  # (function, handle): what the driver refused to destroy
         self._threads = threading.local()
 
@@ -169,7 +171,7 @@ class Device:
             self._modules, self._functions, self._shared = {}, {}, {}
             self._events, self._made_events = [], []
             self._flight.clear()
-            self._owed = []
+            self._owed, self.given = [], []
         if errors:
             raise errors[0]
 
@@ -184,6 +186,8 @@ class Device:
                 raise self._gone()
             try:
                 self._run_later()
+                if self.given:
+                    collect(self)
                 yield self.api
             except CudaDeviceLostError as error:
                 raise self._lose(error) from None

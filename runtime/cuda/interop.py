@@ -12,14 +12,17 @@ back only when our stream is done with it.
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from math import prod
+from sys import getrefcount
 
 import ml_dtypes
 import numpy as np
 
 from hloom.ir.types import Shape
+from hloom.runtime import native
 from hloom.runtime.cuda.api import LEGACY_STREAM, PER_THREAD_STREAM
-from hloom.runtime.cuda.errors import CudaError, CudaInteropError
+from hloom.runtime.cuda.errors import CudaInteropError
 from hloom.runtime.cuda.memory import Buffer
 
 CUDA, CUDA_HOST, CUDA_MANAGED = 2, 3, 13  # DLPack's kinds of devices
@@ -34,6 +37,7 @@ _DTYPES = {(code, dtype.itemsize * 8): dtype for dtype in map(np.dtype, (
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
     "complex64", "complex128", "bool",
 )) for code in (_CODES[dtype.kind],)} | {(_BFLOAT, 16): _BFLOAT16}  # fmt: skip
+_NAMED = {dtype: key for key, dtype in _DTYPES.items()}
 
 
 class _Tensor(ctypes.Structure):
@@ -87,37 +91,87 @@ NAMES = ((b"dltensor_versioned", b"used_dltensor_versioned", _Versioned), (b"dlt
 
 # --- giving ---
 
-_given: dict[int, tuple] = {}  # address of a managed tensor -> what it needs while another library has it
+
+_outstanding: set[_Given] = set()  # the tensors stay where they are until their libraries are done, come what may
 
 
-@_Deleter
-def _delete(address):
-    """The taker is done. Called by any thread; ctypes takes the GIL."""
-    managed, array, numbers, stream = _given.pop(address, (None, None, None, None))
-    if array is not None:
-        _taken_back(array, stream)
+class _Given:
+    """An array while another library has it, or may take it from the capsule.
 
+    The library says that it is done by a call of `deleter`, from any thread, with or without Python's lock, and maybe
+    while an exception is on its way, which Python code would lose. So that call runs no Python: it sets a flag behind
+    the tensor (`_deleter`), which `collect` looks at. A capsule has no destructor for the same reason: it is kept here
+    until it was taken, or until nobody else refers to it.
+    """
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _capsule_dropped(capsule):
-    """A capsule that nobody took gives its tensor back."""
-    object_of = ctypes.cast(capsule, ctypes.py_object)
-    for name, _, _ in NAMES:
-        if _capsule_is(object_of, name):
-            _delete(_capsule_get(object_of, name))
+    def __init__(self, managed, array, numbers, stream: int):
+        self.managed, self.array, self.numbers, self.stream = managed, array, numbers, stream
+        self.name = NAMES[0 if isinstance(managed, _Versioned) else 1][0]
+        address = ctypes.addressof(managed)
+        self.flag = ctypes.c_int64.from_address(address + _FLAG)
+        self.capsule = _new_capsule(address, self.name, None)
+        _outstanding.add(self)
 
-
-def _taken_back(array, stream: int) -> None:
-    """Makes our stream wait for what the taker's stream still does with the array."""
-    device = array.device
-    try:
-        with device.guard() as api:
-            if stream in (LEGACY_STREAM, PER_THREAD_STREAM):
-                array.buffer.readers.append(device.record(api.stream_of(stream)))
+    def is_done(self) -> bool:
+        if self.flag.value:
+            return True
+        if self.capsule is not None:
+            if not _capsule_is(self.capsule, self.name):
+                self.capsule = None  # taken: renamed by whom it belongs to now
             else:
-                api.synchronize_context("work of another library with a shared array was waited for")
-    except CudaError:
-        pass  # in a destructor: the device is lost or closed, and says so to whoever uses it next
+                return getrefcount(self.capsule) <= _ALONE
+        return False
+
+
+_FLAG = 128  # bytes from the start of a managed tensor to its flag; the larger of both has 80
+
+
+class _Room(ctypes.Structure):
+    """A managed tensor and its flag."""
+
+    _fields_ = [("room", ctypes.c_uint64 * (_FLAG // 8 + 1))]
+
+
+class _Holder:
+    def __init__(self):
+        self.capsule = object()
+
+    def references(self) -> int:
+        return getrefcount(self.capsule)
+
+
+_ALONE = _Holder().references()  # what `getrefcount` says of an attribute that nothing else refers to
+
+
+@cache
+def _deleter() -> int:
+    """Address of the C function that sets the flag. LLVM assembles it at the first use (some 10 ms); it is never freed,
+    as other libraries may call it while Python shuts down."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    name = "hloom_cuda_shared_array_is_done"
+    text = f"""
+        define void @{name}(ptr %managed) {{
+            %flag = getelementptr i64, ptr %managed, i64 {_FLAG // 8}
+            store atomic i64 1, ptr %flag release, align 8
+            ret void
+        }}"""
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    return native.load(machine.emit_object(llvm.parse_assembly(text)), [name])[name]
+
+
+def collect(device) -> None:
+    """Takes back what other libraries are done with."""
+    for given in [given for given in device.given if given.is_done()]:
+        stream, shared = given.stream, given.array
+        if stream in (LEGACY_STREAM, PER_THREAD_STREAM):
+            shared.buffer.readers.append(device.record(device.api.stream_of(stream)))
+        elif stream != -1 and stream != int(device.main) and given.flag.value:
+            device.api.synchronize_context("work of another library with a shared array was waited for")
+        device.given.remove(given)
+        _outstanding.discard(given)
 
 
 def _order(array, stream: int | None) -> int:
@@ -154,26 +208,26 @@ def export_dlpack(array, stream=None, max_version=None, dl_device=None, copy=Non
     if copy:
         raise CudaInteropError(f"a copy of {array} was asked for", "DLPack shares it", "copy what you receive")
     dtype = array.dtype
-    code = _BFLOAT if dtype == _BFLOAT16 else _CODES.get(dtype.kind)
-    if code is None or (code != _BFLOAT and dtype.kind == "V"):
+    if dtype not in _NAMED:
         raise CudaInteropError(f"{array} was handed to another library", f"DLPack has no {dtype}", "convert it first")
+    code, bits = _NAMED[dtype]
     rank = len(array.shape)
     numbers = (ctypes.c_int64 * max(2 * rank, 1))(*array.shape, *_strides(array.shape))
-    managed = (_Versioned if max_version is not None and max_version[0] >= 1 else _Managed)()
+    room = _Room()
+    kind = _Versioned if max_version is not None and max_version[0] >= 1 else _Managed
+    managed = kind.from_buffer(room)
     tensor = managed.tensor
     tensor.data, tensor.device_type, tensor.device_id = array.buffer.address, CUDA, array.device.facts.index
-    tensor.ndim, tensor.code, tensor.bits, tensor.lanes = rank, code, dtype.itemsize * 8, 1
+    tensor.ndim, tensor.code, tensor.bits, tensor.lanes = rank, code, bits, 1
     first = ctypes.addressof(numbers)
     tensor.shape = ctypes.cast(first, ctypes.POINTER(ctypes.c_int64))
     tensor.strides = ctypes.cast(first + 8 * rank, ctypes.POINTER(ctypes.c_int64))
-    managed.deleter = ctypes.cast(_delete, ctypes.c_void_p)
+    managed.deleter = _deleter()
     if isinstance(managed, _Versioned):
         managed.major, managed.minor = _VERSION
-    taker = _order(array, stream)
-    address = ctypes.addressof(managed)
-    _given[address] = managed, array, numbers, taker
-    name = NAMES[0 if isinstance(managed, _Versioned) else 1][0]
-    return _new_capsule(address, name, ctypes.cast(_capsule_dropped, ctypes.c_void_p))
+    given = _Given(managed, array, numbers, _order(array, stream))
+    array.device.given.append(given)
+    return given.capsule
 
 
 def _strides(dims) -> list[int]:
@@ -184,7 +238,7 @@ def _strides(dims) -> list[int]:
 def cuda_array_interface(array) -> dict:
     """Version 3. `stream` is ours: who takes the array waits for it. Raises CudaError, AttributeError for a dtype that
     NumPy has no type string for."""
-    if array.dtype.kind not in _CODES:
+    if array.dtype not in _NAMED or array.dtype == _BFLOAT16:
         # AttributeError: libraries ask by hasattr, and then try DLPack.
         raise AttributeError(f"__cuda_array_interface__ has no name for {array.dtype}; use DLPack")
     with array.device.guard():

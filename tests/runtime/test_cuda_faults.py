@@ -1,4 +1,4 @@
-"""Every call of the driver in a whole scenario fails once: the error is typed, nothing leaks, the device works after."""
+"""Every driver call of a whole scenario fails once: the error is typed, nothing leaks, the device works after."""
 
 from __future__ import annotations
 
