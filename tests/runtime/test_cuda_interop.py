@@ -122,7 +122,7 @@ def test_an_exception_on_its_way_is_not_lost():
     with pytest.raises(KeyError, match="1000"):
         work()
     gc.collect()
-    del array
+    array = None
     assert dev.memory().bytes_in_use == 0
     finish(dev)
 

@@ -1,0 +1,153 @@
+"""Whole functions on the fake driver, whose kernels are the texts themselves in the lock-step simulator."""
+
+import cuda_cases as cases
+import numpy as np
+import pytest
+from fake_cuda import FakeDriver
+from fake_cuda_model import FakeKernel, reads, writes
+
+import hloom as hl
+import hloom.numpy as hnp
+from hloom import lax
+from hloom.compiler.pipeline import passes_for, run_passes
+from hloom.compiler.plan import make_plan
+from hloom.compiler.targets.cuda import lockstep
+from hloom.compiler.targets.cuda.compile import CudaCode
+from hloom.compiler.targets.cuda.target import CudaTarget
+from hloom.cuda_compilation import CudaExecutable
+from hloom.cuda_program import cuda_program
+from hloom.ir import interpret
+from hloom.ir.types import DTYPES
+from hloom.runtime.cuda.errors import ComputeCapabilityError
+from hloom.runtime.cuda.program import Conditional, Host, While, all_steps
+
+RANDOM = np.random.default_rng(0)
+OLD, NEW = 12020, 13000  # drivers without and with loops and branches in graphs
+
+
+def sizes_of(plan, source) -> dict[str, int]:
+    """Bytes behind each pointer of a text, the same for all its launches here."""
+    result = {}
+    for step in plan.kernels():
+        if step.launch.source == source:
+            instruction = step.instruction
+            operands = list(instruction.operands)
+            operands = operands if instruction.opcode == "fusion" else list(dict.fromkeys(operands))
+            shapes = getattr(instruction.shape, "elements", (instruction.shape,))
+            for name in step.pointers:
+                if name in step.launch.temporaries:
+                    size = step.launch.temporaries[name]
+                elif name.startswith("in"):
+                    size = operands[int(name[2:])].shape.bytes
+                else:
+                    size = shapes[int(name.lstrip("outi"))].bytes
+                result[name] = size
+    return result
+
+
+def simulated_kernel(plan, source, title: str) -> FakeKernel:
+    pointers = source.parameters[: len(source.params) - len(source.arguments)]
+    sizes = sizes_of(plan, source)
+    (blocks,) = {s.launch.blocks for s in plan.kernels() if s.launch.source == source}
+
+    def run(fake, *values):
+        arrays = {}
+        for name, kind, address in zip(pointers, source.params, values, strict=False):
+            arrays[name] = fake.view(address, sizes[name], DTYPES[kind.removesuffix("*")])
+        integers = dict(zip(source.arguments, values[len(pointers) :], strict=True))
+        lockstep.run(source, arrays, integers, blocks)
+
+    def accesses(*values):
+        made = []
+        for name, address in zip(pointers, values, strict=False):
+            made.append(reads(address, sizes[name]))
+            if not name.startswith("in"):
+                made.append(writes(address, sizes[name]))
+        return made
+
+    return FakeKernel(title, "p" * len(pointers) + "i" * len(source.arguments), run, accesses)
+
+
+def made(function, *arrays, version: int = NEW):
+    """(the program of a function, an opened device of a fake driver with its kernels, the results by the reference)."""
+    module = hl.make_module(function)(*arrays)
+    target = CudaTarget("sm_90")
+    plan = make_plan(run_passes(module, passes_for(target)), target)
+    kernels, codes = [], {}
+    for number, source in enumerate(dict.fromkeys(step.launch.source for step in plan.kernels())):
+        title = f"k{number}_{source.name}"
+        kernels.append(simulated_kernel(plan, source, title))
+        codes[source] = CudaCode(title, "sm_90", f"cubin {title}".encode(), "", 32, 0, 0, 0)
+    wanted = interpret.evaluate(module.entry, [np.asarray(a) for a in arrays])
+    dev = cases.device(FakeDriver(kernels, version=version))
+    return cuda_program(plan, codes, module.name), dev, wanted if isinstance(wanted, tuple) else (wanted,)
+
+
+def check(function, *arrays, version: int = NEW):
+    program, dev, wanted = made(function, *arrays, version=version)
+    run = CudaExecutable(program, "sm_90")
+    run._loaded = run.load(dev)
+    for _ in range(2):  # the second time a graph that is there is replayed
+        results = run([np.ascontiguousarray(a) for a in arrays])
+        for got, want in zip(results, wanted, strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+    del run
+    cases.finish(dev)
+    return program
+
+
+def floats(*dims):
+    return RANDOM.standard_normal(dims).astype(np.float32)
+
+
+def test_a_dense_layer_and_its_gradient():
+    def loss(w, b, x):
+        return (hnp.tanh(x @ w + b) ** 2).mean()
+
+    check(hl.grad(loss, argnums=(0, 1)), floats(6, 5), floats(5), floats(7, 6))
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_loops_and_branches(version):
+    def function(x, n):
+        def body(state):
+            k, y = state
+            y = lax.cond(k % 2 == 0, lambda y: y + 1, lambda y: y * 0.5, y)
+            return k + 1, lax.switch(k, [lambda y: y, lambda y: -y, lambda y: y * y], y)
+
+        return lax.while_loop(lambda state: state[0] < n, body, (0, x))
+
+    program = check(function, floats(40), np.int32(4), version=version)
+    kinds = [type(step) for step in all_steps(program.steps)]
+    assert kinds.count(While) == 1 and kinds.count(Conditional) == 2
+
+
+def test_a_loop_whose_condition_has_a_loop():
+    def function(x):
+        def condition(y):
+            return lax.fori_loop(0, 3, lambda k, t: t + k, y[0]) < 20
+
+        return lax.while_loop(condition, lambda y: y + lax.fori_loop(0, 2, lambda k, t: t + 1, y), x)
+
+    program = check(function, np.arange(5, dtype=np.float32))
+    assert sum(isinstance(step, While) for step in all_steps(program.steps)) == 3
+
+
+def test_a_callback_between_kernels():
+    def function(x):
+        doubled = hl.pure_callback(lambda a: a * 2, hl.ShapeDtypeStruct(x.shape, x.dtype), x + 1)
+        return doubled - 3
+
+    program = check(function, floats(8))
+    assert [type(s) for s in program.steps].count(Host) == 1
+
+
+def test_sorts_and_scatters_of_several_launches():
+    check(lambda x, i, u: (hnp.sort(x), x.at[i].add(u)), floats(50), np.array([3, 3, 9]), floats(3))
+
+
+def test_code_of_another_architecture_is_not_loaded():
+    program, dev, _ = made(lambda x: x + 1, floats(4))
+    with pytest.raises(ComputeCapabilityError, match="target='cuda:sm_90'"):
+        CudaExecutable(program, "sm_80").load(dev)
+    cases.finish(dev)
