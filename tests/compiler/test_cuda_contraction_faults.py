@@ -118,7 +118,7 @@ def test_addresses_that_are_not_aligned(dtype, tile, old, new):
 
 
 @pytest.mark.parametrize(
-    "old, new", [("load_matrix4_turned(", "load_matrix4("), ("b0_0, b0_1, c0_0", "b0_1, b0_0, c0_0")]
+    "old, new", [("load_matrix4_turned(", "load_matrix4("), ("mma_bf16(a0, b0, 0, c0_0)", "mma_bf16(a0, b0, 1, c0_0)")]
 )
 def test_fragments_in_the_wrong_order_give_wrong_results(old, new):
     """No race and no bad address: the layout of fragments itself shows."""

@@ -13,7 +13,7 @@ from hloom.compiler.kernels.product import DotParts, dot_parts, is_normal_dot
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.targets.cuda.contraction_products import tensor_products, thread_products
 from hloom.compiler.targets.cuda.contraction_text import Side, Text, join_source, sums_pitch
-from hloom.compiler.targets.cuda.contraction_tiles import Tile, choose, parts_of
+from hloom.compiler.targets.cuda.contraction_tiles import Tile, blocks_together, choose, parts_of
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_source
 from hloom.compiler.targets.cuda.machine import CudaMachine
 from hloom.ir.module import Instruction
@@ -23,12 +23,17 @@ TENSOR_INPUTS = ("f16", "bf16")
 
 
 def contraction_sources(
-    request: KernelRequest, machine: CudaMachine, tile: Tile | None = None, tf32: bool = False
+    request: KernelRequest,
+    machine: CudaMachine,
+    tile: Tile | None = None,
+    tf32: bool = False,
+    vectors: bool = True,
 ) -> list[CudaLaunch]:
     """The launches of a fused computation with one dot in normal form, in order; none where the result is empty.
 
     tile: in place of the one that the cost model chooses. tf32: whether products of float32 may be rounded to tf32,
-    a tenth as exact as float16's; nothing but the user may say so.
+    as exact as float16's; nothing but the user may say so. vectors: whether 16 bytes are moved at a time, for which all
+    arrays have to begin at multiples of 16.
 
     Raises ValueError for a computation without exactly one dot, or with one that is not in normal form.
     """
@@ -38,7 +43,7 @@ def contraction_sources(
     made = dot_parts(request, dots[0])
     if 0 in made.extents[:3]:
         return []
-    return _Contraction(made, dots[0], machine, tile, tf32).launches()
+    return _Contraction(made, dots[0], machine, tile, tf32, vectors).launches()
 
 
 def tensor_dtype(dot: Instruction, accumulate: str, tf32: bool) -> str | None:
@@ -51,8 +56,10 @@ def tensor_dtype(dot: Instruction, accumulate: str, tf32: bool) -> str | None:
 
 
 class _Contraction:
-    def __init__(self, made: DotParts, dot: Instruction, machine: CudaMachine, tile: Tile | None, tf32: bool):
-        self.made, self.spec, self.machine = made, made.spec, machine
+    def __init__(
+        self, made: DotParts, dot: Instruction, machine: CudaMachine, tile: Tile | None, tf32: bool, vectors: bool
+    ):
+        self.made, self.spec, self.machine, self.vectors = made, made.spec, machine, vectors
         self.batch, self.m, self.n, self.k = made.extents
         self.tensor = tensor_dtype(dot, self.spec.accumulate, tf32)
         self.dtype = self.tensor if self.tensor in TENSOR_INPUTS else self.spec.accumulate
@@ -105,7 +112,7 @@ class _Contraction:
         wide = 16 // DTYPES[self.dtype].itemsize
         own, other, extent, others = (deep, step, self.k, count) if fast == "p" else (step, deep, count, self.k)
         aligned = (other % wide == 0 or others == 1) and (batch % wide == 0 or self.batch == 1)
-        return own == 1 and extent % wide == 0 and aligned
+        return self.vectors and own == 1 and extent % wide == 0 and aligned
 
     def gap(self, tile: Tile, inner: str, wide: int) -> int:
         """Elements beyond those of a line, so that what threads read at a time lies in different banks."""
@@ -126,7 +133,13 @@ class _Contraction:
             products = thread_products(tile, left, right, spec.accumulate, room)
         if products.lines * sums_pitch(tile) > room:
             raise ValueError(f"{tile} has no room for a share of its sums")
-        wide_stores = self.n % 4 == 0 and spec.accumulate in ("f32", "s32", "u32")
+        wide_stores = self.vectors and self.n % 4 == 0 and spec.accumulate in ("f32", "s32", "u32")
+        # Operands that are evaluated take registers that nobody counts in advance.
+        evaluated = "element" in (left.how, right.how)
+        itemsize = DTYPES[self.dtype].itemsize
+        together = (
+            1 if evaluated else blocks_together(tile, self.machine, (left.area + right.area) * itemsize, itemsize)
+        )
         text = Text(multiplies, tile, left, right, products, self.batch * self.parts > 1, wide_stores)
         rows, columns = -(-self.m // tile.rows), -(-self.n // tile.columns)
         integers = self.integers() | {"t_row_tiles": rows, "t_column_tiles": columns, "t_length": self.length}
@@ -134,7 +147,8 @@ class _Contraction:
         size = self.batch * self.m * self.n
         temporaries = {"t_parts": size * self.parts * DTYPES[spec.accumulate].itemsize} if self.parts > 1 else {}
         work = 2.0 * size * self.k
-        result = [self.launch(text.source(integers, blocks), integers, work, temporaries)]
+        source = replace(text.source(integers, blocks), together=together)
+        result = [self.launch(source, integers, work, temporaries)]
         if self.parts > 1:
             integers = self.integers() | {"t_size": size, "t_all": size * self.parts}
             source = join_source(spec, integers, size)
@@ -142,7 +156,8 @@ class _Contraction:
         return result
 
     def launch(self, source, integers: dict[str, int], work: float, temporaries: dict[str, int]) -> CudaLaunch:
-        return launch_of_source(source, integers, work, dict(temporaries), processors=self.machine.multiprocessors)
+        launch = launch_of_source(source, integers, work, dict(temporaries), processors=self.machine.multiprocessors)
+        return replace(launch, shared_bytes=source.shared)
 
     def integers(self) -> dict[str, int]:
         """Values of every integer that a text may name."""

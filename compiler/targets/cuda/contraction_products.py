@@ -5,7 +5,7 @@ whole lines of shared memory, and multiplies each row with each column. Both til
 
 Tensor cores (PTX's mma.sync): a warp's sums are *fragments* of 16 x 8, of which lane l has the columns 2(l % 4) and the
 next of the rows l / 4 and l / 4 + 8. Operands of 16 bits come four 8 x 8 matrices at a time (`load_matrix4`), turned on
-the way where shared memory has the other index inside; those of tf32 by single elements.
+the way where shared memory has the other index inside; those of tf32 by single elements. All are tuples of four.
 """
 
 from __future__ import annotations
@@ -27,22 +27,11 @@ def thread_products(tile: Tile, left: Side, right: Side, accumulate: str, room: 
     start = [
         f"t_y = t_thread >> {log2(across)}",
         f"t_x = t_thread & {across - 1}",
-        *(f"c{r}_{c} = {accumulate}(0)" for r in range(tile.part_rows) for c in range(tile.part_columns)),
+        *(f"c{r}_{c} = zeros_{accumulate}({width * width})" for r in range(row_groups) for c in range(column_groups)),
     ]
 
     def loads(letter: str, at: str, groups: int, stride: int) -> list[str]:
-        lines = []
-        for group in range(groups):
-            names = ", ".join(f"{letter}{group * width + x}" for x in range(width))
-            place = f"{at} + {group * stride}" if group else at
-            lines.append(f"{names} = load{width}_{accumulate}(t_shared, {place})")
-        return lines
-
-    def product(r: int, c: int) -> str:
-        name = f"c{r}_{c}"
-        if accumulate[0] == "f":
-            return f"{name} = fma_{accumulate}(a{r}, b{c}, {name})"
-        return f"{name} = {accumulate}({name} + a{r} * b{c})"
+        return [f"{letter}{g} = load{width}_{accumulate}(t_shared, {_plus(at, g * stride)})" for g in range(groups)]
 
     def step(stage_left: str, stage_right: str) -> list[str]:
         return [
@@ -53,7 +42,11 @@ def thread_products(tile: Tile, left: Side, right: Side, accumulate: str, room: 
             *indent([
                 *loads("a", "t_a", row_groups, down * width),
                 *loads("b", "t_c", column_groups, across * width),
-                *(product(r, c) for r in range(tile.part_rows) for c in range(tile.part_columns)),
+                *(
+                    f"c{r}_{c} = outer_{accumulate}(a{r}, b{c}, c{r}_{c})"
+                    for r in range(row_groups)
+                    for c in range(column_groups)
+                ),
                 f"t_a += {left.pitch}",
                 f"t_c += {right.pitch}",
                 "t_q += 1",
@@ -68,10 +61,9 @@ def thread_products(tile: Tile, left: Side, right: Side, accumulate: str, room: 
         lines = []
         for r in range(share):
             for group in range(column_groups):
-                names = ", ".join(f"c{first + r}_{group * width + x}" for x in range(width))
-                far = r * down * pitch + group * across * width
-                at = _plus(f"t_y * {pitch} + t_x * {width}", far)
-                lines.append(f"store{width}_{accumulate}(t_sums, {at}, {names})")
+                at = _plus(f"t_y * {pitch} + t_x * {width}", r * down * pitch + group * across * width)
+                row = first + r
+                lines.append(f"store_row_{accumulate}(t_sums, {at}, c{row // width}_{group}, {row % width})")
         slabs.append(lines)
 
     def row(line: str, slab: str) -> str:
@@ -99,19 +91,16 @@ def tensor_products(tile: Tile, left: Side, right: Side, dtype: str, room: int) 
         "t_lane = t_thread & 31",
         f"t_y = (t_thread >> 5) >> {log2(across)}",
         f"t_x = (t_thread >> 5) & {across - 1}",
-        *(f"c{r}_{c}_{x} = f32(0)" for r in range(rows) for c in range(columns) for x in range(4)),
+        *(f"c{r}_{c} = zeros_f32(4)" for r in range(rows) for c in range(columns)),
     ]
     depth, lines_of, begin = (8, _words, _word_places) if dtype == "tf32" else (16, _matrices, _matrix_places)
     places, left_step, right_step = begin(tile, left, right)
     start += places
 
     def step(stage_left: str, stage_right: str) -> list[str]:
-        products = []
-        for r in range(rows):
-            for c in range(columns):
-                sums = ", ".join(f"c{r}_{c}_{x}" for x in range(4))
-                factors = ", ".join([*(f"a{r}_{x}" for x in range(4)), *(f"b{c}_{x}" for x in range(2))])
-                products.append(f"{sums} = mma_{dtype}({factors}, {sums})")
+        products = [
+            f"c{r}_{c} = mma_{dtype}(a{r}, b{c // 2}, {c % 2}, c{r}_{c})" for r in range(rows) for c in range(columns)
+        ]
         return [
             f"t_a = {stage_left} + t_left",
             f"t_c = {stage_right} + t_right",
@@ -133,11 +122,8 @@ def tensor_products(tile: Tile, left: Side, right: Side, dtype: str, room: int) 
         lines = [f"t_put = (t_y * 16 + (t_lane >> 2)) * {pitch} + t_x * {tile.part_columns} + (t_lane & 3) * 2"]
         for r in range(share):
             for c in range(columns):
-                for half in range(2):
-                    far = (r * down * FRAGMENT_ROWS + half * 8) * pitch + c * FRAGMENT_COLUMNS
-                    at = _plus("t_put", far)
-                    pair = f"c{first + r}_{c}_{2 * half}, c{first + r}_{c}_{2 * half + 1}"
-                    lines.append(f"store2_f32(t_sums, {at}, {pair})")
+                at = _plus("t_put", r * down * FRAGMENT_ROWS * pitch + c * FRAGMENT_COLUMNS)
+                lines.append(f"store_sums(t_sums, {at}, {8 * pitch}, c{first + r}_{c})")
         slabs.append(lines)
 
     def row(line: str, slab: str) -> str:
@@ -165,16 +151,16 @@ def _matrix_places(tile: Tile, left: Side, right: Side):
 
 
 def _matrices(left: Side, right: Side, rows: int, columns: int) -> list[str]:
-    """Fragments of 16-bit operands."""
+    """Fragments of 16-bit operands: one of the left side, two of the right one at a time."""
     lines = []
     name = "load_matrix4" if left.inner == "p" else "load_matrix4_turned"
     for r in range(rows):
         far = r * FRAGMENT_ROWS * (left.pitch if left.inner == "p" else 1)
-        lines.append(f"{', '.join(f'a{r}_{x}' for x in range(4))} = {name}(t_shared, {_plus('t_a', far)})")
+        lines.append(f"a{r} = {name}(t_shared, {_plus('t_a', far)})")
     name = "load_matrix4" if right.inner == "p" else "load_matrix4_turned"
-    for c in range(0, columns, 2):
-        far = c * FRAGMENT_COLUMNS * (right.pitch if right.inner == "p" else 1)
-        lines.append(f"b{c}_0, b{c}_1, b{c + 1}_0, b{c + 1}_1 = {name}(t_shared, {_plus('t_c', far)})")
+    for c in range(columns // 2):
+        far = c * 2 * FRAGMENT_COLUMNS * (right.pitch if right.inner == "p" else 1)
+        lines.append(f"b{c} = {name}(t_shared, {_plus('t_c', far)})")
     return lines
 
 
@@ -188,19 +174,20 @@ def _word_places(tile: Tile, left: Side, right: Side):
 
 
 def _words(left: Side, right: Side, rows: int, columns: int) -> list[str]:
-    """Fragments of float32 operands, each element rounded to tf32."""
+    """Fragments of float32 operands, each element rounded to tf32: elements at two offsets and at both together."""
     lines = []
 
-    def load(name: str, side: Side, start: str, across: int, p: int) -> None:
-        far = across * side.pitch + p if side.inner == "p" else p * side.pitch + across
-        lines.append(f"{name} = tf32_bits(t_shared[{_plus(start, far)}])")
+    def steps(side: Side) -> tuple[int, int]:
+        """How far apart neighbours along the side's own index are, and along p."""
+        return (side.pitch, 1) if side.inner == "p" else (1, side.pitch)
 
+    own, p = steps(left)
     for r in range(rows):
-        for x in range(4):
-            load(f"a{r}_{x}", left, "t_a", r * FRAGMENT_ROWS + 8 * (x & 1), 4 * (x >> 1))
-    for c in range(columns):
-        for x in range(2):
-            load(f"b{c}_{x}", right, "t_c", c * FRAGMENT_COLUMNS, 4 * x)
+        lines.append(f"a{r} = load_tf32(t_shared, {_plus('t_a', r * FRAGMENT_ROWS * own)}, {8 * own}, {4 * p})")
+    own, p = steps(right)
+    for c in range(columns // 2):
+        far = _plus("t_c", c * 2 * FRAGMENT_COLUMNS * own)
+        lines.append(f"b{c} = load_tf32(t_shared, {far}, {4 * p}, {FRAGMENT_COLUMNS * own})")
     return lines
 
 

@@ -112,7 +112,12 @@ class Text:
         if isinstance(spec.epilogue, PlainStore):
             plain.append((spec.epilogue.pointer, spec.accumulate))
         return make_source(spec, spec.name, body, plain, integers, "product", tile.threads, blocks,
-                           elements * DTYPES[self.left.dtype].itemsize, 16)  # fmt: skip
+                           elements * DTYPES[self.left.dtype].itemsize, self.alignment())  # fmt: skip
+
+    def alignment(self) -> int:
+        """Bytes to which pointers have to be aligned."""
+        moved = self.left.how != "element" or self.right.how != "element"
+        return 16 if moved or self.wide_stores and isinstance(self.spec.epilogue, PlainStore) else 1
 
     # --- where the block is ---
 
@@ -224,35 +229,29 @@ class Text:
     def fetch(self, side: Side) -> list[str]:
         """Loads a tile into registers, 16 bytes at a time."""
         width, lines = side.width, []
-        for x, names in enumerate(self.registers(side)):
-            load = f"{', '.join(names)} = load{width}_{side.dtype}({side.code.pointer}, {self.address(side)})"
-            condition = self.inside(side)
+        for x in range(self.turns(side)):
+            name = f"t_{side.name}{x}"
+            load = f"{name} = load{width}_{side.dtype}({side.code.pointer}, {self.address(side)})"
+            condition = " and ".join(part for part in (self.fits(side, x), self.inside(side)) if part)
             lines += self.offsets(side, self.piece(x), width)
-            guard = self.fits(side, x)
-            condition = " and ".join(part for part in (guard, condition) if part)
-            if condition:
-                lines += [f"{' = '.join(names)} = {side.dtype}(0)", f"if {condition}:", f"    {load}"]
-            else:
-                lines.append(load)
+            # Registers are loaded for a step beyond the end too, where nothing is: there is always a condition.
+            lines += [f"{name} = zeros_{side.dtype}({width})", f"if {condition}:", f"    {load}"]
         return lines
 
     def put(self, side: Side, stage: str) -> list[str]:
         """Stores the registers of `fetch`, transposed."""
         lines = []
         role, p = self.names(side)
-        for x, names in enumerate(self.registers(side)):
+        for x in range(self.turns(side)):
             lines += self.offsets(side, self.piece(x), side.width)
-            stores = []
-            for y, name in enumerate(names):
-                at = side.place(role, f"({p} + {y})" if y else p)
-                stores.append(f"t_shared[{stage} + {at}] = {name}")
+            store = f"scatter_{side.dtype}(t_shared, {stage} + {side.place(role, p)}, {side.pitch}, t_{side.name}{x})"
             guard = self.fits(side, x)
-            lines += [f"if {guard}:", *indent(stores)] if guard else stores
+            lines += [f"if {guard}:", f"    {store}"] if guard else [store]
         return lines
 
-    def registers(self, side: Side) -> list[list[str]]:
-        turns = -(-side.extent * side.depth // side.width // self.tile.threads)
-        return [[f"t_{side.name}{x}_{y}" for y in range(side.width)] for x in range(turns)]
+    def turns(self, side: Side) -> int:
+        """How many times 16 bytes a thread moves, the last time perhaps nothing."""
+        return -(-side.extent * side.depth // side.width // self.tile.threads)
 
     def piece(self, x: int) -> str:
         """The number of a thread's piece in turn x."""

@@ -55,9 +55,10 @@ _NARROW = (
 )  # fmt: skip
 _WIDE = (
     (64, 64, 4, 4), (64, 32, 4, 4), (32, 64, 4, 4), (32, 32, 4, 4), (32, 32, 4, 2), (16, 64, 4, 4), (64, 16, 4, 4),
-    (16, 32, 2, 4), (32, 16, 4, 2), (8, 64, 2, 4), (64, 8, 4, 2), (2, 128, 2, 4), (128, 2, 4, 2),
+    (16, 32, 2, 4), (32, 16, 4, 2), (8, 64, 2, 4), (64, 8, 4, 2), (2, 128, 2, 2), (128, 2, 2, 2),
 )  # fmt: skip
 _TENSOR = (
+    (128, 256, 64, 64), (256, 128, 64, 64),
     (128, 128, 64, 32), (128, 64, 32, 32), (64, 128, 32, 32), (64, 64, 32, 32), (128, 32, 32, 16), (32, 128, 16, 32),
     (64, 32, 32, 16), (32, 64, 16, 32), (32, 32, 16, 16), (16, 64, 16, 16), (64, 16, 16, 16), (16, 128, 16, 32),
     (128, 16, 32, 16), (16, 32, 16, 16),
@@ -100,7 +101,7 @@ def choose(
     best, least = None, math.inf
     for tile in candidates(kind, itemsize):
         size = stage_bytes(tile)
-        stages = min(machine.static_bytes // size, MOST_STAGES if ahead else 2)
+        stages = min(machine.dynamic_bytes // size, MOST_STAGES if ahead else 2)
         if stages < 2:
             continue
         tile = replace(tile, stages=stages)
@@ -108,8 +109,21 @@ def choose(
         if cycles < least:
             best, least = tile, cycles
     if best is None:
-        raise ValueError(f"no tile of {products} has room in {machine.static_bytes} bytes of shared memory")
+        raise ValueError(f"no tile of {products} has room in {machine.dynamic_bytes} bytes of shared memory")
     return best
+
+
+def blocks_together(tile: Tile, machine: CudaMachine, size: int, itemsize: int) -> int:
+    """Blocks that a multiprocessor has room for; so many that a thread can have 128 registers at least, or what its
+    sums need. size: bytes of a step in shared memory; itemsize: of an element there."""
+    # Sums and fragments of a thread, and what is left for addresses.
+    sums = tile.rows * tile.columns // tile.threads
+    if tile.kind == "tensor":
+        registers = sums + (tile.part_rows + tile.part_columns) // 4 + 40
+    else:
+        registers = (sums + tile.part_rows + tile.part_columns) * max(1, itemsize // 4) + 40
+    room = machine.blocks_together(tile.threads, registers, size * tile.stages)
+    return max(1, min(room, machine.registers // 128 // tile.threads))
 
 
 def cycles_of(tile: Tile, extents, parts, machine: CudaMachine, products: str, size: int, itemsize: int) -> float:
@@ -118,21 +132,17 @@ def cycles_of(tile: Tile, extents, parts, machine: CudaMachine, products: str, s
     rate = machine.products[products]
     blocks = batch * parts[0] * -(-m // tile.rows) * -(-n // tile.columns)
     steps = max(1, -(-parts[1] // tile.depth))
-    # Sums and fragments of a thread, and some forty registers for addresses.
-    words = max(1, itemsize // 4)
-    registers = (tile.rows * tile.columns // tile.threads + tile.part_rows + tile.part_columns) * words + 40
-    if tile.kind == "tensor":
-        registers = tile.rows * tile.columns // tile.threads + (tile.part_rows + tile.part_columns) // 4 + 60
-    resident = machine.blocks_together(tile.threads, registers, size * tile.stages)
     busiest = -(-blocks // machine.multiprocessors)
-    together = max(1, min(resident, busiest))
+    together = min(blocks_together(tile, machine, size, itemsize), busiest)
     # Operands go from shared memory into registers: the more products an element has there, the less that takes.
     reuse = tile.part_rows * tile.part_columns / (tile.part_rows + tile.part_columns)
     efficiency = reuse / (reuse + (8 if tile.kind == "tensor" else 1))
     # Fewer than eight warps do not keep the four schedulers of a multiprocessor busy.
     efficiency *= min(1.0, together * tile.threads / WARP / 8)
     multiplying = tile.rows * tile.columns * tile.depth / (rate * efficiency)
-    copying = (tile.rows + tile.columns) * tile.depth * itemsize / machine.cache_rate
+    # Memory is read in lines: fewer than 64 bytes side by side cost as much.
+    lines = max(tile.rows, 64 // itemsize) + max(tile.columns, 64 // itemsize)
+    copying = lines * tile.depth * itemsize / machine.cache_rate
     step = max(together * multiplying, together * copying, LATENCY / (tile.stages - 1))
     storing = tile.rows * tile.columns * 4 * together / machine.cache_rate
     return -(-busiest // together) * (steps * step + BLOCK_CYCLES + storing)

@@ -49,7 +49,15 @@ def fingerprint() -> str:
 
 def cubin_key(source: CudaSource, arch: str) -> str:
     """The cache key of a text's cubin."""
-    parts = [fingerprint(), arch, source.name, ",".join(source.params), str(source.threads), source.text]
+    parts = [
+        fingerprint(),
+        arch,
+        source.name,
+        ",".join(source.params),
+        str(source.threads),
+        str(source.together),
+        source.text,
+    ]
     return "cubin-" + hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

@@ -15,15 +15,13 @@ import numpy as np
 
 from hloom.compiler.kernels.vmath import FUNCTIONS, callees
 from hloom.compiler.kernels.vmath.registry import REGISTER
-from hloom.compiler.targets.cuda.fragments import tf32_bits
-from hloom.compiler.targets.cuda.memory import LockstepError
+from hloom.compiler.targets.cuda import fragments
 from hloom.compiler.targets.cuda.names import split
 from hloom.ir.ops import OPS
 from hloom.ir.ops.selection import convert_array
 from hloom.ir.types import DTYPES, Shape, compute_dtype
 
 CASTS = set(REGISTER) - {"pred", "f16", "bf16"}
-_WIDE = re.compile(r"^(load|store)([24])_")
 _CALL = re.compile(r"^(\w+)_\{t\}\(\{0\}(?:, \{1\})?\)$")
 
 
@@ -114,25 +112,6 @@ def _store(pointer, index, value) -> None:
     pointer[index] = value
 
 
-def _load_wide(count: int) -> Callable:
-    def load(pointer, index):
-        if int(index) % count:
-            raise LockstepError(f"{count} elements are read at {pointer.name}[{index}], which is not aligned to them")
-        return tuple(pointer[int(index) + k] for k in range(count))
-
-    return load
-
-
-def _store_wide(count: int) -> Callable:
-    def store(pointer, index, *values):
-        if int(index) % count:
-            raise LockstepError(f"{count} elements are stored at {pointer.name}[{index}], which is not aligned to them")
-        for k, value in enumerate(values):
-            pointer[int(index) + k] = value
-
-    return store
-
-
 def _copy4(to, to_index, source, source_index) -> None:
     for k in range(4):
         to[to_index + k] = source[source_index + k]
@@ -156,10 +135,8 @@ def function(name: str) -> Callable:
         return _store
     if name == "copy4":
         return _copy4
-    if name == "tf32_bits":
-        return tf32_bits
-    if found := _WIDE.match(name):
-        return (_load_wide if found[1] == "load" else _store_wide)(int(found[2]))
+    if of_products := fragments.meaning(name):
+        return of_products
     if name.startswith("scratch_"):
         dtype = np.dtype(np.uint8) if name == "scratch_pred" else DTYPES[name.removeprefix("scratch_")]
         return lambda count: np.zeros(count, dtype)

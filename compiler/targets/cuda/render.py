@@ -46,7 +46,8 @@ class CudaSource(KernelSource):
     items: work items of this launch; not part of the text.
     alignment: bytes to which the addresses of all pointers have to be aligned (1: nothing beyond the element's own).
         Allocations are; a view into one may not be, and needs the text of `render(nest, vectors=False)`.
-    shared: bytes of shared memory that the text declares, where it is a product; part of the code, not of a launch.
+    shared: bytes of dynamic shared memory that a block needs.
+    together: blocks that a multiprocessor is to have room for at once, which bounds the registers of a thread.
     """
 
     parameters: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class CudaSource(KernelSource):
     items: int = 0
     alignment: int = 1
     shared: int = 0
+    together: int = 1
 
     def blocks(self, most: int = 2112) -> int:
         """Blocks to launch.

@@ -7,7 +7,7 @@ What LLVM has no instruction for is PTX in the text of an `asm`. Addresses of sh
 from __future__ import annotations
 
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 from numba.cuda.extending import intrinsic
 
 from hloom.compiler.kernels.vmath.registry import REGISTER
@@ -37,6 +37,7 @@ def _space(pointer: ir.PointerType, number: int) -> ir.PointerType:
 
 
 def _shared(dtype: str):
+    """The block's dynamic shared memory: as much as the launch asks for, and one array of it."""
     element = _element(dtype)
 
     def shared(context, count):
@@ -44,10 +45,9 @@ def _shared(dtype: str):
             return None
 
         def emit(context, builder, signature, values):
-            kind = ir.ArrayType(context.get_data_type(element), count.literal_value)
-            module = builder.module
-            array = ir.GlobalVariable(module, kind, module.get_unique_name("shared"), _SHARED)
-            array.linkage, array.align, array.initializer = "internal", 16, ir.Constant(kind, ir.Undefined)
+            kind = ir.ArrayType(context.get_data_type(element), 0)
+            array = ir.GlobalVariable(builder.module, kind, "dynamic_shared", _SHARED)
+            array.linkage, array.align = "external", 16
             first = builder.gep(array, [ir.Constant(_WORD, 0)] * 2)
             return builder.addrspacecast(first, kind.element.as_pointer())
 
@@ -86,24 +86,106 @@ def _load(dtype: str, count: int):
     return intrinsic(load)
 
 
-def _store(dtype: str, count: int):
+def _zeros(dtype: str):
+    """A tuple of so many zeros (a literal)."""
     element = _element(dtype)
 
+    def zeros(context, count):
+        if not isinstance(count, types.IntegerLiteral):
+            return None
+
+        def emit(context, builder, signature, values):
+            zero = ir.Constant(context.get_data_type(element), 0)
+            return context.make_tuple(builder, signature.return_type, [zero] * count.literal_value)
+
+        return types.UniTuple(element, count.literal_value)(count), emit
+
+    return intrinsic(zeros)
+
+
+def _parts(builder, value: ir.Value) -> list[ir.Value]:
+    return [builder.extract_value(value, x) for x in range(len(value.type))]
+
+
+def _put_together(builder, pointer: ir.Value, index: ir.Value, parts: list[ir.Value], size: int) -> None:
+    """One store of neighbours."""
+    whole = ir.Constant(ir.VectorType(parts[0].type, len(parts)), ir.Undefined)
+    for x, part in enumerate(parts):
+        whole = builder.insert_element(whole, part, ir.Constant(_WORD, x))
+    builder.store(whole, _vector(builder, pointer, index, len(parts)), align=len(parts) * size)
+
+
+def _store_row(dtype: str):
+    """A row (a literal) of a square tuple, 16 bytes."""
+    width = 16 // _BYTES[dtype]
+
+    def store_row(context, pointer, index, block, row):
+        if not isinstance(row, types.IntegerLiteral):
+            return None
+
+        def emit(context, builder, signature, values):
+            parts = _parts(builder, values[2])[row.literal_value * width :][:width]
+            _put_together(builder, values[0], values[1], parts, _BYTES[dtype])
+            return context.get_dummy_value()
+
+        return types.void(pointer, types.int64, block, row), emit
+
+    return intrinsic(store_row)
+
+
+def _scatter(dtype: str):
+    """The elements of a tuple, `step` apart."""
+
+    def scatter(context, pointer, index, step, block):
+        def emit(context, builder, signature, values):
+            pointer, index, step, block = values
+            for part in _parts(builder, block):
+                builder.store(part, builder.gep(pointer, [index]))
+                index = builder.add(index, step)
+            return context.get_dummy_value()
+
+        return types.void(pointer, types.int64, types.int64, block), emit
+
+    return intrinsic(scatter)
+
+
+@intrinsic
+def store_sums(context, pointer, index, step, sums):
+    """The four sums of a fragment: two neighbours, and two `step` further on."""
+
     def emit(context, builder, signature, values):
-        pointer, index, *parts = values
-        whole = ir.Constant(ir.VectorType(parts[0].type, count), ir.Undefined)
-        for x, part in enumerate(parts):
-            whole = builder.insert_element(whole, part, ir.Constant(_WORD, x))
-        builder.store(whole, _vector(builder, pointer, index, count), align=count * _BYTES[dtype])
+        pointer, index, step, sums = values
+        parts = _parts(builder, sums)
+        _put_together(builder, pointer, index, parts[:2], 4)
+        _put_together(builder, pointer, builder.add(index, step), parts[2:], 4)
         return context.get_dummy_value()
 
-    def store4(context, pointer, index, a, b, c, d):
-        return types.void(pointer, types.int64, *[element] * 4), emit
+    return types.void(pointer, types.int64, types.int64, sums), emit
 
-    def store2(context, pointer, index, a, b):
-        return types.void(pointer, types.int64, *[element] * 2), emit
 
-    return intrinsic(store4 if count == 4 else store2)
+def _outer(dtype: str):
+    """c[x, y] + a[x] * b[y], rounded once."""
+    kind = {"f32": _FLOAT, "f64": ir.DoubleType()}.get(dtype)
+
+    def outer(context, a, b, c):
+        def emit(context, builder, signature, values):
+            rows, columns, sums = (_parts(builder, value) for value in values)
+            results = []
+            for x, row in enumerate(rows):
+                for y, column in enumerate(columns):
+                    total = sums[x * len(columns) + y]
+                    if kind is None:
+                        results.append(builder.add(total, builder.mul(row, column)))
+                        continue
+                    function = cgutils.get_or_insert_function(
+                        builder.module, ir.FunctionType(kind, [kind] * 3), f"llvm.fma.{dtype}"
+                    )
+                    results.append(builder.call(function, [row, column, total]))
+            return context.make_tuple(builder, signature.return_type, results)
+
+        return c(a, b, c), emit
+
+    return intrinsic(outer)
 
 
 @intrinsic
@@ -147,11 +229,6 @@ def wait_ahead(context, groups):
     return types.void(groups), emit
 
 
-def _struct(context, builder, signature, result: ir.Value, count: int):
-    parts = [builder.extract_value(result, x) for x in range(count)]
-    return context.make_tuple(builder, signature.return_type, parts)
-
-
 def _load_matrix(turned: bool):
     def load_matrix4(context, pointer, index):
         def emit(context, builder, signature, values):
@@ -160,49 +237,65 @@ def _load_matrix(turned: bool):
                 builder, ir.LiteralStructType([_WORD] * 4), text, "=r,=r,=r,=r,r,~{memory}",
                 [_shared_address(builder, *values)],
             )  # fmt: skip
-            return _struct(context, builder, signature, result, 4)
+            return context.make_tuple(builder, signature.return_type, _parts(builder, result))
 
         return types.UniTuple(types.uint32, 4)(pointer, types.int64), emit
 
     return intrinsic(load_matrix4)
 
 
+@intrinsic
+def load_tf32(context, pointer, index, one, other):
+    """The elements at an index, `one` and `other` further on, and both, rounded to tf32."""
+
+    def emit(context, builder, signature, values):
+        pointer, index, one, other = values
+        words = []
+        for place in (index, builder.add(index, one)):
+            words.append(place)
+        words += [builder.add(place, other) for place in words]
+        loaded = [builder.load(builder.gep(pointer, [place])) for place in words]
+        kind = ir.FunctionType(_WORD, [_FLOAT])
+        words = [builder.asm(kind, "cvt.rna.tf32.f32 $0, $1;", "=r,f", [value], False) for value in loaded]
+        return context.make_tuple(builder, signature.return_type, words)
+
+    return types.UniTuple(types.uint32, 4)(pointer, types.int64, types.int64, types.int64), emit
+
+
 def _multiply(dtype: str):
+    """c + a b, where b is the first or the second half (a literal) of four words."""
     shape = "m16n8k8" if dtype == "tf32" else "m16n8k16"
     text = (
         f"mma.sync.aligned.{shape}.row.col.f32.{dtype}.{dtype}.f32 "
         "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};"
     )
 
-    def mma(context, a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):
-        def emit(context, builder, signature, values):
-            constraints = ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4)
-            result = _asm(builder, ir.LiteralStructType([_FLOAT] * 4), text, constraints, values)
-            return _struct(context, builder, signature, result, 4)
+    def mma(context, a, b, half, c):
+        if not isinstance(half, types.IntegerLiteral):
+            return None
 
-        return types.UniTuple(types.float32, 4)(*[types.uint32] * 6, *[types.float32] * 4), emit
+        def emit(context, builder, signature, values):
+            a, b, _, c = values
+            factors = _parts(builder, a) + _parts(builder, b)[2 * half.literal_value :][:2]
+            constraints = ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4)
+            kind = ir.LiteralStructType([_FLOAT] * 4)
+            result = _asm(builder, kind, text, constraints, factors + _parts(builder, c))
+            return context.make_tuple(builder, signature.return_type, _parts(builder, result))
+
+        return c(a, b, half, c), emit
 
     return intrinsic(mma)
-
-
-@intrinsic
-def tf32_bits(context, value):
-    """A float32 rounded to tf32, as a word."""
-
-    def emit(context, builder, signature, values):
-        return builder.asm(ir.FunctionType(_WORD, [_FLOAT]), "cvt.rna.tf32.f32 $0, $1;", "=r,f", values, False)
-
-    return types.uint32(types.float32), emit
 
 
 NAMES: dict[str, object] = {
     **{f"shared_{dtype}": _shared(dtype) for dtype in _BYTES},
     **{f"shared_as_{dtype}": _shared_as(dtype) for dtype in _BYTES},
     **{f"load{16 // size}_{dtype}": _load(dtype, 16 // size) for dtype, size in _BYTES.items() if size > 2},
-    **{f"store{16 // size}_{dtype}": _store(dtype, 16 // size) for dtype, size in _BYTES.items() if size > 2},
-    "store2_f32": _store("f32", 2),
+    **{f"{name}_{dtype}": make(dtype) for name, make in (("zeros", _zeros), ("outer", _outer), ("scatter", _scatter),
+                                                        ("store_row", _store_row))
+       for dtype, size in _BYTES.items() if size > 2},
+    "store_sums": store_sums, "load_tf32": load_tf32,
     "copy_ahead": copy_ahead, "close_ahead": close_ahead, "wait_ahead": wait_ahead,
     "load_matrix4": _load_matrix(False), "load_matrix4_turned": _load_matrix(True),
     **{f"mma_{dtype}": _multiply(dtype) for dtype in ("f16", "bf16", "tf32")},
-    "tf32_bits": tf32_bits,
 }  # fmt: skip
