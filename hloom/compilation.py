@@ -259,7 +259,7 @@ def kernel_listing(plan: Plan) -> str:
             name = instruction.hint or instruction.opcode
             operands = ", ".join(f"{o.hint or o.opcode} {o.shape!r}" for o in dict.fromkeys(instruction.operands))
             lines.append(f"# {name} {instruction.shape!r} from {operands or 'nothing'}")
-            lines.append(f"#   items {item.launch.items}, in chunks of {item.launch.grain}")
+            lines.append(f"#   {item.launch.grid()}")
             if instruction.source:
                 lines.append(f"#   {instruction.source}")
         if not items:

@@ -82,6 +82,13 @@ class Entry:
 
     def _compiled(self, module: Module, call: Call):
         fusion = call.key[3][0]
+        if self.owner.options.target is not None:
+            from hloom.cuda_compilation import compile_for_cuda, parse_target
+
+            target = parse_target(self.owner.options.target)
+            compiled = compile_for_cuda(module, target, fusion=fusion, donated=call.donated)
+            self.devices = [None] * len(compiled.output_shapes)
+            return compiled
         device, arguments, chosen = self._choose_devices(call)
         if len({*chosen, *(arguments.values() if chosen else ())}) == 1 and device is None:
             device = find_device(chosen[0])

@@ -47,6 +47,7 @@ def jit(
     device=None,
     fusion: bool | None = None,
     autotune: bool = False,
+    target: str | None = None,
 ):
     """Compiles a function of arrays. Use it as `@hl.jit`, `@hl.jit(static_argnums=1)` or `hl.jit(f)`.
 
@@ -59,14 +60,23 @@ def jit(
     device: 'cpu:0' or a Device. fusion: False compiles one kernel an operation; None takes `hl.config.fusion`.
     autotune: True tries other sizes of blocks on the first arguments of each shape, `hl.config.autotune_seconds` long,
     and keeps the choice in the cache folder (docs/kernels.md).
+    target: 'cuda:sm_90' compiles for that architecture, with or without a GPU: `f.lower(...).compile()` has its code.
     """
     options = _Options(
         _numbers(static_argnums), _names(static_argnames), _numbers(donate_argnums), _names(donate_argnames),
-        inline, None if device is None else find_device(device), fusion, bool(autotune),
+        inline, None if device is None else find_device(device), fusion, bool(autotune), _checked_target(target),
     )  # fmt: skip
     if function is None:
         return lambda f: JitFunction(f, options)
     return JitFunction(function, options)
+
+
+def _checked_target(target: str | None) -> str | None:
+    if target is not None:
+        from hloom.cuda_compilation import parse_target
+
+        parse_target(target)
+    return target
 
 
 def _check_arguments_exist(function, options: _Options) -> None:
@@ -123,6 +133,7 @@ class _Options:
     device: Device | None
     fusion: bool | None
     autotune: bool = False
+    target: str | None = None
 
 
 def _numbers(value) -> tuple[int, ...]:

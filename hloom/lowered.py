@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hloom.errors import ArgumentError
+from hloom.errors import ArgumentError, UnsupportedError
 from hloom.ir.module import Module
 
 
@@ -66,8 +66,27 @@ class Compiled:
         """The kernels as Python text."""
         return self._entry.compiled.source()
 
-    def cost_analysis(self) -> dict[str, float]:
-        """'flops', 'bytes accessed', 'kernels', 'distinct kernels'."""
+    def ptx(self) -> str:
+        """The kernels of a program for a GPU (`jit(target="cuda:sm_90")`) as PTX."""
+        return self._of_gpu("ptx")
+
+    def sass(self) -> str:
+        """The kernels of a program for a GPU as machine instructions. Raises CudaNotInstalledError without nvdisasm."""
+        return self._of_gpu("sass")
+
+    def _of_gpu(self, what: str) -> str:
+        shown = getattr(self._entry.compiled, what, None)
+        if shown is None:
+            raise UnsupportedError(
+                f"the {what.upper()} of a compiled '{self._entry.owner._name}'",
+                "it was compiled for another device than a GPU",
+                "compile it with hl.jit(f, target='cuda:sm_90')",
+            )
+        return shown()
+
+    def cost_analysis(self) -> dict[str, object]:
+        """'flops', 'bytes accessed', 'kernels', 'distinct kernels'; for a GPU also 'by kernel': registers, spills,
+        shared memory, occupancy and the like of each."""
         return self._entry.compiled.cost_analysis()
 
     def memory_analysis(self) -> dict[str, int]:

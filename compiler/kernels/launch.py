@@ -31,6 +31,10 @@ class Launch:
     tables: dict[str, np.ndarray] = field(default_factory=dict)
     prepares: bool = False
 
+    def grid(self) -> str:
+        """How the work is handed out, for people."""
+        return f"items {self.items}, in chunks of {self.grain}"
+
 
 def launch_by_work(source, arguments, items: int, work: float, temporaries=None, tables=None, least: int = 1) -> Launch:
     """A launch whose items are about `work` element operations each, at least `least` of them in a chunk."""

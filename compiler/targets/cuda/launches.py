@@ -21,6 +21,11 @@ class CudaLaunch(Launch):
     blocks: int = 1
     shared_bytes: int = 0
 
+    def grid(self) -> str:
+        """How the work is handed out, for people."""
+        shared = f", {self.shared_bytes} bytes of shared memory each" if self.shared_bytes else ""
+        return f"items {self.items}, by {self.blocks} blocks of {self.threads} threads{shared}"
+
 
 def launch_of_source(
     source: CudaSource, integers: dict[str, int], work: float, temporaries=None, *, processors: int, prefix: str = ""

@@ -1,0 +1,64 @@
+"""A plan for CUDA as a program of the CUDA runtime: machine code in place of texts, loops and branches as structure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.plan import Plan
+from hloom.compiler.plan_steps import BranchStep, CopyStep, HostStep, JumpStep, KernelStep, Place, SwitchStep
+from hloom.compiler.targets.cuda.compile import CudaCode
+from hloom.host_calls import host_function
+from hloom.ir.module import Instruction
+from hloom.ir.types import TupleShape
+from hloom.runtime.cuda.program import Copy, CudaProgram, Host, Kernel, Launch, Ref, Step
+from hloom.runtime.cuda.structure import Jumps, structured
+
+
+def cuda_program(plan: Plan, codes: Mapping[KernelSource, CudaCode], name: str) -> CudaProgram:
+    """The program of a plan (of `make_plan` with a CudaTarget). codes: of each text of its launches."""
+    kernels = {source: Kernel(code.cubin, code.name) for source, code in codes.items()}
+    steps = structured(plan.steps, _JUMPS, lambda step: [_plain(step, kernels)])
+    labels = [output.hint or f"result {k} of {name}" for k, output in enumerate(plan.module.entry.outputs())]
+    return CudaProgram(
+        name, steps, plan.constants, plan.arena_bytes, plan.input_shapes, plan.output_shapes, dict(plan.donated),
+        labels if len(labels) == len(plan.output_shapes) else (),
+    )  # fmt: skip
+
+
+_JUMPS = Jumps(
+    lambda step: step.target if isinstance(step, JumpStep) else None,
+    lambda step: (_ref(step.pred), step.target) if isinstance(step, BranchStep) else None,
+    lambda step: (_ref(step.index), step.targets) if isinstance(step, SwitchStep) else None,
+)
+
+
+def _plain(step, kernels: Mapping[KernelSource, Kernel]) -> Step:
+    if isinstance(step, KernelStep):
+        launch = step.launch
+        words = tuple(_ref(step.pointers[a]) if isinstance(a, str) else int(a) for a in launch.arguments)
+        grid, block = (launch.blocks, 1, 1), (launch.threads, 1, 1)
+        return Launch(kernels[launch.source], grid, block, words, launch.shared_bytes, _where(step.instruction))
+    if isinstance(step, CopyStep):
+        return Copy(_ref(step.target), _ref(step.source), step.bytes, _where(step.instruction))
+    if isinstance(step, HostStep):
+        return _host(step)
+    raise TypeError(f"{type(step).__name__} is no step of a program for a GPU")
+
+
+def _ref(place: Place) -> Ref:
+    return Ref(place.kind, place.number)
+
+
+def _where(instruction: Instruction) -> str:
+    return str(instruction.source) if instruction.source else ""
+
+
+def _host(step: HostStep) -> Host:
+    instruction = step.instruction
+    shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
+    distinct = list(dict.fromkeys(instruction.operands))
+    function = host_function(instruction, [distinct.index(o) for o in instruction.operands])
+    inputs = tuple((_ref(p), o.shape) for p, o in zip(step.inputs, distinct, strict=True))
+    outputs = tuple((_ref(p), s) for p, s in zip(step.outputs, shapes, strict=True))
+    return Host(function, inputs, outputs, instruction.opcode, _where(instruction))
