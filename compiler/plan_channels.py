@@ -64,7 +64,7 @@ class Channels:
         (source,) = self.planner.buffers[instruction.operands[0]]
         own = self._pair(number, source.bytes)[0].place if in_body else Place("channel", 2 * number)
         place = source.place
-        if place is None or (place != own and (repeated or place.kind not in ("output", "channel"))):
+        if place is None or (place != own and (repeated or place.kind not in ("input", "output", "channel"))):
             planned.append((own, source, source.bytes, instruction))
             place = own
         planned.append(SendStep(number, place, not repeated))

@@ -237,8 +237,8 @@ class Control:
         window = self.windows[id(loop.body)]
         for k, same in enumerate(loop.kept):
             state, given = loop.state[k], loop.given[k]
-            if same or state is given:
-                continue
+            if same or state is given or not _free(state):
+                continue  # (what is sent after the loop is computed in the place of its channel)
             if _free(given) and given.last == start and given in planner.all and given.bytes == state.bytes:
                 planner.join(state, given)
         results = planner.buffers[loop.body.root]

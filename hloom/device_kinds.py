@@ -31,12 +31,11 @@ GROUP = "hloom.devices"
 
 @dataclass(frozen=True)
 class ChannelEnds:
-    """What a lane knows of a channel: its two places (numbers among the channels' addresses), the numbers of its
-    control words, and how many lanes receive."""
+    """What a lane knows of a channel: the shape of its values, and the numbers of its control words. Its places are
+    2 n and 2 n + 1 among the channels' addresses, where n is its number."""
 
     shape: Shape
     words: ChannelWords
-    receivers: int
 
 
 @dataclass(frozen=True)

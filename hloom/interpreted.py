@@ -119,7 +119,7 @@ class _Run:
                 values[instruction] = self.instruction(instruction, operands, where, received)
         result = values[computation.root]
         for channel in received:
-            self.add(self.ends(channel).words.freed, 1)
+            self.add(self.ends(channel).words.freed[self.lane.name])
         return result
 
     def instruction(self, instruction: Instruction, operands, where: str, received: list[int]):
@@ -154,8 +154,8 @@ class _Run:
     def ends(self, channel: int):
         return self.lane.request.channels[channel]
 
-    def add(self, word: int, amount: int) -> None:
-        self.control[word] += amount  # only this lane writes what it sends and wants; freed has one writer a receiver
+    def add(self, word: int) -> None:
+        self.control[word] += 1  # no other lane writes this word
 
     def wait(self, first: int, second: int) -> None:
         turns = 0
@@ -183,16 +183,17 @@ class _Run:
     def send(self, channel: int, value, where: str) -> tuple:
         ends = self.ends(channel)
         if where != "straight":
-            self.wait(ends.words.freed, ends.words.allowance)
+            for freed in ends.words.freed.values():
+                self.wait(freed, ends.words.allowance)
         self.place(channel, where, ends.shape)[...] = value
-        self.add(ends.words.sent, 1)
+        self.add(ends.words.sent)
         if where != "straight":
-            self.add(ends.words.allowance, ends.receivers)
+            self.add(ends.words.allowance)
         return ()
 
     def receive(self, channel: int, where: str) -> np.ndarray:
         ends = self.ends(channel)
         wanted = ends.words.wanted[self.lane.name]
-        self.add(wanted, 1)
+        self.add(wanted)
         self.wait(ends.words.sent, wanted)
         return self.place(channel, where, ends.shape).copy()

@@ -80,23 +80,19 @@ class NativeLane(Layout):
         return Ref(place.kind, place.number, place.swap)
 
     def count(self, item) -> Count:
-        ends = self.request.channels[item.channel]
-        words = ends.words
+        words = self.request.channels[item.channel].words
 
         def word(number: int) -> Ref:
             return Ref("control", number)
 
         if isinstance(item, SendStep):
-            added = [(word(words.sent), 1)]
-            if not item.once:
-                added.append((word(words.allowance), ends.receivers))
-            return Count(tuple(added))
+            return Count((word(words.sent),) if item.once else (word(words.sent), word(words.allowance)))
         if isinstance(item, ReceiveStep):
             wanted = word(words.wanted[self.name])
-            return Count(((wanted, 1),), (word(words.sent), wanted))
+            return Count((wanted,), ((word(words.sent), wanted),))
         if isinstance(item, RenewStep):
-            return Count((), (word(words.freed), word(words.allowance)))
-        return Count(((word(words.freed), 1),))
+            return Count((), tuple((word(freed), word(words.allowance)) for freed in words.freed.values()))
+        return Count((word(words.freed[self.name]),))
 
     # --- looking in ---
 

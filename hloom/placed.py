@@ -156,7 +156,7 @@ class _Assembly:
         results = [parts.lanes[device].entry.outputs()[number].shape for device, number in parts.outputs]
         control = Control()
         channels = {
-            c.number: ChannelEnds(c.shape, control.channel(c.receivers), len(c.receivers)) for c in parts.channels
+            c.number: ChannelEnds(c.shape, control.channel(c.receivers)) for c in parts.channels
         }
         lanes, found = [], {}
         for device, module in parts.lanes.items():
@@ -177,7 +177,7 @@ class _Assembly:
             found[device] = lane
         for lane in lanes:
             for number, held in lane.held().items():
-                control.initial[channels[number].words.allowance] = -held * channels[number].receivers
+                control.initial[channels[number].words.allowance] = -held
         aliases = {k: v for lane in lanes for k, v in lane.aliases().items()}
         for lane in lanes:
             lane.resolve(aliases)

@@ -49,13 +49,16 @@ class Lane:
 
 @dataclass
 class ChannelWords:
-    """Numbers of the control words of a channel: sent and freed are counted up by its ends, `allowance` is how many
-    must have been freed before the place may be written again, `wanted` (by lane) what a receiver waits for."""
+    """Numbers of the control words of a channel; each is written by one lane only.
+
+    sent: values sent so far. allowance: how many of them every receiver must have read before the next is written.
+    wanted, freed: by receiver, the values that it has asked for, and those that it has read.
+    """
 
     sent: int
-    freed: int
     allowance: int
     wanted: dict[str, int]
+    freed: dict[str, int]
 
 
 @dataclass
@@ -70,7 +73,8 @@ class Control:
         return number
 
     def channel(self, receivers: Sequence[str]) -> ChannelWords:
-        return ChannelWords(self.word(), self.word(), self.word(), {name: self.word() for name in receivers})
+        sent, allowance = self.word(), self.word()
+        return ChannelWords(sent, allowance, *({name: self.word() for name in receivers} for _ in range(2)))
 
 
 class _Thread:

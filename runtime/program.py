@@ -99,10 +99,10 @@ class Swap:
 
 @dataclass(frozen=True)
 class Count:
-    """Adds to control words (word, amount), then waits until the first of a pair of them is as large as the second."""
+    """Adds one to each of some control words, then waits for each pair until its first is as large as its second."""
 
-    added: tuple[tuple[Ref, int], ...] = ()
-    wait: tuple[Ref, Ref] | None = None
+    added: tuple[Ref, ...] = ()
+    waits: tuple[tuple[Ref, Ref], ...] = ()
 
 
 Step = Call | Copy | Host | Jump | Branch | Switch | Swap | Count
@@ -196,7 +196,7 @@ class _Rows:
             first.append(count)
             count += 2 if isinstance(item, Host) else 1
             if isinstance(item, Count):
-                count += len(item.added) + (item.wait is not None) - 1
+                count += len(item.added) + len(item.waits) - 1
         first.append(count)
         rows: list[list[int]] = []
         swaps: list[tuple[int, Swap]] = []
@@ -216,9 +216,8 @@ class _Rows:
                 rows.append(step(KERNEL, callbacks[number], start, 1, 1))
                 rows.append(step(JUMP_IF_ZERO, count, status))
             elif isinstance(item, Count):
-                rows += [step(SIGNAL, self.word(word), amount) for word, amount in item.added]
-                if item.wait is not None:
-                    rows.append(step(AWAIT, self.word(item.wait[0]), self.word(item.wait[1]), status))
+                rows += [step(SIGNAL, self.word(word), 1) for word in item.added]
+                rows += [step(AWAIT, self.word(first), self.word(second), status) for first, second in item.waits]
             elif isinstance(item, Jump):
                 rows.append(step(JUMP, first[item.target]))
             elif isinstance(item, Branch):

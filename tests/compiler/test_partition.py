@@ -11,6 +11,8 @@ from loop_programs import LoopPrograms, arguments
 import hloom as hl
 from hloom.compiler.devices.partition import partition
 from hloom.compiler.devices.placement import placed, prepared
+from hloom.device_kinds import device_kinds
+from hloom.interpreted import InterpretedKind
 from hloom.ir.build import Builder, Value
 from hloom.ir.interpret import run
 from hloom.ir.module import Computation, Instruction, Module
@@ -28,13 +30,20 @@ def three_devices():
         yield
 
 
-def choose(computation: Computation, generator: random.Random, share: float) -> None:
-    """Gives a share of all instructions, at any depth, one of three devices."""
+def choose(computation: Computation, generator: random.Random, share: float, devices=("cpu:0", "cpu:1", "cpu:2")):
+    """Gives a share of all instructions, at any depth, one of the devices."""
     for instruction in computation.instructions:
         if instruction.opcode != "parameter" and generator.random() < share:
-            instruction.source = on_device(None, f"cpu:{generator.randrange(3)}")
+            instruction.source = on_device(None, generator.choice(devices))
         for callee in instruction.called():
-            choose(callee, generator, share)
+            choose(callee, generator, share, devices)
+
+
+class Interpreted(InterpretedKind):
+    name = "interpreted"
+
+    def count(self) -> int:
+        return 2
 
 
 def on(value: Value, device: str) -> Value:
@@ -63,6 +72,21 @@ def test_random_programs_on_random_devices(first, three_devices):
         for _ in range(2):
             for got, expected in zip(compiled(given), want, strict=True):
                 np.testing.assert_array_equal(got, expected, err_msg=f"seed {seed}")
+
+
+@pytest.mark.parametrize("first", [1000, 1010, 1100])
+def test_random_programs_on_kinds_of_devices(first, three_devices, monkeypatch):
+    """Compiled parts and parts that are computed op by op hand values to each other, in loops too."""
+    monkeypatch.setitem(device_kinds(), "interpreted", Interpreted())
+    for seed in range(first, first + 15):
+        module = LoopPrograms(seed).module()
+        given = arguments(module, seed)
+        want = run(module, given)
+        want = want if isinstance(want, tuple) else (want,)
+        choose(module.entry, random.Random(seed), 0.6, ("cpu:0", "interpreted:1", "cpu:1", "interpreted:0"))
+        compiled = compile_placed(module, {}, "cpu:0")
+        for got, expected in zip(compiled(given), want, strict=True):
+            np.testing.assert_array_equal(got, expected, err_msg=f"seed {seed}")
 
 
 def test_one_send_serves_all_who_read():
