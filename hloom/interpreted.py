@@ -171,10 +171,11 @@ class _Run:
             number += self.count.get(channel, 0) % 2
             self.count[channel] = self.count.get(channel, 0) + 1
         found = self.aliases.get(number)
-        if found is not None and found.kind == "output":
-            return self.outputs[found.number]
-        if found is not None and found.kind == "channel":
+        while found is not None and found.kind == "channel":
             number = found.number
+            found = self.aliases.get(number)
+        if found is not None:
+            return (self.outputs if found.kind == "output" else self.inputs)[found.number].reshape(shape.dims)
         if not shape.bytes:
             return np.zeros(shape.dims, shape.dtype)
         memory = np.frombuffer((ctypes.c_uint8 * shape.bytes).from_address(self.channels[number]), np.uint8)
