@@ -4,7 +4,7 @@
 Handles are the driver's own objects and opaque here; addresses are plain integers. Nothing is imported before
 `load_api()` is called.
 
-Two calls are made for each replay of a program, so `Graph launch` and `record` do no more than call and test.
+Two calls are made for each replay of a program, so `launch_graph` and `record` do no more than call and test.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ class Api:
         self._do(self.driver.cuGraphDestroy(graph), "a graph was destroyed")
 
     def kernel_parameters(self, node: KernelNode):
-        """The driver's record of a kernel node; to be handed to `add_kernel` and `update_kernel`."""
+        """The driver's record of a kernel node; to be handed to `add_kernel` and `change_kernel`."""
         record = self.driver.CUDA_KERNEL_NODE_PARAMS()
         record.func = node.function
         record.gridDimX, record.gridDimY, record.gridDimZ = node.grid
@@ -294,9 +294,10 @@ class Api:
     def add_kernel(self, graph, after: list, record, asked: str, where: str):
         return self._do(self.driver.cuGraphAddKernelNode(graph, after, len(after), record), asked, where)
 
-    def update_kernel(self, executable, node, record, asked: str, where: str) -> None:
-        """For later launches of the executable graph; those enqueued keep their arguments."""
-        self._do(self.driver.cuGraphExecKernelNodeSetParams(executable, node, record), asked, where)
+    def change_kernel(self, executable, node, record) -> tuple:
+        """For later launches of the executable graph; those enqueued keep their arguments. The driver's answer as it
+        is: programs have many kernels, and what was asked is put into words only where it failed."""
+        return self.driver.cuGraphExecKernelNodeSetParams(executable, node, record)
 
     def copy_parameters(self, target: int, source: int, nbytes: int):
         """The driver's record of a copy node between places of device memory."""

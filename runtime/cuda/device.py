@@ -10,7 +10,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +51,33 @@ class Event:
         self._idle.append(self.handle)
 
 
+class _Guard:
+    """A context manager that is not made anew for each use: a call of a program has only microseconds."""
+
+    __slots__ = ("device",)
+
+    def __init__(self, device: Device):
+        self.device = device
+
+    def __enter__(self) -> Api:
+        device = self.device
+        device.lock.acquire()
+        try:
+            device._enter()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return device.api
+
+    def __exit__(self, kind, error, trace) -> None:
+        device = self.device
+        try:
+            if isinstance(error, CudaDeviceLostError) and not error.told:
+                raise device._lose(error) from None
+        finally:
+            device.lock.release()
+
+
 class Device:
     """A GPU that programs run on. Everything may be called from several threads.
 
@@ -86,6 +112,7 @@ class Device:
         self.given: list = []  # arrays that other libraries have
         self._owed: list[tuple] = []  # (function, handle): what the driver refused to destroy
         self._threads = threading.local()
+        self._guard = _Guard(self)
 
     def __str__(self) -> str:
         return f"cuda:{self.facts.index}"
@@ -177,20 +204,20 @@ class Device:
 
     # --- errors ---
 
-    @contextmanager
-    def guard(self):
-        """Around calls of the driver: one at a time, the context current, and a lost device told from a mere error."""
-        with self.lock:
+    def guard(self) -> _Guard:
+        """Around calls of the driver: one thread at a time, the context current, and a lost device told from a mere
+        error. `with` gives the driver."""
+        return self._guard
+
+    def _enter(self) -> None:
+        if self.context is None or getattr(self._threads, "opened", None) is not self.context:
             self.open()
-            if self.lost is not None:
-                raise self._gone()
-            try:
-                self._run_later()
-                if self.given:
-                    collect(self)
-                yield self.api
-            except CudaDeviceLostError as error:
-                raise self._lose(error) from None
+        if self.lost is not None:
+            raise self._gone()
+        if self._later:
+            self._run_later()
+        if self.given:
+            collect(self)
 
     def _lose(self, error: CudaDeviceLostError) -> CudaDeviceLostError:
         """Notes that the device is lost, and says which programs may have done it."""
@@ -202,12 +229,12 @@ class Device:
             lines = list(dict.fromkeys(line for p in suspects for line in p.lines))
             where = error.source or "; ".join(lines[:6]) + (f"; {len(lines) - 6} more" if len(lines) > 6 else "")
             self.lost = CudaDeviceLostError(error.asked, found, error.repair, where, error.code, error.name)
-            self.lost.programs = tuple(p.name for p in suspects)
+            self.lost.programs, self.lost.told = tuple(p.name for p in suspects), True
         return self.lost
 
     def _gone(self) -> CudaDeviceLostError:
         lost = self.lost
-        return CudaDeviceLostError(
+        error = CudaDeviceLostError(
             f"{self} was asked for, which was lost",
             f"before: {lost.asked}: {lost.found}",
             "restart the process; the CPU and other GPUs can be used on",
@@ -215,6 +242,8 @@ class Device:
             lost.code,
             lost.name,
         )
+        error.programs, error.told = lost.programs, True
+        return error
 
     # --- events ---
 

@@ -87,7 +87,13 @@ class CudaModuleError(CudaError):
 
 
 class CudaDeviceLostError(CudaError):
-    """Work on the device failed. CUDA answers every further call of this process to this device with the same error."""
+    """Work on the device failed. CUDA answers every further call of this process to this device with the same error.
+
+    programs: names of those that were running. told: whether the device has noted it.
+    """
+
+    programs: tuple[str, ...] = ()
+    told = False
 
 
 class CudaInteropError(CudaError, TypeError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,7 +30,10 @@ class Stretch:
 
     steps: tuple[Step, ...]
     follows: tuple[Ref, ...]
-    captures: OrderedDict[tuple[int, ...], Captured]
+    captures: OrderedDict[tuple[int, ...], Captured] = field(default_factory=OrderedDict)
+
+    def __post_init__(self):
+        self.numbers = [(ref.kind == "input", ref.number) for ref in self.follows]
 
 
 @dataclass(eq=False)
@@ -61,7 +64,7 @@ def units(steps: Sequence[Step], loops: bool, choices: bool, graphs: bool = True
     def end_run():
         if run:
             used = dict.fromkeys(ref for s in all_steps(run) for ref in places(s) if follows_call(ref))
-            result.append(Stretch(tuple(run), tuple(used), OrderedDict()))
+            result.append(Stretch(tuple(run), tuple(used)))
             run.clear()
 
     for step in steps:
@@ -139,7 +142,7 @@ class Executable:
         return outputs
 
     def _launch(self, api, stretch: Stretch, inputs, outputs) -> None:
-        key = tuple([(inputs if ref.kind == "input" else outputs)[ref.number].address for ref in stretch.follows])
+        key = tuple([(inputs if given else outputs)[number].address for given, number in stretch.numbers])
         captured = stretch.captures.get(key)
         if captured is None:
             captured = self._captured(stretch, key, inputs, outputs)
@@ -153,7 +156,7 @@ class Executable:
 
     def _captured(self, stretch: Stretch, key, inputs, outputs) -> Captured:
         """A capture for these addresses: a new one, or another's with its addresses changed."""
-        builder = Builder(self.device, self.name, self._resolver(inputs, outputs))
+        builder = Builder(self.device, self.name, self._resolver(inputs, outputs), stretch.follows, key)
         if len(stretch.captures) < CAPTURES:
             captured = builder.capture(stretch.steps)
         else:

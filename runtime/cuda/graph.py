@@ -54,14 +54,17 @@ def pack(words: Sequence[int | Ref | bytes], resolve: Resolve) -> tuple[int, obj
 
 @dataclass
 class Changeable:
-    """A node whose addresses change from call to call."""
+    """A node whose addresses change from call to call.
+
+    moves: (position among the arguments, number among the addresses that a stretch follows). block: a launch's packed
+    arguments; record: the driver's, which points there.
+    """
 
     node: object
     step: Launch | Copy | Fill
+    moves: tuple[tuple[int, int], ...]
     record: object
-    addresses: tuple[int, ...]
-    kept: object = None  # a launch's packed arguments
-    packed: KernelNode | None = None
+    block: object = None
 
 
 @dataclass
@@ -70,6 +73,7 @@ class Captured:
     loops or branches, whose conditions belong to one graph, so that it cannot take over another's arguments."""
 
     graph: object
+    key: tuple[int, ...]
     executable: object = None
     changeable: list[Changeable] = field(default_factory=list)
     whole: bool = False
@@ -77,10 +81,14 @@ class Captured:
 
 
 class Builder:
-    """Builds the graph of some steps of the program `name` on a device."""
+    """Builds the graph of some steps of the program `name` on a device.
 
-    def __init__(self, device, name: str, resolve: Resolve):
+    follows: the places that have other addresses in other calls; key: those they have in this one.
+    """
+
+    def __init__(self, device, name: str, resolve: Resolve, follows: Sequence[Ref], key: tuple[int, ...]):
         self.device, self.api, self.name, self.resolve = device, device.api, name, resolve
+        self.follows, self.key = {ref: k for k, ref in enumerate(follows)}, key
 
     def capture(self, steps: Sequence[Step]) -> Captured:
         """Raises CudaError, with the user's line of the step that the driver refuses."""
@@ -94,7 +102,7 @@ class Builder:
 
     def graph(self, steps: Sequence[Step]) -> Captured:
         """Not instantiated."""
-        self.captured = Captured(self.api.create_graph())
+        self.captured = Captured(self.api.create_graph(), self.key)
         try:
             self._add(self.captured.graph, steps, [], inside=False)
         except BaseException:
@@ -129,12 +137,12 @@ class Builder:
         function = self.device.function(step.kernel, step.shared, step.where)
         arguments, kept = pack(step.words, self.resolve)
         packed = KernelNode(function, step.grid, step.block, step.shared, arguments, kept)
-        return self._kernel(graph, step, packed, kept, after, inside)
+        return self._kernel(graph, step, packed, after, inside)
 
-    def _kernel(self, graph, step: Launch, packed: KernelNode, kept, after: list, inside: bool) -> list:
+    def _kernel(self, graph, step: Launch, packed: KernelNode, after: list, inside: bool) -> list:
         record = self.api.kernel_parameters(packed)
         node = self.api.add_kernel(graph, after, record, self._asked(step), step.where)
-        self._note(node, step, record, inside, kept, packed)
+        self._note(node, step, step.words, record, inside, packed.keep)
         return [node]
 
     def _copy(self, graph, step: Copy, after: list, inside: bool) -> list:
@@ -142,7 +150,7 @@ class Builder:
             return after
         record = self.api.copy_parameters(self.resolve(step.target), self.resolve(step.source), step.bytes)
         node = self.api.add_copy(graph, after, record, self.device.context, step.where)
-        self._note(node, step, record, inside)
+        self._note(node, step, places(step), record, inside)
         return [node]
 
     def _fill(self, graph, step: Fill, after: list, inside: bool) -> list:
@@ -150,7 +158,7 @@ class Builder:
             return after
         record = self.api.fill_parameters(self.resolve(step.target), step.byte, step.bytes)
         node = self.api.add_fill(graph, after, record, self.device.context, step.where)
-        self._note(node, step, record, inside)
+        self._note(node, step, places(step), record, inside)
         return [node]
 
     def _enqueue(self, graph, step: Enqueue, after: list) -> list:
@@ -198,16 +206,15 @@ class Builder:
         step = Launch(kernel, (1, 1, 1), (1, 1, 1), words, 0, where)
         arguments, kept = pack(words, self.resolve)
         packed = KernelNode(function, step.grid, step.block, 0, arguments, kept)
-        return self._kernel(graph, step, packed, kept, after, inside)
+        return self._kernel(graph, step, packed, after, inside)
 
     def _asked(self, step: Launch) -> str:
         return f"the kernel {step.kernel.name} of {self.name} was launched on {step.grid} blocks of {step.block}"
 
-    def _note(self, node, step, record, inside: bool, kept=None, packed=None) -> None:
-        refs = places(step)
-        if not inside and any(follows_call(ref) for ref in refs):
-            addresses = tuple(self.resolve(ref) for ref in refs)
-            self.captured.changeable.append(Changeable(node, step, record, addresses, kept, packed))
+    def _note(self, node, step, arguments, record, inside: bool, kept=(None,)) -> None:
+        moves = tuple((at, self.follows[ref]) for at, ref in enumerate(arguments) if ref in self.follows)
+        if moves and not inside:
+            self.captured.changeable.append(Changeable(node, step, moves, record, kept[0]))
 
     def update(self, captured: Captured, steps: Sequence[Step]) -> bool:
         """Gives a captured stretch the addresses of this builder. False: it has to be captured anew.
@@ -222,21 +229,25 @@ class Builder:
                 return self.api.update_graph(captured.executable, new.graph)
             finally:
                 self.device.discard(self.api.destroy_graph, new.graph)
+        old, new = captured.key, self.key
         for item in captured.changeable:
-            addresses = tuple(self.resolve(ref) for ref in places(item.step))
-            if addresses != item.addresses:
+            block, changed = item.block, False
+            for at, number in item.moves:
+                if old[number] != new[number]:
+                    changed = True
+                    if block is not None:
+                        block[at] = new[number]
+            if changed:
                 self._change(captured.executable, item)
-                item.addresses = addresses
+        captured.key = new
         return True
 
     def _change(self, executable, item: Changeable) -> None:
         api, step, resolve = self.api, item.step, self.resolve
         if isinstance(step, Launch):
-            block = item.kept[0]
-            for k, word in enumerate(step.words):
-                if isinstance(word, Ref):
-                    block[k] = resolve(word)
-            api.update_kernel(executable, item.node, item.record, self._asked(step), step.where)
+            status = api.change_kernel(executable, item.node, item.record)[0]
+            if status:
+                raise api.failure(status, self._asked(step), step.where)
         elif isinstance(step, Copy):
             record = api.copy_parameters(resolve(step.target), resolve(step.source), step.bytes)
             api.update_copy(executable, item.node, record, self.device.context, step.where)

@@ -341,7 +341,7 @@ def _check_contiguous(what: str, dims, strides) -> None:
 def _borrowed(device, address: int, shape: Shape, give_back, other):
     from hloom.runtime.cuda.array import DeviceArray
 
-    def release(address, capacity, stream, pending, readers):
+    def release(address, capacity, stream, pending, readers, shelved):
         device.later(give_back, readers)
 
     label = f"memory of a {type(other).__name__}"

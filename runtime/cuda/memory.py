@@ -46,6 +46,8 @@ class Buffer:
     readers: events of other streams that read it; the main stream waits for them before the memory is used again.
     stream: another than the main stream, as long as only that one may use it.
     ready: the event after which its contents are there, or None: they are.
+    shelved: whether the pool keeps the block; those that another stream used first go back to the driver, which knows
+    when that stream can have them again.
     """
 
     __slots__ = (
@@ -58,6 +60,7 @@ class Buffer:
         "pending",
         "readers",
         "ready",
+        "shelved",
         "stream",
     )
 
@@ -66,12 +69,13 @@ class Buffer:
         self.pending = self.ready = None
         self.readers: list = []
         self.stream = stream
+        self.shelved = stream is None
         self._release = release
 
     def __del__(self):
         release = getattr(self, "_release", None)
         if release is not None:
-            release(self.address, self.capacity, self.stream, self.pending, self.readers)
+            release(self.address, self.capacity, self.stream, self.pending, self.readers, self.shelved)
 
 
 def rounded(nbytes: int) -> int:
@@ -88,7 +92,8 @@ class Pool:
 
     def __init__(self, device, idle_limit: int):
         self.device, self.idle_limit = device, idle_limit
-        self._shelves: dict[int, list[int]] = {}  # by capacity, those used last at the end
+        self._shelves: dict[int, list[int]] = {}  # by capacity; blocks used last are at the end
+        self._stamps: dict[int, int] = {}  # by capacity: how many hits there were when it was asked for last
         self._returned: deque = deque()
         self._live: dict[int, weakref.ref] = {}
         self._owed: list[tuple[int, object]] = []  # addresses to be freed, and on which stream
@@ -104,10 +109,12 @@ class Pool:
         stream: that uses it first, where that is not the main stream: such a block comes from the driver, which knows
         which memory this stream need not wait for.
         """
-        self._collect()
+        if self._returned or self._owed:
+            self._collect()
         capacity = rounded(nbytes)
         shelf = self._shelves.get(capacity) if stream is None else None
         if shelf:
+            self._stamps[capacity] = self._hits
             address = shelf.pop()
             self._idle -= capacity
             self._hits += 1
@@ -115,38 +122,42 @@ class Pool:
             address = self._allocate(capacity, nbytes, label, stream)
             self._misses += 1
         self._in_use += capacity
-        self._peak = max(self._peak, self._in_use)
+        if self._in_use > self._peak:
+            self._peak = self._in_use
         buffer = Buffer(address, nbytes, capacity, label, self._give_back, stream)
         self._live[address] = weakref.ref(buffer)
         return buffer
 
-    def _give_back(self, address: int, capacity: int, stream, pending, readers: list) -> None:
-        self._returned.append(
-            (address, capacity, stream, pending, readers)
-        )  # atomic: may run inside of any other method
+    def _give_back(self, address: int, capacity: int, stream, pending, readers: list, shelved: bool) -> None:
+        # Atomic: this may run in the middle of any other method.
+        self._returned.append((address, capacity, stream, pending, readers, shelved))
 
     def _collect(self) -> None:
         """Puts what has come back on the shelves."""
         device = self.device
         while self._returned:
-            address, capacity, stream, pending, readers = self._returned[0]
-            for event in (*readers, *((pending,) if pending else ())):
-                device.api.wait_event(device.main, event.handle)
+            address, capacity, stream, pending, readers, shelved = self._returned[0]
+            if readers or pending is not None:
+                for event in (*readers, *((pending,) if pending else ())):
+                    device.api.wait_event(device.main, event.handle)
             self._returned.popleft()
-            del self._live[address]
             self._in_use -= capacity
             if stream is not None:  # it never came to the main stream, which must not use it then
                 self._owed.append((address, stream))
                 continue
+            if not shelved:
+                self._owed.append((address, device.main))
+                continue
             self._idle += capacity
-            shelf = self._shelves.pop(capacity, [])
+            shelf = self._shelves.get(capacity)
+            if shelf is None:
+                shelf = self._shelves[capacity] = []
             shelf.append(address)
-            self._shelves[capacity] = shelf  # now the last: the size asked for most recently
         if self._idle > self.idle_limit or self._owed:
             self._free_idle(self.idle_limit)
 
     def _free_idle(self, keep: int) -> None:
-        for capacity in list(self._shelves):
+        for capacity in sorted(self._shelves, key=lambda capacity: self._stamps.get(capacity, -1)):
             shelf = self._shelves[capacity]
             while shelf and self._idle > keep:
                 address = shelf.pop(0)
@@ -164,6 +175,7 @@ class Pool:
                 break
             self._owed.pop()
             del self._capacity[address]
+            self._live.pop(address, None)
 
     # --- running out ---
 

@@ -27,7 +27,7 @@ def structured(
     steps: Sequence,
     jumps: Jumps,
     leaf: Callable[[object], Sequence[Step]],
-    where: Callable[[object], str] = lambda _: "",
+    where: Callable[[object], str] = lambda step: "",
 ) -> tuple[Step, ...]:
     """The list with Whiles and Conditionals in place of jumps.
 
@@ -51,9 +51,8 @@ class _Reader:
         result: list[Step] = []
         at = first
         while at < end:
-            last = max(
-                (k for k in self.back.get(at, ()) if k < end and (seen < 0 or at > first or k < seen)), default=None
-            )
+            limit = seen if at == first and seen >= 0 else end
+            last = max((k for k in self.back.get(at, ()) if k < limit), default=None)
             step = self.steps[at]
             if last is not None:
                 at = self._loop(at, last, result)

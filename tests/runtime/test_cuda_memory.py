@@ -173,9 +173,9 @@ def test_a_download_is_read_later_while_programs_run():
 
 def test_memory_of_a_download_is_not_used_before_it_is_done():
     """A buffer dropped while it is copied: the main stream waits, or the fake says that it does not."""
-    dev = device().open()
-    array = vectors(1)[0]
-    buffer = dev.put(array, "x")
+    dev = device()
+    x, y = vectors(2)
+    (buffer,) = Executable(cases.straight(), dev)([dev.put(x, "x"), dev.put(y, "y")])
     coming = dev.get(buffer, np.empty(N, np.float32))
     address = buffer.address
     del buffer
@@ -183,7 +183,7 @@ def test_memory_of_a_download_is_not_used_before_it_is_done():
     again = dev.pool.take(4 * N, "again")
     assert again.address == address
     dev.api.fill(again.address, 0, 4 * N, dev.main)
-    assert (coming.result() == array).all()
+    assert (coming.result() == cases.straight_result(x, y)).all()
     finish(dev)
 
 
@@ -206,6 +206,17 @@ def test_an_upload_that_nobody_uses():
     for k in range(50):
         dev.put(np.full(1000, k), "unused")
     assert dev.memory().bytes_in_use == 0
+    finish(dev)
+
+
+def test_a_loop_that_uploads_keeps_no_more_memory_than_it_uses():
+    dev = device()
+    run = Executable(cases.straight(), dev)
+    for turn in range(30):
+        x, y = vectors(2, turn)
+        (out,) = run([dev.put(x, "x"), dev.put(y, "y")])
+        assert (fetch(dev, out) == cases.straight_result(x, y)).all()
+    assert dev.fake.used[0] <= 12 * rounded(4 * N)
     finish(dev)
 
 
