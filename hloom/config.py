@@ -88,6 +88,7 @@ SETTINGS = {
         Setting("cpu_memory", "HLOOM_CPU_MEMORY", _bytes, 0, "bytes of a program on a CPU device; 0: any"),
         Setting("soft_placement", "HLOOM_SOFT_PLACEMENT", _flag, False, "what cannot be on its device goes to cpu:0"),
         Setting("log_device_placement", "HLOOM_LOG_DEVICE_PLACEMENT", _flag, False, "print each operation's device"),
+        Setting("cuda_stepwise", "HLOOM_CUDA_STEPWISE", _flag, False, "GPU programs wait for each launch, to name it"),
         Setting(
             "debug",
             "HLOOM_DEBUG",
