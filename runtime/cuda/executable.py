@@ -13,24 +13,31 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from hloom.runtime.cuda.detach import detached
 from hloom.runtime.cuda.device import Device, Running
-from hloom.runtime.cuda.errors import CudaDeviceLostError
+from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaOutOfMemoryError
 from hloom.runtime.cuda.graph import Builder, Captured, Direct, follows_call
 from hloom.runtime.cuda.memory import Buffer
 from hloom.runtime.cuda.program import Conditional, CudaProgram, Host, Ref, Step, While, all_steps, on_device, places
 from hloom.runtime.cuda.staging import read, write
 
 CAPTURES = 4  # graphs of one stretch for different addresses; beyond, the one used longest ago is changed
+REBUILDS = 4  # graphs built because a body's addresses changed, before the bodies get memory of their own
 _ALIGNMENT = 256
 
 
 @dataclass(eq=False)
 class Stretch:
-    """Steps that are one graph, and its captures by the addresses of the inputs and outputs that it uses."""
+    """Steps that are one graph, and its captures by the addresses of the inputs and outputs that it uses.
+
+    rebuilt: how often a capture could not be given other addresses. private: memory of its bodies (`detach`).
+    """
 
     steps: tuple[Step, ...]
     follows: tuple[Ref, ...]
     captures: OrderedDict[tuple[int, ...], Captured] = field(default_factory=OrderedDict)
+    rebuilt: int = 0
+    private: Buffer | None = None
 
     def __post_init__(self):
         self.numbers = [(ref.kind == "input", ref.number) for ref in self.follows]
@@ -156,7 +163,8 @@ class Executable:
 
     def _captured(self, stretch: Stretch, key, inputs, outputs) -> Captured:
         """A capture for these addresses: a new one, or another's with its addresses changed."""
-        builder = Builder(self.device, self.name, self._resolver(inputs, outputs), stretch.follows, key)
+        resolve = self._resolver(inputs, outputs, stretch.private)
+        builder = Builder(self.device, self.name, resolve, stretch.follows, key)
         if len(stretch.captures) < CAPTURES:
             captured = builder.capture(stretch.steps)
         else:
@@ -168,9 +176,24 @@ class Executable:
                 raise
             if not changed:
                 self._destroy(captured)
+                stretch.rebuilt += 1
+                if stretch.rebuilt == REBUILDS and self._detach(stretch):
+                    return self._captured(stretch, key, inputs, outputs)
                 captured = builder.capture(stretch.steps)
         stretch.captures[key] = captured
         return captured
+
+    def _detach(self, stretch: Stretch) -> bool:
+        """Has the bodies of a stretch use memory of their own, where there is enough."""
+        steps, nbytes = detached(stretch.steps, self.program, alone=self._only is not None)
+        try:
+            stretch.private = self.device.pool.take(nbytes, f"copies of what loops of {self.name} use")
+        except CudaOutOfMemoryError:
+            return False
+        stretch.steps = steps
+        while stretch.captures:
+            self._destroy(stretch.captures.popitem()[1])
+        return True
 
     def _run(self, list_of_units: list, inputs, outputs) -> None:
         for unit in list_of_units:
@@ -213,7 +236,7 @@ class Executable:
             array[...] = value
             write(device, resolve(ref), array, asked, step.where)
 
-    def _resolver(self, inputs, outputs):
+    def _resolver(self, inputs, outputs, private: Buffer | None = None):
         arena, constants, offsets = self._arena.address, self._constants.address, self._places
 
         def resolve(ref: Ref) -> int:
@@ -223,6 +246,8 @@ class Executable:
                 return outputs[ref.number].address
             if ref.kind == "constant":
                 return constants + offsets[ref.number]
+            if ref.kind == "private":
+                return private.address + ref.number
             return arena + ref.number
 
         return resolve

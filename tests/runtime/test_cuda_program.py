@@ -12,7 +12,7 @@ from fake_cuda_model import FakeKernel, writes
 
 from hloom.ir.types import Shape
 from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaLaunchError, CudaModuleError
-from hloom.runtime.cuda.executable import CAPTURES, Executable
+from hloom.runtime.cuda.executable import CAPTURES, REBUILDS, Executable
 from hloom.runtime.cuda.program import (
     Conditional,
     Copy,
@@ -194,6 +194,54 @@ def test_a_loop_with_other_addresses_is_captured_anew():
         kept += [inputs, out]
     counts = dev.fake.counts()
     assert counts["cuGraphInstantiate"] == CAPTURES + 2 and counts["cuGraphExecDestroy"] == 2
+    finish(dev)
+
+
+@pytest.mark.parametrize("names", [None, (OUT, X), (OUT, OUT), (X, X), (X, OUT)])
+def test_a_loop_whose_addresses_never_come_again_gets_memory_of_its_own(names):
+    """Then its graph is built no more: the copies to and from that memory are given the addresses."""
+    dev = device()
+    program = in_place(*names) if names else cases.powers()
+    run = Executable(program, dev)
+    kept, built = [], []
+    for turn in range(CAPTURES + REBUILDS + 8):
+        x, y = vectors(2, turn)
+        inputs = [dev.put(x, "x"), dev.put(y, "y"), dev.put(np.int32(turn % 4), "steps")]
+        (out,) = run(inputs)
+        assert np.allclose(fetch(dev, out), x * y ** np.float32(turn % 4))
+        kept += [inputs, out]
+        built.append(dev.fake.counts()["cuGraphInstantiate"])
+    assert built[-1] == built[-4] == 2 * CAPTURES + REBUILDS - 1
+    assert "copies of what loops of" in str(dev.pool.largest(99))
+    finish(dev)
+
+
+def in_place(source, target) -> CudaProgram:
+    """x is multiplied where it is: the output has its buffer, and steps may use both names."""
+    counter, pred = place("arena", 0), place("arena", 256)
+    loop = While(
+        (launch("less", counter, place("input", 2), pred),),
+        pred,
+        (launch("multiply", source, Y, target, N), launch("count", counter, 1)),
+    )
+    shapes = [VECTOR, VECTOR, Shape("s32", ())]
+    return CudaProgram("in_place", (Fill(counter, 0, 4), loop), [], 512, shapes, [VECTOR], {0: 0})
+
+
+def test_bodies_with_memory_of_their_own_between_python_functions():
+    """What an output held before the stretch is kept."""
+    dev = device()
+    loop = Conditional(Y, ((launch("scale", OUT, OUT, 2, N),), ()))
+    steps = (Host(lambda x: x + 1, ((X, VECTOR),), ((OUT, VECTOR),)), loop)
+    run = Executable(CudaProgram("f", steps, [], 0, [VECTOR, Shape("pred", ())], [VECTOR]), dev)
+    kept = []
+    for turn in range(CAPTURES + REBUILDS + 4):
+        (x,) = vectors(1, turn)
+        inputs = [dev.put(x, "x"), dev.put(np.bool_(turn % 2), "pred")]
+        (out,) = run(inputs)
+        assert (fetch(dev, out) == (x + 1) * (2 if turn % 2 else 1)).all()
+        kept += [inputs, out]
+    assert "copies of what loops of" in str(dev.pool.largest(99))
     finish(dev)
 
 
