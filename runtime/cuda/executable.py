@@ -34,13 +34,20 @@ class Stretch:
     """
 
     steps: tuple[Step, ...]
-    follows: tuple[Ref, ...]
     captures: OrderedDict[tuple[int, ...], Captured] = field(default_factory=OrderedDict)
     rebuilt: int = 0
     private: Buffer | None = None
 
     def __post_init__(self):
+        self.set_steps(self.steps)
+
+    def set_steps(self, steps: tuple[Step, ...]) -> None:
+        self.steps = steps
+        self.follows = tuple(dict.fromkeys(ref for s in all_steps(steps) for ref in places(s) if follows_call(ref)))
         self.numbers = [(ref.kind == "input", ref.number) for ref in self.follows]
+
+    def key(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> tuple[int, ...]:
+        return tuple([(inputs if given else outputs)[number].address for given, number in self.numbers])
 
 
 @dataclass(eq=False)
@@ -70,8 +77,7 @@ def units(steps: Sequence[Step], loops: bool, choices: bool, graphs: bool = True
 
     def end_run():
         if run:
-            used = dict.fromkeys(ref for s in all_steps(run) for ref in places(s) if follows_call(ref))
-            result.append(Stretch(tuple(run), tuple(used)))
+            result.append(Stretch(tuple(run)))
             run.clear()
 
     for step in steps:
@@ -149,10 +155,10 @@ class Executable:
         return outputs
 
     def _launch(self, api, stretch: Stretch, inputs, outputs) -> None:
-        key = tuple([(inputs if given else outputs)[number].address for given, number in stretch.numbers])
+        key = stretch.key(inputs, outputs)
         captured = stretch.captures.get(key)
         if captured is None:
-            captured = self._captured(stretch, key, inputs, outputs)
+            captured = self._captured(stretch, inputs, outputs)
         elif len(stretch.captures) > 1:
             stretch.captures.move_to_end(key)
         try:
@@ -161,8 +167,9 @@ class Executable:
             self.device.launched(self._running_as)
             raise
 
-    def _captured(self, stretch: Stretch, key, inputs, outputs) -> Captured:
+    def _captured(self, stretch: Stretch, inputs, outputs) -> Captured:
         """A capture for these addresses: a new one, or another's with its addresses changed."""
+        key = stretch.key(inputs, outputs)
         resolve = self._resolver(inputs, outputs, stretch.private)
         builder = Builder(self.device, self.name, resolve, stretch.follows, key)
         if len(stretch.captures) < CAPTURES:
@@ -178,7 +185,7 @@ class Executable:
                 self._destroy(captured)
                 stretch.rebuilt += 1
                 if stretch.rebuilt == REBUILDS and self._detach(stretch):
-                    return self._captured(stretch, key, inputs, outputs)
+                    return self._captured(stretch, inputs, outputs)
                 captured = builder.capture(stretch.steps)
         stretch.captures[key] = captured
         return captured
@@ -190,7 +197,7 @@ class Executable:
             stretch.private = self.device.pool.take(nbytes, f"copies of what loops of {self.name} use")
         except CudaOutOfMemoryError:
             return False
-        stretch.steps = steps
+        stretch.set_steps(steps)
         while stretch.captures:
             self._destroy(stretch.captures.popitem()[1])
         return True
