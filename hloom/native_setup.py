@@ -23,7 +23,7 @@ from hloom.compiler.cache import default_cache, use_folder
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.stages import stage
 from hloom.compiler.targets.cpu import codegen, dialect_file
-from hloom.compiler.targets.cpu.machine import host
+from hloom.compiler.targets.cpu.machine import available_cores, host
 from hloom.config import config
 from hloom.runtime import driver_source, native
 from hloom.runtime.driver import Driver, default_num_threads, install
@@ -105,9 +105,14 @@ def threads_of_device() -> int:
 @functools.cache
 def _driver(index: int) -> Driver:
     made = install(_entry_points())
-    made.set_num_threads(threads_of_device())
+
+    def divide(_=None) -> None:
+        made.set_num_threads(threads_of_device())
+        made.share_cores(config.num_cpu_devices > available_cores())
+
+    divide()
     for name in ("num_threads", "num_cpu_devices"):
-        config.on_change(name, lambda _: made.set_num_threads(threads_of_device()))
+        config.on_change(name, divide)
     return made
 
 

@@ -135,6 +135,7 @@ class Driver:
         self._pools: list[_Pool] = []
         self._lock = threading.Lock()
         self._spins = self._calibrate()
+        self._crowded = False
         self._start_callable = self._start_workers
         self._message = ctypes.create_string_buffer(
             b"call(block, *inputs) takes the address of an activation and at most one int or ndarray for each slot"
@@ -199,10 +200,18 @@ class Driver:
         if count != self.num_threads:
             self._new_pool(count)
 
+    def share_cores(self, crowded: bool) -> None:
+        """crowded: whether more devices than processors wait for each other, so that a wait gives its core away."""
+        self._crowded = crowded
+        self._pools[-1].words[source.POOL_SPINS] = self._turns()
+
+    def _turns(self) -> int:
+        return 1 if self._crowded else self._spins
+
     def _new_pool(self, threads: int) -> None:
         with self._lock:
             old = self._pools[-1] if self._pools else None
-            pool = _Pool(threads, self._spins)
+            pool = _Pool(threads, self._turns())
             self._pools.append(pool)
             self._state[source.STATE_POOL] = pool.address
         if old is not None:
@@ -243,7 +252,7 @@ class Driver:
         threads = self.num_threads
         self._lock = threading.Lock()
         self._pools[-1].workers = []
-        self._pools.append(_Pool(threads, self._spins))
+        self._pools.append(_Pool(threads, self._turns()))
         self._state[source.STATE_POOL] = self._pools[-1].address
 
     def _shut_down(self) -> None:

@@ -115,6 +115,16 @@ def test_a_neural_ode_reads_and_its_adjoint_is_the_gradient():
     np.testing.assert_allclose(np.asarray(by_z), np.exp(0.5), rtol=2e-3)
 
 
+def test_towers_are_a_single_devices_step():
+    accuracy, apart = example("towers").train(epochs=20, report=silent)
+    assert accuracy >= 0.94 and apart < 1e-4
+
+
+def test_a_layer_a_device_is_a_single_devices_step():
+    accuracy, apart = example("layer_a_device").train(epochs=12, report=silent)
+    assert accuracy >= 0.85 and apart < 1e-5
+
+
 NAMES = sorted(p.stem for p in EXAMPLES.glob("*.py") if p.stem != "text_data")
 
 
