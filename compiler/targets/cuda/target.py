@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 from hloom.compiler.kernels.description import Nest
 from hloom.compiler.kernels.emit import nests
-from hloom.compiler.kernels.product import is_normal_dot
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.scatter import has_scatter_kernel
 from hloom.compiler.kernels.topk import has_topk_kernel
 from hloom.compiler.kernels.window import has_window_kernel, is_inlined
 from hloom.compiler.kernels.writer import can_write
-from hloom.compiler.targets.cuda.contraction import contraction_sources
+from hloom.compiler.targets.cuda.contraction import contraction_sources, has_product_kernel
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_nest
 from hloom.compiler.targets.cuda.machine import CudaMachine, machine_of
 from hloom.compiler.targets.cuda.plain_products import plain_product_nest
@@ -44,7 +43,10 @@ def has_cuda_kernel(instruction: Instruction) -> bool:
     """Whether CUDA kernels compute an instruction; True for those that compute nothing (tuples, parameters, loops)."""
     opcode, family = instruction.opcode, OPS[instruction.opcode].family
     if opcode == "fusion":
-        return all(has_cuda_kernel(i) for i in instruction["calls"].instructions)
+        members = instruction["calls"].instructions
+        mixed = {i.opcode for i in members} & {"dot", "convolution", "reduce"}
+        # Rows of a product in one kernel, attention, are the CPU's.
+        return all(has_cuda_kernel(i) for i in members) and len(mixed) <= 1
     if opcode in ("while", "conditional", "call"):
         return all(has_cuda_kernel(i) for c in instruction.called() for i in c.instructions)
     if opcode == "custom-call":
@@ -115,8 +117,8 @@ class CudaTarget:
         if instruction.opcode == "custom-call":
             return True
         if not has_cuda_kernel(instruction):
-            inside = instruction["calls"].instructions if instruction.opcode == "fusion" else (instruction,)
-            raise NoCudaKernelError(next(i for i in inside if not has_cuda_kernel(i)))
+            inside = instruction["calls"].instructions if instruction.opcode == "fusion" else ()
+            raise NoCudaKernelError(next((i for i in inside if not has_cuda_kernel(i)), instruction))
         return False
 
     def launches(self, request: KernelRequest, kind: str) -> list[CudaLaunch]:
@@ -124,9 +126,9 @@ class CudaTarget:
         if kind in _KINDS:
             return _KINDS[kind](request, self.machine.multiprocessors)
         if kind in ("product", "attention"):
-            dots = [i for i in request.computation.instructions if i.opcode in ("dot", "convolution")]
-            if len(dots) == 1 and dots[0].opcode == "dot" and is_normal_dot(dots[0]):
-                return contraction_sources(request, self.machine, tf32=self.tf32)
+            found = [i for i in request.computation.instructions if i.opcode in ("dot", "convolution")]
+            if len(found) == 1 and has_product_kernel(found[0]):
+                return contraction_sources(request, self.machine, tf32=self.tf32, vectors=self.vectors)
             made = [plain_product_nest(request)]
         else:
             made = nests(request)
