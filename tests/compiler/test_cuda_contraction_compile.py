@@ -4,12 +4,14 @@ import re
 
 import pytest
 from contraction_programs import bias_gelu, launches, product
+from cuda_programs import computation
 
 from hloom.compiler.cache import default_cache
 from hloom.compiler.targets.cuda.compile import available
 from hloom.compiler.targets.cuda.contraction_tiles import Tile
 from hloom.compiler.targets.cuda.cubins import cubins, disassembled
 from hloom.compiler.targets.cuda.machine import machine_of
+from hloom.ir.window import WindowDimension
 
 pytestmark = pytest.mark.skipif(not available(), reason='the extra is missing: pip install "hloom[cuda]"')
 
@@ -94,6 +96,21 @@ def test_without_aligned_arrays_nothing_is_moved_16_bytes_at_a_time():
 def test_the_registers_of_a_thread_leave_room_for_a_second_block():
     made, (code,) = compiled("sm_80", {"tile": Tile("tensor", 128, 128, 64, 32, 32, 3)}, LARGE, "bf16")
     assert made[0].source.together == 2 and ".minnctapersm 2" in code.ptx and code.registers <= 128
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("labels, features", [("b01f_01io->b01f", 64), ("bf01_oi01->bf01", 64), ("b01f_01io->b01f", 3)])
+def test_no_convolution_spills(labels, features, arch):
+    sizes = {"b": 8, "f": features, "0": 28, "1": 28, "i": features, "o": 128}
+    lhs, rhs, _ = labels.replace("->", "_").split("_")
+    window = (WindowDimension(3, 1, 1, 1),) * 2
+    shapes = [("bf16", tuple(sizes[c] for c in lhs)), ("bf16", tuple((sizes | {"0": 3, "1": 3})[c] for c in rhs))]
+    program = computation(shapes, lambda x, w: x.op("convolution", w, window=window, dim_labels=labels), "convolved")
+    (launch,) = launches(program, arch=arch)
+    (code,) = cubins([launch.source], arch, default_cache())
+    assert code.spills == 0 and code.stack == 0 and code.registers * launch.threads <= 65536
+    assert "mma.sync" in code.ptx and not re.search(r"div\.[us]\d", code.ptx.split("mma.sync")[1])
+    assert ("load_bf16(in0" in launch.source.text) == (features == 3 or labels.startswith("bf"))
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])

@@ -138,8 +138,8 @@ def _ptx(source: KernelSource, capability: tuple[int, int]) -> str:
         kernel = library.get_function(result.fndesc.llvm_func_name)
         library._entry_name = result.fndesc.llvm_func_name
         compiler.kernel_fixup(kernel, False)
-        bounds = (source.threads, source.together) if hasattr(source, "threads") else None
-        nvvm.set_launch_bounds(kernel, bounds)
+        bounds, together = getattr(source, "threads", None), getattr(source, "together", 1)
+        nvvm.set_launch_bounds(kernel, (bounds, together) if together > 1 else bounds)
         for argument, param in zip(kernel.args, source.params, strict=True):
             if param.endswith("*"):
                 # Different pointers of a kernel never overlap: what is only read may go through the read-only cache.

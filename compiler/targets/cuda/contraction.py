@@ -1,4 +1,4 @@
-"""Matrix products for CUDA: the launches of a fused computation with a dot.
+"""Matrix products for CUDA: the launches of a fused computation with a dot or a convolution.
 
 out[b, i, j] = epilogue(sum over p of lhs(b, i, p) * rhs(b, p, j)); operands, epilogue and their texts are those that
 the CPU has (`kernels.product`). One kernel, and a second one that adds parts of sums where the result is small.
@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hloom.compiler.kernels.contraction import PlainOperand, PlainStore
+from hloom.compiler.kernels.convolution import is_normal_convolution
 from hloom.compiler.kernels.product import DotParts, dot_parts, is_normal_dot
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.targets.cuda.contraction_products import tensor_products, thread_products
 from hloom.compiler.targets.cuda.contraction_text import Side, Text, join_source, sums_pitch
 from hloom.compiler.targets.cuda.contraction_tiles import Tile, blocks_together, choose, parts_of
+from hloom.compiler.targets.cuda.contraction_windows import Gathered, convolution_parts
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_source
 from hloom.compiler.targets.cuda.machine import CudaMachine
 from hloom.ir.module import Instruction
@@ -29,21 +31,26 @@ def contraction_sources(
     tf32: bool = False,
     vectors: bool = True,
 ) -> list[CudaLaunch]:
-    """The launches of a fused computation with one dot in normal form, in order; none where the result is empty.
+    """The launches of a fused computation with one dot or convolution in normal form; none where the result is empty.
 
     tile: in place of the one that the cost model chooses. tf32: whether products of float32 may be rounded to tf32,
     as exact as float16's; nothing but the user may say so. vectors: whether 16 bytes are moved at a time, for which all
     arrays have to begin at multiples of 16.
 
-    Raises ValueError for a computation without exactly one dot, or with one that is not in normal form.
+    Raises ValueError for a computation without exactly one of them, or with one that is not in normal form.
     """
-    dots = [i for i in request.computation.instructions if i.opcode == "dot"]
-    if len(dots) != 1 or not is_normal_dot(dots[0]):
-        raise ValueError(f"{request.computation.name}: one dot in normal form has kernels, {len(dots)} are here")
-    made = dot_parts(request, dots[0])
+    found = [i for i in request.computation.instructions if i.opcode in ("dot", "convolution")]
+    if len(found) != 1 or not has_product_kernel(found[0]):
+        raise ValueError(f"{request.computation.name}: one dot in normal form has kernels, {len(found)} are here")
+    made = (dot_parts if found[0].opcode == "dot" else convolution_parts)(request, found[0])
     if 0 in made.extents[:3]:
         return []
-    return _Contraction(made, dots[0], machine, tile, tf32, vectors).launches()
+    return _Contraction(made, found[0], machine, tile, tf32, vectors).launches()
+
+
+def has_product_kernel(instruction: Instruction) -> bool:
+    """Whether an instruction is a dot or a convolution in normal form, which `contraction_sources` takes."""
+    return {"dot": is_normal_dot, "convolution": is_normal_convolution}[instruction.opcode](instruction)
 
 
 def tensor_dtype(dot: Instruction, accumulate: str, tf32: bool) -> str | None:
@@ -94,6 +101,9 @@ class _Contraction:
                 fast = "p" if deep == 1 and self.k > 1 else role
             if code.dtype == self.dtype and self.moves(fast, role, batch, step, deep, count):
                 how = "ahead"
+        elif isinstance(code, Gathered) and code.dtype == self.dtype and self.vectors:
+            run = code.runs(16 // DTYPES[self.dtype].itemsize)
+            fast, how = (run, "ahead") if run else (fast, how)
         threads = tile.kind == "thread"
         # Threads read lines along their own index, tensor cores read both.
         inner = role if threads else fast

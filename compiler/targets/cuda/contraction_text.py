@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from hloom.compiler.kernels.contraction import ContractionSpec, PlainOperand, PlainStore
 from hloom.compiler.kernels.contraction_writer import load_plain
 from hloom.compiler.targets.cuda.contraction_tiles import Tile
+from hloom.compiler.targets.cuda.contraction_windows import Gathered
 from hloom.compiler.targets.cuda.render import CudaSource, divisors, indent
 from hloom.ir.types import DTYPES
 
@@ -108,7 +109,7 @@ class Text:
         body = [f"t_shared = shared_{self.left.dtype}({elements})"]
         sums = "t_shared" if self.left.dtype == spec.accumulate else f"shared_as_{spec.accumulate}(t_shared)"
         body += [f"t_sums = {sums}", *self.decode(), *self.products.start, *self.fill(), *self.loop(), *self.finish()]
-        plain = [(x.pointer, x.dtype) for x in (spec.lhs, spec.rhs) if isinstance(x, PlainOperand)]
+        plain = [(x.pointer, x.dtype) for x in (spec.lhs, spec.rhs) if isinstance(x, (PlainOperand, Gathered))]
         if isinstance(spec.epilogue, PlainStore):
             plain.append((spec.epilogue.pointer, spec.accumulate))
         return make_source(spec, spec.name, body, plain, integers, "product", tile.threads, blocks,
@@ -170,14 +171,20 @@ class Text:
             asked.append(f"t_ahead + {p} < {stop}")
         return " and ".join(asked)
 
-    def address(self, side: Side) -> str:
-        """Where a plain operand's element lies in memory. The stride along `fast` is one where 16 bytes are moved."""
+    def access(self, side: Side) -> tuple[list[str], str, str]:
+        """(statements, condition, address) of an operand's element in memory; the condition is '' where all exist. The
+        stride along `fast` is one where 16 bytes are moved."""
         role, p = self.names(side)
+        inside = self.inside(side)
+        if isinstance(side.code, Gathered):
+            head = [f"t_{side.role} = t_{side.role}0 + {role}", f"t_p = t_ahead + {p}"]
+            statements, conditions, address = side.code.place("t_b", f"t_{side.role}", "t_p")
+            return [*head, *statements], " and ".join(part for part in (inside, *conditions) if part), address
         step = {index: f" * {side.name}_s{index}" for index in (side.role, "p")}
         if side.how != "element":
             step[side.fast] = ""
         batch = f"t_b * {side.name}_sb + " if self.several else ""
-        return f"{batch}(t_{side.role}0 + {role}){step[side.role]} + (t_ahead + {p}){step['p']}"
+        return [], inside, f"{batch}(t_{side.role}0 + {role}){step[side.role]} + (t_ahead + {p}){step['p']}"
 
     def place(self, side: Side, stage: str) -> str:
         role, p = self.names(side)
@@ -187,11 +194,9 @@ class Text:
         """Asks for a tile; it has arrived after `wait_ahead`."""
         width = side.width
         pieces = side.extent * side.depth // width
-        condition = self.inside(side) or "True"
-        copy = (
-            f"copy_ahead(t_shared, {self.place(side, stage)}, {side.code.pointer}, {self.address(side)}, {condition})"
-        )
-        return self.pieces(pieces, [*self.offsets(side, "t_piece", width), copy])
+        statements, condition, address = self.access(side)
+        copy = f"copy_ahead(t_shared, {self.place(side, stage)}, {side.code.pointer}, {address}, {condition or 'True'})"
+        return self.pieces(pieces, [*self.offsets(side, "t_piece", width), *statements, copy])
 
     def pieces(self, count: int, body: list[str]) -> list[str]:
         """`body` for each of the pieces of this thread, called t_piece."""
@@ -207,15 +212,14 @@ class Text:
 
     def elements(self, side: Side, stage: str) -> list[str]:
         """Evaluates a tile element by element; what lies beyond the ends is zero."""
-        role, p = self.names(side)
-        index = {side.role: f"t_{side.role}", "p": "t_p"}
-        head = [f"{index[side.role]} = t_{side.role}0 + {role}", f"t_p = t_ahead + {p}"]
-        if isinstance(side.code, PlainOperand):
-            statements, value = [], load_plain(side.code, self.address(side), self.spec.accumulate)
+        if isinstance(side.code, (PlainOperand, Gathered)):
+            head, condition, address = self.access(side)
+            statements, value = [], load_plain(side.code, address, self.spec.accumulate)
         else:
+            role, p = self.names(side)
+            head, condition = [f"t_{side.role} = t_{side.role}0 + {role}", f"t_p = t_ahead + {p}"], self.inside(side)
             order = ("t_b", "t_i", "t_p") if side.name == "lhs" else ("t_b", "t_p", "t_j")
             statements, value = side.code(*order)
-        condition = self.inside(side)
         at = self.place(side, stage)
         if condition:
             given = [f"t_value = {self.spec.accumulate}(0)", f"if {condition}:"]
@@ -231,9 +235,10 @@ class Text:
         width, lines = side.width, []
         for x in range(self.turns(side)):
             name = f"t_{side.name}{x}"
-            load = f"{name} = load{width}_{side.dtype}({side.code.pointer}, {self.address(side)})"
-            condition = " and ".join(part for part in (self.fits(side, x), self.inside(side)) if part)
-            lines += self.offsets(side, self.piece(x), width)
+            statements, inside, address = self.access(side)
+            load = f"{name} = load{width}_{side.dtype}({side.code.pointer}, {address})"
+            condition = " and ".join(part for part in (self.fits(side, x), inside) if part)
+            lines += [*self.offsets(side, self.piece(x), width), *statements]
             # Registers are loaded for a step beyond the end too, where nothing is: there is always a condition.
             lines += [f"{name} = zeros_{side.dtype}({width})", f"if {condition}:", f"    {load}"]
         return lines
