@@ -429,7 +429,7 @@ class FakeDriver(FakeGraphs):
     def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, arguments, extra):
         kernel = self.check_launch(function, (gx, gy, gz), (bx, by, bz), shared)
         values = self.arguments(kernel, arguments)
-        self.step(stream, kernel.accesses(*values), lambda: kernel.run(self, *values), kernel.name)
+        self.step(stream, kernel.accesses(*values), kernel.work(self, (gx, gy, gz), values), kernel.name)
 
     def pause(self) -> None:
         """Gives other threads a turn in the middle of a call."""

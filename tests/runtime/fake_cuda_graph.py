@@ -108,7 +108,7 @@ class FakeGraphs:
         grid, block = (p.gridDimX, p.gridDimY, p.gridDimZ), (p.blockDimX, p.blockDimY, p.blockDimZ)
         kernel = self.check_launch(p.func, grid, block, p.sharedMemBytes)
         values = self.arguments(kernel, p.kernelParams)
-        return kernel.accesses(*values), lambda: kernel.run(self, *values), kernel.name
+        return kernel.accesses(*values), kernel.work(self, grid, values), kernel.name
 
     def _copy(self, p):
         source, target, nbytes = int(p.srcDevice), int(p.dstDevice), p.WidthInBytes

@@ -25,7 +25,7 @@ class Violation(AssertionError):
 class FakeKernel:
     """run(fake, *arguments) computes; accesses(*arguments) says what it touches.
 
-    parameters: 'p' for an address, 'i' for an integer.
+    parameters: 'p' for an address, 'i' for an integer. with_grid: run(fake, blocks, *arguments).
     """
 
     name: str
@@ -33,6 +33,12 @@ class FakeKernel:
     run: Callable
     accesses: Callable
     registers: int = 32
+    with_grid: bool = False
+
+    def work(self, fake, grid: tuple[int, int, int], values: tuple) -> Callable:
+        """What a launch does."""
+        blocks = (grid[0] * grid[1] * grid[2],) if self.with_grid else ()
+        return lambda: self.run(fake, *blocks, *values)
 
 
 def call(outputs: int = 0):
