@@ -44,13 +44,15 @@ class Array(ArrayMethods):
 
     def _value(self) -> np.ndarray:
         data = self._data
+        if data.__class__ is np.ndarray:
+            return data
         if data is None:
             raise DonatedArrayError(
                 "an array was used after it had been donated",
                 f"{self._shape!r}: its buffer now belongs to the result of the function that it was given to",
                 "use that function's result, or do not donate this argument",
             )
-        return data
+        return data.numpy() if _is_on_gpu(data) else data  # a copy from the GPU, when it is computed
 
     @property
     def device(self):
@@ -68,7 +70,10 @@ class Array(ArrayMethods):
 
     def block_until_ready(self):
         """Waits until the value is computed. Computation on the CPU is finished when a call returns."""
-        self._value()
+        if _is_on_gpu(self._data):
+            self._data.block_until_ready()
+        else:
+            self._value()
         return self
 
     def is_deleted(self) -> bool:
@@ -97,7 +102,15 @@ class Array(ArrayMethods):
     def __buffer__(self, flags):
         return memoryview(self.numpy_view)
 
+    @property
+    def __cuda_array_interface__(self) -> dict:
+        if not _is_on_gpu(self._data):
+            raise AttributeError("an array of the host has no __cuda_array_interface__")
+        return self._data.__cuda_array_interface__
+
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        if _is_on_gpu(self._data):
+            return self._data.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
         if dl_device not in (None, (1, 0)):
             raise BufferError("hloom exports CPU memory; ask for dl_device=(1, 0)")
         data = self._value()
@@ -107,7 +120,7 @@ class Array(ArrayMethods):
         return (data.copy() if copy or not data.flags.writeable else data).__dlpack__()
 
     def __dlpack_device__(self):
-        return (1, 0)
+        return self._data.__dlpack_device__() if _is_on_gpu(self._data) else (1, 0)
 
     # --- Python numbers ---
 
@@ -159,7 +172,7 @@ class Array(ArrayMethods):
             return f"Array(donated {self._shape!r})"
         width = np.get_printoptions()["linewidth"]
         if self._shape.size:
-            body = np.array2string(self._data, width, prefix="Array(", suffix=",", separator=", ")
+            body = np.array2string(self._value(), width, prefix="Array(", suffix=",", separator=", ")
         else:
             body = f"[], shape={self._shape.dims}"
         tail = f"dtype={self._shape.dtype.name}{', weak_type=True' * self.weak})"
@@ -226,8 +239,8 @@ class Array(ArrayMethods):
         self._data = None
 
     def unsafe_buffer_pointer(self) -> int:
-        """The address of the first element. Valid as long as the array."""
-        return self._value().ctypes.data
+        """The address of the first element, on its device. Valid as long as the array."""
+        return self._data.buffer.address if _is_on_gpu(self._data) else self._value().ctypes.data
 
     def on_device_size_in_bytes(self) -> int:
         return self._shape.bytes
@@ -258,6 +271,11 @@ class Array(ArrayMethods):
         import hloom.numpy as hnp
 
         return hnp
+
+
+def _is_on_gpu(data) -> bool:
+    """Whether an array's data are a `hloom.runtime.cuda.array.DeviceArray`."""
+    return data.__class__.__name__ == "DeviceArray"
 
 
 def common_device(arrays, what: str):

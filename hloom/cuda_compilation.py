@@ -27,6 +27,7 @@ from hloom.cuda_program import cuda_program
 from hloom.errors import AttributeValueError
 from hloom.ir.module import Module
 from hloom.ir.types import Shape
+from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.device import Device
 from hloom.runtime.cuda.discovery import gpus
 from hloom.runtime.cuda.errors import ComputeCapabilityError
@@ -53,6 +54,12 @@ def cuda_device(index: int = 0) -> Device:
 
     api = load_api()
     return Device(api, gpus(api)[index])
+
+
+def on_gpu(data, index: int, label: str = "an array") -> DeviceArray:
+    """The data of an array on a GPU: as they are there, or copied. label: the user's name for it. Raises CudaError."""
+    device = cuda_device(index).open()
+    return data.to(device) if isinstance(data, DeviceArray) else DeviceArray.put(device, data, label)
 
 
 class CudaExecutable:
@@ -84,6 +91,18 @@ class CudaExecutable:
         wanted = [np.empty(shape.dims, shape.dtype) for shape in self.program.outputs]
         under_way = [device.get(buffer, array) for buffer, array in zip(results, wanted, strict=True)]
         return [download.result() for download in under_way]
+
+    def on_device(self, index: int, given: Sequence, labels: Sequence[str]) -> list[DeviceArray]:
+        """Runs on a GPU; arguments and results stay there, and the call does not wait for the results.
+
+        given: NumPy arrays or DeviceArrays. labels: the user's names of the arguments. Raises CudaError.
+        """
+        device = cuda_device(index).open()
+        if self._loaded is None or self._loaded.device is not device:
+            self._loaded = self.load(device)
+        there = [on_gpu(data, index, label).buffer for data, label in zip(given, labels, strict=True)]
+        made = self._loaded(there)
+        return [DeviceArray(device, b, shape) for b, shape in zip(made, self.program.outputs, strict=True)]
 
     def for_one_output(self) -> None:
         """There is no shorter way of calling it."""

@@ -100,6 +100,14 @@ class CpuKind(DeviceKind):
 _kinds: dict[str, DeviceKind] = {"cpu": CpuKind()}
 
 
+@functools.cache
+def _add_cuda() -> None:
+    """Its first use; nothing of CUDA is imported before."""
+    from hloom.cuda_kind import CudaKind
+
+    _kinds.setdefault("cuda", CudaKind())
+
+
 def register_device_kind(kind: DeviceKind) -> None:
     """Adds a kind of device to this process. Raises DeviceError where the name is taken by another kind."""
     there = _kinds.get(kind.name)
@@ -132,6 +140,7 @@ def _load_entry_points() -> None:
 
 def device_kinds() -> dict[str, DeviceKind]:
     """The kinds by name, those of other packages among them."""
+    _add_cuda()
     _load_entry_points()
     return _kinds
 

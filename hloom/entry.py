@@ -53,9 +53,10 @@ class Entry:
         self.traced = traced
         self.owner = owner
         self.donated = call.donated
+        self.gpu: int | None = None  # number of the GPU on which it runs alone
         module = Module(owner._name, traced.computation)
         self.compiled = self._compiled(module, call)
-        unused = call.donated - set(self.compiled.donated.values())
+        unused = self.donated - set(self.compiled.donated.values())
         if unused:
             hints = call.hints()
             warnings.warn(
@@ -94,6 +95,14 @@ class Entry:
             device = find_device(chosen[0])
         name = str(device or default_device())
         named = {name, *chosen, *(arguments.values() if chosen else ())}
+        if len(named) == 1 and name.startswith("cuda:"):
+            from hloom.cuda_compilation import compile_for_cuda, cuda_device
+
+            self.gpu, self.labels = device.index, call.hints()
+            self.donated = frozenset()  # memory of GPUs comes from a pool; what was donated may be used on
+            compiled = compile_for_cuda(module, cuda_device(device.index).facts.arch, fusion=fusion)
+            self.devices = [device] * len(compiled.output_shapes)
+            return compiled
         if len(named) > 1 or not name.startswith("cpu:"):
             from hloom.placed import compile_placed
 
@@ -112,7 +121,14 @@ class Entry:
         self.devices = [device] * len(compiled.output_shapes)
         return compiled
 
+    def _run_on_gpu(self, arrays: list[Array]):
+        data = [a._value() if a._data is None else a._data for a in arrays]  # (raises for a donated one)
+        outputs = self._wrap(self.compiled.executable.on_device(self.gpu, data, self.labels))
+        return tree.unflatten(self.traced.out_tree, outputs)
+
     def run(self, arrays: list[Array]):
+        if self.gpu is not None:
+            return self._run_on_gpu(arrays)
         try:
             inputs = [a._value() for a in arrays]
         except AttributeError:
@@ -147,7 +163,7 @@ class Entry:
 
     def fast(self):
         """The call for arrays of the right shapes, with as little Python as it takes."""
-        if self.donated:
+        if self.donated or self.gpu is not None:
             return lambda args: self.run([*args])
         executable, unflatten, structure = self.compiled.executable, tree.unflatten, self.traced.out_tree
         weak, devices, shapes = self.traced.weak, self.devices, self.shapes

@@ -10,19 +10,15 @@ class CountingKind(InterpretedKind):
 
 from __future__ import annotations
 
-import ctypes
-import time
 from collections.abc import Callable
 
 import numpy as np
 
 from hloom.compiler.analysis import bytes_accessed, computation_flops
 from hloom.device_kinds import DeviceKind, LaneRequest
+from hloom.host_channels import Ended, HostChannels
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Computation, Instruction
-from hloom.ir.types import Shape
-
-LONG = 1000  # looks at a count after which a waiting lane sleeps between them
 
 
 class InterpretedKind(DeviceKind):
@@ -85,29 +81,21 @@ class InterpretedLane:
         return run
 
 
-class _Ended(Exception):
-    """Another lane has failed."""
-
-
 class _Run:
     """One call."""
 
     def __init__(self, lane: InterpretedLane, aliases, control, state, arguments):
-        self.lane, self.aliases, self.control, self.state = lane, aliases, control, state
-        request = lane.request
-        inputs, outputs = len(request.inputs), len(request.results)
-        self.inputs, self.outputs = arguments[:inputs], arguments[inputs : inputs + outputs]
-        self.channels = arguments[inputs + outputs :]
-        self.count: dict[int, int] = {}  # messages of a channel that is used in a loop's body
+        self.lane = lane
+        self.channels = HostChannels(lane.request, aliases, control, state, arguments)
 
     def run(self) -> None:
         entry = self.lane.module.entry
         try:
-            results = self.computation(entry, [np.asarray(x) for x in self.inputs], "straight")
-        except _Ended:
+            results = self.computation(entry, [np.asarray(x) for x in self.channels.inputs], "straight")
+        except Ended:
             return
         for number, value in zip(self.lane.request.outputs, results, strict=True):
-            self.outputs[number][...] = value
+            self.channels.outputs[number][...] = value
 
     def computation(self, computation: Computation, arguments, where: str):
         """where: 'straight' (runs at most once), 'body' (of a loop), 'branch' (of a loop's step, or its condition)."""
@@ -119,17 +107,17 @@ class _Run:
                 values[instruction] = self.instruction(instruction, operands, where, received)
         result = values[computation.root]
         for channel in received:
-            self.add(self.ends(channel).words.freed[self.lane.name])
+            self.channels.free(channel)
         return result
 
     def instruction(self, instruction: Instruction, operands, where: str, received: list[int]):
         opcode = instruction.opcode
         if opcode == "send":
-            return self.send(instruction["channel_id"], operands[0], where)
+            return self.channels.send(instruction["channel_id"], operands[0], where)
         if opcode == "recv":
             if where != "straight":
                 received.append(instruction["channel_id"])
-            return self.receive(instruction["channel_id"], where)
+            return self.channels.receive(instruction["channel_id"], where).copy()
         if opcode == "tuple":
             return tuple(operands)
         if opcode == "get-tuple-element":
@@ -148,53 +136,3 @@ class _Run:
             inner = "straight" if where == "straight" else "branch"
             return self.computation(branches[index], [operands[1 + index]], inner)
         return self.lane.kind.compute(instruction, operands)
-
-    # --- channels ---
-
-    def ends(self, channel: int):
-        return self.lane.request.channels[channel]
-
-    def add(self, word: int) -> None:
-        self.control[word] += 1  # no other lane writes this word
-
-    def wait(self, first: int, second: int) -> None:
-        turns = 0
-        while self.control[first] < self.control[second]:
-            if not self.state[0]:
-                raise _Ended
-            turns += 1
-            time.sleep(0 if turns < LONG else 50e-6)
-
-    def place(self, channel: int, where: str, shape: Shape) -> np.ndarray:
-        number = 2 * channel
-        if where == "body":
-            number += self.count.get(channel, 0) % 2
-            self.count[channel] = self.count.get(channel, 0) + 1
-        found = self.aliases.get(number)
-        while found is not None and found.kind == "channel":
-            number = found.number
-            found = self.aliases.get(number)
-        if found is not None:
-            return (self.outputs if found.kind == "output" else self.inputs)[found.number].reshape(shape.dims)
-        if not shape.bytes:
-            return np.zeros(shape.dims, shape.dtype)
-        memory = np.frombuffer((ctypes.c_uint8 * shape.bytes).from_address(self.channels[number]), np.uint8)
-        return memory.view(shape.dtype).reshape(shape.dims)
-
-    def send(self, channel: int, value, where: str) -> tuple:
-        ends = self.ends(channel)
-        if where != "straight":
-            for freed in ends.words.freed.values():
-                self.wait(freed, ends.words.allowance)
-        self.place(channel, where, ends.shape)[...] = value
-        self.add(ends.words.sent)
-        if where != "straight":
-            self.add(ends.words.allowance)
-        return ()
-
-    def receive(self, channel: int, where: str) -> np.ndarray:
-        ends = self.ends(channel)
-        wanted = ends.words.wanted[self.lane.name]
-        self.add(wanted)
-        self.wait(ends.words.sent, wanted)
-        return self.place(channel, where, ends.shape).copy()

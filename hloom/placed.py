@@ -155,9 +155,7 @@ class _Assembly:
         parts = self.parts
         results = [parts.lanes[device].entry.outputs()[number].shape for device, number in parts.outputs]
         control = Control()
-        channels = {
-            c.number: ChannelEnds(c.shape, control.channel(c.receivers)) for c in parts.channels
-        }
+        channels = {c.number: ChannelEnds(c.shape, control.channel(c.receivers)) for c in parts.channels}
         lanes, found = [], {}
         for device, module in parts.lanes.items():
             kind, index = kind_of(device)
