@@ -22,15 +22,13 @@ from hloom.compiler.targets.cuda import cubins as stored
 from hloom.compiler.targets.cuda.compile import CudaNotInstalledError
 from hloom.compiler.targets.cuda.cubins import cubin_key, cubins, disassembled
 from hloom.compiler.targets.cuda.render import render
-from hloom.compiler.targets.cuda.target import CudaTarget, NoCudaKernelError
+from hloom.compiler.targets.cuda.target import CudaTarget
 
 needs_cuda = pytest.mark.skipif(
     not cuda_compile.available(), reason='compiling needs the extra: pip install "hloom[cuda]"'
 )
 REGISTERS = Path(__file__).parents[1] / "golden" / "cuda" / "registers.json"
 
-# Workloads that have no plan for CUDA, with the reason.
-WITHOUT_KERNEL = {"rfft_rows": "fft is a library's", "fft_filter": "fft is a library's"}
 # Kernels that keep something in local memory: bytes, with the reason. None of them spills registers.
 STACK = {"loop_multiply_cosine_add": (32, "libdevice's sin and cos reduce large angles in an array")}
 
@@ -48,10 +46,6 @@ def sources(plan) -> list:
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_every_workload_is_planned(name):
-    if name in WITHOUT_KERNEL:
-        with pytest.raises(NoCudaKernelError, match=WITHOUT_KERNEL[name].split()[0]):
-            workload_plan(name)
-        return
     plan = workload_plan(name)
     for step in plan.kernels():
         launch, machine = step.launch, CudaTarget("sm_80").machine
@@ -67,8 +61,6 @@ def test_no_kernel_of_a_workload_spills(arch, request):
     """Registers are recorded, and may grow by eight: `pytest --bless` writes them anew."""
     found: dict[str, dict[str, int]] = {}
     for name in WORKLOADS:
-        if name in WITHOUT_KERNEL:
-            continue
         kernels: dict[str, int] = {}
         for code in cubins(sources(workload_plan(name, arch)), arch, default_cache()):
             assert code.spills == 0, f"{name}: {code.name} spills {code.spills} bytes"

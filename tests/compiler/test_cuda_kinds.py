@@ -6,7 +6,7 @@ from cuda_plans import check
 
 import hloom.numpy as hnp
 from hloom import grad, lax
-from hloom.compiler.targets.cuda import running, scatter, sort
+from hloom.compiler.targets.cuda import fft, running, scatter, sort
 
 RANDOM = np.random.default_rng(1)
 
@@ -167,3 +167,31 @@ def test_the_best_with_nan_and_of_integers():
     x[0, 3], x[1, 4:6] = np.nan, -0.0
     check(lambda x: lax.top_k(x, 20), x)
     check(lambda x: lax.top_k(x, 4), RANDOM.integers(-5, 5, (3, 30)).astype(np.int8))
+
+
+# --- Fourier transforms -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 12, 30, 49, 11, 26, 64])
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft"])
+def test_transforms_of_lengths(name, n):
+    x = floats(3, n // 2 + 1 if name == "irfft" else n)
+    x = x if name == "rfft" else x + 1j * floats(*x.shape)
+    transform = getattr(hnp.fft, name)
+    plan = check(lambda x: transform(x, n) if name == "irfft" else transform(x), x, tolerance=2e-4)
+    assert len([k for k in kernels(plan) if "fft" in k]) <= 1
+
+
+def test_transforms_of_several_dimensions_and_what_is_computed_from_them():
+    check(lambda x: hnp.abs(hnp.fft.fft2(x)), floats(2, 6, 8), tolerance=2e-4)
+    check(lambda x: hnp.fft.irfft2(hnp.fft.rfft2(x) * 2.0), floats(5, 12), tolerance=2e-4)
+    check(lambda x: hnp.fft.fft(x, axis=0).real, floats(9, 4), tolerance=2e-4)
+
+
+@pytest.mark.parametrize("name", ["fft", "rfft", "irfft"])
+def test_rows_without_room_in_shared_memory_go_by_passes(name, monkeypatch):
+    monkeypatch.setattr(fft, "SHARED", 0)
+    x = floats(2, 16 if name == "irfft" else 30)
+    plan = check(lambda x: getattr(hnp.fft, name)(x), x, tolerance=2e-4)
+    assert len([k for k in kernels(plan) if "fft_pass" in k]) >= 3
+    check(lambda x: hnp.fft.fft(x.astype(hnp.complex64), axis=0) * 0.5, floats(22, 3), tolerance=2e-4)

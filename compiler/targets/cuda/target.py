@@ -12,6 +12,7 @@ from hloom.compiler.kernels.topk import has_topk_kernel
 from hloom.compiler.kernels.window import has_window_kernel, is_inlined
 from hloom.compiler.kernels.writer import can_write
 from hloom.compiler.targets.cuda.contraction import contraction_sources, has_product_kernel
+from hloom.compiler.targets.cuda.fft import fft_launches, has_fft_kernel
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_nest
 from hloom.compiler.targets.cuda.machine import CudaMachine, machine_of
 from hloom.compiler.targets.cuda.plain_products import plain_product_nest
@@ -60,6 +61,8 @@ def has_cuda_kernel(instruction: Instruction) -> bool:
         return has_window_kernel(instruction)
     if opcode == "scatter":
         return has_scatter_kernel(instruction)
+    if opcode == "fft":
+        return has_fft_kernel(instruction)
     if opcode == "topk":
         return has_topk_kernel(instruction)
     if opcode == "sort":
@@ -78,6 +81,7 @@ def _has_sort_kernel(sort: Instruction) -> bool:
 
 # Kinds with kernels of their own, by (request, multiprocessors). All others are nests.
 _KINDS = {
+    "fft": fft_launches,
     "window": window_launches,
     "topk": topk_launches,
     "sort": sort_launches,
