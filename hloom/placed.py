@@ -47,6 +47,15 @@ class PlacedModule:
     def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         return self.executable(arrays)
 
+    @property
+    def plan(self):
+        """There is one for each device. Raises DeviceError."""
+        raise DeviceError(
+            "the plan of a compiled function was asked for",
+            f"it runs on several devices, with a plan for each: {', '.join(self.lanes)}",
+            "look at as_text(), source() or cost_analysis(), which show all of them",
+        )
+
     def as_text(self, dialect: str = "hlo") -> str:
         """The program of each device as text, one after the other."""
         return "\n".join(f"// {device}\n{program_text(module, dialect)}" for device, module in self.lanes.items())
@@ -127,6 +136,12 @@ def compile_placed(
             print(f"hloom: {line}", file=sys.stderr)
     parts = partition(whole, device_of, default, shared_memory)
     divided = time.perf_counter()
+    if config.debug >= 1:
+        count, nbytes = len(parts.channels), sum(c.shape.bytes for c in parts.channels)
+        print(
+            f"hloom: {module.name} runs on {', '.join(parts.lanes)}, with {count} values ({nbytes} bytes) sent",
+            file=sys.stderr,
+        )
     return _Assembly(whole, parts, donated, fusion, placements, divided - started).made()
 
 

@@ -174,6 +174,17 @@ def test_the_log_of_placements(four_devices, capsys):
     assert any("(sine) cpu:1 at" in line and "test_device_scopes.py" in line for line in lines)
 
 
+def test_what_is_told_of_a_program_of_several_devices(four_devices, capsys):
+    x = normal(8, 8)
+    with hl.config(debug=1):
+        compiled = hl.jit(two_parts).lower(x, x).compile()
+    assert "two_parts runs on cpu:0, cpu:1, with 1 values (256 bytes) sent" in capsys.readouterr().err
+    assert compiled.cost_analysis()["bytes sent"] == 256 and "partition" in compiled.timings()
+    assert compiled.memory_analysis()["channel bytes"] >= 0
+    with pytest.raises(DeviceError, match="cpu:0, cpu:1"):
+        compiled.plan  # noqa: B018
+
+
 def test_donated_arguments_across_devices(four_devices):
     @hl.jit
     def plain(p, x):
