@@ -7,6 +7,7 @@ its channel, and the others read it there.
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -103,11 +104,15 @@ def _thread_of(device: str) -> _Thread:
     return found
 
 
-def forget_threads() -> None:
+def _forget_threads() -> None:
     """In a forked child: no thread came along."""
     global _order
     _threads.clear()
     _order = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
 
 
 class _Group:

@@ -367,6 +367,19 @@ def test_callers_in_several_threads(four_devices):
     assert not wrong and not any(c.is_alive() for c in callers)
 
 
+def test_a_forked_process(four_devices):
+    import os
+
+    function = hl.jit(two_parts)
+    x = normal(8, 8)
+    want = np.asarray(function(x, x)[2])
+    child = os.fork()
+    if not child:
+        # An own list of threads; what goes wrong shows as the status.
+        os._exit(0 if np.array_equal(function(x, x)[2], want) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_more_memory_than_a_device_has(four_devices):
     @hl.jit
     def f(samples):
