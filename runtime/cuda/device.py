@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,6 +50,27 @@ class Event:
 
     def __del__(self):
         self._idle.append(self.handle)
+
+
+_current = threading.local()  # the context that is current in a thread, as far as is known
+_devices: weakref.WeakSet[Device] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A process that was forked cannot use the driver that its parent had started."""
+    for device in list(_devices):
+        if device.context is not None:
+            device.lock = threading.RLock()
+            device.lost = CudaDeviceLostError(
+                f"{device} was used in a process that was forked",
+                "its parent had used it before, which CUDA does not allow",
+                "start processes with multiprocessing's 'spawn', or use the GPU in one of them only",
+            )
+            device.lost.told = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Guard:
@@ -111,8 +133,9 @@ class Device:
         self._later: deque = deque()  # (event, or those to wait for before there is one; function): what `later` noted
         self.given: list = []  # arrays that other libraries have
         self._owed: list[tuple] = []  # (function, handle): what the driver refused to destroy
-        self._threads = threading.local()
+        self._alone = False  # whether there is no other GPU
         self._guard = _Guard(self)
+        _devices.add(self)
 
     def __str__(self) -> str:
         return f"cuda:{self.facts.index}"
@@ -121,19 +144,19 @@ class Device:
 
     def open(self) -> Device:
         """Makes the context current in this thread, and on the first call everything else. Raises CudaError."""
-        if getattr(self._threads, "opened", None) is not None and self._threads.opened is self.context:
-            return self
         with self.lock:
             if self.lost is not None:
                 raise self._gone()
             if self.context is None:
                 self._open()
+            _current.context = None
             self.api.set_current(self.context)
-            self._threads.opened = self.context
+            _current.context = self.context
         return self
 
     def _open(self) -> None:
         api = self.api
+        count = api.device_count()
         self._handle = api.device(self.facts.index)
         context = api.retain_context(self._handle)
         made: list[tuple] = []
@@ -149,7 +172,7 @@ class Device:
                 _quietly(destroy, handle)
             _quietly(api.release_context, self._handle)
             raise
-        self.context = context
+        self.context, self._alone = context, count == 1
         self.pool = Pool(self, keep)
         self.upload_pieces, self.download_pieces = Pieces(self), Pieces(self)
 
@@ -210,7 +233,8 @@ class Device:
         return self._guard
 
     def _enter(self) -> None:
-        if self.context is None or getattr(self._threads, "opened", None) is not self.context:
+        # With several GPUs other libraries change what is current, too.
+        if not self._alone or self.context is None or getattr(_current, "context", None) is not self.context:
             self.open()
         if self.lost is not None:
             raise self._gone()
@@ -237,7 +261,7 @@ class Device:
         error = CudaDeviceLostError(
             f"{self} was asked for, which was lost",
             f"before: {lost.asked}: {lost.found}",
-            "restart the process; the CPU and other GPUs can be used on",
+            "restart the process; the CPU and other GPUs can be used on" if lost.code else lost.repair,
             lost.source,
             lost.code,
             lost.name,
@@ -265,12 +289,32 @@ class Device:
         return event
 
     def wait(self, event: Event, asked: str) -> None:
-        """Until an event has happened. Raises CudaError, of what ran before it too."""
+        """Until an event has happened. Raises CudaError, of what ran before it too. Others can enqueue meanwhile."""
         with self.guard() as api:
+            pass
+        try:
             api.synchronize_event(event.handle, asked)
+        except CudaDeviceLostError as error:
+            with self.lock:
+                raise self._lose(error) from None
+        with self.lock:
             flight = self._flight
             while flight and flight[0][0] <= event.calls:
                 flight.popleft()
+
+    def milliseconds(self, function: Callable[[], object]) -> float:
+        """How long the main stream works at what a function enqueues. Waits for it. Raises CudaError."""
+        with self.guard() as api:
+            first, last = (api.create_event(timing=True) for _ in range(2))
+            try:
+                api.record(first, self.main)
+                function()
+                api.record(last, self.main)
+                api.synchronize_event(last, "a program was timed")
+                return api.milliseconds(first, last)
+            finally:
+                self.discard(api.destroy_event, first)
+                self.discard(api.destroy_event, last)
 
     def launched(self, program: Running) -> None:
         """Notes a call of a program as being in flight."""

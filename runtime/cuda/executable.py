@@ -8,7 +8,7 @@ when everything is enqueued, unless there are Python functions in it or the host
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -131,23 +131,24 @@ class Executable:
             if self._running:  # called by a Python function of its own: it needs other temporaries
                 self._inner = self._inner or Executable(self.program, device)
                 return self._inner(inputs)
-            for buffer in inputs:
-                if buffer.pending is not None:
-                    device.use(buffer)
-            take = device.pool.take
-            outputs = [
-                take(nbytes, label) if donated is None else inputs[donated] for nbytes, label, donated in self._outputs
-            ]
-            if self._arena is None:  # not before: memory that runs out takes those of idle programs away
-                self._prepare()
-            if self._only is not None:
-                self._launch(api, self._only, inputs, outputs)
-            else:
-                self._running = True
-                try:
+            self._running = True  # so that memory that runs out takes nothing away from this program
+            try:
+                for buffer in inputs:
+                    if buffer.pending is not None:
+                        device.use(buffer)
+                take = device.pool.take
+                outputs = [
+                    take(nbytes, label) if donated is None else inputs[donated]
+                    for nbytes, label, donated in self._outputs
+                ]
+                if self._arena is None:
+                    self._prepare()
+                if self._only is not None:
+                    self._launch(api, self._only, inputs, outputs)
+                else:
                     self._run(self.units, inputs, outputs)
-                finally:
-                    self._running = False
+            finally:
+                self._running = False
             device.launched(self._running_as)
             event = device.record(device.main)
             for buffer in outputs:
@@ -158,7 +159,7 @@ class Executable:
         key = stretch.key(inputs, outputs)
         captured = stretch.captures.get(key)
         if captured is None:
-            captured = self._captured(stretch, inputs, outputs)
+            captured = self._with_memory(lambda: self._captured(stretch, inputs, outputs))
         elif len(stretch.captures) > 1:
             stretch.captures.move_to_end(key)
         try:
@@ -166,6 +167,17 @@ class Executable:
         except CudaDeviceLostError:
             self.device.launched(self._running_as)
             raise
+        except CudaOutOfMemoryError:  # graphs are put on the device by their first launch
+            self.device.pool.give_everything_back()
+            api.launch_graph(captured.executable, self.device.main, self.name)
+
+    def _with_memory(self, function: Callable[[], Captured]) -> Captured:
+        """What a function returns; once more where memory ran out, after what is cached was given back."""
+        try:
+            return function()
+        except CudaOutOfMemoryError:
+            self.device.pool.give_everything_back()
+            return function()
 
     def _captured(self, stretch: Stretch, inputs, outputs) -> Captured:
         """A capture for these addresses: a new one, or another's with its addresses changed."""

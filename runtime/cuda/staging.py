@@ -8,6 +8,7 @@ copied to once the host has read it.
 from __future__ import annotations
 
 import ctypes
+import threading
 import weakref
 from collections import deque
 
@@ -18,6 +19,7 @@ from hloom.runtime.cuda.memory import Buffer
 # Bytes of a piece, and how many of them one direction keeps at most.
 SIZES = ((64 << 10, 32), (4 << 20, 4))
 PIECE = SIZES[-1][0]
+AHEAD = 3  # pieces of one array that are on their way to the host at once
 
 
 class Pieces:
@@ -45,9 +47,10 @@ class Pieces:
                 self._made[address] = size
                 free.append(address)
             else:
+                # Whoever reads one just now may wait for this thread: it is left out, and a piece more is made for it.
                 reader = self.readers.pop(next(iter(self.readers)))()
                 if reader is not None:
-                    reader.finish()
+                    reader.finish(wait=False)
         return free.pop(), size
 
     def use(self, address: int, size: int, event) -> None:
@@ -127,60 +130,72 @@ def write(device, address: int, array: np.ndarray, asked: str, where: str = "") 
 
 
 class Download:
-    """A copy of a buffer to the host under way. `result()` waits for it and returns the array."""
+    """A copy of a buffer to the host under way. `result()` waits for it and returns the array.
+
+    All of it is enqueued at once, so that what is written to the buffer later does not show. Of an array larger than
+    the pinned pieces, what does not fit is waited for here.
+    """
 
     def __init__(self, device, buffer: Buffer, array: np.ndarray, asked: str):
         """array: C-contiguous, of no more bytes than the buffer."""
         self.device, self.buffer, self.array, self.asked = device, buffer, array, asked
-        self._next = 0  # first byte that no copy is enqueued for
         self._held: deque = deque()  # (first byte, bytes, address, size, event)
+        self._mine = threading.RLock()
         api, stream = device.api, device.downloads
         before = device.record(device.main)
         self._calls = before.calls
         api.wait_event(stream, before.handle)
         if buffer.pending:
             api.wait_event(stream, buffer.pending.handle)
-        self._enqueue()
+        for first in range(0, array.nbytes, PIECE):
+            if len(self._held) >= AHEAD:
+                self._read()
+            self._enqueue(first, min(PIECE, array.nbytes - first))
         if self._held:
             device.download_pieces.readers[id(self)] = weakref.ref(self)
 
-    def _enqueue(self) -> None:
-        """The next piece, where there is one."""
-        device, count = self.device, min(PIECE, self.array.nbytes - self._next)
-        if count <= 0:
-            return
+    def _enqueue(self, first: int, count: int) -> None:
+        device, readers = self.device, self.buffer.readers
         pieces, stream = device.download_pieces, device.downloads
         address, size = pieces.take(count)
         try:
-            device.api.copy(address, self.buffer.address + self._next, count, stream, self.asked)
+            device.api.copy(address, self.buffer.address + first, count, stream, self.asked)
             event = device.record(stream)
             event.calls = self._calls
         except BaseException:
             device.settle(stream)
             pieces.give(address, size)
             raise
-        self.buffer.readers = [event]  # the last is enough: one stream makes all copies
-        self._held.append((self._next, count, address, size, event))
-        self._next += count
+        if self._held and self._held[-1][-1] in readers:
+            readers.remove(self._held[-1][-1])  # the last is enough: one stream makes all copies
+        readers.append(event)
+        self._held.append((first, count, address, size, event))
 
-    def finish(self) -> None:
-        """Waits until everything is in the array. Raises CudaError."""
-        target = self.array.__array_interface__["data"][0]
-        while self._held:
-            if len(self._held) < 2:
-                self._enqueue()  # the next piece is on its way while this one is read
-            first, count, address, size, event = self._held[0]
-            self.device.wait(event, self.asked)
-            ctypes.memmove(target + first, address, count)
-            self._held.popleft()
-            self.device.download_pieces.give(address, size)
-        self.buffer = None
-        self.device.download_pieces.readers.pop(id(self), None)
+    def _read(self) -> None:
+        """Waits for the oldest piece, and puts it into the array."""
+        first, count, address, size, event = self._held[0]
+        self.device.wait(event, self.asked)
+        ctypes.memmove(self.array.__array_interface__["data"][0] + first, address, count)
+        self._held.popleft()
+        self.device.download_pieces.give(address, size)
+
+    def finish(self, wait: bool = True) -> bool:
+        """Waits until everything is in the array. wait=False: not for another thread that does so; then it is False.
+        Raises CudaError."""
+        if not self._mine.acquire(blocking=wait):
+            return False
+        try:
+            while self._held:
+                self._read()
+            self.buffer = None
+            self.device.download_pieces.readers.pop(id(self), None)
+        finally:
+            self._mine.release()
+        return True
 
     def result(self) -> np.ndarray:
         """The array, once it is complete. Raises CudaError."""
-        with self.device.lock:
-            self.finish()
+        self.finish()
         return self.array
 
     def __del__(self):

@@ -274,8 +274,7 @@ class FakeDriver(FakeGraphs):
 
     @call(1)
     def cuEventCreate(self, flags):
-        self.need_context()
-        return self.make(CUevent, Event())
+        return self.make(CUevent, Event(self.need_context()))
 
     @call()
     def cuEventDestroy(self, event):
@@ -284,6 +283,8 @@ class FakeDriver(FakeGraphs):
     @call()
     def cuEventRecord(self, event, stream):
         event = self.thing(event, Event)
+        if int(stream) not in (LEGACY, PER_THREAD) and self.thing(stream, Stream).gpu != event.gpu:
+            raise Refused(400)
         event.mark = self.enqueue(stream, [], None, "an event")
         event.clock = dict(event.mark.stream.clock)
 
@@ -301,6 +302,12 @@ class FakeDriver(FakeGraphs):
         event = self.thing(event, Event)
         if event.mark is not None:
             self.finish(event.mark.stream, event.mark, event.clock)
+
+    @call(1)
+    def cuEventElapsedTime(self, first, last):
+        """A millisecond for each piece of work on the stream."""
+        stream = self.thing(first, Event).mark.stream.number
+        return float(self.thing(last, Event).clock[stream] - self.thing(first, Event).clock[stream])
 
     # --- memory ---
 
@@ -327,6 +334,8 @@ class FakeDriver(FakeGraphs):
     @call(1)
     def cuMemAllocFromPoolAsync(self, nbytes, pool, stream):
         gpu = self.thing(pool, CUmemPoolProps).location.id
+        if self.thing(stream, Stream).gpu != gpu:
+            raise Violation("memory of one GPU was asked for on a stream of another")
         if self.used[gpu] + nbytes > self.gpus[gpu].memory:
             raise Refused(2)
         self.used[gpu] += nbytes

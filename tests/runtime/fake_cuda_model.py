@@ -310,6 +310,7 @@ class Stream:
 
 @dataclass(eq=False)
 class Event:
+    gpu: int = 0
     clock: Clock | None = None
     mark: Work | None = None  # on the stream that it was recorded on last
 

@@ -135,7 +135,8 @@ def test_any_call_may_fail_once(calls, code):
             scenario.close()
         assert scenario.fake.leaks() == [], (number, name)
         assert scenario.fake.violations == [], (number, name)
-    allowed = QUIET | ({"cuMemAllocFromPoolAsync"} if code == 2 else set())
+    again = {n for n in calls if "Graph" in n} | {"cuMemAllocFromPoolAsync", "cuModuleLoadData"}  # with memory freed
+    allowed = QUIET | (again if code == 2 else set())
     assert set(untold) <= allowed | CLOSING, sorted(set(untold) - allowed)
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
+import os
+import threading
 
 import cuda_cases as cases
 import numpy as np
 import pytest
 from cuda_cases import VECTOR, N, device, driver, fetch, finish, gpu, vectors
 
+from hloom.ir.types import Shape
 from hloom.runtime.cuda.array import DeviceArray
-from hloom.runtime.cuda.errors import CudaOutOfMemoryError
+from hloom.runtime.cuda.errors import CudaError, CudaOutOfMemoryError
 from hloom.runtime.cuda.executable import Executable
 from hloom.runtime.cuda.memory import rounded
 from hloom.runtime.cuda.staging import PIECE
@@ -79,6 +83,43 @@ def test_running_out_frees_what_is_cached_and_tries_once_more():
         gc.enable()
     assert dev.memory().retries == 1 and big.nbytes == kept.nbytes
     finish(dev)
+
+
+def test_graphs_for_which_memory_is_missing_are_tried_once_more():
+    dev = device()
+    x, y = vectors(2)
+    for name in ("cuGraphInstantiate", "cuGraphLaunch", "cuModuleLoadData"):
+        run = Executable(cases.straight() if name != "cuModuleLoadData" else renamed(), dev)
+        inputs = [dev.put(x, "x"), dev.put(y, "y")]
+        dev.synchronize()
+        refuse_next(dev.fake, name)
+        (out,) = run(inputs)
+        assert (fetch(dev, out) == cases.straight_result(x, y)).all()
+        del out, inputs
+    finish(dev)
+
+
+def renamed():
+    """The same program with machine code that has not been loaded."""
+    program = cases.straight()
+    program.steps = [
+        dataclasses.replace(s, kernel=dataclasses.replace(s.kernel, cubin=s.kernel.cubin + b" other"))
+        for s in program.steps
+    ]
+    return program
+
+
+def refuse_next(fake, name: str) -> None:
+    """The next call of a function finds no memory."""
+    enter = fake.enter
+
+    def entered(function, outputs, arguments):
+        if function.__name__ == name:
+            fake.enter = enter
+            fake.inject(0, 2)
+        return enter(function, outputs, arguments)
+
+    fake.enter = entered
 
 
 def test_out_of_memory_names_the_largest_buffers_of_the_user():
@@ -198,6 +239,96 @@ def test_pinned_memory_is_bounded_however_many_copies_are_open():
         assert (one.result() == array).all()
     pinned = [b.nbytes for b in dev.fake.memory.blocks if b.kind == "pinned"]
     assert sum(pinned) <= 2 * 32 * (64 << 10)
+    finish(dev)
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 9])
+def test_what_is_written_after_a_download_has_begun_does_not_show(pieces):
+    """Larger than all pinned memory, too."""
+    dev = device()
+    size = pieces * PIECE - 7
+    array = np.random.default_rng(1).integers(0, 255, size, np.uint8)
+    buffer = dev.put(array, "bytes")
+    dev.use(buffer)
+    coming = dev.get(buffer, np.empty(size, np.uint8))
+    for event in buffer.readers:  # as the pool does before it gives the memory out again
+        dev.api.wait_event(dev.main, event.handle)
+    dev.api.fill(buffer.address, 0, size, dev.main)
+    assert (coming.result() == array).all()
+    assert (fetch(dev, buffer, Shape("u8", (size,))) == 0).all()
+    finish(dev)
+
+
+def test_several_threads_download_at_once():
+    dev = device()
+    arrays = [np.full(50_000, k, np.int32) for k in range(12)]
+    buffers = [dev.put(a, "a") for a in arrays]
+    wrong = []
+
+    def work(number):
+        for turn in range(12):
+            k = (number * 5 + turn) % 12
+            coming = [dev.get(buffers[j], np.empty(50_000, np.int32)) for j in (k, (k + 1) % 12)]
+            for j, one in zip((k, (k + 1) % 12), coming, strict=True):
+                if not (one.result() == arrays[j]).all():
+                    wrong.append((number, turn))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads) and wrong == []
+    finish(dev)
+
+
+def test_a_result_may_be_waited_for_while_others_enqueue():
+    """The lock of the device is free meanwhile."""
+    dev = device()
+    run = Executable(cases.straight(), dev)
+    inputs = [dev.put(v, "v") for v in vectors(2)]
+    (out,) = run(inputs)
+    free = []
+    whole = dev.api.synchronize_event
+
+    def waiting(event, asked):
+        thread = threading.Thread(target=lambda: free.append(run(inputs)))
+        thread.start()
+        thread.join(20)
+        whole(event, asked)
+
+    dev.api.synchronize_event = waiting
+    dev.wait(out.ready, "a result was waited for")
+    assert len(free) == 1
+    finish(dev)
+
+
+def test_time_of_what_is_enqueued():
+    dev = device()
+    run = Executable(cases.straight(), dev)
+    inputs = [dev.put(v, "v") for v in vectors(2)]
+    run(inputs)
+    one, three = (dev.milliseconds(lambda n=n: [run(inputs) for _ in range(n)]) for n in (1, 3))
+    assert 0 < one < three
+    finish(dev)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_is_told():
+    dev = device().open()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            dev.open()
+        except CudaError as error:
+            os.write(writer, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    text = os.read(reader, 1000).decode()
+    assert "forked" in text and "spawn" in text
     finish(dev)
 
 
