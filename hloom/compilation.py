@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,31 +45,11 @@ _counter = itertools.count()
 LOOP_WORK = 1e6  # nobody knows how long a loop runs: other Python threads need not wait for it
 
 
-@dataclass
-class CompiledModule:
-    """A compiled module: call it with NumPy arrays in the order of its parameters.
-
-    module: after all passes. plan: launches and buffers. timings: seconds by stage. kernels_compiled: how many
-    kernels were neither in the process nor in the disk cache.
-    """
+class Planned:
+    """What there is to see of a `module` after all passes and its `plan`."""
 
     module: Module
     plan: Plan
-    executable: Executable
-    timings: dict[str, float] = field(default_factory=dict)
-    kernels_compiled: int = 0
-
-    def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return self.executable(arrays)
-
-    @property
-    def donated(self) -> dict[int, int]:
-        """Output number -> number of the argument in whose memory it is computed."""
-        return self.plan.donated
-
-    @property
-    def output_shapes(self) -> list[Shape]:
-        return self.plan.output_shapes
 
     def as_text(self, dialect: str = "hlo") -> str:
         """The optimized module as HLO text, or as StableHLO (dialect="stablehlo")."""
@@ -84,6 +64,39 @@ class CompiledModule:
 
     def memory_analysis(self) -> dict[str, int]:
         return memory_analysis(self.plan)
+
+
+class PlannedModule(Planned):
+    """A module with an `executable`, which is called with NumPy arrays in the order of the parameters."""
+
+    executable: Callable
+
+    def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return self.executable(arrays)
+
+    @property
+    def donated(self) -> dict[int, int]:
+        """Output number -> number of the argument in whose memory it is computed."""
+        return self.plan.donated
+
+    @property
+    def output_shapes(self) -> list[Shape]:
+        return self.plan.output_shapes
+
+
+@dataclass
+class CompiledModule(PlannedModule):
+    """A module compiled for the CPU.
+
+    module: after all passes. plan: launches and buffers. timings: seconds by stage. kernels_compiled: how many
+    kernels were neither in the process nor in the disk cache.
+    """
+
+    module: Module
+    plan: Plan
+    executable: Executable
+    timings: dict[str, float] = field(default_factory=dict)
+    kernels_compiled: int = 0
 
 
 def program_text(module: Module, dialect: str = "hlo", *, metadata: bool = False) -> str:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hloom.compilation import kernel_listing, optimized_plan, program_text, stage_timings
-from hloom.compiler.analysis import cost_analysis, memory_analysis
+from hloom.compilation import PlannedModule, optimized_plan, stage_timings
+from hloom.compiler.analysis import cost_analysis
 from hloom.compiler.cache import default_cache
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.plan import Plan
@@ -26,7 +26,6 @@ from hloom.compiler.targets.cuda.target import CudaTarget
 from hloom.cuda_program import cuda_program
 from hloom.errors import AttributeValueError
 from hloom.ir.module import Module
-from hloom.ir.types import Shape
 from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.device import Device
 from hloom.runtime.cuda.discovery import gpus
@@ -110,7 +109,7 @@ class CudaExecutable:
 
 
 @dataclass
-class CudaModule:
+class CudaModule(PlannedModule):
     """A module compiled for a GPU; as `CompiledModule` for the CPU.
 
     codes: machine code by text. timings: seconds by stage. kernels_compiled: how many cubins were not in the cache.
@@ -123,26 +122,6 @@ class CudaModule:
     executable: CudaExecutable
     timings: dict[str, float] = field(default_factory=dict)
     kernels_compiled: int = 0
-
-    def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return self.executable(arrays)
-
-    @property
-    def donated(self) -> dict[int, int]:
-        """Output number -> number of the argument in whose memory it is computed."""
-        return self.plan.donated
-
-    @property
-    def output_shapes(self) -> list[Shape]:
-        return self.plan.output_shapes
-
-    def as_text(self, dialect: str = "hlo") -> str:
-        """The optimized module as HLO text, or as StableHLO (dialect="stablehlo")."""
-        return program_text(self.module, dialect)
-
-    def source(self) -> str:
-        """The kernels as Python text, each with the values that it computes and reads, and its grid."""
-        return kernel_listing(self.plan)
 
     def ptx(self) -> str:
         """The kernels as PTX, one behind the other."""
@@ -181,9 +160,6 @@ class CudaModule:
                 "occupancy": machine.occupancy(launches[0].threads, code.registers, shared),
             }
         return {**cost_analysis(self.plan), "by kernel": kernels}
-
-    def memory_analysis(self) -> dict[str, int]:
-        return memory_analysis(self.plan)
 
 
 def compile_for_cuda(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hloom.compiler.devices.costs import DeviceModel, Link
-from hloom.device_kinds import DeviceKind, LaneRequest
+from hloom.device_kinds import DeviceKind, LaneRequest, added
 from hloom.errors import DeviceError
 from hloom.host_channels import Ended, HostChannels
 from hloom.ir.build import Builder
@@ -107,8 +107,7 @@ class CudaLane:
             if isinstance(part, Stretch):
                 part.compiled = compile_for_cuda(part.module, self.arch, fusion=self.request.fusion)
                 self.kernels_compiled += part.compiled.kernels_compiled
-                for name, seconds in part.compiled.timings.items():
-                    self.timings[name] = self.timings.get(name, 0.0) + seconds
+                self.timings = added([self.timings, part.compiled.timings])
 
     def places(self) -> set[int]:
         numbers = {2 * i["channel_id"] for i in self.module.entry.instructions if i.opcode in TRANSFERS}
@@ -161,21 +160,10 @@ class CudaLane:
         return "\n\n".join(p.compiled.source() for p in self.parts if isinstance(p, Stretch))
 
     def cost_analysis(self) -> dict[str, float]:
-        total: dict[str, float] = {}
-        for part in self.parts:
-            if isinstance(part, Stretch):
-                for name, value in part.compiled.cost_analysis().items():
-                    if isinstance(value, (int, float)):
-                        total[name] = total.get(name, 0.0) + value
-        return total
+        return added(p.compiled.cost_analysis() for p in self.parts if isinstance(p, Stretch))
 
     def memory_analysis(self) -> dict[str, int]:
-        total: dict[str, int] = {}
-        for part in self.parts:
-            if isinstance(part, Stretch):
-                for name, value in part.compiled.memory_analysis().items():
-                    total[name] = total.get(name, 0) + value
-        return total
+        return added(p.compiled.memory_analysis() for p in self.parts if isinstance(p, Stretch))
 
 
 def _check_transfers(entry: Computation, device: str) -> None:

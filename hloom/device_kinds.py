@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,16 @@ class LaneRequest:
     channels: dict[int, ChannelEnds]
     donated: frozenset[int] = frozenset()
     fusion: bool | None = None
+
+
+def added(parts: Iterable[dict]) -> dict:
+    """Numbers by name of several parts, added up; what is no number is left out."""
+    total: dict = {}
+    for part in parts:
+        for name, value in part.items():
+            if isinstance(value, (int, float)):
+                total[name] = total.get(name, 0) + value
+    return total
 
 
 class DeviceKind(ABC):

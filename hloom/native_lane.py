@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hloom.compilation import Layout, kernel_listing, optimized_plan, program_of, stage_timings
-from hloom.compiler.analysis import cost_analysis, memory_analysis
+from hloom.compilation import Layout, Planned, optimized_plan, program_of, stage_timings
 from hloom.compiler.plan_steps import Place, ReceiveStep, RenewStep, SendStep
 from hloom.compiler.stages import collecting
 from hloom.device_kinds import LaneRequest
@@ -18,7 +17,7 @@ from hloom.runtime.lanes import Lane
 from hloom.runtime.program import Count, Ref
 
 
-class NativeLane(Layout):
+class NativeLane(Layout, Planned):
     """A part of a program, and the places of its values among those of the whole."""
 
     def __init__(self, request: LaneRequest):
@@ -95,15 +94,6 @@ class NativeLane(Layout):
         return Count((word(words.freed[self.name]),))
 
     # --- looking in ---
-
-    def source(self) -> str:
-        return kernel_listing(self.plan)
-
-    def cost_analysis(self) -> dict[str, float]:
-        return cost_analysis(self.plan)
-
-    def memory_analysis(self) -> dict[str, int]:
-        return memory_analysis(self.plan)
 
     def held(self) -> dict[int, int]:
         """For each channel that it sends in a loop how many values may wait to be read while the next is written."""

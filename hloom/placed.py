@@ -14,7 +14,7 @@ from hloom.compiler.devices.costs import Costs, Link
 from hloom.compiler.devices.partition import Channel, Partition, partition
 from hloom.compiler.devices.placement import describe, placed, prepared
 from hloom.config import config
-from hloom.device_kinds import ChannelEnds, DeviceKind, LaneRequest, device_kind
+from hloom.device_kinds import ChannelEnds, DeviceKind, LaneRequest, added, device_kind
 from hloom.device_names import parse_device_name
 from hloom.errors import DeviceError
 from hloom.ir.module import Instruction, Module
@@ -66,19 +66,13 @@ class PlacedModule:
 
     def cost_analysis(self) -> dict[str, float]:
         """'flops', 'bytes accessed', 'kernels', ... of all devices together; 'bytes sent' between them."""
-        total: dict[str, float] = {}
-        for costs in self.costs.values():
-            for name, value in costs.items():
-                total[name] = total.get(name, 0.0) + value
-        return total | {"bytes sent": float(sum(c.shape.bytes * len(c.receivers) for c in self.channels))}
+        return added(self.costs.values()) | {
+            "bytes sent": float(sum(c.shape.bytes * len(c.receivers) for c in self.channels))
+        }
 
     def memory_analysis(self) -> dict[str, int]:
         """Bytes by kind, of all devices together."""
-        total: dict[str, int] = {}
-        for memory in self.memory.values():
-            for name, value in memory.items():
-                total[name] = total.get(name, 0) + value
-        return total | {"channel bytes": sum(self.executable.channel_bytes)}
+        return added(self.memory.values()) | {"channel bytes": sum(self.executable.channel_bytes)}
 
 
 def kind_of(device: str) -> tuple[DeviceKind, int]:
@@ -200,10 +194,7 @@ class _Assembly:
                 sizes[place] = parts.channels[place // 2].shape.bytes
         donated = {k: v for lane in lanes for k, v in lane.donated.items()}
         executable = LanesExecutable(lanes, results, control.initial, sizes, donated)
-        timings = {"partition": self.seconds}
-        for lane in lanes:
-            for name, seconds in lane.timings.items():
-                timings[name] = timings.get(name, 0.0) + seconds
+        timings = added([{"partition": self.seconds}, *(lane.timings for lane in lanes)])
         return PlacedModule(
             self.whole,
             {device: lane.module for device, lane in found.items()},
