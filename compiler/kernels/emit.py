@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hloom.compiler.kernels.description import Nest
 from hloom.compiler.kernels.launch import WORK, Launch
 from hloom.compiler.kernels.loop import loop_nest
@@ -15,6 +17,7 @@ from hloom.ir.module import Computation
 from hloom.ir.ops import OPS
 
 ROWS = 16  # so many rows keep every core busy; fewer long rows are reduced in chunks
+FEW_ROWS, LONG_ROW = 256, 8192  # likewise where items are blocks of threads
 
 
 def nest_kind(computation: Computation) -> str:
@@ -75,7 +78,18 @@ def nests(request: KernelRequest) -> list[Nest]:
         return scatter_nests(request)
     if kind == "loop":
         return [update_nest(request) if is_update(request) else loop_nest(request)]
-    return [row_nest(request)] if kind == "row" else reduce_nests(request)
+    return [row_nest(request)] if kind == "row" and not _is_cut(request) else reduce_nests(request)
+
+
+def _is_cut(request: KernelRequest) -> bool:
+    """Whether few long rows, of which nothing but their reductions is wanted, are too few for the threads there are."""
+    computation = request.computation
+    reduces = [i for i in computation.instructions if i.opcode == "reduce"]
+    dims = reduces[0].operands[0].dims
+    length = math.prod(dims[k] for k in reduces[0]["dimensions"])
+    rows = math.prod(dims) // max(length, 1)
+    long = length >= LONG_ROW and rows < FEW_ROWS
+    return long and not request.cuts_loops and not _is_used_inside(computation, set(reduces))
 
 
 @stage("source")

@@ -21,6 +21,10 @@ FLOPS = 8  # of an element that reading it hides
 CHUNKS = 64  # at most so many for each kept index: stage 2 joins them one after the other
 RUN = 4096  # elements: longer runs of reduced elements may lie as far apart as they like
 COLUMNS = 1024  # accumulators of a block of columns: 4 KiB of float32 stay in the first-level cache
+# Where items are threads: so many keep a GPU busy, with so many elements each at least. The join's lanes share the
+# chunks of a kept index from SHARED on.
+THREADS, EACH, SHARED = 1 << 17, 16, 32
+LANES = 256  # that share a kept index where the fast dimension is reduced
 
 
 def reduce_nests(request: KernelRequest) -> list[Nest]:
@@ -31,7 +35,8 @@ def reduce_nests(request: KernelRequest) -> list[Nest]:
     elif shape.between:
         first = _between_stage(request, shape)
     else:
-        first = _columns_stage(request, shape) if shape.columns else _lanes_stage(request, shape)
+        blocks = shape.columns and not shape.threads
+        first = _columns_stage(request, shape) if blocks else _lanes_stage(request, shape)
     return [first, _join_stage(request, shape)]
 
 
@@ -54,6 +59,7 @@ class _Shape:
         self.first_column = max(self.reduced, default=-1) + 1
         self.few_columns = self.columns and self.splittable and self._has_few_columns(request)
         self.weight = max(1, int(request.flops() // FLOPS))
+        self.threads = not request.cuts_loops  # neighbouring items are neighbouring threads, which read together
         self.between = False
         groups = self._merged(request)
         self.between = self.splittable and request.cuts_loops and self._is_between(groups)
@@ -100,6 +106,12 @@ class _Shape:
         if not self.splittable:
             return g, sizes[g], 1
         below, items = _product(sizes[h] for h in inner[1:]), self.kept_size
+        if self.threads:
+            lanes = 1 if self.columns and not self.few_columns else LANES
+            steps = -(-EACH * lanes // below)
+            chunks = min(-(-sizes[g] // steps), max(1, THREADS // (lanes * items)))
+            steps = -(-sizes[g] // chunks)
+            return g, steps, -(-sizes[g] // steps)
         if self.columns or self.between:  # an item has a block of accumulators
             block = max(min(sizes[1] if self.between else sizes[-1], COLUMNS), 1)
             below, items = below * block, items // block
@@ -147,7 +159,10 @@ def _only_full(request, shape):
 
 
 def _lanes_stage(request: KernelRequest, shape: _Shape) -> Nest:
-    """Stage 1 where the fast dimension is reduced: a scalar accumulator for each kept index and chunk."""
+    """Stage 1 where the fast dimension is reduced: a scalar accumulator for each kept index and chunk.
+
+    Where items are threads it is that of columns too: neighbouring threads have neighbouring columns.
+    """
     dims, state = shape.dims, {}
 
     def write(writer, groups):
@@ -167,12 +182,14 @@ def _lanes_stage(request: KernelRequest, shape: _Shape) -> Nest:
         named = dict(extents(writer, dims, groups))
         first = _chunk_bounds(writer, item, named.get(f"i{chunked}"), steps) if chunked >= 0 else ("0", "1")
         _reduced_loops(item, block, named, inner, chunked, first)
-        position = shape.kept_position(index)
-        at = f"({writer.text(position, 'part')}) * {writer.integer('chunks', chunks)} + chunk"
+        position = writer.text(shape.kept_position(index), "part")
+        at = f"({position}) * {writer.integer('chunks', chunks)} + chunk"
+        if shape.columns:
+            at = f"chunk * {writer.integer('kept', shape.kept_size)} + {position}"
         for r, reduction in enumerate(reductions):
             for k, (name, array) in enumerate(zip(reduction.names, reduction.arrays, strict=True)):
                 dtype = PRED if array.dtype == PRED else compute_dtype(array.dtype)
-                if reduction.splittable:
+                if reduction.splittable and not shape.columns:
                     item.body.append(Collective(name, reduction.opcode, HLO_NAME[dtype]))
                 item.body.append(store(f"part{r}_{k}", at, dtype, name))
         state.update(item=item, outer=outer, chunks=chunks)
@@ -181,7 +198,9 @@ def _lanes_stage(request: KernelRequest, shape: _Shape) -> Nest:
     named = dict(extents(writer, dims, groups))
     chunks = state["chunks"]
     pairs = [(f"i{g}", named[f"i{g}"]) for g in state["outer"]] + [("chunk", writer.integer("chunks", chunks))]
-    grain = "row" if shape.splittable else "serial"
+    if shape.columns:
+        pairs = [*pairs[:-2], pairs[-1], pairs[-2]]
+    grain = "row" if shape.splittable and not shape.columns else "serial"
     writer.root.body.append(Items(pairs, state["item"], grain))
     work = _product(dims) / max(shape.kept_size * chunks, 1) * request.flops()
     nest = finish(request, writer, "reduce", writer.root, shape.kept_size * chunks, work)
@@ -381,6 +400,7 @@ def _join_stage(request: KernelRequest, shape: _Shape) -> Nest:
     """Stage 2: joins the chunks of each kept index and writes the outputs of the kept extents."""
     dims = tuple(shape.dims[k] for k in shape.kept)
     results = [k for k in range(len(request.outputs)) if k not in shape.full_outputs]
+    shared = shape.threads and shape.splittable and shape.chunks >= SHARED
     state = {}
 
     def write(writer, groups):
@@ -404,7 +424,10 @@ def _join_stage(request: KernelRequest, shape: _Shape) -> Nest:
                 block.body.append(f"{value} = {loads[0]}")
                 joined = reduction.join(writer, block, reduction.names, [value])
                 block.body.append(f"{reduction.names[0]} = {joined[0]}")
-                item.body.append(Serial("chunk", "0", count, block))
+                item.body.append(Lanes("chunk", count, block) if shared else Serial("chunk", "0", count, block))
+                if shared:
+                    kind = HLO_NAME[compute_dtype(types[0])]
+                    item.body.append(Collective(reduction.names[0], reduction.opcode, kind))
             else:
                 reduction.names = [writer.fresh("a") for _ in loads]
                 for name, text in zip(reduction.names, loads, strict=True):
@@ -420,7 +443,7 @@ def _join_stage(request: KernelRequest, shape: _Shape) -> Nest:
         state["item"] = item
 
     writer, groups = two_passes(request, dims, write)
-    writer.root.body.append(Items(extents(writer, dims, groups), state["item"], "serial"))
+    writer.root.body.append(Items(extents(writer, dims, groups), state["item"], "row" if shared else "serial"))
     nest = finish(request, writer, "join", writer.root, shape.kept_size, 4.0 * shape.chunks * len(shape.reduces))
     full = {request.output_name(k) for k in shape.full_outputs}
     return _with_parts(nest, shape, lambda name: name in full)
