@@ -102,6 +102,17 @@ def test_scatters_of_equal_indexes_are_chains():
     check(lambda x, i, u: x.at[i, i % 5].multiply(u[:, 0]), x, i, u)
 
 
+@pytest.mark.parametrize("chunk", [8, 64])
+def test_chains_of_many_windows_are_found_by_sorting(chunk, monkeypatch):
+    monkeypatch.setattr(scatter, "COMPARED", 4)
+    monkeypatch.setattr(sort, "CHUNK", chunk)
+    x, i, u = floats(9, 2), RANDOM.integers(-2, 12, 37), floats(37, 2)
+    plan = check(lambda x, i, u: x.at[i].add(u), x, i, u)
+    assert any(name.startswith("scatter_links") for name in kernels(plan))
+    check(lambda x, i, u: x.at[i].set(u), x, i, u)
+    check(lambda x, i: x.at[i, i % 2].multiply(2.0), x, i)
+
+
 def test_scatters_of_distinct_indexes_are_one_kernel():
     x, i, u = floats(9, 5), np.array([3, 0, 8, 1]), floats(4, 5)
     plan = check(lambda x, i, u: x.at[i].add(u * 2, unique_indices=True), x, i, u)

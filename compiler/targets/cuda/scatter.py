@@ -7,8 +7,8 @@ Four ways, by what the indexes may do:
   a second kernel joins in order;
 - otherwise chains: a first kernel computes where each window goes, a second one finds for each the next window that
   goes to the same place and whether there is one before it, and the third walks the chains, a thread for each element
-  of a window, from those that are first. Finding the next one compares each window with those behind it: the time of
-  this step grows as the square of their number;
+  of a window, from those that are first. The next one is found by comparing each window with those behind it, or in the
+  sorted order of the places where there are many windows;
 - windows that overlap in part (their extents along an indexed dimension are more than one): a thread does all of the
   updates, but for the dimensions along which nothing meets.
 """
@@ -25,6 +25,7 @@ from hloom.compiler.kernels.scatter import combine_update, neutral_of, window_be
 from hloom.compiler.kernels.writer import Writer, load, store
 from hloom.compiler.targets.cpu.render import block_lines
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
+from hloom.compiler.targets.cuda.sort import Sort
 from hloom.ir.build import combiner_opcode
 from hloom.ir.ops.scatter import windows_of
 from hloom.ir.types import HLO_NAME
@@ -32,12 +33,32 @@ from hloom.ir.types import HLO_NAME
 PART = 32  # updates that a part has at least
 TABLES = 1 << 22  # elements of all tables at most
 PARTS = 1024
+COMPARED = 4096  # windows up to which each is compared with all behind it
 FEW = 16  # updates an element of the result from which tables pay
 
 
 def scatter_launches(request: KernelRequest, processors: int) -> list[CudaLaunch]:
     """The launches of a scatter whose output overwrites its operand; none without updates."""
     return _Scatter(request, processors).launches()
+
+
+class _Places(Sort):
+    """The order of the windows by their places."""
+
+    def __init__(self, request: KernelRequest, windows: int, arrays, processors: int):
+        self.request, self.processors, self.arrays = request, processors, arrays
+        self.set_rows(windows, 1, 1)
+
+    def pointers(self, outputs: bool) -> list[tuple[str, str]]:
+        return [("places", self.arrays["places"][0]), ("order", "s32")]
+
+    def comparison(self) -> tuple[list[str], str, str]:
+        return ["x = places[a]", "y = places[b]", "less = x < y", "more = y < x"], "less", "more"
+
+    def finish(self, *arguments, **how) -> CudaLaunch:
+        made = super().finish(*arguments, **how)
+        made.temporaries |= {name: size * count for name, (_, size, count) in self.arrays.items()}
+        return made
 
 
 class _Scatter:
@@ -67,7 +88,12 @@ class _Scatter:
         parts = self.parts(windows)
         if parts > 1:
             return [self.begin_kernel(parts), self.updates_kernel(parts), self.join_kernel(parts)]
-        return [self.places_kernel(windows), self.chains_kernel(windows), self.combine_kernel(windows)]
+        if windows <= COMPARED:
+            chains = [self.chains_kernel(windows)]
+        else:
+            places = _Places(self.request, windows, self.arrays(windows, "places"), self.processors)
+            chains = [*places.order_kernels(), self.links_kernel(windows, places.width)]
+        return [self.places_kernel(windows), *chains, self.combine_kernel(windows)]
 
     def parts(self, windows: int) -> int:
         """Into how many parts the updates are cut; 1 where a table for each would cost too much."""
@@ -210,6 +236,28 @@ class _Scatter:
         ]
         arrays = self.arrays(windows, "places", "following", "first")
         return self.finish("scatter_chains", writer, lines, windows, windows / 2, arrays, output=False)
+
+    def links_kernel(self, windows: int, width: int) -> CudaLaunch:
+        """The same from the windows in the order of their places, equal ones in the order of the indexes."""
+        writer = self.request.writer(())
+        count = writer.integer("windows", windows)
+        lines = [
+            "n = order[item]",
+            "mine = places[n]",
+            f"next = s32({count})",
+            f"if item + 1 < {count}:",
+            "    m = order[item + 1]",
+            "    if places[m] == mine:",
+            "        next = m",
+            "following[n] = next",
+            "begins = s32(1) if mine >= 0 else s32(0)",
+            "if item > 0:",
+            "    if places[order[item - 1]] == mine:",
+            "        begins = s32(0)",
+            "first[n] = begins",
+        ]
+        arrays = self.arrays(windows, "places", "following", "first") | {"order": ("s32", 4, width)}
+        return self.finish("scatter_links", writer, lines, windows, 8.0, arrays, output=False)
 
     def combine_kernel(self, windows: int) -> CudaLaunch:
         """Chains from their first windows on: a thread for each element of a window."""

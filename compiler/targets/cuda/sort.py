@@ -8,6 +8,8 @@ through memory, one kernel each.
 
 from __future__ import annotations
 
+import math
+
 from hloom.compiler.kernels.combine import inline_scalars
 from hloom.compiler.kernels.description import Block
 from hloom.compiler.kernels.request import KernelRequest
@@ -22,17 +24,20 @@ CHUNK = 2048  # elements whose order a block keeps in shared memory: 8 KiB
 def sort_launches(request: KernelRequest, processors: int) -> list[CudaLaunch]:
     """The launches of a computation of one sort; none where there are no elements."""
     (instruction,) = [i for i in request.computation.instructions if i.opcode == "sort"]
-    return _Sort(request, instruction, processors).launches() if instruction.operands[0].shape.size else []
+    return Sort(request, instruction, processors).launches() if instruction.operands[0].shape.size else []
 
 
-class _Sort:
+class Sort:
+    """The kernels of a sort; the order alone is of use to others (`scatter`)."""
+
     def __init__(self, request: KernelRequest, instruction, processors: int):
         self.request, self.instruction, self.processors = request, instruction, processors
         dims, (axis,) = instruction.operands[0].dims, instruction["dimensions"]
-        self.count, self.below = dims[axis], 1
-        for extent in dims[axis + 1 :]:
-            self.below *= extent
-        self.rows = instruction.operands[0].shape.size // self.count
+        self.set_rows(dims[axis], math.prod(dims[axis + 1 :]), instruction.operands[0].shape.size // dims[axis])
+
+    def set_rows(self, count: int, below: int, rows: int) -> None:
+        """rows of `count` elements, `below` apart."""
+        self.count, self.below, self.rows = count, below, rows
         self.width = 1 << max(self.count - 1, 1).bit_length()  # places of the network: the next power of two
         self.chunk = min(self.width, CHUNK)
         self.integers = {"n": self.count, "below": self.below, "width": self.width}
@@ -40,6 +45,10 @@ class _Sort:
     def launches(self) -> list[CudaLaunch]:
         if self.width <= CHUNK:
             return [self.chunk_kernel("all")]
+        return [*self.order_kernels(), self.move_kernel()]
+
+    def order_kernels(self) -> list[CudaLaunch]:
+        """After them `order` has the places of each row's elements in their order, then those past its end."""
         made = [self.chunk_kernel("first")]
         size = 2 * self.chunk
         while size <= self.width:
@@ -49,7 +58,7 @@ class _Sort:
                 half //= 2
             made.append(self.chunk_kernel("merge", size))
             size *= 2
-        return [*made, self.move_kernel()]
+        return made
 
     def finish(self, kind, lines, items, work, integers, pointers, **how) -> CudaLaunch:
         """A kernel's launch; it uses those of the pointers that its lines name."""
@@ -77,30 +86,34 @@ class _Sort:
     def _element(self, place: str) -> str:
         return f"base + s64({place})" + (" * below" if self.below != 1 else "")
 
-    def _exchange(self, order: str, shift: str) -> list[str]:
+    def exchange(self, order: str, shift: str) -> list[str]:
         """Statements that put the places a and b at low and high into order; places from n on come last."""
-        writer = self.request.writer(())
-        block, arguments = Block(), []
-        for k, operand in enumerate(self.instruction.operands):
-            for side in "ab":
-                block.body.append(
-                    f"{side}{k} = {load(self.request.names[operand], self._element(side), operand.dtype)}"
-                )
-                arguments.append(f"{side}{k}")
-        swapped = [name for k in range(0, len(arguments), 2) for name in (arguments[k + 1], arguments[k])]
-        (less,) = inline_scalars(writer, block, self.instruction["to_apply"], arguments)
-        (more,) = inline_scalars(writer, block, self.instruction["to_apply"], swapped)
+        lines, less, more = self.comparison()
         return [
             f"a = {order}[{shift}low]",
             f"b = {order}[{shift}high]",
             "before = b < a",
             "if a < n and b < n:",
-            *("    " + line for line in block_lines(block)),
+            *("    " + line for line in lines),
             f"    before = ({more} and not {less}) or ({more} == {less} and b < a)",
             "if before == ascending:",
             f"    {order}[{shift}low] = b",
             f"    {order}[{shift}high] = a",
         ]
+
+    def comparison(self) -> tuple[list[str], str, str]:
+        """(statements, whether the element at a comes before that at b, whether that at b comes before that at a)."""
+        block, arguments = Block(), []
+        for k, operand in enumerate(self.instruction.operands):
+            for side in "ab":
+                value = load(self.request.names[operand], self._element(side), operand.dtype)
+                block.body.append(f"{side}{k} = {value}")
+                arguments.append(f"{side}{k}")
+        writer = self.request.writer(())
+        swapped = [name for k in range(0, len(arguments), 2) for name in (arguments[k + 1], arguments[k])]
+        (less,) = inline_scalars(writer, block, self.instruction["to_apply"], arguments)
+        (more,) = inline_scalars(writer, block, self.instruction["to_apply"], swapped)
+        return block_lines(block), less, more
 
     # --- kernels ---
 
@@ -119,7 +132,7 @@ class _Sort:
         first = "order[row * width + start + {}]" if which == "merge" else "s32(start + {})"
         lines += [
             f"for t in range(lane, {chunk}, {threads}):",
-            f"    places[t] = {first.format('t')}",
+            f"    kept[t] = {first.format('t')}",
             "cuda.syncthreads()",
         ]
         exchange = [
@@ -128,7 +141,7 @@ class _Sort:
             "        low = 2 * (t - (t & (half - 1))) + (t & (half - 1))",
             "        high = low + half",
             "        ascending = (start + low) & size == 0",
-            *("        " + line for line in self._exchange("places", "")),
+            *("        " + line for line in self.exchange("kept", "")),
             "    cuda.syncthreads()",
             "    half = half >> 1",
         ]
@@ -145,11 +158,11 @@ class _Sort:
             ]
         if which == "all":
             moves = ("    " + line for line in self._moves("t", "a"))
-            lines += [f"for t in range(lane, n, {threads}):", "    a = places[t]", *moves]
+            lines += [f"for t in range(lane, n, {threads}):", "    a = kept[t]", *moves]
         else:
-            lines += [f"for t in range(lane, {chunk}, {threads}):", "    order[row * width + start + t] = places[t]"]
+            lines += [f"for t in range(lane, {chunk}, {threads}):", "    order[row * width + start + t] = kept[t]"]
         lines.append("cuda.syncthreads()")
-        shared = {"places": f"cuda.shared.array({chunk}, s32)"}
+        shared = {"kept": f"cuda.shared.array({chunk}, s32)"}
         stages = (chunk.bit_length() - 1) ** 2 / 2 if which != "merge" else chunk.bit_length()
         return self.finish(
             {"all": "sort", "first": "sort_chunks", "merge": "sort_merge"}[which], lines, self.rows * chunks,
@@ -166,7 +179,7 @@ class _Sort:
             "low = 2 * (t - (t & (half - 1))) + (t & (half - 1))",
             "high = low + half",
             "ascending = low & size == 0",
-            *self._exchange("order", "row * width + "),
+            *self.exchange("order", "row * width + "),
         ]
         items = self.rows * self.width // 2
         return self.finish("sort_exchange", lines, items, 8.0, integers, self.pointers(False), grain="element")
