@@ -17,7 +17,7 @@ from hloom.runtime.cuda.detach import detached
 from hloom.runtime.cuda.device import Device, Running
 from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaOutOfMemoryError
 from hloom.runtime.cuda.graph import Builder, Captured, Direct, follows_call
-from hloom.runtime.cuda.memory import Buffer
+from hloom.runtime.cuda.memory import Buffer, Pool
 from hloom.runtime.cuda.program import Conditional, CudaProgram, Host, Ref, Step, While, all_steps, on_device, places
 from hloom.runtime.cuda.staging import read, write
 
@@ -37,6 +37,7 @@ class Stretch:
     captures: OrderedDict[tuple[int, ...], Captured] = field(default_factory=OrderedDict)
     rebuilt: int = 0
     private: Buffer | None = None
+    private_bytes: int = 0
 
     def __post_init__(self):
         self.set_steps(self.steps)
@@ -115,7 +116,8 @@ class Executable:
         self._arena: Buffer | None = None
         self._constants: Buffer | None = None
         self._places: list[int] = []  # of the constants, from the start of their buffer
-        self._registered = self._running = False
+        self._pool: Pool | None = None
+        self._running = False
         self._inner: Executable | None = None
 
     # --- calling ---
@@ -141,7 +143,7 @@ class Executable:
                     take(nbytes, label) if donated is None else inputs[donated]
                     for nbytes, label, donated in self._outputs
                 ]
-                if self._arena is None:
+                if self._arena is None or self._pool is not device.pool:
                     self._prepare()
                 if self._only is not None:
                     self._launch(api, self._only, inputs, outputs)
@@ -182,6 +184,8 @@ class Executable:
     def _captured(self, stretch: Stretch, inputs, outputs) -> Captured:
         """A capture for these addresses: a new one, or another's with its addresses changed."""
         key = stretch.key(inputs, outputs)
+        if stretch.private_bytes and stretch.private is None:
+            stretch.private = self._private(stretch.private_bytes)
         resolve = self._resolver(inputs, outputs, stretch.private)
         builder = Builder(self.device, self.name, resolve, stretch.follows, key)
         if len(stretch.captures) < CAPTURES:
@@ -206,13 +210,17 @@ class Executable:
         """Has the bodies of a stretch use memory of their own, where there is enough."""
         steps, nbytes = detached(stretch.steps, self.program, alone=self._only is not None)
         try:
-            stretch.private = self.device.pool.take(nbytes, f"copies of what loops of {self.name} use")
+            stretch.private = self._private(nbytes)
         except CudaOutOfMemoryError:
             return False
+        stretch.private_bytes = nbytes
         stretch.set_steps(steps)
         while stretch.captures:
             self._destroy(stretch.captures.popitem()[1])
         return True
+
+    def _private(self, nbytes: int) -> Buffer:
+        return self.device.pool.take(nbytes, f"copies of what loops of {self.name} use")
 
     def _run(self, list_of_units: list, inputs, outputs) -> None:
         for unit in list_of_units:
@@ -276,9 +284,10 @@ class Executable:
     def _prepare(self) -> None:
         """Memory for temporaries, and the constants on the device."""
         device, program = self.device, self.program
-        if not self._registered:
+        if self._pool is not device.pool:  # the first call, or the first one since the device was closed
+            self._constants = self._arena = None
             device.pool.on_pressure(self.release)
-            self._registered = True
+            self._pool = device.pool
         if self._constants is None:
             self._places, end = [], 0
             for constant in program.constants:
@@ -301,6 +310,7 @@ class Executable:
             for stretch in _stretches(self.units):
                 while stretch.captures:
                     self._destroy(stretch.captures.popitem()[1])
+                stretch.private = None
             self._arena = None
 
     def _destroy(self, captured: Captured) -> None:

@@ -2,7 +2,7 @@
  * of the real driver's header, so what arrives here is what would arrive there.
  *
  * Everything happens at once, in memory of the host. "Machine code" begins with "cubin" (or is an ELF file); kernels
- * are the functions of the table below. What the runtime should never pass is answered by CUDA_ERROR_INVALID_VALUE. Order
+ * are the functions of the table below. What the runtime should never pass is answered CUDA_ERROR_INVALID_VALUE. Order
  * and lifetimes are not watched: the fake driver of the other tests does that.
  */
 #define _GNU_SOURCE

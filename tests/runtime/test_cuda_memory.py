@@ -15,7 +15,7 @@ from cuda_cases import VECTOR, N, device, driver, fetch, finish, gpu, vectors
 from hloom.ir.types import Shape
 from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.errors import CudaError, CudaOutOfMemoryError
-from hloom.runtime.cuda.executable import Executable
+from hloom.runtime.cuda.executable import CAPTURES, REBUILDS, Executable
 from hloom.runtime.cuda.memory import rounded
 from hloom.runtime.cuda.staging import PIECE
 
@@ -384,9 +384,29 @@ def test_arrays_between_two_gpus():
 def test_closing_twice_and_using_again():
     dev = device()
     x, y = vectors(2)
-    run = Executable(cases.straight(), dev)
-    for _ in range(2):
-        fetch(dev, Executable(cases.straight(), dev)([dev.put(x, "x"), dev.put(y, "y")])[0])
+    run, loop = Executable(cases.straight(), dev), Executable(cases.powers(), dev)
+    for _ in range(3):
+        kept = []
+        for turn in range(CAPTURES + REBUILDS + 1):
+            inputs = [dev.put(x, "x"), dev.put(y, "y"), dev.put(np.int32(turn), "steps")]
+            outs = run(inputs[:2]) + loop(inputs)
+            assert (fetch(dev, outs[0]) == cases.straight_result(x, y)).all()
+            assert np.allclose(fetch(dev, outs[1]), x * y ** np.float32(turn))
+            kept += [inputs, outs]
         finish(dev)
         dev.close()
-    assert run.units  # never called: nothing to give back
+
+
+def test_a_loop_gives_up_memory_of_its_own_under_pressure():
+    dev = small_gpu(4 * MIB)
+    loop, kept = Executable(cases.powers(), dev), []
+    x, y = vectors(2)
+    for _ in range(CAPTURES + REBUILDS + 1):
+        inputs = [dev.put(x, "x"), dev.put(y, "y"), dev.put(np.int32(2), "steps")]
+        kept += [inputs, loop(inputs)]
+    assert "copies of what loops" in str(dev.pool.largest(99))
+    dev.pool.give_everything_back()
+    assert "copies of what loops" not in str(dev.pool.largest(99))
+    assert np.allclose(fetch(dev, loop(inputs)[0]), x * y * y)
+    assert "copies of what loops" in str(dev.pool.largest(99))
+    finish(dev)
