@@ -49,8 +49,9 @@ def partition(
 ) -> Partition:
     """Partitions a module whose loops and branches have flat states (`prepared`).
 
-    default: the device of a program without work. device_of: the device of each instruction that is work, in called computations too (`placed`); for a parameter that
-    of its argument. shared_memory(a, b): whether device b reads the arguments of device a where they lie.
+    default: the device of a program without work. device_of: the device of each instruction that is work, in called
+    computations too (`placed`); for a parameter that of its argument. shared_memory(a, b): whether device b reads the
+    arguments of device a where they lie.
     """
     return _Partitioner(module, device_of, default, shared_memory).partition()
 
