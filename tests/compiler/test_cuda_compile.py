@@ -188,3 +188,15 @@ def test_without_the_extra_the_error_names_it(monkeypatch):
     with pytest.raises(CudaNotInstalledError, match=r"hloom\[cuda\]") as error:
         compile_cuda([text("any_text", ["p0[0] = p0[1]"], ("f32*",))])
     assert isinstance(error.value, ImportError)
+
+
+@needs_cuda
+def test_registers_are_not_bounded_where_that_spills():
+    """Room for two blocks of 1024 threads leaves 32 registers each: these sums do not fit."""
+    sums = [f"a{k} = p0[{k}]" for k in range(60)]
+    sums += [line for turn in range(3) for line in (f"a{k} = a{k} * a{(7 * k + turn) % 60}" for k in range(60))]
+    body = [*sums, *(f"p1[{k}] = a{k}" for k in range(60))]
+    plain = text("wide", body, ("f32*", "f32*"))
+    source = CudaSource(plain.name, plain.text, plain.params, (), plain.params, (), threads=1024, together=2)
+    (bounded,) = compile_cuda([source], "sm_90")
+    assert bounded.spills == 0 and bounded.registers > 32
