@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import threading
+import weakref
 
 import cuda_cases as cases
 import ml_dtypes
@@ -259,6 +260,30 @@ def test_programs_use_what_was_taken_and_it_goes_back_when_they_are_done():
     dev.synchronize()
     dev.synchronize()
     assert address not in dev.pool._live or dev.pool._live[address]() is None
+    finish(dev)
+
+
+def test_what_was_taken_is_held_until_programs_that_use_it_are_done():
+    dev = device()
+    x, y = vectors(2)
+    inner = put(dev, x)
+    dev.synchronize()
+
+    class Array:
+        __cuda_array_interface__ = inner.__cuda_array_interface__
+
+    theirs = Array()
+    held = weakref.ref(theirs)
+    ours = import_array(dev, theirs)
+    (out,) = Executable(cases.straight(), dev)([ours.buffer, dev.put(y, "y")])
+    del theirs, ours
+    with dev.guard():  # a use of the device, in which what is done is given back
+        pass
+    assert held() is not None  # the fake has not run the program
+    dev.wait(out.ready, "the program was waited for")
+    dev.synchronize()
+    dev.memory()
+    assert held() is None
     finish(dev)
 
 

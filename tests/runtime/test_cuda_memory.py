@@ -381,6 +381,20 @@ def test_arrays_between_two_gpus():
     finish(first)
 
 
+def test_another_library_may_make_another_gpu_current():
+    fake = driver(gpus=[gpu(), gpu()])
+    first, second = device(fake).open(), device(fake, 1).open()
+    x, y = vectors(2)
+    for dev, other in ((first, second), (second, first), (first, second)):
+        fake.cuCtxSetCurrent(other.context)
+        run = Executable(cases.straight(), dev)
+        (out,) = run([dev.put(x, "x"), dev.put(y, "y")])
+        fake.cuCtxSetCurrent(other.context)
+        assert (fetch(dev, out) == cases.straight_result(x, y)).all()
+    second.close()
+    finish(first)
+
+
 def test_closing_twice_and_using_again():
     dev = device()
     x, y = vectors(2)
