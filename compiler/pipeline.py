@@ -35,8 +35,10 @@ UNFUSED: tuple[str, ...] = tuple(name for name in PIPELINE if not name.startswit
 
 
 def passes_for(target, names: tuple[str, ...] = PIPELINE) -> tuple[str, ...]:
-    """The passes without those that make kernels which a target does not have."""
-    return names if getattr(target, "has_attention", False) else tuple(n for n in names if n != "fuse-attention")
+    """The passes that make kernels which a target has: its `attention_pass` for "fuse-attention", none where it has no
+    such kernels."""
+    own = getattr(target, "attention_pass", None)
+    return tuple(own if name == "fuse-attention" else name for name in names if name != "fuse-attention" or own)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from hloom.compiler.kernels.attention_masks import Mask, mask_of
 from hloom.compiler.kernels.attention_structure import Attention, untransposed
 from hloom.compiler.kernels.combine import Reduction
 from hloom.compiler.kernels.contraction_shared import indent
-from hloom.compiler.kernels.description import Block, Serial
+from hloom.compiler.kernels.description import Block, Collective, Lanes
 from hloom.compiler.kernels.request import KernelRequest, name_dims
 from hloom.compiler.kernels.row import EXPENSIVE, reduction_levels
 from hloom.ir.module import Instruction
@@ -29,17 +29,19 @@ class RowNest:
     item: statements before all rows of a block. row: the row nest for row `t_i`. result: what consumes its sums.
     limit: statements that raise `t_limit` to where the row's mask ends, where it has one (`mask`).
     divides: whether the sums are divided, by `t_divisors`.
+
+    A target may have other `lines`, without a mask (`find_mask`) and divisors of sums (`quotient`).
     """
 
     def __init__(self, request: KernelRequest, attention: Attention, dtype: str, integers: dict[str, int]):
         self.request, self.attention, self.dtype, self.integers = request, attention, dtype, integers
         self.levels = reduction_levels(request.computation, set(attention.reduces))
         self.depth = max(self.levels[r] for r in attention.reduces)
-        self.numerator, self.divisor = self._quotient()
+        self.numerator, self.divisor = self.quotient()
         self.divides = self.divisor is not None
         self.stash, self.stash_level = self._stash()
         outputs = [request.outputs[k] for k in attention.scores]
-        self.mask: Mask | None = mask_of(attention.domain, attention.reduces, [self.numerator, *outputs])
+        self.mask: Mask | None = self.find_mask([self.numerator, *outputs])
         self.counter = 0
         self.item: list[str] = []
         self.limit = self._text(attention.domain, self._write_limit) if self.mask else []
@@ -50,8 +52,6 @@ class RowNest:
     def _text(self, dims, write) -> list[str]:
         """The lines of a row that `write(writer, row)` writes for arrays of these dims: batch and row are `t_b` and
         `t_i`, the index in the row `t_j`. What the row does not change goes into the item."""
-        from hloom.compiler.targets.cpu.render import block_lines
-
         last = len(dims) - 1
         split = _dims_of_parts((*self.attention.rows, dims[last]), dims)
         probe = self.request.writer(dims)
@@ -71,8 +71,18 @@ class RowNest:
         writer.merged[last] = ("t_j", 1)
         write(writer, row)
         self.counter = writer.counter
-        self.item += block_lines(item)
-        return block_lines(row)
+        self.item += self.lines(item)
+        return self.lines(row)
+
+    def lines(self, block: Block) -> list[str]:
+        """The lines of a block."""
+        from hloom.compiler.targets.cpu.render import block_lines
+
+        return block_lines(block)
+
+    def find_mask(self, targets: list[Instruction]) -> Mask | None:
+        """The mask behind which nothing is computed."""
+        return mask_of(self.attention.domain, self.attention.reduces, targets)
 
     def _write_limit(self, writer, row: Block) -> None:
         row.body.append(f"t_limit = max(t_limit, {writer.text(self.mask.bound, 'bound')})")
@@ -100,13 +110,13 @@ class RowNest:
             place = linear(tuple(index[d] for d in order), output.dims)
             writer.store(request.output_name(k), place, output.dtype, values[k], block)
         if not self.divides:
-            row.body.append(Serial("t_j", "0", "d", block))
+            row.body.append(Lanes("t_j", "d", block))
             return
         # Whether the sums of undivided weights are finite; rows where they are not are computed again.
         block.body.append(f"t_zero = sum_{self.dtype}(t_zero, t_sum * {self.dtype}(0))")  # NaN from infinity and NaN
         row.body += [
             f"t_zero = {self.dtype}(0)",
-            Serial("t_j", "0", "d", block),
+            Lanes("t_j", "d", block),
             "if t_zero != 0 and t_exact[t_r] == 0:",
             "    t_exact[t_r] = 1",
             "    t_again = 1",
@@ -138,7 +148,7 @@ class RowNest:
     def cast(self, value: str, instruction: Instruction) -> str:
         return value if HLO_NAME[compute_dtype(instruction.dtype)] == self.dtype else f"{self.dtype}({value})"
 
-    def _quotient(self) -> tuple[Instruction, Instruction | None]:
+    def quotient(self) -> tuple[Instruction, Instruction | None]:
         """(numerators, divisor of the row) where the weights are a quotient that nothing else needs, else (weights,
         None)."""
         attention = self.attention
@@ -245,7 +255,9 @@ class _Row:
             value = writer.value(nest.stash, self.index, block)
             block.body.append(f"t_scores[t_at + t_j] = {value}")
             self.stashed = True
-        row.body.append(Serial("t_j", "0", self.stop, block))
+        row.body.append(Lanes("t_j", self.stop, block))
+        for reduction in here:
+            row.body.append(Collective(reduction.names[0], reduction.opcode, HLO_NAME[reduction.arrays[0].dtype]))
         if self.mask:
             tails = [self._tail(reduction.arrays[0]) for reduction in here]
             row.body.append("if t_end < n:")
@@ -274,7 +286,7 @@ class _Row:
             for k, place in places.items():
                 at, streamed = linear(place, outputs[k].dims), request.streamed(k)
                 writer.store(request.output_name(k), at, outputs[k].dtype, values[k], block, streamed)
-            self.row.body.append(Serial("t_j", "0", self.stop, block))
+            self.row.body.append(Lanes("t_j", self.stop, block))
         if self.mask:
             tails = {k: self._tail(outputs[k]) for k in places}
             self.row.body.append(f"t_tail = {nest.cast(self._tail(nest.numerator), nest.numerator)}")
@@ -282,7 +294,7 @@ class _Row:
             for k, place in places.items():
                 writer.store(request.output_name(k), linear(place, outputs[k].dims), outputs[k].dtype, tails[k], block)
             if places:
-                self.row.body.append(Serial("t_j", "t_end", "n", block))
+                self.row.body.append(Lanes("t_j", "n", block, "t_end"))
 
     def _divide(self) -> None:
         nest, row = self.nest, self.row

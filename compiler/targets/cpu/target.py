@@ -44,7 +44,7 @@ class CpuTarget:
 
     machine: Machine
 
-    has_attention = True
+    attention_pass = "fuse-attention"
     cuts_loops = True  # a work item walks its innermost loop alone, so the loop may have several bodies
     joins_loops = True  # a loop of small kernels may become one kernel
     exchanges_places = True  # two buffers of a loop may change their roles: addresses are exchanged, nothing is copied

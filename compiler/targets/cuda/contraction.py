@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hloom.compiler.kernels.contraction import PlainOperand, PlainStore
+from hloom.compiler.kernels.contraction import PlainStore
 from hloom.compiler.kernels.convolution import is_normal_convolution
 from hloom.compiler.kernels.product import DotParts, dot_parts, is_normal_dot
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.targets.cuda.contraction_products import tensor_products, thread_products
-from hloom.compiler.targets.cuda.contraction_text import Side, Text, join_source, sums_pitch
+from hloom.compiler.targets.cuda.contraction_sides import TENSOR_INPUTS, Side, make_side
+from hloom.compiler.targets.cuda.contraction_text import Text, join_source, sums_pitch
 from hloom.compiler.targets.cuda.contraction_tiles import Tile, blocks_together, choose, parts_of
-from hloom.compiler.targets.cuda.contraction_windows import Gathered, convolution_parts
+from hloom.compiler.targets.cuda.contraction_windows import convolution_parts
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_source
 from hloom.compiler.targets.cuda.machine import CudaMachine
 from hloom.ir.module import Instruction
 from hloom.ir.types import DTYPES, HLO_NAME
-
-TENSOR_INPUTS = ("f16", "bf16")
 
 
 def contraction_sources(
@@ -86,49 +85,15 @@ class _Contraction:
 
     def sides(self, tile: Tile) -> tuple[Side, Side]:
         """How the operands come into shared memory, which has the left one's stages first."""
-        left = self.side("lhs", "i", self.spec.lhs, self.made.lhs_strides, self.m, tile.rows, tile, 0)
+        sb, sp, sj = self.made.rhs_strides
+        whole = self.length % tile.depth == 0 and (self.parts == 1 or self.k % self.length == 0)
+        common = {"tile": tile, "dtype": self.dtype, "batch": self.batch, "deep": self.k, "whole_depth": whole}
+        common["vectors"] = self.vectors
+        spec, strides = self.spec, self.made.lhs_strides
+        left = make_side("lhs", "i", spec.lhs, strides, spec.lhs_fast, self.m, 0, **common)
         first = left.area * tile.stages
-        right = self.side("rhs", "j", self.spec.rhs, self.made.rhs_strides, self.n, tile.columns, tile, first)
+        right = make_side("rhs", "j", spec.rhs, (sb, sj, sp), spec.rhs_fast, self.n, first, **common)
         return left, right
-
-    def side(self, name: str, role: str, code, strides, count: int, extent: int, tile: Tile, first: int) -> Side:
-        # The strides of a plain operand in the order b, role, p.
-        batch, step, deep = strides if name == "lhs" else (strides[0], strides[2], strides[1])
-        fast = self.spec.lhs_fast if name == "lhs" else self.spec.rhs_fast
-        how = "element"
-        if isinstance(code, PlainOperand):
-            if (deep == 1 and self.k > 1) != (step == 1 and count > 1):
-                fast = "p" if deep == 1 and self.k > 1 else role
-            if code.dtype == self.dtype and self.moves(fast, role, batch, step, deep, count):
-                how = "ahead"
-        elif isinstance(code, Gathered) and code.dtype == self.dtype and self.vectors:
-            run = code.runs(16 // DTYPES[self.dtype].itemsize)
-            fast, how = (run, "ahead") if run else (fast, how)
-        threads = tile.kind == "thread"
-        # Threads read lines along their own index, tensor cores read both.
-        inner = role if threads else fast
-        if threads and how == "ahead" and fast == "p":
-            how = "wide"
-        wide = 16 // DTYPES[self.dtype].itemsize
-        pitch = (extent if inner == role else tile.depth) + self.gap(tile, inner, wide)
-        whole_depth = self.length % tile.depth == 0 and (self.parts == 1 or self.k % self.length == 0)
-        return Side(
-            name, role, code, self.dtype, how, fast, inner, extent, tile.depth, pitch, first, count % extent == 0,
-            whole_depth,
-        )  # fmt: skip
-
-    def moves(self, fast: str, role: str, batch: int, step: int, deep: int, count: int) -> bool:
-        """Whether 16 bytes along `fast` can be moved at once, wherever a tile begins."""
-        wide = 16 // DTYPES[self.dtype].itemsize
-        own, other, extent, others = (deep, step, self.k, count) if fast == "p" else (step, deep, count, self.k)
-        aligned = (other % wide == 0 or others == 1) and (batch % wide == 0 or self.batch == 1)
-        return self.vectors and own == 1 and extent % wide == 0 and aligned
-
-    def gap(self, tile: Tile, inner: str, wide: int) -> int:
-        """Elements beyond those of a line, so that what threads read at a time lies in different banks."""
-        if tile.kind == "thread" or self.dtype in TENSOR_INPUTS:
-            return wide
-        return 4 if inner == "p" else 8
 
     # --- launches ---
 

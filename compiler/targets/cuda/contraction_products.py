@@ -10,7 +10,8 @@ the way where shared memory has the other index inside; those of tf32 by single 
 
 from __future__ import annotations
 
-from hloom.compiler.targets.cuda.contraction_text import Products, Side, log2, sums_pitch
+from hloom.compiler.targets.cuda.contraction_sides import Side
+from hloom.compiler.targets.cuda.contraction_text import Products, log2, sums_pitch
 from hloom.compiler.targets.cuda.contraction_tiles import Tile
 from hloom.compiler.targets.cuda.render import indent
 from hloom.ir.types import DTYPES
@@ -72,7 +73,16 @@ def thread_products(tile: Tile, left: Side, right: Side, accumulate: str, room: 
             f" + ({line} & {down - 1}) * {width} + (({slab} * {share} + ({line} >> {log2(down)})) & {width - 1})"
         )
 
-    return Products(start, step, slabs, row, share * down)
+    def direct(to: str, first: str, pitch: int) -> list[str]:
+        lines = []
+        for r in range(tile.part_rows):
+            for group in range(column_groups):
+                far = (r // width * down * width + r % width) * pitch + group * across * width
+                at = _plus(f"{first} + t_y * {width * pitch} + t_x * {width}", far)
+                lines.append(f"store_row_{accumulate}({to}, {at}, c{r // width}_{group}, {r % width})")
+        return lines
+
+    return Products(start, step, slabs, row, share * down, direct)
 
 
 def _share(parts: int, size: int, room: int) -> int:
@@ -130,7 +140,16 @@ def tensor_products(tile: Tile, left: Side, right: Side, dtype: str, room: int) 
         warp = f"(({line} >> 4) & {down - 1}) * {tile.part_rows} + " if down > 1 else ""
         return f"{warp}({slab} * {share} + ({line} >> {4 + log2(down)})) * 16 + ({line} & 15)"
 
-    return Products(start, step, slabs, row, share * down * FRAGMENT_ROWS)
+    def direct(to: str, first: str, pitch: int) -> list[str]:
+        lane = f"(t_lane >> 2) * {pitch} + (t_lane & 3) * 2"
+        lines = [f"t_put = {first} + t_y * {tile.part_rows * pitch} + t_x * {tile.part_columns} + {lane}"]
+        for r in range(rows):
+            for c in range(columns):
+                at = _plus("t_put", r * FRAGMENT_ROWS * pitch + c * FRAGMENT_COLUMNS)
+                lines.append(f"store_sums({to}, {at}, {8 * pitch}, c{r}_{c})")
+        return lines
+
+    return Products(start, step, slabs, row, share * down * FRAGMENT_ROWS, direct)
 
 
 def _matrix_places(tile: Tile, left: Side, right: Side):

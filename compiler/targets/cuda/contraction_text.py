@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from hloom.compiler.kernels.contraction import ContractionSpec, PlainOperand, PlainStore
 from hloom.compiler.kernels.contraction_writer import load_plain
+from hloom.compiler.targets.cuda.contraction_sides import Side
 from hloom.compiler.targets.cuda.contraction_tiles import Tile
 from hloom.compiler.targets.cuda.contraction_windows import Gathered
 from hloom.compiler.targets.cuda.render import CudaSource, divisors, indent
@@ -25,59 +26,14 @@ JOIN_THREADS = 256
 
 
 @dataclass(frozen=True)
-class Side:
-    """An operand of a contraction, and how its tiles come into shared memory.
-
-    name: 'lhs' or 'rhs'. role: its index besides b and p. extent: of the tile along it. depth: of the tile along p.
-    dtype: of the elements in shared memory.
-    how: 'ahead' (16 bytes at a time by instructions that do not wait for them), 'wide' (16 bytes at a time into
-        registers, from there transposed into shared memory), or 'element' (evaluated one by one).
-    fast: the index along which memory is contiguous; inner: the one along which shared memory is.
-    pitch: elements of shared memory from one line to the next. first: where its first stage lies.
-    whole_role, whole_depth: whether no tile reaches beyond the operand's end along the role, and along p.
-    """
-
-    name: str
-    role: str
-    code: object
-    dtype: str
-    how: str
-    fast: str
-    inner: str
-    extent: int
-    depth: int
-    pitch: int
-    first: int
-    whole_role: bool
-    whole_depth: bool
-
-    @property
-    def width(self) -> int:
-        """Elements in 16 bytes."""
-        return 16 // DTYPES[self.dtype].itemsize
-
-    @property
-    def area(self) -> int:
-        """Elements of a stage."""
-        return self.pitch * (self.depth if self.inner == self.role else self.extent)
-
-    def sizes(self) -> tuple[int, int]:
-        """Extents of the tile along the index that is fast in memory, and along the other."""
-        return (self.depth, self.extent) if self.fast == "p" else (self.extent, self.depth)
-
-    def place(self, role: str, p: str) -> str:
-        """Where an element of a stage lies in it, from expressions of its offsets in the tile."""
-        line, element = (p, role) if self.inner == self.role else (role, p)
-        return f"{line} * {self.pitch} + {element}"
-
-
-@dataclass(frozen=True)
 class Products:
     """What multiplies.
 
     start: statements before the loop over p. step(left, right): the statements for one step, whose stages begin at
     these expressions. slabs: the statements that put sums into `t_sums`, one list for each of several equal shares of
     the tile's rows. row(line, slab): the row of the tile that line `line` of `t_sums` has in a slab. lines: of a slab.
+    direct(to, first, pitch): the statements that put all sums into a shared array, each row at its place: `first` is
+    where the tile begins, and `pitch` elements are from a row to the next.
     """
 
     start: list[str]
@@ -85,6 +41,7 @@ class Products:
     slabs: list[list[str]]
     row: Callable[[str, str], str]
     lines: int
+    direct: Callable[[str, str, int], list[str]]
 
 
 def log2(value: int) -> int:
@@ -165,7 +122,8 @@ class Text:
         role, p = self.names(side)
         asked = []
         if not side.whole_role:
-            asked.append(f"t_{side.role}0 + {role} < {'m' if side.role == 'i' else 'n'}")
+            count = side.count or ("m" if side.role == "i" else "n")
+            asked.append(f"t_{side.role}0 + {role} < {count}")
         # Registers are loaded for a step beyond the end too, where nothing is.
         if not side.whole_depth or side.how == "wide":
             asked.append(f"t_ahead + {p} < {stop}")
@@ -218,7 +176,7 @@ class Text:
         else:
             role, p = self.names(side)
             head, condition = [f"t_{side.role} = t_{side.role}0 + {role}", f"t_p = t_ahead + {p}"], self.inside(side)
-            order = ("t_b", "t_i", "t_p") if side.name == "lhs" else ("t_b", "t_p", "t_j")
+            order = ("t_b", "t_i", "t_p") if side.role == "i" else ("t_b", "t_p", "t_j")
             statements, value = side.code(*order)
         at = self.place(side, stage)
         if condition:
@@ -326,7 +284,7 @@ class Text:
             *indent([
                 f"t_ahead = t_first + {last * tile.depth}",
                 *self.ask(write),
-                *self.products.step(read["lhs"], read["rhs"]),
+                *self.products.step(read[self.left.name], read[self.right.name]),
                 *self.take(write),
                 *self.arrived(),
                 *turn,

@@ -33,7 +33,7 @@ _OF_A_WARP: dict[str, Callable] = {
        for kind in ("f16", "bf16", "tf32")},
 }  # fmt: skip
 # Names that the machine gives, for it knows whose shared memory and copies they mean.
-_OF_THE_MACHINE = re.compile(r"shared_(?:as_)?[a-z]+\d+|(?:copy|close|wait)_ahead")
+_OF_THE_MACHINE = re.compile(r"shared_(?:as_|part_)?[a-z]+\d+|(?:copy|close|wait)_ahead")
 
 
 class _Collectives(ast.NodeTransformer):
@@ -132,6 +132,9 @@ class _Machine:
         if name.startswith("shared_as_"):
             dtype = DTYPES[name.removeprefix("shared_as_")]
             return lambda memory: View(memory, dtype)
+        if name.startswith("shared_part_"):
+            dtype = DTYPES[name.removeprefix("shared_part_")]
+            return lambda memory, start: View(memory, dtype, start)
         if name.startswith("shared_"):
             kind = python_types.SimpleNamespace(dtype=DTYPES[name.removeprefix("shared_")])
             return lambda size: self.shared_array(size, kind)

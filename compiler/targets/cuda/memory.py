@@ -113,21 +113,23 @@ class Memory:
 
 
 class View:
-    """The same memory with elements of another dtype, at least as wide."""
+    """The same memory from an element on, with elements of another dtype, at least as wide."""
 
-    def __init__(self, base: Memory, dtype: np.dtype):
+    def __init__(self, base: Memory, dtype: np.dtype, start: int = 0):
         self.base, self.name = base, base.name
-        self.array = base.array[: base.array.nbytes // dtype.itemsize * dtype.itemsize // base.array.itemsize].view(
-            dtype
-        )
         self.ratio = dtype.itemsize // base.array.itemsize
+        self.first = start * self.ratio
+        self.array = base.array[: base.array.size // self.ratio * self.ratio].view(dtype)[start:]
+
+    def _touch(self, index, note) -> int:
+        if index < 0:
+            raise LockstepError(f"a part of {self.name} is touched in front of its beginning, at {index}")
+        for x in range(self.ratio):
+            note(self.first + int(index) * self.ratio + x)
+        return int(index)
 
     def __getitem__(self, index):
-        for x in range(self.ratio):
-            self.base.read(int(index) * self.ratio + x)
-        return self.array[int(index)]
+        return self.array[self._touch(index, self.base.read)]
 
     def __setitem__(self, index, value) -> None:
-        for x in range(self.ratio):
-            self.base.write(int(index) * self.ratio + x)
-        self.array[int(index)] = value
+        self.array[self._touch(index, self.base.write)] = value

@@ -335,8 +335,7 @@ class _Renderer:
         return [f"{variable} = s64({start})", f"while {variable} < {stop}:", *indent(inside)]
 
     def _collective(self, node: Collective) -> list[str]:
-        name = node.variable
-        lines = [f"{name} = {_join(node, name, f'shuffle_xor({name}, {distance})')}" for distance in _SHUFFLES]
+        name, lines = node.variable, shuffled(node)
         warps = self.threads // WARP
         if self.grain == "warp" or warps == 1:
             return lines
@@ -390,6 +389,12 @@ class _Renderer:
         head = [f"tiles = ({columns} + {SIDE - 1}) // {SIDE}", f"bands = ({rows} + {SIDE - 1}) // {SIDE}"]
         dims = [*node.outer, ("band", "bands"), ("tile", "tiles")]
         return head + self._loop(dims, "s64(cuda.blockIdx.x)", "cuda.gridDim.x", item)
+
+
+def shuffled(node: Collective) -> list[str]:
+    """The statements that combine an accumulator over the lanes of a warp."""
+    name = node.variable
+    return [f"{name} = {_join(node, name, f'shuffle_xor({name}, {distance})')}" for distance in _SHUFFLES]
 
 
 def _join(node: Collective, left: str, right: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hloom.compiler.kernels.attention_structure import attention_of
 from hloom.compiler.kernels.description import Nest
 from hloom.compiler.kernels.emit import nests
 from hloom.compiler.kernels.request import KernelRequest
@@ -11,6 +12,7 @@ from hloom.compiler.kernels.scatter import has_scatter_kernel
 from hloom.compiler.kernels.topk import has_topk_kernel
 from hloom.compiler.kernels.window import has_window_kernel, is_inlined
 from hloom.compiler.kernels.writer import can_write
+from hloom.compiler.targets.cuda.attention import attention_sources, has_attention_kernel
 from hloom.compiler.targets.cuda.contraction import contraction_sources, has_product_kernel
 from hloom.compiler.targets.cuda.fft import fft_launches, has_fft_kernel
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_nest
@@ -46,8 +48,9 @@ def has_cuda_kernel(instruction: Instruction) -> bool:
     if opcode == "fusion":
         members = instruction["calls"].instructions
         mixed = {i.opcode for i in members} & {"dot", "convolution", "reduce"}
-        # Rows of a product in one kernel, attention, are the CPU's.
-        return all(has_cuda_kernel(i) for i in members) and len(mixed) <= 1
+        if len(mixed) > 1 and attention_of(instruction["calls"]) is None:
+            return False
+        return all(has_cuda_kernel(i) for i in members)
     if opcode in ("while", "conditional", "call"):
         return all(has_cuda_kernel(i) for c in instruction.called() for i in c.instructions)
     if opcode == "custom-call":
@@ -102,7 +105,6 @@ class CudaTarget:
     vectors: bool = True
     tf32: bool = False
 
-    has_attention = False
     cuts_loops = False  # threads take elements; a loop in pieces would be a branch in each
     joins_loops = False
     exchanges_places = False  # a captured graph has its addresses
@@ -115,11 +117,19 @@ class CudaTarget:
     def machine(self) -> CudaMachine:
         return machine_of(self.arch)
 
+    @property
+    def attention_pass(self) -> str:
+        """The pass that joins what `attention_sources` has kernels for."""
+        return f"fuse-attention-{self.machine.arch}"
+
     def runs_on_host(self, instruction: Instruction) -> bool:
         """Whether an instruction is a Python function of the user's (a callback), called between kernels. Raises
         NoCudaKernelError for any other one that has no kernel."""
         if instruction.opcode == "custom-call":
             return True
+        attention = attention_of(instruction["calls"]) if instruction.opcode == "fusion" else None
+        if attention is not None and not has_attention_kernel(attention, self.machine):
+            raise NoCudaKernelError(instruction)  # fused for another architecture
         if not has_cuda_kernel(instruction):
             inside = instruction["calls"].instructions if instruction.opcode == "fusion" else ()
             raise NoCudaKernelError(next((i for i in inside if not has_cuda_kernel(i)), instruction))
@@ -130,6 +140,8 @@ class CudaTarget:
         if kind in _KINDS:
             return _KINDS[kind](request, self.machine.multiprocessors)
         if kind in ("product", "attention"):
+            if attention := attention_of(request.computation):
+                return attention_sources(request, attention, self.machine, vectors=self.vectors)
             found = [i for i in request.computation.instructions if i.opcode in ("dot", "convolution")]
             if len(found) == 1 and has_product_kernel(found[0]):
                 return contraction_sources(request, self.machine, tf32=self.tf32, vectors=self.vectors)

@@ -68,6 +68,20 @@ def _shared_as(dtype: str):
     return intrinsic(shared_as)
 
 
+def _shared_part(dtype: str):
+    """Shared memory from an element of this dtype on."""
+    element = _element(dtype)
+
+    def shared_part(context, pointer, start):
+        def emit(context, builder, signature, values):
+            whole = builder.bitcast(values[0], context.get_data_type(element).as_pointer())
+            return builder.gep(whole, [values[1]])
+
+        return types.CPointer(element)(pointer, types.int64), emit
+
+    return intrinsic(shared_part)
+
+
 def _vector(builder, pointer: ir.Value, index: ir.Value, count: int) -> ir.Value:
     return builder.bitcast(builder.gep(pointer, [index]), ir.VectorType(pointer.type.pointee, count).as_pointer())
 
@@ -290,6 +304,7 @@ def _multiply(dtype: str):
 NAMES: dict[str, object] = {
     **{f"shared_{dtype}": _shared(dtype) for dtype in _BYTES},
     **{f"shared_as_{dtype}": _shared_as(dtype) for dtype in _BYTES},
+    "shared_part_f32": _shared_part("f32"),
     **{f"load{16 // size}_{dtype}": _load(dtype, 16 // size) for dtype, size in _BYTES.items() if size > 2},
     **{f"{name}_{dtype}": make(dtype) for name, make in (("zeros", _zeros), ("outer", _outer), ("scatter", _scatter),
                                                         ("store_row", _store_row))

@@ -1,0 +1,240 @@
+"""Attention for CUDA: a block of rows of scores stays in shared memory from the first product to the second.
+
+    scores = queries keys^T, a tile of keys after the other; the row nest as it was written, a warp a row;
+    sums = weights values, a tile of features after the other; what consumes them
+
+What is attention, and the texts of the row nest, are the CPU's (`kernels.attention_structure`, `attention_rows`). Both
+products are those of `contraction_text`, within one block. Scores of whole rows need room: `has_attention_kernel` says
+where there is none. Each sum is taken in the order of p, each reduction of a row by the same 32
+lanes: results have the same bits for every number of rows in a block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hloom.compiler.kernels.attention_rows import RowNest
+from hloom.compiler.kernels.attention_structure import Attention
+from hloom.compiler.kernels.contraction import ContractionSpec, PlainOperand
+from hloom.compiler.kernels.description import Block, Branch, Collective, Lanes
+from hloom.compiler.kernels.product import Roles, accumulation_dtype, operand_of
+from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.targets.cuda.contraction import tensor_dtype
+from hloom.compiler.targets.cuda.contraction_products import tensor_products, thread_products
+from hloom.compiler.targets.cuda.contraction_sides import TENSOR_INPUTS, Side, make_side
+from hloom.compiler.targets.cuda.contraction_text import Text, make_source
+from hloom.compiler.targets.cuda.contraction_tiles import Tile
+from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_source
+from hloom.compiler.targets.cuda.machine import CudaMachine
+from hloom.compiler.targets.cuda.render import WARP, indent, shuffled
+from hloom.compiler.targets.cuda.staging import store_target
+from hloom.ir.types import DTYPES, HLO_NAME
+
+THREADS = 256
+# By rows of a block: (columns of a tile of scores, part) and the same of a tile of features; 256 threads each.
+_TENSOR = {64: ((128, 32, 32), (64, 32, 16)), 32: ((128, 16, 32), (64, 16, 16)), 16: ((128, 16, 16), (128, 16, 16))}
+_THREAD = {64: ((64, 4, 4), (64, 4, 4)), 32: ((128, 4, 4), (128, 4, 4)), 16: ((256, 4, 4), (256, 4, 4))}
+LONG = 64  # features from which on a tile of tensor cores is 128 wide
+STAGED = 36 << 10  # bytes of two steps of any tile of 16 rows, at most
+GAP = 4  # elements beyond a row of scores, so that columns lie in different banks
+
+
+def attention_sources(
+    request: KernelRequest, attention: Attention, machine: CudaMachine, rows: int | None = None, vectors: bool = True
+) -> list[CudaLaunch]:
+    """The launch of a fused computation that is attention, for which `has_attention_kernel` says that there is one.
+
+    rows: of a block, 64, 32 or 16, in place of the most that leave every multiprocessor some. vectors: as of
+    `contraction_sources`.
+    """
+    for count in (rows,) if rows else sorted(_THREAD, reverse=True):
+        made = _Kernel(request, attention, machine, count, vectors)
+        enough = made.blocks >= machine.multiprocessors and made.bytes <= machine.dynamic_bytes
+        if enough or count == min(_THREAD) or rows:
+            break
+    return [made.launch()]
+
+
+def has_attention_kernel(attention: Attention, machine: CudaMachine) -> bool:
+    """Whether a block has room for 16 rows of scores, and both products are of the same dtype with sums of float32."""
+    dots = (attention.first, attention.second)
+    kinds = {tensor_dtype(dot, accumulation_dtype(dot), False) for dot in dots}
+    if len(kinds) > 1 or any(accumulation_dtype(dot) != "f32" for dot in dots):
+        return False
+    features, wide = Roles(attention.second).extents[2], 256 if kinds == {None} else 128
+    elements = _up(attention.extent, wide) + _up(features, wide) + 2 * GAP + len(attention.needed)
+    return STAGED + 16 * 4 * elements <= machine.dynamic_bytes
+
+
+@dataclass
+class _Part:
+    """One of the two products within the kernel."""
+
+    text: Text
+    left: Side
+    right: Side
+
+
+class _WarpRows(RowNest):
+    """The row nest by warps: lanes share the loops over a row, accumulators are combined by shuffles."""
+
+    def quotient(self):
+        return self.attention.weights, None
+
+    def find_mask(self, targets):
+        return None
+
+    def lines(self, block: Block) -> list[str]:
+        lines: list[str] = []
+        for node in block.body:
+            if isinstance(node, str):
+                # What there is once a row is stored by one lane.
+                lines += ["if t_lane == 0:", f"    {node}"] if store_target(node) else [node]
+            elif isinstance(node, Branch):
+                lines += [f"if {node.condition}:", *indent(self.lines(node.body))]
+            elif isinstance(node, Collective):
+                lines += shuffled(node)
+            elif isinstance(node, Lanes):
+                inside = [*_inner(node.body), f"{node.variable} += {WARP}"]
+                head = [f"{node.variable} = {node.start} + t_lane", f"while {node.variable} < {node.extent}:"]
+                lines += [*head, *indent(inside)]
+            else:
+                raise TypeError(f"no place for {type(node).__name__} in a row of attention")
+        return lines
+
+
+def _inner(block: Block) -> list[str]:
+    """The lines of what one lane does for an element."""
+    lines: list[str] = []
+    for node in block.body:
+        lines += [node] if isinstance(node, str) else [f"if {node.condition}:", *indent(_inner(node.body))]
+    return lines
+
+
+def _up(count: int, unit: int) -> int:
+    return -(-count // unit) * unit
+
+
+class _Kernel:
+    def __init__(self, request: KernelRequest, attention: Attention, machine: CudaMachine, rows: int, vectors: bool):
+        self.request, self.attention, self.machine = request, attention, machine
+        self.rows, self.vectors = rows, vectors
+        first, second = attention.first, attention.second
+        one, two = Roles(first), Roles(second)
+        self.batch, self.m, self.n, self.k = one.extents
+        self.d = two.extents[2]
+        self.tensor = tensor_dtype(first, "f32", False)
+        self.dtype = self.tensor if self.tensor in TENSOR_INPUTS else "f32"
+        self.integers: dict[str, int] = {}
+        queries = operand_of(request, first.operands[0], one.left, self.integers, "f32", ("p", "i"))
+        keys = operand_of(request, first.operands[1], one.right, self.integers, "f32", ("j", "p"))
+        values = operand_of(request, second.operands[1], two.right, self.integers, "f32", ("j", "p"))
+        self.plain = [x.code for x in (queries, keys, values) if isinstance(x.code, PlainOperand)]
+        kind, table = ("tensor", _TENSOR) if self.tensor else ("thread", _THREAD)
+        scores, features = table[rows]
+        if self.tensor and self.d > LONG:
+            features = scores
+        depth = 32 if self.dtype in TENSOR_INPUTS else 16
+        tiles = [Tile(kind, rows, entry[0], entry[1], entry[2], depth) for entry in (scores, features)]
+        self.line = _up(self.n, tiles[0].columns) + GAP
+        self.width = _up(self.d, tiles[1].columns) + GAP
+        weights = lambda b, i, p: ([], f"t_scores[({i} - t_i0) * {self.line} + {p}]")  # noqa: E731
+        self.one = self._part(tiles[0], "1", queries.code, queries, keys, "n", self.n, self.k)
+        self.two = self._part(tiles[1], "2", weights, None, values, "d", self.d, self.n)
+        self.steps = {"lhs1": queries.strides, "rhs1": keys.strides, "rhs2": values.strides}
+        self.nest = _WarpRows(request, attention, "f32", self.integers)
+        itemsize = DTYPES[self.dtype].itemsize
+        staged = max(part.text.tile.stages * (part.left.area + part.right.area) for part in (self.one, self.two))
+        # What is staged, then in elements of float32: scores, sums, and results of reductions.
+        self.staged = _up(staged * itemsize, 16) // 4
+        self.words = self.staged + rows * (self.line + self.width + len(attention.needed))
+        self.bytes = self.words * 4
+        self.blocks = self.batch * -(-self.m // rows)
+
+    def _part(self, tile: Tile, number: str, code, left_operand, right_operand, count: str, columns: int, deep: int):
+        """A product within the kernel; left_operand None: what `code` reads from shared memory."""
+        strides = left_operand.strides if left_operand else (0, 0, 0)
+        fast = left_operand.fast if left_operand else "p"
+        common = {"tile": tile, "dtype": self.dtype, "batch": self.batch, "deep": deep, "vectors": self.vectors}
+        whole = deep % tile.depth == 0
+        left = make_side(f"lhs{number}", "i", code, strides, fast, self.m, 0, whole_depth=whole, **common)
+        if left_operand is None:
+            left = replace(left, whole_role=True)
+        sb, sp, sj = right_operand.strides
+        right = make_side(
+            f"rhs{number}", "j", right_operand.code, (sb, sj, sp), right_operand.fast, columns, 0, whole_depth=whole,
+            **common,
+        )  # fmt: skip
+        right = replace(right, count=count, first=left.area * tile.stages)
+        make = tensor_products if self.tensor else thread_products
+        products = make(tile, left, right, self.tensor or "f32", 0)
+        spec = ContractionSpec(self.request.title("attention"), "f32", code, right_operand.code, lambda *_: [])
+        return _Part(Text(spec, tile, left, right, products, self.batch > 1, False), left, right)
+
+    def launch(self) -> CudaLaunch:
+        attention, request, nest = self.attention, self.request, self.nest
+        regions, at = [], self.staged
+        for name, count in (
+            ("t_scores", self.rows * self.line),
+            ("t_sums", self.rows * self.width),
+            *((f"t_kept{k}", self.rows) for k in range(len(attention.needed))),
+        ):
+            regions.append(f"{name} = shared_part_f32(t_shared, {at})")
+            at += count
+        elements = self.words * 4 // DTYPES[self.dtype].itemsize
+        over_rows = [
+            "t_r = t_thread >> 5",
+            f"while t_r < {self.rows} and t_i0 + t_r < m:",
+        ]
+        body = [
+            f"t_shared = shared_{self.dtype}({elements})",
+            *regions,
+            "t_thread = s64(cuda.threadIdx.x)",
+            "t_lane = t_thread & 31",
+            "t_block = s64(cuda.blockIdx.x)",
+            "t_b = s64(div_u32(u32(t_block), u32(t_row_tiles)))",
+            f"t_i0 = (t_block - t_b * t_row_tiles) * {self.rows}",
+            f"t_width = {self.width}",
+            *nest.item,
+            *self._product(self.one, "k", "n", "t_scores", self.line),
+            *over_rows,
+            *indent(["t_i = t_i0 + t_r", f"t_at = t_r * {self.line}", *nest.row, f"t_r += {THREADS // WARP}"]),
+            "cuda.syncthreads()",
+            *self._product(self.two, "n", "d", "t_sums", self.width),
+            *over_rows,
+            *indent(["t_i = t_i0 + t_r", *nest.result, f"t_r += {THREADS // WARP}"]),
+        ]
+        integers = self.integers | {"m": self.m, "n": self.n, "k": self.k, "d": self.d}
+        integers["t_row_tiles"] = -(-self.m // self.rows)
+        for name, strides in self.steps.items():
+            roles = "bip" if name.startswith("lhs") else "bpj"
+            integers |= {f"{name}_s{role}": stride for role, stride in zip(roles, strides, strict=True)}
+        pointers = [(request.names[p], f"{HLO_NAME[p.dtype]}*") for p in request.computation.parameters]
+        pointers = [p for p in pointers if p[0].startswith("in")]
+        pointers += [(request.output_name(k), f"{HLO_NAME[o.dtype]}*") for k, o in enumerate(request.outputs)]
+        spec = ContractionSpec(request.title("attention"), "f32", None, None, lambda *_: [], tuple(pointers))
+        moved = any(side.how != "element" for part in (self.one, self.two) for side in (part.left, part.right))
+        source = make_source(spec, spec.name, body, [], integers, "product", THREADS, self.blocks, self.bytes,
+                             16 if moved else 1)  # fmt: skip
+        work = 2.0 * self.batch * self.m * self.n * (self.k + self.d)
+        launch = launch_of_source(source, integers, work, processors=self.machine.multiprocessors)
+        return replace(launch, shared_bytes=self.bytes)
+
+    def _product(self, part: _Part, depth: str, columns: str, to: str, pitch: int) -> list[str]:
+        """A product of the block's rows, one tile of columns after the other, into shared memory."""
+        text = part.text
+        tile = text.tile
+        return [
+            "t_start = s64(0)",
+            f"t_stop = {depth}",
+            "t_j0 = s64(0)",
+            f"while t_j0 < {columns}:",
+            *indent([
+                *text.products.start,
+                *text.fill(),
+                *text.loop(),
+                *text.products.direct(to, "t_j0", pitch),
+                f"t_j0 += {tile.columns}",
+            ]),
+            "cuda.syncthreads()",
+        ]  # fmt: skip
