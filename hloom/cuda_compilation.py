@@ -23,6 +23,7 @@ from hloom.compiler.targets.cuda.compile import CudaCode
 from hloom.compiler.targets.cuda.cubins import cubins, disassembled
 from hloom.compiler.targets.cuda.launches import CudaLaunch, sources_of
 from hloom.compiler.targets.cuda.target import CudaTarget
+from hloom.config import config
 from hloom.cuda_program import cuda_program
 from hloom.errors import AttributeValueError
 from hloom.ir.module import Module
@@ -52,7 +53,7 @@ def cuda_device(index: int = 0) -> Device:
     from hloom.runtime.cuda.api import load_api
 
     api = load_api()
-    return Device(api, gpus(api)[index])
+    return Device(api, gpus(api)[index], stepwise=config.cuda_stepwise)
 
 
 def on_gpu(data, index: int, label: str = "an array") -> DeviceArray:
