@@ -256,7 +256,13 @@ class Executable:
             np.ndarray(shape.dims, shape.dtype, read(device, resolve(ref), shape.bytes, asked, step.where))
             for ref, shape in step.inputs
         ]
-        result = step.function(*arrays)
+        # Others may use the device meanwhile, so that the function may wait for a thread that does.
+        held = device.lock._release_save()
+        try:
+            result = step.function(*arrays)
+        finally:
+            device.lock._acquire_restore(held)
+        device.open()  # the function may have used another GPU
         results = result if isinstance(result, tuple) else (result,)
         for (ref, shape), value in zip(step.outputs, results, strict=True):
             array = np.empty(shape.dims, shape.dtype)
