@@ -15,11 +15,11 @@ from hloom.ir.errors import HloomError, UnsupportedError
 from hloom.ir.library_calls import Call, expand, is_library_call, parse_options
 from hloom.ir.module import AnyShape, Computation, Instruction, Module
 from hloom.ir.ops.table import OPS, Op
-from hloom.ir.source import Source
+from hloom.ir.source import Source, on_device
 from hloom.ir.text.attributes import BRANCHES, POSITIONAL, is_frontend, kind_of, read_computations, read_integers
 from hloom.ir.text.lexer import Cursor, is_name
 from hloom.ir.text.literals import LiteralError, parse_literal
-from hloom.ir.text.provenance import Frames, parse_metadata
+from hloom.ir.text.provenance import DEVICE, Frames, parse_metadata
 from hloom.ir.text.shapes import layout_of, parse_shape
 from hloom.ir.text.special import FUSION_KIND, SPECIAL, refused
 from hloom.ir.types import Shape, TupleShape
@@ -441,7 +441,7 @@ class _Parser(Cursor):
 
     def _attributes(self, entry: Op, instruction: Instruction) -> None:
         attributes, seen = instruction.attributes, set()
-        inside = POSITIONAL.get(entry.name)
+        inside, device = POSITIONAL.get(entry.name), ""
         while self.accept(","):
             at = self.at
             key = self.name("an attribute")
@@ -451,7 +451,7 @@ class _Parser(Cursor):
             self.expect("=")
             declared = entry.attributes.get(key)
             if key == "frontend_attributes":
-                self._frontend_attributes(entry, attributes)
+                device = self._frontend_attributes(entry, attributes)
             elif (entry.name, key) in _DEFAULTS and self.peek() in _DEFAULTS[entry.name, key]:
                 self.skip_value()
             elif declared is not None and not is_frontend(declared):
@@ -476,16 +476,19 @@ class _Parser(Cursor):
             else:
                 has = ", ".join(entry.attributes) or "none"
                 raise self.fail(f"{entry.name} has no attribute '{key}'", f"it has: {has}", at=at)
+        if device:
+            instruction.source = on_device(instruction.source, device)
         if any(key in attributes for key in BRANCHES):
             branches = [attributes.pop(key, None) for key in BRANCHES]
             if None in branches or "branch_computations" in attributes:
                 raise self.fail("a conditional has true_computation and false_computation, or branch_computations")
             attributes["branch_computations"] = tuple(branches)
 
-    def _frontend_attributes(self, entry: Op, attributes: dict) -> None:
-        """`{key="value",key={...}}`; those that the op does not declare are passed."""
+    def _frontend_attributes(self, entry: Op, attributes: dict) -> str:
+        """`{key="value",key={...}}`; those that the op does not declare are passed. Returns the device, or ''."""
+        device = ""
         if self.accept("{}"):
-            return
+            return device
         self.expect("{")
         while True:
             at = self.at
@@ -496,6 +499,8 @@ class _Parser(Cursor):
             declared = entry.attributes.get(key)
             if declared is not None and is_frontend(declared):
                 attributes[key] = kind_of(declared).read(self)
+            elif key == DEVICE and self.peek()[:1] == '"':
+                device = self.string()
             elif entry.name == "call" and key == FUSION_KIND and _KIND.fullmatch(self.peek()):
                 attributes[key] = self.peek()[1:-1]
                 self.skip_value()
@@ -503,7 +508,7 @@ class _Parser(Cursor):
                 self.skip_value()
             if not self.accept(","):
                 self.expect("}")
-                return
+                return device
 
     def literal(self):
         """The array of a whole `constant(...)` token, of the shape of the instruction that is being read."""

@@ -9,6 +9,8 @@ from hloom.ir.module import Instruction
 from hloom.ir.source import Source
 from hloom.ir.text.lexer import Cursor, escape
 
+DEVICE = "device"  # the frontend attribute that names the device chosen for an instruction (`Source.device`)
+STRUCTURE = ("parameter", "tuple", "get-tuple-element")  # which run on none
 TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 
 
@@ -22,7 +24,8 @@ def metadata_text(instruction: Instruction) -> str:
         name = f"{source.function}/{source.variable}" if source.variable else source.function
         if name:
             fields.append(f"op_name={escape(name)}")
-        fields.append(f"source_file={escape(source.file)} source_line={source.line}")
+        if source.file:
+            fields.append(f"source_file={escape(source.file)} source_line={source.line}")
     return " ".join(fields)
 
 

@@ -174,6 +174,17 @@ def test_the_log_of_placements(four_devices, capsys):
     assert any("(sine) cpu:1 at" in line and "test_device_scopes.py" in line for line in lines)
 
 
+def test_text_has_the_devices(four_devices):
+    x = normal(8, 8)
+    text = hl.jit(two_parts).lower(x, x).as_text()
+    assert 'device="cpu:1"' in text
+    made = hl.from_hlo(text)
+    assert made.lower(x, x).as_text().count('device="cpu:1"') == text.count('device="cpu:1"') == 2
+    for found, want in zip(made(x, x), hl.jit(two_parts)(x, x), strict=True):
+        np.testing.assert_array_equal(found, want)
+        assert found.device == want.device
+
+
 def test_what_is_told_of_a_program_of_several_devices(four_devices, capsys):
     x = normal(8, 8)
     with hl.config(debug=1):
