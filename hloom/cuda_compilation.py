@@ -86,7 +86,7 @@ class CudaExecutable:
             self._loaded = self.load(cuda_device())
         device = self._loaded.device
         device.open()
-        given = [device.put(array, f"argument {k}") for k, array in enumerate(arrays)]
+        given = device.put_all(arrays, [f"argument {k}" for k in range(len(arrays))])
         results = self._loaded(given)
         wanted = [np.empty(shape.dims, shape.dtype) for shape in self.program.outputs]
         under_way = [device.get(buffer, array) for buffer, array in zip(results, wanted, strict=True)]
