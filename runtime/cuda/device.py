@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,7 @@ from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaError
 from hloom.runtime.cuda.interop import collect
 from hloom.runtime.cuda.memory import Buffer, Pool, PoolStatistics
 from hloom.runtime.cuda.program import Kernel
-from hloom.runtime.cuda.staging import Download, Pieces, upload
+from hloom.runtime.cuda.staging import Download, Pieces, upload, upload_all
 
 REMEMBERED = 64  # calls in flight that an error found later may name
 DEFAULT_SHARED = 48 << 10  # bytes of shared memory that a block gets without asking
@@ -133,6 +133,7 @@ class Device:
         self._later: deque = deque()  # (event, or those to wait for before there is one; function): what `later` noted
         self.given: list = []  # arrays that other libraries have
         self._owed: list[tuple] = []  # (function, handle): what the driver refused to destroy
+        self.waited: Event | None = None  # what the main stream has waited for last: parts of a block share it
         self._alone = False  # whether there is no other GPU
         self._guard = _Guard(self)
         _devices.add(self)
@@ -221,7 +222,7 @@ class Device:
             self._modules, self._functions, self._shared = {}, {}, {}
             self._events, self._made_events = [], []
             self._flight.clear()
-            self._owed, self.given = [], []
+            self._owed, self.given, self.waited = [], [], None
         if errors:
             raise errors[0]
 
@@ -367,6 +368,11 @@ class Device:
         with self.guard():
             return upload(self, array, label)
 
+    def put_all(self, arrays: Sequence[np.ndarray], labels: Sequence[str]) -> list[Buffer]:
+        """As `put` for each array, with one copy for those that are small. Raises CudaError."""
+        with self.guard():
+            return upload_all(self, [np.ascontiguousarray(array) for array in arrays], labels)
+
     def get(self, buffer: Buffer, array: np.ndarray, asked: str = "") -> Download:
         """Begins to copy a buffer to a C-contiguous array of the host."""
         with self.guard():
@@ -393,7 +399,9 @@ class Device:
     def use(self, buffer: Buffer) -> None:
         """Makes the main stream wait for a buffer that is still being filled."""
         if buffer.pending is not None:
-            self.api.wait_event(self.main, buffer.pending.handle)
+            if buffer.pending is not self.waited:
+                self.api.wait_event(self.main, buffer.pending.handle)
+                self.waited = buffer.pending
             buffer.pending = None
 
     def memory(self) -> PoolStatistics:

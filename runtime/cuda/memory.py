@@ -138,7 +138,8 @@ class Pool:
         while self._returned:
             address, capacity, stream, pending, readers, shelved = self._returned[0]
             if readers or pending is not None:
-                for event in (*readers, *((pending,) if pending else ())):
+                uploaded = () if pending is None or pending is device.waited else (pending,)
+                for event in (*readers, *uploaded):
                     device.api.wait_event(device.main, event.handle)
             self._returned.popleft()
             self._in_use -= capacity

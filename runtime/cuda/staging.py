@@ -11,10 +11,11 @@ import ctypes
 import threading
 import weakref
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 
-from hloom.runtime.cuda.memory import Buffer
+from hloom.runtime.cuda.memory import Buffer, rounded
 
 # Bytes of a piece, and how many of them one direction keeps at most.
 SIZES = ((64 << 10, 32), (4 << 20, 4))
@@ -92,6 +93,41 @@ def upload(device, array: np.ndarray, label: str) -> Buffer:
     buffer.pending = buffer.ready = done or device.record(stream)
     buffer.stream = None
     return buffer
+
+
+TOGETHER = 16 << 10  # bytes of an array up to which it shares a copy with others
+
+
+def upload_all(device, arrays: list[np.ndarray], labels: Sequence[str]) -> list[Buffer]:
+    """As `upload` for each array; the small ones are one copy into one block, which goes back with the last of them."""
+    result: list[Buffer | None] = [None] * len(arrays)
+    small = [k for k, array in enumerate(arrays) if array.nbytes <= TOGETHER]
+    while len(small) > 1:
+        group, size = [], 0
+        while small and size + rounded(arrays[small[0]].nbytes) <= SIZES[0][0]:
+            group.append((small.pop(0), size))
+            size += rounded(arrays[group[-1][0]].nbytes)
+        packed = np.empty(size, np.uint8)
+        for k, start in group:
+            packed[start : start + arrays[k].nbytes] = arrays[k].reshape(-1).view(np.uint8)
+        block = upload(device, packed, ", ".join(labels[k] for k, _ in group))
+        for k, start in group:
+            part = Buffer(block.address + start, arrays[k].nbytes, 0, labels[k], _part_of(block))
+            part.pending = part.ready = block.pending
+            result[k] = part
+    return [
+        upload(device, array, labels[k]) if made is None else made
+        for k, (array, made) in enumerate(zip(arrays, result, strict=True))
+    ]
+
+
+def _part_of(block: Buffer):
+    """The release of a part of a block, which keeps the block for as long as the part lives."""
+
+    def release(address, capacity, stream, pending, readers, shelved):
+        block.readers.extend(readers)
+
+    return release
 
 
 def read(device, address: int, nbytes: int, asked: str, where: str = "") -> bytearray:

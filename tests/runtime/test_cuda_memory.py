@@ -180,6 +180,47 @@ def test_arrays_of_all_kinds(array):
     finish(dev)
 
 
+def test_small_arrays_share_a_copy():
+    dev = device()
+    sizes = [1, 100, 0, 4000, 20_000, 3, *[4000] * 20]
+    arrays = [np.full(n, k, np.float32) for k, n in enumerate(sizes)]
+    buffers = dev.put_all(arrays, [f"argument {k}" for k in range(len(arrays))])
+    counts = dev.fake.counts()
+    assert counts["cuMemcpyAsync"] == counts["cuMemAllocFromPoolAsync"] == 1 + 6  # the large one; 4 of 4000 to a piece
+    assert len({b.address for b in buffers}) == len(buffers) and all(b.address % 256 == 0 for b in buffers)
+    for buffer, array in zip(buffers, arrays, strict=True):
+        assert (fetch(dev, buffer, Shape("f32", array.shape)) == array).all()
+    del buffers[::2], buffer
+    assert dev.memory().bytes_in_use > 0
+    coming = [dev.get(b, np.empty(b.nbytes // 4, np.float32)) for b in buffers]
+    buffers.clear()
+    for one in coming:
+        one.buffer = None
+    assert dev.memory().bytes_in_use == 0  # the fake says where memory is freed that is still being read
+    for one, array in zip(coming, arrays[1::2], strict=True):
+        assert (one.result() == array).all()
+    finish(dev)
+
+
+def test_parts_of_a_block_are_arguments_like_others():
+    dev = device()
+    run = Executable(cases.straight(), dev)
+    for turn in range(CAPTURES + 2):
+        x, y = vectors(2, turn)
+        start = len(dev.fake.calls)
+        (out,) = run(dev.put_all([x, y], ["x", "y"]))
+        if turn == CAPTURES:
+            # For both arguments, and for the copy of the result before, whose memory is used again.
+            assert dev.fake.counts(start)["cuStreamWaitEvent"] == 2
+        assert (fetch(dev, out) == cases.straight_result(x, y)).all()
+    program = cases.straight()
+    program.donated = {0: 0}
+    inputs = dev.put_all([x, y], ["x", "y"])
+    (out,) = Executable(program, dev)(inputs)
+    assert out is inputs[0] and (fetch(dev, out) == cases.straight_result(x, y)).all()
+    finish(dev)
+
+
 def test_an_upload_does_not_wait_for_programs_and_they_wait_for_it():
     dev = device()
     run = Executable(cases.straight(), dev)
