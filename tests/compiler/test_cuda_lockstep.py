@@ -292,3 +292,31 @@ def test_the_same_bits_for_any_order_and_grid():
         for reverse in (False, True)
     ]
     assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize("columns", [8, 12, 10])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "pred", "s8"])
+def test_rows_of_multiples_of_four_are_read_by_vectors(dtype, columns):
+    def build(x, row, column):
+        wide = row.broadcast(x.dims, (1,))
+        both = x.op("and", wide) if dtype == "pred" else x + wide
+        tall = column.broadcast(x.dims, (0,))
+        return both.op("xor", tall) if dtype == "pred" else both * tall
+
+    program = computation([(dtype, (7, columns)), (dtype, (columns,)), (dtype, (7,))], build)
+    (nest,) = nests(request(program))
+    source = render(nest)
+    assert source.text.count("copy4(") == (3 if columns % 4 == 0 else 0)
+    assert source.alignment == (16 if columns % 4 == 0 else 1)
+    check(program, reverse=True)
+    check(program, shared={0: 0})
+
+
+def test_rows_that_begin_anywhere_are_read_one_by_one():
+    def build(x):
+        return x.op("slice", slice=((0, 6, 1), (1, 9, 1))) + x.op("slice", slice=((0, 6, 1), (4, 12, 1)))
+
+    program = computation([("f32", (6, 12))], build)
+    (nest,) = nests(request(program))
+    assert "copy4" not in render(nest).text
+    check(program)

@@ -49,9 +49,9 @@ def test_a_kernel_without_divisions_is_one_text_for_all_shapes():
 
 
 def test_items_are_taken_apart_in_32_bits_where_there_are_fewer():
-    (small,), (large,) = sources(bias_gelu(60000, 70000)), sources(bias_gelu(70000, 70000))
+    (small,), (large,) = sources(bias_gelu(60000, 70001)), sources(bias_gelu(70000, 70001))
     assert "rest0 = s64(div_u32(u32(item), u32(n1)))" in small.text
-    assert "rest0 = item // n1" in large.text and large.items == 70000 * 70000
+    assert "rest0 = item // n1" in large.text and large.items == 70000 * 70001
 
 
 def test_no_range_loops():
@@ -62,8 +62,9 @@ def test_no_range_loops():
 
 
 def test_grids():
-    (element,) = sources(bias_gelu(10, 100))
+    (element,), (four,) = sources(bias_gelu(10, 101)), sources(bias_gelu(10, 100))
     assert (element.grain, element.threads, element.blocks()) == ("element", 256, 4)
+    assert (four.grain, four.threads, four.blocks()) == ("element", 256, 1)
     (row,) = sources(softmax(1000, 70))
     assert (row.blocks(), row.blocks(most=7)) == (250, 7)
     assert replace(row, items=0).blocks() == 1

@@ -14,11 +14,11 @@ from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.kernels.vmath import FUNCTIONS
 from hloom.compiler.targets.cuda.names import meaning, split
 from hloom.compiler.targets.cuda.staging import PITCH, SIDE, stages, store_target
+from hloom.compiler.targets.cuda.wide_rows import VECTOR, WideRows
 from hloom.ir.ops import OPS
 from hloom.ir.types import DTYPES, Shape
 
 WARP = 32
-VECTOR = 4  # elements of one load or store: 16 bytes of f32, the most that one instruction moves
 WARP_ROW = 1024  # rows up to this width are given to a warp: 32 elements a lane; longer ones to a block
 # Instructions of an element up to which LLVM writes the four of a thread one after the other; a loop over them would
 # keep them in local memory. More of them hide the time of scalar loads.
@@ -220,6 +220,10 @@ class _Renderer:
         wide = self._vector_lines(body.body, dims[0][0]) if self.vectors and len(dims) == 1 else None
         if wide is not None:
             return self._vectors(*dims[0], wide, body)
+        if self.vectors and node.grain == "element" and len(dims) > 1 and len(inner) == 1:
+            lines = self._wide_rows(dims, [n for n in node.body.body if n is not inner[0]], inner[0].body.body)
+            if lines is not None:
+                return lines
         # One item a thread and no loop: LLVM would unroll it four times, with a 64-bit division for the trip count.
         count = self._count(dims)
         variable = dims[0][0] if len(dims) == 1 else "item"
@@ -228,6 +232,35 @@ class _Renderer:
             f"{variable} = s64(cuda.blockIdx.x) * {self.threads} + cuda.threadIdx.x",
             f"if {variable} < {count}:",
             *indent([*decoded, *self._head(), *self._lines(body.body)]),
+        ]
+
+    def _wide_rows(self, dims, outer: list, body: list) -> list[str] | None:
+        """Four elements of a row a thread, where rows are multiples of four long and read in order."""
+        variable, extent = dims[-1]
+        dtypes = dict(self.nest.pointers)
+        if self.integers[extent] % VECTOR or any(t in ("c64", "c128") for t in dtypes.values()):
+            return None
+        wide = WideRows(body, variable, dtypes, self.integers)
+        if not wide.lines or not wide.writes or sum(map(_weight, wide.lines)) > UNROLLED:
+            return None
+        self.alignment = 16
+        self.divisors.add(extent)
+        self.integers["fours"] = self.integers[extent] // VECTOR
+        dims = [*dims[:-1], ("four", "fours")]
+        count = self._count(dims)
+        arrays = [(name, pointer) for found in (wide.reads, wide.writes) for (pointer, _), name in found.items()]
+        return [
+            f"fours = {extent} >> 2",
+            f"item = s64(cuda.blockIdx.x) * {self.threads} + cuda.threadIdx.x",
+            f"if item < {count}:",
+            *indent([*self._decode(dims, "item"), f"{variable} = four * {VECTOR}", *self._head()]),
+            *indent(self._lines(outer)),
+            *(f"    {name} = scratch_{dtypes[pointer]}({VECTOR})" for name, pointer in arrays),
+            *(f"    copy4({name}, 0, {pointer}, {index})" for (pointer, index), name in wide.reads.items()),
+            "    k = 0",
+            f"    while k < {VECTOR}:",
+            *indent(indent([*wide.lines, "k += 1"])),
+            *(f"    copy4({pointer}, {index}, {name}, 0)" for (pointer, index), name in wide.writes.items()),
         ]
 
     def _vector_lines(self, body: list, variable: str) -> list[str] | None:
