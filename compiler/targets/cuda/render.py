@@ -23,6 +23,7 @@ WARP_ROW = 1024  # rows up to this width are given to a warp: 32 elements a lane
 # Instructions of an element up to which LLVM writes the four of a thread one after the other; a loop over them would
 # keep them in local memory. More of them hide the time of scalar loads.
 UNROLLED = 90
+MOST_VECTORS = 10  # of four elements, each in registers of a thread
 PLAIN = {"abs", "ceil", "copysign", "floor", "fma", "round_even", "sqrt", "trunc"}  # one instruction or a few
 THREADS = {"element": 256, "serial": 128, "warp": 128, "block": 256, "tile": 256}
 _SHUFFLES = (16, 8, 4, 2, 1)
@@ -88,10 +89,8 @@ def indent(lines: list[str]) -> list[str]:
 
 def _weight(line: str) -> int:
     """About how many instructions a statement is."""
-    calls = [name for name in _CALLED.findall(line) if name in FUNCTIONS]
-    return 2 + sum(
-        15 for name in calls if meaning(name).how in ("libdevice", "composed") and split(name)[0] not in PLAIN
-    )
+    calls = [name for name in _CALLED.findall(line) if name in FUNCTIONS and split(name)[0] not in PLAIN]
+    return 2 + sum(15 for name in calls if meaning(name).how in ("libdevice", "composed") or "logistic" in name)
 
 
 def divisors(lines: list[str]) -> set[str]:
@@ -242,6 +241,8 @@ class _Renderer:
             return None
         wide = WideRows(body, variable, dtypes, self.integers)
         if not wide.lines or not wide.writes or sum(map(_weight, wide.lines)) > UNROLLED:
+            return None
+        if len(wide.reads) + len(wide.writes) > MOST_VECTORS:
             return None
         self.alignment = 16
         self.divisors.add(extent)
