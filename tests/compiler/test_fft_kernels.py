@@ -188,14 +188,14 @@ def test_results_do_not_depend_on_how_items_are_cut():
     """Threads get chunks of work items; every cut gives the same bits, as every item alone does."""
     from dataclasses import replace
 
-    from hloom.compilation import _program
+    from hloom.compilation import Layout, program_of
     from hloom.native_setup import driver
     from hloom.runtime.program import Call, Executable
 
     for name, x in (("fft2", data((90, 100), "complex64")), ("rfft", data((3, 8192), "float32"))):
         made = compiled(name, x)
         expected = np.asarray(made(x))
-        program = _program(made.plan)
+        program = program_of(made.plan, Layout())
         for grain in (1, 3, 1 << 20):
             steps = [replace(s, grain=grain) if isinstance(s, Call) else s for s in program.steps]
             (found,) = Executable(replace(program, steps=steps), driver())([x])
