@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cuda_plans import check
+from cuda_plans import check, planned
 
 import hloom.numpy as hnp
 from hloom import grad, lax
@@ -82,7 +82,7 @@ def test_running_maxima_and_products():
 def test_a_row_in_groups_has_two_kernels_and_never_falls(monkeypatch):
     monkeypatch.setattr(running, "TILES", 1)
     x = RANDOM.random(5000).astype(np.float32)
-    from cuda_plans import planned, simulate
+    from cuda_plans import simulate
 
     plan, wanted = planned(lambda x: lax.cumsum(x, 0), x)
     assert kernels(plan) == ["running_part_reduce_window", "running_reduce_window"]
@@ -206,3 +206,24 @@ def test_rows_without_room_in_shared_memory_go_by_passes(name, monkeypatch):
     plan = check(lambda x: getattr(hnp.fft, name)(x), x, tolerance=2e-4)
     assert len([k for k in kernels(plan) if "fft_pass" in k]) >= 3
     check(lambda x: hnp.fft.fft(x.astype(hnp.complex64), axis=0) * 0.5, floats(22, 3), tolerance=2e-4)
+
+
+# --- texts --------------------------------------------------------------------------------------------------------
+
+TEXTS = {
+    "running_rows": lambda: (lambda x: lax.cumsum(x, 1), floats(1000, 3000)),
+    "topk": lambda: (lambda x: lax.top_k(x, 5), floats(100, 300)),
+    "sort": lambda: (lambda x: lax.sort(x, 1), floats(100, 300)),
+    "scatter_chain": lambda: (lambda x, i, u: x.at[i].add(u), floats(90, 50), np.arange(80) % 40, floats(80, 50)),
+    "pooling_gradient": lambda: (grad(lambda x: pool(x, (1, 3, 3), (1, 2, 2), "SAME").sum()), floats(8, 20, 20)),
+    "fft": lambda: (hnp.fft.fft, floats(100, 12) + 1j * floats(100, 12)),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text(name, golden):
+    plan, _ = planned(*TEXTS[name]())
+    texts = []
+    for step in plan.kernels():
+        texts.append(f"# {step.launch.grid()}\n{step.launch.source.text}")
+    golden(f"cuda/{name}.txt", "\n".join(texts))
