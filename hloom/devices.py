@@ -50,9 +50,16 @@ class Device:
 
     process_index = 0
 
-    def memory_stats(self) -> None:
-        """None: the host's memory is not counted by device."""
-        return None
+    def memory_stats(self) -> dict[str, int] | None:
+        """Bytes and counts of a GPU's memory by name; None for devices in the host's memory, which is not counted by
+        device. Raises CudaError."""
+        if self.kind != "cuda":
+            return None
+        import dataclasses
+
+        from hloom.cuda_compilation import cuda_device
+
+        return dataclasses.asdict(cuda_device(self.index).open().memory())
 
 
 @lru_cache(maxsize=64)

@@ -113,6 +113,15 @@ UnexpectedTracerError = LeakedTracerError
 JaxRuntimeError, JAXTypeError, JAXIndexError = HloomError, TracerError, IndexOutOfBoundsError
 KeyReuseError = ArgumentError
 
+
+def __getattr__(name: str):
+    if name == "CudaError":  # what the driver of a GPU answers; nothing of CUDA is imported before
+        from hloom.runtime.cuda.errors import CudaError
+
+        return CudaError
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "ArgumentError",
     "AttributeValueError",

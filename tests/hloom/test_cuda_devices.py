@@ -65,6 +65,8 @@ def test_an_array_on_a_gpu(gpu):
     assert str(x.device) == "cuda:0" and x.__dlpack_device__()[0] == 2
     np.testing.assert_array_equal(x, normal(5))
     assert x.__cuda_array_interface__["shape"] == (5,) and "Array([" in repr(x)
+    assert sum(x.device.memory_stats().values()) > 0 and hl.devices("cpu")[0].memory_stats() is None
+    assert issubclass(hl.errors.CudaError, RuntimeError)
     back = hl.device_put(x, "cpu:0")
     assert str(back.device) == "cpu:0" and back.__dlpack_device__() == (1, 0)
     with pytest.raises(AttributeError):
