@@ -24,12 +24,15 @@ COLUMNS = 1024  # accumulators of a block of columns: 4 KiB of float32 stay in t
 # Where items are threads: so many keep a GPU busy, with so many elements each at least. The join's lanes share the
 # chunks of a kept index from SHARED on.
 THREADS, EACH, SHARED = 1 << 17, 16, 32
+WHOLE = 4  # times EACH elements are still one thread's
 LANES = 256  # that share a kept index where the fast dimension is reduced
 
 
 def reduce_nests(request: KernelRequest) -> list[Nest]:
     """The stages. Outputs have the kept extents, or the operand's (written along the way in stage 1)."""
     shape = _Shape(request)
+    if shape.threads and shape.chunks == 1:
+        return [_whole_stage(request, shape)]
     if shape.few_columns:
         first = _few_columns_stage(request, shape)
     elif shape.between:
@@ -108,8 +111,10 @@ class _Shape:
         below, items = _product(sizes[h] for h in inner[1:]), self.kept_size
         if self.threads:
             lanes = 1 if self.columns and not self.few_columns else LANES
-            steps = -(-EACH * lanes // below)
-            chunks = min(-(-sizes[g] // steps), max(1, THREADS // (lanes * items)))
+            steps = -(-EACH * lanes // max(below, 1))
+            chunks = max(1, min(-(-sizes[g] // steps), THREADS // max(lanes * items, 1)))
+            if sizes[g] * below <= WHOLE * EACH * lanes:
+                chunks = 1  # a second kernel would take longer than the rest of the loop
             steps = -(-sizes[g] // chunks)
             return g, steps, -(-sizes[g] // steps)
         if self.columns or self.between:  # an item has a block of accumulators
@@ -206,6 +211,47 @@ def _lanes_stage(request: KernelRequest, shape: _Shape) -> Nest:
     nest = finish(request, writer, "reduce", writer.root, shape.kept_size * chunks, work)
     assert chunks == shape.chunks, "the stages of a reduction are cut differently"
     return _with_parts(nest, shape, _only_full(request, shape))
+
+
+def _whole_stage(request: KernelRequest, shape: _Shape) -> Nest:
+    """Both stages at once, where items are threads and nothing is cut."""
+    dims, state = shape.dims, {}
+    lanes = shape.splittable and not shape.columns
+
+    def write(writer, groups):
+        outer = [g for g, group in enumerate(groups) if group[0] not in shape.reduced]
+        inner = [g for g, group in enumerate(groups) if group[0] in shape.reduced]
+        index = variables(dims)
+        item = writer.root.child(*(f"i{g}" for g in outer))
+        reductions = [Reduction(r) for r in shape.reduces]
+        for reduction in reductions:
+            reduction.start(writer, item)
+        block = item.child(*(f"i{g}" for g in inner))
+        for reduction in reductions:
+            reduction.take(writer, block, [writer.value(a, index, block) for a in reduction.arrays])
+        _store_full(request, shape, writer, index, block)
+        _reduced_loops(item, block, dict(extents(writer, dims, groups)), inner, -1, ("0", "1"))
+        for reduction in reductions:
+            if lanes:
+                kind = HLO_NAME[compute_dtype(reduction.arrays[0].dtype)]
+                item.body.append(Collective(reduction.names[0], reduction.opcode, kind))
+            finals = reduction.finish(writer, item)
+            if len(finals) == 1:
+                writer.overrides[reduction.instruction] = (finals[0], item)
+            else:
+                writer.elements[reduction.instruction] = [(name, item) for name in finals]
+        kept = tuple(index[k] for k in shape.kept)
+        results = {k: o for k, o in enumerate(request.outputs) if k not in shape.full_outputs}
+        values = {k: writer.value(output, kept, item) for k, output in results.items()}
+        for k, value in values.items():
+            writer.store(request.output_name(k), linear(kept, results[k].dims), results[k].dtype, value, item)
+        state.update(item=item, outer=outer)
+
+    writer, groups = two_passes(request, dims, write, shape.barriers)
+    named = extents(writer, dims, groups)
+    writer.root.body.append(Items([named[g] for g in state["outer"]], state["item"], "row" if lanes else "serial"))
+    items = shape.kept_size
+    return finish(request, writer, "reduce", writer.root, items, _product(dims) / max(items, 1) * request.flops())
 
 
 def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:

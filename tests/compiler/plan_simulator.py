@@ -281,7 +281,15 @@ def simulate(plan: Plan, arrays, reverse: bool = False) -> list[np.ndarray]:
 SMALL_CUTS = {
     "hloom.compiler.kernels.emit": {"ROWS": 3, "WORK": 40, "LONG_ROW": 5},
     "hloom.compiler.kernels.launch": {"WORK": 40},
-    "hloom.compiler.kernels.reduce": {"CHUNK": 6, "CHUNKS": 5, "COLUMNS": 4, "EACH": 2, "LANES": 1, "SHARED": 3},
+    "hloom.compiler.kernels.reduce": {
+        "CHUNK": 6,
+        "CHUNKS": 5,
+        "COLUMNS": 4,
+        "EACH": 2,
+        "LANES": 1,
+        "SHARED": 3,
+        "WHOLE": 1,
+    },
     "hloom.compiler.kernels.loop": {"ACROSS_BYTES": 64, "ALONG": 8},
 }
 

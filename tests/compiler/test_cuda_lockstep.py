@@ -320,3 +320,12 @@ def test_rows_that_begin_anywhere_are_read_one_by_one():
     (nest,) = nests(request(program))
     assert "copy4" not in render(nest).text
     check(program)
+
+
+@pytest.mark.parametrize("dims, reduced", [((12, 40), (0,)), ((3, 5, 9), (1,)), ((4, 6, 7), (0, 2)), ((20, 5), (0,))])
+def test_what_is_not_cut_is_one_kernel(dims, reduced):
+    program = computation([("f32", dims)], lambda x: x.sum(reduced) * 2.0)
+    assert len(nests(request(program))) == 1
+    check(program, reverse=True)
+    both = computation([("f32", dims)], lambda x: (x.sum(reduced), x * 3.0))
+    check(both)
