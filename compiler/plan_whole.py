@@ -143,6 +143,9 @@ class _Whole:
         if launch.items > launch.grain or launch.source.parts:
             raise _NotWholeError
         for name, size in launch.temporaries.items():
+            kept = self.planner.control.prepared.get((id(instruction), name))
+            if kept is not None and kept[0] < self.loop.span[0]:
+                raise _NotWholeError  # a launch before a loop around this one made it
             made = self.temporaries.setdefault((id(instruction), name), Buffer(size, None, *self.loop.span))
             made.bytes = max(size, made.bytes)
         self.count += 1
