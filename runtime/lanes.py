@@ -97,6 +97,13 @@ _threads: dict[str, _Thread] = {}
 _order = threading.Lock()
 
 
+class _Inside(threading.local):
+    part = False  # whether this thread runs a part of a call
+
+
+_inside = _Inside()
+
+
 def _thread_of(device: str) -> _Thread:
     found = _threads.get(device)
     if found is None:
@@ -168,9 +175,14 @@ class LanesExecutable:
         ]
         arguments = (*inputs, *outputs, *group.places)
         first, *others = [_part(run, arguments, group.state) for run in group.runs]
-        with _order:
-            for lane, part in zip(self.lanes[1:], others, strict=True):
-                _thread_of(lane.name).waiting.put((part, group.done))
+        if _inside.part:
+            # Called by a Python step of such a program, which the devices' threads may be waiting for.
+            for part in others:
+                threading.Thread(target=lambda part=part: group.done.put(part()), daemon=True).start()
+        else:
+            with _order:
+                for lane, part in zip(self.lanes[1:], others, strict=True):
+                    _thread_of(lane.name).waiting.put((part, group.done))
         results = [first(), *(group.done.get() for _ in others)]
         error = take_error(group.state) or next((r for r in results if isinstance(r, BaseException)), None)
         self._idle.append(group)
@@ -187,10 +199,13 @@ def _part(run: Callable, arguments, state: np.ndarray) -> Callable:
     """The part of a lane in a call; it returns what went wrong, if anything did."""
 
     def part() -> BaseException | None:
+        around, _inside.part = _inside.part, True
         try:
             run(*arguments)
         except BaseException as error:
             state[0] = 0  # nobody may wait for this lane
             return error
+        finally:
+            _inside.part = around
 
     return part

@@ -359,6 +359,25 @@ def test_a_failing_part_stops_the_others(four_devices):
         np.testing.assert_allclose(good(x), np.sin(x) + x, rtol=1e-6)
 
 
+@pytest.mark.parametrize("device", ["cpu:0", "cpu:1"])
+def test_a_python_step_that_calls_such_a_function(four_devices, device):
+    inner = hl.jit(two_parts)
+
+    @hl.jit
+    def outer(x):
+        with hl.device(device):
+            y = hl.pure_callback(lambda v: np.asarray(inner(v, v)[2]), hl.ShapeDtypeStruct(x.shape, x.dtype), x)
+        with hl.device("cpu:0" if device == "cpu:1" else "cpu:1"):
+            return y + x
+
+    x = normal(8, 8)
+    found: list[np.ndarray] = []
+    caller = threading.Thread(target=lambda: found.append(np.asarray(outer(x))), daemon=True)
+    caller.start()
+    caller.join(60)
+    np.testing.assert_allclose(found, [np.asarray(inner(x, x)[2]) + x], rtol=1e-5)
+
+
 def test_callers_in_several_threads(four_devices):
     function = hl.jit(two_parts)
     x, y = normal(16, 16), normal(16, 16, seed=1)
