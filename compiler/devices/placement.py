@@ -116,8 +116,11 @@ class _Run:
         return ready + seconds_of(instruction, self.costs.device(device))
 
     def _best(self, instruction: Instruction, candidates: list[str]) -> str:
-        """Where an instruction is finished first, among equals the device with the most bytes of the operands; there at
-        once where its work is less than the way to another device."""
+        """Where an instruction is finished first, among equals the device with the most bytes of the operands.
+
+        Only such devices count where the work is less than the way to another one, and for what becomes a part of the
+        kernels that make its operands: element-wise work and movement.
+        """
         if len(candidates) == 1:
             return candidates[0]
         near = dict.fromkeys(candidates, 0)
@@ -125,11 +128,14 @@ class _Run:
             where = self.made.get(key, ("", 0.0))[0]
             if where in near:
                 near[where] += shape.bytes
-        nearest = max(candidates, key=near.__getitem__)
-        others = [d for d in candidates if d != nearest]
-        way = min(self.costs.link(nearest, d).seconds for d in others)
-        if near[nearest] and seconds_of(instruction, self.costs.device(nearest)) < way:
-            return nearest
+        most = max(near.values())
+        nearest = [d for d in candidates if near[d] == most]
+        if most and len(nearest) < len(candidates):
+            first = nearest[0]
+            way = min(self.costs.link(first, d).seconds for d in candidates if d not in nearest)
+            joined = OPS[instruction.opcode].family in ("elementwise", "index")
+            if joined or seconds_of(instruction, self.costs.device(first)) < way:
+                candidates = nearest
         return min(candidates, key=lambda d: (self._finish(instruction, d), -near[d]))
 
     def _put(self, instruction: Instruction, device: str) -> None:
