@@ -319,5 +319,6 @@ def seconds(program, names) -> float:
 @pytest.mark.parametrize("names", [PIPELINE, UNFUSED], ids=["fused", "unfused"])
 @pytest.mark.parametrize("build", [wide, chain])
 def test_time_grows_with_the_graph_not_its_square(build, names):
-    small, large = seconds(build(500), names), seconds(build(3000), names)
+    # The shortest of three: other work on the machine makes a single one several times as long.
+    small, large = (min(seconds(build(count), names) for _ in range(3)) for count in (500, 3000))
     assert large < 14 * small + 0.1, f"{small:.2f} s for 500 operations, {large:.2f} s for 3,000"
