@@ -17,7 +17,7 @@ from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.update import UPDATES
 from hloom.compiler.passes.cse import StructuralKeys
-from hloom.compiler.plan_channels import TRANSFERS, Channels
+from hloom.compiler.plan_channels import Channels
 from hloom.compiler.plan_control import Control, Label, OnFalse, OnIndex, Swap, To, with_jumps
 from hloom.compiler.plan_order import ALIASES, FREE, is_control, private
 from hloom.compiler.plan_steps import (
@@ -41,6 +41,7 @@ from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.loops import lower_scans
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
+from hloom.ir.ops.transfer import TRANSFERS
 from hloom.ir.types import Shape, TupleShape
 
 __all__ = [

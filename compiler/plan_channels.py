@@ -13,8 +13,7 @@ from hloom.compiler.plan_control import Swap
 from hloom.compiler.plan_steps import FreeStep, Place, ReceiveStep, RenewStep, SendStep
 from hloom.compiler.plan_values import Buffer
 from hloom.ir.module import Computation, Instruction
-
-TRANSFERS = ("send", "recv")
+from hloom.ir.ops.transfer import TRANSFERS
 
 
 class Channels:

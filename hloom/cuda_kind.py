@@ -17,10 +17,8 @@ from hloom.errors import DeviceError
 from hloom.host_channels import Ended, HostChannels
 from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction, Module
-from hloom.ir.rewrite import has_effects
+from hloom.ir.ops.transfer import TRANSFERS
 from hloom.ir.types import Shape
-
-TRANSFERS = ("send", "recv")
 
 
 class CudaKind(DeviceKind):
@@ -169,7 +167,7 @@ class CudaLane:
 def _check_transfers(entry: Computation, device: str) -> None:
     """Raises DeviceError for a loop or branch that sends or receives in its steps."""
     for instruction in entry.instructions:
-        if instruction.called() and has_effects(instruction) and _transfers_inside(instruction):
+        if _transfers_inside(instruction):
             raise DeviceError(
                 f"a {instruction.opcode} has work on {device} and on other devices",
                 "a GPU exchanges values with other devices before and after loops and branches, not in them",

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from hloom.errors import DeviceError
 
 ALIASES = {"gpu": "cuda"}
-_PARTS = re.compile(r"/?(?:job:(?P<job>\w+)|replica:(?P<replica>\d+)|task:(?P<task>\d+)|(?:device:)?(?P<kind>[A-Za-z]\w*)(?::(?P<index>\d+|\*))?)")  # fmt: skip  # noqa: E501
+_PARTS = re.compile(
+    r"""/?(?:
+        job:(?P<job>\w+)
+        | replica:(?P<replica>\d+)
+        | task:(?P<task>\d+)
+        | (?:device:)?(?P<kind>[A-Za-z]\w*)(?::(?P<index>\d+|\*))?
+    )""",
+    re.VERBOSE,
+)
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,7 @@ class Entry:
         if len(named) == 1 and name.startswith("cuda:"):
             from hloom.cuda_compilation import compile_for_cuda, cuda_device
 
+            device = device or default_device()
             self.gpu, self.labels = device.index, call.hints()
             self.donated = frozenset()  # memory of GPUs comes from a pool; what was donated may be used on
             compiled = compile_for_cuda(module, cuda_device(device.index).facts.arch, fusion=fusion)

@@ -19,6 +19,7 @@ from hloom.device_kinds import DeviceKind, LaneRequest
 from hloom.host_channels import Ended, HostChannels
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Computation, Instruction
+from hloom.ir.ops.transfer import TRANSFERS
 
 
 class InterpretedKind(DeviceKind):
@@ -55,7 +56,7 @@ class InterpretedLane:
         found = set()
         for computation in self.module.computations():
             for i in computation.instructions:
-                if i.opcode in ("send", "recv"):
+                if i.opcode in TRANSFERS:
                     found |= {2 * i["channel_id"], 2 * i["channel_id"] + 1}
         return {p for p in found if p not in self._aliases}
 

@@ -165,7 +165,7 @@ class _Assembly:
         results = [parts.lanes[device].entry.outputs()[number].shape for device, number in parts.outputs]
         control = Control()
         channels = {c.number: ChannelEnds(c.shape, control.channel(c.receivers)) for c in parts.channels}
-        lanes, found = [], {}
+        found = {}
         for device, module in parts.lanes.items():
             kind, index = kind_of(device)
             request = LaneRequest(
@@ -179,9 +179,8 @@ class _Assembly:
                 self.donated[device],
                 self.fusion,
             )
-            lane = kind.lane(request)
-            lanes.append(lane)
-            found[device] = lane
+            found[device] = kind.lane(request)
+        lanes = list(found.values())
         for lane in lanes:
             for number, held in lane.held().items():
                 control.initial[channels[number].words.allowance] = -held

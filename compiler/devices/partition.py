@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hloom.compiler.plan_order import is_control
 from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
+from hloom.ir.ops.transfer import WITHOUT_DEVICE
 from hloom.ir.types import Shape, TupleShape
 
 Key = Instruction | tuple[Instruction, int]  # an array: of an instruction, or an element of its tuple
@@ -110,16 +112,12 @@ def devices_within(computation: Computation, device_of) -> list[str]:
     for instruction in computation.instructions:
         if instruction.opcode == "parameter":
             continue
-        if _is_control(instruction):
+        if is_control(instruction):
             for callee in instruction.called():
                 found |= dict.fromkeys(devices_within(callee, device_of))
         if instruction in device_of:
             found[device_of[instruction]] = None
     return list(found)
-
-
-def _is_control(instruction: Instruction) -> bool:
-    return OPS[instruction.opcode].family == "control" and instruction.opcode in ("while", "conditional")
 
 
 def key_of(value: Instruction) -> Key:
@@ -241,10 +239,10 @@ class _Level:
     def run(self) -> None:
         for position, instruction in enumerate(self.computation.instructions):
             self.position[instruction] = position
-            if instruction.opcode in ("parameter", "tuple", "get-tuple-element") or instruction in self.everywhere:
+            if instruction.opcode in WITHOUT_DEVICE or instruction in self.everywhere:
                 continue
             devices = []
-            if _is_control(instruction):
+            if is_control(instruction):
                 devices = list(
                     dict.fromkeys(d for c in instruction.called() for d in devices_within(c, self.device_of))
                 )
@@ -282,12 +280,12 @@ def _readers(computation: Computation, device_of) -> dict[int, set[str]]:
                 used.add(key[1])
             elif isinstance(key, Instruction):
                 used |= passed.get(key, set())
-        if instruction.opcode in ("tuple", "get-tuple-element", "parameter"):
+        if instruction.opcode in WITHOUT_DEVICE:
             continue
         if is_cheap(instruction):
             passed[instruction] = used
         devices = {device_of[instruction]} if instruction in device_of else set()
-        if _is_control(instruction):
+        if is_control(instruction):
             devices |= {d for c in instruction.called() for d in devices_within(c, device_of)}
         for k in used:
             found[k] |= devices

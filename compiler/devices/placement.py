@@ -17,9 +17,9 @@ from hloom.compiler.pipeline import run_passes
 from hloom.compiler.plan_order import private
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
+from hloom.ir.ops.transfer import WITHOUT_DEVICE
 from hloom.ir.types import Shape
 
-STRUCTURE = ("parameter", "tuple", "get-tuple-element")
 ANYWHERE = ("constant", "iota")
 
 
@@ -76,7 +76,7 @@ class _Run:
 
     def computation(self, computation: Computation, candidates: list[str]) -> None:
         for instruction in computation.instructions:
-            if instruction.opcode in STRUCTURE:
+            if instruction.opcode in WITHOUT_DEVICE:
                 continue
             if instruction.opcode in ANYWHERE:
                 self.device_of[instruction] = candidates[0]
@@ -100,7 +100,7 @@ class _Run:
 
     def _all_on(self, computation: Computation, device: str) -> None:
         for instruction in computation.instructions:
-            if instruction.opcode not in STRUCTURE:
+            if instruction.opcode not in WITHOUT_DEVICE:
                 self.device_of[instruction] = self.settle(instruction, device)
             for callee in instruction.called():
                 self._all_on(callee, device)

@@ -9,6 +9,8 @@ from hloom.ir.types import TupleShape
 
 ALONE = No("its other end is in the program of another device")
 LATER = No("programs are partitioned after that")
+TRANSFERS = ("send", "recv")
+WITHOUT_DEVICE = ("parameter", "tuple", "get-tuple-element")  # which run nowhere
 
 
 def _send_infer(operands, attributes, shape):
@@ -24,30 +26,18 @@ def _recv_infer(operands, attributes, shape):
 
 
 # channel_id names the pair. In a loop each step sends once and receives once.
-op(
-    "send",
-    family="structure",
-    infer=_send_infer,
-    reference=ALONE,
-    code=ALONE,
-    jvp=LATER,
-    transpose=LATER,
-    batch=LATER,
-    attributes={"channel_id": "int"},
-    effects=True,
-    flops=0,
-)
-op(
-    "recv",
-    family="structure",
-    infer=_recv_infer,
-    reference=ALONE,
-    code=ALONE,
-    jvp=LATER,
-    transpose=LATER,
-    batch=LATER,
-    attributes={"channel_id": "int"},
-    shaped=True,
-    effects=True,
-    flops=0,
-)
+for _name, _infer in zip(TRANSFERS, (_send_infer, _recv_infer), strict=True):
+    op(
+        _name,
+        family="structure",
+        infer=_infer,
+        reference=ALONE,
+        code=ALONE,
+        jvp=LATER,
+        transpose=LATER,
+        batch=LATER,
+        attributes={"channel_id": "int"},
+        shaped=_name == "recv",
+        effects=True,
+        flops=0,
+    )

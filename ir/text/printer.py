@@ -12,9 +12,10 @@ from collections.abc import Callable
 from hloom.ir.loops import lower_scans
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops.table import OPS
+from hloom.ir.ops.transfer import WITHOUT_DEVICE
 from hloom.ir.text.attributes import BRANCHES, POSITIONAL, is_frontend, kind_of
 from hloom.ir.text.lexer import escape
-from hloom.ir.text.provenance import DEVICE, STRUCTURE, TABLES, metadata_text
+from hloom.ir.text.provenance import DEVICE, TABLES, metadata_text
 from hloom.ir.text.shapes import PRIMITIVE_TYPES, numbered, shape_text, signature_text
 from hloom.ir.text.special import FUSION_KIND, runs_in_xla
 from hloom.ir.types import PRED, Shape, TupleShape
@@ -149,7 +150,7 @@ def _line(
         pieces[-1] = pieces[-1].replace("calls=", "to_apply=", 1)
         frontend.append(f'{FUSION_KIND}="{attributes["kind"]}"')
         declared = entry.attributes
-    if instruction.source is not None and instruction.source.device and opcode not in STRUCTURE:
+    if instruction.source is not None and instruction.source.device and opcode not in WITHOUT_DEVICE:
         frontend.append(f"{DEVICE}={escape(instruction.source.device)}")
     if frontend:
         pieces.append(f"frontend_attributes={{{','.join(frontend)}}}")

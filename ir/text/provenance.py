@@ -10,7 +10,6 @@ from hloom.ir.source import Source
 from hloom.ir.text.lexer import Cursor, escape
 
 DEVICE = "device"  # the frontend attribute that names the device chosen for an instruction (`Source.device`)
-STRUCTURE = ("parameter", "tuple", "get-tuple-element")  # which run on none
 TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 
 
