@@ -181,3 +181,10 @@ def test_no_gpu_says_why():
         hl.devices("gpu")
     with hl.config(soft_placement=True):
         assert str(hl.device_put(np.ones(3), "cuda:0").device) == "cpu:0"
+
+
+def test_a_gpu_by_default(gpu):
+    with hl.default_device("cuda:0"):
+        made = hl.jit(lambda x: x * 2)(normal(4))
+    np.testing.assert_array_equal(made, normal(4) * 2)
+    assert made.__dlpack_device__()[0] == 2

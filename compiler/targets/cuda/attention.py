@@ -138,7 +138,10 @@ class _Kernel:
         tiles = [Tile(kind, rows, entry[0], entry[1], entry[2], depth) for entry in (scores, features)]
         self.line = _up(self.n, tiles[0].columns) + GAP
         self.width = _up(self.d, tiles[1].columns) + GAP
-        weights = lambda b, i, p: ([], f"t_scores[({i} - t_i0) * {self.line} + {p}]")  # noqa: E731
+
+        def weights(b: str, i: str, p: str) -> tuple[list[str], str]:
+            return [], f"t_scores[({i} - t_i0) * {self.line} + {p}]"
+
         self.one = self._part(tiles[0], "1", queries.code, queries, keys, "n", self.n, self.k)
         self.two = self._part(tiles[1], "2", weights, None, values, "d", self.d, self.n)
         self.steps = {"lhs1": queries.strides, "rhs1": keys.strides, "rhs2": values.strides}
