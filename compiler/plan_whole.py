@@ -2,8 +2,8 @@
 
 The driver takes some 30 ns from one kernel to the next, more than a kernel of a few elements computes. A loop whose
 kernels are all that small, branches and loops inside of it included, becomes one function that calls them with
-literal extents and strides; LLVM inlines them, unrolls what is short and keeps what fits in registers. Small values
-live on the stack; the state of the loop is read before it and written after it.
+literal extents and strides (up to UNROLLED); LLVM inlines them, unrolls what is short and keeps what fits in registers.
+Small values live on the stack; the state of the loop is read before it and written after it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ KERNELS = 24  # more of them cost more compilation than the driver's steps cost 
 WORK = 8192  # element operations of a kernel, on average, up to which a step of the driver is felt
 LOCAL_BYTES = 256  # of a state on the stack; larger ones stay in memory
 INNER_BYTES = 4096  # of a value on the stack that is of no use before or after the loop
+UNROLLED = 256  # up to which a number is worth knowing while compiling; greater ones are arguments
 COPIED = 64  # elements up to which a copy is a loop of the kernel
 
 
@@ -55,6 +56,7 @@ class _Whole:
     functions: dict[KernelSource, str] = field(default_factory=dict)
     order: list[Buffer] = field(default_factory=list)  # in the order of their first use
     temporaries: dict[tuple[int, str], Buffer] = field(default_factory=dict)  # by id of the instruction and name
+    integers: dict[int, str] = field(default_factory=dict)  # arguments of the kernel that are numbers
     count: int = 0
     work: float = 0.0
 
@@ -95,12 +97,12 @@ class _Whole:
                 lines += self._copied(places[buffer], self.names[buffer], buffer)
         self._settle(local, kept, outside)
         name = "whole_" + re.sub(r"\W", "_", self.loop.instruction.hint or "loop")
-        head = f"def {name}({', '.join([*pointers, 'lo', 'hi'])}):"
+        head = f"def {name}({', '.join([*pointers, *self.integers.values(), 'lo', 'hi'])}):"
         text = "\n".join([head, *("    " + line for line in lines)]) + "\n"
-        types = (*(self.dtypes[b] + "*" for b in pointers.values()), "s64", "s64")
+        types = (*(self.dtypes[b] + "*" for b in pointers.values()), *["s64"] * (len(self.integers) + 2))
         parts = tuple((called, part) for part, called in self.functions.items())
         source = KernelSource(name, text, types, parts)
-        return Launch(source, list(pointers), 1, 1), pointers, self.loop.instruction
+        return Launch(source, [*pointers, *self.integers], 1, 1), pointers, self.loop.instruction
 
     # --- what the loop is made of ---
 
@@ -210,13 +212,18 @@ class _Whole:
             elif isinstance(item[0], Launch):
                 launch, pointers, instruction = item
                 words = [
-                    self.names[self._buffer(a, pointers, instruction)] if isinstance(a, str) else str(a)
+                    self.names[self._buffer(a, pointers, instruction)] if isinstance(a, str) else self._integer(a)
                     for a in launch.arguments
                 ]
                 lines.append(f"{self.functions[launch.source]}({', '.join([*words, '0', str(launch.items)])})")
             else:
                 lines += self._copied(self.names[item[0]], self.names[item[1]], item[0])
         return lines
+
+    def _integer(self, number: int) -> str:
+        if abs(number) <= UNROLLED:
+            return str(number)
+        return self.integers.setdefault(number, f"n{len(self.integers)}")
 
     def _choice(self, item: ChoiceItem) -> list[str]:
         selector = f"{self.names[item.selector]}[0]"

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from hloom.compiler.analysis import cost_analysis, memory_analysis
+from hloom.compiler.kernels.constants import shown_arguments
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.pipeline import UNFUSED, PassRecord, passes_for, run_passes
 from hloom.compiler.plan import Plan, make_plan
@@ -273,6 +274,8 @@ def kernel_listing(plan: Plan) -> str:
             operands = ", ".join(f"{o.hint or o.opcode} {o.shape!r}" for o in dict.fromkeys(instruction.operands))
             lines.append(f"# {name} {instruction.shape!r} from {operands or 'nothing'}")
             lines.append(f"#   {item.launch.grid()}")
+            if shown := shown_arguments(source.text, item.launch.arguments):
+                lines.append(f"#   {shown}")
             if instruction.source:
                 lines.append(f"#   {instruction.source}")
         if not items:

@@ -28,6 +28,8 @@ ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
 _LARGE = 2 * _HUGE_PAGE  # blocks of this size get pages of their own, huge ones where the system has them
 
+_SPARE = 8  # times its size that a block may be larger than the array it is recycled for
+
 # CPython keeps an ndarray's data address right after the object header.
 _DATA_OFFSET = object.__basicsize__
 _GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
@@ -66,6 +68,12 @@ def _block(nbytes: int) -> tuple[object, int]:
     return owner, -start % alignment
 
 
+def _capacity(array: np.ndarray) -> int:
+    """Bytes of the block of an array that `_new_array` made."""
+    owner = array.base
+    return len(owner) - (ALIGNMENT if type(owner) is bytearray else _HUGE_PAGE)
+
+
 def _new_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     owner, offset = _block(math.prod(shape) * dtype.itemsize)
     return np.ndarray(shape, dtype, owner, offset)
@@ -88,7 +96,7 @@ class Statistics:
     """Counters of a pool since it was made.
 
     bytes_allocated: bytes of all blocks ever made. bytes_held: bytes of the blocks the pool keeps, in use or idle.
-    hits, misses:    requests answered by a recycled block, and by a new one.
+    hits, misses:    requests answered by a recycled block of that shape, and by a new one or one of another shape.
     """
 
     bytes_allocated: int
@@ -182,10 +190,14 @@ class Pool:
             return shelf
 
     def _add(self, shelf: Shelf) -> np.ndarray:
-        """A miss: a new block, kept on the shelf where the limit allows."""
-        array = _new_array(shelf.shape, shelf.dtype)
+        """A miss: an idle block of another shape, or a new one, kept on the shelf where the limit allows."""
         with self._lock:
             self._misses += 1
+            moved = self._moved(shelf)
+        if moved is not None:
+            return moved
+        array = _new_array(shelf.shape, shelf.dtype)
+        with self._lock:
             self._allocated += shelf.nbytes
             self._clock += 1
             shelf.stamp = self._clock
@@ -196,6 +208,37 @@ class Pool:
                 shelf.arrays.append(array)
                 return array[...]
         return array
+
+    def _moved(self, shelf: Shelf) -> np.ndarray | None:
+        """The least idle block that is large enough, moved from its shelf to this one: its pages are there already.
+
+        None where there is none, and for small arrays, whose allocation costs less than the search.
+        """
+        if shelf.nbytes < _LARGE or not _GIL:
+            return None
+        found: tuple[int, Shelf, int] | None = None
+        for other in self._shelves.values():
+            for index in range(len(other.arrays)):
+                array = other.arrays[index]
+                size = _capacity(array)
+                fits = shelf.nbytes <= size <= _SPARE * shelf.nbytes and (found is None or size < found[0])
+                if fits and getrefcount(array) == _FREE:
+                    found = size, other, index
+                array = None
+        if found is None:
+            return None
+        size, other, index = found
+        array = other.arrays.pop(index)
+        if getrefcount(array) >= _FREE:  # another thread has taken it meanwhile
+            other.arrays.insert(index, array)
+            return None
+        owner = array.base
+        offset = address(array) - _address_slow(np.frombuffer(owner, np.uint8))
+        array = np.ndarray(shelf.shape, shelf.dtype, owner, offset)
+        self._clock += 1
+        shelf.stamp = self._clock
+        shelf.arrays.append(array)
+        return array[...]
 
     def trim(self, bytes_kept: int = 0) -> int:
         """Give idle blocks back to the system until at most `bytes_kept` bytes are held; the bytes given back."""
@@ -212,7 +255,7 @@ class Pool:
                 # Taken off the shelf before the look: from then on no other thread can find it.
                 array = shelf.arrays.pop(index)
                 if getrefcount(array) < _FREE:
-                    self._held -= shelf.nbytes
+                    self._held -= _capacity(array)
                 else:
                     shelf.arrays.insert(index, array)
                     index += 1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from hloom.compiler.kernels.constants import literal
 from hloom.compiler.kernels.description import Block
-from hloom.compiler.kernels.writer import Writer, literal
+from hloom.compiler.kernels.writer import Writer
 from hloom.ir.build import combiner_opcode
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS

@@ -14,6 +14,7 @@ from hloom.ir.types import DTYPES, HLO_NAME, PRED, compute_dtype
 ACROSS_BYTES = 512
 ALONG = 64
 PAGE = 4096  # bytes
+BALANCE = 2  # flops for a byte from which on arithmetic bounds a kernel and not memory; cores have 4 to 10
 
 
 def loop_nest(request: KernelRequest) -> Nest:
@@ -67,9 +68,10 @@ def _element(request: KernelRequest, writer, dims, block: Block) -> None:
     """One element of every output, in `block`."""
     index = variables(dims)
     values = [writer.value(output, index, block) for output in request.outputs]
+    bound = request.flops() * request.outputs[0].shape.size > BALANCE * request.moved
     for k, (output, value) in enumerate(zip(request.outputs, values, strict=True)):
         place = linear(index, output.dims)
-        writer.store(request.output_name(k), place, output.dtype, value, block, request.streamed(k))
+        writer.store(request.output_name(k), place, output.dtype, value, block, request.streamed(k) and not bound)
 
 
 def _tiled_dimension(writer, groups, sizes) -> int | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from hloom.compiler.kernels.affine import merge_groups
+from hloom.compiler.kernels.constants import sized
 from hloom.compiler.kernels.description import Block, Nest
 from hloom.compiler.kernels.writer import Writer
 from hloom.ir.module import Computation, Instruction
@@ -17,7 +19,7 @@ from hloom.ir.types import COMPLEX, HLO_NAME
 class KernelRequest:
     """What a nest is made from.
 
-    computation: the fused computation. Scalar constants in it become literals.
+    computation: the fused computation. Scalar constants in it become literals, or arguments (`constants`).
     shared: output number -> parameter number whose buffer the output overwrites in place.
     kept: numbers of parameters that are the same each time that the loop around does this.
     target: what it will run on, None for one without these: `streams_from`, from how many bytes read and written on
@@ -63,8 +65,12 @@ class KernelRequest:
         least = self.target.streams_from if self.target else 0
         if not least or k in self.shared or self.outputs[k].dtype in COMPLEX:
             return False
-        parameters = self.computation.parameters
-        return sum(value.shape.bytes for value in (*parameters, *self.outputs)) >= least
+        return self.moved >= least
+
+    @cached_property
+    def moved(self) -> int:
+        """Bytes of what the kernel reads and writes."""
+        return sum(value.shape.bytes for value in (*self.computation.parameters, *self.outputs))
 
     @property
     def cuts_loops(self) -> bool:
@@ -78,7 +84,14 @@ class KernelRequest:
         return "_".join([kind, *reversed(distinct)])
 
     def writer(self, dims: tuple[int, ...]) -> Writer:
-        return Writer({p: n for p, n in self.names.items()}, dims)
+        writer = Writer({p: n for p, n in self.names.items()}, dims)
+        writer.sized = self.sized
+        return writer
+
+    @cached_property
+    def sized(self) -> frozenset[Instruction]:
+        """The constants that become arguments."""
+        return sized(self.computation)
 
     def pointers(self, writer: Writer) -> list[tuple[str, str]]:
         """(name, dtype) of every pointer parameter: all inputs that are read, then all outputs."""

@@ -6,41 +6,16 @@ copy is made. Every value is written into the outermost block of the nest in whi
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from hloom.compiler.kernels.affine import ZERO, Affine, Index, linear, reshape_groups, row_major_strides
+from hloom.compiler.kernels.constants import argument, literal
 from hloom.compiler.kernels.description import Block, Branch
 from hloom.compiler.kernels.guards import conditions
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.ops.gather import gather_windows
-from hloom.ir.types import COMPLEX, HLO_NAME, NARROW_FLOATS, PRED, Shape, compute_dtype
-
-
-def literal(value, dtype: np.dtype) -> str:
-    """A typed constant of the dialect."""
-    if dtype == PRED:
-        return "True" if value else "False"
-    name = HLO_NAME[compute_dtype(dtype)]
-    if dtype in COMPLEX:
-        part = "f64" if name == "c128" else "f32"
-        value = complex(value)
-        return f"complex_{part}({_float(value.real, part)}, {_float(value.imag, part)})"
-    if dtype.kind in "iu":
-        return f"{name}({int(value)})"
-    return _float(float(value), name)
-
-
-def _float(value: float, name: str) -> str:
-    if math.isnan(value):
-        return f"{name}(nan)"
-    if math.isinf(value):
-        return f"{name}({'inf' if value > 0 else '-inf'})"
-    # The shortest decimal of the dtype itself: 0.79, not 0.7900000214576721.
-    text = str(np.float32(value)) if name == "f32" else repr(value)
-    return f"{name}({text})"
+from hloom.ir.types import HLO_NAME, NARROW_FLOATS, PRED, Shape, compute_dtype
 
 
 class Writer:
@@ -59,6 +34,7 @@ class Writer:
         self.integers: dict[str, int] = {}
         self.ranges: dict[int, tuple[int, int]] = {}  # first and last of an index in the piece that is being written
         self.guards: list[tuple[Affine, int]] = []  # (position, extent) of each question that is left to the text
+        self.sized: frozenset[Instruction] = frozenset()  # constants that are arguments
         self.literals = 0  # coefficients and constants of indexes up to this are part of the text, not arguments
         self.expressions: dict[str, object] = {}  # further index maps that this nest has
         self.piece = 0  # a value in one piece of a loop is not the one in another
@@ -149,7 +125,7 @@ class Writer:
         if instruction in self.inputs:
             result = self._load(instruction, index, block)
         elif opcode == "constant":
-            return literal(instruction["value"].reshape(())[()], instruction.dtype), self.root
+            return self._constant(instruction, block)
         elif opcode in self.expressions:
             result = self.expressions[opcode](self, instruction, index, block)
         elif opcode in _INDEX_MAPS:
@@ -160,6 +136,18 @@ class Writer:
             raise AssertionError(f"{opcode} has no element expression; fusion asks can_write first")
         result[1].memo[key] = result
         return result
+
+    def _constant(self, instruction, block):
+        value, dtype = instruction["value"].reshape(())[()], instruction.dtype
+        if instruction not in self.sized:
+            return literal(value, dtype), self.root
+        target = self.place(block, (), ())
+        role, number, text = argument(value, dtype)
+        if (role, number) not in target.memo:
+            name = self.fresh("c")
+            target.body.append(f"{name} = {text.format(self.integer(role, number))}")
+            target.memo[role, number] = name, target
+        return target.memo[role, number]
 
     def _elementwise(self, instruction, index, block):
         arguments, blocks = [], []

@@ -134,7 +134,8 @@ def _arg_extreme(name: str, operand, axis: int, index_dtype, largest: bool):
     if x.dtype in FLOATS:
         found = bind("or", found, is_nan(x))
     index = broadcasted_iota(dtype, x.shape, axis)
-    return reduce_with("minimum", bind("select", found, index, full(extent, dtype, x.shape)), (axis,), highest(dtype))
+    last = highest(dtype)  # some element reaches the extreme; a number that follows no extent serves all shapes
+    return reduce_with("minimum", bind("select", found, index, full(last, dtype, x.shape)), (axis,), last)
 
 
 def argmax(operand, axis: int, index_dtype="s32"):

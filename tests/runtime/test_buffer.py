@@ -230,6 +230,63 @@ def test_large_blocks_recycle_too():
     assert place(pool.allocate((3 << 20,), FLOAT)) == old
 
 
+def test_large_blocks_serve_other_shapes():
+    pool = Pool()
+    array = pool.allocate((8 << 20,), FLOAT)
+    view, old = array[:10], place(array)
+    del array
+    assert place(pool.allocate((4 << 20,), FLOAT)) != old  # a view of it is alive
+    view[:] = 3
+    del view
+    other = pool.allocate((4096, 600), np.dtype(np.float64))
+    assert place(other) == old and pool.statistics.bytes_allocated == 48 << 20
+    other[:] = 1
+    second = pool.allocate((8 << 20,), FLOAT)
+    assert place(second) != old
+    del other
+    third = pool.allocate((8 << 20,), FLOAT)
+    third[:] = 2
+    assert place(third) == old and third.shape == (8 << 20,)
+    del second, third
+    assert pool.trim() == (48 << 20) + (32 << 20) and pool.statistics.bytes_held == 0
+
+
+def test_a_small_array_takes_no_block_that_is_much_larger():
+    pool = Pool()
+    old = place(pool.allocate((48 << 20,), np.dtype(np.uint8)))
+    assert place(pool.allocate((5 << 20,), np.dtype(np.uint8))) != old
+    assert place(pool.allocate((1 << 20,), np.dtype(np.uint8))) != old
+    assert place(pool.allocate((6 << 20,), np.dtype(np.uint8))) == old
+
+
+def test_several_threads_never_share_a_large_block():
+    pool = Pool()
+    clashes = []
+
+    def work(number):
+        for turn in range(300):
+            array = pool.allocate(((4 << 20) + (turn + number) % 3 * 4096,), np.dtype(np.uint8))
+            array[:64] = number
+            second = pool.allocate(((4 << 20) + turn % 2 * 4096,), np.dtype(np.uint8))
+            second[:64] = number + 100
+            if (array[:64] != number).any() or (second[:64] != number + 100).any():
+                clashes.append((number, turn))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert clashes == []
+    held = pool.statistics.bytes_held
+    assert pool.trim() == held
+
+
 def test_the_pool_of_the_process():
     before = buffer.statistics()
     array = buffer.allocate((17, 3), FLOAT)

@@ -109,6 +109,14 @@ def has_exact_reciprocal(c) -> bool:
         return float(np.asarray(2.0**-exponent).astype(c.shape.dtype)) == 2.0**-exponent
 
 
+def is_reduced(instruction) -> bool:
+    """Whether a value is that of a reduction. What it is divided by often is a size, a power of two for some shapes
+    only; the division is done once a row, so that the kernel should be the same for all of them."""
+    while instruction.opcode in ("reshape", "broadcast"):
+        instruction = instruction.operands[0]
+    return instruction.opcode == "reduce"
+
+
 def negated(b, c):
     """-c, computed at once: rules that move a negation into a constant must not leave one for others to move out."""
     with np.errstate(all="ignore"):
@@ -289,7 +297,7 @@ strength = Rules(
         rule(
             x / c,
             lambda b, x, c: b.emit("multiply", x, reciprocal(b, c)),
-            when=lambda c: has_exact_reciprocal(c),
+            when=lambda x, c: has_exact_reciprocal(c) and not is_reduced(x),
             name="divide-by-power-of-two",
             identity="x / 2^k = x * 2^-k, floats",
         ),

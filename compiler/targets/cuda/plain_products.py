@@ -7,11 +7,12 @@ other work: an element of the result asks for the elements of the operands that 
 from __future__ import annotations
 
 from hloom.compiler.kernels.affine import ZERO, Affine, Index
+from hloom.compiler.kernels.constants import literal
 from hloom.compiler.kernels.description import Block, Branch, Nest, Serial
 from hloom.compiler.kernels.loop import loop_nest
 from hloom.compiler.kernels.product import accumulation_dtype
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.kernels.writer import Writer, extend_variables, literal
+from hloom.compiler.kernels.writer import Writer, extend_variables
 from hloom.ir.module import Instruction
 from hloom.ir.ops.contraction import dot_dims, free_dims
 from hloom.ir.ops.convolution import groups_of, parse_labels

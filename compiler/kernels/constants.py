@@ -1,0 +1,110 @@
+"""Constants of fused computations: literals of the text, or arguments where the number follows a size of the arrays.
+
+A mean divides by a size, an index that counts from the end has one added, attention divides by the root of one. Were
+they literals, a kernel would be compiled anew for each shape, though nothing else in it changes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+
+from hloom.ir.module import Computation, Instruction
+from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME, PRED, compute_dtype, kind
+
+LEAST = 9  # of what may be a size: smaller numbers are those of formulas
+# What arithmetic on indexes is made of. Numbers of other integer operations stay literals: LLVM makes shorter code of a
+# shift, a mask or a division whose number it knows, and selects in 64 bits between indexes and arguments.
+_INDEXES = (DTYPES["s32"], DTYPES["s64"])
+_INDEX_ARITHMETIC = {"add", "subtract", "compare", "clamp", "minimum", "maximum", "negate", "convert"}
+_SAME = {"broadcast", "reshape", "transpose", "slice", "concatenate", "pad", "copy"}
+
+
+def literal(value, dtype: np.dtype) -> str:
+    """A typed constant of the dialect."""
+    if dtype == PRED:
+        return "True" if value else "False"
+    name = HLO_NAME[compute_dtype(dtype)]
+    if dtype in COMPLEX:
+        part = "f64" if name == "c128" else "f32"
+        value = complex(value)
+        return f"complex_{part}({_float(value.real, part)}, {_float(value.imag, part)})"
+    if dtype.kind in "iu":
+        return f"{name}({int(value)})"
+    return _float(float(value), name)
+
+
+def _float(value: float, name: str) -> str:
+    if math.isnan(value):
+        return f"{name}(nan)"
+    if math.isinf(value):
+        return f"{name}({'inf' if value > 0 else '-inf'})"
+    # The shortest decimal of the dtype itself: 0.79, not 0.7900000214576721.
+    text = str(np.float32(value)) if name == "f32" else repr(value)
+    return f"{name}({text})"
+
+
+def argument(value, dtype: np.dtype) -> tuple[str, int, str]:
+    """(name of the argument, the integer that it is, the expression of the constant made from `{}`)."""
+    name = HLO_NAME[compute_dtype(dtype)]
+    if dtype in _INDEXES:
+        return f"constant_{name}", int(value), f"{name}({{}})"
+    if name == "f64":
+        return "constant_f64", int(np.float64(value).view(np.int64)), "bitcast_s64_f64({})"
+    return "constant_f32", int(np.float32(value).view(np.int32)), "bitcast_s32_f32(s32({}))"
+
+
+def shown_arguments(text: str, arguments: list) -> str:
+    """'constant_f32 = 0.5, ...' of the arguments of a kernel's text that are constants; '' where it has none."""
+    names = re.search(r"\((.*?)\)", text)[1].split(", ")
+    parts = []
+    for name, value in zip(names, arguments, strict=False):
+        if name.startswith("constant_f32"):
+            value = np.int32(value).view(np.float32)
+        elif name.startswith("constant_f64"):
+            value = np.int64(value).view(np.float64)
+        elif not name.startswith("constant_"):
+            continue
+        parts.append(f"{name} = {value!s}")
+    return ", ".join(parts)
+
+
+def sized(computation: Computation) -> frozenset[Instruction]:
+    """The constants of a computation that may follow a size: real floats, and integers that indexes are made with."""
+    found = {i for i in computation.instructions if i.opcode == "constant" and _may_be_size(i)}
+    held: dict[Instruction, set[Instruction]] = {i: {i} for i in found if i.dtype in _INDEXES}
+    if held:
+        for instruction in computation.instructions:
+            behind = set().union(*(held.get(o, ()) for o in instruction.operands))
+            if instruction.opcode in _SAME:
+                held[instruction] = behind
+            elif behind and instruction.opcode not in _INDEX_ARITHMETIC:
+                found -= behind
+    return frozenset(found)
+
+
+def _may_be_size(constant: Instruction) -> bool:
+    """Whether a number is a whole one from LEAST on, its root, one or two over it, or one over its root."""
+    dtype = constant.dtype
+    if constant.shape.size != 1 or not (dtype in _INDEXES or kind(dtype) == "float"):
+        return False
+    value = constant["value"].reshape(())[()]
+    if dtype in _INDEXES:
+        return abs(int(value)) >= LEAST
+    number = abs(float(value))
+    if not math.isfinite(number) or number == 0 or number > 2.0**62:
+        return False
+    if number == round(number):
+        return number >= LEAST
+    for size, form in (
+        (1 / number, lambda n: 1 / n),
+        (2 / number, lambda n: 2 / n),
+        (number**-2, lambda n: n**-0.5),
+        (number**2, lambda n: n**0.5),
+    ):
+        whole = round(size) if size < 2.0**53 else 0
+        if whole >= LEAST and np.float64(form(whole)).astype(dtype) == abs(value):
+            return True
+    return False
