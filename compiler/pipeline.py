@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 
 import hloom.compiler.passes  # noqa: F401  (registers the passes)
 from hloom.compiler.passes.registry import PASSES
 from hloom.ir.errors import AttributeValueError
 from hloom.ir.module import Module
+from hloom.ir.records import record
 
 PIPELINE: tuple[str, ...] = (
     "inline-calls",
@@ -41,7 +41,7 @@ def passes_for(target, names: tuple[str, ...] = PIPELINE) -> tuple[str, ...]:
     return tuple(own if name == "fuse-attention" else name for name in names if name != "fuse-attention" or own)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class PassRecord:
     """What one pass did. `seconds`: its time. `before`, `after`: the modules; the same object when nothing changed."""
 

@@ -8,8 +8,6 @@ stretches of the same list of steps (`plan_control`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from hloom.compiler.kernels.emit import launches
@@ -42,6 +40,7 @@ from hloom.ir.loops import lower_scans
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
 from hloom.ir.ops.transfer import TRANSFERS
+from hloom.ir.records import field, record
 from hloom.ir.types import Shape, TupleShape
 
 __all__ = [
@@ -59,7 +58,7 @@ __all__ = [
 ]
 
 
-@dataclass
+@record
 class Plan:
     """steps, the constants that they read, arena bytes, and for outputs that reuse a donated input: output -> input.
 

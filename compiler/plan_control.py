@@ -10,46 +10,45 @@ The results of a branch are computed where the conditional's result lives, or co
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.plan_order import FREE, is_control
 from hloom.compiler.plan_values import Buffer
 from hloom.ir.module import Computation, Instruction
+from hloom.ir.records import field, record
 from hloom.ir.types import TupleShape
 
 COPIED_BYTES = 256  # up to here copying costs no more than exchanging addresses
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class Label:
     """A place in the list of steps."""
 
 
-@dataclass
+@record
 class To:
     label: Label
 
 
-@dataclass
+@record
 class OnFalse:
     pred: Buffer
     label: Label
 
 
-@dataclass
+@record
 class OnIndex:
     index: Buffer
     labels: list[Label]
 
 
-@dataclass
+@record
 class Swap:
     first: Buffer
     second: Buffer
 
 
-@dataclass
+@record
 class LoopItem:
     """A loop in the list of what is planned: `before` runs once, then `body` as long as `condition` makes `pred` true.
 
@@ -64,7 +63,7 @@ class LoopItem:
     body: list
 
 
-@dataclass
+@record
 class ChoiceItem:
     """Branches in the list of what is planned: the one that `selector` (a pred or s32) chooses runs."""
 
@@ -96,7 +95,7 @@ def with_jumps(planned: list) -> list:
     return result
 
 
-@dataclass
+@record
 class _Loop:
     """A while instruction: operand, state and next state by element, and when its parts run."""
 

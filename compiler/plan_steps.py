@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hloom.compiler.kernels.launch import Launch
 from hloom.ir.module import Instruction
+from hloom.ir.records import record
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Place:
     """Where a value lives. kind: 'input' or 'output' (number), 'constant' (number), 'arena' (byte offset), 'channel'
     (twice the number of the channel; one more for its second place, which a loop needs).
@@ -21,7 +20,7 @@ class Place:
     swap: int | None = None
 
 
-@dataclass
+@record
 class KernelStep:
     """A launch with its pointers resolved. `instruction` is what it computes."""
 
@@ -30,7 +29,7 @@ class KernelStep:
     instruction: Instruction
 
 
-@dataclass
+@record
 class CopyStep:
     """Bytes copied from one place to another."""
 
@@ -40,7 +39,7 @@ class CopyStep:
     instruction: Instruction
 
 
-@dataclass
+@record
 class HostStep:
     """A custom call or a library op: Python, called by the driver."""
 
@@ -49,14 +48,14 @@ class HostStep:
     outputs: list[Place]
 
 
-@dataclass
+@record
 class JumpStep:
     """To the step of this number."""
 
     target: int
 
 
-@dataclass
+@record
 class BranchStep:
     """To the step of this number where the pred is false, else to the next."""
 
@@ -64,7 +63,7 @@ class BranchStep:
     target: int
 
 
-@dataclass
+@record
 class SwitchStep:
     """To the step of the number that the s32 chooses; the last where it chooses none."""
 
@@ -72,7 +71,7 @@ class SwitchStep:
     targets: list[int]
 
 
-@dataclass
+@record
 class SwapStep:
     """From here on the two places, which have `swap` numbers, stand for each other."""
 
@@ -80,7 +79,7 @@ class SwapStep:
     second: Place
 
 
-@dataclass
+@record
 class SendStep:
     """The value of a channel is in its place. place: where that is; once: whether nothing will be sent after it."""
 
@@ -89,14 +88,14 @@ class SendStep:
     once: bool
 
 
-@dataclass
+@record
 class ReceiveStep:
     """Waits until the value of a channel is in its place."""
 
     channel: int
 
 
-@dataclass
+@record
 class RenewStep:
     """Waits until the place of a channel may be written again: all but the last `held` values have been read."""
 
@@ -104,7 +103,7 @@ class RenewStep:
     held: int
 
 
-@dataclass
+@record
 class FreeStep:
     """The value that was received last on a channel is not needed any more."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass, field
 
 from hloom.compiler.plan_steps import Place
 from hloom.ir.module import Computation, Instruction
+from hloom.ir.records import field, record
 
 ALIGNMENT = 64
 SEARCHED = 400  # buffers up to which the arena compares each with all
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class Buffer:
     """The storage of one value, from the time `first` to `last`.
 

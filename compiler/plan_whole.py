@@ -9,12 +9,12 @@ Small values live on the stack; the state of the loop is read before it and writ
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.plan_control import ChoiceItem, LoopItem, Swap
 from hloom.compiler.plan_values import Buffer
+from hloom.ir.records import field, record
 from hloom.ir.types import DTYPES
 
 KERNELS = 24  # more of them cost more compilation than the driver's steps cost time
@@ -45,7 +45,7 @@ def whole_loops(planner, planned: list) -> list:
     return result
 
 
-@dataclass
+@record
 class _Whole:
     """The writing of one kernel."""
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from hloom.ir.records import record
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class GradValue:
     """Asks for the cotangent of an argument as a value."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class DontWant:
     """Asks for no cotangent of an argument."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class DidntWant:
     """Stands where `DontWant` was given."""
 

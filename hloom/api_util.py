@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hloom import pytrees as tree
 from hloom.extend.linear_util import transformation_with_aux
+from hloom.ir.records import record
 from hloom.tracing import argument_hints
 from hloom.tree import specification
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class DebugInfo:
     """What messages call a traced function and its arguments."""
 

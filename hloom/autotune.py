@@ -19,7 +19,6 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from hloom.compiler.targets.cpu.machine import Machine, host
 from hloom.compiler.targets.cpu.target import CpuTarget
 from hloom.config import config
 from hloom.ir.module import Module
+from hloom.ir.records import asdict, replace
 from hloom.ir.text import print_module
 from hloom.native_setup import driver
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from hloom.array import Array, common_device
 from hloom.errors import TreeError
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.records import record
 from hloom.ir.source import current_source
 from hloom.ir.types import HLO_NAME, Shape, TupleShape
 from hloom.tracing import Trace, Tracer, as_array, current_trace, evaluators
@@ -34,7 +34,7 @@ class BodyTrace(Trace):
         return super().lift(operand)
 
 
-@dataclass
+@record
 class Body:
     """A traced function: parameters of the computation are its leaves, then one for each of `captures`."""
 

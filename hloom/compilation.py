@@ -6,7 +6,6 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +36,7 @@ from hloom.errors import AttributeValueError, SettingError
 from hloom.host_calls import host_function
 from hloom.ir.module import Module
 from hloom.ir.portable import portable
+from hloom.ir.records import field, record
 from hloom.ir.text import print_module
 from hloom.ir.types import Shape, TupleShape
 from hloom.native_setup import driver, load_kernels
@@ -85,7 +85,7 @@ class PlannedModule(Planned):
         return self.plan.output_shapes
 
 
-@dataclass
+@record
 class CompiledModule(PlannedModule):
     """A module compiled for the CPU.
 

@@ -10,9 +10,9 @@ import difflib
 import os
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from hloom.errors import SettingError
+from hloom.ir.records import record
 
 
 def _flag(text: str) -> bool:
@@ -55,7 +55,7 @@ def _level(text: str) -> int:
     return int(text)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Setting:
     """name, environment variable, parser of its text (ValueError says what is valid), default, meaning."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from hloom.config import config
 from hloom.cuda_program import cuda_program
 from hloom.errors import AttributeValueError
 from hloom.ir.module import Module
+from hloom.ir.records import field, record
 from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.device import Device
 from hloom.runtime.cuda.discovery import gpus
@@ -109,7 +109,7 @@ class CudaExecutable:
         return None
 
 
-@dataclass
+@record
 class CudaModule(PlannedModule):
     """A module compiled for a GPU; as `CompiledModule` for the CPU.
 

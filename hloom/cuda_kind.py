@@ -7,7 +7,6 @@ through the host's memory: what was received is copied to the GPU, what is sent 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from hloom.host_channels import Ended, HostChannels
 from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops.transfer import TRANSFERS
+from hloom.ir.records import field, record
 from hloom.ir.types import Shape
 
 
@@ -63,7 +63,7 @@ class CudaKind(DeviceKind):
         return CudaLane(request, self.arch(request.index))
 
 
-@dataclass
+@record
 class Stretch:
     """Instructions between transfers as a program. given, made: what it takes and what others need of it."""
 
@@ -73,7 +73,7 @@ class Stretch:
     compiled: object = None
 
 
-@dataclass
+@record
 class CudaLane:
     """A GPU's part of a program."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from hloom import pytrees as tree
 from hloom.array import Array
 from hloom.errors import ArgumentError, DifferentiationError, DTypeError, ShapeError, TreeError
 from hloom.ir.build import Builder
+from hloom.ir.records import field, record
 from hloom.ir.types import HLO_NAME, INEXACT, Shape, kind
 from hloom.tracing import TRACES, Traced, Tracer, argument_hints, as_array, current_trace, trace_function
 
@@ -40,7 +40,7 @@ class SymbolicZero:
 # --- the call of a function with a rule ---------------------------------------------------------------------------
 
 
-@dataclass
+@record
 class Call:
     """A call taken apart: which arguments are differentiated by, their leaves, and the values used from outside."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from hloom.array import Array
 from hloom.compiler.transforms.custom import CustomJvp, CustomVjp
 from hloom.custom_calls import Call, SymbolicZero, matching, pair_of, reordered, same_tree, values_outside, zero_of
 from hloom.errors import ArgumentError, DifferentiationError, TreeError
+from hloom.ir.records import record
 from hloom.ir.types import INEXACT
 from hloom.tracing import apply_computation, as_array, current_trace, trace_function
 
@@ -145,7 +145,7 @@ class custom_jvp:  # noqa: N801  (JAX's name)
 # --- custom_vjp ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class CustomVJPPrimal:
     """An argument of the forward rule of a custom_vjp with symbolic_zeros=True: the array, and whether a derivative by
     it may be asked for."""

@@ -14,13 +14,13 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hloom.compiler.devices.costs import DeviceModel, Link
 from hloom.config import config
 from hloom.errors import DeviceError
 from hloom.ir.module import Instruction, Module
+from hloom.ir.records import record
 from hloom.ir.types import Shape
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 GROUP = "hloom.devices"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ChannelEnds:
     """What a lane knows of a channel: the shape of its values, and the numbers of its control words. Its places are
     2 n and 2 n + 1 among the channels' addresses, where n is its number."""
@@ -38,7 +38,7 @@ class ChannelEnds:
     words: ChannelWords
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class LaneRequest:
     """A device's part of a program.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from hloom.errors import DeviceError
+from hloom.ir.records import record
 
 ALIASES = {"gpu": "cuda"}
 _PARTS = re.compile(
@@ -19,7 +19,7 @@ _PARTS = re.compile(
 )
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class DeviceName:
     """kind: 'cpu', 'cuda' or another registered kind, lower case; index: its number among its kind, 0 where the name
     has none. job, task: of another process of a cluster; None where the name has none."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import ContextDecorator
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -18,12 +17,13 @@ from hloom.config import config
 from hloom.device_kinds import device_kind, device_kinds
 from hloom.device_names import DeviceName, parse_device_name
 from hloom.errors import DeviceError
+from hloom.ir.records import record
 from hloom.ir.source import device_scope, device_scopes
 from hloom.operators import ArrayMethods
 from hloom.sharding import NamedSharding, PartitionSpec, Sharding, get_mesh, single_device
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Device:
     """A device. kind: 'cpu' or another registered kind; index: its number among its kind."""
 
@@ -55,11 +55,10 @@ class Device:
         device. Raises CudaError."""
         if self.kind != "cuda":
             return None
-        import dataclasses
-
         from hloom.cuda_compilation import cuda_device
+        from hloom.ir import records
 
-        return dataclasses.asdict(cuda_device(self.index).open().memory())
+        return records.asdict(cuda_device(self.index).open().memory())
 
 
 @lru_cache(maxsize=64)

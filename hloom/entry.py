@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from hloom.array import Array, common_device
 from hloom.devices import Device, default_device, find_device, scoped_device
 from hloom.errors import DonatedArrayError
 from hloom.ir.module import Module
+from hloom.ir.records import record
 from hloom.runtime.buffer import is_exclusive
 from hloom.shapes import ShapeDtypeStruct
 from hloom.tracing import Traced, Tracer, as_array
@@ -25,7 +25,7 @@ class DonationWarning(UserWarning):
     """A donated argument's buffer could not be reused: no output of its size is computed after its last use."""
 
 
-@dataclass
+@record
 class Call:
     """The arguments of a call, taken apart: flat dynamic leaves, their structure, static values, the cache's key."""
 

@@ -8,7 +8,6 @@ with each other and with `jit`. Outside of `jit` the trace carries values along,
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from hloom.compiler.transforms import jvp as forward_mode
 from hloom.compiler.transforms import vjp as reverse_mode
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.errors import ArgumentError, DifferentiationError, DTypeError, ShapeError, TreeError
+from hloom.ir.records import record
 from hloom.ir.types import COMPLEX, FLOATS, HLO_NAME, INEXACT, PRED, Shape
 from hloom.ref import OuterRef, Ref, gradient_keeps_refs
 from hloom.tracing import (
@@ -270,7 +270,7 @@ tree.register(LinearFunction, lambda f: (tuple(f.residuals), f.apply), LinearFun
 # --- the call that is differentiated ------------------------------------------------------------------------------
 
 
-@dataclass
+@record
 class _Call:
     """A call with the arguments to differentiate by taken out.
 

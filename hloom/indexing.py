@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from hloom import lax
 from hloom.array import Array
 from hloom.config import config
 from hloom.errors import IndexOutOfBoundsError, NonConcreteBooleanIndexError, UnsupportedIndexError
+from hloom.ir.records import field, record
 from hloom.ir.types import DTYPES, INTEGERS, PRED, Shape
 from hloom.lax.movement import slice_by
 from hloom.lax.slicing import GatherDimensionNumbers, GatherScatterMode, gather
@@ -22,7 +22,7 @@ S32, S64 = DTYPES["s32"], DTYPES["s64"]
 _HINT = "index with integers, slices, None, Ellipsis, and arrays of integers or booleans"
 
 
-@dataclass
+@record
 class Index:
     """An index, axis by axis.
 

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 import weakref
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from hloom.devices import Device, find_device
 from hloom.entry import Call, DonationWarning, Entry  # noqa: F401  (the warning is public here)
 from hloom.errors import ArgumentError
 from hloom.ir.module import Module
+from hloom.ir.records import record
 from hloom.ir.source import current_source, device_scope, device_scopes
 from hloom.lowered import Lowered
 from hloom.ref import OuterRef, RefArgument, compiled_with_refs
@@ -123,7 +123,7 @@ class _Setting:
 _setting = _Setting()
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Options:
     static_numbers: tuple[int, ...]
     static_names: tuple[str, ...]

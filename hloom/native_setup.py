@@ -10,7 +10,6 @@ has to compile the driver (0.1 s of LLVM, 0.45 s of Numba before it); otherwise 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import platform
@@ -25,6 +24,7 @@ from hloom.compiler.stages import stage
 from hloom.compiler.targets.cpu import codegen, dialect_file
 from hloom.compiler.targets.cpu.machine import available_cores, host
 from hloom.config import config
+from hloom.ir import records
 from hloom.runtime import driver_source, native
 from hloom.runtime.driver import Driver, default_num_threads, install
 
@@ -73,7 +73,7 @@ def portable_driver() -> bytes:
     """The driver's object code for every processor of this architecture."""
     machine = host()
     plain = "x86-64" if machine.arch == "x86_64" else "generic"
-    machine = dataclasses.replace(machine, cpu=plain, features="")
+    machine = records.replace(machine, cpu=plain, features="")
     return codegen.compile_functions(driver_source.FUNCTIONS, machine).data
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,11 +17,12 @@ from hloom.device_kinds import ChannelEnds, DeviceKind, LaneRequest, added, devi
 from hloom.device_names import parse_device_name
 from hloom.errors import DeviceError
 from hloom.ir.module import Instruction, Module
+from hloom.ir.records import field, record
 from hloom.ir.types import Shape
 from hloom.runtime.lanes import Control, LanesExecutable
 
 
-@dataclass
+@record
 class PlacedModule:
     """A program compiled for several devices; called like a `CompiledModule`.
 

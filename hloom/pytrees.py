@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Any
 
 import optree
 
 from hloom.errors import TreeError
+from hloom.ir.records import record
 
 NAMESPACE = _NAMESPACE = "hloom"
 
@@ -130,7 +130,7 @@ def reduce_associative(operation, tree, *, identity=_UNSET, is_leaf=None):
 # --- keys and paths -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class DictKey:
     """The key of a child of a dictionary."""
 
@@ -140,7 +140,7 @@ class DictKey:
         return f"[{self.key!r}]"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class SequenceKey:
     """The position of a child of a list or tuple."""
 
@@ -150,7 +150,7 @@ class SequenceKey:
         return f"[{self.idx}]"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class GetAttrKey:
     """The attribute of a child of a named tuple or a dataclass."""
 
@@ -160,7 +160,7 @@ class GetAttrKey:
         return f".{self.name}"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class FlattenedIndexKey:
     """The position of a child of a class that gave no keys."""
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import enum
 import math
 import threading
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hloom.errors import ArgumentError, DeviceError
+from hloom.ir.records import record
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Shard:
     """The part of an array that is on one device: the device, its index in the array, a number, the data."""
 
@@ -62,7 +62,7 @@ class Sharding:
         return self.is_fully_replicated and other.is_fully_replicated and self.device_set == other.device_set
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class SingleDeviceSharding(Sharding):
     """The whole array on one device."""
 
@@ -102,7 +102,7 @@ class AxisType(enum.Enum):
     Manual = "manual"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class AbstractMesh:
     """The extents and names of a mesh without its devices."""
 
@@ -223,7 +223,7 @@ class Mesh:
         return f"Mesh({', '.join(f'{n!r}: {e}' for n, e in self.shape.items())})"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class NamedSharding(Sharding):
     """Arrays split over the axes of a mesh as a PartitionSpec says. Raises ArgumentError for an unknown axis."""
 

@@ -11,7 +11,6 @@ import inspect
 import re
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.interpret import evaluate, evaluate_instruction
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
+from hloom.ir.records import field, record
 from hloom.ir.source import Source, current_source, device_scopes
 from hloom.ir.types import Shape, TupleShape
 from hloom.operators import ArrayMethods
@@ -341,7 +341,7 @@ def _concrete_operand(operand) -> Array:
     return from_python(operand)
 
 
-@dataclass
+@record
 class Traced:
     """A traced function: its computation, the tree of its results, and the outer tracers that it uses.
 

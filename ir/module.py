@@ -22,9 +22,10 @@ class Instruction:
     opcode: the HLO name, a key of the op table (`hloom.ir.ops.OPS`).
     attributes: as the op's entry declares them; called computations stand here too (`to_apply`, `calls`).
     hint: the name it should have in text. source: the user's line. made_by: names of the rules and passes that made it.
+    settled: bits of tables of rules none of which changes it (`rewrite`).
     """
 
-    __slots__ = ("opcode", "operands", "shape", "attributes", "hint", "source", "made_by")
+    __slots__ = ("opcode", "operands", "shape", "attributes", "hint", "source", "made_by", "settled")
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Instruction:
         self.hint = hint
         self.source = source
         self.made_by = made_by
+        self.settled = 0
 
     def __getitem__(self, attribute: str):
         return self.attributes[attribute]

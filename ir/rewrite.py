@@ -14,17 +14,17 @@ how often a value is used; the walk is repeated (a bounded number of times) unti
 
 from __future__ import annotations
 
-import inspect
+import itertools
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from hloom.ir.errors import HloomError
 from hloom.ir.module import AnyShape, Computation, Instruction
 from hloom.ir.ops.table import OPS
+from hloom.ir.patterns import Number, Op, Pattern
+from hloom.ir.records import record
 from hloom.ir.types import COMPLEX, FLOATS, INTEGERS, PRED, Shape
 from hloom.ir.types import INEXACT as INEXACT_DTYPES
 
@@ -33,199 +33,15 @@ LONGEST_CHAIN = 64
 MOST_WALKS = 4
 
 
-# --- patterns -------------------------------------------------------------------------------------------------------
-
-
-class Pattern(ABC):
-    """Something that an instruction matches or not. Arithmetic on patterns makes patterns of the HLO ops.
-
-    Numbers in patterns stand for splats: scalar constants or broadcasts of them, equal bit for bit (0 is not -0).
-    """
-
-    __slots__ = ()
-
-    @abstractmethod
-    def match(self, instruction: Instruction, captures: dict[str, Instruction]) -> bool:
-        """Whether the instruction matches; what the names in the pattern stand for goes into `captures`."""
-
-    @abstractmethod
-    def build(self, rewriter: Rewriter, root: Instruction, captures: dict[str, Instruction]) -> Instruction:
-        """The instruction that the pattern describes, as the result of a rule that matched `root`."""
-
-    def names(self) -> Iterator[str]:
-        return iter(())
-
-    def __add__(self, other):
-        return Op("add", self, other)
-
-    def __radd__(self, other):
-        return Op("add", other, self)
-
-    def __sub__(self, other):
-        return Op("subtract", self, other)
-
-    def __rsub__(self, other):
-        return Op("subtract", other, self)
-
-    def __mul__(self, other):
-        return Op("multiply", self, other)
-
-    def __rmul__(self, other):
-        return Op("multiply", other, self)
-
-    def __truediv__(self, other):
-        return Op("divide", self, other)
-
-    def __rtruediv__(self, other):
-        return Op("divide", other, self)
-
-    def __pow__(self, other):
-        return Op("power", self, other)
-
-    def __neg__(self):
-        return Op("negate", self)
-
-
-class Any(Pattern):
-    """Matches any instruction; a name that occurs twice matches the same instruction twice."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def match(self, instruction, captures):
-        return captures.setdefault(self.name, instruction) is instruction
-
-    def build(self, rewriter, root, captures):
-        return captures[self.name]
-
-    def names(self):
-        yield self.name
-
-
-class Splat(Pattern):
-    """Matches a scalar constant or a broadcast of one, and captures it under `name`."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def match(self, instruction, captures):
-        return splat_value(instruction) is not None and captures.setdefault(self.name, instruction) is instruction
-
-    def build(self, rewriter, root, captures):
-        return captures[self.name]
-
-    def names(self):
-        yield self.name
-
-
-class Number(Pattern):
-    """Matches the splats of one number; as a result it is that number in the shape and dtype of the root."""
-
-    __slots__ = ("number",)
-
-    def __init__(self, number):
-        self.number = number
-
-    def match(self, instruction, captures):
-        value = splat_value(instruction)
-        return value is not None and same_bits(value, self.number)
-
-    def build(self, rewriter, root, captures):
-        return rewriter.splat(self.number, root.shape)
-
-
-class Op(Pattern):
-    """Matches an instruction of one of some opcodes whose operands match; `name` captures it.
-
-    `Op("reshape | transpose", x)`: one opcode or several. Without operands given, any operands match.
-    `where`: attribute name -> value that it must have.
-    """
-
-    __slots__ = ("opcodes", "operands", "name", "where")
-
-    def __init__(self, opcodes: str, *operands, name: str | None = None, **where):
-        self.opcodes = tuple(opcodes.split(" | "))
-        self.operands = tuple(o if isinstance(o, Pattern) else Number(o) for o in operands)
-        self.name = name
-        self.where = where
-
-    def match(self, instruction, captures):
-        if instruction.opcode not in self.opcodes:
-            return False
-        return self.match_operands(instruction, captures)
-
-    def match_operands(self, instruction, captures):
-        if self.operands:
-            if len(self.operands) != len(instruction.operands):
-                return False
-            for pattern, operand in zip(self.operands, instruction.operands, strict=True):
-                if not pattern.match(operand, captures):
-                    return False
-        for attribute, value in self.where.items():
-            if instruction.attributes.get(attribute) != value:
-                return False
-        return self.name is None or captures.setdefault(self.name, instruction) is instruction
-
-    def build(self, rewriter, root, captures):
-        """The op on the built operands. A number takes the shape of the first operand that is not a number."""
-        shape = root.shape
-        for operand in self.operands:
-            if not isinstance(operand, Number):
-                shape = operand.build(rewriter, root, captures).shape
-                break
-        operands = [
-            rewriter.splat(o.number, shape) if isinstance(o, Number) else o.build(rewriter, root, captures)
-            for o in self.operands
-        ]
-        return rewriter.emit(self.opcodes[0], *operands, **self.where)
-
-    def names(self):
-        if self.name:
-            yield self.name
-        for operand in self.operands:
-            yield from operand.names()
-
-
-def as_op(opcode: str) -> Callable[..., Op]:
-    """A function that makes patterns of the opcode: `sqrt = as_op("sqrt")`, then `sqrt(x)`."""
-    return lambda *operands, name=None, **where: Op(opcode, *operands, name=name, **where)
-
-
 # --- facts about instructions ---------------------------------------------------------------------------------------
-
-
-def splat_value(instruction: Instruction) -> np.ndarray | None:
-    """The rank-0 value of a scalar constant or of a broadcast of one; None for anything else."""
-    if instruction.opcode == "broadcast":
-        instruction = instruction.operands[0]
-    if instruction.opcode == "constant":
-        value = instruction.attributes["value"]
-        if value.ndim == 0:
-            return value
-    return None
-
-
-def same_bits(value: np.ndarray, number) -> bool:
-    """Whether a rank-0 array holds just this number: 0 is not -0, NaN is NaN, 0.5 is not an integer."""
-    with np.errstate(all="ignore"):
-        try:
-            wanted = np.asarray(number).astype(value.dtype)
-        except (OverflowError, TypeError):
-            return False
-        if wanted.tobytes() != value.tobytes():
-            return False
-        return bool(wanted == np.asarray(number)) or bool(number != number)
 
 
 def has_effects(instruction: Instruction) -> bool:
     """Whether the instruction must be kept, in its place, although nobody uses its result."""
-    if OPS[instruction.opcode].effects or instruction.attributes.get("custom_call_has_side_effect"):
+    attributes = instruction.attributes
+    if OPS[instruction.opcode].effects or attributes.get("custom_call_has_side_effect"):
         return True
-    for callee in instruction.called():
+    for callee in instruction.called() if attributes else ():
         if any(has_effects(i) for i in callee.instructions):
             return True
     return False
@@ -260,13 +76,14 @@ def is_inexact(root: Instruction) -> bool:
 EXACT, ROUNDING, INEXACT = "exact", "rounding", "inexact"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Rule:
     """A rewrite.
 
     numerics: 'exact': the same bits (of a NaN only that it is one). 'rounding': the op replaced leaves its last bits or
         its order open (power, reductions), and the result is within the same bound and agrees on NaN, infinities and
         signed zeros. 'inexact': needs an explicit flag.
+    counts_uses: whether it asks how often a value is used (`Rewriter.used_once`): another walk may answer otherwise.
     """
 
     name: str
@@ -275,11 +92,13 @@ class Rule:
     when: Callable | None  # (rewriter, root, captures) -> bool
     identity: str
     numerics: str
+    counts_uses: bool
 
 
 def _by_name(function: Callable, names: set[str], rule_name: str) -> Callable:
     """Calls `function` with what its parameters are called: `b` the rewriter, `root`, or a capture of the pattern."""
-    parameters = list(inspect.signature(function).parameters)
+    code = function.__code__
+    parameters = list(code.co_varnames[: code.co_argcount])  # (`inspect.signature` takes ten times as long)
     unknown = [p for p in parameters if p not in names and p not in ("b", "root")]
     if unknown:
         raise TypeError(f"rule {rule_name}: {', '.join(unknown)} not captured; there are {', '.join(sorted(names))}")
@@ -301,6 +120,7 @@ def rule(
     name: str,
     identity: str,
     numerics: str = EXACT,
+    counts_uses: bool = False,
 ) -> Rule:
     """A rule that replaces what matches `pattern` by `result`.
 
@@ -318,7 +138,10 @@ def rule(
             raise TypeError(f"rule {name}: {', '.join(missing)} not captured")
         build = template.build
     condition = _by_name(when, names, name) if when else None
-    return Rule(name, pattern, build, condition, identity, numerics)
+    return Rule(name, pattern, build, condition, identity, numerics, counts_uses)
+
+
+_marks = itertools.count()
 
 
 class Rules:
@@ -333,7 +156,8 @@ class Rules:
         twice = {n for n in names if names.count(n) > 1}
         if twice:
             raise ValueError(f"two rules are called {', '.join(sorted(twice))}")
-        self._tables: dict[bool, dict[str, list[Rule]]] = {}
+        self._tables: dict[tuple[bool, bool], Candidates] = {}
+        self._marks: dict[bool, int] = {}
 
     def __add__(self, other: Rules) -> Rules:
         return Rules(self.rules + other.rules)
@@ -344,17 +168,42 @@ class Rules:
     def __len__(self) -> int:
         return len(self.rules)
 
-    def by_opcode(self, inexact: bool = False) -> dict[str, list[Rule]]:
-        """Opcode -> the rules to try on it; '*' for opcodes that are not named."""
-        table = self._tables.get(inexact)
-        if table is None:
+    def candidates(self, inexact: bool = False, counting: bool = False) -> Candidates:
+        found = self._tables.get((inexact, counting))
+        if found is None:
             allowed = [r for r in self.rules if inexact or r.numerics != INEXACT]
-            opcodes = {o for r in allowed for o in r.pattern.opcodes} | {"*"}
-            table = self._tables[inexact] = {
-                opcode: [r for r in allowed if opcode in r.pattern.opcodes or r.pattern.opcodes == ("*",)]
-                for opcode in opcodes
-            }
-        return table
+            found = self._tables[inexact, counting] = Candidates(r for r in allowed if r.counts_uses or not counting)
+        return found
+
+    def mark(self, inexact: bool = False) -> int:
+        """A bit for `Instruction.settled`, this table's own."""
+        if inexact not in self._marks:
+            self._marks[inexact] = 1 << next(_marks)
+        return self._marks[inexact]
+
+
+class Candidates(dict):
+    """(opcode, opcodes of the operands ...) -> the rules that may match such an instruction, in their order.
+
+    Filled as it is asked: most instructions then have no rule to try, instead of four.
+    """
+
+    def __init__(self, rules: Iterable[Rule]):
+        self.rules = list(rules)
+        self.by_opcode: dict[str, list[Rule]] = {}
+
+    def of(self, opcode: str) -> list[Rule]:
+        """The rules whose pattern has the opcode, or '*'."""
+        found = self.by_opcode.get(opcode)
+        if found is None:
+            found = [r for r in self.rules if opcode in r.pattern.opcodes or r.pattern.opcodes == ("*",)]
+            self.by_opcode[opcode] = found
+        return found
+
+    def __missing__(self, key: tuple[str, ...]) -> list[Rule]:
+        opcode, *operands = key
+        self[key] = found = [r for r in self.of(opcode) if r.pattern.may_match(operands)]
+        return found
 
 
 # --- the driver -----------------------------------------------------------------------------------------------------
@@ -366,10 +215,14 @@ class Rewriter:
     Whatever is emitted is simplified at once, so what comes back need not be an instruction of the opcode asked for.
     """
 
-    def __init__(self, computation: Computation, table: dict[str, list[Rule]]):
+    def __init__(self, computation: Computation, rules: Rules, inexact: bool = False):
         self.computation = computation
-        self.table = table
-        self.everywhere = table.get("*", [])
+        self.candidates = rules.candidates(inexact)
+        # An instruction and what it depends on never change, so what no rule wanted once no rule wants, but those that
+        # count uses.
+        self.counting = rules.candidates(inexact, counting=True)
+        self.mark = rules.mark(inexact)
+        self.rule: Rule | None = None  # that is being tried
         self.instructions: list[Instruction] = []
         self.uses: dict[Instruction, int] = {}
         self.source = None
@@ -402,15 +255,18 @@ class Rewriter:
 
     def visit(self, instruction: Instruction) -> Instruction:
         """The instruction, simplified; it or its replacement has been appended."""
-        for candidate in self.table.get(instruction.opcode, self.everywhere):
+        key = (instruction.opcode, *[o.opcode for o in instruction.operands])
+        for candidate in (self.counting if instruction.settled & self.mark else self.candidates)[key]:
             captures: dict[str, Instruction] = {}
             if not candidate.pattern.match_operands(instruction, captures):
                 continue
+            self.rule = candidate
             if candidate.when is not None and not candidate.when(self, instruction, captures):
                 continue
             result = self.apply(candidate, instruction, captures)
             if result is not None:
                 return result
+        instruction.settled |= self.mark
         self.instructions.append(instruction)
         return instruction
 
@@ -423,7 +279,7 @@ class Rewriter:
                 stacklevel=2,
             )
             return None
-        before = self.source, self.made_by
+        before = self.source, self.made_by, self.rule
         self.source = instruction.source
         made_by = instruction.made_by
         self.made_by = made_by if made_by[-1:] == (candidate.name,) else (*made_by, candidate.name)
@@ -432,7 +288,7 @@ class Rewriter:
         try:
             result = candidate.result(self, instruction, captures)
         finally:
-            self.source, self.made_by = before
+            self.source, self.made_by, self.rule = before
             self.chain.pop()
         if result is None:
             return None
@@ -515,6 +371,7 @@ class Rewriter:
 
     def used_once(self, instruction: Instruction) -> bool:
         """Whether it has only one user. Sure when True; False also when a use has gone in this very walk."""
+        assert self.rule is None or self.rule.counts_uses, f"rule {self.rule.name} says counts_uses=True"
         return self.uses.get(instruction, 0) <= 1
 
 
@@ -538,9 +395,8 @@ def rewrite(computation: Computation, rules: Rules, *, inexact: bool = False, wa
 
     inexact: rules with numerics 'inexact' too. walks: at most so many walks over the whole.
     """
-    table = rules.by_opcode(inexact)
     for _ in range(walks):
-        changed = Rewriter(computation, table).run()
+        changed = Rewriter(computation, rules, inexact).run()
         if changed is computation:
             break
         computation = changed

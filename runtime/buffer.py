@@ -19,10 +19,11 @@ import mmap
 import os
 import sys
 import threading
-from dataclasses import dataclass
 from sys import getrefcount
 
 import numpy as np
+
+from hloom.ir.records import record
 
 ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
@@ -91,7 +92,7 @@ _FREE = _free_count()
 _COUNTED = _FREE - 1
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Statistics:
     """Counters of a pool since it was made.
 

@@ -8,7 +8,8 @@ value is an int64: a number, an address or a Python object.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from hloom.ir.records import field, record
 
 # A step is STEP_WORDS words: an opcode, then operands.
 STEP_WORDS = 8
@@ -57,7 +58,7 @@ CONSTANTS = {
 }
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class NativeFunction:
     """One C function `result NAME(params...)`; `calls` maps each function it calls to (params, result)."""
 

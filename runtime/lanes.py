@@ -11,10 +11,10 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
+from hloom.ir.records import field, record
 from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, default_pool
 from hloom.runtime.driver import Driver
@@ -48,7 +48,7 @@ class Lane:
         return run
 
 
-@dataclass
+@record
 class ChannelWords:
     """Numbers of the control words of a channel; each is written by one lane only.
 
@@ -62,7 +62,7 @@ class ChannelWords:
     freed: dict[str, int]
 
 
-@dataclass
+@record
 class Control:
     """The layout of the control words, and their values when a call begins."""
 

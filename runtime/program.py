@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
+from hloom.ir.records import field, record
 from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, address, default_pool
 from hloom.runtime.driver import Driver, step
@@ -20,7 +20,7 @@ from hloom.runtime.driver_source import AWAIT, COPY, JUMP, JUMP_IF_ZERO, KERNEL,
 SMALL = 30_000  # element operations up to which other Python threads can wait for a call: some 5 microseconds
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Ref:
     """A place in memory: kind 'input', 'output', 'constant' (number) or 'arena' (byte offset). In a program that runs
     beside others (`hloom.runtime.lanes`) also 'channel' and 'control': a place of a channel, a word of their counts.
@@ -33,7 +33,7 @@ class Ref:
     swap: int | None = None
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Call:
     """One kernel: its address, argument words (integers or places), work items and items in a chunk."""
 
@@ -43,7 +43,7 @@ class Call:
     grain: int
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Copy:
     """Bytes from one place to another."""
 
@@ -52,7 +52,7 @@ class Copy:
     bytes: int
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Host:
     """A Python function between native steps: function(*arrays) -> array or tuple, written to the outputs.
 
@@ -66,14 +66,14 @@ class Host:
     keeps: bool = True
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Jump:
     """To the step of this number."""
 
     target: int
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Branch:
     """To the step of this number where the pred is false."""
 
@@ -81,7 +81,7 @@ class Branch:
     target: int
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Switch:
     """To the step whose number stands at the place that the s32 names; the last where it names none."""
 
@@ -89,7 +89,7 @@ class Switch:
     targets: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Swap:
     """The two places, which have `swap` numbers, stand for each other from here on."""
 
@@ -97,7 +97,7 @@ class Swap:
     second: Ref
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Count:
     """Adds one to each of some control words, then waits for each pair until its first is as large as its second."""
 
@@ -108,7 +108,7 @@ class Count:
 Step = Call | Copy | Host | Jump | Branch | Switch | Swap | Count
 
 
-@dataclass
+@record
 class Program:
     """What a device runs: steps over inputs, outputs, constants and one arena.
 

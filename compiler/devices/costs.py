@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from hloom.ir.records import record
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class DeviceModel:
     """What a device can do: flops and bytes of memory a second, and seconds to start a kernel."""
 
@@ -15,7 +16,7 @@ class DeviceModel:
     start: float = 1e-6
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Link:
     """What it takes to hand a value to another device: seconds, and bytes a second."""
 
@@ -23,7 +24,7 @@ class Link:
     bytes: float = float("inf")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Costs:
     """device(name) -> DeviceModel, link(from, to) -> Link. The defaults: devices that share the host's memory."""
 

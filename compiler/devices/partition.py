@@ -14,19 +14,18 @@ code: so no device waits for one that waits for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from hloom.compiler.plan_order import is_control
 from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
 from hloom.ir.ops.transfer import WITHOUT_DEVICE
+from hloom.ir.records import field, record
 from hloom.ir.types import Shape, TupleShape
 
 Key = Instruction | tuple[Instruction, int]  # an array: of an instruction, or an element of its tuple
 
 
-@dataclass
+@record
 class Channel:
     """A value on its way. number: of the channel; sender: a device; receivers: devices that read it."""
 
@@ -37,7 +36,7 @@ class Channel:
     maker: Instruction | None = None
 
 
-@dataclass
+@record
 class Partition:
     """The programs by device. Each has all parameters of the whole; outputs[n] = (device, number of its own output)."""
 

@@ -8,7 +8,6 @@ first, by estimates of computing times and of the links between devices, in a si
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from hloom.compiler.analysis import instruction_flops
 from hloom.compiler.devices.costs import Costs, DeviceModel
@@ -18,6 +17,7 @@ from hloom.compiler.plan_order import private
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
 from hloom.ir.ops.transfer import WITHOUT_DEVICE
+from hloom.ir.records import field, record
 from hloom.ir.types import Shape
 
 ANYWHERE = ("constant", "iota")
@@ -63,7 +63,7 @@ def placed(
     return run.device_of
 
 
-@dataclass
+@record
 class _Run:
     """The simulated run. made: where a value is first, and when. clock: when a device is free."""
 

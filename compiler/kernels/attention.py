@@ -23,7 +23,6 @@ size of the blocks and any number of threads.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from hloom.compiler.kernels.attention_rows import RowNest
 from hloom.compiler.kernels.attention_structure import SCORES, SUMS, Attention
@@ -43,6 +42,7 @@ from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.kernels.tile_shapes import ITEMSIZES, tile_shape
 from hloom.compiler.kernels.writer import load
+from hloom.ir.records import record
 from hloom.ir.types import HLO_NAME
 
 ROWS = 128  # rows of a block at most
@@ -57,7 +57,7 @@ def attention_launches(request: KernelRequest, attention: Attention, machine) ->
     return _Kernel(request, attention, machine).launches()
 
 
-@dataclass
+@record
 class _Contraction:
     """One of the two contractions. number: 1 or 2. right: its right operand. arguments: what the shared product gets,
     by its parameters' names; this kernel's parameters for them end with the number."""

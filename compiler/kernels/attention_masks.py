@@ -7,12 +7,11 @@ one value for each row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hloom.compiler.kernels.affine import ZERO, Affine, Index, variables
 from hloom.compiler.kernels.combine import Reduction
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
+from hloom.ir.records import record
 
 # a - b compared with 0: how much is added to the place where they are equal for the first place that is outside, where
 # the index in the row has the coefficient -1 (i - j >= 0 up to j = i) and 1 (j - i <= 0).
@@ -22,7 +21,7 @@ _NEGATED = {"GE": "LT", "LT": "GE", "GT": "LE", "LE": "GT"}
 LARGEST = 1 << 30  # of index arithmetic that s32 does without wrapping
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Mask:
     """`select` is `inside` or something else before the place `bound` of a row and `outside`, one value for each row,
     from there on. alone: before that place it is always `inside`. bound: in the variables of the domain."""

@@ -8,7 +8,6 @@ or not, by a division or by log-sum-exp, all have this structure.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from hloom.compiler.kernels.affine import reshape_groups
 from hloom.compiler.kernels.combine import Reduction
@@ -16,6 +15,7 @@ from hloom.compiler.kernels.product import Roles, accumulation_dtype, is_normal_
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.ops.contraction import dot_dims
+from hloom.ir.records import record
 from hloom.ir.types import HLO_NAME, compute_dtype
 
 FLOATS = ("f32", "f64")
@@ -32,7 +32,7 @@ MEMORY = 64 << 20  # bytes of scores that no cache holds
 BLOCKS = 8  # blocks that keep several cores busy
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Attention:
     """The parts of a computation that is attention.
 

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+
+from hloom.ir.records import record, replace
 
 from .contraction_shared import PACK_PARAMS, PRODUCT_PARAMS, Blocking, pack_kernel, product_kernel, splits_of
 from .source import KernelSource
@@ -28,7 +29,7 @@ Element = Callable[[str, str, str], tuple[list[str], str]]
 Epilogue = Callable[[str, str, str, str], list[str]]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class PlainOperand:
     """An operand that is an array in memory: `pointer` names the kernel's parameter, `dtype` its elements (HLO).
 
@@ -40,7 +41,7 @@ class PlainOperand:
     dtype: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class FilledOperand:
     """A lhs that fills a block of scratch memory itself.
 
@@ -52,14 +53,14 @@ class FilledOperand:
     lines: Callable[[str], list[str]]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class PlainStore:
     """The result goes as it is, in the accumulation dtype, to `pointer[(b*m + i)*n + j]`."""
 
     pointer: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ContractionSpec:
     """What to contract.
 
@@ -90,14 +91,14 @@ class ContractionSpec:
     epilogue_fast: str = "j"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class KernelAddress:
     """As the value of an argument: the native address of `kernels[kernel]`."""
 
     kernel: int
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Step:
     """One launch: `items` work items of `kernels[kernel]`, handed out in chunks of `grain`.
 
@@ -118,7 +119,7 @@ class Step:
     prepares: bool = False
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ContractionKernels:
     """The kernel texts of a spec. A plan may use only some of them.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import replace
+
+from hloom.ir.records import replace
 
 from .contraction import PACK, PRODUCT, ContractionKernels, KernelAddress, PlainOperand, PlainStore, Step, is_same
 from .contraction_shared import GROUP_COLUMNS, Blocking, split_steps

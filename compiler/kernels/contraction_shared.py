@@ -7,10 +7,12 @@ one block (`call_kernel`).
 
 from __future__ import annotations
 
+import functools
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from hloom.ir.records import record
 
 from .source import KernelSource
 from .tile_shapes import TileShape, square_rows
@@ -27,7 +29,7 @@ MOST_ROWS = 384  # in a block of lhs, where sums are short
 COPIED = 176 << 10  # bytes of the panels that are copied together, in front of the only block of rows that uses them
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Blocking:
     """Sizes that the kernels of a contraction are written for.
 
@@ -274,11 +276,13 @@ def _kernel(kind: str, params: dict[str, str], body: str, blocking: Blocking) ->
     return KernelSource(name, text, tuple(blocking.dtype + "*" if kind == "*" else kind for kind in params.values()))
 
 
+@functools.lru_cache
 def pack_kernel(blocking: Blocking) -> KernelSource:
     """Copies a plain rhs of the accumulation dtype, at any strides, into panels."""
     return _kernel("pack", PACK_PARAMS, _PACK, blocking)
 
 
+@functools.lru_cache
 def product_kernel(blocking: Blocking) -> KernelSource:
     """Multiplies blocks of a plain lhs with panels of rhs."""
     return _kernel("product", PRODUCT_PARAMS, _PRODUCT, blocking)

@@ -11,20 +11,20 @@ and p is contiguous in memory, and writes zeros where a run leaves the array.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from hloom.compiler.kernels.affine import row_major_strides
 from hloom.compiler.kernels.contraction import ContractionSpec, FilledOperand, PlainOperand, PlainStore, render
 from hloom.compiler.kernels.tile_shapes import ITEMSIZES
 from hloom.ir.module import Instruction
 from hloom.ir.ops.convolution import Labels, groups_of, parse_labels
+from hloom.ir.records import record
 from hloom.ir.types import HLO_NAME
 from hloom.ir.window import window_of
 
 SHORT = 128  # elements of a run that is copied without a loop
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Component:
     """A part of i or p: `extent` values, each `step` further along spatial dimension `space`, or in memory (None)."""
 
@@ -33,7 +33,7 @@ class Component:
     space: int | None = None
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Space:
     """A spatial dimension of the operand: where its positions start, its extent, its stride in memory, and whether
     positions can be outside."""

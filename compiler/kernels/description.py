@@ -7,10 +7,11 @@ lo..hi on a CPU, threads, warps and blocks on a GPU. Statements are single lines
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+from hloom.ir.records import field, record
 
 
-@dataclass
+@record
 class Block:
     """A list of statements (str) and inner nodes. `variables`: index variables defined by it or around it."""
 
@@ -29,7 +30,7 @@ class Block:
             block = block.parent
 
 
-@dataclass
+@record
 class Items:
     """Independent work items: all combinations of the dims' (variable name, extent name).
 
@@ -42,7 +43,7 @@ class Items:
     grain: str = "element"
 
 
-@dataclass
+@record
 class Inner:
     """The innermost dimension of an element-wise nest: a vector loop on a CPU, further threads on a GPU."""
 
@@ -51,7 +52,7 @@ class Inner:
     body: Block
 
 
-@dataclass
+@record
 class Pieces:
     """The innermost loop in pieces: block k goes from bounds[k] to bounds[k + 1].
 
@@ -65,7 +66,7 @@ class Pieces:
     limits: tuple[str, str] | None = None
 
 
-@dataclass
+@record
 class Lanes:
     """A loop from `start` to `extent` inside a 'row' item whose steps the lanes share: all of it on a CPU."""
 
@@ -75,7 +76,7 @@ class Lanes:
     start: str = "0"
 
 
-@dataclass
+@record
 class Serial:
     """A plain loop `for variable in range(start, stop)`."""
 
@@ -85,7 +86,7 @@ class Serial:
     body: Block
 
 
-@dataclass
+@record
 class Branch:
     """`if condition:`."""
 
@@ -93,7 +94,7 @@ class Branch:
     body: Block
 
 
-@dataclass
+@record
 class Collective:
     """Combines an accumulator over the lanes of an item, by an associative op of a dtype; nothing on a CPU."""
 
@@ -102,7 +103,7 @@ class Collective:
     dtype: str
 
 
-@dataclass
+@record
 class Tiles:
     """Like Items and two Inner loops, in tiles over two dimensions: for inputs read across the grain.
 
@@ -120,7 +121,7 @@ class Tiles:
     staged: list[tuple[str, str, str]] = field(default_factory=list)
 
 
-@dataclass
+@record
 class Nest:
     """A kernel description.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 from hloom.compiler.kernels.fft_names import parameters
 from hloom.compiler.kernels.source import KernelSource
+from hloom.ir.records import record
 
 SIZES = {"f32": 4, "f64": 8}
 # Bytes by which one block lies further than the other in the pages of memory: what a pass reads and what it writes then
@@ -14,7 +14,7 @@ SIZES = {"f32": 4, "f64": 8}
 APART = 2048
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Form:
     """What the text of a kernel depends on.
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from hloom.compiler.kernels.source import KernelSource
+from hloom.ir.records import field, record
 
 WORK = 65536  # element operations that a chunk should have: some 10 microseconds, against 1 to hand it to a thread
 
 
-@dataclass
+@record
 class Launch:
     """One kernel of a program.
 

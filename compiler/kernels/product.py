@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hloom.compiler.kernels.affine import (
     ZERO,
     Affine,
@@ -29,12 +27,13 @@ from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.kernels.writer import Writer
 from hloom.ir.module import Instruction
 from hloom.ir.ops.contraction import dot_dims, free_dims
+from hloom.ir.records import record
 from hloom.ir.types import HLO_NAME, compute_dtype
 
 ACCUMULATE = {"s8": "s32", "s16": "s32", "u8": "u32", "u16": "u32"}
 
 
-@dataclass
+@record
 class Product:
     """A contraction ready to plan: its kernels, the extents, strides of plain operands, and integer arguments."""
 
@@ -67,7 +66,7 @@ def product(request: KernelRequest, machine) -> Product:
     return Product(kernels, made.extents, made.lhs_strides, made.rhs_strides, made.integers, stays)
 
 
-@dataclass
+@record
 class DotParts:
     """A dot in normal form with what surrounds it, before any target: extents (batch, m, n, k), strides of plain
     operands, and the values of the integers in its texts."""
@@ -149,7 +148,7 @@ class Roles:
         self.dims = dot.dims
 
 
-@dataclass
+@record
 class Operand:
     code: object
     strides: tuple[int, int, int]

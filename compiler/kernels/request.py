@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from functools import cached_property
 
 from hloom.compiler.kernels.affine import merge_groups
@@ -12,10 +11,11 @@ from hloom.compiler.kernels.description import Block, Nest
 from hloom.compiler.kernels.writer import Writer
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
+from hloom.ir.records import field, record
 from hloom.ir.types import COMPLEX, HLO_NAME
 
 
-@dataclass
+@record
 class KernelRequest:
     """What a nest is made from.
 

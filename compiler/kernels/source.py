@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from hloom.ir.records import record
 
 # An alias scope that nothing else names: LLVM's vectorizer keeps this mark on the vector stores it makes of stores.
 STREAMED = "hloom streamed"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class KernelSource:
     """One kernel of the dialect described in docs/kernels.md.
 

@@ -5,13 +5,13 @@ Needs no Numba, so that a process whose kernels are all in the cache never impor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from hloom.ir.records import record
 
 # Bytes of the dtypes that tiles accumulate in.
 ITEMSIZES = {"f32": 4, "f64": 8, "s32": 4, "u32": 4, "s64": 8, "u64": 8}
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class TileShape:
     """Rows and columns of a register tile, and `lanes`, the elements of one vector register."""
 

@@ -33,11 +33,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 
 from llvmlite import ir
 
 from hloom.compiler.kernels.fft_names import PASS, SPECTRUM, parameters
+from hloom.ir.records import record
 
 I32, I64 = ir.IntType(32), ir.IntType(64)
 VOID, BYTE, BYTES = ir.VoidType(), ir.IntType(8), ir.PointerType()
@@ -69,7 +69,7 @@ def build(module: ir.Module, name: str) -> ir.Function:
     return function
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Complex:
     """A complex number in each lane. The operators write instructions."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 
 from hloom.compiler.kernels.combine import inline_scalars
 from hloom.compiler.kernels.constants import literal
@@ -13,13 +12,14 @@ from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.kernels.writer import Writer, load
 from hloom.ir.module import Computation, Instruction
+from hloom.ir.records import field, record
 from hloom.ir.types import HLO_NAME
 from hloom.ir.window import WindowDimension, dilated, window_of
 
 LITERAL = 8  # window sizes up to this are constants of the kernel, so that their loops are unrolled
 
 
-@dataclass
+@record
 class Dimension:
     """A windowed dimension: of the operand `extent`, of the places `count`."""
 
@@ -34,7 +34,7 @@ class Dimension:
         return plain and w.size == w.stride and self.count * w.size == self.extent
 
 
-@dataclass
+@record
 class Text:
     """Lines with their depth, and the integer arguments that they use."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 
 from hloom.compiler.passes.registry import module_pass
@@ -18,7 +17,9 @@ from hloom.compiler.passes.walk import change_computations
 from hloom.ir.build import scalar_computation
 from hloom.ir.module import Instruction, Module
 from hloom.ir.ops.contraction import dot_dims, free_dims
-from hloom.ir.rewrite import ROUNDING, Any, Op, Rules, rewrite, rule
+from hloom.ir.patterns import Any, Op
+from hloom.ir.records import record
+from hloom.ir.rewrite import ROUNDING, Rules, rewrite, rule
 from hloom.ir.types import COMPLEX, PRED, compute_dtype, promote
 
 # A label names a dimension of the result or a contracted one: ('b', 0) a batch, ('m', 1) a free one of the left
@@ -26,7 +27,7 @@ from hloom.ir.types import COMPLEX, PRED, compute_dtype, promote
 Label = tuple[str, int]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Side:
     """An operand: the instruction, a label for each of its dimensions, and the bytes moved already to make it."""
 
@@ -39,7 +40,7 @@ class Side:
         return tuple(label for label, extent in zip(self.labels, self.array.dims, strict=True) if extent != 1)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Plan:
     """In which order the dimensions of each kind are joined, and the bytes that transposes then move."""
 
@@ -301,6 +302,7 @@ TRANSPOSED_DOTS = Rules(
             when=lambda b, root, dot: b.used_once(dot) and swaps_free(root, dot),
             name="transpose-of-dot",
             identity="(x y)^T = y^T x^T",
+            counts_uses=True,
         )
     ]
 )

@@ -9,7 +9,6 @@ are joined. Finally each group becomes a `fusion` instruction.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from hloom.compiler.kernels.writer import can_write
@@ -19,6 +18,7 @@ from hloom.compiler.passes.walk import change_computations
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module, reachable
 from hloom.ir.ops import OPS
+from hloom.ir.records import field, record
 from hloom.ir.rewrite import has_effects
 from hloom.ir.types import Shape, TupleShape
 
@@ -52,7 +52,7 @@ def _waits(computation: Computation) -> dict[Instruction, frozenset[Instruction]
     return waits
 
 
-@dataclass
+@record
 class Decision:
     """Why an edge was fused or not (`explain`)."""
 
@@ -62,7 +62,7 @@ class Decision:
     reason: str
 
 
-@dataclass
+@record
 class Grouping:
     """The groups of one computation."""
 

@@ -10,7 +10,6 @@ GPUs take what has room in the shared memory of a block, of which architectures 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from hloom.compiler.kernels.attention_structure import Attention, attention_of
 from hloom.compiler.passes.registry import module_pass
@@ -18,6 +17,7 @@ from hloom.compiler.passes.walk import change_computations
 from hloom.compiler.targets.cuda.machine import MACHINES
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.records import record
 from hloom.ir.rewrite import has_effects
 from hloom.ir.types import TupleShape
 
@@ -47,7 +47,7 @@ for _machine in MACHINES.values():
     module_pass(f"fuse-attention-{_machine.arch}")(_for_machine(_machine))
 
 
-@dataclass
+@record
 class _Joined:
     """What becomes one kernel. end, nest: its last instruction, its row nest. further: numbers of the nest's outputs
     that others read too. body, inputs: the computation, and what it reads."""

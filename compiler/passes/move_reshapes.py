@@ -18,7 +18,8 @@ from hloom.compiler.passes.walk import change_computations
 from hloom.ir.module import Instruction, Module
 from hloom.ir.ops import OPS
 from hloom.ir.ops.index import inverse_permutation
-from hloom.ir.rewrite import Any, Op, Rules, rewrite, rule
+from hloom.ir.patterns import Any, Op
+from hloom.ir.rewrite import Rules, rewrite, rule
 
 # Chains of element-wise ops are looked through so far for what is free to reshape.
 DEPTH = 8
@@ -121,12 +122,14 @@ RESHAPES = Rules(
             lambda b, root: sink_reshape(b, root),
             name="sink-reshape",
             identity="f(reshape(x)) = reshape(f(x)), x computed",
+            counts_uses=True,
         ),
         rule(
             Op("reshape", Any("x")),
             raise_reshape,
             name="raise-reshape",
             identity="reshape(f(p)) = f(reshape(p)), p stored",
+            counts_uses=True,
         ),
     ]
 )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from hloom.ir.module import Module
+from hloom.ir.records import record
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Pass:
     """A named pass. `summary`: the first line of its docstring. `run(module) -> module` never changes its argument."""
 

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
 
-
-def runs_callees(instruction: Instruction) -> bool:
-    """Whether the computations it calls are programs of their own (call, while, conditional), not combiners of scalars
-    that the kernel writer inlines, nor fused computations, which are finished."""
-    return instruction.opcode != "fusion" and OPS[instruction.opcode].family in ("structure", "control")
+# Instructions whose computations are programs of their own (call, while, conditional): no combiners of scalars, which
+# the kernel writer inlines, and no fused computations, which are finished.
+RUNNING: frozenset[str] = frozenset(
+    opcode
+    for opcode, op in OPS.items()
+    if opcode != "fusion" and op.family in ("structure", "control")
+    if any(kind.startswith("computation") for kind in op.attributes.values())
+)
 
 
 def change_computations(module: Module, change: Callable[[Computation], Computation]) -> Module:
@@ -30,11 +33,13 @@ def change_computations(module: Module, change: Callable[[Computation], Computat
 
 def with_callees(computation: Computation, visit: Callable[[Computation], Computation]) -> Computation:
     """The computation with each callee that runs as a program replaced by `visit(callee)`."""
+    if not any([i.opcode in RUNNING for i in computation.instructions]):
+        return computation
     mapped: dict[Instruction, Instruction] = {}
     instructions = []
     for instruction in computation.instructions:
         callees = {}
-        if instruction.attributes and runs_callees(instruction):
+        if instruction.attributes and instruction.opcode in RUNNING:
             for name, value in instruction.attributes.items():
                 if isinstance(value, Computation):
                     new = visit(value)

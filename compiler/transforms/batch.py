@@ -7,7 +7,6 @@ no mapped value stay the same objects. Each other one becomes what the `batch` p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.compiler.transforms.jvp import SharingBuilder
@@ -15,11 +14,12 @@ from hloom.ir.build import Builder, Value, tuple_elements
 from hloom.ir.errors import BatchingError
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
+from hloom.ir.records import record
 from hloom.ir.rewrite import sweep
 from hloom.ir.types import Shape, TupleShape, as_dtype
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Unmapped:
     """What a rule returns in place of a Value that is the same for all problems, and has no new dimension."""
 

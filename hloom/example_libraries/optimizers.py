@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import hloom.numpy as hnp
 from hloom import pytrees as tree
 from hloom.errors import ArgumentError, TreeError
+from hloom.ir.records import record
 
 
 class Optimizer(NamedTuple):
@@ -22,7 +22,7 @@ class Optimizer(NamedTuple):
     params_fn: Callable[[Any], Any]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class OptimizerState:
     """The states of all leaves. packed_state: a list of tuples of arrays, one tuple a leaf; the structures of the
     parameters and of each tuple are part of this object's structure."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from hloom import numpy as hnp
@@ -12,6 +11,7 @@ from hloom.custom_batching import custom_vmap
 from hloom.custom_calls import Call, values_outside
 from hloom.custom_derivatives import custom_jvp, custom_vjp
 from hloom.errors import DifferentiationError, TreeError
+from hloom.ir.records import record
 from hloom.shapes import ShapeDtypeStruct
 from hloom.tracing import as_array, current_trace
 
@@ -20,7 +20,7 @@ ShapedArray = ShapeDtypeStruct
 linearize_from_jvp = vjp_from_lin = jvp_from_lin = (None, None)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Zero:
     """A cotangent that is known to be zero, of an array of this shape and dtype."""
 
@@ -70,7 +70,7 @@ class RefAccum(NullAccum):
         self.ref.addupdate(x)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class AxisData:
     """The axis of a vmap."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from hloom.ir.records import record
 
-@dataclass(frozen=True)
+
+@record(frozen=True)
 class Layout:
     """The order of the axes of an array in memory, the outermost first."""
 
@@ -15,7 +16,7 @@ class Layout:
     sub_byte_element_size_in_bits: int = 0
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Format:
     """A layout and a sharding."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Any
+
+from hloom.ir.records import record
 
 
 class Precision(enum.Enum):
@@ -18,7 +19,7 @@ class Precision(enum.Enum):
         return self.name
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class DotAlgorithm:
     """How a product is computed: dtypes of the operands and of the sum, and into how many parts operands are split."""
 
@@ -55,7 +56,7 @@ class DotAlgorithmPreset(enum.Enum):
         return self.name
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Tolerance:
     """The error that a function may have: absolute, relative, or in units of the last place."""
 

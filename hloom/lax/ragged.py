@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hloom.errors import ArgumentError, DTypeError, ShapeError
+from hloom.ir.records import record
 from hloom.ir.types import INTEGERS, as_dtype
 from hloom.lax.elementwise import bitwise_and, ge, lt, mul, select, sub
 from hloom.lax.movement import broadcast_in_dim, broadcasted_iota, full_like, transpose
@@ -13,7 +12,7 @@ from hloom.lax.scans import cumsum
 from hloom.operands import as_operand, canonical_axis, convert, reshape_to
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class RaggedDotDimensionNumbers:
     """Which dimensions `ragged_dot_general` contracts, pairs, cuts into groups, and counts the groups along.
 

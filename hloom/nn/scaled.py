@@ -8,19 +8,19 @@ products, as a CPU, the numbers are rounded to these formats and multiplied in f
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.custom_derivatives import custom_vjp
 from hloom.errors import ArgumentError, ShapeError
+from hloom.ir.records import record
 from hloom.ir.types import as_dtype
 from hloom.lax.ragged import scaled
 from hloom.operands import as_operand
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class BlockScaleConfig:
     """How an operand is rounded: a format's name, the numbers of a block, the dtypes of numbers and scales.
 

@@ -7,12 +7,12 @@ the data does. Functions take raw keys too: uint32 arrays whose last dimension i
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
 
 import numpy as np
 import optree
 
 from hloom.errors import ArgumentError, DTypeError, ShapeError
+from hloom.ir.records import record
 from hloom.ir.types import DTYPES, INTEGERS
 from hloom.numpy.dtypes import ExtendedDType, prng_key
 from hloom.operands import as_operand
@@ -52,7 +52,7 @@ class KeyType(ExtendedDType):
         return self.name
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class KeysType:
     """The shape and dtype of an array of random keys."""
 

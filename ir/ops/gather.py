@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.ops.rules import require_count, require_kind
 from hloom.ir.ops.table import No, op
+from hloom.ir.records import record
 from hloom.ir.types import INTEGERS, PRED, Shape
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Windows:
     """Where windows of an operand lie, in the words of HLO's gather.
 

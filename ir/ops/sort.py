@@ -6,8 +6,6 @@ recognized and sorted by NumPy; any other is applied in a sorting network, to wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
@@ -15,6 +13,7 @@ from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops.gather import Windows, gather_attributes, value_of
 from hloom.ir.ops.rules import require_count, require_kind
 from hloom.ir.ops.table import No, op
+from hloom.ir.records import record
 from hloom.ir.types import COMPLEX, FLOATS, PRED, Shape, TupleShape, as_dtype
 
 
@@ -90,7 +89,7 @@ def _same(a, b):
     return same.op("or", a.compare("NE", a).op("and", b.compare("NE", b)))
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Key:
     """operand: which one. part: '', 'real' or 'imag'. total: -NaN < -inf < ... < -0.0 < 0.0 < ... < NaN."""
 

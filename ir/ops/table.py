@@ -8,15 +8,15 @@ does not have are written as `No("reason")`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from hloom.ir.errors import AttributeValueError
 from hloom.ir.ops.batching import elementwise_batch
+from hloom.ir.records import field, record
 from hloom.ir.types import kind
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class No:
     """A part that an op does not have, with the reason. False in a condition."""
 
@@ -26,7 +26,7 @@ class No:
         return False
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Op:
     """An entry of the op table.
 

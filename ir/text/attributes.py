@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hloom.ir.module import Computation
+from hloom.ir.records import record
 from hloom.ir.text.lexer import Cursor, escape
 from hloom.ir.text.literals import literal_text
 from hloom.ir.window import WindowDimension
@@ -26,7 +26,7 @@ POSITIONAL = {"parameter": "index", "constant": "value"}
 BRANCHES = ("true_computation", "false_computation")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Kind:
     """write(value, name of a computation -> its unique name) -> text; read(parser) -> value; holds(value) -> bool."""
 

@@ -9,8 +9,7 @@ Two calls are made for each replay of a program, so `launch_graph` and `record` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from hloom.ir.records import field, record
 from hloom.runtime.cuda.errors import CudaError, CudaNotInstalledError, NoDriverError, typed_error
 
 NOT_READY = 600
@@ -18,7 +17,7 @@ LEGACY_STREAM = 1  # the driver's numbers for the two default streams, DLPack's 
 PER_THREAD_STREAM = 2
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class FunctionFacts:
     """Of a loaded kernel. registers: 32-bit registers a thread. local_bytes: of a thread, on its stack or spilled.
     shared_bytes: static, of a block. max_threads: of a block, with so many registers."""
@@ -29,7 +28,7 @@ class FunctionFacts:
     max_threads: int
 
 
-@dataclass
+@record
 class KernelNode:
     """What a kernel launch consists of. arguments: address of an array of addresses, one for each argument."""
 

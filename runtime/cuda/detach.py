@@ -9,8 +9,8 @@ changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
+from hloom.ir.records import replace
 from hloom.runtime.cuda.program import (
     Conditional,
     Copy,

@@ -11,10 +11,10 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from hloom.ir.records import record
 from hloom.runtime.cuda.api import Api, FunctionFacts
 from hloom.runtime.cuda.condition import condition_cubin
 from hloom.runtime.cuda.discovery import GpuFacts
@@ -29,7 +29,7 @@ DEFAULT_SHARED = 48 << 10  # bytes of shared memory that a block gets without as
 SHARE = 8  # this part of the memory may wait idle, on shelves and in the driver's pool each
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Running:
     """A program as an error found later names it. lines: the user's."""
 

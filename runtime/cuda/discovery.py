@@ -6,8 +6,7 @@ gpus(api=None) -> [GpuFacts]                          those that can be used; ra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from hloom.ir.records import record
 from hloom.runtime.cuda.api import Api, load_api
 from hloom.runtime.cuda.errors import (
     ComputeCapabilityError,
@@ -24,7 +23,7 @@ WHILE_NODES = 12040  # the first drivers with loops and branches in graphs
 SWITCH_NODES = 12080  # ... and with two-way branches and switches
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class GpuFacts:
     """A GPU. index: its number for the driver. capability: (9, 0) for sm_90. driver: 13000 for CUDA 13.0.
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
+from hloom.ir.records import field, record
 from hloom.runtime.cuda.detach import detached
 from hloom.runtime.cuda.device import Device, Running
 from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaOutOfMemoryError
@@ -26,7 +26,7 @@ REBUILDS = 4  # graphs built because a body's addresses changed, before the bodi
 _ALIGNMENT = 256
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class Stretch:
     """Steps that are one graph, and its captures by the addresses of the inputs and outputs that it uses.
 
@@ -51,7 +51,7 @@ class Stretch:
         return tuple([(inputs if given else outputs)[number].address for given, number in self.numbers])
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class Loop:
     """A While that the host runs."""
 
@@ -60,7 +60,7 @@ class Loop:
     body: list
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class Choice:
     """A Conditional that the host decides."""
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
+from hloom.ir.records import field, record
 from hloom.runtime.cuda.api import KernelNode
 from hloom.runtime.cuda.errors import CudaError
 from hloom.runtime.cuda.program import (
@@ -52,7 +52,7 @@ def pack(words: Sequence[int | Ref | bytes], resolve: Resolve) -> tuple[int, obj
     return base + 8 * count, kept
 
 
-@dataclass
+@record
 class Changeable:
     """A node whose addresses change from call to call.
 
@@ -67,7 +67,7 @@ class Changeable:
     block: object = None
 
 
-@dataclass
+@record
 class Captured:
     """An executable graph. whole: its addresses can only be changed all at once, by a new graph. conditions: it has
     loops or branches, whose conditions belong to one graph, so that it cannot take over another's arguments."""

@@ -15,8 +15,8 @@ import gc
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from hloom.ir.records import record
 from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaError, CudaOutOfMemoryError
 
 GRANULE = 512  # bytes: what the driver aligns to, and enough for every vector load
@@ -24,7 +24,7 @@ _LARGE, _LARGE_GRANULE = 1 << 20, 1 << 16
 LARGEST_NAMED = 8
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class PoolStatistics:
     """bytes_in_use: of live buffers. bytes_idle: of blocks on shelves. peak: the most that was in use.
 

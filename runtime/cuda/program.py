@@ -7,10 +7,10 @@ A step's `where` is the user's line that it stands for; errors name it. Places a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
+from hloom.ir.records import field, record
 from hloom.ir.types import Shape
 from hloom.runtime.program import Ref
 
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Kernel:
     """Machine code and the name of the kernel in it."""
 
@@ -41,7 +41,7 @@ class Kernel:
     name: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Launch:
     """A kernel over a grid of blocks.
 
@@ -57,7 +57,7 @@ class Launch:
     where: str = ""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Copy:
     """Bytes from one place to another."""
 
@@ -67,7 +67,7 @@ class Copy:
     where: str = ""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Fill:
     """Bytes of one value (0 to 255)."""
 
@@ -77,7 +77,7 @@ class Fill:
     where: str = ""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Exchange:
     """The contents of two places; `scratch` is a third of the same size."""
 
@@ -88,7 +88,7 @@ class Exchange:
     where: str = ""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Enqueue:
     """A library's work: function(stream, *addresses) puts it on the stream and does not wait.
 
@@ -102,7 +102,7 @@ class Enqueue:
     where: str = ""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Host:
     """A Python function: function(*arrays) -> array or tuple, on copies of the inputs, copied to the outputs."""
 
@@ -113,7 +113,7 @@ class Host:
     where: str = ""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class While:
     """`condition` writes `pred` (one byte); while it is not 0 the body runs, and the condition again."""
 
@@ -123,7 +123,7 @@ class While:
     where: str = ""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Conditional:
     """One of the branches runs. selector: a pred (one byte; two branches, the first where it is true), or with
     `by_index` an s32; the last branch where it names none."""
@@ -137,7 +137,7 @@ class Conditional:
 Step = Launch | Copy | Fill | Exchange | Enqueue | Host | While | Conditional
 
 
-@dataclass
+@record
 class CudaProgram:
     """Steps over inputs, outputs, constants and one arena.
 

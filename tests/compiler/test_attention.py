@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -19,6 +17,7 @@ from hloom.compiler.plan import make_plan
 from hloom.compiler.targets.cpu.machine import host
 from hloom.compiler.targets.cpu.target import CpuTarget, host_target
 from hloom.ir.interpret import run
+from hloom.ir.records import replace
 from hloom.native_setup import driver
 from hloom.runtime.program import Executable
 

@@ -1,7 +1,6 @@
 """Kernel text to object code: values, vectorization, error messages, and a warm start without Numba."""
 
 import ctypes
-import dataclasses
 import math
 import os
 import re
@@ -17,6 +16,7 @@ from hloom.compiler.cache import Cache
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.targets.cpu import codegen
 from hloom.compiler.targets.cpu.machine import host
+from hloom.ir import records
 from hloom.runtime import native
 
 GELU = KernelSource(
@@ -266,7 +266,7 @@ def test_avx512_machines_get_full_width_vectors():
     from hloom.compiler.targets.cpu import backend, lower
 
     features = "+avx,+avx2,+avx512f,+avx512vl,+avx512bw,+avx512dq,+fma,-prefer-256-bit"
-    wide = dataclasses.replace(host(), cpu="icelake-server", features=features, vector_bytes=64, vector_registers=32)
+    wide = records.replace(host(), cpu="icelake-server", features=features, vector_bytes=64, vector_registers=32)
     text, libraries = lower.kernel_module(GELU, None)
     assert backend.assembly(backend.optimized(text, libraries, wide), wide).count("%zmm") > 20
 

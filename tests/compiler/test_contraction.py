@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import llvmlite.binding as llvm
 import ml_dtypes
@@ -20,6 +19,7 @@ from hloom.compiler.kernels.contraction import ContractionSpec, KernelAddress, P
 from hloom.compiler.kernels.tile_shapes import tile_shape, tile_shapes
 from hloom.compiler.targets.cpu.codegen import compile_kernels
 from hloom.compiler.targets.cpu.machine import host
+from hloom.ir.records import replace
 from hloom.runtime import native
 
 DTYPES = {

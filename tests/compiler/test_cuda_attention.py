@@ -1,7 +1,5 @@
 """Attention as one kernel on CUDA: simulated against the reference interpreter, and as machine code."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from contraction_programs import MACHINE, dot, outputs
@@ -17,6 +15,7 @@ from hloom.compiler.targets.cuda.compile import available
 from hloom.compiler.targets.cuda.cubins import cubins
 from hloom.compiler.targets.cuda.machine import MACHINES
 from hloom.compiler.targets.cuda.memory import LockstepError
+from hloom.ir.records import replace
 from hloom.ir.types import DTYPES, Shape
 
 

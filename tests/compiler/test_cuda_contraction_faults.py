@@ -1,7 +1,5 @@
 """What the simulator catches in matrix products: each test plants one fault in a text that is right."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from contraction_programs import TENSOR, THREADS, bias_gelu, launches, outputs, product
@@ -9,6 +7,7 @@ from cuda_programs import expected, inputs
 
 from hloom.compiler.targets.cuda.contraction_tiles import Tile
 from hloom.compiler.targets.cuda.memory import LockstepError
+from hloom.ir.records import replace
 
 BOTH_ORDERS = pytest.mark.parametrize("reverse", [False, True])
 EXTENTS = {"i": 32, "j": 32, "p": 96}

@@ -1,7 +1,5 @@
 """What the lock-step simulator catches: each test plants one fault in a text that is right."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from cuda_programs import computation, expected, inputs, request, softmax, transposed
@@ -10,6 +8,7 @@ from hloom.compiler.kernels.emit import nests
 from hloom.compiler.targets.cuda.lockstep import run
 from hloom.compiler.targets.cuda.memory import LockstepError
 from hloom.compiler.targets.cuda.render import render
+from hloom.ir.records import replace
 
 BOTH_ORDERS = pytest.mark.parametrize("reverse", [False, True])
 

@@ -1,13 +1,12 @@
 """The text of CUDA kernels: goldens, and what is decided from a nest."""
 
-from dataclasses import replace
-
 import pytest
 from cuda_programs import bias_gelu, computation, layer_norm, request, softmax, transposed
 
 from hloom.compiler.kernels.emit import nests
 from hloom.compiler.targets.cuda.render import render
 from hloom.compiler.targets.cuda.staging import store_target
+from hloom.ir.records import replace
 
 PROGRAMS = {
     "bias_gelu": bias_gelu(33, 77),

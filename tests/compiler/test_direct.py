@@ -10,10 +10,11 @@ import pytest
 
 from hloom.bench import libraries
 from hloom.bench.workloads import WORKLOADS
-from hloom.compilation import compile_module
+from hloom.compilation import compile_module, optimized_plan
 from hloom.compiler.cache import Cache
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.targets.cpu import backend, codegen, dialect_file, direct, direct_analysis, lower
+from hloom.ir.types import DTYPES
 from hloom.native_setup import driver
 from hloom.runtime import native
 
@@ -176,6 +177,31 @@ def test_programs_have_the_same_bits(name, monkeypatch):
         through.append(made.kernels_compiled)
         results.append([r.tobytes() for r in made([np.asarray(a) for a in arrays])])
     assert results[0] == results[1] and through[0] == through[1] > 0
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_no_workload_needs_the_other_front_end(name):
+    workload, lib = WORKLOADS[name], libraries.Hloom(True)
+    arrays = workload.inputs(np.random.default_rng(0), divide=16)
+    module = lib.compiled(workload).lower(*map(lib.prepare, arrays)).module
+    _, plan, _ = optimized_plan(module)
+    for step in plan.kernels():
+        given = [a for a in step.launch.arguments if isinstance(a, KernelSource)]
+        for kernel in (step.launch.source, *given):
+            direct.kernel_text(kernel, backend.triple())  # raises Unsupported
+
+
+@pytest.mark.parametrize("source, target", [("f32", "s32"), ("f64", "u64"), ("s32", "u32"), ("u16", "s16")])
+def test_bits_read_as_another_dtype(source, target):
+    values = RANDOM.integers(-(2**60), 2**60, 9).view(DTYPES[source])[:9].copy()
+    text = f"""def bits(x, y, n, lo, hi):
+    for i in range(n):
+        y[i] = bitcast_{source}_{target}(x[i])
+        x[i] = bitcast_{target}_{source}(y[i])
+"""
+    params = (f"{source}*", f"{target}*", "s64")
+    back, made = same(text, params, values, np.zeros(9, DTYPES[target]), 9)
+    assert made.tobytes() == values.tobytes() == back.tobytes()
 
 
 def test_the_file_is_of_these_sources():

@@ -186,9 +186,8 @@ def test_transforms_between_other_kernels_and_in_loops():
 
 def test_results_do_not_depend_on_how_items_are_cut():
     """Threads get chunks of work items; every cut gives the same bits, as every item alone does."""
-    from dataclasses import replace
-
     from hloom.compilation import Layout, program_of
+    from hloom.ir.records import replace
     from hloom.native_setup import driver
     from hloom.runtime.program import Call, Executable
 

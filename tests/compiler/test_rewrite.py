@@ -11,21 +11,8 @@ from hloom.compiler.passes.simplify import SIMPLIFY
 from hloom.ir.build import Builder, Value
 from hloom.ir.errors import HloomError
 from hloom.ir.interpret import evaluate
-from hloom.ir.rewrite import (
-    INEXACT,
-    Any,
-    Number,
-    Op,
-    Rewriter,
-    Rules,
-    Splat,
-    is_integer,
-    rewrite,
-    rule,
-    same_bits,
-    splat_value,
-    sweep,
-)
+from hloom.ir.patterns import Any, Number, Op, Splat, same_bits, splat_value
+from hloom.ir.rewrite import INEXACT, Rewriter, Rules, is_integer, rewrite, rule, sweep
 from hloom.ir.source import Source
 from hloom.ir.types import Shape
 
@@ -99,9 +86,10 @@ def test_tables_combine_and_are_searched_by_opcode():
     second = Rules([rule(Op("*"), lambda root: None, name="any", identity="x = x")])
     both = first + second
     assert [r.name for r in both] == ["one", "any"] and len(both) == 2
-    assert [r.name for r in both.by_opcode()["multiply"]] == ["one", "any"]
-    assert [r.name for r in both.by_opcode()["*"]] == ["any"]
-    assert set(both.by_opcode()) == {"multiply", "*"}
+    assert [r.name for r in both.candidates().of("multiply")] == ["one", "any"]
+    assert [r.name for r in both.candidates().of("tanh")] == ["any"]
+    assert [r.name for r in both.candidates()["multiply", "parameter", "constant"]] == ["one", "any"]
+    assert [r.name for r in both.candidates()["multiply", "parameter", "tanh"]] == ["any"]
 
 
 def test_inexact_rules_need_the_flag():
@@ -160,7 +148,7 @@ def test_numbers_in_results_take_the_shape_of_their_neighbour():
 
 def test_used_once_counts_users_and_the_root():
     computation = built(lambda a: (a.op("tanh") + a.op("sine")) * a.op("sine"), VECTOR)
-    rewriter = Rewriter(computation, {})
+    rewriter = Rewriter(computation, Rules())
     rewriter.run()
     once = {i.opcode: rewriter.used_once(i) for i in computation.instructions}
     assert once["tanh"] and once["multiply"] and not once["parameter"]

@@ -1,7 +1,5 @@
 """Stores past the caches: which results take them, the machine code, and values at every alignment."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from ml_dtypes import bfloat16
@@ -11,6 +9,7 @@ import hloom.numpy as hnp
 from hloom.compiler.targets.cpu import codegen
 from hloom.compiler.targets.cpu.machine import host
 from hloom.compiler.targets.cpu.target import CpuTarget
+from hloom.ir import records
 
 needs_x86 = pytest.mark.skipif(host().arch != "x86_64", reason="non-temporal vector stores are x86's")
 
@@ -30,7 +29,7 @@ def test_only_results_that_do_not_fit_the_last_cache():
     count = CpuTarget(host()).streams_from // 8
     small, large = (_kernels(lambda x: x + 1, np.zeros(n, np.float32))[0].text for n in (count - 64, count + 64))
     assert "stream_" not in small and "stream_f32(out0, i0, v1)" in large
-    assert CpuTarget(dataclasses.replace(host(), arch="aarch64")).streams_from == 0
+    assert CpuTarget(records.replace(host(), arch="aarch64")).streams_from == 0
 
 
 def test_results_in_place_and_rows_that_hold_values_between_sweeps_are_stored_plainly(always):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 
 import ml_dtypes
@@ -14,6 +13,7 @@ from hloom.compiler.transforms.inline import inline_calls
 from hloom.compiler.transforms.jvp import jvp
 from hloom.compiler.transforms.reduction import reduction_tree
 from hloom.compiler.transforms.vjp import gradient, linearize, vjp
+from hloom.ir import records
 from hloom.ir.build import Builder, Value
 from hloom.ir.errors import DifferentiationError
 from hloom.ir.interpret import evaluate
@@ -246,7 +246,7 @@ def test_a_missing_derivative_names_the_op_and_the_line(monkeypatch):
 
 
 def test_a_missing_transpose_names_the_op_and_the_line(monkeypatch):
-    monkeypatch.setitem(OPS, "reverse", dataclasses.replace(OPS["reverse"], transpose=No("not written")))
+    monkeypatch.setitem(OPS, "reverse", records.replace(OPS["reverse"], transpose=No("not written")))
     x = np.ones(3)
     computation = build(lambda x: x.op("reverse", dimensions=(0,)), [x], Source("model.py", 5, "step"))
     with pytest.raises(DifferentiationError) as error:

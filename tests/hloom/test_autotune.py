@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ import hloom.numpy as hnp
 from hloom import autotune
 from hloom.compiler import cache
 from hloom.compiler.targets.cpu.machine import host
+from hloom.ir.records import replace
 
 
 @pytest.fixture

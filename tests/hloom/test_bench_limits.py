@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from hloom.bench import conditions, diagnosis, limits, roofline
 from hloom.bench.profile import Part, profile
 from hloom.commands import main
 from hloom.compiler.targets.cpu.machine import host
+from hloom.ir.records import replace
 
 
 @pytest.mark.parametrize("dtype", limits.PEAK_DTYPES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import os
 import threading
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from cuda_cases import VECTOR, N, device, driver, fetch, finish, gpu, vectors
 
+from hloom.ir import records
 from hloom.ir.types import Shape
 from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.errors import CudaError, CudaOutOfMemoryError
@@ -103,8 +103,7 @@ def renamed():
     """The same program with machine code that has not been loaded."""
     program = cases.straight()
     program.steps = [
-        dataclasses.replace(s, kernel=dataclasses.replace(s.kernel, cubin=s.kernel.cubin + b" other"))
-        for s in program.steps
+        records.replace(s, kernel=records.replace(s.kernel, cubin=s.kernel.cubin + b" other")) for s in program.steps
     ]
     return program
 

@@ -7,12 +7,12 @@ the loop into vector instructions of whatever width the machine has.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from numba import types
 
 from hloom.compiler.kernels.vmath.accuracy import ULP
+from hloom.ir.records import record
 
 # The type that a value of each HLO dtype has in a register: f16 and bf16 are computed in float32.
 REGISTER = {
@@ -31,7 +31,7 @@ COMPLEX = ("c64", "c128")
 BITS = {"pred": 1, "f16": 16, "bf16": 16, "f32": 32, "f64": 64} | {name: int(name[1:]) for name in INTEGERS}
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Function:
     """One callable name of the kernel dialect.
 

@@ -8,24 +8,8 @@ import numpy as np
 
 from hloom.ir.build import combiner_opcode
 from hloom.ir.ops import OPS
-from hloom.ir.rewrite import (
-    INEXACT,
-    ROUNDING,
-    Any,
-    Number,
-    Op,
-    Rules,
-    Splat,
-    as_op,
-    is_discrete,
-    is_float,
-    is_inexact,
-    is_integer,
-    is_real,
-    rule,
-    same_bits,
-    splat_value,
-)
+from hloom.ir.patterns import Any, Number, Op, Splat, as_op, same_bits, splat_value
+from hloom.ir.rewrite import INEXACT, ROUNDING, Rules, is_discrete, is_float, is_inexact, is_integer, is_real, rule
 from hloom.ir.types import COMPLEX, FLOATS, NARROW_FLOATS, SIGNED, UNSIGNED
 
 x, y, z = Any("x"), Any("y"), Any("z")
@@ -390,6 +374,7 @@ strength = Rules(
             (hyperbolic_tangent + 1) * 0.5,
             logistic_of_twice,
             when=is_logistic,
+            counts_uses=True,
             name="logistic-by-tangent",
             identity="(tanh(x) + 1) / 2 = logistic(2 x), without the cancellation for negative x",
             numerics=ROUNDING,
@@ -398,6 +383,7 @@ strength = Rules(
             hyperbolic_tangent * 0.5 + 0.5,
             logistic_of_twice,
             when=is_logistic,
+            counts_uses=True,
             name="logistic-by-half-tangent",
             identity="tanh(x) / 2 + 1/2 = logistic(2 x), without the cancellation for negative x",
             numerics=ROUNDING,
@@ -406,6 +392,7 @@ strength = Rules(
             (y * 0.5) * (hyperbolic_tangent + 1),
             lambda b, x, y: b.emit("multiply", y, logistic_of_twice(b, x)),
             when=is_logistic,
+            counts_uses=True,
             name="half-times-tangent",
             identity="y / 2 (tanh(x) + 1) = y logistic(2 x)",
             numerics=ROUNDING,

@@ -5,19 +5,8 @@ from __future__ import annotations
 import math
 
 from hloom.compiler.passes.rules.arithmetic import is_constant, is_unsigned
-from hloom.ir.rewrite import (
-    Any,
-    Op,
-    Rules,
-    Splat,
-    as_op,
-    is_discrete,
-    is_float,
-    is_integer,
-    rule,
-    same_bits,
-    splat_value,
-)
+from hloom.ir.patterns import Any, Op, Splat, as_op, same_bits, splat_value
+from hloom.ir.rewrite import Rules, is_discrete, is_float, is_integer, rule
 from hloom.ir.types import PRED
 
 x, y, z, p = Any("x"), Any("y"), Any("z"), Any("p")

@@ -12,7 +12,8 @@ import numpy as np
 from hloom.compiler.passes.shapes import reshape_groups
 from hloom.ir.build import combiner_opcode
 from hloom.ir.ops import OPS
-from hloom.ir.rewrite import ROUNDING, Any, Op, Rules, as_op, is_discrete, rule, same_bits, splat_value
+from hloom.ir.patterns import Any, Op, as_op, same_bits, splat_value
+from hloom.ir.rewrite import ROUNDING, Rules, is_discrete, rule
 from hloom.ir.types import FLOATS
 
 x, start = Any("x"), Any("start")
@@ -166,6 +167,7 @@ REDUCTIONS = Rules(
             name="reduce-of-reduce",
             identity="sum(sum(x, i), j) = sum(x, i and j)",
             numerics=ROUNDING,
+            counts_uses=True,
         ),
     ]
 )

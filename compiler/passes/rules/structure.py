@@ -7,7 +7,8 @@ import numpy as np
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
-from hloom.ir.rewrite import Any, Op, Rules, has_effects, rule, splat_value
+from hloom.ir.patterns import Any, Op, splat_value
+from hloom.ir.rewrite import Rules, has_effects, rule
 from hloom.ir.types import INTEGERS, Shape
 
 x = Any("x")

@@ -7,7 +7,8 @@ from functools import cache
 import ml_dtypes
 import numpy as np
 
-from hloom.ir.rewrite import Any, Op, Rules, as_op, rule
+from hloom.ir.patterns import Any, Op, as_op
+from hloom.ir.rewrite import Rules, rule
 from hloom.ir.types import COMPLEX, FLOATS, FLOATS8, INTEGERS, PRED, SIGNED, real_dtype
 
 x, y = Any("x"), Any("y")

@@ -19,18 +19,18 @@ import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.stages import collecting, count, current, stage
 from hloom.compiler.switching import fast_switching
+from hloom.ir.records import record
 
 from .machine import Machine, available_cores, host, version_file
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ObjectCode:
     """Relocatable object code. symbols: the C functions it exports; data: the bytes of one object file."""
 

@@ -76,6 +76,17 @@ def _casts(kind: str) -> Callable:
     return cast
 
 
+def _bitcast(source: str, target: str) -> Callable:
+    def cast(function, arguments):
+        (value,) = arguments
+        value = function.cast(value, source)
+        if LLVM[source] == LLVM[target]:
+            return Value(target, value.text)
+        return Value(target, function.result(f"bitcast {function.typed(value)} to {LLVM[target]}"))
+
+    return cast
+
+
 def _extremum(signed: str, ordered: str) -> Callable:
     """Python's min or max of two or more numbers of one kind, as `builtin` has them."""
 
@@ -287,6 +298,10 @@ CALLS: dict[str, Callable] = {
 }  # fmt: skip
 CALLS |= {kind: _casts(kind) for kind in (*_INTEGERS, *_FLOATS, *PART)}
 CALLS |= {f"complex_{kind}": _complex(kind) for kind in _FLOATS} | {f"mul_{kind}": _product(kind) for kind in PART}
+for _kind in (*_INTEGERS, *_FLOATS):
+    for _other in (*_INTEGERS, *_FLOATS):
+        if _kind != _other and _kind[1:] == _other[1:]:
+            CALLS[f"bitcast_{_kind}_{_other}"] = _bitcast(_kind, _other)
 for _kind, _ir in _FLOATS.items():
     CALLS[f"sum_{_kind}"] = _instruction(_kind, 2, f"fadd reassoc {_ir} {{}}, {{}}")
     CALLS[f"prod_{_kind}"] = _instruction(_kind, 2, f"fmul reassoc {_ir} {{}}, {{}}")

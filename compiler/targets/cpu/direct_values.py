@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 import math
 import struct
-from dataclasses import dataclass
+
+from hloom.ir.records import record
 
 LLVM = {
     "pred": "i1", "s8": "i8", "s16": "i16", "s32": "i32", "s64": "i64", "u8": "i8", "u16": "i16", "u32": "i32",
@@ -28,7 +29,7 @@ class Unsupported(Exception):
     """The text has something that Numba's front end has to compile."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Value:
     """kind: an HLO dtype, or "*f32" for a pointer. text: a name or constant of LLVM's language."""
 

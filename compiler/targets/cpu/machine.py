@@ -11,13 +11,13 @@ import platform
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from hloom.compiler.cache import default_cache
+from hloom.ir.records import record
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Machine:
     """One processor, as seen by the code generator and by the cost model.
 

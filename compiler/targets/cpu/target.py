@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hloom.compiler.kernels.attention import attention_launches
 from hloom.compiler.kernels.attention_structure import attention_of
 from hloom.compiler.kernels.description import Nest
@@ -19,6 +17,7 @@ from hloom.compiler.kernels.window import window_launches
 from hloom.compiler.targets.cpu.machine import Machine, host
 from hloom.compiler.targets.cpu.render import render
 from hloom.ir.module import Instruction
+from hloom.ir.records import record
 
 
 def _attention(request: KernelRequest, machine: Machine) -> list[Launch]:
@@ -38,7 +37,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class CpuTarget:
     """`machine`: vector width, registers and caches that the contraction is tiled for."""
 

@@ -11,8 +11,6 @@ lanes: results have the same bits for every number of rows in a block.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from hloom.compiler.kernels.attention_rows import RowNest
 from hloom.compiler.kernels.attention_structure import Attention
 from hloom.compiler.kernels.contraction import ContractionSpec, PlainOperand
@@ -28,6 +26,7 @@ from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_source
 from hloom.compiler.targets.cuda.machine import CudaMachine
 from hloom.compiler.targets.cuda.render import WARP, indent, shuffled
 from hloom.compiler.targets.cuda.staging import store_target
+from hloom.ir.records import record, replace
 from hloom.ir.types import DTYPES, HLO_NAME
 
 THREADS = 256
@@ -66,7 +65,7 @@ def has_attention_kernel(attention: Attention, machine: CudaMachine) -> bool:
     return STAGED + 16 * 4 * elements <= machine.dynamic_bytes
 
 
-@dataclass
+@record
 class _Part:
     """One of the two products within the kernel."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from hloom.compiler.kernels.source import KernelSource
 from hloom.ir.errors import HloomError
+from hloom.ir.records import record
 
 _lock = threading.Lock()
 _REPAIR = 'pip install "hloom[cuda]" (numba-cuda, nvJitLink, and NVVM 13.0)'
@@ -26,7 +26,7 @@ class CudaCompileError(HloomError):
     """A kernel text that Numba, NVVM or nvJitLink refused."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class CudaCode:
     """A compiled kernel.
 

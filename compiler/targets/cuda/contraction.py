@@ -6,8 +6,6 @@ the CPU has (`kernels.product`). One kernel, and a second one that adds parts of
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hloom.compiler.kernels.contraction import PlainStore
 from hloom.compiler.kernels.convolution import is_normal_convolution
 from hloom.compiler.kernels.product import DotParts, dot_parts, is_normal_dot
@@ -20,6 +18,7 @@ from hloom.compiler.targets.cuda.contraction_windows import convolution_parts
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_source
 from hloom.compiler.targets.cuda.machine import CudaMachine
 from hloom.ir.module import Instruction
+from hloom.ir.records import replace
 from hloom.ir.types import DTYPES, HLO_NAME
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hloom.compiler.kernels.contraction import PlainOperand
 from hloom.compiler.targets.cuda.contraction_tiles import Tile
 from hloom.compiler.targets.cuda.contraction_windows import Gathered
+from hloom.ir.records import record
 from hloom.ir.types import DTYPES
 
 TENSOR_INPUTS = ("f16", "bf16")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Side:
     """An operand of a contraction, and how its tiles come into shared memory.
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from hloom.compiler.kernels.contraction import ContractionSpec, PlainOperand, PlainStore
 from hloom.compiler.kernels.contraction_writer import load_plain
@@ -19,13 +18,14 @@ from hloom.compiler.targets.cuda.contraction_sides import Side
 from hloom.compiler.targets.cuda.contraction_tiles import Tile
 from hloom.compiler.targets.cuda.contraction_windows import Gathered
 from hloom.compiler.targets.cuda.render import CudaSource, divisors, indent
+from hloom.ir.records import record
 from hloom.ir.types import DTYPES
 
 STRIP = 8  # rows of tiles that are done column by column: their operands stay in the second-level cache
 JOIN_THREADS = 256
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Products:
     """What multiplies.
 

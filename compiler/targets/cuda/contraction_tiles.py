@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from hloom.compiler.targets.cuda.machine import CudaMachine
 from hloom.compiler.targets.cuda.render import WARP
+from hloom.ir.records import record, replace
 
 PART_STEP = 64  # products in a part of a sum are a multiple of it, and it is one of every tile's depth
 LEAST_PART = 512  # products worth a part of their own: its sums are written, read and added
@@ -23,7 +23,7 @@ LATENCY = 600
 BLOCK_CYCLES = 1500  # of a block before its first product and after its last
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Tile:
     """What a block of threads does of a product, and how.
 

@@ -7,17 +7,17 @@ by divisions by numbers that stand in the text, in 32 bits where it fits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from hloom.compiler.kernels.contraction import ContractionSpec, PlainOperand, PlainStore
 from hloom.compiler.kernels.convolution import Component, ConvolutionRoles
 from hloom.compiler.kernels.product import DotParts, accumulation_dtype, epilogue_of
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.module import Instruction
+from hloom.ir.records import record, replace
 from hloom.ir.types import HLO_NAME
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Gathered:
     """An operand whose elements lie in memory at places that are computed, some of them nowhere.
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hloom.compiler.kernels.description import Nest
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.targets.cuda.render import THREADS, WARP, CudaSource, divisors, indent, render
+from hloom.ir.records import record
 
 
-@dataclass
+@record
 class CudaLaunch(Launch):
     """A launch on a GPU: `blocks` blocks of `threads` threads, each block with `shared_bytes` of dynamic shared memory
     (static shared memory is part of the text). `items` and `grain` are the work items; nothing is cut by them."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from hloom.ir.errors import AttributeValueError
+from hloom.ir.records import record
 
 WARP = 32
 REGISTER_UNIT = 256  # registers are given to warps in such pieces
@@ -15,7 +15,7 @@ SHARED_UNIT = 128  # bytes, as shared memory is given to blocks
 WARP_UNIT = 4  # warps are spread over four schedulers, each with a quarter of the registers
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class CudaMachine:
     """One GPU, as seen by the code generator and the cost model. Sizes in bytes, rates a second where not said.
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+
+from hloom.ir.records import record
 
 
 class LockstepError(RuntimeError):
     """A kernel text that a GPU would not run as it is meant: a race, a barrier that some threads miss, a bad index."""
 
 
-@dataclass
+@record
 class Place:
     """Where the running thread stands. epoch: barriers its block has passed; warp_epoch: barriers of its warp."""
 

@@ -6,10 +6,10 @@ Importing this module needs no CUDA package: `intrinsics` writes the LLVM for th
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 from hloom.compiler.kernels.vmath import FUNCTIONS, callees
 from hloom.compiler.kernels.vmath.registry import INTEGERS
+from hloom.ir.records import record
 
 # stem -> libdevice function of float64; the one of float32 has an `f` at its end. Always the precise form.
 LIBDEVICE = {
@@ -39,7 +39,7 @@ MISSING = {
 }
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Meaning:
     """How a name of the dialect is written for CUDA.
 

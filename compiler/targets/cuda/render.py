@@ -7,7 +7,6 @@ CPU's text in what surrounds the statements only; docs/cuda.md shows both.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from hloom.compiler.kernels.description import Block, Branch, Collective, Inner, Items, Lanes, Nest, Serial, Tiles
 from hloom.compiler.kernels.source import KernelSource
@@ -16,6 +15,7 @@ from hloom.compiler.targets.cuda.names import meaning, split
 from hloom.compiler.targets.cuda.staging import PITCH, SIDE, stages, store_target
 from hloom.compiler.targets.cuda.wide_rows import VECTOR, WideRows
 from hloom.ir.ops import OPS
+from hloom.ir.records import record
 from hloom.ir.types import DTYPES, Shape
 
 WARP = 32
@@ -33,7 +33,7 @@ _ASSIGNED = re.compile(r"^(\w+(?:, \w+)*) = ")
 _BOUND = re.compile(r"^(\w+) = min\(\w+ \+ (\w+), (\w+)\)$")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class CudaSource(KernelSource):
     """A kernel's text with what a launch needs to know.
 

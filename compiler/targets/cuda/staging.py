@@ -7,9 +7,9 @@ A load that jumps along the outputs' fast dimension is read along the other one 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from hloom.compiler.kernels.description import Nest, Tiles
+from hloom.ir.records import record
 from hloom.ir.types import DTYPES
 
 SIDE = 32  # elements a side of a tile: a warp reads and writes whole rows of it
@@ -20,7 +20,7 @@ _STORE = re.compile(r"^(?:(\w+)\[.*?\] = |store_\w+\((\w+), )")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Stage:
     """A shared array. place: where an element of the tile lies in it; load: the expression that fills it."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hloom.compiler.kernels.attention_structure import attention_of
 from hloom.compiler.kernels.description import Nest
 from hloom.compiler.kernels.emit import nests
@@ -25,6 +23,7 @@ from hloom.compiler.targets.cuda.windows import window_launches
 from hloom.ir.errors import HloomError
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
+from hloom.ir.records import record
 from hloom.ir.types import HOST_DTYPES, Shape
 
 
@@ -92,7 +91,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class CudaTarget:
     """A GPU of an architecture. Needs neither the card nor the extra `cuda` to plan a program.
 

@@ -1,0 +1,225 @@
+"""Patterns of instructions, which rules of rewriting are made of (`rewrite`).
+
+Arithmetic on patterns makes patterns of the HLO ops: `x - x`, `sqrt(x) * c`. A pattern matches, captures what its names
+stand for, and builds what it describes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hloom.ir.module import Instruction
+
+if TYPE_CHECKING:
+    from hloom.ir.rewrite import Rewriter
+
+
+_SPLATS = frozenset(("constant", "broadcast"))
+
+
+class Pattern(ABC):
+    """Something that an instruction matches or not. Arithmetic on patterns makes patterns of the HLO ops.
+
+    Numbers in patterns stand for splats: scalar constants or broadcasts of them, equal bit for bit (0 is not -0).
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def match(self, instruction: Instruction, captures: dict[str, Instruction]) -> bool:
+        """Whether the instruction matches; what the names in the pattern stand for goes into `captures`."""
+
+    @abstractmethod
+    def build(self, rewriter: Rewriter, root: Instruction, captures: dict[str, Instruction]) -> Instruction:
+        """The instruction that the pattern describes, as the result of a rule that matched `root`."""
+
+    def names(self) -> Iterator[str]:
+        return iter(())
+
+    def opcodes_matched(self) -> frozenset[str] | None:
+        """Opcodes one of which an instruction that matches has; None: any."""
+        return None
+
+    def __add__(self, other):
+        return Op("add", self, other)
+
+    def __radd__(self, other):
+        return Op("add", other, self)
+
+    def __sub__(self, other):
+        return Op("subtract", self, other)
+
+    def __rsub__(self, other):
+        return Op("subtract", other, self)
+
+    def __mul__(self, other):
+        return Op("multiply", self, other)
+
+    def __rmul__(self, other):
+        return Op("multiply", other, self)
+
+    def __truediv__(self, other):
+        return Op("divide", self, other)
+
+    def __rtruediv__(self, other):
+        return Op("divide", other, self)
+
+    def __pow__(self, other):
+        return Op("power", self, other)
+
+    def __neg__(self):
+        return Op("negate", self)
+
+
+class Any(Pattern):
+    """Matches any instruction; a name that occurs twice matches the same instruction twice."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def match(self, instruction, captures):
+        return captures.setdefault(self.name, instruction) is instruction
+
+    def build(self, rewriter, root, captures):
+        return captures[self.name]
+
+    def names(self):
+        yield self.name
+
+
+class Splat(Pattern):
+    """Matches a scalar constant or a broadcast of one, and captures it under `name`."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def opcodes_matched(self):
+        return _SPLATS
+
+    def match(self, instruction, captures):
+        return splat_value(instruction) is not None and captures.setdefault(self.name, instruction) is instruction
+
+    def build(self, rewriter, root, captures):
+        return captures[self.name]
+
+    def names(self):
+        yield self.name
+
+
+class Number(Pattern):
+    """Matches the splats of one number; as a result it is that number in the shape and dtype of the root."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number):
+        self.number = number
+
+    def opcodes_matched(self):
+        return _SPLATS
+
+    def match(self, instruction, captures):
+        value = splat_value(instruction)
+        return value is not None and same_bits(value, self.number)
+
+    def build(self, rewriter, root, captures):
+        return rewriter.splat(self.number, root.shape)
+
+
+class Op(Pattern):
+    """Matches an instruction of one of some opcodes whose operands match; `name` captures it.
+
+    `Op("reshape | transpose", x)`: one opcode or several. Without operands given, any operands match.
+    `where`: attribute name -> value that it must have.
+    """
+
+    __slots__ = ("opcodes", "operands", "name", "where")
+
+    def __init__(self, opcodes: str, *operands, name: str | None = None, **where):
+        self.opcodes = tuple(opcodes.split(" | "))
+        self.operands = tuple(o if isinstance(o, Pattern) else Number(o) for o in operands)
+        self.name = name
+        self.where = where
+
+    def opcodes_matched(self):
+        return None if "*" in self.opcodes else frozenset(self.opcodes)
+
+    def may_match(self, operands: tuple[str, ...]) -> bool:
+        """Whether an instruction whose operands have these opcodes can match, its own opcode left out."""
+        if not self.operands:
+            return True
+        if len(self.operands) != len(operands):
+            return False
+        wanted = [pattern.opcodes_matched() for pattern in self.operands]
+        return all(opcodes is None or o in opcodes for opcodes, o in zip(wanted, operands, strict=True))
+
+    def match(self, instruction, captures):
+        if instruction.opcode not in self.opcodes:
+            return False
+        return self.match_operands(instruction, captures)
+
+    def match_operands(self, instruction, captures):
+        if self.operands:
+            if len(self.operands) != len(instruction.operands):
+                return False
+            for pattern, operand in zip(self.operands, instruction.operands, strict=True):
+                if not pattern.match(operand, captures):
+                    return False
+        for attribute, value in self.where.items():
+            if instruction.attributes.get(attribute) != value:
+                return False
+        return self.name is None or captures.setdefault(self.name, instruction) is instruction
+
+    def build(self, rewriter, root, captures):
+        """The op on the built operands. A number takes the shape of the first operand that is not a number."""
+        shape = root.shape
+        for operand in self.operands:
+            if not isinstance(operand, Number):
+                shape = operand.build(rewriter, root, captures).shape
+                break
+        operands = [
+            rewriter.splat(o.number, shape) if isinstance(o, Number) else o.build(rewriter, root, captures)
+            for o in self.operands
+        ]
+        return rewriter.emit(self.opcodes[0], *operands, **self.where)
+
+    def names(self):
+        if self.name:
+            yield self.name
+        for operand in self.operands:
+            yield from operand.names()
+
+
+def as_op(opcode: str) -> Callable[..., Op]:
+    """A function that makes patterns of the opcode: `sqrt = as_op("sqrt")`, then `sqrt(x)`."""
+    return lambda *operands, name=None, **where: Op(opcode, *operands, name=name, **where)
+
+
+def splat_value(instruction: Instruction) -> np.ndarray | None:
+    """The rank-0 value of a scalar constant or of a broadcast of one; None for anything else."""
+    if instruction.opcode == "broadcast":
+        instruction = instruction.operands[0]
+    if instruction.opcode == "constant":
+        value = instruction.attributes["value"]
+        if value.ndim == 0:
+            return value
+    return None
+
+
+def same_bits(value: np.ndarray, number) -> bool:
+    """Whether a rank-0 array holds just this number: 0 is not -0, NaN is NaN, 0.5 is not an integer."""
+    with np.errstate(all="ignore"):
+        try:
+            wanted = np.asarray(number).astype(value.dtype)
+        except (OverflowError, TypeError):
+            return False
+        if wanted.tobytes() != value.tobytes():
+            return False
+        return bool(wanted == np.asarray(number)) or bool(number != number)
