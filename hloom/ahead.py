@@ -27,11 +27,14 @@ def _prepare() -> None:
     # Whatever is wrong (a setting, a missing package) is raised where it is asked for, by the first call.
     with contextlib.suppress(Exception):
         from hloom import compilation, native_setup
+        from hloom.compiler.devices import chosen
+        from hloom.compiler.targets.cpu.codegen import fingerprint
         from hloom.compiler.targets.cpu.target import host_target
 
-        assert compilation
+        assert compilation and chosen
         host_target()
         native_setup.driver()
+        fingerprint()
 
 
 def _finish() -> None:

@@ -35,9 +35,7 @@ from hloom.config import config
 from hloom.errors import AttributeValueError, SettingError
 from hloom.host_calls import host_function
 from hloom.ir.module import Module
-from hloom.ir.portable import portable
 from hloom.ir.records import field, record
-from hloom.ir.text import print_module
 from hloom.ir.types import Shape, TupleShape
 from hloom.native_setup import driver, load_kernels
 from hloom.runtime.program import Branch, Call, Copy, Count, Executable, Host, Jump, Program, Ref, Step, Swap, Switch
@@ -103,6 +101,8 @@ class CompiledModule(PlannedModule):
 def program_text(module: Module, dialect: str = "hlo", *, metadata: bool = False) -> str:
     """A module as text of a dialect, "hlo" or "stablehlo", in ops that other compilers have where they can say what it
     computes. Raises AttributeValueError, UnsupportedError."""
+    from hloom.ir.portable import portable  # (no first call needs it, nor the texts)
+
     if dialect == "stablehlo":
         from hloom.ir.stablehlo import stablehlo_text
 
@@ -113,6 +113,8 @@ def program_text(module: Module, dialect: str = "hlo", *, metadata: bool = False
             "hloom writes 'hlo' and 'stablehlo'",
             "pass one of them",
         )
+    from hloom.ir.text import print_module
+
     return print_module(portable(module), metadata=metadata)
 
 
@@ -299,7 +301,7 @@ class _Dump:
         self.number = 0
 
     def module(self, name: str, module: Module) -> None:
-        self._write(f"{self.prefix}.{self.number:02d}_{name}.hlo", print_module(portable(module), metadata=True))
+        self._write(f"{self.prefix}.{self.number:02d}_{name}.hlo", program_text(module, metadata=True))
         self.number += 1
 
     def kernels(self, plan: Plan) -> None:

@@ -69,7 +69,7 @@ class Entry:
 
     def _choose_devices(self, call: Call) -> tuple[Device | None, dict[int, str], list[str]]:
         """(device of what nobody placed, devices of arguments, devices that the function names for its parts)."""
-        from hloom.compiler.devices.placement import chosen_devices
+        from hloom.compiler.devices.chosen import chosen_devices
 
         options, what = self.owner.options, f"'{self.owner._name}'"
         chosen = chosen_devices(self.traced.computation)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from hloom.compiler.analysis import instruction_flops
+from hloom.compiler.devices.chosen import chosen_devices, chosen_devices_of
 from hloom.compiler.devices.costs import Costs, DeviceModel
 from hloom.compiler.devices.partition import leaf_keys
 from hloom.compiler.pipeline import run_passes
@@ -27,17 +28,6 @@ def prepared(module: Module) -> Module:
     """The module as placement and partition take it: no calls, no scans, flat loops, each callee of its own."""
     flat = run_passes(module, ("inline-calls", "lower-scans", "simplify-loops", "dce"))
     return Module(flat.name, private(flat.entry), flat.aliases)
-
-
-def chosen_devices(computation: Computation) -> list[str]:
-    """The devices that the user chose for instructions, at any depth, in their order."""
-    found: dict[str, None] = {}
-    for instruction in computation.instructions:
-        if instruction.source is not None and instruction.source.device and instruction.opcode != "parameter":
-            found[instruction.source.device] = None
-        for callee in instruction.called():
-            found |= dict.fromkeys(chosen_devices(callee))
-    return list(found)
 
 
 def placed(
@@ -160,15 +150,6 @@ def _elements(callee: Computation, argument: Instruction):
     """Pairs of an element of a callee's parameter and what is given for it, as (key, (key, shape))."""
     (parameter,) = callee.parameters
     return zip([(parameter, k) for k in range(len(parameter.shape.elements))], leaf_keys([argument]), strict=True)
-
-
-def chosen_devices_of(instruction: Instruction) -> list[str]:
-    """The devices that the user chose inside of what an instruction runs."""
-    found: dict[str, None] = {}
-    if OPS[instruction.opcode].family == "control":
-        for callee in instruction.called():
-            found |= dict.fromkeys(chosen_devices(callee))
-    return list(found)
 
 
 def seconds_of(instruction: Instruction, device: DeviceModel) -> float:
