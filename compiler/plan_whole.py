@@ -21,7 +21,7 @@ KERNELS = 24  # more of them cost more compilation than the driver's steps cost 
 WORK = 8192  # element operations of a kernel, on average, up to which a step of the driver is felt
 LOCAL_BYTES = 256  # of a state on the stack; larger ones stay in memory
 INNER_BYTES = 4096  # of a value on the stack that is of no use before or after the loop
-UNROLLED = 256  # up to which a number is worth knowing while compiling; greater ones are arguments
+UNROLLED = 4096  # up to which a number is worth knowing while compiling, as a stride is; greater ones are arguments
 COPIED = 64  # elements up to which a copy is a loop of the kernel
 
 

@@ -311,3 +311,13 @@ def test_only_innermost_loops_are_marked():
     )
     marked = [line for line in interleaved(text).splitlines() if "llvm.loop !" in line]
     assert marked == ["  br label %C, !llvm.loop !9000"]
+
+
+@pytest.mark.parametrize("store", ["x[i] = {}", "stream_f32(x, i, {})"])
+def test_the_test_for_huge_angles_is_part_of_the_loop(store):
+    # The vectorizer comes after the inliner: the vector form of the C library's call stood in the loop, and in front of
+    # it a test of the lanes, in a function.
+    text = f"def f(x, n, lo, hi):\n    for i in range(n):\n        {store.format('sin_f32(x[i])')}\n"
+    code = codegen.assembly(KernelSource("f", text, ("f32*", "s64", "s64", "s64")))
+    assert "hloom_huge_sin_f32_lanes" in code
+    assert re.search(r"call\w*\s+hloom_huge_sin_f32_v\d", code) is None

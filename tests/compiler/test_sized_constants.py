@@ -21,7 +21,12 @@ def attention(q, k, v):
     return hl.nn.softmax(scores, axis=1) @ v
 
 
+def scan(x):
+    return hl.lax.scan(lambda state, row: (0.9 * state + row, jnp.sum(state)), jnp.zeros(4), x)
+
+
 CASES = {
+    "a long scan, a kernel of its own": (scan, lambda n: [(n, 4)], (10_000, 5_000, 7_777)),
     "layer norm": (layer_norm, lambda n: [(40, n), (n,), (n,)], (512, 100, 333)),
     "argmax": (lambda x: jnp.argmax(x, axis=1), lambda n: [(50, n)], (128, 100, 77)),
     "a mean of squares and its gradient": (
