@@ -94,7 +94,7 @@ def _may_be_size(constant: Instruction) -> bool:
     if dtype in _INDEXES:
         return abs(int(value)) >= LEAST
     number = abs(float(value))
-    if not math.isfinite(number) or number == 0 or number > 2.0**62:
+    if not 2.0**-53 < number < 2.0**53:  # (NaN is neither)
         return False
     if number == round(number):
         return number >= LEAST

@@ -70,6 +70,11 @@ def test_which_floats():
     assert constants(1 / 1000, 1.5, dtype="bf16") == [float(np.asarray(1 / 1000).astype(DTYPES["bf16"]))]
 
 
+def test_numbers_at_the_ends():
+    tiny = np.finfo(np.float64).tiny
+    assert constants(tiny, 5e-324, 1.7e308, -np.inf, np.nan, dtype="f64") == []
+
+
 def test_which_integers():
     assert constants(1024, 8, dtype="s32", opcode="add") == [1024]
     assert constants(1024, dtype="s32", opcode="and") == []  # a mask that LLVM knows makes shorter code
