@@ -131,9 +131,8 @@ def _init(cls: type, fields: dict[str, _Field], frozen: bool) -> Callable:
             parameters.append(f"{name}=default_{name}")
             if made.make:
                 value = f"default_{name}.make() if {name} is default_{name} else {name}"
-        lines.append(f"    fields[{name!r}] = {value}" if frozen else f"    self.{name} = {value}")
-    if frozen:
-        lines.insert(0, "    fields = self.__dict__")  # past the refusal
+        # A frozen record's go past the refusal. (No local name, which a field could have too.)
+        lines.append(f"    self.__dict__[{name!r}] = {value}" if frozen else f"    self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         lines.append("    self.__post_init__()")
     text = "\n".join([f"def __init__({', '.join(parameters)}):", *(lines or ["    pass"])])

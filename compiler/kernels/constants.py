@@ -15,9 +15,9 @@ from hloom.ir.module import Computation, Instruction
 from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME, PRED, compute_dtype, kind
 
 LEAST = 9  # of what may be a size: smaller numbers are those of formulas
+_INDEXES = (DTYPES["s32"], DTYPES["s64"])
 # What arithmetic on indexes is made of. Numbers of other integer operations stay literals: LLVM makes shorter code of a
 # shift, a mask or a division whose number it knows, and selects in 64 bits between indexes and arguments.
-_INDEXES = (DTYPES["s32"], DTYPES["s64"])
 _INDEX_ARITHMETIC = {"add", "subtract", "compare", "clamp", "minimum", "maximum", "negate", "convert"}
 _SAME = {"broadcast", "reshape", "transpose", "slice", "concatenate", "pad", "copy"}
 

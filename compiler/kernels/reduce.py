@@ -173,17 +173,8 @@ def _lanes_stage(request: KernelRequest, shape: _Shape) -> Nest:
     def write(writer, groups):
         sizes = group_sizes(dims, groups)
         chunked, steps, chunks = shape.cut(groups, sizes)
-        outer = [g for g, group in enumerate(groups) if group[0] not in shape.reduced]
-        inner = [g for g, group in enumerate(groups) if group[0] in shape.reduced]
         index = variables(dims)
-        item = writer.root.child(*(f"i{g}" for g in outer), "chunk")
-        reductions = [Reduction(r) for r in shape.reduces]
-        for reduction in reductions:
-            reduction.start(writer, item)
-        block = item.child(*(f"i{g}" for g in inner))
-        for reduction in reductions:
-            reduction.take(writer, block, [writer.value(a, index, block) for a in reduction.arrays])
-        _store_full(request, shape, writer, index, block)
+        outer, inner, item, block, reductions = _taken(request, shape, writer, groups, index, "chunk")
         named = dict(extents(writer, dims, groups))
         first = _chunk_bounds(writer, item, named.get(f"i{chunked}"), steps) if chunked >= 0 else ("0", "1")
         _reduced_loops(item, block, named, inner, chunked, first)
@@ -213,23 +204,30 @@ def _lanes_stage(request: KernelRequest, shape: _Shape) -> Nest:
     return _with_parts(nest, shape, _only_full(request, shape))
 
 
+def _taken(request: KernelRequest, shape: _Shape, writer, groups, index, *more: str):
+    """One step of the loops over what an item reduces: (kept groups, reduced groups, the item's block with its
+    accumulators, the block of the step, the reductions). more: further variables of the item."""
+    outer = [g for g, group in enumerate(groups) if group[0] not in shape.reduced]
+    inner = [g for g, group in enumerate(groups) if group[0] in shape.reduced]
+    item = writer.root.child(*(f"i{g}" for g in outer), *more)
+    reductions = [Reduction(r) for r in shape.reduces]
+    for reduction in reductions:
+        reduction.start(writer, item)
+    block = item.child(*(f"i{g}" for g in inner))
+    for reduction in reductions:
+        reduction.take(writer, block, [writer.value(a, index, block) for a in reduction.arrays])
+    _store_full(request, shape, writer, index, block)
+    return outer, inner, item, block, reductions
+
+
 def _whole_stage(request: KernelRequest, shape: _Shape) -> Nest:
     """Both stages at once, where items are threads and nothing is cut."""
     dims, state = shape.dims, {}
     lanes = shape.splittable and not shape.columns
 
     def write(writer, groups):
-        outer = [g for g, group in enumerate(groups) if group[0] not in shape.reduced]
-        inner = [g for g, group in enumerate(groups) if group[0] in shape.reduced]
         index = variables(dims)
-        item = writer.root.child(*(f"i{g}" for g in outer))
-        reductions = [Reduction(r) for r in shape.reduces]
-        for reduction in reductions:
-            reduction.start(writer, item)
-        block = item.child(*(f"i{g}" for g in inner))
-        for reduction in reductions:
-            reduction.take(writer, block, [writer.value(a, index, block) for a in reduction.arrays])
-        _store_full(request, shape, writer, index, block)
+        outer, inner, item, block, reductions = _taken(request, shape, writer, groups, index)
         _reduced_loops(item, block, dict(extents(writer, dims, groups)), inner, -1, ("0", "1"))
         for reduction in reductions:
             if lanes:

@@ -103,6 +103,16 @@ def test_pickled():
     assert asdict(replace(Sent(3), item=4)) == {"item": 4, "names": ()}
 
 
+def test_fields_may_have_any_name():
+    @record(frozen=True)
+    class Named:
+        fields: tuple
+        default_fields: int = 2
+        cls: int = 3
+
+    assert asdict(Named((1,))) == {"fields": (1,), "default_fields": 2, "cls": 3}
+
+
 def test_wrong_classes():
     with pytest.raises(TypeError, match="second has no default, but first before it has one"):
 
@@ -115,7 +125,7 @@ def test_wrong_classes():
 
         @record
         class B:
-            items: list = []  # noqa: RUF012
+            items: list = []
 
 
 def test_the_error_says_what_to_do():
