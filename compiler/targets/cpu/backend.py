@@ -134,10 +134,11 @@ def optimized(text: str, libraries: Iterable[bytes | str] = (), machine: Machine
         _simplify(module, machine)
     else:
         _optimize(module, machine, vectorize=True, alone=True)
-    if is_streamed(text):
-        module = past_caches(module, _target_machine(machine), machine.vector_bytes, context)  # (it inlines as well)
-    elif any(function.name.startswith("hloom_huge_") for function in module.functions):
-        # The vectorizer, which comes after the inliner, calls the vector forms of these: a test of the lanes, which
+    streamed = is_streamed(text)
+    if streamed:
+        module = past_caches(module, machine.vector_bytes, context)
+    if streamed or any(function.name.startswith("hloom_huge_") for function in module.functions):
+        # The vectorizer, which comes after the inliner, calls the vector forms of those: a test of the lanes, which
         # costs less than the call (sin + cos: 1.3 times as fast).
         passes = llvm.create_new_module_pass_manager()
         passes.add_always_inliner_pass()

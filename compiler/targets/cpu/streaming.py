@@ -24,13 +24,11 @@ def is_streamed(text: str) -> bool:
     return STREAMED in text
 
 
-def past_caches(
-    module: llvm.ModuleRef, target: llvm.TargetMachine, vector_bytes: int, context: llvm.ContextRef | None = None
-) -> llvm.ModuleRef:
+def past_caches(module: llvm.ModuleRef, vector_bytes: int, context: llvm.ContextRef | None = None) -> llvm.ModuleRef:
     """The optimized module with its marked vector stores non-temporal, fenced before each return.
 
-    target: what the module was optimized for. vector_bytes: the widest store that the processor has. Stores of less
-    than 16 bytes stay as they are. context: LLVM's, of the module.
+    vector_bytes: the widest store that the processor has. Stores of less than 16 bytes stay as they are.
+    context: LLVM's, of the module. The stores are calls of functions that have yet to be inlined.
     """
     lines = str(module).split("\n")
     scopes = _marked_scopes(lines)
@@ -59,12 +57,7 @@ def past_caches(
     if not helpers:
         return module
     result += [*helpers.values(), f"declare void @{_FENCE}()", "!90000 = !{i32 1}"]
-    changed = llvm.parse_assembly("\n".join(result), context)
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_always_inliner_pass()
-    options = llvm.create_pipeline_tuning_options(0)
-    passes.run(changed, llvm.create_pass_builder(target, options))
-    return changed
+    return llvm.parse_assembly("\n".join(result), context)
 
 
 def _marked_scopes(lines: list[str]) -> set[str]:
