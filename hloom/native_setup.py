@@ -3,9 +3,10 @@
     driver() -> Driver
     load_kernels(kernels) -> list[int]      one address for each kernel
 
-`python -m hloom.native_setup` writes the driver's object code beside this module, and the library of the kernel dialect
-(`dialect_file`). Where the first was made from the driver's present source, for this system and architecture, nobody
-has to compile the driver (0.1 s of LLVM, 0.45 s of Numba before it); otherwise the source is compiled as it stands.
+`python -m hloom.native_setup` writes the driver's object code beside this module, the library of the kernel dialect
+(`dialect_file`) and the kernels that products share (`stored_kernels`). Where the first was made from the driver's
+present source, for this system and architecture, nobody has to compile the driver (0.1 s of LLVM, 0.45 s of Numba
+before it); otherwise the source is compiled as it stands.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 from hloom.compiler.cache import default_cache, use_folder
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.stages import stage
-from hloom.compiler.targets.cpu import codegen, dialect_file
+from hloom.compiler.targets.cpu import codegen, dialect_file, stored_kernels
 from hloom.compiler.targets.cpu.machine import available_cores, host
 from hloom.config import config
 from hloom.ir import records
@@ -142,4 +143,5 @@ def load_kernels(kernels: Sequence[KernelSource]) -> list[int]:
 
 if __name__ == "__main__":
     print(dialect_file.write())
+    print(stored_kernels.write())
     print(write_driver())

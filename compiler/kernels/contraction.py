@@ -23,7 +23,7 @@ from hloom.ir.records import record, replace
 
 from .contraction_shared import PACK_PARAMS, PRODUCT_PARAMS, Blocking, pack_kernel, product_kernel, splits_of
 from .source import KernelSource
-from .tile_shapes import ITEMSIZES, tile_shape
+from .tile_shapes import ITEMSIZES, TileShape, tile_shape, tile_shapes
 
 Element = Callable[[str, str, str], tuple[list[str], str]]
 Epilogue = Callable[[str, str, str, str], list[str]]
@@ -161,6 +161,26 @@ class ContractionKernels:
 
 PACK, PRODUCT = 0, 1
 NARROW = ("s8", "u8", "s16", "pred")  # dtypes whose values are 16-bit integers with a sign
+PAIRED = ("s32", "u32")  # dtypes in which pairs of their products are summed
+
+
+def shared_kernels(accumulate: str, machine) -> list[KernelSource]:
+    """Every kernel that `render` may give for an accumulation dtype on this machine, whatever else the spec says."""
+    kernels = []
+    for tile in tile_shapes(accumulate, machine.vector_bytes, machine.vector_registers):
+        for pairs in (False, True) if accumulate in PAIRED else (False,):
+            blocking = _blocking(accumulate, tile, machine, pairs)
+            kernels += [pack_kernel(blocking), product_kernel(blocking)]
+    return list(dict.fromkeys(kernels))
+
+
+def _blocking(dtype: str, tile: TileShape, machine, pairs: bool) -> Blocking:
+    size = ITEMSIZES[dtype]
+    # A block of lhs takes about a third of the second-level cache. Larger ones were slower even where they fitted: the
+    # same rows of the result have to stay there too, from one partial sum to the next.
+    area = min(machine.l2_bytes // 3, 144 << 10) // size
+    sums = max(min(machine.l2_bytes // 4, 128 << 10) // size, tile.rows * tile.columns)
+    return Blocking(dtype, size, tile, area, sums, machine.l1_bytes, machine.cores, pairs)
 
 
 def render(spec: ContractionSpec, machine, extents: tuple[int, int, int, int] | None = None) -> ContractionKernels:
@@ -174,14 +194,8 @@ def render(spec: ContractionSpec, machine, extents: tuple[int, int, int, int] | 
     from .contraction_writer import Writer
 
     tile = tile_shape(spec.accumulate, machine.vector_bytes, machine.vector_registers, extents and extents[2])
-    size = ITEMSIZES[spec.accumulate]
-    # A block of lhs takes about a third of the second-level cache. Larger ones were slower even where they fitted: the
-    # same rows of the result have to stay there too, from one partial sum to the next.
-    area = min(machine.l2_bytes // 3, 144 << 10) // size
-    sums = max(min(machine.l2_bytes // 4, 128 << 10) // size, tile.rows * tile.columns)
     narrow = all(isinstance(x, PlainOperand) and x.dtype in NARROW for x in (spec.lhs, spec.rhs))
-    pairs = narrow and spec.accumulate in ("s32", "u32")
-    blocking = Blocking(spec.accumulate, size, tile, area, sums, machine.l1_bytes, machine.cores, pairs)
+    blocking = _blocking(spec.accumulate, tile, machine, narrow and spec.accumulate in PAIRED)
     kernels = [pack_kernel(blocking), product_kernel(blocking)]
     parameters = [tuple(PACK_PARAMS), tuple(PRODUCT_PARAMS)]
     fused, packing = PRODUCT, PACK

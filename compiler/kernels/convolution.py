@@ -317,18 +317,17 @@ class _Packing:
         at = "w_from + w_e" if step == 1 else f"w_from + w_e * {self.number('c_jump', step)}"
         copy = f"t_left[w_to + w_e] = {self.element(at)}"
         zero = f"t_left[w_to + w_e] = {self.accumulate}(0)"
-        inside = self.clipped(inner, copy, zero)
-        if conditions:
-            lines += [f"if {' and '.join(conditions)}:", *_deeper(inside)]
-            lines += ["else:", "    for w_e in range(w_run):", f"        {zero}"]
-        else:
-            lines += inside
+        lines += self.clipped(inner, conditions, copy, zero)
         return [*lines, "w_at += w_run", f"w_f{last} = 0", *self.carry(last - 1)]
 
-    def clipped(self, inner: Component, copy: str, zero: str) -> list[str]:
-        """The loop over a run; the part of it outside of the array, along a spatial dimension, is zero."""
+    def clipped(self, inner: Component, conditions: list[str], copy: str, zero: str) -> list[str]:
+        """The loop over a run. What is outside of the array is zero: all of the run where a condition does not hold,
+        and the part that is outside along the run's own spatial dimension."""
+        inside = f"if {' and '.join(conditions)}:"
+        clear = ["for w_e in range(w_run):", f"    {zero}"]
         if inner.space is None or not self.roles.spaces[inner.space].checked:
-            return self.whole("w_run", ["for w_e in range(w_run):", f"    {copy}"])
+            lines = self.whole("w_run", ["for w_e in range(w_run):", f"    {copy}"])
+            return [inside, *_deeper(lines), "else:", *_deeper(clear)] if conditions else lines
         d = inner.space
         size = self.number(f"c_extent{d}", self.roles.spaces[d].extent)
         if inner.step == 1:
@@ -339,9 +338,10 @@ class _Packing:
                 f"w_e0 = min(quotient(max({step} - 1 - w_y{d}, 0), {step}), w_run)",
                 f"w_e1 = max(min(quotient(max({size} - w_y{d} + {step} - 1, 0), {step}), w_run), w_e0)",
             ]
-        parts = []
-        for start, stop, statement in (("0", "w_e0", zero), ("w_e0", "w_e1", copy), ("w_e1", "w_run", zero)):
-            parts += [f"for w_e in range({start}, {stop}):", f"    {statement}"]
+        if conditions:
+            lines = ["w_e0 = 0", "w_e1 = 0", inside, *_deeper(lines)]
+        # Few loops: each takes LLVM as long as the rest of a run.
+        parts = ["if w_e1 - w_e0 < w_run:", *_deeper(clear), "for w_e in range(w_e0, w_e1):", f"    {copy}"]
         if self.copied():
             size, extent = ITEMSIZES[self.accumulate], inner.extent
             parts = [

@@ -97,12 +97,44 @@ def _unlocked(name: str):
     return getattr(function, "_cfn", function)
 
 
+class _StrengthReductionOff:
+    """While code is made in this block, LLVM's loop strength reduction is off, which only an option of the process can
+    say; what Numba compiles for the user at other times has it.
+
+    It took nearly half of the time in which code was made of a kernel, up to 80 % for transposes: strides are variables
+    here, and it tries sums of their multiples. Loops are no faster for it (103 workloads of the benchmark side by side:
+    1.00 times the speed), as x86 adds a base and a scaled index in a load.
+    """
+
+    def __init__(self) -> None:
+        self._inside, self._lock = 0, threading.Lock()
+
+    def _set(self, off: bool) -> None:
+        llvm.set_option("", f"-disable-lsr={str(off).lower()}")
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._set(True)
+
+    def __exit__(self, *_) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._set(False)
+
+
+_strength_reduction_off = _StrengthReductionOff()
+
+
 def compiled(text: str, libraries: Iterable[bytes | str] = (), machine: Machine | None = None) -> bytes:
     """Object code of a kernel's module, linked with `libraries`. Any number of threads may be inside."""
     machine = machine or host()
     module, target = optimized(text, libraries, machine), _target_machine(machine)
     error = ctypes.c_char_p()
-    buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(target, module, 1, ctypes.byref(error))
+    with _strength_reduction_off:
+        buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(target, module, 1, ctypes.byref(error))
     if not buffer:
         raise RuntimeError(f"LLVM makes no code of a kernel: {(error.value or b'').decode()}")
     start, size = llvm.ffi.lib.LLVMPY_GetBufferStart(buffer), llvm.ffi.lib.LLVMPY_GetBufferSize(buffer)
@@ -153,7 +185,7 @@ def object_code(module: llvm.ModuleRef, machine: Machine | None = None) -> bytes
 
 
 def assembly(module: llvm.ModuleRef, machine: Machine | None = None) -> str:
-    with _lock:
+    with _lock, _strength_reduction_off:
         return _target_machine(machine or host()).emit_assembly(module)
 
 

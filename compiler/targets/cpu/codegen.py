@@ -27,6 +27,7 @@ from hloom.compiler.stages import collecting, count, current, stage
 from hloom.compiler.switching import fast_switching
 from hloom.ir.records import record
 
+from . import stored_kernels
 from .machine import Machine, available_cores, host, version_file
 
 
@@ -96,11 +97,14 @@ def kernel_key(kernel: KernelSource) -> str:
 
 
 def compile_kernels(kernels: Sequence[KernelSource], cache: Store | None = None) -> list[ObjectCode]:
-    """Object code of each kernel, from `cache` where it has it. Raises KernelCompileError for a text with an error."""
+    """Object code of each kernel: of the file of stored kernels, or from `cache` where it has it. Raises
+    KernelCompileError for a text with an error."""
     made: list[ObjectCode | None] = [None] * len(kernels)
     missing = []
     for index, kernel in enumerate(kernels):
-        data = cache.get(kernel_key(kernel)) if cache is not None else None
+        data = stored_kernels.object_code(kernel)
+        if data is None and cache is not None:
+            data = cache.get(kernel_key(kernel))
         if data is None:
             missing.append(index)
         else:

@@ -15,9 +15,10 @@ from __future__ import annotations
 import ast
 
 from hloom.compiler.kernels.source import KernelSource
+from hloom.ir.types import DTYPES
 
 from .dialect_calls import CALLS, call_function
-from .direct_analysis import EXPLICIT, in_slots, is_explicit, is_harmless, is_plain
+from .direct_analysis import EXPLICIT, in_slots, is_explicit, is_harmless, is_plain, is_run, scratch_dtypes
 from .direct_values import LLVM, PART, Unsupported, Value, Values, element, is_integer, is_pointer
 from .interleave import interleaved, is_interleaved
 
@@ -84,7 +85,7 @@ class Module:
         widened: dict[str, str] = {}
         for _ in range(8):
             made = _Function(self, definition, kernel.params, widened)
-            self.explicit &= is_explicit(definition)
+            self.explicit &= is_explicit(definition, made.is_run)
             try:
                 self.functions.append(made.define(symbol, attributes))
                 return
@@ -149,6 +150,7 @@ class _Function(Values):
             for name, p in zip(names, params, strict=True)
         }
         self.in_slots = in_slots(definition)
+        self.scratch = scratch_dtypes(definition)
         # Numbers that are chosen by branches: there are masked reads of 32 and 64 bits on every processor.
         stored = {p[:-1] for p in params if p.endswith("*")}
         self.branching = ("f32", "f64") if stored <= {"f32", "f64", "s32", "u32", "s64", "u64"} else ()
@@ -167,6 +169,10 @@ class _Function(Values):
         )
         body = "\n".join(["entry:", *self.allocas, "  br label %start", "start:", *self.lines, "  ret void"])
         return f"define internal void @{symbol}({parameters}) {attributes} {{\n{body}\n}}"
+
+    def is_run(self, node: ast.For) -> bool:
+        dtypes = {name: element(v.kind) for name, v in self.arguments.items() if is_pointer(v.kind)}
+        return is_run(node, self.scratch, dtypes)
 
     # --- statements
 
@@ -265,6 +271,8 @@ class _Function(Values):
             raise Unsupported("a loop over something else than a range")
         bounds = [self.cast(self.value(bound), "s64").text for bound in iterator.args]
         start, stop, step = ("0", *bounds, "1") if len(bounds) == 1 else (*bounds, "1")[:3]
+        if self.is_run(node):
+            return self._run(node, start, stop)
         head, body, latch, end = (self.label(what) for what in ("head", "body", "latch", "end"))
         current, following = self.name(), self.name()
         before = self.label("before")
@@ -294,6 +302,21 @@ class _Function(Values):
         self.add(f"{following} = add nsw i64 {current}, {step}")
         self.add(f"br label %{head}{self.module.plain_loop() if is_plain(node) else ''}")
         self.block(end)
+
+    def _run(self, node: ast.For, start: str, stop: str) -> None:
+        (assignment,) = node.body
+        self.scopes.append({node.target.id: Value("s64", start)})
+        place, dtype = self.element_address(assignment.targets[0])
+        source = self.element_address(assignment.value)[0] if isinstance(assignment.value, ast.Subscript) else None
+        self.scopes.pop()
+        count = CALLS["max"](self, [Value("s64", self.result(f"sub i64 {stop}, {start}")), Value("s64", "0")])
+        size = self.result(f"mul i64 {count.text}, {DTYPES[dtype].itemsize}")
+        if source is None:
+            self.module.declare("llvm.memset.p0.i64", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+            self.add(f"call void @llvm.memset.p0.i64(ptr {place}, i8 0, i64 {size}, i1 false)")
+        else:
+            self.module.declare("llvm.memcpy.p0.p0.i64", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
+            self.add(f"call void @llvm.memcpy.p0.p0.i64(ptr {place}, ptr {source}, i64 {size}, i1 false)")
 
     def _while(self, node: ast.While) -> None:
         if node.orelse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections.abc import Callable
 
 from .direct_values import LLVM
 
@@ -32,12 +33,23 @@ SHORT = 8
 
 def is_plain(node: ast.For) -> bool:
     """Whether a loop gains nothing from LLVM's vectorizer and unroller, which take most of its time for contractions:
-    its body is vector code already, or it has a few turns, as many as are left of them."""
+    its body is vector code already, it moves elements to places that are apart, or it has a few turns, as many as are
+    left of them."""
     match node.iter.args:
         case [ast.Call(func=ast.Name(id="min"), args=bounds)]:
             if any(isinstance(b, ast.Constant) and isinstance(b.value, int) and b.value <= SHORT for b in bounds):
                 return True
-    return _calls(node, _BLOCKS)
+    return _calls(node, _BLOCKS) or _moves_apart(node)
+
+
+def _moves_apart(node: ast.For) -> bool:
+    """Whether the loop is one assignment of an element to another, whose index is a multiple of the loop's variable:
+    such stores are made one by one."""
+    match node.body, node.target:
+        case [ast.Assign(targets=[ast.Subscript(slice=index)], value=ast.Subscript())], ast.Name(id=variable):
+            products = (part for part in ast.walk(index) if isinstance(getattr(part, "op", None), ast.Mult))
+            return any(getattr(x, "id", "") == variable for part in products for x in ast.walk(part))
+    return False
 
 
 def _calls(node: ast.AST, names: tuple[str, ...]) -> bool:
@@ -45,8 +57,49 @@ def _calls(node: ast.AST, names: tuple[str, ...]) -> bool:
     return any(isinstance(name, ast.Name) and name.id.startswith(names) for name in calls)
 
 
-def is_explicit(definition: ast.FunctionDef) -> bool:
-    """Whether a kernel has vectors that are written out, and no innermost loop that is neither of them nor short."""
+def scratch_dtypes(definition: ast.FunctionDef) -> dict[str, str]:
+    """HLO dtype of every block of scratch memory, by the name of the variable."""
+    found = {}
+    for node in ast.walk(definition):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id=made))):
+                if made.startswith("scratch_"):
+                    found[name] = made.removeprefix("scratch_")
+    return found
+
+
+def is_run(node: ast.For, scratch: dict[str, str], dtypes: dict[str, str]) -> bool:
+    """Whether a loop fills adjacent elements of scratch memory with zeros, or with adjacent elements of the same dtype
+    from a parameter: a call of the C library, as LLVM would find out after much else.
+
+    scratch, dtypes: dtypes of scratch memory and of what parameters point to, by name.
+    """
+
+    def adjacent(index: ast.expr) -> bool:
+        match index:
+            case ast.Name(id=name):
+                return name == variable
+            case ast.BinOp(left=left, op=ast.Add(), right=ast.Name(id=name)):
+                return name == variable and all(getattr(part, "id", "") != variable for part in ast.walk(left))
+        return False
+
+    match node:
+        case ast.For(
+            target=ast.Name(id=variable),
+            iter=ast.Call(args=bounds),
+            body=[ast.Assign(targets=[ast.Subscript(value=ast.Name(id=target), slice=index)], value=value)],
+        ) if len(bounds) < 3 and target in scratch and adjacent(index):
+            match value:
+                case ast.Subscript(value=ast.Name(id=source), slice=index):
+                    return dtypes.get(source) == scratch[target] and adjacent(index)
+                case ast.Call(func=ast.Name(id=dtype), args=[ast.Constant(value=0)]):
+                    return dtype == scratch[target]
+    return False
+
+
+def is_explicit(definition: ast.FunctionDef, written: Callable[[ast.For], bool]) -> bool:
+    """Whether a kernel has vectors that are written out, and no innermost loop that is neither of them nor short.
+    written: whether a loop will be none, as `is_run` says."""
     plain = 0
     for loop in ast.walk(definition):
         if isinstance(loop, ast.For | ast.While):
@@ -54,7 +107,7 @@ def is_explicit(definition: ast.FunctionDef) -> bool:
                 continue
             if isinstance(loop, ast.While):
                 return False
-            if is_plain(loop) or _calls(loop, _VECTORS):
+            if is_plain(loop) or _calls(loop, _VECTORS) or written(loop):
                 plain += 1
             elif not (len(loop.iter.args) == 1 and isinstance(loop.iter.args[0], ast.Constant)):
                 return False
