@@ -207,9 +207,10 @@ def _block(
             across = _ceil(panels, width)
             packs = lhs_strides is None or _pack_lhs(blocking, min(rows * tile.rows, m), width, step, *lhs_strides)
             for_lhs = rows * k if packs else rows * k * (far + 0.03 * width)
-            one = rows * width * (k + 10 * steps) + for_lhs + 0.5 * width * k + 100
+            fetch = 0.5 if width * tile.columns * k * blocking.size <= blocking.slab else 2.0
+            one = rows * width * (k + 10 * steps) + for_lhs + fetch * width * k + 100
             blocks = batch * down * across
-            time = batch * (products + down * across * (for_lhs + 100) + 0.5 * panels * k * down)
+            time = batch * (products + down * across * (for_lhs + 100) + fetch * panels * k * down)
             if cores > 1 and time > 2 * least:
                 # When the last round is not full, its blocks may still be the smaller ones of the edges.
                 time = max(one, time / cores, min(_ceil(blocks, cores) * one, time / cores + one)) + max(one, least) / 2

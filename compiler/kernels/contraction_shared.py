@@ -34,7 +34,8 @@ class Blocking:
     """Sizes that the kernels of a contraction are written for.
 
     area: the most elements in a block of lhs, of one step of p; sums: the most elements in a block of sums; size: bytes
-    of an element. pairs: whether an element of an operand is a word of two 16-bit integers, for p and p + 1.
+    of an element. slab: bytes of rhs that all cores use one block of rows after the other and that should stay in the
+    last cache. pairs: whether an element of an operand is a word of two 16-bit integers, for p and p + 1.
     """
 
     dtype: str
@@ -43,6 +44,7 @@ class Blocking:
     area: int
     sums: int
     l1_bytes: int
+    slab: int
     cores: int
     pairs: bool = False
 
@@ -160,11 +162,11 @@ _PRODUCT = """
         p_first = number * part
         p_last = min(p_first + part, k)
         block = item - number * part_items
-        line = quotient(block, column_blocks)
-        b = quotient(line, row_blocks)
-        i0 = (line - b * row_blocks) * block_rows
+        line = quotient(block, row_blocks)
+        b = quotient(line, column_blocks)
+        i0 = (block - line * row_blocks) * block_rows
         rows = min(block_rows, m - i0)
-        q0 = (block - line * column_blocks) * block_panels
+        q0 = (line - b * column_blocks) * block_panels
         q1 = min(q0 + block_panels, panels)
         target = address(out) + (number * out_part + b * out_sb + i0 * out_si) * {size}
         if q1 > full_panels and accumulate != 0:
