@@ -180,14 +180,14 @@ def _blocking(dtype: str, tile: TileShape, machine, pairs: bool) -> Blocking:
     # same rows of the result have to stay there too, from one partial sum to the next.
     area = min(machine.l2_bytes // 3, 144 << 10) // size
     sums = max(min(machine.l2_bytes // 4, 128 << 10) // size, tile.rows * tile.columns)
-    # The last cache has other guests. 2048 x 2048 x 2048 ran at 149 GF/s with all of rhs in turn, 16 MB; at 161 in slabs
-    # of 8 MB, at 177 of 4 or 2, at 165 of 1 (Zen 3 with 32 MB).
+    # The last cache has other guests. 2048 x 2048 x 2048 ran at 149 GF/s with all of rhs in turn, 16 MB; at 161 in
+    # slabs of 8 MB, at 177 of 4 or 2, at 165 of 1 (Zen 3 with 32 MB).
     slab = max(machine.l3_bytes // 8, machine.l2_bytes // 2)
     return Blocking(dtype, size, tile, area, sums, machine.l1_bytes, slab, machine.cores, pairs)
 
 
 def render(spec: ContractionSpec, machine, extents: tuple[int, int, int, int] | None = None) -> ContractionKernels:
-    """The kernels of `spec` for a machine (`vector_bytes`, `vector_registers`, `l1_bytes`, `l2_bytes`, `l3_bytes`, `cores`).
+    """The kernels of `spec` for a machine (`vector_bytes`, `vector_registers`, sizes of the three caches, `cores`).
 
     extents: (batch, m, n, k) that they are for, where sums may be cut into parts for it; None: for all extents.
     """
