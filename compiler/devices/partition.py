@@ -27,13 +27,17 @@ Key = Instruction | tuple[Instruction, int]  # an array: of an instruction, or a
 
 @record
 class Channel:
-    """A value on its way. number: of the channel; sender: a device; receivers: devices that read it."""
+    """A value on its way. number: of the channel, in the order in which a computation's values are made; sender: a
+    device; receivers: devices that read it. ends: its send and its receives; after: the place of the maker in the whole
+    computation."""
 
     number: int
     shape: Shape
     sender: str
     receivers: list[str] = field(default_factory=list)
     maker: Instruction | None = None
+    ends: list[Instruction] = field(default_factory=list)
+    after: int = -1
 
 
 @record
@@ -94,7 +98,7 @@ class _Partitioner:
         for device in devices:
             computation = level.finish(device, numbers[device], as_tuple=True)
             lanes[device] = Module(f"{self.module.name}_{_identifier(device)}", computation)
-        return Partition(lanes, self.channels, outputs)
+        return Partition(lanes, sorted(self.channels, key=lambda channel: channel.number), outputs)
 
     def channel(self, shape: Shape, sender: str, maker: Instruction | None) -> Channel:
         self.channels.append(Channel(len(self.channels), shape, sender, [], maker))
@@ -190,7 +194,17 @@ class _Level:
         last = len(self.computation.instructions) + 1
         root = self.emit(device, last, "tuple", *results) if as_tuple else results[0]
         builder.instructions = [i for _, i in sorted(self.order[device], key=lambda pair: pair[0])]
+        self._number_channels()
         return builder.finish(root)
+
+    def _number_channels(self) -> None:
+        """Numbers, given by who asks first, become those of the order in which the values are made: receivers take what
+        comes first first (`fuse`)."""
+        own = sorted(self.sent.values(), key=lambda channel: channel.after)
+        for channel, number in zip(own, sorted(channel.number for channel in own), strict=True):
+            channel.number = number
+            for end in channel.ends:
+                end.attributes["channel_id"] = number
 
     # --- values ---
 
@@ -207,6 +221,11 @@ class _Level:
         if key in self.everywhere and isinstance(key, Instruction):
             operands = [self.get(device, key_of(o), o.shape, position) for o in key.operands]
             made = self.place(self.builders[device].add(key.with_operands(tuple(operands))), device, position)
+        elif isinstance(key, Instruction) and key.opcode == "slice" and key_of(key.operands[0]) in self.local[device]:
+            # Of what is here already: read in place, which no send is.
+            (operand,) = key.operands
+            whole = self.get(device, key_of(operand), operand.shape, position)
+            made = self.place(self.builders[device].add(key.with_operands((whole,))), device, position)
         else:
             made = self._receive(device, key, shape, position)
         self.local[device][key] = made
@@ -219,12 +238,15 @@ class _Level:
             home = self.home[key]
             value = self.local[home][key]
             channel = self.sent[key] = self.owner.channel(shape, home, maker)
-            after = self.position.get(maker, -1)
-            self.emit(home, after, "send", value, rank=2, like=maker, channel_id=channel.number)
+            channel.after = self.position.get(maker, -1)
+            send = self.emit(home, channel.after, "send", value, rank=2, like=maker, channel_id=channel.number)
+            channel.ends.append(send)
         channel.receivers.append(device)
-        return self.emit(
+        received = self.emit(
             device, position, "recv", shape=shape, rank=0, like=maker, channel_id=channel.number, hint=maker.hint
         )
+        channel.ends.append(received)
+        return received
 
     def operand(self, device: str, value: Instruction, position: int) -> Instruction:
         """An operand, tuples put together from their arrays."""

@@ -305,7 +305,7 @@ class Grouping:
         for parameter in self.computation.parameters:
             mapped[parameter] = builder.add(parameter)
             builder.parameters.append(parameter)
-        stack = [(i, False) for i in reversed([*self._effects(), self.computation.root])]
+        stack = [(i, False) for i in reversed([*self._effects(), *self._apart(materialized), self.computation.root])]
         while stack:
             instruction, ready = stack.pop()
             if instruction in mapped:
@@ -314,8 +314,8 @@ class Grouping:
             needs = bodies[id(group)][0] if group else list(instruction.operands)
             if not ready:
                 stack.append((instruction, True))
-                # What waits for other devices comes after what does not.
-                order = sorted(needs, key=lambda n: len(self.waits[n])) if self.waits else needs
+                # What waits for other devices comes after what does not, for what is sent late after the rest.
+                order = sorted(needs, key=self._last_received) if self.waits else needs
                 stack.extend((n, False) for n in reversed(order) if n not in mapped)
                 continue
             operands = tuple(mapped[n] for n in needs)
@@ -325,6 +325,16 @@ class Grouping:
                 self._emit(builder, group, bodies[id(group)], operands, mapped)
         result = builder.finish(mapped[self.computation.root])
         return result
+
+    def _last_received(self, instruction: Instruction) -> int:
+        """The last channel that an instruction waits for, in the order of sends; -1 for none."""
+        return max((i["channel_id"] for i in self.waits[instruction]), default=-1)
+
+    def _apart(self, materialized: dict[Instruction, Group]) -> list[Instruction]:
+        """Where values are received, the work that waits for none: it is done while they come."""
+        if not self.waits:
+            return []
+        return [i for i in self.computation.instructions if i in materialized and not self.waits[i]]
 
     def _effects(self) -> list[Instruction]:
         """What must stand in the program in this order. A value is received where it is first needed; one that nobody

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -121,6 +122,42 @@ def test_a_send_follows_its_value_and_a_receive_comes_before_its_use():
     receiver = [i.opcode for i in found.lanes["cpu:1"].entry.instructions]
     assert sender.index("send") < sender.index("exponential")
     assert receiver.index("tanh") < receiver.index("recv") < receiver.index("add")
+
+
+def test_what_is_sent_last_is_received_last_and_no_work_waits_behind_a_receive(three_devices):
+    """The first result needs what cpu:1 makes last; the others' products must not wait for it."""
+
+    def step(x, y):
+        a, made, mine = y, [], []
+        with hl.device("cpu:1"):
+            for _ in range(3):
+                a = a @ x
+                made.append(a)
+        with hl.device("cpu:0"):
+            for k in range(3):
+                mine.append(hl.numpy.cos(y + k) @ x)
+            return [m + n for m, n in zip(reversed(mine), reversed(made), strict=True)]
+
+    x = np.full((16, 16), 0.1, np.float32)
+    compiled = hl.jit(step).lower(x, x).compile()
+    text = compiled.as_text().partition("// cpu:0")[2].partition("ENTRY")[2].partition("}\n\n")[0]
+    assert re.findall(r" (dot|recv)\(", text) == ["dot"] * 3 + ["recv"] * 3
+    received = [int(number) for number in re.findall(r"recv\(\), channel_id=(\d+)", text)]
+    assert received == sorted(received)
+    made = [x @ x, x @ x @ x, x @ x @ x @ x]
+    for k, got in zip((2, 1, 0), compiled(x, x), strict=True):
+        np.testing.assert_allclose(got, made[k] + np.cos(x + k) @ x, rtol=1e-5)
+
+
+def test_a_slice_of_what_is_there_is_not_sent():
+    b = Builder("main")
+    x = Value(b, b.parameter(Shape(DTYPES["f32"], (16,))))
+    first, second = (Value(b, b.emit("slice", x.instruction, slice=((k, k + 8, 1),))) for k in (0, 8))
+    halves = [on(first * first, "cpu:0"), on(second * second, "cpu:1")]
+    root = on(halves[0] + halves[1], "cpu:0")
+    found = parts(Module("m", b.finish(b.tuple([root.instruction]))))
+    (channel,) = found.channels
+    assert channel.sender == "cpu:1" and channel.maker.opcode == "multiply"
 
 
 def test_nothing_is_cut_where_nothing_was_chosen():
