@@ -224,6 +224,49 @@ def test_loops_of_blocks_are_left_as_they_are():
     assert (result == x).all()
 
 
+RUNS = """def runs(x, d, o, n, m, lo, hi):
+    block = scratch_f32(64)
+    for j in range(64):
+        block[j] = f32(0)
+    for j in range(n):
+        block[j] = x[3 + j]
+    for j in range(m, n):
+        block[j * 0 + m + j] = x[m + j]
+    for j in range(n, m):
+        block[j] = x[j]
+    for j in range(m):
+        block[40 + j] = d[j]
+    for j in range(0, 6, 2):
+        block[50 + j] = x[j]
+    for j in range(5):
+        block[56 + j] = x[j * 2]
+    q = 7
+    for q in range(3):
+        block[20 + q] = x[q]
+    for i in range(64):
+        o[i] = block[i]
+"""
+
+
+@pytest.mark.parametrize("n, m", [(10, 2), (0, 0), (1, 5), (17, 3)])
+def test_runs_into_scratch_memory_have_the_meaning_of_their_loops(n, m):
+    """Zeros and copies become calls of the C library; other strides, dtypes and variables that live on do not."""
+    x, d = RANDOM.standard_normal(64, dtype=np.float32), RANDOM.standard_normal(64)
+    (*_, result) = same(RUNS, ("f32*", "f64*", "f32*", "s64", "s64"), x, d, np.zeros(64, np.float32), n, m)
+    assert result[20:23].tobytes() == x[:3].tobytes()
+    made = direct.kernel_text(KernelSource("runs", RUNS, ("f32*", "f64*", "f32*", *["s64"] * 4)), "t")[0]
+    assert made.count("call void @llvm.memset") == 1 and made.count("call void @llvm.memcpy") == 2
+
+
+def test_moves_to_places_apart_are_left_to_nobody():
+    apart = "def f(x, o, n, lo, hi):\n    for j in range(lo, hi):\n        o[j * n] = x[j]\n"
+    beside = apart.replace("j * n", "j")
+    params = ("f32*", "f32*", "s64", "s64", "s64")
+    texts = [direct.kernel_text(KernelSource("f", text, params), "t")[0] for text in (apart, beside)]
+    assert ["llvm.loop.vectorize.enable" in text for text in texts] == [True, False]
+    assert not any(text.startswith(direct_analysis.EXPLICIT) for text in texts[1:])
+
+
 def test_comparisons_and_choices_stay_in_lanes():
     text = """def lanes(x, y, a, b, o, n, lo, hi):
     for i in range(n):

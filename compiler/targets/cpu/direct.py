@@ -151,6 +151,7 @@ class _Function(Values):
         }
         self.in_slots = in_slots(definition)
         self.scratch = scratch_dtypes(definition)
+        self.dtypes = {name: element(v.kind) for name, v in self.arguments.items() if is_pointer(v.kind)}
         # Numbers that are chosen by branches: there are masked reads of 32 and 64 bits on every processor.
         stored = {p[:-1] for p in params if p.endswith("*")}
         self.branching = ("f32", "f64") if stored <= {"f32", "f64", "s32", "u32", "s64", "u64"} else ()
@@ -171,8 +172,7 @@ class _Function(Values):
         return f"define internal void @{symbol}({parameters}) {attributes} {{\n{body}\n}}"
 
     def is_run(self, node: ast.For) -> bool:
-        dtypes = {name: element(v.kind) for name, v in self.arguments.items() if is_pointer(v.kind)}
-        return is_run(node, self.scratch, dtypes)
+        return is_run(node, self.scratch, self.dtypes) and node.target.id not in self.in_slots
 
     # --- statements
 
