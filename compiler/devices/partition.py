@@ -28,8 +28,7 @@ Key = Instruction | tuple[Instruction, int]  # an array: of an instruction, or a
 @record
 class Channel:
     """A value on its way. number: of the channel, in the order in which a computation's values are made; sender: a
-    device; receivers: devices that read it. ends: its send and its receives; after: the place of the maker in the whole
-    computation."""
+    device; receivers: devices that read it. ends: its send and its receives."""
 
     number: int
     shape: Shape
@@ -37,7 +36,6 @@ class Channel:
     receivers: list[str] = field(default_factory=list)
     maker: Instruction | None = None
     ends: list[Instruction] = field(default_factory=list)
-    after: int = -1
 
 
 @record
@@ -200,7 +198,7 @@ class _Level:
     def _number_channels(self) -> None:
         """Numbers, given by who asks first, become those of the order in which the values are made: receivers take what
         comes first first (`fuse`)."""
-        own = sorted(self.sent.values(), key=lambda channel: channel.after)
+        own = sorted(self.sent.values(), key=lambda channel: self.position.get(channel.maker, -1))
         for channel, number in zip(own, sorted(channel.number for channel in own), strict=True):
             channel.number = number
             for end in channel.ends:
@@ -218,18 +216,17 @@ class _Level:
         found = self.local[device].get(key)
         if found is not None:
             return found
-        if key in self.everywhere and isinstance(key, Instruction):
+        if isinstance(key, Instruction) and (key in self.everywhere or self._is_slice_here(device, key)):
             operands = [self.get(device, key_of(o), o.shape, position) for o in key.operands]
             made = self.place(self.builders[device].add(key.with_operands(tuple(operands))), device, position)
-        elif isinstance(key, Instruction) and key.opcode == "slice" and key_of(key.operands[0]) in self.local[device]:
-            # Of what is here already: read in place, which no send is.
-            (operand,) = key.operands
-            whole = self.get(device, key_of(operand), operand.shape, position)
-            made = self.place(self.builders[device].add(key.with_operands((whole,))), device, position)
         else:
             made = self._receive(device, key, shape, position)
         self.local[device][key] = made
         return made
+
+    def _is_slice_here(self, device: str, instruction: Instruction) -> bool:
+        """Whether it is a slice of what a device has: that is read in place, which no send is."""
+        return instruction.opcode == "slice" and key_of(instruction.operands[0]) in self.local[device]
 
     def _receive(self, device: str, key: Key, shape: Shape, position: int) -> Instruction:
         maker = key if isinstance(key, Instruction) else key[0]
@@ -238,8 +235,8 @@ class _Level:
             home = self.home[key]
             value = self.local[home][key]
             channel = self.sent[key] = self.owner.channel(shape, home, maker)
-            channel.after = self.position.get(maker, -1)
-            send = self.emit(home, channel.after, "send", value, rank=2, like=maker, channel_id=channel.number)
+            after = self.position.get(maker, -1)
+            send = self.emit(home, after, "send", value, rank=2, like=maker, channel_id=channel.number)
             channel.ends.append(send)
         channel.receivers.append(device)
         received = self.emit(

@@ -43,7 +43,7 @@ def test_the_file_is_of_these_sources():
 @pytest.mark.parametrize("index", range(2))
 def test_the_file_has_every_kernel_of_a_level_as_it_would_be_compiled_now(index):
     machine = stored_kernels.LEVELS["x86_64"][index].machine()
-    entries, data = stored_kernels._contents()
+    _, entries, data = stored_kernels._contents()
     for kernel in of_level(index):
         level, start, length = entries[stored_kernels._key(kernel)]
         assert level == index

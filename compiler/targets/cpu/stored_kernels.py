@@ -70,14 +70,15 @@ def _key(kernel: KernelSource) -> str:
 
 
 @functools.cache
-def _contents() -> tuple[dict[str, list[int]], bytes]:
-    """Level, first byte and length of every kernel, and the bytes that it points into; empty where no file fits."""
+def _contents() -> tuple[str, dict[str, list[int]], bytes]:
+    """What the file was made from; level, first byte and length of every kernel; the bytes that it points into. Empty
+    where there is no file."""
     try:
         head, data = _path().read_bytes().split(b"\n", 1)
         head = json.loads(head.removeprefix(b"; "))
     except (OSError, ValueError):
-        return {}, b""
-    return (head["kernels"], data) if head["made from"] == _made_from() else ({}, b"")
+        return "", {}, b""
+    return head["made from"], head["kernels"], data
 
 
 @functools.cache
@@ -90,9 +91,10 @@ def object_code(kernel: KernelSource) -> bytes | None:
     """The object file of a kernel with these very parameters and text, for this process's processor."""
     if kernel.parts:
         return None
-    entries, data = _contents()
+    _, entries, data = _contents()
     entry = entries.get(_key(kernel))
-    if entry is None or not _runs_here(entry[0]):
+    # The sources are read last: most programs have no such kernel.
+    if entry is None or not _runs_here(entry[0]) or outdated():
         return None
     _, start, length = entry
     return zlib.decompress(data[start : start + length])
@@ -100,7 +102,7 @@ def object_code(kernel: KernelSource) -> bytes | None:
 
 def outdated() -> bool:
     """Whether the file of this architecture is absent or was made from other sources."""
-    return bool(LEVELS.get(host().arch)) and not _contents()[0]
+    return bool(LEVELS.get(host().arch)) and _contents()[0] != _made_from()
 
 
 def write() -> Path | None:
