@@ -46,13 +46,18 @@ class Array(ArrayMethods):
         data = self._data
         if data.__class__ is np.ndarray:
             return data
-        if data is None:
+        data = self._held()
+        return data.numpy() if _is_on_gpu(data) else data  # a copy from the GPU, when it is computed
+
+    def _held(self):
+        """The data as they are, on a GPU too. Raises DonatedArrayError."""
+        if self._data is None:
             raise DonatedArrayError(
                 "an array was used after it had been donated",
                 f"{self._shape!r}: its buffer now belongs to the result of the function that it was given to",
                 "use that function's result, or do not donate this argument",
             )
-        return data.numpy() if _is_on_gpu(data) else data  # a copy from the GPU, when it is computed
+        return self._data
 
     @property
     def device(self):
@@ -70,10 +75,8 @@ class Array(ArrayMethods):
 
     def block_until_ready(self):
         """Waits until the value is computed. Computation on the CPU is finished when a call returns."""
-        if _is_on_gpu(self._data):
+        if _is_on_gpu(self._held()):
             self._data.block_until_ready()
-        else:
-            self._value()
         return self
 
     def is_deleted(self) -> bool:
@@ -95,9 +98,17 @@ class Array(ArrayMethods):
         if self._shape.dtype.isbuiltin == 2:
             # The interface has no name for the dtypes of ml_dtypes; NumPy then asks __array__, which has.
             raise AttributeError(f"the array interface cannot describe {HLO_NAME[self._shape.dtype]}")
-        # The reader keeps this Array alive, not its data, which a donation would take away: so it is held here too.
-        self._lent = self._value()
+        if _is_on_gpu(self._data):
+            raise AttributeError("an array of a GPU has no address of the host")  # NumPy then asks __array__
+        self._lend()
         return self.numpy_view.__array_interface__
+
+    def _lend(self) -> None:
+        """Holds the data for as long as this array lives: who reads their address keeps this array alive, not them,
+        which a donation or an assignment would take away."""
+        data, lent = self._held(), getattr(self, "_lent", ())
+        if not any(data is other for other in lent):
+            self._lent = (*lent, data)
 
     def __buffer__(self, flags):
         return memoryview(self.numpy_view)
@@ -106,6 +117,7 @@ class Array(ArrayMethods):
     def __cuda_array_interface__(self) -> dict:
         if not _is_on_gpu(self._data):
             raise AttributeError("an array of the host has no __cuda_array_interface__")
+        self._lend()
         return self._data.__cuda_array_interface__
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):

@@ -171,7 +171,7 @@ def device_put(x, device=None, *, src=None, donate: bool = False, may_alias: boo
         if target is not None and target.kind == "cuda":
             from hloom.cuda_compilation import on_gpu
 
-            return Array(on_gpu(array._data, target.index), array.weak, target, array._shape)
+            return Array(on_gpu(array._held(), target.index), array.weak, target, array._shape)
         return Array(array._value(), array.weak, target)
 
     return tree.map(put, x)

@@ -375,7 +375,13 @@ def trace_function(
             if isinstance(argument, Shape):
                 tracers.append(trace.parameter(argument, hint, None, False))
             else:
-                value = argument.value if isinstance(argument, Tracer) else argument._value()
+                if isinstance(argument, Tracer):
+                    value = argument.value
+                elif carries_values:
+                    value = argument._value()
+                else:
+                    value = None
+                    argument._held()  # raises for a donated one; what lies on a GPU stays there
                 tracers.append(trace.parameter(argument._shape, hint, value, argument.weak))
         args, kwargs = tree.unflatten(in_tree, tracers)
         result = function(*args, **kwargs)

@@ -1,58 +1,21 @@
-"""GPUs as devices of the front end: on the fake driver, whose kernels are the texts in the lock-step simulator."""
+"""GPUs as devices of the front end (`simulated_gpus`)."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from simulated_gpus import simulated_gpus
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.errors import DeviceError
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
-import cuda_cases as cases
-from fake_cuda import FakeDriver
-from test_cuda_plans import simulated_kernel
-
-from hloom import cuda_compilation
-from hloom.compiler.targets.cuda.compile import CudaCode
 from hloom.cuda_kind import CudaKind
-from hloom.device_kinds import device_kinds
-from hloom.runtime.cuda.discovery import GpuFacts
+from hloom.errors import DeviceError
 
 
 @pytest.fixture
-def gpu(monkeypatch):
-    """One GPU, cuda:0: kernels are compiled to nothing, and simulated when they are launched."""
-    driver = FakeDriver([], version=13000)
-    device = cases.device(driver)
-    monkeypatch.setattr(cuda_compilation, "cuda_device", lambda index=0: device)
-    kind = CudaKind()
-    kind._found = [GpuFacts(0, "fake", (9, 0), 13000, 1 << 30, 4, 100 << 10)]
-    monkeypatch.setitem(device_kinds(), "cuda", kind)
-    plans = []
-    real = cuda_compilation.optimized_plan
-
-    def planned(*args, **kwargs):
-        found = real(*args, **kwargs)
-        plans.append(found[1])
-        return found
-
-    def codes(sources, arch, cache):
-        made = []
-        for source in sources:
-            title = f"k{len(driver.kernels)}_{source.name}"
-            kernel = simulated_kernel(plans[-1], source, title)
-            driver.kernels[title] = kernel
-            made.append(CudaCode(title, arch, f"cubin {title}".encode(), "", 32, 0, 0, 0))
-        return made
-
-    monkeypatch.setattr(cuda_compilation, "optimized_plan", planned)
-    monkeypatch.setattr(cuda_compilation, "cubins", codes)
-    with hl.config(num_cpu_devices=2):
+def gpu():
+    """One GPU, cuda:0."""
+    with simulated_gpus() as (driver, _):
         yield driver
 
 
@@ -71,6 +34,24 @@ def test_an_array_on_a_gpu(gpu):
     assert str(back.device) == "cpu:0" and back.__dlpack_device__() == (1, 0)
     with pytest.raises(AttributeError):
         back.__cuda_array_interface__  # noqa: B018
+
+
+def test_what_numpy_makes_of_an_array_on_a_gpu_lives_on_its_own(gpu):
+    x = hl.device_put(np.arange(5000.0, dtype=np.float32), "cuda:0")
+    views = [np.asarray(x) for _ in range(3)]
+    del x
+    others = [np.full(5000, -1.0, np.float32) for _ in range(20)]
+    for view in views:
+        np.testing.assert_array_equal(view, np.arange(5000.0))
+    del others
+
+
+def test_a_first_call_fetches_nothing_to_the_host(gpu):
+    x = hl.device_put(normal(2000), "cuda:0")
+    start = len(gpu.calls)
+    hl.jit(lambda v: v * 2)(x)
+    hl.jit(hl.grad(lambda v: (v * v).sum()))(x)
+    assert "cuEventSynchronize" not in gpu.counts(start)
 
 
 def test_a_function_on_a_gpu_keeps_its_results_there(gpu):

@@ -82,6 +82,18 @@ def test_memory_that_something_else_looks_at_keeps_its_values():
         assert (np.asarray(view) == 1).all()
 
 
+def test_views_of_an_array_that_was_assigned_to_keep_their_elements():
+    x = hnp.asarray(np.zeros(5000, np.float32)) * 1
+    views = []
+    with hl.config(item_assignment=True):
+        for turn in range(3):
+            views.append(np.asarray(x))
+            x[0] = turn + 1
+    others = [np.full(5000, -1.0, np.float32) for _ in range(20)]
+    assert [view[0] for view in views] == [0, 1, 2] and all((view[1:] == 0).all() for view in views)
+    del others
+
+
 def test_memory_that_nothing_else_looks_at_is_reused():
     function = add_five()
     x = hl.jit(lambda v: v * 1)(hnp.ones(1000))

@@ -1,0 +1,57 @@
+"""GPUs as devices of the front end: on the fake driver, whose kernels are the texts in the lock-step simulator."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import hloom as hl
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
+import cuda_cases as cases
+from fake_cuda import FakeDriver
+from test_cuda_plans import simulated_kernel
+
+from hloom import cuda_compilation
+from hloom.compiler.targets.cuda.compile import CudaCode
+from hloom.cuda_kind import CudaKind
+from hloom.device_kinds import device_kinds
+from hloom.runtime.cuda.device import Device
+
+
+@contextmanager
+def simulated_gpus(count: int = 1, version: int = 13000, **options):
+    """`cuda:0` ... of a fake driver, beside two CPU devices: kernels are compiled to nothing, and simulated when they
+    are launched. Gives (the driver, the devices of the runtime). At the end nothing may have gone against the driver's
+    rules. options: of `FakeDriver`.
+    """
+    driver = FakeDriver([], gpus=[cases.gpu() for _ in range(count)], version=version, **options)
+    devices: list[Device] = [cases.device(driver, index) for index in range(count)]
+    kind = CudaKind()
+    kind._found = [device.facts for device in devices]
+    plans = []
+    real = cuda_compilation.optimized_plan
+
+    def planned(*args, **kwargs):
+        found = real(*args, **kwargs)
+        plans.append(found[1])
+        return found
+
+    def codes(sources, arch, cache):
+        made = []
+        for source in sources:
+            title = f"k{len(driver.kernels)}_{source.name}"
+            driver.kernels[title] = simulated_kernel(plans[-1], source, title)
+            made.append(CudaCode(title, arch, f"cubin {title}".encode(), "", 32, 0, 0, 0))
+        return made
+
+    with pytest.MonkeyPatch.context() as patch, hl.config(num_cpu_devices=2):
+        patch.setattr(cuda_compilation, "cuda_device", lambda index=0: devices[index])
+        patch.setitem(device_kinds(), "cuda", kind)
+        patch.setattr(cuda_compilation, "optimized_plan", planned)
+        patch.setattr(cuda_compilation, "cubins", codes)
+        yield driver, devices
+    assert driver.violations == []
