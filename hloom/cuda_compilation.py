@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from hloom.cuda_program import cuda_program
 from hloom.errors import AttributeValueError
 from hloom.ir.module import Module
 from hloom.ir.records import field, record
-from hloom.runtime.cuda.array import DeviceArray
+from hloom.runtime.cuda.array import DeviceArray, is_shared
 from hloom.runtime.cuda.device import Device
 from hloom.runtime.cuda.discovery import gpus
 from hloom.runtime.cuda.errors import ComputeCapabilityError
@@ -92,16 +92,24 @@ class CudaExecutable:
         under_way = [device.get(buffer, array) for buffer, array in zip(results, wanted, strict=True)]
         return [download.result() for download in under_way]
 
-    def on_device(self, index: int, given: Sequence, labels: Sequence[str]) -> list[DeviceArray]:
+    def on_device(
+        self, index: int, given: list, labels: Sequence[str], begun: Callable[[], None] = lambda: None
+    ) -> list[DeviceArray]:
         """Runs on a GPU; arguments and results stay there, and the call does not wait for the results.
 
-        given: NumPy arrays or DeviceArrays. labels: the user's names of the arguments. Raises CudaError.
+        given: NumPy arrays or DeviceArrays; of those whose memory results take, others than this list and one `Array`
+        keep what they hold. labels: the user's names of the arguments. begun: as of `Executable`. Raises CudaError.
         """
         device = cuda_device(index).open()
         if self._loaded is None or self._loaded.device is not device:
             self._loaded = self.load(device)
-        there = [on_gpu(data, index, label).buffer for data, label in zip(given, labels, strict=True)]
-        made = self._loaded(there)
+        written = set(self.program.donated.values())
+        there = []
+        for k, label in enumerate(labels):
+            shared = k in written and isinstance(given[k], DeviceArray) and is_shared(given, k, 2)
+            array = on_gpu(given[k], index, label)
+            there.append((array.copy() if shared and array is given[k] else array).buffer)
+        made = self._loaded(there, begun)
         return [DeviceArray(device, b, shape) for b, shape in zip(made, self.program.outputs, strict=True)]
 
     def for_one_output(self) -> None:

@@ -44,6 +44,11 @@ def values_of(leaves) -> list[np.ndarray] | None:
     return [a._value() for a in made] if all(isinstance(a, Array) for a in made) else None
 
 
+def _is_ours(data) -> bool:
+    """Whether the data of an array are hloom's to give away: on a GPU, or no NumPy array that many hold."""
+    return not isinstance(data, np.ndarray) or data.flags.writeable
+
+
 class Entry:
     """One compiled version of a function."""
 
@@ -100,8 +105,8 @@ class Entry:
 
             device = device or default_device()
             self.gpu, self.labels = device.index, call.hints()
-            self.donated = frozenset()  # memory of GPUs comes from a pool; what was donated may be used on
-            compiled = compile_for_cuda(module, cuda_device(device.index).facts.arch, fusion=fusion)
+            arch = cuda_device(device.index).facts.arch
+            compiled = compile_for_cuda(module, arch, fusion=fusion, donated=call.donated)
             self.devices = [device] * len(compiled.output_shapes)
             return compiled
         if len(named) > 1 or not name.startswith("cpu:"):
@@ -122,30 +127,38 @@ class Entry:
         self.devices = [device] * len(compiled.output_shapes)
         return compiled
 
-    def _run_on_gpu(self, arrays: list[Array]):
-        data = [a._value() if a._data is None else a._data for a in arrays]  # (raises for a donated one)
-        outputs = self._wrap(self.compiled.executable.on_device(self.gpu, data, self.labels))
-        return tree.unflatten(self.traced.out_tree, outputs)
-
     def run(self, arrays: list[Array]):
-        if self.gpu is not None:
-            return self._run_on_gpu(arrays)
         try:
-            inputs = [a._value() for a in arrays]
+            inputs = [a._held() for a in arrays] if self.gpu is not None else [a._value() for a in arrays]
         except AttributeError:
             next(a for a in arrays if isinstance(a, Tracer)).trace_ended()
             raise
         if len(self.donated) and len({id(x) for x in inputs}) != len(inputs):
-            self._check_donated_twice(arrays)
+            self._check_donated_twice(arrays, inputs)
+        if self.gpu is not None:
+            outputs = self._run_on_gpu(arrays, inputs)
+        else:
+            self._give_away(arrays, inputs)
+            outputs = self.compiled.executable(inputs)
+        return tree.unflatten(self.traced.out_tree, self._wrap(outputs))
+
+    def _give_away(self, arrays: list[Array], inputs: list[np.ndarray]) -> None:
+        """Takes the data of donated arguments from their arrays, or a copy where they are not ours to give: a caller's
+        NumPy array, a constant that others hold too, memory with other views."""
         for k in self.donated:
-            mine = inputs[k].flags.writeable
+            mine = _is_ours(inputs[k])
             if mine:
                 arrays[k]._data = None
-            # Not ours to give away: a caller's NumPy array, a constant that others hold too, memory with other views.
             if not mine or not is_exclusive(inputs[k], 1):
                 inputs[k] = inputs[k].copy()
-        outputs = self._wrap(self.compiled.executable(inputs))
-        return tree.unflatten(self.traced.out_tree, outputs)
+
+    def _run_on_gpu(self, arrays: list[Array], inputs: list):
+        def begun():
+            for k in self.donated:
+                if _is_ours(inputs[k]):
+                    arrays[k]._data = None
+
+        return self.compiled.executable.on_device(self.gpu, inputs, self.labels, begun)
 
     def _wrap(self, outputs) -> list[Array]:
         return [
@@ -153,9 +166,9 @@ class Entry:
             for data, weak, device, shape in zip(outputs, self.traced.weak, self.devices, self.shapes, strict=True)
         ]
 
-    def _check_donated_twice(self, arrays) -> None:
+    def _check_donated_twice(self, arrays, inputs) -> None:
         for k in self.donated:
-            if arrays[k]._value().flags.writeable and sum(a._data is arrays[k]._data for a in arrays) > 1:
+            if _is_ours(inputs[k]) and sum(data is inputs[k] for data in inputs) > 1:
                 raise DonatedArrayError(
                     f"'{self.owner._name}' was given one array twice, once to be donated",
                     repr(arrays[k]._shape),

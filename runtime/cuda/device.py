@@ -379,6 +379,17 @@ class Device:
             asked = asked or f"{array.nbytes:,} bytes of {buffer.label} were copied from {self}"
             return Download(self, buffer, array, asked)
 
+    def copy(self, buffer: Buffer) -> Buffer:
+        """A copy of a buffer of this device, made in the order of the main stream. Raises CudaError."""
+        with self.guard() as api:
+            self.use(buffer)
+            target = self.pool.take(buffer.nbytes, buffer.label)
+            if buffer.nbytes:
+                asked = f"{buffer.nbytes:,} bytes of {buffer.label} were copied on {self}"
+                api.copy(target.address, buffer.address, buffer.nbytes, self.main, asked)
+            target.ready = self.record(self.main)
+        return target
+
     def receive(self, buffer: Buffer, sender: Device) -> Buffer:
         """A copy of a buffer of another device, made without the host waiting."""
         with sender.guard():
@@ -403,6 +414,13 @@ class Device:
                 self.api.wait_event(self.main, buffer.pending.handle)
                 self.waited = buffer.pending
             buffer.pending = None
+
+    def overwrite(self, buffer: Buffer) -> None:
+        """Makes the main stream wait for what is still filling a buffer, and for those who still read it."""
+        self.use(buffer)
+        while buffer.readers:
+            self.api.wait_event(self.main, buffer.readers[-1].handle)
+            buffer.readers.pop()
 
     def memory(self) -> PoolStatistics:
         """What the buffers of this process take on this device."""

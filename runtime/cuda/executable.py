@@ -97,6 +97,10 @@ def units(steps: Sequence[Step], loops: bool, choices: bool, graphs: bool = True
     return result
 
 
+def _nothing() -> None:
+    pass
+
+
 class Executable:
     """A program on a device. Calls from several threads run one after the other.
 
@@ -122,22 +126,25 @@ class Executable:
 
     # --- calling ---
 
-    def __call__(self, inputs: Sequence[Buffer]) -> list[Buffer]:
+    def __call__(self, inputs: Sequence[Buffer], begun: Callable[[], None] = _nothing) -> list[Buffer]:
         """Runs the program on buffers of this device. Returns its outputs, in new buffers or donated ones; their
         `ready` is when they are computed. What goes wrong on the device later is raised by whoever waits for that.
 
-        Raises CudaError, and what a Python function of the program raises.
+        begun: called when the first work has been enqueued, from when on donated inputs may have been written: once or
+        more, or never in a call that raises before. Raises CudaError, and what a Python function of the program raises.
         """
         device = self.device
         with device.guard() as api:
             if self._running:  # called by a Python function of its own: it needs other temporaries
                 self._inner = self._inner or Executable(self.program, device)
-                return self._inner(inputs)
+                return self._inner(inputs, begun)
             self._running = True  # so that memory that runs out takes nothing away from this program
             try:
                 for buffer in inputs:
                     if buffer.pending is not None:
                         device.use(buffer)
+                for number in self.program.donated.values():
+                    device.overwrite(inputs[number])
                 take = device.pool.take
                 outputs = [
                     take(nbytes, label) if donated is None else inputs[donated]
@@ -147,8 +154,9 @@ class Executable:
                     self._prepare()
                 if self._only is not None:
                     self._launch(api, self._only, inputs, outputs)
+                    begun()
                 else:
-                    self._run(self.units, inputs, outputs)
+                    self._run(self.units, inputs, outputs, begun)
             finally:
                 self._running = False
             device.launched(self._running_as)
@@ -222,21 +230,23 @@ class Executable:
     def _private(self, nbytes: int) -> Buffer:
         return self.device.pool.take(nbytes, f"copies of what loops of {self.name} use")
 
-    def _run(self, list_of_units: list, inputs, outputs) -> None:
+    def _run(self, list_of_units: list, inputs, outputs, begun: Callable[[], None]) -> None:
         for unit in list_of_units:
             if isinstance(unit, Stretch):
                 self._launch(self.device.api, unit, inputs, outputs)
+                begun()
             elif isinstance(unit, Loop):
-                self._run(unit.condition, inputs, outputs)
+                self._run(unit.condition, inputs, outputs, begun)
                 while self._read(unit.step.pred, 1, unit.step.where, inputs, outputs)[0]:
-                    self._run(unit.body, inputs, outputs)
-                    self._run(unit.condition, inputs, outputs)
+                    self._run(unit.body, inputs, outputs, begun)
+                    self._run(unit.condition, inputs, outputs, begun)
             elif isinstance(unit, Choice):
-                self._run(unit.branches[self._choice(unit.step, inputs, outputs)], inputs, outputs)
+                self._run(unit.branches[self._choice(unit.step, inputs, outputs)], inputs, outputs, begun)
             elif isinstance(unit, Host):
-                self._call_host(unit, inputs, outputs)
+                self._call_host(unit, inputs, outputs, begun)
             else:
                 Direct(self.device, self.name, self._resolver(inputs, outputs)).run(unit)
+                begun()
 
     def _choice(self, step: Conditional, inputs, outputs) -> int:
         value = self._read(step.selector, 4 if step.by_index else 1, step.where, inputs, outputs)
@@ -249,7 +259,7 @@ class Executable:
         asked = f"what decides a loop or a branch of {self.name} was read"
         return read(self.device, self._resolver(inputs, outputs)(ref), nbytes, asked, where)
 
-    def _call_host(self, step: Host, inputs, outputs) -> None:
+    def _call_host(self, step: Host, inputs, outputs, begun: Callable[[], None]) -> None:
         resolve, device = self._resolver(inputs, outputs), self.device
         asked = f"the arrays of {step.name}, a Python function in {self.name}, were copied"
         arrays = [
@@ -264,6 +274,7 @@ class Executable:
             device.lock._acquire_restore(held)
         device.open()  # the function may have used another GPU
         results = result if isinstance(result, tuple) else (result,)
+        begun()
         for (ref, shape), value in zip(step.outputs, results, strict=True):
             array = np.empty(shape.dims, shape.dtype)
             array[...] = value

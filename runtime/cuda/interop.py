@@ -344,5 +344,6 @@ def _borrowed(device, address: int, shape: Shape, give_back, other):
     def release(address, capacity, stream, pending, readers, shelved):
         device.later(give_back, readers)
 
-    label = f"memory of a {type(other).__name__}"
-    return DeviceArray(device, Buffer(address, shape.bytes, shape.bytes, label, release), shape)
+    buffer = Buffer(address, shape.bytes, shape.bytes, f"memory of a {type(other).__name__}", release)
+    buffer.owned = False
+    return DeviceArray(device, buffer, shape)

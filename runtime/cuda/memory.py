@@ -46,6 +46,7 @@ class Buffer:
     readers: events of other streams that read it; the main stream waits for them before the memory is used again.
     stream: another than the main stream, as long as only that one may use it.
     ready: the event after which its contents are there, or None: they are.
+    owned: whether the memory is hloom's; what another library lent must not be written.
     shelved: whether the pool keeps the block; those that another stream used first go back to the driver, which knows
     when that stream can have them again.
     """
@@ -57,6 +58,7 @@ class Buffer:
         "capacity",
         "label",
         "nbytes",
+        "owned",
         "pending",
         "readers",
         "ready",
@@ -70,6 +72,7 @@ class Buffer:
         self.readers: list = []
         self.stream = stream
         self.shelved = stream is None
+        self.owned = True
         self._release = release
 
     def __del__(self):
