@@ -1,6 +1,8 @@
 """Every error that hloom raises for a user's mistake. All derive from `HloomError` and say four things: what was asked,
 what was found, the user's line (file, line, function), and one repair to try.
 
+From a GPU's driver: CudaError and its kinds (`hloom.runtime.cuda.errors`), imported by their first use.
+
 From the IR (defined in `hloom.ir.errors`):
 
     ShapeError              extents, ranks or axes do not fit:            hnp.ones(3) + hnp.ones(4)

@@ -1,37 +1,12 @@
 """The errors of hloom: each says what was asked, what was found, on which line of the user's, and one repair.
 
-The classes are documented for users in `hloom/errors.py`, which re-exports them. Where JAX raises ValueError for one
+The base is `hloom.ir.base_error.HloomError`. The classes are documented for users in `hloom/errors.py`, which re-exports them. Where JAX raises ValueError for one
 case of a mistake and TypeError for another, the class is both, so that handlers of either kind find it.
 """
 
 from __future__ import annotations
 
-from hloom.ir.source import Source, current_source
-
-
-class HloomError(Exception):
-    """Base of all errors of hloom.
-
-    asked:  what the user's code asked for, one sentence.
-    found:  what was there instead (shapes, dtypes, values).
-    repair: one thing to try.
-    source: the user's file and line; by default the innermost frame outside of hloom.
-    """
-
-    def __init__(self, asked: str, found: str = "", repair: str = "", source: Source | None = None):
-        self.asked, self.found, self.repair = asked, found, repair
-        self.source = current_source() if source is None else source
-        super().__init__(asked, found, repair)
-
-    def __str__(self) -> str:
-        lines = [self.asked]
-        if self.found:
-            lines.append(f"  found:  {self.found}")
-        if self.source:
-            lines.append(f"  where:  {self.source}")
-        if self.repair:
-            lines.append(f"  repair: {self.repair}")
-        return "\n".join(lines)
+from hloom.ir.base_error import HloomError
 
 
 class ShapeError(HloomError, ValueError, TypeError):

@@ -17,8 +17,10 @@ repair, and the driver's code with its name where a call of the driver failed.
 
 from __future__ import annotations
 
+from hloom.ir.base_error import HloomError
 
-class CudaError(RuntimeError):
+
+class CudaError(HloomError, RuntimeError):
     """Base. asked, found, repair: sentences. source: the user's line or ''. code, name: of the driver, or None."""
 
     def __init__(
@@ -30,19 +32,8 @@ class CudaError(RuntimeError):
         code: int | None = None,
         name: str | None = None,
     ):
-        self.asked, self.found, self.repair, self.source = asked, found, repair, source
+        super().__init__(asked, found, repair, source)
         self.code, self.name = code, name
-        super().__init__(asked, found, repair)
-
-    def __str__(self) -> str:
-        lines = [self.asked]
-        if self.found:
-            lines.append(f"  found:  {self.found}")
-        if self.source:
-            lines.append(f"  where:  {self.source}")
-        if self.repair:
-            lines.append(f"  repair: {self.repair}")
-        return "\n".join(lines)
 
 
 class CudaUnavailableError(CudaError):

@@ -167,6 +167,20 @@ def test_errors_cross_processes():
     assert str(other.source) == str(caught.value.source)
 
 
+def kinds_of(kind: type) -> list[type]:
+    return [kind, *(inner for other in kind.__subclasses__() for inner in kinds_of(other))]
+
+
+@pytest.mark.parametrize("kind", kinds_of(errors.CudaError))
+def test_errors_of_gpus_are_hlooms_too(kind):
+    error = kind("this was asked", "that was found", "try this", "model.py:3 in f", 700, "CUDA_ERROR_X")
+    assert isinstance(error, errors.HloomError) and isinstance(error, RuntimeError)
+    assert str(error).splitlines()[2] == "  where:  model.py:3 in f" and error.code == 700
+    assert kind("nothing is known of a line").source == ""  # not the line that happened to wait
+    with pytest.raises(errors.HloomError, match="this was asked"):
+        raise error
+
+
 def test_the_line_is_that_of_the_operation_inside_the_function():
     @hl.jit
     def outer(x):

@@ -1,0 +1,32 @@
+"""The base of all errors of hloom, below everything that raises one: the IR, the compiler, the runtime and the front
+end."""
+
+from __future__ import annotations
+
+from hloom.ir.source import Source, current_source
+
+
+class HloomError(Exception):
+    """Base of all errors of hloom.
+
+    asked:  what the user's code asked for, one sentence.
+    found:  what was there instead (shapes, dtypes, values).
+    repair: one thing to try.
+    source: the user's file and line (or a text that says it, '' for none); by default the innermost frame outside of
+    hloom.
+    """
+
+    def __init__(self, asked: str, found: str = "", repair: str = "", source: Source | str | None = None):
+        self.asked, self.found, self.repair = asked, found, repair
+        self.source = current_source() if source is None else source
+        super().__init__(asked, found, repair)
+
+    def __str__(self) -> str:
+        lines = [self.asked]
+        if self.found:
+            lines.append(f"  found:  {self.found}")
+        if self.source:
+            lines.append(f"  where:  {self.source}")
+        if self.repair:
+            lines.append(f"  repair: {self.repair}")
+        return "\n".join(lines)
