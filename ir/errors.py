@@ -1,7 +1,8 @@
 """The errors of hloom: each says what was asked, what was found, on which line of the user's, and one repair.
 
-The base is `hloom.ir.base_error.HloomError`. The classes are documented for users in `hloom/errors.py`, which re-exports them. Where JAX raises ValueError for one
-case of a mistake and TypeError for another, the class is both, so that handlers of either kind find it.
+The base is `hloom.ir.base_error.HloomError`. The classes are documented for users in `hloom/errors.py`, which
+re-exports them. Where JAX raises ValueError for one case of a mistake and TypeError for another, the class is both, so
+that handlers of either kind find it.
 """
 
 from __future__ import annotations

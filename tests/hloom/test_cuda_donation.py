@@ -47,10 +47,10 @@ def test_the_result_takes_the_memory_and_the_argument_is_gone(driver):
         given, x = x, function(x)
         assert place_of(x) == place
         assert given.is_deleted()
-        for use in (lambda: given + 1, lambda: function(given), lambda: hl.device_put(given, "cuda:0"),
-                    lambda: np.asarray(given), given.block_until_ready):  # fmt: skip
+        uses = (lambda a: a + 1, function, lambda a: hl.device_put(a, "cuda:0"), np.asarray, hl.block_until_ready)
+        for use in uses:
             with pytest.raises(DonatedArrayError, match="donated"):
-                use()
+                use(given)
         np.testing.assert_array_equal(x, numbers(first=5.0 * turn))
 
 
