@@ -13,6 +13,8 @@ from hloom.ir.records import field, record
 from hloom.runtime.cuda.errors import CudaError, CudaNotInstalledError, NoDriverError, typed_error
 
 NOT_READY = 600
+# Access is enabled already (another library did), there is no link after all, or there are too many: copies work.
+PEERS_AS_THEY_ARE = (704, 217, 711)
 LEGACY_STREAM = 1  # the driver's numbers for the two default streams, DLPack's too
 PER_THREAD_STREAM = 2
 
@@ -229,14 +231,38 @@ class Api:
         """Between any two places of device or pinned memory, enqueued."""
         self._do(self.driver.cuMemcpyAsync(target, source, nbytes, stream), asked, where)
 
-    def copy_peer(self, target: int, target_context, source: int, source_context, nbytes: int, stream) -> None:
-        asked = f"{nbytes:,} bytes were copied from one GPU to another"
-        status = self.driver.cuMemcpyPeerAsync(target, target_context, source, source_context, nbytes, stream)
-        self._do(status, asked)
-
     def fill(self, address: int, byte: int, nbytes: int, stream, where: str = "") -> None:
         asked = f"{nbytes:,} bytes were filled"
         self._do(self.driver.cuMemsetD8Async(address, byte, nbytes, stream), asked, where)
+
+    # --- between GPUs ---
+
+    def can_access_peer(self, device, other) -> bool:
+        """Whether a GPU can reach the memory of another."""
+        asked = "whether a GPU can reach another's memory was asked for"
+        return bool(self._do(self.driver.cuDeviceCanAccessPeer(device, other), asked))
+
+    def share_pool(self, pool, ordinal: int) -> None:
+        """Lets another GPU reach a pool's memory."""
+        driver = self.driver
+        access = driver.CUmemAccessDesc()
+        access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        access.location.id = ordinal
+        access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        self._do(driver.cuMemPoolSetAccess(pool, [access], 1), f"a memory pool was opened to GPU {ordinal}")
+
+    def enable_peer_access(self, context) -> None:
+        """Lets the current context reach another's memory that is in no pool, unless it does already."""
+        (status,) = self.driver.cuCtxEnablePeerAccess(context, 0)
+        if int(status) not in PEERS_AS_THEY_ARE:
+            self._do((status,), "a GPU was given access to another's memory")
+
+    def copy_peer(
+        self, target: int, target_context, source: int, source_context, nbytes: int, stream, asked: str
+    ) -> None:
+        """From one GPU to another, enqueued."""
+        status = self.driver.cuMemcpyPeerAsync(target, target_context, source, source_context, nbytes, stream)
+        self._do(status, asked)
 
     # --- machine code ---
 

@@ -21,6 +21,7 @@ from hloom.runtime.cuda.discovery import GpuFacts
 from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaError
 from hloom.runtime.cuda.interop import collect
 from hloom.runtime.cuda.memory import Buffer, Pool, PoolStatistics
+from hloom.runtime.cuda.peers import receive
 from hloom.runtime.cuda.program import Kernel
 from hloom.runtime.cuda.staging import Download, Pieces, upload, upload_all
 
@@ -119,10 +120,9 @@ class Device:
         self.stepwise = os.environ.get("HLOOM_CUDA_STEPWISE", "") not in ("", "0") if stepwise is None else stepwise
         self.lock = threading.RLock()
         self.lost: CudaDeviceLostError | None = None
-        self.context = self.main = self.uploads = self.downloads = self.recording = self.pool_handle = None
+        self.handle = self.context = self.main = self.uploads = self.downloads = self.recording = self.pool_handle = None
         self.pool: Pool | None = None
         self._condition = condition
-        self._handle = None
         self._events: list = []  # handles that are idle
         self._made_events: list = []
         self._modules: dict[bytes, object] = {}
@@ -134,6 +134,7 @@ class Device:
         self.given: list = []  # arrays that other libraries have
         self._owed: list[tuple] = []  # (function, handle): what the driver refused to destroy
         self.waited: Event | None = None  # what the main stream has waited for last: parts of a block share it
+        self.reached: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # (`peers.reach`) device -> its pool
         self._alone = False  # whether there is no other GPU
         self._guard = _Guard(self)
         _devices.add(self)
@@ -158,8 +159,8 @@ class Device:
     def _open(self) -> None:
         api = self.api
         count = api.device_count()
-        self._handle = api.device(self.facts.index)
-        context = api.retain_context(self._handle)
+        self.handle = api.device(self.facts.index)
+        context = api.retain_context(self.handle)
         made: list[tuple] = []
         try:
             api.set_current(context)
@@ -171,7 +172,7 @@ class Device:
         except BaseException:
             for destroy, handle in reversed(made):
                 _quietly(destroy, handle)
-            _quietly(api.release_context, self._handle)
+            _quietly(api.release_context, self.handle)
             raise
         self.context, self._alone = context, count == 1
         self.pool = Pool(self, keep)
@@ -217,12 +218,13 @@ class Device:
             attempt(api.destroy_pool, self.pool_handle)
             for stream in (self.uploads, self.main, self.downloads, self.recording):
                 attempt(api.destroy_stream, stream)
-            attempt(api.release_context, self._handle)
+            attempt(api.release_context, self.handle)
             self.context = None
             self._modules, self._functions, self._shared = {}, {}, {}
             self._events, self._made_events = [], []
             self._flight.clear()
             self._owed, self.given, self.waited = [], [], None
+            self.reached.clear()
         if errors:
             raise errors[0]
 
@@ -391,21 +393,8 @@ class Device:
         return target
 
     def receive(self, buffer: Buffer, sender: Device) -> Buffer:
-        """A copy of a buffer of another device, made without the host waiting."""
-        with sender.guard():
-            sender.use(buffer)
-            ready = sender.record(sender.main)
-        with self.guard() as api:
-            target = self.pool.take(buffer.nbytes, buffer.label)
-            api.wait_event(self.main, ready.handle)
-            try:
-                api.copy_peer(target.address, self.context, buffer.address, sender.context, buffer.nbytes, self.main)
-                buffer.readers.append(self.record(self.main))
-            except BaseException:
-                self.settle(self.main)  # the copy may run all the same, and reads what the sender may use again
-                raise
-            target.ready = buffer.readers[-1]
-        return target
+        """A copy of a buffer of another device, made without the host waiting. Raises CudaError."""
+        return receive(self, buffer, sender)
 
     def use(self, buffer: Buffer) -> None:
         """Makes the main stream wait for a buffer that is still being filled."""

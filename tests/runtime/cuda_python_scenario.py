@@ -90,6 +90,19 @@ def shared(api, device: Device) -> None:
     assert ours.__cuda_array_interface__["stream"] == int(device.main)
 
 
+def between(api, device: Device) -> None:
+    """The calls for a second GPU, of which the stub has a number only."""
+    x, y = vectors(2)
+    source, target = device.put(x, "x"), device.put(y, "y")
+    assert api.can_access_peer(device.handle, 1) is True
+    api.share_pool(device.pool_handle, 1)
+    api.enable_peer_access(device.context)
+    api.copy_peer(
+        target.address, device.context, source.address, device.context, 4 * N, device.main, "a copy was asked for"
+    )
+    assert (fetch(device, target) == x).all()
+
+
 if __name__ == "__main__":
     assert available() is None
     driver = load_api()
@@ -97,7 +110,7 @@ if __name__ == "__main__":
     assert (gpu.name, gpu.arch, gpu.multiprocessors) == ("Stub", "sm_90", 132)
     for stepwise in (False, True):
         opened = Device(driver, gpu, stepwise=stepwise).open()
-        for part in (programs, all_kinds, answers, shared):
+        for part in (programs, all_kinds, answers, shared, between):
             part(driver, opened)
         opened.close()
     print("all is well")

@@ -20,11 +20,13 @@ from fake_cuda_model import (
     ENUMS,
     RECORDS,
     Access,
+    Block,
     CUcontext,
     CUdeviceptr,
     CUevent,
     CUfunction,
     CUgraphNodeParams,
+    CUmemAccessDesc,
     CUmemoryPool,
     CUmemPoolProps,
     CUmodule,
@@ -47,6 +49,7 @@ from fake_cuda_model import (
 )
 
 LEGACY, PER_THREAD = 1, 2
+BETWEEN = "a copy between GPUs"
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,12 @@ class FakeGpu:
 
 
 class FakeDriver(FakeGraphs):
-    """The module. gpus: what it shows; version: 13000 for CUDA 13.0; kernels: what modules may hold."""
+    """The module. gpus: what it shows; version: 13000 for CUDA 13.0; kernels: what modules may hold. linked: whether
+    GPUs can reach each other's memory. direct, staged: bytes that were copied between GPUs, and how."""
 
-    def __init__(self, kernels=(), gpus=(FakeGpu(),), version: int = 13000):
-        for thing in (*ENUMS, *RECORDS, CUdeviceptr, CUstream, cuuint64_t, CUmemPoolProps, CUgraphNodeParams):
+    def __init__(self, kernels=(), gpus=(FakeGpu(),), version: int = 13000, linked: bool = True):
+        records = (*RECORDS, CUmemAccessDesc, CUmemPoolProps, CUgraphNodeParams)
+        for thing in (*ENUMS, *records, CUdeviceptr, CUstream, cuuint64_t):
             setattr(self, thing.__name__, thing)
         self.gpus, self.version = list(gpus), version
         self.kernels = {kernel.name: kernel for kernel in kernels}
@@ -75,6 +80,9 @@ class FakeDriver(FakeGraphs):
         self.sticky = 0
         self.host: dict = {}  # what the host knows to be done
         self.used = [0 for _ in self.gpus]
+        self.linked, self.direct, self.staged = linked, 0, 0
+        self.peers: set[tuple[int, int]] = set()  # (GPU, another whose memory in no pool it reaches)
+        self.opened: dict[int, set[int]] = {}  # pool -> other GPUs that reach its memory
         self.refusals: list[tuple[int, int, bool]] = []  # (number of a call, code, whether for good)
         self.slow_changes = False
         self._next = 0x1000
@@ -167,8 +175,21 @@ class FakeDriver(FakeGraphs):
         for access in accesses:
             if access.nbytes:
                 block = self.memory.find(access.address, access.nbytes, what)
+                self.check_reach(block, stream, what)
                 check_order(block, access, stream.number, stream.clock, what)
         return stream.push(Work(stream, run))
+
+    def check_reach(self, block: Block, stream: Stream, what: str) -> None:
+        """Raises Violation for memory of a GPU that the stream's cannot use. The driver copies between any two."""
+        if block.kind == "device" and block.gpu != stream.gpu and stream.number not in (LEGACY, PER_THREAD):
+            if what != BETWEEN and not self.reaches(stream.gpu, block):
+                raise Violation(f"{what} on GPU {stream.gpu} uses memory of GPU {block.gpu}")
+
+    def reaches(self, gpu: int, block: Block) -> bool:
+        """Whether a GPU reaches a block of another's: the pool's access decides, and that of contexts for the rest."""
+        if block.pool is not None:
+            return gpu in self.opened.get(block.pool, ())
+        return (gpu, block.gpu) in self.peers
 
     def finish(self, stream: Stream, work: Work | None = None, clock: dict | None = None) -> None:
         """The host waits."""
@@ -340,6 +361,7 @@ class FakeDriver(FakeGraphs):
             raise Refused(2)
         self.used[gpu] += nbytes
         block = self.memory.allocate(nbytes, "device", gpu)
+        block.pool = int(pool)
         self.enqueue(stream, [writes(block.address, nbytes)], None, "an allocation")
         return CUdeviceptr(block.address)
 
@@ -363,11 +385,11 @@ class FakeDriver(FakeGraphs):
         check_order(block, writes(block.address, block.nbytes), 0, self.host, "a free of pinned memory")
         block.freed = True
 
-    def copy(self, stream, target: int, source: int, nbytes: int) -> None:
+    def copy(self, stream, target: int, source: int, nbytes: int, what: str = "a copy") -> None:
         def run():
             self.view(target, nbytes)[...] = self.view(source, nbytes)
 
-        self.step(stream, [reads(source, nbytes), writes(target, nbytes)], run, "a copy")
+        self.step(stream, [reads(source, nbytes), writes(target, nbytes)], run, what)
 
     def step(self, stream, accesses, run, what: str) -> None:
         """Work on a stream, or a node of the graph that the stream records to."""
@@ -381,12 +403,44 @@ class FakeDriver(FakeGraphs):
     def cuMemcpyAsync(self, target, source, nbytes, stream):
         self.copy(stream, int(target), int(source), nbytes)
 
+    @call(1)
+    def cuDeviceCanAccessPeer(self, device, other):
+        if device == other:
+            raise Violation("a GPU was asked about itself")
+        return int(self.linked)
+
+    @call()
+    def cuCtxEnablePeerAccess(self, context, flags):
+        pair = self.need_context(), int(context) - 0x100
+        if not self.linked:
+            raise Refused(217)
+        if pair in self.peers:
+            raise Refused(704)
+        self.peers.add(pair)
+
+    @call()
+    def cuMemPoolSetAccess(self, pool, accesses, count):
+        owner = self.thing(pool, CUmemPoolProps).location.id
+        (access,) = accesses
+        if count != 1 or access.flags != 3 or access.location.type != 1 or not self.linked:
+            raise Refused(1)
+        if access.location.id == owner:
+            raise Violation("a pool was opened to its own GPU")
+        self.opened.setdefault(int(pool), set()).add(access.location.id)
+
     @call()
     def cuMemcpyPeerAsync(self, target, target_context, source, source_context, nbytes, stream):
+        blocks = []
         for address, context in ((target, target_context), (source, source_context)):
-            if self.memory.find(int(address), nbytes, "a copy between GPUs").gpu != int(context) - 0x100:
+            blocks.append(self.memory.find(int(address), nbytes, BETWEEN))
+            if blocks[-1].gpu != int(context) - 0x100:
                 raise Violation(f"{int(address):#x} is not of the context {int(context):#x}")
-        self.copy(stream, int(target), int(source), nbytes)
+        gpu = self.thing(stream, Stream).gpu
+        if all(block.gpu == gpu or self.reaches(gpu, block) for block in blocks):
+            self.direct += nbytes
+        else:
+            self.staged += nbytes
+        self.copy(stream, int(target), int(source), nbytes, BETWEEN)
 
     @call()
     def cuMemsetD8Async(self, address, byte, nbytes, stream):

@@ -75,7 +75,8 @@ CUresult = IntEnum("CUresult", {
     "CUDA_ERROR_DEINITIALIZED": 4, "CUDA_ERROR_NO_DEVICE": 100, "CUDA_ERROR_INVALID_DEVICE": 101,
     "CUDA_ERROR_INVALID_IMAGE": 200, "CUDA_ERROR_INVALID_CONTEXT": 201, "CUDA_ERROR_NO_BINARY_FOR_GPU": 209,
     "CUDA_ERROR_INVALID_HANDLE": 400, "CUDA_ERROR_NOT_FOUND": 500, "CUDA_ERROR_NOT_READY": 600,
-    "CUDA_ERROR_ILLEGAL_ADDRESS": 700, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": 701, "CUDA_ERROR_LAUNCH_FAILED": 719,
+    "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED": 217, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED": 704,
+    "CUDA_ERROR_TOO_MANY_PEERS": 711, "CUDA_ERROR_ILLEGAL_ADDRESS": 700, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": 701, "CUDA_ERROR_LAUNCH_FAILED": 719,
     "CUDA_ERROR_NOT_SUPPORTED": 801, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": 803,
     "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE": 910, "CUDA_ERROR_UNKNOWN": 999,
 })  # fmt: skip
@@ -98,6 +99,7 @@ CUstreamCaptureMode = IntEnum("CUstreamCaptureMode", {"CU_STREAM_CAPTURE_MODE_TH
 CUmemAllocationType = IntEnum("CUmemAllocationType", {"CU_MEM_ALLOCATION_TYPE_PINNED": 1})
 CUmemAllocationHandleType = IntEnum("CUmemAllocationHandleType", {"CU_MEM_HANDLE_TYPE_NONE": 0})
 CUmemLocationType = IntEnum("CUmemLocationType", {"CU_MEM_LOCATION_TYPE_DEVICE": 1})
+CUmemAccess_flags = IntEnum("CUmemAccess_flags", {"CU_MEM_ACCESS_FLAGS_PROT_READWRITE": 3})
 CUmemorytype = IntEnum("CUmemorytype", {"CU_MEMORYTYPE_HOST": 1, "CU_MEMORYTYPE_DEVICE": 2})
 CUgraphNodeType = IntEnum("CUgraphNodeType", {"CU_GRAPH_NODE_TYPE_CONDITIONAL": 13})
 CUgraphConditionalNodeType = IntEnum("CUgraphConditionalNodeType", {
@@ -105,7 +107,8 @@ CUgraphConditionalNodeType = IntEnum("CUgraphConditionalNodeType", {
 })  # fmt: skip
 ENUMS = (
     CUresult, CUdevice_attribute, CUfunction_attribute, CUmemPool_attribute, CUstream_flags, CUevent_flags,
-    CUstreamCaptureMode, CUmemAllocationType, CUmemAllocationHandleType, CUmemLocationType, CUmemorytype,
+    CUstreamCaptureMode, CUmemAllocationType, CUmemAllocationHandleType, CUmemLocationType,
+    CUmemAccess_flags, CUmemorytype,
     CUgraphNodeType, CUgraphConditionalNodeType,
 )  # fmt: skip
 
@@ -181,6 +184,11 @@ _Conditional = record("CUDA_CONDITIONAL_NODE_PARAMS", "handle", "type", "size", 
 RECORDS = (CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUmemLocation, _Conditional)
 
 
+class CUmemAccessDesc:
+    def __init__(self):
+        self.location, self.flags = CUmemLocation(), 0
+
+
 class CUmemPoolProps:
     def __init__(self):
         self.allocType = self.handleTypes = 0
@@ -200,13 +208,15 @@ DEVICE_MEMORY = 0x7000_0000_0000  # addresses that the host cannot follow, so th
 
 @dataclass(eq=False)
 class Block:
-    """An allocation. accesses: (first byte, end, whether written, stream, its clock) as far as they still matter."""
+    """An allocation. pool: its handle, of memory that is in one. accesses: (first byte, end, whether written, stream, its
+    clock) as far as they still matter."""
 
     address: int
     nbytes: int
     kind: str  # 'device' or 'pinned'
     memory: np.ndarray
     gpu: int = 0
+    pool: int | None = None
     freed: bool = False
     accesses: list = field(default_factory=list)
 

@@ -257,6 +257,26 @@ CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, size_t bytes, CUs
     } else memmove((void *)target, (void *)source, bytes);
     DONE;
 }
+CUresult cuMemcpyPeerAsync(CUdeviceptr target, CUcontext target_context, CUdeviceptr source, CUcontext source_context,
+                           size_t bytes, CUstream stream) {
+    CHECK(target_context == CONTEXT && source_context == CONTEXT && stream);
+    memmove((void *)target, (void *)source, bytes);
+    DONE;
+}
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice other) {
+    CHECK(!device && other == 1);
+    *can = 1;
+    DONE;
+}
+CUresult cuCtxEnablePeerAccess(CUcontext context, unsigned flags) {
+    CHECK(context == CONTEXT && !flags);
+    return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+}
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
+    CHECK(pool == POOL && count == 1 && access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK(access->location.type == CU_MEM_LOCATION_TYPE_DEVICE && access->location.id == 1);
+    DONE;
+}
 CUresult cuMemsetD8Async(CUdeviceptr target, unsigned char value, size_t bytes, CUstream stream) {
     if (stream->recording) {
         node *n = append(stream->recording, FILL);

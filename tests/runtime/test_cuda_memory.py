@@ -405,22 +405,6 @@ def test_block_until_ready():
     finish(dev)
 
 
-def test_arrays_between_two_gpus():
-    fake = driver(gpus=[gpu(), gpu()])
-    first, second = device(fake), device(fake, 1)
-    run = Executable(cases.straight(), first)
-    x, y = vectors(2)
-    (out,) = run([first.put(x, "x"), first.put(y, "y")])
-    there = DeviceArray(first, out, VECTOR).to(second)
-    del out
-    assert there.to(second) is there and str(there.device) == "cuda:1"
-    (more,) = Executable(cases.straight(), second)([there.buffer, second.put(y, "y")])
-    assert np.allclose(fetch(second, more), cases.straight_result(cases.straight_result(x, y), y))
-    assert fake.counts()["cuMemcpyPeerAsync"] == 1
-    second.close()
-    finish(first)
-
-
 def test_another_library_may_make_another_gpu_current():
     fake = driver(gpus=[gpu(), gpu()])
     first, second = device(fake).open(), device(fake, 1).open()
