@@ -49,6 +49,15 @@ def _is_ours(data) -> bool:
     return not isinstance(data, np.ndarray) or data.flags.writeable
 
 
+def _has_other_holders(inputs: list, k: int) -> bool:
+    """Whether something else than the list leads to the memory of one of its arrays."""
+    if isinstance(inputs[k], np.ndarray):
+        return not is_exclusive(inputs[k], 1)
+    from hloom.runtime.cuda.array import is_shared
+
+    return is_shared(inputs, k, 1)
+
+
 class Entry:
     """One compiled version of a function."""
 
@@ -59,6 +68,7 @@ class Entry:
         self.owner = owner
         self.donated = call.donated
         self.gpu: int | None = None  # number of the GPU on which it runs alone
+        self.takes_gpu_arrays = False
         module = Module(owner._name, traced.computation)
         self.compiled = self._compiled(module, call)
         unused = self.donated - set(self.compiled.donated.values())
@@ -104,7 +114,7 @@ class Entry:
             from hloom.cuda_compilation import compile_for_cuda, cuda_device
 
             device = device or default_device()
-            self.gpu, self.labels = device.index, call.hints()
+            self.gpu, self.labels, self.takes_gpu_arrays = device.index, call.hints(), True
             arch = cuda_device(device.index).facts.arch
             compiled = compile_for_cuda(module, arch, fusion=fusion, donated=call.donated)
             self.devices = [device] * len(compiled.output_shapes)
@@ -112,6 +122,7 @@ class Entry:
         if len(named) > 1 or not name.startswith("cpu:"):
             from hloom.placed import compile_placed
 
+            self.takes_gpu_arrays = any(d.startswith("cuda:") for d in named)
             compiled = compile_placed(module, arguments, name, call.donated, fusion=fusion)
             self.devices = [find_device(d) for d in compiled.output_devices]
             return compiled
@@ -129,7 +140,7 @@ class Entry:
 
     def run(self, arrays: list[Array]):
         try:
-            inputs = [a._held() for a in arrays] if self.gpu is not None else [a._value() for a in arrays]
+            inputs = [a._held() for a in arrays] if self.takes_gpu_arrays else [a._value() for a in arrays]
         except AttributeError:
             next(a for a in arrays if isinstance(a, Tracer)).trace_ended()
             raise
@@ -142,14 +153,14 @@ class Entry:
             outputs = self.compiled.executable(inputs)
         return tree.unflatten(self.traced.out_tree, self._wrap(outputs))
 
-    def _give_away(self, arrays: list[Array], inputs: list[np.ndarray]) -> None:
+    def _give_away(self, arrays: list[Array], inputs: list) -> None:
         """Takes the data of donated arguments from their arrays, or a copy where they are not ours to give: a caller's
         NumPy array, a constant that others hold too, memory with other views."""
         for k in self.donated:
             mine = _is_ours(inputs[k])
             if mine:
                 arrays[k]._data = None
-            if not mine or not is_exclusive(inputs[k], 1):
+            if not mine or _has_other_holders(inputs, k):
                 inputs[k] = inputs[k].copy()
 
     def _run_on_gpu(self, arrays: list[Array], inputs: list):

@@ -16,7 +16,7 @@ import numpy as np
 
 from hloom.compiler.analysis import bytes_accessed, computation_flops
 from hloom.device_kinds import DeviceKind, LaneRequest
-from hloom.host_channels import Ended, HostChannels
+from hloom.host_channels import BODY, BRANCH, STRAIGHT, Ended, HostChannels, held_in_bodies, places_of
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops.transfer import TRANSFERS
@@ -39,6 +39,7 @@ class InterpretedLane:
     """A part of a program that its kind computes instruction by instruction."""
 
     donated: dict[int, int] = {}
+    kept: frozenset[int] = frozenset()
     kernels_compiled = 0
 
     def __init__(self, kind: InterpretedKind, request: LaneRequest):
@@ -53,16 +54,11 @@ class InterpretedLane:
         self._aliases = aliases
 
     def places(self) -> set[int]:
-        found = set()
-        for computation in self.module.computations():
-            for i in computation.instructions:
-                if i.opcode in TRANSFERS:
-                    found |= {2 * i["channel_id"], 2 * i["channel_id"] + 1}
-        return {p for p in found if p not in self._aliases}
+        used = {i["channel_id"] for i in self.module.instructions() if i.opcode in TRANSFERS}
+        return {place for place in places_of(used) if place not in self._aliases}
 
     def held(self) -> dict[int, int]:
-        bodies = [c for i in self.module.instructions() if i.opcode == "while" for c in (i["body"],)]
-        return {i["channel_id"]: 1 for body in bodies for i in body.instructions if i.opcode == "send"}
+        return held_in_bodies(self.module)
 
     def source(self) -> str:
         return "# computed op by op\n"
@@ -73,7 +69,7 @@ class InterpretedLane:
     def memory_analysis(self) -> dict[str, int]:
         return {"output bytes": sum(o.shape.bytes for o in self.module.entry.outputs())}
 
-    def prepare(self, control: np.ndarray, state: np.ndarray) -> Callable:
+    def prepare(self, control: np.ndarray, state: np.ndarray, handed: dict) -> Callable:
         """As `hloom.runtime.lanes.Lane.prepare`."""
 
         def run(*arguments) -> None:
@@ -92,14 +88,14 @@ class _Run:
     def run(self) -> None:
         entry = self.lane.module.entry
         try:
-            results = self.computation(entry, [np.asarray(x) for x in self.channels.inputs], "straight")
+            results = self.computation(entry, [np.asarray(x) for x in self.channels.inputs], STRAIGHT)
         except Ended:
             return
         for number, value in zip(self.lane.request.outputs, results, strict=True):
             self.channels.outputs[number][...] = value
 
     def computation(self, computation: Computation, arguments, where: str):
-        """where: 'straight' (runs at most once), 'body' (of a loop), 'branch' (of a loop's step, or its condition)."""
+        """where: as of HostChannels."""
         values: dict[Instruction, object] = dict(zip(computation.parameters, arguments, strict=True))
         received: list[int] = []
         for instruction in computation.instructions:
@@ -114,9 +110,10 @@ class _Run:
     def instruction(self, instruction: Instruction, operands, where: str, received: list[int]):
         opcode = instruction.opcode
         if opcode == "send":
-            return self.channels.send(instruction["channel_id"], operands[0], where)
+            self.channels.send(instruction["channel_id"], operands[0], where)
+            return ()
         if opcode == "recv":
-            if where != "straight":
+            if where != STRAIGHT:
                 received.append(instruction["channel_id"])
             return self.channels.receive(instruction["channel_id"], where).copy()
         if opcode == "tuple":
@@ -125,8 +122,8 @@ class _Run:
             return operands[0][instruction["index"]]
         if opcode == "while":
             state = operands[0]
-            while bool(self.computation(instruction["condition"], [state], "branch")):
-                state = self.computation(instruction["body"], [state], "body")
+            while bool(self.computation(instruction["condition"], [state], BRANCH)):
+                state = self.computation(instruction["body"], [state], BODY)
             return state
         if opcode == "conditional":
             branches = instruction["branch_computations"]
@@ -134,6 +131,6 @@ class _Run:
             if operands[0].dtype == bool:
                 index = 0 if index else 1
             index = index if 0 <= index < len(branches) else len(branches) - 1
-            inner = "straight" if where == "straight" else "branch"
+            inner = STRAIGHT if where == STRAIGHT else BRANCH
             return self.computation(branches[index], [operands[1 + index]], inner)
         return self.lane.kind.compute(instruction, operands)

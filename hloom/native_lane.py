@@ -20,6 +20,8 @@ from hloom.runtime.program import Count, Ref
 class NativeLane(Layout, Planned):
     """A part of a program, and the places of its values among those of the whole."""
 
+    kept: frozenset[int] = frozenset()
+
     def __init__(self, request: LaneRequest):
         self.request, self.name = request, request.device
         self.inputs, self.outputs = request.inputs, request.results
@@ -57,9 +59,9 @@ class NativeLane(Layout, Planned):
         """The places of channels that it reads or writes."""
         return self._used
 
-    def prepare(self, control: np.ndarray, state: np.ndarray) -> Callable:
+    def prepare(self, control: np.ndarray, state: np.ndarray, handed: dict) -> Callable:
         """As `Lane.prepare`."""
-        return self._lane.prepare(control, state)
+        return self._lane.prepare(control, state, handed)
 
     # --- places and counts ---
 

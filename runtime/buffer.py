@@ -293,6 +293,16 @@ def is_exclusive(array: np.ndarray, references: int) -> bool:
     return getrefcount(base) - _COUNTED <= (1 if base.base is None else 2)
 
 
+def references(holder: list, position: int) -> int:
+    """How many references lead to an element of a list, the list's included. Without a global lock nobody can tell:
+    very many."""
+    return getrefcount(holder[position]) - _OF_AN_ELEMENT if HAS_GIL else sys.maxsize
+
+
+_LIST = [object()]
+_OF_AN_ELEMENT = getrefcount(_LIST[0]) - 1  # what passing it on adds (it depends on the version of Python)
+
+
 class Arena:
     """`nbytes` bytes for the temporaries of one activation. address: of the first byte, a multiple of 64."""
 

@@ -27,23 +27,28 @@ ALIGNMENT = 64
 class Lane:
     """A device's program, and the driver with the device's threads.
 
-    Lanes of other kinds of devices have the same `name` and `prepare`.
+    Lanes of other kinds of devices have the same `name`, `prepare` and `kept`: the numbers of the results that stay in
+    their device's memory, which their `run` returns by number.
     """
+
+    kept: frozenset[int] = frozenset()
 
     def __init__(self, name: str, program: Program, driver: Driver):
         self.name, self.program, self.driver = name, program, driver
         self._kept, self._callbacks = callbacks_of(program)
 
-    def prepare(self, control: np.ndarray, state: np.ndarray) -> Callable:
-        """What runs the lane in a call of its own memory: run(*inputs, *outputs, *channel addresses).
+    def prepare(self, control: np.ndarray, state: np.ndarray, handed: dict) -> Callable:
+        """What runs the lane in a call of its own memory: run(*inputs, *outputs, *channel addresses). What is not in
+        the host's memory is an object of its device for lanes that have `kept` results, and 0 for the others.
 
-        control: the counts of all lanes. state: a byte, 0 once a lane has failed: then none may wait for it.
+        control: the counts of all lanes. state: a byte, 0 once a lane has failed: then none may wait for it. handed:
+        what lanes hand to each other outside of the host's memory, by place and receiver.
         """
         frame = Frame(self.program, self.driver, self._callbacks, control, state)
         call, where = self.driver.call, frame.address
 
         def run(*arguments, frame=frame) -> None:  # the frame lives as long as what runs in it
-            call(where, *arguments)
+            call(where, *arguments)  # (its answer says nothing here)
 
         return run
 
@@ -125,7 +130,7 @@ if hasattr(os, "register_at_fork"):
 class _Group:
     """The memory of one running call of all lanes."""
 
-    __slots__ = ("control", "done", "memory", "places", "runs", "state")
+    __slots__ = ("control", "done", "handed", "memory", "places", "runs", "state")
 
     def __init__(self, owner: LanesExecutable):
         self.control = owner.initial.copy()
@@ -136,7 +141,8 @@ class _Group:
             total += -(-size // ALIGNMENT) * ALIGNMENT
         self.memory = Arena(max(total, ALIGNMENT))
         self.places = [self.memory.address + offset for offset in offsets]
-        self.runs = [lane.prepare(self.control, self.state) for lane in owner.lanes]
+        self.handed: dict = {}
+        self.runs = [lane.prepare(self.control, self.state, self.handed) for lane in owner.lanes]
         self.done: queue.SimpleQueue = queue.SimpleQueue()
 
 
@@ -158,23 +164,25 @@ class LanesExecutable:
         self.channel_bytes = list(channel_bytes)
         pool = default_pool()
         self.outputs, self._donated = list(outputs), donated or {}
+        self._kept = frozenset().union(*(lane.kept for lane in self.lanes))
         self._take = [
             None if k in self._donated else pool.shelf(shape.dims, shape.dtype).take for k, shape in enumerate(outputs)
         ]
         self._idle: list[_Group] = []
 
-    def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Runs the programs. inputs: C-contiguous arrays. Returns new arrays; raises what a Python step raised."""
+    def __call__(self, inputs: Sequence) -> list:
+        """Runs the programs. inputs: C-contiguous arrays, or what a lane keeps on its device. Returns new arrays, and
+        what lanes keep; raises what a Python step raised."""
         try:
             group = self._idle.pop()
             group.control[:] = self.initial
         except IndexError:
             group = _Group(self)
-        outputs = [
-            take() if take else as_shape(inputs[self._donated[k]], self.outputs[k]) for k, take in enumerate(self._take)
-        ]
+        outputs = [self._output(k, inputs) for k in range(len(self.outputs))]
         arguments = (*inputs, *outputs, *group.places)
-        first, *others = [_part(run, arguments, group.state) for run in group.runs]
+        in_host = tuple([a if isinstance(a, (np.ndarray, int)) else 0 for a in arguments]) if self._kept else arguments
+        parts = zip(group.runs, self.lanes, strict=True)
+        first, *others = [_part(run, arguments if lane.kept else in_host, group.state) for run, lane in parts]
         if _inside.part:
             # Called by a Python step of such a program, which the devices' threads may be waiting for.
             for part in others:
@@ -185,10 +193,21 @@ class LanesExecutable:
                     _thread_of(lane.name).waiting.put((part, group.done))
         results = [first(), *(group.done.get() for _ in others)]
         error = take_error(group.state) or next((r for r in results if isinstance(r, BaseException)), None)
+        group.handed.clear()
         self._idle.append(group)
         if error is not None:
             raise error
+        for made in results:
+            for number, value in (made or {}).items():
+                outputs[number] = value
         return outputs
+
+    def _output(self, k: int, inputs):
+        """The memory of an output in the host's memory; None for one that a lane keeps."""
+        if k in self._kept:
+            return None
+        take = self._take[k]
+        return take() if take else as_shape(inputs[self._donated[k]], self.outputs[k])
 
     def for_one_output(self):
         """None: there is no shorter way (`Executable.for_one_output`)."""
@@ -196,12 +215,12 @@ class LanesExecutable:
 
 
 def _part(run: Callable, arguments, state: np.ndarray) -> Callable:
-    """The part of a lane in a call; it returns what went wrong, if anything did."""
+    """The part of a lane in a call; it returns what the lane keeps, or what went wrong."""
 
-    def part() -> BaseException | None:
+    def part() -> dict | BaseException | None:
         around, _inside.part = _inside.part, True
         try:
-            run(*arguments)
+            return run(*arguments)
         except BaseException as error:
             state[0] = 0  # nobody may wait for this lane
             return error

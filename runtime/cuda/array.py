@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from sys import getrefcount
-
 import numpy as np
 
 from hloom.ir.types import Shape
-from hloom.runtime.buffer import HAS_GIL
+from hloom.runtime.buffer import references
 from hloom.runtime.cuda import interop
 from hloom.runtime.cuda.device import Device
 from hloom.runtime.cuda.memory import Buffer
@@ -65,6 +63,11 @@ class DeviceArray:
         """The same elements in other memory of this device. Raises CudaError."""
         return DeviceArray(self.device, self.device.copy(self.buffer), self.shape_and_dtype)
 
+    def give_buffer(self) -> Buffer:
+        """Its memory, for a program to write over; the array has none from then on."""
+        buffer, self.buffer = self.buffer, None
+        return buffer
+
     def to(self, device: Device) -> DeviceArray:
         """A copy on another device, or itself."""
         if device is self.device:
@@ -84,14 +87,10 @@ class DeviceArray:
         return interop.export_dlpack(self, stream, max_version, dl_device, copy)
 
 
-def is_shared(arrays: list, position: int, references: int) -> bool:
+def is_shared(arrays: list, position: int, holders: int) -> bool:
     """Whether the memory of a DeviceArray in a list may not be written over: it is another library's, or lent to one,
-    or more than `references` references lead to the array, the list's included. Copies to the host that are under way
-    do not count, as programs wait for them. Without a global lock nobody can tell: True."""
+    or more than `holders` references lead to the array, the list's included. Copies to the host that are under way
+    do not count, as programs wait for them."""
     with arrays[position].device.guard():  # takes back what other libraries are done with
         pass
-    return not HAS_GIL or not arrays[position].buffer.owned or getrefcount(arrays[position]) - _PASSED > references
-
-
-_LIST = [object()]
-_PASSED = getrefcount(_LIST[0]) - 1  # the references of passing it on (it depends on the version of Python)
+    return not arrays[position].buffer.owned or references(arrays, position) > holders

@@ -120,7 +120,9 @@ class Device:
         self.stepwise = os.environ.get("HLOOM_CUDA_STEPWISE", "") not in ("", "0") if stepwise is None else stepwise
         self.lock = threading.RLock()
         self.lost: CudaDeviceLostError | None = None
-        self.handle = self.context = self.main = self.uploads = self.downloads = self.recording = self.pool_handle = None
+        self.handle = self.context = self.main = self.uploads = self.downloads = self.recording = self.pool_handle = (
+            None
+        )
         self.pool: Pool | None = None
         self._condition = condition
         self._events: list = []  # handles that are idle
