@@ -18,6 +18,7 @@ class CudaKind(DeviceKind):
     name = "cuda"
     model = DeviceModel(flops=2e13, bytes=2e12, start=4e-6)
     to_host = Link(seconds=1.5e-5, bytes=2e10)
+    between = Link(seconds=1e-5, bytes=2e10)  # over PCIe; links between some GPUs have ten times that
 
     def __init__(self):
         self._found: list | None = None

@@ -1,9 +1,9 @@
 """A GPU's part of a program that runs on several devices, driven by the host (`cuda_parts`).
 
-Stretches are programs for the GPU (graphs). What a device without a GPU's memory sends or reads goes through the place of
-its channel in the host's memory; what another GPU reads is copied there at once, on its stream. In a loop that sends or
-receives the host runs stretch after stretch and reads the condition in between. Arguments and results that are on the
-GPU stay there, and values that nobody needs any more are overwritten.
+Stretches are programs for the GPU (graphs). What a CPU sends or reads goes through the place of its channel in the
+host's memory; what another GPU reads is copied there at once, on its stream. In a loop that sends or receives the host
+runs stretch after stretch and reads the condition in between. Arguments and results that are on the GPU stay there, and
+values that nobody needs any more are overwritten.
 """
 
 from __future__ import annotations
@@ -59,14 +59,10 @@ class CudaLane:
 
     def _donated(self) -> dict[int, int]:
         """The results that are computed in the memory of arguments, straight or by way of what came between."""
-        origin = {p: p["index"] for p in self.module.entry.parameters}
-        for part in self.level.parts:
-            if isinstance(part, Stretch):
-                for made, given in part.compiled.donated.items():
-                    if part.given[given] in origin:
-                        origin[part.made[made]] = origin[part.given[given]]
+        origin = {p: p["index"] for p in self.module.entry.parameters if p["index"] in self.request.donated}
+        _follow_memory(self.level, origin)
         pairs = zip(self.request.outputs, self.level.results, strict=True)
-        return {number: origin[key] for number, key in pairs if origin.get(key) in self.request.donated}
+        return {number: origin[key] for number, key in pairs if key in origin}
 
     def places(self) -> set[int]:
         """Those that other devices than GPUs read; they name those that they write."""
@@ -113,9 +109,24 @@ class CudaLane:
         return added(part.compiled.memory_analysis() for part in self._stretches)
 
 
+def _follow_memory(level: Level, origin: dict) -> None:
+    """Adds the values of a level that are computed in memory which others had. origin: whose memory a value has."""
+    for part in level.parts:
+        if isinstance(part, Stretch):
+            for made, given in part.compiled.donated.items():
+                if part.given[given] in origin:
+                    origin[part.made[made]] = origin[part.given[given]]
+        elif isinstance(part, Loop):
+            inner = {key: k for k, key in enumerate(part.body.parameters)}
+            _follow_memory(part.body, inner)
+            for k, (given, result) in enumerate(zip(part.given, part.body.results, strict=True)):
+                if inner.get(result) == k and given in part.last and given in origin:
+                    origin[part.instruction, k] = origin[given]
+
+
 class _Run:
-    """One call. A value is a buffer that its key leads to; what dies leaves the level's `values` first, so that a buffer
-    that a stretch may write over is referred to by nothing else."""
+    """One call. A value is a buffer that its key leads to. What dies leaves the `values` of its level first, so that a
+    buffer that a stretch may write over is referred to by nothing else."""
 
     def __init__(self, lane: CudaLane, device, programs: dict, channels: HostChannels, handed: dict):
         self.lane, self.device, self.programs, self.channels, self.handed = lane, device, programs, channels, handed
@@ -189,16 +200,22 @@ class _Run:
 
     def _choice(self, part: Choice, values: dict, where: str) -> None:
         selector, *given = self._taken(part, values)
-        kind = part.instruction.operands[0].shape.dtype
-        chosen = self._on_host(selector, np.empty((), kind))
-        count = len(part.branches)
-        index = (0 if chosen else 1) if kind == np.bool_ else int(chosen)
-        index = index if 0 <= index < count else count - 1
-        before = sum(len(branch.parameters) for branch in part.branches[:index])
-        branch = part.branches[index]
-        taken = given[before : before + len(branch.parameters)]
-        made = self._level(branch, dict(zip(branch.parameters, taken, strict=True)), STRAIGHT if where == STRAIGHT else BRANCH)
+        number = self._chosen(selector, part)
+        branch = part.branches[number]
+        before = sum(len(other.parameters) for other in part.branches[:number])
+        inner = dict(zip(branch.parameters, given[before:], strict=False))
+        made = self._level(branch, inner, STRAIGHT if where == STRAIGHT else BRANCH)
         values.update(((part.instruction, k), buffer) for k, buffer in enumerate(made))
+
+    def _chosen(self, selector, part: Choice) -> int:
+        """The number of the branch that a selector names."""
+        last = len(part.branches) - 1
+        if not last:
+            return 0
+        chosen = self._on_host(selector, np.empty((), part.instruction.operands[0].shape.dtype))
+        if chosen.dtype == np.bool_:
+            return 0 if chosen else 1
+        return int(chosen) if 0 <= chosen <= last else last
 
     def _taken(self, part: Loop | Choice, values: dict) -> list:
         taken = [values[key] for key in part.given]

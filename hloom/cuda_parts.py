@@ -13,8 +13,9 @@ from hloom.compiler.devices.partition import Key, key_of, leaf_keys
 from hloom.compiler.plan_order import is_control
 from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction, Module
-from hloom.ir.ops.transfer import TRANSFERS
+from hloom.ir.ops.transfer import TRANSFERS, has_transfers
 from hloom.ir.records import field, record
+from hloom.ir.rewrite import has_effects
 from hloom.ir.types import Shape
 
 
@@ -95,11 +96,6 @@ def whole(module: Module, donated: Set[int]) -> Level:
     return _Cutter(module.name).level(module.entry, kept)
 
 
-def has_transfers(instruction: Instruction) -> bool:
-    """Whether a loop or a branch sends or receives in its steps."""
-    return any(i.opcode in TRANSFERS or has_transfers(i) for c in instruction.called() for i in c.instructions)
-
-
 def _is_made_anywhere(instruction: Instruction) -> bool:
     """Whether each stretch that reads it makes it: a constant, an iota, or one value repeated."""
     if instruction.opcode == "broadcast":
@@ -123,7 +119,7 @@ class _Cutter:
         made: list[Part] = []
         for number, part in enumerate(parts):
             if isinstance(part, list):
-                made += self._stretch(part, number, needed, kept)
+                made += self._stretch(part, number, needed, kept, set(parameters))
             else:
                 part.last = {k for k in part.given if needed[k] == number and k not in kept}
                 made.append(part)
@@ -155,11 +151,14 @@ class _Cutter:
         branches = [self.level(b, {k for k, _ in leaf_keys(b.parameters)}) for b in instruction["branch_computations"]]
         return Choice(instruction, given, branches)
 
-    def _stretch(self, part: list[Instruction], number: int, needed: dict[Key, int], kept: Set[Key]) -> list[Stretch]:
+    def _stretch(
+        self, part: list[Instruction], number: int, needed: dict[Key, int], kept: Set[Key], parameters: Set[Key]
+    ) -> list[Stretch]:
         made = {key_of(i): i for i in part if isinstance(i.shape, Shape) and needed.get(key_of(i), -1) > number}
-        if not made:
+        if not made and not any(has_effects(i) for i in part):
             return []
-        given = {key_of(o): o for o in _outside(part)}
+        # What the level was given stands first, as results take the first memory that fits: so they lie where it lay.
+        given = {key_of(o): o for o in sorted(_outside(part), key=lambda value: key_of(value) not in parameters)}
         dying = frozenset(n for n, key in enumerate(given) if needed[key] == number and key not in kept)
         self.count += 1
         computation = _computation(list(given.values()), part, list(made.values()))

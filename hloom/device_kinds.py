@@ -69,11 +69,13 @@ def added(parts: Iterable[dict]) -> dict:
 
 
 class DeviceKind(ABC):
-    """A kind of device. name: the first part of its devices' names."""
+    """A kind of device. name: the first part of its devices' names. to_host, between: the links to the host's memory,
+    and of two devices of the kind (None: through the host)."""
 
     name = ""
     model = DeviceModel()
     to_host = Link()
+    between: Link | None = None
     host_memory = False  # whether its programs read and write the host's memory
 
     @abstractmethod

@@ -14,6 +14,7 @@ from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.loops import counted_trips
 from hloom.ir.module import Computation, Instruction, Module, reachable
 from hloom.ir.ops import OPS
+from hloom.ir.ops.transfer import has_transfers
 from hloom.ir.rewrite import has_effects, sweep
 from hloom.ir.types import Shape, TupleShape
 
@@ -219,7 +220,9 @@ def _conditional(builder: Builder, instruction: Instruction, used: set[int] | No
     with constants in the branches; None where there is nothing to do."""
     selector, *arguments = instruction.operands
     branches = instruction["branch_computations"]
-    if selector.opcode == "constant" or len(branches) == 1:
+    # A branch that sends or receives stays one: other devices, which may not know what is chosen, do theirs as one, and
+    # the places of its channels are a branch's.
+    if (selector.opcode == "constant" or len(branches) == 1) and not has_transfers(instruction):
         chosen = 0
         if len(branches) > 1:
             value = selector["value"]

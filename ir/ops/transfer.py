@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hloom.ir.errors import AttributeValueError
 from hloom.ir.ops.rules import require_count
 from hloom.ir.ops.table import No, op
 from hloom.ir.types import TupleShape
 
+if TYPE_CHECKING:
+    from hloom.ir.module import Instruction
+
 ALONE = No("its other end is in the program of another device")
 LATER = No("programs are partitioned after that")
 TRANSFERS = ("send", "recv")
 WITHOUT_DEVICE = ("parameter", "tuple", "get-tuple-element")  # which run nowhere
+
+
+def has_transfers(control: Instruction) -> bool:
+    """Whether a loop or a branch sends or receives in its steps, at any depth."""
+    return any(i.opcode in TRANSFERS or has_transfers(i) for c in control.called() for i in c.instructions)
 
 
 def _send_infer(operands, attributes, shape):

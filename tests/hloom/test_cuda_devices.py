@@ -120,24 +120,6 @@ def test_a_loop_on_a_gpu_between_parts_on_cpus(gpu):
     np.testing.assert_allclose(f(np.full(8, 4.0, np.float32)), 3.75, rtol=1e-6)
 
 
-def test_a_loop_between_a_gpu_and_a_cpu_is_refused(gpu):
-    @hl.jit
-    def f(x):
-        def step(state, _):
-            a, b = state
-            with hl.device("cuda:0"):
-                a = a * 0.5
-            with hl.device("cpu:1"):
-                b = b + a
-            return (a, b), None
-
-        return hl.lax.scan(step, (x, x), length=4)[0]
-
-    with pytest.raises(DeviceError, match="before and after loops") as caught:
-        f(normal(4))
-    assert "test_cuda_devices.py" in str(caught.value)
-
-
 def test_what_a_gpu_has_no_kernel_for(gpu):
     @hl.jit
     def f(x):

@@ -76,7 +76,8 @@ CUresult = IntEnum("CUresult", {
     "CUDA_ERROR_INVALID_IMAGE": 200, "CUDA_ERROR_INVALID_CONTEXT": 201, "CUDA_ERROR_NO_BINARY_FOR_GPU": 209,
     "CUDA_ERROR_INVALID_HANDLE": 400, "CUDA_ERROR_NOT_FOUND": 500, "CUDA_ERROR_NOT_READY": 600,
     "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED": 217, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED": 704,
-    "CUDA_ERROR_TOO_MANY_PEERS": 711, "CUDA_ERROR_ILLEGAL_ADDRESS": 700, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": 701, "CUDA_ERROR_LAUNCH_FAILED": 719,
+    "CUDA_ERROR_TOO_MANY_PEERS": 711, "CUDA_ERROR_ILLEGAL_ADDRESS": 700, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": 701,
+    "CUDA_ERROR_LAUNCH_FAILED": 719,
     "CUDA_ERROR_NOT_SUPPORTED": 801, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": 803,
     "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE": 910, "CUDA_ERROR_UNKNOWN": 999,
 })  # fmt: skip
@@ -208,8 +209,8 @@ DEVICE_MEMORY = 0x7000_0000_0000  # addresses that the host cannot follow, so th
 
 @dataclass(eq=False)
 class Block:
-    """An allocation. pool: its handle, of memory that is in one. accesses: (first byte, end, whether written, stream, its
-    clock) as far as they still matter."""
+    """An allocation. pool: its handle, of memory that is in one. accesses: (first byte, end, whether written, stream,
+    its clock) as far as they still matter."""
 
     address: int
     nbytes: int
