@@ -154,6 +154,20 @@ def is_cheap(instruction: Instruction) -> bool:
     return scalars and (OPS[instruction.opcode].family == "elementwise" or instruction.opcode == "reshape")
 
 
+# Of floats: correctly rounded, so that a device computes what every other one does.
+_EXACT = frozenset((
+    "abs", "add", "ceil", "clamp", "compare", "constant", "convert", "copy", "divide", "floor", "is-finite", "maximum",
+    "minimum", "multiply", "negate", "reshape", "select", "sign", "sqrt", "subtract",
+))  # fmt: skip
+
+
+def is_same_everywhere(instruction: Instruction) -> bool:
+    """Whether all kinds of devices compute the same bits of a scalar, so that each may count the steps of a loop by it:
+    devices that take another number of steps would wait for each other for ever."""
+    exact = all(i.shape.dtype.kind in "biu" for i in (instruction, *instruction.operands))
+    return exact or instruction.opcode in _EXACT
+
+
 class _Level:
     """One computation while it is taken apart: for each device a builder, and what is there."""
 
@@ -331,7 +345,8 @@ class _While:
             known: set[Key] = {(self.state, k) for k in counted}
             for instruction in self.body.instructions:
                 if is_cheap(instruction) and all(key_of(o) in known for o in instruction.operands):
-                    known.add(instruction)
+                    if not instruction.shape.dims and is_same_everywhere(instruction):
+                        known.add(instruction)
             left = {k for k in counted if self.results[k] in known}
             if left == counted:
                 return counted

@@ -203,6 +203,30 @@ def test_a_counted_loop_counts_on_each_device():
         assert "recv" not in [i.opcode for i in loop["condition"].instructions]
 
 
+@pytest.mark.parametrize(
+    "following, is_sent",
+    [(lambda c: c * 0.5 + 1.0, False), (lambda c: c.op("sqrt"), False), (lambda c: c.op("exponential"), True)],
+)
+def test_only_what_all_devices_compute_alike_is_counted(following, is_sent):
+    """A function whose last bit differs between kinds of devices could end a loop in another step."""
+    state = TupleShape([Shape(DTYPES["f32"], ()), F32, F32])
+    b = Builder("condition")
+    count = Value(b, b.emit("get-tuple-element", b.parameter(state), index=0))
+    condition = b.finish(b.emit("compare", count.instruction, b.constant(5, "f32"), direction="LT"))
+    b = Builder("body")
+    parameter = b.parameter(state)
+    c, x, y = (Value(b, b.emit("get-tuple-element", parameter, index=k)) for k in range(3))
+    made = [following(c), on(x * 2.0, "cpu:0"), on(y + 1.0, "cpu:1")]
+    body = b.finish(b.tuple([value.instruction for value in made]))
+    b = Builder("main")
+    start = b.tuple([b.parameter(shape) for shape in state.elements])
+    loop = b.emit("while", start, condition=condition, body=body)
+    found = parts(Module("loop", b.finish(b.tuple([b.emit("get-tuple-element", loop, index=k) for k in (1, 2)]))))
+    inside = [i for lane in found.lanes.values() for i in lane.instructions() if i.opcode == "while"]
+    received = [i for loop in inside for i in loop["condition"].instructions if i.opcode == "recv"]
+    assert len(inside) == 2 and bool(received) == is_sent
+
+
 def _loop(step) -> Module:
     s32 = Shape(DTYPES["s32"], ())
     state = TupleShape([s32, F32, F32])
