@@ -156,14 +156,14 @@ def is_cheap(instruction: Instruction) -> bool:
 
 # Of floats: correctly rounded, so that a device computes what every other one does.
 _EXACT = frozenset((
-    "abs", "add", "ceil", "clamp", "compare", "constant", "convert", "copy", "divide", "floor", "is-finite", "maximum",
-    "minimum", "multiply", "negate", "reshape", "select", "sign", "sqrt", "subtract",
+    "abs", "add", "broadcast", "ceil", "clamp", "compare", "constant", "convert", "copy", "divide", "floor", "iota",
+    "is-finite", "maximum", "minimum", "multiply", "negate", "reshape", "select", "sign", "sqrt", "subtract",
 ))  # fmt: skip
 
 
 def is_same_everywhere(instruction: Instruction) -> bool:
-    """Whether all kinds of devices compute the same bits of a scalar, so that each may count the steps of a loop by it:
-    devices that take another number of steps would wait for each other for ever."""
+    """Whether all kinds of devices compute the same bits, so that each may count the steps of a loop by a scalar, or
+    choose a branch: devices that do not do the same would wait for each other for ever. Constants are folded alike."""
     exact = all(i.shape.dtype.kind in "biu" for i in (instruction, *instruction.operands))
     return exact or instruction.opcode in _EXACT
 
@@ -181,9 +181,14 @@ class _Level:
         self.position: dict[Instruction, int] = {}
         self.sent: dict[Key, Channel] = {}
         self.everywhere: set[Key] = set(everywhere)  # elements of the state that each device keeps
+        constant: set[Key] = set()
         for instruction in computation.instructions:
-            if is_cheap(instruction) and all(key_of(o) in self.everywhere for o in instruction.operands):
-                self.everywhere.add(instruction)
+            operands = {key_of(o) for o in instruction.operands}
+            if is_cheap(instruction) and operands <= self.everywhere:
+                if operands <= constant:
+                    constant.add(instruction)
+                if operands <= constant or is_same_everywhere(instruction):
+                    self.everywhere.add(instruction)
 
     # --- building ---
 
