@@ -2,20 +2,21 @@
 
 Stretches are programs for the GPU (graphs). What a CPU sends or reads goes through the place of its channel in the
 host's memory; what another GPU reads is copied there at once, on its stream. In a loop that sends or receives the host
-runs stretch after stretch and reads the condition in between. Arguments and results that are on the GPU stay there, and
-values that nobody needs any more are overwritten.
+runs stretch after stretch; it counts the steps, or reads the condition in between. Arguments and results that are on
+the GPU stay there, and values that nobody needs any more are overwritten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from hloom.cuda_parts import Choice, Level, Loop, Stretch, Transfer, whole
+from hloom.cuda_parts import Choice, Count, Level, Loop, Stretch, Transfer, whole
 from hloom.device_kinds import LaneRequest, added
 from hloom.device_names import parse_device_name
 from hloom.host_channels import BODY, BRANCH, STRAIGHT, Ended, HostChannels, held_in_bodies, places_of
+from hloom.ir.interpret import evaluate
 from hloom.ir.module import Instruction
 from hloom.ir.records import field, record
 from hloom.runtime.buffer import references
@@ -124,6 +125,14 @@ def _follow_memory(level: Level, origin: dict) -> None:
                     origin[part.instruction, k] = origin[given]
 
 
+def _counted(count: Count, state: Sequence[np.ndarray]) -> Iterator[bool]:
+    """Whether a loop goes on, step by step."""
+    while True:
+        (goes_on,) = evaluate(count.condition, state)
+        yield bool(goes_on)
+        state = evaluate(count.following, state)
+
+
 class _Run:
     """One call. A value is a buffer that its key leads to. What dies leaves the `values` of its level first, so that a
     buffer that a stretch may write over is referred to by nothing else."""
@@ -186,8 +195,11 @@ class _Run:
         values.update(zip(part.made, self.programs[id(part)](given), strict=True))
 
     def _loop(self, part: Loop, values: dict) -> None:
+        count = None
+        if part.count is not None:
+            count = _counted(part.count, [self._first(part.given[k], values) for k in part.count.numbers])
         state = self._taken(part, values)
-        while self._holds(part.condition, state):
+        while self._holds(part.condition, state) if count is None else next(count):
             inner = dict(zip(part.body.parameters, state, strict=True))
             state.clear()
             state = self._level(part.body, inner, BODY)
@@ -197,6 +209,13 @@ class _Run:
     def _holds(self, condition: Level, state: list) -> bool:
         (pred,) = self._level(condition, dict(zip(condition.parameters, state, strict=True)), BRANCH)
         return bool(self._on_host(pred, np.empty((), np.bool_)))
+
+    def _first(self, key, values: dict) -> np.ndarray:
+        """The first value of an integer of a loop's state, on the host."""
+        if isinstance(key, Instruction) and key.opcode == "constant":
+            return key["value"]
+        shape = key[0].shape.elements[key[1]] if isinstance(key, tuple) else key.shape
+        return self._on_host(values[key], np.empty((), shape.dtype))
 
     def _choice(self, part: Choice, values: dict, where: str) -> None:
         selector, *given = self._taken(part, values)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 
-from hloom.compiler.devices.partition import Key, key_of, leaf_keys
+from hloom.compiler.devices.partition import Key, is_cheap, key_of, leaf_keys
 from hloom.compiler.plan_order import is_control
 from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction, Module
@@ -44,13 +44,28 @@ class Transfer:
 
 
 @record(eq=False)
+class Count:
+    """What the host computes itself of a loop, so that it need not wait for the GPU in each step: whether it goes on.
+
+    numbers: of the integers among the state that this takes, those that they follow from included. condition,
+    following: computations of these.
+    """
+
+    numbers: list[int]
+    condition: Computation
+    following: Computation
+
+
+@record(eq=False)
 class Loop:
-    """A `while` with transfers in it. given: its first state. last: keys of it that nobody needs afterwards."""
+    """A `while` with transfers in it. given: its first state. count: where the host can count. last: keys of the state
+    that nobody needs afterwards."""
 
     instruction: Instruction
     given: list[Key]
     condition: Level
     body: Level
+    count: Count | None = None
     last: set[Key] = field(default_factory=set)
 
 
@@ -147,7 +162,8 @@ class _Cutter:
         if instruction.opcode == "while":
             condition = instruction["condition"]
             kept = {key for key, _ in leaf_keys(condition.parameters)}  # the body reads the same state
-            return Loop(instruction, given, self.level(condition, kept), self.level(instruction["body"], set()))
+            levels = self.level(condition, kept), self.level(instruction["body"], set())
+            return Loop(instruction, given, *levels, _count(instruction))
         branches = [self.level(b, {k for k, _ in leaf_keys(b.parameters)}) for b in instruction["branch_computations"]]
         return Choice(instruction, given, branches)
 
@@ -220,3 +236,55 @@ def _computation(given: list[Instruction], part: list[Instruction], made: list[I
     for instruction in part:
         inside(instruction)
     return builder.finish(builder.tuple([mapped[v] for v in made]))
+
+
+# --- loops that the host counts -----------------------------------------------------------------------------------
+
+
+def _count(loop: Instruction) -> Count | None:
+    condition, body = loop["condition"], loop["body"]
+    results = [key for key, _ in leaf_keys([body.root])]
+    goes_on = [key_of(condition.root)]
+    found = _integers(condition, goes_on)
+    numbers: set[int] = set()
+    while found is not None and not found[0] <= numbers:
+        numbers |= found[0]
+        found = _integers(body, [results[k] for k in sorted(numbers)])
+    if found is None:
+        return None
+    order = sorted(numbers)
+    return Count(order, _of_integers(condition, order, goes_on), _of_integers(body, order, [results[k] for k in order]))
+
+
+def _integers(computation: Computation, keys: list[Key]) -> tuple[set[int], list[Instruction]] | None:
+    """The elements of the state and the work that values are made of; None where it takes more than scalar integers."""
+    (parameter,) = computation.parameters
+    elements: set[int] = set()
+    work: set[Instruction] = set()
+    waiting = list(keys)
+    while waiting:
+        key = waiting.pop()
+        shape = key[0].shape.elements[key[1]] if isinstance(key, tuple) else key.shape
+        if shape.dims or shape.dtype.kind not in "biu":
+            return None
+        if isinstance(key, tuple):
+            if key[0] is not parameter:
+                return None
+            elements.add(key[1])
+        elif not is_cheap(key):
+            return None
+        elif key not in work:
+            work.add(key)
+            waiting += [key_of(o) for o in key.operands]
+    return elements, [i for i in computation.instructions if i in work]
+
+
+def _of_integers(computation: Computation, numbers: list[int], keys: list[Key]) -> Computation:
+    """The values of keys as a computation of the integers of the state."""
+    (parameter,) = computation.parameters
+    builder = Builder("count")
+    made: dict[Key, Instruction] = {(parameter, k): builder.parameter(parameter.shape.elements[k]) for k in numbers}
+    for instruction in _integers(computation, keys)[1]:
+        operands = tuple([made[key_of(o)] for o in instruction.operands])
+        made[instruction] = builder.add(instruction.with_operands(operands))
+    return builder.finish(builder.tuple([made[key] for key in keys]))

@@ -188,7 +188,7 @@ class Entry:
 
     def fast(self):
         """The call for arrays of the right shapes, with as little Python as it takes."""
-        if self.donated or self.gpu is not None:
+        if self.donated or self.takes_gpu_arrays:
             return lambda args: self.run([*args])
         executable, unflatten, structure = self.compiled.executable, tree.unflatten, self.traced.out_tree
         weak, devices, shapes = self.traced.weak, self.devices, self.shapes

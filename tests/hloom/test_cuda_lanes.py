@@ -126,6 +126,9 @@ def test_parameters_that_lie_on_their_gpus_stay_there(gpus):
         for a, b in zip((w, v), want, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
     kept = plain([w, v], x)
+    start = len(gpus.calls)
+    plain([w, v], x)
+    assert not any("Synchronize" in name for name in gpus.counts(start))  # nothing was fetched
     assert not w.is_deleted() and kept[0].unsafe_buffer_pointer() != places[0]
 
 
@@ -212,6 +215,37 @@ def test_a_value_for_gpus_and_cpus_is_sent_to_each(gpus):
     for got, want in zip(found, (a, b, c, d), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-6)
     assert [str(v.device) for v in found] == ["cuda:0", "cuda:1", "cpu:0", "cpu:1"]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 7])
+def test_a_counted_loop_of_gpus_waits_for_nothing(gpus, steps):
+    """The host counts, values go from GPU to GPU: it is done before the first step is."""
+
+    @hl.jit
+    def f(x, y, n):
+        def step(state):
+            k, odd, a, b = state
+            with hl.device("cuda:0"):
+                a = a * 0.5 + 1
+            with hl.device("cuda:1"):
+                b = b + a
+            return k + odd, 2 - odd, a, b
+
+        return lax.while_loop(lambda state: state[0] < n, step, (0, 1, x, y))[2:]
+
+    x, y = (hl.device_put(normal(10), device) for device in ("cuda:0", "cuda:1"))
+    n = hl.device_put(np.int32(steps), "cuda:0")
+    for _ in range(3):
+        start = len(gpus.calls)
+        a, b = f(x, y, n)
+        waited = [name for name, _ in gpus.calls[start:] if "Synchronize" in name]
+    assert len(waited) == 2  # each GPU reads n, and no step is waited for
+    want, total = normal(10), normal(10)
+    for _ in range(steps):
+        want = want * np.float32(0.5) + 1
+        total = total + want
+    np.testing.assert_allclose(a, want, rtol=1e-6)
+    np.testing.assert_allclose(b, total, rtol=1e-6)
 
 
 def test_a_condition_that_a_gpu_decides(gpus):
