@@ -239,12 +239,12 @@ class Array(ArrayMethods):
         return self.addressable_shards[index].data
 
     def is_ready(self) -> bool:
-        """True: computation on the CPU is finished when a call returns."""
-        return True
+        """Whether the elements are computed; computation on the CPU is finished when a call returns."""
+        return self._data.is_ready() if _is_on_gpu(self._held()) else True
 
     def copy_to_host_async(self) -> None:
-        """Nothing: the memory of the CPU is the host's."""
-        self._value()
+        """Nothing: the memory of the CPU is the host's, and what is on a GPU is copied when it is read."""
+        self._held()
 
     def delete(self) -> None:
         """Gives the memory back at once; the array holds no data any more."""

@@ -103,13 +103,15 @@ class CudaExecutable:
         device = cuda_device(index).open()
         if self._loaded is None or self._loaded.device is not device:
             self._loaded = self.load(device)
+        of_host = [k for k in range(len(given)) if not isinstance(given[k], DeviceArray)]
+        put = device.put_all([given[k] for k in of_host], [labels[k] for k in of_host])
+        there = dict(zip(of_host, put, strict=True))
         written = set(self.program.donated.values())
-        there = []
-        for k, label in enumerate(labels):
-            shared = k in written and isinstance(given[k], DeviceArray) and is_shared(given, k, 2)
-            array = on_gpu(given[k], index, label)
-            there.append((array.copy() if shared and array is given[k] else array).buffer)
-        made = self._loaded(there, begun)
+        for k in range(len(given)):
+            if k not in there:
+                shared = k in written and given[k].device is device and is_shared(given, k, 2)
+                there[k] = (given[k].copy() if shared else given[k].to(device)).buffer
+        made = self._loaded([there[k] for k in range(len(given))], begun)
         return [DeviceArray(device, b, shape) for b, shape in zip(made, self.program.outputs, strict=True)]
 
     def for_one_output(self) -> None:

@@ -8,12 +8,12 @@ the GPU stay there, and values that nobody needs any more are overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from hloom.cuda_parts import Choice, Count, Level, Loop, Stretch, Transfer, whole
-from hloom.device_kinds import LaneRequest, added
+from hloom.device_kinds import ChannelEnds, LaneRequest, added
 from hloom.device_names import parse_device_name
 from hloom.host_channels import BODY, BRANCH, STRAIGHT, Ended, HostChannels, held_in_bodies, places_of
 from hloom.ir.interpret import evaluate
@@ -21,6 +21,20 @@ from hloom.ir.module import Instruction
 from hloom.ir.records import field, record
 from hloom.runtime.buffer import references
 from hloom.runtime.cuda.array import DeviceArray
+
+
+@record(frozen=True)
+class Receivers:
+    """Who reads a channel. gpus: their numbers by name. others: whether there are other devices, too."""
+
+    gpus: dict[str, int]
+    others: bool
+
+
+def _receivers(ends: ChannelEnds) -> Receivers:
+    names = {name: parse_device_name(name) for name in ends.words.freed}
+    gpus = {name: parsed.index for name, parsed in names.items() if parsed.kind == "cuda"}
+    return Receivers(gpus, len(gpus) < len(names))
 
 
 @record
@@ -37,6 +51,7 @@ class CudaLane:
         self.name, self.module = self.request.device, self.request.module
         self.kept = frozenset(self.request.outputs)
         self.level = whole(self.module, self.request.donated)
+        self.receivers = {number: _receivers(ends) for number, ends in self.request.channels.items()}
         self._stretches = list(self.level.stretches())
         self._aliases: dict = {}
 
@@ -67,20 +82,9 @@ class CudaLane:
 
     def places(self) -> set[int]:
         """Those that other devices than GPUs read; they name those that they write."""
-        sent = {
-            i["channel_id"]
-            for i in self.module.instructions()
-            if i.opcode == "send" and len(self.gpus_that_read(i["channel_id"])) < len(self._readers(i["channel_id"]))
-        }
-        return {place for place in places_of(sent) if place not in self._aliases}
-
-    def _readers(self, channel: int) -> Iterable[str]:
-        return self.request.channels[channel].words.freed
-
-    def gpus_that_read(self, channel: int) -> dict[str, int]:
-        """The GPUs among the receivers of a channel, with their numbers."""
-        names = {name: parse_device_name(name) for name in self._readers(channel)}
-        return {name: parsed.index for name, parsed in names.items() if parsed.kind == "cuda"}
+        sent = {i["channel_id"] for i in self.module.instructions() if i.opcode == "send"}
+        read = {channel for channel in sent if self.receivers[channel].others}
+        return {place for place in places_of(read) if place not in self._aliases}
 
     def prepare(self, control: np.ndarray, state: np.ndarray, handed: dict) -> Callable:
         """As `hloom.runtime.lanes.Lane.prepare`."""
@@ -254,10 +258,10 @@ class _Run:
         channel = part.instruction["channel_id"]
         place = self.channels.next_place(channel, where)
         self.channels.wait_to_send(channel, where)
-        gpus = self.lane.gpus_that_read(channel)
-        for name, index in gpus.items():
+        receivers = self.lane.receivers[channel]
+        for name, index in receivers.gpus.items():
             self.handed[place, name] = cuda_device(index).open().receive(buffer, self.device)
-        if len(gpus) < len(self.lane._readers(channel)):
+        if receivers.others:
             self._on_host(buffer, self.channels.memory(channel, place))
         self.channels.sent(channel, where)
 

@@ -219,5 +219,5 @@ def process_count(backend: str | None = None) -> int:
 
 
 def copy_to_host_async(x):
-    """x itself: the memory of the CPU is the host's."""
+    """x itself: the memory of the CPU is the host's, and what is on a GPU is copied when it is read."""
     return x

@@ -51,6 +51,15 @@ class DeviceArray:
             self.buffer.ready = None
         return self
 
+    def is_ready(self) -> bool:
+        """Whether the elements are computed. Raises what went wrong on the device until then."""
+        if self.buffer.ready is not None:
+            with self.device.guard() as api:
+                if not api.query_event(self.buffer.ready.handle, f"{self.buffer.label} was asked for"):
+                    return False
+            self.buffer.ready = None
+        return True
+
     def copy_to_host(self) -> Download:
         """Begins a copy to the host; `.result()` waits for it and is the NumPy array. Raises CudaError."""
         return self.device.get(self.buffer, np.empty(self.shape, self.dtype))

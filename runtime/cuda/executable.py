@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -203,10 +204,10 @@ class Executable:
             try:
                 changed = builder.update(captured, stretch.steps)
             except BaseException:
-                self._destroy(captured)
+                _destroy(self.device, captured)
                 raise
             if not changed:
-                self._destroy(captured)
+                _destroy(self.device, captured)
                 stretch.rebuilt += 1
                 if stretch.rebuilt == REBUILDS and self._detach(stretch):
                     return self._captured(stretch, inputs, outputs)
@@ -224,7 +225,7 @@ class Executable:
         stretch.private_bytes = nbytes
         stretch.set_steps(steps)
         while stretch.captures:
-            self._destroy(stretch.captures.popitem()[1])
+            _destroy(self.device, stretch.captures.popitem()[1])
         return True
 
     def _private(self, nbytes: int) -> Buffer:
@@ -326,28 +327,21 @@ class Executable:
                 return
             for stretch in _stretches(self.units):
                 while stretch.captures:
-                    self._destroy(stretch.captures.popitem()[1])
+                    _destroy(self.device, stretch.captures.popitem()[1])
                 stretch.private = None
             self._arena = None
-
-    def _destroy(self, captured: Captured) -> None:
-        self.device.discard(self.device.api.destroy_executable, captured.executable)
-        self.device.discard(self.device.api.destroy_graph, captured.graph)
 
     def __del__(self):
         device = getattr(self, "device", None)
         if device is not None and device.context is not None:
             for stretch in _stretches(self.units):
                 for captured in stretch.captures.values():
-                    device.later(_destroyer(device, captured))
+                    device.later(partial(_destroy, device, captured))
 
 
-def _destroyer(device: Device, captured: Captured):
-    def destroy():
-        device.discard(device.api.destroy_executable, captured.executable)
-        device.discard(device.api.destroy_graph, captured.graph)
-
-    return destroy
+def _destroy(device: Device, captured: Captured) -> None:
+    device.discard(device.api.destroy_executable, captured.executable)
+    device.discard(device.api.destroy_graph, captured.graph)
 
 
 def _stretches(list_of_units: list):

@@ -67,6 +67,27 @@ def test_a_function_on_a_gpu_keeps_its_results_there(gpu):
     assert function.lower(x, y).compile().cost_analysis()["by kernel"]
 
 
+def test_whether_an_array_is_computed(gpu):
+    x = hl.device_put(normal(50), "cuda:0")
+    made = [hl.jit(lambda v: v * 2)(x) for _ in range(5)]
+    start = len(gpu.calls)
+    assert not made[-1].is_ready()  # the driver works as late as it may
+    made[-1].copy_to_host_async()
+    assert "cuEventSynchronize" not in gpu.counts(start)
+    made[-1].block_until_ready()
+    assert all(array.is_ready() for array in made)
+
+
+def test_small_arguments_of_the_host_share_a_copy(gpu):
+    function = hl.jit(lambda a, b, c, d: a + b * c - d, device="cuda:0")
+    given = [normal(20, seed=seed) for seed in range(3)] + [hl.device_put(normal(20, seed=3), "cuda:0")]
+    function(*given)
+    start = len(gpu.calls)
+    made = function(*given)
+    assert gpu.counts(start)["cuMemcpyAsync"] == 1
+    np.testing.assert_allclose(made, given[0] + given[1] * given[2] - normal(20, seed=3), rtol=1e-5)
+
+
 def test_parts_on_a_gpu_and_on_cpus(gpu):
     def parts(devices):
         @hl.jit
