@@ -39,7 +39,7 @@ class InterpretedLane:
     """A part of a program that its kind computes instruction by instruction."""
 
     donated: dict[int, int] = {}
-    kept: frozenset[int] = frozenset()
+    kept: frozenset[int] | None = None
     kernels_compiled = 0
 
     def __init__(self, kind: InterpretedKind, request: LaneRequest):

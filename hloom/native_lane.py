@@ -20,7 +20,7 @@ from hloom.runtime.program import Count, Ref
 class NativeLane(Layout, Planned):
     """A part of a program, and the places of its values among those of the whole."""
 
-    kept: frozenset[int] = frozenset()
+    kept: frozenset[int] | None = None
 
     def __init__(self, request: LaneRequest):
         self.request, self.name = request, request.device

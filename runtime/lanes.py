@@ -27,11 +27,11 @@ ALIGNMENT = 64
 class Lane:
     """A device's program, and the driver with the device's threads.
 
-    Lanes of other kinds of devices have the same `name`, `prepare` and `kept`: the numbers of the results that stay in
-    their device's memory, which their `run` returns by number.
+    Lanes of other kinds of devices have the same `name`, `prepare` and `kept`: None, or where the device has memory of
+    its own the numbers of the results that stay there, which `run` returns by number.
     """
 
-    kept: frozenset[int] = frozenset()
+    kept: frozenset[int] | None = None
 
     def __init__(self, name: str, program: Program, driver: Driver):
         self.name, self.program, self.driver = name, program, driver
@@ -39,7 +39,7 @@ class Lane:
 
     def prepare(self, control: np.ndarray, state: np.ndarray, handed: dict) -> Callable:
         """What runs the lane in a call of its own memory: run(*inputs, *outputs, *channel addresses). What is not in
-        the host's memory is an object of its device for lanes that have `kept` results, and 0 for the others.
+        the host's memory is an object of its device for lanes with memory of their own, and 0 for the others.
 
         control: the counts of all lanes. state: a byte, 0 once a lane has failed: then none may wait for it. handed:
         what lanes hand to each other outside of the host's memory, by place and receiver.
@@ -164,7 +164,8 @@ class LanesExecutable:
         self.channel_bytes = list(channel_bytes)
         pool = default_pool()
         self.outputs, self._donated = list(outputs), donated or {}
-        self._kept = frozenset().union(*(lane.kept for lane in self.lanes))
+        kept = [lane.kept for lane in self.lanes if lane.kept is not None]
+        self._mixed, self._kept = bool(kept), frozenset().union(*kept)
         self._take = [
             None if k in self._donated else pool.shelf(shape.dims, shape.dtype).take for k, shape in enumerate(outputs)
         ]
@@ -180,9 +181,11 @@ class LanesExecutable:
             group = _Group(self)
         outputs = [self._output(k, inputs) for k in range(len(self.outputs))]
         arguments = (*inputs, *outputs, *group.places)
-        in_host = tuple([a if isinstance(a, (np.ndarray, int)) else 0 for a in arguments]) if self._kept else arguments
-        parts = zip(group.runs, self.lanes, strict=True)
-        first, *others = [_part(run, arguments if lane.kept else in_host, group.state) for run, lane in parts]
+        in_host = tuple([a if isinstance(a, (np.ndarray, int)) else 0 for a in arguments]) if self._mixed else arguments
+        first, *others = [
+            _part(run, in_host if lane.kept is None else arguments, group.state)
+            for run, lane in zip(group.runs, self.lanes, strict=True)
+        ]
         if _inside.part:
             # Called by a Python step of such a program, which the devices' threads may be waiting for.
             for part in others:

@@ -132,6 +132,19 @@ def test_parameters_that_lie_on_their_gpus_stay_there(gpus):
     assert not w.is_deleted() and kept[0].unsafe_buffer_pointer() != places[0]
 
 
+def test_a_gpu_that_has_arguments_and_no_results(gpus):
+    @hl.jit
+    def f(x, y):
+        with hl.device("cuda:0"):
+            h = x * 2
+        with hl.device("cpu:1"):
+            return h + y
+
+    x = hl.device_put(normal(9), "cuda:0")
+    for _ in range(2):
+        np.testing.assert_array_equal(f(x, normal(9, seed=1)), normal(9) * 2 + normal(9, seed=1))
+
+
 def test_a_loop_that_donates_its_state_needs_no_other_memory(gpus):
     """The state of a loop across devices is written over from step to step, and so is the donated argument."""
 
