@@ -199,11 +199,11 @@ class _Run:
         values.update(zip(part.made, self.programs[id(part)](given), strict=True))
 
     def _loop(self, part: Loop, values: dict) -> None:
-        count = None
-        if part.count is not None:
-            count = _counted(part.count, [self._first(part.given[k], values) for k in part.count.numbers])
+        condition, counted = part.condition, None
+        if isinstance(condition, Count):
+            counted = _counted(condition, [self._first(part.given[k], values) for k in condition.numbers])
         state = self._taken(part, values)
-        while self._holds(part.condition, state) if count is None else next(count):
+        while self._holds(condition, state) if counted is None else next(counted):
             inner = dict(zip(part.body.parameters, state, strict=True))
             state.clear()
             state = self._level(part.body, inner, BODY)

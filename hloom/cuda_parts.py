@@ -36,7 +36,7 @@ class Stretch:
 
 @record(eq=False)
 class Transfer:
-    """A send or a receive. last: whether nobody needs the value that is sent afterwards."""
+    """A send or a receive. given: what is sent. last: the same, where nobody needs it afterwards."""
 
     instruction: Instruction
     given: list[Key]
@@ -58,14 +58,12 @@ class Count:
 
 @record(eq=False)
 class Loop:
-    """A `while` with transfers in it. given: its first state. count: where the host can count. last: keys of the state
-    that nobody needs afterwards."""
+    """A `while` with transfers in it. given: its first state. last: keys of it that nobody needs afterwards."""
 
     instruction: Instruction
     given: list[Key]
-    condition: Level
+    condition: Level | Count
     body: Level
-    count: Count | None = None
     last: set[Key] = field(default_factory=set)
 
 
@@ -101,7 +99,7 @@ class Level:
 
 def inner_levels(part: Part) -> list[Level]:
     if isinstance(part, Loop):
-        return [part.condition, part.body]
+        return [part.body] if isinstance(part.condition, Count) else [part.condition, part.body]
     return part.branches if isinstance(part, Choice) else []
 
 
@@ -162,8 +160,8 @@ class _Cutter:
         if instruction.opcode == "while":
             condition = instruction["condition"]
             kept = {key for key, _ in leaf_keys(condition.parameters)}  # the body reads the same state
-            levels = self.level(condition, kept), self.level(instruction["body"], set())
-            return Loop(instruction, given, *levels, _count(instruction))
+            goes_on = _count(instruction) or self.level(condition, kept)
+            return Loop(instruction, given, goes_on, self.level(instruction["body"], set()))
         branches = [self.level(b, {k for k, _ in leaf_keys(b.parameters)}) for b in instruction["branch_computations"]]
         return Choice(instruction, given, branches)
 
@@ -242,7 +240,10 @@ def _computation(given: list[Instruction], part: list[Instruction], made: list[I
 
 
 def _count(loop: Instruction) -> Count | None:
+    """How the host counts a loop; None where it takes more than integers, or is told to other devices."""
     condition, body = loop["condition"], loop["body"]
+    if any(i.opcode in TRANSFERS for i in condition.instructions):
+        return None
     results = [key for key, _ in leaf_keys([body.root])]
     goes_on = [key_of(condition.root)]
     found = _integers(condition, goes_on)
