@@ -140,6 +140,33 @@ def test_a_copy_to_the_host_under_way_has_the_old_elements(driver):
     np.testing.assert_array_equal(result, numbers(first=5))
 
 
+@pytest.mark.parametrize("version", [12020, 13000])
+@pytest.mark.parametrize("stepwise", [False, True])
+def test_loops_and_branches_over_donated_memory(version, stepwise):
+    """In one graph, run by the host, and launch by launch; at addresses that come again and at new ones."""
+
+    def function(x, steps):
+        y = hl.lax.fori_loop(0, steps, lambda _, v: v * 0.5 + 1, x)
+        return hl.lax.cond(steps > 2, lambda v: v + 100, lambda v: v, y)
+
+    with simulated_gpus(version=version, stepwise=stepwise):
+        donating = hl.jit(function, donate_argnums=0)
+        kept = []
+        for turn in range(12):
+            x, want = on_gpu(numbers(600, turn)), numbers(600, turn)
+            place = place_of(x)
+            for steps in (turn % 4, 1):
+                x = donating(x, np.int32(steps))
+                for _ in range(steps):
+                    want = want * np.float32(0.5) + 1
+                want = want + 100 if steps > 2 else want
+                assert place_of(x) == place
+            np.testing.assert_allclose(x, want, rtol=1e-6)
+            kept.append((x, want))
+        for x, want in kept:
+            np.testing.assert_allclose(x, want, rtol=1e-6)
+
+
 def test_one_array_given_twice(driver):
     function = hl.jit(lambda x, y: x + y, donate_argnums=0)
     x = on_gpu(numbers())

@@ -85,6 +85,20 @@ def test_a_scan_of_two_layers_on_two_devices_and_its_gradient(gpus, devices):
                 assert str(a.device) == devices[layer]
 
 
+def test_arrays_are_put_from_one_gpu_to_another(gpus):
+    x = hl.device_put(normal(100), "cuda:0")
+    made = hl.jit(lambda v: v * 2)(x)
+    start = len(gpus.calls)
+    there = hl.device_put(made, "cuda:1")
+    assert not any("Synchronize" in name for name in gpus.counts(start)) and gpus.direct == 400
+    assert str(there.device) == "cuda:1" and there.__dlpack_device__() == (2, 1)
+    del made, x
+    np.testing.assert_array_equal(hl.jit(lambda v: v + 1)(there), normal(100) * 2 + 1)
+    moved = hl.jit(lambda v: v + 1, device="cuda:0", donate_argnums=0)(there)  # a copy is written over
+    assert str(moved.device) == "cuda:0" and there.is_deleted()
+    np.testing.assert_array_equal(moved, normal(100) * 2 + 1)
+
+
 def test_parameters_that_lie_on_their_gpus_stay_there(gpus):
     """Training by steps: of the parameters nothing goes to the host or to another GPU."""
 
