@@ -53,6 +53,8 @@ class ShapeDtypeStruct:
         """What tracing asks an argument for: there is no value."""
         return None
 
+    _held = _value
+
     def __eq__(self, other):
         if not isinstance(other, ShapeDtypeStruct):
             return NotImplemented
