@@ -115,7 +115,7 @@ class Array(ArrayMethods):
 
     @property
     def __cuda_array_interface__(self) -> dict:
-        if not _is_on_gpu(self._data):
+        if not _is_on_gpu(self._held()):
             raise AttributeError("an array of the host has no __cuda_array_interface__")
         self._lend()
         return self._data.__cuda_array_interface__

@@ -68,7 +68,7 @@ class Entry:
         self.owner = owner
         self.donated = call.donated
         self.gpu: int | None = None  # number of the GPU on which it runs alone
-        self.takes_gpu_arrays = False
+        self.takes_gpu_arrays = False  # whether arguments that are on a GPU are given as they are
         module = Module(owner._name, traced.computation)
         self.compiled = self._compiled(module, call)
         unused = self.donated - set(self.compiled.donated.values())

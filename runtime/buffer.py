@@ -33,7 +33,7 @@ _SPARE = 8  # times its size that a block may be larger than the array it is rec
 
 # CPython keeps an ndarray's data address right after the object header.
 _DATA_OFFSET = object.__basicsize__
-HAS_GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
+_GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def address(array: np.ndarray) -> int:
@@ -46,7 +46,7 @@ def _address_slow(array: np.ndarray) -> int:
 
 
 _probe = np.empty(3)
-if not HAS_GIL or address(_probe) != _address_slow(_probe):
+if not _GIL or address(_probe) != _address_slow(_probe):
     address = _address_slow  # another layout of objects (free-threaded Python)
 
 
@@ -204,7 +204,7 @@ class Pool:
             shelf.stamp = self._clock
             if self._held + shelf.nbytes > self.limit:
                 self._trim(self.limit - shelf.nbytes)
-            if HAS_GIL and self._held + shelf.nbytes <= self.limit:
+            if _GIL and self._held + shelf.nbytes <= self.limit:
                 self._held += shelf.nbytes
                 shelf.arrays.append(array)
                 return array[...]
@@ -215,7 +215,7 @@ class Pool:
 
         None where there is none, and for small arrays, whose allocation costs less than the search.
         """
-        if shelf.nbytes < _LARGE or not HAS_GIL:
+        if shelf.nbytes < _LARGE or not _GIL:
             return None
         found: tuple[int, Shelf, int] | None = None
         for other in self._shelves.values():
@@ -284,7 +284,7 @@ def is_exclusive(array: np.ndarray, references: int) -> bool:
 
     array: from the pool, or a NumPy array made by nobody but the program. Without a global lock nobody can tell: False.
     """
-    if not HAS_GIL or getrefcount(array) - _COUNTED > references:
+    if not _GIL or getrefcount(array) - _COUNTED > references:
         return False
     base = array.base
     if not isinstance(base, np.ndarray):
@@ -296,7 +296,7 @@ def is_exclusive(array: np.ndarray, references: int) -> bool:
 def references(holder: list, position: int) -> int:
     """How many references lead to an element of a list, the list's included. Without a global lock nobody can tell:
     very many."""
-    return getrefcount(holder[position]) - _OF_AN_ELEMENT if HAS_GIL else sys.maxsize
+    return getrefcount(holder[position]) - _OF_AN_ELEMENT if _GIL else sys.maxsize
 
 
 _LIST = [object()]

@@ -120,9 +120,8 @@ class Device:
         self.stepwise = os.environ.get("HLOOM_CUDA_STEPWISE", "") not in ("", "0") if stepwise is None else stepwise
         self.lock = threading.RLock()
         self.lost: CudaDeviceLostError | None = None
-        self.handle = self.context = self.main = self.uploads = self.downloads = self.recording = self.pool_handle = (
-            None
-        )
+        self.handle = self.context = self.pool_handle = None  # the driver's, from the first use on
+        self.main = self.uploads = self.downloads = self.recording = None
         self.pool: Pool | None = None
         self._condition = condition
         self._events: list = []  # handles that are idle
