@@ -139,13 +139,14 @@ def compile_placed(
             f"hloom: {module.name} runs on {', '.join(parts.lanes)}, with {count} values ({nbytes} bytes) sent",
             file=sys.stderr,
         )
-    return _Assembly(whole, parts, donated, fusion, placements, divided - started).made()
+    homes = {k: arguments.get(k, default) for k in donated}
+    return _Assembly(whole, parts, homes, fusion, placements, divided - started).made()
 
 
 class _Assembly:
-    """The lanes of a partition put together."""
+    """The lanes of a partition put together. donated: the devices of the donated arguments, by number."""
 
-    def __init__(self, whole: Module, parts: Partition, donated, fusion, placements, seconds: float):
+    def __init__(self, whole: Module, parts: Partition, donated: dict[int, str], fusion, placements, seconds: float):
         self.whole, self.parts, self.fusion, self.placements = whole, parts, fusion, placements
         self.inputs = [p.shape for p in whole.entry.parameters]
         self.seconds = seconds
@@ -158,9 +159,9 @@ class _Assembly:
             for parameter in lane.entry.parameters:
                 if parameter in used:
                     readers.setdefault(parameter["index"], set()).add(device)
-        # The memory of an argument may be overwritten by its only reader.
+        # The memory of an argument may be overwritten by its only reader; where nobody reads it, on its own device.
         self.donated = {
-            d: frozenset(k for k in donated if readers.get(k, {d}) == {d}) for d in parts.lanes
+            d: frozenset(k for k, home in donated.items() if readers.get(k, {home}) == {d}) for d in parts.lanes
         }  # fmt: skip
 
     def made(self) -> PlacedModule:

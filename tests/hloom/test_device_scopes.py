@@ -212,6 +212,21 @@ def test_donated_arguments_across_devices(four_devices):
     assert made.unsafe_buffer_pointer() == where and p.is_deleted()
 
 
+def test_a_donated_argument_that_nobody_reads_is_given_to_one_device(four_devices):
+    @hl.jit
+    def plain(unused, x):
+        with hl.device("cpu:0"):
+            a = hnp.cumsum(x)
+        with hl.device("cpu:1"):
+            b = hnp.cumsum(x + 1)
+        return a, b
+
+    donating = hl.jit(plain.function, donate_argnums=0)
+    want = plain(normal(64), normal(64, seed=1))
+    for found, expected in zip(donating(normal(64) * 1, normal(64, seed=1)), want, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 # --- loops and branches -------------------------------------------------------------------------------------------
 
 
