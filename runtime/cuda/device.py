@@ -38,6 +38,13 @@ class Running:
     lines: tuple[str, ...]
 
 
+class _Handles(list):
+    """Handles of events that are idle. closed: the device was closed, which waits for all of its events and destroys
+    them."""
+
+    closed = False
+
+
 class Event:
     """A point on a stream. Its handle is used again when nothing refers to it any more.
 
@@ -46,8 +53,13 @@ class Event:
 
     __slots__ = ("_idle", "calls", "handle")
 
-    def __init__(self, handle, idle: list):
+    def __init__(self, handle, idle: _Handles):
         self.handle, self._idle, self.calls = handle, idle, 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has happened because its device was closed; then there is no handle any more."""
+        return self._idle.closed
 
     def __del__(self):
         self._idle.append(self.handle)
@@ -124,7 +136,7 @@ class Device:
         self.main = self.uploads = self.downloads = self.recording = None
         self.pool: Pool | None = None
         self._condition = condition
-        self._events: list = []  # handles that are idle
+        self._events = _Handles()
         self._made_events: list = []
         self._modules: dict[bytes, object] = {}
         self._functions: dict[Kernel, tuple[object, FunctionFacts]] = {}
@@ -222,7 +234,8 @@ class Device:
             attempt(api.release_context, self.handle)
             self.context = None
             self._modules, self._functions, self._shared = {}, {}, {}
-            self._events, self._made_events = [], []
+            self._events.closed = True
+            self._events, self._made_events = _Handles(), []
             self._flight.clear()
             self._owed, self.given, self.waited = [], [], None
             self.reached.clear()
@@ -292,6 +305,11 @@ class Device:
             event.calls = self._calls
         return event
 
+    def follow(self, event: Event) -> None:
+        """Makes the main stream wait for an event, of another device maybe."""
+        if not event.is_over:
+            self.api.wait_event(self.main, event.handle)
+
     def wait(self, event: Event, asked: str) -> None:
         """Until an event has happened. Raises CudaError, of what ran before it too. Others can enqueue meanwhile."""
         with self.guard() as api:
@@ -354,7 +372,7 @@ class Device:
             event, function = pending[0]  # taken away only when the calls for it have succeeded
             if not isinstance(event, Event):
                 for reader in event:
-                    self.api.wait_event(self.main, reader.handle)
+                    self.follow(reader)
                 event = self.record(self.main)
             elif self.api.query_event(event.handle, "work was waited for"):
                 pending.popleft()
@@ -409,7 +427,7 @@ class Device:
         """Makes the main stream wait for what is still filling a buffer, and for those who still read it."""
         self.use(buffer)
         while buffer.readers:
-            self.api.wait_event(self.main, buffer.readers[-1].handle)
+            self.follow(buffer.readers[-1])
             buffer.readers.pop()
 
     def memory(self) -> PoolStatistics:

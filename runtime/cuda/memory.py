@@ -143,7 +143,7 @@ class Pool:
             if readers or pending is not None:
                 uploaded = () if pending is None or pending is device.waited else (pending,)
                 for event in (*readers, *uploaded):
-                    device.api.wait_event(device.main, event.handle)
+                    device.follow(event)
             self._returned.popleft()
             self._in_use -= capacity
             if stream is not None:  # it never came to the main stream, which must not use it then
@@ -257,7 +257,12 @@ class Pool:
         self.device.api.trim_pool(self.device.pool_handle, 0)
 
     def close(self) -> None:
-        """Frees every block, live ones too: their buffers are dead from then on."""
+        """Frees every block, live ones too: their buffers are dead from then on. Waits for other devices that read."""
+        live = [buffer for ref in list(self._live.values()) if (buffer := ref()) is not None]
+        for readers in [*(buffer.readers for buffer in live), *(entry[4] for entry in self._returned)]:
+            for event in readers:
+                if not event.is_over:
+                    self.device.api.synchronize_event(event.handle, "who reads memory was waited for, to free it")
         for address in list(self._capacity):
             self.device.api.free(address, self.device.main)
             del self._capacity[address]

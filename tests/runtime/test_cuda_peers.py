@@ -100,6 +100,32 @@ def test_access_that_another_library_enabled_or_that_there_is_no_room_for(code):
     finish_both(first, second)
 
 
+def test_a_gpu_is_closed_while_another_reads_its_memory():
+    fake, first, second = two()
+    (x,) = vectors(1)
+    arrays = [DeviceArray.put(first, x) for _ in range(2)]
+    there = [array.to(second) for array in arrays]
+    del arrays[0]  # one has gone, one lives
+    first.close()
+    assert all((array.numpy() == x).all() for array in there)
+    del arrays, there
+    finish(second)
+
+
+def test_a_gpu_goes_on_when_one_that_has_read_its_memory_is_closed():
+    fake, first, second = two()
+    (x,) = vectors(1)
+    array = DeviceArray.put(first, x)
+    array.to(second)
+    second.close()
+    del array
+    again = DeviceArray.put(first, x)
+    assert (again.numpy() == x).all()
+    first.memory()
+    del again
+    finish(first)
+
+
 def refuse(fake, name: str, code: int) -> None:
     """The next call of a function fails."""
     real = getattr(fake, name)
