@@ -2,6 +2,7 @@
 
     driver() -> Driver
     load_kernels(kernels) -> list[int]      one address for each kernel
+    load_or_stand_in(kernels, stand_ins)    the same, without compiling what another kernel can stand in for
 
 `python -m hloom.native_setup` writes the driver's object code beside this module, the library of the kernel dialect
 (`dialect_file`) and the kernels that products share (`stored_kernels`). Where the first was made from the driver's
@@ -16,7 +17,7 @@ import hashlib
 import platform
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hloom.compiler.cache import default_cache, use_folder
@@ -139,6 +140,28 @@ def load_kernels(kernels: Sequence[KernelSource]) -> list[int]:
             for kernel, addresses in zip(missing, loaded, strict=True):
                 _addresses[kernel] = addresses[kernel.name]
         return [_addresses[kernel] for kernel in kernels]
+
+
+def load_or_stand_in(
+    kernels: Sequence[KernelSource], stand_ins: Mapping[KernelSource, KernelSource]
+) -> tuple[list[int], frozenset[KernelSource]]:
+    """As `load_kernels`, but in the place of a kernel that has yet to be compiled its stand-in is loaded, where that
+    one has not; and the kernels that are missing therefore."""
+    cache = default_cache()
+
+    def is_there(kernel: KernelSource) -> bool:
+        return kernel in _addresses or cache.get(codegen.kernel_key(kernel)) is not None
+
+    with _lock:
+        missing = frozenset(k for k in kernels if k in stand_ins and not is_there(k) and is_there(stand_ins[k]))
+        return load_kernels([stand_ins[k] if k in missing else k for k in kernels]), missing
+
+
+def load_kernel_aside(kernel: KernelSource) -> int:
+    """The address of a kernel that is compiled, if it must be, while other threads may load others."""
+    if kernel not in _addresses:
+        codegen.compile_kernels([kernel], default_cache())
+    return load_kernels([kernel])[0]
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ class Launch:
     temporaries: bytes by pointer name. tables: constant arrays by pointer name.
     prepares: whether it only makes temporaries that no other launch writes, so that it need not run again before what
         it reads has changed.
+    stand_in: a kernel that takes the same arguments and makes the same bits, only slower: it may run while `source` is
+        compiled.
     """
 
     source: KernelSource
@@ -29,6 +31,7 @@ class Launch:
     temporaries: dict[str, int] = field(default_factory=dict)
     tables: dict[str, np.ndarray] = field(default_factory=dict)
     prepares: bool = False
+    stand_in: KernelSource | None = None
 
     def grid(self) -> str:
         """How the work is handed out, for people."""

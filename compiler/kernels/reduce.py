@@ -10,10 +10,10 @@ from __future__ import annotations
 from hloom.compiler.kernels.affine import Affine, linear, variables
 from hloom.compiler.kernels.combine import Reduction
 from hloom.compiler.kernels.description import Block, Collective, Items, Lanes, Nest, Pieces, Serial
+from hloom.compiler.kernels.elements import load, store
 from hloom.compiler.kernels.guards import bound_text, bounds
 from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, two_passes
 from hloom.compiler.kernels.short import ROWS, SHORT, STATEMENTS, places
-from hloom.compiler.kernels.writer import load, store
 from hloom.ir.types import HLO_NAME, PRED, compute_dtype
 
 CHUNK = 32768  # elements that are worth a work item of their own: about 5 microseconds

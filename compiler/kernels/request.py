@@ -56,16 +56,21 @@ class KernelRequest:
         return f"io{k}" if k in self.shared else f"out{k}"
 
     def streamed(self, k: int) -> bool:
-        """Whether output `k` is stored past the caches.
+        """Whether output `k` can be stored past the caches; the nest's `past_caches` says whether it is.
 
         A store into a cache reads the line first, which a kernel that is bound by memory pays for: a third of the time
-        of `a + b`. Worth it where what the kernel reads and writes does not fit into the last cache, so that nobody
-        would find the result there.
+        of `a + b`.
         """
-        least = self.target.streams_from if self.target else 0
-        if not least or k in self.shared or self.outputs[k].dtype in COMPLEX:
+        if not (self.target and self.target.streams_from):
             return False
-        return self.moved >= least
+        return k not in self.shared and self.outputs[k].dtype not in COMPLEX
+
+    @property
+    def past_caches(self) -> bool:
+        """Whether results are stored past the caches: worth it where what the kernel reads and writes does not fit into
+        the last one, so that nobody would find the result there."""
+        least = self.target.streams_from if self.target else 0
+        return 0 < least <= self.moved
 
     @cached_property
     def moved(self) -> int:
@@ -135,7 +140,9 @@ def two_passes(
 def finish(request, writer: Writer, kind: str, root: Block, items: int, work: float) -> Nest:
     """The Nest, with the parts that all kinds have in common."""
     outputs = frozenset(request.output_name(k) for k in range(len(request.outputs)))
-    return Nest(kind, request.title(kind), request.pointers(writer), dict(writer.integers), root, items, work, outputs)
+    nest = Nest(kind, request.title(kind), request.pointers(writer), dict(writer.integers), root, items, work, outputs)
+    nest.past_caches = request.past_caches
+    return nest
 
 
 def extents(writer: Writer, dims, groups) -> list[tuple[str, str]]:
