@@ -90,9 +90,11 @@ def run_passes(
     check_names(names)
     if verify:
         verified(module, "the module given")
+    fixed: dict[str, Module] = {}  # what each pass made, to which it has nothing to do
     for name in names:
         start = perf_counter()
-        result = PASSES[name].run(module)
+        result = module if fixed.get(name) is module else PASSES[name].run(module)
+        fixed[name] = result
         seconds = perf_counter() - start
         if verify and result is not module:
             verified(result, f"pass {name}")
