@@ -12,6 +12,7 @@ from hloom.compiler.kernels.host import runs_on_host
 from hloom.compiler.kernels.launch import Launch, launch_by_work
 from hloom.compiler.kernels.product import product_launches
 from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.kernels.topk import topk_launches
 from hloom.compiler.kernels.window import window_launches
 from hloom.compiler.targets.cpu.machine import Machine, host
@@ -65,12 +66,15 @@ class CpuTarget:
 
     def _launch(self, nest: Nest) -> Launch:
         arguments = [name for name, _ in nest.pointers] + list(nest.integers.values())
-        source, stand_in = with_stores(render(nest, self.machine.vector_bytes), nest.past_caches)
+        source, stand_in = with_stores(self.render(nest), nest.past_caches)
         launch = launch_by_work(source, arguments, nest.items, nest.inner_work, nest.temporaries)
         if nest.kind == "row" and nest.items >= 256:
             launch.grain = -(-launch.grain // 4) * 4  # a processor may do so many rows at once
         launch.stand_in = stand_in
         return launch
+
+    def render(self, nest: Nest) -> KernelSource:
+        return render(nest, self.machine.vector_bytes)
 
 
 def host_target() -> CpuTarget:
