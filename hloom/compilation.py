@@ -210,11 +210,11 @@ def program_of(plan: Plan, layout: Layout, behind: dict[KernelSource, list[int]]
     """
     ref = layout.ref
     sources: dict[KernelSource, None] = {}
-    stand_ins: dict[KernelSource, KernelSource] = {}
+    stand_ins: dict[KernelSource, Callable[[], list[KernelSource]]] = {}
     for item in plan.kernels():
         sources[item.launch.source] = None
-        if item.launch.stand_in is not None and behind is not None and config.compile_behind:
-            stand_ins[item.launch.source] = item.launch.stand_in
+        if item.launch.stand_ins is not None and behind is not None and config.compile_behind:
+            stand_ins[item.launch.source] = item.launch.stand_ins
         for argument in item.launch.arguments:
             if isinstance(argument, KernelSource):
                 sources[argument] = None

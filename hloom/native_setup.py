@@ -17,7 +17,7 @@ import hashlib
 import platform
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hloom.compiler.cache import default_cache, use_folder
@@ -143,18 +143,23 @@ def load_kernels(kernels: Sequence[KernelSource]) -> list[int]:
 
 
 def load_or_stand_in(
-    kernels: Sequence[KernelSource], stand_ins: Mapping[KernelSource, KernelSource]
+    kernels: Sequence[KernelSource], stand_ins: Mapping[KernelSource, Callable[[], list[KernelSource]]]
 ) -> tuple[list[int], frozenset[KernelSource]]:
-    """As `load_kernels`, but in the place of a kernel that has yet to be compiled its stand-in is loaded, where that
-    one has not; and the kernels that are missing therefore."""
+    """As `load_kernels`, but in the place of a kernel that has yet to be compiled one of its stand-ins is loaded, where
+    there is one that has not; and the kernels that are missing therefore."""
     cache = default_cache()
 
     def is_there(kernel: KernelSource) -> bool:
         return kernel in _addresses or cache.get(codegen.kernel_key(kernel)) is not None
 
     with _lock:
-        missing = frozenset(k for k in kernels if k in stand_ins and not is_there(k) and is_there(stand_ins[k]))
-        return load_kernels([stand_ins[k] if k in missing else k for k in kernels]), missing
+        taken = {}
+        for kernel in kernels:
+            if kernel in stand_ins and not is_there(kernel):
+                found = next(filter(is_there, stand_ins[kernel]()), None)
+                if found is not None:
+                    taken[kernel] = found
+        return load_kernels([taken.get(kernel, kernel) for kernel in kernels]), frozenset(taken)
 
 
 def load_kernel_aside(kernel: KernelSource) -> int:

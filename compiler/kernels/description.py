@@ -129,7 +129,8 @@ class Nest:
     integers: name -> value for this launch; the names and their order are part of the kernel, the values are not.
     temporaries: bytes of each pointer that is neither input nor output, but scratch between the stages of a kernel.
     items, inner_work: how many work items a CPU launch has, and about how many element operations each is.
-    past_caches: whether what the nest streams (`writer.store`) goes past the caches; otherwise those are plain stores.
+    past_caches: the outputs whose streamed stores (`writer.store`) go past the caches; the others are plain stores.
+    leaving: outputs that nothing in the program reads.
     """
 
     kind: str
@@ -141,4 +142,5 @@ class Nest:
     inner_work: float
     outputs: frozenset[str] = frozenset()
     temporaries: dict[str, int] = field(default_factory=dict)
-    past_caches: bool = False
+    past_caches: frozenset[str] = frozenset()
+    leaving: frozenset[str] = frozenset()

@@ -7,6 +7,7 @@ compiled, the one with the other stores may stand in.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 
@@ -33,11 +34,22 @@ def store(pointer: str, index: str, dtype: np.dtype, value: str, streamed: bool 
     return f"{pointer}[{index}] = {value}"
 
 
-def with_stores(source: KernelSource, past_caches: bool) -> tuple[KernelSource, KernelSource | None]:
-    """The kernel of a text that has stores past the caches wherever it may, with the stores that are wanted; and the
-    one that may stand in for it. None where there is no difference."""
-    text = _STREAM.sub(lambda found: store(found[2], found[3], DTYPES[found[1]], found[4]), source.text)
-    if text == source.text:
-        return source, None
-    plain = replace(source, text=text)
-    return (source, plain) if past_caches else (plain, source)
+def with_stores(source: KernelSource, past_caches: frozenset[str]) -> KernelSource:
+    """The kernel of a text that has stores past the caches wherever it may, with those of the pointers named alone."""
+
+    def kept(found: re.Match) -> str:
+        kind, pointer, index, value = found.groups()
+        return found[0] if pointer in past_caches else store(pointer, index, DTYPES[kind], value)
+
+    text = _STREAM.sub(kept, source.text)
+    return source if text == source.text else replace(source, text=text)
+
+
+def stand_ins(source: KernelSource, leaving: frozenset[str]) -> Callable[[], list[KernelSource]] | None:
+    """Makes the kernels with all stores, those of the pointers in `leaving`, or none past the caches: all make the same
+    bits. None where there is no difference."""
+    pointers = frozenset(found[1] for found in _STREAM.findall(source.text))
+    if not pointers:
+        return None
+    kinds = dict.fromkeys((frozenset(), leaving & pointers, pointers))
+    return lambda: [with_stores(source, kind) for kind in kinds]

@@ -21,15 +21,18 @@ class KernelRequest:
 
     computation: the fused computation. Scalar constants in it become literals, or arguments (`constants`).
     shared: output number -> parameter number whose buffer the output overwrites in place.
-    kept: numbers of parameters that are the same each time that the loop around does this.
     target: what it will run on, None for one without these: `streams_from`, from how many bytes read and written on
-        outputs are stored past the caches (0: never); `cuts_loops`, whether an item walks its innermost loop alone.
+        outputs are stored past the caches (0: never), and `streams_leaving_from`, the same of those that are `leaving`;
+        `cuts_loops`, whether an item walks its innermost loop alone.
+    kept: numbers of parameters that are the same each time that the loop around does this.
+    leaving: numbers of outputs that are results of the program and that nothing in it reads.
     """
 
     computation: Computation
     shared: dict[int, int] = field(default_factory=dict)
     target: object = None
     kept: frozenset[int] = frozenset()
+    leaving: frozenset[int] = frozenset()
 
     def __post_init__(self):
         self.outputs = self.computation.outputs()
@@ -56,7 +59,7 @@ class KernelRequest:
         return f"io{k}" if k in self.shared else f"out{k}"
 
     def streamed(self, k: int) -> bool:
-        """Whether output `k` can be stored past the caches; the nest's `past_caches` says whether it is.
+        """Whether output `k` can be stored past the caches; `past_caches` says whether it is.
 
         A store into a cache reads the line first, which a kernel that is bound by memory pays for: a third of the time
         of `a + b`.
@@ -65,12 +68,21 @@ class KernelRequest:
             return False
         return k not in self.shared and self.outputs[k].dtype not in COMPLEX
 
+    @cached_property
+    def past_caches(self) -> frozenset[str]:
+        """The outputs (pointers) that are stored past the caches, as far as they can be: all, where what the kernel
+        reads and writes does not fit into the last cache, so that nobody would find the result there; those that leave
+        the program already where hardly anything else would fit."""
+        moved, target = self.moved, self.target
+        if target is None or not 0 < target.streams_from:
+            return frozenset()
+        if moved >= target.streams_from:
+            return frozenset(self.output_name(k) for k in range(len(self.outputs)))
+        return self.leaving_names if moved >= target.streams_leaving_from else frozenset()
+
     @property
-    def past_caches(self) -> bool:
-        """Whether results are stored past the caches: worth it where what the kernel reads and writes does not fit into
-        the last one, so that nobody would find the result there."""
-        least = self.target.streams_from if self.target else 0
-        return 0 < least <= self.moved
+    def leaving_names(self) -> frozenset[str]:
+        return frozenset(self.output_name(k) for k in self.leaving)
 
     @cached_property
     def moved(self) -> int:
@@ -141,7 +153,7 @@ def finish(request, writer: Writer, kind: str, root: Block, items: int, work: fl
     """The Nest, with the parts that all kinds have in common."""
     outputs = frozenset(request.output_name(k) for k in range(len(request.outputs)))
     nest = Nest(kind, request.title(kind), request.pointers(writer), dict(writer.integers), root, items, work, outputs)
-    nest.past_caches = request.past_caches
+    nest.past_caches, nest.leaving = request.past_caches, request.leaving_names
     return nest
 
 
