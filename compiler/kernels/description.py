@@ -78,12 +78,16 @@ class Lanes:
 
 @record
 class Serial:
-    """A plain loop `for variable in range(start, stop)`."""
+    """A plain loop `for variable in range(start, stop)`.
+
+    together: its body is one Lanes, each place of which needs the steps in their order, and no other place of any.
+    """
 
     variable: str
     start: str
     stop: str
     body: Block
+    together: bool = False
 
 
 @record

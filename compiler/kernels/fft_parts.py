@@ -107,7 +107,7 @@ def part_kernel(name: str, dtype: str, lanes: int) -> KernelSource:
         "TYPE": dtype, "SIZE": size, "LANES": lanes, "PAIRS": 2 * lanes, "LINE": lanes * size, "PAIR": 2 * lanes * size
     }  # fmt: skip
     body = re.sub("PAIRS|[A-Z]{4,5}", lambda found: str(words[found[0]]), body)
-    return _kernel(f"fft_{name}_{dtype}_{lanes}", listed.split(", "), dtype, body)
+    return _kernel(f"fft_{name}_{dtype}_{lanes}_alone", listed.split(", "), dtype, body)
 
 
 @functools.cache
