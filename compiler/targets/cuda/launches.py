@@ -36,8 +36,8 @@ def launch_of_source(
     arguments = [*pointers, *(integers[name] for name in source.arguments)]
     items = max(source.items, 1)
     return CudaLaunch(
-        source, arguments, items, items, work, temporaries or {}, {}, False,
-        source.threads, source.blocks(16 * processors),
+        source, arguments, items, items, work, temporaries or {},
+        threads=source.threads, blocks=source.blocks(16 * processors),
     )  # fmt: skip
 
 
