@@ -55,6 +55,12 @@ def _level(text: str) -> int:
     return int(text)
 
 
+def _libraries(text: str) -> str:
+    if text not in ("measured", "never", "always"):
+        raise ValueError("'measured', 'never' or 'always'")
+    return text
+
+
 @record(frozen=True)
 class Setting:
     """name, environment variable, parser of its text (ValueError says what is valid), default, meaning."""
@@ -90,6 +96,13 @@ SETTINGS = {
         Setting("soft_placement", "HLOOM_SOFT_PLACEMENT", _flag, False, "what cannot be on its device goes to cpu:0"),
         Setting("log_device_placement", "HLOOM_LOG_DEVICE_PLACEMENT", _flag, False, "print each operation's device"),
         Setting("cuda_stepwise", "HLOOM_CUDA_STEPWISE", _flag, False, "GPU programs wait for each launch, to name it"),
+        Setting(
+            "cuda_libraries",
+            "HLOOM_CUDA_LIBRARIES",
+            _libraries,
+            "measured",
+            "products on GPUs by cublasLt: 'measured' (where it is faster), 'never', 'always'",
+        ),
         Setting(
             "debug",
             "HLOOM_DEBUG",

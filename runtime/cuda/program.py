@@ -24,6 +24,7 @@ __all__ = [
     "Host",
     "Kernel",
     "Launch",
+    "Library",
     "Ref",
     "Step",
     "While",
@@ -93,12 +94,29 @@ class Enqueue:
     """A library's work: function(stream, *addresses) puts it on the stream and does not wait.
 
     stream: the handle as an integer. The function is called while the stream records and must not allocate; what it
-    enqueued is replayed, so it is called once for each set of addresses and not for each run.
+    enqueued is replayed, so it is called once for each set of addresses and not for each run. prepare: called before
+    the first of them, and again after the device was closed; it may allocate.
     """
 
     function: Callable[..., None]
     places: tuple[Ref, ...]
     name: str
+    where: str = ""
+    prepare: Callable[[], None] | None = None
+
+
+@record(frozen=True)
+class Library:
+    """Work that a library can do. What becomes of it is decided when the program is loaded (`choice.py`).
+
+    call: what is asked for, in the words of whoever decides. places: of its arrays. own: launches that do the same.
+    scratch: (place, bytes) of what only `own` uses.
+    """
+
+    call: object
+    places: tuple[Ref, ...]
+    own: tuple[Launch, ...]
+    scratch: tuple[tuple[Ref, int], ...] = ()
     where: str = ""
 
 
@@ -134,7 +152,7 @@ class Conditional:
     where: str = ""
 
 
-Step = Launch | Copy | Fill | Exchange | Enqueue | Host | While | Conditional
+Step = Launch | Copy | Fill | Exchange | Enqueue | Library | Host | While | Conditional
 
 
 @record
@@ -189,7 +207,7 @@ def places(step: Step) -> tuple[Ref, ...]:
             return (step.target,)
         case Exchange():
             return (step.first, step.second, step.scratch)
-        case Enqueue():
+        case Enqueue() | Library():
             return step.places
         case Host():
             return tuple(ref for ref, _ in (*step.inputs, *step.outputs))
