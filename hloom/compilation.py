@@ -15,7 +15,7 @@ from hloom.behind import compile_behind
 from hloom.compiler.analysis import cost_analysis, memory_analysis
 from hloom.compiler.kernels.constants import shown_arguments
 from hloom.compiler.kernels.source import KernelSource
-from hloom.compiler.pipeline import UNFUSED, PassRecord, passes_for, run_passes
+from hloom.compiler.pipeline import PIPELINE, UNFUSED, PassRecord, passes_for, run_passes
 from hloom.compiler.plan import Plan, make_plan
 from hloom.compiler.plan_steps import (
     BranchStep,
@@ -158,7 +158,8 @@ def optimized_plan(
 ) -> tuple[Module, Plan, dict[str, float]]:
     """The module after all passes, its plan, and the seconds of both. Dumps where `hl.config.dump_to` says so."""
     target = target or host_target()
-    names = passes_for(target) if (config.fusion if fusion is None else fusion) else UNFUSED
+    fused = config.fusion if fusion is None else fusion
+    names = passes_for(target, PIPELINE if fused else UNFUSED)
     dump = _Dump(module) if config.dump_to else None
     started = time.perf_counter()
     if dump:
@@ -172,7 +173,7 @@ def optimized_plan(
 
     optimized = run_passes(module, names, verify=config.verify, on_pass=on_pass)
     passed = time.perf_counter()
-    plan = make_plan(optimized, target, donated, whole=names is not UNFUSED)
+    plan = make_plan(optimized, target, donated, whole=fused)
     planned = time.perf_counter()
     if dump:
         dump.kernels(plan)

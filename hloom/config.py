@@ -101,7 +101,7 @@ SETTINGS = {
             "HLOOM_CUDA_LIBRARIES",
             _libraries,
             "measured",
-            "products on GPUs by cublasLt: 'measured' (where it is faster), 'never', 'always'",
+            "NVIDIA's libraries on GPUs: 'measured' (products where they are faster), 'never', 'always'",
         ),
         Setting(
             "debug",

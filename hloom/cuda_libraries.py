@@ -1,4 +1,4 @@
-"""Which products of a program on a GPU a library computes: measured on the device, once for each machine.
+"""What libraries compute in a program on a GPU: products where they were measured to be faster, and linear algebra.
 
     chooser = LibraryChooser(device)        Executable(program, device, chooser)        chooser.choices
 
@@ -10,6 +10,9 @@ all that it depends on: the product, our kernels, the GPU, the driver and the li
 `hl.config.cuda_libraries` is 'measured', 'never' or 'always' (cublasLt's first algorithm wherever it has one, not
 compared with ours). Our own kernels serve where the library is not installed, where there is no folder to keep a choice
 in, and where the library fails; `choices` says which and why.
+
+Routines of linear algebra (`compiler/targets/cuda/linear_algebra.py`) have no kernels of ours: cuSOLVER computes them.
+Where it is not installed the host does with `hl.config.soft_placement`, and without it that is an error.
 """
 
 from __future__ import annotations
@@ -30,9 +33,10 @@ from hloom.ir.records import record, replace
 from hloom.ir.types import Shape
 from hloom.runtime.cuda.choice import LibraryCall, own_kernels
 from hloom.runtime.cuda.cublas_lt import Algorithm, CublasLt, Matmul, Matrix, version_text
+from hloom.runtime.cuda.cusolver import CuSolver, RoutineCall
 from hloom.runtime.cuda.detach import with_places
 from hloom.runtime.cuda.device import Device
-from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaError
+from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaError, CudaLibraryError
 from hloom.runtime.cuda.executable import Executable
 from hloom.runtime.cuda.libraries import LibraryMissing, load_library
 from hloom.runtime.cuda.program import CudaProgram, Library, Ref
@@ -46,8 +50,11 @@ GAIN = 0.97  # of our time: what the library has to be below, or the difference 
 
 @record(frozen=True)
 class LibraryChoice:
-    """What became of a product. title: for people. taken: the library with its version, or 'own kernels'. why: a
-    sentence. own_ms, library_ms: what they took when they were measured, or None."""
+    """What became of a product or a routine.
+
+    title: for people. taken: the library with its version, or what computes it instead. why: a sentence. own_ms,
+    library_ms: what a product took when it was measured, or None.
+    """
 
     title: str
     taken: str
@@ -56,11 +63,13 @@ class LibraryChoice:
     library_ms: float | None = None
 
 
-OWN = "own kernels"
+OWN, ON_HOST = "own kernels", "LAPACK on the host"
 
 
 def undecided(step: Library) -> LibraryChoice:
-    """What is said of a product before a device has loaded its program."""
+    """What is said of a step before a device has loaded its program."""
+    if isinstance(step.call, RoutineCall):
+        return LibraryChoice(str(step.call), "cuSOLVER", "compiled only: it has to be installed where the program runs")
     return LibraryChoice(title(step.call), OWN, "compiled only: a choice is made on the device that loads the program")
 
 
@@ -72,14 +81,35 @@ class LibraryChooser:
         self.choices: list[LibraryChoice] = []
 
     def __call__(self, step: Library) -> LibraryCall | None:
-        """Raises CudaDeviceLostError."""
-        choice, call = self._decide(step)
+        """Raises CudaDeviceLostError, and CudaLibraryError for a routine of linear algebra without its library."""
+        choice, call = self._routine(step) if isinstance(step.call, RoutineCall) else self._product(step)
         self.choices.append(choice)
         if config.debug >= 1:
             print(f"hloom: {choice.title}: {choice.taken}; {choice.why}", file=sys.stderr)
         return call
 
-    def _decide(self, step: Library) -> tuple[LibraryChoice, LibraryCall | None]:
+    def _routine(self, step: Library) -> tuple[LibraryChoice, LibraryCall | None]:
+        """Linear algebra: by the library; where there is none, on the host if soft placement allows it."""
+        words = str(step.call)
+        try:
+            if config.cuda_libraries == "never":
+                raise LibraryMissing("hl.config.cuda_libraries is 'never'")
+            with self.device.guard() as api:
+                library = _opened(self.device, CuSolver, "cusolver", "cublas", api=api)
+                call = library.call(step.call)
+            return LibraryChoice(words, f"{library.name} {library.version}", "we have no kernel for it"), call
+        except LibraryMissing as missing:
+            if config.soft_placement:
+                return LibraryChoice(words, ON_HOST, f"{missing}; soft placement"), None
+            raise CudaLibraryError(
+                f"{words} on {self.device}",
+                str(missing),
+                "pip install \"hloom[cuda-libraries]\", or compute this part on the CPU: with hl.device('cpu:0'), or "
+                "leave the choice to soft placement",
+                step.where,
+            ) from None
+
+    def _product(self, step: Library) -> tuple[LibraryChoice, LibraryCall | None]:
         mode = config.cuda_libraries
 
         def own(why: str, *times: float) -> tuple[LibraryChoice, None]:
@@ -88,7 +118,7 @@ class LibraryChooser:
         if mode == "never":
             return own("hl.config.cuda_libraries is 'never'")
         try:
-            library = _library_of(self.device)
+            library = _opened(self.device, CublasLt, "cublasLt")
             matmul = column_major(step.call)
             with self.device.guard():  # nobody else works there while it is measured
                 if mode == "always":
@@ -280,13 +310,22 @@ def title(product: LibraryProduct) -> str:
     return ", ".join([*words, *(name for name, there in parts.items() if there)])
 
 
-_loaded: weakref.WeakKeyDictionary[Device, CublasLt] = weakref.WeakKeyDictionary()
+_libraries: weakref.WeakKeyDictionary[Device, dict] = weakref.WeakKeyDictionary()
 
 
-def _library_of(device: Device) -> CublasLt:
-    """cublasLt for a device, closed with it. Raises LibraryMissing."""
-    found = _loaded.get(device)
-    if found is None:
-        found = _loaded[device] = CublasLt(load_library("cublasLt"))
-        device.on_close(found.close)
-    return found
+def _opened(device: Device, kind: type, *names: str, **more):
+    """A kind of library (of those that `load_library` finds by these names) for a device, closed with it. Raises
+    LibraryMissing."""
+    known = _libraries.setdefault(device, {})
+    if kind not in known:
+        known[kind] = kind(*(load_library(name) for name in names), **more)
+        device.on_close(known[kind].close)
+    return known[kind]
+
+
+def has_solver() -> bool:
+    """Whether routines of linear algebra have their libraries in this process."""
+    try:
+        return config.cuda_libraries != "never" and all(load_library(name) for name in ("cusolver", "cublas"))
+    except LibraryMissing:
+        return False

@@ -9,9 +9,11 @@ from hloom.compiler.plan import Plan
 from hloom.compiler.plan_steps import BranchStep, CopyStep, HostStep, JumpStep, KernelStep, Place, SwitchStep
 from hloom.compiler.targets.cuda.compile import CudaCode
 from hloom.compiler.targets.cuda.library_products import LibraryProduct
+from hloom.compiler.targets.cuda.linear_algebra import Routine, routine_of
 from hloom.host_calls import host_function
 from hloom.ir.module import Instruction
 from hloom.ir.types import TupleShape
+from hloom.runtime.cuda.cusolver import RoutineCall
 from hloom.runtime.cuda.program import Copy, CudaProgram, Host, Kernel, Launch, Library, Ref, Step
 from hloom.runtime.cuda.structure import Jumps, structured
 
@@ -51,8 +53,19 @@ def _plain(step, kernels: Mapping[KernelSource, Kernel]) -> Step:
     if isinstance(step, CopyStep):
         return Copy(_ref(step.target), _ref(step.source), step.bytes, _where(step.instruction))
     if isinstance(step, HostStep):
-        return _host(step)
+        routine = routine_of(step.instruction)
+        return _host(step) if routine is None else _routine(step, routine)
     raise TypeError(f"{type(step).__name__} is no step of a program for a GPU")
+
+
+def _routine(step: HostStep, routine: Routine) -> Library:
+    """A routine of linear algebra; its own way is that on the host."""
+    host = _host(step)
+    order = {id(o): place for o, place in zip(dict.fromkeys(step.instruction.operands), host.inputs, strict=True)}
+    operands = [order[id(o)] for o in step.instruction.operands]
+    shapes = tuple(tuple(shape for _, shape in part) for part in (operands, host.outputs))
+    places = tuple(ref for ref, _ in (*operands, *host.outputs))
+    return Library(RoutineCall(routine.name, routine.options, *shapes), places, (host,), (), host.where)
 
 
 def _library_groups(steps: Sequence) -> dict[int, list[KernelStep]]:

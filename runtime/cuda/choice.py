@@ -15,13 +15,14 @@ class LibraryCall:
     """How a library does a step on a device.
 
     enqueue(stream, *addresses, scratch): as `Enqueue.function`; scratch: the address of `scratch_bytes` bytes.
-    prepare: as `Enqueue.prepare`.
+    prepare, recorded: as of `Enqueue`.
     """
 
     name: str
     enqueue: Callable[..., None]
     scratch_bytes: int = 0
     prepare: Callable[[], None] | None = None
+    recorded: bool = True
 
 
 Choose = Callable[[Library], LibraryCall | None]
@@ -33,7 +34,7 @@ def own_kernels(step: Library) -> None:
 
 
 def decided(program: CudaProgram, choose: Choose) -> CudaProgram:
-    """The program without `Library` steps: where `choose` returns None their own launches take their place.
+    """The program without `Library` steps: where `choose` returns None their own steps take their place.
 
     All calls share one piece of scratch memory behind the temporaries, since a program does one step after the other.
     """
@@ -56,7 +57,7 @@ def decided(program: CudaProgram, choose: Choose) -> CudaProgram:
             return step.own
         most = max(most, call.scratch_bytes)
         places = (*step.places, Ref("arena", base))
-        return (Enqueue(call.enqueue, places, call.name, step.where, call.prepare),)
+        return (Enqueue(call.enqueue, places, call.name, step.where, call.prepare, call.recorded),)
 
     steps = steps_of(program.steps)
     return replace(program, steps=steps, arena_bytes=base + most if most else program.arena_bytes)

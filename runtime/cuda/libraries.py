@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 
-MAJOR = {"cublasLt": 13}  # the name ends in it: that of the CUDA version that kernels are compiled for
+MAJOR = {"cublasLt": 13, "cublas": 13, "cusolver": 12}  # their names end in it: those of CUDA 13
 
 
 class LibraryMissing(Exception):
@@ -15,20 +15,21 @@ class LibraryMissing(Exception):
 @functools.cache
 def load_library(name: str) -> ctypes.CDLL:
     """A library such as 'cublasLt'. Raises LibraryMissing."""
-    file = f"lib{name}.so.{MAJOR[name]}"
-    try:
-        return ctypes.CDLL(_installed_by_pip(name) or file)
-    except OSError as error:
-        raise LibraryMissing(f"no {name}: {str(error).splitlines()[0]}") from None
+    reasons = []
+    for find in (_of_a_wheel, _by_its_name):
+        try:
+            return ctypes.CDLL(find(name))
+        except (ImportError, OSError, RuntimeError) as error:  # (cuda-python's DynamicLibNotFoundError is the last)
+            reasons.append(str(error).splitlines()[0])
+    raise LibraryMissing(f"no {name}: {'; '.join(reasons)}")
 
 
-def _installed_by_pip(name: str) -> str | None:
-    """The path of a library that a wheel has brought, or that cuda-python finds elsewhere."""
-    try:
-        from cuda.pathfinder import load_nvidia_dynamic_lib
-    except ImportError:
-        return None
-    try:
-        return load_nvidia_dynamic_lib(name).abs_path
-    except RuntimeError:  # (DynamicLibNotFoundError is one)
-        return None
+def _of_a_wheel(name: str) -> str:
+    """The path of a library that a wheel has brought, or that cuda-python finds elsewhere, with those that it needs."""
+    from cuda.pathfinder import load_nvidia_dynamic_lib
+
+    return load_nvidia_dynamic_lib(name).abs_path
+
+
+def _by_its_name(name: str) -> str:
+    return f"lib{name}.so.{MAJOR[name]}"

@@ -95,7 +95,8 @@ class Enqueue:
 
     stream: the handle as an integer. The function is called while the stream records and must not allocate; what it
     enqueued is replayed, so it is called once for each set of addresses and not for each run. prepare: called before
-    the first of them, and again after the device was closed; it may allocate.
+    the first of them, and again after the device was closed; it may allocate. recorded=False: it may wait for the
+    stream, so it is no part of a graph and called in each run.
     """
 
     function: Callable[..., None]
@@ -103,19 +104,20 @@ class Enqueue:
     name: str
     where: str = ""
     prepare: Callable[[], None] | None = None
+    recorded: bool = True
 
 
 @record(frozen=True)
 class Library:
     """Work that a library can do. What becomes of it is decided when the program is loaded (`choice.py`).
 
-    call: what is asked for, in the words of whoever decides. places: of its arrays. own: launches that do the same.
+    call: what is asked for, in the words of whoever decides. places: of its arrays. own: steps that do the same.
     scratch: (place, bytes) of what only `own` uses.
     """
 
     call: object
     places: tuple[Ref, ...]
-    own: tuple[Launch, ...]
+    own: tuple[Step, ...]
     scratch: tuple[tuple[Ref, int], ...] = ()
     where: str = ""
 
@@ -191,7 +193,10 @@ def all_steps(steps: Sequence[Step]) -> Iterator[Step]:
 def on_device(steps: Sequence[Step], loops: bool, choices: bool) -> bool:
     """Whether a graph can hold these steps. loops, choices: whether the driver has such nodes."""
     return not any(
-        isinstance(s, Host) or (isinstance(s, While) and not loops) or (isinstance(s, Conditional) and not choices)
+        isinstance(s, Host)
+        or (isinstance(s, Enqueue) and not s.recorded)
+        or (isinstance(s, While) and not loops)
+        or (isinstance(s, Conditional) and not choices)
         for s in all_steps(steps)
     )
 

@@ -1,10 +1,7 @@
-"""cublasLt without a GPU: the functions that the runtime calls, behind the C calling convention.
+"""cublasLt without a GPU: what the runtime calls of it, by the types of cublasLt.h, written down here once more.
 
-Each function is a C function pointer with the types of cublasLt.h, written down here once more, so that what the
-runtime passes goes through the same conversions as to the library. Matrices are in the memory of the fake driver,
-products are computed by NumPy when the stream gets there. `inject(n, status)` makes the n-th call from now on fail.
-What the library forbids (a dead handle, a leading dimension that is too small, an attribute of another size, a
-workspace outside of its memory) is noted in `violations`; `leaks()` lists what was made and not destroyed.
+Matrices are in the memory of the fake driver, products are computed by NumPy when the stream gets there. A dead handle,
+a leading dimension that is too small, an attribute of another size or a workspace outside of its memory is a violation.
 """
 
 from __future__ import annotations
@@ -12,13 +9,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from ctypes import POINTER, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass, field
+from functools import partial
 
 import ml_dtypes
 import numpy as np
 from fake_cuda_model import reads, writes
+from fake_library import FakeLibrary, Refused
 
-SUCCESS, NOT_INITIALIZED, INVALID_VALUE, INTERNAL_ERROR, NOT_SUPPORTED = 0, 1, 7, 14, 15
+SUCCESS, INVALID_VALUE, INTERNAL_ERROR, NOT_SUPPORTED = 0, 7, 14, 15
 NAMES = {3: b"CUBLAS_STATUS_ALLOC_FAILED", 7: b"CUBLAS_STATUS_INVALID_VALUE", 13: b"CUBLAS_STATUS_EXECUTION_FAILED",
          14: b"CUBLAS_STATUS_INTERNAL_ERROR", 15: b"CUBLAS_STATUS_NOT_SUPPORTED"}  # fmt: skip
 DTYPES = {0: np.float32, 1: np.float64, 2: np.float16, 14: ml_dtypes.bfloat16}
@@ -56,79 +54,27 @@ HEADER = {
 }
 
 
-class Refused(Exception):
-    def __init__(self, status: int, why: str = ""):
-        self.status, self.why = status, why
+class FakeCublasLt(FakeLibrary):
+    """algorithms: how many it has for a product; `wrong`: numbers of those with wrong results; `supports(operation,
+    layouts)`: which products it has any for."""
 
-
-@dataclass
-class Thing:
-    kind: str
-    facts: dict = field(default_factory=dict)
-
-
-class FakeCublasLt:
-    """driver: the fake driver whose memory the matrices are in. algorithms: how many it has for a product; `wrong`:
-    numbers of those with wrong results; `supports(operation, layouts)`: which products it has any for."""
+    INTERNAL_ERROR = INTERNAL_ERROR
 
     def __init__(self, driver, version: int = 131000, algorithms: int = 3):
-        self.driver, self.version, self.count = driver, version, algorithms
+        super().__init__(driver)
+        self.version, self.count = version, algorithms
         self.wrong: set[int] = set()
         self.supports: Callable[[dict, list], bool] = lambda operation, layouts: True
         self.forgets_nan = False  # whether its max(x, 0) of a NaN is 0
-        self.things: dict[int, Thing] = {}
-        self.calls: list[str] = []
-        self.violations: list[str] = []
         self.products: list[dict] = []  # what was enqueued
         self.asked: list[dict] = []  # preferences that heuristics were asked with
-        self.failures: dict[int, int] = {}
-        self._next = 0x5000
         self._names = {status: ctypes.create_string_buffer(name) for status, name in NAMES.items()}
         for name, types in HEADER.items():
-            setattr(self, name, ctypes.CFUNCTYPE(*types)(self._entry(name)))
-
-    def inject(self, number: int, status: int) -> None:
-        """The call `number` from now on (0: the next) fails with a status."""
-        self.failures[len(self.calls) + number] = status
-
-    def leaks(self) -> list[str]:
-        return [f"{thing.kind} {handle:#x}" for handle, thing in self.things.items()]
-
-    def _entry(self, name: str):
-        kind = next((kind for kind in ATTRIBUTES if name.startswith(f"cublasLt{kind}")), "")
-        verb = name.removeprefix(f"cublasLt{kind}") if name != "cublasLtMatmul" else "Matmul"
-        function = getattr(self, f"_{verb}")
-
-        def entry(*arguments):
-            if name in ("cublasLtGetVersion", "cublasLtGetStatusName"):
-                return function(*arguments)
-            self.calls.append(name)
-            status = self.failures.get(len(self.calls) - 1)
-            if status is not None:
-                return status
-            try:
-                function(kind, *arguments) if kind else function(*arguments)
-            except Refused as refused:
-                if refused.why:
-                    self.violations.append(f"{name}: {refused.why}")
-                return refused.status
-            except BaseException as error:  # nothing may leave a function that C calls
-                self.violations.append(f"{name}: {error!r}")
-                return INTERNAL_ERROR
-            return SUCCESS
-
-        return entry
-
-    def _make(self, out, kind: str, **facts) -> None:
-        self._next += 16
-        self.things[self._next] = Thing(kind, facts)
-        out[0] = self._next
-
-    def _thing(self, handle: int, kind: str) -> dict:
-        found = self.things.get(handle)
-        if found is None or found.kind != kind:
-            raise Refused(INVALID_VALUE, f"{handle} is no {kind}")
-        return found.facts
+            kind = next((kind for kind in ATTRIBUTES if name.startswith(f"cublasLt{kind}")), "")
+            function = getattr(self, "_" + name.removeprefix(f"cublasLt{kind}"))
+            self.define(
+                name, types, partial(function, kind) if kind else function, status="Get" not in name or "Algo" in name
+            )
 
     # --- the library ---
 
@@ -142,34 +88,33 @@ class FakeCublasLt:
         kind, out, *rest = arguments if isinstance(arguments[0], str) else ("Handle", *arguments)
         if kind == "Handle":
             self.driver.need_context()
-            self._make(out, kind)
+            self.make(out, kind)
         elif kind == "MatmulDesc":
             compute, scale = rest
             if DTYPES[scale] != COMPUTE[compute]:
                 raise Refused(INVALID_VALUE, f"sums of {compute} with factors of {scale}")
-            self._make(out, kind, compute=compute, scale=scale, transpose_a=0, transpose_b=0, epilogue=1, bias=0)
+            self.make(out, kind, compute=compute, scale=scale, transpose_a=0, transpose_b=0, epilogue=1, bias=0)
         elif kind == "MatrixLayout":
             dtype, rows, columns, ld = rest
             if ld < rows or not rows or not columns:
                 raise Refused(INVALID_VALUE, f"{rows} rows, {columns} columns, leading dimension {ld}")
-            self._make(out, kind, dtype=DTYPES[dtype], rows=rows, columns=columns, ld=ld, batch=1, step=0)
+            self.make(out, kind, dtype=DTYPES[dtype], rows=rows, columns=columns, ld=ld, batch=1, step=0)
         else:
-            self._make(out, kind, workspace=0, reduction_schemes=7, align_a=256, align_b=256, align_c=256, align_d=256)
+            self.make(out, kind, workspace=0, reduction_schemes=7, align_a=256, align_b=256, align_c=256, align_d=256)
 
     def _Destroy(self, *arguments):
         kind, handle = arguments if len(arguments) == 2 else ("Handle", *arguments)
-        self._thing(handle, kind)
-        del self.things[handle]
+        self.destroy(handle, kind)
 
     def _SetAttribute(self, kind, handle, attribute, address, size):
         name, number = ATTRIBUTES[kind][attribute]
         if size != ctypes.sizeof(number):
             raise Refused(INVALID_VALUE, f"attribute {name} of {size} bytes")
-        self._thing(handle, kind)[name] = number.from_address(address).value
+        self.facts(handle, kind)[name] = number.from_address(address).value
 
     def _layouts(self, operation: dict, handles) -> list[dict]:
         """A, B, C and D, which have to fit."""
-        a, b, c, d = layouts = [self._thing(handle, "MatrixLayout") for handle in handles]
+        a, b, c, d = layouts = [self.facts(handle, "MatrixLayout") for handle in handles]
         left = (a["columns"], a["rows"]) if operation["transpose_a"] else (a["rows"], a["columns"])
         right = (b["columns"], b["rows"]) if operation["transpose_b"] else (b["rows"], b["columns"])
         fits = left[1] == right[0] and (d["rows"], d["columns"]) == (left[0], right[1]) and c == d
@@ -179,10 +124,10 @@ class FakeCublasLt:
 
     def _MatmulAlgoGetHeuristic(self, handle, operation, *arguments):
         *layouts, preference, count, results, returned = arguments
-        self._thing(handle, "Handle")
-        operation = self._thing(operation, "MatmulDesc")
+        self.facts(handle, "Handle")
+        operation = self.facts(operation, "MatmulDesc")
         layouts = self._layouts(operation, layouts)
-        self.asked.append(dict(self._thing(preference, "MatmulPreference")))
+        self.asked.append(dict(self.facts(preference, "MatmulPreference")))
         returned[0] = 0
         if not self.supports(operation, layouts):
             raise Refused(NOT_SUPPORTED)
@@ -192,8 +137,8 @@ class FakeCublasLt:
         returned[0] = min(count, self.count)
 
     def _Matmul(self, handle, operation, alpha, a, la, b, lb, beta, c, lc, d, ld, algo, workspace, nbytes, stream):
-        self._thing(handle, "Handle")
-        operation = dict(self._thing(operation, "MatmulDesc"))
+        self.facts(handle, "Handle")
+        operation = dict(self.facts(operation, "MatmulDesc"))
         layouts = [dict(layout) for layout in self._layouts(operation, (la, lb, lc, ld))]
         number, mark = algo[0][0], algo[0][1]
         if mark != 0xA160 or nbytes != 512 * number or bool(workspace) != bool(nbytes):
