@@ -95,9 +95,7 @@ class Cache:
             except OSError as error:
                 self._no_writing(error)
                 return
-            self._unmeasured += len(data) + _HEADER.size
-            if not self._measured or self._unmeasured > self.limit // 16:
-                self._prune()
+            self._count(data)
 
     def put_first(self, key: str, data: bytes) -> bytes | None:
         """Keep `data` under `key` on disk unless there is something, and return what is there: all processes get the
@@ -108,6 +106,7 @@ class Cache:
             path = self._path(key)
             try:
                 self._write(path, bytes(data), first=True)
+                self._count(data)
             except FileExistsError:
                 pass
             except OSError as error:
@@ -152,6 +151,12 @@ class Cache:
             os.utime(path)  # pruning takes the entries that were used longest ago
         return data
 
+    def _count(self, data: bytes) -> None:
+        """Notes that an entry was written; from time to time the folder is measured."""
+        self._unmeasured += len(data) + _HEADER.size
+        if not self._measured or self._unmeasured > self.limit // 16:
+            self._prune()
+
     def _no_writing(self, error: OSError) -> None:
         self._writable = False
         self._warn("write", f"cannot write to the compilation cache {self.folder} ({error}); going on without")
@@ -164,8 +169,7 @@ class Cache:
             with os.fdopen(handle, "wb") as file:
                 file.write(_HEADER.pack(_MAGIC, len(data), hashlib.sha256(data).digest()))
                 file.write(data)
-            if first:
-                os.link(aside, path)
+            if first and _linked(aside, path):
                 os.unlink(aside)
             else:
                 os.replace(aside, path)
@@ -204,6 +208,20 @@ class Cache:
         if kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(message, CacheWarning, stacklevel=4)
+
+
+def _linked(source: str, path: Path) -> bool:
+    """Gives a file a second name, which only the first to ask gets: raises FileExistsError. False: there are no such
+    names on this file system, and there is no file yet."""
+    try:
+        os.link(source, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        if path.exists():
+            raise FileExistsError(path) from None
+        return False
+    return True
 
 
 def _checked(content: bytes) -> bytes | None:

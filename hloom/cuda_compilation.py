@@ -66,7 +66,7 @@ def on_gpu(data, index: int, label: str = "an array") -> DeviceArray:
 class CudaExecutable:
     """A program called with NumPy arrays: they are copied to the GPU, and its results back.
 
-    choices: what became of the products that a library could compute, where the program was loaded last.
+    choices: what became of the steps that a library could do, where the program was loaded last.
     """
 
     def __init__(self, program: CudaProgram, arch: str):
@@ -133,8 +133,8 @@ class CudaModule(PlannedModule):
     kernels_compiled: int = 0
 
     def source(self) -> str:
-        """The kernels as Python text, each with the values that it computes and reads; before them, which products a
-        library computes, and why."""
+        """The kernels as Python text, each with the values that it computes and reads; before them, what
+        libraries compute, and why."""
         said = [f"# {choice.title}: {choice.taken}; {choice.why}\n" for choice in self.executable.choices]
         return "".join([*said, "\n" * bool(said), super().source()])
 
@@ -160,7 +160,7 @@ class CudaModule(PlannedModule):
         thread), 'spills' and 'stack' (bytes a thread), 'shared bytes' (a block), 'threads' (a block), 'blocks' (of its
         largest launch), 'launches', 'occupancy' (0 to 1: the warps of a multiprocessor that are there at once).
 
-        'library products': of each product that a library could compute, the fields of its `LibraryChoice`."""
+        'libraries': of each step that a library could do, the fields of its `LibraryChoice`."""
         machine, kernels = self.target.machine, {}
         for (title, code), source in zip(self._titled(), self.codes, strict=True):
             launches: list[CudaLaunch] = [s.launch for s in self.plan.kernels() if s.launch.source is source]
@@ -176,8 +176,8 @@ class CudaModule(PlannedModule):
                 "launches": len(launches),
                 "occupancy": machine.occupancy(launches[0].threads, code.registers, shared),
             }
-        products = [asdict(choice) for choice in self.executable.choices]
-        return {**cost_analysis(self.plan), "by kernel": kernels, "library products": products}
+        libraries = [asdict(choice) for choice in self.executable.choices]
+        return {**cost_analysis(self.plan), "by kernel": kernels, "libraries": libraries}
 
 
 def compile_for_cuda(

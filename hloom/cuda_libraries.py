@@ -4,8 +4,8 @@
 
 A product that cublasLt can compute (`compiler/targets/cuda/library_products.py`) is computed on arrays made up for it,
 by our kernels and by the algorithms that cublasLt proposes first. What the library gives has to agree with ours; the
-quickest is taken and kept in the disk cache, so that later processes time nothing and have the same bits. The key says
-all that it depends on: the product, our kernels, the GPU, the driver and the library.
+quickest is taken and kept in the disk cache, as is a failure, so that later processes time nothing and have the same
+bits. The key says all that it depends on: the product, our kernels, the GPU, the driver and the library.
 
 `hl.config.cuda_libraries` is 'measured', 'never' or 'always' (cublasLt's first algorithm wherever it has one, not
 compared with ours). Our own kernels serve where the library is not installed, where there is no folder to keep a choice
@@ -98,6 +98,9 @@ class LibraryChooser:
                 library = _opened(self.device, CuSolver, "cusolver", "cublas", api=api)
                 call = library.call(step.call)
             return LibraryChoice(words, f"{library.name} {library.version}", "we have no kernel for it"), call
+        except CudaError as error:
+            error.source = error.source or step.where
+            raise
         except LibraryMissing as missing:
             if config.soft_placement:
                 return LibraryChoice(words, ON_HOST, f"{missing}; soft placement"), None
@@ -118,9 +121,9 @@ class LibraryChooser:
         if mode == "never":
             return own("hl.config.cuda_libraries is 'never'")
         try:
-            library = _opened(self.device, CublasLt, "cublasLt")
             matmul = column_major(step.call)
             with self.device.guard():  # nobody else works there while it is measured
+                library = _opened(self.device, CublasLt, "cublasLt")
                 if mode == "always":
                     found = library.algorithms(matmul, 1)
                     kept = _kept("hl.config.cuda_libraries is 'always'", found[0]) if found else _kept(NONE_THERE)
@@ -151,7 +154,13 @@ class LibraryChooser:
         key = self._key(step, library)
         kept = cache.get(key)
         if kept is None:
-            kept = cache.put_first(key, json.dumps(self._measure(step, matmul, library)).encode())
+            try:
+                found = self._measure(step, matmul, library)
+            except CudaDeviceLostError:
+                raise
+            except CudaError as error:  # kept as well: with another choice the next time bits would change
+                found = _kept(f"it could not be measured: {error.asked}: {error.found}")
+            kept = cache.put_first(key, json.dumps(found).encode())
         return None if kept is None else json.loads(kept)
 
     def _key(self, step: Library, library: CublasLt) -> str:
@@ -197,10 +206,10 @@ class _Trial:
         self.device, self.product = device, step.call
         batch, m, n, k = self.product.extents
         self.tolerance = _tolerance(self.product)
+        lhs = m * k * (batch if self.product.lhs_strides[0] else 1)
+        rhs = k * n * (batch if self.product.rhs_strides[0] else 1)
         size = batch * m * n
-        lhs, rhs = (k * other * (batch if strides[0] else 1) for other, strides in
-                    ((m, self.product.lhs_strides), (n, self.product.rhs_strides)))  # fmt: skip
-        sizes = [lhs, rhs, size, size, n][: len(step.places)]
+        sizes = [lhs, rhs, size, size, n]
         dtypes = [self.product.factors] * 2 + [self.product.result] * 3
         out = step.places[3]
         moved: dict[Ref, Ref] = {}

@@ -184,3 +184,13 @@ def test_a_damaged_entry_is_not_first(tmp_path):
     with pytest.warns(CacheWarning, match="damaged"):
         assert Cache(tmp_path).put_first("key", b"two") is None
     assert Cache(tmp_path).put_first("key", b"two") == b"two"
+
+
+def test_first_on_a_file_system_without_second_names(tmp_path, monkeypatch):
+    def none(source, target):
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr(os, "link", none)
+    assert Cache(tmp_path).put_first("key", b"one") == b"one"
+    assert Cache(tmp_path).put_first("key", b"two") == b"one"
+    assert [path.name for path in tmp_path.iterdir()] == ["key.bin"]

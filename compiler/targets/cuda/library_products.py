@@ -116,7 +116,7 @@ class _Epilogue:
                 return False
             factor, value = _scaled(value.operands[0])
         self.alpha = sign * factor
-        return value is self.dot
+        return value is self.dot and factor != 0  # a library would not look at NaNs that are multiplied by 0
 
     def _term(self, value: Instruction, sign: float) -> bool:
         """Takes an array that is added: the bias, or the addend with its factor."""
@@ -129,7 +129,7 @@ class _Epilogue:
                 self.arrays["bias"] = vector
                 return True
         if array in self.request.names and array.dtype == self.dtype and array.shape.size == self.size:
-            if "addend" not in self.arrays:
+            if "addend" not in self.arrays and factor != 0:
                 self.arrays["addend"], self.beta = array, sign * factor
                 return True
         return False
