@@ -125,8 +125,34 @@ def test_numbers_are_those_of_the_header(headers):
     assert list(lt.EPILOGUES.values()) == [default, relu, bias, relu | bias]
 
 
+HANDLES = (
+    "cublasLtHandle_t", "cublasLtMatmulDesc_t", "cublasLtMatrixLayout_t", "cublasLtMatmulPreference_t", "cudaStream_t"
+)  # fmt: skip
+
+
+def test_parameters_are_those_of_the_header(headers):
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", "", (headers / "cublasLt.h").read_text(), flags=re.S)
+    numbers = {"size_t": ctypes.c_size_t, "uint64_t": ctypes.c_uint64, "int64_t": ctypes.c_int64}
+    checked = 0
+    for name, (result, parameters) in cublas_lt.SIGNATURES.items():
+        returned, listed = re.search(rf"([\w\s*]+?)\s*(?:CUBLASWINAPI)?\s+{name}\(([^)]*)\)\s*;", text).groups()
+        words = [word.strip() for word in listed.split(",") if word.strip() != "void"]
+        assert len(words) == len(parameters), name
+        for word, kind in zip(words, parameters, strict=True):
+            kind_there = word.removeprefix("const ").split()[0].rstrip("*")
+            if "*" in word or "[]" in word or kind_there in HANDLES:
+                assert ctypes.sizeof(kind) == 8 and kind not in numbers.values(), (name, word)
+            else:
+                assert kind is numbers.get(kind_there, ctypes.c_int), (name, word)
+            checked += 1
+        assert ("size_t" in returned) == (result is ctypes.c_size_t) and ("char" in returned) == (
+            result is ctypes.c_char_p
+        )
+    assert checked > 50
+
+
 def test_records_and_types_are_those_of_the_header(headers, tmp_path):
-    """Compiled against it: sizes and places of fields, and the number of each function's parameters."""
+    """Compiled against it: sizes and places of fields, and numbers of dtypes."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     needed = ("cuda_runtime_api.h", "crt/host_defines.h")
     runtime = next((p for p in _include_folders(headers) if all((p / name).exists() for name in needed)), None)

@@ -146,6 +146,12 @@ def test_qr(setup, dtype, dims, full):
     setup.check(lambda a: tuple(lax.linalg.qr(a, full_matrices=full)), array(*dims, dtype=dtype))
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_pivots_to_permutation(setup, dtype):
+    pivots = np.array([[2, 2, 4], [0, 1, 2]], dtype)
+    setup.check(lambda p: lax.linalg.lu_pivots_to_permutation(p, 5), pivots)
+
+
 @KINDS
 def test_solve(setup, dtype):
     a = array(3, 4, 4, dtype=dtype)

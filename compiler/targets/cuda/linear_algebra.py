@@ -32,6 +32,7 @@ from hloom.compiler.passes.walk import change_computations
 from hloom.compiler.targets.cuda.routine_references import REFERENCES
 from hloom.ir.build import Builder, Value, tuple_elements
 from hloom.ir.module import Instruction, Module
+from hloom.ir.ops import OPS
 from hloom.ir.ops.matrices import (
     S32,
     adjoint,
@@ -87,7 +88,8 @@ def routines(module: Module) -> Module:
 def _expand(builder: Builder, instruction: Instruction):
     """What the instruction becomes, or the elements of the tuple that it does."""
     operands = [Value(builder, operand) for operand in instruction.operands]
-    made = _EXPANSIONS[instruction.opcode](*operands, **instruction.attributes)
+    shape = {"shape": instruction.shape} if OPS[instruction.opcode].shaped else {}
+    made = _EXPANSIONS[instruction.opcode](*operands, **instruction.attributes, **shape)
     return [value.instruction for value in made] if isinstance(made, list) else made.instruction
 
 
@@ -162,6 +164,10 @@ def _permutation(pivots: Value, size: int) -> Value:
     shape = Shape(DTYPES["f64"], (*batch, size))
     rows = value_of(pivots, pivots.builder.emit("iota", shape=shape, iota_dimension=len(batch)))
     return _call(Routine("laswp"), [rows, pivots], rows.shape)[0]
+
+
+def _pivots_to_permutation(pivots: Value, shape: Shape) -> Value:
+    return _permutation(pivots.convert(S32) + 1, shape.dims[-1]).convert(shape.dtype)
 
 
 def _solve(a: Value, b: Value) -> Value:
@@ -241,6 +247,7 @@ _EXPANSIONS = {
     "solve": _solve,
     "det": _det,
     "lu": _lu,
+    "lu-pivots-to-permutation": _pivots_to_permutation,
     "geqrf": _geqrf,
     "householder-product": _householder_product,
     "qr": _qr,
