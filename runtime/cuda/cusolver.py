@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
-from ctypes import c_int, c_size_t, c_void_p
+from ctypes import c_int, c_void_p
 
 from hloom.ir.records import record
 from hloom.ir.types import HLO_NAME, Shape
@@ -24,7 +24,7 @@ from hloom.runtime.cuda.errors import CudaLibraryError, CudaOutOfMemoryError
 
 _PREFIXES = {"f32": "S", "f64": "D", "c64": "C", "c128": "Z"}
 _COMPLEX_NAMES = {"orgqr": "ungqr", "syevd": "heevd"}
-_KINDS = {"h": c_void_p, "p": c_void_p, "i": c_int, "c": ctypes.c_byte, "s": c_size_t}
+_KINDS = {"h": c_void_p, "p": c_void_p, "i": c_int, "c": ctypes.c_byte}
 # Parameters of the functions of a dtype: h handle, p pointer, i int, c signed char. Of cublas: trsm.
 _PARAMETERS = {
     "potrf_bufferSize": "hiipip", "potrf": "hiipipip",

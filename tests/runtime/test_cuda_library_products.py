@@ -21,6 +21,7 @@ from hloom.compiler.targets.cuda.compile import CudaCode
 from hloom.compiler.targets.cuda.contraction import contraction_sources
 from hloom.compiler.targets.cuda.machine import machine_of
 from hloom.cuda_libraries import OWN, LibraryChooser
+from hloom.errors import SettingError
 from hloom.ir import interpret
 from hloom.ir.module import Computation
 from hloom.runtime.cuda.array import DeviceArray
@@ -315,6 +316,11 @@ def test_never_and_always(setup):
     with hl.config(cuda_libraries="always"):
         (product,) = setup.check(lambda x, w: x @ w, X, W)
         assert product["algorithm"] == 0 and setup.choice.own_ms is None and "always" in setup.choice.why
+
+
+def test_another_setting_is_refused():
+    with pytest.raises(SettingError, match="'measured', 'never' or 'always'"):
+        hl.config.cuda_libraries = "sometimes"
 
 
 def test_without_a_folder_nothing_is_measured(setup):

@@ -18,15 +18,18 @@ from hloom import cuda_libraries, lax
 from hloom.compilation import program_text
 from hloom.compiler.pipeline import passes_for, run_passes
 from hloom.compiler.targets.cuda.target import CudaTarget
+from hloom.cuda_compilation import CudaExecutable
 from hloom.cuda_kind import CudaKind
 from hloom.cuda_libraries import ON_HOST, LibraryChooser
 from hloom.ir import interpret
 from hloom.ir.text import parse_module, print_module
+from hloom.ir.types import Shape
 from hloom.runtime.cuda import cusolver
 from hloom.runtime.cuda.array import DeviceArray
-from hloom.runtime.cuda.cusolver import CuSolver
+from hloom.runtime.cuda.cusolver import CuSolver, RoutineCall
 from hloom.runtime.cuda.errors import CudaError, CudaLibraryError
 from hloom.runtime.cuda.libraries import LibraryMissing, load_library
+from hloom.runtime.cuda.program import CudaProgram, Library
 from hloom.tracing import bind
 
 RANDOM = np.random.default_rng(11)
@@ -297,6 +300,13 @@ def test_the_text_of_a_program_with_routines():
     text = print_module(module)
     assert 'custom_call_target="routine.potrf/U"' in text and print_module(parse_module(text)) == text
     assert '"routine.potrf/U"' in program_text(module) and "routine.potrf/U" in program_text(module, "stablehlo")
+
+
+def test_before_a_device_has_loaded_it_a_program_says_so():
+    matrix, info = Shape("f32", (3, 3)), Shape("s32", ())
+    step = Library(RoutineCall("potrf", "U", (matrix,), (matrix, info)), (), ())
+    (choice,) = CudaExecutable(CudaProgram("f", (step,), [], 0, [], []), "sm_90").choices
+    assert (choice.title, choice.taken) == ("potrf f32[3,3]", "cuSOLVER") and choice.why.startswith("compiled only")
 
 
 def test_what_is_taken_is_said(setup):
