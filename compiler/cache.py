@@ -3,6 +3,7 @@
     cache = Cache(folder=None, limit=1 << 30)     folder None: default_folder()
     cache.get(key) -> bytes | None
     cache.put(key, data)
+    cache.put_first(key, data) -> bytes | None     what is kept: another process may have been first
     default_cache() -> Cache                       the one of this process
     use_folder(folder)                             another place for it
 
@@ -92,12 +93,29 @@ class Cache:
             try:
                 self._write(self._path(key), bytes(data))
             except OSError as error:
-                self._writable = False
-                self._warn("write", f"cannot write to the compilation cache {self.folder} ({error}); going on without")
+                self._no_writing(error)
                 return
-            self._unmeasured += len(data) + _HEADER.size
-            if not self._measured or self._unmeasured > self.limit // 16:
-                self._prune()
+            self._count(data)
+
+    def put_first(self, key: str, data: bytes) -> bytes | None:
+        """Keep `data` under `key` on disk unless there is something, and return what is there: all processes get the
+        same. None where nothing can be kept on disk."""
+        with self._lock:
+            if self.folder is None or not self._writable:
+                return None
+            path = self._path(key)
+            try:
+                self._write(path, bytes(data), first=True)
+                self._count(data)
+            except FileExistsError:
+                pass
+            except OSError as error:
+                self._no_writing(error)
+                return None
+            found = self._read(key)
+            if found is not None:
+                self._memory[key] = found
+            return found
 
     def clear(self) -> None:
         """Forget everything, on disk too."""
@@ -133,14 +151,28 @@ class Cache:
             os.utime(path)  # pruning takes the entries that were used longest ago
         return data
 
-    def _write(self, path: Path, data: bytes) -> None:
+    def _count(self, data: bytes) -> None:
+        """Notes that an entry was written; from time to time the folder is measured."""
+        self._unmeasured += len(data) + _HEADER.size
+        if not self._measured or self._unmeasured > self.limit // 16:
+            self._prune()
+
+    def _no_writing(self, error: OSError) -> None:
+        self._writable = False
+        self._warn("write", f"cannot write to the compilation cache {self.folder} ({error}); going on without")
+
+    def _write(self, path: Path, data: bytes, first: bool = False) -> None:
+        """first: raises FileExistsError where there is such a file."""
         self.folder.mkdir(parents=True, exist_ok=True)
         handle, aside = tempfile.mkstemp(prefix=".writing-", dir=self.folder)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(_HEADER.pack(_MAGIC, len(data), hashlib.sha256(data).digest()))
                 file.write(data)
-            os.replace(aside, path)
+            if first and _linked(aside, path):
+                os.unlink(aside)
+            else:
+                os.replace(aside, path)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(aside)
@@ -176,6 +208,20 @@ class Cache:
         if kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(message, CacheWarning, stacklevel=4)
+
+
+def _linked(source: str, path: Path) -> bool:
+    """Gives a file a second name, which only the first to ask gets: raises FileExistsError. False: there are no such
+    names on this file system, and there is no file yet."""
+    try:
+        os.link(source, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        if path.exists():
+            raise FileExistsError(path) from None
+        return False
+    return True
 
 
 def _checked(content: bytes) -> bytes | None:

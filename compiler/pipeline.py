@@ -35,10 +35,11 @@ UNFUSED: tuple[str, ...] = tuple(name for name in PIPELINE if not name.startswit
 
 
 def passes_for(target, names: tuple[str, ...] = PIPELINE) -> tuple[str, ...]:
-    """The passes that make kernels which a target has: its `attention_pass` for "fuse-attention", none where it has no
-    such kernels."""
-    own = getattr(target, "attention_pass", None)
-    return tuple(own if name == "fuse-attention" else name for name in names if name != "fuse-attention" or own)
+    """The passes that make what a target has: its `attention_pass` for "fuse-attention", none where it has no such
+    kernels; its `expansions` behind "expand-normalizations"."""
+    own = {"fuse-attention": [p for p in [getattr(target, "attention_pass", None)] if p]}
+    own["expand-normalizations"] = ["expand-normalizations", *getattr(target, "expansions", ())]
+    return tuple(made for name in names for made in own.get(name, [name]))
 
 
 @record(frozen=True)
@@ -90,9 +91,11 @@ def run_passes(
     check_names(names)
     if verify:
         verified(module, "the module given")
+    fixed: dict[str, Module] = {}  # what each pass made, to which it has nothing to do
     for name in names:
         start = perf_counter()
-        result = PASSES[name].run(module)
+        result = module if fixed.get(name) is module else PASSES[name].run(module)
+        fixed[name] = result
         seconds = perf_counter() - start
         if verify and result is not module:
             verified(result, f"pass {name}")

@@ -302,10 +302,12 @@ class Planner:
         if any(i.opcode == "dot" for i in computation.instructions):
             kept = frozenset(k for k, o in enumerate(inputs) if self.control.stays(self.buffers[o][0]))
         # Layers that repeat have the same kernels: writing them once is enough.
-        key = (self.keys.computation(computation), tuple(shared.items()), kept)
+        buffers = enumerate(self.buffers[instruction])
+        leaving = frozenset(k for k, b in buffers if b.place and b.place.kind == "output" and not b.reads)
+        key = (self.keys.computation(computation), tuple(shared.items()), kept, leaving)
         made = self.launches.get(key)
         if made is None:
-            request = KernelRequest(computation, shared, self.target, kept)
+            request = KernelRequest(computation, shared, self.target, kept, leaving)
             made = self.launches[key] = launches(request, self.target)
         for launch in made:
             pointers: dict[str, object] = {}

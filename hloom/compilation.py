@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 import time
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
+from hloom.behind import compile_behind
 from hloom.compiler.analysis import cost_analysis, memory_analysis
 from hloom.compiler.kernels.constants import shown_arguments
 from hloom.compiler.kernels.source import KernelSource
-from hloom.compiler.pipeline import UNFUSED, PassRecord, passes_for, run_passes
+from hloom.compiler.pipeline import PIPELINE, UNFUSED, PassRecord, passes_for, run_passes
 from hloom.compiler.plan import Plan, make_plan
 from hloom.compiler.plan_steps import (
     BranchStep,
@@ -37,7 +39,7 @@ from hloom.host_calls import host_function
 from hloom.ir.module import Module
 from hloom.ir.records import field, record
 from hloom.ir.types import Shape, TupleShape
-from hloom.native_setup import driver, load_kernels
+from hloom.native_setup import driver, load_or_stand_in
 from hloom.runtime.program import Branch, Call, Copy, Count, Executable, Host, Jump, Program, Ref, Step, Swap, Switch
 
 _counter = itertools.count()
@@ -88,7 +90,8 @@ class CompiledModule(PlannedModule):
     """A module compiled for the CPU.
 
     module: after all passes. plan: launches and buffers. timings: seconds by stage. kernels_compiled: how many
-    kernels were neither in the process nor in the disk cache.
+    kernels were neither in the process nor in the disk cache. kernels_behind: how many others run in the place of
+    kernels that are still being compiled (`hloom.behind`).
     """
 
     module: Module
@@ -96,6 +99,7 @@ class CompiledModule(PlannedModule):
     executable: Executable
     timings: dict[str, float] = field(default_factory=dict)
     kernels_compiled: int = 0
+    kernels_behind: int = 0
 
 
 def program_text(module: Module, dialect: str = "hlo", *, metadata: bool = False) -> str:
@@ -135,11 +139,14 @@ def compile_module(
 
             check_budget(plan, f"cpu:{device}")
         made = time.perf_counter()
-        executable = Executable(program_of(plan, Layout()), driver(device))
+        behind: dict[KernelSource, list[int]] = {}
+        executable = Executable(program_of(plan, Layout(), behind), driver(device))
     timings = stage_timings(stages, times, time.perf_counter() - made)
     compiled = stages.counts.get("kernels compiled", 0)
-    _report(module, plan, timings, compiled)
-    return CompiledModule(optimized, plan, executable, timings, compiled)
+    _report(module, plan, timings, compiled, len(behind))
+    for kernel, steps in behind.items():
+        compile_behind(kernel, functools.partial(executable.exchange, steps))
+    return CompiledModule(optimized, plan, executable, timings, compiled, len(behind))
 
 
 def optimized_plan(
@@ -151,7 +158,8 @@ def optimized_plan(
 ) -> tuple[Module, Plan, dict[str, float]]:
     """The module after all passes, its plan, and the seconds of both. Dumps where `hl.config.dump_to` says so."""
     target = target or host_target()
-    names = passes_for(target) if (config.fusion if fusion is None else fusion) else UNFUSED
+    fused = config.fusion if fusion is None else fusion
+    names = passes_for(target, PIPELINE if fused else UNFUSED)
     dump = _Dump(module) if config.dump_to else None
     started = time.perf_counter()
     if dump:
@@ -165,7 +173,7 @@ def optimized_plan(
 
     optimized = run_passes(module, names, verify=config.verify, on_pass=on_pass)
     passed = time.perf_counter()
-    plan = make_plan(optimized, target, donated, whole=names is not UNFUSED)
+    plan = make_plan(optimized, target, donated, whole=fused)
     planned = time.perf_counter()
     if dump:
         dump.kernels(plan)
@@ -195,16 +203,24 @@ class Layout:
         raise ValueError(f"a program that runs alone has no channels: {item}")
 
 
-def program_of(plan: Plan, layout: Layout) -> Program:
-    """Compiles (or finds) the kernels and makes the program that calls them."""
+def program_of(plan: Plan, layout: Layout, behind: dict[KernelSource, list[int]] | None = None) -> Program:
+    """Compiles (or finds) the kernels and makes the program that calls them.
+
+    behind: where it is given, kernels that have yet to be compiled but for which others can stand in are put there,
+    with the numbers of the steps that call what stands in.
+    """
     ref = layout.ref
     sources: dict[KernelSource, None] = {}
+    stand_ins: dict[KernelSource, Callable[[], list[KernelSource]]] = {}
     for item in plan.kernels():
         sources[item.launch.source] = None
+        if item.launch.stand_ins is not None and behind is not None and config.compile_behind:
+            stand_ins[item.launch.source] = item.launch.stand_ins
         for argument in item.launch.arguments:
             if isinstance(argument, KernelSource):
                 sources[argument] = None
-    addresses = dict(zip(sources, load_kernels(list(sources)), strict=True))
+    found, missing = load_or_stand_in(list(sources), stand_ins)
+    addresses = dict(zip(sources, found, strict=True))
     steps: list[Step] = []
     work = 0.0
     for item in plan.steps:
@@ -217,6 +233,8 @@ def program_of(plan: Plan, layout: Layout) -> Program:
                 elif isinstance(argument, KernelSource):
                     argument = addresses[argument]
                 words.append(argument)
+            if launch.source in missing:
+                behind.setdefault(launch.source, []).append(len(steps))
             steps.append(Call(addresses[launch.source], tuple(words), launch.items, launch.grain))
             work += float(launch.items) * max(1.0, 65536.0 / launch.grain) if launch.items > launch.grain else 0.0
         elif isinstance(item, CopyStep):
@@ -326,12 +344,13 @@ def _unwritable(error: OSError) -> SettingError:
     )
 
 
-def _report(module: Module, plan: Plan, timings: dict[str, float], compiled: int) -> None:
+def _report(module: Module, plan: Plan, timings: dict[str, float], compiled: int, behind: int) -> None:
     level = config.debug
     if level >= 1:
         times = ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in timings.items())
         print(
             f"hloom: compiled {module.name}: {len(plan.kernels())} kernels, {compiled} of them new"
+            + (f", {behind} to be compiled behind" if behind else "")
             + (f"; {times}" if level >= 2 else ""),
             file=sys.stderr,
         )

@@ -55,6 +55,12 @@ def _level(text: str) -> int:
     return int(text)
 
 
+def _libraries(text: str) -> str:
+    if text not in ("measured", "never", "always"):
+        raise ValueError("'measured', 'never' or 'always'")
+    return text
+
+
 @record(frozen=True)
 class Setting:
     """name, environment variable, parser of its text (ValueError says what is valid), default, meaning."""
@@ -76,6 +82,7 @@ SETTINGS = {
         Setting(
             "autotune_seconds", "HLOOM_AUTOTUNE_SECONDS", _seconds, 2.0, "what `jit(autotune=True)` may take, a program"
         ),
+        Setting("compile_behind", "HLOOM_COMPILE_BEHIND", _flag, True, "a similar kernel runs while one is compiled"),
         Setting("verify", "HLOOM_VERIFY", _flag, False, "verify the module after every pass"),
         Setting("enable_x64", "HLOOM_ENABLE_X64", _flag, False, "Python numbers alone are of 64 bits instead of 32"),
         Setting("item_assignment", "HLOOM_ITEM_ASSIGNMENT", _flag, False, "x[i] = y changes x, for NumPy's libraries"),
@@ -89,6 +96,13 @@ SETTINGS = {
         Setting("soft_placement", "HLOOM_SOFT_PLACEMENT", _flag, False, "what cannot be on its device goes to cpu:0"),
         Setting("log_device_placement", "HLOOM_LOG_DEVICE_PLACEMENT", _flag, False, "print each operation's device"),
         Setting("cuda_stepwise", "HLOOM_CUDA_STEPWISE", _flag, False, "GPU programs wait for each launch, to name it"),
+        Setting(
+            "cuda_libraries",
+            "HLOOM_CUDA_LIBRARIES",
+            _libraries,
+            "measured",
+            "NVIDIA's libraries on GPUs: 'measured' (products where they are faster), 'never', 'always'",
+        ),
         Setting(
             "debug",
             "HLOOM_DEBUG",

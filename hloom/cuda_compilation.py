@@ -23,16 +23,17 @@ from hloom.compiler.targets.cuda.cubins import cubins, disassembled
 from hloom.compiler.targets.cuda.launches import CudaLaunch, sources_of
 from hloom.compiler.targets.cuda.target import CudaTarget
 from hloom.config import config
+from hloom.cuda_libraries import LibraryChooser, undecided
 from hloom.cuda_program import cuda_program
 from hloom.errors import AttributeValueError
 from hloom.ir.module import Module
-from hloom.ir.records import field, record
+from hloom.ir.records import asdict, field, record
 from hloom.runtime.cuda.array import DeviceArray, is_shared
 from hloom.runtime.cuda.device import Device
 from hloom.runtime.cuda.discovery import gpus
 from hloom.runtime.cuda.errors import ComputeCapabilityError
 from hloom.runtime.cuda.executable import Executable
-from hloom.runtime.cuda.program import CudaProgram
+from hloom.runtime.cuda.program import CudaProgram, Library, all_steps
 
 
 def parse_target(text: str) -> CudaTarget:
@@ -63,11 +64,15 @@ def on_gpu(data, index: int, label: str = "an array") -> DeviceArray:
 
 
 class CudaExecutable:
-    """A program called with NumPy arrays: they are copied to the GPU, and its results back."""
+    """A program called with NumPy arrays: they are copied to the GPU, and its results back.
+
+    choices: what became of the steps that a library could do, where the program was loaded last.
+    """
 
     def __init__(self, program: CudaProgram, arch: str):
         self.program, self.arch = program, arch
         self._loaded: Executable | None = None
+        self.choices = [undecided(step) for step in all_steps(program.steps) if isinstance(step, Library)]
 
     def load(self, device: Device) -> Executable:
         """The program on a device. Raises ComputeCapabilityError where its code does not run there."""
@@ -78,7 +83,10 @@ class CudaExecutable:
                 f"it was compiled for {self.arch}; {device.facts.name} is sm_{found[0]}{found[1]}",
                 f"compile it with target='cuda:sm_{found[0]}{found[1]}'",
             )
-        return Executable(self.program, device)
+        chooser = LibraryChooser(device)
+        loaded = Executable(self.program, device, chooser)
+        self.choices = chooser.choices
+        return loaded
 
     def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Raises CudaUnavailableError where there is no GPU, CudaError."""
@@ -134,6 +142,12 @@ class CudaModule(PlannedModule):
     timings: dict[str, float] = field(default_factory=dict)
     kernels_compiled: int = 0
 
+    def source(self) -> str:
+        """The kernels as Python text, each with the values that it computes and reads; before them, what
+        libraries compute, and why."""
+        said = [f"# {choice.title}: {choice.taken}; {choice.why}\n" for choice in self.executable.choices]
+        return "".join([*said, "\n" * bool(said), super().source()])
+
     def ptx(self) -> str:
         """The kernels as PTX, one behind the other."""
         return "\n".join(f"// {title}\n{code.ptx}" for title, code in self._titled())
@@ -154,7 +168,9 @@ class CudaModule(PlannedModule):
     def cost_analysis(self) -> dict[str, object]:
         """As for the CPU, and by kernel what its code and launches take: 'by kernel' -> its title -> 'registers' (a
         thread), 'spills' and 'stack' (bytes a thread), 'shared bytes' (a block), 'threads' (a block), 'blocks' (of its
-        largest launch), 'launches', 'occupancy' (0 to 1: the warps of a multiprocessor that are there at once)."""
+        largest launch), 'launches', 'occupancy' (0 to 1: the warps of a multiprocessor that are there at once).
+
+        'libraries': of each step that a library could do, the fields of its `LibraryChoice`."""
         machine, kernels = self.target.machine, {}
         for (title, code), source in zip(self._titled(), self.codes, strict=True):
             launches: list[CudaLaunch] = [s.launch for s in self.plan.kernels() if s.launch.source is source]
@@ -170,7 +186,8 @@ class CudaModule(PlannedModule):
                 "launches": len(launches),
                 "occupancy": machine.occupancy(launches[0].threads, code.registers, shared),
             }
-        return {**cost_analysis(self.plan), "by kernel": kernels}
+        libraries = [asdict(choice) for choice in self.executable.choices]
+        return {**cost_analysis(self.plan), "by kernel": kernels, "libraries": libraries}
 
 
 def compile_for_cuda(

@@ -47,8 +47,13 @@ class CudaKind(DeviceKind):
         return self._gpus()[index].arch
 
     def has_kernel(self, instruction: Instruction) -> bool:
+        from hloom.compiler.targets.cuda.linear_algebra import has_routine
         from hloom.compiler.targets.cuda.target import has_cuda_kernel
 
+        if has_routine(instruction):
+            from hloom.cuda_libraries import has_solver
+
+            return has_solver()
         return instruction.opcode == "custom-call" or has_cuda_kernel(instruction)
 
     def lane(self, request: LaneRequest) -> CudaLane:

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.plan import Plan
 from hloom.compiler.plan_steps import BranchStep, CopyStep, HostStep, JumpStep, KernelStep, Place, SwitchStep
 from hloom.compiler.targets.cuda.compile import CudaCode
+from hloom.compiler.targets.cuda.library_products import LibraryProduct
+from hloom.compiler.targets.cuda.linear_algebra import Routine, routine_of
 from hloom.host_calls import host_function
 from hloom.ir.module import Instruction
 from hloom.ir.types import TupleShape
-from hloom.runtime.cuda.program import Copy, CudaProgram, Host, Kernel, Launch, Ref, Step
+from hloom.runtime.cuda.cusolver import RoutineCall
+from hloom.runtime.cuda.program import Copy, CudaProgram, Host, Kernel, Launch, Library, Ref, Step
 from hloom.runtime.cuda.structure import Jumps, structured
 
 
 def cuda_program(plan: Plan, codes: Mapping[KernelSource, CudaCode], name: str) -> CudaProgram:
     """The program of a plan (of `make_plan` with a CudaTarget). codes: of each text of its launches."""
     kernels = {source: Kernel(code.cubin, code.name) for source, code in codes.items()}
-    steps = structured(plan.steps, _JUMPS, lambda step: [_plain(step, kernels)])
+    groups = _library_groups(plan.steps)
+
+    def leaf(step) -> list[Step]:
+        group = groups.get(id(step))
+        if group is None:
+            return [_plain(step, kernels)]
+        return [_library(group, tuple(_plain(one, kernels) for one in group))] if group else []
+
+    steps = structured(plan.steps, _JUMPS, leaf)
     labels = [output.hint or f"result {k} of {name}" for k, output in enumerate(plan.module.entry.outputs())]
     return CudaProgram(
         name, steps, plan.constants, plan.arena_bytes, plan.input_shapes, plan.output_shapes, dict(plan.donated),
@@ -42,8 +53,45 @@ def _plain(step, kernels: Mapping[KernelSource, Kernel]) -> Step:
     if isinstance(step, CopyStep):
         return Copy(_ref(step.target), _ref(step.source), step.bytes, _where(step.instruction))
     if isinstance(step, HostStep):
-        return _host(step)
+        routine = routine_of(step.instruction)
+        return _host(step) if routine is None else _routine(step, routine)
     raise TypeError(f"{type(step).__name__} is no step of a program for a GPU")
+
+
+def _routine(step: HostStep, routine: Routine) -> Library:
+    """A routine of linear algebra; its own way is that on the host."""
+    host = _host(step)
+    order = {id(o): place for o, place in zip(dict.fromkeys(step.instruction.operands), host.inputs, strict=True)}
+    operands = [order[id(o)] for o in step.instruction.operands]
+    shapes = tuple(tuple(shape for _, shape in part) for part in (operands, host.outputs))
+    places = tuple(ref for ref, _ in (*operands, *host.outputs))
+    return Library(RoutineCall(routine.name, routine.options, *shapes), places, (host,), (), host.where)
+
+
+def _library_groups(steps: Sequence) -> dict[int, list[KernelStep]]:
+    """By the id of a step: the launches of one instruction that a library could do, and [] for all but the first."""
+    groups: dict[int, list[KernelStep]] = {}
+    group: list[KernelStep] = []
+    for step in steps:
+        if isinstance(step, KernelStep) and step.launch.library is not None:
+            group = groups[id(step)] = [step]
+        elif isinstance(step, KernelStep) and group and step.instruction is group[0].instruction:
+            group.append(step)
+            groups[id(step)] = []
+        else:
+            group = []
+    return groups
+
+
+def _library(steps: Sequence[KernelStep], own: tuple[Launch, ...]) -> Library:
+    """The step of launches that a library could do, which is what the first of them says."""
+    product: LibraryProduct = steps[0].launch.library
+    places = {name: _ref(place) for step in steps for name, place in step.pointers.items()}
+    scratch = {name: size for step in steps for name, size in step.launch.temporaries.items()}
+    return Library(
+        product, tuple(places[name] for name in product.pointers()), own,
+        tuple((places[name], size) for name, size in scratch.items()), _where(steps[0].instruction),
+    )  # fmt: skip
 
 
 def _ref(place: Place) -> Ref:

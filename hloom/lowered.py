@@ -101,3 +101,8 @@ class Compiled:
     def kernels_compiled(self) -> int:
         """How many kernels had to be compiled; the others were in the process or in the disk cache already."""
         return self._entry.compiled.kernels_compiled
+
+    @property
+    def kernels_behind(self) -> int:
+        """How many kernels are compiled while others stand in for them (`hl.config.compile_behind`)."""
+        return getattr(self._entry.compiled, "kernels_behind", 0)

@@ -2,6 +2,7 @@
 
     driver() -> Driver
     load_kernels(kernels) -> list[int]      one address for each kernel
+    load_or_stand_in(kernels, stand_ins)    the same, without compiling what another kernel can stand in for
 
 `python -m hloom.native_setup` writes the driver's object code beside this module, the library of the kernel dialect
 (`dialect_file`) and the kernels that products share (`stored_kernels`). Where the first was made from the driver's
@@ -16,7 +17,7 @@ import hashlib
 import platform
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hloom.compiler.cache import default_cache, use_folder
@@ -139,6 +140,33 @@ def load_kernels(kernels: Sequence[KernelSource]) -> list[int]:
             for kernel, addresses in zip(missing, loaded, strict=True):
                 _addresses[kernel] = addresses[kernel.name]
         return [_addresses[kernel] for kernel in kernels]
+
+
+def load_or_stand_in(
+    kernels: Sequence[KernelSource], stand_ins: Mapping[KernelSource, Callable[[], list[KernelSource]]]
+) -> tuple[list[int], frozenset[KernelSource]]:
+    """As `load_kernels`, but in the place of a kernel that has yet to be compiled one of its stand-ins is loaded, where
+    there is one that has not; and the kernels that are missing therefore."""
+    cache = default_cache()
+
+    def is_there(kernel: KernelSource) -> bool:
+        return kernel in _addresses or cache.get(codegen.kernel_key(kernel)) is not None
+
+    with _lock:
+        taken = {}
+        for kernel in kernels:
+            if kernel in stand_ins and not is_there(kernel):
+                found = next(filter(is_there, stand_ins[kernel]()), None)
+                if found is not None:
+                    taken[kernel] = found
+        return load_kernels([taken.get(kernel, kernel) for kernel in kernels]), frozenset(taken)
+
+
+def load_kernel_aside(kernel: KernelSource) -> int:
+    """The address of a kernel that is compiled, if it must be, while other threads may load others."""
+    if kernel not in _addresses:
+        codegen.compile_kernels([kernel], default_cache())
+    return load_kernels([kernel])[0]
 
 
 if __name__ == "__main__":

@@ -22,10 +22,11 @@ class Instruction:
     opcode: the HLO name, a key of the op table (`hloom.ir.ops.OPS`).
     attributes: as the op's entry declares them; called computations stand here too (`to_apply`, `calls`).
     hint: the name it should have in text. source: the user's line. made_by: names of the rules and passes that made it.
-    settled: bits of tables of rules none of which changes it (`rewrite`).
+    settled: bits of tables of rules none of which changes it (`rewrite`). opcodes: its own and those of its operands,
+    by which rules are found; None until somebody asks.
     """
 
-    __slots__ = ("opcode", "operands", "shape", "attributes", "hint", "source", "made_by", "settled")
+    __slots__ = ("opcode", "operands", "shape", "attributes", "hint", "source", "made_by", "settled", "opcodes")
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class Instruction:
         self.source = source
         self.made_by = made_by
         self.settled = 0
+        self.opcodes: tuple[str, ...] | None = None
 
     def __getitem__(self, attribute: str):
         return self.attributes[attribute]

@@ -233,6 +233,8 @@ class Rewriter:
 
     def run(self) -> Computation:
         """The rewritten computation; the same object when no rule applied."""
+        if not any([self.rules_for(i) for i in self.computation.instructions]):
+            return self.computation
         uses = self.uses
         for instruction in self.computation.instructions:
             for operand in instruction.operands:
@@ -253,10 +255,16 @@ class Rewriter:
         parameters = [mapped[p] for p in self.computation.parameters]
         return sweep(Computation(self.computation.name, parameters, self.instructions, mapped[root]))
 
+    def rules_for(self, instruction: Instruction) -> list[Rule]:
+        """The rules that an instruction may match, by the opcodes alone and what is known of it."""
+        key = instruction.opcodes
+        if key is None:
+            key = instruction.opcodes = (instruction.opcode, *[o.opcode for o in instruction.operands])
+        return (self.counting if instruction.settled & self.mark else self.candidates)[key]
+
     def visit(self, instruction: Instruction) -> Instruction:
         """The instruction, simplified; it or its replacement has been appended."""
-        key = (instruction.opcode, *[o.opcode for o in instruction.operands])
-        for candidate in (self.counting if instruction.settled & self.mark else self.candidates)[key]:
+        for candidate in self.rules_for(instruction):
             captures: dict[str, Instruction] = {}
             if not candidate.pattern.match_operands(instruction, captures):
                 continue

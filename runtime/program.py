@@ -7,15 +7,17 @@ What it raises is kept; a byte that the next step tests then ends the program, a
 from __future__ import annotations
 
 import ctypes
+import threading
+import weakref
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hloom.ir.records import field, record
+from hloom.ir.records import field, record, replace
 from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, address, default_pool
 from hloom.runtime.driver import Driver, step
-from hloom.runtime.driver_source import AWAIT, COPY, JUMP, JUMP_IF_ZERO, KERNEL, SIGNAL, SWAP, SWITCH
+from hloom.runtime.driver_source import AWAIT, COPY, JUMP, JUMP_IF_ZERO, KERNEL, SIGNAL, STEP_WORDS, SWAP, SWITCH
 
 SMALL = 30_000  # element operations up to which other Python threads can wait for a call: some 5 microseconds
 
@@ -129,10 +131,10 @@ class Frame:
     """The memory of one running call: arena, argument words, slots and rows of steps.
 
     state: one byte, 1 while all goes well; a Python step that raised leaves its exception in `errors` and 0 here.
-    Programs that run beside each other share it, and `control`, their counts.
+    Programs that run beside each other share it, and `control`, their counts. first: the row of each step.
     """
 
-    __slots__ = ("activation", "address", "arena", "constants", "control", "state")
+    __slots__ = ("__weakref__", "activation", "address", "arena", "constants", "control", "first", "state")
 
     def __init__(
         self,
@@ -148,6 +150,7 @@ class Frame:
         self.control = 0 if control is None else address(control)
         maker = _Rows(program, self)
         rows = maker.rows(callbacks)
+        self.first = maker.first
         slots = np.zeros(max(len(program.inputs) + len(program.outputs) + program.channels, 1), np.int64)
         args = np.array(maker.words or [0], np.int64)
         release = program.work > SMALL or control is not None
@@ -164,6 +167,7 @@ class _Rows:
         self.relocations: list[tuple[int, int, int]] = []
         self.swapped: dict[int, list[int]] = {}  # swap number of a place -> the words that hold its address
         self.constants = [address(c) for c in program.constants]
+        self.first: list[int] = []
 
     def word(self, value: int | Ref) -> int:
         """Appends an argument word; its position."""
@@ -191,7 +195,7 @@ class _Rows:
     def rows(self, callbacks: dict[int, int]) -> list[list[int]]:
         """`callbacks`: the address of each Python step, by its number."""
         program = self.program
-        first, count = [], 0  # the row of each step
+        first, count = self.first, 0
         for item in program.steps:
             first.append(count)
             count += 2 if isinstance(item, Host) else 1
@@ -310,13 +314,31 @@ class Executable:
         self._simple = not program.donated
         self._kept, self._callbacks = callbacks_of(program)
         self._idle: list[Frame] = []
+        self._frames: weakref.WeakSet[Frame] = weakref.WeakSet()
+        self._lock = threading.Lock()
+
+    def _frame(self) -> Frame:
+        with self._lock:
+            frame = Frame(self.program, self._driver, self._callbacks)
+            self._frames.add(frame)
+        return frame
+
+    def exchange(self, steps: Sequence[int], kernel: int) -> None:
+        """From here on the Calls of these numbers are of another kernel, which makes the same bits; those that run now
+        go on with what they have, or with this one from their next chunk on."""
+        with self._lock:
+            for number in steps:
+                self.program.steps[number] = replace(self.program.steps[number], kernel=kernel)
+            for frame in self._frames:
+                for number in steps:
+                    frame.activation.steps[frame.first[number] * STEP_WORDS + 1] = kernel
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Runs the program. inputs: C-contiguous arrays of the program's shapes. Returns new (or donated) arrays."""
         try:
             frame = self._idle.pop()
         except IndexError:
-            frame = Frame(self.program, self._driver, self._callbacks)
+            frame = self._frame()
         if self._simple:
             outputs = [take() for take in self._take]
         else:
@@ -335,13 +357,13 @@ class Executable:
         """`run(inputs) -> array` for a program of one new output, with little Python; None for other programs."""
         if len(self._take) != 1 or self._take[0] is None or self._callbacks:
             return None
-        idle, call, (take,), program, driver = self._idle, self._call, self._take, self.program, self._driver
+        idle, call, (take,), make = self._idle, self._call, self._take, self._frame
 
         def run(inputs: Sequence[np.ndarray]) -> np.ndarray:
             try:
                 frame = idle.pop()
             except IndexError:
-                frame = Frame(program, driver, {})
+                frame = make()
             output = take()
             call(frame.address, *inputs, output)
             idle.append(frame)

@@ -36,12 +36,12 @@ from hloom.compiler.kernels.contraction import (
 )
 from hloom.compiler.kernels.contraction_plan import PERIOD, SERIAL_WORK
 from hloom.compiler.kernels.contraction_shared import PRODUCT_PARAMS, indent
+from hloom.compiler.kernels.elements import load, stand_ins, with_stores
 from hloom.compiler.kernels.launch import Launch, launch_by_grain
 from hloom.compiler.kernels.product import Operand, Roles, accumulation_dtype, launch_of_step, operand_of
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.kernels.tile_shapes import ITEMSIZES, tile_shape
-from hloom.compiler.kernels.writer import load
 from hloom.ir.records import record
 from hloom.ir.types import HLO_NAME
 
@@ -157,7 +157,10 @@ class _Kernel:
         work = own["t_block_rows"] * (self.n * self.k + self.n * self.d)
         items = self.batch * own["t_row_blocks"]
         grain = max(1, SERIAL_WORK // work)
-        return [*packing, launch_by_grain(source, arguments, items, grain, temporaries)]
+        chosen = with_stores(source, self.request.past_caches)
+        launch = launch_by_grain(chosen, arguments, items, grain, temporaries)
+        launch.stand_ins = stand_ins(source, self.request.leaving_names)
+        return [*packing, launch]
 
     def _source(self, name: str, lines: list[str], own: dict) -> tuple[KernelSource, list]:
         """A kernel of these lines, and the values of its parameters: those pointers and integers that it uses."""

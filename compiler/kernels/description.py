@@ -78,12 +78,16 @@ class Lanes:
 
 @record
 class Serial:
-    """A plain loop `for variable in range(start, stop)`."""
+    """A plain loop `for variable in range(start, stop)`.
+
+    together: its body is one Lanes, each place of which needs the steps in their order, and no other place of any.
+    """
 
     variable: str
     start: str
     stop: str
     body: Block
+    together: bool = False
 
 
 @record
@@ -129,6 +133,8 @@ class Nest:
     integers: name -> value for this launch; the names and their order are part of the kernel, the values are not.
     temporaries: bytes of each pointer that is neither input nor output, but scratch between the stages of a kernel.
     items, inner_work: how many work items a CPU launch has, and about how many element operations each is.
+    past_caches: the outputs whose streamed stores (`writer.store`) go past the caches; the others are plain stores.
+    leaving: outputs that nothing in the program reads.
     """
 
     kind: str
@@ -140,3 +146,5 @@ class Nest:
     inner_work: float
     outputs: frozenset[str] = frozenset()
     temporaries: dict[str, int] = field(default_factory=dict)
+    past_caches: frozenset[str] = frozenset()
+    leaving: frozenset[str] = frozenset()

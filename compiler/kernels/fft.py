@@ -8,16 +8,19 @@ One long transform, or a few, would leave lanes empty. Such a transform of lengt
 length N1, which are multiplied by roots of unity of order N1 * N2, and N1 rows of length N2 whose results are columns
 (the four-step algorithm). A real transform of even length is one of half the length, whose elements are pairs.
 
-Radices and the way of reading and writing are in the kernel's text; lengths, strides and roots are arguments.
+The way of reading and writing and the number of passes are in the kernel's text; passes are kernels of their own, whose
+addresses are arguments as lengths, strides and roots are. So another length needs no other code but for new radices.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from hloom.compiler.kernels.affine import variables
+from hloom.compiler.kernels.fft_parts import PARTS, SIZES, part_kernel, pass_kernel
 from hloom.compiler.kernels.fft_tables import factors_of, radices_of, scale_of, spectrum_turns, turns_of
-from hloom.compiler.kernels.fft_text import PIECE, SIZES, Form, kernel_of, spectrum_kernel
+from hloom.compiler.kernels.fft_text import PIECE, Form, kernel_of, pass_names, spectrum_kernel
 from hloom.compiler.kernels.launch import Launch, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.source import KernelSource
@@ -25,7 +28,8 @@ from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.types import COMPLEX, HLO_NAME, real_dtype
 
-LONGEST = 4096  # elements of a block: two of them take a megabyte of the stack where vectors have 64 bytes
+CAPACITIES = (64, 512, 4096)  # elements of the blocks in the texts, which so serve all lengths
+LONGEST = CAPACITIES[-1]  # elements of a block: two of them take a megabyte of the stack where vectors have 64 bytes
 WIDEST = 16  # lanes of the widest vectors
 NEAR = 2048  # elements of a block that stay in the second-level cache
 
@@ -123,6 +127,21 @@ def _epilogue(request: KernelRequest, fft: Instruction) -> dict[str, object]:
     lines = tuple(str(line) for line in writer.root.body)
     title = request.title("").split("_fft_")[-1].strip("_")
     return {"epilogue": (*lines, f"v = {value}"), "real": output.dtype not in COMPLEX, "title": title}
+
+
+def shared_kernels(dtype: str, machine) -> list[KernelSource]:
+    """What transforms of lengths that are powers of two have in common, whatever comes before and after them."""
+    lanes = machine.vector_bytes // SIZES[dtype]
+    names: dict[str, None] = {}
+    for inverse, read, write, turned, scaled in itertools.product(
+        (False, True), ("rows", "columns"), ("rows", "columns"), (False, True), (False, True)
+    ):
+        if scaled > inverse or (turned and (scaled or write == "rows")):
+            continue
+        form = Form(dtype, lanes, 3, inverse, read, write, turned=turned, scaled=scaled)
+        for radix in (2, 4, 8):
+            names |= dict.fromkeys(pass_names(form, (radix,) * 3))
+    return [pass_kernel(name) for name in names] + [part_kernel(name, dtype, lanes) for name in PARTS]
 
 
 class _Maker:
@@ -228,14 +247,13 @@ class _Maker:
     ) -> None:  # fmt: skip
         """One launch: outer * count transforms of n elements. given, made: strides of source and target, in numbers."""
         radices = radices_of(n)
-        # Texts for a few sizes of the blocks serve all lengths. A real transform has an element more in its spectrum.
-        capacity = max(64, 1 << (n - 1).bit_length()) + (spectrum in ("half", "whole"))
+        capacity = next(size for size in CAPACITIES if size >= n) + 8  # the spectrum of real numbers has one more
         results = made.get("width", 2 * n) // 2
         epilogue = self.epilogue if target == self.made else {}
         if epilogue and epilogue["real"]:
             made = {name: stride // 2 for name, stride in made.items()}
         form = Form(
-            self.dtype, self.lanes, radices, self.inverse, read, write, source == target, spectrum,
+            self.dtype, self.lanes, len(radices), self.inverse, read, write, source == target, spectrum,
             turned is not None, bool(total), capacity, **epilogue,
         )  # fmt: skip
         factors, passes = factors_of(n, self.dtype, self.sign)
@@ -253,9 +271,11 @@ class _Maker:
             values |= {f"{side}_{name}": stride for name, stride in strides.items()}
         for number, (place, m, s) in enumerate(passes):
             values |= {f"factors{number}": place, f"m{number}": m, f"s{number}": s}
+        values |= {f"pass{number}": pass_kernel(name) for number, name in enumerate(pass_names(form, radices))}
         values |= {"given": source, "data": source, "made": target}
         source_text = kernel_of(form)
         names = source_text.text[source_text.text.index("(") + 1 : source_text.text.index(")")].split(", ")[:-2]
+        values |= {name: part_kernel(name, self.dtype, self.lanes) for name in PARTS if name in names}
         arguments = [values.get(name, name) for name in names]
         work = 5.0 * n * math.log2(n) * self.lanes / 4
         self.finish(source_text, arguments, outer * blocks, work, tables)

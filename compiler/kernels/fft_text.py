@@ -1,14 +1,17 @@
-"""Texts of the kernels of `fft`: blocks of transforms from memory, through the passes, back to memory."""
+"""Texts of the kernels of `fft`: blocks of transforms from memory, through the passes, back to memory.
+
+What they call is in `fft_parts`; their own are the order of it, places in memory, and what is computed from results.
+"""
 
 from __future__ import annotations
 
 import functools
 
 from hloom.compiler.kernels.fft_names import parameters
+from hloom.compiler.kernels.fft_parts import SIZES
 from hloom.compiler.kernels.source import KernelSource
 from hloom.ir.records import record
 
-SIZES = {"f32": 4, "f64": 8}
 # Bytes by which one block lies further than the other in the pages of memory: what a pass reads and what it writes then
 # do not share sets of the first cache. The eight streams of each that are 4096 bytes apart fill its ways alone.
 APART = 2048
@@ -18,16 +21,16 @@ APART = 2048
 class Form:
     """What the text of a kernel depends on.
 
-    read, write: 'rows' or 'columns' of complex numbers, 'reals' (rows of real numbers, whose imaginary parts are 0 or
-    are left out). spectrum: 'half' after, or 'whole' before, the passes of a real transform of even length; 'mirror'
-    completes the spectrum of a real one of odd length. epilogue: statements that make the result `v` of an element `z`;
-    real: whether that is a real number; title: the names of their ops. turned, scaled: as in `tiles_fft`. capacity:
-    elements of a block.
+    passes: how many there are. read, write: 'rows' or 'columns' of complex numbers, 'reals' (rows of real ones: their
+    imaginary parts are 0 or left out). spectrum: 'half' after, or 'whole' before, the passes of a real transform of
+    even length; 'mirror' completes the spectrum of a real one of odd length. epilogue: statements that make the result
+    `v` of an element `z`; real: whether that is a real number; title: the names of their ops. turned, scaled: as in
+    `tiles_fft`. capacity: elements of a block.
     """
 
     dtype: str
     lanes: int
-    radices: tuple[int, ...]
+    passes: int
     inverse: bool
     read: str
     write: str
@@ -39,6 +42,26 @@ class Form:
     epilogue: tuple[str, ...] = ()
     real: bool = False
     title: str = ""
+
+    @property
+    def stores_directly(self) -> bool:
+        """Whether the last pass writes to the array itself: not where something is to be computed from its results."""
+        return self.write == "columns" and not self.epilogue
+
+
+def pass_names(form: Form, radices: tuple[int, ...]) -> list[str]:
+    """The names of a transform's passes."""
+    return [f"fft{radix}_{_pass_words(form, number)}" for number, radix in enumerate(radices)]
+
+
+def _pass_words(form: Form, number: int) -> str:
+    """The name of a pass without its radix."""
+    last = number == form.passes - 1
+    words = [form.dtype, str(form.lanes), "last" if last else "inner" if number else "first"]
+    words += ["inverse"] * form.inverse + ["frompairs"] * (number == 0 and form.read == "columns")
+    if last:
+        words += ["topairs"] * form.stores_directly + ["turned"] * form.turned + ["scaled"] * form.scaled
+    return "_".join(words)
 
 
 class _Text:
@@ -80,13 +103,13 @@ class _Text:
         self.add(f"y = outer * {integer('made_outer')} + first * {integer('made_lane')}")
         self.block, self.free = "a", "b"
         if form.read == "columns":
-            source, read = self.columns_source(given), "_frompairs"
+            source = self.columns_source(given)
         else:
             self.rows_source(given)
-            source, read = f"address({self.block})", ""
-        self.passes(source, read, made)
+            source = f"address({self.block})"
+        self.passes(source, made)
         if form.spectrum == "half":
-            self.add(self.spectrum_call())
+            self.spectrum()
         if form.epilogue:
             self.epilogue()
         if form.write == "columns":
@@ -97,7 +120,7 @@ class _Text:
         pointers += ["turns"] * (form.spectrum in ("half", "whole"))
         pointers += ["turns", "laneturns"] * form.turned + ["scale"] * form.scaled
         title = "_".join(
-            ["ifft" if form.inverse else "fft", *map(str, form.radices), form.read, form.write]
+            ["ifft" if form.inverse else "fft", str(form.passes), form.read, form.write]
             + [form.title] * bool(form.title)
         )
         names = [*pointers, *self.integers, "lo", "hi"]
@@ -105,88 +128,54 @@ class _Text:
         kinds = [f"{form.dtype}*"] * len(pointers) + ["s64"] * (len(self.integers) + 2)
         return KernelSource(title, text, tuple(kinds))
 
+    def part(self, name: str, *arguments: str) -> None:
+        """A call of one of `fft_parts`, whose address is the argument of that name."""
+        self.add(f"call_kernel({self.integer(name)}, 0, 1, {', '.join(arguments)})")
+
     # --- memory to block ---
 
     def columns_source(self, given: str) -> str:
         """Statements that make `source` and `source_step`; a block that is not full is copied."""
-        lanes, step = self.form.lanes, self.integer("given_step")
+        step = self.integer("given_step")
         self.add(f"source = address({given}) + x * {self.size}", f"source_step = {step} * {self.size}")
-        self.open(f"if lanes < {lanes}:")
-        self.open(f"for i in range({self.integer('n')}):")
-        self.open("for k in range(2 * lanes):")
-        self.add(f"{self.free}[i * {2 * lanes} + k] = {given}[x + i * {step} + k]")
-        self.close(2)
+        self.open(f"if lanes < {self.form.lanes}:")
+        self.part("columns_in", "source", step, f"address({self.free})", self.integer("n"), "lanes")
         self.add(f"source = address({self.free})", f"source_step = {self.element}")
         self.close()
         return "source"
 
     def rows_source(self, given: str) -> None:
-        form, lanes, step = self.form, self.form.lanes, self.integer("given_lane")
-        reals = form.read == "reals"
-        # A row of pairs is a row of numbers of twice as many lines of the block; of reals every other line is left.
-        width, spread = self.integer("given_width"), 2 if reals else 1
-        at = f"{self.block}[k * {spread * lanes} + lane]"
-        self.add(f"source = address({given}) + x * {self.size}")
-        self.add(f"whole = quotient({width}, {lanes}) * {lanes} * (lanes == {lanes})")
-        self.open(f"for k in range(0, whole, {lanes}):")
-        self.add(
-            f"transpose_{form.dtype}_{lanes}x{lanes}(source + k * {self.size}, {step} * {self.size},"
-            f" address({self.block}) + k * {spread * self.vector}, {spread * self.vector})"
-        )
-        self.close()
-        self.open(f"for k in range(whole, {width}):")
-        self.open("for lane in range(lanes):")
-        self.add(f"{at} = {given}[x + lane * {step} + k]")
-        self.close(2)
-        if reals:
-            self.open(f"for k in range({self.integer('n')}):")
-            self.open(f"for lane in range({lanes}):")
-            self.add(f"{self.block}[k * {2 * lanes} + {lanes} + lane] = {form.dtype}(0)")
-            self.close(2)
+        form, block = self.form, f"address({self.block})"
+        step, width = self.integer("given_lane"), self.integer("given_width")
+        name = "reals_in" if form.read == "reals" else "rows_in"
+        self.part(name, f"address({given}) + x * {self.size}", step, block, width, "lanes")
         if form.spectrum == "whole":
-            self.add(self.spectrum_call())
+            self.spectrum()
         if form.spectrum == "mirror":
-            # The first has no imaginary part; the others come in pairs of conjugates.
-            self.open(f"for lane in range({lanes}):")
-            self.add(f"{self.block}[{lanes} + lane] = {form.dtype}(0)")
-            self.close()
-            self.open(f"for k in range(quotient({self.integer('n')} + 1, 2), n):")
-            self.open(f"for lane in range({lanes}):")
-            self.add(f"other = (n - k) * {2 * lanes} + lane")
-            self.add(f"{self.block}[k * {2 * lanes} + lane] = {self.block}[other]")
-            self.add(f"{self.block}[k * {2 * lanes} + {lanes} + lane] = -{self.block}[other + {lanes}]")
-            self.close(2)
+            self.part("mirror", block, self.integer("n"), "lanes")
 
     # --- passes ---
 
-    def passes(self, source: str, read: str, made: str) -> None:
+    def passes(self, source: str, made: str) -> None:
         """The passes; afterwards `block` names the scratch memory with the result, if it is not in the array itself."""
         form = self.form
-        base = f"{form.dtype}_{form.lanes}"
-        turn = "_inverse" * form.inverse
-        count = len(form.radices)
-        # Straight to memory, unless something is to be computed from the results.
-        direct = form.write == "columns" and not form.epilogue
+        direct = form.stores_directly
         if direct:
             self.add(f"target = address({made}) + y * {self.size}")
             self.add(f"target_step = {self.integer('made_step')} * {self.size}")
-        for number, radix in enumerate(form.radices):
-            stage = "last" if number == count - 1 else "first" if number == 0 else "inner"
-            name = f"fft{radix}_{base}_{stage}{turn}{read if number == 0 else ''}"
+        for number in range(form.passes):
+            last = number == form.passes - 1
             # Columns come from memory into the block, all else goes from one block to the other, but that the last pass
             # puts its results where it found their operands.
-            stays = number == 0 and read or stage == "last" and not direct
+            stays = (number == 0 and form.read == "columns") or (last and not direct)
             target = self.block if stays else self.free
             into = f"address({target})"
-            if stage == "last":
-                if direct:
-                    name += "_topairs"
-                    # Those that are no full block are copied, from what is not read any more.
-                    self.open(f"if lanes < {form.lanes}:")
-                    self.add(f"target = {into}", f"target_step = {self.element}")
-                    self.close()
-                    into = "target"
-                name += "_turned" * form.turned + "_scaled" * form.scaled
+            if last and direct:
+                # Those that are no full block are copied, from what is not read any more.
+                self.open(f"if lanes < {form.lanes}:")
+                self.add(f"target = {into}", f"target_step = {self.element}")
+                self.close()
+                into = "target"
             values = {
                 "source": source if number == 0 else f"address({self.block})",
                 "source_step": "source_step",
@@ -194,25 +183,20 @@ class _Text:
                 "target_step": "target_step",
                 "scale": "address(scale)",
             }
-            if stage == "last":
-                values["s"] = self.integer(f"s{number}")
-            else:
+            if not last:
                 values["factors"] = f"address(factors) + {self.integer(f'factors{number}')} * {self.size}"
                 values["m"] = self.integer(f"m{number}")
-            if stage == "inner":
+            if number or last:
                 values["s"] = self.integer(f"s{number}")
-            if stage == "last" and form.turned:
+            if last and form.turned:
                 per_block = f"(item - outer * blocks) * {self.integer('n')} * {2 * self.size}"
                 values["turns"], values["laneturns"] = f"address(turns) + {per_block}", "address(laneturns)"
             if target == self.free:
                 self.block, self.free = self.free, self.block
-            self.add(f"{name}({', '.join(values[p] for p in parameters(name))})")
+            self.part(f"pass{number}", *(values[name] for name in parameters(f"fft2_{_pass_words(form, number)}")))
 
-    def spectrum_call(self) -> str:
-        form = self.form
-        return (
-            f"fft_{form.spectrum}_{form.dtype}_{form.lanes}(address({self.block}), address(turns), {self.integer('n')})"
-        )
+    def spectrum(self) -> None:
+        self.part(self.form.spectrum, f"address({self.block})", "address(turns)", self.integer("n"))
 
     # --- block to memory ---
 
@@ -231,39 +215,20 @@ class _Text:
         self.close(2)
 
     def columns_target(self, made: str) -> None:
-        form, lanes, step = self.form, self.form.lanes, self.integer("made_step")
-        if form.epilogue:  # of real results
-            self.open(f"for i in range({self.integer('n')}):")
-            self.open(f"if lanes == {lanes}:")
-            place = f"address({made}) + (y + i * {step}) * {self.size}"
-            self.add(f"copy_{form.dtype}_{lanes}(address({self.block}) + i * {self.vector}, {place})")
-            self.close()
-            self.open("else:")
-            self.open("for lane in range(lanes):")
-            self.add(f"{made}[y + i * {step} + lane] = {self.block}[i * {lanes} + lane]")
-            self.close(3)
+        step = self.integer("made_step")
+        target = f"address({made}) + y * {self.size}"
+        arguments = f"address({self.block})", target, step, self.integer("n"), "lanes"
+        if self.form.epilogue:
+            self.part("real_columns_out", *arguments)
             return
-        self.open(f"if lanes < {lanes}:")
-        self.open(f"for i in range({self.integer('n')}):")
-        self.open("for k in range(2 * lanes):")
-        self.add(f"{made}[y + i * {step} + k] = {self.block}[i * {2 * lanes} + k]")
-        self.close(3)
+        self.open(f"if lanes < {self.form.lanes}:")
+        self.part("columns_out", *arguments)
+        self.close()
 
     def rows_target(self, made: str) -> None:
-        form, lanes, step = self.form, self.form.lanes, self.integer("made_lane")
-        width, spread = self.integer("made_width"), 2 if form.write == "reals" else 1
-        self.add(f"target = address({made}) + y * {self.size}")
-        self.add(f"whole = quotient({width}, {lanes}) * {lanes} * (lanes == {lanes})")
-        self.open(f"for k in range(0, whole, {lanes}):")
-        self.add(
-            f"transpose_{form.dtype}_{lanes}x{lanes}(address({self.block}) + k * {spread * self.vector},"
-            f" {spread * self.vector}, target + k * {self.size}, {step} * {self.size})"
-        )
-        self.close()
-        self.open(f"for k in range(whole, {width}):")
-        self.open("for lane in range(lanes):")
-        self.add(f"{made}[y + lane * {step} + k] = {self.block}[k * {spread * lanes} + lane]")
-        self.close(2)
+        step, width = self.integer("made_lane"), self.integer("made_width")
+        name = "reals_out" if self.form.write == "reals" else "rows_out"
+        self.part(name, f"address({self.block})", f"address({made}) + y * {self.size}", step, width, "lanes")
 
 
 @functools.lru_cache(256)

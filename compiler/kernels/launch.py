@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from hloom.compiler.kernels.source import KernelSource
@@ -19,6 +21,8 @@ class Launch:
     temporaries: bytes by pointer name. tables: constant arrays by pointer name.
     prepares: whether it only makes temporaries that no other launch writes, so that it need not run again before what
         it reads has changed.
+    stand_ins: makes kernels that take the same arguments and make the same bits, only slower: they may run while
+        `source` is compiled.
     """
 
     source: KernelSource
@@ -29,6 +33,7 @@ class Launch:
     temporaries: dict[str, int] = field(default_factory=dict)
     tables: dict[str, np.ndarray] = field(default_factory=dict)
     prepares: bool = False
+    stand_ins: Callable[[], list[KernelSource]] | None = None
 
     def grid(self) -> str:
         """How the work is handed out, for people."""

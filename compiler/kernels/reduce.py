@@ -10,17 +10,19 @@ from __future__ import annotations
 from hloom.compiler.kernels.affine import Affine, linear, variables
 from hloom.compiler.kernels.combine import Reduction
 from hloom.compiler.kernels.description import Block, Collective, Items, Lanes, Nest, Pieces, Serial
+from hloom.compiler.kernels.elements import load, store
 from hloom.compiler.kernels.guards import bound_text, bounds
 from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, two_passes
 from hloom.compiler.kernels.short import ROWS, SHORT, STATEMENTS, places
-from hloom.compiler.kernels.writer import load, store
 from hloom.ir.types import HLO_NAME, PRED, compute_dtype
 
 CHUNK = 32768  # elements that are worth a work item of their own: about 5 microseconds
 FLOPS = 8  # of an element that reading it hides
 CHUNKS = 64  # at most so many for each kept index: stage 2 joins them one after the other
 RUN = 4096  # elements: longer runs of reduced elements may lie as far apart as they like
+JOINED = 256  # kept indexes of an item that joins chunks of them
 COLUMNS = 1024  # accumulators of a block of columns: 4 KiB of float32 stay in the first-level cache
+APART = 1024  # elements from one row to the next from which several are read at once; shorter ones are one stream
 # Where items are threads: so many keep a GPU busy, with so many elements each at least. The join's lanes share the
 # chunks of a kept index from SHARED on.
 THREADS, EACH, SHARED = 1 << 17, 16, 32
@@ -40,6 +42,8 @@ def reduce_nests(request: KernelRequest) -> list[Nest]:
     else:
         blocks = shape.columns and not shape.threads
         first = _columns_stage(request, shape) if blocks else _lanes_stage(request, shape)
+    if shape.splittable and not shape.threads and (shape.columns or shape.between):
+        return [first, _join_columns_stage(request, shape)]
     return [first, _join_stage(request, shape)]
 
 
@@ -308,7 +312,8 @@ def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
         around = outside
         for g in reversed(inner):
             start, stop = chunk if g == chunked else ("0", named[f"i{g}"])
-            around = Block(item, item.variables, [Serial(f"i{g}", start, stop, around)])
+            loop = Serial(f"i{g}", start, stop, around, together=around is outside and sizes[-1] >= APART)
+            around = Block(item, item.variables, [loop])
         item.body += around.body
         state.update(item=item, outer=outer, chunks=chunks, sizes=sizes)
 
@@ -489,5 +494,53 @@ def _join_stage(request: KernelRequest, shape: _Shape) -> Nest:
     writer, groups = two_passes(request, dims, write)
     writer.root.body.append(Items(extents(writer, dims, groups), state["item"], "row" if shared else "serial"))
     nest = finish(request, writer, "join", writer.root, shape.kept_size, 4.0 * shape.chunks * len(shape.reduces))
+    full = {request.output_name(k) for k in shape.full_outputs}
+    return _with_parts(nest, shape, lambda name: name in full)
+
+
+def _join_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
+    """Stage 2 where the chunks of neighbouring kept indexes lie side by side: joined in the place of the first chunk,
+    some columns at a time."""
+    dims, state = tuple(shape.dims[k] for k in shape.kept), {}
+    results = [k for k in range(len(request.outputs)) if k not in shape.full_outputs]
+
+    def write(writer, groups):
+        index, fast = variables(dims), f"i{len(groups) - 1}"
+        item = writer.root.child(*(f"i{g}" for g in range(len(groups) - 1)), "block")
+        columns, count = writer.integer("columns", JOINED), writer.integer("chunks", shape.chunks)
+        size = writer.integer("kept", shape.kept_size)
+        stop = dict(extents(writer, dims, groups))[fast]
+        item.body += [f"first = block * {columns}", f"last = min(first + {columns}, {stop})"]
+        steps, ends = item.child("chunk", fast), item.child(fast)
+        for r, reduction in enumerate(Reduction(reduce) for reduce in shape.reduces):
+            (array,) = reduction.arrays
+            dtype = PRED if array.dtype == PRED else compute_dtype(array.dtype)
+            part, at = f"part{r}_0", writer.text(linear(index, dims), "part")
+            old, new = writer.fresh("a"), writer.fresh()
+            steps.body += [
+                f"{old} = {load(part, at, dtype)}", f"{new} = {load(part, f'chunk * {size} + {at}', dtype)}"
+            ]  # fmt: skip
+            (joined,) = reduction.join(writer, steps, [old], [new])
+            steps.body.append(store(part, at, dtype, joined))
+            reduction.start(writer, ends)
+            ends.body.append(f"{new} = {load(part, at, dtype)}")
+            (joined,) = reduction.join(writer, ends, reduction.names, [new])
+            ends.body.append(f"{reduction.names[0]} = {joined}")
+            (final,) = reduction.finish(writer, ends)
+            writer.overrides[reduction.instruction] = (final, ends)
+        values = {k: writer.value(request.outputs[k], index, ends) for k in results}
+        for k, value in values.items():
+            writer.store(request.output_name(k), linear(index, dims), request.outputs[k].dtype, value, ends)
+        around = Block(item, item.variables | {"chunk"}, [Lanes(fast, "last", steps, "first")])
+        item.body.append(Serial("chunk", "1", count, around, together=True))
+        item.body.append(Lanes(fast, "last", ends, "first"))
+        state["item"] = item
+
+    writer, groups = two_passes(request, dims, write)
+    named, sizes = extents(writer, dims, groups), group_sizes(dims, groups)
+    blocks = -(-sizes[-1] // JOINED)
+    writer.root.body.append(Items([*named[:-1], ("block", writer.integer("blocks", blocks))], state["item"], "serial"))
+    work = 4.0 * shape.chunks * len(shape.reduces) * min(sizes[-1], JOINED)
+    nest = finish(request, writer, "join", writer.root, _product(sizes[:-1]) * blocks, work)
     full = {request.output_name(k) for k in shape.full_outputs}
     return _with_parts(nest, shape, lambda name: name in full)

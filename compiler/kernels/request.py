@@ -21,15 +21,18 @@ class KernelRequest:
 
     computation: the fused computation. Scalar constants in it become literals, or arguments (`constants`).
     shared: output number -> parameter number whose buffer the output overwrites in place.
-    kept: numbers of parameters that are the same each time that the loop around does this.
     target: what it will run on, None for one without these: `streams_from`, from how many bytes read and written on
-        outputs are stored past the caches (0: never); `cuts_loops`, whether an item walks its innermost loop alone.
+        outputs are stored past the caches (0: never), and `streams_leaving_from`, the same of those that are `leaving`;
+        `cuts_loops`, whether an item walks its innermost loop alone.
+    kept: numbers of parameters that are the same each time that the loop around does this.
+    leaving: numbers of outputs that are results of the program and that nothing in it reads.
     """
 
     computation: Computation
     shared: dict[int, int] = field(default_factory=dict)
     target: object = None
     kept: frozenset[int] = frozenset()
+    leaving: frozenset[int] = frozenset()
 
     def __post_init__(self):
         self.outputs = self.computation.outputs()
@@ -56,16 +59,30 @@ class KernelRequest:
         return f"io{k}" if k in self.shared else f"out{k}"
 
     def streamed(self, k: int) -> bool:
-        """Whether output `k` is stored past the caches.
+        """Whether output `k` can be stored past the caches; `past_caches` says whether it is.
 
         A store into a cache reads the line first, which a kernel that is bound by memory pays for: a third of the time
-        of `a + b`. Worth it where what the kernel reads and writes does not fit into the last cache, so that nobody
-        would find the result there.
+        of `a + b`.
         """
-        least = self.target.streams_from if self.target else 0
-        if not least or k in self.shared or self.outputs[k].dtype in COMPLEX:
+        if not (self.target and self.target.streams_from):
             return False
-        return self.moved >= least
+        return k not in self.shared and self.outputs[k].dtype not in COMPLEX
+
+    @cached_property
+    def past_caches(self) -> frozenset[str]:
+        """The outputs (pointers) that are stored past the caches, as far as they can be: all, where what the kernel
+        reads and writes does not fit into the last cache, so that nobody would find the result there; those that leave
+        the program already where hardly anything else would fit."""
+        moved, target = self.moved, self.target
+        if target is None or not 0 < target.streams_from:
+            return frozenset()
+        if moved >= target.streams_from:
+            return frozenset(self.output_name(k) for k in range(len(self.outputs)))
+        return self.leaving_names if moved >= target.streams_leaving_from else frozenset()
+
+    @property
+    def leaving_names(self) -> frozenset[str]:
+        return frozenset(self.output_name(k) for k in self.leaving)
 
     @cached_property
     def moved(self) -> int:
@@ -135,7 +152,9 @@ def two_passes(
 def finish(request, writer: Writer, kind: str, root: Block, items: int, work: float) -> Nest:
     """The Nest, with the parts that all kinds have in common."""
     outputs = frozenset(request.output_name(k) for k in range(len(request.outputs)))
-    return Nest(kind, request.title(kind), request.pointers(writer), dict(writer.integers), root, items, work, outputs)
+    nest = Nest(kind, request.title(kind), request.pointers(writer), dict(writer.integers), root, items, work, outputs)
+    nest.past_caches, nest.leaving = request.past_caches, request.leaving_names
+    return nest
 
 
 def extents(writer: Writer, dims, groups) -> list[tuple[str, str]]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from hloom.compiler.kernels.affine import linear, variables
 from hloom.compiler.kernels.combine import Reduction
 from hloom.compiler.kernels.description import Block, Collective, Items, Lanes, Nest, Serial
+from hloom.compiler.kernels.elements import load
 from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, two_passes
 from hloom.compiler.kernels.short import is_short, short_nest
-from hloom.compiler.kernels.writer import load
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.types import HLO_NAME, compute_dtype

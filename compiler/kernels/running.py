@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from hloom.compiler.kernels.writer import load, store
+from hloom.compiler.kernels.elements import load, store
 from hloom.ir.build import combiner_opcode
 from hloom.ir.types import PRED, compute_dtype
 

@@ -14,8 +14,9 @@ from hloom.compiler.kernels.affine import Affine, linear, variables
 from hloom.compiler.kernels.combine import inline_scalars
 from hloom.compiler.kernels.constants import literal
 from hloom.compiler.kernels.description import Block, Branch, Items, Nest, Serial
+from hloom.compiler.kernels.elements import load, store
 from hloom.compiler.kernels.request import KernelRequest, finish
-from hloom.compiler.kernels.writer import extend_variables, load, start_value, store
+from hloom.compiler.kernels.writer import extend_variables, start_value
 from hloom.ir.build import combiner_opcode
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS

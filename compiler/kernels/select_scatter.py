@@ -9,9 +9,9 @@ import itertools
 import math
 
 from hloom.compiler.kernels.constants import literal
+from hloom.compiler.kernels.elements import load, store
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.window_loops import Windows
-from hloom.compiler.kernels.writer import load, store
 
 TAPS = 16  # elements of windows that are chosen from side by side
 

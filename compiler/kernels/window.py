@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 
+from hloom.compiler.kernels.elements import load, store
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.running import running_launches
 from hloom.compiler.kernels.select_scatter import SelectAndScatter
 from hloom.compiler.kernels.window_loops import LITERAL, Windows
-from hloom.compiler.kernels.writer import load, store
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.types import HLO_NAME, HOST_DTYPES, NARROW_FLOATS, Shape

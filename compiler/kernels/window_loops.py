@@ -7,10 +7,11 @@ import math
 from hloom.compiler.kernels.combine import inline_scalars
 from hloom.compiler.kernels.constants import literal
 from hloom.compiler.kernels.description import Block
+from hloom.compiler.kernels.elements import load
 from hloom.compiler.kernels.launch import Launch, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.source import KernelSource
-from hloom.compiler.kernels.writer import Writer, load
+from hloom.compiler.kernels.writer import Writer
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.records import field, record
 from hloom.ir.types import HLO_NAME

@@ -11,11 +11,12 @@ import numpy as np
 from hloom.compiler.kernels.affine import ZERO, Affine, Index, linear, reshape_groups, row_major_strides
 from hloom.compiler.kernels.constants import argument, literal
 from hloom.compiler.kernels.description import Block, Branch
+from hloom.compiler.kernels.elements import load, store
 from hloom.compiler.kernels.guards import conditions
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.ops.gather import gather_windows
-from hloom.ir.types import HLO_NAME, NARROW_FLOATS, PRED, Shape, compute_dtype
+from hloom.ir.types import HLO_NAME, Shape, compute_dtype
 
 
 class Writer:
@@ -180,24 +181,12 @@ class Writer:
     def store(
         self, pointer: str, affine: Affine, dtype: np.dtype, value: str, block: Block, streamed: bool = False
     ) -> None:
-        """Writes `value` to the place `affine` of an output; `streamed`: past the caches."""
+        """Writes `value` to the place `affine` of an output; `streamed`: past the caches, if the nest does so."""
+        if streamed and not value.isidentifier():  # (`with_stores` reads the statement)
+            name = self.fresh()
+            block.body.append(f"{name} = {value}")
+            value = name
         block.body.append(store(pointer, self.text(affine, pointer), dtype, value, streamed))
-
-
-def load(pointer: str, index: str, dtype: np.dtype) -> str:
-    """The expression that reads an element; narrow floats arrive as float32, pred as a boolean."""
-    if dtype in NARROW_FLOATS or dtype == PRED:
-        return f"load_{HLO_NAME[dtype]}({pointer}, {index})"
-    return f"{pointer}[{index}]"
-
-
-def store(pointer: str, index: str, dtype: np.dtype, value: str, streamed: bool = False) -> str:
-    """The statement that writes an element."""
-    if streamed:
-        return f"stream_{HLO_NAME[dtype]}({pointer}, {index}, {value})"
-    if dtype in NARROW_FLOATS or dtype == PRED:
-        return f"store_{HLO_NAME[dtype]}({pointer}, {index}, {value})"
-    return f"{pointer}[{index}] = {value}"
 
 
 def _contains(outer: Block, inner: Block) -> bool:

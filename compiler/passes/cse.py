@@ -32,7 +32,8 @@ class StructuralKeys:
         self._numbers: dict[tuple, int] = {}
 
     def attributes(self, instruction: Instruction) -> tuple:
-        return tuple([(name, self.value(v)) for name, v in sorted(instruction.attributes.items())])
+        attributes = instruction.attributes
+        return tuple([(name, self.value(attributes[name])) for name in sorted(attributes)]) if attributes else ()
 
     def value(self, value):
         if isinstance(value, np.ndarray):

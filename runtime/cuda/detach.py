@@ -20,6 +20,7 @@ from hloom.runtime.cuda.program import (
     Fill,
     Host,
     Launch,
+    Library,
     Ref,
     Step,
     While,
@@ -81,6 +82,10 @@ def with_places(step: Step, change: Callable[[Ref], Ref]) -> Step:
             return replace(step, first=first, second=second, scratch=scratch)
         case Enqueue():
             return replace(step, places=tuple(change(ref) for ref in step.places))
+        case Library():
+            own, scratch = (with_places(s, change) for s in step.own), ((change(ref), n) for ref, n in step.scratch)
+            where = tuple(change(ref) for ref in step.places)
+            return replace(step, places=where, own=tuple(own), scratch=tuple(scratch))
         case Host():
             inputs, outputs = (tuple((change(ref), s) for ref, s in part) for part in (step.inputs, step.outputs))
             return replace(step, inputs=inputs, outputs=outputs)

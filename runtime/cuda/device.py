@@ -145,6 +145,7 @@ class Device:
         self._flight: deque[tuple[int, Running]] = deque(maxlen=REMEMBERED)  # (number of the call, program)
         self._later: deque = deque()  # (event, or those to wait for before there is one; function): what `later` noted
         self.given: list = []  # arrays that other libraries have
+        self._closers: list[Callable[[], None]] = []
         self._owed: list[tuple] = []  # (function, handle): what the driver refused to destroy
         self.waited: Event | None = None  # what the main stream has waited for last: parts of a block share it
         self.reached: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # (`peers.reach`) device -> its pool
@@ -218,6 +219,8 @@ class Device:
                 attempt(self._later.popleft()[1])
             for release in self.pool.reclaimers():
                 attempt(release)
+            for close in self._closers:
+                attempt(close)
             for destroy, handle in self._owed:
                 attempt(destroy, handle)
             attempt(self.pool.close)
@@ -241,6 +244,11 @@ class Device:
             self.reached.clear()
         if errors:
             raise errors[0]
+
+    def on_close(self, function: Callable[[], None]) -> None:
+        """Calls a function whenever this device is closed, after all programs have ended and while the context is
+        current: what libraries have on the device is given back then."""
+        self._closers.append(function)
 
     # --- errors ---
 

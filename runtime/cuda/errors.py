@@ -12,6 +12,7 @@ repair, and the driver's code with its name where a call of the driver failed.
       CudaLaunchError          a kernel, copy or graph that the driver refuses; the process and the device go on
       CudaModuleError          machine code that does not load, or lacks a function
       CudaDeviceLostError      a kernel failed while it ran: the driver refuses all further work of this process there
+      CudaLibraryError         a call of a library such as cublasLt that it refuses
       CudaInteropError         an array of another library that cannot be taken, or given, without a copy
 """
 
@@ -85,6 +86,10 @@ class CudaDeviceLostError(CudaError):
 
     programs: tuple[str, ...] = ()
     told = False
+
+
+class CudaLibraryError(CudaError):
+    """A call that a library refuses. code, name: the library's. Nothing was enqueued."""
 
 
 class CudaInteropError(CudaError, TypeError):

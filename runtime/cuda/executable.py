@@ -14,12 +14,24 @@ from functools import partial
 import numpy as np
 
 from hloom.ir.records import field, record
+from hloom.runtime.cuda.choice import Choose, decided, own_kernels
 from hloom.runtime.cuda.detach import detached
 from hloom.runtime.cuda.device import Device, Running
 from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaOutOfMemoryError
 from hloom.runtime.cuda.graph import Builder, Captured, Direct, follows_call
 from hloom.runtime.cuda.memory import Buffer, Pool
-from hloom.runtime.cuda.program import Conditional, CudaProgram, Host, Ref, Step, While, all_steps, on_device, places
+from hloom.runtime.cuda.program import (
+    Conditional,
+    CudaProgram,
+    Enqueue,
+    Host,
+    Ref,
+    Step,
+    While,
+    all_steps,
+    on_device,
+    places,
+)
 from hloom.runtime.cuda.staging import read, write
 
 CAPTURES = 4  # graphs of one stretch for different addresses; beyond, the one used longest ago is changed
@@ -105,13 +117,17 @@ def _nothing() -> None:
 class Executable:
     """A program on a device. Calls from several threads run one after the other.
 
-    name: the program's. lines: the user's lines that stand behind its steps.
+    choose: what becomes of its `Library` steps here. name: the program's. lines: the user's lines that stand behind its
+    steps.
     """
 
-    def __init__(self, program: CudaProgram, device: Device):
+    def __init__(self, program: CudaProgram, device: Device, choose: Choose = own_kernels):
+        program = decided(program, choose)
         self.program, self.device, self.name = program, device, program.name
         self.lines = tuple(dict.fromkeys(step.where for step in all_steps(program.steps) if step.where))
         self._running_as = Running(self.name, self.lines)
+        prepares = (step.prepare for step in all_steps(program.steps) if isinstance(step, Enqueue) and step.prepare)
+        self._prepares = list(dict.fromkeys(prepares))
         facts = device.facts
         self.units = units(program.steps, facts.while_nodes, facts.switch_nodes, graphs=not device.stepwise)
         self._only = self.units[0] if len(self.units) == 1 and isinstance(self.units[0], Stretch) else None
@@ -304,6 +320,8 @@ class Executable:
         device, program = self.device, self.program
         if self._pool is not device.pool:  # the first call, or the first one since the device was closed
             self._constants = self._arena = None
+            for prepare in self._prepares:
+                prepare()
             device.pool.on_pressure(self.release)
             self._pool = device.pool
         if self._constants is None:

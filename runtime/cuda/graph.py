@@ -166,7 +166,7 @@ class Builder:
             self.captured.whole = True
         stream = self.device.recording
         addresses = [self.resolve(ref) for ref in step.places]
-        child = self.api.capture(stream, lambda: step.function(int(stream), *addresses), step.name, step.where)
+        child = self.api.capture(stream, lambda: _call(step, stream, addresses), step.name, step.where)
         try:
             return [self.api.add_child(graph, after, child, step.where)]
         finally:
@@ -261,6 +261,15 @@ def _exchange(step: Exchange) -> tuple[tuple[Ref, Ref], ...]:
     return ((step.scratch, step.first), (step.first, step.second), (step.second, step.scratch))
 
 
+def _call(step: Enqueue, stream, addresses: Sequence[int]) -> None:
+    """Has a library enqueue its work; what it raises names the user's line."""
+    try:
+        step.function(int(stream), *addresses)
+    except CudaError as error:
+        error.source = error.source or step.where
+        raise
+
+
 class Direct:
     """Runs steps on the main stream one by one, each waited for: so that an error names the step.
 
@@ -286,7 +295,7 @@ class Direct:
             case Exchange():
                 self._copies(_exchange(step), step)
             case Enqueue():
-                step.function(int(stream), *(resolve(ref) for ref in step.places))
+                _call(step, stream, [resolve(ref) for ref in step.places])
         try:
             api.synchronize_stream(stream, f"{self._asked(step)} and waited for")
         except CudaError as error:

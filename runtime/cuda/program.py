@@ -24,6 +24,7 @@ __all__ = [
     "Host",
     "Kernel",
     "Launch",
+    "Library",
     "Ref",
     "Step",
     "While",
@@ -93,12 +94,31 @@ class Enqueue:
     """A library's work: function(stream, *addresses) puts it on the stream and does not wait.
 
     stream: the handle as an integer. The function is called while the stream records and must not allocate; what it
-    enqueued is replayed, so it is called once for each set of addresses and not for each run.
+    enqueued is replayed, so it is called once for each set of addresses and not for each run. prepare: called before
+    the first of them, and again after the device was closed; it may allocate. recorded=False: it may wait for the
+    stream, so it is no part of a graph and called in each run.
     """
 
     function: Callable[..., None]
     places: tuple[Ref, ...]
     name: str
+    where: str = ""
+    prepare: Callable[[], None] | None = None
+    recorded: bool = True
+
+
+@record(frozen=True)
+class Library:
+    """Work that a library can do. What becomes of it is decided when the program is loaded (`choice.py`).
+
+    call: what is asked for, in the words of whoever decides. places: of its arrays. own: steps that do the same.
+    scratch: (place, bytes) of what only `own` uses.
+    """
+
+    call: object
+    places: tuple[Ref, ...]
+    own: tuple[Step, ...]
+    scratch: tuple[tuple[Ref, int], ...] = ()
     where: str = ""
 
 
@@ -134,7 +154,7 @@ class Conditional:
     where: str = ""
 
 
-Step = Launch | Copy | Fill | Exchange | Enqueue | Host | While | Conditional
+Step = Launch | Copy | Fill | Exchange | Enqueue | Library | Host | While | Conditional
 
 
 @record
@@ -173,7 +193,10 @@ def all_steps(steps: Sequence[Step]) -> Iterator[Step]:
 def on_device(steps: Sequence[Step], loops: bool, choices: bool) -> bool:
     """Whether a graph can hold these steps. loops, choices: whether the driver has such nodes."""
     return not any(
-        isinstance(s, Host) or (isinstance(s, While) and not loops) or (isinstance(s, Conditional) and not choices)
+        isinstance(s, Host)
+        or (isinstance(s, Enqueue) and not s.recorded)
+        or (isinstance(s, While) and not loops)
+        or (isinstance(s, Conditional) and not choices)
         for s in all_steps(steps)
     )
 
@@ -189,7 +212,7 @@ def places(step: Step) -> tuple[Ref, ...]:
             return (step.target,)
         case Exchange():
             return (step.first, step.second, step.scratch)
-        case Enqueue():
+        case Enqueue() | Library():
             return step.places
         case Host():
             return tuple(ref for ref, _ in (*step.inputs, *step.outputs))

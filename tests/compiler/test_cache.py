@@ -159,3 +159,38 @@ def test_reading_a_fresh_entry_warns_about_nothing(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert Cache(tmp_path).get("key") == b"data"
+
+
+def test_the_first_to_keep_something_decides(tmp_path):
+    one, other = Cache(tmp_path), Cache(tmp_path)
+    assert one.put_first("key", b"one") == b"one"
+    assert other.put_first("key", b"other") == b"one" == other.get("key")
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".writing")]
+    assert Cache(tmp_path).get("key") == b"one"
+
+
+def test_nothing_is_first_where_nothing_is_kept(tmp_path):
+    assert Cache(None).put_first("key", b"x") is None
+    (tmp_path / "file").write_text("")
+    with pytest.warns(CacheWarning, match="cannot write"):
+        assert Cache(tmp_path / "file" / "folder").put_first("key", b"x") is None
+
+
+def test_a_damaged_entry_is_not_first(tmp_path):
+    cache = Cache(tmp_path)
+    cache.put("key", b"one")
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(b"damaged")
+    with pytest.warns(CacheWarning, match="damaged"):
+        assert Cache(tmp_path).put_first("key", b"two") is None
+    assert Cache(tmp_path).put_first("key", b"two") == b"two"
+
+
+def test_first_on_a_file_system_without_second_names(tmp_path, monkeypatch):
+    def none(source, target):
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr(os, "link", none)
+    assert Cache(tmp_path).put_first("key", b"one") == b"one"
+    assert Cache(tmp_path).put_first("key", b"two") == b"one"
+    assert [path.name for path in tmp_path.iterdir()] == ["key.bin"]

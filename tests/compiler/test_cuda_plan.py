@@ -112,7 +112,7 @@ def test_an_update_in_place_of_a_donated_argument():
 
 def test_an_op_without_a_kernel_names_itself_and_the_line():
     with pytest.raises(NoCudaKernelError) as error:
-        planned(lambda x: hnp.linalg.eigh(x)[0], floats(4, 4))
+        planned(lambda x: hnp.linalg.eigvals(x), floats(4, 4))
     text = str(error.value)
     assert "no CUDA kernel for" in text and "f32[4,4]" in text and "test_cuda_plan.py" in text
     assert not has_cuda_kernel(error.value.instruction)

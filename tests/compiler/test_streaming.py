@@ -1,5 +1,7 @@
 """Stores past the caches: which results take them, the machine code, and values at every alignment."""
 
+import re
+
 import numpy as np
 import pytest
 from ml_dtypes import bfloat16
@@ -26,9 +28,37 @@ def _kernels(function, *arguments):
 
 @needs_x86
 def test_only_results_that_do_not_fit_the_last_cache():
-    count = CpuTarget(host()).streams_from // 8
+    count = CpuTarget(host()).streams_leaving_from // 8
     small, large = (_kernels(lambda x: x + 1, np.zeros(n, np.float32))[0].text for n in (count - 64, count + 64))
     assert "stream_" not in small and "stream_f32(out0, i0, v1)" in large
+
+
+@needs_x86
+def test_what_the_program_reads_again_may_be_larger():
+    target = CpuTarget(host())
+
+    def two(x):
+        y = hnp.sqrt(x)
+        return y, hnp.cumsum(y)
+
+    for count, streamed in ((target.streams_from // 8 - 64, False), (target.streams_from // 8 + 64, True)):
+        assert count * 8 > target.streams_leaving_from
+        first = _kernels(two, np.zeros(count, np.float32))[0].text
+        assert ("stream_f32(out0" in first) == streamed
+
+
+def test_outputs_of_one_kernel_differ(monkeypatch):
+    monkeypatch.setattr(CpuTarget, "streams_leaving_from", property(lambda self: 1))
+
+    def two(x):
+        y = x * 2
+        return hnp.sqrt(x), hnp.cumsum(y), hnp.sin(y)
+
+    x = np.random.default_rng(0).random(5000).astype(np.float32)
+    text = _kernels(two, x)[0].text
+    assert "stream_f32(" in text and re.search(r"out\d\[", text)
+    for got, wanted in zip(hl.jit(two)(x), (np.sqrt(x), np.cumsum(x * 2), np.sin(x * 2)), strict=True):
+        np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-4)
     assert CpuTarget(records.replace(host(), arch="aarch64")).streams_from == 0
 
 

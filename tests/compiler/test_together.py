@@ -14,7 +14,7 @@ def compiled(function, *arrays):
 
 
 @pytest.mark.parametrize("rows", [256, 257, 258, 259, 1000])
-@pytest.mark.parametrize("columns", [40, 63, 100])
+@pytest.mark.parametrize("columns", [1024, 1039, 1100])
 def test_matrix_times_vector(rows, columns):
     rng = np.random.default_rng(rows)
     a, x = (rng.standard_normal(s).astype(np.float32) for s in ((rows, columns), (columns,)))
@@ -25,7 +25,7 @@ def test_matrix_times_vector(rows, columns):
 
 
 def test_equal_rows_have_equal_results_wherever_they_are():
-    row = np.random.default_rng(0).standard_normal(1001).astype(np.float32)
+    row = np.random.default_rng(0).standard_normal(1101).astype(np.float32)
     sums = np.asarray(hl.jit(lambda a: hnp.sum(a, axis=1))(np.tile(row, (1003, 1))))
     assert np.all(sums == sums[0])
 
@@ -33,7 +33,7 @@ def test_equal_rows_have_equal_results_wherever_they_are():
 def test_an_output_may_lie_where_an_input_lies():
     """Rows that are computed twice, at the end of a chunk, read their inputs before anything is written."""
     rng = np.random.default_rng(1)
-    a, b = rng.standard_normal((301, 50)).astype(np.float32), rng.standard_normal(301).astype(np.float32)
+    a, b = rng.standard_normal((301, 1050)).astype(np.float32), rng.standard_normal(301).astype(np.float32)
     function = hl.jit(lambda a, b: b + hnp.sum(a, axis=1), donate_argnums=1)
     np.testing.assert_allclose(function(a, hl.device_put(b)), b + a.sum(1), rtol=1e-4, atol=1e-4)
 
@@ -44,10 +44,36 @@ def test_an_output_may_lie_where_an_input_lies():
     lambda a: a - hnp.max(a, axis=1, keepdims=True),  # two sweeps
 ])  # fmt: skip
 def test_rows_go_one_by_one_where_several_gain_nothing(function):
-    a = np.random.default_rng(2).standard_normal((300, 40)).astype(np.float32)
+    a = np.random.default_rng(2).standard_normal((300, 1040)).astype(np.float32)
     assert "_3" not in compiled(function, a).source().replace("_32", "")
 
 
 def test_few_rows_go_one_by_one():
     a = np.ones((100, 5000), np.float32)
     assert "_3 = sum" not in compiled(lambda a: hnp.sum(a, axis=1), a).source()
+
+
+def test_short_rows_are_one_stream():
+    a = np.ones((1000, 256), np.float32)
+    assert "_3" not in compiled(lambda a: hnp.sum(a, axis=1), a).source()
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4, 37, 1030])
+@pytest.mark.parametrize("columns", [1024, 1500, 5000])
+def test_columns_take_four_rows_at_a_time_in_their_order(rows, columns):
+    a = np.random.default_rng(rows).standard_normal((rows, columns)).astype(np.float32)
+    function = lambda a: (hnp.sum(a * a, axis=0) + 1, hnp.max(a, axis=0))  # noqa: E731
+    found = compiled(function, a).source()
+    assert "i0_3 = i0 + 3" in found
+    sums, largest = hl.jit(function)(a)
+    np.testing.assert_allclose(sums, np.sum(a.astype(np.float64) ** 2, 0) + 1, rtol=1e-5)
+    np.testing.assert_array_equal(largest, a.max(0))
+    if rows < 30:  # one chunk: the order of additions is that of the rows
+        one_by_one = np.zeros(columns, np.float32)
+        for row in a:
+            one_by_one += row * row
+        np.testing.assert_array_equal(sums, one_by_one + 1)
+
+
+def test_narrow_columns_go_one_row_after_the_other():
+    assert "i0_3" not in compiled(lambda a: hnp.sum(a, axis=0), np.ones((500, 512), np.float32)).source()

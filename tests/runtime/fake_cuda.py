@@ -85,6 +85,8 @@ class FakeDriver(FakeGraphs):
         self.opened: dict[int, set[int]] = {}  # pool -> other GPUs that reach its memory
         self.refusals: list[tuple[int, int, bool]] = []  # (number of a call, code, whether for good)
         self.slow_changes = False
+        self.cost = lambda what: 0.0  # milliseconds of a node of a graph, beyond those of its launch
+        self.spent = 0.0  # of all graphs that were launched
         self._next = 0x1000
         self._current = threading.local()
         for number in (LEGACY, PER_THREAD):
@@ -307,7 +309,7 @@ class FakeDriver(FakeGraphs):
         if int(stream) not in (LEGACY, PER_THREAD) and self.thing(stream, Stream).gpu != event.gpu:
             raise Refused(400)
         event.mark = self.enqueue(stream, [], None, "an event")
-        event.clock = dict(event.mark.stream.clock)
+        event.clock, event.spent = dict(event.mark.stream.clock), self.spent
 
     @call()
     def cuEventQuery(self, event):
@@ -326,9 +328,10 @@ class FakeDriver(FakeGraphs):
 
     @call(1)
     def cuEventElapsedTime(self, first, last):
-        """A millisecond for each piece of work on the stream."""
-        stream = self.thing(first, Event).mark.stream.number
-        return float(self.thing(last, Event).clock[stream] - self.thing(first, Event).clock[stream])
+        """A millisecond for each piece of work on the stream, and the cost of the nodes of graphs."""
+        first, last = self.thing(first, Event), self.thing(last, Event)
+        stream = first.mark.stream.number
+        return float(last.clock[stream] - first.clock[stream]) + last.spent - first.spent
 
     # --- memory ---
 

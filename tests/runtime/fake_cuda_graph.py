@@ -30,6 +30,7 @@ class Node:
     kind: str = "work"
     handle: int = 0
     bodies: list[Graph] = field(default_factory=list)
+    cost: float = 0.0  # milliseconds
 
 
 @dataclass(eq=False)
@@ -79,7 +80,7 @@ class FakeGraphs:
         return FakeKernel(name, "ipi", set_index, lambda handle, place, count: [reads(place, 4)])
 
     def add_node(self, graph: Graph, after: list[Node], accesses, run, what: str, **more) -> Node:
-        node = Node(graph, after, accesses, run, what, **more)
+        node = Node(graph, after, accesses, run, what, **{"cost": self.cost(what)} | more)
         if any(other.graph is not graph for other in after):
             raise Violation(f"{what} follows a node of another graph")
         graph.nodes.append(node)
@@ -165,7 +166,8 @@ class FakeGraphs:
             for node in nodes:
                 node.run()
 
-        return self._added(graph, after, count, [a for n in nodes for a in n.accesses], run, "a child")
+        accesses, cost = [a for n in nodes for a in n.accesses], sum(n.cost for n in nodes)
+        return self._added(graph, after, count, accesses, run, "a child", cost=cost)
 
     @call(1)
     def cuGraphConditionalHandleCreate(self, graph, context, default, flags):
@@ -268,6 +270,7 @@ class FakeGraphs:
         nodes = [changed.get(node, node) for node in executable.graph.nodes]
         accesses = [access for node in nodes for access in _all(node)]
         self.enqueue(stream, accesses, lambda: self._run(nodes), "a graph")
+        self.spent += sum(node.cost for node in nodes)
 
     def _run(self, nodes: list[Node]) -> None:
         for node in nodes:

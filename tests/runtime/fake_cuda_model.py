@@ -324,6 +324,7 @@ class Event:
     gpu: int = 0
     clock: Clock | None = None
     mark: Work | None = None  # on the stream that it was recorded on last
+    spent: float = 0.0  # what graphs had cost then
 
 
 def check_order(block: Block, access: Access, stream: int, clock: Clock, what: str) -> None:

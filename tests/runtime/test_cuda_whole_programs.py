@@ -36,27 +36,32 @@ def simulated(fake, name: str, source) -> FakeKernel:
         block = fake.memory.find(address, 0, name)
         return block.address + block.nbytes - address
 
+    sizes: dict[int, int] = {}  # by address; when the kernel runs its memory may be freed for what comes after it
+
     def run(fake, blocks, *words):
         arrays, integers = {}, {}
         for parameter, word, kind in zip(source.parameters, words, source.params, strict=True):
             if kind.endswith("*"):
                 dtype = DTYPES[kind.removesuffix("*")]
-                arrays[parameter] = fake.view(word, rest(word) // dtype.itemsize * dtype.itemsize, dtype)
+                arrays[parameter] = fake.view(word, sizes[word] // dtype.itemsize * dtype.itemsize, dtype)
             else:
                 integers[parameter] = word
         lockstep.run(source, arrays, integers, blocks, False)
 
     def accesses(*words):
         """What it touches is not known here: all that lies behind its pointers."""
-        return [writes(word, rest(word)) for word, is_pointer in zip(words, pointers, strict=True) if is_pointer]
+        found = [word for word, is_pointer in zip(words, pointers, strict=True) if is_pointer]
+        sizes.update((word, rest(word)) for word in found)
+        return [writes(word, sizes[word]) for word in found]
 
     return FakeKernel(name, "".join("p" if p else "i" for p in pointers), run, accesses, with_grid=True)
 
 
-def compiled(function, *arrays, donated=frozenset(), version: int = 13000):
-    """(the executable of a function on a new fake device, the module as traced)."""
+def compiled(function, *arrays, donated=frozenset(), version: int = 13000, tf32: bool = False, choose=None):
+    """(the executable of a function on a new fake device, the module as traced). choose(device): what decides the steps
+    that a library could do."""
     module = hl.make_module(function)(*arrays)
-    target = CudaTarget("sm_90")
+    target = CudaTarget("sm_90", tf32=tf32)
     plan = make_plan(run_passes(module, passes_for(target)), target, donated)
     dev = device(cases.driver(version=version))
     codes = {}
@@ -64,7 +69,8 @@ def compiled(function, *arrays, donated=frozenset(), version: int = 13000):
         name = f"{source.name}_{len(codes)}"
         codes[source] = SimpleNamespace(cubin=f"cubin {name}".encode(), name=name)
         dev.fake.kernels[name] = simulated(dev.fake, name, source)
-    return Executable(cuda_program(plan, codes, "whole"), dev), module
+    chooser = (choose(dev),) if choose else ()
+    return Executable(cuda_program(plan, codes, "whole"), dev, *chooser), module
 
 
 def check(function, *arrays, turns: int = 1, tolerance: float = 2e-5, **options) -> CudaProgram:

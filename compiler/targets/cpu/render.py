@@ -18,7 +18,7 @@ from hloom.compiler.kernels.description import (
 )
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.kernels.tile_shapes import ITEMSIZES
-from hloom.compiler.targets.cpu.together import rows_together
+from hloom.compiler.targets.cpu.together import rows_together, steps_together
 
 PAD = 8  # elements between the rows of a staged tile, which else would lie a power of two apart
 
@@ -137,7 +137,7 @@ _NODES = {
     Pieces: _pieces,
     Inner: lambda node: _loop(node.variable, "0", node.extent, node.body),
     Lanes: lambda node: _loop(node.variable, node.start, node.extent, node.body),
-    Serial: lambda node: _loop(node.variable, node.start, node.stop, node.body),
+    Serial: lambda node: steps_together(node) or _loop(node.variable, node.start, node.stop, node.body),
     Branch: lambda node: [f"if {node.condition}:", *indent(block_lines(node.body))],
     Collective: lambda node: [],
 }

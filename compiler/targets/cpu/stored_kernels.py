@@ -1,4 +1,5 @@
-"""Machine code of the kernels that all contractions share, in a file beside this module, as a BLAS brings its own.
+"""Machine code of the kernels that all contractions share, or all Fourier transforms, in a file beside this module, as
+a BLAS brings its own.
 
     object_code(kernel) -> bytes | None      None: not in the file, which may be absent or made from other sources
     write() -> Path                          makes the file; `python -m hloom.native_setup`
@@ -24,7 +25,8 @@ from hloom.ir.records import record, replace
 from . import dialect_file
 from .machine import Machine, host
 
-DTYPES = ("f32", "f64", "s32", "s64")  # that the kernels sum in; sums of unsigned integers are rare
+DTYPES = ("f32", "f64", "s32", "s64")  # that products sum in; sums of unsigned integers are rare
+TRANSFORMED = ("f32",)  # parts of the complex numbers of transforms
 # What decides the code of a text, besides the tiles.
 _SOURCES = ("backend", "direct", "direct_analysis", "direct_values", "dialect_calls", "stored_kernels")
 
@@ -59,6 +61,7 @@ def _path() -> Path:
 def _made_from() -> str:
     """Hash of all that decides the code but the kernels' texts, which are their keys."""
     digest = hashlib.sha256(dialect_file.made_from("tiles").encode())
+    digest.update((Path(__file__).resolve().parents[2] / "kernels" / "tiles_fft.py").read_bytes())
     for name in _SOURCES:
         digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
     return digest.hexdigest()
@@ -107,14 +110,16 @@ def outdated() -> bool:
 
 def write() -> Path | None:
     """Compiles the kernels for every level and writes the file; None for an architecture that has no levels."""
-    from hloom.compiler.kernels.contraction import shared_kernels
+    from hloom.compiler.kernels import contraction, fft
 
     from . import backend, codegen
 
     entries, parts, at = {}, [], 0
     for index, level in enumerate(LEVELS.get(host().arch, ())):
         machine = level.machine()
-        for kernel in (kernel for dtype in DTYPES for kernel in shared_kernels(dtype, machine)):
+        kernels = [kernel for dtype in DTYPES for kernel in contraction.shared_kernels(dtype, machine)]
+        kernels += [kernel for dtype in TRANSFORMED for kernel in fft.shared_kernels(dtype, machine)]
+        for kernel in kernels:
             data = zlib.compress(backend.compiled(*codegen.kernel_module(kernel, None), machine), 9)
             entries[_key(kernel)] = [index, at, len(data)]
             parts.append(data)

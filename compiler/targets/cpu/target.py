@@ -5,6 +5,7 @@ from __future__ import annotations
 from hloom.compiler.kernels.attention import attention_launches
 from hloom.compiler.kernels.attention_structure import attention_of
 from hloom.compiler.kernels.description import Nest
+from hloom.compiler.kernels.elements import stand_ins, with_stores
 from hloom.compiler.kernels.emit import nests
 from hloom.compiler.kernels.fft import fft_launches
 from hloom.compiler.kernels.host import runs_on_host
@@ -53,6 +54,12 @@ class CpuTarget:
         """From how many bytes on a kernel stores its results past the caches; 0: never, for want of such stores."""
         return self.machine.l3_bytes * 5 // 4 if self.machine.arch == "x86_64" else 0
 
+    @property
+    def streams_leaving_from(self) -> int:
+        """The same for results that nothing in the program reads again: earlier, as other work of the program would
+        rather find what it reads in the cache."""
+        return min(self.streams_from, self.machine.l3_bytes * 7 // 8)
+
     def runs_on_host(self, instruction: Instruction) -> bool:
         """Whether an instruction is a Python function that the driver calls, and no kernel."""
         return runs_on_host(instruction)
@@ -65,9 +72,12 @@ class CpuTarget:
 
     def _launch(self, nest: Nest) -> Launch:
         arguments = [name for name, _ in nest.pointers] + list(nest.integers.values())
-        launch = launch_by_work(self.render(nest), arguments, nest.items, nest.inner_work, nest.temporaries)
+        text = self.render(nest)
+        source = with_stores(text, nest.past_caches)
+        launch = launch_by_work(source, arguments, nest.items, nest.inner_work, nest.temporaries)
         if nest.kind == "row" and nest.items >= 256:
             launch.grain = -(-launch.grain // 4) * 4  # a processor may do so many rows at once
+        launch.stand_ins = stand_ins(text, nest.leaving)
         return launch
 
     def render(self, nest: Nest) -> KernelSource:

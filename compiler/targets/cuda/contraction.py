@@ -16,6 +16,7 @@ from hloom.compiler.targets.cuda.contraction_text import Text, join_source, sums
 from hloom.compiler.targets.cuda.contraction_tiles import Tile, blocks_together, choose, parts_of
 from hloom.compiler.targets.cuda.contraction_windows import convolution_parts
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_source
+from hloom.compiler.targets.cuda.library_products import library_product
 from hloom.compiler.targets.cuda.machine import CudaMachine
 from hloom.ir.module import Instruction
 from hloom.ir.records import replace
@@ -43,7 +44,9 @@ def contraction_sources(
     made = (dot_parts if found[0].opcode == "dot" else convolution_parts)(request, found[0])
     if 0 in made.extents[:3]:
         return []
-    return _Contraction(made, found[0], machine, tile, tf32, vectors).launches()
+    launches = _Contraction(made, found[0], machine, tile, tf32, vectors).launches()
+    launches[0].library = library_product(request, found[0], made, tf32)
+    return launches
 
 
 def has_product_kernel(instruction: Instruction) -> bool:

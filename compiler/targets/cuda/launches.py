@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from hloom.compiler.kernels.description import Nest
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.targets.cuda.library_products import LibraryProduct
 from hloom.compiler.targets.cuda.render import THREADS, WARP, CudaSource, divisors, indent, render
 from hloom.ir.records import record
 
@@ -15,11 +16,15 @@ from hloom.ir.records import record
 @record
 class CudaLaunch(Launch):
     """A launch on a GPU: `blocks` blocks of `threads` threads, each block with `shared_bytes` of dynamic shared memory
-    (static shared memory is part of the text). `items` and `grain` are the work items; nothing is cut by them."""
+    (static shared memory is part of the text). `items` and `grain` are the work items; nothing is cut by them.
+
+    library: what this launch and those after it, of the same instruction, are for a library that could do it.
+    """
 
     threads: int = 0
     blocks: int = 1
     shared_bytes: int = 0
+    library: LibraryProduct | None = None
 
     def grid(self) -> str:
         """How the work is handed out, for people."""
@@ -36,8 +41,8 @@ def launch_of_source(
     arguments = [*pointers, *(integers[name] for name in source.arguments)]
     items = max(source.items, 1)
     return CudaLaunch(
-        source, arguments, items, items, work, temporaries or {}, {}, False,
-        source.threads, source.blocks(16 * processors),
+        source, arguments, items, items, work, temporaries or {},
+        threads=source.threads, blocks=source.blocks(16 * processors),
     )  # fmt: skip
 
 

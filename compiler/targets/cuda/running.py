@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 
 from hloom.compiler.kernels.constants import literal
+from hloom.compiler.kernels.elements import load, store
 from hloom.compiler.kernels.window import ReduceWindow
-from hloom.compiler.kernels.writer import load, store
 from hloom.compiler.targets.cuda.launches import CudaLaunch
 from hloom.ir.build import combiner_opcode
 from hloom.ir.ops import OPS

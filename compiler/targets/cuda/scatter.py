@@ -20,9 +20,10 @@ import math
 from hloom.compiler.kernels.affine import Affine, linear, variables
 from hloom.compiler.kernels.combine import inline_scalars
 from hloom.compiler.kernels.description import Block, Branch, Serial
+from hloom.compiler.kernels.elements import load, store
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.scatter import combine_update, neutral_of, window_begin
-from hloom.compiler.kernels.writer import Writer, load, store
+from hloom.compiler.kernels.writer import Writer
 from hloom.compiler.targets.cpu.render import block_lines
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
 from hloom.compiler.targets.cuda.sort import Sort

@@ -12,8 +12,8 @@ import math
 
 from hloom.compiler.kernels.combine import inline_scalars
 from hloom.compiler.kernels.description import Block
+from hloom.compiler.kernels.elements import load, store
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.kernels.writer import load, store
 from hloom.compiler.targets.cpu.render import block_lines
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
 from hloom.ir.types import HLO_NAME

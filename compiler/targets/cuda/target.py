@@ -14,6 +14,7 @@ from hloom.compiler.targets.cuda.attention import attention_sources, has_attenti
 from hloom.compiler.targets.cuda.contraction import contraction_sources, has_product_kernel
 from hloom.compiler.targets.cuda.fft import fft_launches, has_fft_kernel
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_nest
+from hloom.compiler.targets.cuda.linear_algebra import NAME as ROUTINES
 from hloom.compiler.targets.cuda.machine import CudaMachine, machine_of
 from hloom.compiler.targets.cuda.plain_products import plain_product_nest
 from hloom.compiler.targets.cuda.scatter import scatter_launches
@@ -106,6 +107,7 @@ class CudaTarget:
 
     cuts_loops = False  # threads take elements; a loop in pieces would be a branch in each
     joins_loops = False
+    expansions = (ROUTINES,)  # passes that make what this target has out of ops that it has not
     exchanges_places = False  # a captured graph has its addresses
     streams_from = 0
 

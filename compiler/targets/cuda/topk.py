@@ -7,9 +7,9 @@ from the caches after the first.
 
 from __future__ import annotations
 
+from hloom.compiler.kernels.elements import load, store
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.topk import key_lines
-from hloom.compiler.kernels.writer import load, store
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
 from hloom.ir.types import HLO_NAME
 
