@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hloom.compiler.kernels.elements import load, store
 from hloom.ir.build import combiner_opcode
-from hloom.ir.types import PRED, compute_dtype
+from hloom.ir.types import HLO_NAME, PRED, compute_dtype
 
 if TYPE_CHECKING:
     from hloom.compiler.kernels.launch import Launch
@@ -26,6 +26,8 @@ GROUPS = 64  # at most so many of a row: each puts the parts before its own toge
 CHAINS = 8  # additions under way at once: the latency of one, 4 cycles, times two a cycle
 TOGETHER = 4  # rows side by side, for the same reason; their lines fit in the ways of a set of the first cache
 COLUMNS = 256  # of a chunk at least: a memory page is touched for so many of its elements
+BLOCK = 512  # columns whose accumulators are kept beside each other
+STEPS = 4  # rows of columns that are read, and written, at a time: so many streams keep memory busy
 
 
 def running_launches(made: ReduceWindow, dimension: int, reverse: bool) -> list[Launch]:
@@ -65,35 +67,46 @@ def _rows(made: ReduceWindow, extent: int, reverse: bool) -> Launch:
 
 
 def _columns(made: ReduceWindow, extent: int, below: int, reverse: bool) -> Launch:
-    """An item is a column, but the columns of a chunk go side by side along their rows: the accumulators are the row
-    that was written before."""
-    text = made.text
+    """An item is a column, but the columns of a chunk go side by side along their rows, some rows at a time: the
+    accumulators of a block of columns stay in the first cache."""
+    text, sign = made.text, "-" if reverse else "+"
     text.number("extent", extent)
     text.number("below", below)
+    names = [f"a{k}" for k in range(len(made.arrays))]
+    kept = [f"kept{k}" for k in range(len(made.arrays))]
+    for name, array in zip(kept, made.arrays, strict=True):
+        text.add(f"{name} = scratch_{HLO_NAME[array.dtype]}({BLOCK})")
     text.open("for row in range(lo // below, (hi - 1) // below + 1):")
     text.add("left = max(lo - row * below, 0)", "right = min(hi - row * below, below)")
     text.add(f"first = row * extent * below{' + (extent - 1) * below' if reverse else ''}")
-    names = [f"a{k}" for k in range(len(made.arrays))]
-    text.open("for c in range(left, right):")
-    for name, start in zip(names, made.initial, strict=True):
-        text.add(f"{name} = {made.scalar(start)}")
-    _step(made, names, "first + c", reverse)
-    text.depth -= 1
-    text.open("for x in range(1, extent):")
-    text.add(f"here = first {'-' if reverse else '+'} x * below")
-    text.add(f"last = here {'+' if reverse else '-'} below")
-    text.open("for c in range(left, right):")
-    for k, (name, array) in enumerate(zip(names, made.arrays, strict=True)):
-        text.add(f"{name} = {load(made.request.output_name(k), 'last + c', array.dtype)}")
-    _step(made, names, "here + c", reverse)
+    text.open(f"for begin in range(left, right, {BLOCK}):")
+    text.add(f"end = min(begin + {BLOCK}, right)")
+
+    def rows(count: int, accumulators: list[str]) -> None:
+        """The loop over the columns of `count` rows from row x on."""
+        text.add(*[f"at{r} = first {sign} (x + {r}) * below" for r in range(count)])
+        text.open("for c in range(begin, end):")
+        for name, start in zip(names, accumulators, strict=True):
+            text.add(f"{name} = {start}")
+        for r in range(count):
+            _take(made, names, f"at{r} + c", reverse)
+            for k, (name, array) in enumerate(zip(names, made.arrays, strict=True)):
+                at, streamed = f"at{r} + c", made.request.streamed(k)
+                text.add(store(made.request.output_name(k), at, array.dtype, name, streamed))
+        for name, place, array in zip(names, kept, made.arrays, strict=True):
+            text.add(store(place, "c - begin", array.dtype, name))
+        text.depth -= 1
+
+    before = [load(name, "c - begin", array.dtype) for name, array in zip(kept, made.arrays, strict=True)]
+    text.add("x = 0")
+    rows(1, [made.scalar(start) for start in made.initial])
+    text.add(f"whole = 1 + (extent - 1) // {STEPS} * {STEPS}")
+    for header, count in ((f"for x in range(1, whole, {STEPS}):", STEPS), ("for x in range(whole, extent):", 1)):
+        text.open(header)
+        rows(count, before)
+        text.depth -= 1
     items = made.lead * made.plane * made.inner // extent
     return made.finished("running_rows", items, extent * 1.0, min(COLUMNS, below))
-
-
-def _step(made: ReduceWindow, names: list[str], at: str, reverse: bool) -> None:
-    """Combines the accumulators with the elements at a place and writes them there."""
-    _take(made, names, at, reverse)
-    _write(made, names, at)
 
 
 def _take(made: ReduceWindow, names: list[str], at: str, reverse: bool) -> None:

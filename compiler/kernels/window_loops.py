@@ -7,7 +7,7 @@ import math
 from hloom.compiler.kernels.combine import inline_scalars
 from hloom.compiler.kernels.constants import literal
 from hloom.compiler.kernels.description import Block
-from hloom.compiler.kernels.elements import load
+from hloom.compiler.kernels.elements import load, stand_ins, with_stores
 from hloom.compiler.kernels.launch import Launch, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.source import KernelSource
@@ -166,4 +166,7 @@ class Windows:
         source = KernelSource(title, "\n".join(lines) + "\n", tuple(types))
         arguments = [name for name, _ in pointers] + list(self.text.integers.values())
         temporaries = {name: dtype.itemsize * count for name, (dtype, count) in parts.items()}
-        return launch_by_work(source, arguments, items, work, temporaries, least=least)
+        chosen = with_stores(source, self.request.past_caches)
+        launch = launch_by_work(chosen, arguments, items, work, temporaries, least=least)
+        launch.stand_ins = stand_ins(source, self.request.leaving_names)
+        return launch
