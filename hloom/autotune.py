@@ -59,7 +59,7 @@ def tuned(module: Module, arrays: Sequence[np.ndarray] | None, **options) -> Com
     stored = cache.get(key)
     if stored is not None:
         return compile_module(module, target=_target(json.loads(stored)["sizes"]), **options)
-    usual = compile_module(module, **options)
+    usual = compile_module(module, stand_ins=False, **options)
     if arrays is None or not _can_be_tried(usual):
         return usual
     started = time.perf_counter()
@@ -122,7 +122,7 @@ def _quickest(module, usual, arrays, end: float, options):
         if time.perf_counter() > limit:
             break
         with config(debug=0):  # one report for the program is enough
-            compiled = compile_module(module, target=CpuTarget(candidate), **options)
+            compiled = compile_module(module, target=CpuTarget(candidate), stand_ins=False, **options)
         steps = _steps(compiled)
         if steps in seen:
             continue

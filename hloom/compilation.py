@@ -129,9 +129,11 @@ def compile_module(
     donated: frozenset[int] = frozenset(),
     target: CpuTarget | None = None,
     device: int = 0,
+    stand_ins: bool = True,
 ) -> CompiledModule:
     """Compiles a module for the CPU. fusion: None takes `hl.config.fusion`. donated: parameters that may be reused.
-    target: this machine, described otherwise (`hloom.autotune`). device: number of the CPU device."""
+    target: this machine, described otherwise (`hloom.autotune`). device: number of the CPU device. stand_ins: whether
+    kernels may run in the place of others that are still being compiled, if `hl.config.compile_behind` allows it."""
     with collecting() as stages:
         optimized, plan, times = optimized_plan(module, fusion=fusion, donated=donated, target=target)
         if config.cpu_memory:
@@ -140,7 +142,8 @@ def compile_module(
             check_budget(plan, f"cpu:{device}")
         made = time.perf_counter()
         behind: dict[KernelSource, list[int]] = {}
-        executable = Executable(program_of(plan, Layout(), behind), driver(device))
+        program = program_of(plan, Layout(), behind if stand_ins and config.compile_behind else None)
+        executable = Executable(program, driver(device))
     timings = stage_timings(stages, times, time.perf_counter() - made)
     compiled = stages.counts.get("kernels compiled", 0)
     _report(module, plan, timings, compiled, len(behind))
@@ -214,7 +217,7 @@ def program_of(plan: Plan, layout: Layout, behind: dict[KernelSource, list[int]]
     stand_ins: dict[KernelSource, Callable[[], list[KernelSource]]] = {}
     for item in plan.kernels():
         sources[item.launch.source] = None
-        if item.launch.stand_ins is not None and behind is not None and config.compile_behind:
+        if item.launch.stand_ins is not None and behind is not None:
             stand_ins[item.launch.source] = item.launch.stand_ins
         for argument in item.launch.arguments:
             if isinstance(argument, KernelSource):

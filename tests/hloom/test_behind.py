@@ -85,6 +85,13 @@ def test_a_setting_turns_it_off():
     assert (compiled.kernels_compiled, compiled.kernels_behind) == (1, 0)
 
 
+def test_what_is_timed_by_the_autotuner_is_compiled_first():
+    _function()(SMALL)
+    tuned = hl.jit(lambda x: (x * 3 + 1, hnp.sqrt(x)), autotune=True)
+    compiled = _compiled(tuned, LARGE)
+    assert (compiled.kernels_compiled, compiled.kernels_behind) == (1, 0)
+
+
 def test_calls_from_several_threads_while_kernels_are_exchanged(monkeypatch):
     monkeypatch.setattr(behind, "LATER", 0.005)
     function = _function()
