@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.plan import Plan
 from hloom.compiler.plan_steps import BranchStep, CopyStep, HostStep, JumpStep, KernelStep, Place, SwitchStep
 from hloom.compiler.targets.cuda.compile import CudaCode
-from hloom.compiler.targets.cuda.library_products import LibraryProduct
 from hloom.compiler.targets.cuda.linear_algebra import Routine, routine_of
 from hloom.host_calls import host_function
 from hloom.ir.module import Instruction
@@ -27,7 +28,8 @@ def cuda_program(plan: Plan, codes: Mapping[KernelSource, CudaCode], name: str) 
         group = groups.get(id(step))
         if group is None:
             return [_plain(step, kernels)]
-        return [_library(group, tuple(_plain(one, kernels) for one in group))] if group else []
+        own = tuple(_plain(one, kernels) for one in group)
+        return [_library(group, own, plan.constants)] if group else []
 
     steps = structured(plan.steps, _JUMPS, leaf)
     labels = [output.hint or f"result {k} of {name}" for k, output in enumerate(plan.module.entry.outputs())]
@@ -83,14 +85,16 @@ def _library_groups(steps: Sequence) -> dict[int, list[KernelStep]]:
     return groups
 
 
-def _library(steps: Sequence[KernelStep], own: tuple[Launch, ...]) -> Library:
-    """The step of launches that a library could do, which is what the first of them says."""
-    product: LibraryProduct = steps[0].launch.library
+def _library(steps: Sequence[KernelStep], own: tuple[Launch, ...], constants: Sequence[np.ndarray]) -> Library:
+    """The step of launches that a library could do, which is what the first of them says. constants: the plan's."""
+    call = steps[0].launch.library
     places = {name: _ref(place) for step in steps for name, place in step.pointers.items()}
     scratch = {name: size for step in steps for name, size in step.launch.temporaries.items()}
+    tables = dict.fromkeys(_ref(step.pointers[name]) for step in steps for name in step.launch.tables)
     return Library(
-        product, tuple(places[name] for name in product.pointers()), own,
+        call, tuple(places[name] for name in call.pointers()), own,
         tuple((places[name], size) for name, size in scratch.items()), _where(steps[0].instruction),
+        tuple((ref, constants[ref.number]) for ref in tables),
     )  # fmt: skip
 
 

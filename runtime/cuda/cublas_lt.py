@@ -132,7 +132,7 @@ class CublasLt:
         for name, (result, parameters) in SIGNATURES.items():
             function = getattr(library, name)
             function.restype, function.argtypes = result, parameters
-        self.version = int(library.cublasLtGetVersion())
+        self.version = _version_text(int(library.cublasLtGetVersion()))
         self._handle: int | None = None
 
     def open(self) -> None:
@@ -240,10 +240,10 @@ class CublasLt:
         kind, repair = CudaLibraryError, "use our own kernels: hl.config.cuda_libraries = 'never'"
         if status == ALLOC_FAILED:
             kind, repair = CudaOutOfMemoryError, "free arrays, or " + repair
-        return kind(asked, f"{name} ({status}), version {version_text(self.version)}", repair, "", status, name)
+        return kind(asked, f"{name} ({status}), version {self.version}", repair, "", status, name)
 
 
-def version_text(version: int) -> str:
+def _version_text(version: int) -> str:
     """13.1.0 for 130100 of cublasLtGetVersion."""
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 

@@ -83,9 +83,9 @@ def with_places(step: Step, change: Callable[[Ref], Ref]) -> Step:
         case Enqueue():
             return replace(step, places=tuple(change(ref) for ref in step.places))
         case Library():
-            own, scratch = (with_places(s, change) for s in step.own), ((change(ref), n) for ref, n in step.scratch)
-            where = tuple(change(ref) for ref in step.places)
-            return replace(step, places=where, own=tuple(own), scratch=tuple(scratch))
+            own, where = (with_places(s, change) for s in step.own), tuple(change(ref) for ref in step.places)
+            scratch, constants = (tuple((change(ref), x) for ref, x in part) for part in (step.scratch, step.constants))
+            return replace(step, places=where, own=tuple(own), scratch=scratch, constants=constants)
         case Host():
             inputs, outputs = (tuple((change(ref), s) for ref, s in part) for part in (step.inputs, step.outputs))
             return replace(step, inputs=inputs, outputs=outputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 
-MAJOR = {"cublasLt": 13, "cublas": 13, "cusolver": 12}  # their names end in it: those of CUDA 13
+MAJOR = {"cublasLt": 13, "cublas": 13, "cusolver": 12, "cufft": 12}  # their names end in it: those of CUDA 13
 
 
 class LibraryMissing(Exception):

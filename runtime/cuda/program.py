@@ -112,7 +112,8 @@ class Library:
     """Work that a library can do. What becomes of it is decided when the program is loaded (`choice.py`).
 
     call: what is asked for, in the words of whoever decides. places: of its arrays. own: steps that do the same.
-    scratch: (place, bytes) of what only `own` uses.
+    scratch: (place, bytes) of what only `own` uses; constants: (place, array) of the program's constants that only
+    `own` reads, such as tables.
     """
 
     call: object
@@ -120,6 +121,7 @@ class Library:
     own: tuple[Step, ...]
     scratch: tuple[tuple[Ref, int], ...] = ()
     where: str = ""
+    constants: tuple[tuple[Ref, np.ndarray], ...] = field(default=(), repr=False)
 
 
 @record(frozen=True)

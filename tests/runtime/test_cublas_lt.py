@@ -17,7 +17,7 @@ import pytest
 from fake_cublas_lt import FakeCublasLt
 
 from hloom.compiler.targets.cuda.library_products import LibraryProduct
-from hloom.cuda_libraries import column_major
+from hloom.cuda_library_work import column_major
 from hloom.runtime.cuda import cublas_lt
 from hloom.runtime.cuda.cublas_lt import CublasLt, Matmul, Matrix
 from hloom.runtime.cuda.discovery import available
@@ -187,7 +187,7 @@ def _include_folders(headers: Path) -> list[Path]:
 
 def test_the_real_library_takes_our_descriptors(real):
     library = CublasLt(real)
-    assert library.version >= 120000
+    assert int(library.version.split(".")[0]) >= 12
     matmul = Matmul(
         4, Matrix("bf16", 8, 16, 8, 128), Matrix("bf16", 24, 16, 24, 384), Matrix("f32", 8, 24, 8, 192), False, True,
         "f32", 0.5, 1.0, True, True,

@@ -14,7 +14,7 @@ from test_cuda_whole_programs import compiled, simulated
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom import cuda_compilation, cuda_libraries, lax
+from hloom import cuda_compilation, cuda_libraries, cuda_trial, lax
 from hloom.compiler.cache import Cache
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.targets.cuda.compile import CudaCode
@@ -98,7 +98,7 @@ def setup(tmp_path, monkeypatch):
     monkeypatch.setattr(cuda_libraries, "default_cache", lambda: made.cache)
     monkeypatch.setattr(cuda_libraries, "load_library", lambda name: made.library)
     for count in ("REPEATS", "ROUNDS"):  # a kernel in the simulator takes a second
-        monkeypatch.setattr(cuda_libraries, count, 1)
+        monkeypatch.setattr(cuda_trial, count, 1)
     return made
 
 
@@ -248,7 +248,7 @@ def test_our_kernels_where_they_are_faster(setup):
     assert setup.check(lambda x, w: x @ w, X, W) == []
     assert setup.choice.taken == OWN and setup.choice.own_ms < setup.choice.library_ms
     (file,) = [path for path in setup.folder.iterdir() if path.name.startswith("library-")]
-    assert b'"algorithm": ""' in file.read_bytes()
+    assert b'"way": null' in file.read_bytes()
 
 
 def test_another_driver_or_library_is_measured_anew(setup):
@@ -277,9 +277,7 @@ def test_two_processes_that_measure_at_once_take_one_choice(setup, monkeypatch):
 
     def measure(self, *arguments):
         found = real(self, *arguments)
-        Cache(setup.folder).put_first(
-            self._key(arguments[0], arguments[2]), json.dumps(found | {"algorithm": ""}).encode()
-        )
+        Cache(setup.folder).put_first(self._key(arguments[0], arguments[2]), json.dumps(found | {"way": None}).encode())
         return found
 
     monkeypatch.setattr(LibraryChooser, "_measure", measure)
@@ -431,7 +429,7 @@ def test_memory_that_runs_out_while_measuring(setup, monkeypatch):
     def none(self, *arguments):
         raise CudaOutOfMemoryError("arrays for timing were asked for", "there is no room", "free arrays")
 
-    monkeypatch.setattr(cuda_libraries._Trial, "_arguments", none)
+    monkeypatch.setattr(cuda_trial.Trial, "_arguments", none)
     setup.check(lambda x, w: x @ w, X, W)
     assert setup.choice.taken == OWN and "could not be measured" in setup.choice.why and "no room" in setup.choice.why
     monkeypatch.undo()

@@ -21,6 +21,7 @@ import numpy as np
 from hloom.compiler.kernels.loop import loop_nest
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_nest, launch_of_source
+from hloom.compiler.targets.cuda.library_transforms import library_transform
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME
 
@@ -62,7 +63,9 @@ def fft_launches(request: KernelRequest, processors: int) -> list[CudaLaunch]:
     (fft,) = [i for i in request.computation.instructions if i.opcode == "fft"]
     if not fft.shape.size or not fft.operands[0].shape.size:
         return []
-    return _Fft(request, fft, processors).launches()
+    launches = _Fft(request, fft, processors).launches()
+    launches[0].library = library_transform(request, fft)
+    return launches
 
 
 class _Fft:

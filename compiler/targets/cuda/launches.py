@@ -9,6 +9,7 @@ from hloom.compiler.kernels.description import Nest
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.targets.cuda.library_products import LibraryProduct
+from hloom.compiler.targets.cuda.library_transforms import LibraryTransform
 from hloom.compiler.targets.cuda.render import THREADS, WARP, CudaSource, divisors, indent, render
 from hloom.ir.records import record
 
@@ -24,7 +25,7 @@ class CudaLaunch(Launch):
     threads: int = 0
     blocks: int = 1
     shared_bytes: int = 0
-    library: LibraryProduct | None = None
+    library: LibraryProduct | LibraryTransform | None = None
 
     def grid(self) -> str:
         """How the work is handed out, for people."""
