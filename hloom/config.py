@@ -101,7 +101,7 @@ SETTINGS = {
             "HLOOM_CUDA_LIBRARIES",
             _libraries,
             "measured",
-            "NVIDIA's libraries on GPUs: 'measured' (products where they are faster), 'never', 'always'",
+            "NVIDIA's libraries on GPUs: 'measured' (products and transforms where they are faster), 'never', 'always'",
         ),
         Setting(
             "debug",

@@ -117,7 +117,8 @@ class LibraryChooser:
             return own("hl.config.cuda_libraries is 'never'")
         try:
             with self.device.guard() as api:  # nobody else works there while it is measured
-                library = _opened(self.device, work.kind, work.libraries, **({"api": api} if work.wants_api else {}))
+                more = {"api": api} if work.wants_api else {}
+                library = _opened(self.device, work.kind, work.libraries, **more)
                 if mode == "always":
                     found = work.ways(library, 1)
                     kept = _kept("hl.config.cuda_libraries is 'always'", found[0]) if found else _kept(work.without)

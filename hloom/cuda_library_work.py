@@ -28,8 +28,10 @@ UNIT = {"f32": 2.0**-24, "f64": 2.0**-53, "tf32": 2.0**-11, "f16": 2.0**-11, "bf
 class ProductWork:
     """A product. A way: [the algorithm's bytes in hexadecimal, its bytes of scratch].
 
-    arrays: by `Library.places`, None where the place is the result's and nothing is read; output: the result's number.
-    nan: whether it matters what becomes of a NaN. tolerance: what results may differ by, as a part of the largest.
+    kind: the library's class, made of what `libraries` names and, with `wants_api`, of the driver's calls. without:
+    what is said where there is no way. arrays: by `Library.places`, None where the place is the result's and is not read.
+    output: the result's number in these. nan: whether it matters what becomes of a NaN. tolerance: what results may
+    differ by, as a part of the largest.
     """
 
     kind, libraries, wants_api = CublasLt, ("cublasLt",), False
@@ -60,7 +62,7 @@ class ProductWork:
 
 
 class TransformWork:
-    """A Fourier transform, for which cuFFT has one way. Fields as of `ProductWork`."""
+    """A Fourier transform, for which cuFFT has one way: [bytes that its plan works in]. Fields as of `ProductWork`."""
 
     kind, libraries, wants_api = CuFft, ("cufft", "cublas"), True
     output = 1
@@ -79,11 +81,12 @@ class TransformWork:
 
     def ways(self, library: CuFft, count: int) -> list[list]:
         """Raises CudaError."""
-        return [["plan"]] if library.takes(self.transform) else []
+        work_bytes = library.work_bytes(self.transform)
+        return [] if work_bytes is None else [[work_bytes]]
 
     def call(self, library: CuFft, way: list) -> LibraryCall:
-        """Raises CudaError."""
-        return library.call(self.transform)
+        (work_bytes,) = way
+        return library.call(self.transform, work_bytes)
 
 
 Work = ProductWork | TransformWork

@@ -1,8 +1,8 @@
 """cuFFT by ctypes, with the scaling of cuBLAS: Fourier transforms of row-major arrays, as work on a stream.
 
     CuFft(fft, blas, api)          of load_library("cufft") and ("cublas"), or of what has the same functions
-    .takes(transform)              whether it has a plan for it
-    .call(transform)               -> LibraryCall
+    .work_bytes(transform)         what its plan works in; None where there is no plan for it
+    .call(transform, work_bytes)   -> LibraryCall
     .close()                       gives plans and handle back; it makes others when it is used again
 
 Functions and numbers are those of cufft.h 12.5 and cublas_api.h 13.10 (`tests/runtime/test_cufft.py` compares them with
@@ -97,8 +97,9 @@ class Transform:
 
     @property
     def loses_operand(self) -> bool:
-        """Whether cuFFT overwrites what it reads: complex to real numbers, in more than one dimension."""
-        return self.kind == "IRFFT" and len(self.lengths) > 1
+        """Whether cuFFT may overwrite what it reads. From complex to real numbers it does in several dimensions; that
+        it does not in one is documented, but PyTorch (issue 34551) has come to copy these as well."""
+        return self.kind == "IRFFT"
 
     def _shape(self, real: bool, half: bool) -> Shape:
         *others, last = self.lengths
@@ -135,25 +136,33 @@ class CuFft:
             self._do("cublas", "cublasDestroy_v2", "cublas was ended", self._blas)
             self._blas = None
 
-    def takes(self, transform: Transform) -> bool:
-        """Raises CudaError where that cannot be said."""
+    def work_bytes(self, transform: Transform) -> int | None:
+        """Makes the plan. Raises CudaError where it could not be made for another reason than the transform."""
         try:
-            self._open(transform)
+            return self._open(transform)[1]
         except CudaLibraryError as error:
             if error.name in NOT_TAKEN:
-                return False
+                return None
             raise
-        return True
 
-    def call(self, transform: Transform) -> LibraryCall:
-        """A transform as work of a program. Raises CudaError, and so does the work when it is enqueued."""
+    def call(self, transform: Transform, work_bytes: int) -> LibraryCall:
+        """A transform as work of a program. work_bytes: what its plan works in, so that none is made before the program
+        is about to run. The work raises CudaError when it is prepared and when it is enqueued."""
         asked = f"cuFFT was asked for {transform}"
-        _, work_bytes = self._open(transform)
         _, execute = TYPES[transform.kind, transform.parts]
         copied = -(-transform.operand.bytes // ALIGNMENT) * ALIGNMENT if transform.loses_operand else 0
         kind, scale = SCALES[transform.parts]
         factor = kind(1 / math.prod(transform.lengths))
         numbers = transform.result.bytes // ctypes.sizeof(kind)
+
+        def prepare() -> None:
+            _, needed = self._open(transform)
+            if needed > work_bytes:
+                raise CudaLibraryError(
+                    asked,
+                    f"its plan works in {needed:,} bytes, and in {work_bytes:,} when it was measured",
+                    "have it measured again: delete the cache, or hl.config.cuda_libraries = 'never'",
+                )
 
         def enqueue(stream: int, operand: int, result: int, scratch: int) -> None:
             plan, _ = self._plans[transform]
@@ -168,7 +177,7 @@ class CuFft:
                 self._do("cublas", "cublasSetStream_v2", asked, self._blas, stream)
                 self._do("cublas", scale, asked, self._blas, numbers, ctypes.byref(factor), result, 1)
 
-        return LibraryCall(self.name, enqueue, copied + work_bytes, lambda: self._open(transform))
+        return LibraryCall(self.name, enqueue, copied + work_bytes, prepare)
 
     # --- plans ---
 

@@ -66,7 +66,6 @@ class FakeCublasLt(FakeLibrary):
         self.wrong: set[int] = set()
         self.supports: Callable[[dict, list], bool] = lambda operation, layouts: True
         self.forgets_nan = False  # whether its max(x, 0) of a NaN is 0
-        self.products: list[dict] = []  # what was enqueued
         self.asked: list[dict] = []  # preferences that heuristics were asked with
         self._names = {status: ctypes.create_string_buffer(name) for status, name in NAMES.items()}
         for name, types in HEADER.items():
@@ -165,7 +164,7 @@ class FakeCublasLt(FakeLibrary):
         def run():
             self._compute(operation, layouts, (a, b, c, d), alpha, beta, number)
 
-        self.products.append(operation | {"algorithm": number, "alpha": alpha, "beta": beta, "layouts": layouts})
+        self.enqueued.append(operation | {"algorithm": number, "alpha": alpha, "beta": beta, "layouts": layouts})
         self.driver.step(stream, accesses, run, f"cublasLt {number}")
 
     def _compute(self, operation, layouts, addresses, alpha, beta, number) -> None:

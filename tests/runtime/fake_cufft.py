@@ -2,7 +2,7 @@
 
 Arrays are in the memory of the fake driver, transforms are NumPy's when the stream gets there. A dead plan, a layout
 that is not that of its transforms, work without a stream or without its work area is a violation. A transform from
-complex to real numbers in several dimensions leaves rubbish where its operand was, as the library does.
+complex to real numbers leaves rubbish where its operand was, as the library may.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ KINDS = {
 
 class FakeCuFft(FakeLibrary):
     """Both libraries, each function by its own name. work_bytes: what a plan works in; `wrong`: whether results are;
-    `supports(lengths)`: what it has plans for; `transforms`: what was enqueued; `reads_imaginary`: whether the
-    imaginary part of a spectrum's constant term goes into real results."""
+    `supports(lengths)`: what it has plans for; `reads_imaginary`: whether the imaginary part of a spectrum's constant
+    term goes into real results."""
 
     INVALID_VALUE = INVALID_PLAN
     INTERNAL_ERROR = 5
@@ -36,7 +36,6 @@ class FakeCuFft(FakeLibrary):
         self.version, self.work_bytes, self.wrong = version, work_bytes, False
         self.supports = lambda lengths: True
         self.reads_imaginary = False
-        self.transforms: list[dict] = []
         self.define("cufftGetProperty", (_I, _I, POINTER(_I)), lambda which, out: out.__setitem__(0, version[which]))
         self.define("cufftCreate", (_I, POINTER(_I)), self._create)
         self.define("cufftDestroy", (_I, _I), lambda plan: self.destroy(plan, "plan"))
@@ -100,7 +99,7 @@ class FakeCuFft(FakeLibrary):
             raise Refused(INVALID_PLAN, f"executed as {kind:#x}: {facts}")
         letters, read, written = KINDS[kind]
         lengths, (given, result) = facts["lengths"], facts["dims"]
-        destroys = letters in ("C2R", "Z2D") and len(lengths) > 1
+        destroys = letters in ("C2R", "Z2D")
         axes = tuple(range(1, 1 + len(lengths)))
 
         def run():
@@ -125,7 +124,7 @@ class FakeCuFft(FakeLibrary):
             accesses.append(writes(facts["work"], self.work_bytes))
         if direction not in ((), (-1,), (1,)):
             raise Refused(INVALID_VALUE, f"direction {direction}")
-        self.transforms.append({"letters": letters, "lengths": lengths, "batch": given[0], "direction": direction})
+        self.enqueued.append({"letters": letters, "lengths": lengths, "batch": given[0], "direction": direction})
         self._enqueue(facts["stream"], accesses, run, f"cufft {letters}")
 
     def _scale(self, dtype: np.dtype, handle, count, alpha, x, step) -> None:

@@ -26,7 +26,7 @@ class Thing:
 
 
 class FakeLibrary:
-    """driver: the fake driver whose memory it works in."""
+    """driver: the fake driver whose memory it works in. enqueued: what it notes of work that it was given."""
 
     INVALID_VALUE = INTERNAL_ERROR = 7
 
@@ -34,6 +34,7 @@ class FakeLibrary:
         self.driver = driver
         self.things: dict[int, Thing] = {}
         self.calls: list[str] = []
+        self.enqueued: list[dict] = []
         self.violations: list[str] = []
         self.failures: dict[int, int] = {}
         self._next = 0x5000

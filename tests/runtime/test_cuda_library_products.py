@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from cuda_cases import finish
 from fake_cublas_lt import FakeCublasLt
+from library_cases import Setup
 from test_cuda_whole_programs import compiled, simulated
 
 import hloom as hl
@@ -22,9 +23,7 @@ from hloom.compiler.targets.cuda.contraction import contraction_sources
 from hloom.compiler.targets.cuda.machine import machine_of
 from hloom.cuda_libraries import OWN, LibraryChooser
 from hloom.errors import SettingError
-from hloom.ir import interpret
 from hloom.ir.module import Computation
-from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.errors import CudaError, CudaLibraryError, CudaOutOfMemoryError
 from hloom.runtime.cuda.executable import CAPTURES
 from hloom.runtime.cuda.libraries import LibraryMissing
@@ -44,62 +43,9 @@ def f16(*dims):
     return array(*dims, dtype=np.float16)
 
 
-class Setup:
-    """A library and a cache that the choosers of the test use. cost: milliseconds by the name of what is launched."""
-
-    def __init__(self, folder):
-        self.cache, self.folder = Cache(folder), folder
-        self.library: FakeCublasLt | None = None
-        self.chooser: LibraryChooser | None = None
-        self.cost = lambda what: 1.0 if what.startswith("cublasLt") else 5.0
-        self.prepare = lambda library: None
-
-    def choose(self, device) -> LibraryChooser:
-        device.fake.cost = self.cost
-        self.library = FakeCublasLt(device.fake)
-        self.prepare(self.library)
-        self.chooser = LibraryChooser(device)
-        return self.chooser
-
-    @property
-    def choice(self):
-        (found,) = self.chooser.choices
-        return found
-
-    def finish(self, run) -> None:
-        device = run.device
-        finish(device)
-        assert self.library is None or self.library.violations == []
-        assert self.library is None or self.library.leaks() == []
-
-    def check(self, function, *arrays, turns: int = 1, tolerance: float = 1e-5, **options):
-        """The results are those of the reference interpreter, and nothing is left behind."""
-        run, module = compiled(function, *arrays, choose=self.choose, **options)
-        self.library.products.clear()  # of measuring
-        with np.errstate(all="ignore"):
-            wanted = interpret.evaluate(module.entry, list(arrays))
-        wanted, kept = wanted if isinstance(wanted, tuple) else (wanted,), []
-        for _ in range(turns):
-            given = [DeviceArray.put(run.device, a, f"argument {k}").buffer for k, a in enumerate(arrays)]
-            results = run(given)
-            for buffer, shape, want in zip(results, run.program.outputs, wanted, strict=True):
-                got = DeviceArray(run.device, buffer, shape).numpy()
-                wide = np.float64
-                np.testing.assert_allclose(got.astype(wide), want.astype(wide), rtol=tolerance, atol=tolerance)
-            kept.append((given, results))
-        del given, results, kept
-        self.finish(run)
-        return self.library.products
-
-
 @pytest.fixture
 def setup(tmp_path, monkeypatch):
-    made = Setup(tmp_path)
-    monkeypatch.setattr(cuda_libraries, "default_cache", lambda: made.cache)
-    monkeypatch.setattr(cuda_libraries, "load_library", lambda name: made.library)
-    for count in ("REPEATS", "ROUNDS"):  # a kernel in the simulator takes a second
-        monkeypatch.setattr(cuda_trial, count, 1)
-    return made
+    return Setup(FakeCublasLt, ("cublasLt",), tmp_path, monkeypatch)
 
 
 X, W, B, C = array(10, 24), array(24, 12), array(12), array(10, 12)

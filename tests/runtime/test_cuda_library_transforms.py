@@ -5,17 +5,15 @@ from __future__ import annotations
 import cuda_cases as cases
 import numpy as np
 import pytest
-from cuda_cases import finish
 from fake_cufft import FakeCuFft
+from library_cases import Setup
 from test_cuda_whole_programs import compiled
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom import cuda_libraries, cuda_trial, lax
+from hloom import cuda_libraries, lax
 from hloom.compiler.cache import Cache
-from hloom.cuda_libraries import OWN, LibraryChooser
-from hloom.ir import interpret
-from hloom.runtime.cuda.array import DeviceArray
+from hloom.cuda_libraries import OWN
 from hloom.runtime.cuda.errors import CudaLibraryError, CudaOutOfMemoryError
 from hloom.runtime.cuda.executable import CAPTURES
 from hloom.runtime.cuda.libraries import LibraryMissing
@@ -35,62 +33,9 @@ def transform(kind: str, *lengths: int):
     return lambda x: bind("fft", x, fft_type=kind, fft_length=lengths)
 
 
-class Setup:
-    """A library and a cache that the choosers of the test use. cost: milliseconds by the name of what is launched."""
-
-    def __init__(self, folder):
-        self.cache, self.folder = Cache(folder), folder
-        self.library: FakeCuFft | None = None
-        self.chooser: LibraryChooser | None = None
-        self.cost = lambda what: 1.0 if what.startswith(("cufft", "cublas")) else 9.0
-        self.prepare = lambda library: None
-
-    def choose(self, device) -> LibraryChooser:
-        device.fake.cost = self.cost
-        self.library = FakeCuFft(device.fake)
-        self.prepare(self.library)
-        self.chooser = LibraryChooser(device)
-        return self.chooser
-
-    @property
-    def choice(self):
-        (found,) = self.chooser.choices
-        return found
-
-    def finish(self, run) -> None:
-        finish(run.device)
-        assert self.library.violations == [] and self.library.leaks() == []
-
-    def check(self, function, *arrays, turns: int = 1, **options) -> list[dict]:
-        """The results are those of the reference interpreter, arguments are what they were, nothing is left behind."""
-        run, module = compiled(function, *arrays, choose=self.choose, **options)
-        self.library.transforms.clear()  # of measuring
-        wanted, kept = interpret.evaluate(module.entry, list(arrays)), []
-        wanted = wanted if isinstance(wanted, tuple) else (wanted,)
-        for _ in range(turns):
-            given = [DeviceArray.put(run.device, a, f"argument {k}") for k, a in enumerate(arrays)]
-            results = run([a.buffer for a in given])
-            for buffer, shape, want in zip(results, run.program.outputs, wanted, strict=True):
-                got, wide = DeviceArray(run.device, buffer, shape).numpy(), want.dtype.name in ("float64", "complex128")
-                bound = (1e-12 if wide else 1e-5) * max(np.abs(want).max(), 1.0)
-                assert got.dtype == want.dtype
-                np.testing.assert_allclose(got, want, rtol=0, atol=bound)
-            for there, a in zip(given, arrays, strict=True):
-                np.testing.assert_array_equal(there.numpy(), a)
-            kept.append((given, results))
-        del given, results, kept, there
-        self.finish(run)
-        return self.library.transforms
-
-
 @pytest.fixture
 def setup(tmp_path, monkeypatch):
-    made = Setup(tmp_path)
-    monkeypatch.setattr(cuda_libraries, "default_cache", lambda: made.cache)
-    monkeypatch.setattr(cuda_libraries, "load_library", lambda name: made.library)
-    for count in ("REPEATS", "ROUNDS"):  # a kernel in the simulator takes its time
-        monkeypatch.setattr(cuda_trial, count, 1)
-    return made
+    return Setup(FakeCuFft, ("cufft", "cublas", "a copy"), tmp_path, monkeypatch)
 
 
 Z = array(3, 12, dtype=np.complex64)
@@ -109,7 +54,9 @@ def test_every_kind_in_one_to_three_dimensions(setup, kind, wide, dims):
     given = (*batch, *lengths[:-1], lengths[-1] // 2 + 1) if kind == "IRFFT" else dims
     real = np.float64 if wide else np.float32
     dtype = real if kind == "RFFT" else np.complex128 if wide else np.complex64
-    asked, *again = setup.check(transform(kind, *lengths), array(*given, dtype=dtype), turns=2)
+    asked, *again = setup.check(
+        transform(kind, *lengths), array(*given, dtype=dtype), turns=2, tolerance=1e-12 if wide else 1e-5
+    )
     letters = WIDE[LETTERS[kind]] if wide else LETTERS[kind]
     direction = {"FFT": (-1,), "IFFT": (1,)}.get(kind, ())
     assert asked == {"letters": letters, "lengths": lengths, "batch": (*batch, 1)[0], "direction": direction}
@@ -173,7 +120,7 @@ def test_a_long_transform_by_passes_against_one_plan(setup, monkeypatch):
 
     monkeypatch.setattr(fft, "SHARED", 0)
     (asked,) = setup.check(transform("FFT", 5, 12), array(5, 12, dtype=np.complex64))
-    assert asked["lengths"] == (5, 12) and setup.choice.own_ms > 3 * 9.0, "several kernels"
+    assert asked["lengths"] == (5, 12) and setup.choice.own_ms > 3 * 5.0, "several kernels"
     setup.cost = lambda what: 99.0 if what.startswith("cufft") else 1.0
     setup.cache = Cache(setup.folder / "slow")
     assert setup.check(transform("FFT", 5, 12), array(5, 12, dtype=np.complex64)) == []
@@ -249,6 +196,18 @@ def test_without_the_library(setup, monkeypatch):
 
 
 # --- failures ---
+
+
+def test_a_plan_that_wants_more_memory_than_was_kept(setup):
+    setup.check(FFT, Z)
+    setup.cache = Cache(setup.folder)
+    setup.prepare = lambda library: setattr(library, "work_bytes", 4096)
+    run, _ = compiled(FFT, Z, choose=setup.choose)
+    given = [run.device.put(Z, "z")]
+    with pytest.raises(CudaLibraryError, match="works in 4,096 bytes, and in 512 when it was measured"):
+        run(given)
+    del given
+    setup.finish(run)
 
 
 @pytest.mark.parametrize("status", [5, 2])

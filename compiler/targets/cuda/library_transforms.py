@@ -35,7 +35,7 @@ class LibraryTransform:
 
 def library_transform(request: KernelRequest, fft: Instruction) -> LibraryTransform | None:
     """What a fused computation with this fft is for a library; None where it is more: numbers that are converted as
-    they are read, work behind, a result that overwrites an operand, which passes of ours and a library read again."""
+    they are read, work behind, a result that overwrites its operand."""
     (operand,) = fft.operands
     if request.outputs != [fft] or request.shared or operand not in request.names:
         return None
