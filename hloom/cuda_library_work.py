@@ -29,9 +29,9 @@ class ProductWork:
     """A product. A way: [the algorithm's bytes in hexadecimal, its bytes of scratch].
 
     kind: the library's class, made of what `libraries` names and, with `wants_api`, of the driver's calls. without:
-    what is said where there is no way. arrays: by `Library.places`, None where the place is the result's and is not read.
-    output: the result's number in these. nan: whether it matters what becomes of a NaN. tolerance: what results may
-    differ by, as a part of the largest.
+    what is said where there is no way. arrays: by `Library.places`, None where it is the result's and nothing reads it.
+    output: the number of the result in these. nan: whether it matters what becomes of a NaN. tolerance: what results
+    may differ by, as a part of the largest.
     """
 
     kind, libraries, wants_api = CublasLt, ("cublasLt",), False
