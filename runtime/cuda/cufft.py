@@ -97,8 +97,8 @@ class Transform:
 
     @property
     def loses_operand(self) -> bool:
-        """Whether cuFFT may overwrite what it reads. From complex to real numbers it does in several dimensions; that
-        it does not in one is documented, but PyTorch (issue 34551) has come to copy these as well."""
+        """Whether cuFFT may overwrite what it reads: from complex to real numbers, out of place too (its documentation,
+        as PyTorch's issue 38413 quotes it)."""
         return self.kind == "IRFFT"
 
     def _shape(self, real: bool, half: bool) -> Shape:
