@@ -13,10 +13,13 @@ import hloom as hl
 import hloom.numpy as hnp
 from hloom import cuda_libraries, lax
 from hloom.compiler.cache import Cache
-from hloom.cuda_libraries import OWN
+from hloom.compiler.targets.cuda import fft
+from hloom.compiler.targets.cuda.library_transforms import LibraryTransform
+from hloom.cuda_libraries import OWN, undecided
 from hloom.runtime.cuda.errors import CudaLibraryError, CudaOutOfMemoryError
 from hloom.runtime.cuda.executable import CAPTURES
 from hloom.runtime.cuda.libraries import LibraryMissing
+from hloom.runtime.cuda.program import Library
 from hloom.tracing import bind
 
 RANDOM = np.random.default_rng(5)
@@ -116,8 +119,6 @@ def test_two_transforms_of_one_kind_share_a_plan(setup):
 
 def test_a_long_transform_by_passes_against_one_plan(setup, monkeypatch):
     """Our passes have scratch memory and tables of their own, which a trial has to have too."""
-    from hloom.compiler.targets.cuda import fft
-
     monkeypatch.setattr(fft, "SHARED", 0)
     (asked,) = setup.check(transform("FFT", 5, 12), array(5, 12, dtype=np.complex64))
     assert asked["lengths"] == (5, 12) and setup.choice.own_ms > 3 * 5.0, "several kernels"
@@ -193,6 +194,11 @@ def test_without_the_library(setup, monkeypatch):
     monkeypatch.setattr(cuda_libraries, "load_library", load)
     assert setup.check(FFT, Z) == []
     assert setup.choice.taken == OWN and setup.choice.why == "libcufft.so.12 is not installed"
+
+
+def test_what_is_said_of_what_is_only_compiled():
+    said = undecided(Library(LibraryTransform("IRFFT", (4, 6), 3, "f32", "in0", "out0"), (), ()))
+    assert said.title == "IRFFT complex64 of 4 x 6, 3 of them" and said.taken == OWN and "compiled only" in said.why
 
 
 # --- failures ---
