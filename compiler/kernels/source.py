@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import threading
+
 from hloom.ir.records import record
 
 # An alias scope that nothing else names: LLVM's vectorizer keeps this mark on the vector stores it makes of stores.
@@ -24,3 +27,23 @@ class KernelSource:
     text: str
     params: tuple[str, ...]
     parts: tuple[tuple[str, KernelSource], ...] = ()
+
+
+_parsing = threading.Lock()
+_PARSES = 10
+
+
+def parsed(text: str) -> ast.Module:
+    """The syntax tree of a kernel's text, from any thread.
+
+    CPython up to 3.12.1 counts the depth of the tree for all threads together: where one takes over in the middle, as a
+    callback of the garbage collector lets it, both answer SystemError (gh-106905). Ours go one after the other, and a
+    clash with others' parsing is tried again. Raises SyntaxError.
+    """
+    for _ in range(_PARSES - 1):
+        try:
+            with _parsing:
+                return ast.parse(text)
+        except SystemError:
+            continue
+    return ast.parse(text)

@@ -12,7 +12,7 @@ from hloom.bench import libraries
 from hloom.bench.workloads import WORKLOADS
 from hloom.compilation import compile_module, optimized_plan
 from hloom.compiler.cache import Cache
-from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.kernels.source import KernelSource, parsed
 from hloom.compiler.targets.cpu import backend, codegen, dialect_file, direct, direct_analysis, lower, stored_kernels
 from hloom.ir.types import DTYPES
 from hloom.native_setup import driver
@@ -333,3 +333,17 @@ def test_complex_numbers(dtype):
     o, p = np.zeros((len(values), 200), kind), np.zeros((len(numbers), 200), x.real.dtype)
     _, _, o, p = same(text, (f"{dtype}*", f"{dtype}*", f"{dtype}*", f"{part}*", "s64"), x, y, o, p, 200)
     assert (o[0, 4:] == x[4:] + y[4:]).all() and (o[14, 4:] == o[0, 4:]).all() and (p[3, 8:12] == 1).all()
+
+
+def test_a_text_is_parsed_again_when_other_threads_disturb_it(monkeypatch):
+    parse, failures = ast.parse, [SystemError("AST constructor recursion depth mismatch")] * 3
+
+    def disturbed(text):
+        if failures:
+            raise failures.pop()
+        return parse(text)
+
+    monkeypatch.setattr(ast, "parse", disturbed)
+    assert ast.dump(parsed("a = 1")) == ast.dump(parse("a = 1")) and not failures
+    with pytest.raises(SyntaxError):
+        parsed("a = ")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ast
 
-from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.kernels.source import KernelSource, parsed
 from hloom.ir.types import DTYPES
 
 from .dialect_calls import CALLS, call_function
@@ -81,7 +81,7 @@ class Module:
         self.parts = before | {name: (symbol, kernel.params)}
 
     def function(self, symbol: str, kernel: KernelSource, attributes: str) -> None:
-        (definition,) = (node for node in ast.parse(kernel.text).body if isinstance(node, ast.FunctionDef))
+        (definition,) = (node for node in parsed(kernel.text).body if isinstance(node, ast.FunctionDef))
         widened: dict[str, str] = {}
         for _ in range(8):
             made = _Function(self, definition, kernel.params, widened)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hloom.compiler.kernels.description import Nest
 from hloom.compiler.kernels.launch import Launch
-from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.kernels.source import KernelSource, parsed
 from hloom.compiler.targets.cuda.library_products import LibraryProduct
 from hloom.compiler.targets.cuda.library_transforms import LibraryTransform
 from hloom.compiler.targets.cuda.render import THREADS, WARP, CudaSource, divisors, indent, render
@@ -67,9 +67,9 @@ class _Loops(ast.NodeTransformer):
         if not stop.replace("_", "a").isalnum():
             lines.append(f"stop{self.count} = {stop}")
             stop, self.count = f"stop{self.count}", self.count + 1
-        loop = ast.parse(f"while {node.target.id} < {stop}:\n    pass").body[0]
-        loop.body = [*node.body, *ast.parse(f"{node.target.id} += {step}").body]
-        return [*ast.parse("\n".join(lines)).body, loop]
+        loop = parsed(f"while {node.target.id} < {stop}:\n    pass").body[0]
+        loop.body = [*node.body, *parsed(f"{node.target.id} += {step}").body]
+        return [*parsed("\n".join(lines)).body, loop]
 
 
 def _range(call: ast.expr) -> tuple[str, str, str]:
@@ -110,7 +110,7 @@ def cuda_source(
         )
         text.append("stride = cuda.gridDim.x" + (f" * {warps}" if grain == "warp" else ""))
         text += [f"while {item} < items:", *indent([*lines, f"{item} += stride"])]
-    tree = _Loops().visit(ast.parse("\n".join(text)))
+    tree = _Loops().visit(parsed("\n".join(text)))
     text = ast.unparse(ast.fix_missing_locations(tree)).splitlines()
     divided = divisors(text)
     literal = [word for word in integers if word in divided]

@@ -17,6 +17,7 @@ import numpy as np
 
 from hloom.compiler.kernels.description import Nest
 from hloom.compiler.kernels.launch import Launch
+from hloom.compiler.kernels.source import parsed
 from hloom.compiler.targets.cuda import fragments, reference
 from hloom.compiler.targets.cuda.memory import LockstepError, Memory, Place, View
 from hloom.compiler.targets.cuda.render import WARP, CudaSource, render
@@ -55,7 +56,7 @@ class _Collectives(ast.NodeTransformer):
 
 
 def _generator(source: CudaSource, machine: _Machine) -> Callable:
-    tree = ast.parse(source.text)
+    tree = parsed(source.text)
     called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     loaded = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     own = {name for name in called if _OF_THE_MACHINE.fullmatch(name)}
@@ -65,7 +66,7 @@ def _generator(source: CudaSource, machine: _Machine) -> Callable:
     tree = _Collectives().visit(tree)
     (function,) = tree.body
     # A yield that is never reached makes a text without collectives a generator too.
-    function.body.append(ast.parse("if False:\n    yield").body[0])
+    function.body.append(parsed("if False:\n    yield").body[0])
     exec(compile(ast.fix_missing_locations(tree), f"<{source.name}>", "exec"), scope)
     return scope[source.name]
 
