@@ -15,7 +15,8 @@ from hloom.compiler.kernels.source import KernelSource
 from hloom.ir.records import replace
 from hloom.ir.types import DTYPES, HLO_NAME, NARROW_FLOATS, PRED
 
-_STREAM = re.compile(r"\bstream_(\w+)\((\w+), (.*), (\w+)\)$", re.MULTILINE)
+# (kind, pointer, index, value: a name or a number)
+_STREAM = re.compile(r"\bstream_(\w+)\((\w+), (.*), (\w+(?:\([^(),]*\))?)\)$", re.MULTILINE)
 
 
 def load(pointer: str, index: str, dtype: np.dtype) -> str:
@@ -26,7 +27,7 @@ def load(pointer: str, index: str, dtype: np.dtype) -> str:
 
 
 def store(pointer: str, index: str, dtype: np.dtype, value: str, streamed: bool = False) -> str:
-    """The statement that writes an element; `streamed`: past the caches, `value` being a name."""
+    """The statement that writes an element; `streamed`: past the caches, `value` being a name or a number."""
     if streamed:
         return f"stream_{HLO_NAME[dtype]}({pointer}, {index}, {value})"
     if dtype in NARROW_FLOATS or dtype == PRED:

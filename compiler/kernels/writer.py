@@ -182,10 +182,6 @@ class Writer:
         self, pointer: str, affine: Affine, dtype: np.dtype, value: str, block: Block, streamed: bool = False
     ) -> None:
         """Writes `value` to the place `affine` of an output; `streamed`: past the caches, if the nest does so."""
-        if streamed and not value.isidentifier():  # (`with_stores` reads the statement)
-            name = self.fresh()
-            block.body.append(f"{name} = {value}")
-            value = name
         block.body.append(store(pointer, self.text(affine, pointer), dtype, value, streamed))
 
 

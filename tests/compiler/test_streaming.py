@@ -33,6 +33,14 @@ def test_only_results_that_do_not_fit_the_last_cache():
     assert "stream_" not in small and "stream_f32(out0, i0, v1)" in large
 
 
+def test_numbers_are_stored_like_other_values():
+    def constants(x):
+        return hnp.full_like(x, 3), hnp.full_like(x, -np.inf), x + 1
+
+    x = np.ones(100, np.float32)
+    assert "stream_" not in "".join(kernel.text for kernel in _kernels(constants, x))
+
+
 @needs_x86
 def test_what_the_program_reads_again_may_be_larger():
     target = CpuTarget(host())
