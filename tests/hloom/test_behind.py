@@ -10,7 +10,7 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom import behind, native_setup
+from hloom import autotune, behind, native_setup
 from hloom.compiler.cache import Cache
 from hloom.compiler.targets.cpu.machine import host
 from hloom.compiler.targets.cpu.target import CpuTarget
@@ -25,7 +25,8 @@ def nothing_loaded(monkeypatch):
     behind.wait()
     monkeypatch.setattr(native_setup, "_addresses", {})
     cache = Cache(None)
-    monkeypatch.setattr(native_setup, "default_cache", lambda: cache)
+    for module in (native_setup, autotune):
+        monkeypatch.setattr(module, "default_cache", lambda: cache)
     monkeypatch.setattr(CpuTarget, "streams_from", property(lambda self: 20_000))
     yield
     behind.wait()
