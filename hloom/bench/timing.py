@@ -92,7 +92,7 @@ def measure(workload: Workload, libraries, budget: float, profiled: bool = True)
                 prepared = [library.prepare(a) for a in arrays]
                 function = library.compiled(workload)
                 results = library.arrays(function(*prepared))
-            row.errors[library.name] = _check(workload, library.title, results, expected)
+            row.errors[library.name] = check(workload, library.title, results, expected)
         except CheckError as error:
             if own:
                 raise
@@ -151,7 +151,7 @@ def _no_longer_than(seconds: float | None):
         signal.signal(signal.SIGALRM, before)
 
 
-def _check(workload: Workload, title: str, results, expected) -> float:
+def check(workload: Workload, title: str, results, expected) -> float:
     """The largest error, relative to the largest element of each result. Raises CheckError above the tolerance."""
     worst = 0.0
     if len(results) != len(expected):

@@ -35,7 +35,7 @@ def test_workloads_agree_with_the_reference(name, hlooms):
             continue
         prepared = [library.prepare(a) for a in arrays]
         function = library.compiled(workload)
-        timing._check(workload, library.title, library.arrays(function(*prepared)), expected)
+        timing.check(workload, library.title, library.arrays(function(*prepared)), expected)
         if workload.suite == "core" and library is not numpy:
             kernels[library.name] = function.lower(*prepared).compile().cost_analysis()["kernels"]
     assert not kernels or kernels["hloom"] <= kernels["unfused"]
@@ -68,7 +68,7 @@ def test_jax_agrees_with_the_reference(name):
     workload, library = WORKLOADS[name], libraries.Jax()
     arrays = workload.inputs(np.random.default_rng(0), divide=16)
     results = library.arrays(library.compiled(workload)(*map(library.prepare, arrays)))
-    timing._check(workload, "jax", results, workload.reference(arrays, libraries.Numpy()))
+    timing.check(workload, "jax", results, workload.reference(arrays, libraries.Numpy()))
 
 
 @pytest.mark.parametrize("name", ["matmul_f64", "double_8m"])
@@ -174,7 +174,7 @@ def test_numexpr_gets_the_same_expressions(name):
     arrays = workload.inputs(np.random.default_rng(0), divide=16)
     results = library.arrays(library.compiled(workload)(*arrays))
     assert {r.dtype for r in results} == {arrays[0].dtype}  # constants do not make doubles of float32
-    timing._check(workload, "numexpr", results, workload.reference(arrays, libraries.Numpy()))
+    timing.check(workload, "numexpr", results, workload.reference(arrays, libraries.Numpy()))
 
 
 @pytest.mark.parametrize(
