@@ -90,9 +90,7 @@ def _columns(made: ReduceWindow, extent: int, below: int, reverse: bool) -> Laun
             text.add(f"{name} = {start}")
         for r in range(count):
             _take(made, names, f"at{r} + c", reverse)
-            for k, (name, array) in enumerate(zip(names, made.arrays, strict=True)):
-                at, streamed = f"at{r} + c", made.request.streamed(k)
-                text.add(store(made.request.output_name(k), at, array.dtype, name, streamed))
+            _write(made, names, f"at{r} + c", streamed=True)
         for name, place, array in zip(names, kept, made.arrays, strict=True):
             text.add(store(place, "c - begin", array.dtype, name))
         text.depth -= 1
@@ -116,9 +114,11 @@ def _take(made: ReduceWindow, names: list[str], at: str, reverse: bool) -> None:
     made.combine(names, [*values, *names] if reverse else [*names, *values])
 
 
-def _write(made: ReduceWindow, names: list[str], at: str) -> None:
+def _write(made: ReduceWindow, names: list[str], at: str, streamed: bool = False) -> None:
+    """Writes the accumulators to a place. streamed: past the caches, if the kernel does so."""
+    request = made.request
     for k, (name, array) in enumerate(zip(names, made.arrays, strict=True)):
-        made.text.add(store(made.request.output_name(k), at, array.dtype, name))
+        made.text.add(store(request.output_name(k), at, array.dtype, name, streamed and request.streamed(k)))
 
 
 def _chains(made: ReduceWindow, extent: int, rows: int, groups: int, reverse: bool, last: bool) -> Launch:
