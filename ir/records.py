@@ -137,7 +137,7 @@ def _init(cls: type, fields: dict[str, _Field], frozen: bool) -> Callable:
         lines.append("    self.__post_init__()")
     text = "\n".join([f"def __init__({', '.join(parameters)}):", *(lines or ["    pass"])])
     made_here: dict[str, Any] = {}
-    exec(text, known, made_here)
+    exec(compile(text, __file__, "exec"), known, made_here)  # a frame of this file: errors name the caller's line
     method = made_here["__init__"]
     method.__qualname__ = f"{cls.__qualname__}.__init__"
     return method

@@ -8,7 +8,7 @@ import hloom.numpy as hnp
 from hloom.compiler.targets.cuda import compile as cuda_compile
 from hloom.compiler.targets.cuda import cubins
 from hloom.compiler.targets.cuda.compile import CudaNotInstalledError
-from hloom.errors import AttributeValueError, UnsupportedError
+from hloom.errors import AttributeValueError, HloomError, UnsupportedError
 from hloom.runtime.cuda.discovery import available
 from hloom.runtime.cuda.errors import CudaUnavailableError
 
@@ -92,3 +92,9 @@ def test_without_the_extra_the_error_names_it(monkeypatch, tmp_path):
     monkeypatch.setattr(cubins, "cubin_key", lambda source, arch: f"none-{id(source)}")
     with pytest.raises(CudaNotInstalledError, match=r"hloom\[cuda\]"):
         hl.jit(layer, target="cuda:sm_90").lower(X, Y).compile()
+
+
+def test_an_unknown_architecture_names_the_users_line():
+    with pytest.raises(HloomError, match="sm_20") as error:
+        hl.jit(lambda x: x + 1, target="cuda:sm_20").lower(np.ones(3, np.float32)).compile()
+    assert error.value.source.file == __file__
