@@ -213,6 +213,18 @@ def shuffle_xor(context, value, distance):
 
 
 @intrinsic
+def ballot(context, condition):
+    """A word whose bit k is the condition of lane k of the warp; all 32 lanes take part."""
+    if types.unliteral(condition) != types.boolean:
+        return None
+
+    def emit(context, builder, signature, values):
+        return _call(builder, "llvm.nvvm.vote.ballot.sync", _WORD, ir.Constant(_WORD, 0xFFFFFFFF), values[0])
+
+    return types.uint32(types.boolean), emit
+
+
+@intrinsic
 def copy4(context, to, to_index, source, source_index):
     """Copies four elements by loads and stores of up to 16 bytes; both addresses are aligned to that."""
     if to != source or not isinstance(to, types.CPointer):
@@ -240,6 +252,7 @@ def namespace(names) -> dict[str, object]:
     scope = dict(CASTS) | {
         "cuda": cuda,
         "shuffle_xor": shuffle_xor,
+        "ballot": ballot,
         "copy4": copy4,
         "nan": float("nan"),
         "inf": float("inf"),

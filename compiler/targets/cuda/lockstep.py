@@ -28,6 +28,7 @@ _END = ("end", None, 0)
 
 # Collectives of a warp besides shuffles, from what its lanes bring to what each gets.
 _OF_A_WARP: dict[str, Callable] = {
+    "ballot": lambda values, read: [np.uint32(sum(bool(x) << lane for lane, (x,) in enumerate(values)))] * WARP,
     "load_matrix4": lambda values, read: fragments.load_matrix4(values, False, read),
     "load_matrix4_turned": lambda values, read: fragments.load_matrix4(values, True, read),
     **{f"mma_{kind}": partial(lambda kind, values, _: fragments.multiply(values, kind), kind)

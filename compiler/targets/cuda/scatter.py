@@ -26,9 +26,10 @@ from hloom.compiler.kernels.scatter import combine_update, neutral_of, window_be
 from hloom.compiler.kernels.writer import Writer
 from hloom.compiler.targets.cpu.render import block_lines
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
-from hloom.compiler.targets.cuda.sort import Sort
+from hloom.compiler.targets.cuda.radix_sort import Ordinal, RadixSort
 from hloom.ir.build import combiner_opcode
 from hloom.ir.ops.scatter import windows_of
+from hloom.ir.records import replace
 from hloom.ir.types import HLO_NAME
 
 PART = 32  # updates that a part has at least
@@ -43,23 +44,25 @@ def scatter_launches(request: KernelRequest, processors: int) -> list[CudaLaunch
     return _Scatter(request, processors).launches()
 
 
-class _Places(Sort):
-    """The order of the windows by their places."""
+class _Places(RadixSort):
+    """The order of the windows by their places, of which there are `size`, and -1."""
 
-    def __init__(self, request: KernelRequest, windows: int, arrays, processors: int):
-        self.request, self.processors, self.arrays = request, processors, arrays
+    def __init__(self, request: KernelRequest, windows: int, arrays, size: int, processors: int):
+        self.request, self.processors, self.given, self.size = request, processors, arrays, size
         self.set_rows(windows, 1, 1)
 
+    def arrays(self) -> dict[str, tuple[str, int, int]]:
+        return self.given | super().arrays()
+
     def pointers(self, outputs: bool) -> list[tuple[str, str]]:
-        return [("places", self.arrays["places"][0]), ("order", "s32")]
+        return [(name, dtype) for name, (dtype, _, _) in self.arrays().items()]
+
+    def ordinals(self) -> list[Ordinal]:
+        made = Ordinal(self.size.bit_length(), ())
+        return [replace(made, lines=(f"key = u{made.width}(places[place] + 1)",))]
 
     def comparison(self) -> tuple[list[str], str, str]:
         return ["x = places[a]", "y = places[b]", "less = x < y", "more = y < x"], "less", "more"
-
-    def finish(self, *arguments, **how) -> CudaLaunch:
-        made = super().finish(*arguments, **how)
-        made.temporaries |= {name: size * count for name, (_, size, count) in self.arrays.items()}
-        return made
 
 
 class _Scatter:
@@ -92,7 +95,8 @@ class _Scatter:
         if windows <= COMPARED:
             chains = [self.chains_kernel(windows)]
         else:
-            places = _Places(self.request, windows, self.arrays(windows, "places"), self.processors)
+            size = self.operand.shape.size
+            places = _Places(self.request, windows, self.arrays(windows, "places"), size, self.processors)
             chains = [*places.order_kernels(), self.links_kernel(windows, places.width)]
         return [self.places_kernel(windows), *chains, self.combine_kernel(windows)]
 

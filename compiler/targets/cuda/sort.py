@@ -3,7 +3,7 @@
 What is exchanged are places of elements, so operands of any number and dtype cost the same. Of two elements that the
 comparator does not order the first one stays first, so sorts are stable, and have one result. Rows up to CHUNK elements
 are sorted in shared memory by one block; of longer ones a block sorts a chunk, and exchanges over more than a chunk go
-through memory, one kernel each.
+through memory, one kernel each. `radix_sort` sorts long rows by keys that it knows, with the pieces of this file.
 """
 
 from __future__ import annotations
@@ -19,12 +19,6 @@ from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch
 from hloom.ir.types import HLO_NAME
 
 CHUNK = 2048  # elements whose order a block keeps in shared memory: 8 KiB
-
-
-def sort_launches(request: KernelRequest, processors: int) -> list[CudaLaunch]:
-    """The launches of a computation of one sort; none where there are no elements."""
-    (instruction,) = [i for i in request.computation.instructions if i.opcode == "sort"]
-    return Sort(request, instruction, processors).launches() if instruction.operands[0].shape.size else []
 
 
 class Sort:
@@ -60,20 +54,34 @@ class Sort:
             size *= 2
         return made
 
-    def finish(self, kind, lines, items, work, integers, pointers, **how) -> CudaLaunch:
-        """A kernel's launch; it uses those of the pointers that its lines name."""
+    def network_launches(self) -> int:
+        """How many launches the network takes to find the order of rows longer than a chunk."""
+        levels = (self.width // self.chunk).bit_length() - 1
+        return 1 + sum(level + 1 for level in range(1, levels + 1))
+
+    def finish(self, kind, lines, items, work, integers, pointers, named=None, **how) -> CudaLaunch:
+        """A kernel's launch; it uses those of the pointers that its lines name. named: which of `arrays` a pointer is
+        that has another name in the text."""
         title = self.request.title(kind)
         source = cuda_source(title, pointers, integers, lines, items=items, **how)
-        order = {"order": 4 * self.rows * self.width} if "order" in source.parameters else {}
         values = {**integers, "items": items}
-        return launch_of_source(source, values, items * work, order, processors=self.processors)
+        made = launch_of_source(source, values, items * work, processors=self.processors)
+        made.arguments = [(named or {}).get(argument, argument) for argument in made.arguments]
+        made.temporaries = {
+            name: size * count for name, (_, size, count) in self.arrays().items() if name in made.arguments
+        }
+        return made
+
+    def arrays(self) -> dict[str, tuple[str, int, int]]:
+        """What is between kernels: name -> (HLO dtype, bytes of an element, elements)."""
+        return {"order": ("s32", 4, self.rows * self.width)}
 
     def pointers(self, outputs: bool) -> list[tuple[str, str]]:
         operands = dict.fromkeys(self.instruction.operands)
         result = [(self.request.names[o], HLO_NAME[o.dtype]) for o in operands]
         if outputs:
             result += [(self.request.output_name(k), HLO_NAME[o.dtype]) for k, o in enumerate(self.request.outputs)]
-        return [*result, ("order", "s32")]
+        return [*result, *((name, dtype) for name, (dtype, _, _) in self.arrays().items())]
 
     # --- pieces of text ---
 
