@@ -120,6 +120,7 @@ def code_of(name: str, number: int, arch: str = "sm_90"):
         ("cumsum_4m", 0, [r"shfl\.sync\.bfly", r"bar\.sync"]),
         ("top_k", 0, [r"shfl\.sync\.bfly"]),
         ("sort_rows", 0, [r"bar\.sync", r"st\.shared"]),
+        ("sort_1m", 2, [r"vote\.sync\.ballot", r"shfl\.sync\.bfly", r"st\.shared"]),
         ("full_sum_16m", 0, [r"shfl\.sync\.bfly"]),
     ],
 )

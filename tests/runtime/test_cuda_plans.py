@@ -11,7 +11,7 @@ import hloom.numpy as hnp
 from hloom import lax
 from hloom.compiler.pipeline import passes_for, run_passes
 from hloom.compiler.plan import make_plan
-from hloom.compiler.targets.cuda import lockstep
+from hloom.compiler.targets.cuda import lockstep, radix_sort, sort
 from hloom.compiler.targets.cuda.compile import CudaCode
 from hloom.compiler.targets.cuda.target import CudaTarget
 from hloom.cuda_compilation import CudaExecutable
@@ -34,14 +34,15 @@ def sizes_of(plan, source) -> dict[str, int]:
             operands = list(instruction.operands)
             operands = operands if instruction.opcode == "fusion" else list(dict.fromkeys(operands))
             shapes = getattr(instruction.shape, "elements", (instruction.shape,))
-            for name in step.pointers:
+            pointers = len(source.parameters) - len(source.arguments)
+            for parameter, name in zip(source.parameters[:pointers], step.launch.arguments, strict=False):
                 if name in step.launch.temporaries:
                     size = step.launch.temporaries[name]
                 elif name.startswith("in"):
                     size = operands[int(name[2:])].shape.bytes
                 else:
                     size = shapes[int(name.lstrip("outi"))].bytes
-                result[name] = size
+                result[parameter] = size
     return result
 
 
@@ -144,6 +145,15 @@ def test_a_callback_between_kernels():
 
 def test_sorts_and_scatters_of_several_launches():
     check(lambda x, i, u: (hnp.sort(x), x.at[i].add(u)), floats(50), np.array([3, 3, 9]), floats(3))
+
+
+def test_sorts_by_digits_read_and_write_two_arrays_in_turn(monkeypatch):
+    for name, size in (("digit", 4), ("threads", 32), ("kept", 256)):
+        monkeypatch.setattr(radix_sort.RadixSort, name, size)
+    monkeypatch.setattr(radix_sort, "digits_cost_less", lambda *_: True)
+    monkeypatch.setattr(sort, "CHUNK", 16)
+    program = check(lambda x: hnp.sort(x), RANDOM.integers(0, 1000, 100).astype(np.int16))
+    assert len(program.steps) == 13
 
 
 def test_code_of_another_architecture_is_not_loaded():

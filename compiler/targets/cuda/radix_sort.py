@@ -25,6 +25,7 @@ from hloom.ir.records import record
 from hloom.ir.types import COMPLEX, FLOATS, HLO_NAME, PRED
 
 LAUNCH = 1 << 22  # bytes that memory moves meanwhile: some 2 microseconds at 2 TB/s. Arithmetic, nothing was measured
+TOGETHER = 5  # blocks on a multiprocessor: 48 registers a thread, and what has room in 227 KiB of shared memory
 SCANNED = 4  # counts of a thread in a step of the scan
 WARP_SCAN = 512  # tiles of a row up to which a warp adds up the counts of a digit
 
@@ -44,7 +45,12 @@ class Ordinal:
 
     @property
     def width(self) -> int:
-        return max(8, 1 << (self.bits - 1).bit_length())
+        return width_of(self.bits)
+
+
+def width_of(bits: int) -> int:
+    """Bits of the dtype that a key of so many bits is kept in: u8, u16, u32 or u64."""
+    return max(8, 1 << (bits - 1).bit_length())
 
 
 def digits_cost_less(count: int, rows: int, keys: list[Ordinal], launches: tuple[int, int], digit: int) -> bool:
@@ -58,8 +64,8 @@ def digits_cost_less(count: int, rows: int, keys: list[Ordinal], launches: tuple
       caches have it (a sector of 32 bytes otherwise); and launches that read and write a place: 8 bytes each.
 
     In bytes alone digits win for every row that is longer than CHUNK: 4 passes of 32 bits are 92 bytes, 78 stages for
-    4096 elements 312. Launches decide for few short rows: one row of 32-bit keys goes by digits from 2**14 elements on,
-    one of 64-bit keys from 2**16 on.
+    4096 elements 312. Launches decide for few short rows: one row of 32-bit keys goes by digits above 2**14 elements,
+    one of 64-bit keys above 2**15.
     """
     widths = [key.width // 8 for key in keys]
     stages = (count - 1).bit_length() * ((count - 1).bit_length() + 1) // 2
@@ -314,11 +320,14 @@ class RadixSort(Sort):
         return self.finish(
             kind, lines, self.rows * self.tiles, 8.0 * self.tile, self.integers | {"shift": shift}, pointers,
             grain="block", threads=self.threads, shared=shared, named=named,
+            together=TOGETHER,
         )  # fmt: skip
 
 
 def ordinal_lines(key: Key, value: str, dtype: np.dtype) -> list[str]:
-    """Statements that make `key`, an unsigned integer in the order of a value of a dtype: `ir.ops.sort.ordinal`."""
+    """Statements that make `key`, an unsigned integer in the order of a value of a dtype, as `ir.ops.sort.ordinal`.
+
+    A register of f16 or bf16 has quiet NaNs only, so in the total order signalling ones come where those come."""
     bits = 8 * dtype.itemsize
     name, kind, top, ones = HLO_NAME[dtype], f"u{bits}", 1 << (bits - 1), (1 << bits) - 1
     if dtype == PRED:
@@ -340,8 +349,8 @@ def ordinal_lines(key: Key, value: str, dtype: np.dtype) -> list[str]:
 
 
 def scan_lines(threads: int) -> list[str]:
-    """Statements that make, of the integer `value` of each thread of a warp or block, `before`, the sum over the threads
-    below it, and `total`, that over all."""
+    """Statements that make, of the integer `value` of each thread of a warp or block, `before`, the sum over those of
+    the threads below it, and `total`, that over all."""
     lines = ["before = s64(0)", "total = value"]
     for distance in (1, 2, 4, 8, 16):
         lines += [

@@ -26,10 +26,9 @@ from hloom.compiler.kernels.scatter import combine_update, neutral_of, window_be
 from hloom.compiler.kernels.writer import Writer
 from hloom.compiler.targets.cpu.render import block_lines
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
-from hloom.compiler.targets.cuda.radix_sort import Ordinal, RadixSort
+from hloom.compiler.targets.cuda.radix_sort import Ordinal, RadixSort, width_of
 from hloom.ir.build import combiner_opcode
 from hloom.ir.ops.scatter import windows_of
-from hloom.ir.records import replace
 from hloom.ir.types import HLO_NAME
 
 PART = 32  # updates that a part has at least
@@ -58,8 +57,8 @@ class _Places(RadixSort):
         return [(name, dtype) for name, (dtype, _, _) in self.arrays().items()]
 
     def ordinals(self) -> list[Ordinal]:
-        made = Ordinal(self.size.bit_length(), ())
-        return [replace(made, lines=(f"key = u{made.width}(places[place] + 1)",))]
+        bits = self.size.bit_length()
+        return [Ordinal(bits, (f"key = u{width_of(bits)}(places[place] + 1)",))]
 
     def comparison(self) -> tuple[list[str], str, str]:
         return ["x = places[a]", "y = places[b]", "less = x < y", "more = y < x"], "less", "more"

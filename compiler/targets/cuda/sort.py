@@ -16,6 +16,7 @@ from hloom.compiler.kernels.elements import load, store
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.targets.cpu.render import block_lines
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
+from hloom.ir.records import replace
 from hloom.ir.types import HLO_NAME
 
 CHUNK = 2048  # elements whose order a block keeps in shared memory: 8 KiB
@@ -59,11 +60,11 @@ class Sort:
         levels = (self.width // self.chunk).bit_length() - 1
         return 1 + sum(level + 1 for level in range(1, levels + 1))
 
-    def finish(self, kind, lines, items, work, integers, pointers, named=None, **how) -> CudaLaunch:
+    def finish(self, kind, lines, items, work, integers, pointers, named=None, together=1, **how) -> CudaLaunch:
         """A kernel's launch; it uses those of the pointers that its lines name. named: which of `arrays` a pointer is
-        that has another name in the text."""
+        that has another name in the text. together: of `CudaSource`."""
         title = self.request.title(kind)
-        source = cuda_source(title, pointers, integers, lines, items=items, **how)
+        source = replace(cuda_source(title, pointers, integers, lines, items=items, **how), together=together)
         values = {**integers, "items": items}
         made = launch_of_source(source, values, items * work, processors=self.processors)
         made.arguments = [(named or {}).get(argument, argument) for argument in made.arguments]
