@@ -78,8 +78,8 @@ class RadixSort(Sort):
     """A sort whose long rows go by digits, where the comparator has keys and it costs less; all others by the network.
 
     digit: bits of a digit. Of 8 because a pass moves as many bytes whatever its digits, so 4 bits would take twice the
-        time; 256 counts for each of 8 warps are 8 KiB of shared memory, and the ballots, 8 for an element, are few
-        instructions beside 22 bytes. 1 << digit is at most `threads`.
+        time; 256 counts for each of 8 warps are 8 KiB of shared memory, and 8 ballots for 32 elements are little beside
+        the 22 bytes that each of them moves. 1 << digit is at most `threads`.
     threads: of a block. kept: bytes of keys of a tile in shared memory: 4096 elements of 32 bits, 2048 of 64 bits, so
         that a digit has runs of 64 bytes on average. With places and counts that is 41 KiB at most.
     """
@@ -126,7 +126,7 @@ class RadixSort(Sort):
             "order_other": ("s32", 4, size),
             "keys": keys,
             "keys_other": keys,
-            "counts": ("u16", 2, tiles * self.warps * self.bins),  # of each warp; those of a tile are in the L2 cache
+            "counts": ("u16", 2, tiles * self.warps * self.bins),  # of each warp
             "table": ("s32", 4, tiles * self.bins),
             "totals": ("s32", 4, self.rows * self.bins),
         }
