@@ -12,6 +12,8 @@ from .contraction_shared import GROUP_COLUMNS, Blocking, split_steps
 
 # Products (about 5 microseconds of one core) below which a chunk of work is not worth a thread.
 SERIAL_WORK = 1 << 18
+# Tiles in whose time a panel comes from the last cache, to one core: on Zen 3, and on a Xeon with vectors of 64 bytes.
+FETCH, FETCH_WIDE = 0.5, 2.0
 PERIOD = 4096  # bytes after which addresses share a set of a first-level cache, on about every machine
 
 
@@ -179,7 +181,7 @@ def _block(
 
     Times are in steps of p of one tile (2 ns on Zen 3). A tile needs some 10 more at the end of a partial sum. A block
     of lhs is copied or evaluated in the time of one panel; read in place it costs 3 % of the products, and half a panel
-    where it is not in the cache. A panel takes the time of half a tile to come from the last cache. Blocks are taken by
+    where it is not in the cache. A panel comes from the last cache in the time of FETCH tiles. Blocks are taken by
     whoever is free, so on average half a block is waited for at the end.
     """
     tile, cores = blocking.tile, blocking.cores
@@ -187,6 +189,7 @@ def _block(
     most = min(blocking.rows_for(step) // tile.rows, tiles)
     least = SERIAL_WORK // (tile.rows * tile.columns)  # less is not handed out as a chunk of its own
     products = tiles * panels * (k + 10 * steps)
+    near = FETCH_WIDE if tile.lanes * blocking.size >= 64 else FETCH
     far = 0.0 if m * k <= 2 * blocking.area else 0.5  # in place, but not in the second cache
     best, best_time = None, math.inf
     tried = set()
@@ -207,7 +210,7 @@ def _block(
             across = _ceil(panels, width)
             packs = lhs_strides is None or _pack_lhs(blocking, min(rows * tile.rows, m), width, step, *lhs_strides)
             for_lhs = rows * k if packs else rows * k * (far + 0.03 * width)
-            fetch = 0.5 if width * tile.columns * k * blocking.size <= blocking.slab else 2.0
+            fetch = near if width * tile.columns * k * blocking.size <= blocking.slab else 4 * near
             one = rows * width * (k + 10 * steps) + for_lhs + fetch * width * k + 100
             blocks = batch * down * across
             time = batch * (products + down * across * (for_lhs + 100) + fetch * panels * k * down)

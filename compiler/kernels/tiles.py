@@ -1,6 +1,6 @@
 """Register tiles: the inner loops of contractions, written as LLVM vector code behind names that kernel texts call.
 
-`tile_f32_6x16(a, a_row, a_k, b, b_k, c, c_row, k, rows, accumulate)` computes a tile of a matrix product,
+`tile_f32_6x16(a, a_row, a_k, b, b_k, c, c_row, k, rows, accumulate, ahead, ahead_k)` computes a tile of a matrix product,
 C[i, j] (+)= sum over p < k of A[i, p] * B[p, j], with the 6x16 sums in registers. All arguments are int64:
 
 `tile_pair32_6x16` takes A and B in words of two 16-bit integers, for p and p + 1, and sums in 32 bits: both products
@@ -10,6 +10,7 @@ and their sum are one instruction on x86 (pmaddwd), so that there are twice as m
   serve. B[p, j] lies at `b + p*b_k + j*itemsize`, C[i, j] at `c + i*c_row + j*itemsize`; no alignment is assumed.
 - `k` >= 0 is the number of products in a sum; `rows` in 1..6 says how many rows of the tile exist (the others are
   neither read nor written); `accumulate` != 0 adds to C, else C is overwritten.
+- `ahead + p*ahead_k`: addresses that are read later. Step p asks for that one's cache line.
 
 Columns have no such argument: a tile always reads and writes all of its columns. Each sum runs over p in order, in one
 accumulator that starts at zero, with one `fma` a step (floats) or a wrapping multiply and add (integers). It therefore
@@ -36,7 +37,7 @@ from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
-from hloom.compiler.kernels.tile_shapes import square_rows, tile_shapes
+from hloom.compiler.kernels.tile_shapes import TILE_ARGUMENTS, square_rows, tile_shapes
 
 I32, I64 = ir.IntType(32), ir.IntType(64)
 VOID = ir.VoidType()
@@ -86,6 +87,13 @@ def _intrinsic_function(module: ir.Module, name: str, function_type: ir.Function
     return module.globals[name] if name in module.globals else ir.Function(module, function_type, name)
 
 
+def _prefetch(builder: ir.IRBuilder, place, level: int) -> None:
+    """Ask for a cache line that is read soon. level: 3 for all caches, 2 for all but the first."""
+    kind = ir.FunctionType(VOID, [BYTES, I32, I32, I32])
+    function = _intrinsic_function(builder.module, "llvm.prefetch.p0", kind)
+    builder.call(function, [place, *(ir.Constant(I32, value) for value in (0, level, 1))])
+
+
 def _self_referring(module: ir.Module, options: list) -> ir.MDValue:
     """A metadata node whose first operand is the node itself, the form LLVM asks of a loop's name."""
     node = ir.MDValue(module, options, name=str(len(module.metadata)))
@@ -100,11 +108,10 @@ def _integer(value: int) -> ir.Constant:
 def build_tile(module: ir.Module, dtype: str, rows: int, columns: int) -> ir.Function:
     """Define the tile function `dtype`, rows x columns, in `module` (once) and return it; arguments as in the module's
     docstring. It needs no Numba: the tests compile it for machines other than the host."""
-    function, new = _function(module, f"hloom_tile_{dtype}_{rows}x{columns}", 10)
+    function, new = _function(module, f"hloom_tile_{dtype}_{rows}x{columns}", len(TILE_ARGUMENTS))
     if not new:
         return function
-    names = ("a", "a_row", "a_k", "b", "b_k", "c", "c_row", "k", "rows", "accumulate")
-    for argument, name in zip(function.args, names, strict=True):
+    for argument, name in zip(function.args, TILE_ARGUMENTS, strict=True):
         argument.name = name
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     small = partial_rows(rows)
@@ -121,7 +128,7 @@ def build_tile(module: ir.Module, dtype: str, rows: int, columns: int) -> ir.Fun
 
 def _tile_body(builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: int, columns: int) -> None:
     """The whole computation for a tile of at most `rows` rows, from the builder's block to a return."""
-    a, a_row, a_k, b, b_k, c, c_row, k, valid, accumulate = function.args
+    a, a_row, a_k, b, b_k, c, c_row, k, valid, accumulate, ahead, ahead_k = function.args
     element, letters, size = ELEMENTS["s32" if dtype == PAIR else dtype]
     lanes = _chunk(columns)
     vectors = columns // lanes
@@ -154,7 +161,7 @@ def _tile_body(builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: i
 
     # A row that does not exist repeats the last one: its sums are computed and dropped.
     last = builder.sub(valid, _integer(1))
-    a, b, c = (builder.inttoptr(base, BYTES) for base in (a, b, c))
+    a, b, c, ahead = (builder.inttoptr(base, BYTES) for base in (a, b, c, ahead))
     starts = [a]
     for i in range(1, rows):
         row = builder.select(builder.icmp_signed("<", last, _integer(i)), last, _integer(i))
@@ -164,9 +171,10 @@ def _tile_body(builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: i
     builder.cbranch(builder.icmp_signed(">", k, _integer(0)), loop, done)
 
     builder.position_at_end(loop)
-    remaining, offset, right = builder.phi(I64), builder.phi(I64), builder.phi(BYTES)
+    remaining, offset, right, later = (builder.phi(kind) for kind in (I64, I64, BYTES, BYTES))
     sums = [builder.phi(vector) for _ in range(rows * vectors)]
     row_of_b = load_right(right)
+    _prefetch(builder, later, 2)
     after = []
     for i in range(rows):
         scalar = builder.load(offset_pointer(starts[i], offset), align=size, typ=element)
@@ -175,9 +183,10 @@ def _tile_body(builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: i
         )
         after += [multiply_add(left, row_of_b[j], sums[i * vectors + j]) for j in range(vectors)]
     next_remaining = builder.sub(remaining, _integer(1))
-    starting = [k, _integer(0), b, *[zero] * len(sums)]
-    following = [next_remaining, builder.add(offset, a_k), offset_pointer(right, b_k), *after]
-    for phi, first, then in zip([remaining, offset, right, *sums], starting, following, strict=True):
+    starting = [k, _integer(0), b, ahead, *[zero] * len(sums)]
+    places = [offset_pointer(right, b_k), offset_pointer(later, ahead_k)]
+    following = [next_remaining, builder.add(offset, a_k), *places, *after]
+    for phi, first, then in zip([remaining, offset, right, later, *sums], starting, following, strict=True):
         phi.add_incoming(first, entry)
         phi.add_incoming(then, loop)
     branch = builder.cbranch(builder.icmp_signed("!=", next_remaining, _integer(0)), loop, done)
@@ -258,14 +267,14 @@ def _check_int64(arguments, name) -> None:
 
 def _tile_intrinsic(name: str, dtype: str, rows: int, columns: int):
     @intrinsic
-    def tile(typing, a, a_row, a_k, b, b_k, c, c_row, k, rows_, accumulate):
-        _check_int64((a, a_row, a_k, b, b_k, c, c_row, k, rows_, accumulate), name)
+    def tile(typing, a, a_row, a_k, b, b_k, c, c_row, k, rows_, accumulate, ahead, ahead_k):
+        _check_int64((a, a_row, a_k, b, b_k, c, c_row, k, rows_, accumulate, ahead, ahead_k), name)
 
         def emit(context, builder, signature, arguments):
             builder.call(build_tile(builder.module, dtype, rows, columns), arguments)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 10), emit
+        return types.void(*[types.int64] * len(TILE_ARGUMENTS)), emit
 
     return tile
 
@@ -406,10 +415,7 @@ def prefetch(typing, place):
     _check_int64((place,), "prefetch")
 
     def emit(context, builder, signature, arguments):
-        kind = ir.FunctionType(VOID, [BYTES, I32, I32, I32])
-        function = _intrinsic_function(builder.module, "llvm.prefetch.p0", kind)
-        options = (ir.Constant(I32, value) for value in (0, 3, 1))  # to read, into all caches, data
-        builder.call(function, [builder.inttoptr(arguments[0], BYTES), *options])
+        _prefetch(builder, builder.inttoptr(arguments[0], BYTES), 3)
         return context.get_dummy_value()
 
     return types.void(types.int64), emit

@@ -434,3 +434,4 @@ def test_a_tile_keeps_its_sums_in_registers(name, dtype, widest):
     vectors = shape.columns // shape.lanes
     assert counts[-2:] == sorted([tiles.partial_rows(shape.rows) * vectors, shape.rows * vectors])
     assert not any(re.search(spill, block) for block in blocks if re.search(fma, block))
+    assert all(len(re.findall(r"\bprfm|\bprefetch", block)) == 1 for block in blocks if re.search(fma, block))

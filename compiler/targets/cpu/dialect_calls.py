@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from hloom.compiler.kernels.fft_names import parameters as fft_parameters
 from hloom.compiler.kernels.source import STREAMED
+from hloom.compiler.kernels.tile_shapes import TILE_ARGUMENTS
 
 from .direct_values import LLVM, PART, REGISTER, Unsupported, Value, element, is_integer, is_pointer
 
@@ -28,7 +29,7 @@ def call_function(function, name: str, arguments: list[Value]) -> Value | None:
             raise Unsupported(name)
         return _MOVES[match[1]](function, match[2], int(match[3]), [v.text for v in _words(function, arguments)])
     if match := _BLOCK.fullmatch(name):
-        count = 10 if match[1] == "tile" else 4
+        count = len(TILE_ARGUMENTS) if match[1] == "tile" else 4
         if dialect_file.signature(name) is None:
             raise Unsupported(name)
         symbol = f"hloom_{name}"
