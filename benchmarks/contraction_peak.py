@@ -1,10 +1,10 @@
 """Matrix products against the FMA peak of the cores, NumPy's BLAS and jax: `python benchmarks/contraction_peak.py`.
 
 Options: --threads N (default: 1 and all cores, each in a process of its own), --dtype f32|f64, --small, --large,
---operands NN,TN,NT (T: that operand is the transpose of a contiguous array).
+--operands NN,TN,NT (T: that operand is the transpose of a contiguous array), --seconds S of each candidate.
 
-The peak is the register tile alone, run on every core from the first-level cache. All candidates of one line are timed
-in turn, so that what else the machine does falls on all of them; a line shows the lower quartile of the times.
+The peak is the benchmark's loop of multiply-adds in registers, on every core. All candidates of one line are timed in
+turn, so that what else the machine does falls on all of them; a line shows the lower quartile of the times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def quartile(times: list[float]) -> float:
     return sorted(times)[len(times) // 4]
 
 
-def timed_in_turn(calls: dict, seconds: float = 0.4) -> dict:
+def timed_in_turn(calls: dict, seconds: float) -> dict:
     """Seconds of one call of each, the lower quartile of many short rounds in which they take turns."""
     repeats = {}
     for name, call in calls.items():
@@ -65,39 +65,11 @@ def bound(driver, addresses, parameters, steps, arrays):
     return lambda kept=(activation, buffers, arrays): driver.run(activation.address)
 
 
-def peak(driver, dtype: str, threads: int):
-    """A call that keeps every core busy with register tiles, and its floating-point operations."""
+def measure(dtype: str, shapes, layouts, threads: int, seconds: float) -> None:
+    """Prints a line for each shape (m, n, k) and layout; raises AssertionError where a product differs from NumPy's."""
     import numpy as np
 
-    from hloom.compiler.kernels import tiles
-    from hloom.compiler.kernels.source import KernelSource
-    from hloom.compiler.targets.cpu.machine import host
-    from hloom.native_setup import load_kernels
-    from hloom.runtime.driver import step as row
-    from hloom.runtime.driver_source import END, KERNEL
-
-    shape = tiles.tile_shape(dtype, host().vector_bytes, host().vector_registers)
-    size, depth, repeats = tiles.ELEMENTS[dtype][2], 256, 400
-    tile = f"tile_{dtype}_{shape.rows}x{shape.columns}"
-    text = (
-        f"def {tile}_peak(a, b, lo, hi):\n"
-        f"    c = scratch_{dtype}({shape.rows * shape.columns})\n"
-        "    for item in range(lo, hi):\n"
-        f"        for repeat in range({repeats}):\n"
-        f"            {tile}(address(a), {size}, {shape.rows * size}, address(b), {shape.columns * size},\n"
-        f"                address(c), {shape.columns * size}, {depth}, {shape.rows}, 0)\n"
-    )
-    kernel = KernelSource(f"{tile}_peak", text, (f"{dtype}*", f"{dtype}*", "s64", "s64"))
-    a, b = np.zeros(shape.rows * depth * size, np.uint8), np.zeros(shape.columns * depth * size, np.uint8)
-    rows = [row(KERNEL, load_kernels([kernel])[0], 0, 4 * threads, 1), row(END)]
-    activation = driver.activation(rows, np.zeros((0, 3), np.int64), [a.ctypes.data, b.ctypes.data], 0)
-    operations = 2 * shape.rows * shape.columns * depth * repeats * 4 * threads
-    return (lambda kept=(activation, a, b): driver.run(activation.address)), operations
-
-
-def measure(dtype: str, shapes, layouts, threads: int) -> None:
-    import numpy as np
-
+    from hloom.bench.limits import peak_call
     from hloom.compiler.kernels.contraction import ContractionSpec, PlainOperand, PlainStore, render
     from hloom.compiler.targets.cpu.machine import host
     from hloom.native_setup import driver, load_kernels
@@ -114,7 +86,7 @@ def measure(dtype: str, shapes, layouts, threads: int) -> None:
     addresses = load_kernels(kernels.kernels)
     kind = {"f32": np.float32, "f64": np.float64}[dtype]
     rng = np.random.default_rng(0)
-    busy, operations = peak(run, dtype, threads)
+    busy, operations = peak_call(dtype, threads)
     print(f"{threads} thread(s), {dtype}, GF/s (microseconds); numpy and jax: their time over ours")
     print(f"{'m x n x k':>16}     {'peak':>7} {'hloom':>18} {'of peak':>8} {'numpy':>7} {'jax':>7}")
     for m, n, k in shapes:
@@ -137,7 +109,7 @@ def measure(dtype: str, shapes, layouts, threads: int) -> None:
                     lambda a, b, layout=layout: (a.T if layout[0] == "T" else a) @ (b.T if layout[1] == "T" else b)
                 )
                 calls["jax"] = lambda f=product, a=left, b=right: f(a, b).block_until_ready()
-            times = timed_in_turn(calls)
+            times = timed_in_turn(calls, seconds)
             np.testing.assert_allclose(out, other, rtol=1e-3, atol=1e-3 * k**0.5)
             top, ours = operations / times["peak"] / 1e9, 2 * m * n * k / times["hloom"] / 1e9
             others = "".join(f" {times[name] / times['hloom']:7.2f}" for name in ("numpy", "jax") if name in times)
@@ -153,6 +125,7 @@ def main() -> None:
     parser.add_argument("--operands", default="NN")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--large", action="store_true")
+    parser.add_argument("--seconds", type=float, default=0.4)
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     if options.threads is None:
@@ -165,7 +138,7 @@ def main() -> None:
     os.environ["OPENBLAS_NUM_THREADS"] = os.environ["HLOOM_NUM_THREADS"] = str(options.threads)
     shapes = LARGE * (options.large or not options.small) + SMALL * (options.small or not options.large)
     for dtype in options.dtype.split(","):
-        measure(dtype, shapes, options.operands.split(","), options.threads)
+        measure(dtype, shapes, options.operands.split(","), options.threads, options.seconds)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -137,6 +140,15 @@ def test_the_roofline_command(tmp_path, capsys, monkeypatch):
     assert [p["name"] for p in found["points"]] == ["chain_64k"]
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
     assert "multiply-adds, f32" in capsys.readouterr().out
+
+
+def test_products_are_held_against_the_peak():
+    script = Path(__file__).resolve().parents[2] / "benchmarks" / "contraction_peak.py"
+    options = ["--small", "--threads", "1", "--dtype", "f32", "--operands", "NT", "--seconds", "0.01"]
+    done = subprocess.run([sys.executable, script, *options], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = [line for line in done.stdout.splitlines() if " NT " in line]
+    assert len(rows) == 9 and all("%" in row for row in rows)
 
 
 def test_callers_at_once_get_the_same_bits():
