@@ -49,7 +49,7 @@ ROWS = 128  # rows of a block at most
 MANY = 1 << 16  # rows
 PART = 64  # keys of which it is known whether their values are finite
 TEMPORARIES = ("t_packed1", "t_packed2", "t_open")
-WANTED = 128 << 10  # bytes of scores in a block, where that is some rows: keys and values stay in the cache beside them
+WANTED = 4  # a block's scores are such a part of the second cache, where that is some rows: keys and values stay beside
 
 
 def attention_launches(request: KernelRequest, attention: Attention, machine) -> list[Launch]:
@@ -103,7 +103,8 @@ class _Kernel:
         keys = operand(first.operands[1], one.right, ("j", "p"))
         values = operand(second.operands[1], two.right, ("j", "p"))
         self.nest = RowNest(request, attention, self.dtype, self.integers)
-        self.tile = tile_shape(self.dtype, machine.vector_bytes, machine.vector_registers)
+        # One tile for both contractions: keys are many, features few.
+        self.tile = tile_shape(self.dtype, machine.vector_bytes, machine.vector_registers, self.d)
         self.size, columns = ITEMSIZES[self.dtype], self.tile.columns
         self.line = (ceil(self.n, columns) + 1) * columns  # one more panel: rows are no power of two apart
         self.width = ceil(self.d, columns) * columns
@@ -128,7 +129,7 @@ class _Kernel:
             right.fast,
             roles.batch > 1 or not roles.right_has_no_batch,
         )
-        kernels = render(spec, self.machine)
+        kernels = render(spec, self.machine, columns=self.d)
         batch, m, n, k = roles.extents
         if m > self.block_rows:
             m = MANY  # each panel is used by several blocks
@@ -253,7 +254,7 @@ class _Kernel:
         most = min(SCORES // size // self.line, SUMS // size // self.width, ROWS)
         if not self._reads_queries():
             most = min(most, SUMS // size // self._left_row())
-        wanted = max(WANTED // size // self.line, 4 * tile)
+        wanted = max(self.machine.l2_bytes // WANTED // size // self.line, 4 * tile)
         rows = max(min(most, wanted) // tile * tile, min(most, tile))
         while self.batch * ceil(self.m, rows) < 4 * self.machine.cores and rows >= 4 * tile:
             rows = ceil(rows, 2 * tile) * tile

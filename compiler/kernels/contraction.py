@@ -21,7 +21,15 @@ from collections.abc import Callable, Sequence
 
 from hloom.ir.records import record, replace
 
-from .contraction_shared import LEFT_BYTES, PACK_PARAMS, PRODUCT_PARAMS, Blocking, pack_kernel, product_kernel, splits_of
+from .contraction_shared import (
+    LEFT_BYTES,
+    PACK_PARAMS,
+    PRODUCT_PARAMS,
+    Blocking,
+    pack_kernel,
+    product_kernel,
+    splits_of,
+)
 from .source import KernelSource
 from .tile_shapes import ITEMSIZES, TileShape, tile_shape, tile_shapes
 
@@ -188,17 +196,21 @@ def _blocking(dtype: str, tile: TileShape, machine, pairs: bool) -> Blocking:
     return Blocking(dtype, size, tile, area, sums, machine.l1_bytes, slab, machine.cores, pairs)
 
 
-def render(spec: ContractionSpec, machine, extents: tuple[int, int, int, int] | None = None) -> ContractionKernels:
+def render(
+    spec: ContractionSpec, machine, extents: tuple[int, int, int, int] | None = None, columns: int | None = None
+) -> ContractionKernels:
     """The kernels of `spec` for a machine (`vector_bytes`, `vector_registers`, sizes of the three caches, `cores`).
 
     extents: (batch, m, n, k) that they are for, where sums may be cut into parts for it; None: for all extents.
+    columns: those that the tile is chosen for; None: n, or the widest tile where no extents are given.
     """
     for name, _ in spec.extra_params:
         if re.match(r"t_|(lhs|rhs)_s[bijp]$|(batch|m|n|k|lo|hi)$", name):
             raise ValueError(f"contraction {spec.name}: the kernel has a variable {name!r} of its own")
     from .contraction_writer import Writer
 
-    tile = tile_shape(spec.accumulate, machine.vector_bytes, machine.vector_registers, extents and extents[2])
+    columns = columns or (extents and extents[2])
+    tile = tile_shape(spec.accumulate, machine.vector_bytes, machine.vector_registers, columns)
     narrow = all(isinstance(x, PlainOperand) and x.dtype in NARROW for x in (spec.lhs, spec.rhs))
     blocking = _blocking(spec.accumulate, tile, machine, narrow and spec.accumulate in PAIRED)
     kernels = [pack_kernel(blocking), product_kernel(blocking)]

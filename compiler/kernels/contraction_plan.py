@@ -62,7 +62,8 @@ def step_plan(
     rhs_batch = 1 if same_rhs else batch
     temporaries = {"t_packed": rhs_batch * packed * k * columns * size}
     if in_place:
-        pack_lhs = int(_pack_lhs(blocking, min(block_rows, m), block_panels, step, lhs_si, lhs_sp))
+        far = _is_far(blocking, batch * splits, m, part)
+        pack_lhs = int(_pack_lhs(blocking, min(block_rows, m), block_panels, step, lhs_si, lhs_sp, far))
     else:
         pack_lhs = int(block_panels > 2)  # of what was evaluated along i: it is in the cache
 
@@ -148,17 +149,24 @@ def _read_in_place(blocking: Blocking, m: int, depth: int, rhs_sp: int) -> bool:
     return m <= blocking.tile.rows or (m <= 128 and fits)
 
 
-def _pack_lhs(blocking: Blocking, rows: int, panels: int, depth: int, lhs_si: int, lhs_sp: int) -> bool:
+def _pack_lhs(blocking: Blocking, rows: int, panels: int, depth: int, lhs_si: int, lhs_sp: int, far: bool) -> bool:
     """Whether a block of lhs is copied before tiles read it. That costs about as much as a panel of products.
 
     Tiles read the copy 3 % faster than rows, and much faster than rows that share the sets of a cache (38 GF/s of 101,
-    at 4096 bytes) or, where lhs is contiguous along i, than a cache line of each p.
+    at 4096 bytes) or, where lhs is contiguous along i, than a cache line of each p. far: whether lhs comes from beyond
+    the second cache: then single lines of many rows are what it costs, and two panels are enough (32 products of 512 x
+    64 x 512: 4.4 ms, in place 7).
     """
     if lhs_sp == 1:
         sets = PERIOD // math.gcd(lhs_si * blocking.size, PERIOD)
         return rows > 1 and depth > 64 and (panels > 16 or sets <= 2 or (sets <= 4 and panels > 3))
     sets = PERIOD // math.gcd(lhs_sp * blocking.size, PERIOD)
-    return panels > 12 or (panels > 3 and depth > 8 * sets)
+    return panels > 12 or (panels > (1 if far else 3) and depth > 8 * sets)
+
+
+def _is_far(blocking: Blocking, batch: int, m: int, k: int) -> bool:
+    """Whether lhs as a whole has no room in the second caches."""
+    return batch * m * k > 2 * blocking.area
 
 
 @functools.lru_cache(4096)
@@ -181,8 +189,8 @@ def _block(
 
     Times are in steps of p of one tile (2 ns on Zen 3). A tile needs some 10 more at the end of a partial sum. A block
     of lhs is copied or evaluated in the time of one panel; read in place it costs 3 % of the products, and half a panel
-    where it is not in the cache. A panel comes from the last cache in the time of FETCH tiles. Blocks are taken by
-    whoever is free, so on average half a block is waited for at the end.
+    where it is not in the cache, two where each element lies in a line of its own. A panel comes from the last cache in
+    the time of FETCH tiles. Blocks are taken by whoever is free, so on average half a block is waited for at the end.
     """
     tile, cores = blocking.tile, blocking.cores
     panels, tiles, steps = _ceil(n, tile.columns), _ceil(m, tile.rows), _ceil(k, step)
@@ -190,7 +198,8 @@ def _block(
     least = SERIAL_WORK // (tile.rows * tile.columns)  # less is not handed out as a chunk of its own
     products = tiles * panels * (k + 10 * steps)
     near = FETCH_WIDE if tile.lanes * blocking.size >= 64 else FETCH
-    far = 0.0 if m * k <= 2 * blocking.area else 0.5  # in place, but not in the second cache
+    far = _is_far(blocking, batch, m, k)
+    fetch_lhs = 0.0 if not far or lhs_strides is None else 0.5 if lhs_strides[1] == 1 else 2.0
     best, best_time = None, math.inf
     tried = set()
     for part in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64):
@@ -208,8 +217,8 @@ def _block(
                 continue
             tried.add((rows, width))
             across = _ceil(panels, width)
-            packs = lhs_strides is None or _pack_lhs(blocking, min(rows * tile.rows, m), width, step, *lhs_strides)
-            for_lhs = rows * k if packs else rows * k * (far + 0.03 * width)
+            packs = lhs_strides is None or _pack_lhs(blocking, min(rows * tile.rows, m), width, step, *lhs_strides, far)
+            for_lhs = rows * k if packs else rows * k * (fetch_lhs + 0.03 * width)
             fetch = near if width * tile.columns * k * blocking.size <= blocking.slab else 4 * near
             one = rows * width * (k + 10 * steps) + for_lhs + fetch * width * k + 100
             blocks = batch * down * across

@@ -190,6 +190,8 @@ _PRODUCT = """
                 if lhs_si == 1:
                     for p in range(depth):
                         for i in range(0, whole, {rows}):
+                            # As with rhs below: rows may lie pages apart.
+                            prefetch(left + (p + 12) * left_p + i * {size})
                             copy_{T}_{rows}(left + p * left_p + i * {size},
                                             address(left_block) + i * column + p * {tile_column})
                         if whole < rows:

@@ -1,7 +1,7 @@
 """Register tiles: the inner loops of contractions, written as LLVM vector code behind names that kernel texts call.
 
-`tile_f32_6x16(a, a_row, a_k, b, b_k, c, c_row, k, rows, accumulate, ahead, ahead_k)` computes a tile of a matrix product,
-C[i, j] (+)= sum over p < k of A[i, p] * B[p, j], with the 6x16 sums in registers. All arguments are int64:
+`tile_f32_6x16(a, a_row, a_k, b, b_k, c, c_row, k, rows, accumulate, ahead, ahead_k)` computes a tile of a matrix
+product, C[i, j] (+)= sum over p < k of A[i, p] * B[p, j], with the 6x16 sums in registers. All arguments are int64:
 
 `tile_pair32_6x16` takes A and B in words of two 16-bit integers, for p and p + 1, and sums in 32 bits: both products
 and their sum are one instruction on x86 (pmaddwd), so that there are twice as many as in a float32 tile.
