@@ -38,7 +38,7 @@ from hloom.runtime.cuda.program import CudaProgram, Library, all_steps
 
 def parse_target(text: str) -> CudaTarget:
     """The target of 'cuda:sm_90'. Raises AttributeValueError, with the names that there are."""
-    kind, _, arch = text.partition(":")
+    kind, _, arch = str(text).partition(":")
     if kind != "cuda" or not arch.startswith("sm_"):
         raise AttributeValueError(
             f"jit(target={text!r})",

@@ -93,7 +93,7 @@ class Entry:
             # Arguments may lie on several devices: the function says itself what is done where.
             device = options.device or scoped_device() or next(iter(arguments.values()), None)
         else:
-            device = options.device or common_device(call.leaves, what) or scoped_device()
+            device = options.device or scoped_device() or common_device(call.leaves, what)
         return device, {k: str(d) for k, d in arguments.items()}, chosen
 
     def _compiled(self, module: Module, call: Call):

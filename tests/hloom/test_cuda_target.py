@@ -68,11 +68,11 @@ def test_without_a_gpu_a_call_says_so():
     function = hl.jit(layer, target="cuda:sm_90")
     with pytest.raises(CudaUnavailableError) as error:
         function(X, Y)
-    assert "repair" in str(error.value)
+    assert "repair" in str(error.value) and error.value.source.function == "test_without_a_gpu_a_call_says_so"
     assert hl.jit(layer)(X, Y)[0].shape == X.shape, "the process goes on"
 
 
-@pytest.mark.parametrize("target", ["cuda:sm_91", "cuda", "gpu:sm_90", "sm_90"])
+@pytest.mark.parametrize("target", ["cuda:sm_91", "cuda", "gpu:sm_90", "sm_90", 90])
 def test_a_target_that_is_none(target):
     with pytest.raises(AttributeValueError, match="cuda:sm_90|sm_90"):
         hl.jit(layer, target=target)
