@@ -78,6 +78,17 @@ def test_a_target_that_is_none(target):
         hl.jit(layer, target=target)
 
 
+@needs_cuda
+def test_tf32_is_the_users_choice():
+    square = np.ones((128, 128), np.float32)
+    function = hl.jit(lambda x, y: x @ y, target="cuda:sm_90")
+    ptx = lambda: function.lower(square, square).compile().ptx()  # noqa: E731
+    assert "mma.sync" not in ptx()
+    with hl.config(cuda_tf32=True):
+        assert "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32" in ptx()
+    assert "mma.sync" not in ptx()
+
+
 def test_the_cpu_has_no_ptx():
     compiled = hl.jit(lambda x: x + 1).lower(X).compile()
     for show in (compiled.ptx, compiled.sass):
