@@ -103,7 +103,9 @@ SETTINGS = {
             "measured",
             "NVIDIA's libraries on GPUs: 'measured' (products and transforms where they are faster), 'never', 'always'",
         ),
-        Setting("cuda_tf32", "HLOOM_CUDA_TF32", _flag, False, "GPUs round factors of float32 products to 11 bits (TF32)"),
+        Setting(
+            "cuda_tf32", "HLOOM_CUDA_TF32", _flag, False, "float32 products on GPUs have factors of 11 bits (TF32)"
+        ),
         Setting(
             "debug",
             "HLOOM_DEBUG",

@@ -8,6 +8,7 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
+from hloom import lax
 from hloom.errors import DeviceError, SettingError
 
 
@@ -111,6 +112,26 @@ def test_a_traced_value_is_put_on_a_device(two_devices):
         np.testing.assert_array_equal(result, float(value))
     slope = hl.jit(hl.grad(lambda x: (hl.device_put(x, "cpu:1") ** 2).sum()))(np.full(3, 3.0, np.float32))
     np.testing.assert_array_equal(slope, 6.0)
+
+
+def test_devices_that_a_text_names(two_devices):
+    def function(x):
+        with hl.device("cpu:0"):
+            y = hnp.tanh(x)
+        with hl.device("cpu:1"):
+            return lax.fori_loop(0, 3, lambda k, v: v * 2, y)
+
+    x = np.ones((4, 4), np.float32)
+    text = hl.jit(function).lower(x).as_text()
+    np.testing.assert_array_equal(hl.from_hlo(text.replace("cpu:1", "/device:CPU:1"))(x), function(x))
+    for name in ("cuda:7", "strange:0", "cpu:2", "/job:worker/task:1/cpu:0"):
+        other = text.replace("cpu:1", name)
+        with pytest.raises(DeviceError, match=f"device {name} was asked for"):
+            hl.from_hlo(other)(x)
+        with hl.config(soft_placement=True):
+            found = hl.from_hlo(other)(x)
+        assert found.device is two_devices[0]
+        np.testing.assert_array_equal(found, function(x))
 
 
 def test_weakness_and_device_stay_apart(two_devices):
