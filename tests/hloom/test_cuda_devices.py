@@ -200,3 +200,14 @@ def test_a_call_within_a_scope_brings_its_arguments():
             made = hl.jit(lambda v: v * 2)(x)
         assert str(made.device) == "cpu:1"
         np.testing.assert_allclose(made, normal(8) * 2, rtol=1e-6)
+
+
+def test_soft_placement_of_what_a_gpu_has_no_kernel_for(gpu):
+    function = hl.jit(lambda x: hnp.sort(hnp.linalg.eigvals(hnp.tanh(x)).real) * 2)
+    x = hl.device_put(normal(4, 4), "cuda:0")
+    with pytest.raises(NotImplementedError, match="set hl.config.soft_placement"):
+        function(x)
+    with hl.config(soft_placement=True):
+        np.testing.assert_allclose(function(x), np.sort(np.linalg.eigvals(np.tanh(normal(4, 4))).real) * 2, rtol=1e-4)
+        text = function.lower(x).compile().as_text()
+    assert "// cuda:0" in text and "// cpu:0" in text
