@@ -120,7 +120,8 @@ def test_every_golden_program_is_compiled(arch):
             assert code.spills == 0, f"{path.stem}: {code.name} spills {code.spills} bytes"
             angles = "sine" in code.name or "cosine" in code.name  # as in STACK
             assert code.stack <= 32 * angles, f"{path.stem}: {code.name} has {code.stack} bytes of local memory"
-            assert code.registers <= 128, f"{path.stem}: {code.name} has {code.registers} registers"
+            if not code.name.startswith(("product", "attention")):
+                assert code.registers <= 96, f"{path.stem}: {code.name} has {code.registers} registers"
             count += 1
     assert count > 150
 
