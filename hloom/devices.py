@@ -169,11 +169,13 @@ def device_put(x, device=None, *, src=None, donate: bool = False, may_alias: boo
     def put(leaf):
         nonlocal label
         array = as_array(leaf)
-        if target is None or (device is None and tracing):
-            return array
         if tracing:
+            if device is None:
+                return array
             with device_scope(str(target)):
                 return bind("copy", array, weak=array.weak)
+        if target is None:
+            return Array(array._held(), array.weak, array._device, array._shape)
         if target.kind == "cuda":
             from hloom.cuda_compilation import on_gpu
 
