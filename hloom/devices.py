@@ -169,7 +169,7 @@ def device_put(x, device=None, *, src=None, donate: bool = False, may_alias: boo
     def put(leaf):
         nonlocal label
         array = as_array(leaf)
-        if tracing:
+        if tracing or not isinstance(array, Array):
             if device is None:
                 return array
             with device_scope(str(target)):
