@@ -68,11 +68,6 @@ class Array(ArrayMethods):
     def devices(self):
         return {self.device}
 
-    def to_device(self, device, stream=None):
-        from hloom.devices import device_put
-
-        return device_put(self, device)
-
     def block_until_ready(self):
         """Waits until the value is computed. Computation on the CPU is finished when a call returns."""
         if _is_on_gpu(self._held()):

@@ -151,7 +151,8 @@ def disable_jit(disable: bool = True):
 
 @contextlib.contextmanager
 def default_matmul_precision(precision):
-    """Takes the names of JAX's precisions. Products on the CPU are of the full precision of their dtype always."""
+    """Takes the names of JAX's precisions. Products are of the full precision of their dtype, but for those of float32
+    on GPUs with `hl.config.cuda_tf32`."""
     names = ("default", "high", "highest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32", None)
     if precision not in names and not hasattr(precision, "name"):
         raise ArgumentError("default_matmul_precision", f"{precision!r}", f"one of {', '.join(map(str, names))}")

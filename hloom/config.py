@@ -104,6 +104,9 @@ SETTINGS = {
             "NVIDIA's libraries on GPUs: 'measured' (products and transforms where they are faster), 'never', 'always'",
         ),
         Setting(
+            "cuda_tf32", "HLOOM_CUDA_TF32", _flag, False, "float32 products on GPUs have factors of 11 bits (TF32)"
+        ),
+        Setting(
             "debug",
             "HLOOM_DEBUG",
             _level,

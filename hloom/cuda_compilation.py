@@ -38,14 +38,14 @@ from hloom.runtime.cuda.program import CudaProgram, Library, all_steps
 
 def parse_target(text: str) -> CudaTarget:
     """The target of 'cuda:sm_90'. Raises AttributeValueError, with the names that there are."""
-    kind, _, arch = text.partition(":")
+    kind, _, arch = str(text).partition(":")
     if kind != "cuda" or not arch.startswith("sm_"):
         raise AttributeValueError(
             f"jit(target={text!r})",
             "a target is 'cuda:' and an architecture",
             "pass 'cuda:sm_90', or leave it out to compile for the device that the arguments are on",
         )
-    return CudaTarget(arch)
+    return CudaTarget(arch, tf32=config.cuda_tf32)
 
 
 @functools.cache
@@ -202,7 +202,7 @@ def compile_for_cuda(
 
     Raises NoCudaKernelError, CudaNotInstalledError (where the extra `cuda` is missing and the cache has not all code).
     """
-    target = CudaTarget(target) if isinstance(target, str) else target
+    target = CudaTarget(target, tf32=config.cuda_tf32) if isinstance(target, str) else target
     with collecting() as stages:
         optimized, plan, times = optimized_plan(module, fusion=fusion, donated=donated, target=target)
         started = time.perf_counter()

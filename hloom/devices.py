@@ -18,7 +18,7 @@ from hloom.device_kinds import device_kind, device_kinds
 from hloom.device_names import DeviceName, parse_device_name
 from hloom.errors import DeviceError
 from hloom.ir.records import record
-from hloom.ir.source import device_scope, device_scopes
+from hloom.ir.source import current_source, device_scope, device_scopes
 from hloom.operators import ArrayMethods
 from hloom.sharding import NamedSharding, PartitionSpec, Sharding, get_mesh, single_device
 
@@ -157,24 +157,39 @@ def scoped_device() -> Device | None:
 def device_put(x, device=None, *, src=None, donate: bool = False, may_alias: bool | None = None):
     """The arrays of a tree on a device. NumPy arrays and numbers become Arrays. Raises DeviceError, ArgumentError.
 
-    device: a name such as 'cpu:0', a Device, or a sharding over one device. The other arguments are JAX's and say how
-    memory may be shared, which is free here.
+    device: a name such as 'cpu:0', a Device, or a sharding over one device; None is that of the scope around, and
+    outside of scopes arrays stay where they are. In a jitted function the value is computed wherever it is, and sent.
+    The other arguments are JAX's and say how memory may be shared, which is free here.
     """
-    from hloom.tracing import Tracer, as_array
+    from hloom.tracing import as_array, bind, current_trace
 
-    target = None if device is None else find_device(device)
+    target = scoped_device() if device is None else find_device(device)
+    tracing, label = current_trace() is not None, ""
 
     def put(leaf):
+        nonlocal label
         array = as_array(leaf)
-        if isinstance(array, Tracer):
-            return array
-        if target is not None and target.kind == "cuda":
+        if tracing or not isinstance(array, Array):
+            if device is None:
+                return array
+            with device_scope(str(target)):
+                return bind("copy", array, weak=array.weak)
+        if target is None:
+            return Array(array._held(), array.weak, array._device, array._shape)
+        if target.kind == "cuda":
             from hloom.cuda_compilation import on_gpu
 
-            return Array(on_gpu(array._held(), target.index), array.weak, target, array._shape)
+            label = label or _label()
+            return Array(on_gpu(array._held(), target.index, label), array.weak, target, array._shape)
         return Array(array._value(), array.weak, target)
 
     return tree.map(put, x)
+
+
+def _label() -> str:
+    """What a user calls an array that is made now: the variable that it is assigned to, or the line."""
+    source = current_source()
+    return (source.variable or f"an array of {source}") if source else "an array"
 
 
 def block_until_ready(x):

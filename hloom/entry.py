@@ -9,6 +9,7 @@ import numpy as np
 
 from hloom import pytrees as tree
 from hloom.array import Array, common_device
+from hloom.config import config
 from hloom.devices import Device, default_device, find_device, scoped_device
 from hloom.errors import DonatedArrayError
 from hloom.ir.module import Module
@@ -93,7 +94,7 @@ class Entry:
             # Arguments may lie on several devices: the function says itself what is done where.
             device = options.device or scoped_device() or next(iter(arguments.values()), None)
         else:
-            device = options.device or common_device(call.leaves, what) or scoped_device()
+            device = options.device or scoped_device() or common_device(call.leaves, what)
         return device, {k: str(d) for k, d in arguments.items()}, chosen
 
     def _compiled(self, module: Module, call: Call):
@@ -110,14 +111,7 @@ class Entry:
             device = find_device(chosen[0])
         name = str(device or default_device())
         named = {name, *chosen, *(arguments.values() if chosen else ())}
-        if len(named) == 1 and name.startswith("cuda:"):
-            from hloom.cuda_compilation import compile_for_cuda, cuda_device
-
-            device = device or default_device()
-            self.gpu, self.labels, self.takes_gpu_arrays = device.index, call.hints(), True
-            arch = cuda_device(device.index).facts.arch
-            compiled = compile_for_cuda(module, arch, fusion=fusion, donated=call.donated)
-            self.devices = [device] * len(compiled.output_shapes)
+        if len(named) == 1 and name.startswith("cuda:") and (compiled := self._compiled_for_gpu(module, call, name)):
             return compiled
         if len(named) > 1 or not name.startswith("cpu:"):
             from hloom.placed import compile_placed
@@ -135,6 +129,23 @@ class Entry:
 
             index = device.index if device is not None else default_device().index
             compiled = compile_module(module, fusion=fusion, donated=call.donated, device=index)
+        self.devices = [device] * len(compiled.output_shapes)
+        return compiled
+
+    def _compiled_for_gpu(self, module: Module, call: Call, name: str):
+        """The whole module for one GPU; None where soft placement has to find another device for some of it."""
+        from hloom.compiler.targets.cuda.target import NoCudaKernelError
+        from hloom.cuda_compilation import compile_for_cuda, cuda_device
+
+        device = find_device(name)
+        arch = cuda_device(device.index).facts.arch
+        try:
+            compiled = compile_for_cuda(module, arch, fusion=call.key[3][0], donated=call.donated)
+        except NoCudaKernelError:
+            if config.soft_placement:
+                return None
+            raise
+        self.gpu, self.labels, self.takes_gpu_arrays = device.index, call.hints(), True
         self.devices = [device] * len(compiled.output_shapes)
         return compiled
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from hloom.array import Array
+from hloom.devices import find_device
 from hloom.errors import ArgumentError, DTypeError, ParseError, ShapeError, UnsupportedError
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.source import on_device
 from hloom.ir.types import Shape, TupleShape, scalar_dtype
 from hloom.jit import JitFunction, Lowered, jit
 from hloom.shapes import ShapeDtypeStruct
@@ -106,6 +108,7 @@ class Program:
         return found
 
     def _make(self, module: Module) -> JitFunction:
+        _find_devices(module.entry)
         computation = _flat_parameters(module.entry)
         structure = module.entry.shape
         single = not isinstance(structure, TupleShape)
@@ -145,6 +148,18 @@ class Program:
             # Extents that are passed as numbers, as JAX's exporter does: a program for these numbers.
             key = (shapes, tuple(None if k is None else int(k) for k in known))
             return leaves, key, shapes, known
+
+
+def _find_devices(computation: Computation) -> None:
+    """Gives the devices that a text names the names that they have here. Raises DeviceError for those that are not
+    here, unless `hl.config.soft_placement` is set."""
+    for instruction in computation.instructions:
+        if instruction.source is not None and instruction.source.device:
+            found = find_device(instruction.source.device)
+            instruction.source = on_device(instruction.source, str(found))
+        if instruction.attributes:
+            for callee in instruction.called():
+                _find_devices(callee)
 
 
 def _known(leaf):

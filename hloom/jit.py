@@ -101,17 +101,18 @@ def _check_arguments_exist(function, options: _Options) -> None:
 
 
 class _Setting:
-    """`hl.config.fusion` and `enable_x64` where they are quick to read, and the functions that notice their changes."""
+    """What of `hl.config` shapes compiled programs where it is quick to read, and the functions that notice changes."""
 
     def __init__(self):
         self._read()
         self.functions: weakref.WeakSet[JitFunction] = weakref.WeakSet()
         config.on_change("fusion", self._change)
-        for name in ("enable_x64", "disable_jit", "debug_nans", "debug_infs"):
+        for name in ("enable_x64", "cuda_tf32", "disable_jit", "debug_nans", "debug_infs"):
             config.on_change(name, self._change)
 
     def _read(self) -> None:
-        self.key = self.fusion, self.wide = config.fusion, config.enable_x64
+        self.others = config.enable_x64, config.cuda_tf32
+        self.key = (config.fusion, *self.others)
         self.checked = config.disable_jit or config.debug_nans or config.debug_infs
 
     def _change(self, _) -> None:
@@ -390,9 +391,9 @@ class JitFunction:
         positions |= {parameters.index(n) for n in names if n in parameters}
         return positions, set(names) | {parameters[n] for n in positions if n < len(parameters)}
 
-    def _settings(self) -> tuple[bool, bool]:
-        """What of `hl.config` shapes the compiled program: fusion and enable_x64."""
-        return _setting.key if self.options.fusion is None else (self.options.fusion, _setting.wide)
+    def _settings(self) -> tuple[bool, ...]:
+        """What of `hl.config` shapes the compiled program: fusion, enable_x64 and cuda_tf32."""
+        return _setting.key if self.options.fusion is None else (self.options.fusion, *_setting.others)
 
     def _explain(self, call: Call) -> None:
         if config.debug >= 1 and self._entries:

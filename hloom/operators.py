@@ -48,6 +48,12 @@ class ArrayMethods:
     def nbytes(self) -> int:
         return self._shape.bytes
 
+    def to_device(self, device, stream=None):
+        """The array on a device: `hl.device_put`."""
+        from hloom.devices import device_put
+
+        return device_put(self, device)
+
     @property
     def T(self):
         return _numpy().transpose(self)

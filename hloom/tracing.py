@@ -275,9 +275,7 @@ def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
         with resumed(found.trace):
             return bind(opcode, *operands, shape=shape, weak=weak, **attributes)
     shape = OPS[opcode].infer([a._shape for a in arrays], attributes, shape)
-    device = common_device(arrays, opcode)
-    if device is None and device_scopes.device:
-        device = _scoped_device()
+    device = _scoped_device() if device_scopes.device else common_device(arrays, opcode)
     value = OPS[opcode].reference(*(a._value() for a in arrays), shape=shape, **attributes)
     if isinstance(value, tuple):
         return tuple(Array(_owned(v), False, device) for v in value)

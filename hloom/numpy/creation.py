@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -10,6 +11,7 @@ from hloom import lax
 from hloom.array import Array, from_python
 from hloom.config import config
 from hloom.errors import ArgumentError, ShapeError
+from hloom.ir.source import device_scope, device_scopes
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INTEGERS, PRED, Shape, as_dtype
 from hloom.operands import (
     NUMBERS,
@@ -39,7 +41,24 @@ from hloom.tracing import bind
 # --- from values --------------------------------------------------------------------------------------------------
 
 
-def array(object, dtype=None, copy: bool = True, order: str | None = None, ndmin: int = 0):  # noqa: A002
+def _on_device(make):
+    """A function that makes an array, with the argument `device`, or the `hl.device` scope around, heeded."""
+
+    @functools.wraps(make)
+    def placed(*args, device=None, **options):
+        if device is None and not device_scopes.device:
+            return make(*args, **options)
+        from hloom.devices import device_put, find_device
+
+        with device_scope(device_scopes.device if device is None else str(find_device(device))):
+            result = make(*args, **options)
+            return result if device is None and getattr(result, "_device", None) else device_put(result, device)
+
+    return placed
+
+
+@_on_device
+def array(object, dtype=None, copy: bool = True, order: str | None = None, ndmin: int = 0, *, device=None):  # noqa: A002
     """An array of a number, a NumPy array, an array of another library (DLPack), or nested lists of all of these.
 
     Without a dtype NumPy and hloom arrays keep theirs; Python numbers become pred, s32, f32 or c64, and one alone is
@@ -77,12 +96,13 @@ def _stack_nested(value):
     return lax.concatenate([reshape_to(e, (1, *dims)) for e in elements], 0)
 
 
+@_on_device
 def asarray(a, dtype=None, order: str | None = None, *, copy: bool | None = None, device=None):
     """As `array`; an Array of that dtype is returned as it is. Raises ArgumentError, DTypeError, ShapeError."""
-    result = array(a, dtype, copy is True)
-    return result if device is None else result.to_device(device)
+    return array(a, dtype, copy is True)
 
 
+@_on_device
 def astype(x, dtype, /, *, copy: bool | None = None, device=None):
     """x with another dtype. Floats to integers truncate and saturate; complex to real drops the imaginary part."""
     x = as_operand(x, "astype")
@@ -103,6 +123,7 @@ def copy(a, order: str | None = None):
     return _own(x, x)
 
 
+@_on_device
 def from_dlpack(x, /, *, device=None, copy=None):
     """An array of another library's array, through DLPack. Raises DeviceError, ArgumentError."""
     return from_python(x)
@@ -116,11 +137,13 @@ def frombuffer(buffer, dtype=float, count: int = -1, offset: int = 0):
 # --- of one value -------------------------------------------------------------------------------------------------
 
 
+@_on_device
 def zeros(shape, dtype=None, *, device=None):
     """Zeros, by default f32. Raises ShapeError, DTypeError."""
     return full_constant(0, default_float() if dtype is None else as_dtype(dtype), canonical_shape(shape, "zeros"))
 
 
+@_on_device
 def ones(shape, dtype=None, *, device=None):
     """Ones, by default f32. Raises ShapeError, DTypeError."""
     return full_constant(1, default_float() if dtype is None else as_dtype(dtype), canonical_shape(shape, "ones"))
@@ -129,6 +152,7 @@ def ones(shape, dtype=None, *, device=None):
 empty = zeros
 
 
+@_on_device
 def full(shape, fill_value, dtype=None, *, device=None):
     """fill_value, which broadcasts, in this shape; weak as it is where no dtype is given.
 
@@ -169,11 +193,13 @@ def _filled(name: str, a, value, dtype, shape):
     return with_weakness(result, True) if weak else result
 
 
+@_on_device
 def zeros_like(a, dtype=None, shape=None, *, device=None):
     """Zeros with the shape and dtype (and weakness) of a where they are not given."""
     return _filled("zeros_like", a, 0, dtype, shape)
 
 
+@_on_device
 def ones_like(a, dtype=None, shape=None, *, device=None):
     """Ones with the shape and dtype (and weakness) of a where they are not given."""
     return _filled("ones_like", a, 1, dtype, shape)
@@ -182,6 +208,7 @@ def ones_like(a, dtype=None, shape=None, *, device=None):
 empty_like = zeros_like
 
 
+@_on_device
 def full_like(a, fill_value, dtype=None, shape=None, *, device=None):
     """fill_value with the shape and dtype (and weakness) of a where they are not given. Raises ShapeError."""
     weak = dtype is None and (a.weak if isinstance(a, ArrayMethods) else type(a) in (int, float, complex))
@@ -204,6 +231,7 @@ def _static(value, name: str):
     raise ArgumentError(f"{name} takes numbers", f"{type(value).__name__}: {value!r:.80}", "pass Python numbers")
 
 
+@_on_device
 def arange(start, stop=None, step=None, dtype=None, *, device=None):
     """start, start + step, ..., up to and without stop: ceil((stop - start) / step) numbers.
 
@@ -229,6 +257,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None):
     return convert(result, dtype)
 
 
+@_on_device
 def linspace(
     start,
     stop,
@@ -396,6 +425,7 @@ def _offset_mask(rows: int, columns: int, k: int, direction: str):
     return bind("compare", column, lax.add(row, k) if k else row, direction=direction)
 
 
+@_on_device
 def eye(N, M=None, k: int = 0, dtype=None, *, device=None):
     """An N x M matrix (M defaults to N) with ones on diagonal k. Raises ShapeError, DTypeError."""
     rows, columns = canonical_shape((N, N if M is None else M), "eye")

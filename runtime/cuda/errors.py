@@ -22,7 +22,13 @@ from hloom.ir.base_error import HloomError
 
 
 class CudaError(HloomError, RuntimeError):
-    """Base. asked, found, repair: sentences. source: the user's line or ''. code, name: of the driver, or None."""
+    """Base. asked, found, repair: sentences. source: the user's line or ''. code, name: of the driver, or None.
+
+    at_once: whether such an error comes from the call that is being made, whose line is told where no other is known.
+    What the driver answers may as well belong to work that was enqueued before.
+    """
+
+    at_once = False
 
     def __init__(
         self,
@@ -33,12 +39,14 @@ class CudaError(HloomError, RuntimeError):
         code: int | None = None,
         name: str | None = None,
     ):
-        super().__init__(asked, found, repair, source)
+        super().__init__(asked, found, repair, source or (None if self.at_once else ""))
         self.code, self.name = code, name
 
 
 class CudaUnavailableError(CudaError):
     """CUDA cannot be used in this process."""
+
+    at_once = True
 
 
 class CudaNotInstalledError(CudaUnavailableError, ImportError):
@@ -68,6 +76,7 @@ class CudaOutOfMemoryError(CudaError, MemoryError):
     """
 
     largest: tuple[tuple[str, int], ...] = ()
+    at_once = True
 
 
 class CudaLaunchError(CudaError):
@@ -94,6 +103,8 @@ class CudaLibraryError(CudaError):
 
 class CudaInteropError(CudaError, TypeError):
     """An array cannot be shared with another library as it is."""
+
+    at_once = True
 
 
 # Codes after which a context answers nothing else (the driver's manual: "the process must be terminated").

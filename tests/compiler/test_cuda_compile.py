@@ -104,6 +104,16 @@ def test_four_elements_are_one_load_and_one_store():
 
 
 @needs_cuda
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("opcode", ["remainder", "lgamma", "digamma", "bessel-i1e", "erfc", "erf-inv"])
+def test_long_functions_leave_no_element_in_local_memory(opcode, dtype):
+    count = 2 if opcode == "remainder" else 1
+    cube = lambda x, *rest: (x.op(opcode, *rest), x * x * x)  # noqa: E731
+    (code,) = compiled(computation([(dtype, (1000,))] * count, cube))
+    assert code.stack == 0 and code.spills == 0
+
+
+@needs_cuda
 def test_arithmetic_is_precise():
     """Divisions and roots are correctly rounded, a product and a sum are rounded each, nothing is flushed to zero."""
     source = text("precise", ["p2[0] = sqrt_f32(p0[0] / p1[0]) * p1[1] + p0[1]"], ("f32*", "f32*", "f32*"))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cuda_programs import request, softmax
+from passes_support import DIVIDER, GOLDEN
 
 import hloom as hl
 from hloom.bench.libraries import Hloom
@@ -23,7 +24,8 @@ from hloom.compiler.targets.cuda import cubins as stored
 from hloom.compiler.targets.cuda.compile import CudaNotInstalledError
 from hloom.compiler.targets.cuda.cubins import cubin_key, cubins, disassembled
 from hloom.compiler.targets.cuda.render import render
-from hloom.compiler.targets.cuda.target import CudaTarget
+from hloom.compiler.targets.cuda.target import CudaTarget, NoCudaKernelError
+from hloom.ir.text import parse_module
 
 needs_cuda = pytest.mark.skipif(
     not cuda_compile.available(), reason='compiling needs the extra: pip install "hloom[cuda]"'
@@ -100,6 +102,28 @@ def test_no_kernel_of_a_workload_spills(arch, request):
             and count > known[arch].get(name, {}).get(kernel, 255) + 8
         ]
         assert not worse, worse
+
+
+@needs_cuda
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_every_golden_program_is_compiled(arch):
+    """Those of rules and passes as they stand before them, by our own passes after."""
+    target, count = CudaTarget(arch), 0
+    for path in sorted(GOLDEN.glob("[fipr]*/*.hlo")):
+        module = parse_module(path.read_text().partition(DIVIDER)[0], str(path))
+        try:
+            plan = make_plan(run_passes(module, passes_for(target)), target)
+        except NoCudaKernelError:  # test_cuda_conformance says which may
+            continue
+        for code in cubins(sources(plan), arch, default_cache()):
+            assert code.spills == 0, f"{path.stem}: {code.name} spills {code.spills} bytes"
+            angles = "sine" in code.name or "cosine" in code.name  # as in STACK
+            assert code.stack <= 32 * angles, f"{path.stem}: {code.name} has {code.stack} bytes of local memory"
+            if not code.name.startswith(("product", "attention")):
+                assert code.registers <= 96, f"{path.stem}: {code.name} has {code.registers} registers"
+            count += 1
+    assert count > 150
 
 
 # --- the machine code ---------------------------------------------------------------------------------------------

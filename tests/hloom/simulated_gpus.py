@@ -23,12 +23,13 @@ from hloom.runtime.cuda.device import Device
 
 
 @contextmanager
-def simulated_gpus(count: int = 1, version: int = 13000, stepwise: bool = False, **options):
+def simulated_gpus(count: int = 1, version: int = 13000, stepwise: bool = False, memory: int | None = None, **options):
     """`cuda:0` ... of a fake driver, beside two CPU devices: kernels are compiled to nothing, and simulated when they
     are launched. Gives (the driver, the devices of the runtime). At the end nothing may have gone against the driver's
-    rules. stepwise: of `Device`. options: of `FakeDriver`.
+    rules. stepwise: of `Device`. memory: bytes of each GPU. options: of `FakeDriver`.
     """
-    driver = FakeDriver([], gpus=[cases.gpu() for _ in range(count)], version=version, **options)
+    facts = {} if memory is None else {"memory": memory}
+    driver = FakeDriver([], gpus=[cases.gpu(**facts) for _ in range(count)], version=version, **options)
     devices: list[Device] = [cases.device(driver, index, stepwise=stepwise) for index in range(count)]
     kind = CudaKind()
     kind._found = [device.facts for device in devices]

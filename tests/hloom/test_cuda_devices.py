@@ -172,3 +172,42 @@ def test_a_gpu_by_default(gpu):
         made = hl.jit(lambda x: x * 2)(normal(4))
     np.testing.assert_array_equal(made, normal(4) * 2)
     assert made.__dlpack_device__()[0] == 2
+
+
+def test_arrays_of_a_gpu_have_the_names_of_the_users_variables(gpu):
+    weights = hl.device_put(normal(4000), "cuda:0")
+    batch = [hl.device_put(normal(50), "cuda:0")]
+    labels = [label for label, _ in weights._held().device.pool.largest(2)]
+    assert labels[0] == "weights" and "test_cuda_devices.py" in labels[1] and len(batch) == 1
+
+
+def test_out_of_memory_names_variables_and_the_line():
+    with simulated_gpus(memory=1 << 20), pytest.raises(hl.errors.CudaError) as caught:
+        weights = hl.device_put(normal(1 << 17), "cuda:0")
+        images = hl.device_put(normal(1 << 18), "cuda:0")
+        assert weights is images, "there is no room for both"
+    error = caught.value
+    assert isinstance(error, MemoryError) and error.largest[0] == ("weights", 1 << 19)
+    assert "for images" in error.asked and error.source.function == "test_out_of_memory_names_variables_and_the_line"
+
+
+def test_a_call_within_a_scope_brings_its_arguments():
+    with simulated_gpus(2):
+        x = hl.device_put(normal(8), "cuda:0")
+        with hl.device("cuda:1"):
+            assert str(hl.jit(lambda v: v * 2)(x).device) == "cuda:1"
+        with hl.device("cpu:1"):
+            made = hl.jit(lambda v: v * 2)(x)
+        assert str(made.device) == "cpu:1"
+        np.testing.assert_allclose(made, normal(8) * 2, rtol=1e-6)
+
+
+def test_soft_placement_of_what_a_gpu_has_no_kernel_for(gpu):
+    function = hl.jit(lambda x: hnp.sort(hnp.linalg.eigvals(hnp.tanh(x)).real) * 2)
+    x = hl.device_put(normal(4, 4), "cuda:0")
+    with pytest.raises(NotImplementedError, match="set hl.config.soft_placement"):
+        function(x)
+    with hl.config(soft_placement=True):
+        np.testing.assert_allclose(function(x), np.sort(np.linalg.eigvals(np.tanh(normal(4, 4))).real) * 2, rtol=1e-4)
+        text = function.lower(x).compile().as_text()
+    assert "// cuda:0" in text and "// cpu:0" in text

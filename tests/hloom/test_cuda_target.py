@@ -68,14 +68,25 @@ def test_without_a_gpu_a_call_says_so():
     function = hl.jit(layer, target="cuda:sm_90")
     with pytest.raises(CudaUnavailableError) as error:
         function(X, Y)
-    assert "repair" in str(error.value)
+    assert "repair" in str(error.value) and error.value.source.function == "test_without_a_gpu_a_call_says_so"
     assert hl.jit(layer)(X, Y)[0].shape == X.shape, "the process goes on"
 
 
-@pytest.mark.parametrize("target", ["cuda:sm_91", "cuda", "gpu:sm_90", "sm_90"])
+@pytest.mark.parametrize("target", ["cuda:sm_91", "cuda", "gpu:sm_90", "sm_90", 90])
 def test_a_target_that_is_none(target):
     with pytest.raises(AttributeValueError, match="cuda:sm_90|sm_90"):
         hl.jit(layer, target=target)
+
+
+@needs_cuda
+def test_tf32_is_the_users_choice():
+    square = np.ones((128, 128), np.float32)
+    function = hl.jit(lambda x, y: x @ y, target="cuda:sm_90")
+    ptx = lambda: function.lower(square, square).compile().ptx()  # noqa: E731
+    assert "mma.sync" not in ptx()
+    with hl.config(cuda_tf32=True):
+        assert "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32" in ptx()
+    assert "mma.sync" not in ptx()
 
 
 def test_the_cpu_has_no_ptx():

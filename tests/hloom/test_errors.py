@@ -176,9 +176,21 @@ def test_errors_of_gpus_are_hlooms_too(kind):
     error = kind("this was asked", "that was found", "try this", "model.py:3 in f", 700, "CUDA_ERROR_X")
     assert isinstance(error, errors.HloomError) and isinstance(error, RuntimeError)
     assert str(error).splitlines()[2] == "  where:  model.py:3 in f" and error.code == 700
-    assert kind("nothing is known of a line").source == ""  # not the line that happened to wait
+    here = kind("nothing is known of a line").source
+    if kind.at_once:
+        assert here.function == "test_errors_of_gpus_are_hlooms_too"
+    else:
+        assert here == ""  # not the line that happened to wait
     with pytest.raises(errors.HloomError, match="this was asked"):
         raise error
+
+
+def test_which_errors_of_gpus_come_from_the_call_that_is_made():
+    """Those that no work of before can cause."""
+    names = {kind.__name__ for kind in kinds_of(errors.CudaError) if kind.at_once}
+    assert {"NoDriverError", "DriverTooOldError", "NoGpuError", "ComputeCapabilityError"} < names
+    assert {"CudaOutOfMemoryError", "CudaInteropError"} < names
+    assert not names & {"CudaError", "CudaLaunchError", "CudaModuleError", "CudaDeviceLostError", "CudaLibraryError"}
 
 
 def test_the_line_is_that_of_the_operation_inside_the_function():

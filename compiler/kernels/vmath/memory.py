@@ -25,7 +25,9 @@ def _element(builder, pointer, index, width):
     return builder.gep(builder.bitcast(pointer, ir.IntType(width).as_pointer()), [index])
 
 
-def _load(dtype: str, width: int) -> Callable:
+def load(dtype: str, width: int, register: Callable = from_bits) -> Callable:
+    """Typing of a load of `width` bits; register(builder, dtype, bits) makes them a register of `dtype`."""
+
     def typing(context, pointer, index):
         if not isinstance(pointer, types.CPointer):
             return None
@@ -34,7 +36,7 @@ def _load(dtype: str, width: int) -> Callable:
             bits = builder.load(_element(builder, *values, width))
             if dtype == "pred":
                 return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
-            return from_bits(builder, dtype, bits)
+            return register(builder, dtype, bits)
 
         return REGISTER[dtype](pointer, types.int64), emit
 
@@ -67,7 +69,7 @@ def _store(dtype: str, streamed: bool = False) -> Callable:
 
 
 for _dtype, _width in (("f16", 16), ("bf16", 16), ("pred", 8)):
-    _enter(f"load_{_dtype}", _load(_dtype, _width), (f"{_dtype}*", "s64"), _dtype, "element of a pointer")
+    _enter(f"load_{_dtype}", load(_dtype, _width), (f"{_dtype}*", "s64"), _dtype, "element of a pointer")
     _enter(f"store_{_dtype}", _store(_dtype), (f"{_dtype}*", "s64", _dtype), "", "round to nearest even, store")
 
 for _dtype in ("pred", *INTEGERS, "f16", "bf16", *FLOATS):

@@ -16,7 +16,8 @@ from numba.core import cgutils, types
 from numba.cuda.extending import intrinsic
 
 from hloom.compiler.kernels.vmath import CASTS, FUNCTIONS, callees
-from hloom.compiler.kernels.vmath.bits import DOUBLE, FLOAT, HALF, LLVM
+from hloom.compiler.kernels.vmath.bits import DOUBLE, FLOAT, HALF, LLVM, to_bits
+from hloom.compiler.kernels.vmath.memory import load
 from hloom.compiler.kernels.vmath.registry import BITS, COMPLEX, REGISTER, SIGNED
 from hloom.compiler.targets.cuda import tensor_intrinsics
 from hloom.compiler.targets.cuda.names import meaning, split
@@ -158,6 +159,21 @@ def _conversion(name: str):
     return _typed(name, emit)
 
 
+def _half_value(builder: ir.IRBuilder, dtype: str, bits: ir.Value) -> ir.Value:
+    """The float32 register for 16 bits of an f16. A bit cast of an element that `copy4` loaded becomes an element of a
+    vector of halves, and NVVM then stops with "Do not know how to split the result of this operator!"; an intrinsic of
+    integers stays one (cvt.f32.f16)."""
+    return _call(builder, "llvm.convert.from.fp16.f32", FLOAT, bits)
+
+
+def _half(name: str):
+    """load_f16, or bitcast_*_f16 from another dtype of 16 bits."""
+    if name == "load_f16":
+        return _intrinsic(name, 2, load("f16", 16, _half_value))
+    source = name.split("_")[1]
+    return _typed(name, lambda context, builder, x: _half_value(builder, "f16", to_bits(builder, source, x)))
+
+
 def resolve(name: str):
     """The intrinsic for a name of the dialect. Raises LookupError, with the reason, for one that is missing."""
     how = meaning(name)
@@ -168,6 +184,8 @@ def resolve(name: str):
         return _libdevice(name, how.what)
     if how.how == "written" and stem in _WRITTEN:
         return _typed(name, _WRITTEN[stem](stem, dtype))
+    if how.how == "written" and stem.split("_")[0] in ("load", "bitcast"):
+        return _half(name)
     return {"written": _conversion, "saturate": _conversion, "shared": _shared, "composed": _composed}[how.how](name)
 
 

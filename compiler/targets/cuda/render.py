@@ -25,6 +25,9 @@ WARP_ROW = 1024  # rows up to this width are given to a warp: 32 elements a lane
 UNROLLED = 90
 MOST_VECTORS = 10  # of four elements, each in registers of a thread
 PLAIN = {"abs", "ceil", "copysign", "floor", "fma", "round_even", "sqrt", "trunc"}  # one instruction or a few
+# More than UNROLLED instructions each: alone in a loop over four elements they leave the four in local memory.
+_STEMS = ("bessel_i0e", "bessel_i1e", "digamma", "erfcx", "lgamma", "rem")
+LONG = {f"{stem}_{dtype}" for stem in _STEMS for dtype in ("f32", "f64")} | {"erf_inv_f64", "erfc_f64"}
 THREADS = {"element": 256, "serial": 128, "warp": 128, "block": 256, "tile": 256}
 _SHUFFLES = (16, 8, 4, 2, 1)
 _CALLED = re.compile(r"\b([a-z]\w*)\(")
@@ -90,7 +93,8 @@ def indent(lines: list[str]) -> list[str]:
 def _weight(line: str) -> int:
     """About how many instructions a statement is."""
     calls = [name for name in _CALLED.findall(line) if name in FUNCTIONS and split(name)[0] not in PLAIN]
-    return 2 + sum(15 for name in calls if meaning(name).how in ("libdevice", "composed") or "logistic" in name)
+    known = [name for name in calls if meaning(name).how in ("libdevice", "composed") or "logistic" in name]
+    return 2 + sum(UNROLLED if name in LONG else 15 for name in known)
 
 
 def divisors(lines: list[str]) -> set[str]:

@@ -37,7 +37,7 @@ class NoCudaKernelError(HloomError, NotImplementedError):
         super().__init__(
             f"{instruction.opcode} on a GPU",
             f"no CUDA kernel for {instruction.opcode} of {operands or 'nothing'}",
-            "compute this part on the CPU: with hl.device('cpu:0'), or leave the choice to soft placement",
+            "compute this part on the CPU: with hl.device('cpu:0'), or set hl.config.soft_placement",
             instruction.source,
         )
 
