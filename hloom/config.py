@@ -31,7 +31,7 @@ def _count(text: str) -> int:
 
 def _bytes(text: str) -> int:
     units = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-    number = text.strip().lower().removesuffix("b")
+    number = text.strip().lower().removesuffix("b").removesuffix("i")
     unit = number[-1:] if number[-1:] in ("k", "m", "g") else ""
     number = number.removesuffix(unit)
     if not number.isdecimal():

@@ -64,18 +64,24 @@ def jit(
     """
     options = _Options(
         _numbers(static_argnums), _names(static_argnames), _numbers(donate_argnums), _names(donate_argnames),
-        inline, None if device is None else find_device(device), fusion, bool(autotune), _checked_target(target),
+        inline, None if device is None else find_device(device), fusion, bool(autotune), _checked_target(target, device),
     )  # fmt: skip
     if function is None:
         return lambda f: JitFunction(f, options)
     return JitFunction(function, options)
 
 
-def _checked_target(target: str | None) -> str | None:
+def _checked_target(target: str | None, device) -> str | None:
     if target is not None:
         from hloom.cuda_compilation import parse_target
 
         parse_target(target)
+        if device is not None:
+            raise ArgumentError(
+                f"jit(target={target!r}, device={str(device)!r})",
+                "a target says what is compiled for, a device where it runs",
+                "leave out one of them: what runs on a device is compiled for it",
+            )
     return target
 
 

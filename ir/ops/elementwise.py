@@ -126,7 +126,7 @@ def _remainder(x, y):
 
 
 def _contiguous(function):
-    """A function of two arrays whose results NumPy lets depend on strides: with AVX-512 it has other code for contiguous
+    """A function of two arrays whose results depend on strides in NumPy: with AVX-512 it has other code for contiguous
     ones, and an exponent of 0.5 that is repeated is a square root."""
     return lambda x, y: function(np.asarray(x, order="C"), np.asarray(y, order="C"))
 

@@ -146,6 +146,13 @@ def test_variables_are_read():
     assert status == 0 and out.split() == ["False", "3", "3", "2"], err  # each device has its share of the threads
 
 
+@pytest.mark.parametrize("text, count", [
+    ("5000", 5000), ("2k", 2048), ("512M", 512 << 20), ("2GB", 2 << 30), ("3MiB", 3 << 20),
+])  # fmt: skip
+def test_bytes_are_read_with_their_unit(text, count):
+    assert SETTINGS["cpu_memory"].parse(text) == count
+
+
 # --- the cache ----------------------------------------------------------------------------------------------------
 
 

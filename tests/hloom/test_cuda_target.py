@@ -8,7 +8,7 @@ import hloom.numpy as hnp
 from hloom.compiler.targets.cuda import compile as cuda_compile
 from hloom.compiler.targets.cuda import cubins
 from hloom.compiler.targets.cuda.compile import CudaNotInstalledError
-from hloom.errors import AttributeValueError, HloomError, UnsupportedError
+from hloom.errors import ArgumentError, AttributeValueError, HloomError, UnsupportedError
 from hloom.runtime.cuda.discovery import available
 from hloom.runtime.cuda.errors import CudaUnavailableError
 
@@ -76,6 +76,11 @@ def test_without_a_gpu_a_call_says_so():
 def test_a_target_that_is_none(target):
     with pytest.raises(AttributeValueError, match="cuda:sm_90|sm_90"):
         hl.jit(layer, target=target)
+
+
+def test_a_target_and_a_device_at_once():
+    with pytest.raises(ArgumentError, match="leave out one of them"):
+        hl.jit(layer, target="cuda:sm_90", device="cpu:0")
 
 
 @needs_cuda
