@@ -93,7 +93,7 @@ class LibraryChooser:
                 call = library.call(step.call)
             return LibraryChoice(words, f"{library.name} {library.version}", "we have no kernel for it"), call
         except CudaError as error:
-            error.source = error.source or step.where
+            error.locate(step.where)
             raise
         except LibraryMissing as missing:
             if config.soft_placement:

@@ -62,9 +62,10 @@ def jit(
     and keeps the choice in the cache folder (docs/kernels.md).
     target: 'cuda:sm_90' compiles for that architecture, with or without a GPU: `f.lower(...).compile()` has its code.
     """
+    target = _checked_target(target, device)
     options = _Options(
         _numbers(static_argnums), _names(static_argnames), _numbers(donate_argnums), _names(donate_argnames),
-        inline, None if device is None else find_device(device), fusion, bool(autotune), _checked_target(target, device),
+        inline, None if device is None else find_device(device), fusion, bool(autotune), target,
     )  # fmt: skip
     if function is None:
         return lambda f: JitFunction(f, options)

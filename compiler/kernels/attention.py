@@ -47,6 +47,9 @@ from hloom.ir.types import HLO_NAME
 
 ROWS = 128  # rows of a block at most
 MANY = 1 << 16  # rows
+# Columns that the tile is chosen for, of both contractions: keys are many, features mostly so few. Always the same, so
+# that other features need no new text.
+FEATURES = 64
 PART = 64  # keys of which it is known whether their values are finite
 TEMPORARIES = ("t_packed1", "t_packed2", "t_open")
 WANTED = 4  # a block's scores are such a part of the second cache, where that is some rows: keys and values stay beside
@@ -103,8 +106,7 @@ class _Kernel:
         keys = operand(first.operands[1], one.right, ("j", "p"))
         values = operand(second.operands[1], two.right, ("j", "p"))
         self.nest = RowNest(request, attention, self.dtype, self.integers)
-        # One tile for both contractions: keys are many, features few.
-        self.tile = tile_shape(self.dtype, machine.vector_bytes, machine.vector_registers, self.d)
+        self.tile = tile_shape(self.dtype, machine.vector_bytes, machine.vector_registers, FEATURES)
         self.size, columns = ITEMSIZES[self.dtype], self.tile.columns
         self.line = (ceil(self.n, columns) + 1) * columns  # one more panel: rows are no power of two apart
         self.width = ceil(self.d, columns) * columns
@@ -129,7 +131,7 @@ class _Kernel:
             right.fast,
             roles.batch > 1 or not roles.right_has_no_batch,
         )
-        kernels = render(spec, self.machine, columns=self.d)
+        kernels = render(spec, self.machine, columns=FEATURES)
         batch, m, n, k = roles.extents
         if m > self.block_rows:
             m = MANY  # each panel is used by several blocks

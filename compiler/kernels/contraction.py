@@ -16,6 +16,7 @@ address, as every kernel can be called) and runs the epilogue over the rows of t
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 
@@ -31,7 +32,7 @@ from .contraction_shared import (
     splits_of,
 )
 from .source import KernelSource
-from .tile_shapes import ITEMSIZES, TileShape, tile_shape, tile_shapes
+from .tile_shapes import ITEMSIZES, QUAD_TILE, TileShape, tile_shape, tile_shapes
 
 Element = Callable[[str, str, str], tuple[list[str], str]]
 Epilogue = Callable[[str, str, str, str], list[str]]
@@ -170,19 +171,21 @@ class ContractionKernels:
 PACK, PRODUCT = 0, 1
 NARROW = ("s8", "u8", "s16", "pred")  # dtypes whose values are 16-bit integers with a sign
 PAIRED = ("s32", "u32")  # dtypes in which pairs of their products are summed
+SIGNS = {"s8": "s", "u8": "u", "pred": "u"}  # dtypes that matrix registers multiply
+FEWEST_IN_QUADS = 1 << 15  # products: to say how large the registers are takes as long as some thousand
 
 
 def shared_kernels(accumulate: str, machine) -> list[KernelSource]:
     """Every kernel that `render` may give for an accumulation dtype on this machine, whatever else the spec says."""
     kernels = []
     for tile in tile_shapes(accumulate, machine.vector_bytes, machine.vector_registers):
-        for pairs in (False, True) if accumulate in PAIRED else (False,):
-            blocking = _blocking(accumulate, tile, machine, pairs)
+        for word in ("", "pair32") if accumulate in PAIRED else ("",):
+            blocking = _blocking(accumulate, tile, machine, word)
             kernels += [pack_kernel(blocking), product_kernel(blocking)]
     return list(dict.fromkeys(kernels))
 
 
-def _blocking(dtype: str, tile: TileShape, machine, pairs: bool) -> Blocking:
+def _blocking(dtype: str, tile: TileShape, machine, word: str) -> Blocking:
     size = ITEMSIZES[dtype]
     # A block of lhs takes less than a third of the second-level cache. Larger ones were slower even where they fitted:
     # the same rows of the result have to stay there too, from one partial sum to the next. So were smaller ones, where
@@ -193,7 +196,7 @@ def _blocking(dtype: str, tile: TileShape, machine, pairs: bool) -> Blocking:
     # The last cache has other guests. 2048 x 2048 x 2048 ran at 149 GF/s with all of rhs in turn, 16 MB; at 161 in
     # slabs of 8 MB, at 177 of 4 or 2, at 165 of 1 (Zen 3 with 32 MB).
     slab = max(machine.l3_bytes // 8, machine.l2_bytes // 2)
-    return Blocking(dtype, size, tile, area, sums, machine.l1_bytes, slab, machine.cores, pairs)
+    return Blocking(dtype, size, tile, area, sums, machine.l1_bytes, slab, machine.cores, word)
 
 
 def render(
@@ -211,8 +214,10 @@ def render(
 
     columns = columns or (extents and extents[2])
     tile = tile_shape(spec.accumulate, machine.vector_bytes, machine.vector_registers, columns)
-    narrow = all(isinstance(x, PlainOperand) and x.dtype in NARROW for x in (spec.lhs, spec.rhs))
-    blocking = _blocking(spec.accumulate, tile, machine, narrow and spec.accumulate in PAIRED)
+    word = _word(spec, machine, extents)
+    if word.startswith("quad"):
+        tile = QUAD_TILE
+    blocking = _blocking(spec.accumulate, tile, machine, word)
     kernels = [pack_kernel(blocking), product_kernel(blocking)]
     parameters = [tuple(PACK_PARAMS), tuple(PRODUCT_PARAMS)]
     fused, packing = PRODUCT, PACK
@@ -236,6 +241,17 @@ def render(
         kernels.append(kernel)
         parameters.append(names)
     return ContractionKernels(tuple(kernels), tuple(parameters), spec, blocking, fused, packing, splits)
+
+
+def _word(spec: ContractionSpec, machine, extents: tuple[int, int, int, int] | None) -> str:
+    """What an element of the operands is (`Blocking.word`)."""
+    operands = spec.lhs, spec.rhs
+    if spec.accumulate not in PAIRED or not all(isinstance(x, PlainOperand) and x.dtype in NARROW for x in operands):
+        return ""
+    small = extents is None or math.prod(extents) < FEWEST_IN_QUADS
+    if small or not machine.has("amx-int8") or any(x.dtype not in SIGNS for x in operands):
+        return "pair32"
+    return f"quad{''.join(SIGNS[x.dtype] for x in operands)}32"
 
 
 def is_same(spec: ContractionSpec, operand: Element | PlainOperand) -> bool:

@@ -41,8 +41,7 @@ def step_plan(
         batch, m = 1, batch * m  # one rhs for rows that follow each other: a single matrix product
 
     elements = k
-    if blocking.pairs:
-        k = _ceil(k, 2)  # from here on words
+    k = _ceil(k, blocking.in_word)  # from here on words
     panels, full = _ceil(n, columns), n // columns
     part, step = split_steps(m, k, kernels.splits)
     splits = max(1, _ceil(k, part))

@@ -39,7 +39,8 @@ class Blocking:
 
     area: the most elements in a block of lhs, of one step of p; sums: the most elements in a block of sums; size: bytes
     of an element. slab: bytes of rhs that all cores use one block of rows after the other and that should stay in the
-    last cache. pairs: whether an element of an operand is a word of two 16-bit integers, for p and p + 1.
+    last cache. word: what an element of an operand is: '' for one number; 'pair32' for two 16-bit integers, of p and
+    p + 1; 'quadss32' and the like for four 8-bit ones (`tiles`).
     """
 
     dtype: str
@@ -50,7 +51,12 @@ class Blocking:
     l1_bytes: int
     slab: int
     cores: int
-    pairs: bool = False
+    word: str = ""
+
+    @property
+    def in_word(self) -> int:
+        """Numbers in an element of an operand."""
+        return {"": 1, "pair": 2, "quad": 4}[self.word[:4]]
 
     @property
     def copied_panels(self) -> int:
@@ -272,15 +278,15 @@ _PRODUCT = """
 
 def _kernel(kind: str, params: dict[str, str], body: str, blocking: Blocking) -> KernelSource:
     tile, size = blocking.tile, blocking.size
-    pairs = "_pairs" if blocking.pairs and kind == "product" else ""
-    name = f"contraction_{kind}_{blocking.dtype}{pairs}_{tile.rows}x{tile.columns}"
+    words = f"_{blocking.word}" if blocking.word and kind == "product" else ""
+    name = f"contraction_{kind}_{blocking.dtype}{words}_{tile.rows}x{tile.columns}"
     # Two squares cover the rows of a tile (6 as 0..3 and 2..5); where one does, nothing is left for the second.
-    square = square_rows(tile.rows)
+    square = min(square_rows(tile.rows), tile.lanes) if blocking.in_word == 4 else square_rows(tile.rows)
     if tile.rows == square:
         second = re.compile(r" +transpose_{T}_{square}x{square}\(source \+.*\n.*\n")
         body = second.sub("", body)
     body = textwrap.dedent(body).strip("\n").format(
-        T=blocking.dtype, K="pair32" if blocking.pairs else blocking.dtype, size=size,
+        T=blocking.dtype, K=blocking.word or blocking.dtype, size=size,
         rows=tile.rows, columns=tile.columns, lanes=tile.lanes, lanes_1=tile.lanes - 1,
         row=tile.columns * size, tile_column=tile.rows * size,
         tile_bytes=tile.rows * tile.columns * size, line=CACHE_LINE,

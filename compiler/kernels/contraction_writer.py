@@ -32,7 +32,7 @@ class Writer:
         self.spec, self.blocking = spec, blocking
         self.dtype, self.size, self.columns = spec.accumulate, blocking.size, blocking.tile.columns
         self.adjacent = False  # whether lhs_sp is known to be 1
-        self.alone = False  # the last of an odd number of elements, without a second one for its pair
+        self.last = False  # whether it is the last word, which may lack elements
 
     def kernel(self, name: str, own: Sequence[tuple[str, str]], body: Sequence[str]):
         """The KernelSource of a body, with those parameters of the spec and of `own` which it uses, and their names."""
@@ -96,24 +96,31 @@ class Writer:
         return lambda b, p, j: self.load(rhs, lambda p: f"{b} * rhs_sb + {p}{step} + {j} * rhs_sj", p)
 
     def load(self, operand: PlainOperand, at: Callable[[str], str], p: str) -> tuple[list[str], str]:
-        """The element of a plain operand at p; of pairs the word of elements 2 p and 2 p + 1, or of the first alone."""
-        if not self.blocking.pairs:
+        """The element of a plain operand at p; of words that of two or four elements from 2 p or 4 p on, or of those of
+        them that there are."""
+        count = self.blocking.in_word
+        if count == 1:
             return [], load_plain(operand, at(p), self.dtype)
-        first = f"s64({load_plain(operand, at(f'(2 * {p})'), self.dtype)}) & 65535"
-        if self.alone:
-            return [], f"{self.dtype}({first})"
-        second = f"s64({load_plain(operand, at(f'(2 * {p} + 1)'), self.dtype)})"
-        return [], f"{self.dtype}(({first}) | ({second} << 16))"
+        bits, parts = 32 // count, []
+        for e in range(count):
+            q = f"({count} * {p} + {e})"
+            value = f"s64({load_plain(operand, at(q), self.dtype)})"
+            if e and self.last:
+                value = f"({value} if {q} < t_k else 0)"
+            if e < count - 1:
+                value = f"({value} & {(1 << bits) - 1})"
+            parts.append(f"({value} << {e * bits})" if e else value)
+        return [], f"{self.dtype}({' | '.join(parts)})"
 
     def over_p(self, start: str, stop: str, body: Callable[[], list[str]]) -> list[str]:
-        """`body` for every p; of pairs the last may be a single element."""
-        if not self.blocking.pairs:
+        """`body` for every p; of words the last may lack elements."""
+        if self.blocking.in_word == 1:
             return _loop(f"for t_p in range({start}, {stop}):", body())
-        both = _loop(f"for t_p in range({start}, t_even):", body())
-        self.alone = True
-        last = _loop(f"for t_p in range(t_even, {stop}):", body())
-        self.alone = False
-        return [f"t_even = min({stop}, quotient(t_k, 2))", *both, *last]
+        whole = _loop(f"for t_p in range({start}, t_whole):", body())
+        self.last = True
+        last = _loop(f"for t_p in range(t_whole, {stop}):", body())
+        self.last = False
+        return [f"t_whole = min({stop}, quotient(t_k, {self.blocking.in_word}))", *whole, *last]
 
     def rhs_lines(self, group: int) -> list[str]:
         """Elements along j: a line of several panels is computed in one long loop, then cut into panels."""
@@ -214,14 +221,10 @@ class Writer:
                     "lhs": f"address(t_left) - t_i0 * t_si * {size}", "lhs_si": "t_si", "lhs_sp": "t_sp",
                     "pack_lhs": "t_turned",
                 }  # fmt: skip
-                evaluate = [
-                    *_loop(
-                        "if lhs_si == 1 and lhs_sp != 1:",
-                        "t_turned, t_si, t_sp = t_pack_lhs, 1, t_block_rows",
-                        self.lhs_columns(),
-                    ),
-                    *_loop("else:", "t_turned, t_si, t_sp = 0, t_row, 1", self.lhs_any_rows()),
-                ]
+                evaluate = ["t_turned, t_si, t_sp = 0, t_row, 1", *self.lhs_any_rows()]
+                if self.blocking.in_word < 4:  # of which a row has its words side by side
+                    turned = ["t_turned, t_si, t_sp = t_pack_lhs, 1, t_block_rows", *self.lhs_columns()]
+                    evaluate = [*_loop("if lhs_si == 1 and lhs_sp != 1:", turned), *_loop("else:", evaluate)]
             elif spec.lhs_fast == "i":
                 strides, evaluate = by_column, self.lhs_columns()
             else:
@@ -307,8 +310,8 @@ class Writer:
         )
 
     def lhs_any_rows(self) -> list[str]:
-        # The vectorizer makes two versions of a loop with an unknown step by itself, but not of one with pairs.
-        if not self.blocking.pairs:
+        # The vectorizer makes two versions of a loop with an unknown step by itself, but not of one with words.
+        if self.blocking.in_word == 1:
             return self.lhs_rows()
         self.adjacent = True
         adjacent = self.lhs_rows()

@@ -22,6 +22,9 @@ class TileShape:
     lanes: int
 
 
+QUAD_TILE = TileShape(32, 32, 16)  # of 8-bit integers, by matrix registers (`tiles_amx`)
+
+
 def tile_shape(dtype: str, vector_bytes: int, registers: int, columns: int | None = None) -> TileShape:
     """The register tile for an accumulation `dtype` on a machine with `registers` vectors of `vector_bytes` bytes.
 

@@ -125,17 +125,13 @@ def _remainder(x, y):
     return np.where(zero, x, np.fmod(x, safe))
 
 
-def _contiguous(function):
-    """A function of two arrays whose results depend on strides in NumPy: with AVX-512 it has other code for contiguous
-    ones, and an exponent of 0.5 that is repeated is a square root."""
-    return lambda x, y: function(np.asarray(x, order="C"), np.asarray(y, order="C"))
-
-
 def _power(x, y):
     """Integers: a negative exponent gives 0 unless the base is 1 or -1."""
     if x.dtype.kind == "f":
-        # NumPy takes the square root for an exponent of 0.5, which differs at -0 and -inf from IEEE 754.
-        return np.where((y == 0.5) & ((x == 0) | (x == -np.inf)), np.abs(x), _contiguous(np.power)(x, y))
+        # NumPy's results depend on strides: with AVX-512 it has another function for contiguous arrays, and an exponent
+        # of 0.5 that is repeated is a square root, which differs at -0 and -inf from IEEE 754.
+        x, y = np.asarray(x, order="C"), np.asarray(y, order="C")
+        return np.where((y == 0.5) & ((x == 0) | (x == -np.inf)), np.abs(x), np.power(x, y))
     if x.dtype.kind not in "iu":
         return np.power(x, y)
     if x.dtype.kind == "u":
@@ -371,7 +367,7 @@ math_function("atanh", "atanh", np.arctanh, lambda g, y, x: g / _off_unit(x), 25
 binary(
     "atan2",
     ("float",),
-    _contiguous(np.arctan2),
+    np.arctan2,
     "atan2_{t}({0}, {1})",
     partials(
         lambda g, z, y, x: g * (x / (x * x + y * y)),

@@ -464,7 +464,7 @@ class Device:
             handle = self.api.function(module, kernel.name)
             self._functions[kernel] = handle, self.api.function_facts(handle)
         except CudaError as error:
-            error.source = error.source or where
+            error.locate(where)
             raise
         return handle
 

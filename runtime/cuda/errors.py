@@ -40,7 +40,12 @@ class CudaError(HloomError, RuntimeError):
         name: str | None = None,
     ):
         super().__init__(asked, found, repair, source or (None if self.at_once else ""))
-        self.code, self.name = code, name
+        self.code, self.name, self._located = code, name, bool(source)
+
+    def locate(self, where: str) -> None:
+        """Takes the line of the step that the error is of, unless it was made with one."""
+        if not self._located:
+            self.source = where or self.source
 
 
 class CudaUnavailableError(CudaError):

@@ -266,7 +266,7 @@ def _call(step: Enqueue, stream, addresses: Sequence[int]) -> None:
     try:
         step.function(int(stream), *addresses)
     except CudaError as error:
-        error.source = error.source or step.where
+        error.locate(step.where)
         raise
 
 
@@ -299,7 +299,7 @@ class Direct:
         try:
             api.synchronize_stream(stream, f"{self._asked(step)} and waited for")
         except CudaError as error:
-            error.source = error.source or step.where
+            error.locate(step.where)
             raise
 
     def _copies(self, pairs, step: Copy | Exchange) -> None:

@@ -1,4 +1,4 @@
-; {"modules": {"instructions": "6a5fe1ce4bab6a3fc6f6171f50f770a441349e4940cb085369ebe2b1b7c6beef", "exponential": "84099cfac0bf9ce6a1441ae4a2f45c49391a54e38febe767319369acec23e4fd", "logarithm": "f854639671a487dd0cdb6bfe4f11ecb06db6b278a84ee2d0c8cbb27c0d1f126a", "power": "f3955557fbe82e091ef49d3d2dde3af0010a337351338f9dea603e5308e6a5d2", "trigonometry": "084cac72c111505e2c4645d8708b295edb0a970af6c7ac54b2ad4f5f5ee5f0eb", "special_functions": "156a9a56bcef7bf7b38f4b73bbc8a225f437f0fe338d84f9b33c04271d83356e", "bessel_zeta": "fb4a43da68ef1f76f6003aa46ed6c648db4e182526a78a13b3e4b4dd6bf0cc21", "complex_arithmetic": "4b397f044a0afa83e4a28c4cdfca4d4b967101947b82df74e4043483956a00ae", "hyperbolic": "10b09f16ca9fa2724fc71dc669401adec2b83ffd4db99e1e50da5b297842ba67", "complex_functions": "24ba8480c61c82c309f6cd0e021a013522012db78165da26be1cf8cf5e5332f6", "complex_single": "e0eabe465e0bd7dfb552675a69fcaf0f7c7538ec9a95dbeeb29ec1efa4a9f209", "error_function": "ab3dd241f58e4d3c06e0aaf5863863d73fc517124f7ff9e67c061e8803cb5233", "random_bits": "f7ea5d2224ce9d97be2728c61921e49d48c343ccbdd650bd9a28579447ee7346", "rounding": "bc7d6055c397bb4410731f7b256fc3b23579a53ca8efff4ee81d69b005ee3781", "tiles": "ef21a630c0405b2d63279fa8c372e47837d40fca645f6d87d953661b5d6b0618"}, "functions": {"round_even_f32": [["f32"], "f32", "instructions", 0, 470], "round_even_f64": [["f64"], "f64", "instructions", 470, 477], "is_finite_f32": [["f32"], "pred", "instructions", 947, 498], "is_finite_f64": [["f64"], "pred", "instructions", 1445, 504], "bitcast_s16_f16": [["s16"], "f16", "instructions", 1949, 325], "bitcast_s16_bf16": [["s16"], "bf16", "instructions", 2274, 349], "bitcast_u16_f16": [["u16"], "f16", "instructions", 2623, 325], "bitcast_u16_bf16": [["u16"], "bf16", "instructions", 2948, 349], "bitcast_f16_s16": [["f16"], "s16", "instructions", 3297, 319], "bitcast_f16_u16": [["f16"], "u16", "instructions", 3616, 319], "bitcast_f16_bf16": [["f16"], "bf16", "instructions", 3935, 425], "bitcast_bf16_s16": [["bf16"], "s16", "instructions", 4360, 606], "bitcast_bf16_u16": [["bf16"], "u16", "instructions", 4966, 606], "bitcast_bf16_f16": [["bf16"], "f16", "instructions", 5572, 686], "div_s8": [["s8", "s8"], "s8", "instructions", 6258, 514], "rem_s8": [["s8", "s8"], "s8", "instructions", 6772, 515], "pow_s8": [["s8", "s8"], "s8", "instructions", 7287, 1304], "shl_s8": [["s8", "s8"], "s8", "instructions", 8591, 344], "shr_logical_s8": [["s8", "s8"], "s8", "instructions", 8935, 353], "shr_arithmetic_s8": [["s8", "s8"], "s8", "instructions", 9288, 487], "abs_s8": [["s8"], "s8", "instructions", 9775, 444], "sign_s8": [["s8"], "s8", "instructions", 10219, 352], "max_s8": [["s8", "s8"], "s8", "instructions", 10571, 449], "min_s8": [["s8", "s8"], "s8", "instructions", 11020, 449], "popcnt_s8": [["s8"], "s8", "instructions", 11469, 464], "clz_s8": [["s8"], "s8", "instructions", 11933, 458], "div_s16": [["s16", "s16"], "s16", "instructions", 12391, 529], "rem_s16": [["s16", "s16"], "s16", "instructions", 12920, 530], "pow_s16": [["s16", "s16"], "s16", "instructions", 13450, 1335], "shl_s16": [["s16", "s16"], "s16", "instructions", 14785, 354], "shr_logical_s16": [["s16", "s16"], "s16", "instructions", 15139, 363], "shr_arithmetic_s16": [["s16", "s16"], "s16", "instructions", 15502, 502], "abs_s16": [["s16"], "s16", "instructions", 16004, 457], "sign_s16": [["s16"], "s16", "instructions", 16461, 361], "max_s16": [["s16", "s16"], "s16", "instructions", 16822, 462], "min_s16": [["s16", "s16"], "s16", "instructions", 17284, 462], "popcnt_s16": [["s16"], "s16", "instructions", 17746, 478], "clz_s16": [["s16"], "s16", "instructions", 18224, 472], "div_s32": [["s32", "s32"], "s32", "instructions", 18696, 534], "rem_s32": [["s32", "s32"], "s32", "instructions", 19230, 535], "pow_s32": [["s32", "s32"], "s32", "instructions", 19765, 1335], "shl_s32": [["s32", "s32"], "s32", "instructions", 21100, 354], "shr_logical_s32": [["s32", "s32"], "s32", "instructions", 21454, 363], "shr_arithmetic_s32": [["s32", "s32"], "s32", "instructions", 21817, 502], "abs_s32": [["s32"], "s32", "instructions", 22319, 462], "sign_s32": [["s32"], "s32", "instructions", 22781, 361], "max_s32": [["s32", "s32"], "s32", "instructions", 23142, 462], "min_s32": [["s32", "s32"], "s32", "instructions", 23604, 462], "popcnt_s32": [["s32"], "s32", "instructions", 24066, 478], "clz_s32": [["s32"], "s32", "instructions", 24544, 472], "div_s64": [["s64", "s64"], "s64", "instructions", 25016, 543], "rem_s64": [["s64", "s64"], "s64", "instructions", 25559, 544], "pow_s64": [["s64", "s64"], "s64", "instructions", 26103, 1335], "shl_s64": [["s64", "s64"], "s64", "instructions", 27438, 354], "shr_logical_s64": [["s64", "s64"], "s64", "instructions", 27792, 363], "shr_arithmetic_s64": [["s64", "s64"], "s64", "instructions", 28155, 502], "abs_s64": [["s64"], "s64", "instructions", 28657, 471], "sign_s64": [["s64"], "s64", "instructions", 29128, 361], "max_s64": [["s64", "s64"], "s64", "instructions", 29489, 462], "min_s64": [["s64", "s64"], "s64", "instructions", 29951, 462], "popcnt_s64": [["s64"], "s64", "instructions", 30413, 478], "clz_s64": [["s64"], "s64", "instructions", 30891, 472], "div_u8": [["u8", "u8"], "u8", "instructions", 31363, 549], "rem_u8": [["u8", "u8"], "u8", "instructions", 31912, 550], "pow_u8": [["u8", "u8"], "u8", "instructions", 32462, 1004], "shl_u8": [["u8", "u8"], "u8", "instructions", 33466, 344], "shr_logical_u8": [["u8", "u8"], "u8", "instructions", 33810, 353], "shr_arithmetic_u8": [["u8", "u8"], "u8", "instructions", 34163, 487], "abs_u8": [["u8"], "u8", "instructions", 34650, 246], "sign_u8": [["u8"], "u8", "instructions", 34896, 313], "max_u8": [["u8", "u8"], "u8", "instructions", 35209, 449], "min_u8": [["u8", "u8"], "u8", "instructions", 35658, 449], "popcnt_u8": [["u8"], "u8", "instructions", 36107, 464], "clz_u8": [["u8"], "u8", "instructions", 36571, 458], "div_u16": [["u16", "u16"], "u16", "instructions", 37029, 566], "rem_u16": [["u16", "u16"], "u16", "instructions", 37595, 567], "pow_u16": [["u16", "u16"], "u16", "instructions", 38162, 1023], "shl_u16": [["u16", "u16"], "u16", "instructions", 39185, 354], "shr_logical_u16": [["u16", "u16"], "u16", "instructions", 39539, 363], "shr_arithmetic_u16": [["u16", "u16"], "u16", "instructions", 39902, 502], "abs_u16": [["u16"], "u16", "instructions", 40404, 250], "sign_u16": [["u16"], "u16", "instructions", 40654, 320], "max_u16": [["u16", "u16"], "u16", "instructions", 40974, 462], "min_u16": [["u16", "u16"], "u16", "instructions", 41436, 462], "popcnt_u16": [["u16"], "u16", "instructions", 41898, 478], "clz_u16": [["u16"], "u16", "instructions", 42376, 472], "div_u32": [["u32", "u32"], "u32", "instructions", 42848, 566], "rem_u32": [["u32", "u32"], "u32", "instructions", 43414, 567], "pow_u32": [["u32", "u32"], "u32", "instructions", 43981, 1023], "shl_u32": [["u32", "u32"], "u32", "instructions", 45004, 354], "shr_logical_u32": [["u32", "u32"], "u32", "instructions", 45358, 363], "shr_arithmetic_u32": [["u32", "u32"], "u32", "instructions", 45721, 502], "abs_u32": [["u32"], "u32", "instructions", 46223, 250], "sign_u32": [["u32"], "u32", "instructions", 46473, 320], "max_u32": [["u32", "u32"], "u32", "instructions", 46793, 462], "min_u32": [["u32", "u32"], "u32", "instructions", 47255, 462], "popcnt_u32": [["u32"], "u32", "instructions", 47717, 478], "clz_u32": [["u32"], "u32", "instructions", 48195, 472], "div_u64": [["u64", "u64"], "u64", "instructions", 48667, 566], "rem_u64": [["u64", "u64"], "u64", "instructions", 49233, 567], "pow_u64": [["u64", "u64"], "u64", "instructions", 49800, 1023], "shl_u64": [["u64", "u64"], "u64", "instructions", 50823, 354], "shr_logical_u64": [["u64", "u64"], "u64", "instructions", 51177, 363], "shr_arithmetic_u64": [["u64", "u64"], "u64", "instructions", 51540, 502], "abs_u64": [["u64"], "u64", "instructions", 52042, 250], "sign_u64": [["u64"], "u64", "instructions", 52292, 320], "max_u64": [["u64", "u64"], "u64", "instructions", 52612, 462], "min_u64": [["u64", "u64"], "u64", "instructions", 53074, 462], "popcnt_u64": [["u64"], "u64", "instructions", 53536, 478], "clz_u64": [["u64"], "u64", "instructions", 54014, 472], "xor_pred": [["pred", "pred"], "pred", "instructions", 54486, 277], "not_pred": [["pred"], "pred", "instructions", 54763, 262], "and_s8": [["s8", "s8"], "s8", "instructions", 55025, 273], "or_s8": [["s8", "s8"], "s8", "instructions", 55298, 271], "xor_s8": [["s8", "s8"], "s8", "instructions", 55569, 273], "not_s8": [["s8"], "s8", "instructions", 55842, 264], "and_s16": [["s16", "s16"], "s16", "instructions", 56106, 279], "or_s16": [["s16", "s16"], "s16", "instructions", 56385, 277], "xor_s16": [["s16", "s16"], "s16", "instructions", 56662, 279], "not_s16": [["s16"], "s16", "instructions", 56941, 269], "and_s32": [["s32", "s32"], "s32", "instructions", 57210, 279], "or_s32": [["s32", "s32"], "s32", "instructions", 57489, 277], "xor_s32": [["s32", "s32"], "s32", "instructions", 57766, 279], "not_s32": [["s32"], "s32", "instructions", 58045, 269], "and_s64": [["s64", "s64"], "s64", "instructions", 58314, 279], "or_s64": [["s64", "s64"], "s64", "instructions", 58593, 277], "xor_s64": [["s64", "s64"], "s64", "instructions", 58870, 279], "not_s64": [["s64"], "s64", "instructions", 59149, 269], "and_u8": [["u8", "u8"], "u8", "instructions", 59418, 273], "or_u8": [["u8", "u8"], "u8", "instructions", 59691, 271], "xor_u8": [["u8", "u8"], "u8", "instructions", 59962, 273], "not_u8": [["u8"], "u8", "instructions", 60235, 264], "and_u16": [["u16", "u16"], "u16", "instructions", 60499, 279], "or_u16": [["u16", "u16"], "u16", "instructions", 60778, 277], "xor_u16": [["u16", "u16"], "u16", "instructions", 61055, 279], "not_u16": [["u16"], "u16", "instructions", 61334, 269], "and_u32": [["u32", "u32"], "u32", "instructions", 61603, 279], "or_u32": [["u32", "u32"], "u32", "instructions", 61882, 277], "xor_u32": [["u32", "u32"], "u32", "instructions", 62159, 279], "not_u32": [["u32"], "u32", "instructions", 62438, 269], "and_u64": [["u64", "u64"], "u64", "instructions", 62707, 279], "or_u64": [["u64", "u64"], "u64", "instructions", 62986, 277], "xor_u64": [["u64", "u64"], "u64", "instructions", 63263, 279], "not_u64": [["u64"], "u64", "instructions", 63542, 269], "max_pred": [["pred", "pred"], "pred", "instructions", 63811, 268], "min_pred": [["pred", "pred"], "pred", "instructions", 64079, 277], "accmax_s8": [["s8", "s8"], "s8", "instructions", 64356, 452], "accmin_s8": [["s8", "s8"], "s8", "instructions", 64808, 452], "accmax_s16": [["s16", "s16"], "s16", "instructions", 65260, 465], "accmin_s16": [["s16", "s16"], "s16", "instructions", 65725, 465], "accmax_s32": [["s32", "s32"], "s32", "instructions", 66190, 465], "accmin_s32": [["s32", "s32"], "s32", "instructions", 66655, 465], "accmax_s64": [["s64", "s64"], "s64", "instructions", 67120, 465], "accmin_s64": [["s64", "s64"], "s64", "instructions", 67585, 465], "accmax_u8": [["u8", "u8"], "u8", "instructions", 68050, 452], "accmin_u8": [["u8", "u8"], "u8", "instructions", 68502, 452], "accmax_u16": [["u16", "u16"], "u16", "instructions", 68954, 465], "accmin_u16": [["u16", "u16"], "u16", "instructions", 69419, 465], "accmax_u32": [["u32", "u32"], "u32", "instructions", 69884, 465], "accmin_u32": [["u32", "u32"], "u32", "instructions", 70349, 465], "accmax_u64": [["u64", "u64"], "u64", "instructions", 70814, 465], "accmin_u64": [["u64", "u64"], "u64", "instructions", 71279, 465], "scale_grown_f32": [["f32", "f32"], "f32", "exponential", 71744, 828], "scale_f64": [["f64", "f64"], "f64", "exponential", 72572, 611], "scale_grown_f64": [["f64", "f64"], "f64", "exponential", 73183, 836], "exp_f32": [["f32"], "f32", "exponential", 74019, 1994], "exp_f64": [["f64"], "f64", "exponential", 76013, 2564], "exp_sum_f64": [["f64", "f64"], "f64", "exponential", 78577, 3598], "exp2_f32": [["f32"], "f32", "exponential", 82175, 2092], "exp2_f64": [["f64"], "f64", "exponential", 84267, 2673], "expm1_f32": [["f32"], "f32", "exponential", 86940, 2068], "expm1_f64": [["f64"], "f64", "exponential", 89008, 6800], "logistic_f32": [["f32"], "f32", "exponential", 95808, 2662], "logistic_f64": [["f64"], "f64", "exponential", 98470, 3272], "log_exponent_f64": [["f64"], "f64", "logarithm", 101742, 533], "log_mantissa_f64": [["f64"], "f64", "logarithm", 102275, 482], "log_edges_f64": [["f64", "f64"], "f64", "logarithm", 102757, 620], "log_edges_f32": [["f32", "f32"], "f32", "logarithm", 103377, 611], "log_f32": [["f32"], "f32", "logarithm", 103988, 2451], "log_f64": [["f64"], "f64", "logarithm", 106439, 3037], "log1p_f32": [["f32"], "f32", "logarithm", 109476, 2949], "log1p_f64": [["f64"], "f64", "logarithm", 112425, 6340], "log2_f64": [["f64"], "f64", "logarithm", 118765, 5473], "log10_f64": [["f64"], "f64", "logarithm", 124238, 5647], "log2_f32": [["f32"], "f32", "logarithm", 129885, 5911], "log10_f32": [["f32"], "f32", "logarithm", 135796, 6101], "power_edges_f64": [["f64", "f64", "f64"], "f64", "power", 141897, 1469], "pow_f64": [["f64", "f64"], "f64", "power", 143366, 11107], "power_edges_f32": [["f32", "f32", "f32"], "f32", "power", 154473, 1441], "pow_f32": [["f32", "f32"], "f32", "power", 155914, 6621], "rsqrt_f32": [["f32"], "f32", "power", 162535, 1537], "rsqrt_f64": [["f64"], "f64", "power", 164072, 1573], "hypot_f64": [["f64", "f64"], "f64", "power", 165645, 3197], "hypot_f32": [["f32", "f32"], "f32", "power", 168842, 1169], "cbrt_f64": [["f64"], "f64", "power", 170011, 4454], "cbrt_f32": [["f32"], "f32", "power", 174465, 4871], "huge_sin_f32": [["f32"], "f32", "instructions", 179336, 6487], "huge_sin_f64": [["f64"], "f64", "instructions", 185823, 6469], "huge_cos_f32": [["f32"], "f32", "instructions", 192292, 6487], "huge_cos_f64": [["f64"], "f64", "instructions", 198779, 6469], "huge_tan_f32": [["f32"], "f32", "instructions", 205248, 6487], "huge_tan_f64": [["f64"], "f64", "instructions", 211735, 6469], "sine_quadrant_f32": [["f32", "f32", "u32"], "f32", "trigonometry", 218204, 1831], "sine_shifted_f32": [["f32", "u32"], "f32", "trigonometry", 220035, 2721], "sin_f32": [["f32"], "f32", "trigonometry", 222756, 9228], "cos_f32": [["f32"], "f32", "trigonometry", 231984, 9175], "sine_shifted_f64": [["f64", "u64"], "f64", "trigonometry", 241159, 4118], "sin_f64": [["f64"], "f64", "trigonometry", 245277, 10724], "cos_f64": [["f64"], "f64", "trigonometry", 256001, 10661], "tan_f64": [["f64"], "f64", "trigonometry", 266662, 11216], "tan_f32": [["f32"], "f32", "trigonometry", 277878, 9104], "asin_core_f64": [["f64", "f64"], "f64", "trigonometry", 286982, 3968], "asin_f64": [["f64"], "f64", "trigonometry", 290950, 3714], "acos_f64": [["f64"], "f64", "trigonometry", 294664, 4086], "asin_f32": [["f32"], "f32", "trigonometry", 298750, 2494], "acos_f32": [["f32"], "f32", "trigonometry", 301244, 4444], "atan_quotient_f64": [["f64", "f64", "f64"], "f64", "trigonometry", 305688, 4255], "atan_f64": [["f64"], "f64", "trigonometry", 309943, 4946], "atan_f32": [["f32"], "f32", "trigonometry", 314889, 3484], "atan2_f64": [["f64", "f64"], "f64", "trigonometry", 318373, 6515], "atan2_f32": [["f32", "f32"], "f32", "trigonometry", 324888, 7154], "lgamma_positive_f64": [["f64"], "f64", "special_functions", 332042, 17558], "sine_of_turns_f64": [["f64"], "f64", "special_functions", 349600, 3226], "lgamma_f64": [["f64"], "f64", "special_functions", 352826, 25744], "digamma_f64": [["f64"], "f64", "special_functions", 378570, 9508], "erf_inv_f64": [["f64"], "f64", "special_functions", 388078, 20724], "lgamma_f32": [["f32"], "f32", "special_functions", 408802, 27564], "digamma_f32": [["f32"], "f32", "special_functions", 436366, 10230], "erf_inv_f32": [["f32"], "f32", "special_functions", 446596, 4720], "bessel_near_f64": [["f64", "f64", "f64"], "f64", "bessel_zeta", 451316, 3541], "over_root_f64": [["f64", "f64"], "f64", "bessel_zeta", 454857, 1145], "bessel_i0e_f64": [["f64"], "f64", "bessel_zeta", 456002, 24055], "bessel_i1e_f64": [["f64"], "f64", "bessel_zeta", 480057, 24647], "bessel_i0e_f32": [["f32"], "f32", "bessel_zeta", 504704, 26354], "bessel_i1e_f32": [["f32"], "f32", "bessel_zeta", 531058, 26945], "zeta_positive_f64": [["f64", "f64"], "f64", "bessel_zeta", 558003, 32895], "zeta_f64": [["f64", "f64"], "f64", "bessel_zeta", 590898, 107103], "polygamma_f64": [["f64", "f64"], "f64", "bessel_zeta", 698001, 125084], "zeta_f32": [["f32", "f32"], "f32", "bessel_zeta", 823085, 113655], "polygamma_f32": [["f32", "f32"], "f32", "bessel_zeta", 936740, 132549], "convert_pred_pred": [["pred"], "pred", "instructions", 1069289, 257], "convert_pred_s8": [["pred"], "s8", "instructions", 1069546, 287], "convert_pred_s16": [["pred"], "s16", "instructions", 1069833, 298], "convert_pred_s32": [["pred"], "s32", "instructions", 1070131, 298], "convert_pred_s64": [["pred"], "s64", "instructions", 1070429, 298], "convert_pred_u8": [["pred"], "u8", "instructions", 1070727, 287], "convert_pred_u16": [["pred"], "u16", "instructions", 1071014, 298], "convert_pred_u32": [["pred"], "u32", "instructions", 1071312, 298], "convert_pred_u64": [["pred"], "u64", "instructions", 1071610, 298], "convert_pred_f16": [["pred"], "f16", "instructions", 1071908, 290], "convert_pred_bf16": [["pred"], "bf16", "instructions", 1072198, 530], "convert_pred_f32": [["pred"], "f32", "instructions", 1072728, 290], "convert_pred_f64": [["pred"], "f64", "instructions", 1073018, 293], "convert_pred_c64": [["pred"], "c64", "instructions", 1073311, 477], "convert_pred_c128": [["pred"], "c128", "instructions", 1073788, 489], "convert_s8_pred": [["s8"], "pred", "instructions", 1074277, 276], "convert_s8_s8": [["s8"], "s8", "instructions", 1074553, 253], "convert_s8_s16": [["s8"], "s16", "instructions", 1074806, 299], "convert_s8_s32": [["s8"], "s32", "instructions", 1075105, 299], "convert_s8_s64": [["s8"], "s64", "instructions", 1075404, 299], "convert_s8_u8": [["s8"], "u8", "instructions", 1075703, 253], "convert_s8_u16": [["s8"], "u16", "instructions", 1075956, 299], "convert_s8_u32": [["s8"], "u32", "instructions", 1076255, 299], "convert_s8_u64": [["s8"], "u64", "instructions", 1076554, 299], "convert_s8_f16": [["s8"], "f16", "instructions", 1076853, 286], "convert_s8_bf16": [["s8"], "bf16", "instructions", 1077139, 509], "convert_s8_f32": [["s8"], "f32", "instructions", 1077648, 286], "convert_s8_f64": [["s8"], "f64", "instructions", 1077934, 289], "convert_s8_c64": [["s8"], "c64", "instructions", 1078223, 473], "convert_s8_c128": [["s8"], "c128", "instructions", 1078696, 485], "convert_s16_pred": [["s16"], "pred", "instructions", 1079181, 279], "convert_s16_s8": [["s16"], "s8", "instructions", 1079460, 278], "convert_s16_s16": [["s16"], "s16", "instructions", 1079738, 258], "convert_s16_s32": [["s16"], "s32", "instructions", 1079996, 306], "convert_s16_s64": [["s16"], "s64", "instructions", 1080302, 306], "convert_s16_u8": [["s16"], "u8", "instructions", 1080608, 278], "convert_s16_u16": [["s16"], "u16", "instructions", 1080886, 258], "convert_s16_u32": [["s16"], "u32", "instructions", 1081144, 306], "convert_s16_u64": [["s16"], "u64", "instructions", 1081450, 306], "convert_s16_f16": [["s16"], "f16", "instructions", 1081756, 324], "convert_s16_bf16": [["s16"], "bf16", "instructions", 1082080, 512], "convert_s16_f32": [["s16"], "f32", "instructions", 1082592, 289], "convert_s16_f64": [["s16"], "f64", "instructions", 1082881, 292], "convert_s16_c64": [["s16"], "c64", "instructions", 1083173, 476], "convert_s16_c128": [["s16"], "c128", "instructions", 1083649, 488], "convert_s32_pred": [["s32"], "pred", "instructions", 1084137, 279], "convert_s32_s8": [["s32"], "s8", "instructions", 1084416, 278], "convert_s32_s16": [["s32"], "s16", "instructions", 1084694, 282], "convert_s32_s32": [["s32"], "s32", "instructions", 1084976, 258], "convert_s32_s64": [["s32"], "s64", "instructions", 1085234, 316], "convert_s32_u8": [["s32"], "u8", "instructions", 1085550, 278], "convert_s32_u16": [["s32"], "u16", "instructions", 1085828, 282], "convert_s32_u32": [["s32"], "u32", "instructions", 1086110, 258], "convert_s32_u64": [["s32"], "u64", "instructions", 1086368, 316], "convert_s32_f16": [["s32"], "f16", "instructions", 1086684, 363], "convert_s32_bf16": [["s32"], "bf16", "instructions", 1087047, 512], "convert_s32_f32": [["s32"], "f32", "instructions", 1087559, 289], "convert_s32_f64": [["s32"], "f64", "instructions", 1087848, 292], "convert_s32_c64": [["s32"], "c64", "instructions", 1088140, 476], "convert_s32_c128": [["s32"], "c128", "instructions", 1088616, 488], "convert_s64_pred": [["s64"], "pred", "instructions", 1089104, 279], "convert_s64_s8": [["s64"], "s8", "instructions", 1089383, 278], "convert_s64_s16": [["s64"], "s16", "instructions", 1089661, 282], "convert_s64_s32": [["s64"], "s32", "instructions", 1089943, 282], "convert_s64_s64": [["s64"], "s64", "instructions", 1090225, 258], "convert_s64_u8": [["s64"], "u8", "instructions", 1090483, 278], "convert_s64_u16": [["s64"], "u16", "instructions", 1090761, 282], "convert_s64_u32": [["s64"], "u32", "instructions", 1091043, 282], "convert_s64_u64": [["s64"], "u64", "instructions", 1091325, 258], "convert_s64_f16": [["s64"], "f16", "instructions", 1091583, 363], "convert_s64_bf16": [["s64"], "bf16", "instructions", 1091946, 512], "convert_s64_f32": [["s64"], "f32", "instructions", 1092458, 289], "convert_s64_f64": [["s64"], "f64", "instructions", 1092747, 292], "convert_s64_c64": [["s64"], "c64", "instructions", 1093039, 476], "convert_s64_c128": [["s64"], "c128", "instructions", 1093515, 488], "convert_u8_pred": [["u8"], "pred", "instructions", 1094003, 276], "convert_u8_s8": [["u8"], "s8", "instructions", 1094279, 253], "convert_u8_s16": [["u8"], "s16", "instructions", 1094532, 296], "convert_u8_s32": [["u8"], "s32", "instructions", 1094828, 296], "convert_u8_s64": [["u8"], "s64", "instructions", 1095124, 296], "convert_u8_u8": [["u8"], "u8", "instructions", 1095420, 253], "convert_u8_u16": [["u8"], "u16", "instructions", 1095673, 296], "convert_u8_u32": [["u8"], "u32", "instructions", 1095969, 296], "convert_u8_u64": [["u8"], "u64", "instructions", 1096265, 296], "convert_u8_f16": [["u8"], "f16", "instructions", 1096561, 286], "convert_u8_bf16": [["u8"], "bf16", "instructions", 1096847, 517], "convert_u8_f32": [["u8"], "f32", "instructions", 1097364, 286], "convert_u8_f64": [["u8"], "f64", "instructions", 1097650, 289], "convert_u8_c64": [["u8"], "c64", "instructions", 1097939, 473], "convert_u8_c128": [["u8"], "c128", "instructions", 1098412, 485], "convert_u16_pred": [["u16"], "pred", "instructions", 1098897, 279], "convert_u16_s8": [["u16"], "s8", "instructions", 1099176, 278], "convert_u16_s16": [["u16"], "s16", "instructions", 1099454, 258], "convert_u16_s32": [["u16"], "s32", "instructions", 1099712, 301], "convert_u16_s64": [["u16"], "s64", "instructions", 1100013, 301], "convert_u16_u8": [["u16"], "u8", "instructions", 1100314, 278], "convert_u16_u16": [["u16"], "u16", "instructions", 1100592, 258], "convert_u16_u32": [["u16"], "u32", "instructions", 1100850, 301], "convert_u16_u64": [["u16"], "u64", "instructions", 1101151, 301], "convert_u16_f16": [["u16"], "f16", "instructions", 1101452, 324], "convert_u16_bf16": [["u16"], "bf16", "instructions", 1101776, 520], "convert_u16_f32": [["u16"], "f32", "instructions", 1102296, 289], "convert_u16_f64": [["u16"], "f64", "instructions", 1102585, 292], "convert_u16_c64": [["u16"], "c64", "instructions", 1102877, 476], "convert_u16_c128": [["u16"], "c128", "instructions", 1103353, 488], "convert_u32_pred": [["u32"], "pred", "instructions", 1103841, 279], "convert_u32_s8": [["u32"], "s8", "instructions", 1104120, 278], "convert_u32_s16": [["u32"], "s16", "instructions", 1104398, 282], "convert_u32_s32": [["u32"], "s32", "instructions", 1104680, 258], "convert_u32_s64": [["u32"], "s64", "instructions", 1104938, 306], "convert_u32_u8": [["u32"], "u8", "instructions", 1105244, 278], "convert_u32_u16": [["u32"], "u16", "instructions", 1105522, 282], "convert_u32_u32": [["u32"], "u32", "instructions", 1105804, 258], "convert_u32_u64": [["u32"], "u64", "instructions", 1106062, 306], "convert_u32_f16": [["u32"], "f16", "instructions", 1106368, 363], "convert_u32_bf16": [["u32"], "bf16", "instructions", 1106731, 520], "convert_u32_f32": [["u32"], "f32", "instructions", 1107251, 289], "convert_u32_f64": [["u32"], "f64", "instructions", 1107540, 292], "convert_u32_c64": [["u32"], "c64", "instructions", 1107832, 476], "convert_u32_c128": [["u32"], "c128", "instructions", 1108308, 488], "convert_u64_pred": [["u64"], "pred", "instructions", 1108796, 279], "convert_u64_s8": [["u64"], "s8", "instructions", 1109075, 278], "convert_u64_s16": [["u64"], "s16", "instructions", 1109353, 282], "convert_u64_s32": [["u64"], "s32", "instructions", 1109635, 282], "convert_u64_s64": [["u64"], "s64", "instructions", 1109917, 258], "convert_u64_u8": [["u64"], "u8", "instructions", 1110175, 278], "convert_u64_u16": [["u64"], "u16", "instructions", 1110453, 282], "convert_u64_u32": [["u64"], "u32", "instructions", 1110735, 282], "convert_u64_u64": [["u64"], "u64", "instructions", 1111017, 258], "convert_u64_f16": [["u64"], "f16", "instructions", 1111275, 363], "convert_u64_bf16": [["u64"], "bf16", "instructions", 1111638, 520], "convert_u64_f32": [["u64"], "f32", "instructions", 1112158, 289], "convert_u64_f64": [["u64"], "f64", "instructions", 1112447, 292], "convert_u64_c64": [["u64"], "c64", "instructions", 1112739, 476], "convert_u64_c128": [["u64"], "c128", "instructions", 1113215, 488], "convert_f16_pred": [["f16"], "pred", "instructions", 1113703, 295], "convert_f16_s8": [["f16"], "s8", "instructions", 1113998, 594], "convert_f16_s16": [["f16"], "s16", "instructions", 1114592, 608], "convert_f16_s32": [["f16"], "s32", "instructions", 1115200, 602], "convert_f16_s64": [["f16"], "s64", "instructions", 1115802, 620], "convert_f16_u8": [["f16"], "u8", "instructions", 1116422, 473], "convert_f16_u16": [["f16"], "u16", "instructions", 1116895, 481], "convert_f16_u32": [["f16"], "u32", "instructions", 1117376, 485], "convert_f16_u64": [["f16"], "u64", "instructions", 1117861, 485], "convert_f16_f16": [["f16"], "f16", "instructions", 1118346, 264], "convert_f16_bf16": [["f16"], "bf16", "instructions", 1118610, 605], "convert_f16_f32": [["f16"], "f32", "instructions", 1119215, 264], "convert_f16_f64": [["f16"], "f64", "instructions", 1119479, 295], "convert_f16_c64": [["f16"], "c64", "instructions", 1119774, 442], "convert_f16_c128": [["f16"], "c128", "instructions", 1120216, 491], "convert_bf16_pred": [["bf16"], "pred", "instructions", 1120707, 296], "convert_bf16_s8": [["bf16"], "s8", "instructions", 1121003, 595], "convert_bf16_s16": [["bf16"], "s16", "instructions", 1121598, 609], "convert_bf16_s32": [["bf16"], "s32", "instructions", 1122207, 603], "convert_bf16_s64": [["bf16"], "s64", "instructions", 1122810, 621], "convert_bf16_u8": [["bf16"], "u8", "instructions", 1123431, 474], "convert_bf16_u16": [["bf16"], "u16", "instructions", 1123905, 482], "convert_bf16_u32": [["bf16"], "u32", "instructions", 1124387, 486], "convert_bf16_u64": [["bf16"], "u64", "instructions", 1124873, 486], "convert_bf16_f16": [["bf16"], "f16", "instructions", 1125359, 330], "convert_bf16_bf16": [["bf16"], "bf16", "instructions", 1125689, 266], "convert_bf16_f32": [["bf16"], "f32", "instructions", 1125955, 265], "convert_bf16_f64": [["bf16"], "f64", "instructions", 1126220, 296], "convert_bf16_c64": [["bf16"], "c64", "instructions", 1126516, 443], "convert_bf16_c128": [["bf16"], "c128", "instructions", 1126959, 492], "convert_f32_pred": [["f32"], "pred", "instructions", 1127451, 295], "convert_f32_s8": [["f32"], "s8", "instructions", 1127746, 594], "convert_f32_s16": [["f32"], "s16", "instructions", 1128340, 608], "convert_f32_s32": [["f32"], "s32", "instructions", 1128948, 602], "convert_f32_s64": [["f32"], "s64", "instructions", 1129550, 620], "convert_f32_u8": [["f32"], "u8", "instructions", 1130170, 473], "convert_f32_u16": [["f32"], "u16", "instructions", 1130643, 481], "convert_f32_u32": [["f32"], "u32", "instructions", 1131124, 485], "convert_f32_u64": [["f32"], "u64", "instructions", 1131609, 485], "convert_f32_f16": [["f32"], "f16", "instructions", 1132094, 329], "convert_f32_bf16": [["f32"], "bf16", "instructions", 1132423, 605], "convert_f32_f32": [["f32"], "f32", "instructions", 1133028, 264], "convert_f32_f64": [["f32"], "f64", "instructions", 1133292, 295], "convert_f32_c64": [["f32"], "c64", "instructions", 1133587, 442], "convert_f32_c128": [["f32"], "c128", "instructions", 1134029, 491], "convert_f64_pred": [["f64"], "pred", "instructions", 1134520, 297], "convert_f64_s8": [["f64"], "s8", "instructions", 1134817, 599], "convert_f64_s16": [["f64"], "s16", "instructions", 1135416, 613], "convert_f64_s32": [["f64"], "s32", "instructions", 1136029, 607], "convert_f64_s64": [["f64"], "s64", "instructions", 1136636, 625], "convert_f64_u8": [["f64"], "u8", "instructions", 1137261, 477], "convert_f64_u16": [["f64"], "u16", "instructions", 1137738, 485], "convert_f64_u32": [["f64"], "u32", "instructions", 1138223, 491], "convert_f64_u64": [["f64"], "u64", "instructions", 1138714, 491], "convert_f64_f16": [["f64"], "f16", "instructions", 1139205, 1048], "convert_f64_bf16": [["f64"], "bf16", "instructions", 1140253, 650], "convert_f64_f32": [["f64"], "f32", "instructions", 1140903, 296], "convert_f64_f64": [["f64"], "f64", "instructions", 1141199, 267], "convert_f64_c64": [["f64"], "c64", "instructions", 1141466, 483], "convert_f64_c128": [["f64"], "c128", "instructions", 1141949, 454], "convert_c64_pred": [["c64"], "pred", "instructions", 1142403, 522], "convert_c64_s8": [["c64"], "s8", "instructions", 1142925, 717], "convert_c64_s16": [["c64"], "s16", "instructions", 1143642, 731], "convert_c64_s32": [["c64"], "s32", "instructions", 1144373, 725], "convert_c64_s64": [["c64"], "s64", "instructions", 1145098, 743], "convert_c64_u8": [["c64"], "u8", "instructions", 1145841, 579], "convert_c64_u16": [["c64"], "u16", "instructions", 1146420, 587], "convert_c64_u32": [["c64"], "u32", "instructions", 1147007, 591], "convert_c64_u64": [["c64"], "u64", "instructions", 1147598, 591], "convert_c64_f16": [["c64"], "f16", "instructions", 1148189, 413], "convert_c64_bf16": [["c64"], "bf16", "instructions", 1148602, 709], "convert_c64_f32": [["c64"], "f32", "instructions", 1149311, 335], "convert_c64_f64": [["c64"], "f64", "instructions", 1149646, 377], "convert_c64_c64": [["c64"], "c64", "instructions", 1150023, 297], "convert_c64_c128": [["c64"], "c128", "instructions", 1150320, 673], "convert_c128_pred": [["c128"], "pred", "instructions", 1150993, 531], "convert_c128_s8": [["c128"], "s8", "instructions", 1151524, 726], "convert_c128_s16": [["c128"], "s16", "instructions", 1152250, 740], "convert_c128_s32": [["c128"], "s32", "instructions", 1152990, 734], "convert_c128_s64": [["c128"], "s64", "instructions", 1153724, 752], "convert_c128_u8": [["c128"], "u8", "instructions", 1154476, 587], "convert_c128_u16": [["c128"], "u16", "instructions", 1155063, 595], "convert_c128_u32": [["c128"], "u32", "instructions", 1155658, 601], "convert_c128_u64": [["c128"], "u64", "instructions", 1156259, 601], "convert_c128_f16": [["c128"], "f16", "instructions", 1156860, 1169], "convert_c128_bf16": [["c128"], "bf16", "instructions", 1158029, 747], "convert_c128_f32": [["c128"], "f32", "instructions", 1158776, 382], "convert_c128_f64": [["c128"], "f64", "instructions", 1159158, 342], "convert_c128_c64": [["c128"], "c64", "instructions", 1159500, 673], "convert_c128_c128": [["c128"], "c128", "instructions", 1160173, 305], "round_f16": [["f32"], "f32", "instructions", 1160478, 323], "round_bf16": [["f32"], "f32", "instructions", 1160801, 599], "max_c128": [["c128", "c128"], "c128", "complex_arithmetic", 1161400, 1356], "min_c128": [["c128", "c128"], "c128", "complex_arithmetic", 1162756, 1356], "max_c64": [["c64", "c64"], "c64", "complex_arithmetic", 1164112, 1324], "min_c64": [["c64", "c64"], "c64", "complex_arithmetic", 1165436, 1324], "tanh_f32": [["f32"], "f32", "hyperbolic", 1166760, 2696], "tanh_f64": [["f64"], "f64", "hyperbolic", 1169456, 5094], "sinh_f64": [["f64"], "f64", "hyperbolic", 1174550, 8521], "half_exp_f64": [["f64"], "f64", "hyperbolic", 1183071, 3304], "cosh_f64": [["f64"], "f64", "hyperbolic", 1186375, 6851], "asinh_f64": [["f64"], "f64", "hyperbolic", 1193226, 8477], "acosh_f64": [["f64"], "f64", "hyperbolic", 1201703, 8653], "atanh_f64": [["f64"], "f64", "hyperbolic", 1210356, 7134], "sinh_f32": [["f32"], "f32", "hyperbolic", 1217490, 9248], "cosh_f32": [["f32"], "f32", "hyperbolic", 1226738, 7475], "asinh_f32": [["f32"], "f32", "hyperbolic", 1234213, 9276], "acosh_f32": [["f32"], "f32", "hyperbolic", 1243489, 9422], "atanh_f32": [["f32"], "f32", "hyperbolic", 1252911, 7779], "exp_times_f64": [["f64", "f64"], "f64", "complex_functions", 1260690, 3472], "cosh_times_f64": [["f64", "f64"], "f64", "complex_functions", 1264162, 7423], "sinh_times_f64": [["f64", "f64"], "f64", "complex_functions", 1271585, 12660], "exp_c128": [["c128"], "c128", "complex_functions", 1284245, 22132], "expm1_c128": [["c128"], "c128", "complex_functions", 1306377, 39594], "logistic_c128": [["c128"], "c128", "complex_functions", 1345971, 38690], "log_c128": [["c128"], "c128", "complex_functions", 1384661, 15911], "log1p_c128": [["c128"], "c128", "complex_functions", 1400572, 24516], "sqrt_c128": [["c128"], "c128", "complex_functions", 1425088, 6919], "div_c128": [["c128", "c128"], "c128", "complex_functions", 1432007, 5843], "rsqrt_c128": [["c128"], "c128", "complex_functions", 1437850, 12538], "cbrt_c128": [["c128"], "c128", "complex_functions", 1450388, 32301], "pow_c128": [["c128", "c128"], "c128", "complex_functions", 1482689, 39405], "abs_c128": [["c128"], "f64", "complex_functions", 1522094, 3608], "sign_c128": [["c128"], "c128", "complex_functions", 1525702, 4701], "sinh_c128": [["c128"], "c128", "complex_functions", 1530403, 34458], "cosh_c128": [["c128"], "c128", "complex_functions", 1564861, 34826], "tanh_c128": [["c128"], "c128", "complex_functions", 1599687, 34016], "sin_c128": [["c128"], "c128", "complex_functions", 1633703, 35973], "cos_c128": [["c128"], "c128", "complex_functions", 1669676, 36333], "tan_c128": [["c128"], "c128", "complex_functions", 1706009, 35577], "asin_c128": [["c128"], "c128", "complex_functions", 1741586, 46451], "large_inverse_c128": [["c128"], "c128", "complex_functions", 1788037, 9157], "acos_c128": [["c128"], "c128", "complex_functions", 1797194, 46958], "atanh_c128": [["c128"], "c128", "complex_functions", 1844152, 19670], "asinh_c128": [["c128"], "c128", "complex_functions", 1863822, 49910], "acosh_c128": [["c128"], "c128", "complex_functions", 1913732, 50420], "atan_c128": [["c128"], "c128", "complex_functions", 1964152, 21181], "abs_c64": [["c64"], "f32", "complex_single", 1985333, 2786], "erfc_positive_f64": [["f64"], "f64", "error_function", 1988119, 8080], "erf_f64": [["f64"], "f64", "error_function", 1996199, 10345], "erfc_f64": [["f64"], "f64", "error_function", 2006544, 10372], "erfcx_f64": [["f64"], "f64", "error_function", 2016916, 9684], "erfcx_f32": [["f32"], "f32", "error_function", 2026600, 10428], "erf_f32": [["f32"], "f32", "error_function", 2037028, 2723], "erfc_f32": [["f32"], "f32", "error_function", 2039751, 11140], "reduce_precision_f32": [["f32", "s64", "s64"], "f32", "instructions", 2050891, 1872], "reduce_precision_f64": [["f64", "s64", "s64"], "f64", "instructions", 2052763, 1866], "rotate_left_u32": [["u32", "u32"], "u32", "random_bits", 2054629, 558], "pack_u32": [["u32", "u32"], "u64", "random_bits", 2055187, 400], "threefry_rounds_u32": [["u32", "u32", "u32", "u32", "u32", "u32"], "u64", "random_bits", 2055587, 2220], "threefry2x32_packed_u32": [["u32", "u32", "u32", "u32"], "u64", "random_bits", 2057807, 5241], "threefry2x32_first_u32": [["u32", "u32", "u32", "u32"], "u32", "random_bits", 2063048, 5265], "threefry2x32_second_u32": [["u32", "u32", "u32", "u32"], "u32", "random_bits", 2068313, 5455], "philox_half_u64": [["u64", "u64", "u64", "u32"], "u64", "random_bits", 2073768, 575], "philox4x32_half_u64": [["u64", "u64", "u64", "pred"], "u64", "random_bits", 2074343, 1961], "philox4x32_low_u64": [["u64", "u64", "u64"], "u64", "random_bits", 2076304, 2006], "philox4x32_high_u64": [["u64", "u64", "u64"], "u64", "random_bits", 2078310, 2007], "sign_f32": [["f32"], "f32", "rounding", 2080317, 596], "sign_f64": [["f64"], "f64", "rounding", 2080913, 606], "nextafter_f32": [["f32", "f32"], "f32", "rounding", 2081519, 1112], "nextafter_f16": [["f16", "f16"], "f16", "rounding", 2082631, 1194], "nextafter_bf16": [["bf16", "bf16"], "bf16", "rounding", 2083825, 1444], "nextafter_f64": [["f64", "f64"], "f64", "rounding", 2085269, 1132], "remainder_step_f64": [["f64", "f64", "f64"], "f64", "rounding", 2086401, 876], "rem_f32": [["f32", "f32"], "f32", "rounding", 2087277, 4519], "rem_f64": [["f64", "f64"], "f64", "rounding", 2091796, 4492], "tile_f32_12x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2096288, 19206], "tile_f32_12x32": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2115494, 19206], "tile_f32_12x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2134700, 18942], "tile_f32_12x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2153642, 18942], "tile_f32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2172584, 12865], "tile_f32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2185449, 12697], "tile_f32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2198146, 27086], "tile_f32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2225232, 27591], "tile_f64_12x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2252823, 19468], "tile_f64_12x2": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2272291, 19204], "tile_f64_12x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2291495, 19204], "tile_f64_12x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2310699, 19204], "tile_f64_6x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2329903, 12863], "tile_f64_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2342766, 12863], "tile_f64_8x24": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2355629, 27566], "tile_f64_8x6": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2383195, 27551], "tile_pair32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2410746, 18306], "tile_pair32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2429052, 16853], "tile_pair32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2445905, 40162], "tile_pair32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2486067, 47934], "tile_s32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2534001, 12130], "tile_s32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2546131, 11997], "tile_s32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2558128, 25290], "tile_s32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2583418, 25682], "tile_s64_4x2": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2609100, 5044], "tile_s64_4x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2614144, 5044], "tile_s64_8x24": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2619188, 25304], "tile_u32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2644492, 12130], "tile_u32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2656622, 11997], "tile_u32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2668619, 25290], "tile_u32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2693909, 25682], "tile_u64_4x2": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2719591, 5044], "tile_u64_4x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2724635, 5044], "tile_u64_8x24": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2729679, 25304], "transpose_f32_16x16": [["s64", "s64", "s64", "s64"], "", "tiles", 2754983, 17100], "transpose_f32_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2772083, 2004], "transpose_f32_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2774087, 5352], "transpose_f64_2x2": [["s64", "s64", "s64", "s64"], "", "tiles", 2779439, 878], "transpose_f64_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2780317, 2028], "transpose_f64_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2782345, 5416], "transpose_s32_16x16": [["s64", "s64", "s64", "s64"], "", "tiles", 2787761, 16780], "transpose_s32_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2804541, 1956], "transpose_s32_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2806497, 5224], "transpose_s64_2x2": [["s64", "s64", "s64", "s64"], "", "tiles", 2811721, 854], "transpose_s64_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2812575, 1956], "transpose_s64_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2814531, 5224], "transpose_u32_16x16": [["s64", "s64", "s64", "s64"], "", "tiles", 2819755, 16780], "transpose_u32_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2836535, 1956], "transpose_u32_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2838491, 5224], "transpose_u64_2x2": [["s64", "s64", "s64", "s64"], "", "tiles", 2843715, 854], "transpose_u64_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2844569, 1956], "transpose_u64_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2846525, 5224]}}
+; {"modules": {"instructions": "e9e16d9dccf379c0f94a873b5f5e874e73bd9e875e56f341d8278d3e5b562baa", "exponential": "84099cfac0bf9ce6a1441ae4a2f45c49391a54e38febe767319369acec23e4fd", "logarithm": "f854639671a487dd0cdb6bfe4f11ecb06db6b278a84ee2d0c8cbb27c0d1f126a", "power": "f3955557fbe82e091ef49d3d2dde3af0010a337351338f9dea603e5308e6a5d2", "trigonometry": "084cac72c111505e2c4645d8708b295edb0a970af6c7ac54b2ad4f5f5ee5f0eb", "special_functions": "156a9a56bcef7bf7b38f4b73bbc8a225f437f0fe338d84f9b33c04271d83356e", "bessel_zeta": "fb4a43da68ef1f76f6003aa46ed6c648db4e182526a78a13b3e4b4dd6bf0cc21", "complex_arithmetic": "4b397f044a0afa83e4a28c4cdfca4d4b967101947b82df74e4043483956a00ae", "hyperbolic": "10b09f16ca9fa2724fc71dc669401adec2b83ffd4db99e1e50da5b297842ba67", "complex_functions": "24ba8480c61c82c309f6cd0e021a013522012db78165da26be1cf8cf5e5332f6", "complex_single": "e0eabe465e0bd7dfb552675a69fcaf0f7c7538ec9a95dbeeb29ec1efa4a9f209", "error_function": "ab3dd241f58e4d3c06e0aaf5863863d73fc517124f7ff9e67c061e8803cb5233", "random_bits": "f7ea5d2224ce9d97be2728c61921e49d48c343ccbdd650bd9a28579447ee7346", "rounding": "bc7d6055c397bb4410731f7b256fc3b23579a53ca8efff4ee81d69b005ee3781", "tiles": "c2e3aa25989ce2ed0834f29a9a01f604f4745ee4de105a157880fb515f893d86"}, "functions": {"round_even_f32": [["f32"], "f32", "instructions", 0, 470], "round_even_f64": [["f64"], "f64", "instructions", 470, 477], "is_finite_f32": [["f32"], "pred", "instructions", 947, 498], "is_finite_f64": [["f64"], "pred", "instructions", 1445, 504], "bitcast_s16_f16": [["s16"], "f16", "instructions", 1949, 325], "bitcast_s16_bf16": [["s16"], "bf16", "instructions", 2274, 349], "bitcast_u16_f16": [["u16"], "f16", "instructions", 2623, 325], "bitcast_u16_bf16": [["u16"], "bf16", "instructions", 2948, 349], "bitcast_f16_s16": [["f16"], "s16", "instructions", 3297, 319], "bitcast_f16_u16": [["f16"], "u16", "instructions", 3616, 319], "bitcast_f16_bf16": [["f16"], "bf16", "instructions", 3935, 425], "bitcast_bf16_s16": [["bf16"], "s16", "instructions", 4360, 606], "bitcast_bf16_u16": [["bf16"], "u16", "instructions", 4966, 606], "bitcast_bf16_f16": [["bf16"], "f16", "instructions", 5572, 686], "div_s8": [["s8", "s8"], "s8", "instructions", 6258, 514], "rem_s8": [["s8", "s8"], "s8", "instructions", 6772, 515], "pow_s8": [["s8", "s8"], "s8", "instructions", 7287, 1304], "shl_s8": [["s8", "s8"], "s8", "instructions", 8591, 344], "shr_logical_s8": [["s8", "s8"], "s8", "instructions", 8935, 353], "shr_arithmetic_s8": [["s8", "s8"], "s8", "instructions", 9288, 487], "abs_s8": [["s8"], "s8", "instructions", 9775, 444], "sign_s8": [["s8"], "s8", "instructions", 10219, 352], "max_s8": [["s8", "s8"], "s8", "instructions", 10571, 449], "min_s8": [["s8", "s8"], "s8", "instructions", 11020, 449], "popcnt_s8": [["s8"], "s8", "instructions", 11469, 464], "clz_s8": [["s8"], "s8", "instructions", 11933, 458], "div_s16": [["s16", "s16"], "s16", "instructions", 12391, 529], "rem_s16": [["s16", "s16"], "s16", "instructions", 12920, 530], "pow_s16": [["s16", "s16"], "s16", "instructions", 13450, 1335], "shl_s16": [["s16", "s16"], "s16", "instructions", 14785, 354], "shr_logical_s16": [["s16", "s16"], "s16", "instructions", 15139, 363], "shr_arithmetic_s16": [["s16", "s16"], "s16", "instructions", 15502, 502], "abs_s16": [["s16"], "s16", "instructions", 16004, 457], "sign_s16": [["s16"], "s16", "instructions", 16461, 361], "max_s16": [["s16", "s16"], "s16", "instructions", 16822, 462], "min_s16": [["s16", "s16"], "s16", "instructions", 17284, 462], "popcnt_s16": [["s16"], "s16", "instructions", 17746, 478], "clz_s16": [["s16"], "s16", "instructions", 18224, 472], "div_s32": [["s32", "s32"], "s32", "instructions", 18696, 534], "rem_s32": [["s32", "s32"], "s32", "instructions", 19230, 535], "pow_s32": [["s32", "s32"], "s32", "instructions", 19765, 1335], "shl_s32": [["s32", "s32"], "s32", "instructions", 21100, 354], "shr_logical_s32": [["s32", "s32"], "s32", "instructions", 21454, 363], "shr_arithmetic_s32": [["s32", "s32"], "s32", "instructions", 21817, 502], "abs_s32": [["s32"], "s32", "instructions", 22319, 462], "sign_s32": [["s32"], "s32", "instructions", 22781, 361], "max_s32": [["s32", "s32"], "s32", "instructions", 23142, 462], "min_s32": [["s32", "s32"], "s32", "instructions", 23604, 462], "popcnt_s32": [["s32"], "s32", "instructions", 24066, 478], "clz_s32": [["s32"], "s32", "instructions", 24544, 472], "div_s64": [["s64", "s64"], "s64", "instructions", 25016, 543], "rem_s64": [["s64", "s64"], "s64", "instructions", 25559, 544], "pow_s64": [["s64", "s64"], "s64", "instructions", 26103, 1335], "shl_s64": [["s64", "s64"], "s64", "instructions", 27438, 354], "shr_logical_s64": [["s64", "s64"], "s64", "instructions", 27792, 363], "shr_arithmetic_s64": [["s64", "s64"], "s64", "instructions", 28155, 502], "abs_s64": [["s64"], "s64", "instructions", 28657, 471], "sign_s64": [["s64"], "s64", "instructions", 29128, 361], "max_s64": [["s64", "s64"], "s64", "instructions", 29489, 462], "min_s64": [["s64", "s64"], "s64", "instructions", 29951, 462], "popcnt_s64": [["s64"], "s64", "instructions", 30413, 478], "clz_s64": [["s64"], "s64", "instructions", 30891, 472], "div_u8": [["u8", "u8"], "u8", "instructions", 31363, 549], "rem_u8": [["u8", "u8"], "u8", "instructions", 31912, 550], "pow_u8": [["u8", "u8"], "u8", "instructions", 32462, 1004], "shl_u8": [["u8", "u8"], "u8", "instructions", 33466, 344], "shr_logical_u8": [["u8", "u8"], "u8", "instructions", 33810, 353], "shr_arithmetic_u8": [["u8", "u8"], "u8", "instructions", 34163, 487], "abs_u8": [["u8"], "u8", "instructions", 34650, 246], "sign_u8": [["u8"], "u8", "instructions", 34896, 313], "max_u8": [["u8", "u8"], "u8", "instructions", 35209, 449], "min_u8": [["u8", "u8"], "u8", "instructions", 35658, 449], "popcnt_u8": [["u8"], "u8", "instructions", 36107, 464], "clz_u8": [["u8"], "u8", "instructions", 36571, 458], "div_u16": [["u16", "u16"], "u16", "instructions", 37029, 566], "rem_u16": [["u16", "u16"], "u16", "instructions", 37595, 567], "pow_u16": [["u16", "u16"], "u16", "instructions", 38162, 1023], "shl_u16": [["u16", "u16"], "u16", "instructions", 39185, 354], "shr_logical_u16": [["u16", "u16"], "u16", "instructions", 39539, 363], "shr_arithmetic_u16": [["u16", "u16"], "u16", "instructions", 39902, 502], "abs_u16": [["u16"], "u16", "instructions", 40404, 250], "sign_u16": [["u16"], "u16", "instructions", 40654, 320], "max_u16": [["u16", "u16"], "u16", "instructions", 40974, 462], "min_u16": [["u16", "u16"], "u16", "instructions", 41436, 462], "popcnt_u16": [["u16"], "u16", "instructions", 41898, 478], "clz_u16": [["u16"], "u16", "instructions", 42376, 472], "div_u32": [["u32", "u32"], "u32", "instructions", 42848, 566], "rem_u32": [["u32", "u32"], "u32", "instructions", 43414, 567], "pow_u32": [["u32", "u32"], "u32", "instructions", 43981, 1023], "shl_u32": [["u32", "u32"], "u32", "instructions", 45004, 354], "shr_logical_u32": [["u32", "u32"], "u32", "instructions", 45358, 363], "shr_arithmetic_u32": [["u32", "u32"], "u32", "instructions", 45721, 502], "abs_u32": [["u32"], "u32", "instructions", 46223, 250], "sign_u32": [["u32"], "u32", "instructions", 46473, 320], "max_u32": [["u32", "u32"], "u32", "instructions", 46793, 462], "min_u32": [["u32", "u32"], "u32", "instructions", 47255, 462], "popcnt_u32": [["u32"], "u32", "instructions", 47717, 478], "clz_u32": [["u32"], "u32", "instructions", 48195, 472], "div_u64": [["u64", "u64"], "u64", "instructions", 48667, 566], "rem_u64": [["u64", "u64"], "u64", "instructions", 49233, 567], "pow_u64": [["u64", "u64"], "u64", "instructions", 49800, 1023], "shl_u64": [["u64", "u64"], "u64", "instructions", 50823, 354], "shr_logical_u64": [["u64", "u64"], "u64", "instructions", 51177, 363], "shr_arithmetic_u64": [["u64", "u64"], "u64", "instructions", 51540, 502], "abs_u64": [["u64"], "u64", "instructions", 52042, 250], "sign_u64": [["u64"], "u64", "instructions", 52292, 320], "max_u64": [["u64", "u64"], "u64", "instructions", 52612, 462], "min_u64": [["u64", "u64"], "u64", "instructions", 53074, 462], "popcnt_u64": [["u64"], "u64", "instructions", 53536, 478], "clz_u64": [["u64"], "u64", "instructions", 54014, 472], "xor_pred": [["pred", "pred"], "pred", "instructions", 54486, 277], "not_pred": [["pred"], "pred", "instructions", 54763, 262], "and_s8": [["s8", "s8"], "s8", "instructions", 55025, 273], "or_s8": [["s8", "s8"], "s8", "instructions", 55298, 271], "xor_s8": [["s8", "s8"], "s8", "instructions", 55569, 273], "not_s8": [["s8"], "s8", "instructions", 55842, 264], "and_s16": [["s16", "s16"], "s16", "instructions", 56106, 279], "or_s16": [["s16", "s16"], "s16", "instructions", 56385, 277], "xor_s16": [["s16", "s16"], "s16", "instructions", 56662, 279], "not_s16": [["s16"], "s16", "instructions", 56941, 269], "and_s32": [["s32", "s32"], "s32", "instructions", 57210, 279], "or_s32": [["s32", "s32"], "s32", "instructions", 57489, 277], "xor_s32": [["s32", "s32"], "s32", "instructions", 57766, 279], "not_s32": [["s32"], "s32", "instructions", 58045, 269], "and_s64": [["s64", "s64"], "s64", "instructions", 58314, 279], "or_s64": [["s64", "s64"], "s64", "instructions", 58593, 277], "xor_s64": [["s64", "s64"], "s64", "instructions", 58870, 279], "not_s64": [["s64"], "s64", "instructions", 59149, 269], "and_u8": [["u8", "u8"], "u8", "instructions", 59418, 273], "or_u8": [["u8", "u8"], "u8", "instructions", 59691, 271], "xor_u8": [["u8", "u8"], "u8", "instructions", 59962, 273], "not_u8": [["u8"], "u8", "instructions", 60235, 264], "and_u16": [["u16", "u16"], "u16", "instructions", 60499, 279], "or_u16": [["u16", "u16"], "u16", "instructions", 60778, 277], "xor_u16": [["u16", "u16"], "u16", "instructions", 61055, 279], "not_u16": [["u16"], "u16", "instructions", 61334, 269], "and_u32": [["u32", "u32"], "u32", "instructions", 61603, 279], "or_u32": [["u32", "u32"], "u32", "instructions", 61882, 277], "xor_u32": [["u32", "u32"], "u32", "instructions", 62159, 279], "not_u32": [["u32"], "u32", "instructions", 62438, 269], "and_u64": [["u64", "u64"], "u64", "instructions", 62707, 279], "or_u64": [["u64", "u64"], "u64", "instructions", 62986, 277], "xor_u64": [["u64", "u64"], "u64", "instructions", 63263, 279], "not_u64": [["u64"], "u64", "instructions", 63542, 269], "max_pred": [["pred", "pred"], "pred", "instructions", 63811, 268], "min_pred": [["pred", "pred"], "pred", "instructions", 64079, 277], "accmax_s8": [["s8", "s8"], "s8", "instructions", 64356, 452], "accmin_s8": [["s8", "s8"], "s8", "instructions", 64808, 452], "accmax_s16": [["s16", "s16"], "s16", "instructions", 65260, 465], "accmin_s16": [["s16", "s16"], "s16", "instructions", 65725, 465], "accmax_s32": [["s32", "s32"], "s32", "instructions", 66190, 465], "accmin_s32": [["s32", "s32"], "s32", "instructions", 66655, 465], "accmax_s64": [["s64", "s64"], "s64", "instructions", 67120, 465], "accmin_s64": [["s64", "s64"], "s64", "instructions", 67585, 465], "accmax_u8": [["u8", "u8"], "u8", "instructions", 68050, 452], "accmin_u8": [["u8", "u8"], "u8", "instructions", 68502, 452], "accmax_u16": [["u16", "u16"], "u16", "instructions", 68954, 465], "accmin_u16": [["u16", "u16"], "u16", "instructions", 69419, 465], "accmax_u32": [["u32", "u32"], "u32", "instructions", 69884, 465], "accmin_u32": [["u32", "u32"], "u32", "instructions", 70349, 465], "accmax_u64": [["u64", "u64"], "u64", "instructions", 70814, 465], "accmin_u64": [["u64", "u64"], "u64", "instructions", 71279, 465], "scale_grown_f32": [["f32", "f32"], "f32", "exponential", 71744, 828], "scale_f64": [["f64", "f64"], "f64", "exponential", 72572, 611], "scale_grown_f64": [["f64", "f64"], "f64", "exponential", 73183, 836], "exp_f32": [["f32"], "f32", "exponential", 74019, 1994], "exp_f64": [["f64"], "f64", "exponential", 76013, 2564], "exp_sum_f64": [["f64", "f64"], "f64", "exponential", 78577, 3598], "exp2_f32": [["f32"], "f32", "exponential", 82175, 2092], "exp2_f64": [["f64"], "f64", "exponential", 84267, 2673], "expm1_f32": [["f32"], "f32", "exponential", 86940, 2068], "expm1_f64": [["f64"], "f64", "exponential", 89008, 6800], "logistic_f32": [["f32"], "f32", "exponential", 95808, 2662], "logistic_f64": [["f64"], "f64", "exponential", 98470, 3272], "log_exponent_f64": [["f64"], "f64", "logarithm", 101742, 533], "log_mantissa_f64": [["f64"], "f64", "logarithm", 102275, 482], "log_edges_f64": [["f64", "f64"], "f64", "logarithm", 102757, 620], "log_edges_f32": [["f32", "f32"], "f32", "logarithm", 103377, 611], "log_f32": [["f32"], "f32", "logarithm", 103988, 2451], "log_f64": [["f64"], "f64", "logarithm", 106439, 3037], "log1p_f32": [["f32"], "f32", "logarithm", 109476, 2949], "log1p_f64": [["f64"], "f64", "logarithm", 112425, 6340], "log2_f64": [["f64"], "f64", "logarithm", 118765, 5473], "log10_f64": [["f64"], "f64", "logarithm", 124238, 5647], "log2_f32": [["f32"], "f32", "logarithm", 129885, 5911], "log10_f32": [["f32"], "f32", "logarithm", 135796, 6101], "power_edges_f64": [["f64", "f64", "f64"], "f64", "power", 141897, 1469], "pow_f64": [["f64", "f64"], "f64", "power", 143366, 11107], "power_edges_f32": [["f32", "f32", "f32"], "f32", "power", 154473, 1441], "pow_f32": [["f32", "f32"], "f32", "power", 155914, 6621], "rsqrt_f32": [["f32"], "f32", "power", 162535, 1537], "rsqrt_f64": [["f64"], "f64", "power", 164072, 1573], "hypot_f64": [["f64", "f64"], "f64", "power", 165645, 3197], "hypot_f32": [["f32", "f32"], "f32", "power", 168842, 1169], "cbrt_f64": [["f64"], "f64", "power", 170011, 4454], "cbrt_f32": [["f32"], "f32", "power", 174465, 4871], "huge_sin_f32": [["f32"], "f32", "instructions", 179336, 6487], "huge_sin_f64": [["f64"], "f64", "instructions", 185823, 6469], "huge_cos_f32": [["f32"], "f32", "instructions", 192292, 6487], "huge_cos_f64": [["f64"], "f64", "instructions", 198779, 6469], "huge_tan_f32": [["f32"], "f32", "instructions", 205248, 6487], "huge_tan_f64": [["f64"], "f64", "instructions", 211735, 6469], "sine_quadrant_f32": [["f32", "f32", "u32"], "f32", "trigonometry", 218204, 1831], "sine_shifted_f32": [["f32", "u32"], "f32", "trigonometry", 220035, 2721], "sin_f32": [["f32"], "f32", "trigonometry", 222756, 9228], "cos_f32": [["f32"], "f32", "trigonometry", 231984, 9175], "sine_shifted_f64": [["f64", "u64"], "f64", "trigonometry", 241159, 4118], "sin_f64": [["f64"], "f64", "trigonometry", 245277, 10724], "cos_f64": [["f64"], "f64", "trigonometry", 256001, 10661], "tan_f64": [["f64"], "f64", "trigonometry", 266662, 11216], "tan_f32": [["f32"], "f32", "trigonometry", 277878, 9104], "asin_core_f64": [["f64", "f64"], "f64", "trigonometry", 286982, 3968], "asin_f64": [["f64"], "f64", "trigonometry", 290950, 3714], "acos_f64": [["f64"], "f64", "trigonometry", 294664, 4086], "asin_f32": [["f32"], "f32", "trigonometry", 298750, 2494], "acos_f32": [["f32"], "f32", "trigonometry", 301244, 4444], "atan_quotient_f64": [["f64", "f64", "f64"], "f64", "trigonometry", 305688, 4255], "atan_f64": [["f64"], "f64", "trigonometry", 309943, 4946], "atan_f32": [["f32"], "f32", "trigonometry", 314889, 3484], "atan2_f64": [["f64", "f64"], "f64", "trigonometry", 318373, 6515], "atan2_f32": [["f32", "f32"], "f32", "trigonometry", 324888, 7154], "lgamma_positive_f64": [["f64"], "f64", "special_functions", 332042, 17558], "sine_of_turns_f64": [["f64"], "f64", "special_functions", 349600, 3226], "lgamma_f64": [["f64"], "f64", "special_functions", 352826, 25744], "digamma_f64": [["f64"], "f64", "special_functions", 378570, 9508], "erf_inv_f64": [["f64"], "f64", "special_functions", 388078, 20724], "lgamma_f32": [["f32"], "f32", "special_functions", 408802, 27564], "digamma_f32": [["f32"], "f32", "special_functions", 436366, 10230], "erf_inv_f32": [["f32"], "f32", "special_functions", 446596, 4720], "bessel_near_f64": [["f64", "f64", "f64"], "f64", "bessel_zeta", 451316, 3541], "over_root_f64": [["f64", "f64"], "f64", "bessel_zeta", 454857, 1145], "bessel_i0e_f64": [["f64"], "f64", "bessel_zeta", 456002, 24055], "bessel_i1e_f64": [["f64"], "f64", "bessel_zeta", 480057, 24647], "bessel_i0e_f32": [["f32"], "f32", "bessel_zeta", 504704, 26354], "bessel_i1e_f32": [["f32"], "f32", "bessel_zeta", 531058, 26945], "zeta_positive_f64": [["f64", "f64"], "f64", "bessel_zeta", 558003, 32895], "zeta_f64": [["f64", "f64"], "f64", "bessel_zeta", 590898, 107103], "polygamma_f64": [["f64", "f64"], "f64", "bessel_zeta", 698001, 125084], "zeta_f32": [["f32", "f32"], "f32", "bessel_zeta", 823085, 113655], "polygamma_f32": [["f32", "f32"], "f32", "bessel_zeta", 936740, 132549], "convert_pred_pred": [["pred"], "pred", "instructions", 1069289, 257], "convert_pred_s8": [["pred"], "s8", "instructions", 1069546, 287], "convert_pred_s16": [["pred"], "s16", "instructions", 1069833, 298], "convert_pred_s32": [["pred"], "s32", "instructions", 1070131, 298], "convert_pred_s64": [["pred"], "s64", "instructions", 1070429, 298], "convert_pred_u8": [["pred"], "u8", "instructions", 1070727, 287], "convert_pred_u16": [["pred"], "u16", "instructions", 1071014, 298], "convert_pred_u32": [["pred"], "u32", "instructions", 1071312, 298], "convert_pred_u64": [["pred"], "u64", "instructions", 1071610, 298], "convert_pred_f16": [["pred"], "f16", "instructions", 1071908, 290], "convert_pred_bf16": [["pred"], "bf16", "instructions", 1072198, 530], "convert_pred_f32": [["pred"], "f32", "instructions", 1072728, 290], "convert_pred_f64": [["pred"], "f64", "instructions", 1073018, 293], "convert_pred_c64": [["pred"], "c64", "instructions", 1073311, 477], "convert_pred_c128": [["pred"], "c128", "instructions", 1073788, 489], "convert_s8_pred": [["s8"], "pred", "instructions", 1074277, 276], "convert_s8_s8": [["s8"], "s8", "instructions", 1074553, 253], "convert_s8_s16": [["s8"], "s16", "instructions", 1074806, 299], "convert_s8_s32": [["s8"], "s32", "instructions", 1075105, 299], "convert_s8_s64": [["s8"], "s64", "instructions", 1075404, 299], "convert_s8_u8": [["s8"], "u8", "instructions", 1075703, 253], "convert_s8_u16": [["s8"], "u16", "instructions", 1075956, 299], "convert_s8_u32": [["s8"], "u32", "instructions", 1076255, 299], "convert_s8_u64": [["s8"], "u64", "instructions", 1076554, 299], "convert_s8_f16": [["s8"], "f16", "instructions", 1076853, 286], "convert_s8_bf16": [["s8"], "bf16", "instructions", 1077139, 509], "convert_s8_f32": [["s8"], "f32", "instructions", 1077648, 286], "convert_s8_f64": [["s8"], "f64", "instructions", 1077934, 289], "convert_s8_c64": [["s8"], "c64", "instructions", 1078223, 473], "convert_s8_c128": [["s8"], "c128", "instructions", 1078696, 485], "convert_s16_pred": [["s16"], "pred", "instructions", 1079181, 279], "convert_s16_s8": [["s16"], "s8", "instructions", 1079460, 278], "convert_s16_s16": [["s16"], "s16", "instructions", 1079738, 258], "convert_s16_s32": [["s16"], "s32", "instructions", 1079996, 306], "convert_s16_s64": [["s16"], "s64", "instructions", 1080302, 306], "convert_s16_u8": [["s16"], "u8", "instructions", 1080608, 278], "convert_s16_u16": [["s16"], "u16", "instructions", 1080886, 258], "convert_s16_u32": [["s16"], "u32", "instructions", 1081144, 306], "convert_s16_u64": [["s16"], "u64", "instructions", 1081450, 306], "convert_s16_f16": [["s16"], "f16", "instructions", 1081756, 324], "convert_s16_bf16": [["s16"], "bf16", "instructions", 1082080, 512], "convert_s16_f32": [["s16"], "f32", "instructions", 1082592, 289], "convert_s16_f64": [["s16"], "f64", "instructions", 1082881, 292], "convert_s16_c64": [["s16"], "c64", "instructions", 1083173, 476], "convert_s16_c128": [["s16"], "c128", "instructions", 1083649, 488], "convert_s32_pred": [["s32"], "pred", "instructions", 1084137, 279], "convert_s32_s8": [["s32"], "s8", "instructions", 1084416, 278], "convert_s32_s16": [["s32"], "s16", "instructions", 1084694, 282], "convert_s32_s32": [["s32"], "s32", "instructions", 1084976, 258], "convert_s32_s64": [["s32"], "s64", "instructions", 1085234, 316], "convert_s32_u8": [["s32"], "u8", "instructions", 1085550, 278], "convert_s32_u16": [["s32"], "u16", "instructions", 1085828, 282], "convert_s32_u32": [["s32"], "u32", "instructions", 1086110, 258], "convert_s32_u64": [["s32"], "u64", "instructions", 1086368, 316], "convert_s32_f16": [["s32"], "f16", "instructions", 1086684, 363], "convert_s32_bf16": [["s32"], "bf16", "instructions", 1087047, 512], "convert_s32_f32": [["s32"], "f32", "instructions", 1087559, 289], "convert_s32_f64": [["s32"], "f64", "instructions", 1087848, 292], "convert_s32_c64": [["s32"], "c64", "instructions", 1088140, 476], "convert_s32_c128": [["s32"], "c128", "instructions", 1088616, 488], "convert_s64_pred": [["s64"], "pred", "instructions", 1089104, 279], "convert_s64_s8": [["s64"], "s8", "instructions", 1089383, 278], "convert_s64_s16": [["s64"], "s16", "instructions", 1089661, 282], "convert_s64_s32": [["s64"], "s32", "instructions", 1089943, 282], "convert_s64_s64": [["s64"], "s64", "instructions", 1090225, 258], "convert_s64_u8": [["s64"], "u8", "instructions", 1090483, 278], "convert_s64_u16": [["s64"], "u16", "instructions", 1090761, 282], "convert_s64_u32": [["s64"], "u32", "instructions", 1091043, 282], "convert_s64_u64": [["s64"], "u64", "instructions", 1091325, 258], "convert_s64_f16": [["s64"], "f16", "instructions", 1091583, 363], "convert_s64_bf16": [["s64"], "bf16", "instructions", 1091946, 512], "convert_s64_f32": [["s64"], "f32", "instructions", 1092458, 289], "convert_s64_f64": [["s64"], "f64", "instructions", 1092747, 292], "convert_s64_c64": [["s64"], "c64", "instructions", 1093039, 476], "convert_s64_c128": [["s64"], "c128", "instructions", 1093515, 488], "convert_u8_pred": [["u8"], "pred", "instructions", 1094003, 276], "convert_u8_s8": [["u8"], "s8", "instructions", 1094279, 253], "convert_u8_s16": [["u8"], "s16", "instructions", 1094532, 296], "convert_u8_s32": [["u8"], "s32", "instructions", 1094828, 296], "convert_u8_s64": [["u8"], "s64", "instructions", 1095124, 296], "convert_u8_u8": [["u8"], "u8", "instructions", 1095420, 253], "convert_u8_u16": [["u8"], "u16", "instructions", 1095673, 296], "convert_u8_u32": [["u8"], "u32", "instructions", 1095969, 296], "convert_u8_u64": [["u8"], "u64", "instructions", 1096265, 296], "convert_u8_f16": [["u8"], "f16", "instructions", 1096561, 286], "convert_u8_bf16": [["u8"], "bf16", "instructions", 1096847, 517], "convert_u8_f32": [["u8"], "f32", "instructions", 1097364, 286], "convert_u8_f64": [["u8"], "f64", "instructions", 1097650, 289], "convert_u8_c64": [["u8"], "c64", "instructions", 1097939, 473], "convert_u8_c128": [["u8"], "c128", "instructions", 1098412, 485], "convert_u16_pred": [["u16"], "pred", "instructions", 1098897, 279], "convert_u16_s8": [["u16"], "s8", "instructions", 1099176, 278], "convert_u16_s16": [["u16"], "s16", "instructions", 1099454, 258], "convert_u16_s32": [["u16"], "s32", "instructions", 1099712, 301], "convert_u16_s64": [["u16"], "s64", "instructions", 1100013, 301], "convert_u16_u8": [["u16"], "u8", "instructions", 1100314, 278], "convert_u16_u16": [["u16"], "u16", "instructions", 1100592, 258], "convert_u16_u32": [["u16"], "u32", "instructions", 1100850, 301], "convert_u16_u64": [["u16"], "u64", "instructions", 1101151, 301], "convert_u16_f16": [["u16"], "f16", "instructions", 1101452, 324], "convert_u16_bf16": [["u16"], "bf16", "instructions", 1101776, 520], "convert_u16_f32": [["u16"], "f32", "instructions", 1102296, 289], "convert_u16_f64": [["u16"], "f64", "instructions", 1102585, 292], "convert_u16_c64": [["u16"], "c64", "instructions", 1102877, 476], "convert_u16_c128": [["u16"], "c128", "instructions", 1103353, 488], "convert_u32_pred": [["u32"], "pred", "instructions", 1103841, 279], "convert_u32_s8": [["u32"], "s8", "instructions", 1104120, 278], "convert_u32_s16": [["u32"], "s16", "instructions", 1104398, 282], "convert_u32_s32": [["u32"], "s32", "instructions", 1104680, 258], "convert_u32_s64": [["u32"], "s64", "instructions", 1104938, 306], "convert_u32_u8": [["u32"], "u8", "instructions", 1105244, 278], "convert_u32_u16": [["u32"], "u16", "instructions", 1105522, 282], "convert_u32_u32": [["u32"], "u32", "instructions", 1105804, 258], "convert_u32_u64": [["u32"], "u64", "instructions", 1106062, 306], "convert_u32_f16": [["u32"], "f16", "instructions", 1106368, 363], "convert_u32_bf16": [["u32"], "bf16", "instructions", 1106731, 520], "convert_u32_f32": [["u32"], "f32", "instructions", 1107251, 289], "convert_u32_f64": [["u32"], "f64", "instructions", 1107540, 292], "convert_u32_c64": [["u32"], "c64", "instructions", 1107832, 476], "convert_u32_c128": [["u32"], "c128", "instructions", 1108308, 488], "convert_u64_pred": [["u64"], "pred", "instructions", 1108796, 279], "convert_u64_s8": [["u64"], "s8", "instructions", 1109075, 278], "convert_u64_s16": [["u64"], "s16", "instructions", 1109353, 282], "convert_u64_s32": [["u64"], "s32", "instructions", 1109635, 282], "convert_u64_s64": [["u64"], "s64", "instructions", 1109917, 258], "convert_u64_u8": [["u64"], "u8", "instructions", 1110175, 278], "convert_u64_u16": [["u64"], "u16", "instructions", 1110453, 282], "convert_u64_u32": [["u64"], "u32", "instructions", 1110735, 282], "convert_u64_u64": [["u64"], "u64", "instructions", 1111017, 258], "convert_u64_f16": [["u64"], "f16", "instructions", 1111275, 363], "convert_u64_bf16": [["u64"], "bf16", "instructions", 1111638, 520], "convert_u64_f32": [["u64"], "f32", "instructions", 1112158, 289], "convert_u64_f64": [["u64"], "f64", "instructions", 1112447, 292], "convert_u64_c64": [["u64"], "c64", "instructions", 1112739, 476], "convert_u64_c128": [["u64"], "c128", "instructions", 1113215, 488], "convert_f16_pred": [["f16"], "pred", "instructions", 1113703, 295], "convert_f16_s8": [["f16"], "s8", "instructions", 1113998, 594], "convert_f16_s16": [["f16"], "s16", "instructions", 1114592, 608], "convert_f16_s32": [["f16"], "s32", "instructions", 1115200, 602], "convert_f16_s64": [["f16"], "s64", "instructions", 1115802, 620], "convert_f16_u8": [["f16"], "u8", "instructions", 1116422, 473], "convert_f16_u16": [["f16"], "u16", "instructions", 1116895, 481], "convert_f16_u32": [["f16"], "u32", "instructions", 1117376, 485], "convert_f16_u64": [["f16"], "u64", "instructions", 1117861, 485], "convert_f16_f16": [["f16"], "f16", "instructions", 1118346, 264], "convert_f16_bf16": [["f16"], "bf16", "instructions", 1118610, 605], "convert_f16_f32": [["f16"], "f32", "instructions", 1119215, 264], "convert_f16_f64": [["f16"], "f64", "instructions", 1119479, 295], "convert_f16_c64": [["f16"], "c64", "instructions", 1119774, 442], "convert_f16_c128": [["f16"], "c128", "instructions", 1120216, 491], "convert_bf16_pred": [["bf16"], "pred", "instructions", 1120707, 296], "convert_bf16_s8": [["bf16"], "s8", "instructions", 1121003, 595], "convert_bf16_s16": [["bf16"], "s16", "instructions", 1121598, 609], "convert_bf16_s32": [["bf16"], "s32", "instructions", 1122207, 603], "convert_bf16_s64": [["bf16"], "s64", "instructions", 1122810, 621], "convert_bf16_u8": [["bf16"], "u8", "instructions", 1123431, 474], "convert_bf16_u16": [["bf16"], "u16", "instructions", 1123905, 482], "convert_bf16_u32": [["bf16"], "u32", "instructions", 1124387, 486], "convert_bf16_u64": [["bf16"], "u64", "instructions", 1124873, 486], "convert_bf16_f16": [["bf16"], "f16", "instructions", 1125359, 330], "convert_bf16_bf16": [["bf16"], "bf16", "instructions", 1125689, 266], "convert_bf16_f32": [["bf16"], "f32", "instructions", 1125955, 265], "convert_bf16_f64": [["bf16"], "f64", "instructions", 1126220, 296], "convert_bf16_c64": [["bf16"], "c64", "instructions", 1126516, 443], "convert_bf16_c128": [["bf16"], "c128", "instructions", 1126959, 492], "convert_f32_pred": [["f32"], "pred", "instructions", 1127451, 295], "convert_f32_s8": [["f32"], "s8", "instructions", 1127746, 594], "convert_f32_s16": [["f32"], "s16", "instructions", 1128340, 608], "convert_f32_s32": [["f32"], "s32", "instructions", 1128948, 602], "convert_f32_s64": [["f32"], "s64", "instructions", 1129550, 620], "convert_f32_u8": [["f32"], "u8", "instructions", 1130170, 473], "convert_f32_u16": [["f32"], "u16", "instructions", 1130643, 481], "convert_f32_u32": [["f32"], "u32", "instructions", 1131124, 485], "convert_f32_u64": [["f32"], "u64", "instructions", 1131609, 485], "convert_f32_f16": [["f32"], "f16", "instructions", 1132094, 329], "convert_f32_bf16": [["f32"], "bf16", "instructions", 1132423, 605], "convert_f32_f32": [["f32"], "f32", "instructions", 1133028, 264], "convert_f32_f64": [["f32"], "f64", "instructions", 1133292, 295], "convert_f32_c64": [["f32"], "c64", "instructions", 1133587, 442], "convert_f32_c128": [["f32"], "c128", "instructions", 1134029, 491], "convert_f64_pred": [["f64"], "pred", "instructions", 1134520, 297], "convert_f64_s8": [["f64"], "s8", "instructions", 1134817, 599], "convert_f64_s16": [["f64"], "s16", "instructions", 1135416, 613], "convert_f64_s32": [["f64"], "s32", "instructions", 1136029, 607], "convert_f64_s64": [["f64"], "s64", "instructions", 1136636, 625], "convert_f64_u8": [["f64"], "u8", "instructions", 1137261, 477], "convert_f64_u16": [["f64"], "u16", "instructions", 1137738, 485], "convert_f64_u32": [["f64"], "u32", "instructions", 1138223, 491], "convert_f64_u64": [["f64"], "u64", "instructions", 1138714, 491], "convert_f64_f16": [["f64"], "f16", "instructions", 1139205, 1048], "convert_f64_bf16": [["f64"], "bf16", "instructions", 1140253, 650], "convert_f64_f32": [["f64"], "f32", "instructions", 1140903, 296], "convert_f64_f64": [["f64"], "f64", "instructions", 1141199, 267], "convert_f64_c64": [["f64"], "c64", "instructions", 1141466, 483], "convert_f64_c128": [["f64"], "c128", "instructions", 1141949, 454], "convert_c64_pred": [["c64"], "pred", "instructions", 1142403, 522], "convert_c64_s8": [["c64"], "s8", "instructions", 1142925, 717], "convert_c64_s16": [["c64"], "s16", "instructions", 1143642, 731], "convert_c64_s32": [["c64"], "s32", "instructions", 1144373, 725], "convert_c64_s64": [["c64"], "s64", "instructions", 1145098, 743], "convert_c64_u8": [["c64"], "u8", "instructions", 1145841, 579], "convert_c64_u16": [["c64"], "u16", "instructions", 1146420, 587], "convert_c64_u32": [["c64"], "u32", "instructions", 1147007, 591], "convert_c64_u64": [["c64"], "u64", "instructions", 1147598, 591], "convert_c64_f16": [["c64"], "f16", "instructions", 1148189, 413], "convert_c64_bf16": [["c64"], "bf16", "instructions", 1148602, 709], "convert_c64_f32": [["c64"], "f32", "instructions", 1149311, 335], "convert_c64_f64": [["c64"], "f64", "instructions", 1149646, 377], "convert_c64_c64": [["c64"], "c64", "instructions", 1150023, 297], "convert_c64_c128": [["c64"], "c128", "instructions", 1150320, 673], "convert_c128_pred": [["c128"], "pred", "instructions", 1150993, 531], "convert_c128_s8": [["c128"], "s8", "instructions", 1151524, 726], "convert_c128_s16": [["c128"], "s16", "instructions", 1152250, 740], "convert_c128_s32": [["c128"], "s32", "instructions", 1152990, 734], "convert_c128_s64": [["c128"], "s64", "instructions", 1153724, 752], "convert_c128_u8": [["c128"], "u8", "instructions", 1154476, 587], "convert_c128_u16": [["c128"], "u16", "instructions", 1155063, 595], "convert_c128_u32": [["c128"], "u32", "instructions", 1155658, 601], "convert_c128_u64": [["c128"], "u64", "instructions", 1156259, 601], "convert_c128_f16": [["c128"], "f16", "instructions", 1156860, 1169], "convert_c128_bf16": [["c128"], "bf16", "instructions", 1158029, 747], "convert_c128_f32": [["c128"], "f32", "instructions", 1158776, 382], "convert_c128_f64": [["c128"], "f64", "instructions", 1159158, 342], "convert_c128_c64": [["c128"], "c64", "instructions", 1159500, 673], "convert_c128_c128": [["c128"], "c128", "instructions", 1160173, 305], "round_f16": [["f32"], "f32", "instructions", 1160478, 323], "round_bf16": [["f32"], "f32", "instructions", 1160801, 599], "max_c128": [["c128", "c128"], "c128", "complex_arithmetic", 1161400, 1356], "min_c128": [["c128", "c128"], "c128", "complex_arithmetic", 1162756, 1356], "max_c64": [["c64", "c64"], "c64", "complex_arithmetic", 1164112, 1324], "min_c64": [["c64", "c64"], "c64", "complex_arithmetic", 1165436, 1324], "tanh_f32": [["f32"], "f32", "hyperbolic", 1166760, 2696], "tanh_f64": [["f64"], "f64", "hyperbolic", 1169456, 5094], "sinh_f64": [["f64"], "f64", "hyperbolic", 1174550, 8521], "half_exp_f64": [["f64"], "f64", "hyperbolic", 1183071, 3304], "cosh_f64": [["f64"], "f64", "hyperbolic", 1186375, 6851], "asinh_f64": [["f64"], "f64", "hyperbolic", 1193226, 8477], "acosh_f64": [["f64"], "f64", "hyperbolic", 1201703, 8653], "atanh_f64": [["f64"], "f64", "hyperbolic", 1210356, 7134], "sinh_f32": [["f32"], "f32", "hyperbolic", 1217490, 9248], "cosh_f32": [["f32"], "f32", "hyperbolic", 1226738, 7475], "asinh_f32": [["f32"], "f32", "hyperbolic", 1234213, 9276], "acosh_f32": [["f32"], "f32", "hyperbolic", 1243489, 9422], "atanh_f32": [["f32"], "f32", "hyperbolic", 1252911, 7779], "exp_times_f64": [["f64", "f64"], "f64", "complex_functions", 1260690, 3472], "cosh_times_f64": [["f64", "f64"], "f64", "complex_functions", 1264162, 7423], "sinh_times_f64": [["f64", "f64"], "f64", "complex_functions", 1271585, 12660], "exp_c128": [["c128"], "c128", "complex_functions", 1284245, 22132], "expm1_c128": [["c128"], "c128", "complex_functions", 1306377, 39594], "logistic_c128": [["c128"], "c128", "complex_functions", 1345971, 38690], "log_c128": [["c128"], "c128", "complex_functions", 1384661, 15911], "log1p_c128": [["c128"], "c128", "complex_functions", 1400572, 24516], "sqrt_c128": [["c128"], "c128", "complex_functions", 1425088, 6919], "div_c128": [["c128", "c128"], "c128", "complex_functions", 1432007, 5843], "rsqrt_c128": [["c128"], "c128", "complex_functions", 1437850, 12538], "cbrt_c128": [["c128"], "c128", "complex_functions", 1450388, 32301], "pow_c128": [["c128", "c128"], "c128", "complex_functions", 1482689, 39405], "abs_c128": [["c128"], "f64", "complex_functions", 1522094, 3608], "sign_c128": [["c128"], "c128", "complex_functions", 1525702, 4701], "sinh_c128": [["c128"], "c128", "complex_functions", 1530403, 34458], "cosh_c128": [["c128"], "c128", "complex_functions", 1564861, 34826], "tanh_c128": [["c128"], "c128", "complex_functions", 1599687, 34016], "sin_c128": [["c128"], "c128", "complex_functions", 1633703, 35973], "cos_c128": [["c128"], "c128", "complex_functions", 1669676, 36333], "tan_c128": [["c128"], "c128", "complex_functions", 1706009, 35577], "asin_c128": [["c128"], "c128", "complex_functions", 1741586, 46451], "large_inverse_c128": [["c128"], "c128", "complex_functions", 1788037, 9157], "acos_c128": [["c128"], "c128", "complex_functions", 1797194, 46958], "atanh_c128": [["c128"], "c128", "complex_functions", 1844152, 19670], "asinh_c128": [["c128"], "c128", "complex_functions", 1863822, 49910], "acosh_c128": [["c128"], "c128", "complex_functions", 1913732, 50420], "atan_c128": [["c128"], "c128", "complex_functions", 1964152, 21181], "abs_c64": [["c64"], "f32", "complex_single", 1985333, 2786], "erfc_positive_f64": [["f64"], "f64", "error_function", 1988119, 8080], "erf_f64": [["f64"], "f64", "error_function", 1996199, 10345], "erfc_f64": [["f64"], "f64", "error_function", 2006544, 10372], "erfcx_f64": [["f64"], "f64", "error_function", 2016916, 9684], "erfcx_f32": [["f32"], "f32", "error_function", 2026600, 10428], "erf_f32": [["f32"], "f32", "error_function", 2037028, 2723], "erfc_f32": [["f32"], "f32", "error_function", 2039751, 11140], "reduce_precision_f32": [["f32", "s64", "s64"], "f32", "instructions", 2050891, 1872], "reduce_precision_f64": [["f64", "s64", "s64"], "f64", "instructions", 2052763, 1866], "rotate_left_u32": [["u32", "u32"], "u32", "random_bits", 2054629, 558], "pack_u32": [["u32", "u32"], "u64", "random_bits", 2055187, 400], "threefry_rounds_u32": [["u32", "u32", "u32", "u32", "u32", "u32"], "u64", "random_bits", 2055587, 2220], "threefry2x32_packed_u32": [["u32", "u32", "u32", "u32"], "u64", "random_bits", 2057807, 5241], "threefry2x32_first_u32": [["u32", "u32", "u32", "u32"], "u32", "random_bits", 2063048, 5265], "threefry2x32_second_u32": [["u32", "u32", "u32", "u32"], "u32", "random_bits", 2068313, 5455], "philox_half_u64": [["u64", "u64", "u64", "u32"], "u64", "random_bits", 2073768, 575], "philox4x32_half_u64": [["u64", "u64", "u64", "pred"], "u64", "random_bits", 2074343, 1961], "philox4x32_low_u64": [["u64", "u64", "u64"], "u64", "random_bits", 2076304, 2006], "philox4x32_high_u64": [["u64", "u64", "u64"], "u64", "random_bits", 2078310, 2007], "sign_f32": [["f32"], "f32", "rounding", 2080317, 596], "sign_f64": [["f64"], "f64", "rounding", 2080913, 606], "nextafter_f32": [["f32", "f32"], "f32", "rounding", 2081519, 1112], "nextafter_f16": [["f16", "f16"], "f16", "rounding", 2082631, 1194], "nextafter_bf16": [["bf16", "bf16"], "bf16", "rounding", 2083825, 1444], "nextafter_f64": [["f64", "f64"], "f64", "rounding", 2085269, 1132], "remainder_step_f64": [["f64", "f64", "f64"], "f64", "rounding", 2086401, 876], "rem_f32": [["f32", "f32"], "f32", "rounding", 2087277, 4519], "rem_f64": [["f64", "f64"], "f64", "rounding", 2091796, 4492], "tile_f32_12x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2096288, 19206], "tile_f32_12x32": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2115494, 19206], "tile_f32_12x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2134700, 18942], "tile_f32_12x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2153642, 18942], "tile_f32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2172584, 12865], "tile_f32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2185449, 12697], "tile_f32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2198146, 27086], "tile_f32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2225232, 27591], "tile_f64_12x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2252823, 19468], "tile_f64_12x2": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2272291, 19204], "tile_f64_12x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2291495, 19204], "tile_f64_12x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2310699, 19204], "tile_f64_6x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2329903, 12863], "tile_f64_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2342766, 12863], "tile_f64_8x24": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2355629, 27566], "tile_f64_8x6": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2383195, 27551], "tile_pair32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2410746, 18306], "tile_pair32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2429052, 16853], "tile_pair32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2445905, 40162], "tile_pair32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2486067, 47934], "tile_quadss32_32x32": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2534001, 18844], "tile_quadsu32_32x32": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2552845, 18844], "tile_quadus32_32x32": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2571689, 18844], "tile_quaduu32_32x32": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2590533, 18844], "tile_s32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2609377, 12130], "tile_s32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2621507, 11997], "tile_s32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2633504, 25290], "tile_s32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2658794, 25682], "tile_s64_4x2": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2684476, 5044], "tile_s64_4x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2689520, 5044], "tile_s64_8x24": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2694564, 25304], "tile_u32_6x16": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2719868, 12130], "tile_u32_6x8": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2731998, 11997], "tile_u32_8x12": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2743995, 25290], "tile_u32_8x48": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2769285, 25682], "tile_u64_4x2": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2794967, 5044], "tile_u64_4x4": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2800011, 5044], "tile_u64_8x24": [["s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64", "s64"], "", "tiles", 2805055, 25304], "transpose_f32_16x16": [["s64", "s64", "s64", "s64"], "", "tiles", 2830359, 17100], "transpose_f32_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2847459, 2004], "transpose_f32_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2849463, 5352], "transpose_f64_2x2": [["s64", "s64", "s64", "s64"], "", "tiles", 2854815, 878], "transpose_f64_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2855693, 2028], "transpose_f64_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2857721, 5416], "transpose_s32_16x16": [["s64", "s64", "s64", "s64"], "", "tiles", 2863137, 16780], "transpose_s32_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2879917, 1956], "transpose_s32_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2881873, 5224], "transpose_s64_2x2": [["s64", "s64", "s64", "s64"], "", "tiles", 2887097, 854], "transpose_s64_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2887951, 1956], "transpose_s64_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2889907, 5224], "transpose_u32_16x16": [["s64", "s64", "s64", "s64"], "", "tiles", 2895131, 16780], "transpose_u32_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2911911, 1956], "transpose_u32_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2913867, 5224], "transpose_u64_2x2": [["s64", "s64", "s64", "s64"], "", "tiles", 2919091, 854], "transpose_u64_4x4": [["s64", "s64", "s64", "s64"], "", "tiles", 2919945, 1956], "transpose_u64_8x8": [["s64", "s64", "s64", "s64"], "", "tiles", 2921901, 5224]}}
 target triple = "x86_64-unknown-linux-gnu"
 declare float @llvm.roundeven.f32(float) #0
 define linkonce_odr float @dialect_round_even_f32(float %.1) local_unnamed_addr #1 {
@@ -39087,6 +39087,1910 @@ attributes #1 = { nocallback nofree nosync nounwind willreturn memory(argmem: re
 !0 = distinct !{!0, !1}
 !1 = !{!"llvm.loop.unroll.disable"}
 !2 = distinct !{!2, !1}
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr void @hloom_tile_quadss32_32x32(i64 %a, i64 %a_row, i64 %a_k, i64 %b, i64 %b_k, i64 %c, i64 %c_row, i64 %k, i64 %rows, i64 %accumulate, i64 %ahead, i64 %ahead_k) #0 {
+entry:
+  %.14 = icmp sgt i64 %rows, 16
+  %.16 = alloca i8, i64 64, align 64
+  %.17 = ptrtoint ptr %.16 to i64
+  %.18 = inttoptr i64 %.17 to ptr
+  %.275 = alloca i8, i64 64, align 64
+  %.276 = ptrtoint ptr %.275 to i64
+  %.277 = inttoptr i64 %.276 to ptr
+  br i1 %.14, label %whole, label %upper
+whole:                                            ; preds = %entry
+  %.19 = lshr i64 %k, 4
+  %.20 = and i64 %k, 15
+  %.21 = getelementptr i8, ptr %.18, i64 0
+  store i64 1, ptr %.21, align 8
+  %.23 = getelementptr i8, ptr %.18, i64 8
+  store i64 0, ptr %.23, align 8
+  %.25 = getelementptr i8, ptr %.18, i64 16
+  store i64 0, ptr %.25, align 8
+  %.27 = getelementptr i8, ptr %.18, i64 24
+  store i64 0, ptr %.27, align 8
+  %.29 = getelementptr i8, ptr %.18, i64 32
+  store i64 0, ptr %.29, align 8
+  %.31 = getelementptr i8, ptr %.18, i64 40
+  store i64 0, ptr %.31, align 8
+  %.33 = getelementptr i8, ptr %.18, i64 48
+  store i64 0, ptr %.33, align 8
+  %.35 = getelementptr i8, ptr %.18, i64 56
+  store i64 0, ptr %.35, align 8
+  %.37 = sub i64 %rows, 16
+  %.38 = trunc i64 64 to i16
+  %.39 = getelementptr i8, ptr %.18, i64 16
+  store i16 %.38, ptr %.39, align 2
+  %.41 = trunc i64 16 to i8
+  %.42 = getelementptr i8, ptr %.18, i64 48
+  store i8 %.41, ptr %.42, align 1
+  %.44 = trunc i64 64 to i16
+  %.45 = getelementptr i8, ptr %.18, i64 18
+  store i16 %.44, ptr %.45, align 2
+  %.47 = trunc i64 16 to i8
+  %.48 = getelementptr i8, ptr %.18, i64 49
+  store i8 %.47, ptr %.48, align 1
+  %.50 = shl i64 16, 2
+  %.51 = trunc i64 %.50 to i16
+  %.52 = getelementptr i8, ptr %.18, i64 24
+  store i16 %.51, ptr %.52, align 2
+  %.54 = trunc i64 16 to i8
+  %.55 = getelementptr i8, ptr %.18, i64 52
+  store i8 %.54, ptr %.55, align 1
+  %.57 = trunc i64 64 to i16
+  %.58 = getelementptr i8, ptr %.18, i64 20
+  store i16 %.57, ptr %.58, align 2
+  %.60 = trunc i64 %.37 to i8
+  %.61 = getelementptr i8, ptr %.18, i64 50
+  store i8 %.60, ptr %.61, align 1
+  %.63 = trunc i64 64 to i16
+  %.64 = getelementptr i8, ptr %.18, i64 22
+  store i16 %.63, ptr %.64, align 2
+  %.66 = trunc i64 %.37 to i8
+  %.67 = getelementptr i8, ptr %.18, i64 51
+  store i8 %.66, ptr %.67, align 1
+  %.69 = shl i64 16, 2
+  %.70 = trunc i64 %.69 to i16
+  %.71 = getelementptr i8, ptr %.18, i64 26
+  store i16 %.70, ptr %.71, align 2
+  %.73 = trunc i64 %.37 to i8
+  %.74 = getelementptr i8, ptr %.18, i64 53
+  store i8 %.73, ptr %.74, align 1
+  %.76 = trunc i64 64 to i16
+  %.77 = getelementptr i8, ptr %.18, i64 28
+  store i16 %.76, ptr %.77, align 2
+  %.79 = trunc i64 16 to i8
+  %.80 = getelementptr i8, ptr %.18, i64 54
+  store i8 %.79, ptr %.80, align 1
+  %.82 = trunc i64 64 to i16
+  %.83 = getelementptr i8, ptr %.18, i64 30
+  store i16 %.82, ptr %.83, align 2
+  %.85 = trunc i64 16 to i8
+  %.86 = getelementptr i8, ptr %.18, i64 55
+  store i8 %.85, ptr %.86, align 1
+  call void @llvm.x86.ldtilecfg(ptr %.18)
+  %.89 = icmp ne i64 %accumulate, 0
+  br i1 %.89, label %whole.if, label %whole.endif
+upper:                                            ; preds = %entry
+  %.278 = lshr i64 %k, 4
+  %.279 = and i64 %k, 15
+  %.280 = getelementptr i8, ptr %.277, i64 0
+  store i64 1, ptr %.280, align 8
+  %.282 = getelementptr i8, ptr %.277, i64 8
+  store i64 0, ptr %.282, align 8
+  %.284 = getelementptr i8, ptr %.277, i64 16
+  store i64 0, ptr %.284, align 8
+  %.286 = getelementptr i8, ptr %.277, i64 24
+  store i64 0, ptr %.286, align 8
+  %.288 = getelementptr i8, ptr %.277, i64 32
+  store i64 0, ptr %.288, align 8
+  %.290 = getelementptr i8, ptr %.277, i64 40
+  store i64 0, ptr %.290, align 8
+  %.292 = getelementptr i8, ptr %.277, i64 48
+  store i64 0, ptr %.292, align 8
+  %.294 = getelementptr i8, ptr %.277, i64 56
+  store i64 0, ptr %.294, align 8
+  %.296 = sub i64 %rows, 16
+  %.297 = trunc i64 64 to i16
+  %.298 = getelementptr i8, ptr %.277, i64 16
+  store i16 %.297, ptr %.298, align 2
+  %.300 = trunc i64 %rows to i8
+  %.301 = getelementptr i8, ptr %.277, i64 48
+  store i8 %.300, ptr %.301, align 1
+  %.303 = trunc i64 64 to i16
+  %.304 = getelementptr i8, ptr %.277, i64 18
+  store i16 %.303, ptr %.304, align 2
+  %.306 = trunc i64 %rows to i8
+  %.307 = getelementptr i8, ptr %.277, i64 49
+  store i8 %.306, ptr %.307, align 1
+  %.309 = shl i64 16, 2
+  %.310 = trunc i64 %.309 to i16
+  %.311 = getelementptr i8, ptr %.277, i64 24
+  store i16 %.310, ptr %.311, align 2
+  %.313 = trunc i64 %rows to i8
+  %.314 = getelementptr i8, ptr %.277, i64 52
+  store i8 %.313, ptr %.314, align 1
+  %.316 = trunc i64 64 to i16
+  %.317 = getelementptr i8, ptr %.277, i64 28
+  store i16 %.316, ptr %.317, align 2
+  %.319 = trunc i64 16 to i8
+  %.320 = getelementptr i8, ptr %.277, i64 54
+  store i8 %.319, ptr %.320, align 1
+  %.322 = trunc i64 64 to i16
+  %.323 = getelementptr i8, ptr %.277, i64 30
+  store i16 %.322, ptr %.323, align 2
+  %.325 = trunc i64 16 to i8
+  %.326 = getelementptr i8, ptr %.277, i64 55
+  store i8 %.325, ptr %.326, align 1
+  call void @llvm.x86.ldtilecfg(ptr %.277)
+  %.329 = icmp ne i64 %accumulate, 0
+  br i1 %.329, label %upper.if, label %upper.endif
+whole.if:                                         ; preds = %whole
+  %.91 = mul i64 %c_row, 16
+  %.92 = add i64 %c, %.91
+  %.93 = add i64 %c, 0
+  %.94 = inttoptr i64 %.93 to ptr
+  %.95 = add i64 %c, 64
+  %.96 = inttoptr i64 %.95 to ptr
+  %.97 = add i64 %.92, 0
+  %.98 = inttoptr i64 %.97 to ptr
+  %.99 = add i64 %.92, 64
+  %.100 = inttoptr i64 %.99 to ptr
+  call void @llvm.x86.tileloadd64(i8 0, ptr %.94, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %.96, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 2, ptr %.98, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 3, ptr %.100, i64 %c_row)
+  br label %whole.endif
+whole.endif:                                      ; preds = %whole.if, %whole
+  %.106 = icmp sgt i64 %.19, 0
+  br i1 %.106, label %loop, label %done
+loop:                                             ; preds = %loop, %whole.endif
+  %.108 = phi i64 [ %a, %whole.endif ], [ %.129, %loop ]
+  %.109 = phi i64 [ %b, %whole.endif ], [ %.131, %loop ]
+  %.110 = phi i64 [ %.19, %whole.endif ], [ %.132, %loop ]
+  %.111 = mul i64 %a_row, 0
+  %.112 = add i64 %.108, %.111
+  %.113 = inttoptr i64 %.112 to ptr
+  call void @llvm.x86.tileloadd64(i8 4, ptr %.113, i64 %a_row)
+  %.115 = mul i64 %a_row, 16
+  %.116 = add i64 %.108, %.115
+  %.117 = inttoptr i64 %.116 to ptr
+  call void @llvm.x86.tileloadd64(i8 5, ptr %.117, i64 %a_row)
+  %.119 = add i64 %.109, 0
+  %.120 = inttoptr i64 %.119 to ptr
+  call void @llvm.x86.tileloadd64(i8 6, ptr %.120, i64 %b_k)
+  %.122 = add i64 %.109, 64
+  %.123 = inttoptr i64 %.122 to ptr
+  call void @llvm.x86.tileloadd64(i8 7, ptr %.123, i64 %b_k)
+  call void @llvm.x86.tdpbssd(i8 0, i8 4, i8 6)
+  call void @llvm.x86.tdpbssd(i8 1, i8 4, i8 7)
+  call void @llvm.x86.tdpbssd(i8 2, i8 5, i8 6)
+  call void @llvm.x86.tdpbssd(i8 3, i8 5, i8 7)
+  %.129 = add i64 %.108, 64
+  %.130 = mul i64 %b_k, 16
+  %.131 = add i64 %.109, %.130
+  %.132 = sub i64 %.110, 1
+  %.133 = icmp sgt i64 %.132, 0
+  br i1 %.133, label %loop, label %done
+done:                                             ; preds = %loop, %whole.endif
+  %.135 = mul i64 %c_row, 16
+  %.136 = add i64 %c, %.135
+  %.137 = add i64 %c, 0
+  %.138 = inttoptr i64 %.137 to ptr
+  %.139 = add i64 %c, 64
+  %.140 = inttoptr i64 %.139 to ptr
+  %.141 = add i64 %.136, 0
+  %.142 = inttoptr i64 %.141 to ptr
+  %.143 = add i64 %.136, 64
+  %.144 = inttoptr i64 %.143 to ptr
+  call void @llvm.x86.tilestored64(i8 0, ptr %.138, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 1, ptr %.140, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 2, ptr %.142, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 3, ptr %.144, i64 %c_row)
+  %.149 = icmp sgt i64 %.20, 0
+  br i1 %.149, label %some, label %last
+some:                                             ; preds = %done
+  %.151 = getelementptr i8, ptr %.18, i64 0
+  store i64 1, ptr %.151, align 8
+  %.153 = getelementptr i8, ptr %.18, i64 8
+  store i64 0, ptr %.153, align 8
+  %.155 = getelementptr i8, ptr %.18, i64 16
+  store i64 0, ptr %.155, align 8
+  %.157 = getelementptr i8, ptr %.18, i64 24
+  store i64 0, ptr %.157, align 8
+  %.159 = getelementptr i8, ptr %.18, i64 32
+  store i64 0, ptr %.159, align 8
+  %.161 = getelementptr i8, ptr %.18, i64 40
+  store i64 0, ptr %.161, align 8
+  %.163 = getelementptr i8, ptr %.18, i64 48
+  store i64 0, ptr %.163, align 8
+  %.165 = getelementptr i8, ptr %.18, i64 56
+  store i64 0, ptr %.165, align 8
+  %.167 = sub i64 %rows, 16
+  %.168 = trunc i64 64 to i16
+  %.169 = getelementptr i8, ptr %.18, i64 16
+  store i16 %.168, ptr %.169, align 2
+  %.171 = trunc i64 16 to i8
+  %.172 = getelementptr i8, ptr %.18, i64 48
+  store i8 %.171, ptr %.172, align 1
+  %.174 = trunc i64 64 to i16
+  %.175 = getelementptr i8, ptr %.18, i64 18
+  store i16 %.174, ptr %.175, align 2
+  %.177 = trunc i64 16 to i8
+  %.178 = getelementptr i8, ptr %.18, i64 49
+  store i8 %.177, ptr %.178, align 1
+  %.180 = shl i64 %.20, 2
+  %.181 = trunc i64 %.180 to i16
+  %.182 = getelementptr i8, ptr %.18, i64 24
+  store i16 %.181, ptr %.182, align 2
+  %.184 = trunc i64 16 to i8
+  %.185 = getelementptr i8, ptr %.18, i64 52
+  store i8 %.184, ptr %.185, align 1
+  %.187 = trunc i64 64 to i16
+  %.188 = getelementptr i8, ptr %.18, i64 20
+  store i16 %.187, ptr %.188, align 2
+  %.190 = trunc i64 %.167 to i8
+  %.191 = getelementptr i8, ptr %.18, i64 50
+  store i8 %.190, ptr %.191, align 1
+  %.193 = trunc i64 64 to i16
+  %.194 = getelementptr i8, ptr %.18, i64 22
+  store i16 %.193, ptr %.194, align 2
+  %.196 = trunc i64 %.167 to i8
+  %.197 = getelementptr i8, ptr %.18, i64 51
+  store i8 %.196, ptr %.197, align 1
+  %.199 = shl i64 %.20, 2
+  %.200 = trunc i64 %.199 to i16
+  %.201 = getelementptr i8, ptr %.18, i64 26
+  store i16 %.200, ptr %.201, align 2
+  %.203 = trunc i64 %.167 to i8
+  %.204 = getelementptr i8, ptr %.18, i64 53
+  store i8 %.203, ptr %.204, align 1
+  %.206 = trunc i64 64 to i16
+  %.207 = getelementptr i8, ptr %.18, i64 28
+  store i16 %.206, ptr %.207, align 2
+  %.209 = trunc i64 %.20 to i8
+  %.210 = getelementptr i8, ptr %.18, i64 54
+  store i8 %.209, ptr %.210, align 1
+  %.212 = trunc i64 64 to i16
+  %.213 = getelementptr i8, ptr %.18, i64 30
+  store i16 %.212, ptr %.213, align 2
+  %.215 = trunc i64 %.20 to i8
+  %.216 = getelementptr i8, ptr %.18, i64 55
+  store i8 %.215, ptr %.216, align 1
+  call void @llvm.x86.ldtilecfg(ptr %.18)
+  br i1 true, label %some.if, label %some.endif
+last:                                             ; preds = %some.endif, %done
+  call void @llvm.x86.tilerelease()
+  ret void
+some.if:                                          ; preds = %some
+  %.220 = mul i64 %c_row, 16
+  %.221 = add i64 %c, %.220
+  %.222 = add i64 %c, 0
+  %.223 = inttoptr i64 %.222 to ptr
+  %.224 = add i64 %c, 64
+  %.225 = inttoptr i64 %.224 to ptr
+  %.226 = add i64 %.221, 0
+  %.227 = inttoptr i64 %.226 to ptr
+  %.228 = add i64 %.221, 64
+  %.229 = inttoptr i64 %.228 to ptr
+  call void @llvm.x86.tileloadd64(i8 0, ptr %.223, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %.225, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 2, ptr %.227, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 3, ptr %.229, i64 %c_row)
+  br label %some.endif
+some.endif:                                       ; preds = %some.if, %some
+  %.235 = sub i64 %k, %.20
+  %.236 = mul i64 %.235, 4
+  %.237 = add i64 %a, %.236
+  %.238 = mul i64 %.235, %b_k
+  %.239 = add i64 %b, %.238
+  %.240 = mul i64 %a_row, 0
+  %.241 = add i64 %.237, %.240
+  %.242 = inttoptr i64 %.241 to ptr
+  call void @llvm.x86.tileloadd64(i8 4, ptr %.242, i64 %a_row)
+  %.244 = mul i64 %a_row, 16
+  %.245 = add i64 %.237, %.244
+  %.246 = inttoptr i64 %.245 to ptr
+  call void @llvm.x86.tileloadd64(i8 5, ptr %.246, i64 %a_row)
+  %.248 = add i64 %.239, 0
+  %.249 = inttoptr i64 %.248 to ptr
+  call void @llvm.x86.tileloadd64(i8 6, ptr %.249, i64 %b_k)
+  %.251 = add i64 %.239, 64
+  %.252 = inttoptr i64 %.251 to ptr
+  call void @llvm.x86.tileloadd64(i8 7, ptr %.252, i64 %b_k)
+  call void @llvm.x86.tdpbssd(i8 0, i8 4, i8 6)
+  call void @llvm.x86.tdpbssd(i8 1, i8 4, i8 7)
+  call void @llvm.x86.tdpbssd(i8 2, i8 5, i8 6)
+  call void @llvm.x86.tdpbssd(i8 3, i8 5, i8 7)
+  %.258 = mul i64 %c_row, 16
+  %.259 = add i64 %c, %.258
+  %.260 = add i64 %c, 0
+  %.261 = inttoptr i64 %.260 to ptr
+  %.262 = add i64 %c, 64
+  %.263 = inttoptr i64 %.262 to ptr
+  %.264 = add i64 %.259, 0
+  %.265 = inttoptr i64 %.264 to ptr
+  %.266 = add i64 %.259, 64
+  %.267 = inttoptr i64 %.266 to ptr
+  call void @llvm.x86.tilestored64(i8 0, ptr %.261, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 1, ptr %.263, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 2, ptr %.265, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 3, ptr %.267, i64 %c_row)
+  br label %last
+upper.if:                                         ; preds = %upper
+  %.331 = mul i64 %c_row, 16
+  %.332 = add i64 %c, %.331
+  %.333 = add i64 %c, 0
+  %.334 = inttoptr i64 %.333 to ptr
+  %.335 = add i64 %c, 64
+  %.336 = inttoptr i64 %.335 to ptr
+  call void @llvm.x86.tileloadd64(i8 0, ptr %.334, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %.336, i64 %c_row)
+  br label %upper.endif
+upper.endif:                                      ; preds = %upper.if, %upper
+  %.340 = icmp sgt i64 %.278, 0
+  br i1 %.340, label %loop.1, label %done.1
+loop.1:                                           ; preds = %loop.1, %upper.endif
+  %.342 = phi i64 [ %a, %upper.endif ], [ %.357, %loop.1 ]
+  %.343 = phi i64 [ %b, %upper.endif ], [ %.359, %loop.1 ]
+  %.344 = phi i64 [ %.278, %upper.endif ], [ %.360, %loop.1 ]
+  %.345 = mul i64 %a_row, 0
+  %.346 = add i64 %.342, %.345
+  %.347 = inttoptr i64 %.346 to ptr
+  call void @llvm.x86.tileloadd64(i8 4, ptr %.347, i64 %a_row)
+  %.349 = add i64 %.343, 0
+  %.350 = inttoptr i64 %.349 to ptr
+  call void @llvm.x86.tileloadd64(i8 6, ptr %.350, i64 %b_k)
+  %.352 = add i64 %.343, 64
+  %.353 = inttoptr i64 %.352 to ptr
+  call void @llvm.x86.tileloadd64(i8 7, ptr %.353, i64 %b_k)
+  call void @llvm.x86.tdpbssd(i8 0, i8 4, i8 6)
+  call void @llvm.x86.tdpbssd(i8 1, i8 4, i8 7)
+  %.357 = add i64 %.342, 64
+  %.358 = mul i64 %b_k, 16
+  %.359 = add i64 %.343, %.358
+  %.360 = sub i64 %.344, 1
+  %.361 = icmp sgt i64 %.360, 0
+  br i1 %.361, label %loop.1, label %done.1
+done.1:                                           ; preds = %loop.1, %upper.endif
+  %.363 = mul i64 %c_row, 16
+  %.364 = add i64 %c, %.363
+  %.365 = add i64 %c, 0
+  %.366 = inttoptr i64 %.365 to ptr
+  %.367 = add i64 %c, 64
+  %.368 = inttoptr i64 %.367 to ptr
+  call void @llvm.x86.tilestored64(i8 0, ptr %.366, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 1, ptr %.368, i64 %c_row)
+  %.371 = icmp sgt i64 %.279, 0
+  br i1 %.371, label %some.1, label %last.1
+some.1:                                           ; preds = %done.1
+  %.373 = getelementptr i8, ptr %.277, i64 0
+  store i64 1, ptr %.373, align 8
+  %.375 = getelementptr i8, ptr %.277, i64 8
+  store i64 0, ptr %.375, align 8
+  %.377 = getelementptr i8, ptr %.277, i64 16
+  store i64 0, ptr %.377, align 8
+  %.379 = getelementptr i8, ptr %.277, i64 24
+  store i64 0, ptr %.379, align 8
+  %.381 = getelementptr i8, ptr %.277, i64 32
+  store i64 0, ptr %.381, align 8
+  %.383 = getelementptr i8, ptr %.277, i64 40
+  store i64 0, ptr %.383, align 8
+  %.385 = getelementptr i8, ptr %.277, i64 48
+  store i64 0, ptr %.385, align 8
+  %.387 = getelementptr i8, ptr %.277, i64 56
+  store i64 0, ptr %.387, align 8
+  %.389 = sub i64 %rows, 16
+  %.390 = trunc i64 64 to i16
+  %.391 = getelementptr i8, ptr %.277, i64 16
+  store i16 %.390, ptr %.391, align 2
+  %.393 = trunc i64 %rows to i8
+  %.394 = getelementptr i8, ptr %.277, i64 48
+  store i8 %.393, ptr %.394, align 1
+  %.396 = trunc i64 64 to i16
+  %.397 = getelementptr i8, ptr %.277, i64 18
+  store i16 %.396, ptr %.397, align 2
+  %.399 = trunc i64 %rows to i8
+  %.400 = getelementptr i8, ptr %.277, i64 49
+  store i8 %.399, ptr %.400, align 1
+  %.402 = shl i64 %.279, 2
+  %.403 = trunc i64 %.402 to i16
+  %.404 = getelementptr i8, ptr %.277, i64 24
+  store i16 %.403, ptr %.404, align 2
+  %.406 = trunc i64 %rows to i8
+  %.407 = getelementptr i8, ptr %.277, i64 52
+  store i8 %.406, ptr %.407, align 1
+  %.409 = trunc i64 64 to i16
+  %.410 = getelementptr i8, ptr %.277, i64 28
+  store i16 %.409, ptr %.410, align 2
+  %.412 = trunc i64 %.279 to i8
+  %.413 = getelementptr i8, ptr %.277, i64 54
+  store i8 %.412, ptr %.413, align 1
+  %.415 = trunc i64 64 to i16
+  %.416 = getelementptr i8, ptr %.277, i64 30
+  store i16 %.415, ptr %.416, align 2
+  %.418 = trunc i64 %.279 to i8
+  %.419 = getelementptr i8, ptr %.277, i64 55
+  store i8 %.418, ptr %.419, align 1
+  call void @llvm.x86.ldtilecfg(ptr %.277)
+  br i1 true, label %some.1.if, label %some.1.endif
+last.1:                                           ; preds = %some.1.endif, %done.1
+  call void @llvm.x86.tilerelease()
+  ret void
+some.1.if:                                        ; preds = %some.1
+  %.423 = mul i64 %c_row, 16
+  %.424 = add i64 %c, %.423
+  %.425 = add i64 %c, 0
+  %.426 = inttoptr i64 %.425 to ptr
+  %.427 = add i64 %c, 64
+  %.428 = inttoptr i64 %.427 to ptr
+  call void @llvm.x86.tileloadd64(i8 0, ptr %.426, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %.428, i64 %c_row)
+  br label %some.1.endif
+some.1.endif:                                     ; preds = %some.1.if, %some.1
+  %.432 = sub i64 %k, %.279
+  %.433 = mul i64 %.432, 4
+  %.434 = add i64 %a, %.433
+  %.435 = mul i64 %.432, %b_k
+  %.436 = add i64 %b, %.435
+  %.437 = mul i64 %a_row, 0
+  %.438 = add i64 %.434, %.437
+  %.439 = inttoptr i64 %.438 to ptr
+  call void @llvm.x86.tileloadd64(i8 4, ptr %.439, i64 %a_row)
+  %.441 = add i64 %.436, 0
+  %.442 = inttoptr i64 %.441 to ptr
+  call void @llvm.x86.tileloadd64(i8 6, ptr %.442, i64 %b_k)
+  %.444 = add i64 %.436, 64
+  %.445 = inttoptr i64 %.444 to ptr
+  call void @llvm.x86.tileloadd64(i8 7, ptr %.445, i64 %b_k)
+  call void @llvm.x86.tdpbssd(i8 0, i8 4, i8 6)
+  call void @llvm.x86.tdpbssd(i8 1, i8 4, i8 7)
+  %.449 = mul i64 %c_row, 16
+  %.450 = add i64 %c, %.449
+  %.451 = add i64 %c, 0
+  %.452 = inttoptr i64 %.451 to ptr
+  %.453 = add i64 %c, 64
+  %.454 = inttoptr i64 %.453 to ptr
+  call void @llvm.x86.tilestored64(i8 0, ptr %.452, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 1, ptr %.454, i64 %c_row)
+  br label %last.1
+}
+declare void @llvm.x86.ldtilecfg(ptr) #1
+declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64) #1
+declare void @llvm.x86.tdpbssd(i8 immarg, i8 immarg, i8 immarg) #1
+declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64) #1
+declare void @llvm.x86.tilerelease() #1
+attributes #0 = { noinline nounwind }
+attributes #1 = { nounwind }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr void @hloom_tile_quadsu32_32x32(i64 %a, i64 %a_row, i64 %a_k, i64 %b, i64 %b_k, i64 %c, i64 %c_row, i64 %k, i64 %rows, i64 %accumulate, i64 %ahead, i64 %ahead_k) #0 {
+entry:
+  %.14 = icmp sgt i64 %rows, 16
+  %.16 = alloca i8, i64 64, align 64
+  %.17 = ptrtoint ptr %.16 to i64
+  %.18 = inttoptr i64 %.17 to ptr
+  %.275 = alloca i8, i64 64, align 64
+  %.276 = ptrtoint ptr %.275 to i64
+  %.277 = inttoptr i64 %.276 to ptr
+  br i1 %.14, label %whole, label %upper
+whole:                                            ; preds = %entry
+  %.19 = lshr i64 %k, 4
+  %.20 = and i64 %k, 15
+  %.21 = getelementptr i8, ptr %.18, i64 0
+  store i64 1, ptr %.21, align 8
+  %.23 = getelementptr i8, ptr %.18, i64 8
+  store i64 0, ptr %.23, align 8
+  %.25 = getelementptr i8, ptr %.18, i64 16
+  store i64 0, ptr %.25, align 8
+  %.27 = getelementptr i8, ptr %.18, i64 24
+  store i64 0, ptr %.27, align 8
+  %.29 = getelementptr i8, ptr %.18, i64 32
+  store i64 0, ptr %.29, align 8
+  %.31 = getelementptr i8, ptr %.18, i64 40
+  store i64 0, ptr %.31, align 8
+  %.33 = getelementptr i8, ptr %.18, i64 48
+  store i64 0, ptr %.33, align 8
+  %.35 = getelementptr i8, ptr %.18, i64 56
+  store i64 0, ptr %.35, align 8
+  %.37 = sub i64 %rows, 16
+  %.38 = trunc i64 64 to i16
+  %.39 = getelementptr i8, ptr %.18, i64 16
+  store i16 %.38, ptr %.39, align 2
+  %.41 = trunc i64 16 to i8
+  %.42 = getelementptr i8, ptr %.18, i64 48
+  store i8 %.41, ptr %.42, align 1
+  %.44 = trunc i64 64 to i16
+  %.45 = getelementptr i8, ptr %.18, i64 18
+  store i16 %.44, ptr %.45, align 2
+  %.47 = trunc i64 16 to i8
+  %.48 = getelementptr i8, ptr %.18, i64 49
+  store i8 %.47, ptr %.48, align 1
+  %.50 = shl i64 16, 2
+  %.51 = trunc i64 %.50 to i16
+  %.52 = getelementptr i8, ptr %.18, i64 24
+  store i16 %.51, ptr %.52, align 2
+  %.54 = trunc i64 16 to i8
+  %.55 = getelementptr i8, ptr %.18, i64 52
+  store i8 %.54, ptr %.55, align 1
+  %.57 = trunc i64 64 to i16
+  %.58 = getelementptr i8, ptr %.18, i64 20
+  store i16 %.57, ptr %.58, align 2
+  %.60 = trunc i64 %.37 to i8
+  %.61 = getelementptr i8, ptr %.18, i64 50
+  store i8 %.60, ptr %.61, align 1
+  %.63 = trunc i64 64 to i16
+  %.64 = getelementptr i8, ptr %.18, i64 22
+  store i16 %.63, ptr %.64, align 2
+  %.66 = trunc i64 %.37 to i8
+  %.67 = getelementptr i8, ptr %.18, i64 51
+  store i8 %.66, ptr %.67, align 1
+  %.69 = shl i64 16, 2
+  %.70 = trunc i64 %.69 to i16
+  %.71 = getelementptr i8, ptr %.18, i64 26
+  store i16 %.70, ptr %.71, align 2
+  %.73 = trunc i64 %.37 to i8
+  %.74 = getelementptr i8, ptr %.18, i64 53
+  store i8 %.73, ptr %.74, align 1
+  %.76 = trunc i64 64 to i16
+  %.77 = getelementptr i8, ptr %.18, i64 28
+  store i16 %.76, ptr %.77, align 2
+  %.79 = trunc i64 16 to i8
+  %.80 = getelementptr i8, ptr %.18, i64 54
+  store i8 %.79, ptr %.80, align 1
+  %.82 = trunc i64 64 to i16
+  %.83 = getelementptr i8, ptr %.18, i64 30
+  store i16 %.82, ptr %.83, align 2
+  %.85 = trunc i64 16 to i8
+  %.86 = getelementptr i8, ptr %.18, i64 55
+  store i8 %.85, ptr %.86, align 1
+  call void @llvm.x86.ldtilecfg(ptr %.18)
+  %.89 = icmp ne i64 %accumulate, 0
+  br i1 %.89, label %whole.if, label %whole.endif
+upper:                                            ; preds = %entry
+  %.278 = lshr i64 %k, 4
+  %.279 = and i64 %k, 15
+  %.280 = getelementptr i8, ptr %.277, i64 0
+  store i64 1, ptr %.280, align 8
+  %.282 = getelementptr i8, ptr %.277, i64 8
+  store i64 0, ptr %.282, align 8
+  %.284 = getelementptr i8, ptr %.277, i64 16
+  store i64 0, ptr %.284, align 8
+  %.286 = getelementptr i8, ptr %.277, i64 24
+  store i64 0, ptr %.286, align 8
+  %.288 = getelementptr i8, ptr %.277, i64 32
+  store i64 0, ptr %.288, align 8
+  %.290 = getelementptr i8, ptr %.277, i64 40
+  store i64 0, ptr %.290, align 8
+  %.292 = getelementptr i8, ptr %.277, i64 48
+  store i64 0, ptr %.292, align 8
+  %.294 = getelementptr i8, ptr %.277, i64 56
+  store i64 0, ptr %.294, align 8
+  %.296 = sub i64 %rows, 16
+  %.297 = trunc i64 64 to i16
+  %.298 = getelementptr i8, ptr %.277, i64 16
+  store i16 %.297, ptr %.298, align 2
+  %.300 = trunc i64 %rows to i8
+  %.301 = getelementptr i8, ptr %.277, i64 48
+  store i8 %.300, ptr %.301, align 1
+  %.303 = trunc i64 64 to i16
+  %.304 = getelementptr i8, ptr %.277, i64 18
+  store i16 %.303, ptr %.304, align 2
+  %.306 = trunc i64 %rows to i8
+  %.307 = getelementptr i8, ptr %.277, i64 49
+  store i8 %.306, ptr %.307, align 1
+  %.309 = shl i64 16, 2
+  %.310 = trunc i64 %.309 to i16
+  %.311 = getelementptr i8, ptr %.277, i64 24
+  store i16 %.310, ptr %.311, align 2
+  %.313 = trunc i64 %rows to i8
+  %.314 = getelementptr i8, ptr %.277, i64 52
+  store i8 %.313, ptr %.314, align 1
+  %.316 = trunc i64 64 to i16
+  %.317 = getelementptr i8, ptr %.277, i64 28
+  store i16 %.316, ptr %.317, align 2
+  %.319 = trunc i64 16 to i8
+  %.320 = getelementptr i8, ptr %.277, i64 54
+  store i8 %.319, ptr %.320, align 1
+  %.322 = trunc i64 64 to i16
+  %.323 = getelementptr i8, ptr %.277, i64 30
+  store i16 %.322, ptr %.323, align 2
+  %.325 = trunc i64 16 to i8
+  %.326 = getelementptr i8, ptr %.277, i64 55
+  store i8 %.325, ptr %.326, align 1
+  call void @llvm.x86.ldtilecfg(ptr %.277)
+  %.329 = icmp ne i64 %accumulate, 0
+  br i1 %.329, label %upper.if, label %upper.endif
+whole.if:                                         ; preds = %whole
+  %.91 = mul i64 %c_row, 16
+  %.92 = add i64 %c, %.91
+  %.93 = add i64 %c, 0
+  %.94 = inttoptr i64 %.93 to ptr
+  %.95 = add i64 %c, 64
+  %.96 = inttoptr i64 %.95 to ptr
+  %.97 = add i64 %.92, 0
+  %.98 = inttoptr i64 %.97 to ptr
+  %.99 = add i64 %.92, 64
+  %.100 = inttoptr i64 %.99 to ptr
+  call void @llvm.x86.tileloadd64(i8 0, ptr %.94, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %.96, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 2, ptr %.98, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 3, ptr %.100, i64 %c_row)
+  br label %whole.endif
+whole.endif:                                      ; preds = %whole.if, %whole
+  %.106 = icmp sgt i64 %.19, 0
+  br i1 %.106, label %loop, label %done
+loop:                                             ; preds = %loop, %whole.endif
+  %.108 = phi i64 [ %a, %whole.endif ], [ %.129, %loop ]
+  %.109 = phi i64 [ %b, %whole.endif ], [ %.131, %loop ]
+  %.110 = phi i64 [ %.19, %whole.endif ], [ %.132, %loop ]
+  %.111 = mul i64 %a_row, 0
+  %.112 = add i64 %.108, %.111
+  %.113 = inttoptr i64 %.112 to ptr
+  call void @llvm.x86.tileloadd64(i8 4, ptr %.113, i64 %a_row)
+  %.115 = mul i64 %a_row, 16
+  %.116 = add i64 %.108, %.115
+  %.117 = inttoptr i64 %.116 to ptr
+  call void @llvm.x86.tileloadd64(i8 5, ptr %.117, i64 %a_row)
+  %.119 = add i64 %.109, 0
+  %.120 = inttoptr i64 %.119 to ptr
+  call void @llvm.x86.tileloadd64(i8 6, ptr %.120, i64 %b_k)
+  %.122 = add i64 %.109, 64
+  %.123 = inttoptr i64 %.122 to ptr
+  call void @llvm.x86.tileloadd64(i8 7, ptr %.123, i64 %b_k)
+  call void @llvm.x86.tdpbsud(i8 0, i8 4, i8 6)
+  call void @llvm.x86.tdpbsud(i8 1, i8 4, i8 7)
+  call void @llvm.x86.tdpbsud(i8 2, i8 5, i8 6)
+  call void @llvm.x86.tdpbsud(i8 3, i8 5, i8 7)
+  %.129 = add i64 %.108, 64
+  %.130 = mul i64 %b_k, 16
+  %.131 = add i64 %.109, %.130
+  %.132 = sub i64 %.110, 1
+  %.133 = icmp sgt i64 %.132, 0
+  br i1 %.133, label %loop, label %done
+done:                                             ; preds = %loop, %whole.endif
+  %.135 = mul i64 %c_row, 16
+  %.136 = add i64 %c, %.135
+  %.137 = add i64 %c, 0
+  %.138 = inttoptr i64 %.137 to ptr
+  %.139 = add i64 %c, 64
+  %.140 = inttoptr i64 %.139 to ptr
+  %.141 = add i64 %.136, 0
+  %.142 = inttoptr i64 %.141 to ptr
+  %.143 = add i64 %.136, 64
+  %.144 = inttoptr i64 %.143 to ptr
+  call void @llvm.x86.tilestored64(i8 0, ptr %.138, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 1, ptr %.140, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 2, ptr %.142, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 3, ptr %.144, i64 %c_row)
+  %.149 = icmp sgt i64 %.20, 0
+  br i1 %.149, label %some, label %last
+some:                                             ; preds = %done
+  %.151 = getelementptr i8, ptr %.18, i64 0
+  store i64 1, ptr %.151, align 8
+  %.153 = getelementptr i8, ptr %.18, i64 8
+  store i64 0, ptr %.153, align 8
+  %.155 = getelementptr i8, ptr %.18, i64 16
+  store i64 0, ptr %.155, align 8
+  %.157 = getelementptr i8, ptr %.18, i64 24
+  store i64 0, ptr %.157, align 8
+  %.159 = getelementptr i8, ptr %.18, i64 32
+  store i64 0, ptr %.159, align 8
+  %.161 = getelementptr i8, ptr %.18, i64 40
+  store i64 0, ptr %.161, align 8
+  %.163 = getelementptr i8, ptr %.18, i64 48
+  store i64 0, ptr %.163, align 8
+  %.165 = getelementptr i8, ptr %.18, i64 56
+  store i64 0, ptr %.165, align 8
+  %.167 = sub i64 %rows, 16
+  %.168 = trunc i64 64 to i16
+  %.169 = getelementptr i8, ptr %.18, i64 16
+  store i16 %.168, ptr %.169, align 2
+  %.171 = trunc i64 16 to i8
+  %.172 = getelementptr i8, ptr %.18, i64 48
+  store i8 %.171, ptr %.172, align 1
+  %.174 = trunc i64 64 to i16
+  %.175 = getelementptr i8, ptr %.18, i64 18
+  store i16 %.174, ptr %.175, align 2
+  %.177 = trunc i64 16 to i8
+  %.178 = getelementptr i8, ptr %.18, i64 49
+  store i8 %.177, ptr %.178, align 1
+  %.180 = shl i64 %.20, 2
+  %.181 = trunc i64 %.180 to i16
+  %.182 = getelementptr i8, ptr %.18, i64 24
+  store i16 %.181, ptr %.182, align 2
+  %.184 = trunc i64 16 to i8
+  %.185 = getelementptr i8, ptr %.18, i64 52
+  store i8 %.184, ptr %.185, align 1
+  %.187 = trunc i64 64 to i16
+  %.188 = getelementptr i8, ptr %.18, i64 20
+  store i16 %.187, ptr %.188, align 2
+  %.190 = trunc i64 %.167 to i8
+  %.191 = getelementptr i8, ptr %.18, i64 50
+  store i8 %.190, ptr %.191, align 1
+  %.193 = trunc i64 64 to i16
+  %.194 = getelementptr i8, ptr %.18, i64 22
+  store i16 %.193, ptr %.194, align 2
+  %.196 = trunc i64 %.167 to i8
+  %.197 = getelementptr i8, ptr %.18, i64 51
+  store i8 %.196, ptr %.197, align 1
+  %.199 = shl i64 %.20, 2
+  %.200 = trunc i64 %.199 to i16
+  %.201 = getelementptr i8, ptr %.18, i64 26
+  store i16 %.200, ptr %.201, align 2
+  %.203 = trunc i64 %.167 to i8
+  %.204 = getelementptr i8, ptr %.18, i64 53
+  store i8 %.203, ptr %.204, align 1
+  %.206 = trunc i64 64 to i16
+  %.207 = getelementptr i8, ptr %.18, i64 28
+  store i16 %.206, ptr %.207, align 2
+  %.209 = trunc i64 %.20 to i8
+  %.210 = getelementptr i8, ptr %.18, i64 54
+  store i8 %.209, ptr %.210, align 1
+  %.212 = trunc i64 64 to i16
+  %.213 = getelementptr i8, ptr %.18, i64 30
+  store i16 %.212, ptr %.213, align 2
+  %.215 = trunc i64 %.20 to i8
+  %.216 = getelementptr i8, ptr %.18, i64 55
+  store i8 %.215, ptr %.216, align 1
+  call void @llvm.x86.ldtilecfg(ptr %.18)
+  br i1 true, label %some.if, label %some.endif
+last:                                             ; preds = %some.endif, %done
+  call void @llvm.x86.tilerelease()
+  ret void
+some.if:                                          ; preds = %some
+  %.220 = mul i64 %c_row, 16
+  %.221 = add i64 %c, %.220
+  %.222 = add i64 %c, 0
+  %.223 = inttoptr i64 %.222 to ptr
+  %.224 = add i64 %c, 64
+  %.225 = inttoptr i64 %.224 to ptr
+  %.226 = add i64 %.221, 0
+  %.227 = inttoptr i64 %.226 to ptr
+  %.228 = add i64 %.221, 64
+  %.229 = inttoptr i64 %.228 to ptr
+  call void @llvm.x86.tileloadd64(i8 0, ptr %.223, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %.225, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 2, ptr %.227, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 3, ptr %.229, i64 %c_row)
+  br label %some.endif
+some.endif:                                       ; preds = %some.if, %some
+  %.235 = sub i64 %k, %.20
+  %.236 = mul i64 %.235, 4
+  %.237 = add i64 %a, %.236
+  %.238 = mul i64 %.235, %b_k
+  %.239 = add i64 %b, %.238
+  %.240 = mul i64 %a_row, 0
+  %.241 = add i64 %.237, %.240
+  %.242 = inttoptr i64 %.241 to ptr
+  call void @llvm.x86.tileloadd64(i8 4, ptr %.242, i64 %a_row)
+  %.244 = mul i64 %a_row, 16
+  %.245 = add i64 %.237, %.244
+  %.246 = inttoptr i64 %.245 to ptr
+  call void @llvm.x86.tileloadd64(i8 5, ptr %.246, i64 %a_row)
+  %.248 = add i64 %.239, 0
+  %.249 = inttoptr i64 %.248 to ptr
+  call void @llvm.x86.tileloadd64(i8 6, ptr %.249, i64 %b_k)
+  %.251 = add i64 %.239, 64
+  %.252 = inttoptr i64 %.251 to ptr
+  call void @llvm.x86.tileloadd64(i8 7, ptr %.252, i64 %b_k)
+  call void @llvm.x86.tdpbsud(i8 0, i8 4, i8 6)
+  call void @llvm.x86.tdpbsud(i8 1, i8 4, i8 7)
+  call void @llvm.x86.tdpbsud(i8 2, i8 5, i8 6)
+  call void @llvm.x86.tdpbsud(i8 3, i8 5, i8 7)
+  %.258 = mul i64 %c_row, 16
+  %.259 = add i64 %c, %.258
+  %.260 = add i64 %c, 0
+  %.261 = inttoptr i64 %.260 to ptr
+  %.262 = add i64 %c, 64
+  %.263 = inttoptr i64 %.262 to ptr
+  %.264 = add i64 %.259, 0
+  %.265 = inttoptr i64 %.264 to ptr
+  %.266 = add i64 %.259, 64
+  %.267 = inttoptr i64 %.266 to ptr
+  call void @llvm.x86.tilestored64(i8 0, ptr %.261, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 1, ptr %.263, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 2, ptr %.265, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 3, ptr %.267, i64 %c_row)
+  br label %last
+upper.if:                                         ; preds = %upper
+  %.331 = mul i64 %c_row, 16
+  %.332 = add i64 %c, %.331
+  %.333 = add i64 %c, 0
+  %.334 = inttoptr i64 %.333 to ptr
+  %.335 = add i64 %c, 64
+  %.336 = inttoptr i64 %.335 to ptr
+  call void @llvm.x86.tileloadd64(i8 0, ptr %.334, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %.336, i64 %c_row)
+  br label %upper.endif
+upper.endif:                                      ; preds = %upper.if, %upper
+  %.340 = icmp sgt i64 %.278, 0
+  br i1 %.340, label %loop.1, label %done.1
+loop.1:                                           ; preds = %loop.1, %upper.endif
+  %.342 = phi i64 [ %a, %upper.endif ], [ %.357, %loop.1 ]
+  %.343 = phi i64 [ %b, %upper.endif ], [ %.359, %loop.1 ]
+  %.344 = phi i64 [ %.278, %upper.endif ], [ %.360, %loop.1 ]
+  %.345 = mul i64 %a_row, 0
+  %.346 = add i64 %.342, %.345
+  %.347 = inttoptr i64 %.346 to ptr
+  call void @llvm.x86.tileloadd64(i8 4, ptr %.347, i64 %a_row)
+  %.349 = add i64 %.343, 0
+  %.350 = inttoptr i64 %.349 to ptr
+  call void @llvm.x86.tileloadd64(i8 6, ptr %.350, i64 %b_k)
+  %.352 = add i64 %.343, 64
+  %.353 = inttoptr i64 %.352 to ptr
+  call void @llvm.x86.tileloadd64(i8 7, ptr %.353, i64 %b_k)
+  call void @llvm.x86.tdpbsud(i8 0, i8 4, i8 6)
+  call void @llvm.x86.tdpbsud(i8 1, i8 4, i8 7)
+  %.357 = add i64 %.342, 64
+  %.358 = mul i64 %b_k, 16
+  %.359 = add i64 %.343, %.358
+  %.360 = sub i64 %.344, 1
+  %.361 = icmp sgt i64 %.360, 0
+  br i1 %.361, label %loop.1, label %done.1
+done.1:                                           ; preds = %loop.1, %upper.endif
+  %.363 = mul i64 %c_row, 16
+  %.364 = add i64 %c, %.363
+  %.365 = add i64 %c, 0
+  %.366 = inttoptr i64 %.365 to ptr
+  %.367 = add i64 %c, 64
+  %.368 = inttoptr i64 %.367 to ptr
+  call void @llvm.x86.tilestored64(i8 0, ptr %.366, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 1, ptr %.368, i64 %c_row)
+  %.371 = icmp sgt i64 %.279, 0
+  br i1 %.371, label %some.1, label %last.1
+some.1:                                           ; preds = %done.1
+  %.373 = getelementptr i8, ptr %.277, i64 0
+  store i64 1, ptr %.373, align 8
+  %.375 = getelementptr i8, ptr %.277, i64 8
+  store i64 0, ptr %.375, align 8
+  %.377 = getelementptr i8, ptr %.277, i64 16
+  store i64 0, ptr %.377, align 8
+  %.379 = getelementptr i8, ptr %.277, i64 24
+  store i64 0, ptr %.379, align 8
+  %.381 = getelementptr i8, ptr %.277, i64 32
+  store i64 0, ptr %.381, align 8
+  %.383 = getelementptr i8, ptr %.277, i64 40
+  store i64 0, ptr %.383, align 8
+  %.385 = getelementptr i8, ptr %.277, i64 48
+  store i64 0, ptr %.385, align 8
+  %.387 = getelementptr i8, ptr %.277, i64 56
+  store i64 0, ptr %.387, align 8
+  %.389 = sub i64 %rows, 16
+  %.390 = trunc i64 64 to i16
+  %.391 = getelementptr i8, ptr %.277, i64 16
+  store i16 %.390, ptr %.391, align 2
+  %.393 = trunc i64 %rows to i8
+  %.394 = getelementptr i8, ptr %.277, i64 48
+  store i8 %.393, ptr %.394, align 1
+  %.396 = trunc i64 64 to i16
+  %.397 = getelementptr i8, ptr %.277, i64 18
+  store i16 %.396, ptr %.397, align 2
+  %.399 = trunc i64 %rows to i8
+  %.400 = getelementptr i8, ptr %.277, i64 49
+  store i8 %.399, ptr %.400, align 1
+  %.402 = shl i64 %.279, 2
+  %.403 = trunc i64 %.402 to i16
+  %.404 = getelementptr i8, ptr %.277, i64 24
+  store i16 %.403, ptr %.404, align 2
+  %.406 = trunc i64 %rows to i8
+  %.407 = getelementptr i8, ptr %.277, i64 52
+  store i8 %.406, ptr %.407, align 1
+  %.409 = trunc i64 64 to i16
+  %.410 = getelementptr i8, ptr %.277, i64 28
+  store i16 %.409, ptr %.410, align 2
+  %.412 = trunc i64 %.279 to i8
+  %.413 = getelementptr i8, ptr %.277, i64 54
+  store i8 %.412, ptr %.413, align 1
+  %.415 = trunc i64 64 to i16
+  %.416 = getelementptr i8, ptr %.277, i64 30
+  store i16 %.415, ptr %.416, align 2
+  %.418 = trunc i64 %.279 to i8
+  %.419 = getelementptr i8, ptr %.277, i64 55
+  store i8 %.418, ptr %.419, align 1
+  call void @llvm.x86.ldtilecfg(ptr %.277)
+  br i1 true, label %some.1.if, label %some.1.endif
+last.1:                                           ; preds = %some.1.endif, %done.1
+  call void @llvm.x86.tilerelease()
+  ret void
+some.1.if:                                        ; preds = %some.1
+  %.423 = mul i64 %c_row, 16
+  %.424 = add i64 %c, %.423
+  %.425 = add i64 %c, 0
+  %.426 = inttoptr i64 %.425 to ptr
+  %.427 = add i64 %c, 64
+  %.428 = inttoptr i64 %.427 to ptr
+  call void @llvm.x86.tileloadd64(i8 0, ptr %.426, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %.428, i64 %c_row)
+  br label %some.1.endif
+some.1.endif:                                     ; preds = %some.1.if, %some.1
+  %.432 = sub i64 %k, %.279
+  %.433 = mul i64 %.432, 4
+  %.434 = add i64 %a, %.433
+  %.435 = mul i64 %.432, %b_k
+  %.436 = add i64 %b, %.435
+  %.437 = mul i64 %a_row, 0
+  %.438 = add i64 %.434, %.437
+  %.439 = inttoptr i64 %.438 to ptr
+  call void @llvm.x86.tileloadd64(i8 4, ptr %.439, i64 %a_row)
+  %.441 = add i64 %.436, 0
+  %.442 = inttoptr i64 %.441 to ptr
+  call void @llvm.x86.tileloadd64(i8 6, ptr %.442, i64 %b_k)
+  %.444 = add i64 %.436, 64
+  %.445 = inttoptr i64 %.444 to ptr
+  call void @llvm.x86.tileloadd64(i8 7, ptr %.445, i64 %b_k)
+  call void @llvm.x86.tdpbsud(i8 0, i8 4, i8 6)
+  call void @llvm.x86.tdpbsud(i8 1, i8 4, i8 7)
+  %.449 = mul i64 %c_row, 16
+  %.450 = add i64 %c, %.449
+  %.451 = add i64 %c, 0
+  %.452 = inttoptr i64 %.451 to ptr
+  %.453 = add i64 %c, 64
+  %.454 = inttoptr i64 %.453 to ptr
+  call void @llvm.x86.tilestored64(i8 0, ptr %.452, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 1, ptr %.454, i64 %c_row)
+  br label %last.1
+}
+declare void @llvm.x86.ldtilecfg(ptr) #1
+declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64) #1
+declare void @llvm.x86.tdpbsud(i8 immarg, i8 immarg, i8 immarg) #1
+declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64) #1
+declare void @llvm.x86.tilerelease() #1
+attributes #0 = { noinline nounwind }
+attributes #1 = { nounwind }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr void @hloom_tile_quadus32_32x32(i64 %a, i64 %a_row, i64 %a_k, i64 %b, i64 %b_k, i64 %c, i64 %c_row, i64 %k, i64 %rows, i64 %accumulate, i64 %ahead, i64 %ahead_k) #0 {
+entry:
+  %.14 = icmp sgt i64 %rows, 16
+  %.16 = alloca i8, i64 64, align 64
+  %.17 = ptrtoint ptr %.16 to i64
+  %.18 = inttoptr i64 %.17 to ptr
+  %.275 = alloca i8, i64 64, align 64
+  %.276 = ptrtoint ptr %.275 to i64
+  %.277 = inttoptr i64 %.276 to ptr
+  br i1 %.14, label %whole, label %upper
+whole:                                            ; preds = %entry
+  %.19 = lshr i64 %k, 4
+  %.20 = and i64 %k, 15
+  %.21 = getelementptr i8, ptr %.18, i64 0
+  store i64 1, ptr %.21, align 8
+  %.23 = getelementptr i8, ptr %.18, i64 8
+  store i64 0, ptr %.23, align 8
+  %.25 = getelementptr i8, ptr %.18, i64 16
+  store i64 0, ptr %.25, align 8
+  %.27 = getelementptr i8, ptr %.18, i64 24
+  store i64 0, ptr %.27, align 8
+  %.29 = getelementptr i8, ptr %.18, i64 32
+  store i64 0, ptr %.29, align 8
+  %.31 = getelementptr i8, ptr %.18, i64 40
+  store i64 0, ptr %.31, align 8
+  %.33 = getelementptr i8, ptr %.18, i64 48
+  store i64 0, ptr %.33, align 8
+  %.35 = getelementptr i8, ptr %.18, i64 56
+  store i64 0, ptr %.35, align 8
+  %.37 = sub i64 %rows, 16
+  %.38 = trunc i64 64 to i16
+  %.39 = getelementptr i8, ptr %.18, i64 16
+  store i16 %.38, ptr %.39, align 2
+  %.41 = trunc i64 16 to i8
+  %.42 = getelementptr i8, ptr %.18, i64 48
+  store i8 %.41, ptr %.42, align 1
+  %.44 = trunc i64 64 to i16
+  %.45 = getelementptr i8, ptr %.18, i64 18
+  store i16 %.44, ptr %.45, align 2
+  %.47 = trunc i64 16 to i8
+  %.48 = getelementptr i8, ptr %.18, i64 49
+  store i8 %.47, ptr %.48, align 1
+  %.50 = shl i64 16, 2
+  %.51 = trunc i64 %.50 to i16
+  %.52 = getelementptr i8, ptr %.18, i64 24
+  store i16 %.51, ptr %.52, align 2
+  %.54 = trunc i64 16 to i8
+  %.55 = getelementptr i8, ptr %.18, i64 52
+  store i8 %.54, ptr %.55, align 1
+  %.57 = trunc i64 64 to i16
+  %.58 = getelementptr i8, ptr %.18, i64 20
+  store i16 %.57, ptr %.58, align 2
+  %.60 = trunc i64 %.37 to i8
+  %.61 = getelementptr i8, ptr %.18, i64 50
+  store i8 %.60, ptr %.61, align 1
+  %.63 = trunc i64 64 to i16
+  %.64 = getelementptr i8, ptr %.18, i64 22
+  store i16 %.63, ptr %.64, align 2
+  %.66 = trunc i64 %.37 to i8
+  %.67 = getelementptr i8, ptr %.18, i64 51
+  store i8 %.66, ptr %.67, align 1
+  %.69 = shl i64 16, 2
+  %.70 = trunc i64 %.69 to i16
+  %.71 = getelementptr i8, ptr %.18, i64 26
+  store i16 %.70, ptr %.71, align 2
+  %.73 = trunc i64 %.37 to i8
+  %.74 = getelementptr i8, ptr %.18, i64 53
+  store i8 %.73, ptr %.74, align 1
+  %.76 = trunc i64 64 to i16
+  %.77 = getelementptr i8, ptr %.18, i64 28
+  store i16 %.76, ptr %.77, align 2
+  %.79 = trunc i64 16 to i8
+  %.80 = getelementptr i8, ptr %.18, i64 54
+  store i8 %.79, ptr %.80, align 1
+  %.82 = trunc i64 64 to i16
+  %.83 = getelementptr i8, ptr %.18, i64 30
+  store i16 %.82, ptr %.83, align 2
+  %.85 = trunc i64 16 to i8
+  %.86 = getelementptr i8, ptr %.18, i64 55
+  store i8 %.85, ptr %.86, align 1
+  call void @llvm.x86.ldtilecfg(ptr %.18)
+  %.89 = icmp ne i64 %accumulate, 0
+  br i1 %.89, label %whole.if, label %whole.endif
+upper:                                            ; preds = %entry
+  %.278 = lshr i64 %k, 4
+  %.279 = and i64 %k, 15
+  %.280 = getelementptr i8, ptr %.277, i64 0
+  store i64 1, ptr %.280, align 8
+  %.282 = getelementptr i8, ptr %.277, i64 8
+  store i64 0, ptr %.282, align 8
+  %.284 = getelementptr i8, ptr %.277, i64 16
+  store i64 0, ptr %.284, align 8
+  %.286 = getelementptr i8, ptr %.277, i64 24
+  store i64 0, ptr %.286, align 8
+  %.288 = getelementptr i8, ptr %.277, i64 32
+  store i64 0, ptr %.288, align 8
+  %.290 = getelementptr i8, ptr %.277, i64 40
+  store i64 0, ptr %.290, align 8
+  %.292 = getelementptr i8, ptr %.277, i64 48
+  store i64 0, ptr %.292, align 8
+  %.294 = getelementptr i8, ptr %.277, i64 56
+  store i64 0, ptr %.294, align 8
+  %.296 = sub i64 %rows, 16
+  %.297 = trunc i64 64 to i16
+  %.298 = getelementptr i8, ptr %.277, i64 16
+  store i16 %.297, ptr %.298, align 2
+  %.300 = trunc i64 %rows to i8
+  %.301 = getelementptr i8, ptr %.277, i64 48
+  store i8 %.300, ptr %.301, align 1
+  %.303 = trunc i64 64 to i16
+  %.304 = getelementptr i8, ptr %.277, i64 18
+  store i16 %.303, ptr %.304, align 2
+  %.306 = trunc i64 %rows to i8
+  %.307 = getelementptr i8, ptr %.277, i64 49
+  store i8 %.306, ptr %.307, align 1
+  %.309 = shl i64 16, 2
+  %.310 = trunc i64 %.309 to i16
+  %.311 = getelementptr i8, ptr %.277, i64 24
+  store i16 %.310, ptr %.311, align 2
+  %.313 = trunc i64 %rows to i8
+  %.314 = getelementptr i8, ptr %.277, i64 52
+  store i8 %.313, ptr %.314, align 1
+  %.316 = trunc i64 64 to i16
+  %.317 = getelementptr i8, ptr %.277, i64 28
+  store i16 %.316, ptr %.317, align 2
+  %.319 = trunc i64 16 to i8
+  %.320 = getelementptr i8, ptr %.277, i64 54
+  store i8 %.319, ptr %.320, align 1
+  %.322 = trunc i64 64 to i16
+  %.323 = getelementptr i8, ptr %.277, i64 30
+  store i16 %.322, ptr %.323, align 2
+  %.325 = trunc i64 16 to i8
+  %.326 = getelementptr i8, ptr %.277, i64 55
+  store i8 %.325, ptr %.326, align 1
+  call void @llvm.x86.ldtilecfg(ptr %.277)
+  %.329 = icmp ne i64 %accumulate, 0
+  br i1 %.329, label %upper.if, label %upper.endif
+whole.if:                                         ; preds = %whole
+  %.91 = mul i64 %c_row, 16
+  %.92 = add i64 %c, %.91
+  %.93 = add i64 %c, 0
+  %.94 = inttoptr i64 %.93 to ptr
+  %.95 = add i64 %c, 64
+  %.96 = inttoptr i64 %.95 to ptr
+  %.97 = add i64 %.92, 0
+  %.98 = inttoptr i64 %.97 to ptr
+  %.99 = add i64 %.92, 64
+  %.100 = inttoptr i64 %.99 to ptr
+  call void @llvm.x86.tileloadd64(i8 0, ptr %.94, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %.96, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 2, ptr %.98, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 3, ptr %.100, i64 %c_row)
+  br label %whole.endif
+whole.endif:                                      ; preds = %whole.if, %whole
+  %.106 = icmp sgt i64 %.19, 0
+  br i1 %.106, label %loop, label %done
+loop:                                             ; preds = %loop, %whole.endif
+  %.108 = phi i64 [ %a, %whole.endif ], [ %.129, %loop ]
+  %.109 = phi i64 [ %b, %whole.endif ], [ %.131, %loop ]
+  %.110 = phi i64 [ %.19, %whole.endif ], [ %.132, %loop ]
+  %.111 = mul i64 %a_row, 0
+  %.112 = add i64 %.108, %.111
+  %.113 = inttoptr i64 %.112 to ptr
+  call void @llvm.x86.tileloadd64(i8 4, ptr %.113, i64 %a_row)
+  %.115 = mul i64 %a_row, 16
+  %.116 = add i64 %.108, %.115
+  %.117 = inttoptr i64 %.116 to ptr
+  call void @llvm.x86.tileloadd64(i8 5, ptr %.117, i64 %a_row)
+  %.119 = add i64 %.109, 0
+  %.120 = inttoptr i64 %.119 to ptr
+  call void @llvm.x86.tileloadd64(i8 6, ptr %.120, i64 %b_k)
+  %.122 = add i64 %.109, 64
+  %.123 = inttoptr i64 %.122 to ptr
+  call void @llvm.x86.tileloadd64(i8 7, ptr %.123, i64 %b_k)
+  call void @llvm.x86.tdpbusd(i8 0, i8 4, i8 6)
+  call void @llvm.x86.tdpbusd(i8 1, i8 4, i8 7)
+  call void @llvm.x86.tdpbusd(i8 2, i8 5, i8 6)
+  call void @llvm.x86.tdpbusd(i8 3, i8 5, i8 7)
+  %.129 = add i64 %.108, 64
+  %.130 = mul i64 %b_k, 16
+  %.131 = add i64 %.109, %.130
+  %.132 = sub i64 %.110, 1
+  %.133 = icmp sgt i64 %.132, 0
+  br i1 %.133, label %loop, label %done
+done:                                             ; preds = %loop, %whole.endif
+  %.135 = mul i64 %c_row, 16
+  %.136 = add i64 %c, %.135
+  %.137 = add i64 %c, 0
+  %.138 = inttoptr i64 %.137 to ptr
+  %.139 = add i64 %c, 64
+  %.140 = inttoptr i64 %.139 to ptr
+  %.141 = add i64 %.136, 0
+  %.142 = inttoptr i64 %.141 to ptr
+  %.143 = add i64 %.136, 64
+  %.144 = inttoptr i64 %.143 to ptr
+  call void @llvm.x86.tilestored64(i8 0, ptr %.138, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 1, ptr %.140, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 2, ptr %.142, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 3, ptr %.144, i64 %c_row)
+  %.149 = icmp sgt i64 %.20, 0
+  br i1 %.149, label %some, label %last
+some:                                             ; preds = %done
+  %.151 = getelementptr i8, ptr %.18, i64 0
+  store i64 1, ptr %.151, align 8
+  %.153 = getelementptr i8, ptr %.18, i64 8
+  store i64 0, ptr %.153, align 8
+  %.155 = getelementptr i8, ptr %.18, i64 16
+  store i64 0, ptr %.155, align 8
+  %.157 = getelementptr i8, ptr %.18, i64 24
+  store i64 0, ptr %.157, align 8
+  %.159 = getelementptr i8, ptr %.18, i64 32
+  store i64 0, ptr %.159, align 8
+  %.161 = getelementptr i8, ptr %.18, i64 40
+  store i64 0, ptr %.161, align 8
+  %.163 = getelementptr i8, ptr %.18, i64 48
+  store i64 0, ptr %.163, align 8
+  %.165 = getelementptr i8, ptr %.18, i64 56
+  store i64 0, ptr %.165, align 8
+  %.167 = sub i64 %rows, 16
+  %.168 = trunc i64 64 to i16
+  %.169 = getelementptr i8, ptr %.18, i64 16
+  store i16 %.168, ptr %.169, align 2
+  %.171 = trunc i64 16 to i8
+  %.172 = getelementptr i8, ptr %.18, i64 48
+  store i8 %.171, ptr %.172, align 1
+  %.174 = trunc i64 64 to i16
+  %.175 = getelementptr i8, ptr %.18, i64 18
+  store i16 %.174, ptr %.175, align 2
+  %.177 = trunc i64 16 to i8
+  %.178 = getelementptr i8, ptr %.18, i64 49
+  store i8 %.177, ptr %.178, align 1
+  %.180 = shl i64 %.20, 2
+  %.181 = trunc i64 %.180 to i16
+  %.182 = getelementptr i8, ptr %.18, i64 24
+  store i16 %.181, ptr %.182, align 2
+  %.184 = trunc i64 16 to i8
+  %.185 = getelementptr i8, ptr %.18, i64 52
+  store i8 %.184, ptr %.185, align 1
+  %.187 = trunc i64 64 to i16
+  %.188 = getelementptr i8, ptr %.18, i64 20
+  store i16 %.187, ptr %.188, align 2
+  %.190 = trunc i64 %.167 to i8
+  %.191 = getelementptr i8, ptr %.18, i64 50
+  store i8 %.190, ptr %.191, align 1
+  %.193 = trunc i64 64 to i16
+  %.194 = getelementptr i8, ptr %.18, i64 22
+  store i16 %.193, ptr %.194, align 2
+  %.196 = trunc i64 %.167 to i8
+  %.197 = getelementptr i8, ptr %.18, i64 51
+  store i8 %.196, ptr %.197, align 1
+  %.199 = shl i64 %.20, 2
+  %.200 = trunc i64 %.199 to i16
+  %.201 = getelementptr i8, ptr %.18, i64 26
+  store i16 %.200, ptr %.201, align 2
+  %.203 = trunc i64 %.167 to i8
+  %.204 = getelementptr i8, ptr %.18, i64 53
+  store i8 %.203, ptr %.204, align 1
+  %.206 = trunc i64 64 to i16
+  %.207 = getelementptr i8, ptr %.18, i64 28
+  store i16 %.206, ptr %.207, align 2
+  %.209 = trunc i64 %.20 to i8
+  %.210 = getelementptr i8, ptr %.18, i64 54
+  store i8 %.209, ptr %.210, align 1
+  %.212 = trunc i64 64 to i16
+  %.213 = getelementptr i8, ptr %.18, i64 30
+  store i16 %.212, ptr %.213, align 2
+  %.215 = trunc i64 %.20 to i8
+  %.216 = getelementptr i8, ptr %.18, i64 55
+  store i8 %.215, ptr %.216, align 1
+  call void @llvm.x86.ldtilecfg(ptr %.18)
+  br i1 true, label %some.if, label %some.endif
+last:                                             ; preds = %some.endif, %done
+  call void @llvm.x86.tilerelease()
+  ret void
+some.if:                                          ; preds = %some
+  %.220 = mul i64 %c_row, 16
+  %.221 = add i64 %c, %.220
+  %.222 = add i64 %c, 0
+  %.223 = inttoptr i64 %.222 to ptr
+  %.224 = add i64 %c, 64
+  %.225 = inttoptr i64 %.224 to ptr
+  %.226 = add i64 %.221, 0
+  %.227 = inttoptr i64 %.226 to ptr
+  %.228 = add i64 %.221, 64
+  %.229 = inttoptr i64 %.228 to ptr
+  call void @llvm.x86.tileloadd64(i8 0, ptr %.223, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %.225, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 2, ptr %.227, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 3, ptr %.229, i64 %c_row)
+  br label %some.endif
+some.endif:                                       ; preds = %some.if, %some
+  %.235 = sub i64 %k, %.20
+  %.236 = mul i64 %.235, 4
+  %.237 = add i64 %a, %.236
+  %.238 = mul i64 %.235, %b_k
+  %.239 = add i64 %b, %.238
+  %.240 = mul i64 %a_row, 0
+  %.241 = add i64 %.237, %.240
+  %.242 = inttoptr i64 %.241 to ptr
+  call void @llvm.x86.tileloadd64(i8 4, ptr %.242, i64 %a_row)
+  %.244 = mul i64 %a_row, 16
+  %.245 = add i64 %.237, %.244
+  %.246 = inttoptr i64 %.245 to ptr
+  call void @llvm.x86.tileloadd64(i8 5, ptr %.246, i64 %a_row)
+  %.248 = add i64 %.239, 0
+  %.249 = inttoptr i64 %.248 to ptr
+  call void @llvm.x86.tileloadd64(i8 6, ptr %.249, i64 %b_k)
+  %.251 = add i64 %.239, 64
+  %.252 = inttoptr i64 %.251 to ptr
+  call void @llvm.x86.tileloadd64(i8 7, ptr %.252, i64 %b_k)
+  call void @llvm.x86.tdpbusd(i8 0, i8 4, i8 6)
+  call void @llvm.x86.tdpbusd(i8 1, i8 4, i8 7)
+  call void @llvm.x86.tdpbusd(i8 2, i8 5, i8 6)
+  call void @llvm.x86.tdpbusd(i8 3, i8 5, i8 7)
+  %.258 = mul i64 %c_row, 16
+  %.259 = add i64 %c, %.258
+  %.260 = add i64 %c, 0
+  %.261 = inttoptr i64 %.260 to ptr
+  %.262 = add i64 %c, 64
+  %.263 = inttoptr i64 %.262 to ptr
+  %.264 = add i64 %.259, 0
+  %.265 = inttoptr i64 %.264 to ptr
+  %.266 = add i64 %.259, 64
+  %.267 = inttoptr i64 %.266 to ptr
+  call void @llvm.x86.tilestored64(i8 0, ptr %.261, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 1, ptr %.263, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 2, ptr %.265, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 3, ptr %.267, i64 %c_row)
+  br label %last
+upper.if:                                         ; preds = %upper
+  %.331 = mul i64 %c_row, 16
+  %.332 = add i64 %c, %.331
+  %.333 = add i64 %c, 0
+  %.334 = inttoptr i64 %.333 to ptr
+  %.335 = add i64 %c, 64
+  %.336 = inttoptr i64 %.335 to ptr
+  call void @llvm.x86.tileloadd64(i8 0, ptr %.334, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %.336, i64 %c_row)
+  br label %upper.endif
+upper.endif:                                      ; preds = %upper.if, %upper
+  %.340 = icmp sgt i64 %.278, 0
+  br i1 %.340, label %loop.1, label %done.1
+loop.1:                                           ; preds = %loop.1, %upper.endif
+  %.342 = phi i64 [ %a, %upper.endif ], [ %.357, %loop.1 ]
+  %.343 = phi i64 [ %b, %upper.endif ], [ %.359, %loop.1 ]
+  %.344 = phi i64 [ %.278, %upper.endif ], [ %.360, %loop.1 ]
+  %.345 = mul i64 %a_row, 0
+  %.346 = add i64 %.342, %.345
+  %.347 = inttoptr i64 %.346 to ptr
+  call void @llvm.x86.tileloadd64(i8 4, ptr %.347, i64 %a_row)
+  %.349 = add i64 %.343, 0
+  %.350 = inttoptr i64 %.349 to ptr
+  call void @llvm.x86.tileloadd64(i8 6, ptr %.350, i64 %b_k)
+  %.352 = add i64 %.343, 64
+  %.353 = inttoptr i64 %.352 to ptr
+  call void @llvm.x86.tileloadd64(i8 7, ptr %.353, i64 %b_k)
+  call void @llvm.x86.tdpbusd(i8 0, i8 4, i8 6)
+  call void @llvm.x86.tdpbusd(i8 1, i8 4, i8 7)
+  %.357 = add i64 %.342, 64
+  %.358 = mul i64 %b_k, 16
+  %.359 = add i64 %.343, %.358
+  %.360 = sub i64 %.344, 1
+  %.361 = icmp sgt i64 %.360, 0
+  br i1 %.361, label %loop.1, label %done.1
+done.1:                                           ; preds = %loop.1, %upper.endif
+  %.363 = mul i64 %c_row, 16
+  %.364 = add i64 %c, %.363
+  %.365 = add i64 %c, 0
+  %.366 = inttoptr i64 %.365 to ptr
+  %.367 = add i64 %c, 64
+  %.368 = inttoptr i64 %.367 to ptr
+  call void @llvm.x86.tilestored64(i8 0, ptr %.366, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 1, ptr %.368, i64 %c_row)
+  %.371 = icmp sgt i64 %.279, 0
+  br i1 %.371, label %some.1, label %last.1
+some.1:                                           ; preds = %done.1
+  %.373 = getelementptr i8, ptr %.277, i64 0
+  store i64 1, ptr %.373, align 8
+  %.375 = getelementptr i8, ptr %.277, i64 8
+  store i64 0, ptr %.375, align 8
+  %.377 = getelementptr i8, ptr %.277, i64 16
+  store i64 0, ptr %.377, align 8
+  %.379 = getelementptr i8, ptr %.277, i64 24
+  store i64 0, ptr %.379, align 8
+  %.381 = getelementptr i8, ptr %.277, i64 32
+  store i64 0, ptr %.381, align 8
+  %.383 = getelementptr i8, ptr %.277, i64 40
+  store i64 0, ptr %.383, align 8
+  %.385 = getelementptr i8, ptr %.277, i64 48
+  store i64 0, ptr %.385, align 8
+  %.387 = getelementptr i8, ptr %.277, i64 56
+  store i64 0, ptr %.387, align 8
+  %.389 = sub i64 %rows, 16
+  %.390 = trunc i64 64 to i16
+  %.391 = getelementptr i8, ptr %.277, i64 16
+  store i16 %.390, ptr %.391, align 2
+  %.393 = trunc i64 %rows to i8
+  %.394 = getelementptr i8, ptr %.277, i64 48
+  store i8 %.393, ptr %.394, align 1
+  %.396 = trunc i64 64 to i16
+  %.397 = getelementptr i8, ptr %.277, i64 18
+  store i16 %.396, ptr %.397, align 2
+  %.399 = trunc i64 %rows to i8
+  %.400 = getelementptr i8, ptr %.277, i64 49
+  store i8 %.399, ptr %.400, align 1
+  %.402 = shl i64 %.279, 2
+  %.403 = trunc i64 %.402 to i16
+  %.404 = getelementptr i8, ptr %.277, i64 24
+  store i16 %.403, ptr %.404, align 2
+  %.406 = trunc i64 %rows to i8
+  %.407 = getelementptr i8, ptr %.277, i64 52
+  store i8 %.406, ptr %.407, align 1
+  %.409 = trunc i64 64 to i16
+  %.410 = getelementptr i8, ptr %.277, i64 28
+  store i16 %.409, ptr %.410, align 2
+  %.412 = trunc i64 %.279 to i8
+  %.413 = getelementptr i8, ptr %.277, i64 54
+  store i8 %.412, ptr %.413, align 1
+  %.415 = trunc i64 64 to i16
+  %.416 = getelementptr i8, ptr %.277, i64 30
+  store i16 %.415, ptr %.416, align 2
+  %.418 = trunc i64 %.279 to i8
+  %.419 = getelementptr i8, ptr %.277, i64 55
+  store i8 %.418, ptr %.419, align 1
+  call void @llvm.x86.ldtilecfg(ptr %.277)
+  br i1 true, label %some.1.if, label %some.1.endif
+last.1:                                           ; preds = %some.1.endif, %done.1
+  call void @llvm.x86.tilerelease()
+  ret void
+some.1.if:                                        ; preds = %some.1
+  %.423 = mul i64 %c_row, 16
+  %.424 = add i64 %c, %.423
+  %.425 = add i64 %c, 0
+  %.426 = inttoptr i64 %.425 to ptr
+  %.427 = add i64 %c, 64
+  %.428 = inttoptr i64 %.427 to ptr
+  call void @llvm.x86.tileloadd64(i8 0, ptr %.426, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %.428, i64 %c_row)
+  br label %some.1.endif
+some.1.endif:                                     ; preds = %some.1.if, %some.1
+  %.432 = sub i64 %k, %.279
+  %.433 = mul i64 %.432, 4
+  %.434 = add i64 %a, %.433
+  %.435 = mul i64 %.432, %b_k
+  %.436 = add i64 %b, %.435
+  %.437 = mul i64 %a_row, 0
+  %.438 = add i64 %.434, %.437
+  %.439 = inttoptr i64 %.438 to ptr
+  call void @llvm.x86.tileloadd64(i8 4, ptr %.439, i64 %a_row)
+  %.441 = add i64 %.436, 0
+  %.442 = inttoptr i64 %.441 to ptr
+  call void @llvm.x86.tileloadd64(i8 6, ptr %.442, i64 %b_k)
+  %.444 = add i64 %.436, 64
+  %.445 = inttoptr i64 %.444 to ptr
+  call void @llvm.x86.tileloadd64(i8 7, ptr %.445, i64 %b_k)
+  call void @llvm.x86.tdpbusd(i8 0, i8 4, i8 6)
+  call void @llvm.x86.tdpbusd(i8 1, i8 4, i8 7)
+  %.449 = mul i64 %c_row, 16
+  %.450 = add i64 %c, %.449
+  %.451 = add i64 %c, 0
+  %.452 = inttoptr i64 %.451 to ptr
+  %.453 = add i64 %c, 64
+  %.454 = inttoptr i64 %.453 to ptr
+  call void @llvm.x86.tilestored64(i8 0, ptr %.452, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 1, ptr %.454, i64 %c_row)
+  br label %last.1
+}
+declare void @llvm.x86.ldtilecfg(ptr) #1
+declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64) #1
+declare void @llvm.x86.tdpbusd(i8 immarg, i8 immarg, i8 immarg) #1
+declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64) #1
+declare void @llvm.x86.tilerelease() #1
+attributes #0 = { noinline nounwind }
+attributes #1 = { nounwind }
+
+target triple = "x86_64-unknown-linux-gnu"
+define linkonce_odr void @hloom_tile_quaduu32_32x32(i64 %a, i64 %a_row, i64 %a_k, i64 %b, i64 %b_k, i64 %c, i64 %c_row, i64 %k, i64 %rows, i64 %accumulate, i64 %ahead, i64 %ahead_k) #0 {
+entry:
+  %.14 = icmp sgt i64 %rows, 16
+  %.16 = alloca i8, i64 64, align 64
+  %.17 = ptrtoint ptr %.16 to i64
+  %.18 = inttoptr i64 %.17 to ptr
+  %.275 = alloca i8, i64 64, align 64
+  %.276 = ptrtoint ptr %.275 to i64
+  %.277 = inttoptr i64 %.276 to ptr
+  br i1 %.14, label %whole, label %upper
+whole:                                            ; preds = %entry
+  %.19 = lshr i64 %k, 4
+  %.20 = and i64 %k, 15
+  %.21 = getelementptr i8, ptr %.18, i64 0
+  store i64 1, ptr %.21, align 8
+  %.23 = getelementptr i8, ptr %.18, i64 8
+  store i64 0, ptr %.23, align 8
+  %.25 = getelementptr i8, ptr %.18, i64 16
+  store i64 0, ptr %.25, align 8
+  %.27 = getelementptr i8, ptr %.18, i64 24
+  store i64 0, ptr %.27, align 8
+  %.29 = getelementptr i8, ptr %.18, i64 32
+  store i64 0, ptr %.29, align 8
+  %.31 = getelementptr i8, ptr %.18, i64 40
+  store i64 0, ptr %.31, align 8
+  %.33 = getelementptr i8, ptr %.18, i64 48
+  store i64 0, ptr %.33, align 8
+  %.35 = getelementptr i8, ptr %.18, i64 56
+  store i64 0, ptr %.35, align 8
+  %.37 = sub i64 %rows, 16
+  %.38 = trunc i64 64 to i16
+  %.39 = getelementptr i8, ptr %.18, i64 16
+  store i16 %.38, ptr %.39, align 2
+  %.41 = trunc i64 16 to i8
+  %.42 = getelementptr i8, ptr %.18, i64 48
+  store i8 %.41, ptr %.42, align 1
+  %.44 = trunc i64 64 to i16
+  %.45 = getelementptr i8, ptr %.18, i64 18
+  store i16 %.44, ptr %.45, align 2
+  %.47 = trunc i64 16 to i8
+  %.48 = getelementptr i8, ptr %.18, i64 49
+  store i8 %.47, ptr %.48, align 1
+  %.50 = shl i64 16, 2
+  %.51 = trunc i64 %.50 to i16
+  %.52 = getelementptr i8, ptr %.18, i64 24
+  store i16 %.51, ptr %.52, align 2
+  %.54 = trunc i64 16 to i8
+  %.55 = getelementptr i8, ptr %.18, i64 52
+  store i8 %.54, ptr %.55, align 1
+  %.57 = trunc i64 64 to i16
+  %.58 = getelementptr i8, ptr %.18, i64 20
+  store i16 %.57, ptr %.58, align 2
+  %.60 = trunc i64 %.37 to i8
+  %.61 = getelementptr i8, ptr %.18, i64 50
+  store i8 %.60, ptr %.61, align 1
+  %.63 = trunc i64 64 to i16
+  %.64 = getelementptr i8, ptr %.18, i64 22
+  store i16 %.63, ptr %.64, align 2
+  %.66 = trunc i64 %.37 to i8
+  %.67 = getelementptr i8, ptr %.18, i64 51
+  store i8 %.66, ptr %.67, align 1
+  %.69 = shl i64 16, 2
+  %.70 = trunc i64 %.69 to i16
+  %.71 = getelementptr i8, ptr %.18, i64 26
+  store i16 %.70, ptr %.71, align 2
+  %.73 = trunc i64 %.37 to i8
+  %.74 = getelementptr i8, ptr %.18, i64 53
+  store i8 %.73, ptr %.74, align 1
+  %.76 = trunc i64 64 to i16
+  %.77 = getelementptr i8, ptr %.18, i64 28
+  store i16 %.76, ptr %.77, align 2
+  %.79 = trunc i64 16 to i8
+  %.80 = getelementptr i8, ptr %.18, i64 54
+  store i8 %.79, ptr %.80, align 1
+  %.82 = trunc i64 64 to i16
+  %.83 = getelementptr i8, ptr %.18, i64 30
+  store i16 %.82, ptr %.83, align 2
+  %.85 = trunc i64 16 to i8
+  %.86 = getelementptr i8, ptr %.18, i64 55
+  store i8 %.85, ptr %.86, align 1
+  call void @llvm.x86.ldtilecfg(ptr %.18)
+  %.89 = icmp ne i64 %accumulate, 0
+  br i1 %.89, label %whole.if, label %whole.endif
+upper:                                            ; preds = %entry
+  %.278 = lshr i64 %k, 4
+  %.279 = and i64 %k, 15
+  %.280 = getelementptr i8, ptr %.277, i64 0
+  store i64 1, ptr %.280, align 8
+  %.282 = getelementptr i8, ptr %.277, i64 8
+  store i64 0, ptr %.282, align 8
+  %.284 = getelementptr i8, ptr %.277, i64 16
+  store i64 0, ptr %.284, align 8
+  %.286 = getelementptr i8, ptr %.277, i64 24
+  store i64 0, ptr %.286, align 8
+  %.288 = getelementptr i8, ptr %.277, i64 32
+  store i64 0, ptr %.288, align 8
+  %.290 = getelementptr i8, ptr %.277, i64 40
+  store i64 0, ptr %.290, align 8
+  %.292 = getelementptr i8, ptr %.277, i64 48
+  store i64 0, ptr %.292, align 8
+  %.294 = getelementptr i8, ptr %.277, i64 56
+  store i64 0, ptr %.294, align 8
+  %.296 = sub i64 %rows, 16
+  %.297 = trunc i64 64 to i16
+  %.298 = getelementptr i8, ptr %.277, i64 16
+  store i16 %.297, ptr %.298, align 2
+  %.300 = trunc i64 %rows to i8
+  %.301 = getelementptr i8, ptr %.277, i64 48
+  store i8 %.300, ptr %.301, align 1
+  %.303 = trunc i64 64 to i16
+  %.304 = getelementptr i8, ptr %.277, i64 18
+  store i16 %.303, ptr %.304, align 2
+  %.306 = trunc i64 %rows to i8
+  %.307 = getelementptr i8, ptr %.277, i64 49
+  store i8 %.306, ptr %.307, align 1
+  %.309 = shl i64 16, 2
+  %.310 = trunc i64 %.309 to i16
+  %.311 = getelementptr i8, ptr %.277, i64 24
+  store i16 %.310, ptr %.311, align 2
+  %.313 = trunc i64 %rows to i8
+  %.314 = getelementptr i8, ptr %.277, i64 52
+  store i8 %.313, ptr %.314, align 1
+  %.316 = trunc i64 64 to i16
+  %.317 = getelementptr i8, ptr %.277, i64 28
+  store i16 %.316, ptr %.317, align 2
+  %.319 = trunc i64 16 to i8
+  %.320 = getelementptr i8, ptr %.277, i64 54
+  store i8 %.319, ptr %.320, align 1
+  %.322 = trunc i64 64 to i16
+  %.323 = getelementptr i8, ptr %.277, i64 30
+  store i16 %.322, ptr %.323, align 2
+  %.325 = trunc i64 16 to i8
+  %.326 = getelementptr i8, ptr %.277, i64 55
+  store i8 %.325, ptr %.326, align 1
+  call void @llvm.x86.ldtilecfg(ptr %.277)
+  %.329 = icmp ne i64 %accumulate, 0
+  br i1 %.329, label %upper.if, label %upper.endif
+whole.if:                                         ; preds = %whole
+  %.91 = mul i64 %c_row, 16
+  %.92 = add i64 %c, %.91
+  %.93 = add i64 %c, 0
+  %.94 = inttoptr i64 %.93 to ptr
+  %.95 = add i64 %c, 64
+  %.96 = inttoptr i64 %.95 to ptr
+  %.97 = add i64 %.92, 0
+  %.98 = inttoptr i64 %.97 to ptr
+  %.99 = add i64 %.92, 64
+  %.100 = inttoptr i64 %.99 to ptr
+  call void @llvm.x86.tileloadd64(i8 0, ptr %.94, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %.96, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 2, ptr %.98, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 3, ptr %.100, i64 %c_row)
+  br label %whole.endif
+whole.endif:                                      ; preds = %whole.if, %whole
+  %.106 = icmp sgt i64 %.19, 0
+  br i1 %.106, label %loop, label %done
+loop:                                             ; preds = %loop, %whole.endif
+  %.108 = phi i64 [ %a, %whole.endif ], [ %.129, %loop ]
+  %.109 = phi i64 [ %b, %whole.endif ], [ %.131, %loop ]
+  %.110 = phi i64 [ %.19, %whole.endif ], [ %.132, %loop ]
+  %.111 = mul i64 %a_row, 0
+  %.112 = add i64 %.108, %.111
+  %.113 = inttoptr i64 %.112 to ptr
+  call void @llvm.x86.tileloadd64(i8 4, ptr %.113, i64 %a_row)
+  %.115 = mul i64 %a_row, 16
+  %.116 = add i64 %.108, %.115
+  %.117 = inttoptr i64 %.116 to ptr
+  call void @llvm.x86.tileloadd64(i8 5, ptr %.117, i64 %a_row)
+  %.119 = add i64 %.109, 0
+  %.120 = inttoptr i64 %.119 to ptr
+  call void @llvm.x86.tileloadd64(i8 6, ptr %.120, i64 %b_k)
+  %.122 = add i64 %.109, 64
+  %.123 = inttoptr i64 %.122 to ptr
+  call void @llvm.x86.tileloadd64(i8 7, ptr %.123, i64 %b_k)
+  call void @llvm.x86.tdpbuud(i8 0, i8 4, i8 6)
+  call void @llvm.x86.tdpbuud(i8 1, i8 4, i8 7)
+  call void @llvm.x86.tdpbuud(i8 2, i8 5, i8 6)
+  call void @llvm.x86.tdpbuud(i8 3, i8 5, i8 7)
+  %.129 = add i64 %.108, 64
+  %.130 = mul i64 %b_k, 16
+  %.131 = add i64 %.109, %.130
+  %.132 = sub i64 %.110, 1
+  %.133 = icmp sgt i64 %.132, 0
+  br i1 %.133, label %loop, label %done
+done:                                             ; preds = %loop, %whole.endif
+  %.135 = mul i64 %c_row, 16
+  %.136 = add i64 %c, %.135
+  %.137 = add i64 %c, 0
+  %.138 = inttoptr i64 %.137 to ptr
+  %.139 = add i64 %c, 64
+  %.140 = inttoptr i64 %.139 to ptr
+  %.141 = add i64 %.136, 0
+  %.142 = inttoptr i64 %.141 to ptr
+  %.143 = add i64 %.136, 64
+  %.144 = inttoptr i64 %.143 to ptr
+  call void @llvm.x86.tilestored64(i8 0, ptr %.138, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 1, ptr %.140, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 2, ptr %.142, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 3, ptr %.144, i64 %c_row)
+  %.149 = icmp sgt i64 %.20, 0
+  br i1 %.149, label %some, label %last
+some:                                             ; preds = %done
+  %.151 = getelementptr i8, ptr %.18, i64 0
+  store i64 1, ptr %.151, align 8
+  %.153 = getelementptr i8, ptr %.18, i64 8
+  store i64 0, ptr %.153, align 8
+  %.155 = getelementptr i8, ptr %.18, i64 16
+  store i64 0, ptr %.155, align 8
+  %.157 = getelementptr i8, ptr %.18, i64 24
+  store i64 0, ptr %.157, align 8
+  %.159 = getelementptr i8, ptr %.18, i64 32
+  store i64 0, ptr %.159, align 8
+  %.161 = getelementptr i8, ptr %.18, i64 40
+  store i64 0, ptr %.161, align 8
+  %.163 = getelementptr i8, ptr %.18, i64 48
+  store i64 0, ptr %.163, align 8
+  %.165 = getelementptr i8, ptr %.18, i64 56
+  store i64 0, ptr %.165, align 8
+  %.167 = sub i64 %rows, 16
+  %.168 = trunc i64 64 to i16
+  %.169 = getelementptr i8, ptr %.18, i64 16
+  store i16 %.168, ptr %.169, align 2
+  %.171 = trunc i64 16 to i8
+  %.172 = getelementptr i8, ptr %.18, i64 48
+  store i8 %.171, ptr %.172, align 1
+  %.174 = trunc i64 64 to i16
+  %.175 = getelementptr i8, ptr %.18, i64 18
+  store i16 %.174, ptr %.175, align 2
+  %.177 = trunc i64 16 to i8
+  %.178 = getelementptr i8, ptr %.18, i64 49
+  store i8 %.177, ptr %.178, align 1
+  %.180 = shl i64 %.20, 2
+  %.181 = trunc i64 %.180 to i16
+  %.182 = getelementptr i8, ptr %.18, i64 24
+  store i16 %.181, ptr %.182, align 2
+  %.184 = trunc i64 16 to i8
+  %.185 = getelementptr i8, ptr %.18, i64 52
+  store i8 %.184, ptr %.185, align 1
+  %.187 = trunc i64 64 to i16
+  %.188 = getelementptr i8, ptr %.18, i64 20
+  store i16 %.187, ptr %.188, align 2
+  %.190 = trunc i64 %.167 to i8
+  %.191 = getelementptr i8, ptr %.18, i64 50
+  store i8 %.190, ptr %.191, align 1
+  %.193 = trunc i64 64 to i16
+  %.194 = getelementptr i8, ptr %.18, i64 22
+  store i16 %.193, ptr %.194, align 2
+  %.196 = trunc i64 %.167 to i8
+  %.197 = getelementptr i8, ptr %.18, i64 51
+  store i8 %.196, ptr %.197, align 1
+  %.199 = shl i64 %.20, 2
+  %.200 = trunc i64 %.199 to i16
+  %.201 = getelementptr i8, ptr %.18, i64 26
+  store i16 %.200, ptr %.201, align 2
+  %.203 = trunc i64 %.167 to i8
+  %.204 = getelementptr i8, ptr %.18, i64 53
+  store i8 %.203, ptr %.204, align 1
+  %.206 = trunc i64 64 to i16
+  %.207 = getelementptr i8, ptr %.18, i64 28
+  store i16 %.206, ptr %.207, align 2
+  %.209 = trunc i64 %.20 to i8
+  %.210 = getelementptr i8, ptr %.18, i64 54
+  store i8 %.209, ptr %.210, align 1
+  %.212 = trunc i64 64 to i16
+  %.213 = getelementptr i8, ptr %.18, i64 30
+  store i16 %.212, ptr %.213, align 2
+  %.215 = trunc i64 %.20 to i8
+  %.216 = getelementptr i8, ptr %.18, i64 55
+  store i8 %.215, ptr %.216, align 1
+  call void @llvm.x86.ldtilecfg(ptr %.18)
+  br i1 true, label %some.if, label %some.endif
+last:                                             ; preds = %some.endif, %done
+  call void @llvm.x86.tilerelease()
+  ret void
+some.if:                                          ; preds = %some
+  %.220 = mul i64 %c_row, 16
+  %.221 = add i64 %c, %.220
+  %.222 = add i64 %c, 0
+  %.223 = inttoptr i64 %.222 to ptr
+  %.224 = add i64 %c, 64
+  %.225 = inttoptr i64 %.224 to ptr
+  %.226 = add i64 %.221, 0
+  %.227 = inttoptr i64 %.226 to ptr
+  %.228 = add i64 %.221, 64
+  %.229 = inttoptr i64 %.228 to ptr
+  call void @llvm.x86.tileloadd64(i8 0, ptr %.223, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %.225, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 2, ptr %.227, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 3, ptr %.229, i64 %c_row)
+  br label %some.endif
+some.endif:                                       ; preds = %some.if, %some
+  %.235 = sub i64 %k, %.20
+  %.236 = mul i64 %.235, 4
+  %.237 = add i64 %a, %.236
+  %.238 = mul i64 %.235, %b_k
+  %.239 = add i64 %b, %.238
+  %.240 = mul i64 %a_row, 0
+  %.241 = add i64 %.237, %.240
+  %.242 = inttoptr i64 %.241 to ptr
+  call void @llvm.x86.tileloadd64(i8 4, ptr %.242, i64 %a_row)
+  %.244 = mul i64 %a_row, 16
+  %.245 = add i64 %.237, %.244
+  %.246 = inttoptr i64 %.245 to ptr
+  call void @llvm.x86.tileloadd64(i8 5, ptr %.246, i64 %a_row)
+  %.248 = add i64 %.239, 0
+  %.249 = inttoptr i64 %.248 to ptr
+  call void @llvm.x86.tileloadd64(i8 6, ptr %.249, i64 %b_k)
+  %.251 = add i64 %.239, 64
+  %.252 = inttoptr i64 %.251 to ptr
+  call void @llvm.x86.tileloadd64(i8 7, ptr %.252, i64 %b_k)
+  call void @llvm.x86.tdpbuud(i8 0, i8 4, i8 6)
+  call void @llvm.x86.tdpbuud(i8 1, i8 4, i8 7)
+  call void @llvm.x86.tdpbuud(i8 2, i8 5, i8 6)
+  call void @llvm.x86.tdpbuud(i8 3, i8 5, i8 7)
+  %.258 = mul i64 %c_row, 16
+  %.259 = add i64 %c, %.258
+  %.260 = add i64 %c, 0
+  %.261 = inttoptr i64 %.260 to ptr
+  %.262 = add i64 %c, 64
+  %.263 = inttoptr i64 %.262 to ptr
+  %.264 = add i64 %.259, 0
+  %.265 = inttoptr i64 %.264 to ptr
+  %.266 = add i64 %.259, 64
+  %.267 = inttoptr i64 %.266 to ptr
+  call void @llvm.x86.tilestored64(i8 0, ptr %.261, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 1, ptr %.263, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 2, ptr %.265, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 3, ptr %.267, i64 %c_row)
+  br label %last
+upper.if:                                         ; preds = %upper
+  %.331 = mul i64 %c_row, 16
+  %.332 = add i64 %c, %.331
+  %.333 = add i64 %c, 0
+  %.334 = inttoptr i64 %.333 to ptr
+  %.335 = add i64 %c, 64
+  %.336 = inttoptr i64 %.335 to ptr
+  call void @llvm.x86.tileloadd64(i8 0, ptr %.334, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %.336, i64 %c_row)
+  br label %upper.endif
+upper.endif:                                      ; preds = %upper.if, %upper
+  %.340 = icmp sgt i64 %.278, 0
+  br i1 %.340, label %loop.1, label %done.1
+loop.1:                                           ; preds = %loop.1, %upper.endif
+  %.342 = phi i64 [ %a, %upper.endif ], [ %.357, %loop.1 ]
+  %.343 = phi i64 [ %b, %upper.endif ], [ %.359, %loop.1 ]
+  %.344 = phi i64 [ %.278, %upper.endif ], [ %.360, %loop.1 ]
+  %.345 = mul i64 %a_row, 0
+  %.346 = add i64 %.342, %.345
+  %.347 = inttoptr i64 %.346 to ptr
+  call void @llvm.x86.tileloadd64(i8 4, ptr %.347, i64 %a_row)
+  %.349 = add i64 %.343, 0
+  %.350 = inttoptr i64 %.349 to ptr
+  call void @llvm.x86.tileloadd64(i8 6, ptr %.350, i64 %b_k)
+  %.352 = add i64 %.343, 64
+  %.353 = inttoptr i64 %.352 to ptr
+  call void @llvm.x86.tileloadd64(i8 7, ptr %.353, i64 %b_k)
+  call void @llvm.x86.tdpbuud(i8 0, i8 4, i8 6)
+  call void @llvm.x86.tdpbuud(i8 1, i8 4, i8 7)
+  %.357 = add i64 %.342, 64
+  %.358 = mul i64 %b_k, 16
+  %.359 = add i64 %.343, %.358
+  %.360 = sub i64 %.344, 1
+  %.361 = icmp sgt i64 %.360, 0
+  br i1 %.361, label %loop.1, label %done.1
+done.1:                                           ; preds = %loop.1, %upper.endif
+  %.363 = mul i64 %c_row, 16
+  %.364 = add i64 %c, %.363
+  %.365 = add i64 %c, 0
+  %.366 = inttoptr i64 %.365 to ptr
+  %.367 = add i64 %c, 64
+  %.368 = inttoptr i64 %.367 to ptr
+  call void @llvm.x86.tilestored64(i8 0, ptr %.366, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 1, ptr %.368, i64 %c_row)
+  %.371 = icmp sgt i64 %.279, 0
+  br i1 %.371, label %some.1, label %last.1
+some.1:                                           ; preds = %done.1
+  %.373 = getelementptr i8, ptr %.277, i64 0
+  store i64 1, ptr %.373, align 8
+  %.375 = getelementptr i8, ptr %.277, i64 8
+  store i64 0, ptr %.375, align 8
+  %.377 = getelementptr i8, ptr %.277, i64 16
+  store i64 0, ptr %.377, align 8
+  %.379 = getelementptr i8, ptr %.277, i64 24
+  store i64 0, ptr %.379, align 8
+  %.381 = getelementptr i8, ptr %.277, i64 32
+  store i64 0, ptr %.381, align 8
+  %.383 = getelementptr i8, ptr %.277, i64 40
+  store i64 0, ptr %.383, align 8
+  %.385 = getelementptr i8, ptr %.277, i64 48
+  store i64 0, ptr %.385, align 8
+  %.387 = getelementptr i8, ptr %.277, i64 56
+  store i64 0, ptr %.387, align 8
+  %.389 = sub i64 %rows, 16
+  %.390 = trunc i64 64 to i16
+  %.391 = getelementptr i8, ptr %.277, i64 16
+  store i16 %.390, ptr %.391, align 2
+  %.393 = trunc i64 %rows to i8
+  %.394 = getelementptr i8, ptr %.277, i64 48
+  store i8 %.393, ptr %.394, align 1
+  %.396 = trunc i64 64 to i16
+  %.397 = getelementptr i8, ptr %.277, i64 18
+  store i16 %.396, ptr %.397, align 2
+  %.399 = trunc i64 %rows to i8
+  %.400 = getelementptr i8, ptr %.277, i64 49
+  store i8 %.399, ptr %.400, align 1
+  %.402 = shl i64 %.279, 2
+  %.403 = trunc i64 %.402 to i16
+  %.404 = getelementptr i8, ptr %.277, i64 24
+  store i16 %.403, ptr %.404, align 2
+  %.406 = trunc i64 %rows to i8
+  %.407 = getelementptr i8, ptr %.277, i64 52
+  store i8 %.406, ptr %.407, align 1
+  %.409 = trunc i64 64 to i16
+  %.410 = getelementptr i8, ptr %.277, i64 28
+  store i16 %.409, ptr %.410, align 2
+  %.412 = trunc i64 %.279 to i8
+  %.413 = getelementptr i8, ptr %.277, i64 54
+  store i8 %.412, ptr %.413, align 1
+  %.415 = trunc i64 64 to i16
+  %.416 = getelementptr i8, ptr %.277, i64 30
+  store i16 %.415, ptr %.416, align 2
+  %.418 = trunc i64 %.279 to i8
+  %.419 = getelementptr i8, ptr %.277, i64 55
+  store i8 %.418, ptr %.419, align 1
+  call void @llvm.x86.ldtilecfg(ptr %.277)
+  br i1 true, label %some.1.if, label %some.1.endif
+last.1:                                           ; preds = %some.1.endif, %done.1
+  call void @llvm.x86.tilerelease()
+  ret void
+some.1.if:                                        ; preds = %some.1
+  %.423 = mul i64 %c_row, 16
+  %.424 = add i64 %c, %.423
+  %.425 = add i64 %c, 0
+  %.426 = inttoptr i64 %.425 to ptr
+  %.427 = add i64 %c, 64
+  %.428 = inttoptr i64 %.427 to ptr
+  call void @llvm.x86.tileloadd64(i8 0, ptr %.426, i64 %c_row)
+  call void @llvm.x86.tileloadd64(i8 1, ptr %.428, i64 %c_row)
+  br label %some.1.endif
+some.1.endif:                                     ; preds = %some.1.if, %some.1
+  %.432 = sub i64 %k, %.279
+  %.433 = mul i64 %.432, 4
+  %.434 = add i64 %a, %.433
+  %.435 = mul i64 %.432, %b_k
+  %.436 = add i64 %b, %.435
+  %.437 = mul i64 %a_row, 0
+  %.438 = add i64 %.434, %.437
+  %.439 = inttoptr i64 %.438 to ptr
+  call void @llvm.x86.tileloadd64(i8 4, ptr %.439, i64 %a_row)
+  %.441 = add i64 %.436, 0
+  %.442 = inttoptr i64 %.441 to ptr
+  call void @llvm.x86.tileloadd64(i8 6, ptr %.442, i64 %b_k)
+  %.444 = add i64 %.436, 64
+  %.445 = inttoptr i64 %.444 to ptr
+  call void @llvm.x86.tileloadd64(i8 7, ptr %.445, i64 %b_k)
+  call void @llvm.x86.tdpbuud(i8 0, i8 4, i8 6)
+  call void @llvm.x86.tdpbuud(i8 1, i8 4, i8 7)
+  %.449 = mul i64 %c_row, 16
+  %.450 = add i64 %c, %.449
+  %.451 = add i64 %c, 0
+  %.452 = inttoptr i64 %.451 to ptr
+  %.453 = add i64 %c, 64
+  %.454 = inttoptr i64 %.453 to ptr
+  call void @llvm.x86.tilestored64(i8 0, ptr %.452, i64 %c_row)
+  call void @llvm.x86.tilestored64(i8 1, ptr %.454, i64 %c_row)
+  br label %last.1
+}
+declare void @llvm.x86.ldtilecfg(ptr) #1
+declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64) #1
+declare void @llvm.x86.tdpbuud(i8 immarg, i8 immarg, i8 immarg) #1
+declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64) #1
+declare void @llvm.x86.tilerelease() #1
+attributes #0 = { noinline nounwind }
+attributes #1 = { nounwind }
 
 target triple = "x86_64-unknown-linux-gnu"
 define linkonce_odr void @hloom_tile_s32_6x16(i64 %a, i64 %a_row, i64 %a_k, i64 %b, i64 %b_k, i64 %c, i64 %c_row, i64 %k, i64 %rows, i64 %accumulate, i64 %ahead, i64 %ahead_k) #0 {

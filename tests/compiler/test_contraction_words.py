@@ -1,0 +1,92 @@
+"""Products of narrow integers, whose operands are read in words: pairs of 16 bits, or by matrix registers four of 8."""
+
+from __future__ import annotations
+
+import re
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+from llvmlite import ir
+
+import hloom as hl
+from hloom.compiler.kernels import tiles
+from hloom.compiler.kernels.contraction import ContractionSpec, PlainOperand, PlainStore, render
+from hloom.compiler.targets.cpu import machine
+from hloom.compiler.targets.cpu.machine import host
+from hloom.ir.records import replace
+
+AMX = replace(host(), arch="x86_64", vector_bytes=64, vector_registers=32, features="+avx512f,+amx-tile,+amx-int8")
+RANDOM = np.random.default_rng(7)
+
+
+def numbers(dtype, shape):
+    if dtype == "bool":
+        return RANDOM.integers(0, 2, shape).astype(bool)
+    info = np.iinfo(dtype)
+    return RANDOM.integers(info.min, info.max + 1, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("turned", ["", "left", "right", "both"])
+@pytest.mark.parametrize("left", ["int8", "uint8", "bool", "int16"])
+@pytest.mark.parametrize("right", ["int8", "uint8", "bool"])
+def test_every_sum_is_exact(left, right, turned):
+    """Sizes with whole registers, with rest rows, columns and words, words that lack elements, and several steps."""
+    for m, n, k in ((64, 64, 64), (33, 65, 67), (1, 300, 129), (100, 10, 700), (17, 31, 66), (50, 40, 2 * 2561 + 1)):
+        x, y = numbers(left, (m, k)), numbers(right, (k, n))
+        expected = (x.astype(np.int64) @ y.astype(np.int64)).astype(np.int32)
+        x = np.ascontiguousarray(x.T) if turned in ("left", "both") else x
+        y = np.ascontiguousarray(y.T) if turned in ("right", "both") else y
+        over = (((0 if turned in ("left", "both") else 1,), (1 if turned in ("right", "both") else 0,)), ((), ()))
+        product = hl.jit(lambda x, y, over=over: hl.lax.dot_general(x, y, over, preferred_element_type=np.int32))
+        np.testing.assert_array_equal(np.asarray(product(x, y)), expected)
+
+
+def test_batches_and_what_follows_a_product():
+    x, y = numbers("int8", (3, 40, 50)), numbers("int8", (3, 50, 70))
+    function = hl.jit(lambda x, y: hl.numpy.matmul(x, y, preferred_element_type=np.int32) * 2 + 1)
+    np.testing.assert_array_equal(np.asarray(function(x, y)), x.astype(np.int32) @ y.astype(np.int32) * 2 + 1)
+
+
+@pytest.mark.parametrize("left, right, extents, machine_, word", [
+    ("s8", "s8", (1, 64, 64, 64), AMX, "quadss32"),
+    ("s8", "u8", (1, 64, 64, 64), AMX, "quadsu32"),
+    ("u8", "s8", (1, 64, 64, 64), AMX, "quadus32"),
+    ("pred", "u8", (1, 64, 64, 64), AMX, "quaduu32"),
+    ("s8", "s8", (1, 8, 8, 8), AMX, "pair32"),  # to say how large registers are would take longer
+    ("s8", "s8", None, AMX, "pair32"),
+    ("s8", "s16", (1, 64, 64, 64), AMX, "pair32"),
+    ("s8", "s8", (1, 64, 64, 64), replace(AMX, features="+avx512f"), "pair32"),
+    ("s8", "s32", (1, 64, 64, 64), AMX, ""),
+])  # fmt: skip
+def test_which_words(left, right, extents, machine_, word):
+    spec = ContractionSpec("dot", "s32", PlainOperand("x", left), PlainOperand("w", right), PlainStore("o"))
+    assert render(spec, machine_, extents).blocking.word == word
+
+
+@pytest.mark.parametrize("signs", ["ss", "su", "us", "uu"])
+def test_the_tile_of_quads_is_made_of_matrix_products(signs):
+    """On any host: in the loops four products for four loads, two for three at an edge."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    module = ir.Module()
+    module.triple = "x86_64-unknown-linux-gnu"
+    tiles.build_tile(module, f"quad{signs}32", 32, 32).linkage = "external"
+    target = llvm.Target.from_triple(module.triple).create_target_machine(cpu="sapphirerapids", opt=2)
+    parsed = llvm.parse_assembly(str(module))
+    builder = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(2))
+    builder.getModulePassManager().run(parsed, builder)
+    blocks = re.split(r"^\.?L\w+:", target.emit_assembly(parsed), flags=re.MULTILINE)
+    loops = [b for b in blocks if f"tdpb{signs}d" in b and "ldtilecfg" not in b and "tilestored" not in b]
+    counts = {(len(re.findall(rf"\btdpb{signs}d\b", b)), len(re.findall(r"\btileload", b))) for b in loops}
+    assert {loads / products for products, loads in counts} == {1.0, 1.5}
+
+
+def test_a_process_that_the_system_refuses_has_no_matrix_registers(monkeypatch):
+    flags = {"avx512f": True, "amx-tile": True, "amx-int8": True}
+    monkeypatch.setattr(machine, "_processor", lambda: ("sapphirerapids", dict(flags)))
+    monkeypatch.setattr(machine, "_may_use_matrix_registers", lambda: True)
+    assert machine.host.__wrapped__().has("amx-int8")
+    monkeypatch.setattr(machine, "_may_use_matrix_registers", lambda: False)
+    refused = machine.host.__wrapped__()
+    assert not refused.has("amx-int8") and not refused.has("amx-tile") and refused.has("avx512f")
