@@ -15,6 +15,7 @@ import pytest
 from hloom.compiler.cache import Cache
 from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.targets.cpu import codegen
+from hloom.compiler.targets.cpu import machine as machine_module
 from hloom.compiler.targets.cpu.machine import host
 from hloom.ir import records
 from hloom.runtime import native
@@ -278,6 +279,13 @@ def test_the_host_is_described():
     assert 4096 <= machine.l1_bytes <= machine.l2_bytes
     assert machine.cores >= 1
     assert machine.cpu in machine.identity
+
+
+@pytest.mark.parametrize("shown, counted", [(480 << 20, 96 << 20), (32 << 20, 32 << 20), (0, 0)])
+def test_a_guest_has_a_part_of_the_last_cache(monkeypatch, shown, counted):
+    monkeypatch.setattr(machine_module, "_caches", lambda: (32 << 10, 1 << 20, shown))
+    monkeypatch.setattr(machine_module, "available_cores", lambda: 2)
+    assert host.__wrapped__().l3_bytes == counted
 
 
 def test_element_wise_loops_do_two_vectors_a_turn():

@@ -29,7 +29,8 @@ class Machine:
     vector_registers: number of architectural vector registers.
     l1_bytes:         first-level data cache of one core, in bytes.
     l2_bytes:         second-level cache of one core, in bytes.
-    l3_bytes:         last-level cache that the cores share, in bytes (0 where there is none).
+    l3_bytes:         last-level cache that the cores share, in bytes, as far as this process may count on it (0 where
+                      there is none).
     cores:            logical processors this process may run on.
     """
 
@@ -53,6 +54,12 @@ class Machine:
         return f"+{feature}" in self.features.split(",")
 
 
+# Of the last cache no more is counted on for each core of this process. A guest on two cores of a server is shown all
+# 480 MB of a Xeon: arrays of 100 MB together came at 56 GB/s, of 200 MB at 40, and past the caches a fused chain over
+# 200 MB ran 1.26 times as fast.
+L3_OF_A_CORE = 48 << 20
+
+
 @functools.cache
 def host() -> Machine:
     """The machine this process runs on. Found once; later calls cost nothing."""
@@ -67,7 +74,8 @@ def host() -> Machine:
     features = ",".join(("+" if on else "-") + name for name, on in sorted(flags.items()))
     vector_bytes, vector_registers = _vectors(arch, flags)
     l1, l2, l3 = _caches()
-    return Machine(arch, name, features, vector_bytes, vector_registers, l1, l2, l3, available_cores())
+    cores = available_cores()
+    return Machine(arch, name, features, vector_bytes, vector_registers, l1, l2, min(l3, cores * L3_OF_A_CORE), cores)
 
 
 def _may_use_matrix_registers() -> bool:
