@@ -171,6 +171,7 @@ class ContractionKernels:
 PACK, PRODUCT = 0, 1
 NARROW = ("s8", "u8", "s16", "pred")  # dtypes whose values are 16-bit integers with a sign
 PAIRED = ("s32", "u32")  # dtypes in which pairs of their products are summed
+SUMS_BYTES = 512 << 10  # of the sums of a block, which lie on the stack
 SIGNS = {"s8": "s", "u8": "u", "pred": "u"}  # dtypes that matrix registers multiply
 FEWEST_IN_QUADS = 1 << 15  # products: to say how large the registers are takes as long as some thousand
 
@@ -192,7 +193,7 @@ def _blocking(dtype: str, tile: TileShape, machine, word: str) -> Blocking:
     # the last cache is far: 1024 x 1024 x 1024 ran at 63 % of the FMA peak with 144 KB, at 72 % with 400 to 700 (Xeon
     # with 2 MB for each core; two cores).
     area = min(machine.l2_bytes * 2 // 7, LEFT_BYTES) // size
-    sums = max(machine.l2_bytes // 4 // size, tile.rows * tile.columns)
+    sums = max(min(machine.l2_bytes // 4, SUMS_BYTES) // size, tile.rows * tile.columns)
     # The last cache has other guests. 2048 x 2048 x 2048 ran at 149 GF/s with all of rhs in turn, 16 MB; at 161 in
     # slabs of 8 MB, at 177 of 4 or 2, at 165 of 1 (Zen 3 with 32 MB).
     slab = max(machine.l3_bytes // 8, machine.l2_bytes // 2)

@@ -42,7 +42,8 @@ def _sources() -> dict[str, str]:
     """The files that functions are made from, by module; "tiles" is one of them."""
     kernels = Path(__file__).resolve().parents[2] / "kernels"
     texts = {path.stem: path.read_text() for path in kernels.glob("vmath/*.py")}
-    return texts | {"tiles": "".join((kernels / f"{name}.py").read_text() for name in ("tiles", "tile_shapes"))}
+    tiles = ("tiles", "tiles_amx", "tile_shapes")
+    return texts | {"tiles": "".join((kernels / f"{name}.py").read_text() for name in tiles)}
 
 
 @functools.cache
