@@ -119,8 +119,8 @@ def product() -> tuple[float, float]:
     function = hl.jit(lambda a, b: a @ b, device=DEVICE)
     wait(function(a, b))
     seconds = in_turns({"product": (blocks(function, wait, 10), (a, b))}, 1.0)["product"] / 10
-    choices = function.lower(a, b).compile().cost_analysis().get("libraries", [])
-    library = [c["library_ms"] for c in choices if c.get("library_ms")]
+    choices = function.lower(a, b).compile().cost_analysis().get("choices", [])
+    library = [c["other_ms"] for c in choices if c.get("other_ms")]
     flops = 2.0 * n**3
     return flops / seconds, flops / (library[0] * 1e-3) if library else 0.0
 

@@ -9,14 +9,14 @@ from collections import OrderedDict
 import numpy as np
 
 from hloom import pytrees as tree
-from hloom.array import Array, common_device
+from hloom.array import Array
 from hloom.errors import TreeError
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.records import record
 from hloom.ir.source import current_source
 from hloom.ir.types import HLO_NAME, Shape, TupleShape
-from hloom.tracing import Trace, Tracer, as_array, current_trace, evaluators
+from hloom.tracing import Trace, Tracer, as_array, current_trace, eager_device, evaluators
 
 KEPT_PROGRAMS = 512  # compiled programs of eager loops and branches
 
@@ -87,7 +87,7 @@ def apply(build, operands, name: str) -> list:
     trace = current_trace()
     if trace is None:
         operands = [as_array(o) for o in operands]
-        device = common_device(operands, name)
+        device = eager_device(operands, name)
         values = run_compiled(_program(build, [o._shape for o in operands], name), [o._value() for o in operands])
         return [Array(v, False, device) for v in values]
     lifted = [trace.lift(o) for o in operands]

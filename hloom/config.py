@@ -101,7 +101,7 @@ SETTINGS = {
             "HLOOM_CUDA_LIBRARIES",
             _libraries,
             "measured",
-            "NVIDIA's libraries on GPUs: 'measured' (products and transforms where they are faster), 'never', 'always'",
+            "on GPUs NVIDIA's libraries or another way of ours: 'measured' (where that is faster), 'never', 'always'",
         ),
         Setting(
             "cuda_tf32", "HLOOM_CUDA_TF32", _flag, False, "float32 products on GPUs have factors of 11 bits (TF32)"

@@ -23,7 +23,7 @@ from hloom.compiler.targets.cuda.cubins import cubins, disassembled
 from hloom.compiler.targets.cuda.launches import CudaLaunch, sources_of
 from hloom.compiler.targets.cuda.target import CudaTarget
 from hloom.config import config
-from hloom.cuda_libraries import LibraryChooser, undecided
+from hloom.cuda_choices import Chooser, undecided
 from hloom.cuda_program import cuda_program
 from hloom.errors import AttributeValueError
 from hloom.ir.module import Module
@@ -33,7 +33,7 @@ from hloom.runtime.cuda.device import Device
 from hloom.runtime.cuda.discovery import gpus
 from hloom.runtime.cuda.errors import ComputeCapabilityError
 from hloom.runtime.cuda.executable import Executable
-from hloom.runtime.cuda.program import CudaProgram, Library, all_steps
+from hloom.runtime.cuda.program import Alternatives, CudaProgram, all_steps
 
 
 def parse_target(text: str) -> CudaTarget:
@@ -66,13 +66,13 @@ def on_gpu(data, index: int, label: str = "an array") -> DeviceArray:
 class CudaExecutable:
     """A program called with NumPy arrays: they are copied to the GPU, and its results back.
 
-    choices: what became of the steps that a library could do, where the program was loaded last.
+    choices: what became of the steps that could be done in several ways, where the program was loaded last.
     """
 
     def __init__(self, program: CudaProgram, arch: str):
         self.program, self.arch = program, arch
         self._loaded: Executable | None = None
-        self.choices = [undecided(step) for step in all_steps(program.steps) if isinstance(step, Library)]
+        self.choices = [undecided(step) for step in all_steps(program.steps) if isinstance(step, Alternatives)]
 
     def load(self, device: Device) -> Executable:
         """The program on a device. Raises ComputeCapabilityError where its code does not run there."""
@@ -83,7 +83,7 @@ class CudaExecutable:
                 f"it was compiled for {self.arch}; {device.facts.name} is sm_{found[0]}{found[1]}",
                 f"compile it with target='cuda:sm_{found[0]}{found[1]}'",
             )
-        chooser = LibraryChooser(device)
+        chooser = Chooser(device)
         loaded = Executable(self.program, device, chooser)
         self.choices = chooser.choices
         return loaded
@@ -170,7 +170,7 @@ class CudaModule(PlannedModule):
         thread), 'spills' and 'stack' (bytes a thread), 'shared bytes' (a block), 'threads' (a block), 'blocks' (of its
         largest launch), 'launches', 'occupancy' (0 to 1: the warps of a multiprocessor that are there at once).
 
-        'libraries': of each step that a library could do, the fields of its `LibraryChoice`."""
+        'choices': of each step that could be done in several ways, the fields of its `Choice`."""
         machine, kernels = self.target.machine, {}
         for (title, code), source in zip(self._titled(), self.codes, strict=True):
             launches: list[CudaLaunch] = [s.launch for s in self.plan.kernels() if s.launch.source is source]
@@ -186,8 +186,8 @@ class CudaModule(PlannedModule):
                 "launches": len(launches),
                 "occupancy": machine.occupancy(launches[0].threads, code.registers, shared),
             }
-        libraries = [asdict(choice) for choice in self.executable.choices]
-        return {**cost_analysis(self.plan), "by kernel": kernels, "libraries": libraries}
+        choices = [asdict(choice) for choice in self.executable.choices]
+        return {**cost_analysis(self.plan), "by kernel": kernels, "choices": choices}
 
 
 def compile_for_cuda(

@@ -51,7 +51,7 @@ class CudaKind(DeviceKind):
         from hloom.compiler.targets.cuda.target import has_cuda_kernel
 
         if has_routine(instruction):
-            from hloom.cuda_libraries import has_solver
+            from hloom.cuda_choices import has_solver
 
             return has_solver()
         return instruction.opcode == "custom-call" or has_cuda_kernel(instruction)

@@ -15,21 +15,20 @@ from hloom.host_calls import host_function
 from hloom.ir.module import Instruction
 from hloom.ir.types import TupleShape
 from hloom.runtime.cuda.cusolver import RoutineCall
-from hloom.runtime.cuda.program import Copy, CudaProgram, Host, Kernel, Launch, Library, Ref, Step
+from hloom.runtime.cuda.program import Alternatives, Copy, CudaProgram, Host, Kernel, Launch, Ref, Step
 from hloom.runtime.cuda.structure import Jumps, structured
 
 
 def cuda_program(plan: Plan, codes: Mapping[KernelSource, CudaCode], name: str) -> CudaProgram:
     """The program of a plan (of `make_plan` with a CudaTarget). codes: of each text of its launches."""
     kernels = {source: Kernel(code.cubin, code.name) for source, code in codes.items()}
-    groups = _library_groups(plan.steps)
+    groups = _groups(plan.steps)
 
     def leaf(step) -> list[Step]:
         group = groups.get(id(step))
         if group is None:
             return [_plain(step, kernels)]
-        own = tuple(_plain(one, kernels) for one in group)
-        return [_library(group, own, plan.constants)] if group else []
+        return [_alternatives(group, kernels, plan.constants)] if group else []
 
     steps = structured(plan.steps, _JUMPS, leaf)
     labels = [output.hint or f"result {k} of {name}" for k, output in enumerate(plan.module.entry.outputs())]
@@ -60,41 +59,46 @@ def _plain(step, kernels: Mapping[KernelSource, Kernel]) -> Step:
     raise TypeError(f"{type(step).__name__} is no step of a program for a GPU")
 
 
-def _routine(step: HostStep, routine: Routine) -> Library:
+def _routine(step: HostStep, routine: Routine) -> Alternatives:
     """A routine of linear algebra; its own way is that on the host."""
     host = _host(step)
     order = {id(o): place for o, place in zip(dict.fromkeys(step.instruction.operands), host.inputs, strict=True)}
     operands = [order[id(o)] for o in step.instruction.operands]
     shapes = tuple(tuple(shape for _, shape in part) for part in (operands, host.outputs))
     places = tuple(ref for ref, _ in (*operands, *host.outputs))
-    return Library(RoutineCall(routine.name, routine.options, *shapes), places, (host,), (), host.where)
+    return Alternatives(RoutineCall(routine.name, routine.options, *shapes), places, (host,), (), host.where)
 
 
-def _library_groups(steps: Sequence) -> dict[int, list[KernelStep]]:
-    """By the id of a step: the launches of one instruction that a library could do, and [] for all but the first."""
+def _groups(steps: Sequence) -> dict[int, list[KernelStep]]:
+    """By the id of a step: the launches of one instruction that share a choice, and [] for all but the first."""
     groups: dict[int, list[KernelStep]] = {}
     group: list[KernelStep] = []
     for step in steps:
-        if isinstance(step, KernelStep) and step.launch.library is not None:
-            group = groups[id(step)] = [step]
-        elif isinstance(step, KernelStep) and group and step.instruction is group[0].instruction:
+        choice = step.launch.choice if isinstance(step, KernelStep) else None
+        if group and choice is group[0].launch.choice and step.instruction is group[0].instruction:
             group.append(step)
             groups[id(step)] = []
         else:
-            group = []
+            group = [step] if choice is not None else []
+            if group:
+                groups[id(step)] = group
     return groups
 
 
-def _library(steps: Sequence[KernelStep], own: tuple[Launch, ...], constants: Sequence[np.ndarray]) -> Library:
-    """The step of launches that a library could do, which is what the first of them says. constants: the plan's."""
-    call = steps[0].launch.library
-    places = {name: _ref(place) for step in steps for name, place in step.pointers.items()}
-    scratch = {name: size for step in steps for name, size in step.launch.temporaries.items()}
-    tables = dict.fromkeys(_ref(step.pointers[name]) for step in steps for name in step.launch.tables)
-    return Library(
-        call, tuple(places[name] for name in call.pointers()), own,
-        tuple((places[name], size) for name, size in scratch.items()), _where(steps[0].instruction),
-        tuple((ref, constants[ref.number]) for ref in tables),
+def _alternatives(group: Sequence[KernelStep], kernels, constants: Sequence[np.ndarray]) -> Alternatives:
+    """The step of launches that share a choice. constants: the plan's."""
+    choice = group[0].launch.choice
+    places = {name: _ref(place) for step in group for name, place in step.pointers.items()}
+    scratch: dict[str, int] = {}
+    for step in group:
+        for name, size in step.launch.temporaries.items():
+            scratch[name] = max(size, scratch.get(name, 0))
+    tables = dict.fromkeys(_ref(step.pointers[name]) for step in group for name in step.launch.tables)
+    own, other = (tuple(_plain(s, kernels) for s in group if s.launch.way == way) for way in (0, 1))
+    return Alternatives(
+        choice, tuple(places[name] for name in choice.pointers()), own,
+        tuple((places[name], size) for name, size in scratch.items()), _where(group[0].instruction),
+        tuple((ref, constants[ref.number]) for ref in tables), other,
     )  # fmt: skip
 
 

@@ -100,7 +100,8 @@ def value_and_grad(
         computation = inline_calls(traced.computation, traced.known)
         computation = reverse_mode.gradient(computation, wrt, by=(0,))
         one = Array(np.ones((), result_shape.dtype))
-        flat = apply_computation(computation, [*call.leaves, *traced.captures, one], traced.known)
+        beside = tree.leaves((args, kwargs))
+        flat = apply_computation(computation, [*call.leaves, *traced.captures, one], traced.known, beside)
         count = len(traced.weak)
         outputs = _with_weak(flat[:count], traced.weak)
         gradients = iter(_with_weak(flat[count:], [call.leaves[k].weak for k in wrt]))
@@ -431,7 +432,7 @@ def _matched(value, structure, shapes, what: str) -> list[Array | Tracer]:
         wanted = shape.dtype if shape.dtype in INEXACT else PRED
         if leaf.dtype != wanted:
             if isinstance(leaf, Array) and (number or leaf.weak):
-                leaf = Array(np.asarray(leaf._value(), wanted))
+                leaf = Array(np.asarray(leaf._value(), wanted), False, leaf._device)
             else:
                 reason = "" if shape.dtype in INEXACT else f" (values of {HLO_NAME[shape.dtype]} have no tangents)"
                 raise DTypeError(

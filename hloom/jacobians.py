@@ -200,7 +200,7 @@ def _basis(leaves) -> list[Array]:
     for leaf, size in zip(leaves, sizes, strict=True):
         rows = np.zeros((total, size), leaf._shape.dtype)
         rows[np.arange(start, start + size), np.arange(size)] = 1
-        found.append(Array(rows.reshape((total, *leaf.shape))))
+        found.append(Array(rows.reshape((total, *leaf.shape)), False, getattr(leaf, "_device", None)))
         start += size
     return found
 

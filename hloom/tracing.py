@@ -275,14 +275,18 @@ def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
         with resumed(found.trace):
             return bind(opcode, *operands, shape=shape, weak=weak, **attributes)
     shape = OPS[opcode].infer([a._shape for a in arrays], attributes, shape)
-    device = _scoped_device() if device_scopes.device else common_device(arrays, opcode)
+    device = eager_device(arrays, opcode)
     value = OPS[opcode].reference(*(a._value() for a in arrays), shape=shape, **attributes)
     if isinstance(value, tuple):
         return tuple(Array(_owned(v), False, device) for v in value)
     return Array(_owned(value), weak, device)
 
 
-def _scoped_device():
+def eager_device(arrays, what: str):
+    """The device of what is made of arrays outside of `jit`: that of the `hl.device` scope around, that of the arrays,
+    or None where nobody chose one. Raises DeviceError for arrays of two devices."""
+    if not device_scopes.device:
+        return common_device(arrays, what)
     from hloom.devices import scoped_device
 
     return scoped_device()
@@ -394,18 +398,41 @@ def trace_function(
     return Traced(computation, out_tree, captures, tuple(r.weak for r in flat), values, trace.values)
 
 
-def apply_computation(computation: Computation, operands, known: dict[Instruction, object] | None = None) -> list:
+def apply_computation(
+    computation: Computation, operands, known: dict[Instruction, object] | None = None, beside=()
+) -> list:
     """The outputs of a computation: computed at once by the interpreter, or inlined in the current trace.
 
     operands: Arrays or Tracers, one for each parameter. known: values of instructions that need not be computed again;
-    used where values are computed. Returns Arrays, or Tracers of the current trace.
+    used where values are computed. beside: further arguments of the call, which the computation has as constants; they
+    too say where results are. Returns Arrays, or Tracers of the current trace.
     """
     trace = current_trace()
     if trace is not None:
         return trace.inline(computation, operands, known or {})
     arrays = [o if isinstance(o, Array) else _concrete_operand(o) for o in operands]
+    devices = _output_devices(computation, arrays, beside)
     result = evaluate(computation, [a._value() for a in arrays], known=known, each=_evaluate_instruction)
-    return [Array(_owned(r)) for r in (result if isinstance(result, tuple) else (result,))]
+    results = result if isinstance(result, tuple) else (result,)
+    return [Array(_owned(r), False, device) for r, device in zip(results, devices, strict=True)]
+
+
+def _output_devices(computation: Computation, arrays, beside) -> list:
+    """For each output that is computed at once its device: what `hl.device` scopes in the function say, else that of
+    what it is made of. Raises DeviceError where the function has no scopes and its arguments have two devices."""
+    from hloom.compiler.devices.chosen import chosen_devices, chosen_devices_of
+    from hloom.devices import find_device
+
+    if not chosen_devices(computation):
+        return [eager_device([*arrays, *beside], f"'{computation.name}'")] * len(computation.outputs())
+    devices = dict(zip(computation.parameters, (array._device for array in arrays), strict=True))
+    for instruction in computation.instructions:
+        if instruction not in devices:
+            own = [instruction.source.device] if instruction.source is not None and instruction.source.device else []
+            named = own or chosen_devices_of(instruction)
+            given = (devices[o] for o in instruction.operands if devices[o] is not None)
+            devices[instruction] = find_device(named[0]) if named else next(given, None)
+    return [devices[output] for output in computation.outputs()]
 
 
 def call_computation(computation: Computation, operands, inline: bool) -> list:

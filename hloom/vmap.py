@@ -122,7 +122,7 @@ def vmap(
                     "give it an axis in out_axes, or reduce it over the problems with lax.psum",
                 )
         operands = [_move(arrays[k], axes[k], 0) for k in chosen]
-        results = apply_computation(computation, [*operands, *traced.captures], traced.known)
+        results = apply_computation(computation, [*operands, *traced.captures], traced.known, leaves)
         results = [
             result if place is None else _move(result, 0, _out_axis(place, result, k, what))
             for k, (result, place) in enumerate(zip(results, places, strict=True))

@@ -1,11 +1,11 @@
-"""What a device does with the `Library` steps of a program: a library's work, or kernels of ours."""
+"""What a device does with the `Alternatives` steps of a program: a library's work, or one of our ways."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from hloom.ir.records import record, replace
-from hloom.runtime.cuda.program import Conditional, CudaProgram, Enqueue, Library, Ref, Step, While
+from hloom.runtime.cuda.program import Alternatives, Conditional, CudaProgram, Enqueue, Ref, Step, While
 
 ALIGNMENT = 256  # of scratch memory
 
@@ -25,16 +25,21 @@ class LibraryCall:
     recorded: bool = True
 
 
-Choose = Callable[[Library], LibraryCall | None]
+Choose = Callable[[Alternatives], LibraryCall | tuple[Step, ...]]
 
 
-def own_kernels(step: Library) -> None:
-    """Chooses no library."""
-    return None
+def own_kernels(step: Alternatives) -> tuple[Step, ...]:
+    """Chooses the first of our ways."""
+    return step.own
+
+
+def other_kernels(step: Alternatives) -> tuple[Step, ...]:
+    """Chooses the second one."""
+    return step.other
 
 
 def decided(program: CudaProgram, choose: Choose) -> CudaProgram:
-    """The program without `Library` steps: where `choose` returns None their own steps take their place.
+    """The program without `Alternatives` steps: those or the library's call that `choose` returns instead.
 
     All calls share one piece of scratch memory behind the temporaries, since a program does one step after the other.
     """
@@ -50,11 +55,11 @@ def decided(program: CudaProgram, choose: Choose) -> CudaProgram:
             return (replace(step, condition=steps_of(step.condition), body=steps_of(step.body)),)
         if isinstance(step, Conditional):
             return (replace(step, branches=tuple(steps_of(branch) for branch in step.branches)),)
-        if not isinstance(step, Library):
+        if not isinstance(step, Alternatives):
             return (step,)
         call = choose(step)
-        if call is None:
-            return step.own
+        if isinstance(call, tuple):
+            return call
         most = max(most, call.scratch_bytes)
         places = (*step.places, Ref("arena", base))
         return (Enqueue(call.enqueue, places, call.name, step.where, call.prepare, call.recorded),)

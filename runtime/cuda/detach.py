@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from hloom.ir.records import replace
 from hloom.runtime.cuda.program import (
+    Alternatives,
     Conditional,
     Copy,
     CudaProgram,
@@ -20,7 +21,6 @@ from hloom.runtime.cuda.program import (
     Fill,
     Host,
     Launch,
-    Library,
     Ref,
     Step,
     While,
@@ -82,10 +82,11 @@ def with_places(step: Step, change: Callable[[Ref], Ref]) -> Step:
             return replace(step, first=first, second=second, scratch=scratch)
         case Enqueue():
             return replace(step, places=tuple(change(ref) for ref in step.places))
-        case Library():
-            own, where = (with_places(s, change) for s in step.own), tuple(change(ref) for ref in step.places)
+        case Alternatives():
+            where = tuple(change(ref) for ref in step.places)
+            own, other = (tuple(with_places(s, change) for s in way) for way in (step.own, step.other))
             scratch, constants = (tuple((change(ref), x) for ref, x in part) for part in (step.scratch, step.constants))
-            return replace(step, places=where, own=tuple(own), scratch=scratch, constants=constants)
+            return replace(step, places=where, own=own, other=other, scratch=scratch, constants=constants)
         case Host():
             inputs, outputs = (tuple((change(ref), s) for ref, s in part) for part in (step.inputs, step.outputs))
             return replace(step, inputs=inputs, outputs=outputs)

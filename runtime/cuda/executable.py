@@ -117,8 +117,8 @@ def _nothing() -> None:
 class Executable:
     """A program on a device. Calls from several threads run one after the other.
 
-    choose: what becomes of its `Library` steps here. name: the program's. lines: the user's lines that stand behind its
-    steps.
+    choose: what becomes of its `Alternatives` steps here. name: the program's. lines: the user's lines that stand
+    behind its steps.
     """
 
     def __init__(self, program: CudaProgram, device: Device, choose: Choose = own_kernels):

@@ -24,7 +24,7 @@ __all__ = [
     "Host",
     "Kernel",
     "Launch",
-    "Library",
+    "Alternatives",
     "Ref",
     "Step",
     "While",
@@ -108,12 +108,12 @@ class Enqueue:
 
 
 @record(frozen=True)
-class Library:
-    """Work that a library can do. What becomes of it is decided when the program is loaded (`choice.py`).
+class Alternatives:
+    """Work that can be done in several ways. Which one is decided when the program is loaded (`choice.py`).
 
-    call: what is asked for, in the words of whoever decides. places: of its arrays. own: steps that do the same.
-    scratch: (place, bytes) of what only `own` uses; constants: (place, array) of the program's constants that only
-    `own` reads, such as tables.
+    call: what is asked for, in the words of whoever decides. places: of its arrays. own: steps that do it; other: steps
+    that do it in another way, if there are. scratch: (place, bytes) of what only these use; constants: (place, array)
+    of the program's constants that only they read, such as tables.
     """
 
     call: object
@@ -122,6 +122,7 @@ class Library:
     scratch: tuple[tuple[Ref, int], ...] = ()
     where: str = ""
     constants: tuple[tuple[Ref, np.ndarray], ...] = field(default=(), repr=False)
+    other: tuple[Step, ...] = ()
 
 
 @record(frozen=True)
@@ -156,7 +157,7 @@ class Conditional:
     where: str = ""
 
 
-Step = Launch | Copy | Fill | Exchange | Enqueue | Library | Host | While | Conditional
+Step = Launch | Copy | Fill | Exchange | Enqueue | Alternatives | Host | While | Conditional
 
 
 @record
@@ -214,7 +215,7 @@ def places(step: Step) -> tuple[Ref, ...]:
             return (step.target,)
         case Exchange():
             return (step.first, step.second, step.scratch)
-        case Enqueue() | Library():
+        case Enqueue() | Alternatives():
             return step.places
         case Host():
             return tuple(ref for ref, _ in (*step.inputs, *step.outputs))

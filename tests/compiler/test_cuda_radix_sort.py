@@ -14,10 +14,10 @@ from hloom.compiler.cache import default_cache
 from hloom.compiler.pipeline import passes_for, run_passes
 from hloom.compiler.plan import make_plan
 from hloom.compiler.targets.cuda import compile as cuda_compile
-from hloom.compiler.targets.cuda import lockstep, radix_sort, scatter, sort
+from hloom.compiler.targets.cuda import lockstep, radix_sort, scatter, sort, sort_ways
 from hloom.compiler.targets.cuda.cubins import cubins
 from hloom.compiler.targets.cuda.memory import LockstepError
-from hloom.compiler.targets.cuda.radix_sort import Ordinal, RadixSort, digits_cost_less
+from hloom.compiler.targets.cuda.radix_sort import RadixSort
 from hloom.compiler.targets.cuda.render import CudaSource
 from hloom.compiler.targets.cuda.target import CudaTarget
 from hloom.ir.build import Builder, Value
@@ -42,7 +42,7 @@ def small(monkeypatch):
 
 def sizes(monkeypatch, threads: int, digit: int = 4):
     monkeypatch.setattr(sort, "CHUNK", 16)
-    monkeypatch.setattr(radix_sort, "digits_cost_less", lambda *_: True)
+    monkeypatch.setattr(sort_ways, "estimates", lambda *_: (1.0, 0.0))
     monkeypatch.setattr(RadixSort, "digit", digit)
     monkeypatch.setattr(RadixSort, "threads", threads)
     monkeypatch.setattr(RadixSort, "kept", 4 * TILE)
@@ -183,7 +183,7 @@ def test_counts_are_added_up_by_a_warp_or_a_block(tiles, monkeypatch):
 
 def test_digits_of_eight_bits(monkeypatch):
     """The sizes of every program: one pass over a whole tile and a part of one."""
-    monkeypatch.setattr(radix_sort, "digits_cost_less", lambda *_: True)
+    monkeypatch.setattr(sort_ways, "estimates", lambda *_: (1.0, 0.0))
     monkeypatch.setattr(RadixSort, "kept", 4096)
     x = values(np.int8, (2100,))
     plan = check([x, places(x.shape, 0)], 0, comparator([x.dtype, np.int32]))
@@ -216,8 +216,10 @@ def test_other_comparators_and_short_rows_stay_with_the_network():
     ((1, 4096), "f32", 0), ((1, 2**14), "f32", 0), ((1, 2**14 + 1), "f32", 4), ((1, 2**20), "f32", 4),
     ((1, 2**15), "f64", 0), ((1, 2**15 + 1), "f64", 8), ((1000, 2049), "f32", 4), ((1000, 4097), "f64", 8),
     ((1, 2**20), "s16", 2), ((1, 2**20), "pred", 1), ((1, 2**20), "c64", 8),
+    ((10**5, 4096), "pred", 1), ((10**5, 4096), "u8", 1), ((10**5, 4097), "f64", 8),
 ])  # fmt: skip
-def test_which_rows_go_by_digits(dims, dtype, passes):
+def test_which_rows_go_by_digits(dims, dtype, passes, certain):
+    """Of many rows, which bytes decide and not launches, all."""
     builder = Builder("f")
     x = builder.parameter(Shape(dtype, dims))
     root = builder.emit("sort", x, dimensions=(1,), is_stable=True, to_apply=comparator([Shape(dtype).dtype]))
@@ -235,24 +237,35 @@ def test_the_launches_of_the_network_are_counted_right():
         assert sort.Sort(None, instruction, 132).network_launches() + 1 == len(plan.kernels())
 
 
-def test_digits_win_in_bytes_for_every_key():
-    for bits in (1, 8, 16, 32, 64):
-        for keys in (1, 5):
-            assert digits_cost_less(4096, 10**6, [Ordinal(bits, ())] * keys, (17 * keys, 4), 8)
-    assert not digits_cost_less(4096, 1, [Ordinal(32, ())], (9, 4), 8)
+@pytest.mark.parametrize("dims, ways", [((1, 2**14), 2), ((1, 2**15), 2), ((1, 2**22), 1), ((1000, 4096), 2)])
+def test_where_arithmetic_is_close_a_program_has_both_ways(dims, ways):
+    plan, _ = planned(lambda x: lax.sort(x), np.zeros(dims, np.float32))
+    launches = [step.launch for step in plan.kernels()]
+    assert {launch.way for launch in launches} == set(range(ways))
+    choices = {launch.choice for launch in launches}
+    assert len(choices) == 1 and (ways == 2) == isinstance(*choices, sort_ways.SortChoice)
+    if ways == 2:
+        names = [kernels(plan)[k] for k, launch in enumerate(launches) if launch.way == (dims == (1, 2**14))]
+        assert {"count", "scatter"} <= set(names), "of the two, digits are the second one for 2**14 elements"
 
 
 # --- texts and machine code ---------------------------------------------------------------------------------------
 
 
-def test_text(golden):
+@pytest.fixture
+def certain(monkeypatch):
+    """One way for each sort."""
+    monkeypatch.setattr(sort_ways, "DOUBT", 1.0)
+
+
+def test_text(golden, certain):
     plan, _ = planned(lambda x: lax.sort(x, 1), values(np.int16, (300, 5000)))
     assert kernels(plan) == [*["count", "scan", "scatter"] * 2, "move"]
     texts = {step.launch.source: f"# {step.launch.grid()}\n{step.launch.source.text}" for step in plan.kernels()}
     golden("cuda/radix_sort.txt", "\n".join(texts.values()))
 
 
-def test_passes_share_their_texts():
+def test_passes_share_their_texts(certain):
     """Between the first and the last digit of a key passes differ in numbers only, and so do lengths of one row."""
     found = []
     for count in (70000, 100000):
@@ -276,7 +289,7 @@ PROGRAMS = {
 @needs_cuda
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_kernels_compile_without_spills(name, arch):
+def test_kernels_compile_without_spills(name, arch, certain):
     """48 registers let five blocks share a multiprocessor; ballots are one instruction, and nothing is atomic."""
     plan, _ = planned(*PROGRAMS[name](), arch=arch)
     sources = list(dict.fromkeys(s.launch.source for s in plan.kernels() if "_iota" not in s.launch.source.name))

@@ -7,9 +7,9 @@ from cuda_cases import finish
 from fake_library import FakeLibrary
 from test_cuda_whole_programs import compiled
 
-from hloom import cuda_libraries, cuda_trial
+from hloom import cuda_choices, cuda_trial
 from hloom.compiler.cache import Cache
-from hloom.cuda_libraries import LibraryChooser
+from hloom.cuda_choices import Chooser
 from hloom.ir import interpret
 from hloom.runtime.cuda.array import DeviceArray
 
@@ -24,19 +24,19 @@ class Setup:
     def __init__(self, fake: type[FakeLibrary], names: tuple[str, ...], folder, monkeypatch):
         self.fake, self.cache, self.folder = fake, Cache(folder), folder
         self.library: FakeLibrary | None = None
-        self.chooser: LibraryChooser | None = None
+        self.chooser: Chooser | None = None
         self.cost = lambda what: 1.0 if what.startswith(names) else 5.0
         self.prepare = lambda library: None
-        monkeypatch.setattr(cuda_libraries, "default_cache", lambda: self.cache)
-        monkeypatch.setattr(cuda_libraries, "load_library", lambda name: self.library)
+        monkeypatch.setattr(cuda_choices, "default_cache", lambda: self.cache)
+        monkeypatch.setattr(cuda_choices, "load_library", lambda name: self.library)
         for count in ("REPEATS", "ROUNDS"):  # a kernel in the simulator takes a second
             monkeypatch.setattr(cuda_trial, count, 1)
 
-    def choose(self, device) -> LibraryChooser:
+    def choose(self, device) -> Chooser:
         device.fake.cost = self.cost
         self.library = self.fake(device.fake)
         self.prepare(self.library)
-        self.chooser = LibraryChooser(device)
+        self.chooser = Chooser(device)
         return self.chooser
 
     @property

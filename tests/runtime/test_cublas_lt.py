@@ -17,7 +17,7 @@ import pytest
 from fake_cublas_lt import FakeCublasLt
 
 from hloom.compiler.targets.cuda.library_products import LibraryProduct
-from hloom.cuda_library_work import column_major
+from hloom.cuda_work import column_major
 from hloom.runtime.cuda import cublas_lt
 from hloom.runtime.cuda.cublas_lt import CublasLt, Matmul, Matrix
 from hloom.runtime.cuda.discovery import available

@@ -15,13 +15,14 @@ from test_cuda_whole_programs import compiled, simulated
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom import cuda_compilation, cuda_libraries, cuda_trial, lax
+from hloom import cuda_choices, cuda_compilation, cuda_trial, lax
 from hloom.compiler.cache import Cache
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.targets.cuda.compile import CudaCode
 from hloom.compiler.targets.cuda.contraction import contraction_sources
 from hloom.compiler.targets.cuda.machine import machine_of
-from hloom.cuda_libraries import OWN, LibraryChooser
+from hloom.cuda_choices import Chooser
+from hloom.cuda_work import OWN
 from hloom.errors import SettingError
 from hloom.ir.module import Computation
 from hloom.runtime.cuda.errors import CudaError, CudaLibraryError, CudaOutOfMemoryError
@@ -145,7 +146,7 @@ def test_elements_that_are_nowhere_side_by_side_are_not_for_a_library(batch):
     (dot,) = [i for i in module.entry.instructions if i.opcode == "dot"]
     request = KernelRequest(Computation("dot", module.entry.parameters, module.entry.instructions, dot))
     (launch,) = contraction_sources(request, machine_of("sm_90"))
-    assert (launch.library is None) == (batch == 3)
+    assert (launch.choice is None) == (batch == 3)
 
 
 def test_arguments_at_ever_new_addresses(setup):
@@ -180,8 +181,8 @@ def test_the_faster_is_taken_and_kept(setup):
     (product,) = setup.check(lambda x, w: x @ w, X, W)
     choice = setup.choice
     assert product["algorithm"] == 1, "the quickest of those that are proposed"
-    assert choice.own_ms - choice.library_ms == pytest.approx(7.0) and choice.library_ms > 2.0
-    assert choice.why == f"measured: {choice.own_ms:.4f} ms by our kernels, {choice.library_ms:.4f} ms by cublasLt"
+    assert choice.own_ms - choice.other_ms == pytest.approx(7.0) and choice.other_ms > 2.0
+    assert choice.why == f"measured: {choice.own_ms:.4f} ms by own kernels, {choice.other_ms:.4f} ms by cublasLt"
     setup.cache = Cache(setup.folder)  # another process, where the library would lose by now
     setup.cost = lambda what: 20.0 if what.startswith("cublasLt") else 1.0
     (product,) = setup.check(lambda x, w: x @ w, X, W)
@@ -192,8 +193,8 @@ def test_the_faster_is_taken_and_kept(setup):
 def test_our_kernels_where_they_are_faster(setup):
     setup.cost = lambda what: 9.0 if what.startswith("cublasLt") else 2.0
     assert setup.check(lambda x, w: x @ w, X, W) == []
-    assert setup.choice.taken == OWN and setup.choice.own_ms < setup.choice.library_ms
-    (file,) = [path for path in setup.folder.iterdir() if path.name.startswith("library-")]
+    assert setup.choice.taken == OWN and setup.choice.own_ms < setup.choice.other_ms
+    (file,) = [path for path in setup.folder.iterdir() if path.name.startswith("choice-")]
     assert b'"way": null' in file.read_bytes()
 
 
@@ -219,14 +220,14 @@ def test_a_product_whose_sums_are_cut_is_one_step_of_the_library(setup):
 
 
 def test_two_processes_that_measure_at_once_take_one_choice(setup, monkeypatch):
-    real = LibraryChooser._measure
+    real = Chooser._measure
 
     def measure(self, *arguments):
         found = real(self, *arguments)
         Cache(setup.folder).put_first(self._key(arguments[0], arguments[2]), json.dumps(found | {"way": None}).encode())
         return found
 
-    monkeypatch.setattr(LibraryChooser, "_measure", measure)
+    monkeypatch.setattr(Chooser, "_measure", measure)
     assert setup.check(lambda x, w: x @ w, X, W) == []
     assert setup.choice.taken == OWN, "the other was first"
 
@@ -234,7 +235,7 @@ def test_two_processes_that_measure_at_once_take_one_choice(setup, monkeypatch):
 def test_results_that_differ_are_not_taken(setup):
     setup.prepare = lambda library: library.wrong.update({0, 1, 2})
     assert setup.check(lambda x, w: x @ w, X, W) == []
-    assert setup.choice.why == "cublasLt's results differ from ours"
+    assert setup.choice.why == "results of cublasLt differ from ours"
 
 
 def test_an_algorithm_whose_results_differ_is_not_taken(setup):
@@ -277,7 +278,7 @@ def test_without_the_library(setup, monkeypatch):
     def load(name):
         raise LibraryMissing("libcublasLt.so.13 is not installed")
 
-    monkeypatch.setattr(cuda_libraries, "load_library", load)
+    monkeypatch.setattr(cuda_choices, "load_library", load)
     setup.check(lambda x, w: x @ w, X, W)
     assert setup.choice.taken == OWN and setup.choice.why == "libcublasLt.so.13 is not installed"
 
@@ -381,8 +382,8 @@ def test_memory_that_runs_out_while_measuring(setup, monkeypatch):
     monkeypatch.undo()
     setup.cache, first = Cache(setup.folder), setup.choice
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuda_libraries, "default_cache", lambda: setup.cache)
-        patch.setattr(cuda_libraries, "load_library", lambda name: setup.library)
+        patch.setattr(cuda_choices, "default_cache", lambda: setup.cache)
+        patch.setattr(cuda_choices, "load_library", lambda name: setup.library)
         setup.check(lambda x, w: x @ w, X, W)
     assert setup.choice == first, "bits stay the same"
 
@@ -410,13 +411,13 @@ def test_a_compiled_function_says_what_was_taken(setup, monkeypatch):
     monkeypatch.setattr(cuda_compilation, "cubins", codes)
     monkeypatch.setattr(cuda_compilation, "cuda_device", lambda index=0: device)
     compiled_module = cuda_compilation.compile_for_cuda(hl.make_module(lambda x, w: x @ w)(X, W))
-    (said,) = compiled_module.cost_analysis()["libraries"]
+    (said,) = compiled_module.cost_analysis()["choices"]
     assert said["taken"] == OWN and "compiled only" in said["why"] and said["own_ms"] is None
     setup.choose(device)  # the library
     (found,) = compiled_module([X, W])
     np.testing.assert_allclose(found, X @ W, rtol=1e-5, atol=1e-5)
-    (said,) = compiled_module.cost_analysis()["libraries"]
-    assert said["taken"] == "cublasLt 13.10.0" and 0 < said["library_ms"] < said["own_ms"]
+    (said,) = compiled_module.cost_analysis()["choices"]
+    assert said["taken"] == "cublasLt 13.10.0" and 0 < said["other_ms"] < said["own_ms"]
     assert compiled_module.source().startswith("# product f32 10 x 24 by 24 x 12: cublasLt 13.10.0; measured:")
     del compiled_module
     finish(device)

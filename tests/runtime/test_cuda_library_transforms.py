@@ -11,15 +11,16 @@ from test_cuda_whole_programs import compiled
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom import cuda_libraries, lax
+from hloom import cuda_choices, lax
 from hloom.compiler.cache import Cache
 from hloom.compiler.targets.cuda import fft
 from hloom.compiler.targets.cuda.library_transforms import LibraryTransform
-from hloom.cuda_libraries import OWN, undecided
+from hloom.cuda_choices import undecided
+from hloom.cuda_work import OWN
 from hloom.runtime.cuda.errors import CudaLibraryError, CudaOutOfMemoryError
 from hloom.runtime.cuda.executable import CAPTURES
 from hloom.runtime.cuda.libraries import LibraryMissing
-from hloom.runtime.cuda.program import Library
+from hloom.runtime.cuda.program import Alternatives
 from hloom.tracing import bind
 
 RANDOM = np.random.default_rng(5)
@@ -134,7 +135,7 @@ def test_a_long_transform_by_passes_against_one_plan(setup, monkeypatch):
 def test_the_faster_is_taken_and_kept(setup):
     setup.check(FFT, Z)
     choice = setup.choice
-    assert choice.library_ms < choice.own_ms and "by cuFFT" in choice.why
+    assert choice.other_ms < choice.own_ms and "by cuFFT" in choice.why
     setup.cache = Cache(setup.folder)  # another process, where the library would lose by now
     setup.cost = lambda what: 20.0 if what.startswith("cufft") else 1.0
     (asked,) = setup.check(FFT, Z)
@@ -145,7 +146,7 @@ def test_the_faster_is_taken_and_kept(setup):
 def test_the_scaling_counts(setup):
     setup.cost = lambda what: 1.0 if what.startswith("cufft") else 99.0 if what.startswith("cublas") else 5.0
     assert setup.check(transform("IFFT", 12), Z) == []
-    assert setup.choice.taken == OWN and setup.choice.library_ms > 99.0
+    assert setup.choice.taken == OWN and setup.choice.other_ms > 99.0
 
 
 def test_another_version_is_measured_anew(setup):
@@ -160,7 +161,7 @@ def test_another_version_is_measured_anew(setup):
 def test_results_that_differ_are_not_taken(setup):
     setup.prepare = lambda library: setattr(library, "wrong", True)
     assert setup.check(FFT, Z) == []
-    assert setup.choice.why == "cuFFT's results differ from ours"
+    assert setup.choice.why == "results of cuFFT differ from ours"
 
 
 def test_what_is_left_out_of_a_spectrum_has_to_be_the_same(setup):
@@ -191,13 +192,13 @@ def test_without_the_library(setup, monkeypatch):
     def load(name):
         raise LibraryMissing("libcufft.so.12 is not installed")
 
-    monkeypatch.setattr(cuda_libraries, "load_library", load)
+    monkeypatch.setattr(cuda_choices, "load_library", load)
     assert setup.check(FFT, Z) == []
     assert setup.choice.taken == OWN and setup.choice.why == "libcufft.so.12 is not installed"
 
 
 def test_what_is_said_of_what_is_only_compiled():
-    said = undecided(Library(LibraryTransform("IRFFT", (4, 6), 3, "f32", "in0", "out0"), (), ()))
+    said = undecided(Alternatives(LibraryTransform("IRFFT", (4, 6), 3, "f32", "in0", "out0"), (), ()))
     assert said.title == "IRFFT complex64 of 4 x 6, 3 of them" and said.taken == OWN and "compiled only" in said.why
 
 

@@ -14,13 +14,13 @@ from test_cuda_whole_programs import compiled
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom import cuda_libraries, lax
+from hloom import cuda_choices, lax
 from hloom.compilation import program_text
 from hloom.compiler.pipeline import passes_for, run_passes
 from hloom.compiler.targets.cuda.target import CudaTarget
+from hloom.cuda_choices import ON_HOST, Chooser
 from hloom.cuda_compilation import CudaExecutable
 from hloom.cuda_kind import CudaKind
-from hloom.cuda_libraries import ON_HOST, LibraryChooser
 from hloom.ir import interpret
 from hloom.ir.text import parse_module, print_module
 from hloom.ir.types import Shape
@@ -29,7 +29,7 @@ from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.cusolver import CuSolver, RoutineCall
 from hloom.runtime.cuda.errors import CudaError, CudaLibraryError
 from hloom.runtime.cuda.libraries import LibraryMissing, load_library
-from hloom.runtime.cuda.program import CudaProgram, Library
+from hloom.runtime.cuda.program import Alternatives, CudaProgram
 from hloom.tracing import bind
 
 RANDOM = np.random.default_rng(11)
@@ -50,11 +50,11 @@ def positive(*dims, dtype=np.float32):
 class Setup:
     def __init__(self):
         self.library: FakeSolver | None = None
-        self.chooser: LibraryChooser | None = None
+        self.chooser: Chooser | None = None
 
-    def choose(self, device) -> LibraryChooser:
+    def choose(self, device) -> Chooser:
         self.library = FakeSolver(device.fake)
-        self.chooser = LibraryChooser(device)
+        self.chooser = Chooser(device)
         return self.chooser
 
     def run(self, function, *arrays, turns: int = 1, **options):
@@ -91,7 +91,7 @@ def setup(monkeypatch):
             raise LibraryMissing("products are tested elsewhere")
         return made.library
 
-    monkeypatch.setattr(cuda_libraries, "load_library", load)
+    monkeypatch.setattr(cuda_choices, "load_library", load)
     return made
 
 
@@ -267,7 +267,7 @@ def _no_library(name):
 
 
 def test_without_the_library(setup, monkeypatch):
-    monkeypatch.setattr(cuda_libraries, "load_library", _no_library)
+    monkeypatch.setattr(cuda_choices, "load_library", _no_library)
     with pytest.raises(CudaLibraryError) as caught:
         compiled(function_of, positive(3, 3), choose=setup.choose)
     text = str(caught.value)
@@ -291,7 +291,7 @@ def test_placement_asks_whether_the_library_is_there(setup, monkeypatch):
     assert CudaKind().has_kernel(instruction)
     with hl.config(cuda_libraries="never"):
         assert not CudaKind().has_kernel(instruction)
-    monkeypatch.setattr(cuda_libraries, "load_library", _no_library)
+    monkeypatch.setattr(cuda_choices, "load_library", _no_library)
     assert not CudaKind().has_kernel(instruction)
 
 
@@ -304,7 +304,7 @@ def test_the_text_of_a_program_with_routines():
 
 def test_before_a_device_has_loaded_it_a_program_says_so():
     matrix, info = Shape("f32", (3, 3)), Shape("s32", ())
-    step = Library(RoutineCall("potrf", "U", (matrix,), (matrix, info)), (), ())
+    step = Alternatives(RoutineCall("potrf", "U", (matrix,), (matrix, info)), (), ())
     (choice,) = CudaExecutable(CudaProgram("f", (step,), [], 0, [], []), "sm_90").choices
     assert (choice.title, choice.taken) == ("potrf f32[3,3]", "cuSOLVER") and choice.why.startswith("compiled only")
 

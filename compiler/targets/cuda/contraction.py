@@ -45,8 +45,8 @@ def contraction_sources(
     if 0 in made.extents[:3]:
         return []
     launches = _Contraction(made, found[0], machine, tile, tf32, vectors).launches()
-    launches[0].library = library_product(request, found[0], made, tf32)
-    return launches
+    choice = library_product(request, found[0], made, tf32)
+    return [replace(launch, choice=choice) for launch in launches]
 
 
 def has_product_kernel(instruction: Instruction) -> bool:

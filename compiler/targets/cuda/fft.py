@@ -23,6 +23,7 @@ from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_nest, launch_of_source
 from hloom.compiler.targets.cuda.library_transforms import library_transform
 from hloom.ir.module import Computation, Instruction
+from hloom.ir.records import replace
 from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME
 
 SHARED = 48 * 1024  # bytes of static shared memory, for two copies of a row
@@ -64,8 +65,8 @@ def fft_launches(request: KernelRequest, processors: int) -> list[CudaLaunch]:
     if not fft.shape.size or not fft.operands[0].shape.size:
         return []
     launches = _Fft(request, fft, processors).launches()
-    launches[0].library = library_transform(request, fft)
-    return launches
+    choice = library_transform(request, fft)
+    return [replace(launch, choice=choice) for launch in launches]
 
 
 class _Fft:

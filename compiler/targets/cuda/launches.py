@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from hloom.compiler.kernels.description import Nest
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.source import KernelSource, parsed
-from hloom.compiler.targets.cuda.library_products import LibraryProduct
-from hloom.compiler.targets.cuda.library_transforms import LibraryTransform
 from hloom.compiler.targets.cuda.render import THREADS, WARP, CudaSource, divisors, indent, render
 from hloom.ir.records import record
 
@@ -19,13 +17,15 @@ class CudaLaunch(Launch):
     """A launch on a GPU: `blocks` blocks of `threads` threads, each block with `shared_bytes` of dynamic shared memory
     (static shared memory is part of the text). `items` and `grain` are the work items; nothing is cut by them.
 
-    library: what this launch and those after it, of the same instruction, are for a library that could do it.
+    choice: what the launches of an instruction that have this object do, where there is another way of doing it: what
+    a library would be asked for, or a `SortChoice`. way: of a sort, which of its two ways this launch is part of.
     """
 
     threads: int = 0
     blocks: int = 1
     shared_bytes: int = 0
-    library: LibraryProduct | LibraryTransform | None = None
+    choice: object = None
+    way: int = 0
 
     def grid(self) -> str:
         """How the work is handed out, for people."""

@@ -3,7 +3,7 @@
     out[b, i, j] = act(alpha * sum over p of lhs(b, i, p) * rhs(b, p, j) + beta * addend[b, i, j] + bias[j])
 
 All are arrays as they are in memory; act is x or max(x, 0). Whether a library takes its place is decided where the
-program is loaded (`hloom/cuda_libraries.py`), by measurement.
+program is loaded (`hloom/cuda_choices.py`), by measurement.
 """
 
 from __future__ import annotations

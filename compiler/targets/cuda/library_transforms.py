@@ -1,6 +1,6 @@
 """Fourier transforms that a library can do too: computations that are nothing but one, from array to array.
 
-Whether a library takes its place is decided where the program is loaded (`hloom/cuda_libraries.py`), by measurement.
+Whether a library takes its place is decided where the program is loaded (`hloom/cuda_choices.py`), by measurement.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.compiler.kernels.elements import load
-from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.targets.cuda.launches import CudaLaunch
 from hloom.compiler.targets.cuda.render import WARP
 from hloom.compiler.targets.cuda.sort import Sort
@@ -24,16 +23,9 @@ from hloom.ir.ops.sort import Key, sort_keys
 from hloom.ir.records import record
 from hloom.ir.types import COMPLEX, FLOATS, HLO_NAME, PRED
 
-LAUNCH = 1 << 22  # bytes that memory moves meanwhile: some 2 microseconds at 2 TB/s. Arithmetic, nothing was measured
 TOGETHER = 5  # blocks on a multiprocessor: 48 registers a thread, and what has room in 227 KiB of shared memory
 SCANNED = 4  # counts of a thread in a step of the scan
 WARP_SCAN = 512  # tiles of a row up to which a warp adds up the counts of a digit
-
-
-def sort_launches(request: KernelRequest, processors: int) -> list[CudaLaunch]:
-    """The launches of a computation of one sort; none where there are no elements."""
-    (instruction,) = [i for i in request.computation.instructions if i.opcode == "sort"]
-    return RadixSort(request, instruction, processors).launches() if instruction.operands[0].shape.size else []
 
 
 @record(frozen=True)
@@ -53,29 +45,8 @@ def width_of(bits: int) -> int:
     return max(8, 1 << (bits - 1).bit_length())
 
 
-def digits_cost_less(count: int, rows: int, keys: list[Ordinal], launches: tuple[int, int], digit: int) -> bool:
-    """Whether rows of `count` elements are cheaper sorted by digits of `digit` bits than by the bitonic network.
-
-    launches: of the passes, and of the network. Both sides in bytes, a launch as LAUNCH of them.
-
-    - A pass reads a key of w bytes to count, reads and writes it with its place of 4 bytes, and has for an element some
-      2 bytes of counts: 3 w + 10. The first pass of a key reads the operand and writes the key: w more.
-    - The network has log2(n) (log2(n) + 1) / 2 stages, each of which reads all keys of an element: the sum of w, where
-      caches have it (a sector of 32 bytes otherwise); and launches that read and write a place: 8 bytes each.
-
-    In bytes alone digits win for every row that is longer than CHUNK: 4 passes of 32 bits are 92 bytes, 78 stages for
-    4096 elements 312. Launches decide for few short rows: one row of 32-bit keys goes by digits above 2**14 elements,
-    one of 64-bit keys above 2**15.
-    """
-    widths = [key.width // 8 for key in keys]
-    stages = (count - 1).bit_length() * ((count - 1).bit_length() + 1) // 2
-    passes = sum(-(-key.bits // digit) * (3 * w + 10) + w for key, w in zip(keys, widths, strict=True))
-    network = stages * sum(widths) + 8 * launches[1]
-    return launches[0] * LAUNCH + rows * count * passes < launches[1] * LAUNCH + rows * count * network
-
-
 class RadixSort(Sort):
-    """A sort whose long rows go by digits, where the comparator has keys and it costs less; all others by the network.
+    """A sort whose rows go by digits. keys: empty where it cannot: rows that fit a chunk, comparators without keys.
 
     digit: bits of a digit. Of 8 because a pass moves as many bytes whatever its digits, so 4 bits would take twice the
         time; 256 counts for each of 8 warps are 8 KiB of shared memory, and 8 ballots for 32 elements are little beside
@@ -90,20 +61,23 @@ class RadixSort(Sort):
 
     def set_rows(self, count: int, below: int, rows: int) -> None:
         super().set_rows(count, below, rows)
-        self.keys: list[Ordinal] = []
-        keys = self.ordinals() if self.width > self.chunk else None
-        if not keys:
+        self.keys = (self.ordinals() or []) if self.width > self.chunk else []
+        if not self.keys:
             return
         self.bins, self.warps = 1 << self.digit, self.threads // WARP
-        self.key_bytes = max(key.width for key in keys) // 8
+        self.key_bytes = max(key.width for key in self.keys) // 8
         self.each = self.kept // (max(self.key_bytes, 4) * self.threads)
         self.tile = self.threads * self.each
         self.tiles = -(-count // self.tile)
-        passes = sum(-(-key.bits // self.digit) for key in keys)
-        launches = passes * (3 if self.tiles > 1 else 2), self.network_launches()
-        if digits_cost_less(count, rows, keys, launches, self.digit):
-            self.keys, self.width = keys, count
-            self.integers |= {"width": count, "tiles": self.tiles}
+        self.width = count
+        self.integers |= {"width": count, "tiles": self.tiles}
+
+    def passes_of(self, key: Ordinal) -> int:
+        return -(-key.bits // self.digit)
+
+    def passes_launches(self) -> int:
+        """How many launches the passes take to find the order."""
+        return sum(map(self.passes_of, self.keys)) * (3 if self.tiles > 1 else 2)
 
     def ordinals(self) -> list[Ordinal] | None:
         """The keys, the most important one first; None where the comparator has none."""
@@ -118,8 +92,6 @@ class RadixSort(Sort):
         return Ordinal(1 if dtype == PRED else 8 * dtype.itemsize, tuple(ordinal_lines(key, value, dtype)))
 
     def arrays(self) -> dict[str, tuple[str, int, int]]:
-        if not self.keys:
-            return super().arrays()
         size, tiles = self.rows * self.count, self.rows * self.tiles
         keys = (f"u{8 * self.key_bytes}", self.key_bytes, size)
         return super().arrays() | {
@@ -132,8 +104,6 @@ class RadixSort(Sort):
         }
 
     def order_kernels(self) -> list[CudaLaunch]:
-        if not self.keys:
-            return super().order_kernels()
         steps = [(key, shift) for key in reversed(self.keys) for shift in range(0, key.bits, self.digit)]
         made = []
         for number, (key, shift) in enumerate(steps):

@@ -27,9 +27,11 @@ from hloom.compiler.kernels.writer import Writer
 from hloom.compiler.targets.cpu.render import block_lines
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
 from hloom.compiler.targets.cuda.radix_sort import Ordinal, RadixSort, width_of
+from hloom.compiler.targets.cuda.sort import Sort
+from hloom.compiler.targets.cuda.sort_ways import launches_by
 from hloom.ir.build import combiner_opcode
 from hloom.ir.ops.scatter import windows_of
-from hloom.ir.types import HLO_NAME
+from hloom.ir.types import HLO_NAME, Shape
 
 PART = 32  # updates that a part has at least
 TABLES = 1 << 22  # elements of all tables at most
@@ -43,8 +45,8 @@ def scatter_launches(request: KernelRequest, processors: int) -> list[CudaLaunch
     return _Scatter(request, processors).launches()
 
 
-class _Places(RadixSort):
-    """The order of the windows by their places, of which there are `size`, and -1."""
+class _Places(Sort):
+    """Windows by their places, of which there are `size`, and -1."""
 
     def __init__(self, request: KernelRequest, windows: int, arrays, size: int, processors: int):
         self.request, self.processors, self.given, self.size = request, processors, arrays, size
@@ -56,12 +58,16 @@ class _Places(RadixSort):
     def pointers(self, outputs: bool) -> list[tuple[str, str]]:
         return [(name, dtype) for name, (dtype, _, _) in self.arrays().items()]
 
+    def comparison(self) -> tuple[list[str], str, str]:
+        return ["x = places[a]", "y = places[b]", "less = x < y", "more = y < x"], "less", "more"
+
+
+class _PlacesByDigits(_Places, RadixSort):
+    """The same, by digits."""
+
     def ordinals(self) -> list[Ordinal]:
         bits = self.size.bit_length()
         return [Ordinal(bits, (f"key = u{width_of(bits)}(places[place] + 1)",))]
-
-    def comparison(self) -> tuple[list[str], str, str]:
-        return ["x = places[a]", "y = places[b]", "less = x < y", "more = y < x"], "less", "more"
 
 
 class _Scatter:
@@ -94,9 +100,16 @@ class _Scatter:
         if windows <= COMPARED:
             chains = [self.chains_kernel(windows)]
         else:
-            size = self.operand.shape.size
-            places = _Places(self.request, windows, self.arrays(windows, "places"), size, self.processors)
-            chains = [*places.order_kernels(), self.links_kernel(windows, places.width)]
+            size, given = self.operand.shape.size, self.arrays(windows, "places")
+            ways = (kind(self.request, windows, given, size, self.processors) for kind in (_Places, _PlacesByDigits))
+            shapes = {
+                name: (name, Shape(dtype, (count,)))
+                for name, (dtype, _, count) in self.arrays(windows, "places", "following", "first").items()
+            }
+            chains = launches_by(
+                *ways, lambda sort: [*sort.order_kernels(), self.links_kernel(windows, sort.width)],
+                [shapes["places"]], [shapes["following"], shapes["first"]], (-1, size),
+            )  # fmt: skip
         return [self.places_kernel(windows), *chains, self.combine_kernel(windows)]
 
     def parts(self, windows: int) -> int:

@@ -3,7 +3,8 @@
 What is exchanged are places of elements, so operands of any number and dtype cost the same. Of two elements that the
 comparator does not order the first one stays first, so sorts are stable, and have one result. Rows up to CHUNK elements
 are sorted in shared memory by one block; of longer ones a block sorts a chunk, and exchanges over more than a chunk go
-through memory, one kernel each. `radix_sort` sorts long rows by keys that it knows, with the pieces of this file.
+through memory, one kernel each. `radix_sort` sorts long rows by keys that it knows, with the pieces of this file;
+`sort_ways` says which of the two.
 """
 
 from __future__ import annotations

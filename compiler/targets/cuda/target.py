@@ -17,8 +17,8 @@ from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_nest
 from hloom.compiler.targets.cuda.linear_algebra import NAME as ROUTINES
 from hloom.compiler.targets.cuda.machine import CudaMachine, machine_of
 from hloom.compiler.targets.cuda.plain_products import plain_product_nest
-from hloom.compiler.targets.cuda.radix_sort import sort_launches
 from hloom.compiler.targets.cuda.scatter import scatter_launches
+from hloom.compiler.targets.cuda.sort_ways import sort_launches
 from hloom.compiler.targets.cuda.topk import topk_launches
 from hloom.compiler.targets.cuda.windows import window_launches
 from hloom.ir.errors import HloomError

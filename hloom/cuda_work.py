@@ -1,9 +1,9 @@
-"""What a library is asked for in place of our kernels: products in cublasLt's words, Fourier transforms in cuFFT's.
+"""Work that has alternatives: products in cublasLt's words, Fourier transforms in cuFFT's, sorts in two ways of ours.
 
-    work = work_of(step.call)                       of a `Library` step that has kernels of ours
+    work = work_of(step.call)                       of an `Alternatives` step that has kernels of ours
     library = work.kind(...)                        of the libraries that `load_library` finds by `work.libraries`
-    work.ways(library, count)                       how it can do the work, as what JSON keeps; the best first
-    work.call(library, way)                         -> LibraryCall
+    work.ways(library, count)                       how else the work can be done, as what JSON keeps; the best first
+    work.chosen(library, way, step)                 what an `Alternatives` step becomes then
 
 Each kind of work says beside this what a trial of it has to know (`cuda_trial.py`): its arrays and how far results may
 differ.
@@ -13,29 +13,37 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from hloom.compiler.targets.cuda.fft import factors_of
 from hloom.compiler.targets.cuda.library_products import LibraryProduct
 from hloom.compiler.targets.cuda.library_transforms import LibraryTransform
+from hloom.compiler.targets.cuda.sort_ways import SortChoice
 from hloom.ir.records import replace
-from hloom.ir.types import Shape
+from hloom.ir.types import COMPLEX, HLO_NAME, PRED, Shape
 from hloom.runtime.cuda.choice import LibraryCall
 from hloom.runtime.cuda.cublas_lt import Algorithm, CublasLt, Matmul, Matrix
 from hloom.runtime.cuda.cufft import CuFft, Transform
+from hloom.runtime.cuda.program import Alternatives, Step
 
 UNIT = {"f32": 2.0**-24, "f64": 2.0**-53, "tf32": 2.0**-11, "f16": 2.0**-11, "bf16": 2.0**-8}  # half an ulp of 1
+
+
+OWN = "own kernels"
 
 
 class ProductWork:
     """A product. A way: [the algorithm's bytes in hexadecimal, its bytes of scratch].
 
-    kind: the library's class, made of what `libraries` names and, with `wants_api`, of the driver's calls. without:
-    what is said where there is no way. arrays: by `Library.places`, None where it is the result's and nothing reads it.
-    output: the number of the result in these. nan: whether it matters what becomes of a NaN. tolerance: what results
-    may differ by, as a part of the largest.
+    kind: the library's class, made of what `libraries` names and, with `wants_api`, of the driver's calls; None where
+    the other way is ours. own: what our first way is called. without: what is said where there is no other. arrays: by
+    `Alternatives.places`, None where it is the result's and nothing reads it. results: their numbers among these. nan:
+    whether it matters what becomes of a NaN. tolerance: what results may differ by, as a part of the largest; 0: they
+    are equal, bit by bit. draw(random, shape): elements of an operand, at most DISTINCT.
     """
 
-    kind, libraries, wants_api = CublasLt, ("cublasLt",), False
-    output = 3
+    kind, libraries, wants_api, own = CublasLt, ("cublasLt",), False, OWN
+    results = (3,)
     without = "cublasLt has no algorithm for it"
 
     def __init__(self, product: LibraryProduct):
@@ -50,12 +58,15 @@ class ProductWork:
         self.nan = product.relu  # which keeps NaNs
         self.tolerance = 8 * (UNIT[product.result] + UNIT[product.sums] * math.sqrt(k))
 
+    def draw(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
+        return uniform(random, shape)
+
     def ways(self, library: CublasLt, count: int) -> list[list]:
         """Up to `count`. Raises CudaError."""
         return [[found.data.hex(), found.scratch_bytes] for found in library.algorithms(self.matmul, count)]
 
-    def call(self, library: CublasLt, way: list) -> LibraryCall:
-        """The work of a `Library` step, whose lhs is the library's B."""
+    def chosen(self, library: CublasLt, way: list, step: Alternatives) -> LibraryCall:
+        """The lhs of the step is the library's B."""
         data, scratch_bytes = way
         call = library.call(self.matmul, Algorithm(bytes.fromhex(data), scratch_bytes))
         return replace(call, enqueue=lambda stream, lhs, rhs, *rest: call.enqueue(stream, rhs, lhs, *rest))
@@ -64,8 +75,8 @@ class ProductWork:
 class TransformWork:
     """A Fourier transform, for which cuFFT has one way: [bytes that its plan works in]. Fields as of `ProductWork`."""
 
-    kind, libraries, wants_api = CuFft, ("cufft", "cublas"), True
-    output = 1
+    kind, libraries, wants_api, own = CuFft, ("cufft", "cublas"), True, OWN
+    results = (1,)
     nan = False  # every element depends on all of its transform
     without = "cuFFT does not take it"
 
@@ -79,21 +90,67 @@ class TransformWork:
         passes = sum(math.sqrt(factor) for n in transform.lengths for factor in factors_of(n))
         self.tolerance = 8 * UNIT[transform.parts] * max(passes, 1.0)
 
+    def draw(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
+        return uniform(random, shape)
+
     def ways(self, library: CuFft, count: int) -> list[list]:
         """Raises CudaError."""
         work_bytes = library.work_bytes(self.transform)
         return [] if work_bytes is None else [[work_bytes]]
 
-    def call(self, library: CuFft, way: list) -> LibraryCall:
+    def chosen(self, library: CuFft, way: list, step: Alternatives) -> LibraryCall:
         (work_bytes,) = way
         return library.call(self.transform, work_bytes)
 
 
-Work = ProductWork | TransformWork
-_WORKS = {LibraryProduct: ProductWork, LibraryTransform: TransformWork}
+class SortWork:
+    """A sort, which has one other way: the program's own other steps. Fields as of `ProductWork`."""
+
+    kind, libraries, wants_api = None, (), False
+    without = "there is no other way"
+    nan, tolerance = False, 0.0
+
+    def __init__(self, sort: SortChoice):
+        self.sort, self.own = sort, sort.first
+        keys = " and ".join(str(HLO_NAME[shape.dtype]) for _, shape in sort.operands)
+        self.title = f"sort of {keys}, {sort.rows} x {sort.count}"
+        self.arrays = tuple(shape for _, shape in (*sort.operands, *sort.results))
+        self.results = tuple(range(len(sort.operands), len(self.arrays)))
+
+    def ways(self, library: None, count: int) -> list[list]:
+        return [[self.sort.other]]
+
+    def chosen(self, library: None, way: list, step: Alternatives) -> tuple[Step, ...]:
+        return step.other
+
+    def draw(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
+        """Integers of all sizes, so that all digits differ."""
+        if shape.dtype.kind not in "iu":
+            return uniform(random, shape) if shape.dtype != PRED else random.random(counted(shape)) < 0.5
+        info = np.iinfo(shape.dtype)
+        low, high = self.sort.limits or (info.min, int(info.max) + 1)
+        return random.integers(low, high, counted(shape), shape.dtype)
 
 
-def work_of(call: LibraryProduct | LibraryTransform) -> Work:
+DISTINCT = 1 << 20  # numbers that are drawn; larger arrays repeat them
+
+
+def counted(shape: Shape) -> int:
+    return min(shape.size, DISTINCT)
+
+
+def uniform(random: np.random.Generator, shape: Shape) -> np.ndarray:
+    """Numbers from -1 to 1, of complex ones both parts."""
+    count = counted(shape)
+    values = random.uniform(-1, 1, count).astype(np.float32)
+    return values + 1j * random.uniform(-1, 1, count) if shape.dtype in COMPLEX else values
+
+
+Work = ProductWork | TransformWork | SortWork
+_WORKS = {LibraryProduct: ProductWork, LibraryTransform: TransformWork, SortChoice: SortWork}
+
+
+def work_of(call: LibraryProduct | LibraryTransform | SortChoice) -> Work:
     return _WORKS[type(call)](call)
 
 

@@ -1,16 +1,16 @@
-"""What libraries compute in a program on a GPU: what they were measured to be faster at, and linear algebra.
+"""What does the work of a program on a GPU that can be done in several ways.
 
-    chooser = LibraryChooser(device)        Executable(program, device, chooser)        chooser.choices
+    chooser = Chooser(device)        Executable(program, device, chooser)        chooser.choices
 
-A product that cublasLt can compute (`compiler/targets/cuda/library_products.py`), or a Fourier transform that cuFFT
-can (`library_transforms.py`), is computed on arrays made up for it, by our kernels and by the ways that the library
-proposes first. What the library gives has to agree with ours; the quickest is taken and kept in the disk cache, as is a
-failure, so that later processes time nothing and have the same bits. The key says all that it depends on: the work, our
-kernels, the GPU, the driver and the library.
+A product that cublasLt can compute (`compiler/targets/cuda/library_products.py`), a Fourier transform that cuFFT can
+(`library_transforms.py`), or a sort that may go either way (`sort_ways.py`) is done on arrays made up for it, by our
+kernels, which for a sort are those that arithmetic prefers, and by the other ways. What these give has to agree with
+ours; the quickest is taken and kept in the disk cache, as is a failure, so that later processes time nothing and have
+the same bits. The key says all that it depends on: the work, our kernels, the GPU, the driver and the library.
 
 `hl.config.cuda_libraries` is 'measured', 'never' or 'always' (the library's first way wherever it has one, not compared
-with ours). Our own kernels serve where the library is not installed, where there is no folder to keep a choice in, and
-where the library fails; `choices` says which and why.
+with ours; with neither is a sort measured). Our own kernels serve where the library is not installed, where there is no
+folder to keep a choice in, and where the library fails; `choices` says which and why.
 
 Routines of linear algebra (`compiler/targets/cuda/linear_algebra.py`) have no kernels of ours: cuSOLVER computes them.
 Where it is not installed the host does with `hl.config.soft_placement`, and without it that is an error.
@@ -18,63 +18,63 @@ Where it is not installed the host does with `hl.config.soft_placement`, and wit
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import sys
 import weakref
-from collections.abc import Callable
 
 from hloom.compiler.cache import default_cache
 from hloom.config import config
-from hloom.cuda_library_work import Work, work_of
 from hloom.cuda_trial import Trial
+from hloom.cuda_work import Work, work_of
 from hloom.ir.records import record
 from hloom.runtime.cuda.choice import LibraryCall, own_kernels
 from hloom.runtime.cuda.cusolver import CuSolver, RoutineCall
 from hloom.runtime.cuda.device import Device
 from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaError, CudaLibraryError
 from hloom.runtime.cuda.libraries import LibraryMissing, load_library
-from hloom.runtime.cuda.program import Library
+from hloom.runtime.cuda.program import Alternatives, Step
 
-FORMAT = 2  # of what is kept
+FORMAT = 3  # of what is kept
 WAYS = 4  # of a library that are tried
 GAIN = 0.97  # of our time: what the library has to be below, or the difference may be chance
 
 
 @record(frozen=True)
-class LibraryChoice:
-    """What became of a product, a transform or a routine.
+class Choice:
+    """What became of a product, a transform, a sort or a routine.
 
-    title: for people. taken: the library with its version, or what computes it instead. why: a sentence. own_ms,
-    library_ms: what it took when it was measured, or None.
+    title: for people. taken: the library with its version, or what does it instead. why: a sentence. own_ms: what our
+    kernels took, of a sort those of its first way; other_ms: what the other way took; None where nothing was measured.
     """
 
     title: str
     taken: str
     why: str
     own_ms: float | None = None
-    library_ms: float | None = None
+    other_ms: float | None = None
 
 
-OWN, ON_HOST = "own kernels", "LAPACK on the host"
+ON_HOST = "LAPACK on the host"
 
 
-def undecided(step: Library) -> LibraryChoice:
+def undecided(step: Alternatives) -> Choice:
     """What is said of a step before a device has loaded its program."""
     if isinstance(step.call, RoutineCall):
-        return LibraryChoice(str(step.call), "cuSOLVER", "compiled only: it has to be installed where the program runs")
-    title = work_of(step.call).title
-    return LibraryChoice(title, OWN, "compiled only: a choice is made on the device that loads the program")
+        return Choice(str(step.call), "cuSOLVER", "compiled only: it has to be installed where the program runs")
+    work = work_of(step.call)
+    return Choice(work.title, work.own, "compiled only: a choice is made on the device that loads the program")
 
 
-class LibraryChooser:
-    """Decides the `Library` steps of programs for a device. choices: what it decided, in the order of the steps."""
+class Chooser:
+    """Decides the `Alternatives` steps of programs for a device. choices: what it decided, in their order."""
 
     def __init__(self, device: Device):
         self.device = device
-        self.choices: list[LibraryChoice] = []
+        self.choices: list[Choice] = []
 
-    def __call__(self, step: Library) -> LibraryCall | None:
+    def __call__(self, step: Alternatives) -> LibraryCall | tuple[Step, ...]:
         """Raises CudaDeviceLostError, and CudaLibraryError for a routine of linear algebra without its library."""
         choice, call = self._routine(step) if isinstance(step.call, RoutineCall) else self._measurable(step)
         self.choices.append(choice)
@@ -82,7 +82,7 @@ class LibraryChooser:
             print(f"hloom: {choice.title}: {choice.taken}; {choice.why}", file=sys.stderr)
         return call
 
-    def _routine(self, step: Library) -> tuple[LibraryChoice, LibraryCall | None]:
+    def _routine(self, step: Alternatives) -> tuple[Choice, LibraryCall | tuple[Step, ...]]:
         """Linear algebra: by the library; where there is none, on the host if soft placement allows it."""
         words = str(step.call)
         try:
@@ -91,13 +91,13 @@ class LibraryChooser:
             with self.device.guard() as api:
                 library = _opened(self.device, CuSolver, ("cusolver", "cublas"), api=api)
                 call = library.call(step.call)
-            return LibraryChoice(words, f"{library.name} {library.version}", "we have no kernel for it"), call
+            return Choice(words, f"{library.name} {library.version}", "we have no kernel for it"), call
         except CudaError as error:
             error.locate(step.where)
             raise
         except LibraryMissing as missing:
             if config.soft_placement:
-                return LibraryChoice(words, ON_HOST, f"{missing}; soft placement"), None
+                return Choice(words, ON_HOST, f"{missing}; soft placement"), step.own
             raise CudaLibraryError(
                 f"{words} on {self.device}",
                 str(missing),
@@ -106,19 +106,21 @@ class LibraryChooser:
                 step.where,
             ) from None
 
-    def _measurable(self, step: Library) -> tuple[LibraryChoice, LibraryCall | None]:
+    def _measurable(self, step: Alternatives) -> tuple[Choice, LibraryCall | tuple[Step, ...]]:
         """What has kernels of ours too."""
         mode, work = config.cuda_libraries, work_of(step.call)
 
-        def own(why: str, *times: float) -> tuple[LibraryChoice, None]:
-            return LibraryChoice(work.title, OWN, why, *times), None
+        def own(why: str, *times: float) -> tuple[Choice, tuple[Step, ...]]:
+            return Choice(work.title, work.own, why, *times), step.own
 
-        if mode == "never":
-            return own("hl.config.cuda_libraries is 'never'")
+        if mode == "never" or (mode == "always" and work.kind is None):
+            return own(f"hl.config.cuda_libraries is '{mode}'")
         try:
             with self.device.guard() as api:  # nobody else works there while it is measured
-                more = {"api": api} if work.wants_api else {}
-                library = _opened(self.device, work.kind, work.libraries, **more)
+                library = None
+                if work.kind is not None:
+                    more = {"api": api} if work.wants_api else {}
+                    library = _opened(self.device, work.kind, work.libraries, **more)
                 if mode == "always":
                     found = work.ways(library, 1)
                     kept = _kept("hl.config.cuda_libraries is 'always'", found[0]) if found else _kept(work.without)
@@ -126,11 +128,12 @@ class LibraryChooser:
                     kept = self._measured(step, work, library)
                 if kept is None:
                     return own("the cache has no folder to keep a choice in, without which bits might change")
-                times = kept["own ms"], kept["library ms"]
+                times = kept["own ms"], kept["other ms"]
                 if kept["way"] is None:
                     return own(kept["why"], *times)
-                call = work.call(library, kept["way"])
-            return LibraryChoice(work.title, f"{library.name} {library.version}", kept["why"], *times), call
+                chosen = work.chosen(library, kept["way"], step)
+            taken = kept["way"][0] if library is None else f"{library.name} {library.version}"
+            return Choice(work.title, taken, kept["why"], *times), chosen
         except LibraryMissing as missing:
             return own(str(missing))
         except CudaDeviceLostError:
@@ -140,7 +143,7 @@ class LibraryChooser:
 
     # --- measuring ---
 
-    def _measured(self, step: Library, work: Work, library) -> dict | None:
+    def _measured(self, step: Alternatives, work: Work, library) -> dict | None:
         """What is kept of a step on this machine, measured now where nothing is. None where nothing can be kept."""
         cache = default_cache()
         if cache.folder is None:
@@ -157,36 +160,36 @@ class LibraryChooser:
             kept = cache.put_first(key, json.dumps(found).encode())
         return None if kept is None else json.loads(kept)
 
-    def _key(self, step: Library, library) -> str:
-        own = [(hashlib.sha256(s.kernel.cubin).hexdigest(), s.kernel.name, s.grid, s.block, s.shared) for s in step.own]
-        facts = self.device.facts
+    def _key(self, step: Alternatives, library) -> str:
+        own, other = (
+            [(hashlib.sha256(s.kernel.cubin).hexdigest(), s.kernel.name, s.grid, s.block, s.shared) for s in way]
+            for way in (step.own, step.other)
+        )
+        facts, version = self.device.facts, library and (library.name, library.version)
         gpu = (facts.name, facts.capability, facts.multiprocessors, facts.driver)
-        text = repr((FORMAT, step.call, own, gpu, library.name, library.version))
-        return "library-" + hashlib.sha256(text.encode()).hexdigest()
+        text = repr((FORMAT, step.call, own, other, gpu, version))
+        return "choice-" + hashlib.sha256(text.encode()).hexdigest()
 
-    def _measure(self, step: Library, work: Work, library) -> dict:
+    def _measure(self, step: Alternatives, work: Work, library) -> dict:
         ways = work.ways(library, WAYS)
         if not ways:
             return _kept(work.without)
+        name = ways[0][0] if library is None else library.name
         trial = Trial(step, work, self.device)
         wanted = trial.results(own_kernels)
-        tried = [(way, _always(work.call(library, way))) for way in ways]
+        tried = [(way, functools.partial(work.chosen, library, way)) for way in ways]
         tried = [(way, choose) for way, choose in tried if trial.agrees(wanted, trial.results(choose))]
         if not tried:
-            return _kept(f"{library.name}'s results differ from ours")
+            return _kept(f"results of {name} differ from ours")
         own_ms, *times = trial.milliseconds([own_kernels, *(choose for _, choose in tried)])
-        library_ms, (best, _) = min(zip(times, tried, strict=True), key=lambda found: found[0])
-        why = f"measured: {own_ms:.4f} ms by our kernels, {library_ms:.4f} ms by {library.name}"
-        return _kept(why, best if library_ms < GAIN * own_ms else None, own_ms, library_ms)
+        other_ms, (best, _) = min(zip(times, tried, strict=True), key=lambda found: found[0])
+        why = f"measured: {own_ms:.4f} ms by {work.own}, {other_ms:.4f} ms by {name}"
+        return _kept(why, best if other_ms < GAIN * own_ms else None, own_ms, other_ms)
 
 
-def _kept(why: str, way: list | None = None, own_ms: float | None = None, library_ms: float | None = None) -> dict:
-    """What is kept of a choice. way: of the library (`cuda_library_work.py`), None for our own kernels."""
-    return {"why": why, "way": way, "own ms": own_ms, "library ms": library_ms}
-
-
-def _always(call: LibraryCall) -> Callable[[Library], LibraryCall]:
-    return lambda step: call
+def _kept(why: str, way: list | None = None, own_ms: float | None = None, other_ms: float | None = None) -> dict:
+    """What is kept of a choice. way: the other one (`cuda_work.py`), None for our own kernels."""
+    return {"why": why, "way": way, "own ms": own_ms, "other ms": other_ms}
 
 
 _libraries: weakref.WeakKeyDictionary[Device, dict] = weakref.WeakKeyDictionary()
