@@ -32,7 +32,7 @@ from .contraction_shared import (
     splits_of,
 )
 from .source import KernelSource
-from .tile_shapes import ITEMSIZES, QUAD_TILE, TileShape, tile_shape, tile_shapes
+from .tile_shapes import ITEMSIZES, MATRIX_TILE, MATRIX_WORDS, TileShape, tile_shape, tile_shapes
 
 Element = Callable[[str, str, str], tuple[list[str], str]]
 Epilogue = Callable[[str, str, str, str], list[str]]
@@ -173,7 +173,7 @@ NARROW = ("s8", "u8", "s16", "pred")  # dtypes whose values are 16-bit integers 
 PAIRED = ("s32", "u32")  # dtypes in which pairs of their products are summed
 SUMS_BYTES = 512 << 10  # of the sums of a block, which lie on the stack
 SIGNS = {"s8": "s", "u8": "u", "pred": "u"}  # dtypes that matrix registers multiply
-FEWEST_IN_QUADS = 1 << 15  # products: to say how large the registers are takes as long as some thousand
+FEWEST_IN_MATRIX = 1 << 15  # products: to say how large the registers are takes as long as some thousand
 
 
 def shared_kernels(accumulate: str, machine) -> list[KernelSource]:
@@ -216,8 +216,8 @@ def render(
     columns = columns or (extents and extents[2])
     tile = tile_shape(spec.accumulate, machine.vector_bytes, machine.vector_registers, columns)
     word = _word(spec, machine, extents)
-    if word.startswith("quad"):
-        tile = QUAD_TILE
+    if word in MATRIX_WORDS:
+        tile = MATRIX_TILE
     blocking = _blocking(spec.accumulate, tile, machine, word)
     kernels = [pack_kernel(blocking), product_kernel(blocking)]
     parameters = [tuple(PACK_PARAMS), tuple(PRODUCT_PARAMS)]
@@ -247,12 +247,17 @@ def render(
 def _word(spec: ContractionSpec, machine, extents: tuple[int, int, int, int] | None) -> str:
     """What an element of the operands is (`Blocking.word`)."""
     operands = spec.lhs, spec.rhs
-    if spec.accumulate not in PAIRED or not all(isinstance(x, PlainOperand) and x.dtype in NARROW for x in operands):
+    if not all(isinstance(operand, PlainOperand) for operand in operands):
         return ""
-    small = extents is None or math.prod(extents) < FEWEST_IN_QUADS
-    if small or not machine.has("amx-int8") or any(x.dtype not in SIGNS for x in operands):
-        return "pair32"
-    return f"quad{''.join(SIGNS[x.dtype] for x in operands)}32"
+    dtypes = [operand.dtype for operand in operands]
+    large = extents is not None and math.prod(extents) >= FEWEST_IN_MATRIX
+    if spec.accumulate == "f32":
+        return "pairbf32" if large and dtypes == ["bf16", "bf16"] and machine.has("amx-bf16") else ""
+    if spec.accumulate not in PAIRED or any(dtype not in NARROW for dtype in dtypes):
+        return ""
+    if large and machine.has("amx-int8") and all(dtype in SIGNS for dtype in dtypes):
+        return f"quad{''.join(SIGNS[dtype] for dtype in dtypes)}32"
+    return "pair32"
 
 
 def is_same(spec: ContractionSpec, operand: Element | PlainOperand) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from hloom.ir.records import record
 
 from .source import KernelSource
-from .tile_shapes import TileShape, square_rows
+from .tile_shapes import MATRIX_WORDS, TileShape, square_rows
 
 GROUP_COLUMNS = 128  # columns of rhs packed together: enough for long vector loops in an element's code
 # The most products in a partial sum. After each, a tile is added to the result, which takes as long as 10 products
@@ -40,7 +40,8 @@ class Blocking:
     area: the most elements in a block of lhs, of one step of p; sums: the most elements in a block of sums; size: bytes
     of an element. slab: bytes of rhs that all cores use one block of rows after the other and that should stay in the
     last cache. word: what an element of an operand is: '' for one number; 'pair32' for two 16-bit integers, of p and
-    p + 1; 'quadss32' and the like for four 8-bit ones (`tiles`).
+    p + 1; 'quadss32' and the like for four 8-bit ones, 'pairbf32' for two bfloat16, these for matrix registers
+    (`tiles`).
     """
 
     dtype: str
@@ -57,6 +58,11 @@ class Blocking:
     def in_word(self) -> int:
         """Numbers in an element of an operand."""
         return {"": 1, "pair": 2, "quad": 4}[self.word[:4]]
+
+    @property
+    def by_matrix(self) -> bool:
+        """Whether matrix registers multiply, for which a row of lhs has its words side by side."""
+        return self.word in MATRIX_WORDS
 
     @property
     def copied_panels(self) -> int:
@@ -281,7 +287,7 @@ def _kernel(kind: str, params: dict[str, str], body: str, blocking: Blocking) ->
     words = f"_{blocking.word}" if blocking.word and kind == "product" else ""
     name = f"contraction_{kind}_{blocking.dtype}{words}_{tile.rows}x{tile.columns}"
     # Two squares cover the rows of a tile (6 as 0..3 and 2..5); where one does, nothing is left for the second.
-    square = min(square_rows(tile.rows), tile.lanes) if blocking.in_word == 4 else square_rows(tile.rows)
+    square = min(square_rows(tile.rows), tile.lanes) if blocking.by_matrix else square_rows(tile.rows)
     if tile.rows == square:
         second = re.compile(r" +transpose_{T}_{square}x{square}\(source \+.*\n.*\n")
         body = second.sub("", body)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from hloom.ir.types import DTYPES
+
 from .contraction import ContractionSpec, Element, FilledOperand, PlainOperand, PlainStore, is_same
 from .contraction_shared import DEPTH, GAP, GROUP_COLUMNS, MOST_ROWS, PACK_PARAMS, PRODUCT_PARAMS, Blocking, indent
 from .source import KernelSource
@@ -104,23 +106,50 @@ class Writer:
         bits, parts = 32 // count, []
         for e in range(count):
             q = f"({count} * {p} + {e})"
-            value = f"s64({load_plain(operand, at(q), self.dtype)})"
+            value = f"s64({self.bits(load_plain(operand, at(q), self.dtype))})"
             if e and self.last:
                 value = f"({value} if {q} < t_k else 0)"
             if e < count - 1:
                 value = f"({value} & {(1 << bits) - 1})"
             parts.append(f"({value} << {e * bits})" if e else value)
-        return [], f"{self.dtype}({' | '.join(parts)})"
+        word = " | ".join(parts)
+        return [], f"bitcast_s32_f32(s32({word}))" if self.dtype == "f32" else f"{self.dtype}({word})"
 
-    def over_p(self, start: str, stop: str, body: Callable[[], list[str]]) -> list[str]:
-        """`body` for every p; of words the last may lack elements."""
+    def bits(self, value: str) -> str:
+        """The number that stands for a value in a word."""
+        return f"bitcast_f32_u32({value}) >> u32(16)" if self.dtype == "f32" else value
+
+    def over_p(
+        self, start: str, stop: str, body: Callable[[], list[str]], copied: tuple[str, str] | None = None
+    ) -> list[str]:
+        """`body` for every p; of words the last may lack elements. copied: addresses (source, target) of words from 0
+        on that are the elements as they lie in memory."""
         if self.blocking.in_word == 1:
             return _loop(f"for t_p in range({start}, {stop}):", body())
-        whole = _loop(f"for t_p in range({start}, t_whole):", body())
+        lines, columns = [f"t_whole = min({stop}, quotient(t_k, {self.blocking.in_word}))"], self.columns
+        if copied:
+            source, target = copied
+            lines += [
+                f"t_source, t_target = {source}, {target}",
+                *_loop(
+                    f"for t_p in range({start}, t_whole - {columns - 1}, {columns}):",
+                    f"copy_{self.dtype}_{columns}(t_source + t_p * {self.size}, t_target + t_p * {self.size})",
+                ),
+            ]
+            start = f"{start} + quotient(max(t_whole - ({start}), 0), {columns}) * {columns}"
+        lines += _loop(f"for t_p in range({start}, t_whole):", body())
         self.last = True
-        last = _loop(f"for t_p in range(t_whole, {stop}):", body())
+        lines += _loop(f"for t_p in range(t_whole, {stop}):", body())
         self.last = False
-        return [f"t_whole = min({stop}, quotient(t_k, {self.blocking.in_word}))", *whole, *last]
+        return lines
+
+    def words_of(self, operand: Element | PlainOperand, begin: str, scratch: str) -> tuple[str, str] | None:
+        """The addresses (in memory, in scratch memory) of the words of an operand from its element `begin` on, where
+        elements that lie side by side are words as they are."""
+        size = DTYPES[operand.dtype].itemsize if isinstance(operand, PlainOperand) else 0
+        if self.blocking.in_word * size != self.size:
+            return None
+        return f"address({operand.pointer}) + ({begin}) * {size}", f"address({scratch}) + t_at * {self.size}"
 
     def rhs_lines(self, group: int) -> list[str]:
         """Elements along j: a line of several panels is computed in one long loop, then cut into panels."""
@@ -154,6 +183,7 @@ class Writer:
             statements, value = self.rhs_element("p")("t_b", "t_p", "t_j")
             return [*statements, f"t_turn[t_at + t_p] = {value}"]
 
+        copied = self.words_of(self.spec.rhs, "t_b * rhs_sb + t_j * rhs_sj", "t_turn")
         pack = {
             "rhs": "address(t_turn)", "packed": f"t_base + (t_q * t_depth + t_p0) * {columns * size}",
             "n": f"min({columns}, n - t_q * {columns})", "k": "t_depth", "rhs_sp": "1", "rhs_sj": str(DEPTH + GAP),
@@ -164,7 +194,7 @@ class Writer:
             _loop(
                 f"for t_j in range(t_q * {columns}, min(t_q * {columns} + {columns}, n)):",
                 f"t_at = (t_j - t_q * {columns}) * {DEPTH + GAP} - t_p0",
-                self.over_p("t_p0", "t_p1", element),
+                self.over_p("t_p0", "t_p1", element, copied),
             ),
             self.call("t_pack", PACK_PARAMS, pack),
         )
@@ -222,7 +252,7 @@ class Writer:
                     "pack_lhs": "t_turned",
                 }  # fmt: skip
                 evaluate = ["t_turned, t_si, t_sp = 0, t_row, 1", *self.lhs_any_rows()]
-                if self.blocking.in_word < 4:  # of which a row has its words side by side
+                if not self.blocking.by_matrix:
                     turned = ["t_turned, t_si, t_sp = t_pack_lhs, 1, t_block_rows", *self.lhs_columns()]
                     evaluate = [*_loop("if lhs_si == 1 and lhs_sp != 1:", turned), *_loop("else:", evaluate)]
             elif spec.lhs_fast == "i":
@@ -303,10 +333,11 @@ class Writer:
             statements, value = self.lhs_element("p")("t_b", "t_i", "t_p")
             return [*statements, f"t_left[t_at + t_p] = {value}"]
 
+        copied = self.words_of(self.spec.lhs, "t_b * lhs_sb + t_i * lhs_si", "t_left") if self.adjacent else None
         return _loop(
             "for t_i in range(t_i0, t_i0 + t_rows):",
             "t_at = (t_i - t_i0) * t_row - t_p0",
-            self.over_p("t_p0", "t_p0 + t_depth", element),
+            self.over_p("t_p0", "t_p0 + t_depth", element, copied),
         )
 
     def lhs_any_rows(self) -> list[str]:

@@ -22,7 +22,9 @@ class TileShape:
     lanes: int
 
 
-QUAD_TILE = TileShape(32, 32, 16)  # of 8-bit integers, by matrix registers (`tiles_amx`)
+MATRIX_TILE = TileShape(32, 32, 16)  # of 8-bit integers or bfloat16, by matrix registers (`tiles_amx`)
+# Kinds of words that matrix registers multiply -> the instruction.
+MATRIX_WORDS = {f"quad{signs}32": f"tdpb{signs}d" for signs in ("ss", "su", "us", "uu")} | {"pairbf32": "tdpbf16ps"}
 
 
 def tile_shape(dtype: str, vector_bytes: int, registers: int, columns: int | None = None) -> TileShape:

@@ -5,7 +5,7 @@ product, C[i, j] (+)= sum over p < k of A[i, p] * B[p, j], with the 6x16 sums in
 
 `tile_pair32_6x16` takes A and B in words of two 16-bit integers, for p and p + 1, and sums in 32 bits: both products
 and their sum are one instruction on x86 (pmaddwd), so that there are twice as many as in a float32 tile. The tiles
-`tile_quadss32_32x32` take words of four 8-bit integers (`tiles_amx`).
+`tile_quadss32_32x32` take words of four 8-bit integers, `tile_pairbf32_32x32` of two bfloat16 (`tiles_amx`).
 
 - `a`, `b`, `c`: byte addresses. A[i, p] lies at `a + i*a_row + p*a_k` and is read by scalar broadcast, so any strides
   serve. B[p, j] lies at `b + p*b_k + j*itemsize`, C[i, j] at `c + i*c_row + j*itemsize`; no alignment is assumed.
@@ -38,8 +38,8 @@ from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
-from hloom.compiler.kernels.tile_shapes import QUAD_TILE, TILE_ARGUMENTS, square_rows, tile_shapes
-from hloom.compiler.kernels.tiles_amx import build_quads
+from hloom.compiler.kernels.tile_shapes import MATRIX_TILE, MATRIX_WORDS, TILE_ARGUMENTS, square_rows, tile_shapes
+from hloom.compiler.kernels.tiles_amx import build_matrix_tile
 
 I32, I64 = ir.IntType(32), ir.IntType(64)
 VOID = ir.VoidType()
@@ -56,7 +56,6 @@ ELEMENTS = {
     "u64": (I64, "i64", 8),
 }
 PAIR = "pair32"  # two 16-bit integers in a word; their products are summed in 32 bits
-QUADS = tuple(f"quad{signs}32" for signs in ("ss", "su", "us", "uu"))  # four 8-bit ones, by AMX (`tiles_amx`)
 
 _TILE = re.compile(r"tile_([a-z]+\d+)_(\d+)x(\d+)")
 _TRANSPOSE = re.compile(r"transpose_([a-z]+\d+)_(\d+)x(\d+)")
@@ -117,8 +116,8 @@ def build_tile(module: ir.Module, dtype: str, rows: int, columns: int) -> ir.Fun
     for argument, name in zip(function.args, TILE_ARGUMENTS, strict=True):
         argument.name = name
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    if dtype in QUADS:
-        build_quads(builder, function, dtype[4:6])
+    if dtype in MATRIX_WORDS:
+        build_matrix_tile(builder, function, dtype)
         return function
     small = partial_rows(rows)
     if small == rows:
@@ -437,7 +436,7 @@ def resolve(name: str):
     """
     if name in _SINGLE:
         return _SINGLE[name]
-    if (match := _TILE.fullmatch(name)) and (match[1] in ELEMENTS or match[1] in (PAIR, *QUADS)):
+    if (match := _TILE.fullmatch(name)) and (match[1] in ELEMENTS or match[1] in (PAIR, *MATRIX_WORDS)):
         return _tile_intrinsic(name, match[1], int(match[2]), int(match[3]))
     if (match := _TRANSPOSE.fullmatch(name)) and match[1] in ELEMENTS and match[2] == match[3]:
         lanes = int(match[2])
@@ -484,8 +483,10 @@ def _usual() -> dict[str, object]:
                 names |= {f"transpose_{dtype}_{side}x{side}" for side in (shape.lanes, square_rows(shape.rows))}
                 for count in (shape.rows, shape.columns):
                     names |= {f"{verb}_{dtype}_{count}" for verb in ("copy", "copy_first", "zero")}
-    names |= {f"tile_{quad}_{QUAD_TILE.rows}x{QUAD_TILE.columns}" for quad in QUADS}
-    names |= {f"{verb}_s32_{QUAD_TILE.columns}" for verb in ("copy", "copy_first", "zero")}
+    names |= {f"tile_{words}_{MATRIX_TILE.rows}x{MATRIX_TILE.columns}" for words in MATRIX_WORDS}
+    names |= {
+        f"{verb}_{kind}_{MATRIX_TILE.columns}" for verb in ("copy", "copy_first", "zero") for kind in ("s32", "f32")
+    }
     return {name: _made(name) for name in sorted(names)}
 
 

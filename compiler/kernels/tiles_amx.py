@@ -1,21 +1,27 @@
-"""Register tiles of 8-bit integers for processors with AMX (Intel's Advanced Matrix Extensions).
+"""Register tiles of narrow numbers for processors with AMX (Intel's Advanced Matrix Extensions).
 
 `tile_quadss32_32x32` is as `tile_s32_32x32` of `tiles`, but that A and B are words of four 8-bit integers, for p to
 p + 3, whose products are summed in 32 bits; `ss` says that both have signs, `u` in place of an `s` that those of A or
-of B have none. The words of a row of A have to lie side by side (a_k is 4).
+of B have none. `tile_pairbf32_32x32` is as `tile_f32_32x32`, with words of two bfloat16 numbers, for p and p + 1. Their
+products are exact; those of each step of 32 are summed by themselves, even and odd ones apart, and then added to the
+sum. Numbers below 2**-126 count as zero, among operands and among sums. The words of a row of A have to lie side by
+side (a_k is 4).
 
 A matrix register has 16 rows of 64 bytes. Four of them hold the sums, two the words of 16 rows of A each, two those of
-16 columns of B; one instruction multiplies 16 x 64 by 64 x 16 integers. How much of each register is used, where rows
+16 columns of B; one instruction multiplies 16 x 64 by 64 x 16 integers, or
+16 x 32 by 32 x 16 bfloat16 numbers. How much of each register is used, where rows
 or words are fewer, is said beforehand for all of them, which also clears them. So what remains of k is a pass of its
 own.
 
-Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18, and TDPB[SS,SU,US,UU]D in
-volume 2. The system has to permit a process to use the registers (`compiler.targets.cpu.machine`).
+Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18, and TDPB[SS,SU,US,UU]D and
+TDPBF16PS in volume 2. The system has to permit a process to use the registers (`compiler.targets.cpu.machine`).
 """
 
 from __future__ import annotations
 
 from llvmlite import ir
+
+from hloom.compiler.kernels.tile_shapes import MATRIX_WORDS
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 VOID, BYTES = ir.VoidType(), ir.PointerType()
@@ -25,14 +31,14 @@ SUMS, LEFT, RIGHT = (0, 1, 2, 3), (4, 5), (6, 7)  # numbers of registers: sums o
 CONFIGURATION = 64  # bytes: palette, then from byte 16 on the bytes of a row of each register, from 48 on its rows
 
 
-def build_quads(builder: ir.IRBuilder, function: ir.Function, signs: str) -> None:
-    """The body of a tile of 32 x 32 sums, from the builder's block to a return. signs: 'ss', 'su', 'us' or 'uu'."""
+def build_matrix_tile(builder: ir.IRBuilder, function: ir.Function, words: str) -> None:
+    """The body of a tile of 32 x 32 sums, from the builder's block to a return. words: of MATRIX_WORDS."""
     rows = function.args[8]
     whole, upper = function.append_basic_block("whole"), function.append_basic_block("upper")
     builder.cbranch(builder.icmp_signed(">", rows, _integer(SIDE)), whole, upper)
     for block, halves in ((whole, 2), (upper, 1)):
         builder.position_at_end(block)
-        _Body(builder, function, signs, halves).write()
+        _Body(builder, function, MATRIX_WORDS[words], halves).write()
 
 
 def _integer(value: int) -> ir.Constant:
@@ -42,8 +48,8 @@ def _integer(value: int) -> ir.Constant:
 class _Body:
     """The code for rows in one or both halves of A."""
 
-    def __init__(self, builder: ir.IRBuilder, function: ir.Function, signs: str, halves: int):
-        self.builder, self.function, self.signs, self.halves = builder, function, signs, halves
+    def __init__(self, builder: ir.IRBuilder, function: ir.Function, product: str, halves: int):
+        self.builder, self.function, self.product, self.halves = builder, function, product, halves
         self.a, self.a_row, _, self.b, self.b_k, self.c, self.c_row, self.k, self.rows, self.accumulate, *_ = (
             function.args
         )
@@ -151,4 +157,4 @@ class _Body:
             self.call("tileloadd64", [RIGHT[j], builder.inttoptr(place, BYTES), self.b_k])
         for i in range(self.halves):
             for j in range(2):
-                self.call(f"tdpb{self.signs}d", [SUMS[2 * i + j], LEFT[i], RIGHT[j]])
+                self.call(self.product, [SUMS[2 * i + j], LEFT[i], RIGHT[j]])

@@ -1,10 +1,11 @@
-"""Products of narrow integers, whose operands are read in words: pairs of 16 bits, or by matrix registers four of 8."""
+"""Products whose operands are read in words: two 16-bit integers; for matrix registers four of 8 bits or two bf16."""
 
 from __future__ import annotations
 
 import re
 
 import llvmlite.binding as llvm
+import ml_dtypes
 import numpy as np
 import pytest
 from llvmlite import ir
@@ -12,11 +13,14 @@ from llvmlite import ir
 import hloom as hl
 from hloom.compiler.kernels import tiles
 from hloom.compiler.kernels.contraction import ContractionSpec, PlainOperand, PlainStore, render
+from hloom.compiler.kernels.tile_shapes import MATRIX_WORDS
 from hloom.compiler.targets.cpu import machine
 from hloom.compiler.targets.cpu.machine import host
 from hloom.ir.records import replace
 
-AMX = replace(host(), arch="x86_64", vector_bytes=64, vector_registers=32, features="+avx512f,+amx-tile,+amx-int8")
+AMX = replace(
+    host(), arch="x86_64", vector_bytes=64, vector_registers=32, features="+avx512f,+amx-tile,+amx-int8,+amx-bf16"
+)
 RANDOM = np.random.default_rng(7)
 
 
@@ -48,7 +52,49 @@ def test_batches_and_what_follows_a_product():
     np.testing.assert_array_equal(np.asarray(function(x, y)), x.astype(np.int32) @ y.astype(np.int32) * 2 + 1)
 
 
+def bf16(*dims):
+    return RANDOM.normal(size=dims).astype(ml_dtypes.bfloat16)
+
+
+@pytest.mark.parametrize("turned", ["", "left", "right", "both"])
+def test_sums_of_bfloat16_are_those_of_float32(turned):
+    """Products are exact, so only the sums are rounded; the same sizes as above, and the epilogue's rounding."""
+    for m, n, k in ((64, 64, 64), (33, 65, 67), (1, 300, 129), (100, 10, 700), (17, 31, 66), (50, 40, 2 * 2561 + 1)):
+        x, y = bf16(m, k), bf16(k, n)
+        wide = x.astype(np.float64) @ y.astype(np.float64)
+        bound = 2.0**-24 * (np.sqrt(k) + 2) * (np.abs(x.astype(np.float64)) @ np.abs(y.astype(np.float64)))
+        x = np.ascontiguousarray(x.T) if turned in ("left", "both") else x
+        y = np.ascontiguousarray(y.T) if turned in ("right", "both") else y
+        over = (((0 if turned in ("left", "both") else 1,), (1 if turned in ("right", "both") else 0,)), ((), ()))
+        product = hl.jit(lambda x, y, over=over: hl.lax.dot_general(x, y, over, preferred_element_type=np.float32))
+        assert np.all(np.abs(np.asarray(product(x, y)) - wide) <= bound)
+        rounded = np.asarray(hl.jit(lambda x, y, over=over: hl.lax.dot_general(x, y, over))(x, y)).astype(np.float64)
+        assert np.all(np.abs(rounded - wide) <= bound + 2.0**-8 * np.abs(wide))
+
+
+def test_what_bfloat16_products_keep():
+    """Infinities, NaNs, the largest and the smallest normal numbers; the same bits for one thread and for two."""
+    x, y = bf16(70, 90), bf16(90, 50)
+    x[3, 5], x[4, 6], x[5, 7], x[6, :] = np.inf, -np.inf, np.nan, 0
+    x[6, 8], y[8, 9] = 2.0**-126, 2.0**60
+    with np.errstate(invalid="ignore"):
+        wide = (x.astype(np.float64) @ y.astype(np.float64)).astype(np.float32)
+    product = hl.jit(lambda x, y: hl.lax.dot(x, y, preferred_element_type=np.float32))
+    got = np.asarray(product(x, y))
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(wide))
+    np.testing.assert_array_equal(np.isposinf(got), np.isposinf(wide))
+    assert got[6, 9] == 2.0**-66
+    with hl.config(num_threads=1):
+        np.testing.assert_array_equal(np.asarray(hl.jit(lambda x, y: hl.lax.dot(
+            x, y, preferred_element_type=np.float32))(x, y)), got)  # fmt: skip
+
+
 @pytest.mark.parametrize("left, right, extents, machine_, word", [
+    ("bf16", "bf16", (1, 64, 64, 64), AMX, "pairbf32"),
+    ("bf16", "bf16", (1, 8, 8, 8), AMX, ""),
+    ("bf16", "f16", (1, 64, 64, 64), AMX, ""),
+    ("bf16", "f32", (1, 64, 64, 64), AMX, ""),
+    ("bf16", "bf16", (1, 64, 64, 64), replace(AMX, features="+avx512f,+amx-tile,+amx-int8"), ""),
     ("s8", "s8", (1, 64, 64, 64), AMX, "quadss32"),
     ("s8", "u8", (1, 64, 64, 64), AMX, "quadsu32"),
     ("u8", "s8", (1, 64, 64, 64), AMX, "quadus32"),
@@ -60,25 +106,26 @@ def test_batches_and_what_follows_a_product():
     ("s8", "s32", (1, 64, 64, 64), AMX, ""),
 ])  # fmt: skip
 def test_which_words(left, right, extents, machine_, word):
-    spec = ContractionSpec("dot", "s32", PlainOperand("x", left), PlainOperand("w", right), PlainStore("o"))
+    accumulate = "f32" if left == "bf16" else "s32"
+    spec = ContractionSpec("dot", accumulate, PlainOperand("x", left), PlainOperand("w", right), PlainStore("o"))
     assert render(spec, machine_, extents).blocking.word == word
 
 
-@pytest.mark.parametrize("signs", ["ss", "su", "us", "uu"])
-def test_the_tile_of_quads_is_made_of_matrix_products(signs):
+@pytest.mark.parametrize("words", MATRIX_WORDS)
+def test_the_tile_of_words_is_made_of_matrix_products(words):
     """On any host: in the loops four products for four loads, two for three at an edge."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     module = ir.Module()
     module.triple = "x86_64-unknown-linux-gnu"
-    tiles.build_tile(module, f"quad{signs}32", 32, 32).linkage = "external"
+    tiles.build_tile(module, words, 32, 32).linkage = "external"
     target = llvm.Target.from_triple(module.triple).create_target_machine(cpu="sapphirerapids", opt=2)
     parsed = llvm.parse_assembly(str(module))
     builder = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(2))
     builder.getModulePassManager().run(parsed, builder)
     blocks = re.split(r"^\.?L\w+:", target.emit_assembly(parsed), flags=re.MULTILINE)
-    loops = [b for b in blocks if f"tdpb{signs}d" in b and "ldtilecfg" not in b and "tilestored" not in b]
-    counts = {(len(re.findall(rf"\btdpb{signs}d\b", b)), len(re.findall(r"\btileload", b))) for b in loops}
+    loops = [b for b in blocks if MATRIX_WORDS[words] in b and "ldtilecfg" not in b and "tilestored" not in b]
+    counts = {(len(re.findall(rf"\b{MATRIX_WORDS[words]}\b", b)), len(re.findall(r"\btileload", b))) for b in loops}
     assert {loads / products for products, loads in counts} == {1.0, 1.5}
 
 
