@@ -29,7 +29,9 @@ def row_nest(request: KernelRequest) -> Nest:
     levels = reduction_levels(computation, set(reduces))
     depth = max(levels[r] for r in reduces)
     vector_outputs = [k for k, o in enumerate(request.outputs) if o.dims == dims]
-    stashed = _stash(request, levels, reduces, dims, vector_outputs)
+    early = _early(request, levels, reduces, dims, vector_outputs)
+    last = [k for k in vector_outputs if k not in early]
+    stashed = _stash(request, levels, reduces, dims, last)
     state: dict[str, object] = {}
 
     def write(writer, groups):
@@ -51,18 +53,25 @@ def row_nest(request: KernelRequest) -> Nest:
                 if value not in kept_in and any((value, index) in b.memo for b in block.chain()):
                     writer.store(pointer, linear(index, dims), value.dtype, writer.value(value, index, block), block)
                     kept_in[value] = pointer
+            for k in (k for k, sweep in early.items() if sweep == level):
+                output = request.outputs[k]
+                value = writer.value(output, index, block)
+                streamed = request.streamed(k) and level == depth and not last  # nothing reads its row again
+                writer.store(request.output_name(k), linear(index, dims), output.dtype, value, block, streamed)
+                if compute_dtype(output.dtype) == output.dtype:
+                    kept_in[output] = request.output_name(k)
             _sweep(writer, row, block, groups, inner)
             for reduction in here:
                 _finish(writer, row, reduction)
         block = row.child(*(f"i{g}" for g in inner))
         _recall(writer, block, index, dims, kept_in)
         # All values before all stores: an output may overwrite an input that another output still reads.
-        values = {k: writer.value(request.outputs[k], index, block) for k in vector_outputs}
+        values = {k: writer.value(request.outputs[k], index, block) for k in last}
         for k, value in values.items():
             pointer = request.output_name(k)
             streamed = request.streamed(k) and pointer not in stashed.values()  # else its row is in the cache already
             writer.store(pointer, linear(index, dims), request.outputs[k].dtype, value, block, streamed)
-        if vector_outputs:
+        if last:
             _sweep(writer, row, block, groups, inner)
         others = {k: o for k, o in enumerate(request.outputs) if k not in vector_outputs}
         values = {k: writer.value(o, index[: len(o.dims)], row) for k, o in others.items()}
@@ -128,6 +137,17 @@ def reduction_levels(computation, reduces) -> dict[Instruction, int]:
         below = max((levels[o] for o in instruction.operands), default=0)
         levels[instruction] = below + (instruction in reduces)
     return levels
+
+
+def _early(request, levels, reduces, dims, vector_outputs) -> dict[int, int]:
+    """Outputs that a reduction's sweep computes anyway, and stores -> the level of that sweep."""
+    found = {}
+    for k in vector_outputs:
+        level = levels[request.outputs[k]] + 1
+        operands = [operand for r in reduces if levels[r] == level for operand in r.operands]
+        if k not in request.shared and request.outputs[k] in _needed(operands, dims):
+            found[k] = level
+    return found
 
 
 def _stash(request, levels, reduces, dims, vector_outputs) -> dict[Instruction, str]:

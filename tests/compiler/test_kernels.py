@@ -189,6 +189,27 @@ def test_rows_of_every_dtype(dtype):
     check(computation([(dtype, (5, 9))], build), ["row"])
 
 
+def centred(x):
+    value = (x - (x.sum([1]) * 0.25).broadcast(x.dims, (0,))).op("tanh")
+    return value, value.sum([1])
+
+
+SWEEPS = {
+    "by the sweep of the sum": (lambda x: (x.op("tanh") * 2, (x.op("tanh") * 2).sum([1])), 1),
+    "by that of the second sum": (centred, 2),
+    "and read again": (lambda x: (x + x, (x + x) / (x + x).sum([1]).broadcast(x.dims, (0,))), 2),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f64"])
+@pytest.mark.parametrize("name", SWEEPS)
+def test_outputs_that_a_sweep_computes_anyway_are_stored_by_it(name, dtype):
+    build, sweeps = SWEEPS[name]
+    program = check(computation([(dtype, (6, 33))], build))
+    (kernel,) = program.plan.kernels()
+    assert kernel.launch.source.text.count("for i1 in") == sweeps
+
+
 def test_a_row_needed_at_another_row_is_not_fused():
     def build(x):
         return x - x.sum([1]).op("reverse", dimensions=(0,)).broadcast(x.dims, (0,))

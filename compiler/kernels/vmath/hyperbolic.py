@@ -26,8 +26,6 @@ from hloom.compiler.kernels.vmath.exponential import (
     EXP_F32,
     EXPONENT_F64,
     EXPONENT_FIELD_F32,
-    LN2_HIGH_F32,
-    LN2_LOW_F32,
     LOG2_E,
     exp_parts_f64,
     expm1_parts_f64,
@@ -38,25 +36,29 @@ from hloom.compiler.kernels.vmath.registry import function
 
 # (tanh(x) - x) / x^3 in x^2, |x| <= 0.42; relative error of tanh 2^-26.5
 TANH_F32 = (-0.333332807, 0.133305088, -0.0534787104, 0.0184519142)
-# (exp(2 r) - 1) / 2 = r + r^2 (...)
-HALF_EXPM1_F32 = tuple(coefficient * 2.0 ** (k + 1) for k, coefficient in enumerate(EXP_F32))
+# (exp(2 r) - 1) / 2 = r + HALF_2 r^2 + ... + HALF_6 r^6
+HALF_2, HALF_3, HALF_4, HALF_5, HALF_6 = (coefficient * 2.0 ** (k + 1) for k, coefficient in enumerate(EXP_F32))
 
 
 @function("f32", "f32")
 def tanh_f32(x):
-    """odd polynomial below 0.42, E / (E + 2) with E = exp(2 |x|) - 1 above."""
-    magnitude = abs_f32(x)
-    square = x * x
+    """odd polynomial below 0.42, E / (E + 2) with E = exp(2 |x|) - 1 above, 1 from 10 on.
+
+    Recurrences wait for it, so the chain of dependent operations is short: limits are chosen beside it.
+    """
+    magnitude, square = abs_f32(x), x * x
     small = fma_f32(magnitude * square, polynomial(square, TANH_F32), magnitude)
-    y = select(magnitude > f32(10.0), f32(10.0), magnitude)
-    # 2 y = n ln2 + 2 r; E / 2 = 2^n (exp(2 r) - 1) / 2 + (2^n - 1) / 2
-    shifted = fma_f32(y, f32(2.0 * LOG2_E), f32(EXPONENT_FIELD_F32))
+    # 2 |x| = n ln2 + 2 r; E / 2 = 2^n (exp(2 r) - 1) / 2 + (2^n - 1) / 2. The float32 next to ln2 is 2^-29 from it, for
+    # which E is large enough where n is.
+    shifted = fma_f32(magnitude, f32(2.0 * LOG2_E), f32(EXPONENT_FIELD_F32))
     n = shifted - f32(EXPONENT_FIELD_F32)
-    r = fma_f32(n, f32(-0.5 * LN2_LOW_F32), fma_f32(n, f32(-0.5 * LN2_HIGH_F32), y))
+    r = fma_f32(n, f32(-0.5 * LN2), magnitude)
     power = bitcast_u32_f32(u32(bitcast_f32_u32(shifted) << u32(23)))
-    grown = fma_f32(r * r, polynomial(r, HALF_EXPM1_F32), r)
-    half = fma_f32(power, grown, fma_f32(power, f32(0.5), f32(-0.5)))
-    large = half / (half + f32(1.0))
+    r2 = r * r
+    grown = fma_f32(r2, fma_f32(r, f32(HALF_3), f32(HALF_2)), r)
+    rest = fma_f32(r2, f32(HALF_6), fma_f32(r, f32(HALF_5), f32(HALF_4)))
+    half = fma_f32(power, fma_f32(r2 * r2, rest, grown), fma_f32(power, f32(0.5), f32(-0.5)))
+    large = select(magnitude > f32(10.0), f32(1.0), half / (half + f32(1.0)))
     return copysign_f32(select(magnitude < f32(0.42), small, large), x)
 
 
