@@ -198,7 +198,8 @@ class _Row:
         if self.mask:
             row.body.append(f"t_end = min(max({writer.text(self.mask.bound, 'bound')}, 0), n)")
         for level in range(1, nest.depth + 1):
-            self._reductions([Reduction(r) for r in attention.reduces if nest.levels[r] == level], level)
+            here = [r for r in attention.reduces if nest.levels[r] == level]
+            self._reductions([Reduction(r, keys=nest.request.cuts_loops) for r in here], level)
         self._weights()
         outputs = nest.request.outputs
         for k in attention.of_rows:
@@ -258,6 +259,7 @@ class _Row:
         row.body.append(Lanes("t_j", self.stop, block))
         for reduction in here:
             row.body.append(Collective(reduction.names[0], reduction.opcode, HLO_NAME[reduction.arrays[0].dtype]))
+            reduction.settle(writer, row)
         if self.mask:
             tails = [self._tail(reduction.arrays[0]) for reduction in here]
             row.body.append("if t_end < n:")

@@ -15,9 +15,13 @@ _ACCUMULATORS = {"add": "sum", "multiply": "prod", "maximum": "accmax", "minimum
 
 
 class Reduction:
-    """One reduce instruction: its arrays, initial values and combiner."""
+    """One reduce instruction: its arrays, initial values and combiner.
 
-    def __init__(self, instruction: Instruction):
+    keys: whether a maximum or minimum of floats is taken of their keys (`vmath.keys`), integers that the accumulators
+    hold until `settle`.
+    """
+
+    def __init__(self, instruction: Instruction, keys: bool = False):
         self.instruction = instruction
         count = len(instruction.operands) // 2
         self.arrays = instruction.operands[:count]
@@ -25,6 +29,10 @@ class Reduction:
         self.combiner = instruction["to_apply"]
         self.opcode = combiner_opcode(self.combiner) if count == 1 else None
         self.names: list[str] = []
+        self.kind = HLO_NAME[compute_dtype(self.arrays[0].dtype)]
+        self.key = ""
+        if keys and self.opcode in ("maximum", "minimum") and self.kind in ("f32", "f64"):
+            self.key = f"{self.opcode[:3]}key_{self.kind}"
 
     @property
     def splittable(self) -> bool:
@@ -36,7 +44,7 @@ class Reduction:
         self.names = [writer.fresh("a") for _ in self.arrays]
         for name, array, initial in zip(self.names, self.arrays, self.initial, strict=True):
             value = self.neutral(array) if self.splittable else writer.value(initial, (), block)
-            block.body.append(f"{name} = {value}")
+            block.body.append(f"{name} = {self.key}({value})" if self.key else f"{name} = {value}")
 
     def neutral(self, array: Instruction) -> str:
         return literal(OPS[self.opcode].identity(array.dtype), array.dtype)
@@ -44,8 +52,9 @@ class Reduction:
     def take(self, writer: Writer, block: Block, values: list[str]) -> None:
         """Statements that put the elements `values` into the accumulators."""
         if self.opcode in _ACCUMULATORS and self.arrays[0].dtype != PRED and self.arrays[0].dtype not in COMPLEX:
-            name = HLO_NAME[compute_dtype(self.arrays[0].dtype)]
-            block.body.append(f"{self.names[0]} = {_ACCUMULATORS[self.opcode]}_{name}({self.names[0]}, {values[0]})")
+            kind = self.kind.replace("f", "s") if self.key else self.kind
+            taken = f"{self.key}({values[0]})" if self.key else values[0]
+            block.body.append(f"{self.names[0]} = {_ACCUMULATORS[self.opcode]}_{kind}({self.names[0]}, {taken})")
             return
         results = self.join(writer, block, self.names, values)
         if len(results) == 1:
@@ -64,8 +73,15 @@ class Reduction:
         neutral = OPS[self.opcode].identity(initial.dtype)
         return bool(initial["value"].reshape(())[()] == neutral)
 
+    def settle(self, writer: Writer, block: Block) -> None:
+        """Numbers in place of keys in the accumulators."""
+        if self.key:
+            (key,), self.names, self.key = self.names, [writer.fresh("a")], ""
+            block.body.append(f"{self.names[0]} = keyed_{self.kind}({key})")
+
     def finish(self, writer: Writer, block: Block) -> list[str]:
         """The results: the accumulators, joined with the initial value where that is not neutral."""
+        self.settle(writer, block)
         if not self.splittable or self.initial_is_neutral():
             return list(self.names)
         return self.join(writer, block, [writer.value(self.initial[0], (), block)], self.names)

@@ -187,6 +187,7 @@ def _lanes_stage(request: KernelRequest, shape: _Shape) -> Nest:
         if shape.columns:
             at = f"chunk * {writer.integer('kept', shape.kept_size)} + {position}"
         for r, reduction in enumerate(reductions):
+            reduction.settle(writer, item)
             for k, (name, array) in enumerate(zip(reduction.names, reduction.arrays, strict=True)):
                 dtype = PRED if array.dtype == PRED else compute_dtype(array.dtype)
                 if reduction.splittable and not shape.columns:
@@ -214,7 +215,7 @@ def _taken(request: KernelRequest, shape: _Shape, writer, groups, index, *more: 
     outer = [g for g, group in enumerate(groups) if group[0] not in shape.reduced]
     inner = [g for g, group in enumerate(groups) if group[0] in shape.reduced]
     item = writer.root.child(*(f"i{g}" for g in outer), *more)
-    reductions = [Reduction(r) for r in shape.reduces]
+    reductions = [Reduction(r, keys=request.cuts_loops) for r in shape.reduces]
     for reduction in reductions:
         reduction.start(writer, item)
     block = item.child(*(f"i{g}" for g in inner))

@@ -189,6 +189,33 @@ def test_rows_of_every_dtype(dtype):
     check(computation([(dtype, (5, 9))], build), ["row"])
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
+@pytest.mark.parametrize("width", [9, 70])
+@pytest.mark.parametrize("largest", [True, False], ids=["maximum", "minimum"])
+def test_largest_and_smallest_elements_of_rows(largest, width, dtype):
+    """NaNs of both signs, infinities, zeros of both signs and small numbers; in a row nest and in a reduction."""
+    random = np.random.default_rng(5)
+    special = [np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-7, -1e-7, 1.0]
+    rows = [np.full(width, s) for s in special] + [random.permutation(np.resize(special, width)) for _ in range(4)]
+    rows += [random.permutation(np.resize(special[2:], width)) for _ in range(4)]
+    rows += [random.choice([0.0, -0.0], width) for _ in range(4)] + [random.normal(size=width) for _ in range(4)]
+    x = np.array(rows).astype(DTYPES[dtype])
+    name, start = ("maximum", -np.inf) if largest else ("minimum", np.inf)
+    wanted = [np.nan if np.isnan(row).any() else (max if largest else min)(
+        row.astype(np.float64), key=lambda v: (v, not np.signbit(v))) for row in x]  # fmt: skip
+    programs = {
+        "row": lambda x: (x - x.reduce(name, start, [1]).broadcast(x.dims, (0,)), x.reduce(name, start, [1])),
+        "reduce": lambda x: x.reduce(name, start, [1]),
+    }
+    for kind, build in programs.items():
+        compiled = compile_module(Module(kind, computation([(dtype, x.shape)], build)))
+        assert compiled.plan.kernels()[0].launch.source.name.startswith(kind)
+        found = compiled([x])[-1].astype(np.float64)
+        np.testing.assert_array_equal(found, np.array(wanted).astype(DTYPES[dtype]).astype(np.float64))
+        real = ~np.isnan(found)
+        np.testing.assert_array_equal(np.signbit(found[real]), np.signbit(np.array(wanted)[real]))
+
+
 def centred(x):
     value = (x - (x.sum([1]) * 0.25).broadcast(x.dims, (0,))).op("tanh")
     return value, value.sum([1])

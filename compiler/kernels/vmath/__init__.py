@@ -28,6 +28,7 @@ from hloom.compiler.kernels.vmath import (  # noqa: F401 - each module enters it
     exponential,
     hyperbolic,
     integer,
+    keys,
     logarithm,
     memory,
     power,
