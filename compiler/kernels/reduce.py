@@ -313,7 +313,8 @@ def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
         around = outside
         for g in reversed(inner):
             start, stop = chunk if g == chunked else ("0", named[f"i{g}"])
-            loop = Serial(f"i{g}", start, stop, around, together=around is outside and sizes[-1] >= APART)
+            apart = writer.integer("apart", int(sizes[-1] >= APART)) if around is outside else ""
+            loop = Serial(f"i{g}", start, stop, around, together=apart)
             around = Block(item, item.variables, [loop])
         item.body += around.body
         state.update(item=item, outer=outer, chunks=chunks, sizes=sizes)
@@ -533,7 +534,7 @@ def _join_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
         for k, value in values.items():
             writer.store(request.output_name(k), linear(index, dims), request.outputs[k].dtype, value, ends)
         around = Block(item, item.variables | {"chunk"}, [Lanes(fast, "last", steps, "first")])
-        item.body.append(Serial("chunk", "1", count, around, together=True))
+        item.body.append(Serial("chunk", "1", count, around, together="1"))
         item.body.append(Lanes(fast, "last", ends, "first"))
         state["item"] = item
 

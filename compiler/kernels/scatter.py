@@ -24,7 +24,7 @@ from hloom.ir.ops.scatter import combiner_kind, windows_of
 from hloom.ir.types import HLO_NAME, HOST_DTYPES
 
 BLOCK = 256  # elements of a window dimension in one item, where windows are cut for several threads
-LITERAL = 128  # extents of windows up to this are numbers in the text: a short loop costs less if its length is known
+LITERAL = 16  # extents of windows up to this are numbers in the text: a short loop costs less if its length is known
 ENOUGH = 1 << 17  # update elements from which cutting windows pays, and of a part
 PARTS = 16  # at most so many: each has a table
 TABLES = 8  # so many times a table's elements a part has of updates: the table is begun, and joined

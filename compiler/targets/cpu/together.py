@@ -68,9 +68,11 @@ def steps_together(node: Serial) -> list[str] | None:
         return None
     variable, lines = node.variable, lanes.body.body
     names = {variable, *_assigned(lines)}
+    # One text serves shapes for which it pays and others, whose steps all go through the second loop.
+    sometimes = "" if node.together == "1" else f" * {node.together}"
     header = f"for {lanes.variable} in range({lanes.start}, {lanes.extent}):"
     return [
-        f"{variable}_whole = {node.start} + ({node.stop} - {node.start}) // {ROWS} * {ROWS}",
+        f"{variable}_whole = {node.start} + ({node.stop} - {node.start}) // {ROWS} * {ROWS}{sometimes}",
         f"for {variable} in range({node.start}, {variable}_whole, {ROWS}):",
         *[f"    {variable}_{k} = {variable} + {k}" for k in range(1, ROWS)],
         f"    {header}",
