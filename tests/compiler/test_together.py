@@ -84,6 +84,6 @@ def test_narrow_columns_go_one_row_after_the_other():
         launch = made.plan.kernels()[0].launch
         names = launch.source.text.partition("(")[2].partition(")")[0].split(", ")
         found.append((launch.source.text, launch.arguments[names.index("apart")]))
-        np.testing.assert_allclose(made([a])[0], a.astype(np.float64).sum(0), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(made(a), a.astype(np.float64).sum(0), rtol=1e-4, atol=1e-4)
     assert found[0][0] == found[1][0] and "* apart" in found[0][0]
     assert [apart for _, apart in found] == [0, 1]
