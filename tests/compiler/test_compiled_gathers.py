@@ -18,12 +18,16 @@ from indexed_cases import (
 import hloom as hl
 from hloom.compilation import compile_module
 from hloom.compiler.kernels import scatter
+from hloom.compiler.targets.cpu.machine import host
+from hloom.compiler.targets.cpu.target import CpuTarget
 from hloom.compiler.transforms.batch import batch
 from hloom.compiler.transforms.jvp import jvp
 from hloom.compiler.transforms.vjp import gradient
 from hloom.ir.errors import DifferentiationError
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Module
+from hloom.ir.ops.gather import Windows
+from hloom.ir.records import replace
 
 
 def compiled(computation, arguments):
@@ -70,6 +74,28 @@ def test_scatter_of_many_updates_is_cut_into_parts(seed, monkeypatch):
     np.testing.assert_array_equal(found, scatter_by_definition(x, i, u, w, combine))
 
 
+@pytest.mark.parametrize("cores", [1, 2, 3, 8])
+@pytest.mark.parametrize("seed", range(24))
+def test_scatters_by_bands_of_the_result(seed, cores, monkeypatch):
+    """One band for each core, of which the last ones may be empty: the same bits as in one, whatever the combiner."""
+    monkeypatch.setattr(scatter, "ENOUGH", 1)
+    monkeypatch.setattr(scatter, "BAND", 1)
+    monkeypatch.setattr(scatter, "_parts", lambda request: 1)
+    rng = np.random.default_rng(900 + seed)
+    rows, width, updates = (int(n) for n in rng.integers(1, 20, 3))
+    w = Windows((rows, width), (updates, 1), (1,), (0,), (0,), (), (), 1, (1, width))
+    combiner, combine = COMBINERS[list(COMBINERS)[seed % len(COMBINERS)]]
+    x = rng.normal(size=w.operand).astype(np.float32)
+    u = rng.normal(size=w.dims()).astype(np.float32)
+    i = rng.integers(-2, rows + 2, (updates, 1)).astype(np.int32)
+    module = Module("m", scatter_computation("f32", "s32", w, combiner("f32")))
+    made = compile_module(module, target=CpuTarget(replace(host(), cores=cores)))
+    (launch,) = [step.launch for step in made.plan.kernels()]
+    assert launch.items == cores and ("band" in launch.source.text) == (cores > 1)
+    (found,) = made([x, i, u])
+    np.testing.assert_array_equal(found, scatter_by_definition(x, i, u, w, combine))
+
+
 @pytest.mark.parametrize("dtype, count", [("int32", 1 << 18), ("uint8", 300001), ("float32", 1 << 18)])
 def test_histogram(dtype, count):
     rng = np.random.default_rng(7)
@@ -105,8 +131,6 @@ def test_derivative_of_scatter(name, seed):
 @pytest.mark.parametrize("name", ["multiply", "overwrite"])
 def test_derivative_of_scatter_to_distinct_places(name):
     rng = np.random.default_rng(5)
-    from hloom.ir.ops.gather import Windows
-
     w = Windows((6, 3), (4, 1), (1,), (0,), (0,), (), (), 1, (1, 3))
     computation = scatter_computation("f64", "s32", w, COMBINERS[name][0]("f64"), unique=True)
     i = np.array([[4], [0], [9], [2]], np.int32)
@@ -114,8 +138,6 @@ def test_derivative_of_scatter_to_distinct_places(name):
 
 
 def test_the_extreme_shares_its_derivative():
-    from hloom.ir.ops.gather import Windows
-
     w = Windows((2,), (3, 1), (), (0,), (0,), (), (), 1, (1,))
     f = gradient(scatter_computation("f64", "s32", w, COMBINERS["maximum"][0]("f64")), [0, 2])
     i = np.zeros((3, 1), np.int32)
