@@ -27,9 +27,8 @@ from hloom.runtime.cuda.cufft import CuFft, Transform
 from hloom.runtime.cuda.program import Alternatives, Step
 
 UNIT = {"f32": 2.0**-24, "f64": 2.0**-53, "tf32": 2.0**-11, "f16": 2.0**-11, "bf16": 2.0**-8}  # half an ulp of 1
-
-
 OWN = "own kernels"
+DISTINCT = 1 << 20  # numbers that are drawn; larger arrays repeat them
 
 
 class ProductWork:
@@ -130,9 +129,6 @@ class SortWork:
         info = np.iinfo(shape.dtype)
         low, high = self.sort.limits or (info.min, int(info.max) + 1)
         return random.integers(low, high, counted(shape), shape.dtype)
-
-
-DISTINCT = 1 << 20  # numbers that are drawn; larger arrays repeat them
 
 
 def counted(shape: Shape) -> int:

@@ -33,11 +33,6 @@ def own_kernels(step: Alternatives) -> tuple[Step, ...]:
     return step.own
 
 
-def other_kernels(step: Alternatives) -> tuple[Step, ...]:
-    """Chooses the second one."""
-    return step.other
-
-
 def decided(program: CudaProgram, choose: Choose) -> CudaProgram:
     """The program without `Alternatives` steps: those or the library's call that `choose` returns instead.
 
