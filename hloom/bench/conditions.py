@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -22,6 +20,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from hloom.bench.libraries import Hloom, installed, load
+from hloom.bench.processes import output_of
 from hloom.bench.timing import in_turns
 from hloom.bench.workloads import WORKLOADS
 from hloom.compiler.targets.cpu.machine import available_cores
@@ -33,10 +32,7 @@ STEPS = ("mlp_step", "lenet_step", "resnet_block_step", "lstm_step", "transforme
 
 
 def _process(code: str, **variables: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ | variables, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"a timed process failed:\n{done.stderr}")
-    return done.stdout.splitlines()[-1]
+    return output_of(code, **variables).splitlines()[-1]
 
 
 def import_seconds(package: str = "hloom", repeats: int = 5) -> float:

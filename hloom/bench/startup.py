@@ -10,10 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
@@ -22,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hloom.bench.libraries import installed, load
+from hloom.bench.processes import output_of
 from hloom.bench.workloads import WORKLOADS
 from hloom.compiler.targets.cpu.machine import available_cores
 
@@ -46,12 +44,7 @@ print(time.perf_counter() - start)
 
 
 def _run(code: str, cache: str) -> float:
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | {"HLOOM_CACHE_DIR": cache}, capture_output=True, text=True
-    )
-    if done.returncode:
-        raise RuntimeError(f"a timed process failed:\n{done.stderr}")
-    return float(done.stdout.split()[-1])
+    return float(output_of(code, HLOOM_CACHE_DIR=cache).split()[-1])
 
 
 def warm_start(repeats: int = 5) -> float:
@@ -180,14 +173,7 @@ def _facts(library: str, name: str, cache: str) -> dict | None:
         f"import time; start = time.perf_counter(); import {package}; seconds = time.perf_counter() - start\n"
         f"from hloom.bench.startup import measure_calls\nmeasure_calls({library!r}, {name!r}, seconds)"
     )
-    # jax's persistent cache is off unless its variable names a folder.
-    environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment | {"HLOOM_CACHE_DIR": cache}, capture_output=True, text=True
-    )
-    if done.returncode:
-        raise RuntimeError(f"a timed process failed:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(output_of(code, HLOOM_CACHE_DIR=cache).splitlines()[-1])
 
 
 def measure_calls(library: str, name: str, import_seconds: float) -> None:
