@@ -24,6 +24,13 @@ def test_matrix_times_vector(rows, columns):
     np.testing.assert_allclose(hl.jit(function)(a, x, b), a @ x + b, rtol=1e-4, atol=1e-4)
 
 
+def test_largest_elements_of_rows():
+    a = np.random.default_rng(4).standard_normal((259, 1039)).astype(np.float32)
+    a[5, 7], a[258, 1038] = np.nan, np.inf
+    assert "_3 = accmax_s32(" in compiled(lambda a: hnp.max(a, axis=1), a).source()
+    np.testing.assert_array_equal(hl.jit(lambda a: hnp.max(a, axis=1))(a), a.max(1))
+
+
 def test_equal_rows_have_equal_results_wherever_they_are():
     row = np.random.default_rng(0).standard_normal(1101).astype(np.float32)
     sums = np.asarray(hl.jit(lambda a: hnp.sum(a, axis=1))(np.tile(row, (1003, 1))))

@@ -20,7 +20,7 @@ SHORTEST = 1024  # elements of a row: of 256 each, one at a time ran at 27 GB/s,
 MOST_STATEMENTS = 12  # of the loop over a row; with more than that it is arithmetic that takes the time
 MOST_OF_STEPS = 8  # of the loop over columns, which has its statements four times
 # Calls that cost about as much as an addition.
-_CHEAP = re.compile(r"(sum|prod|accmax|accmin|max|min|abs|load|store|fma)_\w+|[fsu]\d+")
+_CHEAP = re.compile(r"(sum|prod|accmax|accmin|max|min|maxkey|minkey|keyed|abs|load|store|fma)_\w+|[fsu]\d+")
 _CALL = re.compile(r"\b([A-Za-z_]\w*)\(")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*) = ")
 
