@@ -31,6 +31,17 @@ OWN = "own kernels"
 DISTINCT = 1 << 20  # numbers that are drawn; larger arrays repeat them
 
 
+def counted(shape: Shape) -> int:
+    return min(shape.size, DISTINCT)
+
+
+def uniform(random: np.random.Generator, shape: Shape) -> np.ndarray:
+    """Numbers from -1 to 1, of complex ones both parts."""
+    count = counted(shape)
+    values = random.uniform(-1, 1, count).astype(np.float32)
+    return values + 1j * random.uniform(-1, 1, count) if shape.dtype in COMPLEX else values
+
+
 class ProductWork:
     """A product. A way: [the algorithm's bytes in hexadecimal, its bytes of scratch].
 
@@ -42,7 +53,7 @@ class ProductWork:
     """
 
     kind, libraries, wants_api, own = CublasLt, ("cublasLt",), False, OWN
-    results = (3,)
+    results, draw = (3,), staticmethod(uniform)
     without = "cublasLt has no algorithm for it"
 
     def __init__(self, product: LibraryProduct):
@@ -56,9 +67,6 @@ class ProductWork:
         self.arrays = (*factors, out if product.addend else None, out, *([bias] if product.bias else []))
         self.nan = product.relu  # which keeps NaNs
         self.tolerance = 8 * (UNIT[product.result] + UNIT[product.sums] * math.sqrt(k))
-
-    def draw(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
-        return uniform(random, shape)
 
     def ways(self, library: CublasLt, count: int) -> list[list]:
         """Up to `count`. Raises CudaError."""
@@ -75,7 +83,7 @@ class TransformWork:
     """A Fourier transform, for which cuFFT has one way: [bytes that its plan works in]. Fields as of `ProductWork`."""
 
     kind, libraries, wants_api, own = CuFft, ("cufft", "cublas"), True, OWN
-    results = (1,)
+    results, draw = (1,), staticmethod(uniform)
     nan = False  # every element depends on all of its transform
     without = "cuFFT does not take it"
 
@@ -88,9 +96,6 @@ class TransformWork:
         # Rounding grows with the passes, and in a pass of factor p, which may be a loop, by the root of p.
         passes = sum(math.sqrt(factor) for n in transform.lengths for factor in factors_of(n))
         self.tolerance = 8 * UNIT[transform.parts] * max(passes, 1.0)
-
-    def draw(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
-        return uniform(random, shape)
 
     def ways(self, library: CuFft, count: int) -> list[list]:
         """Raises CudaError."""
@@ -129,17 +134,6 @@ class SortWork:
         info = np.iinfo(shape.dtype)
         low, high = self.sort.limits or (info.min, int(info.max) + 1)
         return random.integers(low, high, counted(shape), shape.dtype)
-
-
-def counted(shape: Shape) -> int:
-    return min(shape.size, DISTINCT)
-
-
-def uniform(random: np.random.Generator, shape: Shape) -> np.ndarray:
-    """Numbers from -1 to 1, of complex ones both parts."""
-    count = counted(shape)
-    values = random.uniform(-1, 1, count).astype(np.float32)
-    return values + 1j * random.uniform(-1, 1, count) if shape.dtype in COMPLEX else values
 
 
 Work = ProductWork | TransformWork | SortWork

@@ -154,8 +154,8 @@ def _find_devices(computation: Computation) -> None:
     """Gives the devices that a text names the names that they have here. Raises DeviceError for those that are not
     here, unless `hl.config.soft_placement` is set."""
     for instruction in computation.instructions:
-        if instruction.source is not None and instruction.source.device:
-            found = find_device(instruction.source.device)
+        if instruction.device:
+            found = find_device(instruction.device)
             instruction.source = on_device(instruction.source, str(found))
         if instruction.attributes:
             for callee in instruction.called():

@@ -428,8 +428,7 @@ def _output_devices(computation: Computation, arrays, beside) -> list:
     devices = dict(zip(computation.parameters, (array._device for array in arrays), strict=True))
     for instruction in computation.instructions:
         if instruction not in devices:
-            own = [instruction.source.device] if instruction.source is not None and instruction.source.device else []
-            named = own or chosen_devices_of(instruction)
+            named = [instruction.device] if instruction.device else chosen_devices_of(instruction)
             given = (devices[o] for o in instruction.operands if devices[o] is not None)
             devices[instruction] = find_device(named[0]) if named else next(given, None)
     return [devices[output] for output in computation.outputs()]

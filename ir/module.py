@@ -59,6 +59,11 @@ class Instruction:
     def dims(self) -> tuple[int, ...]:
         return self.shape.dims
 
+    @property
+    def device(self) -> str:
+        """The device that the user chose for it; '' where none is."""
+        return self.source.device if self.source is not None else ""
+
     def called(self) -> list[Computation]:
         """The computations that this instruction calls, in the order of its attributes."""
         found = []

@@ -10,8 +10,8 @@ def chosen_devices(computation: Computation) -> list[str]:
     """The devices that the user chose for instructions, at any depth, in their order."""
     found: dict[str, None] = {}
     for instruction in computation.instructions:
-        if instruction.source is not None and instruction.source.device and instruction.opcode != "parameter":
-            found[instruction.source.device] = None
+        if instruction.device and instruction.opcode != "parameter":
+            found[instruction.device] = None
         if instruction.attributes:
             for callee in instruction.called():
                 found |= dict.fromkeys(chosen_devices(callee))

@@ -72,7 +72,7 @@ class _Run:
                 self.device_of[instruction] = candidates[0]
                 continue
             inner = chosen_devices_of(instruction)
-            own = instruction.source.device if instruction.source is not None else ""
+            own = instruction.device
             if len(inner) > 1:
                 for callee, argument in _callees(instruction):
                     for key, (given, _) in _elements(callee, argument):

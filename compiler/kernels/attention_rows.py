@@ -258,8 +258,8 @@ class _Row:
             self.stashed = True
         row.body.append(Lanes("t_j", self.stop, block))
         for reduction in here:
-            row.body.append(Collective(reduction.names[0], reduction.opcode, HLO_NAME[reduction.arrays[0].dtype]))
             reduction.settle(writer, row)
+            row.body.append(Collective(reduction.names[0], reduction.opcode, HLO_NAME[reduction.arrays[0].dtype]))
         if self.mask:
             tails = [self._tail(reduction.arrays[0]) for reduction in here]
             row.body.append("if t_end < n:")

@@ -18,7 +18,7 @@ class Reduction:
     """One reduce instruction: its arrays, initial values and combiner.
 
     keys: whether a maximum or minimum of floats is taken of their keys (`vmath.keys`), integers that the accumulators
-    hold until `settle`.
+    hold until `settle`. kind: HLO dtype of the numbers that they hold then.
     """
 
     def __init__(self, instruction: Instruction, keys: bool = False):
@@ -80,8 +80,7 @@ class Reduction:
             block.body.append(f"{self.names[0]} = keyed_{self.kind}({key})")
 
     def finish(self, writer: Writer, block: Block) -> list[str]:
-        """The results: the accumulators, joined with the initial value where that is not neutral."""
-        self.settle(writer, block)
+        """The results: the accumulators, which are settled, joined with the initial value where that is not neutral."""
         if not self.splittable or self.initial_is_neutral():
             return list(self.names)
         return self.join(writer, block, [writer.value(self.initial[0], (), block)], self.names)

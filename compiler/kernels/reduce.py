@@ -235,9 +235,9 @@ def _whole_stage(request: KernelRequest, shape: _Shape) -> Nest:
         outer, inner, item, block, reductions = _taken(request, shape, writer, groups, index)
         _reduced_loops(item, block, dict(extents(writer, dims, groups)), inner, -1, ("0", "1"))
         for reduction in reductions:
+            reduction.settle(writer, item)
             if lanes:
-                kind = HLO_NAME[compute_dtype(reduction.arrays[0].dtype)]
-                item.body.append(Collective(reduction.names[0], reduction.opcode, kind))
+                item.body.append(Collective(reduction.names[0], reduction.opcode, reduction.kind))
             finals = reduction.finish(writer, item)
             if len(finals) == 1:
                 writer.overrides[reduction.instruction] = (finals[0], item)

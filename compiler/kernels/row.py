@@ -13,7 +13,7 @@ from hloom.compiler.kernels.request import KernelRequest, extents, finish, group
 from hloom.compiler.kernels.short import is_short, short_nest
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
-from hloom.ir.types import HLO_NAME, compute_dtype
+from hloom.ir.types import compute_dtype
 
 EXPENSIVE = 8  # flops from which a value that two sweeps over the row need is kept in an output's row between them
 
@@ -53,7 +53,7 @@ def row_nest(request: KernelRequest) -> Nest:
                 if value not in kept_in and any((value, index) in b.memo for b in block.chain()):
                     writer.store(pointer, linear(index, dims), value.dtype, writer.value(value, index, block), block)
                     kept_in[value] = pointer
-            for k in (k for k, sweep in early.items() if sweep == level):
+            for k in [k for k in early if early[k] == level]:
                 output = request.outputs[k]
                 value = writer.value(output, index, block)
                 streamed = request.streamed(k) and level == depth and not last  # nothing reads its row again
@@ -112,9 +112,9 @@ def _loops(writer, row: Block, block: Block, dims, groups, inner) -> None:
 
 
 def _finish(writer, row: Block, reduction: Reduction) -> None:
+    reduction.settle(writer, row)
     if reduction.splittable:
-        dtype = reduction.arrays[0].dtype
-        row.body.append(Collective(reduction.names[0], reduction.opcode, HLO_NAME[compute_dtype(dtype)]))
+        row.body.append(Collective(reduction.names[0], reduction.opcode, reduction.kind))
     results = reduction.finish(writer, row)
     if len(results) == 1:
         writer.overrides[reduction.instruction] = (results[0], row)

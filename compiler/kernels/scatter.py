@@ -193,10 +193,7 @@ def neutral_of(root: Instruction) -> str:
 
 def _cut(w, dims, inner, parallel) -> int | None:
     """The dimension of the updates that is cut into blocks, one item each; None where that does not pay."""
-    size = 1
-    for extent in dims:
-        size *= extent
-    if parallel or not inner or size < ENOUGH:
+    if parallel or not inner or math.prod(dims) < ENOUGH:
         return None
     last = inner[-1]
     d = w.window_dimensions[w.offset.index(last)]

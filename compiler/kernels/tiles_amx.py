@@ -8,10 +8,9 @@ sum. Numbers below 2**-126 count as zero, among operands and among sums. The wor
 side (a_k is 4).
 
 A matrix register has 16 rows of 64 bytes. Four of them hold the sums, two the words of 16 rows of A each, two those of
-16 columns of B; one instruction multiplies 16 x 64 by 64 x 16 integers, or
-16 x 32 by 32 x 16 bfloat16 numbers. How much of each register is used, where rows
-or words are fewer, is said beforehand for all of them, which also clears them. So what remains of k is a pass of its
-own.
+16 columns of B; one instruction multiplies 16 x 64 by 64 x 16 integers, or 16 x 32 by 32 x 16 bfloat16 numbers. How
+much of each register is used, where rows or words are fewer, is said beforehand for all of them, which also clears
+them. So what remains of k is a pass of its own.
 
 Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18, and TDPB[SS,SU,US,UU]D and
 TDPBF16PS in volume 2. The system has to permit a process to use the registers (`compiler.targets.cpu.machine`).

@@ -61,9 +61,9 @@ def key_lines(dtype, largest: bool) -> list[str]:
     """Statements that make `key`, an integer in the order of the values: for floats that of their bits, in which -0
     precedes 0 and NaN comes last."""
     if dtype == DTYPES["f64"]:
-        lines = ["key = bitcast_f64_s64(value)", f"key = key ^ ((key >> 63) & {2**63 - 1})"]
+        lines = ["key = flipped_s64(bitcast_f64_s64(value))"]
     elif dtype == DTYPES["f32"] or dtype in NARROW_FLOATS:
-        lines = ["key = s64(bitcast_f32_s32(value))", f"key = key ^ ((key >> 63) & {2**31 - 1})"]
+        lines = ["key = s64(flipped_s32(bitcast_f32_s32(value)))"]
     elif dtype == PRED:
         lines = ["key = s64(1) if value else s64(0)"]
     else:

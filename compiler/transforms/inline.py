@@ -43,8 +43,8 @@ def _copy(builder: Builder, computation: Computation, arguments, known, top: boo
             callee = instruction["to_apply"]
             start = len(builder.instructions)
             result = mapped[instruction] = _copy(builder, callee, operands, known, False, rules)
-            if instruction.source is not None and instruction.source.device:
-                _place(builder.instructions[start:], instruction.source.device)
+            if instruction.device:
+                _place(builder.instructions[start:], instruction.device)
             if instruction.hint and not result.hint and callee.root not in callee.parameters:
                 result.hint = instruction.hint
         elif instruction.opcode == "map":
@@ -64,7 +64,7 @@ def _copy(builder: Builder, computation: Computation, arguments, known, top: boo
 def _place(instructions: list[Instruction], device: str) -> None:
     """The device that was chosen for a call is that of what the callee leaves open."""
     for instruction in instructions:
-        if instruction.source is None or not instruction.source.device:
+        if not instruction.device:
             instruction.source = on_device(instruction.source, device)
 
 

@@ -150,8 +150,8 @@ def _line(
         pieces[-1] = pieces[-1].replace("calls=", "to_apply=", 1)
         frontend.append(f'{FUSION_KIND}="{attributes["kind"]}"')
         declared = entry.attributes
-    if instruction.source is not None and instruction.source.device and opcode not in WITHOUT_DEVICE:
-        frontend.append(f"{DEVICE}={escape(instruction.source.device)}")
+    if instruction.device and opcode not in WITHOUT_DEVICE:
+        frontend.append(f"{DEVICE}={escape(instruction.device)}")
     if frontend:
         pieces.append(f"frontend_attributes={{{','.join(frontend)}}}")
     # The verifier rejects attributes that the op does not have; its message still shows them.

@@ -34,7 +34,7 @@ def own_kernels(step: Alternatives) -> tuple[Step, ...]:
 
 
 def decided(program: CudaProgram, choose: Choose) -> CudaProgram:
-    """The program without `Alternatives` steps: those or the library's call that `choose` returns instead.
+    """The program with what `choose` returns, steps or a library's call, in the place of each `Alternatives` step.
 
     All calls share one piece of scratch memory behind the temporaries, since a program does one step after the other.
     """

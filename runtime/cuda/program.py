@@ -15,6 +15,7 @@ from hloom.ir.types import Shape
 from hloom.runtime.program import Ref
 
 __all__ = [
+    "Alternatives",
     "Conditional",
     "Copy",
     "CudaProgram",
@@ -24,7 +25,6 @@ __all__ = [
     "Host",
     "Kernel",
     "Launch",
-    "Alternatives",
     "Ref",
     "Step",
     "While",

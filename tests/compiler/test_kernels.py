@@ -206,8 +206,8 @@ def test_largest_and_smallest_elements_of_rows(largest, width, dtype):
     wanted = np.array(wanted).astype(DTYPES[dtype]).astype(np.float64)
 
     def check_rows(kind, x, wanted):
-        build = lambda x: x.reduce(name, start, [1])  # noqa: E731
-        compiled = compile_module(Module(kind, computation([(dtype, x.shape)], build)))
+        program = computation([(dtype, x.shape)], lambda x: x.reduce(name, start, [1]))
+        compiled = compile_module(Module(kind, program))
         text = compiled.plan.kernels()[0].launch.source
         assert text.name.startswith(kind) and f"{name[:3]}key_" in text.text
         found = compiled([x])[0].astype(np.float64)

@@ -21,14 +21,17 @@ def normal(*dims, seed=0):
     return np.random.default_rng(seed).standard_normal(dims).astype(np.float32)
 
 
-SQUARES = lambda x: (x * x).sum()  # noqa: E731
+def squares(x):
+    return (x * x).sum()
+
+
 AT_ONCE = {
-    "grad": lambda x: hl.grad(SQUARES)(x),
-    "value_and_grad": lambda x: hl.value_and_grad(SQUARES)(x),
-    "vjp": lambda x: hl.vjp(SQUARES, x)[1](1.0),
-    "jvp": lambda x: hl.jvp(SQUARES, (x,), (x,)),
-    "linearize": lambda x: hl.linearize(SQUARES, x)[1](x),
-    "hessian": lambda x: hl.hessian(SQUARES)(x),
+    "grad": lambda x: hl.grad(squares)(x),
+    "value_and_grad": lambda x: hl.value_and_grad(squares)(x),
+    "vjp": lambda x: hl.vjp(squares, x)[1](1.0),
+    "jvp": lambda x: hl.jvp(squares, (x,), (x,)),
+    "linearize": lambda x: hl.linearize(squares, x)[1](x),
+    "hessian": lambda x: hl.hessian(squares)(x),
     "vmap": lambda x: hl.vmap(hnp.sin)(x),
     "a loop": lambda x: lax.fori_loop(0, 3, lambda k, y: y * x, x),
     "the gradient of a loop": lambda x: hl.grad(lambda x: lax.scan(lambda c, _: (c * x, None), x, None, 3)[0].sum())(x),
