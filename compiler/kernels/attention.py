@@ -160,7 +160,7 @@ class _Kernel:
         work = own["t_block_rows"] * (self.n * self.k + self.n * self.d)
         items = self.batch * own["t_row_blocks"]
         grain = max(1, SERIAL_WORK // work)
-        chosen = with_stores(source, self.request.past_caches)
+        chosen = with_stores(source, self.request.past_caches(*self.request.outputs[0].dims[-1:]))
         launch = launch_by_grain(chosen, arguments, items, grain, temporaries)
         launch.stand_ins = stand_ins(source, self.request.leaving_names)
         return [*packing, launch]

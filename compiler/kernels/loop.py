@@ -61,7 +61,7 @@ def loop_nest(request: KernelRequest) -> Nest:
     order = _item_order(writer, groups, sizes, request.outputs[0]) if request.cuts_loops else range(len(groups) - 1)
     writer.root.body.append(Items([named[g] for g in order], outer))
     items = total // sizes[-1] if sizes[-1] else 0
-    return finish(request, writer, "loop", writer.root, items, work * sizes[-1])
+    return finish(request, writer, "loop", writer.root, items, work * sizes[-1], sizes[-1])
 
 
 def _element(request: KernelRequest, writer, dims, block: Block) -> None:
@@ -124,7 +124,7 @@ def _tiles(request, writer, named, groups, sizes, across: int, outer: Block, inn
     for g, size in enumerate(sizes[:-1]):
         if g != across:
             tiles *= size
-    return finish(request, writer, "transpose", writer.root, tiles, request.flops() * tall * wide)
+    return finish(request, writer, "transpose", writer.root, tiles, request.flops() * tall * wide, sizes[-1])
 
 
 def _staged(writer, groups, across: int, inner: Block) -> list[tuple[str, str, str]]:

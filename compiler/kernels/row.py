@@ -94,7 +94,7 @@ def row_nest(request: KernelRequest) -> Nest:
     # Lanes can share a row only where there is a loop over it, and its parts can be joined.
     shared = bool(state["inner"]) and all(Reduction(r).splittable for r in reduces)
     writer.root.body.append(Items([named[g] for g in state["outer"]], state["row"], "row" if shared else "serial"))
-    return finish(request, writer, "row", writer.root, rows, request.flops() * width)
+    return finish(request, writer, "row", writer.root, rows, request.flops() * width, width)
 
 
 def _loops(writer, row: Block, block: Block, dims, groups, inner) -> None:

@@ -84,6 +84,29 @@ def test_machine_code(always):
     assert text.rindex("sfence") > text.rindex("movnt")
 
 
+@needs_x86
+def test_loops_past_the_caches_ask_for_what_they_will_read(always):
+    x = np.zeros(640, np.float32)
+    asked = "prefetcht1"
+    (chain,) = _kernels(lambda x, y: hnp.sqrt(x) * 2 + y, x, x)
+    assert codegen.assembly(chain).count(asked) >= 2  # of each input
+    (filled,) = _kernels(lambda: hnp.arange(640, dtype=np.float32))
+    assert asked not in codegen.assembly(filled)
+    (summed,) = _kernels(lambda x: x.sum(1), x.reshape(10, 64))
+    assert asked not in codegen.assembly(summed)
+
+
+@needs_x86
+def test_rows_that_begin_inside_of_vectors_go_through_the_caches(monkeypatch):
+    monkeypatch.setattr(CpuTarget, "streams_from", property(lambda self: 1))
+
+    for columns, streamed in ((640, True), (1000 + 1, False)):
+        (kernel,) = _kernels(lambda x, y: x * y, np.zeros((20, columns), np.float32), np.zeros(columns, np.float32))
+        assert ("stream_" in kernel.text) == streamed
+    (kernel,) = _kernels(lambda x: x + 1, np.zeros((20, 1001), np.float32))
+    assert "stream_" in kernel.text  # rows that are walked as one
+
+
 DTYPES = [np.float32, np.float64, np.float16, bfloat16, np.int8, np.int16, np.int32, np.int64, np.uint8, bool]
 
 

@@ -55,9 +55,10 @@ class Machine:
 
 
 # Of the last cache no more is counted on for each core of this process. A guest on two cores of a server is shown all
-# 480 MB of a Xeon: arrays of 100 MB together came at 56 GB/s, of 200 MB at 40, and past the caches a fused chain over
-# 200 MB ran 1.26 times as fast.
-L3_OF_A_CORE = 48 << 20
+# 480 MB of a Xeon, of which 5 MB a core are its share: what it finds there depends on its neighbours. With 48 MiB a core
+# kernels over 33 MB whose arrays had stayed in the cache were at most a tenth faster than past it, and two fifths slower
+# where they had not (running sums along columns, joined arrays, transposes); 16 MiB is the whole of other processors'.
+L3_OF_A_CORE = 16 << 20
 
 
 @functools.cache

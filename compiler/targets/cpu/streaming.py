@@ -4,6 +4,11 @@ An ordinary store into a line that is not in the caches reads the line from memo
 but needs an address that is a multiple of the vector's size, which LLVM's vectorizer can't know and therefore refuses.
 So the vectorizer sees ordinary stores with a mark, and this pass comes after it: each marked vector store becomes a
 test of the address and one store of either kind. Rows of any length are right that way, and aligned ones fast.
+
+What such a loop reads comes from memory too, one vector at a time behind the arithmetic of the last ones, while a core
+can wait for many lines at once. So the loop asks for what it will read 4 KiB later. On a Xeon with 2 cores a chain of 8
+operations over 200 MB took 5.7 ms without and 3.9 ms with it; loops that sum rows or columns, and those that read each
+value several times, got slower, wherefore they do not ask.
 """
 
 from __future__ import annotations
@@ -15,8 +20,14 @@ import llvmlite.binding as llvm
 from hloom.compiler.kernels.source import STREAMED
 
 _STORE = re.compile(r"^  store <(\d+) x (\w+)> (\S+), ptr (\S+), align (\d+), (.*)!alias\.scope (![0-9]+)(.*)$")
+_LOAD = re.compile(r"^  %\S+ = load <(\d+) x (\w+)>, ptr (\S+), align ")
+_PLACE = re.compile(r"^  (%\S+) = getelementptr (?:inbounds |nuw |nusw )*(\w+), ptr %\S+, i64 (\d+)$")
 _BYTES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8}
 _FENCE = "llvm.x86.sse.sfence"
+_STREAM = "call void @hloom_stream_"
+_AHEAD = "llvm.prefetch.p0"
+AHEAD = 4096  # bytes that a loop asks for before it reads them
+LINE = 64  # bytes of a line of the caches
 
 
 def is_streamed(text: str) -> bool:
@@ -56,8 +67,34 @@ def past_caches(module: llvm.ModuleRef, vector_bytes: int, context: llvm.Context
         result.append(line)
     if not helpers:
         return module
+    result = _asking_ahead(result, vector_bytes)
     result += [*helpers.values(), f"declare void @{_FENCE}()", "!90000 = !{i32 1}"]
     return llvm.parse_assembly("\n".join(result), context)
+
+
+def _asking_ahead(lines: list[str], vector_bytes: int) -> list[str]:
+    """The lines with a request for each line of the caches that a loop will read, where the loop stores past them."""
+    result: list[str] = []
+    block: list[str] = []  # from a label on
+    offsets: dict[str, int] = {}  # of addresses that are so many bytes from another
+    asked = 0
+    for line in [*lines, "}"]:
+        if line[:1] != " ":  # a label, or what is outside of a function
+            storing = any(_STREAM in part for part in block)
+            for part in block:
+                load = _LOAD.match(part) if storing else None
+                if load and int(load[1]) * _BYTES.get(load[2], 0) == vector_bytes and not offsets.get(load[3], 0) % LINE:
+                    asked += 1
+                    result.append(f"  %ahead.{asked} = getelementptr i8, ptr {load[3]}, i64 {AHEAD}")
+                    result.append(f"  call void @{_AHEAD}(ptr %ahead.{asked}, i32 0, i32 2, i32 1)")
+                result.append(part)
+            block = []
+        elif place := _PLACE.match(line):
+            offsets[place[1]] = int(place[3]) * _BYTES.get(place[2], 0)
+        block.append(line)
+    if asked:
+        result.append(f"declare void @{_AHEAD}(ptr, i32, i32, i32)")
+    return result
 
 
 def _marked_scopes(lines: list[str]) -> set[str]:

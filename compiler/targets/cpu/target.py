@@ -60,6 +60,11 @@ class CpuTarget:
         rather find what it reads in the cache."""
         return min(self.streams_from, self.machine.l3_bytes * 7 // 8)
 
+    @property
+    def whole(self) -> int:
+        """Of so many bytes are the stores past the caches, at addresses that are multiples of it."""
+        return self.machine.vector_bytes
+
     def runs_on_host(self, instruction: Instruction) -> bool:
         """Whether an instruction is a Python function that the driver calls, and no kernel."""
         return runs_on_host(instruction)
