@@ -63,6 +63,33 @@ class FilledOperand:
 
 
 @record(frozen=True)
+class StagedOperand:
+    """A lhs that lies in scratch memory such that tiles read it in place: rows of it in lines, products in runs.
+
+    lines:    the statements that write, for a block (as of `FilledOperand`), `t_left` and distances in bytes: those of
+              the lines of the block's rows to `t_lines`; from the first run of the step's products, which is `t_origin`
+              from where those begin, to each other one to `t_runs`.
+    row_step, depth_step: texts of the elements from a row of a line to the next, and from a product of a run.
+    line, run: rows of a line, products of a run; line_text, run_text: their texts.
+    step:     products in a partial sum, whole runs.
+    most_rows: in a block, for which there is room.
+    share:    elements written to scratch memory for each element of a block; of a block of all rows, where each writes
+              the same whatever its rows are (not by_rows).
+    """
+
+    lines: Callable[[], list[str]]
+    row_step: str
+    depth_step: str
+    line: int
+    line_text: str
+    run_text: str
+    step: int
+    most_rows: int
+    share: float
+    by_rows: bool
+
+
+@record(frozen=True)
 class PlainStore:
     """The result goes as it is, in the accumulation dtype, to `pointer[(b*m + i)*n + j]`."""
 
@@ -90,7 +117,7 @@ class ContractionSpec:
 
     name: str
     accumulate: str
-    lhs: Element | PlainOperand | FilledOperand
+    lhs: Element | PlainOperand | FilledOperand | StagedOperand
     rhs: Element | PlainOperand
     epilogue: Epilogue | PlainStore
     extra_params: tuple[tuple[str, str], ...] = ()
@@ -186,13 +213,19 @@ def shared_kernels(accumulate: str, machine) -> list[KernelSource]:
     return list(dict.fromkeys(kernels))
 
 
+def block_area(machine, size: int) -> int:
+    """The most elements, of so many bytes, in a block of lhs: less than a third of the second-level cache.
+
+    Larger ones were slower even where they fitted: the same rows of the result have to stay there too, from one partial
+    sum to the next. So were smaller ones, where the last cache is far: 1024 x 1024 x 1024 ran at 63 % of the FMA peak
+    with 144 KB, at 72 % with 400 to 700 (Xeon with 2 MB for each core; two cores).
+    """
+    return min(machine.l2_bytes * 2 // 7, LEFT_BYTES) // size
+
+
 def _blocking(dtype: str, tile: TileShape, machine, word: str) -> Blocking:
     size = ITEMSIZES[dtype]
-    # A block of lhs takes less than a third of the second-level cache. Larger ones were slower even where they fitted:
-    # the same rows of the result have to stay there too, from one partial sum to the next. So were smaller ones, where
-    # the last cache is far: 1024 x 1024 x 1024 ran at 63 % of the FMA peak with 144 KB, at 72 % with 400 to 700 (Xeon
-    # with 2 MB for each core; two cores).
-    area = min(machine.l2_bytes * 2 // 7, LEFT_BYTES) // size
+    area = block_area(machine, size)
     sums = max(min(machine.l2_bytes // 4, SUMS_BYTES) // size, tile.rows * tile.columns)
     # The last cache has other guests. 2048 x 2048 x 2048 ran at 149 GF/s with all of rhs in turn, 16 MB; at 161 in
     # slabs of 8 MB, at 177 of 4 or 2, at 165 of 1 (Zen 3 with 32 MB).

@@ -7,7 +7,17 @@ import math
 
 from hloom.ir.records import replace
 
-from .contraction import PACK, PRODUCT, ContractionKernels, KernelAddress, PlainOperand, PlainStore, Step, is_same
+from .contraction import (
+    PACK,
+    PRODUCT,
+    ContractionKernels,
+    KernelAddress,
+    PlainOperand,
+    PlainStore,
+    StagedOperand,
+    Step,
+    is_same,
+)
 from .contraction_shared import GROUP_COLUMNS, Blocking, split_steps
 
 # Products (about 5 microseconds of one core) below which a chunk of work is not worth a thread.
@@ -43,7 +53,8 @@ def step_plan(
     elements = k
     k = _ceil(k, blocking.in_word)  # from here on words
     panels, full = _ceil(n, columns), n // columns
-    part, step = split_steps(m, k, kernels.splits)
+    staged = spec.lhs if isinstance(spec.lhs, StagedOperand) else None
+    part, step = split_steps(m, k, kernels.splits, staged.step if staged else 0)
     splits = max(1, _ceil(k, part))
     in_place = is_same(spec, spec.lhs)
     strides = (lhs_si, lhs_sp) if in_place else None
@@ -53,7 +64,10 @@ def step_plan(
     read_in_place = reads and (m <= blocking.tile.rows if rhs_stays else _read_in_place(blocking, m, step, rhs_sp))
     may_copy = is_same(spec, spec.rhs) and not (read_in_place or rhs_stays) and 1 in (rhs_sj, rhs_sp)
     shape_of_block = (batch * splits, m, n, part, step)
-    block_rows, block_panels = _block(blocking, in_scratch, *shape_of_block, strides, may_copy)
+    image = (staged.most_rows, staged.share, staged.by_rows) if staged else None
+    block_rows, block_panels = _block(blocking, in_scratch, *shape_of_block, strides, may_copy, image)
+    if staged:
+        block_rows = _whole_lines(block_rows, m, staged.line, blocking)
     row_blocks, column_blocks = _ceil(m, block_rows), _ceil(panels, block_panels)
     copy_rhs = int(may_copy and row_blocks == 1)
     direct = full if read_in_place or copy_rhs else 0
@@ -109,10 +123,12 @@ def step_plan(
     if kernels.fused == PRODUCT:
         own |= {
             "out_sb": m * n, "out_si": n, "direct_panels": direct, "accumulate": 0,
+            "line_rows": 0, "line_start": 0, "run": 0,
         }  # fmt: skip
-        # Where rhs is not read in place its pointer is not followed.
+        # Where rhs is not read in place its pointer is not followed; nor are those of the offsets without lines, runs.
         rhs = spec.rhs.pointer if is_same(spec, spec.rhs) else "t_packed"
         pointers = {"lhs": spec.lhs.pointer, "rhs": rhs, "packed": "t_packed", "out": spec.epilogue.pointer}
+        pointers |= {"line_offsets": "t_packed", "run_offsets": "t_packed"}
     else:
         own = {f"t_{name}": value for name, value in own.items()}
         own |= {
@@ -179,12 +195,14 @@ def _block(
     step: int,
     lhs_strides: tuple[int, int] | None,
     may_copy: bool,
+    image: tuple[int, float, bool] | None,
 ) -> tuple[int, int]:
     """(rows, panels) of a block of the result: of some candidates the pair that takes the shortest time.
 
     lhs_strides: of a lhs that tiles read in place, None for one that is evaluated block by block. may_copy: whether a
     single block of rows saves packing rhs in a step of its own, which costs another trip to the last cache and a wait
-    of all cores for each other.
+    of all cores for each other. image: of a `StagedOperand`, its most_rows, share and
+    by_rows.
 
     Times are in steps of p of one tile (2 ns on Zen 3). A tile needs some 10 more at the end of a partial sum. A block
     of lhs is copied or evaluated in the time of one panel; read in place it costs 3 % of the products, and half a panel
@@ -193,7 +211,8 @@ def _block(
     """
     tile, cores = blocking.tile, blocking.cores
     panels, tiles, steps = _ceil(n, tile.columns), _ceil(m, tile.rows), _ceil(k, step)
-    most = min(blocking.rows_for(step) // tile.rows, tiles)
+    most_rows, share, by_rows = image or (blocking.rows_for(step), 0.0, False)
+    most = min(most_rows // tile.rows, tiles)
     least = SERIAL_WORK // (tile.rows * tile.columns)  # less is not handed out as a chunk of its own
     products = tiles * panels * (k + 10 * steps)
     near = FETCH_WIDE if tile.lanes * blocking.size >= 64 else FETCH
@@ -217,14 +236,17 @@ def _block(
             tried.add((rows, width))
             across = _ceil(panels, width)
             packs = lhs_strides is None or _pack_lhs(blocking, min(rows * tile.rows, m), width, step, *lhs_strides, far)
-            for_lhs = rows * k if packs else rows * k * (fetch_lhs + 0.03 * width)
+            for_lhs = rows * k * (1 if packs else fetch_lhs + 0.03 * width)
+            if image:
+                for_lhs = (rows if by_rows else tiles) * k * share
             fetch = near if width * tile.columns * k * blocking.size <= blocking.slab else 4 * near
             one = rows * width * (k + 10 * steps) + for_lhs + fetch * width * k + 100
             blocks = batch * down * across
             time = batch * (products + down * across * (for_lhs + 100) + fetch * panels * k * down)
             if cores > 1 and time > 2 * least:
                 # When the last round is not full, its blocks may still be the smaller ones of the edges.
-                time = max(one, time / cores, min(_ceil(blocks, cores) * one, time / cores + one)) + max(one, least) / 2
+                wait = max(one, least) / (4 if blocks == cores else 2)
+                time = max(one, time / cores, min(_ceil(blocks, cores) * one, time / cores + one)) + wait
             if may_copy and down > 1:
                 time += 0.5 * panels * k / cores + (2500 if cores > 1 else 0)
             if time < best_time:
@@ -232,6 +254,14 @@ def _block(
         if width == 1 or (best and part * most > 16 * cores * 8 and tiles * panels * k > 64 * least * cores):
             break
     return best or (tile.rows, 1)
+
+
+def _whole_lines(rows: int, m: int, line: int, blocking: Blocking) -> int:
+    """Rows of a block, made whole lines where tiles would else begin inside of one, and there are lines enough."""
+    if line % blocking.tile.rows == 0 or m // line < 8 * blocking.cores or rows < line:
+        return rows
+    lines = m // line
+    return _ceil(lines, _ceil(lines, rows // line)) * line
 
 
 def _step(kernels: ContractionKernels, kernel: int, items: int, grain: int, values, pointers, temporaries) -> Step:

@@ -25,8 +25,10 @@ DEPTH = 640
 # Elements between rows of scratch memory beyond those in use. At a power of two, the rows of a tile share sets of the
 # cache: 31 GF/s of 51 (float64, 256).
 GAP = 16
+OFFSETS = 128  # of lines in a block, and of runs in a step
 CACHE_LINE = 64
 MOST_ROWS = 384  # in a block of lhs, where sums are short
+EDGE_ROWS = 768  # in any block
 # Room on the stack for a block of lhs, of which a block takes what its machine's second cache holds (`Blocking.area`):
 # so the kernels are the same on all machines.
 LEFT_BYTES = 600 << 10
@@ -92,11 +94,11 @@ def splits_of(batch: int, m: int, n: int, k: int) -> int:
     return min(16, k // 2048) if batch * m * n <= 8192 and k >= 4096 else 1
 
 
-def split_steps(m: int, k: int, splits: int) -> tuple[int, int]:
-    """(products in a part, products in a partial sum) of sums in so many parts."""
+def split_steps(m: int, k: int, splits: int, given: int = 0) -> tuple[int, int]:
+    """(products in a part, products in a partial sum) of sums in so many parts. given: the latter, where it is."""
     part = -(-k // splits)
     # Shorter steps of more rows, so that all rows of lhs are one block.
-    step = depth_step(part, DEPTH if splits == 1 or m <= 48 else 256)
+    step = given or depth_step(part, DEPTH if splits == 1 or m <= 48 else 256)
     return max(1, -(-part // step) * step), step
 
 
@@ -162,6 +164,7 @@ PRODUCT_PARAMS = {
     "row_blocks": "s64", "column_blocks": "s64", "block_rows": "s64", "block_panels": "s64",
     "panels": "s64", "full_panels": "s64", "direct_panels": "s64", "pack_lhs": "s64", "copy_rhs": "s64",
     "step": "s64", "part": "s64", "part_items": "s64", "out_part": "s64", "accumulate": "s64",
+    "line_rows": "s64", "line_start": "s64", "line_offsets": "s64*", "run": "s64", "run_offsets": "s64*",
     "lo": "s64", "hi": "s64",
 }  # fmt: skip
 
@@ -170,6 +173,8 @@ _PRODUCT = """
     # where a part is a stretch of p that has a result of its own.
     # The first direct_panels panels of rhs are read in place, or copied here first (copy_rhs), the others were packed;
     # columns from full_panels on do not fill a panel.
+    # line_rows != 0: row i of a block is number line_start + i of rows that lie in lines of so many, whose distances
+    # from lhs, in bytes, stand in line_offsets. run != 0: so do products in runs of so many, in run_offsets.
     left_block = scratch_{T}({block})
     right_block = scratch_{T}({copied})
     edge = scratch_{T}({edge})
@@ -191,6 +196,11 @@ _PRODUCT = """
                                          n - full_panels * {columns})
         for p0 in range(p_first, max(p_last, p_first + 1), step):
             depth = min(step, p_last - p0)
+            runs = 1
+            tile_depth = depth
+            if run != 0:
+                runs = quotient(depth, run)
+                tile_depth = run
             left = address(lhs) + (b * lhs_sb + i0 * lhs_si + p0 * lhs_sp) * {size}
             left_step = lhs_si * {size}
             left_row = left_step
@@ -270,11 +280,21 @@ _PRODUCT = """
                 if q >= direct_panels and q + 1 < q1:
                     ahead = right + depth * {row}
                     ahead_p = min({line}, quotient({tile_bytes} + rows - 1, rows))
-                for i in range(0, rows, {rows}):
-                    tile_{K}_{rows}x{columns}(left + i * left_step, left_row, left_p, right, right_p,
-                                              sums + i * sums_row, sums_row, depth, min({rows}, rows - i),
-                                              accumulate + p0 - p_first, ahead, ahead_p)
+                i = 0
+                place = left
+                while i < rows:
+                    count = min({rows}, rows - i)
+                    if line_rows != 0:
+                        of_line = quotient(line_start + i, line_rows)
+                        inside = line_start + i - of_line * line_rows
+                        count = min(count, line_rows - inside)
+                        place = left + line_offsets[of_line] + inside * left_step
+                    tile_{K}_{rows}x{columns}(place, left_row, left_p, right, right_p, sums + i * sums_row, sums_row,
+                                              tile_depth, count, accumulate + p0 - p_first, ahead, ahead_p,
+                                              runs, address(run_offsets) + 8)
+                    place = place + count * left_step
                     ahead = ahead + depth * ahead_p
+                    i += count
         if q1 > full_panels:
             for i in range(rows):
                 copy_first_{T}_{columns}(address(edge) + i * {row}, target + i * out_si * {size} + full_panels * {row},
@@ -298,7 +318,7 @@ def _kernel(kind: str, params: dict[str, str], body: str, blocking: Blocking) ->
         tile_bytes=tile.rows * tile.columns * size, line=CACHE_LINE,
         square=square, second=tile.rows - square,
         group=max(1, GROUP_COLUMNS // tile.columns), block=LEFT_BYTES // size,
-        edge=MOST_ROWS * tile.columns, copied=blocking.copied_panels * tile.columns * DEPTH,
+        edge=EDGE_ROWS * tile.columns, copied=blocking.copied_panels * tile.columns * DEPTH,
         copied_panels=blocking.copied_panels, copied_1=blocking.copied_panels - 1,
     )  # fmt: skip
     text = f"def {name}({', '.join(params)}):\n{textwrap.indent(body, '    ')}\n"

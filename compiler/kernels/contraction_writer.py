@@ -7,8 +7,18 @@ from collections.abc import Callable, Sequence
 
 from hloom.ir.types import DTYPES
 
-from .contraction import ContractionSpec, Element, FilledOperand, PlainOperand, PlainStore, is_same
-from .contraction_shared import DEPTH, GAP, GROUP_COLUMNS, MOST_ROWS, PACK_PARAMS, PRODUCT_PARAMS, Blocking, indent
+from .contraction import ContractionSpec, Element, FilledOperand, PlainOperand, PlainStore, StagedOperand, is_same
+from .contraction_shared import (
+    DEPTH,
+    GAP,
+    GROUP_COLUMNS,
+    MOST_ROWS,
+    OFFSETS,
+    PACK_PARAMS,
+    PRODUCT_PARAMS,
+    Blocking,
+    indent,
+)
 from .source import KernelSource
 
 
@@ -255,6 +265,16 @@ class Writer:
                 if not self.blocking.by_matrix:
                     turned = ["t_turned, t_si, t_sp = t_pack_lhs, 1, t_block_rows", *self.lhs_columns()]
                     evaluate = [*_loop("if lhs_si == 1 and lhs_sp != 1:", turned), *_loop("else:", evaluate)]
+            elif isinstance(spec.lhs, StagedOperand):
+                staged = spec.lhs
+                scratch += [f"t_lines = scratch_s64({OFFSETS})", f"t_runs = scratch_s64({OFFSETS})"]
+                strides = {
+                    "lhs": f"address(t_left) + t_origin - t_i0 * {staged.row_step} * {size}", "lhs_si": staged.row_step,
+                    "lhs_sp": staged.depth_step, "line_rows": staged.line_text, "line_offsets": "address(t_lines)",
+                    "line_start": f"t_i0 - quotient(t_i0, {staged.line_text}) * {staged.line_text}",
+                    "run": staged.run_text, "run_offsets": "address(t_runs)",
+                }  # fmt: skip
+                evaluate = staged.lines()
             elif spec.lhs_fast == "i":
                 strides, evaluate = by_column, self.lhs_columns()
             else:

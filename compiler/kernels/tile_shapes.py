@@ -10,7 +10,9 @@ from hloom.ir.records import record
 # Bytes of the dtypes that tiles accumulate in.
 ITEMSIZES = {"f32": 4, "f64": 8, "s32": 4, "u32": 4, "s64": 8, "u64": 8}
 # What a tile function takes, all int64 (`tiles`).
-TILE_ARGUMENTS = ("a", "a_row", "a_k", "b", "b_k", "c", "c_row", "k", "rows", "accumulate", "ahead", "ahead_k")
+TILE_ARGUMENTS = (
+    "a", "a_row", "a_k", "b", "b_k", "c", "c_row", "k", "rows", "accumulate", "ahead", "ahead_k", "runs", "run_offsets",
+)  # fmt: skip
 
 
 @record(frozen=True)

@@ -1,7 +1,8 @@
 """Register tiles: the inner loops of contractions, written as LLVM vector code behind names that kernel texts call.
 
-`tile_f32_6x16(a, a_row, a_k, b, b_k, c, c_row, k, rows, accumulate, ahead, ahead_k)` computes a tile of a matrix
-product, C[i, j] (+)= sum over p < k of A[i, p] * B[p, j], with the 6x16 sums in registers. All arguments are int64:
+`tile_f32_6x16(a, a_row, a_k, b, b_k, c, c_row, k, rows, accumulate, ahead, ahead_k, runs, run_offsets)` computes a
+tile of a matrix product, C[i, j] (+)= sum over p < k of A[i, p] * B[p, j], with the 6x16 sums in registers. All
+arguments are int64:
 
 `tile_pair32_6x16` takes A and B in words of two 16-bit integers, for p and p + 1, and sums in 32 bits: both products
 and their sum are one instruction on x86 (pmaddwd), so that there are twice as many as in a float32 tile. The tiles
@@ -12,6 +13,8 @@ and their sum are one instruction on x86 (pmaddwd), so that there are twice as m
 - `k` >= 0 is the number of products in a sum; `rows` in 1..6 says how many rows of the tile exist (the others are
   neither read nor written); `accumulate` != 0 adds to C, else C is overwritten.
 - `ahead + p*ahead_k`: addresses that are read later. Step p asks for that one's cache line.
+- `runs` >= 1: where it is more than 1, sums are of runs * k products, and A comes in runs of k: those after the first
+  lie at distances from `a` that stand in the int64 words from the address `run_offsets` on. Tiles of words have 1.
 
 Columns have no such argument: a tile always reads and writes all of its columns. Each sum runs over p in order, in one
 accumulator that starts at zero, with one `fma` a step (floats) or a wrapping multiply and add (integers). It therefore
@@ -62,10 +65,10 @@ _TRANSPOSE = re.compile(r"transpose_([a-z]+\d+)_(\d+)x(\d+)")
 _ROW = re.compile(r"(copy|copy_first|zero)_([a-z]+\d+)_(\d+)")
 
 
-def partial_rows(rows: int) -> int:
-    """Rows of the smaller loop inside a tile of `rows` rows: 4 rows still keep two FMA units busy, and an edge of
-    1..4 rows then costs 4 rows of work instead of all."""
-    return 4 if rows > 4 else rows
+def row_counts(rows: int) -> list[int]:
+    """Rows of the loops inside a tile of `rows` rows, the most first: 4 rows still keep two FMA units busy, and an edge
+    of 1..4 rows then costs 4 rows of work instead of all."""
+    return [rows, *range((rows - 1) // 4 * 4, 0, -4)]
 
 
 def _chunk(columns: int) -> int:
@@ -119,21 +122,20 @@ def build_tile(module: ir.Module, dtype: str, rows: int, columns: int) -> ir.Fun
     if dtype in MATRIX_WORDS:
         build_matrix_tile(builder, function, dtype)
         return function
-    small = partial_rows(rows)
-    if small == rows:
-        _tile_body(builder, function, dtype, rows, columns)
-    else:
-        full_block, small_block = function.append_basic_block("full"), function.append_basic_block("partial")
-        builder.cbranch(builder.icmp_signed(">", function.args[8], _integer(small)), full_block, small_block)
-        for block, count in ((full_block, rows), (small_block, small)):
-            builder.position_at_end(block)
-            _tile_body(builder, function, dtype, count, columns)
+    counts = row_counts(rows)
+    for count, less in zip(counts, [*counts[1:], 0], strict=True):
+        enough, fewer = function.append_basic_block(f"rows{count}"), function.append_basic_block("fewer")
+        builder.cbranch(builder.icmp_signed(">", function.args[8], _integer(less)), enough, fewer)
+        builder.position_at_end(enough)
+        _tile_body(builder, function, dtype, count, columns)
+        builder.position_at_end(fewer)
+    builder.ret_void()
     return function
 
 
 def _tile_body(builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: int, columns: int) -> None:
     """The whole computation for a tile of at most `rows` rows, from the builder's block to a return."""
-    a, a_row, a_k, b, b_k, c, c_row, k, valid, accumulate, ahead, ahead_k = function.args
+    a, a_row, a_k, b, b_k, c, c_row, k, valid, accumulate, ahead, ahead_k, runs, run_offsets = function.args
     element, letters, size = ELEMENTS["s32" if dtype == PAIR else dtype]
     lanes = _chunk(columns)
     vectors = columns // lanes
@@ -166,17 +168,20 @@ def _tile_body(builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: i
 
     # A row that does not exist repeats the last one: its sums are computed and dropped.
     last = builder.sub(valid, _integer(1))
-    a, b, c, ahead = (builder.inttoptr(base, BYTES) for base in (a, b, c, ahead))
+    a, b, c, ahead, run_offsets = (builder.inttoptr(base, BYTES) for base in (a, b, c, ahead, run_offsets))
     starts = [a]
     for i in range(1, rows):
         row = builder.select(builder.icmp_signed("<", last, _integer(i)), last, _integer(i))
         starts.append(offset_pointer(a, builder.mul(row, a_row)))
     entry, loop = builder.block, function.append_basic_block("loop")
+    run_end, run_start = function.append_basic_block("run_end"), function.append_basic_block("run_start")
     done, end = function.append_basic_block("done"), function.append_basic_block("end")
     builder.cbranch(builder.icmp_signed(">", k, _integer(0)), loop, done)
 
     builder.position_at_end(loop)
-    remaining, offset, right, later = (builder.phi(kind) for kind in (I64, I64, BYTES, BYTES))
+    remaining, runs_left, offset, next_run, right, later = (
+        builder.phi(kind) for kind in (I64, I64, I64, BYTES, BYTES, BYTES)
+    )
     sums = [builder.phi(vector) for _ in range(rows * vectors)]
     row_of_b = load_right(right)
     _prefetch(builder, later, 2)
@@ -187,14 +192,22 @@ def _tile_body(builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: i
             builder.insert_element(undefined, scalar, ir.Constant(I32, 0)), undefined, broadcast
         )
         after += [multiply_add(left, row_of_b[j], sums[i * vectors + j]) for j in range(vectors)]
-    next_remaining = builder.sub(remaining, _integer(1))
-    starting = [k, _integer(0), b, ahead, *[zero] * len(sums)]
+    next_remaining, next_place = builder.sub(remaining, _integer(1)), builder.add(offset, a_k)
     places = [offset_pointer(right, b_k), offset_pointer(later, ahead_k)]
-    following = [next_remaining, builder.add(offset, a_k), *places, *after]
-    for phi, first, then in zip([remaining, offset, right, later, *sums], starting, following, strict=True):
-        phi.add_incoming(first, entry)
-        phi.add_incoming(then, loop)
-    branch = builder.cbranch(builder.icmp_signed("!=", next_remaining, _integer(0)), loop, done)
+    branch = builder.cbranch(builder.icmp_signed("!=", next_remaining, _integer(0)), loop, run_end)
+    builder.position_at_end(run_end)
+    fewer = builder.sub(runs_left, _integer(1))
+    builder.cbranch(builder.icmp_signed(">", fewer, _integer(0)), run_start, done)
+    builder.position_at_end(run_start)
+    away, next_offset = builder.load(next_run, align=8, typ=I64), offset_pointer(next_run, _integer(8))
+    builder.branch(loop)
+    phis = [remaining, runs_left, offset, next_run, right, later, *sums]
+    starting = [k, runs, _integer(0), run_offsets, b, ahead, *[zero] * len(sums)]
+    following = [next_remaining, runs_left, next_place, next_run, *places, *after]
+    anew = [k, fewer, away, next_offset, *places, *after]
+    for phi, *values in zip(phis, starting, following, anew, strict=True):
+        for value, block in zip(values, (entry, loop, run_start), strict=True):
+            phi.add_incoming(value, block)
     # One step has more than enough independent work: unrolled, it would only take longer to compile.
     options = [builder.module.add_metadata([ir.MetaDataString(builder.module, "llvm.loop.unroll.disable")])]
     branch.set_metadata("llvm.loop", _self_referring(builder.module, options))
@@ -204,7 +217,7 @@ def _tile_body(builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: i
     for value in after:
         phi = builder.phi(vector)
         phi.add_incoming(zero, entry)
-        phi.add_incoming(value, loop)
+        phi.add_incoming(value, run_end)
         results.append(phi)
     adds = builder.icmp_signed("!=", accumulate, _integer(0))
     for i in range(rows):
@@ -272,8 +285,8 @@ def _check_int64(arguments, name) -> None:
 
 def _tile_intrinsic(name: str, dtype: str, rows: int, columns: int):
     @intrinsic
-    def tile(typing, a, a_row, a_k, b, b_k, c, c_row, k, rows_, accumulate, ahead, ahead_k):
-        _check_int64((a, a_row, a_k, b, b_k, c, c_row, k, rows_, accumulate, ahead, ahead_k), name)
+    def tile(typing, a, a_row, a_k, b, b_k, c, c_row, k, rows_, accumulate, ahead, ahead_k, runs, offsets):
+        _check_int64((a, a_row, a_k, b, b_k, c, c_row, k, rows_, accumulate, ahead, ahead_k, runs, offsets), name)
 
         def emit(context, builder, signature, arguments):
             builder.call(build_tile(builder.module, dtype, rows, columns), arguments)

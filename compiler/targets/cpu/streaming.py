@@ -83,7 +83,11 @@ def _asking_ahead(lines: list[str], vector_bytes: int) -> list[str]:
             storing = any(_STREAM in part for part in block)
             for part in block:
                 load = _LOAD.match(part) if storing else None
-                if load and int(load[1]) * _BYTES.get(load[2], 0) == vector_bytes and not offsets.get(load[3], 0) % LINE:
+                if (
+                    load
+                    and int(load[1]) * _BYTES.get(load[2], 0) == vector_bytes
+                    and not offsets.get(load[3], 0) % LINE
+                ):
                     asked += 1
                     result.append(f"  %ahead.{asked} = getelementptr i8, ptr {load[3]}, i64 {AHEAD}")
                     result.append(f"  call void @{_AHEAD}(ptr %ahead.{asked}, i32 0, i32 2, i32 1)")

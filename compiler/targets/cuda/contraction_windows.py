@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hloom.compiler.kernels.contraction import ContractionSpec, PlainOperand, PlainStore
-from hloom.compiler.kernels.convolution import Component, ConvolutionRoles
+from hloom.compiler.kernels.convolution_roles import Component, ConvolutionRoles
 from hloom.compiler.kernels.product import DotParts, accumulation_dtype, epilogue_of
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.module import Instruction
