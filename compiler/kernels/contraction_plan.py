@@ -136,6 +136,7 @@ def step_plan(
             "t_k": elements,
             "t_product": KernelAddress(PRODUCT),
             "t_sums_row": block_panels * columns,
+            "t_columns": columns,
         }
     temporaries |= {"t_parts": splits * batch * m * n * size}
     items = splits * batch * row_blocks * column_blocks

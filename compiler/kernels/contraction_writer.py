@@ -12,6 +12,7 @@ from .contraction_shared import (
     DEPTH,
     GAP,
     GROUP_COLUMNS,
+    LEFT_BYTES,
     MOST_ROWS,
     OFFSETS,
     PACK_PARAMS,
@@ -212,8 +213,10 @@ class Writer:
     # --- lhs and epilogue ----------------------------------------------------------------------------------------
 
     def fused_kernel(self):
-        """Evaluates blocks of lhs, multiplies them with panels, runs the epilogue; items are blocks of the result."""
-        spec, columns, size = self.spec, self.columns, self.size
+        """Evaluates blocks of lhs, multiplies them with panels, runs the epilogue; items are blocks of the result.
+
+        The columns of a panel are an argument, so that other tiles have the same text."""
+        spec, size = self.spec, self.size
         scratch = []
         # The product gets our item of the same blocks, and addresses moved so that its block lies in scratch memory.
         blocks = ("row_blocks", "column_blocks", "block_rows", "block_panels", "panels", "packed_sb", "packed_sp")
@@ -227,7 +230,7 @@ class Writer:
             epilogue = []
         else:
             scratch.append(f"t_sums = scratch_{self.dtype}({self.blocking.sums})")
-            out = f"address(t_sums) - (t_i0 * t_sums_row + t_q0 * {columns}) * {size}"
+            out = f"address(t_sums) - (t_i0 * t_sums_row + t_q0 * t_columns) * {size}"
             product |= {"out": out, "out_si": "t_sums_row", "full_panels": "t_panels"}
             epilogue = self.epilogue()
         if is_same(spec, spec.rhs):
@@ -245,6 +248,8 @@ class Writer:
             multiply = self.call("t_product", PRODUCT_PARAMS, product, "t_item")
         else:
             area = max(self.blocking.area, DEPTH * self.blocking.tile.rows) + MOST_ROWS * GAP
+            if isinstance(spec.lhs, StagedOperand):
+                area = LEFT_BYTES // size
             scratch.append(f"t_left = scratch_{self.dtype}({area})")
             product |= {
                 "packed": f"address(t_packed) + t_p0 * t_packed_sp * {size}", "k": "t_depth",
@@ -299,7 +304,7 @@ class Writer:
                 "t_i0 = (t_block - t_line * t_row_blocks) * t_block_rows",
                 "t_rows = min(t_block_rows, m - t_i0)",
                 "t_q0 = (t_line - t_b * t_column_blocks) * t_block_panels",
-                f"t_j1 = min((t_q0 + t_block_panels) * {columns}, n)",
+                "t_j1 = min((t_q0 + t_block_panels) * t_columns, n)",
                 multiply,
                 epilogue,
             ),
@@ -309,7 +314,7 @@ class Writer:
         own += [(x, "s64") for x in ("lhs_sb", "lhs_si", "lhs_sp", "rhs_sb", "rhs_sp", "rhs_sj")]
         own += [(x, "s64") for x in ("t_row_blocks", "t_column_blocks", "t_block_rows", "t_block_panels", "t_panels")]
         own += [(x, "s64") for x in ("t_direct", "t_packed_sb", "t_packed_sp", "t_pack_lhs", "t_copy_rhs")]
-        own += [(x, "s64") for x in ("t_step", "t_k", "t_full_panels", "t_sums_row")]
+        own += [(x, "s64") for x in ("t_step", "t_k", "t_full_panels", "t_sums_row", "t_columns")]
         own += [(x, "s64") for x in ("t_part", "t_part_items", "t_out_part")]
         return self.kernel(spec.name, own, body)
 
@@ -383,12 +388,11 @@ class Writer:
         return self.over_p("t_p0", "t_p0 + t_depth", column)
 
     def epilogue(self) -> list[str]:
-        columns = self.columns
         statements = self.spec.epilogue("t_sum", "t_b", "t_i", "t_j")
         if self.spec.epilogue_fast == "i":
             return _loop(
-                f"for t_j in range(t_q0 * {columns}, t_j1):",
-                f"t_at = t_j - t_q0 * {columns} - t_i0 * t_sums_row",
+                "for t_j in range(t_q0 * t_columns, t_j1):",
+                "t_at = t_j - t_q0 * t_columns - t_i0 * t_sums_row",
                 _loop(
                     "for t_i in range(t_i0, t_i0 + t_rows):",
                     ["t_sum = t_sums[t_at + t_i * t_sums_row]", *statements],
@@ -396,9 +400,9 @@ class Writer:
             )
         return _loop(
             "for t_i in range(t_i0, t_i0 + t_rows):",
-            f"t_at = (t_i - t_i0) * t_sums_row - t_q0 * {columns}",
+            "t_at = (t_i - t_i0) * t_sums_row - t_q0 * t_columns",
             _loop(
-                f"for t_j in range(t_q0 * {columns}, t_j1):",
+                "for t_j in range(t_q0 * t_columns, t_j1):",
                 ["t_sum = t_sums[t_at + t_j]", *statements],
             ),
         )

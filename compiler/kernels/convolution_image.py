@@ -18,13 +18,13 @@ import math
 from hloom.ir.records import record
 
 from .contraction import StagedOperand, block_area
-from .contraction_shared import DEPTH, EDGE_ROWS, MOST_ROWS, OFFSETS, indent
+from .contraction_shared import DEPTH, EDGE_ROWS, LEFT_BYTES, MOST_ROWS, OFFSETS, indent
 from .convolution_roles import Component, ConvolutionRoles
 from .tile_shapes import ITEMSIZES
 
 SHORTEST_LINE, SHORTEST_RUN = 6, 12
 FEWEST = 96  # rows of a block, and products of a step: with fewer the panels of the kernel are read too often
-PANEL_ROW = 256  # twice the bytes of a row of a panel
+PLACES = 192  # in a step of a gradient by the kernel, whose panels then stay in the first cache (a tenth faster)
 WHOLE = 16  # elements that rows of the image are a multiple of
 SETS = 1024  # elements: rows that far apart share sets of the cache
 
@@ -82,16 +82,15 @@ class Image:
         self.row = ceil(self.length, WHOLE) * WHOLE
         self.row += WHOLE * (self.row % SETS == 0)
         k = roles.extents[3]
-        fitting = self._lines_in(block_area(machine, self.size))
-        # Many tiles read a panel of the gradient by the kernel: it stays in the first cache (a tenth faster).
-        units = DEPTH // run if by_rows else min(max(machine.l1_bytes // PANEL_ROW, run) // run, fitting)
-        units = min(units, k // run, OFFSETS)
-        if units < 1 or units * run < min(k, FEWEST):
+        # Whether there is an image, and its steps, which order the sums, are the same for all machines.
+        fitting = self._lines_in(LEFT_BYTES // self.size)
+        units = min(DEPTH // run if by_rows else min(max(PLACES // run, 1), fitting), k // run, OFFSETS)
+        few = fitting < 2 or fitting * line < min(FEWEST, roles.extents[1])
+        if units < 1 or units * run < min(k, FEWEST) or by_rows and few:
             return None
         units = ceil(k // run, ceil(k // run, units))
-        most = min((fitting - 1) * line, MOST_ROWS) if by_rows else EDGE_ROWS
-        if most < min(FEWEST, roles.extents[1]):
-            return None
+        near = max(self._lines_in(block_area(machine, self.size)) - 1, 1)
+        most = min(near * line, MOST_ROWS) if by_rows else EDGE_ROWS
         window = math.prod(c.extent for c in self.taps.outer) * self.taps.inner[0]
         share = 1.5 * self.length * self._step_across(self.places) / (self.places.inner[0] * window)
         self.lines()  # written once to know its integer arguments
