@@ -8,6 +8,7 @@ left becomes a condition in the text.
 from __future__ import annotations
 
 from hloom.compiler.kernels.affine import Affine
+from hloom.ir.records import record
 
 PIECES = 8  # a loop is cut into no more; each is a loop to compile
 SHORTEST = 16  # extents below this are not worth a cut
@@ -26,7 +27,7 @@ def span(writer, affine: Affine) -> tuple[float, float]:
     return low, high
 
 
-def conditions(writer, position: Affine, extent: int) -> list[str] | None:
+def conditions(writer, position: Affine, extent: int) -> list[Condition] | None:
     """What has to be asked for 0 <= position < extent: a list of conditions, empty if it always is; None: never."""
     low, high = span(writer, position)
     if high < 0 or low >= extent:
@@ -35,8 +36,24 @@ def conditions(writer, position: Affine, extent: int) -> list[str] | None:
         return []
     writer.guards.append((position, extent))
     text = writer.text(position, "p")
-    asked = [f"{text} >= 0"] if low < 0 else []
-    return [*asked, f"{text} < {writer.integer('p_n', extent)}"] if high >= extent else asked
+    asked = [Condition(text)] if low < 0 else []
+    return [*asked, Condition(text, writer.integer("p_n", extent))] if high >= extent else asked
+
+
+@record(frozen=True)
+class Condition:
+    """0 <= position, or position < below."""
+
+    position: str
+    below: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.position} < {self.below}" if self.below else f"{self.position} >= 0"
+
+    @property
+    def sign(self) -> str:
+        """A number that is negative where the condition does not hold."""
+        return f"{self.below} - 1 - ({self.position})" if self.below else f"({self.position})"
 
 
 def bounds(probe, groups: list[list[int]], dims: tuple[int, ...]) -> list[int]:

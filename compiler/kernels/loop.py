@@ -14,15 +14,17 @@ from hloom.ir.types import DTYPES, HLO_NAME, PRED, compute_dtype
 ACROSS_BYTES = 512
 ALONG = 64
 PAGE = 4096  # bytes
+MASKED = 32  # elements of a row from which on masks for what it reads, made before it, are less work than branches
 BALANCE = 2  # flops for a byte from which on arithmetic bounds a kernel and not memory; cores have 4 to 10
 
 
 def loop_nest(request: KernelRequest) -> Nest:
     """One element of every output for each index of the domain, the first output's extents."""
     dims = request.outputs[0].dims
-    state: dict[str, object] = {"bounds": [0, 0]}
+    state: dict[str, object] = {"bounds": [0, 0], "masks": False}
 
     def write(writer, groups):
+        writer.masks = state["masks"]
         names = [f"i{g}" for g in range(len(groups))]
         # Values that depend on the outer indexes only are written outside of the innermost loop.
         outer = writer.root.child(*names[:-1])
@@ -40,6 +42,7 @@ def loop_nest(request: KernelRequest) -> Nest:
     def between(probe, groups):
         if request.cuts_loops and _tiled_dimension(probe, groups, group_sizes(dims, groups)) is None:
             state["bounds"] = bounds(probe, groups, dims)
+            state["masks"] = group_sizes(dims, groups)[-1:] >= [MASKED]
 
     writer, groups = two_passes(request, dims, write, between=between)
     sizes = group_sizes(dims, groups)

@@ -18,6 +18,8 @@ from hloom.ir.ops import OPS
 from hloom.ir.ops.gather import gather_windows
 from hloom.ir.types import HLO_NAME, Shape, compute_dtype
 
+MASKS = {"f32": "u32", "f64": "u64"}  # dtype of a register -> integers of its size
+
 
 class Writer:
     """Writes the elements of one fused computation.
@@ -36,6 +38,7 @@ class Writer:
         self.ranges: dict[int, tuple[int, int]] = {}  # first and last of an index in the piece that is being written
         self.guards: list[tuple[Affine, int]] = []  # (position, extent) of each question that is left to the text
         self.sized: frozenset[Instruction] = frozenset()  # constants that are arguments
+        self.masks = False  # whether what is outside of an operand may be masked, see `masked`
         self.literals = 0  # coefficients and constants of indexes up to this are part of the text, not arguments
         self.expressions: dict[str, object] = {}  # further index maps that this nest has
         self.piece = 0  # a value in one piece of a loop is not the one in another
@@ -87,6 +90,9 @@ class Writer:
     def text(self, affine: Affine, prefix: str) -> str:
         """The expression of an affine index. Coefficients other than 0 and 1 and the constant are integer arguments."""
         self.used.append(affine)
+        return self._text(affine, prefix)
+
+    def _text(self, affine: Affine, prefix: str) -> str:
         parts = []
         for name, coefficient in self.variable_names(affine):
             role = name.removeprefix("t_")  # the contraction's own variables begin so, arguments must not
@@ -177,6 +183,46 @@ class Writer:
         target.body.append(f"{name} = {text}")
         self.load_sites.append((target, name, affine, instruction.dtype, text))
         return name, target
+
+    def masked(self, instruction: Instruction, affine: Affine, asked, positions, block: Block):
+        """The element of an input, or zero where a condition does not hold, without a branch: (name, block).
+
+        None where that is no gain: only a loop that is walked alone, and whose variable is in none of the positions
+        that are asked for, has one answer for all of its elements. Its first element is then moved to where there is
+        one, and what is read is masked. (A choice by a truth value would do: LLVM makes branches of it again, within
+        the loop or around it.)
+        """
+        dtype = HLO_NAME[compute_dtype(instruction.dtype)]
+        bits = MASKS.get(dtype)
+        target = self.place(block, positions, ())
+        if (
+            not self.masks
+            or instruction not in self.inputs
+            or bits is None
+            or _innermost_guard(block, target) is not target
+        ):
+            return None
+        terms = {variable: c for variable, c in affine.terms.items() if self.merged.get(variable, True) is not None}
+        names = {variable: dict(self.variable_names(Affine(0, {variable: 1}))) for variable in terms}
+        along = {variable: c for variable, c in terms.items() if not set(names[variable]) <= target.variables}
+        if target is block or len(along) != 1 or min(along.values()) < 0:
+            return None
+        pointer = self.inputs[instruction]
+        self.loads.setdefault(pointer, set()).add(affine)
+        self.used.append(affine)
+        key = ("mask", *asked)
+        if key not in target.memo:
+            keep = self.fresh("k")
+            target.body.append(f"{keep} = (({' | '.join(c.sign for c in asked)}) >> 63) ^ -1")
+            target.memo[key] = keep, target
+        keep, _ = target.memo[key]
+        outer = Affine(affine.constant, {v: c for v, c in terms.items() if v not in along})
+        first, mask, name = self.fresh("b"), self.fresh("m"), self.fresh()
+        target.body += [f"{first} = ({self._text(outer, pointer)}) & {keep}", f"{mask} = {bits}({keep})"]
+        at = f"{first} + {self._text(Affine(0, along), pointer)}"
+        element = f"bitcast_{dtype}_{bits}({load(pointer, at, instruction.dtype)}) & {mask}"
+        block.body.append(f"{name} = bitcast_{bits}_{dtype}({bits}({element}))")
+        return name, block
 
     def store(
         self, pointer: str, affine: Affine, dtype: np.dtype, value: str, block: Block, streamed: bool = False
@@ -295,7 +341,7 @@ def extend_variables(block: Block, target: Block) -> None:
         b.variables = b.variables | target.variables
 
 
-def _conditional(writer, block, asked: list[str], default: str, inside):
+def _conditional(writer, block, asked: list, default: str, inside):
     """value = default; if conditions: value = inside(branch). The value is written where `block` is."""
     name = writer.fresh()
     block.body.append(f"{name} = {default}")
@@ -303,13 +349,13 @@ def _conditional(writer, block, asked: list[str], default: str, inside):
     branch.guarded = True
     value = inside(branch)
     branch.body.append(f"{name} = {value}")
-    block.body.append(Branch(" and ".join(asked), branch))
+    block.body.append(Branch(" and ".join(map(str, asked)), branch))
     return name, block
 
 
 def _pad(writer, instruction, index, block):
     operand, padding_value = instruction.operands
-    asked, inner, divided = [], [], []
+    asked, inner, divided, positions = [], [], [], []
     for affine, extent, (low, _, interior) in zip(index, operand.dims, instruction["padding"], strict=True):
         position = affine + -low
         spread = extent + max(extent - 1, 0) * interior
@@ -317,6 +363,7 @@ def _pad(writer, instruction, index, block):
         if here is None:
             return writer._value(padding_value, (), block)
         asked += here
+        positions += [position] * bool(here)
         if interior:
             text = writer.text(position, "p")
             step = writer.integer("p_d", interior + 1)
@@ -334,7 +381,15 @@ def _pad(writer, instruction, index, block):
 
     if not asked:
         return writer._value(operand, tuple(inner), block)
+    if not divided and _is_zero(padding_value):
+        masked = writer.masked(operand, linear(tuple(inner), operand.dims), asked, positions, block)
+        if masked:
+            return masked
     return _conditional(writer, block, asked, writer.value(padding_value, (), block), inside)
+
+
+def _is_zero(instruction: Instruction) -> bool:
+    return instruction.opcode == "constant" and not instruction["value"].tobytes().strip(b"\0")
 
 
 def _concatenate(writer, instruction, index, block):
@@ -355,7 +410,7 @@ def _concatenate(writer, instruction, index, block):
         branch = block.child()
         branch.guarded = True
         branch.body.append(f"{name} = {writer.value(operand, inner, branch)}")
-        block.body.append(Branch(" and ".join(asked), branch))
+        block.body.append(Branch(" and ".join(map(str, asked)), branch))
     return name, block
 
 

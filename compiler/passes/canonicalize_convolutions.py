@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from hloom.compiler.kernels.convolution import is_normal_convolution, is_normal_labels
+from hloom.compiler.kernels.loop import MASKED
 from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.replace import replace
 from hloom.compiler.passes.walk import change_computations
@@ -243,10 +244,13 @@ def _written_out(x: Value, w: Value, shape: Shape, labels: Labels, window) -> Va
     x = x.transpose([labels.lhs.batch, *labels.lhs.spatial, labels.lhs.feature])
     w = w.transpose([*labels.rhs.spatial, labels.rhs.feature, labels.rhs.batch])
     groups, outputs = x.dims[-1], w.dims[-1]
+    last = labels.lhs.feature == labels.out.feature == rank + 1
     if any(d.low or d.high for d in window):
         edges = ((0, 0, 0), *((d.low, d.high, 0) for d in window), (0, 0, 0))
-        # Padded once, and not asked about its edges for each element of the window.
-        x = x.op("pad", _zero(x), padding=edges).op("optimization-barrier")
+        x = x.op("pad", _zero(x), padding=edges)
+        if not last or outputs < MASKED:
+            # Padded once, and not asked about its edges for each element of the window; rows of features are masked.
+            x = x.op("optimization-barrier")
     places = [shape.dims[d] for d in labels.out.spatial]
     dims = (x.dims[0], *places, groups, outputs // groups)
     total = None

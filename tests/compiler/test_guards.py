@@ -104,3 +104,37 @@ def test_columns_of_a_reduction_are_cut_too():
     assert "if " not in text and "min(last, cut)" in text
     got = hl.jit(lambda gates: hnp.concatenate(gates, 1).sum(0))(gates)
     np.testing.assert_allclose(np.asarray(got), np.concatenate(gates, 1).sum(0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_rows_outside_of_an_operand_are_masked(dtype):
+    """Whether a row is inside is known before it is walked: no branch in its loop, and nothing of what lies in its place
+    comes through, not even a NaN; zeros keep their sign."""
+    x = np.random.default_rng(0).standard_normal((3, 5, 6, 40)).astype(dtype)
+    x[:, 0], x[:, :, -1], x[1, 2, 3, :7] = np.nan, np.inf, -0.0
+
+    def stencil(x):
+        padded = hnp.pad(x, ((0, 0), (1, 2), (2, 1), (0, 0)))
+        return padded[:, 2:7, 1:7], padded[:, :5, 3:] + padded[:, 3:, :6]
+
+    text = source(stencil, x)
+    loop = text[text.index("for i3") :]
+    assert ">> 63" in text and "if " not in loop and "& m" in loop
+    padded = np.pad(x, ((0, 0), (1, 2), (2, 1), (0, 0)))
+    with np.errstate(invalid="ignore"):
+        expected = padded[:, 2:7, 1:7], padded[:, :5, 3:] + padded[:, 3:, :6]
+    for got, wanted in zip(hl.jit(stencil)(x), expected, strict=True):
+        got = np.asarray(got)
+        np.testing.assert_array_equal(got, wanted)
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(wanted))
+
+
+def test_short_rows_and_other_numbers_are_asked():
+    for features, number in ((8, 0.0), (40, 1.0)):
+        x = np.ones((5, 6, features), np.float32)
+
+        def padded(x, number=number):
+            return lax.pad(x, np.float32(number), ((1, 1, 0), (2, 0, 0), (0, 0, 0)))
+
+        assert "if " in source(padded, x)
+        both(padded, x)
