@@ -11,23 +11,25 @@ import numpy as np
 from hloom.errors import HloomError
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Instruction
+from hloom.ir.ops.sort import sort_in_place, sort_keys
 from hloom.native_setup import driver
 
 PARALLEL = 1 << 16  # elements from which threads of a library, or several calls of it at once, pay
 
 
 def host_function(instruction: Instruction, order: list[int]):
-    """The function of a step. order: which of the distinct operands that it is given each operand is."""
-    evaluated = evaluate_instruction
+    """The function of a step: (its operands, the arrays that its results go to) -> None. order: which of the distinct
+    operands that it is given each operand is."""
+    call = _evaluated
     large = any(o.shape.size >= PARALLEL for o in instruction.operands)
-    if instruction.opcode == "sort" and instruction["dimensions"] != (0,) and large:
-        evaluated = _in_rows
+    if instruction.opcode == "sort":
+        call = _sorted_in_rows if instruction["dimensions"] != (0,) and large else _sorted
     workers = instruction.opcode == "fft" and large
 
-    def function(*arrays):
+    def function(arrays, results) -> None:
         try:
             with _fft_workers() if workers else nullcontext():
-                return evaluated(instruction, [arrays[k] for k in order])
+                call(instruction, [arrays[k] for k in order], results)
         except HloomError as error:
             error.source = instruction.source or error.source  # the line that asked for it, not the one that runs it
             raise
@@ -39,19 +41,35 @@ def host_function(instruction: Instruction, order: list[int]):
     return function
 
 
-def _in_rows(instruction: Instruction, operands: list[np.ndarray]):
-    """The op on parts of the first dimension, in as many threads as the driver has. NumPy sorts without Python's lock;
-    each row is sorted alone, so the bits are the same."""
-    count = min(driver().num_threads, operands[0].shape[0])
-    if count < 2:
-        return evaluate_instruction(instruction, operands)
-    bounds = [operands[0].shape[0] * k // count for k in range(count + 1)]
-    parts = [[o[low:high] for o in operands] for low, high in zip(bounds, bounds[1:], strict=False)]
-    waiting = [_threads(count - 1).submit(evaluate_instruction, instruction, part) for part in parts[1:]]
-    found = [evaluate_instruction(instruction, parts[0]), *(one.result() for one in waiting)]
-    if not isinstance(found[0], tuple):
-        return np.concatenate(found)
-    return tuple(np.concatenate(pieces) for pieces in zip(*found, strict=True))
+def _evaluated(instruction: Instruction, operands: list[np.ndarray], results: list[np.ndarray]) -> None:
+    found = evaluate_instruction(instruction, operands)
+    for result, value in zip(results, found if isinstance(found, tuple) else (found,), strict=True):
+        result[...] = value
+
+
+def _sorted(instruction: Instruction, operands: list[np.ndarray], results: list[np.ndarray]) -> None:
+    """A single operand is sorted where its result lies."""
+    if len(operands) == 1:
+        results[0][...] = operands[0]
+        if sort_in_place(results[0], *instruction["dimensions"], sort_keys(instruction["to_apply"])):
+            return
+    _evaluated(instruction, operands, results)
+
+
+def _sorted_in_rows(instruction: Instruction, operands: list[np.ndarray], results: list[np.ndarray]) -> None:
+    """Parts of the first dimension, in as many threads as the driver has. NumPy sorts without Python's lock; each row
+    is sorted alone, so the bits are the same."""
+    rows = operands[0].shape[0]
+    count = min(driver().num_threads, rows)
+    bounds = [rows * k // count for k in range(count + 1)]
+    parts = [
+        ([o[low:high] for o in operands], [r[low:high] for r in results])
+        for low, high in zip(bounds, bounds[1:], strict=False)
+    ]
+    waiting = [_threads(count - 1).submit(_sorted, instruction, *part) for part in parts[1:]]
+    _sorted(instruction, *parts[0])
+    for one in waiting:
+        one.result()
 
 
 @functools.cache

@@ -56,7 +56,7 @@ class Copy:
 
 @record(frozen=True)
 class Host:
-    """A Python function between native steps: function(*arrays) -> array or tuple, written to the outputs.
+    """A Python function between native steps: function(arrays, results) writes the results, which are the outputs.
 
     keeps: whether it may keep what it is given, which then is a copy: the memory is written again. A function that does
     not keeps its hands off the arrays too.
@@ -261,10 +261,7 @@ def _callback(host: Host):
         words = (ctypes.c_int64 * count).from_address(arguments)
         try:
             views = [_view(words[k + 1], shape) for k, shape in enumerate(shapes)]
-            result = host.function(*((view.copy() if host.keeps else view) for view in views[:given]))
-            results = result if isinstance(result, tuple) else (result,)
-            for view, value in zip(views[given:], results, strict=True):
-                view[...] = value
+            host.function([view.copy() if host.keeps else view for view in views[:given]], views[given:])
         except BaseException as error:
             _errors.setdefault(words[0], error)
             ctypes.c_uint8.from_address(words[0]).value = 0

@@ -251,9 +251,10 @@ def _sort_reference(*operands, shape, dimensions, to_apply, is_stable=False):
     if operands[0].shape[axis] < 2 or not operands[0].size:
         return operands if len(operands) > 1 else operands[0]
     with np.errstate(all="ignore"):
-        if keys and len(operands) == 1 and len(keys) == 1 and _equal_means_identical(operands[0], keys[0]):
-            result = np.sort(operands[0], axis=axis)  # NaN last, as in every such order
-            return np.ascontiguousarray(np.flip(result, axis)) if keys[0].descending else result
+        if len(operands) == 1:
+            result = np.array(operands[0])
+            if sort_in_place(result, axis, keys):
+                return result
         if keys:
             arrays = []
             for key in keys:
@@ -267,14 +268,25 @@ def _sort_reference(*operands, shape, dimensions, to_apply, is_stable=False):
     return results if len(operands) > 1 else results[0]
 
 
+def sort_in_place(x: np.ndarray, axis: int, keys: list[Key] | None) -> bool:
+    """Sorts a contiguous array along an axis as NumPy does, where elements that are equal are identical, so that any
+    order of them is the stable one; elsewhere leaves it as it is and says False."""
+    if keys is None or len(keys) != 1 or not _equal_means_identical(x, keys[0]):
+        return False
+    x.sort(axis=axis)  # NaN last, as in every such order
+    if keys[0].descending:
+        x[...] = np.flip(x, axis)
+    return True
+
+
 def _equal_means_identical(x: np.ndarray, key: Key) -> bool:
     if x.dtype.kind in "iub":
         return True
     if x.dtype not in (np.float32, np.float64) or key.total:
         return False
-    bits = x.view(f"i{x.dtype.itemsize}") if x.flags.c_contiguous else np.ascontiguousarray(x).view(f"i{x.itemsize}")
-    negative_zeros = bits == np.iinfo(bits.dtype).min  # in one walk, which signbit and == 0 would do in three
-    return not negative_zeros.any() and not (key.descending and np.isnan(x).any())
+    bits = x.view(f"i{x.dtype.itemsize}")
+    lowest = np.iinfo(bits.dtype).min  # the bits of -0.0: found in one walk, which signbit and == 0 would do in three
+    return bits.min(initial=0) != lowest and not (key.descending and np.isnan(x).any())
 
 
 def _network(operands, axis: int, to_apply: Computation) -> np.ndarray:

@@ -283,18 +283,16 @@ class Executable:
             np.ndarray(shape.dims, shape.dtype, read(device, resolve(ref), shape.bytes, asked, step.where))
             for ref, shape in step.inputs
         ]
+        results = [np.empty(shape.dims, shape.dtype) for _, shape in step.outputs]
         # Others may use the device meanwhile, so that the function may wait for a thread that does.
         held = device.lock._release_save()
         try:
-            result = step.function(*arrays)
+            step.function(arrays, results)
         finally:
             device.lock._acquire_restore(held)
         device.open()  # the function may have used another GPU
-        results = result if isinstance(result, tuple) else (result,)
         begun()
-        for (ref, shape), value in zip(step.outputs, results, strict=True):
-            array = np.empty(shape.dims, shape.dtype)
-            array[...] = value
+        for (ref, _), array in zip(step.outputs, results, strict=True):
             write(device, resolve(ref), array, asked, step.where)
 
     def _resolver(self, inputs, outputs, private: Buffer | None = None):

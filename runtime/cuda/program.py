@@ -127,7 +127,7 @@ class Alternatives:
 
 @record(frozen=True)
 class Host:
-    """A Python function: function(*arrays) -> array or tuple, on copies of the inputs, copied to the outputs."""
+    """A Python function: function(arrays, results) writes the results; copies of the inputs, copied to the outputs."""
 
     function: Callable
     inputs: tuple[tuple[Ref, Shape], ...]

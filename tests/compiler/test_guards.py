@@ -108,8 +108,8 @@ def test_columns_of_a_reduction_are_cut_too():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_rows_outside_of_an_operand_are_masked(dtype):
-    """Whether a row is inside is known before it is walked: no branch in its loop, and nothing of what lies in its place
-    comes through, not even a NaN; zeros keep their sign."""
+    """Whether a row is inside is known before it is walked: no branch in its loop, and nothing of what lies in its
+    place comes through, not even a NaN; zeros keep their sign."""
     x = np.random.default_rng(0).standard_normal((3, 5, 6, 40)).astype(dtype)
     x[:, 0], x[:, :, -1], x[1, 2, 3, :7] = np.nan, np.inf, -0.0
 

@@ -10,7 +10,7 @@ from hloom.ir.types import Shape
 from hloom.runtime.cuda.api import Api
 from hloom.runtime.cuda.device import Device
 from hloom.runtime.cuda.discovery import gpus
-from hloom.runtime.cuda.program import Conditional, Copy, CudaProgram, Kernel, Launch, Ref, While
+from hloom.runtime.cuda.program import Conditional, Copy, CudaProgram, Host, Kernel, Launch, Ref, While
 
 F32, S32 = np.float32, np.int32
 N = 1000
@@ -72,6 +72,15 @@ def finish(dev: Device) -> None:
     dev.close()
     assert dev.fake.violations == []
     assert dev.fake.leaks() == []
+
+
+def host(function, source, target, shape=VECTOR, name: str = "a Python function") -> Host:
+    """A Python function of one array, which gives one."""
+
+    def call(arrays, results):
+        results[0][...] = function(*arrays)
+
+    return Host(call, ((source, shape),), ((target, shape),), name)
 
 
 def launch(name: str, *words, where: str = "", shared: int = 0) -> Launch:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import cuda_cases as cases
 import numpy as np
-from cuda_cases import OUT, TEMPORARY, VECTOR, N, X, fetch, launch, place, vectors
+from cuda_cases import OUT, TEMPORARY, VECTOR, N, X, fetch, host, launch, place, vectors
 
 from hloom.runtime.cuda import Device, DeviceArray, Executable, available, gpus, import_array, load_api
 from hloom.runtime.cuda.errors import CudaLaunchError, CudaModuleError, CudaOutOfMemoryError
 from hloom.runtime.cuda.executable import CAPTURES, REBUILDS
-from hloom.runtime.cuda.program import Copy, CudaProgram, Enqueue, Fill, Host, Kernel, Launch
+from hloom.runtime.cuda.program import Copy, CudaProgram, Enqueue, Fill, Kernel, Launch
 
 
 def programs(api, device: Device) -> None:
@@ -39,7 +39,7 @@ def all_kinds(api, device: Device) -> None:
     steps = (
         Enqueue(library, (X, TEMPORARY), "a library"),
         launch("add", TEMPORARY, X, OUT, N, shared=100_000),
-        Host(lambda a: a + 1, ((OUT, VECTOR),), ((OUT, VECTOR),)),
+        host(lambda a: a + 1, OUT, OUT),
         Fill(place("output", 1), 7, 4 * N),
         Copy(place("output", 2), X, 4 * N),
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import cuda_cases as cases
 import numpy as np
 import pytest
-from cuda_cases import OUT, VECTOR, N, X, Y, device, driver, fetch, gpu, launch, place, vectors
+from cuda_cases import OUT, VECTOR, N, X, Y, device, driver, fetch, gpu, host, launch, place, vectors
 
 from hloom.runtime.cuda import executable
 from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.errors import STICKY, CudaDeviceLostError, CudaError, CudaOutOfMemoryError
 from hloom.runtime.cuda.executable import Executable
-from hloom.runtime.cuda.program import Copy, CudaProgram, Enqueue, Fill, Host
+from hloom.runtime.cuda.program import Copy, CudaProgram, Enqueue, Fill
 
 # What fails without an error: destroying, which is tried again, and the words of an error.
 QUIET = {"cuGraphDestroy", "cuGraphExecDestroy", "cuMemFreeAsync", "cuGetErrorString"}
@@ -27,7 +27,7 @@ def mixed(dev) -> CudaProgram:
     steps = (
         launch("add", X, Y, first, N),
         Enqueue(library, (first, second), "a copying library"),
-        Host(lambda a: a * 2, ((second, VECTOR),), ((first, VECTOR),)),
+        host(lambda a: a * 2, second, first),
         Fill(second, 0, 4 * N),
         Copy(OUT, first, 4 * N),
     )

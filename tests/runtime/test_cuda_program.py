@@ -7,7 +7,7 @@ import threading
 import cuda_cases as cases
 import numpy as np
 import pytest
-from cuda_cases import OUT, VECTOR, N, X, Y, device, fetch, finish, launch, place, vectors
+from cuda_cases import OUT, VECTOR, N, X, Y, device, fetch, finish, host, launch, place, vectors
 
 from hloom.ir.types import Shape
 from hloom.runtime.cuda.executable import CAPTURES, REBUILDS, Executable
@@ -18,7 +18,6 @@ from hloom.runtime.cuda.program import (
     Enqueue,
     Exchange,
     Fill,
-    Host,
     While,
 )
 
@@ -228,7 +227,7 @@ def test_bodies_with_memory_of_their_own_between_python_functions():
     """What an output held before the stretch is kept."""
     dev = device()
     loop = Conditional(Y, ((launch("scale", OUT, OUT, 2, N),), ()))
-    steps = (Host(lambda x: x + 1, ((X, VECTOR),), ((OUT, VECTOR),)), loop)
+    steps = (host(lambda x: x + 1, X, OUT), loop)
     run = Executable(CudaProgram("f", steps, [], 0, [VECTOR, Shape("pred", ())], [VECTOR]), dev)
     kept = []
     for turn in range(CAPTURES + REBUILDS + 4):
@@ -280,7 +279,7 @@ def test_python_functions_stand_between_graphs():
     first, second = place("arena", 0), place("arena", 4096)
     steps = (
         launch("add", X, Y, first, N),
-        Host(double, ((first, VECTOR),), ((second, VECTOR),), "double"),
+        host(double, first, second, name="double"),
         launch("multiply", second, Y, OUT, N),
     )
     run = Executable(CudaProgram("f", steps, [], 8192, [VECTOR, VECTOR], [VECTOR]), dev)
@@ -304,7 +303,7 @@ def test_a_python_function_in_a_loop_and_what_it_raises():
         return value + 1
 
     scalar = Shape("s32", ())
-    loop = While((launch("less", counter, X, pred),), pred, (Host(step, ((counter, scalar),), ((counter, scalar),)),))
+    loop = While((launch("less", counter, X, pred),), pred, (host(step, counter, counter, scalar),))
     steps = (Fill(counter, 0, 4), Fill(limit, 0, 4), loop, Copy(OUT, counter, 4))
     run = Executable(CudaProgram("f", steps, [], 1024, [scalar], [scalar]), dev)
     assert fetch(dev, run([dev.put(np.int32(3), "n")])[0], scalar) == 3
@@ -325,7 +324,7 @@ def test_a_python_function_may_call_its_own_program():
         depth.append(int(value))
         return value if value >= 2 else fetch(dev, run([dev.put(value + np.int32(1), "n")])[0], scalar)
 
-    steps = (Copy(inner, X, 4), Host(again, ((inner, scalar),), ((inner, scalar),)), Copy(OUT, inner, 4))
+    steps = (Copy(inner, X, 4), host(again, inner, inner, scalar), Copy(OUT, inner, 4))
     run = Executable(CudaProgram("f", steps, [], 256, [scalar], [scalar]), dev)
     assert fetch(dev, run([dev.put(np.int32(0), "n")])[0], scalar) == 2
     assert depth == [0, 1, 2]
@@ -351,7 +350,7 @@ def test_a_python_function_may_wait_for_threads_that_use_the_device():
         return a + 1
 
     first = place("arena", 0)
-    steps = (Copy(first, X, 4 * N), Host(wait, ((first, VECTOR),), ((first, VECTOR),)), launch("add", first, X, OUT, N))
+    steps = (Copy(first, X, 4 * N), host(wait, first, first), launch("add", first, X, OUT, N))
     run = Executable(CudaProgram("f", steps, [], 4096, [VECTOR], [VECTOR]), dev)
     assert np.allclose(fetch(dev, run([dev.put(x, "x")])[0]), 2 * x + 1)
     assert len(seen) >= 4 and all(
