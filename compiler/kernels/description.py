@@ -134,6 +134,7 @@ class Nest:
     integers: name -> value for this launch; the names and their order are part of the kernel, the values are not.
     temporaries: bytes of each pointer that is neither input nor output, but scratch between the stages of a kernel.
     items, inner_work: how many work items a CPU launch has, and about how many element operations each is.
+    moved: bytes of what it reads and writes.
     past_caches: the outputs whose streamed stores (`writer.store`) go past the caches; the others are plain stores.
     leaving: outputs that nothing in the program reads.
     """
@@ -148,4 +149,5 @@ class Nest:
     outputs: frozenset[str] = frozenset()
     temporaries: dict[str, int] = field(default_factory=dict)
     past_caches: frozenset[str] = frozenset()
+    moved: int = 0
     leaving: frozenset[str] = frozenset()

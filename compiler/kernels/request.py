@@ -157,6 +157,7 @@ def finish(request, writer: Writer, kind: str, root: Block, items: int, work: fl
     outputs = frozenset(request.output_name(k) for k in range(len(request.outputs)))
     nest = Nest(kind, request.title(kind), request.pointers(writer), dict(writer.integers), root, items, work, outputs)
     nest.past_caches, nest.leaving = request.past_caches(run), request.leaving_names
+    nest.moved = request.moved
     return nest
 
 

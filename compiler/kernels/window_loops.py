@@ -167,6 +167,6 @@ class Windows:
         arguments = [name for name, _ in pointers] + list(self.text.integers.values())
         temporaries = {name: dtype.itemsize * count for name, (dtype, count) in parts.items()}
         chosen = with_stores(source, self.request.past_caches(*self.request.outputs[0].dims[-1:]))
-        launch = launch_by_work(chosen, arguments, items, work, temporaries, least=least)
+        launch = launch_by_work(chosen, arguments, items, work, temporaries, least=least, moved=self.request.moved)
         launch.stand_ins = stand_ins(source, self.request.leaving_names)
         return launch

@@ -79,7 +79,7 @@ class CpuTarget:
         arguments = [name for name, _ in nest.pointers] + list(nest.integers.values())
         text = self.render(nest)
         source = with_stores(text, nest.past_caches)
-        launch = launch_by_work(source, arguments, nest.items, nest.inner_work, nest.temporaries)
+        launch = launch_by_work(source, arguments, nest.items, nest.inner_work, nest.temporaries, moved=nest.moved)
         if nest.kind == "row" and nest.items >= 256:
             launch.grain = -(-launch.grain // 4) * 4  # a processor may do so many rows at once
         launch.stand_ins = stand_ins(text, nest.leaving)
