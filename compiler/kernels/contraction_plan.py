@@ -202,8 +202,8 @@ def _block(
 
     lhs_strides: of a lhs that tiles read in place, None for one that is evaluated block by block. may_copy: whether a
     single block of rows saves packing rhs in a step of its own, which costs another trip to the last cache and a wait
-    of all cores for each other. image: of a `StagedOperand`, its most_rows, share and
-    by_rows.
+    of all cores for each other. image: most_rows, share and by_rows of a
+    `StagedOperand`.
 
     Times are in steps of p of one tile (2 ns on Zen 3). A tile needs some 10 more at the end of a partial sum. A block
     of lhs is copied or evaluated in the time of one panel; read in place it costs 3 % of the products, and half a panel
@@ -246,6 +246,7 @@ def _block(
             time = batch * (products + down * across * (for_lhs + 100) + fetch * panels * k * down)
             if cores > 1 and time > 2 * least:
                 # When the last round is not full, its blocks may still be the smaller ones of the edges.
+                # One block for each core: they end together.
                 wait = max(one, least) / (4 if blocks == cores else 2)
                 time = max(one, time / cores, min(_ceil(blocks, cores) * one, time / cores + one)) + wait
             if may_copy and down > 1:

@@ -42,7 +42,7 @@ def loop_nest(request: KernelRequest) -> Nest:
     def between(probe, groups):
         if request.cuts_loops and _tiled_dimension(probe, groups, group_sizes(dims, groups)) is None:
             state["bounds"] = bounds(probe, groups, dims)
-            state["masks"] = group_sizes(dims, groups)[-1:] >= [MASKED]
+            state["masks"] = bool(groups) and group_sizes(dims, groups)[-1] >= MASKED
 
     writer, groups = two_passes(request, dims, write, between=between)
     sizes = group_sizes(dims, groups)

@@ -199,6 +199,7 @@ class Writer:
             not self.masks
             or instruction not in self.inputs
             or bits is None
+            or 0 in instruction.dims
             or _innermost_guard(block, target) is not target
         ):
             return None

@@ -129,6 +129,11 @@ def test_rows_outside_of_an_operand_are_masked(dtype):
         np.testing.assert_array_equal(np.signbit(got), np.signbit(wanted))
 
 
+def test_nothing_is_read_of_an_operand_without_elements():
+    x = np.zeros((0, 40), np.float32)
+    both(lambda x: lax.pad(x, np.float32(0), ((1, 1, 0), (0, 0, 0))), x)
+
+
 def test_short_rows_and_other_numbers_are_asked():
     for features, number in ((8, 0.0), (40, 1.0)):
         x = np.ones((5, 6, features), np.float32)
