@@ -11,7 +11,7 @@ import numpy as np
 from hloom.errors import HloomError
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Instruction
-from hloom.ir.ops.sort import sort_in_place, sort_keys
+from hloom.ir.ops.sort import is_plain_sort, sort_keys, sort_plainly
 from hloom.native_setup import driver
 
 PARALLEL = 1 << 16  # elements from which threads of a library, or several calls of it at once, pay
@@ -23,7 +23,9 @@ def host_function(instruction: Instruction, order: list[int]):
     call = _evaluated
     large = any(o.shape.size >= PARALLEL for o in instruction.operands)
     if instruction.opcode == "sort":
-        call = _sorted_in_rows if instruction["dimensions"] != (0,) and large else _sorted
+        call = functools.partial(_sorted, sort_keys(instruction["to_apply"]))
+        if instruction["dimensions"] != (0,) and large:
+            call = functools.partial(_in_rows, call)
     workers = instruction.opcode == "fft" and large
 
     def function(arrays, results) -> None:
@@ -47,18 +49,18 @@ def _evaluated(instruction: Instruction, operands: list[np.ndarray], results: li
         result[...] = value
 
 
-def _sorted(instruction: Instruction, operands: list[np.ndarray], results: list[np.ndarray]) -> None:
-    """A single operand is sorted where its result lies."""
-    if len(operands) == 1:
+def _sorted(keys, instruction: Instruction, operands: list[np.ndarray], results: list[np.ndarray]) -> None:
+    """A single operand is sorted where its result lies. keys: `sort_keys` of the comparison."""
+    if len(operands) == 1 and is_plain_sort(operands[0], keys):
         results[0][...] = operands[0]
-        if sort_in_place(results[0], *instruction["dimensions"], sort_keys(instruction["to_apply"])):
-            return
-    _evaluated(instruction, operands, results)
+        sort_plainly(results[0], *instruction["dimensions"], keys[0])
+    else:
+        _evaluated(instruction, operands, results)
 
 
-def _sorted_in_rows(instruction: Instruction, operands: list[np.ndarray], results: list[np.ndarray]) -> None:
-    """Parts of the first dimension, in as many threads as the driver has. NumPy sorts without Python's lock; each row
-    is sorted alone, so the bits are the same."""
+def _in_rows(call, instruction: Instruction, operands: list[np.ndarray], results: list[np.ndarray]) -> None:
+    """`call` on parts of the first dimension, in as many threads as the driver has. NumPy sorts without Python's lock;
+    each row is sorted alone, so the bits are the same."""
     rows = operands[0].shape[0]
     count = min(driver().num_threads, rows)
     bounds = [rows * k // count for k in range(count + 1)]
@@ -66,8 +68,8 @@ def _sorted_in_rows(instruction: Instruction, operands: list[np.ndarray], result
         ([o[low:high] for o in operands], [r[low:high] for r in results])
         for low, high in zip(bounds, bounds[1:], strict=False)
     ]
-    waiting = [_threads(count - 1).submit(_sorted, instruction, *part) for part in parts[1:]]
-    _sorted(instruction, *parts[0])
+    waiting = [_threads(count - 1).submit(call, instruction, *part) for part in parts[1:]]
+    call(instruction, *parts[0])
     for one in waiting:
         one.result()
 

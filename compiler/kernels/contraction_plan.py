@@ -202,8 +202,8 @@ def _block(
 
     lhs_strides: of a lhs that tiles read in place, None for one that is evaluated block by block. may_copy: whether a
     single block of rows saves packing rhs in a step of its own, which costs another trip to the last cache and a wait
-    of all cores for each other. image: most_rows, share and by_rows of a
-    `StagedOperand`.
+    of all cores for each other. image: most_rows, share and by_rows of a `StagedOperand`,
+    None for another lhs.
 
     Times are in steps of p of one tile (2 ns on Zen 3). A tile needs some 10 more at the end of a partial sum. A block
     of lhs is copied or evaluated in the time of one panel; read in place it costs 3 % of the products, and half a panel
@@ -236,10 +236,12 @@ def _block(
                 continue
             tried.add((rows, width))
             across = _ceil(panels, width)
-            packs = lhs_strides is None or _pack_lhs(blocking, min(rows * tile.rows, m), width, step, *lhs_strides, far)
-            for_lhs = rows * k * (1 if packs else fetch_lhs + 0.03 * width)
             if image:
                 for_lhs = (rows if by_rows else tiles) * k * share
+            elif lhs_strides is None or _pack_lhs(blocking, min(rows * tile.rows, m), width, step, *lhs_strides, far):
+                for_lhs = rows * k
+            else:
+                for_lhs = rows * k * (fetch_lhs + 0.03 * width)
             fetch = near if width * tile.columns * k * blocking.size <= blocking.slab else 4 * near
             one = rows * width * (k + 10 * steps) + for_lhs + fetch * width * k + 100
             blocks = batch * down * across

@@ -247,9 +247,10 @@ class Writer:
             }  # fmt: skip
             multiply = self.call("t_product", PRODUCT_PARAMS, product, "t_item")
         else:
-            area = max(self.blocking.area, DEPTH * self.blocking.tile.rows) + MOST_ROWS * GAP
             if isinstance(spec.lhs, StagedOperand):
                 area = LEFT_BYTES // size
+            else:
+                area = max(self.blocking.area, DEPTH * self.blocking.tile.rows) + MOST_ROWS * GAP
             scratch.append(f"t_left = scratch_{self.dtype}({area})")
             product |= {
                 "packed": f"address(t_packed) + t_p0 * t_packed_sp * {size}", "k": "t_depth",

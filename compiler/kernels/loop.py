@@ -40,9 +40,10 @@ def loop_nest(request: KernelRequest) -> Nest:
         state["outer"], state["blocks"] = outer, blocks
 
     def between(probe, groups):
-        if request.cuts_loops and _tiled_dimension(probe, groups, group_sizes(dims, groups)) is None:
+        sizes = group_sizes(dims, groups)
+        if request.cuts_loops and _tiled_dimension(probe, groups, sizes) is None:
             state["bounds"] = bounds(probe, groups, dims)
-            state["masks"] = bool(groups) and group_sizes(dims, groups)[-1] >= MASKED
+            state["masks"] = bool(sizes) and sizes[-1] >= MASKED
 
     writer, groups = two_passes(request, dims, write, between=between)
     sizes = group_sizes(dims, groups)

@@ -194,19 +194,17 @@ class Writer:
         """
         dtype = HLO_NAME[compute_dtype(instruction.dtype)]
         bits = MASKS.get(dtype)
-        target = self.place(block, positions, ())
-        if (
-            not self.masks
-            or instruction not in self.inputs
-            or bits is None
-            or 0 in instruction.dims
-            or _innermost_guard(block, target) is not target
-        ):
+        if not self.masks or instruction not in self.inputs or bits is None or 0 in instruction.dims:
             return None
-        terms = {variable: c for variable, c in affine.terms.items() if self.merged.get(variable, True) is not None}
-        names = {variable: dict(self.variable_names(Affine(0, {variable: 1}))) for variable in terms}
-        along = {variable: c for variable, c in terms.items() if not set(names[variable]) <= target.variables}
-        if target is block or len(along) != 1 or min(along.values()) < 0:
+        target = self.place(block, positions, ())
+        if target is block or _innermost_guard(block, target) is not target:
+            return None
+        along = {
+            variable: coefficient
+            for variable, coefficient in affine.terms.items()
+            if any(name not in target.variables for name, _ in self.variable_names(Affine(0, {variable: 1})))
+        }
+        if len(along) != 1 or min(along.values()) < 0:
             return None
         pointer = self.inputs[instruction]
         self.loads.setdefault(pointer, set()).add(affine)
@@ -217,7 +215,7 @@ class Writer:
             target.body.append(f"{keep} = (({' | '.join(c.sign for c in asked)}) >> 63) ^ -1")
             target.memo[key] = keep, target
         keep, _ = target.memo[key]
-        outer = Affine(affine.constant, {v: c for v, c in terms.items() if v not in along})
+        outer = Affine(affine.constant, {v: c for v, c in affine.terms.items() if v not in along})
         first, mask, name = self.fresh("b"), self.fresh("m"), self.fresh()
         target.body += [f"{first} = ({self._text(outer, pointer)}) & {keep}", f"{mask} = {bits}({keep})"]
         at = f"{first} + {self._text(Affine(0, along), pointer)}"

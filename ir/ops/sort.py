@@ -251,10 +251,10 @@ def _sort_reference(*operands, shape, dimensions, to_apply, is_stable=False):
     if operands[0].shape[axis] < 2 or not operands[0].size:
         return operands if len(operands) > 1 else operands[0]
     with np.errstate(all="ignore"):
-        if len(operands) == 1:
+        if len(operands) == 1 and is_plain_sort(operands[0], keys):
             result = np.array(operands[0])
-            if sort_in_place(result, axis, keys):
-                return result
+            sort_plainly(result, axis, keys[0])
+            return result
         if keys:
             arrays = []
             for key in keys:
@@ -268,25 +268,25 @@ def _sort_reference(*operands, shape, dimensions, to_apply, is_stable=False):
     return results if len(operands) > 1 else results[0]
 
 
-def sort_in_place(x: np.ndarray, axis: int, keys: list[Key] | None) -> bool:
-    """Sorts a contiguous array along an axis as NumPy does, where elements that are equal are identical, so that any
-    order of them is the stable one; elsewhere leaves it as it is and says False."""
-    if keys is None or len(keys) != 1 or not _equal_means_identical(x, keys[0]):
+def is_plain_sort(x: np.ndarray, keys: list[Key] | None) -> bool:
+    """Whether elements of x that are equal are identical, so that any order of them is the stable one."""
+    if keys is None or len(keys) != 1:
         return False
-    x.sort(axis=axis)  # NaN last, as in every such order
-    if keys[0].descending:
-        x[...] = np.flip(x, axis)
-    return True
-
-
-def _equal_means_identical(x: np.ndarray, key: Key) -> bool:
+    (key,) = keys
     if x.dtype.kind in "iub":
         return True
     if x.dtype not in (np.float32, np.float64) or key.total:
         return False
-    bits = x.view(f"i{x.dtype.itemsize}")
+    bits = np.ascontiguousarray(x).view(f"i{x.dtype.itemsize}")
     lowest = np.iinfo(bits.dtype).min  # the bits of -0.0: found in one walk, which signbit and == 0 would do in three
     return bits.min(initial=0) != lowest and not (key.descending and np.isnan(x).any())
+
+
+def sort_plainly(x: np.ndarray, axis: int, key: Key) -> None:
+    """Sorts an array of which `is_plain_sort` holds in place, along an axis."""
+    x.sort(axis=axis)  # NaN last, as in every such order
+    if key.descending:
+        x[...] = np.flip(x, axis)
 
 
 def _network(operands, axis: int, to_apply: Computation) -> np.ndarray:

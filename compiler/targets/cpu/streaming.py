@@ -93,10 +93,12 @@ def _asking_ahead(lines: list[str], vector_bytes: int) -> list[str]:
                     result.append(f"  call void @{_AHEAD}(ptr %ahead.{asked}, i32 0, i32 2, i32 1)")
                 result.append(part)
             block = []
+            if line.startswith("define"):
+                offsets = {}
         elif place := _PLACE.match(line):
             offsets[place[1]] = int(place[3]) * _BYTES.get(place[2], 0)
         block.append(line)
-    if asked:
+    if asked and not any(line.startswith("declare") and f"@{_AHEAD}(" in line for line in lines):
         result.append(f"declare void @{_AHEAD}(ptr, i32, i32, i32)")
     return result
 
