@@ -22,8 +22,9 @@ from .contraction_shared import GROUP_COLUMNS, Blocking, split_steps
 
 # Products (about 5 microseconds of one core) below which a chunk of work is not worth a thread.
 SERIAL_WORK = 1 << 18
-# Tiles in whose time a panel comes from the last cache, to one core: on Zen 3, and on a Xeon with vectors of 64 bytes.
-FETCH, FETCH_WIDE = 0.5, 2.0
+# Tiles in whose time a panel comes to one core from the last cache: on Zen 3, and on a Xeon with vectors of 64 bytes,
+# whose tiles of a block share what they ask for of its next panel, so that but the first is waited for.
+FETCH, FETCH_WIDE = 0.5, 5.0
 PERIOD = 4096  # bytes after which addresses share a set of a first-level cache, on about every machine
 
 
@@ -169,15 +170,18 @@ def _pack_lhs(blocking: Blocking, rows: int, panels: int, depth: int, lhs_si: in
     """Whether a block of lhs is copied before tiles read it. That costs about as much as a panel of products.
 
     Tiles read the copy 3 % faster than rows, and much faster than rows that share the sets of a cache (38 GF/s of 101,
-    at 4096 bytes) or, where lhs is contiguous along i, than a cache line of each p. far: whether lhs comes from beyond
-    the second cache: then single lines of many rows are what it costs, and two panels are enough (32 products of 512 x
-    64 x 512: 4.4 ms, in place 7).
+    at 4096 bytes, on Zen 3; a Xeon, whose cache has room for more of a set, was never slower in place: 16384 x 64 x 512
+    took 3.0 ms, 4.0 with the copy, 1024 x 1024 x 1024 as long) or, where lhs is contiguous along i, than a cache line
+    of each p. far: whether lhs comes from beyond the second cache: then single lines of many rows are what it costs,
+    and one panel is enough (32 products of 512 x 64 x 512: 5.9 ms, in place 6.7).
     """
     if lhs_sp == 1:
         sets = PERIOD // math.gcd(lhs_si * blocking.size, PERIOD)
+        if blocking.is_wide and _ceil(blocking.tile.rows, sets) + 4 <= blocking.l1_bytes // PERIOD:
+            return False
         return rows > 1 and depth > 64 and (panels > 16 or sets <= 2 or (sets <= 4 and panels > 3))
     sets = PERIOD // math.gcd(lhs_sp * blocking.size, PERIOD)
-    return panels > 12 or (panels > (1 if far else 3) and depth > 8 * sets)
+    return panels > 12 or (panels > (0 if far else 3) and depth > 8 * sets)
 
 
 def _is_far(blocking: Blocking, batch: int, m: int, k: int) -> bool:
@@ -208,7 +212,8 @@ def _block(
     Times are in steps of p of one tile (2 ns on Zen 3). A tile needs some 10 more at the end of a partial sum. A block
     of lhs is copied or evaluated in the time of one panel; read in place it costs 3 % of the products, and half a panel
     where it is not in the cache, two where each element lies in a line of its own. A panel comes from the last cache in
-    the time of FETCH tiles. Blocks are taken by whoever is free, so on average half a block is waited for at the end.
+    the time of FETCH tiles, or FETCH_WIDE. Blocks are taken by whoever is free, so on average half a block is waited
+    for at the end, on machines that were less disturbed a quarter.
     """
     tile, cores = blocking.tile, blocking.cores
     panels, tiles, steps = _ceil(n, tile.columns), _ceil(m, tile.rows), _ceil(k, step)
@@ -216,7 +221,6 @@ def _block(
     most = min(most_rows // tile.rows, tiles)
     least = SERIAL_WORK // (tile.rows * tile.columns)  # less is not handed out as a chunk of its own
     products = tiles * panels * (k + 10 * steps)
-    near = FETCH_WIDE if tile.lanes * blocking.size >= 64 else FETCH
     far = _is_far(blocking, batch, m, k)
     fetch_lhs = 0.0 if not far or lhs_strides is None else 0.5 if lhs_strides[1] == 1 else 2.0
     best, best_time = None, math.inf
@@ -242,14 +246,18 @@ def _block(
                 for_lhs = rows * k
             else:
                 for_lhs = rows * k * (fetch_lhs + 0.03 * width)
-            fetch = near if width * tile.columns * k * blocking.size <= blocking.slab else 4 * near
-            one = rows * width * (k + 10 * steps) + for_lhs + fetch * width * k + 100
+            stays = width * tile.columns * k * blocking.size <= blocking.slab
+            if blocking.is_wide:
+                fetch = FETCH_WIDE * k * (1 + (width - 1) / rows)
+            else:
+                fetch = FETCH * k * width * (1 if stays else 4)
+            one = rows * width * (k + 10 * steps) + for_lhs + fetch + 100
             blocks = batch * down * across
-            time = batch * (products + down * across * (for_lhs + 100) + fetch * panels * k * down)
+            time = batch * (products + down * across * (for_lhs + fetch + 100))
             if cores > 1 and time > 2 * least:
                 # When the last round is not full, its blocks may still be the smaller ones of the edges.
                 # One block for each core: they end together.
-                wait = max(one, least) / (4 if blocks == cores else 2)
+                wait = max(one, least) / (4 if blocks == cores else 2) / (2 if blocking.is_wide else 1)
                 time = max(one, time / cores, min(_ceil(blocks, cores) * one, time / cores + one)) + wait
             if may_copy and down > 1:
                 time += 0.5 * panels * k / cores + (2500 if cores > 1 else 0)

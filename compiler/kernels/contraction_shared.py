@@ -17,7 +17,9 @@ from hloom.ir.records import record
 from .source import KernelSource
 from .tile_shapes import MATRIX_WORDS, TileShape, square_rows
 
-GROUP_COLUMNS = 128  # columns of rhs packed together: enough for long vector loops in an element's code
+# Columns of rhs packed together: enough for long vector loops in an element's code, and for the prefetchers of the
+# processor, which begin anew in each row.
+GROUP_COLUMNS = 384
 # The most products in a partial sum. After each, a tile is added to the result, which takes as long as 10 products
 # more: 1024 x 1024 x 1024 ran at 91.6 % of the FMA peak with steps of 256, at 95 % with 512, at 96 % with 1024 (Zen 3,
 # the product alone). Longer steps leave fewer rows of lhs in the cache, and sums that are less exact.
@@ -25,6 +27,9 @@ DEPTH = 640
 # Elements between rows of scratch memory beyond those in use. At a power of two, the rows of a tile share sets of the
 # cache: 31 GF/s of 51 (float64, 256).
 GAP = 16
+# Bytes between the rows of a copied block of lhs. Without them, the tiles of a block of 240 x 512 began 12288 bytes
+# apart and evicted each other while rows of lhs.T were copied: 16384 x 64 x 512 took 6.1 ms, 4.4 with them.
+SKEW = 16
 OFFSETS = 128  # of lines in a block, and of runs in a step
 CACHE_LINE = 64
 MOST_ROWS = 384  # in a block of lhs, where sums are short
@@ -65,6 +70,11 @@ class Blocking:
     def by_matrix(self) -> bool:
         """Whether matrix registers multiply, for which a row of lhs has its words side by side."""
         return self.word in MATRIX_WORDS
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether a vector of a tile is a cache line: what is known of such machines was measured on Xeons."""
+        return self.tile.lanes * self.size >= CACHE_LINE
 
     @property
     def copied_panels(self) -> int:
@@ -208,7 +218,8 @@ _PRODUCT = """
             if pack_lhs != 0:
                 # Tile by tile, for each p the rows of the tile side by side.
                 whole = quotient(rows, {rows}) * {rows}
-                column = depth * {size}
+                length = depth + {skew}
+                column = length * {size}
                 if lhs_si == 1:
                     for p in range(depth):
                         for i in range(0, whole, {rows}):
@@ -233,7 +244,7 @@ _PRODUCT = """
                         for p in range(done, depth):
                             at = b * lhs_sb + (i0 + i) * lhs_si + (p0 + p) * lhs_sp
                             for x in range(min({rows}, rows - i)):
-                                left_block[i * depth + p * {rows} + x] = lhs[at + x * lhs_si]
+                                left_block[i * length + p * {rows} + x] = lhs[at + x * lhs_si]
                 left = address(left_block)
                 left_step = column
                 left_row = {size}
@@ -317,7 +328,8 @@ def _kernel(kind: str, params: dict[str, str], body: str, blocking: Blocking) ->
         row=tile.columns * size, tile_column=tile.rows * size,
         tile_bytes=tile.rows * tile.columns * size, line=CACHE_LINE,
         square=square, second=tile.rows - square,
-        group=max(1, GROUP_COLUMNS // tile.columns), block=LEFT_BYTES // size,
+        group=max(1, GROUP_COLUMNS // tile.columns),
+        block=(LEFT_BYTES + MOST_ROWS * SKEW) // size, skew=SKEW // size,
         edge=EDGE_ROWS * tile.columns, copied=blocking.copied_panels * tile.columns * DEPTH,
         copied_panels=blocking.copied_panels, copied_1=blocking.copied_panels - 1,
     )  # fmt: skip

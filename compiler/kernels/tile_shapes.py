@@ -24,6 +24,8 @@ class TileShape:
     lanes: int
 
 
+# Times of a column by the vectors in a row of a tile, in those of the fastest tile.
+DEARER = {4: 1.04, 2: 1.08, 1: 1.2}
 MATRIX_TILE = TileShape(32, 32, 16)  # of 8-bit integers or bfloat16, by matrix registers (`tiles_amx`)
 # Kinds of words that matrix registers multiply -> the instruction.
 MATRIX_WORDS = {f"quad{signs}32": f"tdpb{signs}d" for signs in ("ss", "su", "us", "uu")} | {"pairbf32": "tdpbf16ps"}
@@ -38,10 +40,10 @@ def tile_shape(dtype: str, vector_bytes: int, registers: int, columns: int | Non
     registers, hence the smaller tile.
 
     columns: those of the result, where they are known. Floats whose columns would leave much of a tile empty get one of
-    fewer vectors and more rows: 12x1 of 16 registers, 12x2 and 12x1 of 32 (1.7 times as fast for 8 columns of float32
-    on Zen 3, and as fast for each column as 16). The addresses of more rows do not fit into the registers of x86.
-    12x2 is as fast for each column as 8x3, 12x1 takes 1.2 times as long (Xeon); a little is asked of a change, so that
-    other columns seldom have another tile.
+    fewer vectors and more rows, or of more and fewer: 12x1 of 16 registers; 6x4, 12x2 and 12x1 of 32 (12x1 is 1.7 times
+    as fast for 8 columns of float32 on Zen 3, and as fast for each column as 16). The addresses of more rows do not fit
+    into the registers of x86. On a Xeon, tiles of 8x3 ran at 95 % of the FMA peak, 6x4 at 93, 12x2 at 87; 12x1 takes
+    1.2 times as long for each column. A little is asked of a change, so that other columns seldom have another tile.
     """
     if dtype not in ITEMSIZES:
         raise ValueError(f"no register tile accumulates {dtype!r}; one of {', '.join(ITEMSIZES)} does")
@@ -52,24 +54,29 @@ def tile_shape(dtype: str, vector_bytes: int, registers: int, columns: int | Non
     if columns is None or dtype[0] != "f":
         return TileShape(rows, vectors * lanes, lanes)
 
-    def steps(fewer: int) -> float:
-        # A step loads a vector of B and an element of A for each row: of one vector, more than the products take.
-        return -(-columns // (fewer * lanes)) * fewer * (1.0 if fewer == vectors else 1.08 if fewer > 1 else 1.2)
+    def steps(count: int) -> float:
+        # A step loads `count` vectors of B and an element of A for each row: for one vector, more than FMAs.
+        return -(-columns // (count * lanes)) * count * (1.0 if count == vectors else DEARER[count])
 
-    best = min(range(vectors, 0, -1), key=steps)
+    best = min(_vector_counts(registers), key=steps)
     return TileShape(min(rows * vectors // best, 12), best * lanes, lanes)
 
 
 def shape_in_registers(registers: int) -> tuple[int, int]:
-    """Rows and vectors of the widest tile."""
+    """Rows and vectors of the tile that is the fastest where it is full."""
     return (8, 3) if registers >= 32 else (6, 2)
 
 
+def _vector_counts(registers: int) -> tuple[int, ...]:
+    """Vectors in a row of any tile, those of the fastest first."""
+    return (3, 4, 2, 1) if registers >= 32 else (2, 1)
+
+
 def tile_shapes(dtype: str, vector_bytes: int, registers: int) -> list[TileShape]:
-    """Every shape that `tile_shape` gives for some number of columns, the widest first."""
+    """Every shape that `tile_shape` gives for some number of columns, the fastest first."""
     lanes = vector_bytes // ITEMSIZES[dtype]
-    widest = shape_in_registers(registers)[1]
-    shapes = [tile_shape(dtype, vector_bytes, registers, vectors * lanes) for vectors in range(widest, 0, -1)]
+    counts = _vector_counts(registers)
+    shapes = [tile_shape(dtype, vector_bytes, registers, vectors * lanes) for vectors in counts]
     return list(dict.fromkeys(shapes))
 
 

@@ -58,6 +58,7 @@ ELEMENTS = {
     "s64": (I64, "i64", 8),
     "u64": (I64, "i64", 8),
 }
+LINE = 64  # bytes of a cache line
 PAIR = "pair32"  # two 16-bit integers in a word; their products are summed in 32 bits
 
 _TILE = re.compile(r"tile_([a-z]+\d+)_(\d+)x(\d+)")
@@ -173,6 +174,11 @@ def _tile_body(builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: i
     for i in range(1, rows):
         row = builder.select(builder.icmp_signed("<", last, _integer(i)), last, _integer(i))
         starts.append(offset_pointer(a, builder.mul(row, a_row)))
+    # The sums lie in the last cache or beyond: asked for now, they are here when the products are done.
+    for i in range(rows):
+        place = offset_pointer(c, builder.mul(c_row, _integer(i))) if i else c
+        for line in range(0, columns * size, LINE):
+            _prefetch(builder, offset_pointer(place, _integer(line)) if line else place, 3)
     entry, loop = builder.block, function.append_basic_block("loop")
     run_end, run_start = function.append_basic_block("run_end"), function.append_basic_block("run_start")
     done, end = function.append_basic_block("done"), function.append_basic_block("end")

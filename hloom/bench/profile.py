@@ -70,8 +70,10 @@ def profile(compiled, args: Sequence, seconds: float = 0.2, most_seconds: float 
         walks.append(walk.times(most_seconds))
         if time.perf_counter() - start > max(seconds, 1.0):
             break
-    least = {place: min(w[place][0] for w in walks if place in w) for w in walks for place in w}
-    counts = {place: count for w in walks for place, (_, count) in w.items()}
+    least: dict[int, float] = {}
+    counts: dict[int, int] = {}
+    for place, (spent, count) in (item for w in walks for item in w.items()):
+        least[place], counts[place] = min(spent, least.get(place, spent)), count
     parts: dict[int, Part] = {}
     longest: dict[int, float] = {}
     for number, spent in least.items():

@@ -26,7 +26,9 @@ from hloom.entry import DonationWarning
 from hloom.runtime import buffer
 
 BLOCK = 0.02  # seconds of calls in a turn
-PAUSE = 0.04  # seconds before a turn: OpenBLAS's idle threads spin for 2^26 cycles, OpenMP's for some milliseconds
+# Seconds before a turn: at least, of one look at the other threads, and at most. OpenBLAS's idle threads spin for 2^26
+# or 2^28 cycles, OpenMP's for some milliseconds; who had a turn after OpenBLAS took 1.5 times as long after 0.04 s.
+PAUSE, LOOK, LONGEST = 0.04, 0.01, 0.4
 ROUNDS = (7, 41)  # so many turns at least and at most
 PATIENCE = 90.0  # seconds for a peer's first call: torch.compile needs hours for a chain of values used twice
 SLOW = 0.15  # seconds of a call from which on three turns have to do
@@ -172,9 +174,18 @@ def check(workload: Workload, title: str, results, expected) -> float:
 
 def _pause() -> None:
     """Waits until threads of the library before sleep, at work itself: a core that has slept is slow at first."""
-    end = time.perf_counter() + PAUSE
-    while time.perf_counter() < end:
-        pass
+    start = time.perf_counter()
+    while time.perf_counter() < start + LONGEST:
+        look, others = time.perf_counter() + LOOK, _seconds_of_others()
+        while time.perf_counter() < look:
+            pass
+        if look > start + PAUSE and _seconds_of_others() - others < LOOK / 10:
+            break
+
+
+def _seconds_of_others() -> float:
+    """Processor time of the threads of this process but this one."""
+    return time.process_time() - time.thread_time()
 
 
 def in_turns(calls: dict, budget: float) -> dict[str, float]:

@@ -395,7 +395,7 @@ def test_few_columns_get_a_tile_of_more_rows():
     narrow = [n for n, shape in shapes.items() if (shape.rows, shape.columns) == (12, 8)]
     assert narrow == [1, 6, 8, 20, 24]
     assert {(x.rows, x.columns) for n, x in shapes.items() if n not in narrow} == {(6, 16)}
-    assert [tile_shape("f32", 64, 32, n).columns for n in (10, 30, 48, 64, 96)] == [16, 32, 48, 32, 48]
+    assert [tile_shape("f32", 64, 32, n).columns for n in (10, 30, 48, 64, 96)] == [16, 32, 48, 64, 48]
     assert tile_shape("s32", 32, 16, 6) == tile_shape("s32", 32, 16)
 
 

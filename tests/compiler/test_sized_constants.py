@@ -33,7 +33,7 @@ CASES = {
         hl.value_and_grad(lambda x: jnp.mean(x * x)), lambda n: [(n, 24)], (64, 100, 50)
     ),
     # Numbers of features that have one tile on all processors.
-    "attention": (attention, lambda n: [(70, n), (90, n), (90, n)], (64, 32, 128)),
+    "attention": (attention, lambda n: [(70, n), (90, n), (90, n)], (64, 256, 128)),
     "rows from the end": (lambda x: x[jnp.arange(20) - 25], lambda n: [(n, 6)], (128, 100, 77)),
 }  # fmt: skip
 
