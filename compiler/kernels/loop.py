@@ -6,7 +6,7 @@ from __future__ import annotations
 from hloom.compiler.kernels.affine import linear, variables
 from hloom.compiler.kernels.description import Block, Inner, Items, Nest, Pieces, Tiles
 from hloom.compiler.kernels.guards import bound_text, bounds
-from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, two_passes
+from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, with_merged
 from hloom.ir.types import DTYPES, HLO_NAME, PRED, compute_dtype
 
 # A tile uses so many bytes of each memory page that it reads across the grain, and so many elements of each row of the
@@ -39,13 +39,15 @@ def loop_nest(request: KernelRequest) -> Nest:
             blocks.append(block)
         state["outer"], state["blocks"] = outer, blocks
 
-    def between(probe, groups):
+    def between(writer, groups):
         sizes = group_sizes(dims, groups)
-        if request.cuts_loops and _tiled_dimension(probe, groups, sizes) is None:
-            state["bounds"] = bounds(probe, groups, dims)
-            state["masks"] = bool(sizes) and sizes[-1] >= MASKED
+        if not (request.cuts_loops and writer.guards) or _tiled_dimension(writer, groups, sizes) is not None:
+            return False
+        state["bounds"] = bounds(writer, groups, dims)
+        state["masks"] = bool(sizes) and sizes[-1] >= MASKED
+        return True
 
-    writer, groups = two_passes(request, dims, write, between=between)
+    writer, groups = with_merged(request, dims, write, between=between)
     sizes = group_sizes(dims, groups)
     named = extents(writer, dims, groups)
     outer, blocks = state["outer"], state["blocks"]

@@ -12,7 +12,7 @@ from hloom.compiler.kernels.combine import Reduction
 from hloom.compiler.kernels.description import Block, Collective, Items, Lanes, Nest, Pieces, Serial
 from hloom.compiler.kernels.elements import load, store
 from hloom.compiler.kernels.guards import bound_text, bounds
-from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, two_passes
+from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, with_merged
 from hloom.compiler.kernels.short import ROWS, SHORT, STATEMENTS, places
 from hloom.ir.types import HLO_NAME, PRED, compute_dtype
 
@@ -98,7 +98,7 @@ class _Shape:
                 _store_full(request, self, writer, index, block)
                 writer.text(self.kept_position(index), "part")
 
-        return two_passes(request, self.dims, write, self.barriers)[1]
+        return with_merged(request, self.dims, write, self.barriers)[1]
 
     def kept_position(self, index) -> Affine:
         """The position of a kept index in an array of the kept extents."""
@@ -195,7 +195,7 @@ def _lanes_stage(request: KernelRequest, shape: _Shape) -> Nest:
                 item.body.append(store(f"part{r}_{k}", at, dtype, name))
         state.update(item=item, outer=outer, chunks=chunks)
 
-    writer, groups = two_passes(request, dims, write, shape.barriers)
+    writer, groups = with_merged(request, dims, write, shape.barriers)
     named = dict(extents(writer, dims, groups))
     chunks = state["chunks"]
     pairs = [(f"i{g}", named[f"i{g}"]) for g in state["outer"]] + [("chunk", writer.integer("chunks", chunks))]
@@ -250,7 +250,7 @@ def _whole_stage(request: KernelRequest, shape: _Shape) -> Nest:
             writer.store(request.output_name(k), linear(kept, results[k].dims), results[k].dtype, value, item)
         state.update(item=item, outer=outer)
 
-    writer, groups = two_passes(request, dims, write, shape.barriers)
+    writer, groups = with_merged(request, dims, write, shape.barriers)
     named = extents(writer, dims, groups)
     writer.root.body.append(Items([named[g] for g in state["outer"]], state["item"], "row" if lanes else "serial"))
     items = shape.kept_size
@@ -319,11 +319,13 @@ def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
         item.body += around.body
         state.update(item=item, outer=outer, chunks=chunks, sizes=sizes)
 
-    def between(probe, groups):
-        if request.cuts_loops:
-            state["bounds"] = bounds(probe, groups, dims)
+    def between(writer, groups):
+        if not (request.cuts_loops and writer.guards):
+            return False
+        state["bounds"] = bounds(writer, groups, dims)
+        return True
 
-    writer, groups = two_passes(request, dims, write, shape.barriers, between)
+    writer, groups = with_merged(request, dims, write, shape.barriers, between)
     named = dict(extents(writer, dims, groups))
     chunks, sizes = state["chunks"], state["sizes"]
     blocks = -(-sizes[-1] // COLUMNS)
@@ -373,7 +375,7 @@ def _between_stage(request: KernelRequest, shape: _Shape) -> Nest:
         item.body.append(Serial("i0", start, stop, around))
         state.update(item=item, chunks=chunks)
 
-    writer, groups = two_passes(request, dims, write, shape.barriers)
+    writer, groups = with_merged(request, dims, write, shape.barriers)
     chunks, blocks = state["chunks"], -(-shape.kept_size // COLUMNS)
     pairs = [("chunk", writer.integer("chunks", chunks)), ("block", writer.integer("blocks", blocks))]
     writer.root.body.append(Items(pairs, state["item"], "serial"))
@@ -416,7 +418,7 @@ def _few_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
             item.body.append(store(f"part{shape.reduces.index(reduce)}_0", at, dtype, name))
         state.update(item=item, outer=outer, chunks=chunks)
 
-    writer, groups = two_passes(request, dims, write, [*shape.barriers, shape.first_column])
+    writer, groups = with_merged(request, dims, write, [*shape.barriers, shape.first_column])
     named = dict(extents(writer, dims, groups))
     chunks = state["chunks"]
     pairs = [(f"i{g}", named[f"i{g}"]) for g in state["outer"]] + [("chunk", writer.integer("chunks", chunks))]
@@ -493,7 +495,7 @@ def _join_stage(request: KernelRequest, shape: _Shape) -> Nest:
             writer.store(request.output_name(k), linear(index, dims), request.outputs[k].dtype, value, item)
         state["item"] = item
 
-    writer, groups = two_passes(request, dims, write)
+    writer, groups = with_merged(request, dims, write)
     writer.root.body.append(Items(extents(writer, dims, groups), state["item"], "row" if shared else "serial"))
     nest = finish(request, writer, "join", writer.root, shape.kept_size, 4.0 * shape.chunks * len(shape.reduces))
     full = {request.output_name(k) for k in shape.full_outputs}
@@ -538,7 +540,7 @@ def _join_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
         item.body.append(Lanes(fast, "last", ends, "first"))
         state["item"] = item
 
-    writer, groups = two_passes(request, dims, write)
+    writer, groups = with_merged(request, dims, write)
     named, sizes = extents(writer, dims, groups), group_sizes(dims, groups)
     blocks = -(-sizes[-1] // JOINED)
     writer.root.body.append(Items([*named[:-1], ("block", writer.integer("blocks", blocks))], state["item"], "serial"))

@@ -132,24 +132,28 @@ class KernelRequest:
         return total
 
 
-def two_passes(
+def with_merged(
     request: KernelRequest, dims: tuple[int, ...], write, barriers=(), between=None
 ) -> tuple[Writer, list[list[int]]]:
-    """Runs `write(writer, groups)` twice: to see which index expressions there are, then with merged dimensions.
+    """What `write(writer, groups)` writes where neighbouring dimensions are merged that all index expressions walk
+    through as if they were one. Which these are is seen when it has written: it first does as if all were, which is
+    right for most kernels, and writes again where it was not.
 
-    between: called with the first writer and the groups, before the second one writes.
+    between: called with the first writer and the groups that its expressions allow; says whether to write again for
+    its sake.
     """
-    probe = request.writer(dims)
-    every = [[k] for k, extent in enumerate(dims) if extent != 1]
-    probe.set_domain_plain()
-    write(probe, every)
-    groups = merge_groups(dims, probe.used, barriers)
-    if between is not None:
-        between(probe, groups)
-    writer = request.writer(dims)
-    writer.set_domain(groups)
-    write(writer, groups)
-    return writer, groups
+    used, groups = [], merge_groups(dims, (), barriers)
+    again = between is not None
+    while True:
+        writer = request.writer(dims)
+        writer.set_domain(groups)
+        write(writer, groups)
+        used += writer.used  # of every writing, so that groups only become smaller
+        found = merge_groups(dims, used, barriers)
+        again = again and between(writer, found)
+        if found == groups and not again:
+            return writer, groups
+        groups, again = found, False
 
 
 def finish(request, writer: Writer, kind: str, root: Block, items: int, work: float, run: int = 0) -> Nest:

@@ -9,7 +9,7 @@ from hloom.compiler.kernels.affine import linear, variables
 from hloom.compiler.kernels.combine import Reduction
 from hloom.compiler.kernels.description import Block, Collective, Items, Lanes, Nest, Serial
 from hloom.compiler.kernels.elements import load
-from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, two_passes
+from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, with_merged
 from hloom.compiler.kernels.short import is_short, short_nest
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
@@ -83,7 +83,7 @@ def row_nest(request: KernelRequest) -> Nest:
     def _sweep(writer, row, block, groups, inner):
         _loops(writer, row, block, dims, groups, inner)
 
-    writer, groups = two_passes(request, dims, write, barriers=(kept,))
+    writer, groups = with_merged(request, dims, write, barriers=(kept,))
     sizes = group_sizes(dims, groups)
     named = extents(writer, dims, groups)
     rows = width = 1

@@ -12,7 +12,7 @@ import math
 from hloom.compiler.kernels.affine import Affine, Index, linear, variables
 from hloom.compiler.kernels.combine import Reduction
 from hloom.compiler.kernels.description import Inner, Items, Nest
-from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, two_passes
+from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, with_merged
 from hloom.ir.module import Computation, Instruction
 
 SHORT = 8  # elements of a row that are written out
@@ -65,7 +65,7 @@ def short_nest(request: KernelRequest) -> Nest:
             writer.store(request.output_name(k), linear(index, output.dims), output.dtype, value, block)
         state.update(outer=outer, block=block)
 
-    writer, groups = two_passes(request, rows, write)
+    writer, groups = with_merged(request, rows, write)
     named, sizes = extents(writer, rows, groups), group_sizes(rows, groups)
     work = request.flops() * math.prod(dims[kept:])
     outer, block = state["outer"], state["block"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hloom.compiler.kernels.affine import linear, variables
 from hloom.compiler.kernels.description import Block, Inner, Items, Nest
-from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, two_passes
+from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, with_merged
 from hloom.compiler.kernels.writer import window_starts
 
 # Ops whose result overwrites their first operand; where that lives on, a copy of it.
@@ -37,7 +37,7 @@ def update_nest(request: KernelRequest) -> Nest:
         writer.store(request.output_name(0), linear(place, operand.dims), root.dtype, value, inner)
         state.update(outer=outer, inner=inner)
 
-    writer, groups = two_passes(request, dims, write)
+    writer, groups = with_merged(request, dims, write)
     sizes = group_sizes(dims, groups)
     named = extents(writer, dims, groups)
     if len(groups) > 1:
