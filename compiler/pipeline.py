@@ -92,9 +92,15 @@ def run_passes(
     if verify:
         verified(module, "the module given")
     fixed: dict[str, Module] = {}  # what each pass made, to which it has nothing to do
+    opcodes: set[str] | None = None  # of the module, where they are known
     for name in names:
         start = perf_counter()
-        result = module if fixed.get(name) is module else PASSES[name].run(module)
+        wanted = PASSES[name].opcodes
+        if wanted and opcodes is None:
+            opcodes = {instruction.opcode for instruction in module.instructions()}
+        idle = fixed.get(name) is module or (wanted and wanted.isdisjoint(opcodes))
+        result = module if idle else PASSES[name].run(module)
+        opcodes = opcodes if result is module else None
         fixed[name] = result
         seconds = perf_counter() - start
         if verify and result is not module:

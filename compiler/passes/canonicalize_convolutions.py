@@ -41,7 +41,7 @@ TURNED = 80
 _STORED = {d: DTYPES["f32" if d in FLOATS8 else "s32" if d in SIGNED else "u32"] for d in HOST_DTYPES}
 
 
-@module_pass(NAME)
+@module_pass(NAME, "convolution")
 def canonicalize_convolutions(module: Module) -> Module:
     """Convolutions in the form that the contraction nest takes, or as dots, or as sums of products."""
     return change_computations(module, lambda computation: replace(computation, _is_wanted, _simplified, NAME))

@@ -12,7 +12,7 @@ from hloom.ir.types import TupleShape
 NAME = "expand-normalizations"
 
 
-@module_pass(NAME)
+@module_pass(NAME, *OPCODES)
 def expand_normalizations(module: Module) -> Module:
     """Batch normalizations as sums and element-wise ops."""
     return change_computations(module, lambda computation: replace(computation, _is_wanted, _expand, NAME))

@@ -9,7 +9,7 @@ from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops.random import expand
 
 
-@module_pass("expand-random")
+@module_pass("expand-random", "rng-bit-generator")
 def expand_random(module: Module) -> Module:
     """Replaces every rng-bit-generator by counters, generators of one element, and the layout of their words."""
     return change_computations(module, _expanded)

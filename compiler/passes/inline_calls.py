@@ -10,7 +10,7 @@ from hloom.compiler.transforms import inline
 from hloom.ir.module import Module
 
 
-@module_pass("inline-calls")
+@module_pass("inline-calls", "call", "map")
 def inline_calls(module: Module) -> Module:
     """Replaces every call by the instructions of the computation it calls; they keep the user's lines."""
     return change_computations(module, partial(inline.inline_calls, rules=True))

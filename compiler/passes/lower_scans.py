@@ -7,7 +7,7 @@ from hloom.ir import loops
 from hloom.ir.module import Module
 
 
-@module_pass("lower-scans")
+@module_pass("lower-scans", "scan")
 def lower_scans(module: Module) -> Module:
     """Replaces every scan by a while loop that slices its inputs and updates its outputs in place."""
     return loops.lower_scans(module)

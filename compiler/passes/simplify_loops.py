@@ -22,7 +22,7 @@ DEAR_FAMILIES = frozenset(("contraction", "reduce", "library", "window", "contro
 DEAR_FLOPS = 8.0  # of an element-wise op: it costs more than reading its result in each step
 
 
-@module_pass("simplify-loops")
+@module_pass("simplify-loops", "while", "conditional")
 def simplify_loops(module: Module) -> Module:
     """Takes out of loops what is dead, constant or the same in each step; takes branches that are known."""
     return change_computations(module, _simplified)
