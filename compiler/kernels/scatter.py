@@ -33,6 +33,9 @@ BAND, BANDS = 32, 8
 PARTS = 16  # at most so many: each has a table
 TABLES = 8  # so many times a table's elements a part has of updates: the table is begun, and joined
 JOINED = 4096  # elements of the result in one item
+# Indexes that are looked at together, by vectors, before what they lead to. Counts of 4M numbers in 256 bins took 2.1 ms
+# index by index, 1.3 so (Xeon, two cores; 8.6 and 1.9 by one, which then expected that each count needs the one before).
+STRIP = 1024
 
 
 def has_scatter_kernel(scatter: Instruction) -> bool:
@@ -120,14 +123,21 @@ def _scatter_nest(request: KernelRequest, parts: int = 1) -> Nest:
         within = "low", "high"
         nodes.append((block, f"low = band * {height}"))
         nodes.append((block, f"high = min(low + {height} - 1, {writer.integer('q_n', room)})"))
+    strips = request.cuts_loops and len(loops) == len(w.mapped) == 1 and dims[loops[0]] > STRIP
+    strips = strips and (bands > 1 or not inner)  # else the windows are the work
     for number, k in enumerate(loops):
-        inside = block.child(f"i{k}")
         start, stop = "0", writer.integer(f"n{k}", dims[k])
         if parts > 1 and not number:
             start, stop = f"{stop} * part // parts", f"{stop} * (part + 1) // parts"
-        nodes.append((block, Serial(f"i{k}", start, stop, inside)))
+        if strips:
+            block = _strip(writer, nodes, block, start, stop)
+        inside = block.child(f"i{k}")
+        if not strips:
+            nodes.append((block, Serial(f"i{k}", start, stop, inside)))
         block = inside
     conditions, begin = window_begin(writer, indices, w, which, block, within)
+    if strips:
+        conditions, block = _taken(writer, nodes, block, f"i{loops[0]}", conditions, begin, bands > 1)
     if conditions:
         branch = block.child()
         branch.guarded = True
@@ -154,6 +164,44 @@ def _scatter_nest(request: KernelRequest, parts: int = 1) -> Nest:
     work = request.flops() * updates.shape.size / max(items, 1)
     nest = finish(request, writer, "scatter", writer.root, items if updates.shape.size else 0, work)
     return _with_table(nest, root, parts) if parts > 1 else nest
+
+
+def _strip(writer, nodes, block: Block, start: str, stop: str) -> Block:
+    """The block of a strip of indexes, from `low_place` to `high_place`, of all from start to stop."""
+    writer.root.body.append(f"places = scratch_s64({STRIP})")
+    strip = block.child("strip")
+    nodes.append((block, f"first_place = {start}"))
+    nodes.append((block, f"last_place = {stop}"))
+    nodes.append((block, Serial("strip", "0", f"(last_place - first_place + {STRIP - 1}) // {STRIP}", strip)))
+    nodes.append((strip, f"low_place = first_place + strip * {STRIP}"))
+    nodes.append((strip, f"high_place = min(low_place + {STRIP}, last_place)"))
+    return strip
+
+
+def _taken(writer, nodes, asked: Block, variable: str, conditions, begin, sparse: bool) -> tuple[list[str], Block]:
+    """(what is left to ask, the block of an update), where `asked` says of each index of a strip where it leads to.
+
+    Asked together the indexes are vectors. sparse: many lead nowhere, and a branch for each could not be predicted: a
+    list is made of the others.
+    """
+    (name,) = (v for affine in begin.values() for v in affine.terms)
+    strip, holds = asked.parent, " & ".join(f"({condition})" for condition in conditions)
+    asked.body.append(f"places[{variable} - low_place] = {name} if {holds} else s64(-1)")
+    nodes.append((strip, Serial(variable, "low_place", "high_place", asked)))
+    if not sparse:
+        taken = strip.child(variable, name)
+        nodes.append((strip, Serial(variable, "low_place", "high_place", taken)))
+        taken.body.append(f"{name} = places[{variable} - low_place]")
+        return [f"{name} >= 0"], taken
+    writer.root.body.append(f"kept = scratch_s64({STRIP})")
+    listed = strip.child("place")
+    listed.body += ["kept[count] = place", "count += s64(places[place] >= 0)"]
+    nodes.append((strip, "count = 0"))
+    nodes.append((strip, Serial("place", "0", "high_place - low_place", listed)))
+    taken = strip.child("place", variable, name)
+    nodes.append((strip, Serial("number", "0", "count", taken)))
+    taken.body += ["place = kept[number]", f"{variable} = low_place + place", f"{name} = places[place]"]
+    return [], taken
 
 
 def _join_nest(request: KernelRequest, parts: int) -> Nest:
@@ -226,7 +274,7 @@ def window_begin(
         where.variables = where.variables | {name}
         extend_variables(block, where)
         low, high = within or ("0", writer.integer("q_n", room))
-        conditions.append(f"{name} >= {low} and {name} <= {high}")
+        conditions += [f"{name} >= {low}", f"{name} <= {high}"]
         begin[d] = Affine(0, {name: 1})
     return conditions, begin
 

@@ -45,8 +45,10 @@ def test_compiled_gather(seed):
     np.testing.assert_array_equal(found, gather_by_definition(x, i, w))
 
 
+@pytest.mark.parametrize("strip", [3, scatter.STRIP])
 @pytest.mark.parametrize("seed", range(24))
-def test_compiled_scatter(seed):
+def test_compiled_scatter(seed, strip, monkeypatch):
+    monkeypatch.setattr(scatter, "STRIP", strip)
     rng = np.random.default_rng(100 + seed)
     w = random_windows(rng)
     name = list(COMBINERS)[seed % len(COMBINERS)]
@@ -63,6 +65,7 @@ def test_scatter_of_many_updates_is_cut_into_parts(seed, monkeypatch):
     """Each part in a table of its own; windows and places are those of any scatter."""
     monkeypatch.setattr(scatter, "ENOUGH", 1)
     monkeypatch.setattr(scatter, "TABLES", 0)
+    monkeypatch.setattr(scatter, "STRIP", [3, scatter.STRIP][seed % 2])
     rng = np.random.default_rng(500 + seed)
     w = random_windows(rng)
     name = list(COMBINERS)[seed % len(COMBINERS)]
@@ -81,6 +84,7 @@ def test_scatters_by_bands_of_the_result(seed, cores, monkeypatch):
     monkeypatch.setattr(scatter, "ENOUGH", 1)
     monkeypatch.setattr(scatter, "BAND", 1)
     monkeypatch.setattr(scatter, "_parts", lambda request: 1)
+    monkeypatch.setattr(scatter, "STRIP", [3, scatter.STRIP][seed % 2])
     rng = np.random.default_rng(900 + seed)
     rows, width, updates = (int(n) for n in rng.integers(1, 20, 3))
     w = Windows((rows, width), (updates, 1), (1,), (0,), (0,), (), (), 1, (1, width))
