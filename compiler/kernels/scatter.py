@@ -33,8 +33,8 @@ BAND, BANDS = 32, 8
 PARTS = 16  # at most so many: each has a table
 TABLES = 8  # so many times a table's elements a part has of updates: the table is begun, and joined
 JOINED = 4096  # elements of the result in one item
-# Indexes that are looked at together, by vectors, before what they lead to. Counts of 4M numbers in 256 bins took 2.1 ms
-# index by index, 1.3 so (Xeon, two cores; 8.6 and 1.9 by one, which then expected that each count needs the one before).
+# Indexes that are looked at together, by vectors, before what they lead to. Counts of 4M numbers in 256 bins took
+# 2.1 ms index by index, 1.3 so (Xeon, two cores; 8.6 and 1.9 by one, which then expected each count to need the last).
 STRIP = 1024
 
 
