@@ -173,7 +173,8 @@ def _pack_lhs(blocking: Blocking, rows: int, panels: int, depth: int, lhs_si: in
     at 4096 bytes, on Zen 3; a Xeon, whose cache has room for more of a set, was never slower in place: 16384 x 64 x 512
     took 3.0 ms, 4.0 with the copy, 1024 x 1024 x 1024 as long) or, where lhs is contiguous along i, than a cache line
     of each p. far: whether lhs comes from beyond the second cache: then single lines of many rows are what it costs,
-    and one panel is enough (32 products of 512 x 64 x 512: 5.9 ms, in place 6.7).
+    and two panels are enough (32 products of 512 x 64 x 512: 4.4 ms, in place 7), or one that is four lines wide (5.9
+    ms, in place 6.7).
     """
     if lhs_sp == 1:
         sets = PERIOD // math.gcd(lhs_si * blocking.size, PERIOD)
@@ -181,7 +182,8 @@ def _pack_lhs(blocking: Blocking, rows: int, panels: int, depth: int, lhs_si: in
             return False
         return rows > 1 and depth > 64 and (panels > 16 or sets <= 2 or (sets <= 4 and panels > 3))
     sets = PERIOD // math.gcd(lhs_sp * blocking.size, PERIOD)
-    return panels > 12 or (panels > (0 if far else 3) and depth > 8 * sets)
+    fewest = 4 if not far else 1 if blocking.is_wide else 2
+    return panels > 12 or (panels >= fewest and depth > 8 * sets)
 
 
 def _is_far(blocking: Blocking, batch: int, m: int, k: int) -> bool:
@@ -213,7 +215,7 @@ def _block(
     of lhs is copied or evaluated in the time of one panel; read in place it costs 3 % of the products, and half a panel
     where it is not in the cache, two where each element lies in a line of its own. A panel comes from the last cache in
     the time of FETCH tiles, or FETCH_WIDE. Blocks are taken by whoever is free, so on average half a block is waited
-    for at the end, on machines that were less disturbed a quarter.
+    for at the end; on the Xeon, a quarter fitted what was measured.
     """
     tile, cores = blocking.tile, blocking.cores
     panels, tiles, steps = _ceil(n, tile.columns), _ceil(m, tile.rows), _ceil(k, step)

@@ -12,7 +12,7 @@ from hloom.compiler.cache import Cache, CacheWarning, default_folder
 
 
 def files(folder):
-    return sorted(path for path in folder.iterdir())
+    return sorted(path for path in folder.iterdir() if path.name != ".measured")
 
 
 def test_round_trip_through_the_disk(tmp_path):
@@ -110,6 +110,24 @@ def test_pruning_takes_the_entries_used_longest_ago(tmp_path):
     assert sum(path.stat().st_size for path in files(tmp_path)) <= 5000
 
 
+def test_all_files_are_looked_at_once_an_hour(tmp_path, monkeypatch):
+    looks = []
+    monkeypatch.setattr(Cache, "_prune", lambda self, prune=Cache._prune: (looks.append(self), prune(self)))
+    for _ in range(3):  # as many processes
+        cache = Cache(tmp_path)
+        cache.put("one", b"data")
+        cache.put("two", b"data")
+    assert len(looks) == 1
+    stamp = time.time() - 3700
+    os.utime(tmp_path / ".measured", (stamp, stamp))
+    cache.put("three", b"data")
+    assert len(looks) == 1  # it has asked already
+    Cache(tmp_path).put("four", b"data")
+    assert len(looks) == 2
+    Cache(tmp_path, limit=160).put("five", bytes(1000))  # more than a sixteenth of what there may be
+    assert len(looks) == 3
+
+
 def test_clear(tmp_path):
     cache = Cache(tmp_path)
     cache.put("key", b"data")
@@ -179,7 +197,7 @@ def test_nothing_is_first_where_nothing_is_kept(tmp_path):
 def test_a_damaged_entry_is_not_first(tmp_path):
     cache = Cache(tmp_path)
     cache.put("key", b"one")
-    (path,) = tmp_path.iterdir()
+    (path,) = files(tmp_path)
     path.write_bytes(b"damaged")
     with pytest.warns(CacheWarning, match="damaged"):
         assert Cache(tmp_path).put_first("key", b"two") is None
@@ -193,4 +211,4 @@ def test_first_on_a_file_system_without_second_names(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", none)
     assert Cache(tmp_path).put_first("key", b"one") == b"one"
     assert Cache(tmp_path).put_first("key", b"two") == b"one"
-    assert [path.name for path in tmp_path.iterdir()] == ["key.bin"]
+    assert [path.name for path in files(tmp_path)] == ["key.bin"]
