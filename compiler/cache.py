@@ -73,7 +73,7 @@ class Cache:
         self._warned: set[str] = set()
         self._writable = True
         self._unmeasured = 0  # bytes written since the folder was last measured; prunes early in a long process
-        self._measured = False  # or asked whether it is time to
+        self._asked = False  # whether it is time to measure the folder
 
     def get(self, key: str) -> bytes | None:
         """The data under `key`, or None."""
@@ -159,9 +159,9 @@ class Cache:
     def _count(self, data: bytes) -> None:
         """Notes that an entry was written; from time to time the folder is measured."""
         self._unmeasured += len(data) + _HEADER.size
-        if self._unmeasured > self.limit // 16 or not self._measured and self._is_due():
+        if self._unmeasured > self.limit // 16 or not self._asked and self._is_due():
             self._prune()
-        self._measured = True
+        self._asked = True
 
     def _is_due(self) -> bool:
         """Whether no process has measured the folder for long."""

@@ -248,10 +248,10 @@ def _block(
                 for_lhs = rows * k
             else:
                 for_lhs = rows * k * (fetch_lhs + 0.03 * width)
-            stays = width * tile.columns * k * blocking.size <= blocking.slab
             if blocking.is_wide:
                 fetch = FETCH_WIDE * k * (1 + (width - 1) / rows)
             else:
+                stays = width * tile.columns * k * blocking.size <= blocking.slab
                 fetch = FETCH * k * width * (1 if stays else 4)
             one = rows * width * (k + 10 * steps) + for_lhs + fetch + 100
             blocks = batch * down * across

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from hloom.ir.records import record
 
 from .source import KernelSource
-from .tile_shapes import MATRIX_WORDS, TileShape, square_rows
+from .tile_shapes import CACHE_LINE, MATRIX_WORDS, TileShape, square_rows
 
 # Columns of rhs packed together: enough for long vector loops in an element's code, and for the prefetchers of the
 # processor, which begin anew in each row.
@@ -31,7 +31,6 @@ GAP = 16
 # apart and evicted each other while rows of lhs.T were copied: 16384 x 64 x 512 took 6.1 ms, 4.4 with them.
 SKEW = 16
 OFFSETS = 128  # of lines in a block, and of runs in a step
-CACHE_LINE = 64
 MOST_ROWS = 384  # in a block of lhs, where sums are short
 EDGE_ROWS = 768  # in any block
 # Room on the stack for a block of lhs, of which a block takes what its machine's second cache holds (`Blocking.area`):

@@ -130,10 +130,9 @@ def _scatter_nest(request: KernelRequest, parts: int = 1) -> Nest:
         if parts > 1 and not number:
             start, stop = f"{stop} * part // parts", f"{stop} * (part + 1) // parts"
         if strips:
-            block = _strip(writer, nodes, block, start, stop)
+            block, start, stop = _strip(writer, nodes, block, start, stop)
         inside = block.child(f"i{k}")
-        if not strips:
-            nodes.append((block, Serial(f"i{k}", start, stop, inside)))
+        nodes.append((block, Serial(f"i{k}", start, stop, inside)))
         block = inside
     conditions, begin = window_begin(writer, indices, w, which, block, within)
     if strips:
@@ -166,8 +165,8 @@ def _scatter_nest(request: KernelRequest, parts: int = 1) -> Nest:
     return _with_table(nest, root, parts) if parts > 1 else nest
 
 
-def _strip(writer, nodes, block: Block, start: str, stop: str) -> Block:
-    """The block of a strip of indexes, from `low_place` to `high_place`, of all from start to stop."""
+def _strip(writer, nodes, block: Block, start: str, stop: str) -> tuple[Block, str, str]:
+    """(the block of a strip of the indexes from start to stop, where the strip starts, where it stops)."""
     writer.root.body.append(f"places = scratch_s64({STRIP})")
     strip = block.child("strip")
     nodes.append((block, f"first_place = {start}"))
@@ -175,7 +174,7 @@ def _strip(writer, nodes, block: Block, start: str, stop: str) -> Block:
     nodes.append((block, Serial("strip", "0", f"(last_place - first_place + {STRIP - 1}) // {STRIP}", strip)))
     nodes.append((strip, f"low_place = first_place + strip * {STRIP}"))
     nodes.append((strip, f"high_place = min(low_place + {STRIP}, last_place)"))
-    return strip
+    return strip, "low_place", "high_place"
 
 
 def _taken(writer, nodes, asked: Block, variable: str, conditions, begin, sparse: bool) -> tuple[list[str], Block]:
@@ -187,7 +186,6 @@ def _taken(writer, nodes, asked: Block, variable: str, conditions, begin, sparse
     (name,) = (v for affine in begin.values() for v in affine.terms)
     strip, holds = asked.parent, " & ".join(f"({condition})" for condition in conditions)
     asked.body.append(f"places[{variable} - low_place] = {name} if {holds} else s64(-1)")
-    nodes.append((strip, Serial(variable, "low_place", "high_place", asked)))
     if not sparse:
         taken = strip.child(variable, name)
         nodes.append((strip, Serial(variable, "low_place", "high_place", taken)))

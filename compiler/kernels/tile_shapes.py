@@ -24,8 +24,10 @@ class TileShape:
     lanes: int
 
 
-# Times of a column by the vectors in a row of a tile, in those of the fastest tile.
-DEARER = {4: 1.04, 2: 1.08, 1: 1.2}
+# (rows, vectors in a row, time of a column in those of the first) of the tiles for 32 vector registers, and for 16.
+_MANY = ((8, 3, 1.0), (6, 4, 1.04), (12, 2, 1.08), (12, 1, 1.2))
+_FEW = ((6, 2, 1.0), (12, 1, 1.2))
+CACHE_LINE = 64  # bytes
 MATRIX_TILE = TileShape(32, 32, 16)  # of 8-bit integers or bfloat16, by matrix registers (`tiles_amx`)
 # Kinds of words that matrix registers multiply -> the instruction.
 MATRIX_WORDS = {f"quad{signs}32": f"tdpb{signs}d" for signs in ("ss", "su", "us", "uu")} | {"pairbf32": "tdpbf16ps"}
@@ -50,33 +52,22 @@ def tile_shape(dtype: str, vector_bytes: int, registers: int, columns: int | Non
     lanes = vector_bytes // ITEMSIZES[dtype]
     if dtype in ("s64", "u64") and vector_bytes < 64:
         return TileShape(4, lanes, lanes)
-    rows, vectors = shape_in_registers(registers)
-    if columns is None or dtype[0] != "f":
-        return TileShape(rows, vectors * lanes, lanes)
-
-    def steps(count: int) -> float:
-        # A step loads `count` vectors of B and an element of A for each row: for one vector, more than FMAs.
-        return -(-columns // (count * lanes)) * count * (1.0 if count == vectors else DEARER[count])
-
-    best = min(_vector_counts(registers), key=steps)
-    return TileShape(min(rows * vectors // best, 12), best * lanes, lanes)
+    tiles = _in_registers(registers)
+    rows, vectors, _ = tiles[0]
+    if columns is not None and dtype[0] == "f":
+        rows, vectors, _ = min(tiles, key=lambda tile: -(-columns // (tile[1] * lanes)) * tile[1] * tile[2])
+    return TileShape(rows, vectors * lanes, lanes)
 
 
-def shape_in_registers(registers: int) -> tuple[int, int]:
-    """Rows and vectors of the tile that is the fastest where it is full."""
-    return (8, 3) if registers >= 32 else (6, 2)
-
-
-def _vector_counts(registers: int) -> tuple[int, ...]:
-    """Vectors in a row of any tile, those of the fastest first."""
-    return (3, 4, 2, 1) if registers >= 32 else (2, 1)
+def _in_registers(registers: int) -> tuple[tuple[int, int, float], ...]:
+    return _MANY if registers >= 32 else _FEW
 
 
 def tile_shapes(dtype: str, vector_bytes: int, registers: int) -> list[TileShape]:
     """Every shape that `tile_shape` gives for some number of columns, the fastest first."""
     lanes = vector_bytes // ITEMSIZES[dtype]
-    counts = _vector_counts(registers)
-    shapes = [tile_shape(dtype, vector_bytes, registers, vectors * lanes) for vectors in counts]
+    made = _in_registers(registers)
+    shapes = [tile_shape(dtype, vector_bytes, registers, vectors * lanes) for _, vectors, _ in made]
     return list(dict.fromkeys(shapes))
 
 

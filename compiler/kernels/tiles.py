@@ -41,7 +41,14 @@ from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
-from hloom.compiler.kernels.tile_shapes import MATRIX_TILE, MATRIX_WORDS, TILE_ARGUMENTS, square_rows, tile_shapes
+from hloom.compiler.kernels.tile_shapes import (
+    CACHE_LINE,
+    MATRIX_TILE,
+    MATRIX_WORDS,
+    TILE_ARGUMENTS,
+    square_rows,
+    tile_shapes,
+)
 from hloom.compiler.kernels.tiles_amx import build_matrix_tile
 
 I32, I64 = ir.IntType(32), ir.IntType(64)
@@ -58,7 +65,6 @@ ELEMENTS = {
     "s64": (I64, "i64", 8),
     "u64": (I64, "i64", 8),
 }
-LINE = 64  # bytes of a cache line
 PAIR = "pair32"  # two 16-bit integers in a word; their products are summed in 32 bits
 
 _TILE = re.compile(r"tile_([a-z]+\d+)_(\d+)x(\d+)")
@@ -177,7 +183,7 @@ def _tile_body(builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: i
     # The sums lie in the last cache or beyond: asked for now, they are here when the products are done.
     for i in range(rows):
         place = offset_pointer(c, builder.mul(c_row, _integer(i))) if i else c
-        for line in range(0, columns * size, LINE):
+        for line in range(0, columns * size, CACHE_LINE):
             _prefetch(builder, offset_pointer(place, _integer(line)) if line else place, 3)
     entry, loop = builder.block, function.append_basic_block("loop")
     run_end, run_start = function.append_basic_block("run_end"), function.append_basic_block("run_start")

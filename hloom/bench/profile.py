@@ -72,8 +72,9 @@ def profile(compiled, args: Sequence, seconds: float = 0.2, most_seconds: float 
             break
     least: dict[int, float] = {}
     counts: dict[int, int] = {}
-    for place, (spent, count) in (item for w in walks for item in w.items()):
-        least[place], counts[place] = min(spent, least.get(place, spent)), count
+    for seen in walks:
+        for place, (spent, count) in seen.items():
+            least[place], counts[place] = min(spent, least.get(place, spent)), count
     parts: dict[int, Part] = {}
     longest: dict[int, float] = {}
     for number, spent in least.items():

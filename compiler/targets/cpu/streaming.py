@@ -18,6 +18,7 @@ import re
 import llvmlite.binding as llvm
 
 from hloom.compiler.kernels.source import STREAMED
+from hloom.compiler.kernels.tile_shapes import CACHE_LINE
 
 _STORE = re.compile(r"^  store <(\d+) x (\w+)> (\S+), ptr (\S+), align (\d+), (.*)!alias\.scope (![0-9]+)(.*)$")
 _LOAD = re.compile(r"^  %\S+ = load <(\d+) x (\w+)>, ptr (\S+), align ")
@@ -27,7 +28,6 @@ _FENCE = "llvm.x86.sse.sfence"
 _STREAM = "call void @hloom_stream_"
 _AHEAD = "llvm.prefetch.p0"
 AHEAD = 4096  # bytes that a loop asks for before it reads them
-LINE = 64  # bytes of a line of the caches
 
 
 def is_streamed(text: str) -> bool:
@@ -86,7 +86,7 @@ def _asking_ahead(lines: list[str], vector_bytes: int) -> list[str]:
                 if (
                     load
                     and int(load[1]) * _BYTES.get(load[2], 0) == vector_bytes
-                    and not offsets.get(load[3], 0) % LINE
+                    and not offsets.get(load[3], 0) % CACHE_LINE
                 ):
                     asked += 1
                     result.append(f"  %ahead.{asked} = getelementptr i8, ptr {load[3]}, i64 {AHEAD}")
