@@ -82,7 +82,8 @@ class _Contraction:
             "lhs_sb": "0", "lhs_sp": "1", "rhs_sb": "0", "packed_sb": "0", "out_sb": "0", "row_blocks": "1",
             "column_blocks": "1", "block_rows": "t_rows", "m": "t_rows", "block_panels": f"t_panels{number}",
             "full_panels": f"t_panels{number}", "pack_lhs": "0", "accumulate": "0",
-            "line_rows": "0", "line_start": "0", "line_offsets": "0", "run": "0", "run_offsets": "0",
+            "line_rows": "0", "line_start": "0", "line_offsets": "0", "run": "0", "run_offsets": "0", "soon": "0",
+            "soon_bytes": "0",
         } | values  # fmt: skip
         words = [given.get(name, f"t_{name}{number}") for name in list(PRODUCT_PARAMS)[:-2]]
         return [f"call_kernel(t_product, 0, 1, {', '.join(words)})"]

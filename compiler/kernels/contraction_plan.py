@@ -124,7 +124,7 @@ def step_plan(
     if kernels.fused == PRODUCT:
         own |= {
             "out_sb": m * n, "out_si": n, "direct_panels": direct, "accumulate": 0,
-            "line_rows": 0, "line_start": 0, "run": 0,
+            "line_rows": 0, "line_start": 0, "run": 0, "soon": 0, "soon_bytes": 0,
         }  # fmt: skip
         # Where rhs is not read in place its pointer is not followed; nor are those of the offsets without lines, runs.
         rhs = spec.rhs.pointer if is_same(spec, spec.rhs) else "t_packed"

@@ -174,6 +174,7 @@ PRODUCT_PARAMS = {
     "panels": "s64", "full_panels": "s64", "direct_panels": "s64", "pack_lhs": "s64", "copy_rhs": "s64",
     "step": "s64", "part": "s64", "part_items": "s64", "out_part": "s64", "accumulate": "s64",
     "line_rows": "s64", "line_start": "s64", "line_offsets": "s64*", "run": "s64", "run_offsets": "s64*",
+    "soon": "s64", "soon_bytes": "s64",
     "lo": "s64", "hi": "s64",
 }  # fmt: skip
 
@@ -184,6 +185,7 @@ _PRODUCT = """
     # columns from full_panels on do not fill a panel.
     # line_rows != 0: row i of a block is number line_start + i of rows that lie in lines of so many, whose distances
     # from lhs, in bytes, stand in line_offsets. run != 0: so do products in runs of so many, in run_offsets.
+    # soon_bytes != 0: so many bytes from the address soon on are read after this.
     left_block = scratch_{T}({block})
     right_block = scratch_{T}({copied})
     edge = scratch_{T}({edge})
@@ -290,18 +292,27 @@ _PRODUCT = """
                 if q >= direct_panels and q + 1 < q1:
                     ahead = right + depth * {row}
                     ahead_p = min({line}, quotient({tile_bytes} + rows - 1, rows))
+                elif q + 1 == q1 and soon_bytes != 0:
+                    ahead = soon
+                    ahead_p = quotient(soon_bytes, depth * quotient(rows + {rows} - 1, {rows})) + 1
                 i = 0
                 place = left
+                split = {rows}
+                jump = 0
                 while i < rows:
                     count = min({rows}, rows - i)
                     if line_rows != 0:
                         of_line = quotient(line_start + i, line_rows)
                         inside = line_start + i - of_line * line_rows
-                        count = min(count, line_rows - inside)
+                        split = line_rows - inside
                         place = left + line_offsets[of_line] + inside * left_step
+                        if count > split:
+                            # The tile goes on in the next line.
+                            count = min(count, split + line_rows)
+                            jump = line_offsets[of_line + 1] - line_offsets[of_line] - line_rows * left_step
                     tile_{K}_{rows}x{columns}(place, left_row, left_p, right, right_p, sums + i * sums_row, sums_row,
                                               tile_depth, count, accumulate + p0 - p_first, ahead, ahead_p,
-                                              runs, address(run_offsets) + 8)
+                                              runs, address(run_offsets) + 8, split, jump)
                     place = place + count * left_step
                     ahead = ahead + depth * ahead_p
                     i += count

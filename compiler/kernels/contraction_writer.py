@@ -279,6 +279,7 @@ class Writer:
                     "lhs_sp": staged.depth_step, "line_rows": staged.line_text, "line_offsets": "address(t_lines)",
                     "line_start": f"t_i0 - quotient(t_i0, {staged.line_text}) * {staged.line_text}",
                     "run": staged.run_text, "run_offsets": "address(t_runs)",
+                    "soon": "t_soon", "soon_bytes": "t_soon_bytes",
                 }  # fmt: skip
                 evaluate = staged.lines()
             elif spec.lhs_fast == "i":

@@ -18,12 +18,13 @@ import math
 from hloom.ir.records import record
 
 from .contraction import StagedOperand, block_area
-from .contraction_shared import DEPTH, EDGE_ROWS, LEFT_BYTES, MOST_ROWS, OFFSETS, indent
+from .contraction_shared import DEPTH, EDGE_ROWS, LEFT_BYTES, OFFSETS, indent
 from .convolution_roles import Component, ConvolutionRoles
 from .tile_shapes import ITEMSIZES
 
 SHORTEST_LINE, SHORTEST_RUN = 6, 12
 FEWEST = 96  # rows of a block, and products of a step: with fewer the panels of the kernel are read too often
+NEAR_ROWS = 512  # of a block at most: longer blocks copy fewer rows of the image twice, but leave cores waiting at the end
 PLACES = 192  # in a step of a gradient by the kernel, whose panels then stay in the first cache (a tenth faster)
 WHOLE = 16  # elements that rows of the image are a multiple of
 SETS = 1024  # elements: rows that far apart share sets of the cache
@@ -90,7 +91,7 @@ class Image:
             return None
         units = ceil(k // run, ceil(k // run, units))
         near = max(self._lines_in(block_area(machine, self.size)) - 1, 1)
-        most = min(near * line, MOST_ROWS) if by_rows else EDGE_ROWS
+        most = min(near * line, NEAR_ROWS) if by_rows else EDGE_ROWS
         window = math.prod(c.extent for c in self.taps.outer) * self.taps.inner[0]
         share = 1.5 * self.length * self._step_across(self.places) / (self.places.inner[0] * window)
         self.lines()  # written once to know its integer arguments
@@ -264,6 +265,11 @@ class Image:
             "w_ready = 0",
             "for w_l in range(w_lines):",
             *indent(body),
+            # The next rows, which a block or step copies after this one, follow the last.
+            f"t_soon = address({self.pointer}) + w_from * {self.size}",
+            f"t_soon_bytes = (w_lines * {step} + 1) * {length} * {self.size}",
         ]
         # The rows of a block are the same for each of its steps.
-        return ["if t_p0 == t_first:", *indent(lines)] if self.by_rows else lines
+        if self.by_rows:
+            lines = ["if t_p0 == t_first:", *indent(lines)]
+        return ["w_from, t_soon, t_soon_bytes = 0, 0, 0", *lines]

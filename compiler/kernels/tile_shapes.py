@@ -12,6 +12,7 @@ ITEMSIZES = {"f32": 4, "f64": 8, "s32": 4, "u32": 4, "s64": 8, "u64": 8}
 # What a tile function takes, all int64 (`tiles`).
 TILE_ARGUMENTS = (
     "a", "a_row", "a_k", "b", "b_k", "c", "c_row", "k", "rows", "accumulate", "ahead", "ahead_k", "runs", "run_offsets",
+    "split", "jump",
 )  # fmt: skip
 
 

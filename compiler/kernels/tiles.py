@@ -1,8 +1,8 @@
 """Register tiles: the inner loops of contractions, written as LLVM vector code behind names that kernel texts call.
 
-`tile_f32_6x16(a, a_row, a_k, b, b_k, c, c_row, k, rows, accumulate, ahead, ahead_k, runs, run_offsets)` computes a
-tile of a matrix product, C[i, j] (+)= sum over p < k of A[i, p] * B[p, j], with the 6x16 sums in registers. All
-arguments are int64:
+`tile_f32_6x16(a, a_row, a_k, b, b_k, c, c_row, k, rows, accumulate, ahead, ahead_k, runs, run_offsets, split, jump)`
+computes a tile of a matrix product, C[i, j] (+)= sum over p < k of A[i, p] * B[p, j], with the 6x16 sums in registers.
+All arguments are int64:
 
 `tile_pair32_6x16` takes A and B in words of two 16-bit integers, for p and p + 1, and sums in 32 bits: both products
 and their sum are one instruction on x86 (pmaddwd), so that there are twice as many as in a float32 tile. The tiles
@@ -15,6 +15,7 @@ and their sum are one instruction on x86 (pmaddwd), so that there are twice as m
 - `ahead + p*ahead_k`: addresses that are read later. Step p asks for that one's cache line.
 - `runs` >= 1: where it is more than 1, sums are of runs * k products, and A comes in runs of k: those after the first
   lie at distances from `a` that stand in the int64 words from the address `run_offsets` on. Tiles of words have 1.
+- `split`, `jump`: rows of A from number `split` >= 1 on lie `jump` bytes further. Not in tiles for matrix registers.
 
 Columns have no such argument: a tile always reads and writes all of its columns. Each sum runs over p in order, in one
 accumulator that starts at zero, with one `fma` a step (floats) or a wrapping multiply and add (integers). It therefore
@@ -73,9 +74,10 @@ _ROW = re.compile(r"(copy|copy_first|zero)_([a-z]+\d+)_(\d+)")
 
 
 def row_counts(rows: int) -> list[int]:
-    """Rows of the loops inside a tile of `rows` rows, the most first: 4 rows still keep two FMA units busy, and an edge
-    of 1..4 rows then costs 4 rows of work instead of all."""
-    return [rows, *range((rows - 1) // 4 * 4, 0, -4)]
+    """Rows of the loops inside a tile of `rows` rows, the most first: an edge of few rows then takes their time instead
+    of that of all. Two FMA units of 4 cycles are busy with 8 sums, which 2 rows have in most tiles of few rows."""
+    step = 2 if rows <= 8 else 4
+    return [rows, *range((rows - 1) // step * step, 0, -step)]
 
 
 def _chunk(columns: int) -> int:
@@ -142,7 +144,9 @@ def build_tile(module: ir.Module, dtype: str, rows: int, columns: int) -> ir.Fun
 
 def _tile_body(builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: int, columns: int) -> None:
     """The whole computation for a tile of at most `rows` rows, from the builder's block to a return."""
-    a, a_row, a_k, b, b_k, c, c_row, k, valid, accumulate, ahead, ahead_k, runs, run_offsets = function.args
+    a, a_row, a_k, b, b_k, c, c_row, k, valid, accumulate, ahead, ahead_k, runs, run_offsets, split, jump = (
+        function.args
+    )
     element, letters, size = ELEMENTS["s32" if dtype == PAIR else dtype]
     lanes = _chunk(columns)
     vectors = columns // lanes
@@ -179,7 +183,8 @@ def _tile_body(builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: i
     starts = [a]
     for i in range(1, rows):
         row = builder.select(builder.icmp_signed("<", last, _integer(i)), last, _integer(i))
-        starts.append(offset_pointer(a, builder.mul(row, a_row)))
+        more = builder.select(builder.icmp_signed("<", row, split), _integer(0), jump)
+        starts.append(offset_pointer(a, builder.add(builder.mul(row, a_row), more)))
     # The sums lie in the last cache or beyond: asked for now, they are here when the products are done.
     for i in range(rows):
         place = offset_pointer(c, builder.mul(c_row, _integer(i))) if i else c
@@ -297,8 +302,9 @@ def _check_int64(arguments, name) -> None:
 
 def _tile_intrinsic(name: str, dtype: str, rows: int, columns: int):
     @intrinsic
-    def tile(typing, a, a_row, a_k, b, b_k, c, c_row, k, rows_, accumulate, ahead, ahead_k, runs, offsets):
-        _check_int64((a, a_row, a_k, b, b_k, c, c_row, k, rows_, accumulate, ahead, ahead_k, runs, offsets), name)
+    def tile(typing, a, a_row, a_k, b, b_k, c, c_row, k, rows_, accumulate, ahead, ahead_k, runs, offsets, split, jump):
+        given = (a, a_row, a_k, b, b_k, c, c_row, k, rows_, accumulate, ahead, ahead_k, runs, offsets, split, jump)
+        _check_int64(given, name)
 
         def emit(context, builder, signature, arguments):
             builder.call(build_tile(builder.module, dtype, rows, columns), arguments)
