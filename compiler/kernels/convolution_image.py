@@ -24,7 +24,7 @@ from .tile_shapes import ITEMSIZES
 
 SHORTEST_LINE, SHORTEST_RUN = 6, 12
 FEWEST = 96  # rows of a block, and products of a step: with fewer the panels of the kernel are read too often
-NEAR_ROWS = 512  # of a block at most: longer blocks copy fewer rows of the image twice, but leave cores waiting at the end
+NEAR_ROWS = 512  # of a block at most: longer ones copy fewer rows of the image twice, but cores wait for the last
 PLACES = 192  # in a step of a gradient by the kernel, whose panels then stay in the first cache (a tenth faster)
 WHOLE = 16  # elements that rows of the image are a multiple of
 SETS = 1024  # elements: rows that far apart share sets of the cache

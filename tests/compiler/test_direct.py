@@ -214,7 +214,7 @@ def test_loops_of_blocks_are_left_as_they_are():
     moves = "def f(x, o, n, lo, hi):\n    for i in range(lo, hi):\n        for j in range(n):\n"
     copy = "            copy_f32_8(address(x) + j * 32, address(o) + j * 32)\n"
     sums = "            o[j] = x[j] + f32(1)\n"
-    tile = "            tile_f32_6x16(x[0], 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)\n".replace("x[0]", "address(x)")
+    tile = f"            tile_f32_6x16(address(x), {', '.join('1' * 15)})\n"
     params = ("f32*", "f32*", "s64", "s64", "s64")
     texts = [direct.kernel_text(KernelSource("f", moves + body, params), "t")[0] for body in (copy, sums, tile)]
     assert [text.startswith(direct_analysis.EXPLICIT) for text in texts] == [True, False, True]
