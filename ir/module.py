@@ -70,8 +70,8 @@ class Instruction:
         for value in self.attributes.values():
             if isinstance(value, Computation):
                 found.append(value)
-            elif isinstance(value, tuple):
-                found.extend(v for v in value if isinstance(v, Computation))
+            elif isinstance(value, tuple) and value and isinstance(value[0], Computation):
+                found += value
         return found
 
     def with_operands(self, operands: tuple[Instruction, ...], **attributes) -> Instruction:

@@ -137,15 +137,18 @@ class Op(Pattern):
     """Matches an instruction of one of some opcodes whose operands match; `name` captures it.
 
     `Op("reshape | transpose", x)`: one opcode or several. Without operands given, any operands match.
+    `some`, `every`: opcodes one of which some operand has, or every operand (of one at least).
     `where`: attribute name -> value that it must have.
     """
 
-    __slots__ = ("opcodes", "operands", "name", "where")
+    __slots__ = ("opcodes", "operands", "name", "some", "every", "where")
 
-    def __init__(self, opcodes: str, *operands, name: str | None = None, **where):
+    def __init__(self, opcodes: str, *operands, name: str | None = None, some: str = "", every: str = "", **where):
         self.opcodes = tuple(opcodes.split(" | "))
         self.operands = tuple(o if isinstance(o, Pattern) else Number(o) for o in operands)
         self.name = name
+        self.some = frozenset(some.split(" | ")) if some else None
+        self.every = frozenset(every.split(" | ")) if every else None
         self.where = where
 
     def opcodes_matched(self):
@@ -153,6 +156,10 @@ class Op(Pattern):
 
     def may_match(self, operands: tuple[str, ...]) -> bool:
         """Whether an instruction whose operands have these opcodes can match, its own opcode left out."""
+        if self.some is not None and self.some.isdisjoint(operands):
+            return False
+        if self.every is not None and not (operands and self.every.issuperset(operands)):
+            return False
         if not self.operands:
             return True
         if len(self.operands) != len(operands):
@@ -163,9 +170,12 @@ class Op(Pattern):
     def match(self, instruction, captures):
         if instruction.opcode not in self.opcodes:
             return False
+        if (self.some or self.every) and not self.may_match(tuple(o.opcode for o in instruction.operands)):
+            return False
         return self.match_operands(instruction, captures)
 
     def match_operands(self, instruction, captures):
+        """As `match`, of an instruction of one of the opcodes for whose operands `may_match` holds."""
         if self.operands:
             if len(self.operands) != len(instruction.operands):
                 return False

@@ -104,6 +104,8 @@ def _by_name(function: Callable, names: set[str], rule_name: str) -> Callable:
         raise TypeError(f"rule {rule_name}: {', '.join(unknown)} not captured; there are {', '.join(sorted(names))}")
     if parameters == ["b", "root"]:
         return lambda rewriter, root, captures: function(rewriter, root)
+    if parameters == ["root"]:
+        return lambda rewriter, root, captures: function(root)
 
     def call(rewriter, root, captures):
         known = {"b": rewriter, "root": root, **captures}
@@ -142,6 +144,7 @@ def rule(
 
 
 _marks = itertools.count()
+_marked: dict[int, list[Rule]] = {}  # a bit of `Instruction.settled` -> the rules that it speaks of
 
 
 class Rules:
@@ -156,7 +159,7 @@ class Rules:
         twice = {n for n in names if names.count(n) > 1}
         if twice:
             raise ValueError(f"two rules are called {', '.join(sorted(twice))}")
-        self._tables: dict[tuple[bool, bool], Candidates] = {}
+        self._tables: dict[tuple[bool, int], Candidates] = {}
         self._marks: dict[bool, int] = {}
 
     def __add__(self, other: Rules) -> Rules:
@@ -168,18 +171,29 @@ class Rules:
     def __len__(self) -> int:
         return len(self.rules)
 
-    def candidates(self, inexact: bool = False, counting: bool = False) -> Candidates:
-        found = self._tables.get((inexact, counting))
+    def candidates(self, inexact: bool = False, settled: int = 0) -> Candidates:
+        """The rules to try on instructions with these bits of `Instruction.settled`.
+
+        An instruction and what it depends on never change, so what no rule of a table wanted once none of them wants in
+        any table, but those that count uses.
+        """
+        found = self._tables.get((inexact, settled))
         if found is None:
-            allowed = [r for r in self.rules if inexact or r.numerics != INEXACT]
-            found = self._tables[inexact, counting] = Candidates(r for r in allowed if r.counts_uses or not counting)
+            tried = {id(r) for mark, rules in _marked.items() if mark & settled for r in rules}
+            found = self._tables[inexact, settled] = Candidates(
+                r for r in self._allowed(inexact) if r.counts_uses or id(r) not in tried
+            )
         return found
 
     def mark(self, inexact: bool = False) -> int:
         """A bit for `Instruction.settled`, this table's own."""
         if inexact not in self._marks:
-            self._marks[inexact] = 1 << next(_marks)
+            self._marks[inexact] = mark = 1 << next(_marks)
+            _marked[mark] = self._allowed(inexact)
         return self._marks[inexact]
+
+    def _allowed(self, inexact: bool) -> list[Rule]:
+        return [r for r in self.rules if inexact or r.numerics != INEXACT]
 
 
 class Candidates(dict):
@@ -217,14 +231,13 @@ class Rewriter:
 
     def __init__(self, computation: Computation, rules: Rules, inexact: bool = False):
         self.computation = computation
-        self.candidates = rules.candidates(inexact)
-        # An instruction and what it depends on never change, so what no rule wanted once no rule wants, but those that
-        # count uses.
-        self.counting = rules.candidates(inexact, counting=True)
+        self.table, self.inexact = rules, inexact
+        self.candidates: dict[int, Candidates] = {}  # by what is settled
         self.mark = rules.mark(inexact)
         self.rule: Rule | None = None  # that is being tried
         self.instructions: list[Instruction] = []
         self.uses: dict[Instruction, int] = {}
+        self.counted = False  # whether those of the computation are among the uses
         self.source = None
         self.made_by: tuple[str, ...] = ()
         self.chain: list[str] = []
@@ -233,38 +246,56 @@ class Rewriter:
 
     def run(self) -> Computation:
         """The rewritten computation; the same object when no rule applied."""
-        if not any([self.rules_for(i) for i in self.computation.instructions]):
-            return self.computation
-        uses = self.uses
-        for instruction in self.computation.instructions:
-            for operand in instruction.operands:
-                uses[operand] = uses.get(operand, 0) + 1
-        root = self.computation.root
-        uses[root] = uses.get(root, 0) + 1
-        mapped: dict[Instruction, Instruction] = {}
-        for instruction in self.computation.instructions:
-            operands = instruction.operands
-            new = tuple([mapped[o] for o in operands])
-            current = instruction if new == operands else instruction.with_operands(new)
-            result = self.visit(current)
-            mapped[instruction] = result
+        computation = self.computation
+        rules = [self.rules_for(i) for i in computation.instructions]
+        if not any(rules):
+            return computation
+        mapped: dict[Instruction, Instruction] = {}  # the instructions that changed
+        for instruction, candidates in zip(computation.instructions, rules, strict=True):
+            if mapped and any([o in mapped for o in instruction.operands]):
+                operands = tuple([mapped.get(o, o) for o in instruction.operands])
+                result = self.visit(instruction.with_operands(operands))
+            else:
+                result = self.tried(instruction, candidates)
             if result is not instruction:
+                mapped[instruction] = result
+                uses = self.all_uses()
                 uses[result] = uses.get(result, 0) + uses.get(instruction, 0)
         if not self.changed:
-            return self.computation
-        parameters = [mapped[p] for p in self.computation.parameters]
-        return sweep(Computation(self.computation.name, parameters, self.instructions, mapped[root]))
+            return computation
+        parameters = [mapped.get(p, p) for p in computation.parameters]
+        root = mapped.get(computation.root, computation.root)
+        return sweep(Computation(computation.name, parameters, self.instructions, root))
+
+    def all_uses(self) -> dict[Instruction, int]:
+        """How often each value is used: in the computation, and by what was emitted."""
+        uses = self.uses
+        if not self.counted:
+            self.counted = True
+            for instruction in self.computation.instructions:
+                for operand in instruction.operands:
+                    uses[operand] = uses.get(operand, 0) + 1
+            root = self.computation.root
+            uses[root] = uses.get(root, 0) + 1
+        return uses
 
     def rules_for(self, instruction: Instruction) -> list[Rule]:
         """The rules that an instruction may match, by the opcodes alone and what is known of it."""
         key = instruction.opcodes
         if key is None:
             key = instruction.opcodes = (instruction.opcode, *[o.opcode for o in instruction.operands])
-        return (self.counting if instruction.settled & self.mark else self.candidates)[key]
+        candidates = self.candidates.get(instruction.settled)
+        if candidates is None:
+            candidates = self.candidates[instruction.settled] = self.table.candidates(self.inexact, instruction.settled)
+        return candidates[key]
 
     def visit(self, instruction: Instruction) -> Instruction:
         """The instruction, simplified; it or its replacement has been appended."""
-        for candidate in self.rules_for(instruction):
+        return self.tried(instruction, self.rules_for(instruction))
+
+    def tried(self, instruction: Instruction, rules: list[Rule]) -> Instruction:
+        """As `visit`, with the rules that the instruction may match."""
+        for candidate in rules:
             captures: dict[str, Instruction] = {}
             if not candidate.pattern.match_operands(instruction, captures):
                 continue
@@ -380,7 +411,7 @@ class Rewriter:
     def used_once(self, instruction: Instruction) -> bool:
         """Whether it has only one user. Sure when True; False also when a use has gone in this very walk."""
         assert self.rule is None or self.rule.counts_uses, f"rule {self.rule.name} says counts_uses=True"
-        return self.uses.get(instruction, 0) <= 1
+        return self.all_uses().get(instruction, 0) <= 1
 
 
 def sweep(computation: Computation) -> Computation:

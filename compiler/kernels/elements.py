@@ -42,6 +42,8 @@ def with_stores(source: KernelSource, past_caches: frozenset[str]) -> KernelSour
         kind, pointer, index, value = found.groups()
         return found[0] if pointer in past_caches else store(pointer, index, DTYPES[kind], value)
 
+    if "stream_" not in source.text:
+        return source
     text = _STREAM.sub(kept, source.text)
     return source if text == source.text else replace(source, text=text)
 
@@ -49,8 +51,8 @@ def with_stores(source: KernelSource, past_caches: frozenset[str]) -> KernelSour
 def stand_ins(source: KernelSource, leaving: frozenset[str]) -> Callable[[], list[KernelSource]] | None:
     """Makes the kernels with all stores, those of the pointers in `leaving`, or none past the caches: all make the same
     bits. None where there is no difference."""
-    pointers = frozenset(found[1] for found in _STREAM.findall(source.text))
-    if not pointers:
+    if "stream_" not in source.text:
         return None
+    pointers = frozenset(found[1] for found in _STREAM.findall(source.text))
     kinds = dict.fromkeys((frozenset(), leaving & pointers, pointers))
     return lambda: [with_stores(source, kind) for kind in kinds]

@@ -80,7 +80,8 @@ class LastingKeys(StructuralKeys):
 
 
 def _eliminate(computation: Computation, keys: StructuralKeys) -> Computation:
-    first: dict[tuple, Instruction] = {}
+    # Attributes are compared only of instructions that are equal else.
+    first: dict[tuple, Instruction | dict[tuple, Instruction]] = {}
     mapped: dict[Instruction, Instruction] = {}
     instructions: list[Instruction] = []
     for instruction in computation.instructions:
@@ -94,8 +95,12 @@ def _eliminate(computation: Computation, keys: StructuralKeys) -> Computation:
         operands = tuple([id(o) for o in current.operands])
         if len(operands) == 2 and operands[0] > operands[1] and OPS[instruction.opcode].commutative:
             operands = operands[::-1]
-        key = (instruction.opcode, operands, instruction.shape, keys.attributes(instruction))
+        key = (instruction.opcode, operands, instruction.shape)
         found = first.setdefault(key, current)
+        if found is not current:
+            if isinstance(found, Instruction):
+                found = first[key] = {keys.attributes(found): found}
+            found = found.setdefault(keys.attributes(instruction), current)
         if found is current:
             instructions.append(current)
         else:

@@ -118,8 +118,8 @@ def in_order(dimensions, permutation) -> bool:
 RESHAPES = Rules(
     [
         rule(
-            Op(ELEMENTWISE),
-            lambda b, root: sink_reshape(b, root),
+            Op(ELEMENTWISE, some="reshape"),
+            sink_reshape,
             name="sink-reshape",
             identity="f(reshape(x)) = reshape(f(x)), x computed",
             counts_uses=True,
@@ -136,8 +136,8 @@ RESHAPES = Rules(
 TRANSPOSES = Rules(
     [
         rule(
-            Op(ELEMENTWISE),
-            lambda b, root: sink_transpose(b, root),
+            Op(ELEMENTWISE, some="transpose"),
+            sink_transpose,
             name="sink-transpose",
             identity="f(x^p) = f(x)^p",
         )

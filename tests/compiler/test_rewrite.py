@@ -92,6 +92,36 @@ def test_tables_combine_and_are_searched_by_opcode():
     assert [r.name for r in both.candidates()["multiply", "parameter", "tanh"]] == ["any"]
 
 
+def test_some_and_every_ask_for_the_opcodes_of_operands():
+    some = Rules([rule(Op("add", x, y, some="negate | tanh"), x, name="some", identity="")])
+    every = Rules([rule(Op("*", every="negate"), lambda b, root: root.operands[0], name="every", identity="")])
+    nested = Rules([rule(-Op("add", some="tanh", name="inner"), lambda inner: inner, name="nested", identity="")])
+    one = built(lambda a, b: -(a + b.op("tanh")), VECTOR, VECTOR)
+    assert opcodes(rewrite(one, some)) == ["parameter", "parameter", "negate"]
+    assert rewrite(one, every) is one
+    assert rewrite(one, nested).root.opcode == "add"
+    other = built(lambda a, b: -(a + b), VECTOR, VECTOR)
+    assert rewrite(other, some) is other and rewrite(other, nested) is other
+    both = built(lambda a, b: -a + -b, VECTOR, VECTOR)
+    assert opcodes(rewrite(both, every)) == ["parameter", "parameter", "negate"]
+
+
+def test_what_no_rule_wanted_is_not_tried_again_by_another_table():
+    tried = []
+
+    def wanted(name):
+        return rule(Op("add"), lambda b, root: tried.append(name), name=name, identity="")
+
+    counting = rule(Op("add"), lambda b, root: tried.append("uses"), name="uses", identity="", counts_uses=True)
+    first, second = wanted("first"), wanted("second")
+    computation = built(lambda a, b: a + b, VECTOR, VECTOR)
+    for rules in ([first], [first, second], [second, counting], [first, second, counting]):
+        rewrite(computation, Rules(rules))
+    assert tried == ["first", "second", "uses", "uses"]
+    rewrite(built(lambda a, b: a + b, VECTOR, VECTOR), Rules([first]))
+    assert tried[-1] == "first"
+
+
 def test_inexact_rules_need_the_flag():
     table = Rules([rule(x + 0, x, name="zero", identity="x + 0 = x", numerics=INEXACT)])
     computation = built(lambda a: a + 0, VECTOR)

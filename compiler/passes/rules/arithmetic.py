@@ -159,7 +159,7 @@ def guarded_root(b, root, x, opcode: str, at_minus_infinity: float):
 neutral = Rules(
     [
         rule(
-            Op(COMMUTATIVE, x, y),
+            Op(COMMUTATIVE, Op("constant | broadcast", name="x"), y),
             lambda b, root, x, y: b.again(root, y, x),
             when=lambda x, y: is_constant(x) and not is_constant(y),
             name="constant-to-the-right",

@@ -150,8 +150,8 @@ shapes = Rules(
             identity="broadcast(reshape(x)) = broadcast(x) where the reshape adds extents 1",
         ),
         rule(
-            Op(ELEMENTWISE),
-            lambda b, root: hoist_broadcast(b, root),
+            Op(ELEMENTWISE, some="broadcast"),
+            hoist_broadcast,
             name="elementwise-of-broadcasts",
             identity="f(broadcast(x), broadcast(y)) = broadcast(f(x, y))",
         ),

@@ -19,6 +19,7 @@ SMALL = 1024
 MOST_WORK = 1 << 20
 # Never folded: they have no operands, are cheap to compute in a kernel, or run code that is not ours.
 UNFOLDED = frozenset(("parameter", "constant", "iota", "broadcast", "custom-call", "fusion", "optimization-barrier"))
+FOLDED = "constant | iota | broadcast"  # the operands of what is folded
 
 
 def constant_value(instruction: Instruction, most: int) -> np.ndarray | None:
@@ -36,14 +37,11 @@ def constant_value(instruction: Instruction, most: int) -> np.ndarray | None:
 
 def fold(b, root, smallest: int = SMALL):
     """The root as a constant when its operands are, and the result is no larger than the largest of them."""
-    if root.opcode in UNFOLDED or not root.operands or not isinstance(root.shape, Shape):
+    if root.opcode in UNFOLDED or not isinstance(root.shape, Shape):
         return None
     operands = root.operands
-    # Most instructions have an operand that is not constant: found before anything is computed.
-    for operand in operands:
-        kind = operand.opcode
-        if kind != "constant" and kind != "iota" and (kind != "broadcast" or operand.operands[0].opcode != "constant"):
-            return None
+    if any([o.opcode == "broadcast" and o.operands[0].opcode != "constant" for o in operands]):
+        return None  # found before anything is computed
     largest = max([o.shape.size for o in operands if o.opcode == "constant" and o.shape.dims], default=0)
     if not largest and root.shape.size > 1:
         return None  # made of scalars and iotas only: a kernel computes it from its index
@@ -100,7 +98,7 @@ def arithmetic_sequence(b, root):
 FOLD_SCALARS = Rules(
     [
         rule(
-            Op("*"),
+            Op("*", every=FOLDED),
             lambda b, root: fold(b, root, 1) if root.shape.dims == () else None,
             when=lambda root: isinstance(root.shape, Shape) and root.shape.size == 1,
             name="fold-scalar",
@@ -111,7 +109,7 @@ FOLD_SCALARS = Rules(
 FOLD_ARRAYS = Rules(
     [
         rule(
-            Op("*"),
+            Op("*", every=FOLDED),
             lambda b, root: fold(b, root),
             name="fold-array",
             identity="an op of constants is a constant, no larger than the largest of them",
