@@ -10,8 +10,9 @@ address, as every kernel can be called) and runs the epilogue over the rows of t
 
 - Where an operand is a function of its indices, that runs while the operand is packed; a plain array is read in place
   where that is as fast (`step_plan` decides). A plain result is summed in place in the output.
-- Every element is summed in the order of p, in partial sums of `depth_step(k)` products: its bits do not depend on the
-  blocks, the threads, the width of the machine's vectors, or on which operand was packed.
+- Every element is summed in the order of p, in partial sums of `depth_step(k)` products, or of fewer where few rows read
+  a wide rhs in memory: its bits do not depend on the blocks, the threads, the width of the machine's vectors, or on
+  which operand was packed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from .contraction_shared import (
     splits_of,
 )
 from .source import KernelSource
-from .tile_shapes import ITEMSIZES, MATRIX_TILE, MATRIX_WORDS, TileShape, tile_shape, tile_shapes
+from .tile_shapes import FAR_ROWS, ITEMSIZES, MATRIX_TILE, MATRIX_WORDS, TileShape, tile_shape, tile_shapes
 
 Element = Callable[[str, str, str], tuple[list[str], str]]
 Epilogue = Callable[[str, str, str, str], list[str]]
@@ -247,7 +248,9 @@ def render(
     from .contraction_writer import Writer
 
     columns = columns or (extents and extents[2])
-    tile = tile_shape(spec.accumulate, machine.vector_bytes, machine.vector_registers, columns)
+    far = extents and is_same(spec, spec.rhs) and columns * ITEMSIZES[spec.accumulate] >= FAR_ROWS
+    rows = extents[0] * extents[1] if far else None
+    tile = tile_shape(spec.accumulate, machine.vector_bytes, machine.vector_registers, columns, rows)
     word = _word(spec, machine, extents)
     if word in MATRIX_WORDS:
         tile = MATRIX_TILE

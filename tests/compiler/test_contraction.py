@@ -399,6 +399,34 @@ def test_few_columns_get_a_tile_of_more_rows():
     assert tile_shape("s32", 32, 16, 6) == tile_shape("s32", 32, 16)
 
 
+def test_few_rows_get_a_tile_of_more_columns():
+    shapes = [tile_shape("f32", 64, 32, 1000, rows) for rows in (None, 1, 16, 17)]
+    assert [(shape.rows, shape.columns) for shape in shapes] == [(8, 48), (6, 64), (6, 64), (8, 48)]
+    assert tile_shape("f32", 64, 32, 10, 4).columns == 16 and tile_shape("f32", 32, 16, 1000, 4).rows == 6
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "s32"])
+@pytest.mark.parametrize("m, n, k", [(1, 1024, 300), (7, 700, 1000), (16, 2100, 130), (16, 5000, 200)])
+def test_few_rows_read_a_wide_operand_in_runs(dtype, m, n, k):
+    """Short steps through wide blocks, nothing packed but what fills no panel; the bits depend on nothing else."""
+    rng = np.random.default_rng(m)
+    x, w = sample(rng, dtype, (1, m, k)), sample(rng, dtype, (1, k, n))
+    results = []
+    for machine in (host(), replace(host(), cores=7), replace(host(), vector_bytes=16, l2_bytes=1 << 16)):
+        for threads in (1, 3):
+            o = np.zeros((1, m, n), DTYPES[dtype])
+            run(plain(dtype, dtype), (1, m, n, k), {"x": x, "w": w, "o": o}, x, w, machine=machine, threads=threads)
+            results.append(o)
+    check(results[0], x, w, dtype)
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0], other)
+    kernels = render(plain(dtype, dtype), replace(host(), cores=2), (1, m, n, k))
+    *packing, product = kernels.step_plan(1, m, n, k, (0, k, 1), (0, n, 1))
+    assert 64 <= product.arguments["step"] <= 128
+    assert len(packing) == (n % kernels.blocking.tile.columns != 0)
+    assert product.arguments["row_blocks"] == 1 and product.arguments["column_blocks"] in (2, 4)
+
+
 @pytest.mark.parametrize("dtype, n", [("f32", 6), ("f32", 20), ("f64", 3)])
 @pytest.mark.parametrize("m, k", [(1, 5), (7, 40), (12, 700), (23, 9), (100, 64)])
 def test_the_tile_of_few_columns_sums_to_the_same_bits(dtype, n, m, k):
