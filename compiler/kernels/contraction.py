@@ -10,9 +10,9 @@ address, as every kernel can be called) and runs the epilogue over the rows of t
 
 - Where an operand is a function of its indices, that runs while the operand is packed; a plain array is read in place
   where that is as fast (`step_plan` decides). A plain result is summed in place in the output.
-- Every element is summed in the order of p, in partial sums of `depth_step(k)` products, or of fewer where few rows read
-  a wide rhs in memory: its bits do not depend on the blocks, the threads, the width of the machine's vectors, or on
-  which operand was packed.
+- Every element is summed in the order of p, in partial sums of `depth_step(k)` products, or of fewer where few rows
+  read a wide rhs in memory: its bits do not depend on the blocks, the threads, the width of the machine's vectors, or
+  on which operand was packed.
 """
 
 from __future__ import annotations

@@ -80,8 +80,8 @@ class Lanes:
 class Serial:
     """A plain loop `for variable in range(start, stop)`.
 
-    together: where its body is one Lanes, each place of which needs the steps in their order, and no other place of
-        any: a number in the text, 1 where several steps at once pay and 0 where not.
+    together: where its body is one Lanes, behind statements perhaps, each place of which needs the steps in their
+        order, and no other place of any: a number in the text, 1 where several steps at once pay and 0 where not.
     """
 
     variable: str

@@ -99,12 +99,11 @@ def callers(count: int = 4, seconds: float = 0.4, names: Sequence[str] = ("chain
             worker.join()
         return sum(done) / (time.perf_counter() - start)
 
-    alone, together = [], []
-    for _ in range(3):
-        alone.append(rate(1))
-        together.append(rate(count))
-    one, many = statistics.median(alone), statistics.median(together)
-    return {"threads": count, "alone": one, "at once": many, "ratio": many / one, "correct": not wrong}
+    turns = [(rate(1), rate(count)) for _ in range(7)]
+    one, many = (statistics.median(rates) for rates in zip(*turns, strict=True))
+    # The machine's pace changes from second to second: of turns that follow each other less.
+    ratio = statistics.median(together / alone for alone, together in turns)
+    return {"threads": count, "alone": one, "at once": many, "ratio": ratio, "correct": not wrong}
 
 
 def peak_memory(names: Iterable[str] = STEPS, peers: Sequence[str] = ("jax",)) -> dict[str, dict[str, float]]:

@@ -82,6 +82,16 @@ def test_columns_take_four_rows_at_a_time_in_their_order(rows, columns):
         np.testing.assert_array_equal(sums, one_by_one + 1)
 
 
+@pytest.mark.parametrize("rows", [3, 37, 1030])
+def test_vector_times_matrix(rows):
+    """What a row is multiplied by is read for four rows before their loop."""
+    rng = np.random.default_rng(rows)
+    x, a = rng.integers(-9, 9, rows).astype(np.float32), rng.integers(-9, 9, (rows, 1500)).astype(np.float32)
+    source = compiled(lambda x, a: x @ a, x, a).source()
+    assert "v0_3 = in0[i0_3]" in source and "a3_3 = sum_f32(" in source
+    np.testing.assert_array_equal(hl.jit(lambda x, a: x @ a)(x, a), x @ a)
+
+
 def test_narrow_columns_go_one_row_after_the_other():
     """By a number: both have one text, so that a new shape compiles nothing."""
     found = []

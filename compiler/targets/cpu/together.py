@@ -61,13 +61,15 @@ def rows_together(nest: Nest) -> list[str] | None:
 def steps_together(node: Serial) -> list[str] | None:
     """The lines of a loop that may do its steps together (`Serial.together`), four at a time; None where that is no
     gain, or no cheap text."""
-    if not node.together or len(node.body.body) != 1:
+    if not node.together or not node.body.body:
         return None
-    (lanes,) = node.body.body
-    if not isinstance(lanes, Lanes) or len(lanes.body.body) > MOST_OF_STEPS or not _is_cheap(lanes.body.body):
+    *before, lanes = node.body.body  # what a step needs for all of its places comes first
+    if not isinstance(lanes, Lanes) or len(before) + len(lanes.body.body) > MOST_OF_STEPS:
         return None
     variable, lines = node.variable, lanes.body.body
-    names = {variable, *_assigned(lines)}
+    if not _is_cheap([*before, *lines]) or not all(isinstance(line, str) and _ASSIGNED.match(line) for line in before):
+        return None
+    names = {variable, *_assigned([*before, *lines])}
     # One text serves shapes for which it pays and others, whose steps all go through the second loop.
     sometimes = "" if node.together == "1" else f" * {node.together}"
     header = f"for {lanes.variable} in range({lanes.start}, {lanes.extent}):"
@@ -75,9 +77,11 @@ def steps_together(node: Serial) -> list[str] | None:
         f"{variable}_whole = {node.start} + ({node.stop} - {node.start}) // {ROWS} * {ROWS}{sometimes}",
         f"for {variable} in range({node.start}, {variable}_whole, {ROWS}):",
         *[f"    {variable}_{k} = {variable} + {k}" for k in range(1, ROWS)],
+        *["    " + _renamed(line, names, k) for k in range(ROWS) for line in before],
         f"    {header}",
         *["        " + _renamed(line, names, k) for k in range(ROWS) for line in lines],
         f"for {variable} in range({variable}_whole, {node.stop}):",
+        *["    " + line for line in before],
         f"    {header}",
         *["        " + line for line in lines],
     ]

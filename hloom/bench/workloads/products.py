@@ -96,6 +96,21 @@ def _matvec(lib, a, x):
     return lib.np.matmul(a, x)
 
 
+@workload("vecmat_4096", "vector times matrix, 4096 x 4096", normal((4096,), (4096, 4096)))
+def _vecmat(lib, x, a):
+    return lib.np.matmul(x, a)
+
+
+@workload("few_rows", "8 x 4096 by 4096 x 4096, as in inference", normal((8, 4096), (4096, 4096)))
+def _few_rows(lib, x, w):
+    return lib.np.matmul(x, w)
+
+
+@workload("few_rows_transposed", "8 x 4096 by (4096 x 4096).T", normal((8, 4096), (4096, 4096)))
+def _few_rows_transposed(lib, x, w):
+    return lib.np.matmul(x, w.T)
+
+
 @workload(
     "dense_gelu",
     "dense + bias + gelu, 1024 x 1024 x 2048",
