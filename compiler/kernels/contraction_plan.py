@@ -293,7 +293,7 @@ def _block(
 
 
 def _whole_lines(rows: int, m: int, line: int, blocking: Blocking) -> int:
-    """Rows of a block, made whole lines where tiles would else begin inside of one, and there are lines enough."""
+    """Rows of a block, made whole lines where there are enough: of a line that two blocks share both need the image."""
     if line % blocking.tile.rows == 0 or m // line < 8 * blocking.cores or rows < line:
         return rows
     lines = m // line

@@ -81,14 +81,14 @@ class Serial:
     """A plain loop `for variable in range(start, stop)`.
 
     together: where its body is one Lanes, behind statements perhaps, each place of which needs the steps in their
-        order, and no other place of any: a number in the text, 1 where several steps at once pay and 0 where not.
+        order, or in any other that depends on their number alone, and no other place of any.
     """
 
     variable: str
     start: str
     stop: str
     body: Block
-    together: str = ""
+    together: bool = False
 
 
 @record

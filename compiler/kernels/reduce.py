@@ -22,7 +22,6 @@ CHUNKS = 64  # at most so many for each kept index: stage 2 joins them one after
 RUN = 4096  # elements: longer runs of reduced elements may lie as far apart as they like
 JOINED = 256  # kept indexes of an item that joins chunks of them
 COLUMNS = 1024  # accumulators of a block of columns: 4 KiB of float32 stay in the first-level cache
-APART = 1024  # elements from one row to the next from which several are read at once; shorter ones are one stream
 # Where items are threads: so many keep a GPU busy, with so many elements each at least. The join's lanes share the
 # chunks of a kept index from SHARED on.
 THREADS, EACH, SHARED = 1 << 17, 16, 32
@@ -313,8 +312,7 @@ def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
         around = outside
         for g in reversed(inner):
             start, stop = chunk if g == chunked else ("0", named[f"i{g}"])
-            apart = writer.integer("apart", int(sizes[-1] >= APART)) if around is outside else ""
-            loop = Serial(f"i{g}", start, stop, around, together=apart)
+            loop = Serial(f"i{g}", start, stop, around, together=around is outside)
             around = Block(item, item.variables, [loop])
         item.body += around.body
         state.update(item=item, outer=outer, chunks=chunks, sizes=sizes)
@@ -536,7 +534,7 @@ def _join_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
         for k, value in values.items():
             writer.store(request.output_name(k), linear(index, dims), request.outputs[k].dtype, value, ends)
         around = Block(item, item.variables | {"chunk"}, [Lanes(fast, "last", steps, "first")])
-        item.body.append(Serial("chunk", "1", count, around, together="1"))
+        item.body.append(Serial("chunk", "1", count, around, together=True))
         item.body.append(Lanes(fast, "last", ends, "first"))
         state["item"] = item
 

@@ -5,7 +5,7 @@ One row after the other is one stream from memory, and a processor keeps more th
 share, such as the vector, is read once for all. Each row keeps its own accumulator and its own order of steps. Short
 rows lie side by side: those are one stream anyway.
 
-Where columns are reduced, four rows at a time are read, added in their order, and the sums of the columns written once.
+Where columns are reduced, four rows at a time are read, added to each other, and the sums of the columns written once.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ MOST_OF_STEPS = 8  # of the loop over columns, which has its statements four tim
 # Calls that cost about as much as an addition.
 _CHEAP = re.compile(r"(sum|prod|accmax|accmin|max|min|maxkey|minkey|keyed|abs|load|store|fma)_\w+|[fsu]\d+")
 _CALL = re.compile(r"\b([A-Za-z_]\w*)\(")
+_TAKEN = re.compile(r"(\w+) = (\w+)\(\1, (\w+)\)")  # by an accumulator
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*) = ")
 
 
@@ -70,21 +72,38 @@ def steps_together(node: Serial) -> list[str] | None:
     if not _is_cheap([*before, *lines]) or not all(isinstance(line, str) and _ASSIGNED.match(line) for line in before):
         return None
     names = {variable, *_assigned([*before, *lines])}
-    # One text serves shapes for which it pays and others, whose steps all go through the second loop.
-    sometimes = "" if node.together == "1" else f" * {node.together}"
     header = f"for {lanes.variable} in range({lanes.start}, {lanes.extent}):"
     return [
-        f"{variable}_whole = {node.start} + ({node.stop} - {node.start}) // {ROWS} * {ROWS}{sometimes}",
+        f"{variable}_whole = {node.start} + ({node.stop} - {node.start}) // {ROWS} * {ROWS}",
         f"for {variable} in range({node.start}, {variable}_whole, {ROWS}):",
         *[f"    {variable}_{k} = {variable} + {k}" for k in range(1, ROWS)],
         *["    " + _renamed(line, names, k) for k in range(ROWS) for line in before],
         f"    {header}",
-        *["        " + _renamed(line, names, k) for k in range(ROWS) for line in lines],
+        *["        " + line for line in _joined(lines, names)],
         f"for {variable} in range({variable}_whole, {node.stop}):",
         *["    " + line for line in before],
         f"    {header}",
         *["        " + line for line in lines],
     ]
+
+
+def _joined(lines: list[str], names: set[str]) -> list[str]:
+    """The statements of several steps: what they add to an accumulator is added two by two first, so that the
+    accumulator waits for one addition and not for one of each step."""
+    accumulators = {}  # name -> the statements that load, change and store it, where there are no others of it
+    for line in lines:
+        if match := _TAKEN.fullmatch(line):
+            own = [other for other in lines if match[1] in _WORD.findall(other)]
+            if len(own) == 3 and own[1] == line and own[0].startswith(f"{match[1]} = "):
+                accumulators[match[1]] = match, own
+    kept = {line for _, own in accumulators.values() for line in own}
+    result = [_renamed(line, names, k) for k in range(ROWS) for line in lines if line not in kept]
+    for match, (load, _, store) in accumulators.values():
+        name, function, value = match.groups()
+        values = [_renamed(value, names, k) for k in range(ROWS)]
+        pairs = [f"{function}({a}, {b})" for a, b in zip(values[::2], values[1::2], strict=True)]
+        result += [load, f"{name} = {function}({name}, {function}({', '.join(pairs)}))", store]
+    return result
 
 
 def _is_cheap(lines: list) -> bool:
