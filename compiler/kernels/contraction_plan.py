@@ -74,16 +74,12 @@ def step_plan(
         reads and (m <= blocking.tile.rows if rhs_stays else _read_in_place(blocking, m, step, rhs_sp))
     )
     may_copy = is_same(spec, spec.rhs) and not (read_in_place or rhs_stays) and 1 in (rhs_sj, rhs_sp)
-    shape_of_block = (batch * splits, m, n, part, step)
-    image = (staged.most_rows, staged.share, staged.by_rows) if staged else None
-    block_rows, block_panels = _block(blocking, in_scratch, *shape_of_block, strides, may_copy, image)
     if streams:
-        # The widest that leave none of the cores without one, or with two where they are wide still.
-        each = _ceil(blocking.cores, batch * splits)
-        block_panels = _ceil(panels, 2 * each if panels > 2 * each * WIDE else each)
-        block_rows = _ceil(m, blocking.tile.rows) * blocking.tile.rows
-        if in_scratch:
-            block_panels = max(1, min(block_panels, blocking.sums // (block_rows * columns)))
+        block_rows, block_panels = _wide_block(blocking, in_scratch, batch * splits, m, panels)
+    else:
+        shape_of_block = (batch * splits, m, n, part, step)
+        image = (staged.most_rows, staged.share, staged.by_rows) if staged else None
+        block_rows, block_panels = _block(blocking, in_scratch, *shape_of_block, strides, may_copy, image)
     if staged:
         block_rows = _whole_lines(block_rows, m, staged.line, blocking)
     row_blocks, column_blocks = _ceil(m, block_rows), _ceil(panels, block_panels)
@@ -176,6 +172,15 @@ def _ceil(a: int, b: int) -> int:
 def _rows_near(row_bytes: int) -> int:
     """The rows of rhs in a step that few rows of lhs take: their sums are short, so that they are worth more steps."""
     return min(max(SPAN // row_bytes & -8, 64), 128)
+
+
+def _wide_block(blocking: Blocking, sums_in_scratch: bool, batch: int, m: int, panels: int) -> tuple[int, int]:
+    """(rows, panels) of a block of few rows: the widest that leave no core without one, or that give each two where
+    they are wide still."""
+    each = _ceil(blocking.cores, batch)
+    rows = _ceil(m, blocking.tile.rows) * blocking.tile.rows
+    width = _ceil(panels, 2 * each if panels > 2 * each * WIDE else each)
+    return rows, max(1, min(width, blocking.sums // (rows * blocking.tile.columns))) if sums_in_scratch else width
 
 
 def _read_in_place(blocking: Blocking, m: int, depth: int, rhs_sp: int) -> bool:

@@ -140,7 +140,7 @@ def build_tile(module: ir.Module, dtype: str, rows: int, columns: int) -> ir.Fun
         enough, fewer = function.append_basic_block(f"rows{count}"), function.append_basic_block("fewer")
         builder.cbranch(builder.icmp_signed(">", function.args[8], _integer(less)), enough, fewer)
         builder.position_at_end(enough)
-        if count == rows and columns * ELEMENTS["s32" if dtype == PAIR else dtype][2] >= LONG_ROW:
+        if count == rows and columns * _element(dtype)[2] >= LONG_ROW:
             far, near = function.append_basic_block("far"), function.append_basic_block("near")
             b_k, k, runs = function.args[4], function.args[7], function.args[12]
             panel = builder.mul(builder.mul(b_k, k), runs)
@@ -154,6 +154,11 @@ def build_tile(module: ir.Module, dtype: str, rows: int, columns: int) -> ir.Fun
     return function
 
 
+def _element(dtype: str) -> tuple[ir.Type, str, int]:
+    """What is summed in a tile of a dtype, as in ELEMENTS."""
+    return ELEMENTS["s32" if dtype == PAIR else dtype]
+
+
 def _tile_body(
     builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: int, columns: int, far: bool = False
 ) -> None:
@@ -162,7 +167,7 @@ def _tile_body(
     a, a_row, a_k, b, b_k, c, c_row, k, valid, accumulate, ahead, ahead_k, runs, run_offsets, split, jump = (
         function.args
     )
-    element, letters, size = ELEMENTS["s32" if dtype == PAIR else dtype]
+    element, letters, size = _element(dtype)
     lanes = _chunk(columns)
     vectors = columns // lanes
     vector = ir.VectorType(element, lanes)
@@ -205,7 +210,7 @@ def _tile_body(
         place = offset_pointer(c, builder.mul(c_row, _integer(i))) if i else c
         for line in range(0, columns * size, CACHE_LINE):
             _prefetch(builder, offset_pointer(place, _integer(line)) if line else place, 3)
-    soon = builder.mul(b_k, _integer(SOON))
+    soon = builder.mul(b_k, _integer(SOON)) if far else None
     entry, loop = builder.block, function.append_basic_block("loop")
     run_end, run_start = function.append_basic_block("run_end"), function.append_basic_block("run_start")
     done, end = function.append_basic_block("done"), function.append_basic_block("end")

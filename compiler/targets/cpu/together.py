@@ -140,4 +140,4 @@ def _renamed(line: str, names: set[str], k: int) -> str:
     """The line for row k, whose own names end with the number."""
     if k == 0:
         return line
-    return re.sub(r"[A-Za-z_]\w*", lambda word: f"{word[0]}_{k}" if word[0] in names else word[0], line)
+    return _WORD.sub(lambda word: f"{word[0]}_{k}" if word[0] in names else word[0], line)
