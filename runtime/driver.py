@@ -8,8 +8,8 @@
 
 A program is int64 arrays:
 
-- `steps` (rows of 8 words, `step(...)` makes one): END; KERNEL with kernel address, args offset in words, items, grain;
-  JUMP with step number; JUMP_IF_ZERO with step number and the args position that holds the address of a pred byte;
+- `steps` (rows of 8 words, `step(...)` makes one): END; KERNEL with kernel address, args offset in words, items, grain
+  and 1 where any thread is to take the next chunk, 0 where each has a share of them; JUMP with step number; JUMP_IF_ZERO with step number and the args position that holds the address of a pred byte;
   COPY with the args positions that hold the target's and the source's address, and the number of bytes; SWITCH with the
   args position that holds the address of an s32, the number of targets and the args position of the first of them (step
   numbers; out of range the last); SWAP with two lists of args positions (position and length of each), whose words all
@@ -48,7 +48,7 @@ SPIN_SECONDS = 40e-6
 
 
 def step(opcode: int, *operands: int) -> list[int]:
-    """One row of `steps`: `step(KERNEL, address, args_offset, items, grain)`."""
+    """One row of `steps`: `step(KERNEL, address, args_offset, items, grain, side_by_side)`."""
     if len(operands) >= STEP_WORDS:
         raise ValueError(f"a step has at most {STEP_WORDS - 1} operands, got {len(operands)}")
     return [opcode, *operands, *[0] * (STEP_WORDS - 1 - len(operands))]
@@ -91,7 +91,7 @@ class _Pool:
     """The shared memory of one set of workers, and the workers. Replaced as a whole when their number changes."""
 
     def __init__(self, threads: int, spins: int):
-        self.memory = np.zeros(source.POOL_WORDS + 16, np.int64)
+        self.memory = np.zeros(source.POOL_WORDS + source.TICKET_WORDS * threads + 16, np.int64)
         _keep_for_good(self.memory)
         unaligned = _address(self.memory)
         self.address = unaligned + (-unaligned) % 128
@@ -129,7 +129,7 @@ class Driver:
 
     def __init__(self, addresses: Mapping[str, int], threads: int | None = None):
         self._addresses = dict(addresses)
-        self._worker = ctypes.CFUNCTYPE(None, ctypes.c_int64)(addresses["hloom_worker"])
+        self._worker = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(addresses["hloom_worker"])
         self._stop = ctypes.CFUNCTYPE(None, ctypes.c_int64)(addresses["hloom_stop"])
         # Pools stay alive for good: a program that runs in another thread may hold the address of an old one.
         self._pools: list[_Pool] = []
@@ -234,7 +234,7 @@ class Driver:
                 return
             for number in range(1, int(pool.words[source.POOL_THREADS])):
                 worker = threading.Thread(
-                    target=self._worker, args=(pool.address,), name=f"hloom-worker-{number}", daemon=True
+                    target=self._worker, args=(pool.address, number), name=f"hloom-worker-{number}", daemon=True
                 )
                 try:
                     worker.start()

@@ -37,12 +37,16 @@ class Ref:
 
 @record(frozen=True)
 class Call:
-    """One kernel: its address, argument words (integers or places), work items and items in a chunk."""
+    """One kernel: its address, argument words (integers or places), work items and items in a chunk.
+
+    side_by_side: whether any thread takes the next chunk, instead of a share of them for each.
+    """
 
     kernel: int
     words: tuple[int | Ref, ...]
     items: int
     grain: int
+    side_by_side: bool = False
 
 
 @record(frozen=True)
@@ -210,7 +214,7 @@ class _Rows:
                 start = len(self.words)
                 for value in item.words:
                     self.word(value)
-                rows.append(step(KERNEL, item.kernel, start, item.items, item.grain))
+                rows.append(step(KERNEL, item.kernel, start, item.items, item.grain, int(item.side_by_side)))
             elif isinstance(item, Copy):
                 rows.append(step(COPY, self.word(item.target), self.word(item.source), item.bytes))
             elif isinstance(item, Host):

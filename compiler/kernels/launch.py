@@ -29,6 +29,8 @@ class Launch:
     temporaries: bytes by pointer name. tables: constant arrays by pointer name.
     prepares: whether it only makes temporaries that no other launch writes, so that it need not run again before what
         it reads has changed.
+    side_by_side: whether any thread takes the next chunk, so that all walk through memory near each other, in place of
+        a share of the chunks for each, whose memory then stays in its core's cache.
     stand_ins: makes kernels that take the same arguments and make the same bits, only slower: they may run while
         `source` is compiled.
     """
@@ -41,6 +43,7 @@ class Launch:
     temporaries: dict[str, int] = field(default_factory=dict)
     tables: dict[str, np.ndarray] = field(default_factory=dict)
     prepares: bool = False
+    side_by_side: bool = False
     stand_ins: Callable[[], list[KernelSource]] | None = None
 
     def grid(self) -> str:
