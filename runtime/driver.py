@@ -9,13 +9,14 @@
 A program is int64 arrays:
 
 - `steps` (rows of 8 words, `step(...)` makes one): END; KERNEL with kernel address, args offset in words, items, grain
-  and 1 where any thread is to take the next chunk, 0 where each has a share of them; JUMP with step number; JUMP_IF_ZERO with step number and the args position that holds the address of a pred byte;
-  COPY with the args positions that hold the target's and the source's address, and the number of bytes; SWITCH with the
-  args position that holds the address of an s32, the number of targets and the args position of the first of them (step
-  numbers; out of range the last); SWAP with two lists of args positions (position and length of each), whose words all
-  hold one address, and another one: they are exchanged; SIGNAL with the args position that holds the address of a word,
-  and what is added to it; AWAIT with the args positions that hold the addresses of two words and of a byte: waits until
-  the first word is as large as the second, and ends the program where the byte is 0.
+  and 1 where any thread is to take the next chunk, 0 where each has a share of them; JUMP with step number;
+  JUMP_IF_ZERO with step number and the args position that holds the address of a pred byte; COPY with the args
+  positions that hold the target's and the source's address, and the number of bytes; SWITCH with the args position that
+  holds the address of an s32, the number of targets and the args position of the first of them (step numbers; out of
+  range the last); SWAP with two lists of args positions (position and length of each), whose words all hold one
+  address, and another one: they are exchanged; SIGNAL with the args position that holds the address of a word, and what
+  is added to it; AWAIT with the args positions that hold the addresses of two words and of a byte: waits until the
+  first word is as large as the second, and ends the program where the byte is 0.
 - `args`: the argument words of all kernels, prefilled with extents, strides and addresses of temporaries and constants.
 - `slots`: the addresses of inputs and outputs of one call.
 - `relocations` (rows of 3 words): (args position, slot, byte offset). At the start,
@@ -42,7 +43,7 @@ import numpy as np
 from . import driver_source as source
 from .driver_source import AWAIT, COPY, END, JUMP, JUMP_IF_ZERO, KERNEL, SIGNAL, STEP_WORDS, SWAP, SWITCH
 
-# A worker that finds nothing to do looks at the ticket for this long before it sleeps. Waking a sleeper costs the
+# A worker that finds nothing to do looks for the next job for this long before it sleeps. Waking a sleeper costs the
 # caller a few microseconds; kernels of one program follow each other faster than this.
 SPIN_SECONDS = 40e-6
 

@@ -208,6 +208,37 @@ def test_every_item_is_done_once_over_many_parallel_steps(machine):
     np.testing.assert_array_equal(visits, expected)
 
 
+@pytest.mark.parametrize("chunks, threads", [(2, 2), (3, 2), (8, 2), (8, 3), (3, 8)])
+@pytest.mark.parametrize("side_by_side", [0, 1])
+def test_each_thread_has_a_share_and_helps_from_the_far_end(machine, chunks, threads, side_by_side):
+    """What a thread wrote in one kernel it finds in its core's cache in the next; side by side all take the next."""
+    machine.set_num_threads(threads)
+    taken = []  # (thread, chunk), in the order in which the chunks began
+
+    def note(arguments, lo, hi):
+        taken.append((threading.get_ident(), lo))
+        time.sleep(0.002)
+
+    callback = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(note)
+    where = ctypes.cast(callback, ctypes.c_void_p).value
+    act = machine.activation([step(KERNEL, where, 0, chunks, 1, side_by_side)], [], [0], 0)
+    for _ in range(5):
+        taken.clear()
+        machine.run(act.address)
+        assert sorted(chunk for _, chunk in taken) == list(range(chunks))
+        shares = 1 if side_by_side else min(threads, chunks)
+        ends = [chunks * k // shares for k in range(shares + 1)]
+        for thread in {thread for thread, _ in taken}:
+            mine = [chunk for owner, chunk in taken if owner == thread]
+            pieces = [[c for c in mine if lo <= c < hi] for lo, hi in zip(ends, ends[1:], strict=False)]
+            # One share from its begin, others, if at all, from their ends.
+            assert sum(len(piece) > 1 and piece == sorted(piece) for piece in pieces) <= 1
+            if side_by_side:
+                assert mine == sorted(mine)
+            elif thread == threading.get_ident():
+                assert pieces[0] == list(range(len(pieces[0])))
+
+
 def test_workers_wake_up_after_a_pause(machine):
     machine.set_num_threads(3)
     visits = np.zeros(64)
@@ -229,11 +260,12 @@ visits = np.zeros(8, np.int64)
 act = d.activation([step(KERNEL, kernel(COUNT_VISITS), 0, 8, 1)], [], [visits.ctypes.data, 1], 0)
 d.run(act.address)
 assert (visits == 1).all()
-assert [t.name for t in threading.enumerate() if t.name.startswith("hloom")] == []
+workers = lambda: [t.name for t in threading.enumerate() if t.name.startswith("hloom-worker")]
+assert workers() == []
 d.set_num_threads(3)
-assert threading.active_count() == 1   # workers start with the first parallel step
+assert workers() == []   # workers start with the first parallel step
 d.run(act.address)
-assert len([t for t in threading.enumerate() if t.name.startswith("hloom")]) == 2
+assert len(workers()) == 2
 """
     in_a_process(program, HLOOM_NUM_THREADS="1")
 
