@@ -13,6 +13,7 @@ from hloom.ir.records import record
 
 PIPELINE: tuple[str, ...] = (
     "inline-calls",
+    "sum-after-scans",
     "lower-scans",
     "expand-random",
     "expand-normalizations",

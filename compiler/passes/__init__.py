@@ -15,6 +15,7 @@ from hloom.compiler.passes import (  # noqa: F401  (each registers its passes)
     move_reshapes,
     simplify,
     simplify_loops,
+    sum_after_scans,
 )
 from hloom.compiler.passes.registry import PASSES, Pass, module_pass
 
