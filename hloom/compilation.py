@@ -238,7 +238,8 @@ def program_of(plan: Plan, layout: Layout, behind: dict[KernelSource, list[int]]
                 words.append(argument)
             if launch.source in missing:
                 behind.setdefault(launch.source, []).append(len(steps))
-            steps.append(Call(addresses[launch.source], tuple(words), launch.items, launch.grain, launch.side_by_side))
+            chunks = launch.items, launch.grain, launch.side_by_side
+            steps.append(Call(addresses[launch.source], tuple(words), *chunks, launch.nanoseconds))
             work += float(launch.items) * max(1.0, 65536.0 / launch.grain) if launch.items > launch.grain else 0.0
         elif isinstance(item, CopyStep):
             steps.append(Copy(ref(item.target), ref(item.source), item.bytes))

@@ -9,7 +9,8 @@
 A program is int64 arrays:
 
 - `steps` (rows of 8 words, `step(...)` makes one): END; KERNEL with kernel address, args offset in words, items, grain
-  and 1 where any thread is to take the next chunk, 0 where each has a share of them; JUMP with step number;
+  1 where any thread is to take the next chunk, 0 where each has a share of them, and the nanoseconds that this and what
+  follows take one thread, roughly, by which sleeping workers are woken or not (0: they are); JUMP with step number;
   JUMP_IF_ZERO with step number and the args position that holds the address of a pred byte; COPY with the args
   positions that hold the target's and the source's address, and the number of bytes; SWITCH with the args position that
   holds the address of an s32, the number of targets and the args position of the first of them (step numbers; out of
@@ -43,13 +44,9 @@ import numpy as np
 from . import driver_source as source
 from .driver_source import AWAIT, COPY, END, JUMP, JUMP_IF_ZERO, KERNEL, SIGNAL, STEP_WORDS, SWAP, SWITCH
 
-# A worker that finds nothing to do looks for the next job for this long before it sleeps. Waking a sleeper costs the
-# caller a few microseconds; kernels of one program follow each other faster than this.
-SPIN_SECONDS = 40e-6
-
 
 def step(opcode: int, *operands: int) -> list[int]:
-    """One row of `steps`: `step(KERNEL, address, args_offset, items, grain, side_by_side)`."""
+    """One row of `steps`: `step(KERNEL, address, args_offset, items, grain, side_by_side, nanoseconds)`."""
     if len(operands) >= STEP_WORDS:
         raise ValueError(f"a step has at most {STEP_WORDS - 1} operands, got {len(operands)}")
     return [opcode, *operands, *[0] * (STEP_WORDS - 1 - len(operands))]
@@ -99,6 +96,7 @@ class _Pool:
         self.words = self.memory[(self.address - unaligned) // 8 :]
         self.words[source.POOL_THREADS] = threads
         self.words[source.POOL_SPINS] = spins
+        self.words[source.POOL_WAKING] = source.WAKING
         process = ctypes.CDLL(None)
         # Linux needs 40 and 48 bytes for these, macOS 64 and 48; 128 are kept for each.
         process.pthread_mutex_init(ctypes.c_void_p(self.address + 8 * source.POOL_MUTEX), None)
@@ -259,13 +257,13 @@ class Driver:
         self._end_workers(self._pools[-1])
 
     def _calibrate(self) -> int:
-        """Turns of the waiting loop in SPIN_SECONDS (one `pause` is 10 to 150 cycles, by processor)."""
+        """Turns of the waiting loop in SPIN_NANOSECONDS (one `pause` is 10 to 150 cycles, by processor)."""
         spin = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(self._addresses["hloom_spin"])
         word = np.zeros(1, np.int64)
         address = _address(word)
         spin(address, 10)
         best = min(_timed(spin, address, 500) for _ in range(3))
-        return max(20, min(100_000, int(SPIN_SECONDS / best * 500)))
+        return max(20, min(100_000, int(source.SPIN_NANOSECONDS * 1e-9 / best * 500)))
 
 
 def _timed(function, *arguments) -> float:

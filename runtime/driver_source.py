@@ -7,6 +7,7 @@ value is an int64: a number, an address or a Python object.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from hloom.ir.records import field, record
@@ -14,7 +15,9 @@ from hloom.ir.records import field, record
 # A step is STEP_WORDS words: an opcode, then operands.
 STEP_WORDS = 8
 END = 0  # back to the host
-KERNEL = 1  # kernel address, args offset (words), items, grain, 1 where all threads have one share together
+# Kernel address, args offset (words), items, grain, 1 where all threads have one share together, nanoseconds that it
+# and what follows in the program take one thread, roughly (0: nobody knows).
+KERNEL = 1
 JUMP = 2  # step number
 JUMP_IF_ZERO = 3  # step number, args position that holds the address of a pred byte
 COPY = 4  # args positions that hold the target's and the source's address, bytes
@@ -36,6 +39,8 @@ POOL_JOB = 0  # number of the job that is there, or was the last; what is to be 
 POOL_KERNEL, POOL_ARGS, POOL_ITEMS, POOL_GRAIN, POOL_CHUNKS, POOL_SHARES, POOL_PATIENCE = 1, 2, 3, 4, 5, 6, 7
 POOL_LOCK = 16  # 1 while a caller has its job in the pool
 POOL_FINISHED = 32  # chunks of the job that are done
+POOL_WAKING = 48  # nanoseconds of one thread's work for which sleepers are worth waking
+POOL_ALONE, POOL_UNTIL, POOL_CLOCK = 49, 50, 51  # how long a caller worked alone, until when; a time, of two words
 POOL_SLEEPERS = 64
 POOL_STOP, POOL_SPINS, POOL_THREADS, POOL_STARTED = 80, 81, 82, 83
 POOL_MUTEX = 96
@@ -52,15 +57,38 @@ STATE_WORDS = 8
 CHUNK_BITS = 18
 JOB_SHIFT = 2 * CHUNK_BITS
 MAX_CHUNKS = (1 << CHUNK_BITS) - 1
+# A worker that finds nothing to do looks for the next job for so long before it sleeps; kernels of one program follow
+# each other faster than this.
+SPIN_NANOSECONDS = 40_000
+# What waking takes before it was measured, in nanoseconds; at least and at most. 2 in a system call of a machine of its
+# own, 20 in a virtual one, and as long again until the sleeper is there.
+WAKING, LEAST_WAKING, MOST_WAKING = 20_000, 2_000, 200_000
 BEGINS = 64  # POOL_SPINS by this are the turns that a thread has to begin its share, before others do: 0.6 us
 MAX_JOB = (1 << (63 - JOB_SHIFT)) - 1
 LONG_WAIT = 20000  # turns in which a program that waits for another device offers its core, before it sleeps: some ms
 
+CLOCK = time.CLOCK_MONOTONIC
 CONSTANTS = {
     name: value
     for name, value in globals().items()
     if name.startswith(("BLOCK_", "FLAG_", "POOL_", "STATE_", "STEP_", "MAX_", "LONG_", "TICKET_", "CHUNK_", "JOB_"))
-    or name in ("BEGINS", "JUMP", "JUMP_IF_ZERO", "END", "KERNEL", "COPY", "SWAP", "SWITCH", "SIGNAL", "AWAIT")
+    or name
+    in (
+        "BEGINS",
+        "CLOCK",
+        "SPIN_NANOSECONDS",
+        "LEAST_WAKING",
+        "MOST_WAKING",
+        "JUMP",
+        "JUMP_IF_ZERO",
+        "END",
+        "KERNEL",
+        "COPY",
+        "SWAP",
+        "SWITCH",
+        "SIGNAL",
+        "AWAIT",
+    )
 }
 
 
@@ -88,6 +116,7 @@ _C_LIBRARY = {
     "pthread_cond_broadcast": (_words(1), "s32"),
     "sched_yield": ((), "s32"),
     "usleep": (_words(1), "s32"),
+    "clock_gettime": (_words(2), "s32"),
 }
 _PYTHON = {
     "PyLong_AsLongLong": (_words(1), "s64"),
@@ -153,20 +182,51 @@ def hloom_work(pool, job, own):
         atomic_add(pool, POOL_FINISHED, done)
 """
 
+NOW = """
+def hloom_now(pool):
+    clock_gettime(CLOCK, pool + 8 * POOL_CLOCK)
+    return load(pool, POOL_CLOCK) * 1000000000 + load(pool, POOL_CLOCK + 1)
+"""
+
+# Whether sleeping workers are woken for a kernel: if much is to be done, or if callers have done as much alone, without
+# a pause in which workers would have gone to sleep again. A call now and then of 5 us took 25 when it woke somebody
+# each time.
+WAKES = """
+def hloom_wakes(pool, nanoseconds, asleep):
+    waking = relaxed_load(pool, POOL_WAKING)
+    if nanoseconds == 0 or nanoseconds >= waking:
+        return 1
+    if asleep == 0:
+        return 0
+    alone = nanoseconds
+    if hloom_now(pool) - relaxed_load(pool, POOL_UNTIL) < SPIN_NANOSECONDS:
+        alone += relaxed_load(pool, POOL_ALONE)
+    if alone < waking:
+        relaxed_store(pool, POOL_ALONE, alone)
+        return 0
+    relaxed_store(pool, POOL_ALONE, 0)
+    return 1
+"""
+
 PARALLEL = """
-def hloom_parallel(pool, kernel, args, items, grain, side_by_side):
+def hloom_parallel(pool, kernel, args, items, grain, side_by_side, nanoseconds):
     chunks = (items - 1) // grain + 1
-    if load(pool, POOL_STARTED) == 0 or chunks > MAX_CHUNKS or not compare_exchange(pool, POOL_LOCK, 0, 1):
+    asleep = atomic_load(pool, POOL_SLEEPERS)
+    wakes = hloom_wakes(pool, nanoseconds, asleep)
+    helped = load(pool, POOL_STARTED) != 0 and (wakes != 0 or asleep + 1 < load(pool, POOL_THREADS))
+    if not helped or chunks > MAX_CHUNKS or not compare_exchange(pool, POOL_LOCK, 0, 1):
         # Alone, or the pool has another caller's job: do all chunks here, the same ones.
         for chunk in range(chunks):
             call_kernel(kernel, args, chunk * grain, min(items, (chunk + 1) * grain))
+        if asleep != 0:
+            relaxed_store(pool, POOL_UNTIL, hloom_now(pool))
         return
     job = (atomic_load(pool, POOL_JOB) + 1) & MAX_JOB
     shares = 1
     if side_by_side == 0:
         shares = min(load(pool, POOL_THREADS), chunks)
     patience = 0
-    if atomic_load(pool, POOL_SLEEPERS) == 0:
+    if asleep == 0:
         patience = load(pool, POOL_SPINS) // BEGINS
     relaxed_store(pool, POOL_KERNEL, kernel)
     relaxed_store(pool, POOL_ARGS, args)
@@ -184,10 +244,13 @@ def hloom_parallel(pool, kernel, args, items, grain, side_by_side):
     atomic_store(pool, POOL_JOB, job)
     # A worker counts itself as a sleeper before it looks for a job for the last time, so either it sees the new one or
     # it is seen here.
-    if atomic_load(pool, POOL_SLEEPERS) != 0:
+    if atomic_load(pool, POOL_SLEEPERS) != 0 and wakes != 0:
+        begin = hloom_now(pool)
         pthread_mutex_lock(pool + 8 * POOL_MUTEX)
         pthread_cond_broadcast(pool + 8 * POOL_CONDITION)
         pthread_mutex_unlock(pool + 8 * POOL_MUTEX)
+        found = max(LEAST_WAKING, min(MOST_WAKING, 2 * (hloom_now(pool) - begin)))
+        relaxed_store(pool, POOL_WAKING, (3 * relaxed_load(pool, POOL_WAKING) + found) // 4)
     hloom_work(pool, job, 0)
     spins = 0
     limit = load(pool, POOL_SPINS)
@@ -259,7 +322,7 @@ def hloom_run(pool, steps, step_count, relocations, relocation_count, args, slot
             if grain <= 0 or items <= grain:
                 call_kernel(kernel, words, 0, items)
             else:
-                hloom_parallel(pool, kernel, words, items, grain, load(row, 5))
+                hloom_parallel(pool, kernel, words, items, grain, load(row, 5), load(row, 6))
         elif opcode == JUMP:
             step = load(row, 1)
         elif opcode == JUMP_IF_ZERO:
@@ -379,21 +442,25 @@ def hloom_entry_call(self, arguments, count):
 OBJECT_DATA = object.__basicsize__ // 8
 OBJECT_TYPE = OBJECT_DATA - 1
 
+_CLOCK = {"hloom_now": (_words(1), "s64")}
 _RUN_SIGNATURE = {"hloom_run": (_words(7), "void")}
 _ENTRY = CONSTANTS | {"OBJECT_TYPE": OBJECT_TYPE, "OBJECT_DATA": OBJECT_DATA}
 
 FUNCTIONS = (
     NativeFunction("hloom_work", WORK, _words(3)),
     NativeFunction(
-        "hloom_parallel", PARALLEL, _words(6), calls=_C_LIBRARY | {"hloom_work": (_words(3), "void")}
+        "hloom_parallel", PARALLEL, _words(7),
+        calls=_C_LIBRARY | _CLOCK | {"hloom_work": (_words(3), "void"), "hloom_wakes": (_words(3), "s64")},
     ),
+    NativeFunction("hloom_now", NOW, _words(1), "s64", calls=_C_LIBRARY),
+    NativeFunction("hloom_wakes", WAKES, _words(3), "s64", calls=_CLOCK),
     NativeFunction(
         "hloom_worker", WORKER, _words(2), calls=_C_LIBRARY | {"hloom_work": (_words(3), "void")}, exported=True
     ),
     NativeFunction("hloom_stop", STOP, _words(1), calls=_C_LIBRARY, exported=True),
     NativeFunction("hloom_spin", SPIN, _words(2), exported=True),
     NativeFunction(
-        "hloom_run", RUN, _words(7), calls=_C_LIBRARY | {"hloom_parallel": (_words(6), "void")}, exported=True
+        "hloom_run", RUN, _words(7), calls=_C_LIBRARY | {"hloom_parallel": (_words(7), "void")}, exported=True
     ),
     NativeFunction("hloom_enter", ENTER, _words(2), "s64", calls=_PYTHON | _RUN_SIGNATURE),
     NativeFunction(

@@ -17,7 +17,18 @@ from hloom.ir.records import field, record, replace
 from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, address, default_pool
 from hloom.runtime.driver import Driver, step
-from hloom.runtime.driver_source import AWAIT, COPY, JUMP, JUMP_IF_ZERO, KERNEL, SIGNAL, STEP_WORDS, SWAP, SWITCH
+from hloom.runtime.driver_source import (
+    AWAIT,
+    COPY,
+    JUMP,
+    JUMP_IF_ZERO,
+    KERNEL,
+    MOST_WAKING,
+    SIGNAL,
+    STEP_WORDS,
+    SWAP,
+    SWITCH,
+)
 
 SMALL = 30_000  # element operations up to which other Python threads can wait for a call: some 5 microseconds
 
@@ -39,7 +50,8 @@ class Ref:
 class Call:
     """One kernel: its address, argument words (integers or places), work items and items in a chunk.
 
-    side_by_side: whether any thread takes the next chunk, instead of a share of them for each.
+    side_by_side: whether any thread takes the next chunk, instead of a share of them for each. nanoseconds: that it
+    takes one thread, roughly; 0 where nobody knows.
     """
 
     kernel: int
@@ -47,6 +59,7 @@ class Call:
     items: int
     grain: int
     side_by_side: bool = False
+    nanoseconds: int = 0
 
 
 @record(frozen=True)
@@ -209,12 +222,14 @@ class _Rows:
         rows: list[list[int]] = []
         swaps: list[tuple[int, Swap]] = []
         status = self.word(address(self.frame.state))
+        ahead = _work_ahead(program.steps)
         for number, item in enumerate(program.steps):
             if isinstance(item, Call):
                 start = len(self.words)
                 for value in item.words:
                     self.word(value)
-                rows.append(step(KERNEL, item.kernel, start, item.items, item.grain, int(item.side_by_side)))
+                chunks = item.items, item.grain, int(item.side_by_side)
+                rows.append(step(KERNEL, item.kernel, start, *chunks, ahead[number]))
             elif isinstance(item, Copy):
                 rows.append(step(COPY, self.word(item.target), self.word(item.source), item.bytes))
             elif isinstance(item, Host):
@@ -250,6 +265,20 @@ class _Rows:
                     self.word(position)
             rows[row] = step(SWAP, *operands)
         return rows
+
+
+def _work_ahead(steps: Sequence[Step]) -> list[int]:
+    """For each step the nanoseconds, roughly, that one thread takes for what threads share of it and of what follows;
+    sleeping threads are woken by that. At most MOST_WAKING, as a loop has, and a kernel whose time is not known."""
+    total, found = 0, []
+    for number in range(len(steps) - 1, -1, -1):
+        item = steps[number]
+        if isinstance(item, Jump) and item.target <= number:
+            total = MOST_WAKING
+        elif isinstance(item, Call) and item.items > item.grain:
+            total = min(total + (item.nanoseconds or MOST_WAKING), MOST_WAKING)
+        found.append(total)
+    return found[::-1]
 
 
 _errors: dict[int, BaseException] = {}  # by the address of a frame's state: what its Python step raised

@@ -34,7 +34,7 @@ from hloom.compiler.kernels.contraction import (
     PlainStore,
     render,
 )
-from hloom.compiler.kernels.contraction_plan import PERIOD, SERIAL_WORK
+from hloom.compiler.kernels.contraction_plan import PERIOD, PRODUCT_WORK, SERIAL_WORK
 from hloom.compiler.kernels.contraction_shared import PRODUCT_PARAMS, indent
 from hloom.compiler.kernels.elements import load, stand_ins, with_stores
 from hloom.compiler.kernels.launch import Launch, launch_by_grain
@@ -163,7 +163,7 @@ class _Kernel:
         items = self.batch * own["t_row_blocks"]
         grain = max(1, SERIAL_WORK // work)
         chosen = with_stores(source, self.request.past_caches(*self.request.outputs[0].dims[-1:]))
-        launch = launch_by_grain(chosen, arguments, items, grain, temporaries)
+        launch = launch_by_grain(chosen, arguments, items, grain, temporaries, items * work * PRODUCT_WORK)
         launch.stand_ins = stand_ins(source, self.request.leaving_names)
         return [*packing, launch]
 

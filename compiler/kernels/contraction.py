@@ -144,7 +144,7 @@ class Step:
                  spec's pointer, or of the temporary, that goes there.
     temporaries: bytes of every temporary buffer the kernel gets, by name, 64-byte aligned. The same name in another
                  step of the plan is the same buffer. 0 bytes: never touched, any address will do.
-    prepares:    as of a `Launch`.
+    work, prepares: as of a `Launch`; work 0: of chunks that are just worth handing out.
     """
 
     kernel: int
@@ -153,6 +153,7 @@ class Step:
     arguments: dict[str, int | KernelAddress]
     pointers: dict[str, str]
     temporaries: dict[str, int]
+    work: float = 0.0
     prepares: bool = False
 
 

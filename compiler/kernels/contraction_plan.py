@@ -23,6 +23,7 @@ from .tile_shapes import FAR_ROWS, FEW_ROWS
 
 # Products (about 5 microseconds of one core) below which a chunk of work is not worth a thread.
 SERIAL_WORK = 1 << 18
+PRODUCT_WORK = 0.5  # element operations in whose time a multiply-add of a tile is done
 # Tiles in whose time a panel comes to one core from the last cache: on Zen 3, and on a Xeon with vectors of 64 bytes,
 # whose tiles of a block share what they ask for of its next panel, so that but the first is waited for.
 FETCH, FETCH_WIDE = 0.5, 5.0
@@ -99,7 +100,7 @@ def step_plan(
     steps = []
     if packed and k:
         groups, chunks = _ceil(packed, max(1, GROUP_COLUMNS // columns)), _ceil(k, step)
-        grain = max(1, _ceil(1 << 15, min(n, GROUP_COLUMNS) * step))
+        grain = max(1, _ceil(1 << 13, min(n, GROUP_COLUMNS) * step))
         items = rhs_batch * groups * chunks
         if kernels.packing == PACK:
             own = {"first_panel": direct, "panels": panels, "groups": groups, "chunks": chunks, "step": step}
@@ -156,7 +157,8 @@ def step_plan(
     items = splits * batch * row_blocks * column_blocks
     work = block_rows * min(n, block_panels * columns) * max(part, 1)
     grain = max(1, SERIAL_WORK // work)
-    steps.append(_step(kernels, kernels.fused, items, grain, shape | own, pointers, temporaries))
+    product = _step(kernels, kernels.fused, items, grain, shape | own, pointers, temporaries)
+    steps.append(replace(product, work=items * work * PRODUCT_WORK))
     if kernels.splits > 1:
         items, own = rows_of_join
         own |= {"t_splits": splits, "t_out_part": batch * m * n}

@@ -9,11 +9,10 @@ import numpy as np
 from hloom.compiler.kernels.source import KernelSource
 from hloom.ir.records import field, record
 
-# Element operations of a chunk, at least: a microsecond in vectors, against a quarter of one in which two threads wait
-# for each other when each takes a chunk. 20 steps of z^2 + c were 1.65 times as fast with two threads as with one in
-# chunks of so many, 1.9 times in larger ones.
-WORK = 65536
-LARGEST = 16 * WORK
+OPERATIONS = 65.5  # of elements, in vectors, that one thread does in a nanosecond, roughly
+# Element operations of a chunk, at least: half a microsecond, as long as two threads need to meet.
+WORK = 32768
+LARGEST = 32 * WORK
 CHUNKS = 128  # of a large kernel, for all cores to have some until the end
 # Bytes that a chunk reads and writes, at most: threads that walk memory far from each other were slower (a step of Adam
 # on 4M parameters by 1.2 in chunks of 900 KB).
@@ -46,6 +45,11 @@ class Launch:
     side_by_side: bool = False
     stand_ins: Callable[[], list[KernelSource]] | None = None
 
+    @property
+    def nanoseconds(self) -> int:
+        """That the launch takes one thread, roughly."""
+        return max(1, int(self.work / OPERATIONS))
+
     def grid(self) -> str:
         """How the work is handed out, for people."""
         return f"items {self.items}, in chunks of {self.grain}"
@@ -60,15 +64,16 @@ def launch_by_work(
     return Launch(source, arguments, items, grain, items * work, temporaries or {}, tables or {})
 
 
-def launch_by_grain(source, arguments, items: int, grain: int, temporaries=None) -> Launch:
-    """A launch whose chunks, of `grain` items, were made to be worth a thread's while."""
-    return Launch(source, arguments, items, grain, items * WORK / grain, temporaries or {})
+def launch_by_grain(source, arguments, items: int, grain: int, temporaries=None, work: float = 0.0) -> Launch:
+    """A launch whose chunks, of `grain` items, were made to be worth a thread's while. work: element operations of all,
+    roughly; where it is not given, of chunks that are just so."""
+    return Launch(source, arguments, items, grain, work or items * WORK / grain, temporaries or {})
 
 
 def grain_of(items: int, work: float, moved: int = 0) -> int:
     """Items in a chunk, from their work; small kernels stay in one piece. Depends on the shape only."""
     total = items * work
-    if total <= 2 * WORK:
+    if total <= 3 * WORK:
         return items
     most = total / CHUNKS
     if moved:

@@ -123,7 +123,7 @@ def launch_of_step(kernels: ContractionKernels, step: Step, integers: dict[str, 
         else:
             arguments.append(rename(step.pointers.get(name, name)))
     temporaries = {rename(name): size for name, size in step.temporaries.items()}
-    launch = launch_by_grain(kernels.kernels[step.kernel], arguments, step.items, step.grain, temporaries)
+    launch = launch_by_grain(kernels.kernels[step.kernel], arguments, step.items, step.grain, temporaries, step.work)
     launch.prepares = step.prepares
     return launch
 

@@ -163,7 +163,9 @@ def _summed(builder: Builder, term: _Term, everything: dict[Instruction, Instruc
     """The sum of a term over all steps, which are the first dimension of `everything`."""
     summed = term.summed
     if summed.opcode == "dot":
-        later = {name: tuple(d + 1 for d in value) for name, value in summed.attributes.items() if name.endswith("dims")}
+        later = {
+            name: tuple(d + 1 for d in value) for name, value in summed.attributes.items() if name.endswith("dims")
+        }
         for side in ("lhs", "rhs"):
             later[f"{side}_contracting_dims"] = (0, *later[f"{side}_contracting_dims"])
         operands = [_stacked(builder, o, everything) for o in summed.operands]

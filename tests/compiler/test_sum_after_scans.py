@@ -100,7 +100,9 @@ def test_a_bias_leaves_with_the_product_that_keeps_what_it_sums():
     _, after = stations(*LEAVE["gradients of a recurrent net"][:2])
     assert outside(after, "reduce") >= 1
     _, alone = stations(lambda xs: lax.scan(lambda c, x: (c + (x * x).sum(0), None), hnp.zeros(INNER), xs), (XS,))
-    assert [i["num_carry"] for i in alone.entry.instructions if i.opcode == "scan"] == [1]  # x * x would have to be kept
+    assert [i["num_carry"] for i in alone.entry.instructions if i.opcode == "scan"] == [
+        1
+    ]  # x * x would have to be kept
 
 
 def test_integers_keep_their_bits():

@@ -24,7 +24,7 @@ from hloom.runtime.driver import (
     default_num_threads,
     step,
 )
-from hloom.runtime.driver_source import BLOCK_BUSY
+from hloom.runtime.driver_source import BLOCK_BUSY, MOST_WAKING
 
 ADD_ONE = KernelSource(
     "add_one",
@@ -247,6 +247,33 @@ def test_workers_wake_up_after_a_pause(machine):
         time.sleep(0.02)  # long enough that every worker sleeps
         machine.run(act.address)
         assert (visits == turn * 2.0).all()
+
+
+def test_sleepers_are_woken_for_what_takes_longer_than_waking(machine):
+    """A long step wakes them, a short one does not, many short ones without a pause do in the end."""
+    machine.set_num_threads(2)
+    threads = []
+
+    def note(arguments, lo, hi):
+        threads.append(threading.get_ident())
+        time.sleep(0.001)
+
+    callback = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(note)
+    where = ctypes.cast(callback, ctypes.c_void_p).value
+
+    def takers(steps, nanoseconds):
+        act = machine.activation([step(KERNEL, where, 0, 4, 1, 0, nanoseconds)] * steps, [], [0], 0)
+        time.sleep(0.02)  # long enough that the worker sleeps
+        threads.clear()
+        machine.run(act.address)
+        assert len(threads) == 4 * steps
+        return set(threads)
+
+    assert len(takers(1, 0)) == 2  # how long is not known: it may be long
+    assert len(takers(1, MOST_WAKING)) == 2
+    for _ in range(3):  # a pause between them
+        assert takers(1, 1000) == {threading.get_ident()}
+    assert len(takers(MOST_WAKING // 1000 + 5, 1000)) == 2
 
 
 def test_one_thread_starts_no_worker():
