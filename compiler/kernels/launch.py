@@ -9,7 +9,8 @@ import numpy as np
 from hloom.compiler.kernels.source import KernelSource
 from hloom.ir.records import field, record
 
-OPERATIONS = 65.5  # of elements, in vectors, that one thread does in a nanosecond, roughly
+# What one thread does in a nanosecond, roughly: operations of elements, in vectors, and bytes that it reads and writes.
+OPERATIONS, BYTES = 65.5, 20
 # Element operations of a chunk, at least: half a microsecond, as long as two threads need to meet.
 WORK = 32768
 LARGEST = 32 * WORK
@@ -24,7 +25,8 @@ class Launch:
     """One kernel of a program.
 
     arguments: for each parameter but lo and hi a pointer's name, an integer, or a KernelSource whose address it is.
-    items, grain: work items, and how many of them are one chunk. work: element operations of all, roughly.
+    items, grain: work items, and how many of them are one chunk. work: element operations of all, roughly. moved: bytes
+        that all read and write, 0 where that matters less.
     temporaries: bytes by pointer name. tables: constant arrays by pointer name.
     prepares: whether it only makes temporaries that no other launch writes, so that it need not run again before what
         it reads has changed.
@@ -41,6 +43,7 @@ class Launch:
     work: float = 0.0
     temporaries: dict[str, int] = field(default_factory=dict)
     tables: dict[str, np.ndarray] = field(default_factory=dict)
+    moved: int = 0
     prepares: bool = False
     side_by_side: bool = False
     stand_ins: Callable[[], list[KernelSource]] | None = None
@@ -48,7 +51,7 @@ class Launch:
     @property
     def nanoseconds(self) -> int:
         """That the launch takes one thread, roughly."""
-        return max(1, int(self.work / OPERATIONS))
+        return max(1, int(self.work / OPERATIONS), self.moved // BYTES)
 
     def grid(self) -> str:
         """How the work is handed out, for people."""
@@ -61,7 +64,7 @@ def launch_by_work(
     """A launch whose items are about `work` element operations each, at least `least` of them in a chunk. moved: bytes
     that all read and write."""
     grain = min(max(grain_of(items, work, moved), least), items)
-    return Launch(source, arguments, items, grain, items * work, temporaries or {}, tables or {})
+    return Launch(source, arguments, items, grain, items * work, temporaries or {}, tables or {}, moved)
 
 
 def launch_by_grain(source, arguments, items: int, grain: int, temporaries=None, work: float = 0.0) -> Launch:

@@ -54,7 +54,7 @@ def topk_launches(request: KernelRequest) -> list[Launch]:
     text = "\n".join([f"def {title}({pointer}, {values}, {places}, n, lo, hi):", *("    " + line for line in lines)])
     dtype = f"{HLO_NAME[x.dtype]}*"
     source = KernelSource(title, text + "\n", (dtype, dtype, "s32*", "s64", "s64", "s64"))
-    return [launch_by_work(source, [pointer, values, places, count], rows, count * 2.0)]
+    return [launch_by_work(source, [pointer, values, places, count], rows, count * 2.0, moved=request.moved)]
 
 
 def key_lines(dtype, largest: bool) -> list[str]:
