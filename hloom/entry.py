@@ -15,6 +15,7 @@ from hloom.errors import DonatedArrayError
 from hloom.ir.module import Module
 from hloom.ir.records import record
 from hloom.runtime.buffer import is_exclusive
+from hloom.runtime.program import Executable
 from hloom.shapes import ShapeDtypeStruct
 from hloom.tracing import Traced, Tracer, as_array
 
@@ -216,9 +217,19 @@ class Entry:
 
             return call_one
 
-        def call(args):
-            outputs = executable([a._value() for a in args])
+        def wrapped(outputs):
             made = [Array(x, w, d, s) for x, w, d, s in zip(outputs, weak, devices, shapes, strict=True)]
             return unflatten(structure, made)
 
-        return call
+        def call(args):
+            return wrapped(executable([a._value() for a in args]))
+
+        def call_native(args):
+            try:
+                return wrapped(executable([a._data for a in args]))
+            except TypeError:
+                return call(args)
+
+        # What a Python function of a program raises may be a TypeError too, and it is not to run twice.
+        native = isinstance(executable, Executable) and not executable.runs_python
+        return call_native if native else call

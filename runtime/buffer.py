@@ -123,15 +123,23 @@ class Shelf:
 
     def take(self) -> np.ndarray:
         """An array that nobody else uses; its contents are arbitrary."""
+        arrays, position = self.arrays, self.position
         try:
-            array = self.arrays[self.position]
-        except IndexError:
-            return self._search()
-        if getrefcount(array) == _FREE:
-            self.hits += 1
-            # A view, so that a user who sets shape, dtype or flags in place changes no block.
-            return array[...]
-        del array
+            array = arrays[position]
+            if getrefcount(array) == _FREE:
+                self.hits += 1
+                # A view, so that a user who sets shape, dtype or flags in place changes no block.
+                return array[...]
+            # A program with many outputs of one shape took that one just now, and takes the next.
+            position += 1
+            array = arrays[position]
+            if getrefcount(array) == _FREE:
+                self.position = position
+                self.hits += 1
+                return array[...]
+        except IndexError:  # the end of the list
+            pass
+        array = None  # a reference to a block would make it count as used
         return self._search()
 
     def _search(self) -> np.ndarray:

@@ -347,6 +347,11 @@ class Executable:
         self._frames: weakref.WeakSet[Frame] = weakref.WeakSet()
         self._lock = threading.Lock()
 
+    @property
+    def runs_python(self) -> bool:
+        """Whether a step is a Python function."""
+        return bool(self._callbacks)
+
     def _frame(self) -> Frame:
         with self._lock:
             frame = Frame(self.program, self._driver, self._callbacks)
