@@ -295,6 +295,10 @@ _PRODUCT = """
                 elif q + 1 == q1 and soon_bytes != 0:
                     ahead = soon
                     ahead_p = quotient(soon_bytes, depth * quotient(rows + {rows} - 1, {rows})) + 1
+                elif q + 1 == q1 and q == q0 and left_p == {size} and {rows} * left_step <= {line} * depth:
+                    # Of a block that is one panel wide each row is used once: that of the next tile.
+                    ahead = left + {rows} * left_step
+                    ahead_p = quotient({rows} * left_step + depth - 1, depth)
                 i = 0
                 place = left
                 split = {rows}
