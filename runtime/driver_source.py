@@ -60,36 +60,15 @@ MAX_CHUNKS = (1 << CHUNK_BITS) - 1
 # A worker that finds nothing to do looks for the next job for so long before it sleeps; kernels of one program follow
 # each other faster than this.
 SPIN_NANOSECONDS = 40_000
-# What waking takes before it was measured, in nanoseconds; at least and at most. 2 in a system call of a machine of its
-# own, 20 in a virtual one, and as long again until the sleeper is there.
+# What waking takes before it was measured, in nanoseconds; at least and at most. A virtual machine needs 10,000 for the
+# system call, and as long again until the sleeper is there.
 WAKING, LEAST_WAKING, MOST_WAKING = 20_000, 2_000, 200_000
 BEGINS = 64  # POOL_SPINS by this are the turns that a thread has to begin its share, before others do: 0.6 us
 MAX_JOB = (1 << (63 - JOB_SHIFT)) - 1
 LONG_WAIT = 20000  # turns in which a program that waits for another device offers its core, before it sleeps: some ms
 
 CLOCK = time.CLOCK_MONOTONIC
-CONSTANTS = {
-    name: value
-    for name, value in globals().items()
-    if name.startswith(("BLOCK_", "FLAG_", "POOL_", "STATE_", "STEP_", "MAX_", "LONG_", "TICKET_", "CHUNK_", "JOB_"))
-    or name
-    in (
-        "BEGINS",
-        "CLOCK",
-        "SPIN_NANOSECONDS",
-        "LEAST_WAKING",
-        "MOST_WAKING",
-        "JUMP",
-        "JUMP_IF_ZERO",
-        "END",
-        "KERNEL",
-        "COPY",
-        "SWAP",
-        "SWITCH",
-        "SIGNAL",
-        "AWAIT",
-    )
-}
+CONSTANTS = {name: value for name, value in globals().items() if name.isupper() and isinstance(value, int)}
 
 
 @record(frozen=True)
@@ -131,8 +110,8 @@ _PYTHON = {
 
 # Each thread has a share of the chunks, the same share of every kernel, so that it finds in its core's cache what it
 # wrote there before: a loop over 256 KB was three times as slow when any thread took any chunk. Who is done helps the
-# others, from the far end of their shares; if an owner is awake he first gets the time to begin, because a short share
-# costs more than that where its memory is in another core's cache.
+# others, from the far end of their shares; first it leaves an owner that is awake the time to begin, because a short
+# share costs more than that where its memory is in another core's cache.
 #
 # A ticket carries the job's number and the chunks of a share that nobody has taken yet. An exchange that succeeds took
 # a chunk of a job that was not over, so the caller had not begun to describe the next job, and what was read of the

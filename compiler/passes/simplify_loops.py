@@ -8,7 +8,7 @@ elements alone, and is dear, is computed before the loop; a loop that is known t
 from __future__ import annotations
 
 from hloom.compiler.passes.registry import module_pass
-from hloom.compiler.passes.walk import change_computations
+from hloom.compiler.passes.walk import change_computations, replaced
 from hloom.compiler.transforms.flat import flat, leaf_shapes, leaves, pack
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.loops import counted_trips
@@ -29,34 +29,16 @@ def simplify_loops(module: Module) -> Module:
 
 
 def _simplified(computation: Computation) -> Computation:
-    if not any(i.opcode in ("while", "conditional") for i in computation.instructions):
+    if not any(i.opcode in _MADE for i in computation.instructions):
         return computation
-    builder = Builder(computation.name)
     computation = sweep(computation)
     users = computation.users()
-    mapped: dict[Instruction, Instruction] = {}
-    changed = False
-    for instruction in computation.instructions:
-        operands = tuple([mapped.get(o, o) for o in instruction.operands])
-        current = instruction if operands == instruction.operands else instruction.with_operands(operands)
-        made = None
-        if instruction.opcode == "while":
-            with builder.provenance(instruction, "simplify-loops"):
-                made = _while(builder, current, _used(instruction, users, computation.root))
-        elif instruction.opcode == "conditional":
-            with builder.provenance(instruction, "simplify-loops"):
-                made = _conditional(builder, current, _used(instruction, users, computation.root))
-        if made is not None:
-            mapped[instruction] = made
-            changed = True
-            continue
-        if current is not instruction:
-            mapped[instruction] = current
-        builder.add(current)
-    if not changed:
-        return computation
-    root = mapped.get(computation.root, computation.root)
-    return sweep(Computation(computation.name, computation.parameters, builder.instructions, root))
+
+    def make(builder: Builder, instruction: Instruction, original: Instruction) -> Instruction | None:
+        used = _used(original, users, computation.root)
+        return _MADE[instruction.opcode](builder, instruction, used)
+
+    return replaced(computation, "simplify-loops", _MADE, make)
 
 
 # --- while --------------------------------------------------------------------------------------------------------
@@ -269,3 +251,6 @@ def _conditional(builder: Builder, instruction: Instruction, used: set[int] | No
 
 def _is_flat(shape) -> bool:
     return isinstance(shape, TupleShape) and all(isinstance(e, Shape) for e in shape.elements)
+
+
+_MADE = {"while": _while, "conditional": _conditional}

@@ -1,8 +1,8 @@
 """sum-after-scans: what a scan only adds up is multiplied, or reduced, once after it.
 
 The gradient of a weight that every step uses is `carry + dot(a, b)`. A product of a few rows in each step reads and
-writes all of the sum; after the scan the same is one product over all steps' rows, at the speed of large ones: a
-quarter of the time of an LSTM's training step. The order of the sum is another one, as a dot's always may be.
+writes all of the sum; after the scan the same is one product over all steps' rows, at the speed of large ones. A
+training step of an LSTM takes 0.93 of the time. The order of the sum is another one, as a dot's always may be.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from hloom.compiler.passes.registry import module_pass
-from hloom.compiler.passes.walk import change_computations
+from hloom.compiler.passes.walk import change_computations, replaced
 from hloom.ir.build import Builder, combiner_opcode, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops.control import split_scan
@@ -25,32 +25,12 @@ MOVES = ("transpose", "reshape")  # what may lie between the sum and what is add
 @module_pass("sum-after-scans", "scan")
 def sum_after_scans(module: Module) -> Module:
     """Takes products and reductions that a scan only adds up out of it, to where all its steps are one operand."""
-    return change_computations(module, _changed)
+    return change_computations(module, lambda c: replaced(c, "sum-after-scans", ("scan",), _without_sums))
 
 
-def _changed(computation: Computation) -> Computation:
-    if not any(i.opcode == "scan" for i in computation.instructions):
-        return computation
-    builder = Builder(computation.name)
-    mapped: dict[Instruction, Instruction] = {}
-    changed = False
-    for instruction in computation.instructions:
-        operands = tuple([mapped.get(o, o) for o in instruction.operands])
-        current = instruction if operands == instruction.operands else instruction.with_operands(operands)
-        if instruction.opcode == "scan":
-            found = _Sums(current)
-            if found.terms:
-                with builder.provenance(instruction, "sum-after-scans"):
-                    mapped[instruction] = found.taken_out(builder)
-                changed = True
-                continue
-        if current is not instruction:
-            mapped[instruction] = current
-        builder.add(current)
-    if not changed:
-        return computation
-    root = mapped.get(computation.root, computation.root)
-    return sweep(Computation(computation.name, computation.parameters, builder.instructions, root))
+def _without_sums(builder: Builder, scan: Instruction, _) -> Instruction | None:
+    found = _Sums(scan)
+    return found.taken_out(builder) if found.terms else None
 
 
 @record

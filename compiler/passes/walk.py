@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
+from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
+from hloom.ir.rewrite import sweep
 
 # Instructions whose computations are programs of their own (call, while, conditional): no combiners of scalars, which
 # the kernel writer inlines, and no fused computations, which are finished.
@@ -58,3 +60,34 @@ def with_callees(computation: Computation, visit: Callable[[Computation], Comput
         return computation
     root = mapped.get(computation.root, computation.root)
     return Computation(computation.name, computation.parameters, instructions, root)
+
+
+def replaced(
+    computation: Computation,
+    made_by: str,
+    opcodes: Container[str],
+    make: Callable[[Builder, Instruction, Instruction], Instruction | None],
+) -> Computation:
+    """The computation with `make(builder, instruction, original)` in the place of each of the opcodes, which
+    stays where that is None; itself where all stay. instruction: with new operands; original: as it stood."""
+    builder = Builder(computation.name)
+    mapped: dict[Instruction, Instruction] = {}
+    changed = False
+    for original in computation.instructions:
+        operands = tuple([mapped.get(o, o) for o in original.operands])
+        current = original if operands == original.operands else original.with_operands(operands)
+        made = None
+        if original.opcode in opcodes:
+            with builder.provenance(original, made_by):
+                made = make(builder, current, original)
+        if made is not None:
+            mapped[original] = made
+            changed = True
+            continue
+        if current is not original:
+            mapped[original] = current
+        builder.add(current)
+    if not changed:
+        return computation
+    root = mapped.get(computation.root, computation.root)
+    return sweep(Computation(computation.name, computation.parameters, builder.instructions, root))
