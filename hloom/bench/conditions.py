@@ -3,6 +3,7 @@
 import_seconds()            of `import hloom`, processes of their own
 threads_against_one(names)  in this process, in turns
 callers()                   Python threads that call at once, in this process
+calls_apart(peers)          calls with pauses between them, in this process
 peak_memory(names, peers)   processes of their own
 """
 
@@ -28,6 +29,8 @@ from hloom.native_setup import driver
 
 # Bound by arithmetic, of different kinds; large enough that handing out chunks is nothing.
 COMPUTE = ("matmul_1024", "conv_3x3", "attention", "black_scholes_4m", "power_4m", "random_normal", "orbit_1m")
+APART = ("tiny_add", "gelu_16k", "chain_64k", "matmul_64", "digits_step")  # calls of 1 to 30 us, one after the other
+PAUSE = 0.001  # seconds between two calls, in which threads that wait for work go to sleep
 STEPS = ("mlp_step", "lenet_step", "resnet_block_step", "lstm_step", "transformer_step")
 
 
@@ -104,6 +107,30 @@ def callers(count: int = 4, seconds: float = 0.4, names: Sequence[str] = ("chain
     # The machine's pace changes from second to second: of turns that follow each other less.
     ratio = statistics.median(together / alone for alone, together in turns)
     return {"threads": count, "alone": one, "at once": many, "ratio": ratio, "correct": not wrong}
+
+
+def calls_apart(peers: Sequence[str] = ("jax",), names: Iterable[str] = APART, count: int = 200) -> dict:
+    """Seconds of a call PAUSE after the one before, the median of `count`: by workload and library. A library that
+    wakes a thread for each call pays for that here, and not where calls follow each other."""
+    found: dict[str, dict[str, float]] = {}
+    for name in names:
+        workload, row = WORKLOADS[name], found.setdefault(name, {})
+        for library in load(peers, available_cores()):
+            if not workload.runs_on(library):
+                continue
+            arrays = [library.prepare(a) for a in workload.inputs(np.random.default_rng(0))]
+            function = library.compiled(workload)
+            function(*arrays)
+            times = []
+            for _ in range(count):
+                pause = time.perf_counter() + PAUSE
+                while time.perf_counter() < pause:  # at work: a core that has slept is slow at first
+                    pass
+                start = time.perf_counter()
+                function(*arrays)
+                times.append(time.perf_counter() - start)
+            row[library.name] = statistics.median(times)
+    return found
 
 
 def peak_memory(names: Iterable[str] = STEPS, peers: Sequence[str] = ("jax",)) -> dict[str, dict[str, float]]:

@@ -183,6 +183,12 @@ def _condition_pages(conditions: dict) -> list[Page]:
         page.rows = [[n, _milliseconds(v["one"]), _milliseconds(v["all"]), f"{v['speedup']:.2f}"]
                      for n, v in conditions["threads"].items()]  # fmt: skip
         made.append(page)
+    if conditions.get("apart"):
+        names = list(dict.fromkeys(name for row in conditions["apart"].values() for name in row))
+        page = Page("Calls a millisecond apart, microseconds", ["workload", *names])
+        page.rows = [[n, *(f"{v[name] * 1e6:.1f}" if name in v else "" for name in names)]
+                     for n, v in conditions["apart"].items()]  # fmt: skip
+        made.append(page)
     if conditions.get("memory"):
         names = list(dict.fromkeys(name for row in conditions["memory"].values() for name in row))
         page = Page("Peak memory of five training steps, MB", ["workload", *names])

@@ -170,6 +170,7 @@ def _conditions(console, peers) -> dict:
         found["import"] = conditions.import_seconds()
         found["threads"] = conditions.threads_against_one()
         found["callers"] = conditions.callers()
+        found["apart"] = conditions.calls_apart([p for p in peers if p in ("jax", "torch")])
         found["memory"] = conditions.peak_memory(peers=[p for p in peers if p in ("jax", "torch")])
         return {
             "conditions": found,

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hloom.bench import expressions, goals, libraries, report, startup, timing
+from hloom.bench import conditions, expressions, goals, libraries, report, startup, timing
 from hloom.bench.workloads import FAMILIES, WORKLOADS, Workload
 from hloom.commands import bench, main
 
@@ -227,6 +227,15 @@ def test_goals_know_their_direction_and_their_rows():
     assert found["two threads against one, compute-bound"]["remark"] == "b"
     assert reached["peak memory of training steps: jax's over hloom's"] is True
     assert reached["matmul in f64, bf16, s8: times as fast as jax"] is None
+
+
+def test_calls_apart_are_measured_and_shown():
+    found = conditions.calls_apart(["numpy"], names=("tiny_add", "digits_step"), count=3)
+    assert all(0 < row["hloom"] < 1 for row in found.values())
+    assert found["tiny_add"]["numpy"] > 0
+    (page,) = report._condition_pages({"apart": {"tiny_add": {"hloom": 1.5e-6, "jax": 9e-6}, "b": {"hloom": 2e-6}}})
+    assert page.heads == ["workload", "hloom", "jax"]
+    assert page.rows == [["tiny_add", "1.5", "9.0"], ["b", "2.0", ""]]
 
 
 def test_rows_say_what_they_miss():
