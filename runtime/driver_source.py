@@ -228,8 +228,13 @@ def hloom_parallel(pool, kernel, args, items, grain, side_by_side, nanoseconds):
         pthread_mutex_lock(pool + 8 * POOL_MUTEX)
         pthread_cond_broadcast(pool + 8 * POOL_CONDITION)
         pthread_mutex_unlock(pool + 8 * POOL_MUTEX)
-        found = max(LEAST_WAKING, min(MOST_WAKING, 2 * (hloom_now(pool) - begin)))
-        relaxed_store(pool, POOL_WAKING, (3 * relaxed_load(pool, POOL_WAKING) + found) // 4)
+        # Who has only just gone to sleep is woken quickly; that says little of one who slept for long.
+        waking = relaxed_load(pool, POOL_WAKING)
+        change = max(LEAST_WAKING, min(MOST_WAKING, 2 * (hloom_now(pool) - begin))) - waking
+        if change > 0:
+            relaxed_store(pool, POOL_WAKING, waking + change // 4)
+        else:
+            relaxed_store(pool, POOL_WAKING, waking + change // 64)
     hloom_work(pool, job, 0)
     spins = 0
     limit = load(pool, POOL_SPINS)
