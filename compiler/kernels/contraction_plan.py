@@ -23,9 +23,6 @@ from .tile_shapes import FAR_ROWS, FEW_ROWS
 
 # Products (about 5 microseconds of one core) below which a chunk of work is not worth a thread.
 SERIAL_WORK = 1 << 18
-# Kernels before and after a product are shared out by rows: where it is not, cores read what others have written. A
-# training step of dense layers took 0.97 of the time.
-ACROSS = 1.04
 PRODUCT_WORK = 0.5  # element operations in whose time a multiply-add of a tile is done
 # Tiles in whose time a panel comes to one core from the last cache: on Zen 3, and on a Xeon with vectors of 64 bytes,
 # whose tiles of a block share what they ask for of its next panel, so that but the first is waited for.
@@ -295,8 +292,6 @@ def _block(
                 time = max(one, time / cores, min(_ceil(blocks, cores) * one, time / cores + one)) + wait
             if may_copy and down > 1:
                 time += 0.5 * panels * k / cores + (2500 if cores > 1 else 0)
-            if batch * down < cores and not image:
-                time *= ACROSS
             if time < best_time:
                 best, best_time = (rows * tile.rows, width), time
         if width == 1 or (best and part * most > 16 * cores * 8 and tiles * panels * k > 64 * least * cores):
