@@ -183,18 +183,17 @@ def _condition_pages(conditions: dict) -> list[Page]:
         page.rows = [[n, _milliseconds(v["one"]), _milliseconds(v["all"]), f"{v['speedup']:.2f}"]
                      for n, v in conditions["threads"].items()]  # fmt: skip
         made.append(page)
-    if conditions.get("apart"):
-        names = list(dict.fromkeys(name for row in conditions["apart"].values() for name in row))
-        page = Page("Calls a millisecond apart, microseconds", ["workload", *names])
-        page.rows = [[n, *(f"{v[name] * 1e6:.1f}" if name in v else "" for name in names)]
-                     for n, v in conditions["apart"].items()]  # fmt: skip
-        made.append(page)
-    if conditions.get("memory"):
-        names = list(dict.fromkeys(name for row in conditions["memory"].values() for name in row))
-        page = Page("Peak memory of five training steps, MB", ["workload", *names])
-        page.rows = [[n, *(f"{v[name] / 1e6:.1f}" if name in v else "" for name in names)]
-                     for n, v in conditions["memory"].items()]  # fmt: skip
-        made.append(page)
+    for key, title, unit in (
+        ("apart", "Calls a millisecond apart, microseconds", 1e-6),
+        ("memory", "Peak memory of five training steps, MB", 1e6),
+    ):
+        if table := conditions.get(key):
+            names = list(dict.fromkeys(name for row in table.values() for name in row))
+            page = Page(title, ["workload", *names])
+            page.rows = [
+                [n, *(f"{v[name] / unit:.1f}" if name in v else "" for name in names)] for n, v in table.items()
+            ]
+            made.append(page)
     return made
 
 
