@@ -44,7 +44,8 @@ class _Term:
 class _Sums:
     """What of one scan is computed after it.
 
-    terms: by the number of a carry. stacked: values of the body that are needed of all steps and are no ys yet.
+    terms: by the number of a carry. kept: values of the body that are there of all steps after the scan, `stacked` ones
+        because of the terms.
     """
 
     def __init__(self, scan: Instruction):
@@ -53,11 +54,13 @@ class _Sums:
         self.stacked: list[Instruction] = []
         if scan["length"] < LEAST_STEPS or self.body.root.opcode != "tuple":
             return
-        _, self.carry, self.xs = split_scan(scan.attributes, self.body.parameters)
+        self.consts, self.carry, self.xs = split_scan(scan.attributes, self.body.parameters)
         self.results = self.body.root.operands
+        self.ys = self.results[len(self.carry) :]
+        self.kept = {*self.xs, *self.ys}
         self.users = self.body.users()
         # So many elements may be kept for later: as many as the scan has from before or leaves.
-        self.room = sum(math.prod(value.dims) for value in (*self.xs, *self.results[len(self.carry) :]))
+        self.room = sum(math.prod(value.dims) for value in (*self.xs, *self.ys))
         found = {k: term for k in range(len(self.carry)) if (term := self._term(k)) is not None}
         # Products first: a reduction has to find its operand kept, it is not worth that itself.
         for k, term in sorted(found.items(), key=lambda item: item[1].summed.opcode != "dot"):
@@ -68,12 +71,12 @@ class _Sums:
         parameter, new = self.carry[k], self.results[k]
         if new.opcode != "add" or self.users[parameter] != [new] or self.users[new] != [self.body.root]:
             return None
-        value = next((o for o in new.operands if o is not parameter), None)
+        value = next(o for o in new.operands if o is not parameter)
         moves: list[Instruction] = []
-        while value is not None and len(self.users[value]) == 1 and value.opcode in MOVES:
+        while len(self.users[value]) == 1 and value.opcode in MOVES:
             moves.insert(0, value)
             value = value.operands[0]
-        if value is None or len(self.users[value]) != 1:
+        if len(self.users[value]) != 1:
             return None
         if value.opcode == "dot" or (value.opcode == "reduce" and combiner_opcode(value["to_apply"]) == "add"):
             return _Term(value, moves)
@@ -87,31 +90,26 @@ class _Sums:
             new = [o for o in dict.fromkeys((lhs, rhs)) if not self._is_kept(o)]
             elements = sum(math.prod(o.dims) for o in new)
             fits = elements <= min(math.prod(summed.dims), self.room) and terms <= LONGEST
-            if not fits or any(self._is_the_same(o) for o in (lhs, rhs)):
+            # What is the same in each step would be kept once for each.
+            if not fits or any(o in self.consts or o.opcode == "constant" for o in new):
                 return
             self.room -= elements
             self.stacked += new
+            self.kept.update(new)
         elif len(summed.operands) != 2 or not self._is_kept(summed.operands[0]) or not _is_zero(summed.operands[1]):
             return
         self.terms[k] = term
 
     def _is_kept(self, value: Instruction) -> bool:
         """Whether all steps' values are there after the scan."""
-        if value in self.xs or value in self.results[len(self.carry) :] or value in self.stacked:
-            return True
-        return value.opcode in MOVES and self._is_kept(value.operands[0])
-
-    def _is_the_same(self, value: Instruction) -> bool:
-        """Whether a value is the same in each step, as far as one can easily tell."""
-        parameters = self.body.parameters
-        return value.opcode == "constant" or value in parameters[: len(parameters) - len(self.carry) - len(self.xs)]
+        return value in self.kept or (value.opcode in MOVES and self._is_kept(value.operands[0]))
 
     def taken_out(self, builder: Builder) -> Instruction:
         """Adds the scan without the sums, and the sums; a tuple of the scan's shape."""
-        scan, body, count = self.scan, self.body, len(self.carry)
+        scan, body = self.scan, self.body
         consts, carry, xs = split_scan(scan.attributes, scan.operands)
-        stays = [k for k in range(count) if k not in self.terms]
-        ys = [*self.results[count:], *self.stacked]
+        stays = [k for k in range(len(carry)) if k not in self.terms]
+        ys = [*self.ys, *self.stacked]
         inner = Builder(body.name)
         inner.source, inner.made_by = builder.source, builder.made_by
         gone = {self.carry[k] for k in self.terms}
@@ -135,8 +133,8 @@ class _Sums:
         for k, term in self.terms.items():
             with builder.provenance(term.summed, "sum-after-scans"):
                 finals[k] = builder.emit("add", carry[k], _summed(builder, term, everything))
-        kept = len(stays) + len(self.results) - count
-        return builder.tuple([*(finals[k] for k in range(count)), *outputs[len(stays) : kept]])
+        own = outputs[len(stays) : len(stays) + len(self.ys)]
+        return builder.tuple([*(finals[k] for k in range(len(carry))), *own])
 
 
 def _summed(builder: Builder, term: _Term, everything: dict[Instruction, Instruction]) -> Instruction:
