@@ -53,9 +53,9 @@ def chain(builder, value, count: int):
 def compile_times(most: int) -> list[list[str]]:
     import numpy as np
 
-    from hloom.compilation import compile_module
+    from hloom.backends.cpu.compilation import compile_module
     from hloom.compiler.pipeline import PIPELINE, run_passes
-    from hloom.compiler.plan import make_plan
+    from hloom.compiler.schedule.scheduler import make_plan
     from hloom.compiler.targets.cpu.target import host_target
     from hloom.ir.build import Builder, Value
     from hloom.ir.module import Module

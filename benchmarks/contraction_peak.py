@@ -47,7 +47,7 @@ def bound(driver, addresses, parameters, steps, arrays):
     """A call without arguments that runs the steps of a contraction through the driver, and what must stay alive."""
     import numpy as np
 
-    from hloom.compiler.kernels.contraction import KernelAddress
+    from hloom.compiler.kernels.contractions.spec import KernelAddress
     from hloom.runtime.driver import step as row
     from hloom.runtime.driver_source import END, KERNEL
 
@@ -69,10 +69,10 @@ def measure(dtype: str, shapes, layouts, threads: int, seconds: float) -> None:
     """Prints a line for each shape (m, n, k) and layout; raises AssertionError where a product differs from NumPy's."""
     import numpy as np
 
-    from hloom.bench.limits import peak_call
-    from hloom.compiler.kernels.contraction import ContractionSpec, PlainOperand, PlainStore, render
+    from hloom.backends.cpu.driver import driver, load_kernels
+    from hloom.benchmarks.measure.limits import peak_call
+    from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand, PlainStore, render
     from hloom.compiler.targets.cpu.machine import host
-    from hloom.native_setup import driver, load_kernels
 
     try:
         import jax

@@ -15,8 +15,8 @@ import numpy as np
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.compiler.devices.partition import partition
-from hloom.compiler.devices.placement import placed, prepared
+from hloom.compiler.placement.partition import partition
+from hloom.compiler.placement.placer import placed, prepared
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Module
 from hloom.ir.source import on_device

@@ -18,14 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
-os.environ.setdefault("JAX_PLATFORMS", "cuda,cpu")  # before `hloom.bench.libraries` chooses the CPU
+os.environ.setdefault("JAX_PLATFORMS", "cuda,cpu")  # before `hloom.benchmarks.libraries` chooses the CPU
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.bench.libraries import Hloom, Jax, Numpy, installed
-from hloom.bench.timing import check, in_turns
-from hloom.bench.workloads import WORKLOADS
-from hloom.cuda_compilation import cuda_device
+from hloom.backends.cuda.compilation import cuda_device
+from hloom.benchmarks.libraries import Hloom, Jax, Numpy, installed
+from hloom.benchmarks.measure.timing import check, in_turns
+from hloom.benchmarks.workloads import WORKLOADS
 from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.discovery import available, version_text
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import tree
-from hloom.tracing import trace_function
+from hloom.tracing.trace import trace_function
 
 
 def chain(operations: int):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from hloom.compiler.plan import Plan
+from hloom.compiler.schedule.scheduler import Plan
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
-from hloom.ir.ops.contraction import dot_dims
-from hloom.ir.ops.convolution import parse_labels
+from hloom.ir.ops.linalg.convolution import parse_labels
+from hloom.ir.ops.linalg.dot import dot_dims
 from hloom.ir.types import Shape, TupleShape
 
 

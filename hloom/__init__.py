@@ -12,23 +12,22 @@ from __future__ import annotations
 
 import importlib
 
-from hloom import ahead, errors, lax, numpy, tree
-from hloom.callback import io_callback, pure_callback
-from hloom.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, print_saved_residuals, remat
-from hloom.compatibility import (
-    as_jax,
+from hloom import errors, lax, numpy, tree
+from hloom.arrays.interchange import from_numpy, from_torch, to_numpy, to_torch
+from hloom.backends import preload
+from hloom.config import config
+from hloom.contexts import debug_infs, debug_nans, disable_jit, enable_x64
+from hloom.dispatch.from_text import from_hlo, from_stablehlo
+from hloom.dispatch.jit import jit, make_module
+from hloom.ir.ops.programs.structure import register_custom_call
+from hloom.jax.compatibility import (
     check_tracer_leaks,
     checking_leaks,
     clear_caches,
-    debug_infs,
-    debug_nans,
     default_device,
     default_matmul_precision,
-    disable_jit,
     effects_barrier,
-    enable_x64,
     ensure_compile_time_eval,
-    install_finder,
     make_array_from_callback,
     make_array_from_single_device_arrays,
     make_jaxpr,
@@ -38,32 +37,8 @@ from hloom.compatibility import (
     print_environment_info,
     typeof,
 )
-from hloom.config import config
-from hloom.custom_derivatives import closure_convert, custom_gradient, custom_jvp, custom_vjp
-from hloom.devices import (
-    Device,
-    block_until_ready,
-    copy_to_host_async,
-    default_backend,
-    device,
-    device_count,
-    device_get,
-    device_put,
-    devices,
-    local_device_count,
-    local_devices,
-    process_count,
-    process_index,
-)
-from hloom.from_text import from_hlo, from_stablehlo
-from hloom.gradient import grad, jvp, linearize, value_and_grad, vjp
-from hloom.interchange import from_numpy, from_torch, to_numpy, to_torch
-from hloom.ir.ops.structure import register_custom_call
-from hloom.jacobians import hessian, jacfwd, jacobian, jacrev, linear_transpose
-from hloom.jit import jit, make_module
-from hloom.lax.control_flow import associative_scan, cond, fori_loop, scan, switch, while_loop
-from hloom.pmap import pmap
-from hloom.process import (
+from hloom.jax.import_hook import MODULES, as_jax, install_finder
+from hloom.jax.process import (
     explain_cache_misses,
     fwd_and_bwd,
     host_count,
@@ -79,61 +54,43 @@ from hloom.process import (
     transfer_guard_device_to_host,
     transfer_guard_host_to_device,
 )
-from hloom.ref import Ref, freeze, new_ref
-from hloom.shapes import ShapeDtypeStruct, eval_shape
-from hloom.shard_map import shard_map
-from hloom.sharding import NamedSharding, P, Shard, get_mesh, make_mesh, reshard, set_mesh
+from hloom.lax.control.control_flow import associative_scan, cond, fori_loop, scan, switch, while_loop
+from hloom.lax.transfer import block_until_ready, copy_to_host_async, device_get, device_put
+from hloom.platforms.device import (
+    Device,
+    default_backend,
+    device,
+    device_count,
+    devices,
+    local_device_count,
+    local_devices,
+    process_count,
+    process_index,
+)
+from hloom.sharding.shardings import NamedSharding, P, Shard, get_mesh, make_mesh, reshard, set_mesh
+from hloom.tracing.callback import io_callback, pure_callback
+from hloom.tracing.eval_shape import ShapeDtypeStruct, eval_shape
+from hloom.tracing.refs import Ref, freeze, new_ref
+from hloom.transforms.custom_derivatives import closure_convert, custom_gradient, custom_jvp, custom_vjp
+from hloom.transforms.gradient import grad, jvp, linearize, value_and_grad, vjp
+from hloom.transforms.jacobians import hessian, jacfwd, jacobian, jacrev, linear_transpose
+from hloom.transforms.pmap import pmap
+from hloom.transforms.remat import checkpoint, checkpoint_name, checkpoint_policies, print_saved_residuals, remat
+from hloom.transforms.shard_map import shard_map
+from hloom.transforms.vmap import vmap
 from hloom.typing import Array
-from hloom.vmap import vmap
 
 __version__ = "0.1.0"
-__version_info__ = (0, 10, 2)  # of the JAX whose names these are (`hloom.version`)
+__version_info__ = (0, 10, 2)  # of the JAX whose names these are (`hloom.jax.version`)
 install_finder()
 
 # Imported when they are first used: a program that needs arrays and gradients only starts without them.
-_LAZY = frozenset(
-    (
-        "ad",
-        "ad_util",
-        "api_util",
-        "core",
-        "custom_batching",
-        "debug",
-        "dispatch",
-        "dlpack",
-        "dtypes",
-        "example_libraries",
-        "experimental",
-        "extend",
-        "flatten_util",
-        "image",
-        "interpreters",
-        "metrics",
-        "monitoring",
-        "nn",
-        "ops",
-        "optim",
-        "random",
-        "ref",
-        "scipy",
-        "sharding",
-        "stages",
-        "test_util",
-        "traceback_util",
-        "tree_util",
-        "typing",
-        "version",
-    )
-)
+_LAZY = frozenset(("image", "metrics", "nn", "ops", "optim", "random", "scipy", "sharding", "typing", *MODULES))
 
 
 def __getattr__(name: str):
     if name in _LAZY:
-        try:
-            return importlib.import_module(f"hloom.{name}")
-        except ModuleNotFoundError as error:
-            if error.name != f"hloom.{name}":
-                raise
+        return importlib.import_module(MODULES.get(name, f"hloom.{name}"))
     raise AttributeError(f"module 'hloom' has no attribute '{name}'")
 
 
@@ -268,4 +225,4 @@ __all__ = [
     "while_loop",
 ]
 
-ahead.start()
+preload.start()

@@ -152,7 +152,7 @@ class Config:
 
     def __getattr__(self, name: str):
         if name.startswith("jax_"):
-            from hloom.compatibility import read_setting
+            from hloom.jax.settings import read_setting
 
             return read_setting(name)
         self._check(name)
@@ -197,7 +197,7 @@ class Config:
     def update(self, name: str, value) -> None:
         """Changes a setting by its name, hloom's or JAX's: update("jax_enable_x64", True). Raises SettingError."""
         if name.startswith("jax_"):
-            from hloom.compatibility import update_setting
+            from hloom.jax.settings import update_setting
 
             update_setting(name, value)
         else:

@@ -14,7 +14,7 @@ import numpy as np
 import hloom.numpy as hnp
 from hloom.errors import AttributeValueError, ShapeError
 from hloom.ir.types import FLOATS
-from hloom.operands import as_operand, canonical_axis, canonical_shape, to_inexact
+from hloom.lax.operands import as_operand, canonical_axis, canonical_shape, to_inexact
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import hloom.numpy as hnp
 from hloom.errors import ShapeError
-from hloom.operands import as_operand
+from hloom.lax.operands import as_operand
 
 
 def _pair(predictions, labels, name: str):

@@ -6,8 +6,8 @@ import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import DTypeError, ShapeError
 from hloom.ir.types import INEXACT, INTEGERS, PRED
-from hloom.numpy.indexing import require_known
-from hloom.operands import as_operand, whole_number
+from hloom.lax.operands import as_operand, whole_number
+from hloom.tracing.concrete import require_known
 
 
 def _neutral(kind: str, dtype):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hloom.operators import ArrayMethods
+from hloom.arrays.operators import ArrayMethods
 
 
 class _ArrayMeta(type):

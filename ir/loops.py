@@ -6,7 +6,7 @@ import numpy as np
 
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
-from hloom.ir.ops.control import split_scan
+from hloom.ir.ops.programs.control import split_scan
 from hloom.ir.rewrite import sweep
 from hloom.ir.types import DTYPES
 

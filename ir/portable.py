@@ -14,7 +14,7 @@ import numpy as np
 
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Computation, Instruction, Module
-from hloom.ir.ops.random import philox4x32, threefry2x32
+from hloom.ir.ops.elementwise.random import philox4x32, threefry2x32
 from hloom.ir.types import DTYPES, HLO_NAME
 
 _GENERATORS: dict[str, tuple[Callable, int]] = {

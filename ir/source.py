@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 # In a checkout the rooms lie side by side (the package reaches them through links), installed inside of the package.
-_INSTALLED = os.path.exists(os.path.join(_ROOT, "jit.py"))
+_INSTALLED = os.path.exists(os.path.join(_ROOT, "dispatch"))
 _ROOMS = ("ir", "compiler", "runtime", "hloom")
 _OURS = (_ROOT + os.sep,) if _INSTALLED else tuple(os.path.join(_ROOT, room) + os.sep for room in _ROOMS)
 _LIBRARIES = (f"{os.sep}optree{os.sep}", f"{os.sep}functools.py", f"{os.sep}contextlib.py", "<frozen ")

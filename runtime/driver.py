@@ -41,8 +41,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from . import driver_source as source
-from .driver_source import AWAIT, COPY, END, JUMP, JUMP_IF_ZERO, KERNEL, SIGNAL, STEP_WORDS, SWAP, SWITCH
+from hloom.runtime import driver_source as source
+from hloom.runtime.driver_source import AWAIT, COPY, END, JUMP, JUMP_IF_ZERO, KERNEL, SIGNAL, STEP_WORDS, SWAP, SWITCH
 
 
 def step(opcode: int, *operands: int) -> list[int]:

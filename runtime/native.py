@@ -12,7 +12,7 @@ import itertools
 import threading
 from collections.abc import Iterable, Sequence
 
-from . import elf
+from hloom.runtime import elf
 
 _lock = threading.Lock()
 _counter = itertools.count()

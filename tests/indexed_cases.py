@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 
 from hloom.ir.build import Builder, Value, scalar_computation
-from hloom.ir.ops.gather import Windows, gather_attributes
-from hloom.ir.ops.scatter import overwriter, scatter_attributes
+from hloom.ir.ops.indexing.gather import Windows, gather_attributes, scatter_attributes
+from hloom.ir.ops.indexing.scatter import overwriter
 from hloom.ir.types import Shape
 
 

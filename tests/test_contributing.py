@@ -12,13 +12,13 @@ import hloom as hl
 import hloom.numpy as hnp
 from hloom.compiler.passes.registry import PASSES
 from hloom.compiler.pipeline import PIPELINE, run_passes
-from hloom.compiler.plan import make_plan
+from hloom.compiler.schedule.scheduler import make_plan
 from hloom.compiler.targets.cpu.machine import host
 from hloom.ir.interpret import run
 from hloom.ir.ops import OPS
 from hloom.ir.text import parse_module, print_module
 from hloom.ir.verify import verify
-from hloom.tracing import bind
+from hloom.tracing.trace import bind
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"<!-- code: (\w+) -->\n```python\n(.*?)```", re.S)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import hloom as hl
-from hloom.compiler.kernels.vmath import FUNCTIONS, callees
+from hloom.compiler.kernels.math import FUNCTIONS, callees
 from hloom.config import SETTINGS
 from hloom.ir.ops import OPS
 

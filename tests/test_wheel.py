@@ -19,7 +19,7 @@ PROGRAM = """
 import json, sys
 import numpy as np
 import hloom as hl, hloom.numpy as hnp
-import hloom.ir, hloom.compiler, hloom.runtime, hloom.bench.workloads, hloom.commands.info
+import hloom.ir, hloom.compiler, hloom.runtime, hloom.benchmarks.workloads, hloom.commands.info
 
 @hl.jit
 def f(x):
@@ -63,9 +63,10 @@ def wheel(tmp_path_factory):
 
 def test_rooms_are_real_packages_in_the_wheel(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    for path in ("ir/module.py", "ir/ops/elementwise.py", "compiler/passes/rules/arithmetic.py",
-                 "compiler/kernels/vmath/exponential.py", "compiler/targets/cpu/codegen.py", "runtime/driver.py",
-                 "numpy/creation.py", "bench/workloads/table.py", "commands/run.py",
+    for path in ("ir/module.py", "ir/ops/elementwise/arithmetic.py", "compiler/passes/rules/arithmetic.py",
+                 "compiler/kernels/math/elementary/exponential.py",
+                 "compiler/targets/cpu/codegen.py", "runtime/driver.py",
+                 "numpy/creation.py", "benchmarks/workloads/table.py", "commands/run.py",
                  "__main__.py", "py.typed"):  # fmt: skip
         assert f"hloom/{path}" in names, path
     ours = {str(p.relative_to(ROOT)) for room in ("ir", "compiler", "runtime") for p in (ROOT / room).rglob("*.py")}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
-from hloom.compiler.kernels.description import Nest
+from hloom.compiler.compile_timings import stage
+from hloom.compiler.kernels.codegen.description import Nest
 from hloom.compiler.kernels.launch import WORK, Launch
-from hloom.compiler.kernels.loop import loop_nest
-from hloom.compiler.kernels.reduce import reduce_nests
+from hloom.compiler.kernels.loops.elementwise import loop_nest
+from hloom.compiler.kernels.loops.reduce import reduce_nests
+from hloom.compiler.kernels.loops.row_fusion import row_nest
+from hloom.compiler.kernels.loops.update import is_update, update_nest
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.kernels.row import row_nest
 from hloom.compiler.kernels.scatter import scatter_nests
-from hloom.compiler.kernels.update import is_update, update_nest
-from hloom.compiler.stages import stage
 from hloom.ir.module import Computation
 from hloom.ir.ops import OPS
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hloom.compiler.kernels.convolution import is_normal_convolution
-from hloom.compiler.kernels.fft import has_fft_kernel
+from hloom.compiler.kernels.contractions.convolution import is_normal_convolution
 from hloom.compiler.kernels.scatter import has_scatter_kernel
 from hloom.compiler.kernels.topk import has_topk_kernel
-from hloom.compiler.kernels.window import has_window_kernel
+from hloom.compiler.kernels.windows.launches import has_window_kernel
+from hloom.compiler.targets.cpu.fft.launches import has_fft_kernel
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.types import HOST_DTYPES, Shape

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.ir.records import field, record
 
 # What one thread does in a nanosecond, roughly: operations of elements, in vectors, and bytes that it reads and writes.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
-from hloom.compiler.kernels.affine import merge_groups
-from hloom.compiler.kernels.constants import sized
-from hloom.compiler.kernels.description import Block, Nest
-from hloom.compiler.kernels.writer import Writer
+from hloom.compiler.kernels.codegen.affine import merge_groups
+from hloom.compiler.kernels.codegen.constants import sized
+from hloom.compiler.kernels.codegen.description import Block, Nest
+from hloom.compiler.kernels.codegen.writer import Writer
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.records import field, record

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import math
 
-from hloom.compiler.kernels.affine import Affine, linear, variables
-from hloom.compiler.kernels.combine import inline_scalars
-from hloom.compiler.kernels.constants import literal
-from hloom.compiler.kernels.description import Block, Branch, Items, Nest, Serial
-from hloom.compiler.kernels.elements import load, store
+from hloom.compiler.kernels.codegen.affine import Affine, linear, variables
+from hloom.compiler.kernels.codegen.constants import literal
+from hloom.compiler.kernels.codegen.description import Block, Branch, Items, Nest, Serial
+from hloom.compiler.kernels.codegen.elements import load, store
+from hloom.compiler.kernels.codegen.writer import extend_variables, start_value
+from hloom.compiler.kernels.loops.accumulators import inline_scalars
 from hloom.compiler.kernels.request import KernelRequest, finish
-from hloom.compiler.kernels.writer import extend_variables, start_value
 from hloom.ir.build import combiner_opcode
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
-from hloom.ir.ops.scatter import combiner_kind, windows_of
+from hloom.ir.ops.indexing.scatter import combiner_kind, windows_of
 from hloom.ir.types import HLO_NAME, HOST_DTYPES
 
 BLOCK = 256  # elements of a window dimension in one item, where windows are cut for several threads

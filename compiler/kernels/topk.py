@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hloom.compiler.kernels.elements import load, store
+from hloom.compiler.kernels.codegen.elements import load, store
+from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Launch, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.kernels.source import KernelSource
 from hloom.ir.module import Instruction
 from hloom.ir.types import DTYPES, HLO_NAME, HOST_DTYPES, NARROW_FLOATS, PRED
 

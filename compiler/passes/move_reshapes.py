@@ -9,7 +9,7 @@ Directions, by which the passes end:
 
 from __future__ import annotations
 
-from hloom.compiler.passes.canonicalize_dots import TRANSPOSED_DOTS
+from hloom.compiler.passes.canonicalize.dots import TRANSPOSED_DOTS
 from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.rules.movement import ELEMENTWISE, MOVEMENT
 from hloom.compiler.passes.rules.reductions import REDUCTIONS
@@ -17,7 +17,7 @@ from hloom.compiler.passes.shapes import reshape_of_broadcast
 from hloom.compiler.passes.walk import change_computations
 from hloom.ir.module import Instruction, Module
 from hloom.ir.ops import OPS
-from hloom.ir.ops.index import inverse_permutation
+from hloom.ir.ops.indexing.movement import inverse_permutation
 from hloom.ir.patterns import Any, Op
 from hloom.ir.rewrite import Rules, rewrite, rule
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hloom.compiler.passes.canonicalize_dots import TRANSPOSED_DOTS
+from hloom.compiler.passes.canonicalize.dots import TRANSPOSED_DOTS
 from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.rules.arithmetic import ARITHMETIC
 from hloom.compiler.passes.rules.logic import LOGIC

@@ -27,7 +27,7 @@ from hloom.ir.build import Builder, Value
 from hloom.ir.errors import DifferentiationError
 from hloom.ir.loops import counted_trips
 from hloom.ir.module import Computation, Instruction
-from hloom.ir.ops.control import RULES
+from hloom.ir.ops.programs.control import RULES
 from hloom.ir.rewrite import sweep
 from hloom.ir.types import PRED, Shape, TupleShape
 

@@ -1,6 +1,6 @@
 """Rules of calls: what differentiation and batching do with a `call` that has the attribute `rule`.
 
-A rule works on computations; the front end (`hloom.custom_derivatives`, `hloom.checkpoint`) makes them from functions.
+A rule works on computations; the front end makes them from functions (`hloom.transforms.custom_derivatives`, `remat`).
 In every other respect such a call is a call: it is evaluated, printed and, when a module is compiled, inlined as one.
 """
 

@@ -13,7 +13,7 @@ from hloom.compiler.transforms.vjp import linearize, transposed
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
-from hloom.ir.ops.control import RULES, split_scan
+from hloom.ir.ops.programs.control import RULES, split_scan
 from hloom.ir.rewrite import sweep
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.compiler.transforms.reduction import lift
 from hloom.ir.build import Value
-from hloom.ir.ops.window import inside_of, pad_of
+from hloom.ir.ops.reductions.window import inside_of, pad_of
 from hloom.ir.types import TupleShape
 from hloom.ir.window import WindowDimension, window_of, window_output
 

@@ -48,11 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from hloom.bench import report
-    from hloom.bench.goals import geometric_means, goals
-    from hloom.bench.libraries import GROUPS, PEERS, load
-    from hloom.bench.workloads import FAMILIES
-    from hloom.native_setup import driver
+    from hloom.backends.cpu.driver import driver
+    from hloom.benchmarks.libraries import GROUPS, PEERS, load
+    from hloom.benchmarks.report import report
+    from hloom.benchmarks.report.goals import geometric_means, goals
+    from hloom.benchmarks.workloads import FAMILIES
 
     console = Console() if sys.stdout.isatty() else Console(width=160)  # a file has no width of its own
     if options.list:
@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
     if files["markdown"]:
         write(files["markdown"], report.markdown(result))
     if files["png"] and importlib.util.find_spec("matplotlib") is not None:
-        from hloom.bench.plot import bar_chart
+        from hloom.benchmarks.report.plot import bar_chart
 
         bar_chart(result, files["png"])
     written = [file for file in files.values() if file and Path(file).exists()]
@@ -116,7 +116,7 @@ def run(options: argparse.Namespace) -> int:
 
 def chosen_workloads(options: argparse.Namespace) -> list:
     """The workloads that --only names, by name or family, or those of the suite."""
-    from hloom.bench.workloads import FAMILIES, WORKLOADS
+    from hloom.benchmarks.workloads import FAMILIES, WORKLOADS
 
     families = {family.name: list(family.members) for family in FAMILIES}
     only = [w for name in _names(options.only, [*WORKLOADS, *families], "workload") for w in families.get(name, [name])]
@@ -146,8 +146,9 @@ def kept_result(file: str | None) -> dict:
 
 def _measured_rows(chosen, libraries, options, console, kept) -> tuple[list[dict], dict]:
     """The rows in the order of the suite, kept ones among them, and the limits of the machine."""
-    from hloom.bench import limits, report, timing
-    from hloom.bench.workloads import WORKLOADS
+    from hloom.benchmarks.measure import limits, timing
+    from hloom.benchmarks.report import report
+    from hloom.benchmarks.workloads import WORKLOADS
 
     old = {row["name"]: row for row in kept.get("rows", [])}
     found = kept.get("limits")
@@ -163,7 +164,7 @@ def _measured_rows(chosen, libraries, options, console, kept) -> tuple[list[dict
 
 
 def _conditions(console, peers) -> dict:
-    from hloom.bench import conditions, startup, timing
+    from hloom.benchmarks.measure import conditions, startup, timing
 
     known = [p for p in peers if p in ("jax", "torch")]
     # What is timed in this process is timed without the thread that draws a status: calls of 12 us took 29 beside it.
@@ -186,9 +187,9 @@ def _conditions(console, peers) -> dict:
 def _startup(names, peers, before: dict) -> dict:
     """First calls and new shapes, and what the goals ask of them: hloom against jax, geometric means. before: what the
     same found earlier, of which other workloads' rows are kept."""
-    from hloom.bench import startup
-    from hloom.bench.goals import geometric_mean
-    from hloom.bench.workloads import WORKLOADS
+    from hloom.benchmarks.measure import startup
+    from hloom.benchmarks.report.goals import geometric_mean
+    from hloom.benchmarks.workloads import WORKLOADS
 
     found = {"first": startup.first_calls(names, peers), "shapes": startup.new_shapes(names, peers)}
     rows = {}

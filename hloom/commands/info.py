@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 import hloom
+from hloom.backends.cpu.driver import driver
 from hloom.compiler.cache import default_folder
 from hloom.compiler.targets.cpu.machine import host
 from hloom.config import SETTINGS, config
-from hloom.native_setup import driver
 
 PACKAGES = ("numba", "llvmlite", "numpy", "ml_dtypes", "optree", "rich")
 OPTIONAL = ("numba-cuda", "matplotlib", "scikit-learn", "jax", "torch")
@@ -41,7 +41,7 @@ def facts() -> dict:
             "cores": machine.cores,
         },
         "runtime": {
-            "devices": ", ".join(map(str, hloom.devices())),
+            "devices": ", ".join(map(str, hloom.platforms.device())),
             "threads": driver().num_threads,
             "cache folder": str(folder) if folder is not None else "none",
             "cached kernels": f"{len(files)} files, {sum(_size(f) for f in files) / 2**20:.1f} MiB",

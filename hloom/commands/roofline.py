@@ -34,9 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from hloom.bench import limits, report, roofline, timing
-    from hloom.bench.libraries import load
-    from hloom.native_setup import driver
+    from hloom.backends.cpu.driver import driver
+    from hloom.benchmarks.libraries import load
+    from hloom.benchmarks.measure import limits, timing
+    from hloom.benchmarks.report import report, roofline
 
     console = Console() if sys.stdout.isatty() else Console(width=160)
     if options.png and importlib.util.find_spec("matplotlib") is None:
@@ -59,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
             options.json, json.dumps({"machine": machine_facts(), "limits": found, "points": points}, indent=1) + "\n"
         )
     if options.png:
-        from hloom.bench.plot import roof_chart
+        from hloom.benchmarks.report.plot import roof_chart
 
         roof_chart(found, points, options.png)
     return 0

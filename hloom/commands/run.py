@@ -20,8 +20,8 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
+from hloom.backends.cpu.compilation import compile_module
 from hloom.commands import CommandError
-from hloom.compilation import compile_module
 from hloom.errors import UnsupportedError
 from hloom.ir.module import Module
 from hloom.ir.stablehlo import parse_program, to_module

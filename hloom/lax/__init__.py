@@ -5,10 +5,9 @@ Nothing is promoted or broadcast here, except Python numbers, which take the dty
 
 # ruff: noqa: F401  (the imports are the list of public names)
 
-from hloom import arguments as _arguments
-from hloom.callback import infeed, outfeed
+from hloom.arrays import arguments as _arguments
 from hloom.lax import linalg
-from hloom.lax.control_flow import (
+from hloom.lax.control.control_flow import (
     associative_scan,
     cond,
     fori_loop,
@@ -18,23 +17,23 @@ from hloom.lax.control_flow import (
     switch,
     while_loop,
 )
-from hloom.lax.convolution import (
-    ConvDimensionNumbers,
-    ConvGeneralDilatedDimensionNumbers,
-    conv,
-    conv_dimension_numbers,
-    conv_general_dilated,
-    conv_general_dilated_local,
-    conv_general_dilated_patches,
-    conv_general_permutations,
-    conv_general_shape_tuple,
-    conv_shape_tuple,
-    conv_transpose,
-    conv_transpose_shape_tuple,
-    conv_with_general_padding,
-    padtype_to_pads,
+from hloom.lax.control.custom_solves import custom_linear_solve, custom_root
+from hloom.lax.control.parallel import (
+    all_gather,
+    all_to_all,
+    axis_index,
+    axis_size,
+    pbroadcast,
+    pmax,
+    pmean,
+    pmin,
+    ppermute,
+    pshuffle,
+    psum,
+    psum_scatter,
+    pswapaxes,
 )
-from hloom.lax.custom_solves import custom_linear_solve, custom_root
+from hloom.lax.control.programs import composite, dce_sink, pcast, rng_uniform
 from hloom.lax.elementwise import (
     RoundingMethod,
     abs,
@@ -102,7 +101,6 @@ from hloom.lax.elementwise import (
     tan,
     tanh,
 )
-from hloom.lax.fft import FftType, fft
 from hloom.lax.joining import (
     broadcast_like,
     dtype,
@@ -116,6 +114,24 @@ from hloom.lax.joining import (
     unstack,
     with_sharding_constraint,
 )
+from hloom.lax.linear.convolution import (
+    ConvDimensionNumbers,
+    ConvGeneralDilatedDimensionNumbers,
+    conv,
+    conv_dimension_numbers,
+    conv_general_dilated,
+    conv_general_dilated_local,
+    conv_general_dilated_patches,
+    conv_general_permutations,
+    conv_general_shape_tuple,
+    conv_shape_tuple,
+    conv_transpose,
+    conv_transpose_shape_tuple,
+    conv_with_general_padding,
+    padtype_to_pads,
+)
+from hloom.lax.linear.fft import FftType, fft
+from hloom.lax.linear.ragged import RaggedDotDimensionNumbers, ragged_dot, ragged_dot_general, scaled_dot
 from hloom.lax.movement import (
     broadcast,
     broadcast_in_dim,
@@ -144,21 +160,6 @@ from hloom.lax.movement import (
     transpose,
 )
 from hloom.lax.movement import broadcast_shapes_of as broadcast_shapes
-from hloom.lax.parallel import (
-    all_gather,
-    all_to_all,
-    axis_index,
-    axis_size,
-    pbroadcast,
-    pmax,
-    pmean,
-    pmin,
-    ppermute,
-    pshuffle,
-    psum,
-    psum_scatter,
-    pswapaxes,
-)
 from hloom.lax.precision import (
     AccuracyMode,
     DotAlgorithm,
@@ -168,8 +169,6 @@ from hloom.lax.precision import (
     PrecisionLike,
     Tolerance,
 )
-from hloom.lax.programs import composite, dce_sink, pcast, rng_uniform
-from hloom.lax.ragged import RaggedDotDimensionNumbers, ragged_dot, ragged_dot_general, scaled_dot
 from hloom.lax.random import RandomAlgorithm, rng_bit_generator
 from hloom.lax.reduction import (
     argmax,
@@ -231,6 +230,7 @@ from hloom.lax.windows import (
     reduce_window_sum,
     select_and_scatter,
 )
+from hloom.tracing.callback import infeed, outfeed
 
 # What Python refuses in an argument is said in hloom's errors. Element-wise functions check all that they take.
 _arguments.explain_all(
@@ -246,7 +246,7 @@ def __getattr__(name: str):
     """Functions as primitives, `lax.add_p`, for libraries that ask for them by these names."""
     function = globals().get(name.removesuffix("_p"))
     if name.endswith("_p") and callable(function):
-        from hloom.extend.primitive import named
+        from hloom.jax.extend.primitive import named
 
         return named(name, function)
     raise AttributeError(f"module 'hloom.lax' has no attribute '{name}'")

@@ -9,9 +9,10 @@ from __future__ import annotations
 import builtins
 import math
 
+from hloom.arrays.operators import ArrayMethods
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import COMPLEX, INTEGERS, Shape, as_dtype
-from hloom.operands import (
+from hloom.lax.operands import (
     NUMBERS,
     as_operand,
     broadcast_dims_to,
@@ -24,8 +25,7 @@ from hloom.operands import (
     read,
     scalar_dtype,
 )
-from hloom.operators import ArrayMethods
-from hloom.tracing import bind
+from hloom.tracing.trace import bind
 
 
 def _document(function, name: str, text: str):

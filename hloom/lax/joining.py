@@ -19,7 +19,7 @@ from hloom.lax.elementwise import (
     sub,
 )
 from hloom.lax.movement import broadcast_in_dim, broadcast_to_rank, concatenate, expand_dims, full, index_in_dim
-from hloom.operands import as_operand, canonical_axis, canonical_shape, convert, dtype_of, read, reshape_to
+from hloom.lax.operands import as_operand, canonical_axis, canonical_shape, convert, dtype_of, read, reshape_to
 
 
 def stack(operands, axis: int = 0):
@@ -136,8 +136,8 @@ def mulhi(x, y, /):
 
 def with_sharding_constraint(x, shardings):
     """x (an array or a tree of them): an array is on one device. Raises DeviceError for a split over several."""
-    from hloom import pytrees as tree
-    from hloom.sharding import Sharding, single_device
+    from hloom.sharding.shardings import Sharding, single_device
+    from hloom.tree import pytrees as tree
 
     for sharding in tree.leaves(shardings):
         if isinstance(sharding, Sharding) and not sharding.is_fully_replicated:

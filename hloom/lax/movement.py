@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import builtins
 
+from hloom.arrays.operators import ArrayMethods
 from hloom.errors import ArgumentError, AttributeValueError, DTypeError, ShapeError
 from hloom.ir.types import INTEGERS, PRED, Shape, as_dtype
-from hloom.operands import (
+from hloom.lax.operands import (
     NUMBERS,
     as_operand,
     broadcast_shapes,
@@ -19,9 +20,8 @@ from hloom.operands import (
     product,
     reshape_to,
 )
-from hloom.operands import full as full_constant
-from hloom.operators import ArrayMethods
-from hloom.tracing import bind
+from hloom.lax.operands import full as full_constant
+from hloom.tracing.trace import bind
 
 # --- arrays from nothing ------------------------------------------------------------------------------------------
 

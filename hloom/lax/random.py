@@ -7,8 +7,8 @@ import enum
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import DTYPES, Shape, TupleShape, as_dtype
 from hloom.lax.elementwise import bitcast_convert_type
-from hloom.operands import as_operand, canonical_shape, reshape_to
-from hloom.tracing import bind
+from hloom.lax.operands import as_operand, canonical_shape, reshape_to
+from hloom.tracing.trace import bind
 
 
 class RandomAlgorithm(enum.IntEnum):

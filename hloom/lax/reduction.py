@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from hloom import pytrees as tree
 from hloom.errors import AttributeValueError, DTypeError, ShapeError, TracerConversionError
 from hloom.ir.build import scalar_computation
 from hloom.ir.types import COMPLEX, FLOATS, INTEGERS, PRED, Shape, TupleShape, as_dtype
 from hloom.lax.elementwise import is_nan
 from hloom.lax.movement import broadcasted_iota, transpose
-from hloom.operands import (
+from hloom.lax.operands import (
     NUMBERS,
     as_operand,
     canonical_axes,
@@ -22,7 +21,8 @@ from hloom.operands import (
     reshape_to,
     with_weakness,
 )
-from hloom.tracing import bind, trace_function
+from hloom.tracing.trace import bind, trace_function
+from hloom.tree import pytrees as tree
 
 # --- reductions ---------------------------------------------------------------------------------------------------
 
@@ -239,7 +239,7 @@ def optimization_barrier(operand):
 
 
 def custom_call(target: str, *operands, shape, has_side_effect: bool = False):
-    """The function registered under this name (`hloom.ir.ops.structure.register_custom_call`) applied to arrays.
+    """The function registered under this name (`hl.register_custom_call`) applied to arrays.
 
     shape: (dtype, extents) of its result, or a list of them for several results. Raises ShapeError where the function
     returns something else, HloomError where none is registered.

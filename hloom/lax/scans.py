@@ -8,9 +8,9 @@ from hloom.ir.window import WindowDimension
 from hloom.lax.elementwise import abs as absolute
 from hloom.lax.elementwise import add, exp, is_nan, log1p, max, min, neg, select, sub
 from hloom.lax.movement import pad
+from hloom.lax.operands import F32, as_operand, canonical_axis, constant, convert
 from hloom.lax.reduction import highest, lowest
-from hloom.operands import F32, as_operand, canonical_axis, constant, convert
-from hloom.tracing import bind
+from hloom.tracing.trace import bind
 
 
 def scan_steps(x, axis: int, combine, neutral, reverse: bool = False):

@@ -9,19 +9,11 @@ import numpy as np
 
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.build import scalar_computation
-from hloom.ir.ops.gather import Windows, gather_attributes
-from hloom.ir.ops.scatter import overwriter
+from hloom.ir.ops.indexing.gather import Windows, gather_attributes
+from hloom.ir.ops.indexing.scatter import overwriter
 from hloom.ir.types import INEXACT, INTEGERS, PRED, Shape, as_dtype
-from hloom.operands import (
-    NUMBERS,
-    as_operand,
-    canonical_axis,
-    canonical_shape,
-    constant,
-    convert,
-    reshape_to,
-)
-from hloom.tracing import bind, trace_function
+from hloom.lax.operands import NUMBERS, as_operand, canonical_axis, canonical_shape, constant, convert, reshape_to
+from hloom.tracing.trace import bind, trace_function
 
 
 class GatherDimensionNumbers(NamedTuple):
@@ -205,7 +197,7 @@ def _scatter(name, combiner, operand, scatter_indices, updates, numbers, are_sor
         "index_vector_dim": indices.ndim - 1,
     }
     if mode == GatherScatterMode.CLIP:
-        from hloom.ir.ops.scatter import scatter_windows
+        from hloom.ir.ops.indexing.scatter import scatter_windows
 
         w = scatter_windows(x.shape, indices.shape, updates.shape, attributes)
         indices = clipped(indices, w.limits())
@@ -314,8 +306,8 @@ def scatter_apply(
 
 def applied(func, dtype):
     """The computation (element, update) -> func(element)."""
-    from hloom import pytrees as tree
     from hloom.ir.build import Builder
+    from hloom.tree import pytrees as tree
 
     _, structure = tree.flatten(((0,), {}))
     traced = trace_function(func, [Shape(dtype)], structure, getattr(func, "__name__", "function"))

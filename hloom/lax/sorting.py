@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hloom.errors import ArgumentError, ShapeError
-from hloom.ir.ops.sort import comparator
-from hloom.operands import as_operand, canonical_axis, whole_number
-from hloom.tracing import bind
+from hloom.ir.ops.indexing.sort import comparator
+from hloom.lax.operands import as_operand, canonical_axis, whole_number
+from hloom.tracing.trace import bind
 
 
 def sort(operand, dimension: int = -1, is_stable: bool = True, num_keys: int = 1):

@@ -7,7 +7,7 @@ or next to it in f32; some units in the last place in f64.
 from __future__ import annotations
 
 from hloom.lax.elementwise import _binary, _unary, exp, like_arrays, log, mul, neg, sub
-from hloom.tracing import bind
+from hloom.tracing.trace import bind
 
 erf_inv = _unary("erf_inv", "erf-inv", "The inverse of erf; infinite at -1 and 1, NaN beyond.")
 erfc = _unary("erfc", "erfc", "1 - erf(x) of a float, without its cancellation.")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from hloom import pytrees as tree
 from hloom.errors import ShapeError, TracerConversionError
 from hloom.ir.build import scalar_computation
 from hloom.ir.types import Shape
 from hloom.ir.window import WindowDimension, dilated, window_output
-from hloom.lax.convolution import static_integers, static_padding
+from hloom.lax.linear.convolution import static_integers, static_padding
+from hloom.lax.operands import NUMBERS, as_operand, constant
 from hloom.lax.reduction import highest, lowest
-from hloom.operands import NUMBERS, as_operand, constant
-from hloom.tracing import bind, trace_function
+from hloom.tracing.trace import bind, trace_function
+from hloom.tree import pytrees as tree
 
 
 def _window(name: str, dims, sizes, strides, padding, base_dilation=None, window_dilation=None):

@@ -54,6 +54,6 @@ from hloom.nn.layers import (
     Sequential,
 )
 from hloom.nn.module import Module, apply, static
+from hloom.nn.pooling import avg_pool, max_pool, min_pool, pool
 from hloom.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, Recurrent, RNNCell
 from hloom.nn.scaled import get_scaled_dot_general_config, scaled_dot_general, scaled_matmul
-from hloom.pooling import avg_pool, max_pool, min_pool, pool

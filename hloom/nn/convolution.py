@@ -7,9 +7,9 @@ from typing import Any
 
 from hloom import lax
 from hloom.errors import ShapeError
+from hloom.lax.operands import as_operand
 from hloom.nn import initializers
 from hloom.nn.module import Module, static
-from hloom.operands import as_operand
 
 _SPATIAL = "DHW"  # up to three window dimensions, named as JAX's strings do
 

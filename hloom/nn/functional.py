@@ -7,10 +7,9 @@ import math
 
 import hloom.numpy as hnp
 from hloom import lax
-from hloom.custom_derivatives import custom_jvp
 from hloom.errors import ShapeError
 from hloom.ir.types import FLOATS, INTEGERS, as_dtype
-from hloom.operands import (
+from hloom.lax.operands import (
     as_operand,
     canonical_axes,
     canonical_axis,
@@ -20,6 +19,7 @@ from hloom.operands import (
     to_inexact,
     whole_number,
 )
+from hloom.transforms.custom_derivatives import custom_jvp
 
 _SELU_SCALE = 1.0507009873554804934193349852946
 _SELU_ALPHA = 1.6732632423543772848170429916717

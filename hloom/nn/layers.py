@@ -8,9 +8,9 @@ import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import INTEGERS
+from hloom.lax.operands import as_operand
 from hloom.nn import initializers
 from hloom.nn.module import Module, draw_key, is_training, record, static
-from hloom.operands import as_operand
 
 
 def checked_features(x, features: int, layer: str):

@@ -6,8 +6,8 @@ import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import DTypeError, ShapeError
 from hloom.ir.types import INTEGERS
+from hloom.lax.operands import as_operand, to_inexact
 from hloom.nn.functional import log_sigmoid, log_softmax, logsumexp
-from hloom.operands import as_operand, to_inexact
 
 
 def squared_error(predictions, targets=None):

@@ -12,12 +12,12 @@ from typing import Any
 
 import hloom.numpy as hnp
 from hloom import lax
-from hloom.custom_derivatives import custom_vjp
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.records import record
 from hloom.ir.types import as_dtype
-from hloom.lax.ragged import scaled
-from hloom.operands import as_operand
+from hloom.lax.linear.ragged import scaled
+from hloom.lax.operands import as_operand
+from hloom.transforms.custom_derivatives import custom_vjp
 
 
 @record(frozen=True)

@@ -11,9 +11,8 @@ import math as _math
 from numpy import iterable
 from numpy.exceptions import ComplexWarning
 
-from hloom import arguments as _arguments
+from hloom.arrays import arguments as _arguments
 from hloom.numpy import fft, linalg
-from hloom.numpy.convolution import convolve, correlate
 from hloom.numpy.creation import (
     arange,
     array,
@@ -102,62 +101,7 @@ from hloom.numpy.dtypes import (
     uint64,
     unsignedinteger,
 )
-from hloom.numpy.editing import (
-    delete,
-    insert,
-)
-from hloom.numpy.einsum import (
-    einsum,
-    einsum_path,
-    multi_dot,
-)
-from hloom.numpy.grids import c_, index_exp, mgrid, ogrid, r_, s_
-from hloom.numpy.histograms import (
-    bincount,
-    histogram,
-    histogram2d,
-    histogram_bin_edges,
-    histogramdd,
-)
-from hloom.numpy.indexing import (
-    argwhere,
-    choose,
-    compress,
-    diag_indices,
-    diag_indices_from,
-    extract,
-    flatnonzero,
-    ix_,
-    mask_indices,
-    nonzero,
-    place,
-    put,
-    put_along_axis,
-    putmask,
-    take,
-    take_along_axis,
-    tril_indices,
-    tril_indices_from,
-    triu_indices,
-    triu_indices_from,
-)
-from hloom.numpy.key_arrays import MOVERS as _MOVERS
-from hloom.numpy.key_arrays import takes_keys as _takes_keys
-from hloom.numpy.linear import (
-    cross,
-    dot,
-    inner,
-    kron,
-    matmul,
-    matrix_transpose,
-    matvec,
-    outer,
-    tensordot,
-    vdot,
-    vecdot,
-    vecmat,
-)
-from hloom.numpy.logic import (
+from hloom.numpy.elementwise.logic import (
     allclose,
     array_equal,
     array_equiv,
@@ -196,45 +140,7 @@ from hloom.numpy.logic import (
     select,
     where,
 )
-from hloom.numpy.manipulation import (
-    append,
-    array_split,
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
-    block,
-    broadcast_arrays,
-    broadcast_shapes,
-    broadcast_to,
-    column_stack,
-    concat,
-    concatenate,
-    dsplit,
-    dstack,
-    expand_dims,
-    hsplit,
-    hstack,
-    moveaxis,
-    ndim,
-    permute_dims,
-    ravel,
-    reshape,
-    rollaxis,
-    shape,
-    size,
-    split,
-    squeeze,
-    stack,
-    swapaxes,
-    transpose,
-    unstack,
-    vsplit,
-    vstack,
-)
-from hloom.numpy.mapping import apply_along_axis, apply_over_axes, piecewise, vectorize
-from hloom.numpy.namespace import VERSION as __array_api_version__
-from hloom.numpy.namespace import __array_namespace_info__
-from hloom.numpy.numbers import (
+from hloom.numpy.elementwise.numbers import (
     byteswap,
     frexp,
     gcd,
@@ -248,109 +154,7 @@ from hloom.numpy.numbers import (
     unravel_index,
     view,
 )
-from hloom.numpy.padding import (
-    pad,
-)
-from hloom.numpy.polynomials import poly, polydiv, polyfit, roots, trim_zeros
-from hloom.numpy.printing import (
-    array_repr,
-    array_str,
-    fromfile,
-    fromfunction,
-    fromiter,
-    fromstring,
-    get_printoptions,
-    load,
-    printoptions,
-    save,
-    savez,
-    set_printoptions,
-)
-from hloom.numpy.quantiles import (
-    median,
-    nanmedian,
-    nanpercentile,
-    nanquantile,
-    percentile,
-    quantile,
-)
-from hloom.numpy.rearrangement import (
-    diag,
-    diagflat,
-    diagonal,
-    fill_diagonal,
-    flip,
-    fliplr,
-    flipud,
-    repeat,
-    resize,
-    roll,
-    rot90,
-    tile,
-    trace,
-)
-from hloom.numpy.reductions import (
-    all,
-    amax,
-    amin,
-    any,
-    argmax,
-    argmin,
-    average,
-    count_nonzero,
-    max,
-    mean,
-    min,
-    nanargmax,
-    nanargmin,
-    nanmax,
-    nanmean,
-    nanmin,
-    nanprod,
-    nanstd,
-    nansum,
-    nanvar,
-    prod,
-    ptp,
-    std,
-    sum,
-    var,
-)
-from hloom.numpy.scans import (
-    corrcoef,
-    cov,
-    cumprod,
-    cumsum,
-    cumulative_prod,
-    cumulative_sum,
-    diff,
-    ediff1d,
-    gradient,
-    nancumprod,
-    nancumsum,
-    polyadd,
-    polyder,
-    polyint,
-    polymul,
-    polysub,
-    polyval,
-    trapezoid,
-    unwrap,
-)
-from hloom.numpy.sets import (
-    in1d,
-    intersect1d,
-    isin,
-    setdiff1d,
-    setxor1d,
-    union1d,
-    unique,
-    unique_all,
-    unique_counts,
-    unique_inverse,
-    unique_values,
-)
-from hloom.numpy.signs import (
+from hloom.numpy.elementwise.signs import (
     angle,
     around,
     ceil,
@@ -371,19 +175,9 @@ from hloom.numpy.signs import (
     round,
     trunc,
 )
-from hloom.numpy.sorting import (
-    argpartition,
-    argsort,
-    digitize,
-    lexsort,
-    partition,
-    searchsorted,
-    sort,
-    sort_complex,
-)
-from hloom.numpy.ufunc import equip as _equip
-from hloom.numpy.ufunc import frompyfunc, ufunc
-from hloom.numpy.ufuncs import (
+from hloom.numpy.elementwise.ufunc import equip as _equip
+from hloom.numpy.elementwise.ufunc import frompyfunc, ufunc
+from hloom.numpy.elementwise.ufuncs import (
     abs,
     absolute,
     acos,
@@ -447,6 +241,182 @@ from hloom.numpy.ufuncs import (
     tan,
     tanh,
     true_divide,
+)
+from hloom.numpy.indexing.nonzero import argwhere, flatnonzero, nonzero
+from hloom.numpy.indexing.take import (
+    choose,
+    compress,
+    diag_indices,
+    diag_indices_from,
+    extract,
+    ix_,
+    mask_indices,
+    place,
+    put,
+    put_along_axis,
+    putmask,
+    take,
+    take_along_axis,
+    tril_indices,
+    tril_indices_from,
+    triu_indices,
+    triu_indices_from,
+)
+from hloom.numpy.key_arrays import MOVERS as _MOVERS
+from hloom.numpy.key_arrays import takes_keys as _takes_keys
+from hloom.numpy.linear.convolution import convolve, correlate
+from hloom.numpy.linear.einsum import einsum, einsum_path, multi_dot
+from hloom.numpy.linear.polynomials import (
+    poly,
+    polyadd,
+    polyder,
+    polydiv,
+    polyfit,
+    polyint,
+    polymul,
+    polysub,
+    polyval,
+    roots,
+    trim_zeros,
+)
+from hloom.numpy.linear.products import (
+    cross,
+    dot,
+    inner,
+    kron,
+    matmul,
+    matrix_transpose,
+    matvec,
+    outer,
+    tensordot,
+    vdot,
+    vecdot,
+    vecmat,
+)
+from hloom.numpy.mapping import apply_along_axis, apply_over_axes, piecewise, vectorize
+from hloom.numpy.namespace import VERSION as __array_api_version__
+from hloom.numpy.namespace import __array_namespace_info__
+from hloom.numpy.printing import (
+    array_repr,
+    array_str,
+    fromfile,
+    fromfunction,
+    fromiter,
+    fromstring,
+    get_printoptions,
+    load,
+    printoptions,
+    save,
+    savez,
+    set_printoptions,
+)
+from hloom.numpy.reducing.histograms import bincount, histogram, histogram2d, histogram_bin_edges, histogramdd
+from hloom.numpy.reducing.quantiles import median, nanmedian, nanpercentile, nanquantile, percentile, quantile
+from hloom.numpy.reducing.reductions import (
+    all,
+    amax,
+    amin,
+    any,
+    argmax,
+    argmin,
+    average,
+    count_nonzero,
+    max,
+    mean,
+    min,
+    nanargmax,
+    nanargmin,
+    nanmax,
+    nanmean,
+    nanmin,
+    nanprod,
+    nanstd,
+    nansum,
+    nanvar,
+    prod,
+    ptp,
+    std,
+    sum,
+    var,
+)
+from hloom.numpy.reducing.scans import (
+    cumprod,
+    cumsum,
+    cumulative_prod,
+    cumulative_sum,
+    diff,
+    ediff1d,
+    gradient,
+    nancumprod,
+    nancumsum,
+    trapezoid,
+    unwrap,
+)
+from hloom.numpy.reducing.statistics import corrcoef, cov
+from hloom.numpy.shaping.diagonals import diag, diagflat, diagonal, fill_diagonal, trace
+from hloom.numpy.shaping.editing import delete, insert
+from hloom.numpy.shaping.grids import c_, index_exp, mgrid, ogrid, r_, s_
+from hloom.numpy.shaping.manipulation import (
+    append,
+    array_split,
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    block,
+    broadcast_arrays,
+    broadcast_shapes,
+    broadcast_to,
+    column_stack,
+    concat,
+    concatenate,
+    dsplit,
+    dstack,
+    expand_dims,
+    hsplit,
+    hstack,
+    moveaxis,
+    ndim,
+    permute_dims,
+    ravel,
+    reshape,
+    resize,
+    rollaxis,
+    shape,
+    size,
+    split,
+    squeeze,
+    stack,
+    swapaxes,
+    tile,
+    transpose,
+    unstack,
+    vsplit,
+    vstack,
+)
+from hloom.numpy.shaping.padding import pad
+from hloom.numpy.shaping.rearrangement import flip, fliplr, flipud, repeat, roll, rot90
+from hloom.numpy.shaping.sets import (
+    in1d,
+    intersect1d,
+    isin,
+    setdiff1d,
+    setxor1d,
+    union1d,
+    unique,
+    unique_all,
+    unique_counts,
+    unique_inverse,
+    unique_values,
+)
+from hloom.numpy.shaping.sorting import (
+    argpartition,
+    argsort,
+    digitize,
+    lexsort,
+    partition,
+    searchsorted,
+    sort,
+    sort_complex,
 )
 from hloom.typing import Array as _AnyArray
 

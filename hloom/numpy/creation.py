@@ -8,12 +8,13 @@ import math
 import numpy as np
 
 from hloom import lax
-from hloom.array import Array, from_python
+from hloom.arrays.array import Array, from_python
+from hloom.arrays.operators import ArrayMethods
 from hloom.config import config
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.source import device_scope, device_scopes
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INTEGERS, PRED, Shape, as_dtype
-from hloom.operands import (
+from hloom.lax.operands import (
     NUMBERS,
     as_operand,
     broadcast_dims_to,
@@ -34,9 +35,8 @@ from hloom.operands import (
     whole_number,
     with_weakness,
 )
-from hloom.operands import full as full_constant
-from hloom.operators import ArrayMethods
-from hloom.tracing import bind
+from hloom.lax.operands import full as full_constant
+from hloom.tracing.trace import bind
 
 # --- from values --------------------------------------------------------------------------------------------------
 
@@ -48,7 +48,8 @@ def _on_device(make):
     def placed(*args, device=None, **options):
         if device is None and not device_scopes.device:
             return make(*args, **options)
-        from hloom.devices import device_put, find_device
+        from hloom.lax.transfer import device_put
+        from hloom.platforms.device import find_device
 
         with device_scope(device_scopes.device if device is None else str(find_device(device))):
             result = make(*args, **options)
@@ -315,7 +316,7 @@ def linspace(
 
 def logspace(start, stop, num: int = 50, endpoint: bool = True, base=10.0, dtype=None, axis: int = 0):
     """base to the power of `linspace(start, stop, ...)`. Raises ShapeError, DTypeError."""
-    from hloom.numpy.ufuncs import power
+    from hloom.numpy.elementwise.ufuncs import power
 
     result = power(base, linspace(start, stop, num, endpoint, axis=axis))
     return result if dtype is None else astype(result, dtype)
@@ -480,7 +481,7 @@ def vander(x, N: int | None = None, increasing: bool = False):
 
 def kaiser(M: int, beta):
     """The Kaiser window over M points: I0(beta sqrt(1 - r^2)) / I0(beta), r from -1 to 1. Raises ArgumentError."""
-    from hloom.numpy.ufuncs import i0
+    from hloom.numpy.elementwise.ufuncs import i0
 
     size = whole_number(M, "kaiser", "number of points")
     if size < 2:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from hloom.arrays.operators import ArrayMethods
 from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED, SIGNED, UNSIGNED, as_dtype, default_dtype
-from hloom.operands import dtype_of, promoted, read
-from hloom.operators import ArrayMethods
+from hloom.lax.operands import dtype_of, promoted, read
 
 
 class _ScalarMeta(type):

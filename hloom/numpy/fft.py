@@ -11,7 +11,7 @@ import math
 from hloom import lax
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import COMPLEX, DTYPES, INEXACT, NARROW_FLOATS
-from hloom.operands import as_operand, canonical_axes, canonical_axis, convert, inexact_dtype, whole_number
+from hloom.lax.operands import as_operand, canonical_axes, canonical_axis, convert, inexact_dtype, whole_number
 
 __all__ = (
     "fft fft2 fftfreq fftn fftshift hfft ifft ifft2 ifftn ifftshift ihfft irfft irfft2 irfftn rfft rfft2 rfftfreq rfftn"
@@ -205,7 +205,7 @@ def _frequencies(name: str, n, d, dtype, device, counts):
     steps = hnp.asarray(counts(size), dtype=dtype)
     result = steps / (hnp.asarray(d, dtype=dtype) * size)
     if device is not None:
-        from hloom.devices import device_put
+        from hloom.lax.transfer import device_put
 
         result = device_put(result, device)
     return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from hloom import pytrees as tree
+from hloom.tree import pytrees as tree
 
 MOVERS = (
     "append array_split atleast_1d atleast_2d atleast_3d broadcast_to column_stack concat concatenate delete "
@@ -32,7 +32,7 @@ def takes_keys(function):
 def _moved(function, args, kwargs):
     """The result where some argument is a key array; None where none is."""
     from hloom.random.keys import KeyArray
-    from hloom.vmap import vmap
+    from hloom.transforms.vmap import vmap
 
     leaves, structure = tree.flatten((args, kwargs), is_leaf=lambda x: isinstance(x, KeyArray))
     places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, KeyArray)]

@@ -14,11 +14,11 @@ from hloom import lax
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import DTYPES, real_dtype
 from hloom.lax.linalg import adjoint, matrices, square, swapped
-from hloom.numpy.einsum import multi_dot
-from hloom.numpy.linear import matmul, matrix_transpose, tensordot, vecdot
-from hloom.numpy.norms import cond, matrix_norm, norm, vector_norm
-from hloom.operands import as_operand, canonical_axis, convert, promote_operands, to_inexact, whole_number
-from hloom.tracing import bind
+from hloom.lax.operands import as_operand, canonical_axis, convert, promote_operands, to_inexact, whole_number
+from hloom.numpy.linear.einsum import multi_dot
+from hloom.numpy.linear.norms import cond, matrix_norm, norm, vector_norm
+from hloom.numpy.linear.products import matmul, matrix_transpose, tensordot, vecdot
+from hloom.tracing.trace import bind
 
 __all__ = [
     "cholesky",
@@ -235,7 +235,7 @@ def solve(a, b):
 
     Raises ShapeError, DTypeError.
     """
-    from hloom.operands import broadcast_dims_to, broadcast_shapes
+    from hloom.lax.operands import broadcast_dims_to, broadcast_shapes
 
     a, b = square(a, "solve"), as_operand(b, "solve")
     if b.ndim < 1 or b.shape[-1 if b.ndim == 1 else -2] != a.shape[-1]:
@@ -254,7 +254,7 @@ def solve(a, b):
 
 
 def _inexact(dtype):
-    from hloom.operands import inexact_dtype
+    from hloom.lax.operands import inexact_dtype
 
     return inexact_dtype(dtype)
 
@@ -389,7 +389,7 @@ def tensorsolve(a, b, axes=None):
 
 def cross(x1, x2, /, *, axis: int = -1):
     """The cross product of vectors of extent 3 along an axis. Raises ShapeError, DTypeError."""
-    from hloom.numpy.linear import cross as general
+    from hloom.numpy.linear.products import cross as general
 
     a, b = as_operand(x1, "cross"), as_operand(x2, "cross")
     for x in (a, b):
@@ -400,7 +400,7 @@ def cross(x1, x2, /, *, axis: int = -1):
 
 def outer(x1, x2, /):
     """The products of all elements of two vectors. Raises ShapeError, DTypeError."""
-    from hloom.numpy.linear import outer as general
+    from hloom.numpy.linear.products import outer as general
 
     a, b = as_operand(x1, "outer"), as_operand(x2, "outer")
     if a.ndim != 1 or b.ndim != 1:

@@ -6,9 +6,7 @@ import functools
 import re
 
 from hloom.errors import ArgumentError, ShapeError
-from hloom.numpy.logic import truth, where
-from hloom.numpy.manipulation import expand_dims
-from hloom.operands import (
+from hloom.lax.operands import (
     as_operand,
     broadcast_dims_to,
     broadcast_shapes,
@@ -17,6 +15,8 @@ from hloom.operands import (
     convert,
     reshape_to,
 )
+from hloom.numpy.elementwise.logic import truth, where
+from hloom.numpy.shaping.manipulation import expand_dims
 
 _DIMENSIONS = r"\(\s*(?:\w+(?:\s*,\s*\w+)*)?\s*,?\s*\)"
 _SIDE = rf"\s*{_DIMENSIONS}(?:\s*,\s*{_DIMENSIONS})*\s*"
@@ -42,7 +42,7 @@ def vectorize(pyfunc, *, excluded=frozenset(), signature: str | None = None):
 
     @functools.wraps(pyfunc)
     def vectorized(*args, **kwargs):
-        from hloom.vmap import vmap
+        from hloom.transforms.vmap import vmap
 
         name = getattr(pyfunc, "__name__", "the function")
         names = [key for key in kwargs if key not in excluded]
@@ -117,7 +117,7 @@ def _checked(function, name, results):
 
 def _repeated(function, extent: int):
     """A new first axis over which nothing changes."""
-    from hloom import pytrees as tree
+    from hloom.tree import pytrees as tree
 
     def call(*args):
         found = function(*args)
@@ -131,7 +131,7 @@ def apply_along_axis(func1d, axis: int, arr, *args, **kwargs):
 
     Raises ShapeError.
     """
-    from hloom.vmap import vmap
+    from hloom.transforms.vmap import vmap
 
     x = as_operand(arr, "apply_along_axis")
     axis = canonical_axis(axis, x.ndim, "apply_along_axis")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hloom.devices import Device, default_device, devices, find_device
 from hloom.errors import ArgumentError
 from hloom.ir.types import as_dtype, default_dtype
-from hloom.operands import default_float, default_int
+from hloom.lax.operands import default_float, default_int
+from hloom.platforms.device import Device, default_device, devices, find_device
 
 VERSION = "2024.12"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from hloom.array import Array, from_python
+from hloom.arrays.array import Array, from_python
+from hloom.lax.operands import as_operand, default_float
 from hloom.numpy.creation import array, asarray
-from hloom.operands import as_operand, default_float
 
 # Arrays print with NumPy's options, so these are NumPy's own functions.
 printoptions, set_printoptions, get_printoptions = np.printoptions, np.set_printoptions, np.get_printoptions
@@ -87,8 +87,8 @@ def fromfunction(function, shape, *, dtype=None, **kwargs):
     dtype: of the indexes, floats by default. Further keywords go to the function. Raises ShapeError.
     """
     from hloom.lax import iota
-    from hloom.operands import canonical_shape
-    from hloom.vmap import vmap
+    from hloom.lax.operands import canonical_shape
+    from hloom.transforms.vmap import vmap
 
     dims = canonical_shape(shape, "fromfunction")
     mapped = function if not kwargs else lambda *index: function(*index, **kwargs)

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import hloom.numpy as hnp
-from hloom import pytrees as tree
 from hloom.errors import ArgumentError, TreeError
 from hloom.ir.types import INEXACT
+from hloom.tree import pytrees as tree
 
 
 class GradientTransformation(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 from hloom import lax
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import DTYPES, as_dtype, real_dtype
-from hloom.operands import as_operand, broadcast_dims_to, full
+from hloom.lax.operands import as_operand, broadcast_dims_to, full
 from hloom.random.bits import UINT_OF_BITS, dims_of, float_dtype, parameters, raw_bits, raw_split, run
 from hloom.random.keys import take_key
 

@@ -12,7 +12,7 @@ import numpy as np
 from hloom import lax
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import DTYPES, FLOATS, HLO_NAME, INTEGERS, as_dtype
-from hloom.operands import as_operand, broadcast_dims_to, canonical_axis, full, inexact_dtype
+from hloom.lax.operands import as_operand, broadcast_dims_to, canonical_axis, full, inexact_dtype
 from hloom.random.bits import UINT_OF_BITS, dims_of, parameters, raw_bits, run
 from hloom.random.continuous import fraction, keys_of, limits, standard_gumbel, take_mode
 from hloom.random.keys import take_key

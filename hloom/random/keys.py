@@ -11,13 +11,13 @@ import operator
 import numpy as np
 import optree
 
+from hloom.arrays.operators import ArrayMethods
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.records import record
 from hloom.ir.types import DTYPES, INTEGERS
+from hloom.lax.operands import as_operand
 from hloom.numpy.dtypes import ExtendedDType, prng_key
-from hloom.operands import as_operand
-from hloom.operators import ArrayMethods
-from hloom.shapes import ShapeDtypeStruct
+from hloom.tracing.eval_shape import ShapeDtypeStruct
 from hloom.tree import count_as_leaf
 
 U32 = DTYPES["u32"]
@@ -161,7 +161,7 @@ class KeyArray:
 
 
 def _is_traced(data) -> bool:
-    from hloom.array import Array
+    from hloom.arrays.array import Array
 
     return not isinstance(data, (Array, np.ndarray))
 

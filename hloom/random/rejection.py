@@ -13,7 +13,7 @@ import numpy as np
 from hloom import lax
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import DTYPES, HLO_NAME, INTEGERS, as_dtype
-from hloom.operands import as_operand, broadcast_dims_to, full
+from hloom.lax.operands import as_operand, broadcast_dims_to, full
 from hloom.random.bits import dims_of, float_dtype, parameters, raw_split, run
 from hloom.random.continuous import (
     fraction,
@@ -78,8 +78,8 @@ def _gamma_one(data, a, implementation: str, logarithm: bool):
 
 def standard_gamma(data, a, implementation: str, dims, logarithm: bool):
     """Gamma numbers (their logarithms) of a traced key; `a` broadcasts to `dims`. Differentiable by a."""
-    from hloom.custom_derivatives import custom_jvp
-    from hloom.vmap import vmap
+    from hloom.transforms.custom_derivatives import custom_jvp
+    from hloom.transforms.vmap import vmap
 
     size = math.prod(dims)
     a = broadcast_dims_to(a, dims)

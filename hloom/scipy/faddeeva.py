@@ -14,7 +14,7 @@ import numpy as np
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.ir.types import COMPLEX, DTYPES
-from hloom.operands import to_inexact
+from hloom.lax.operands import to_inexact
 
 
 @functools.lru_cache(maxsize=2)

@@ -14,8 +14,8 @@ from hloom import lax
 from hloom import numpy as hnp
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import COMPLEX
+from hloom.lax.operands import canonical_axes, canonical_axis, whole_number
 from hloom.numpy.fft import _read
-from hloom.operands import canonical_axes, canonical_axis, whole_number
 
 __all__ = ["dct", "dctn", "idct", "idctn"]
 

@@ -7,7 +7,7 @@ import math
 
 import hloom.numpy as hnp
 from hloom.errors import AttributeValueError, ShapeError
-from hloom.operands import as_operand, promote_operands, to_inexact
+from hloom.lax.operands import as_operand, promote_operands, to_inexact
 
 _METHODS = ("linear", "nearest")
 

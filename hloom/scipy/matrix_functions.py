@@ -13,9 +13,9 @@ from hloom import numpy as hnp
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import COMPLEX, DTYPES, real_dtype
 from hloom.lax.linalg import adjoint
+from hloom.lax.operands import convert, promote_operands, whole_number
 from hloom.numpy.linalg import _float_matrices, _float_square, _inexact
-from hloom.operands import convert, promote_operands, whole_number
-from hloom.tracing import bind
+from hloom.tracing.trace import bind
 
 # The numerators' coefficients of the [m/m] approximants of exp: (2m - k)! m! / ((2m)! k! (m - k)!), times (2m)! / m!.
 
@@ -65,7 +65,7 @@ def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):  # noqa
 
 def _largest(squarings):
     """The largest number of squarings where it is known outside of a trace; None inside."""
-    from hloom.array import Array
+    from hloom.arrays.array import Array
 
     return int(hnp.max(squarings)) if isinstance(squarings, Array) else None
 

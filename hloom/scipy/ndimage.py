@@ -8,7 +8,7 @@ import numpy as np
 
 import hloom.numpy as hnp
 from hloom.errors import AttributeValueError, ShapeError
-from hloom.operands import as_operand, promote_operands
+from hloom.lax.operands import as_operand, promote_operands
 
 
 def _mirror(index, size: int):

@@ -9,8 +9,8 @@ import numpy as np
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import AttributeValueError, ShapeError
-from hloom.numpy.convolution import MODES, mode_padding, slide
-from hloom.operands import as_operand, canonical_axes, canonical_axis, promote_operands, to_inexact
+from hloom.lax.operands import as_operand, canonical_axes, canonical_axis, promote_operands, to_inexact
+from hloom.numpy.linear.convolution import MODES, mode_padding, slide
 
 # --- convolution --------------------------------------------------------------------------------------------------
 

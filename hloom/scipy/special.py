@@ -12,10 +12,9 @@ import numpy as np
 
 import hloom.numpy as hnp
 from hloom import lax
-from hloom.custom_derivatives import custom_jvp
 from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.types import COMPLEX, DTYPES
-from hloom.operands import inexact_dtype, promote_operands
+from hloom.lax.operands import inexact_dtype, promote_operands
 from hloom.scipy.faddeeva import wofz  # noqa: F401
 from hloom.scipy.special_series import (  # noqa: F401
     bessel_jn,
@@ -31,6 +30,7 @@ from hloom.scipy.special_series import (  # noqa: F401
     sici,
     spence,
 )
+from hloom.transforms.custom_derivatives import custom_jvp
 
 NARROW = (DTYPES["f16"], DTYPES["bf16"])
 
@@ -356,7 +356,7 @@ def sph_harm_y(n, m, theta, phi, diff_n=None, n_max: int | None = None):
     n, m: whole numbers, |m| <= n. n_max: a static bound of n; taken from n where that is no traced value. Raises
     ArgumentError, ShapeError.
     """
-    from hloom.tracing import Tracer
+    from hloom.tracing.trace import Tracer
 
     if n_max is None:
         if isinstance(n, Tracer):

@@ -9,7 +9,7 @@ import numpy as np
 from hloom import lax
 from hloom import numpy as hnp
 from hloom.errors import ArgumentError, ShapeError
-from hloom.operands import as_operand, promote_operands, whole_number
+from hloom.lax.operands import as_operand, promote_operands, whole_number
 
 
 def _vector(x, name: str):
@@ -87,7 +87,7 @@ def hankel(c, r=None):
 
 def companion(a):
     """The companion matrix (n - 1, n - 1) of a polynomial with coefficients a (n,), the highest power first."""
-    from hloom.operands import to_inexact
+    from hloom.lax.operands import to_inexact
 
     a = to_inexact(_vector(a, "companion"), "companion")
     n = a.shape[0]
@@ -145,7 +145,7 @@ def fiedler_companion(a):
 
     Source: M. Fiedler, "A note on companion matrices" (2003). Raises ShapeError.
     """
-    from hloom.operands import to_inexact
+    from hloom.lax.operands import to_inexact
 
     a = to_inexact(_vector(a, "fiedler_companion"), "fiedler_companion")
     n = a.shape[0] - 1

@@ -10,8 +10,8 @@ import numpy as np
 import hloom.numpy as hnp
 from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.types import COMPLEX
-from hloom.operands import inexact_dtype, promote_operands
-from hloom.tracing import bind
+from hloom.lax.operands import inexact_dtype, promote_operands
+from hloom.tracing.trace import bind
 
 
 def _host(name: str, opcode: str, text: str, names: str):

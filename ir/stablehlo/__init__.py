@@ -5,21 +5,13 @@ the IR, `stablehlo_text(module)` writes one. The converters and emitters of ops 
 new op is one function in each.
 """
 
-from hloom.ir.stablehlo import (  # noqa: F401 (each registers its converters or emitters)
-    collectives,
-    convert_chlo,
-    convert_ops,
-    convert_quantized,
-    convert_regions,
-    convert_structure,
-    dynamic_calls,
-    emit_ops,
-    sharding,
-)
-from hloom.ir.stablehlo.convert import convert_program, to_module
-from hloom.ir.stablehlo.emit import to_program
-from hloom.ir.stablehlo.parser import parse_program
-from hloom.ir.stablehlo.printer import print_program
+from hloom.ir.stablehlo import collectives, sharding
+from hloom.ir.stablehlo.assembly.parser import parse_program
+from hloom.ir.stablehlo.assembly.printer import print_program
+from hloom.ir.stablehlo.reader import chlo, dynamic_calls, quantized, regions, structure
+from hloom.ir.stablehlo.reader.module import convert_program, to_module
+from hloom.ir.stablehlo.writer import ops
+from hloom.ir.stablehlo.writer.module import to_program
 
 
 def stablehlo_text(module) -> str:

@@ -6,10 +6,10 @@ hloom runs a program on one device; what asks for more participants converts, an
 from __future__ import annotations
 
 from hloom.ir.errors import UnsupportedError
-from hloom.ir.stablehlo.attributes import Dense, Dialect, Number, Unit
-from hloom.ir.stablehlo.convert import converts, dense_integers, fields, flag, number
-from hloom.ir.stablehlo.emit import emits, flat, integer, nested, types_of
+from hloom.ir.stablehlo.assembly.attributes import Dense, Dialect, Number, Unit
+from hloom.ir.stablehlo.reader.module import converts, dense_integers, fields, flag, number
 from hloom.ir.stablehlo.types import Tensor
+from hloom.ir.stablehlo.writer.module import emits, flat, integer, nested, types_of
 from hloom.ir.types import Shape
 
 

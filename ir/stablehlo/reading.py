@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from hloom.ir.module import Module
-from hloom.ir.stablehlo.convert import to_module
-from hloom.ir.stablehlo.parser import parse_program
+from hloom.ir.stablehlo.assembly.parser import parse_program
+from hloom.ir.stablehlo.reader.module import to_module
 from hloom.ir.text import parse_module
 
 _COMMENTS = re.compile(r"(?:\s+|//[^\n]*|/\*[\s\S]*?\*/)*+")

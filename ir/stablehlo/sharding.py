@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hloom.ir.stablehlo.attributes import Dialect, symbol_text
-from hloom.ir.stablehlo.convert import converts
-from hloom.ir.stablehlo.forms import NotPretty, others, read_same, write_same
-from hloom.ir.stablehlo.special_forms import form
+from hloom.ir.stablehlo.assembly.attributes import Dialect, symbol_text
+from hloom.ir.stablehlo.assembly.forms import NotPretty, others, read_same, write_same
+from hloom.ir.stablehlo.assembly.special_forms import form
+from hloom.ir.stablehlo.reader.module import converts
 
 
 @form("sdy.mesh")

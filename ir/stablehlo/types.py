@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hloom.ir.stablehlo.lexer import MlirCursor
+from hloom.ir.stablehlo.assembly.lexer import MlirCursor
 from hloom.ir.types import DTYPES, Shape
 
 # MLIR's names of element types and HLO's.

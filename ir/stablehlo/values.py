@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hloom.ir.stablehlo.attributes import Array, Dense, Dialect, Number
-from hloom.ir.stablehlo.literals import dense_value
+from hloom.ir.stablehlo.assembly.attributes import Array, Dense, Dialect, Number
+from hloom.ir.stablehlo.assembly.literals import dense_value
 from hloom.ir.stablehlo.types import element_dtype
 from hloom.ir.types import Shape
 

@@ -13,9 +13,9 @@ from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.device import Device
 from hloom.runtime.cuda.discovery import GpuFacts, available, gpus
 from hloom.runtime.cuda.errors import CudaError, CudaUnavailableError
-from hloom.runtime.cuda.executable import Executable
 from hloom.runtime.cuda.interop import import_array
-from hloom.runtime.cuda.program import CudaProgram
+from hloom.runtime.cuda.programs.executable import Executable
+from hloom.runtime.cuda.programs.program import CudaProgram
 
 __all__ = [
     "Api",

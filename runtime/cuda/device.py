@@ -16,13 +16,13 @@ import numpy as np
 
 from hloom.ir.records import record
 from hloom.runtime.cuda.api import Api, FunctionFacts
-from hloom.runtime.cuda.condition import condition_cubin
 from hloom.runtime.cuda.discovery import GpuFacts
 from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaError
 from hloom.runtime.cuda.interop import collect
 from hloom.runtime.cuda.memory import Buffer, Pool, PoolStatistics
 from hloom.runtime.cuda.peers import receive
-from hloom.runtime.cuda.program import Kernel
+from hloom.runtime.cuda.programs.condition import condition_cubin
+from hloom.runtime.cuda.programs.program import Kernel
 from hloom.runtime.cuda.staging import Download, Pieces, upload, upload_all
 
 REMEMBERED = 64  # calls in flight that an error found later may name

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 from cuda_programs import computation, expected, inputs, request
 
-from hloom.compiler.targets.cuda.contraction import contraction_sources
-from hloom.compiler.targets.cuda.contraction_tiles import Tile
-from hloom.compiler.targets.cuda.lockstep import simulate_launches
+from hloom.compiler.targets.cuda.contractions.launches import contraction_sources
+from hloom.compiler.targets.cuda.contractions.tiles import Tile
 from hloom.compiler.targets.cuda.machine import machine_of
+from hloom.compiler.targets.cuda.simulator.simulator import simulate_launches
 from hloom.ir.build import Value
 from hloom.ir.module import Computation
 from hloom.ir.types import DTYPES, Shape

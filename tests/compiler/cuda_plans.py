@@ -7,8 +7,8 @@ from plan_simulator import Simulation
 
 import hloom as hl
 from hloom.compiler.pipeline import passes_for, run_passes
-from hloom.compiler.plan import Plan, make_plan
-from hloom.compiler.targets.cuda import lockstep
+from hloom.compiler.schedule.scheduler import Plan, make_plan
+from hloom.compiler.targets.cuda.simulator import simulator
 from hloom.compiler.targets.cuda.target import CudaTarget
 from hloom.ir import interpret
 from hloom.ir.types import DTYPES
@@ -43,7 +43,7 @@ class CudaSimulation(Simulation):
             assert offset % max(source.alignment, dtype.itemsize) == 0, f"{name} is not aligned"
             arrays[name] = memory[offset : offset + size].view(dtype)
         assert launch.threads == source.threads
-        lockstep.run(source, arrays, integers, launch.blocks, self.reverse)
+        simulator.run(source, arrays, integers, launch.blocks, self.reverse)
 
 
 def simulate(plan: Plan, arrays, reverse: bool = False) -> list[np.ndarray]:

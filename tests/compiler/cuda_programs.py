@@ -8,7 +8,7 @@ import numpy as np
 
 from hloom.compiler.kernels.emit import nests
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.targets.cuda.lockstep import simulate
+from hloom.compiler.targets.cuda.simulator.simulator import simulate
 from hloom.ir import interpret
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Computation

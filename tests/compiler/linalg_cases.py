@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from derivative_cases import Case, complex_normal, normal, positive
 
-from hloom.ir.ops.matrices import adjoint, call, dot
+from hloom.ir.ops.linalg.matrices import adjoint, call, dot
 
 NAMES = {normal: "real", complex_normal: "complex"}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from hloom.ir.interpret import run
-from hloom.ir.ops.structure import register_custom_call
+from hloom.ir.ops.programs.structure import register_custom_call
 from hloom.ir.text import parse_module, print_module
 from hloom.ir.types import COMPLEX, FLOATS, INTEGERS, NARROW_FLOATS, PRED
 from hloom.ir.verify import verify

@@ -13,8 +13,17 @@ import re
 
 import numpy as np
 
-from hloom.compiler.plan import BranchStep, CopyStep, HostStep, JumpStep, KernelStep, Plan, SwapStep, SwitchStep
-from hloom.compiler.targets.cuda import reference
+from hloom.compiler.schedule.scheduler import (
+    BranchStep,
+    CopyStep,
+    HostStep,
+    JumpStep,
+    KernelStep,
+    Plan,
+    SwapStep,
+    SwitchStep,
+)
+from hloom.compiler.targets.cuda.simulator import dialect
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.types import DTYPES, TupleShape
 
@@ -89,8 +98,8 @@ def _function(name: str):
     if name.startswith("transpose_"):
         return _transposed(name)
     if name.startswith("scratch_"):
-        return lambda size: np.full(size, np.nan).astype(reference.register_dtype(name.removeprefix("scratch_")))
-    return reference.function(name)
+        return lambda size: np.full(size, np.nan).astype(dialect.register_dtype(name.removeprefix("scratch_")))
+    return dialect.function(name)
 
 
 _NAMES = re.compile(r"\b([a-z_][a-z0-9_]*)\(")
@@ -281,7 +290,7 @@ def simulate(plan: Plan, arrays, reverse: bool = False) -> list[np.ndarray]:
 SMALL_CUTS = {
     "hloom.compiler.kernels.emit": {"ROWS": 3, "WORK": 40, "LONG_ROW": 5},
     "hloom.compiler.kernels.launch": {"WORK": 40},
-    "hloom.compiler.kernels.reduce": {
+    "hloom.compiler.kernels.loops.reduce": {
         "CHUNK": 6,
         "CHUNKS": 5,
         "COLUMNS": 4,
@@ -290,7 +299,7 @@ SMALL_CUTS = {
         "SHARED": 3,
         "WHOLE": 1,
     },
-    "hloom.compiler.kernels.loop": {"ACROSS_BYTES": 64, "ALONG": 8},
+    "hloom.compiler.kernels.loops.elementwise": {"ACROSS_BYTES": 64, "ALONG": 8},
 }
 
 

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.compilation import Layout, program_of
-from hloom.compiler.kernels.attention_structure import attention_of
+from hloom.backends.cpu.compilation import Layout, program_of
+from hloom.backends.cpu.driver import driver
+from hloom.compiler.kernels.attention.structure import attention_of
 from hloom.compiler.pipeline import PIPELINE, passes_for, run_passes
-from hloom.compiler.plan import make_plan
+from hloom.compiler.schedule.scheduler import make_plan
 from hloom.compiler.targets.cpu.machine import host
 from hloom.compiler.targets.cpu.target import CpuTarget, host_target
 from hloom.ir.interpret import run
 from hloom.ir.records import replace
-from hloom.native_setup import driver
 from hloom.runtime.program import Executable
 
 BATCH, HEADS, QUERIES, KEYS, FEATURES = 2, 3, 37, 41, 12

@@ -16,7 +16,7 @@ from hloom.ir.errors import BatchingError, HloomError
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Computation, Module
 from hloom.ir.ops import OPS
-from hloom.ir.ops.structure import CUSTOM_CALLS
+from hloom.ir.ops.programs.structure import CUSTOM_CALLS
 from hloom.ir.types import INEXACT, Shape, TupleShape
 from hloom.ir.verify import verify
 

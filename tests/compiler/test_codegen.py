@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hloom.compiler.cache import Cache
-from hloom.compiler.kernels.source import KernelSource
+from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.targets.cpu import codegen
 from hloom.compiler.targets.cpu import machine as machine_module
 from hloom.compiler.targets.cpu.machine import host
@@ -233,8 +233,8 @@ import sys, types
 package = types.ModuleType("hloom")
 package.__path__ = [{str(Path(native.__file__).parents[1])!r}]
 sys.modules["hloom"] = package
-from hloom.compiler.kernels.source import KernelSource
-from hloom.native_setup import driver, load_kernels
+from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.backends.cpu.driver import driver, load_kernels
 driver()
 text = "def f(x, lo, hi):\\n    for i in range(lo, hi):\\n        x[i] = exp_f32(x[i])\\n"
 print(load_kernels([KernelSource("f", text, ("f32*", "s64", "s64"))])[0] != 0, "numba" in sys.modules)
@@ -264,7 +264,8 @@ def test_compiling_is_deterministic():
 @pytest.mark.skipif(host().arch != "x86_64", reason="AVX-512 code needs LLVM's x86 back end")
 def test_avx512_machines_get_full_width_vectors():
     """Icelake's own tuning prefers 256 bits; `host` switches that off, as here."""
-    from hloom.compiler.targets.cpu import backend, lower
+    from hloom.compiler.targets.cpu import backend
+    from hloom.compiler.targets.cpu.numba_frontend import lower
 
     features = "+avx,+avx2,+avx512f,+avx512vl,+avx512bw,+avx512dq,+fma,-prefer-256-bit"
     wide = records.replace(host(), cpu="icelake-server", features=features, vector_bytes=64, vector_registers=32)
@@ -311,7 +312,7 @@ def test_long_plain_arithmetic_does_four_vectors_a_turn():
 
 
 def test_only_innermost_loops_are_marked():
-    from hloom.compiler.targets.cpu.interleave import interleaved
+    from hloom.compiler.targets.cpu.llvm_emitter.loop_hints import interleaved
 
     text = (
         "define void @f() {\nA:\n  br label %B\nB:\n  br label %C\nC:\n  br i1 %x, label %D, label %E\n"

@@ -16,7 +16,7 @@ from indexed_cases import (
 )
 
 import hloom as hl
-from hloom.compilation import compile_module
+from hloom.backends.cpu.compilation import compile_module
 from hloom.compiler.kernels import scatter
 from hloom.compiler.targets.cpu.machine import host
 from hloom.compiler.targets.cpu.target import CpuTarget
@@ -26,7 +26,7 @@ from hloom.compiler.transforms.vjp import gradient
 from hloom.ir.errors import DifferentiationError
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Module
-from hloom.ir.ops.gather import Windows
+from hloom.ir.ops.indexing.gather import Windows
 from hloom.ir.records import replace
 
 

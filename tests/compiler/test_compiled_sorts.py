@@ -7,13 +7,13 @@ import pytest
 from derivative_cases import check
 
 import hloom as hl
-from hloom.compilation import compile_module
-from hloom.compiler.plan_steps import HostStep
+from hloom.backends.cpu.compilation import compile_module
+from hloom.compiler.schedule.steps import HostStep
 from hloom.compiler.transforms.batch import batch
 from hloom.ir.build import Builder, Value
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Module
-from hloom.ir.ops.sort import comparator
+from hloom.ir.ops.indexing.sort import comparator
 from hloom.ir.types import Shape
 
 

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvmlite import ir
 
-from hloom.compiler.kernels import tiles
-from hloom.compiler.kernels.contraction import ContractionSpec, KernelAddress, PlainOperand, PlainStore, render
-from hloom.compiler.kernels.tile_shapes import tile_shape, tile_shapes
+from hloom.compiler.kernels.contractions.spec import ContractionSpec, KernelAddress, PlainOperand, PlainStore, render
+from hloom.compiler.kernels.contractions.tile_shapes import tile_shape, tile_shapes
 from hloom.compiler.targets.cpu.codegen import compile_kernels
 from hloom.compiler.targets.cpu.machine import host
+from hloom.compiler.targets.cpu.microkernels import fma as tiles
 from hloom.ir.records import replace
 from hloom.runtime import native
 

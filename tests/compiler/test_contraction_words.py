@@ -11,11 +11,11 @@ import pytest
 from llvmlite import ir
 
 import hloom as hl
-from hloom.compiler.kernels import tiles
-from hloom.compiler.kernels.contraction import ContractionSpec, PlainOperand, PlainStore, render
-from hloom.compiler.kernels.tile_shapes import MATRIX_WORDS
+from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand, PlainStore, render
+from hloom.compiler.kernels.contractions.tile_shapes import MATRIX_WORDS
 from hloom.compiler.targets.cpu import machine
 from hloom.compiler.targets.cpu.machine import host
+from hloom.compiler.targets.cpu.microkernels import fma
 from hloom.ir.records import replace
 
 AMX = replace(
@@ -118,7 +118,7 @@ def test_the_tile_of_words_is_made_of_matrix_products(words):
     llvm.initialize_all_asmprinters()
     module = ir.Module()
     module.triple = "x86_64-unknown-linux-gnu"
-    tiles.build_tile(module, words, 32, 32).linkage = "external"
+    fma.build_tile(module, words, 32, 32).linkage = "external"
     target = llvm.Target.from_triple(module.triple).create_target_machine(cpu="sapphirerapids", opt=2)
     parsed = llvm.parse_assembly(str(module))
     builder = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(2))

@@ -8,7 +8,7 @@ import pytest
 import hloom as hl
 import hloom.numpy as hnp
 from hloom.errors import DifferentiationError
-from hloom.tracing import bind, trace_function
+from hloom.tracing.trace import bind, trace_function
 
 rng = np.random.default_rng(0)
 
@@ -74,7 +74,7 @@ def while_loop(condition, body, state):
 
 def _tuple(arrays):
     """A tuple as an operand: inside a trace only."""
-    from hloom.tracing import Tracer, current_trace
+    from hloom.tracing.trace import Tracer, current_trace
 
     trace = current_trace()
     packed = trace.builder.tuple([trace.lift(a)[0] for a in arrays])

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from plan_simulator import simulate, small_cuts
 
-from hloom.compilation import compile_module
+from hloom.backends.cpu.compilation import compile_module
 from hloom.compiler.analysis import instruction_flops
-from hloom.compiler.kernels.convolution_roles import ConvolutionRoles
+from hloom.compiler.kernels.contractions.convolution_dims import ConvolutionRoles
 from hloom.compiler.pipeline import PIPELINE, run_passes
-from hloom.compiler.plan import make_plan
+from hloom.compiler.schedule.scheduler import make_plan
 from hloom.compiler.targets.cpu.target import host_target
 from hloom.ir.build import Builder, Value
 from hloom.ir.interpret import evaluate

@@ -8,20 +8,20 @@ from cuda_programs import computation, expected, inputs, request
 
 import hloom.numpy as hnp
 from hloom.compiler.cache import default_cache
-from hloom.compiler.kernels import attention_structure
-from hloom.compiler.kernels.attention_structure import attention_of
+from hloom.compiler.kernels.attention import structure
+from hloom.compiler.kernels.attention.structure import attention_of
 from hloom.compiler.targets.cuda.attention import attention_sources, has_attention_kernel
-from hloom.compiler.targets.cuda.compile import available
-from hloom.compiler.targets.cuda.cubins import cubins
+from hloom.compiler.targets.cuda.codegen.compile import available
+from hloom.compiler.targets.cuda.codegen.cubins import cubins
 from hloom.compiler.targets.cuda.machine import MACHINES
-from hloom.compiler.targets.cuda.memory import LockstepError
+from hloom.compiler.targets.cuda.simulator.memory import LockstepError
 from hloom.ir.records import replace
 from hloom.ir.types import DTYPES, Shape
 
 
 @pytest.fixture(autouse=True)
 def _one_block_is_enough(monkeypatch):
-    monkeypatch.setattr(attention_structure, "BLOCKS", 1)
+    monkeypatch.setattr(structure, "BLOCKS", 1)
 
 
 def attention(batch=1, queries=26, keys=40, depth=24, width=16, dtype="f32", mask=False, after=None, more=()):

@@ -7,12 +7,12 @@ import sys
 import pytest
 from cuda_programs import bias_gelu, computation, layer_norm, request, softmax, transposed
 
-from hloom.compiler.kernels import vmath
+from hloom.compiler.kernels import math
 from hloom.compiler.kernels.emit import nests
-from hloom.compiler.targets.cuda import compile as cuda_compile
-from hloom.compiler.targets.cuda.compile import CudaCompileError, CudaNotInstalledError, available, compile_cuda
-from hloom.compiler.targets.cuda.names import meaning
-from hloom.compiler.targets.cuda.render import CudaSource, render
+from hloom.compiler.targets.cuda.codegen import compile as cuda_compile
+from hloom.compiler.targets.cuda.codegen.compile import CudaCompileError, CudaNotInstalledError, available, compile_cuda
+from hloom.compiler.targets.cuda.codegen.names import meaning
+from hloom.compiler.targets.cuda.codegen.render import CudaSource, render
 
 needs_cuda = pytest.mark.skipif(not available(), reason='the extra is missing: pip install "hloom[cuda]"')
 
@@ -135,7 +135,7 @@ def test_every_name_compiles(how):
     """All names of one kind, a few dozen in a kernel, to PTX."""
     chosen = [
         name
-        for name, entry in vmath.FUNCTIONS.items()
+        for name, entry in math.FUNCTIONS.items()
         if meaning(name).how == how
         and entry.parameters
         and not name.startswith(("load_", "store_", "stream_", "scratch_"))
@@ -145,7 +145,7 @@ def test_every_name_compiles(how):
     for start in range(0, len(chosen), 60):
         body, pointers = [], {}
         for name in chosen[start : start + 60]:
-            entry = vmath.FUNCTIONS[name]
+            entry = math.FUNCTIONS[name]
             arguments = []
             for k, kind in enumerate(entry.parameters):
                 kind = register.get(kind, kind)
@@ -193,7 +193,7 @@ def test_an_architecture_that_is_too_old_or_no_name(arch):
 
 def test_without_the_extra_the_error_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvjitlink", None)
-    module = importlib.import_module("hloom.compiler.targets.cuda.compile")
+    module = importlib.import_module("hloom.compiler.targets.cuda.codegen.compile")
     assert not module.available()
     with pytest.raises(CudaNotInstalledError, match=r"hloom\[cuda\]") as error:
         compile_cuda([text("any_text", ["p0[0] = p0[1]"], ("f32*",))])

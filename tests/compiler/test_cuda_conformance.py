@@ -16,7 +16,7 @@ from random_programs import arguments as random_arguments
 
 from hloom.compiler.kernels.host import runs_on_host
 from hloom.compiler.pipeline import UNFUSED, passes_for, run_passes
-from hloom.compiler.plan import make_plan
+from hloom.compiler.schedule.scheduler import make_plan
 from hloom.compiler.targets.cuda.target import CudaTarget, NoCudaKernelError
 from hloom.compiler.transforms.vjp import gradient
 from hloom.ir.interpret import evaluate

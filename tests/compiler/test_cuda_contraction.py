@@ -5,7 +5,7 @@ import pytest
 from contraction_programs import TENSOR, TENSOR_WORDS, THREADS, bias_gelu, check, dot, launches, outputs, product
 from cuda_programs import computation, inputs
 
-from hloom.compiler.targets.cuda.contraction_tiles import Tile, candidates
+from hloom.compiler.targets.cuda.contractions.tiles import Tile, candidates
 
 ALIGNED, ODD = {"i": 32, "j": 40, "p": 48}, {"i": 19, "j": 37, "p": 35}
 LAYOUTS = pytest.mark.parametrize("left, right", [("ip", "pj"), ("pi", "pj"), ("ip", "jp"), ("pi", "jp")])

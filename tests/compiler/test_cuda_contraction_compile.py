@@ -7,9 +7,9 @@ from contraction_programs import bias_gelu, launches, product
 from cuda_programs import computation
 
 from hloom.compiler.cache import default_cache
-from hloom.compiler.targets.cuda.compile import available
-from hloom.compiler.targets.cuda.contraction_tiles import Tile
-from hloom.compiler.targets.cuda.cubins import cubins, disassembled
+from hloom.compiler.targets.cuda.codegen.compile import available
+from hloom.compiler.targets.cuda.codegen.cubins import cubins, disassembled
+from hloom.compiler.targets.cuda.contractions.tiles import Tile
 from hloom.compiler.targets.cuda.machine import machine_of
 from hloom.ir.window import WindowDimension
 

@@ -5,8 +5,8 @@ import pytest
 from contraction_programs import TENSOR, THREADS, bias_gelu, launches, outputs, product
 from cuda_programs import expected, inputs
 
-from hloom.compiler.targets.cuda.contraction_tiles import Tile
-from hloom.compiler.targets.cuda.memory import LockstepError
+from hloom.compiler.targets.cuda.contractions.tiles import Tile
+from hloom.compiler.targets.cuda.simulator.memory import LockstepError
 from hloom.ir.records import replace
 
 BOTH_ORDERS = pytest.mark.parametrize("reverse", [False, True])

@@ -8,8 +8,8 @@ import pytest
 from contraction_programs import TENSOR, THREADS, check, launches, outputs
 from cuda_programs import computation, expected, inputs
 
-from hloom.compiler.targets.cuda.contraction import has_product_kernel
-from hloom.compiler.targets.cuda.contraction_tiles import Tile
+from hloom.compiler.targets.cuda.contractions.launches import has_product_kernel
+from hloom.compiler.targets.cuda.contractions.tiles import Tile
 from hloom.ir.types import DTYPES
 from hloom.ir.window import WindowDimension as W
 

@@ -11,19 +11,19 @@ from cuda_programs import request, softmax
 from passes_support import DIVIDER, GOLDEN
 
 import hloom as hl
-from hloom.bench.libraries import Hloom
-from hloom.bench.workloads import WORKLOADS
-from hloom.bench.workloads.training import FAMILY
+from hloom.benchmarks.libraries import Hloom
+from hloom.benchmarks.workloads import WORKLOADS
+from hloom.benchmarks.workloads.training import FAMILY
 from hloom.compiler.cache import Cache, default_cache
+from hloom.compiler.compile_timings import collecting
 from hloom.compiler.kernels.emit import nests
 from hloom.compiler.pipeline import passes_for, run_passes
-from hloom.compiler.plan import make_plan
-from hloom.compiler.stages import collecting
-from hloom.compiler.targets.cuda import compile as cuda_compile
-from hloom.compiler.targets.cuda import cubins as stored
-from hloom.compiler.targets.cuda.compile import CudaNotInstalledError
-from hloom.compiler.targets.cuda.cubins import cubin_key, cubins, disassembled
-from hloom.compiler.targets.cuda.render import render
+from hloom.compiler.schedule.scheduler import make_plan
+from hloom.compiler.targets.cuda.codegen import compile as cuda_compile
+from hloom.compiler.targets.cuda.codegen import cubins as stored
+from hloom.compiler.targets.cuda.codegen.compile import CudaNotInstalledError
+from hloom.compiler.targets.cuda.codegen.cubins import cubin_key, cubins, disassembled
+from hloom.compiler.targets.cuda.codegen.render import render
 from hloom.compiler.targets.cuda.target import CudaTarget, NoCudaKernelError
 from hloom.ir.text import parse_module
 

@@ -11,12 +11,13 @@ import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.compiler.cache import default_cache
-from hloom.compiler.kernels import attention_structure
+from hloom.compiler.kernels.attention import structure
 from hloom.compiler.pipeline import passes_for, run_passes
-from hloom.compiler.plan import make_plan
-from hloom.compiler.targets.cuda import running, sort_ways
-from hloom.compiler.targets.cuda.compile import available
-from hloom.compiler.targets.cuda.cubins import cubins
+from hloom.compiler.schedule.scheduler import make_plan
+from hloom.compiler.targets.cuda import scans
+from hloom.compiler.targets.cuda.codegen.compile import available
+from hloom.compiler.targets.cuda.codegen.cubins import cubins
+from hloom.compiler.targets.cuda.sorting import choice
 from hloom.compiler.targets.cuda.target import CudaTarget
 
 pytestmark = pytest.mark.skipif(not available(), reason='the extra is missing: pip install "hloom[cuda]"')
@@ -173,9 +174,9 @@ CASES = [
 
 @pytest.mark.parametrize("make, dtype, name, arch", CASES)
 def test_every_kind_is_compiled_for_every_dtype(make, dtype, name, arch, monkeypatch):
-    monkeypatch.setattr(attention_structure, "BLOCKS", 1)
-    monkeypatch.setattr(running, "TILES", 1)
-    monkeypatch.setattr(sort_ways, "estimates", lambda *_: (1.0, 0.0) if make is digits else (0.0, 1.0))
+    monkeypatch.setattr(structure, "BLOCKS", 1)
+    monkeypatch.setattr(scans, "TILES", 1)
+    monkeypatch.setattr(choice, "estimates", lambda *_: (1.0, 0.0) if make is digits else (0.0, 1.0))
     function, *arrays = make(dtype)
     target = CudaTarget(arch)
     plan = make_plan(run_passes(hl.make_module(function)(*arrays), passes_for(target)), target)

@@ -5,9 +5,9 @@ import pytest
 from cuda_programs import computation, expected, inputs, request, softmax, transposed
 
 from hloom.compiler.kernels.emit import nests
-from hloom.compiler.targets.cuda.lockstep import run
-from hloom.compiler.targets.cuda.memory import LockstepError
-from hloom.compiler.targets.cuda.render import render
+from hloom.compiler.targets.cuda.codegen.render import render
+from hloom.compiler.targets.cuda.simulator.memory import LockstepError
+from hloom.compiler.targets.cuda.simulator.simulator import run
 from hloom.ir.records import replace
 
 BOTH_ORDERS = pytest.mark.parametrize("reverse", [False, True])

@@ -6,7 +6,8 @@ from cuda_plans import check, planned
 
 import hloom.numpy as hnp
 from hloom import grad, lax
-from hloom.compiler.targets.cuda import fft, running, scatter, sort
+from hloom.compiler.targets.cuda import fft, scans, scatter
+from hloom.compiler.targets.cuda.sorting import bitonic
 
 RANDOM = np.random.default_rng(1)
 
@@ -58,8 +59,8 @@ def test_windows_of_other_dtypes(dtype):
 @pytest.mark.parametrize("dims, axis", [((7, 50), 1), ((3, 700), 1), ((1, 3000), 1), ((40, 6), 0), ((2, 30, 5), 1)])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_running_sums(dims, axis, reverse, monkeypatch):
-    monkeypatch.setattr(running, "TILES", 1)
-    monkeypatch.setattr(running, "COLUMN_GROUP", 4)
+    monkeypatch.setattr(scans, "TILES", 1)
+    monkeypatch.setattr(scans, "COLUMN_GROUP", 4)
     check(lambda x: lax.cumsum(x, axis, reverse), floats(*dims))
 
 
@@ -80,7 +81,7 @@ def test_running_maxima_and_products():
 
 
 def test_a_row_in_groups_has_two_kernels_and_never_falls(monkeypatch):
-    monkeypatch.setattr(running, "TILES", 1)
+    monkeypatch.setattr(scans, "TILES", 1)
     x = RANDOM.random(5000).astype(np.float32)
     from cuda_plans import simulate
 
@@ -105,7 +106,7 @@ def test_scatters_of_equal_indexes_are_chains():
 @pytest.mark.parametrize("chunk", [8, 64])
 def test_chains_of_many_windows_are_found_by_sorting(chunk, monkeypatch):
     monkeypatch.setattr(scatter, "COMPARED", 4)
-    monkeypatch.setattr(sort, "CHUNK", chunk)
+    monkeypatch.setattr(bitonic, "CHUNK", chunk)
     x, i, u = floats(9, 2), RANDOM.integers(-2, 12, 37), floats(37, 2)
     plan = check(lambda x, i, u: x.at[i].add(u), x, i, u)
     assert any(name.startswith("scatter_links") for name in kernels(plan))
@@ -154,7 +155,7 @@ def test_sorts(dims, axis):
 
 
 def test_sorts_of_rows_in_chunks(monkeypatch):
-    monkeypatch.setattr(sort, "CHUNK", 16)
+    monkeypatch.setattr(bitonic, "CHUNK", 16)
     x = np.round(floats(2, 50) * 3)
     plan = check(lambda x: (lax.sort(x, 1), hnp.argsort(x, axis=1)), x)
     assert {"sort_chunks_sort", "sort_exchange_sort", "sort_merge_sort", "sort_move_sort"} <= set(kernels(plan))

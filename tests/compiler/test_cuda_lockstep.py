@@ -18,9 +18,9 @@ from cuda_programs import (
 )
 from random_graphs import Graphs
 
+from hloom.compiler.kernels.codegen.writer import can_write
 from hloom.compiler.kernels.emit import nests
-from hloom.compiler.kernels.writer import can_write
-from hloom.compiler.targets.cuda.render import render
+from hloom.compiler.targets.cuda.codegen.render import render
 from hloom.ir.build import Builder
 from hloom.ir.types import DTYPES, Shape
 

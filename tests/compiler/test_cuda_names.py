@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from hloom.compiler.kernels import vmath
-from hloom.compiler.kernels.vmath.registry import REGISTER
-from hloom.compiler.targets.cuda import names, reference
+from hloom.compiler.kernels import math
+from hloom.compiler.kernels.math.registry import REGISTER
+from hloom.compiler.targets.cuda.codegen import names
+from hloom.compiler.targets.cuda.simulator import dialect
 from hloom.ir.ops import OPS
 from hloom.ir.types import DTYPES, HLO_NAME, Shape, compute_dtype
 
-MEANINGS = {name: names.meaning(name) for name in vmath.FUNCTIONS}
+MEANINGS = {name: names.meaning(name) for name in math.FUNCTIONS}
 
 
 def test_every_name_has_a_meaning_or_a_reason():
@@ -19,7 +20,7 @@ def test_every_name_has_a_meaning_or_a_reason():
 
 
 def test_the_tables_name_nothing_that_the_dialect_lacks():
-    stems = {names.split(name)[0] for name in vmath.FUNCTIONS}
+    stems = {names.split(name)[0] for name in math.FUNCTIONS}
     assert names.LIBDEVICE.keys() | names.WRITTEN.keys() <= stems
 
 
@@ -28,9 +29,9 @@ def test_what_is_missing_serves_other_functions_only():
     available = {name for name, meaning in MEANINGS.items() if meaning.how != "missing"}
     for name, meaning in MEANINGS.items():
         if meaning.how == "missing":
-            users = {user for user in vmath.FUNCTIONS if name in vmath.callees(user)}
+            users = {user for user in math.FUNCTIONS if name in math.callees(user)}
             while users and not users & available:
-                users = {user for user in vmath.FUNCTIONS if users & vmath.callees(user)}
+                users = {user for user in math.FUNCTIONS if users & math.callees(user)}
             assert users, f"{name} is missing ({meaning.what}), and nothing available stands for it"
 
 
@@ -48,7 +49,7 @@ def element_calls():
                 except Exception:  # this op does not take this dtype or this many operands
                     continue
                 name = text.split("(")[0]
-                if "(" in text and name.isidentifier() and name not in reference.CASTS:
+                if "(" in text and name.isidentifier() and name not in dialect.CASTS:
                     yield opcode, HLO_NAME[compute_dtype(dtype)], name, count
 
 
@@ -72,7 +73,7 @@ def test_the_simulator_knows_what_ops_call(dtype):
         for opcode, kind, name, count in CALLS:
             if kind == dtype:
                 values = [np.asarray(value, DTYPES[dtype])[()] for value in (1, 2)][:count]
-                result = reference.function(name)(*values)
+                result = dialect.function(name)(*values)
                 expected = OPS[opcode].infer([Shape(DTYPES[dtype])] * count, {}, None).dtype
                 assert np.asarray(result).dtype == expected, f"{name} gave {np.asarray(result).dtype}"
 
@@ -98,6 +99,6 @@ def test_the_simulator_knows_what_ops_call(dtype):
 )
 def test_meanings_in_the_simulator(name, values, result):
     with np.errstate(all="ignore"):
-        got = reference.function(name)(*values)
+        got = dialect.function(name)(*values)
     assert got.dtype == result.dtype
     np.testing.assert_array_equal(got, result)

@@ -12,18 +12,20 @@ import hloom.numpy as hnp
 from hloom import lax
 from hloom.compiler.cache import default_cache
 from hloom.compiler.pipeline import passes_for, run_passes
-from hloom.compiler.plan import make_plan
-from hloom.compiler.targets.cuda import compile as cuda_compile
-from hloom.compiler.targets.cuda import lockstep, radix_sort, scatter, sort, sort_ways
-from hloom.compiler.targets.cuda.cubins import cubins
-from hloom.compiler.targets.cuda.memory import LockstepError
-from hloom.compiler.targets.cuda.radix_sort import RadixSort
-from hloom.compiler.targets.cuda.render import CudaSource
+from hloom.compiler.schedule.scheduler import make_plan
+from hloom.compiler.targets.cuda import scatter
+from hloom.compiler.targets.cuda.codegen import compile as cuda_compile
+from hloom.compiler.targets.cuda.codegen.cubins import cubins
+from hloom.compiler.targets.cuda.codegen.render import CudaSource
+from hloom.compiler.targets.cuda.simulator import simulator
+from hloom.compiler.targets.cuda.simulator.memory import LockstepError
+from hloom.compiler.targets.cuda.sorting import bitonic, choice, radix
+from hloom.compiler.targets.cuda.sorting.radix import RadixSort
 from hloom.compiler.targets.cuda.target import CudaTarget
 from hloom.ir.build import Builder, Value
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Module
-from hloom.ir.ops.sort import comparator, sort_keys
+from hloom.ir.ops.indexing.sort import comparator, sort_keys
 from hloom.ir.records import replace
 from hloom.ir.types import HLO_NAME, Shape
 
@@ -41,8 +43,8 @@ def small(monkeypatch):
 
 
 def sizes(monkeypatch, threads: int, digit: int = 4):
-    monkeypatch.setattr(sort, "CHUNK", 16)
-    monkeypatch.setattr(sort_ways, "estimates", lambda *_: (1.0, 0.0))
+    monkeypatch.setattr(bitonic, "CHUNK", 16)
+    monkeypatch.setattr(choice, "estimates", lambda *_: (1.0, 0.0))
     monkeypatch.setattr(RadixSort, "digit", digit)
     monkeypatch.setattr(RadixSort, "threads", threads)
     monkeypatch.setattr(RadixSort, "kept", 4 * TILE)
@@ -168,7 +170,7 @@ def test_lengths_round_the_edges_of_tiles(count, threads, monkeypatch):
 def test_counts_are_added_up_by_a_warp_or_a_block(tiles, monkeypatch):
     """129: two steps of a warp. 300: by a block, whose step is 256 tiles."""
     sizes(monkeypatch, threads=64, digit=2)
-    monkeypatch.setattr(radix_sort, "WARP_SCAN", 200)
+    monkeypatch.setattr(radix, "WARP_SCAN", 200)
     plan, _ = sorting([values(np.bool_, (tiles * TILE - 5,))], 0, comparator([np.bool_]))
     (scan,) = [step.launch for step in plan.kernels() if "scan" in step.launch.source.name]
     assert scan.source.grain == ("block" if tiles == 300 else "warp")
@@ -176,14 +178,14 @@ def test_counts_are_added_up_by_a_warp_or_a_block(tiles, monkeypatch):
     for reverse in (False, True):
         arrays = {"table": counts.copy(), "totals": np.zeros(4, np.int32)}
         integers = dict(zip(scan.source.arguments, scan.arguments[2:], strict=True))
-        lockstep.run(scan.source, arrays, integers, scan.blocks, reverse)
+        simulator.run(scan.source, arrays, integers, scan.blocks, reverse)
         np.testing.assert_array_equal(arrays["table"], np.cumsum(counts, 1) - counts)
         np.testing.assert_array_equal(arrays["totals"], counts.sum(1))
 
 
 def test_digits_of_eight_bits(monkeypatch):
     """The sizes of every program: one pass over a whole tile and a part of one."""
-    monkeypatch.setattr(sort_ways, "estimates", lambda *_: (1.0, 0.0))
+    monkeypatch.setattr(choice, "estimates", lambda *_: (1.0, 0.0))
     monkeypatch.setattr(RadixSort, "kept", 4096)
     x = values(np.int8, (2100,))
     plan = check([x, places(x.shape, 0)], 0, comparator([x.dtype, np.int32]))
@@ -234,7 +236,7 @@ def test_the_launches_of_the_network_are_counted_right():
     for count in (2049, 4097, 40000):
         plan, _ = sorting([values(np.float32, (count,))], 0, by_size())
         (instruction,) = [step.instruction for step in plan.kernels()][:1]
-        assert sort.Sort(None, instruction, 132).network_launches() + 1 == len(plan.kernels())
+        assert bitonic.Sort(None, instruction, 132).network_launches() + 1 == len(plan.kernels())
 
 
 @pytest.mark.parametrize("dims, ways", [((1, 2**14), 2), ((1, 2**15), 2), ((1, 2**22), 1), ((1000, 4096), 2)])
@@ -243,7 +245,7 @@ def test_where_arithmetic_is_close_a_program_has_both_ways(dims, ways):
     launches = [step.launch for step in plan.kernels()]
     assert {launch.way for launch in launches} == set(range(ways))
     choices = {launch.choice for launch in launches}
-    assert len(choices) == 1 and (ways == 2) == isinstance(*choices, sort_ways.SortChoice)
+    assert len(choices) == 1 and (ways == 2) == isinstance(*choices, choice.SortChoice)
     if ways == 2:
         names = [kernels(plan)[k] for k, launch in enumerate(launches) if launch.way == (dims == (1, 2**14))]
         assert {"count", "scatter"} <= set(names), "of the two, digits are the second one for 2**14 elements"
@@ -255,7 +257,7 @@ def test_where_arithmetic_is_close_a_program_has_both_ways(dims, ways):
 @pytest.fixture
 def certain(monkeypatch):
     """One way for each sort."""
-    monkeypatch.setattr(sort_ways, "DOUBT", 1.0)
+    monkeypatch.setattr(choice, "DOUBT", 1.0)
 
 
 def test_text(golden, certain):
@@ -309,7 +311,7 @@ def voting(lines) -> np.ndarray:
     text = "def vote(out0):\n    lane = cuda.threadIdx.x\n" + "".join(f"    {line}\n" for line in lines)
     source = CudaSource("vote", text, ("u32*",), (), ("out0",), (), "block", 64, 1, 1)
     out = np.zeros(64, np.uint32)
-    lockstep.run(source, {"out0": out}, {})
+    simulator.run(source, {"out0": out}, {})
     return out
 
 
@@ -332,7 +334,7 @@ def faulty(monkeypatch, change):
     """A sort whose kernels' texts `change(name, text)` gives anew; one block goes through all tiles."""
     sizes(monkeypatch, threads=64, digit=3)
     monkeypatch.setattr(RadixSort, "kept", 8 * TILE)
-    monkeypatch.setattr(radix_sort, "WARP_SCAN", 1)
+    monkeypatch.setattr(radix, "WARP_SCAN", 1)
     x = values(np.uint8, (5 * TILE + 9,))
     plan, wanted = sorting([x], 0, comparator([x.dtype]))
     for step in plan.kernels():
@@ -380,10 +382,10 @@ def test_a_missing_barrier(kernel, barrier, which, reverse, monkeypatch):
 def test_a_missing_barrier_between_steps_of_the_scan(monkeypatch):
     """The second barrier of the scan keeps its sums until all have read them: it matters from the second step on."""
     sizes(monkeypatch, threads=64, digit=2)
-    monkeypatch.setattr(radix_sort, "WARP_SCAN", 1)
+    monkeypatch.setattr(radix, "WARP_SCAN", 1)
     plan, _ = sorting([values(np.bool_, (300 * TILE,))], 0, comparator([np.bool_]))
     (scan,) = [step.launch for step in plan.kernels() if "scan" in step.launch.source.name]
     source = replace(scan.source, text=without("scan", "cuda.syncthreads()", 1)(scan.source.name, scan.source.text))
     integers = dict(zip(source.arguments, scan.arguments[2:], strict=True))
     with pytest.raises(LockstepError, match="race on shared array"):
-        lockstep.run(source, {"table": np.zeros((4, 300), np.int32), "totals": np.zeros(4, np.int32)}, integers, 4)
+        simulator.run(source, {"table": np.zeros((4, 300), np.int32), "totals": np.zeros(4, np.int32)}, integers, 4)

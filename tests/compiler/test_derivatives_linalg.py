@@ -7,7 +7,7 @@ from derivative_cases import Case, check, normal
 from linalg_cases import CASES
 
 from hloom.ir.errors import DifferentiationError
-from hloom.ir.ops.matrices import elements
+from hloom.ir.ops.linalg.matrices import elements
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from hloom.compilation import compile_module
+from hloom.backends.cpu.compilation import compile_module
 from hloom.ir.build import Builder
 from hloom.ir.errors import HloomError
 from hloom.ir.interpret import evaluate

@@ -5,12 +5,12 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.compiler.kernels.fft_names import parameters
-from hloom.compiler.kernels.fft_parts import pass_kernel
-from hloom.compiler.kernels.fft_tables import radices_of, roots
-from hloom.compiler.kernels.fft_text import Form, kernel_of, pass_names
-from hloom.compiler.plan_steps import HostStep, KernelStep
+from hloom.compiler.schedule.steps import HostStep, KernelStep
 from hloom.compiler.targets.cpu.codegen import assembly
+from hloom.compiler.targets.cpu.fft.names import parameters
+from hloom.compiler.targets.cpu.fft.parts import pass_kernel
+from hloom.compiler.targets.cpu.fft.text import Form, kernel_of, pass_names
+from hloom.compiler.targets.cpu.fft.twiddles import radices_of, roots
 from hloom.compiler.targets.cpu.machine import host
 from hloom.runtime.program import Host
 
@@ -187,9 +187,9 @@ def test_transforms_between_other_kernels_and_in_loops():
 
 def test_results_do_not_depend_on_how_items_are_cut():
     """Threads get chunks of work items; every cut gives the same bits, as every item alone does."""
-    from hloom.compilation import Layout, program_of
+    from hloom.backends.cpu.compilation import Layout, program_of
+    from hloom.backends.cpu.driver import driver
     from hloom.ir.records import replace
-    from hloom.native_setup import driver
     from hloom.runtime.program import Call, Executable
 
     for name, x in (("fft2", data((90, 100), "complex64")), ("rfft", data((3, 8192), "float32"))):

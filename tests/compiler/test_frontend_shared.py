@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from numba import cfunc, types
 
-from hloom.compiler.kernels.source import KernelSource
-from hloom.compiler.kernels.vmath import namespace
+from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.kernels.math import namespace
 from hloom.compiler.targets.cpu import codegen
 
 SIGNATURE = types.void(types.CPointer(types.uint8), types.int64)

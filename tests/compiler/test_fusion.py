@@ -9,9 +9,9 @@ from random_programs import arguments, reference
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.compiler.passes.fuse import Grouping, explain
+from hloom.compiler.passes.fusion.fuse import Grouping, explain
 from hloom.compiler.pipeline import PIPELINE, UNFUSED, run_passes
-from hloom.compiler.plan import make_plan
+from hloom.compiler.schedule.scheduler import make_plan
 from hloom.compiler.targets.cpu.target import host_target
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Computation, Module

@@ -8,9 +8,9 @@ from cuda_programs import computation
 from plan_simulator import simulate, small_cuts
 from random_programs import arguments, assert_near, largest_and_place, reference, tolerance
 
-from hloom.compilation import compile_module
+from hloom.backends.cpu.compilation import compile_module
 from hloom.compiler.pipeline import PIPELINE, run_passes
-from hloom.compiler.plan import make_plan
+from hloom.compiler.schedule.scheduler import make_plan
 from hloom.compiler.targets.cpu.target import host_target
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Module

@@ -7,9 +7,9 @@ import pytest
 from loop_programs import LoopPrograms, arguments
 from plan_simulator import simulate
 
-from hloom.compilation import compile_module
+from hloom.backends.cpu.compilation import compile_module
 from hloom.compiler.pipeline import PIPELINE, UNFUSED, run_passes
-from hloom.compiler.plan import CopyStep, KernelStep, SwapStep, make_plan
+from hloom.compiler.schedule.scheduler import CopyStep, KernelStep, SwapStep, make_plan
 from hloom.compiler.targets.cpu.target import host_target
 from hloom.ir.build import Builder, Value
 from hloom.ir.interpret import run
@@ -299,7 +299,7 @@ def test_a_branch_packs_what_it_multiplies_by_itself():
 
 def test_sums_in_a_loop_are_the_same_for_every_number_of_threads():
     module = loop([F32.with_dims((300, 400)), F32], lambda n, x, t: [x * 0.5, t + x.sum([0, 1])], trips=7)
-    from hloom.native_setup import driver
+    from hloom.backends.cpu.driver import driver
 
     compiled = compile_module(module)
     given = [np.random.default_rng(1).standard_normal((300, 400)).astype(np.float32), np.zeros((), np.float32)]

@@ -10,17 +10,17 @@ import pytest
 from loop_programs import LoopPrograms, arguments
 
 import hloom as hl
-from hloom.compiler.devices.partition import partition
-from hloom.compiler.devices.placement import placed, prepared
-from hloom.device_kinds import device_kinds
-from hloom.interpreted import InterpretedKind
+from hloom.backends.interpreted import InterpretedKind
+from hloom.backends.multi_device import compile_placed
+from hloom.compiler.placement.partition import partition
+from hloom.compiler.placement.placer import placed, prepared
 from hloom.ir.build import Builder, Value
 from hloom.ir.interpret import run
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.source import on_device
 from hloom.ir.types import DTYPES, Shape, TupleShape
 from hloom.ir.verify import verify
-from hloom.placed import compile_placed
+from hloom.platforms.kinds import device_kinds
 
 F32 = Shape(DTYPES["f32"], (8,))
 

@@ -10,13 +10,13 @@ from cuda_programs import computation
 from plan_simulator import simulate
 from random_programs import arguments, reference
 
-from hloom.compilation import compile_module
+from hloom.backends.cpu.compilation import compile_module
 from hloom.compiler.pipeline import PIPELINE, UNFUSED, run_passes
-from hloom.compiler.plan import CopyStep, HostStep, KernelStep, Place, Plan, make_plan
+from hloom.compiler.schedule.scheduler import CopyStep, HostStep, KernelStep, Place, Plan, make_plan
 from hloom.compiler.targets.cpu.target import host_target
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Module
-from hloom.ir.ops.structure import register_custom_call
+from hloom.ir.ops.programs.structure import register_custom_call
 from hloom.ir.types import Shape, TupleShape
 
 register_custom_call("test.plan_double", lambda x: x + x)

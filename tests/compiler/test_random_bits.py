@@ -10,9 +10,9 @@ import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.ops import OPS
-from hloom.ir.ops.random import philox4x32, split_dimension
+from hloom.ir.ops.elementwise.random import philox4x32, split_dimension
 from hloom.ir.types import Shape, TupleShape
-from hloom.tracing import bind
+from hloom.tracing.trace import bind
 
 # Known answers of the Random123 library, threefry2x32 with 20 rounds: key, counter, result.
 THREEFRY = [

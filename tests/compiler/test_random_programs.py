@@ -15,9 +15,9 @@ from plan_simulator import Ambiguous, simulate, small_cuts
 from random_programs import Programs, arguments, assert_near, check_outputs
 
 import hloom as hl
-from hloom.compilation import compile_module
+from hloom.backends.cpu.compilation import compile_module
 from hloom.compiler.pipeline import PIPELINE, UNFUSED, run_passes
-from hloom.compiler.plan import make_plan
+from hloom.compiler.schedule.scheduler import make_plan
 from hloom.compiler.targets.cpu.target import host_target
 from hloom.compiler.transforms.vjp import gradient
 from hloom.ir.interpret import evaluate

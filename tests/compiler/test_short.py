@@ -11,7 +11,7 @@ from random_programs import largest_and_place
 from test_kernels import check
 from test_vmath_vectorization import ANY, vectors
 
-from hloom.compiler.kernels.short import SHORT
+from hloom.compiler.kernels.loops.short_rows import SHORT
 from hloom.compiler.targets.cpu.codegen import assembly
 from hloom.ir.build import Builder
 from hloom.ir.types import DTYPES, Shape

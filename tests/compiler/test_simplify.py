@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from passes_support import GOLDEN, arguments, assert_same, check_golden, parsed, read_golden, results
 
-from hloom.compiler.passes.canonicalize_dots import CANONICAL, DOTS
+from hloom.compiler.passes.canonicalize.dots import CANONICAL, DOTS
 from hloom.compiler.passes.move_reshapes import MOVED_RESHAPES, MOVED_TRANSPOSES, RESHAPES, TRANSPOSES
 from hloom.compiler.passes.rules.structure import FOLD_ARRAYS
 from hloom.compiler.passes.simplify import SIMPLIFY

@@ -5,7 +5,7 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as jnp
-from hloom.compiler.kernels.constants import argument, shown_arguments, sized
+from hloom.compiler.kernels.codegen.constants import argument, shown_arguments, sized
 from hloom.ir.build import Builder
 from hloom.ir.types import DTYPES, Shape
 

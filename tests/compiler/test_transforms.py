@@ -19,7 +19,7 @@ from hloom.ir.errors import DifferentiationError
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Module
 from hloom.ir.ops import OPS, No
-from hloom.ir.ops.structure import CUSTOM_CALLS
+from hloom.ir.ops.programs.structure import CUSTOM_CALLS
 from hloom.ir.source import Source
 from hloom.ir.types import INEXACT, Shape
 from hloom.ir.verify import verify

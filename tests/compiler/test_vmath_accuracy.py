@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from vmath_kernels import NUMPY, call_kernel, compile_kernel, elementwise, random_bits, ulp_error
 
-from hloom.compiler.kernels import vmath
+from hloom.compiler.kernels import math
 
 wide = np.longdouble
 needs_long_double = pytest.mark.skipif(
@@ -33,7 +33,7 @@ EXACT = {"sqrt", "floor", "ceil", "trunc", "round_even", "round_afz", "abs", "re
 
 def bound(name, dtype):
     """What the table states, and a little for arguments that its measurement did not meet."""
-    return 0.5 if name in EXACT else vmath.FUNCTIONS[f"{name}_{dtype}"].ulp + 0.05
+    return 0.5 if name in EXACT else math.FUNCTIONS[f"{name}_{dtype}"].ulp + 0.05
 
 
 def arguments(dtype, count=6000):
@@ -203,6 +203,6 @@ def test_reflection(name, dtype):
 
 
 def test_every_function_states_its_method():
-    plain = [entry for entry in vmath.FUNCTIONS.values() if entry.kind == "function"]
+    plain = [entry for entry in math.FUNCTIONS.values() if entry.kind == "function"]
     assert len(plain) > 100
     assert all(entry.reference for entry in plain)

@@ -10,7 +10,7 @@ import pytest
 from numba import types
 from vmath_kernels import compile_kernel
 
-from hloom.compiler.kernels import vmath
+from hloom.compiler.kernels import math
 
 X86 = platform.machine() in ("x86_64", "AMD64")
 ARM = platform.machine() in ("aarch64", "arm64")
@@ -34,7 +34,7 @@ def assembly(text, params):
 
 
 def loop_of(name):
-    entry = vmath.FUNCTIONS[name]
+    entry = math.FUNCTIONS[name]
     inputs = [f"x{i}" for i in range(len(entry.parameters))]
     values = ", ".join(f"{pointer}[i]" for pointer in inputs)
     text = f"def loop({', '.join(inputs)}, o, n):\n    for i in range(n):\n        o[i] = {name}({values})\n"
@@ -79,15 +79,15 @@ def test_import_compiles_nothing():
         "made = []\n"
         "d.Dispatcher.__init__, plain = (lambda self, *a, **k: (made.append(a), plain(self, *a, **k))[1], "
         "d.Dispatcher.__init__)\n"
-        "import hloom.compiler.kernels.vmath as v\n"
+        "import hloom.compiler.kernels.math as v\n"
         "assert len(v.FUNCTIONS) > 500 and not made, made\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_namespace_gives_the_casts_and_the_chosen_names():
-    names = vmath.namespace(["tanh_f32"])
+    names = math.namespace(["tanh_f32"])
     assert names["f32"] is types.float32 and callable(names["tanh_f32"])
     assert "exp_f32" not in names
     with pytest.raises(KeyError):
-        vmath.namespace(["tanh_f31"])
+        math.namespace(["tanh_f31"])

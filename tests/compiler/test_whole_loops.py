@@ -8,7 +8,7 @@ import pytest
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
-from hloom.compiler.plan_steps import JumpStep
+from hloom.compiler.schedule.steps import JumpStep
 
 
 def compiled(function, *args):

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from plan_simulator import simulate
 
-from hloom.compilation import compile_module
+from hloom.backends.cpu.compilation import compile_module
 from hloom.compiler.pipeline import PIPELINE, run_passes
-from hloom.compiler.plan import HostStep, make_plan
+from hloom.compiler.schedule.scheduler import HostStep, make_plan
 from hloom.compiler.targets.cpu.target import host_target
 from hloom.ir.build import scalar_computation
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Computation, Module
-from hloom.ir.ops.window import comparison, selecting_combiner
+from hloom.ir.ops.reductions.window import comparison, selecting_combiner
 from hloom.ir.types import DTYPES
 from hloom.ir.window import WindowDimension as W
 

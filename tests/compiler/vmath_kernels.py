@@ -1,4 +1,4 @@
-"""Loops over arrays around the functions of `hloom.compiler.kernels.vmath`, for its tests."""
+"""Loops over arrays around the functions of `hloom.compiler.kernels.math`, for its tests."""
 
 import ctypes
 import re
@@ -6,8 +6,8 @@ import re
 import numpy as np
 from numba import cfunc, types
 
-from hloom.compiler.kernels import vmath
-from hloom.compiler.kernels.vmath.registry import REGISTER
+from hloom.compiler.kernels import math
+from hloom.compiler.kernels.math.registry import REGISTER
 
 STORAGE = {"pred": types.uint8, "f16": types.uint16, "bf16": types.uint16}
 NUMPY = {"pred": np.bool_, "f32": np.float32, "f64": np.float64, "c64": np.complex64, "c128": np.complex128}
@@ -18,7 +18,7 @@ NUMPY |= {"f16": np.float32, "bf16": np.float32}  # register type
 
 def compile_kernel(text, params, **names):
     """The kernel `loop` defined by `text`, compiled; `params` are such as "f32*" and "s64"; `names` more globals."""
-    scope = vmath.namespace(set(re.findall(r"\w+", text)) & set(vmath.FUNCTIONS)) | names
+    scope = math.namespace(set(re.findall(r"\w+", text)) & set(math.FUNCTIONS)) | names
     exec(text, scope)
     kinds = []
     for param in params:
@@ -40,18 +40,18 @@ def _read(dtype, pointer):
 
 def elementwise(names):
     """One compiled kernel for several functions of the same parameters; gives a function from arrays to results."""
-    parameters = vmath.FUNCTIONS[names[0]].parameters
+    parameters = math.FUNCTIONS[names[0]].parameters
     inputs = [f"x{i}" for i in range(len(parameters))]
     values = ", ".join(_read(dtype, pointer) for dtype, pointer in zip(parameters, inputs, strict=True))
     text = [f"def loop({', '.join(inputs + [f'o{i}' for i in range(len(names))])}, n):"]
     for index, name in enumerate(names):
-        assert vmath.FUNCTIONS[name].parameters == parameters
+        assert math.FUNCTIONS[name].parameters == parameters
         result = f"{name}({values})"
-        is_pred = vmath.FUNCTIONS[name].result == "pred"
+        is_pred = math.FUNCTIONS[name].result == "pred"
         text.append("    for i in range(n):")
         text.append(f"        store_pred(o{index}, i, {result})" if is_pred else f"        o{index}[i] = {result}")
     register = {"f16": "f32", "bf16": "f32"}
-    results = [vmath.FUNCTIONS[name].result for name in names]
+    results = [math.FUNCTIONS[name].result for name in names]
     params = [register.get(dtype, dtype) + "*" for dtype in (*parameters, *results)] + ["s64"]
     kernel = compile_kernel("\n".join(text), params)
 

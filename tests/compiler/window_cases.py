@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.build import Builder, Value, scalar_computation
-from hloom.ir.ops.window import comparison, selecting_combiner
+from hloom.ir.ops.reductions.window import comparison, selecting_combiner
 from hloom.ir.types import Shape
 from hloom.ir.window import WindowDimension as W
 

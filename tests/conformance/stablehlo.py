@@ -107,7 +107,7 @@ def entries(program) -> list[str]:
 
 def run_checks(program, function: str) -> list[float]:
     """Compiles and runs a function; the distance that each of its checks saw. Raises CheckFailed."""
-    from hloom.compilation import compile_module
+    from hloom.backends.cpu.compilation import compile_module
     from hloom.ir.stablehlo import convert_program
 
     module, checks, inputs = convert_program(program, function)
@@ -155,7 +155,7 @@ def _is_batched(program) -> bool:
 
 
 def _run_with_extent(program, inputs, extent: int) -> list[np.ndarray]:
-    from hloom.compilation import compile_module
+    from hloom.backends.cpu.compilation import compile_module
     from hloom.ir.interpret import run
     from hloom.ir.stablehlo import to_module
     from hloom.ir.types import DTYPES

@@ -8,7 +8,7 @@ import numpy as np
 import hloom.numpy as hnp
 from hloom import tree
 from hloom.ir.interpret import evaluate
-from hloom.tracing import trace_function
+from hloom.tracing.trace import trace_function
 
 SHAPES = [(), (0,), (1,), (5,), (2, 3), (1, 4), (3, 0, 2), (2, 1, 3)]
 # With f64 results NumPy and hloom agree to a few units in the last place.

@@ -15,10 +15,10 @@ import cuda_cases as cases
 from fake_cuda import FakeDriver
 from test_cuda_plans import simulated_kernel
 
-from hloom import cuda_compilation
-from hloom.compiler.targets.cuda.compile import CudaCode
-from hloom.cuda_kind import CudaKind
-from hloom.device_kinds import device_kinds
+from hloom.backends.cuda import compilation
+from hloom.backends.cuda.kind import CudaKind
+from hloom.compiler.targets.cuda.codegen.compile import CudaCode
+from hloom.platforms.kinds import device_kinds
 from hloom.runtime.cuda.device import Device
 
 
@@ -34,7 +34,7 @@ def simulated_gpus(count: int = 1, version: int = 13000, stepwise: bool = False,
     kind = CudaKind()
     kind._found = [device.facts for device in devices]
     plans = []
-    real = cuda_compilation.optimized_plan
+    real = compilation.optimized_plan
 
     def planned(*args, **kwargs):
         found = real(*args, **kwargs)
@@ -50,9 +50,9 @@ def simulated_gpus(count: int = 1, version: int = 13000, stepwise: bool = False,
         return made
 
     with pytest.MonkeyPatch.context() as patch, hl.config(num_cpu_devices=2):
-        patch.setattr(cuda_compilation, "cuda_device", lambda index=0: devices[index])
+        patch.setattr(compilation, "cuda_device", lambda index=0: devices[index])
         patch.setitem(device_kinds(), "cuda", kind)
-        patch.setattr(cuda_compilation, "optimized_plan", planned)
-        patch.setattr(cuda_compilation, "cubins", codes)
+        patch.setattr(compilation, "optimized_plan", planned)
+        patch.setattr(compilation, "cubins", codes)
         yield driver, devices
     assert driver.violations == []

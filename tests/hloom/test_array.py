@@ -68,7 +68,7 @@ def test_round_of_python():
 
 
 def test_shardings_over_one_device_and_over_several():
-    from hloom.sharding import Mesh, NamedSharding, PartitionSpec, make_mesh
+    from hloom.sharding.shardings import Mesh, NamedSharding, PartitionSpec, make_mesh
 
     mesh = make_mesh((1,), ("x",))
     sharding = NamedSharding(mesh, PartitionSpec("x", None))
@@ -86,7 +86,7 @@ def test_shardings_over_one_device_and_over_several():
 
 
 def test_device_get_gives_numpy_arrays():
-    from hloom.devices import device_get
+    from hloom.lax.transfer import device_get
 
     found = device_get({"a": hnp.ones(2), "b": 3})
     assert type(found["a"]) is np.ndarray and found["b"] == 3

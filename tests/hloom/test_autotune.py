@@ -10,7 +10,7 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom import autotune
+from hloom.backends.cpu import autotune
 from hloom.compiler import cache
 from hloom.compiler.targets.cpu.machine import host
 from hloom.ir.records import replace

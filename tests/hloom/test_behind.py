@@ -10,7 +10,7 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom import autotune, behind, native_setup
+from hloom.backends.cpu import autotune, background_compile, driver
 from hloom.compiler.cache import Cache
 from hloom.compiler.targets.cpu.machine import host
 from hloom.compiler.targets.cpu.target import CpuTarget
@@ -22,14 +22,14 @@ SMALL, LARGE = np.arange(1000, dtype=np.float32), np.arange(5000, dtype=np.float
 @pytest.fixture(autouse=True)
 def nothing_loaded(monkeypatch):
     """No kernel is in the process or on disk; from 20 KB on results are stored past the caches."""
-    behind.wait()
-    monkeypatch.setattr(native_setup, "_addresses", {})
+    background_compile.wait()
+    monkeypatch.setattr(driver, "_addresses", {})
     cache = Cache(None)
-    for module in (native_setup, autotune):
+    for module in (driver, autotune):
         monkeypatch.setattr(module, "default_cache", lambda: cache)
     monkeypatch.setattr(CpuTarget, "streams_from", property(lambda self: 20_000))
     yield
-    behind.wait()
+    background_compile.wait()
 
 
 def _function():
@@ -51,7 +51,7 @@ def _running(compiled) -> set[int]:
 
 @pytest.mark.parametrize("first, second", [(SMALL, LARGE), (LARGE, SMALL)], ids=["larger", "smaller"])
 def test_another_shape_runs_at_once_with_the_other_kind_of_stores(first, second, monkeypatch):
-    monkeypatch.setattr(behind, "LATER", 1.0)
+    monkeypatch.setattr(background_compile, "LATER", 1.0)
     function = _function()
     function(first)
     before = _running(_compiled(function, first))
@@ -60,7 +60,7 @@ def test_another_shape_runs_at_once_with_the_other_kind_of_stores(first, second,
     compiled = _compiled(function, second)
     assert (compiled.kernels_compiled, compiled.kernels_behind) == (0, 1)
     assert _running(compiled) == before
-    behind.wait()
+    background_compile.wait()
     assert _running(compiled).isdisjoint(before)  # in the frame that has run, too
     results.append(function(second))
     for result in results:
@@ -69,11 +69,11 @@ def test_another_shape_runs_at_once_with_the_other_kind_of_stores(first, second,
 
 
 def test_the_kernel_is_there_for_the_next_program(monkeypatch):
-    monkeypatch.setattr(behind, "LATER", 0.0)
+    monkeypatch.setattr(background_compile, "LATER", 0.0)
     function = _function()
     function(SMALL)
     function(LARGE)
-    behind.wait()
+    background_compile.wait()
     compiled = _compiled(function, LARGE[:-1])
     assert (compiled.kernels_compiled, compiled.kernels_behind) == (0, 0)
 
@@ -94,7 +94,7 @@ def test_what_is_timed_by_the_autotuner_is_compiled_first():
 
 
 def test_calls_from_several_threads_while_kernels_are_exchanged(monkeypatch):
-    monkeypatch.setattr(behind, "LATER", 0.005)
+    monkeypatch.setattr(background_compile, "LATER", 0.005)
     function = _function()
     function(SMALL)
     wrong = []
@@ -121,20 +121,20 @@ def test_an_error_behind_is_told_and_the_stand_in_goes_on(monkeypatch):
     def broken(kernel):
         raise RuntimeError("no memory for code")
 
-    monkeypatch.setattr(native_setup, "load_kernel_aside", broken)
+    monkeypatch.setattr(driver, "load_kernel_aside", broken)
     np.testing.assert_array_equal(np.asarray(function(LARGE)[0]), LARGE * 3 + 1)
-    behind.wait()
+    background_compile.wait()
     assert [str(error) for error in told] == ["no memory for code"]
     np.testing.assert_array_equal(np.asarray(function(LARGE)[0]), LARGE * 3 + 1)
 
 
 def test_it_is_told(monkeypatch, capsys):
-    monkeypatch.setattr(behind, "LATER", 0.0)
+    monkeypatch.setattr(background_compile, "LATER", 0.0)
     function = _function()
     function(SMALL)
     with hl.config(debug=1):
         function(LARGE)
-        behind.wait()
+        background_compile.wait()
     told = capsys.readouterr().err
     assert "1 kernels, 0 of them new, 1 to be compiled behind" in told
     assert "hloom: compiled loop_multiply_add_sqrt behind, " in told
@@ -144,7 +144,7 @@ _PROGRAM = """
 import os, sys
 import numpy as np
 import hloom as hl
-from hloom import behind
+from hloom.backends.cpu import background_compile as behind
 from hloom.compiler.targets.cpu.target import CpuTarget
 
 CpuTarget.streams_from = property(lambda self: 20_000)

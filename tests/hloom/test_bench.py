@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hloom.bench import conditions, expressions, goals, libraries, report, startup, timing
-from hloom.bench.workloads import FAMILIES, WORKLOADS, Workload
+from hloom.benchmarks import expressions, libraries
+from hloom.benchmarks.measure import conditions, startup, timing
+from hloom.benchmarks.report import goals, report
+from hloom.benchmarks.workloads import FAMILIES, WORKLOADS, Workload
 from hloom.commands import bench, main
 
 

@@ -12,8 +12,9 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.bench import conditions, diagnosis, limits, roofline
-from hloom.bench.profile import Part, profile
+from hloom.benchmarks.measure import conditions, limits
+from hloom.benchmarks.measure.profile import Part, profile
+from hloom.benchmarks.report import diagnosis, roofline
 from hloom.commands import main
 from hloom.compiler.targets.cpu.machine import host
 from hloom.ir.records import replace
@@ -34,7 +35,7 @@ def test_the_peak_is_multiply_adds_of_whole_vectors(dtype):
 
 def test_sweeps_pass_every_element():
     threads, n = 2, 64
-    from hloom.native_setup import load_kernels
+    from hloom.backends.cpu.driver import load_kernels
 
     triad, total = load_kernels([limits.TRIAD, limits.SUM])
     a, b = np.arange(threads * n, dtype=np.float32), np.ones(threads * n, np.float32)
@@ -157,7 +158,7 @@ def test_callers_at_once_get_the_same_bits():
 
 
 def test_the_number_of_threads_is_as_before():
-    from hloom.native_setup import driver
+    from hloom.backends.cpu.driver import driver
 
     before = driver().num_threads
     found = conditions.threads_against_one(["gelu_16k"], 0.02)["gelu_16k"]

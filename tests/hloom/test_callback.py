@@ -128,7 +128,7 @@ def test_a_derivative_by_custom_jvp():
 
 
 def test_equal_eager_loops_are_compiled_once():
-    from hloom.bodies import _programs
+    from hloom.tracing.regions import _programs
 
     def run():
         return lax.fori_loop(0, 3, lambda i, v: v + sine(v), hnp.asarray(X))

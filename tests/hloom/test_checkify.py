@@ -9,8 +9,8 @@ import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import ArgumentError
-from hloom.experimental import checkify
-from hloom.experimental.checkify import check
+from hloom.jax.experimental import checkify
+from hloom.jax.experimental.checkify import check
 
 
 def element(x, i):

@@ -10,7 +10,7 @@ import hloom.numpy as hnp
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.compiler.transforms.vjp import vjp
 from hloom.errors import ArgumentError, HloomError
-from hloom.tracing import trace_function
+from hloom.tracing.trace import trace_function
 
 W = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
 X = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)

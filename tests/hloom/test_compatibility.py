@@ -299,7 +299,7 @@ def test_clear_caches_forgets_compiled_functions():
 
 
 def test_ravel_pytree():
-    from hloom.flatten_util import ravel_pytree
+    from hloom.jax.flatten_util import ravel_pytree
 
     vector, unravel = ravel_pytree({"a": hnp.ones((2, 2)), "b": 3})
     assert vector.tolist() == [1, 1, 1, 1, 3] and unravel(vector)["b"].dtype == np.int32

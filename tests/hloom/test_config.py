@@ -11,10 +11,10 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
+from hloom.backends.cpu.driver import driver
 from hloom.compiler.cache import default_cache
 from hloom.config import SETTINGS
 from hloom.errors import SettingError
-from hloom.native_setup import driver
 
 PROGRAM = """
 import numpy as np, hloom as hl, hloom.numpy as hnp
@@ -141,7 +141,7 @@ def test_wrong_variables_stop_the_import(variable, value, says):
 
 def test_variables_are_read():
     program = "import hloom as hl; print(hl.config.fusion, hl.config.num_cpu_devices, len(hl.devices()))"
-    program += "; from hloom.native_setup import driver; print(driver().num_threads)"
+    program += "; from hloom.backends.cpu.driver import driver; print(driver().num_threads)"
     status, out, err = run(program, HLOOM_FUSION="0", HLOOM_NUM_CPU_DEVICES="3", HLOOM_NUM_THREADS="6")
     assert status == 0 and out.split() == ["False", "3", "3", "2"], err  # each device has its share of the threads
 

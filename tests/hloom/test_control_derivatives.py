@@ -9,8 +9,8 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.checkpoint import saved_residuals
 from hloom.errors import DifferentiationError
+from hloom.transforms.remat import saved_residuals
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=5).astype(np.float32)

@@ -343,7 +343,7 @@ PRINTED = {
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_programs_that_jax_prints(name):
-    from hloom.compilation import compile_module
+    from hloom.backends.cpu.compilation import compile_module
     from hloom.ir.text import parse_module
     from hloom.ir.verify import verify
 

@@ -8,7 +8,7 @@ from simulated_gpus import simulated_gpus
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.cuda_kind import CudaKind
+from hloom.backends.cuda.kind import CudaKind
 from hloom.errors import DeviceError
 
 

@@ -15,8 +15,8 @@ from test_device_scopes import deep_lstm
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
+from hloom.backends.multi_device import compile_placed
 from hloom.ir.interpret import run
-from hloom.placed import compile_placed
 from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.errors import CudaError
 

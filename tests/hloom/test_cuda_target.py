@@ -5,9 +5,9 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.compiler.targets.cuda import compile as cuda_compile
-from hloom.compiler.targets.cuda import cubins
-from hloom.compiler.targets.cuda.compile import CudaNotInstalledError
+from hloom.compiler.targets.cuda.codegen import compile as cuda_compile
+from hloom.compiler.targets.cuda.codegen import cubins
+from hloom.compiler.targets.cuda.codegen.compile import CudaNotInstalledError
 from hloom.errors import ArgumentError, AttributeValueError, HloomError, UnsupportedError
 from hloom.runtime.cuda.discovery import available
 from hloom.runtime.cuda.errors import CudaUnavailableError

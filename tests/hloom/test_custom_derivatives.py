@@ -7,8 +7,8 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.custom_calls import SymbolicZero
 from hloom.errors import ArgumentError, DifferentiationError, DTypeError, HloomError, ShapeError, TreeError
+from hloom.tracing.custom_rules import SymbolicZero
 
 X = np.linspace(-1.0, 2.0, 5).astype(np.float32)
 
@@ -332,7 +332,7 @@ def test_wrong_results_of_vjp_rules():
 
 
 def test_symbolic_zeros_of_custom_vjp():
-    from hloom.custom_derivatives import CustomVJPPrimal, custom_vjp_primal_tree_values, zero_from_primal
+    from hloom.transforms.custom_derivatives import CustomVJPPrimal, custom_vjp_primal_tree_values, zero_from_primal
 
     seen = []
 

@@ -11,10 +11,10 @@ import pytest
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
-from hloom.device_kinds import _kinds, device_kinds, register_device_kind
-from hloom.device_names import parse_device_name
+from hloom.backends.interpreted import InterpretedKind
 from hloom.errors import DeviceError, SettingError
-from hloom.interpreted import InterpretedKind
+from hloom.platforms.kinds import _kinds, device_kinds, register_device_kind
+from hloom.platforms.names import parse_device_name
 
 
 @pytest.fixture
@@ -533,7 +533,7 @@ def test_a_kind_comes_by_an_entry_point(monkeypatch):
         def load(self):
             raise ImportError("no such thing")
 
-    from hloom.device_kinds import _load_entry_points
+    from hloom.platforms.kinds import _load_entry_points
 
     for points, expected in (([Point()], True), ([Broken()], False)):
         monkeypatch.setattr(metadata, "entry_points", lambda group, points=points: points)

@@ -8,7 +8,7 @@ import pytest
 import hloom as hl
 import hloom.numpy as hnp
 from hloom.errors import ArgumentError, TreeError
-from hloom.example_libraries import optimizers, stax
+from hloom.jax.example_libraries import optimizers, stax
 
 MAKERS = {
     "sgd": (0.1,),

@@ -11,7 +11,7 @@ import pytest
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax, tree
-from hloom.array import Array
+from hloom.arrays.array import Array
 from hloom.errors import (
     ArgumentError,
     DifferentiationError,
@@ -22,8 +22,8 @@ from hloom.errors import (
     TreeError,
 )
 from hloom.ir.interpret import evaluate
-from hloom.ir.ops.structure import CUSTOM_CALLS
-from hloom.tracing import bind, trace_function
+from hloom.ir.ops.programs.structure import CUSTOM_CALLS
+from hloom.tracing.trace import bind, trace_function
 
 
 def line_of_next():

@@ -11,7 +11,15 @@ import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import DifferentiationError, TreeError
-from hloom.experimental.hijax import NullAccum, RefAccum, ShapedArray, ValAccum, VJPHiPrimitive, Zero, instantiate_zeros
+from hloom.jax.experimental.hijax import (
+    NullAccum,
+    RefAccum,
+    ShapedArray,
+    ValAccum,
+    VJPHiPrimitive,
+    Zero,
+    instantiate_zeros,
+)
 
 X = hnp.linspace(0.2, 1.0, 4)
 

@@ -8,7 +8,7 @@ import pytest
 import hloom as hl
 import hloom.numpy as hnp
 from hloom.errors import ArgumentError, DifferentiationError, HloomError, ShapeError, TreeError
-from hloom.test_util import check_grads
+from hloom.jax.test_util import check_grads
 
 X = np.array([0.5, -1.0, 2.0])
 M = np.arange(6.0).reshape(2, 3) / 4

@@ -11,6 +11,7 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
+from hloom.dispatch.jit import DonationWarning
 from hloom.errors import (
     ArgumentError,
     DeviceError,
@@ -19,9 +20,8 @@ from hloom.errors import (
     TracerBoolError,
     TracerConversionError,
 )
-from hloom.jit import DonationWarning
 from hloom.runtime.buffer import statistics
-from hloom.tracing import current_trace
+from hloom.tracing.trace import current_trace
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -222,7 +222,7 @@ def test_custom_calls_run_what_is_registered():
 
 def test_constants_are_shared_within_a_trace():
     from hloom import tree
-    from hloom.tracing import trace_function
+    from hloom.tracing.trace import trace_function
 
     x = hnp.ones(3)
     _, structure = tree.flatten(((x,), {}))

@@ -7,11 +7,11 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom import api_util, monitoring
 from hloom.errors import ArgumentError, ConcretizationTypeError, ShapeError, TracerBoolError
-from hloom.experimental.layout import Format, Layout
-from hloom.extend import core, linear_util
-from hloom.interpreters import partial_eval
+from hloom.jax import api_util, monitoring
+from hloom.jax.experimental.layout import Format, Layout
+from hloom.jax.extend import core, linear_util
+from hloom.jax.interpreters import partial_eval
 
 
 def test_transformations_go_around_a_function():
@@ -185,7 +185,7 @@ def test_keys_are_leaves_of_users_trees():
 
 def multiply_add():
     """A primitive as a library writes it; its derivative is 10 times too large so that the rule shows."""
-    from hloom.interpreters import ad, batching, mlir
+    from hloom.jax.interpreters import ad, batching, mlir
 
     primitive = core.Primitive("multiply_add")
     primitive.def_impl(lambda x, y, z: np.add(np.multiply(x, y), z))
@@ -264,7 +264,7 @@ def test_linearize_with_aux():
 
 
 def test_the_transpose_of_a_linear_primitive():
-    from hloom.interpreters import ad, mlir
+    from hloom.jax.interpreters import ad, mlir
 
     scaled = core.Primitive("scaled")
     scaled.def_impl(lambda x, s: x * s)

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from hloom import native_setup
+from hloom.backends.cpu import driver
 from hloom.compiler.targets.cpu import codegen
 from hloom.compiler.targets.cpu.machine import host
 from hloom.runtime import driver_source, native
@@ -14,17 +14,17 @@ from hloom.runtime import driver_source, native
 
 @pytest.mark.skipif((sys.platform, host().arch) != ("linux", "x86_64"), reason="it is stored for Linux on x86-64")
 def test_the_stored_driver_is_what_the_present_source_gives():
-    """Otherwise: python -m hloom.native_setup"""
-    assert native_setup._stored_driver() == native_setup.portable_driver()
+    """Otherwise: python -m hloom.backends.cpu.driver"""
+    assert driver._stored_driver() == driver.portable_driver()
 
 
 def test_a_driver_of_another_source_is_not_taken(tmp_path, monkeypatch):
     stale = tmp_path / "driver.bin"
     stale.write_bytes(b"; the driver of something else\n")
-    monkeypatch.setattr(native_setup, "_stored_file", lambda: stale)
-    assert native_setup._stored_driver() is None
-    monkeypatch.setattr(native_setup, "_stored_file", lambda: tmp_path / "absent.bin")
-    assert native_setup._stored_driver() is None
+    monkeypatch.setattr(driver, "_stored_file", lambda: stale)
+    assert driver._stored_driver() is None
+    monkeypatch.setattr(driver, "_stored_file", lambda: tmp_path / "absent.bin")
+    assert driver._stored_driver() is None
 
 
 @pytest.mark.parametrize("way", ["for the host", "portable"])
@@ -32,7 +32,7 @@ def test_both_ways_copy_bytes(way):
     """A program of one copy step, run by the native function itself."""
     functions = driver_source.FUNCTIONS
     exported = [f.name for f in functions if f.exported]
-    data = codegen.compile_functions(functions).data if way == "for the host" else native_setup.portable_driver()
+    data = codegen.compile_functions(functions).data if way == "for the host" else driver.portable_driver()
     run = native.load(data, exported)["hloom_run"]
     source, target = np.arange(5.0), np.zeros(5)
     args = np.array([target.ctypes.data, source.ctypes.data], np.int64)

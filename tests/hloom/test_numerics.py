@@ -7,8 +7,8 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
+from hloom.backends.cpu.driver import driver
 from hloom.errors import HloomError
-from hloom.native_setup import driver
 
 NAN, INF = np.nan, np.inf
 

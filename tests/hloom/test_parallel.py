@@ -11,7 +11,7 @@ from hloom import errors, lax
 from hloom.errors import ArgumentError, AttributeValueError, HloomError, ParticipantsError, ShapeError
 from hloom.ir.interpret import run
 from hloom.ir.text import parse_module, print_module
-from hloom.test_util import check_grads
+from hloom.jax.test_util import check_grads
 
 X = np.arange(12.0).reshape(3, 4) + 1
 SQUARE = np.arange(9.0).reshape(3, 3)

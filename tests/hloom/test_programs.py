@@ -12,7 +12,7 @@ import pytest
 import hloom as jax
 import hloom.numpy as jnp
 from hloom import grad, jit, lax, nn, random, value_and_grad, vmap
-from hloom.tree_util import tree_leaves, tree_map
+from hloom.jax.tree_util import tree_leaves, tree_map
 
 # --- networks -----------------------------------------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ def test_leapfrog_keeps_energy():
 
 
 def test_ode_and_the_gradient_of_its_solution():
-    from hloom.experimental.ode import odeint
+    from hloom.jax.experimental.ode import odeint
 
     def decay(y, t, rate):
         return -rate * y

@@ -8,8 +8,8 @@ import pytest
 import hloom as hl
 import hloom.numpy as hnp
 from hloom.errors import ArgumentError, DTypeError, TracerBoolError
-from hloom.ir.ops.structure import CUSTOM_CALLS
-from hloom.tracing import bind
+from hloom.ir.ops.programs.structure import CUSTOM_CALLS
+from hloom.tracing.trace import bind
 
 
 def test_eval_shape():

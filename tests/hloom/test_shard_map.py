@@ -75,7 +75,7 @@ def test_trees_and_the_current_mesh(mesh):
         found = mapped({"w": B, "b": hnp.ones(4)}, A)
     np.testing.assert_allclose(found["y"], A @ B + 1, rtol=1e-5)
     assert int(found["n"]) == 8
-    from hloom.experimental.shard_map import shard_map
+    from hloom.jax.experimental.shard_map import shard_map
 
     assert shard_map is hl.shard_map
 

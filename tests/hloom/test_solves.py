@@ -9,7 +9,7 @@ import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import DifferentiationError, HloomError, ShapeError
-from hloom.test_util import check_grads
+from hloom.jax.test_util import check_grads
 
 A = np.array([[4.0, 1.0, 0.5], [0.5, 3.0, -1.0], [1.0, 0.0, 5.0]])
 B = np.array([1.0, -2.0, 0.5])

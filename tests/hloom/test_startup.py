@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from hloom.bench import startup
-from hloom.bench.workloads import WORKLOADS
+from hloom.benchmarks.measure import startup
+from hloom.benchmarks.workloads import WORKLOADS
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom import tree_util
 from hloom.errors import TreeError
+from hloom.jax import tree_util
 
 Point = collections.namedtuple("Point", "x y")
 TREE = {"b": [1, (2, None)], "a": Point(3, {"z": 4})}

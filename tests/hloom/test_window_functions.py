@@ -9,8 +9,8 @@ import scipy.signal
 
 import hloom as hl
 import hloom.image
+import hloom.nn.pooling
 import hloom.numpy as hnp
-import hloom.pooling
 import hloom.scipy.ndimage
 import hloom.scipy.signal as signal
 from hloom import lax
@@ -181,14 +181,14 @@ def test_pooling():
     x = normal(2, 7, 6, 3)
     torch_like = {"window_shape": (3, 2), "strides": (2, 2), "padding": "SAME"}
     windows = jax.lax.reduce_window(x, -np.inf, jax.lax.max, (1, 3, 2, 1), (1, 2, 2, 1), "SAME")
-    near(hloom.pooling.max_pool(x, **torch_like), windows)
-    near(hloom.pooling.min_pool(-x, **torch_like), -windows)
+    near(hloom.nn.pooling.max_pool(x, **torch_like), windows)
+    near(hloom.nn.pooling.min_pool(-x, **torch_like), -windows)
     total = jax.lax.reduce_window(x, 0.0, jax.lax.add, (1, 3, 2, 1), (1, 2, 2, 1), "SAME")
     count = jax.lax.reduce_window(np.ones_like(x), 0.0, jax.lax.add, (1, 3, 2, 1), (1, 2, 2, 1), "SAME")
-    near(hloom.pooling.avg_pool(x, **torch_like), total / 6)
-    near(hloom.pooling.avg_pool(x, **torch_like, count_include_pad=False), total / count)
-    near(hloom.pooling.pool(x, 0.0, lax.add, (3, 2), (2, 2), "SAME"), total)
-    near(hloom.pooling.max_pool(x[0, 0], (2,)), np.maximum(x[0, 0, :-1], x[0, 0, 1:]))
+    near(hloom.nn.pooling.avg_pool(x, **torch_like), total / 6)
+    near(hloom.nn.pooling.avg_pool(x, **torch_like, count_include_pad=False), total / count)
+    near(hloom.nn.pooling.pool(x, 0.0, lax.add, (3, 2), (2, 2), "SAME"), total)
+    near(hloom.nn.pooling.max_pool(x[0, 0], (2,)), np.maximum(x[0, 0, :-1], x[0, 0, 1:]))
 
 
 # --- sequences ----------------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ X, K = np.ones((2, 8, 9, 3), np.float32), np.ones((3, 3, 3, 4), np.float32)
     (lambda: lax.conv_general_dilated(X, K, (1, 1), "SAME"), ShapeError, "8 features"),
     (lambda: lax.reduce_window(X, 0.0, lax.add, (1, 2), None, "VALID"), AttributeValueError, "window_dimensions"),
     (lambda: lax.reduce_window((X, X), 0.0, lax.add, (1,) * 4, None, "VALID"), ShapeError, "an initial value for each"),
-    (lambda: hloom.pooling.max_pool(X, (2,) * 4), ShapeError, "4 window dimensions"),
+    (lambda: hloom.nn.pooling.max_pool(X, (2,) * 4), ShapeError, "4 window dimensions"),
     (lambda: hnp.convolve(X, X), ShapeError, "one-dimensional"),
     (lambda: hnp.convolve(X[0, 0, 0], X[0, 0, 0], "all"), AttributeValueError, "'full', 'same' or 'valid'"),
     (lambda: signal.convolve(X, X[0]), ShapeError, "one rank"),

@@ -9,8 +9,8 @@ import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import DifferentiationError
-from hloom.experimental import io_callback
 from hloom.ir.ops import OPS
+from hloom.jax.experimental import io_callback
 
 M = hnp.ones((3, 3)) + hnp.eye(3)
 LIKE = hl.ShapeDtypeStruct((3, 3), "float32")

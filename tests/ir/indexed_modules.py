@@ -7,9 +7,8 @@ from indexed_cases import COMBINERS, random_indices, random_windows
 from op_modules import case, numbers
 
 from hloom.ir.build import Builder, scalar_computation
-from hloom.ir.ops.gather import gather_attributes
-from hloom.ir.ops.scatter import scatter_attributes
-from hloom.ir.ops.sort import comparator
+from hloom.ir.ops.indexing.gather import gather_attributes, scatter_attributes
+from hloom.ir.ops.indexing.sort import comparator
 from hloom.ir.types import Shape
 
 

@@ -13,7 +13,7 @@ from hloom.ir.build import Builder, combiner_opcode, scalar_computation
 from hloom.ir.errors import AttributeValueError, DTypeError, HloomError, ShapeError
 from hloom.ir.interpret import evaluate
 from hloom.ir.ops import OPS, No
-from hloom.ir.ops.structure import CUSTOM_CALLS, register_custom_call
+from hloom.ir.ops.programs.structure import CUSTOM_CALLS, register_custom_call
 from hloom.ir.ops.table import op
 from hloom.ir.text.attributes import KINDS
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, PRED, Shape, TupleShape
@@ -503,7 +503,7 @@ def test_what_does_not_fit_is_rejected(opcode, arrays, attributes, error):
 
 
 def test_custom_calls(monkeypatch):
-    monkeypatch.setattr("hloom.ir.ops.structure.CUSTOM_CALLS", CUSTOM_CALLS)
+    monkeypatch.setattr("hloom.ir.ops.programs.structure.CUSTOM_CALLS", CUSTOM_CALLS)
     b = Builder("f")
     x = b.parameter(Shape("f32", (2,)))
     computation = b.finish(b.emit("custom-call", x, shape=Shape("f32", (2,)), custom_call_target="test_double"))

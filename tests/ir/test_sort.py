@@ -11,7 +11,7 @@ import pytest
 from hloom.ir.build import Builder, Value
 from hloom.ir.errors import HloomError
 from hloom.ir.interpret import evaluate
-from hloom.ir.ops.sort import comparator, sort_keys
+from hloom.ir.ops.indexing.sort import comparator, sort_keys
 from hloom.ir.types import HLO_NAME, Shape
 
 

@@ -9,8 +9,8 @@ import window_programs as programs
 from hloom.ir.build import Builder, scalar_computation
 from hloom.ir.errors import AttributeValueError, DTypeError, HloomError, ShapeError
 from hloom.ir.interpret import evaluate
-from hloom.ir.ops import convolution
-from hloom.ir.ops.window import comparison
+from hloom.ir.ops.linalg import convolution
+from hloom.ir.ops.reductions.window import comparison
 from hloom.ir.types import DTYPES, Shape
 from hloom.ir.window import WindowDimension as W
 

@@ -6,7 +6,7 @@ import numpy as np
 from op_modules import argmax_combiner, case, numbers
 
 from hloom.ir.build import scalar_computation
-from hloom.ir.ops.window import comparison
+from hloom.ir.ops.reductions.window import comparison
 from hloom.ir.types import Shape
 from hloom.ir.window import WindowDimension as W
 

@@ -10,7 +10,7 @@ from hloom.ir.types import Shape
 from hloom.runtime.cuda.api import Api
 from hloom.runtime.cuda.device import Device
 from hloom.runtime.cuda.discovery import gpus
-from hloom.runtime.cuda.program import Conditional, Copy, CudaProgram, Host, Kernel, Launch, Ref, While
+from hloom.runtime.cuda.programs.program import Conditional, Copy, CudaProgram, Host, Kernel, Launch, Ref, While
 
 F32, S32 = np.float32, np.int32
 N = 1000

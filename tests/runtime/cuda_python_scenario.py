@@ -8,8 +8,8 @@ from cuda_cases import OUT, TEMPORARY, VECTOR, N, X, fetch, host, launch, place,
 
 from hloom.runtime.cuda import Device, DeviceArray, Executable, available, gpus, import_array, load_api
 from hloom.runtime.cuda.errors import CudaLaunchError, CudaModuleError, CudaOutOfMemoryError
-from hloom.runtime.cuda.executable import CAPTURES, REBUILDS
-from hloom.runtime.cuda.program import Copy, CudaProgram, Enqueue, Fill, Kernel, Launch
+from hloom.runtime.cuda.programs.executable import CAPTURES, REBUILDS
+from hloom.runtime.cuda.programs.program import Copy, CudaProgram, Enqueue, Fill, Kernel, Launch
 
 
 def programs(api, device: Device) -> None:

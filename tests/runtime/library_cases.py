@@ -7,9 +7,9 @@ from cuda_cases import finish
 from fake_library import FakeLibrary
 from test_cuda_whole_programs import compiled
 
-from hloom import cuda_choices, cuda_trial
+from hloom.backends.cuda import autotune_trial, autotuner
+from hloom.backends.cuda.autotuner import Chooser
 from hloom.compiler.cache import Cache
-from hloom.cuda_choices import Chooser
 from hloom.ir import interpret
 from hloom.runtime.cuda.array import DeviceArray
 
@@ -27,10 +27,10 @@ class Setup:
         self.chooser: Chooser | None = None
         self.cost = lambda what: 1.0 if what.startswith(names) else 5.0
         self.prepare = lambda library: None
-        monkeypatch.setattr(cuda_choices, "default_cache", lambda: self.cache)
-        monkeypatch.setattr(cuda_choices, "load_library", lambda name: self.library)
+        monkeypatch.setattr(autotuner, "default_cache", lambda: self.cache)
+        monkeypatch.setattr(autotuner, "load_library", lambda name: self.library)
         for count in ("REPEATS", "ROUNDS"):  # a kernel in the simulator takes a second
-            monkeypatch.setattr(cuda_trial, count, 1)
+            monkeypatch.setattr(autotune_trial, count, 1)
 
     def choose(self, device) -> Chooser:
         device.fake.cost = self.cost

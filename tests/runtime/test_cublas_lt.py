@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from fake_cublas_lt import FakeCublasLt
 
-from hloom.compiler.targets.cuda.library_products import LibraryProduct
-from hloom.cuda_work import column_major
-from hloom.runtime.cuda import cublas_lt
-from hloom.runtime.cuda.cublas_lt import CublasLt, Matmul, Matrix
+from hloom.backends.cuda.algorithms import column_major
+from hloom.compiler.targets.cuda.libraries.matmul import LibraryProduct
 from hloom.runtime.cuda.discovery import available
 from hloom.runtime.cuda.errors import CudaLibraryError
-from hloom.runtime.cuda.libraries import LibraryMissing, load_library
+from hloom.runtime.cuda.libraries import cublas_lt
+from hloom.runtime.cuda.libraries.cublas_lt import CublasLt, Matmul, Matrix
+from hloom.runtime.cuda.libraries.load import LibraryMissing, load_library
 
 RANDOM = np.random.default_rng(1)
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from cuda_cases import OUT, VECTOR, N, X, Y, device, driver, fetch, gpu, host, launch, place, vectors
 
-from hloom.runtime.cuda import executable
 from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.errors import STICKY, CudaDeviceLostError, CudaError, CudaOutOfMemoryError
-from hloom.runtime.cuda.executable import Executable
-from hloom.runtime.cuda.program import Copy, CudaProgram, Enqueue, Fill
+from hloom.runtime.cuda.programs import executable
+from hloom.runtime.cuda.programs.executable import Executable
+from hloom.runtime.cuda.programs.program import Copy, CudaProgram, Enqueue, Fill
 
 # What fails without an error: destroying, which is tried again, and the words of an error.
 QUIET = {"cuGraphDestroy", "cuGraphExecDestroy", "cuMemFreeAsync", "cuGetErrorString"}

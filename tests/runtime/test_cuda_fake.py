@@ -12,8 +12,8 @@ from fake_cuda import FakeDriver
 from fake_cuda_model import ENUMS, RECORDS, CUgraphNodeParams, CUmemPoolProps, FakeKernel, Violation, writes
 
 from hloom.runtime.cuda.api import KernelNode
-from hloom.runtime.cuda.condition import condition_cubin
-from hloom.runtime.cuda.graph import pack
+from hloom.runtime.cuda.programs.condition import condition_cubin
+from hloom.runtime.cuda.programs.graph import pack
 
 
 def open_device():

@@ -18,8 +18,8 @@ from fake_cuda_model import reads, writes
 from hloom.ir.types import Shape
 from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.errors import CudaInteropError
-from hloom.runtime.cuda.executable import Executable
 from hloom.runtime.cuda.interop import import_array
+from hloom.runtime.cuda.programs.executable import Executable
 
 TENSOR = {"dltensor": 0, "dltensor_versioned": 32}  # where the tensor begins, by the standard
 DELETER = {"dltensor": 56, "dltensor_versioned": 16}

@@ -15,19 +15,20 @@ from test_cuda_whole_programs import compiled, simulated
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom import cuda_choices, cuda_compilation, cuda_trial, lax
+from hloom import lax
+from hloom.backends.cuda import autotune_trial, autotuner, compilation
+from hloom.backends.cuda.algorithms import OWN
+from hloom.backends.cuda.autotuner import Chooser
 from hloom.compiler.cache import Cache
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.targets.cuda.compile import CudaCode
-from hloom.compiler.targets.cuda.contraction import contraction_sources
+from hloom.compiler.targets.cuda.codegen.compile import CudaCode
+from hloom.compiler.targets.cuda.contractions.launches import contraction_sources
 from hloom.compiler.targets.cuda.machine import machine_of
-from hloom.cuda_choices import Chooser
-from hloom.cuda_work import OWN
 from hloom.errors import SettingError
 from hloom.ir.module import Computation
 from hloom.runtime.cuda.errors import CudaError, CudaLibraryError, CudaOutOfMemoryError
-from hloom.runtime.cuda.executable import CAPTURES
-from hloom.runtime.cuda.libraries import LibraryMissing
+from hloom.runtime.cuda.libraries.load import LibraryMissing
+from hloom.runtime.cuda.programs.executable import CAPTURES
 
 RANDOM = np.random.default_rng(7)
 
@@ -278,7 +279,7 @@ def test_without_the_library(setup, monkeypatch):
     def load(name):
         raise LibraryMissing("libcublasLt.so.13 is not installed")
 
-    monkeypatch.setattr(cuda_choices, "load_library", load)
+    monkeypatch.setattr(autotuner, "load_library", load)
     setup.check(lambda x, w: x @ w, X, W)
     assert setup.choice.taken == OWN and setup.choice.why == "libcublasLt.so.13 is not installed"
 
@@ -376,14 +377,14 @@ def test_memory_that_runs_out_while_measuring(setup, monkeypatch):
     def none(self, *arguments):
         raise CudaOutOfMemoryError("arrays for timing were asked for", "there is no room", "free arrays")
 
-    monkeypatch.setattr(cuda_trial.Trial, "_arguments", none)
+    monkeypatch.setattr(autotune_trial.Trial, "_arguments", none)
     setup.check(lambda x, w: x @ w, X, W)
     assert setup.choice.taken == OWN and "could not be measured" in setup.choice.why and "no room" in setup.choice.why
     monkeypatch.undo()
     setup.cache, first = Cache(setup.folder), setup.choice
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuda_choices, "default_cache", lambda: setup.cache)
-        patch.setattr(cuda_choices, "load_library", lambda name: setup.library)
+        patch.setattr(autotuner, "default_cache", lambda: setup.cache)
+        patch.setattr(autotuner, "load_library", lambda name: setup.library)
         setup.check(lambda x, w: x @ w, X, W)
     assert setup.choice == first, "bits stay the same"
 
@@ -408,9 +409,9 @@ def test_a_compiled_function_says_what_was_taken(setup, monkeypatch):
             made.append(CudaCode(name, arch, f"cubin {name}".encode(), "", 32, 0, 0, 0))
         return made
 
-    monkeypatch.setattr(cuda_compilation, "cubins", codes)
-    monkeypatch.setattr(cuda_compilation, "cuda_device", lambda index=0: device)
-    compiled_module = cuda_compilation.compile_for_cuda(hl.make_module(lambda x, w: x @ w)(X, W))
+    monkeypatch.setattr(compilation, "cubins", codes)
+    monkeypatch.setattr(compilation, "cuda_device", lambda index=0: device)
+    compiled_module = compilation.compile_for_cuda(hl.make_module(lambda x, w: x @ w)(X, W))
     (said,) = compiled_module.cost_analysis()["choices"]
     assert said["taken"] == OWN and "compiled only" in said["why"] and said["own_ms"] is None
     setup.choose(device)  # the library

@@ -11,17 +11,18 @@ from test_cuda_whole_programs import compiled
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom import cuda_choices, lax
+from hloom import lax
+from hloom.backends.cuda import autotuner
+from hloom.backends.cuda.algorithms import OWN
+from hloom.backends.cuda.autotuner import undecided
 from hloom.compiler.cache import Cache
 from hloom.compiler.targets.cuda import fft
-from hloom.compiler.targets.cuda.library_transforms import LibraryTransform
-from hloom.cuda_choices import undecided
-from hloom.cuda_work import OWN
+from hloom.compiler.targets.cuda.libraries.fft import LibraryTransform
 from hloom.runtime.cuda.errors import CudaLibraryError, CudaOutOfMemoryError
-from hloom.runtime.cuda.executable import CAPTURES
-from hloom.runtime.cuda.libraries import LibraryMissing
-from hloom.runtime.cuda.program import Alternatives
-from hloom.tracing import bind
+from hloom.runtime.cuda.libraries.load import LibraryMissing
+from hloom.runtime.cuda.programs.executable import CAPTURES
+from hloom.runtime.cuda.programs.program import Alternatives
+from hloom.tracing.trace import bind
 
 RANDOM = np.random.default_rng(5)
 
@@ -192,7 +193,7 @@ def test_without_the_library(setup, monkeypatch):
     def load(name):
         raise LibraryMissing("libcufft.so.12 is not installed")
 
-    monkeypatch.setattr(cuda_choices, "load_library", load)
+    monkeypatch.setattr(autotuner, "load_library", load)
     assert setup.check(FFT, Z) == []
     assert setup.choice.taken == OWN and setup.choice.why == "libcufft.so.12 is not installed"
 

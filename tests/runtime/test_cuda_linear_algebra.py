@@ -14,23 +14,24 @@ from test_cuda_whole_programs import compiled
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom import cuda_choices, lax
-from hloom.compilation import program_text
+from hloom import lax
+from hloom.backends.cuda import autotuner
+from hloom.backends.cuda.autotuner import ON_HOST, Chooser
+from hloom.backends.cuda.compilation import CudaExecutable
+from hloom.backends.cuda.kind import CudaKind
+from hloom.backends.dump import program_text
 from hloom.compiler.pipeline import passes_for, run_passes
 from hloom.compiler.targets.cuda.target import CudaTarget
-from hloom.cuda_choices import ON_HOST, Chooser
-from hloom.cuda_compilation import CudaExecutable
-from hloom.cuda_kind import CudaKind
 from hloom.ir import interpret
 from hloom.ir.text import parse_module, print_module
 from hloom.ir.types import Shape
-from hloom.runtime.cuda import cusolver
 from hloom.runtime.cuda.array import DeviceArray
-from hloom.runtime.cuda.cusolver import CuSolver, RoutineCall
 from hloom.runtime.cuda.errors import CudaError, CudaLibraryError
-from hloom.runtime.cuda.libraries import LibraryMissing, load_library
-from hloom.runtime.cuda.program import Alternatives, CudaProgram
-from hloom.tracing import bind
+from hloom.runtime.cuda.libraries import cusolver
+from hloom.runtime.cuda.libraries.cusolver import CuSolver, RoutineCall
+from hloom.runtime.cuda.libraries.load import LibraryMissing, load_library
+from hloom.runtime.cuda.programs.program import Alternatives, CudaProgram
+from hloom.tracing.trace import bind
 
 RANDOM = np.random.default_rng(11)
 
@@ -91,7 +92,7 @@ def setup(monkeypatch):
             raise LibraryMissing("products are tested elsewhere")
         return made.library
 
-    monkeypatch.setattr(cuda_choices, "load_library", load)
+    monkeypatch.setattr(autotuner, "load_library", load)
     return made
 
 
@@ -267,7 +268,7 @@ def _no_library(name):
 
 
 def test_without_the_library(setup, monkeypatch):
-    monkeypatch.setattr(cuda_choices, "load_library", _no_library)
+    monkeypatch.setattr(autotuner, "load_library", _no_library)
     with pytest.raises(CudaLibraryError) as caught:
         compiled(function_of, positive(3, 3), choose=setup.choose)
     text = str(caught.value)
@@ -291,7 +292,7 @@ def test_placement_asks_whether_the_library_is_there(setup, monkeypatch):
     assert CudaKind().has_kernel(instruction)
     with hl.config(cuda_libraries="never"):
         assert not CudaKind().has_kernel(instruction)
-    monkeypatch.setattr(cuda_choices, "load_library", _no_library)
+    monkeypatch.setattr(autotuner, "load_library", _no_library)
     assert not CudaKind().has_kernel(instruction)
 
 

@@ -15,8 +15,8 @@ from hloom.ir import records
 from hloom.ir.types import Shape
 from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.errors import CudaError, CudaOutOfMemoryError
-from hloom.runtime.cuda.executable import CAPTURES, REBUILDS, Executable
 from hloom.runtime.cuda.memory import rounded
+from hloom.runtime.cuda.programs.executable import CAPTURES, REBUILDS, Executable
 from hloom.runtime.cuda.staging import PIECE
 
 MIB = 1 << 20

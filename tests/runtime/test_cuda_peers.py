@@ -9,8 +9,8 @@ from cuda_cases import VECTOR, N, device, driver, fetch, finish, gpu, vectors
 
 from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaError, CudaOutOfMemoryError
-from hloom.runtime.cuda.executable import Executable
 from hloom.runtime.cuda.interop import import_array
+from hloom.runtime.cuda.programs.executable import Executable
 
 
 def two(**options):

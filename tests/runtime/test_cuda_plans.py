@@ -9,17 +9,18 @@ from fake_cuda_model import FakeKernel, reads, writes
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
+from hloom.backends.cuda.compilation import CudaExecutable
+from hloom.backends.cuda.program import cuda_program
 from hloom.compiler.pipeline import passes_for, run_passes
-from hloom.compiler.plan import make_plan
-from hloom.compiler.targets.cuda import lockstep, radix_sort, sort, sort_ways
-from hloom.compiler.targets.cuda.compile import CudaCode
+from hloom.compiler.schedule.scheduler import make_plan
+from hloom.compiler.targets.cuda.codegen.compile import CudaCode
+from hloom.compiler.targets.cuda.simulator import simulator
+from hloom.compiler.targets.cuda.sorting import bitonic, choice, radix
 from hloom.compiler.targets.cuda.target import CudaTarget
-from hloom.cuda_compilation import CudaExecutable
-from hloom.cuda_program import cuda_program
 from hloom.ir import interpret
 from hloom.ir.types import DTYPES
 from hloom.runtime.cuda.errors import ComputeCapabilityError
-from hloom.runtime.cuda.program import Conditional, Host, While, all_steps
+from hloom.runtime.cuda.programs.program import Conditional, Host, While, all_steps
 
 RANDOM = np.random.default_rng(0)
 OLD, NEW = 12020, 13000  # drivers without and with loops and branches in graphs
@@ -56,7 +57,7 @@ def simulated_kernel(plan, source, title: str) -> FakeKernel:
         for name, kind, address in zip(pointers, source.params, values, strict=False):
             arrays[name] = fake.view(address, sizes[name], DTYPES[kind.removesuffix("*")])
         integers = dict(zip(source.arguments, values[len(pointers) :], strict=True))
-        lockstep.run(source, arrays, integers, blocks)
+        simulator.run(source, arrays, integers, blocks)
 
     def accesses(*values):
         made = []
@@ -149,9 +150,9 @@ def test_sorts_and_scatters_of_several_launches():
 
 def test_sorts_by_digits_read_and_write_two_arrays_in_turn(monkeypatch):
     for name, size in (("digit", 4), ("threads", 32), ("kept", 256)):
-        monkeypatch.setattr(radix_sort.RadixSort, name, size)
-    monkeypatch.setattr(sort_ways, "estimates", lambda *_: (1.0, 0.0))
-    monkeypatch.setattr(sort, "CHUNK", 16)
+        monkeypatch.setattr(radix.RadixSort, name, size)
+    monkeypatch.setattr(choice, "estimates", lambda *_: (1.0, 0.0))
+    monkeypatch.setattr(bitonic, "CHUNK", 16)
     program = check(lambda x: hnp.sort(x), RANDOM.integers(0, 1000, 100).astype(np.int16))
     assert len(program.steps) == 13
 

@@ -10,16 +10,8 @@ import pytest
 from cuda_cases import OUT, VECTOR, N, X, Y, device, fetch, finish, host, launch, place, vectors
 
 from hloom.ir.types import Shape
-from hloom.runtime.cuda.executable import CAPTURES, REBUILDS, Executable
-from hloom.runtime.cuda.program import (
-    Conditional,
-    Copy,
-    CudaProgram,
-    Enqueue,
-    Exchange,
-    Fill,
-    While,
-)
+from hloom.runtime.cuda.programs.executable import CAPTURES, REBUILDS, Executable
+from hloom.runtime.cuda.programs.program import Conditional, Copy, CudaProgram, Enqueue, Exchange, Fill, While
 
 OLD, MIDDLE, NEW = 12020, 12040, 13000  # drivers without conditional nodes, with loops only, with all
 

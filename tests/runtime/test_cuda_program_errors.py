@@ -12,8 +12,8 @@ from fake_cuda_model import FakeKernel, writes
 
 from hloom.ir.types import Shape
 from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaLaunchError, CudaModuleError
-from hloom.runtime.cuda.executable import Executable
-from hloom.runtime.cuda.program import Copy, CudaProgram, Kernel, Launch
+from hloom.runtime.cuda.programs.executable import Executable
+from hloom.runtime.cuda.programs.program import Copy, CudaProgram, Kernel, Launch
 
 
 def failing() -> CudaProgram:

@@ -12,11 +12,14 @@ from test_cuda_whole_programs import compiled
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom import cuda_choices, lax
+from hloom import lax
+from hloom.backends.cuda import autotuner
 from hloom.compiler.cache import Cache
-from hloom.compiler.targets.cuda import radix_sort, scatter, sort, sort_ways
+from hloom.compiler.targets.cuda import scatter
+from hloom.compiler.targets.cuda.sorting import bitonic, radix
+from hloom.compiler.targets.cuda.sorting import choice as sort_ways
 from hloom.runtime.cuda.errors import CudaOutOfMemoryError
-from hloom.runtime.cuda.program import Alternatives, Launch
+from hloom.runtime.cuda.programs.program import Alternatives, Launch
 
 RANDOM = np.random.default_rng(11)
 DIGITS = ("sort_count", "sort_scan", "sort_scatter", "scatter_sort_count", "scatter_sort_scan", "scatter_sort_scatter")
@@ -26,8 +29,8 @@ DIGITS = ("sort_count", "sort_scan", "sort_scatter", "scatter_sort_count", "scat
 def setup(tmp_path, monkeypatch):
     """Small tiles and chunks; arithmetic prefers the network."""
     for name, size in (("digit", 4), ("threads", 32), ("kept", 256)):
-        monkeypatch.setattr(radix_sort.RadixSort, name, size)
-    monkeypatch.setattr(sort, "CHUNK", 16)
+        monkeypatch.setattr(radix.RadixSort, name, size)
+    monkeypatch.setattr(bitonic, "CHUNK", 16)
     monkeypatch.setattr(scatter, "COMPARED", 4)
     monkeypatch.setattr(sort_ways, "estimates", lambda *_: (1.0, 2.0))
     made = Setup(FakeCuFft, (), tmp_path, monkeypatch)
@@ -115,15 +118,15 @@ def test_what_the_settings_say(setup):
 def test_a_way_that_gives_other_results_is_not_taken(setup, monkeypatch):
     run, _ = compiled(lambda x: hnp.sort(x, axis=1), X)
     finish(run.device)
-    real = cuda_choices.Trial.results
+    real = autotuner.Trial.results
 
     def results(trial, choose):
         found = real(trial, choose)
-        if choose is not cuda_choices.own_kernels:
+        if choose is not autotuner.own_kernels:
             found[0] = found[0][::-1].copy()
         return found
 
-    monkeypatch.setattr(cuda_choices.Trial, "results", results)
+    monkeypatch.setattr(autotuner.Trial, "results", results)
     assert taken(setup, lambda x: hnp.sort(x, axis=1), X) == {"network"}
     assert setup.choice.why == "results of digits differ from ours"
 
@@ -132,6 +135,6 @@ def test_no_memory_for_measuring(setup, monkeypatch):
     def results(trial, choose):
         raise CudaOutOfMemoryError("memory for a trial", "none is free", "use less")
 
-    monkeypatch.setattr(cuda_choices.Trial, "results", results)
+    monkeypatch.setattr(autotuner.Trial, "results", results)
     assert taken(setup, lambda x: hnp.sort(x, axis=1), X) == {"network"}
     assert "could not be measured" in setup.choice.why and "none is free" in setup.choice.why

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from hloom.runtime.cuda.program import Conditional, Fill, Ref, While
-from hloom.runtime.cuda.structure import Jumps, structured
+from hloom.runtime.cuda.programs.program import Conditional, Fill, Ref, While
+from hloom.runtime.cuda.programs.structure import Jumps, structured
 from hloom.runtime.program import Branch, Jump, Switch
 
 PRED = Ref("arena", 0)

@@ -14,17 +14,17 @@ from fake_cuda_model import FakeKernel, writes
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
+from hloom.backends.cuda.program import cuda_program
 from hloom.compiler.pipeline import passes_for, run_passes
-from hloom.compiler.plan import make_plan
-from hloom.compiler.targets.cuda import lockstep
+from hloom.compiler.schedule.scheduler import make_plan
 from hloom.compiler.targets.cuda.launches import sources_of
+from hloom.compiler.targets.cuda.simulator import simulator
 from hloom.compiler.targets.cuda.target import CudaTarget
-from hloom.cuda_program import cuda_program
 from hloom.ir import interpret
 from hloom.ir.types import DTYPES
 from hloom.runtime.cuda.array import DeviceArray
-from hloom.runtime.cuda.executable import CAPTURES, Executable
-from hloom.runtime.cuda.program import CudaProgram, Host, While, all_steps
+from hloom.runtime.cuda.programs.executable import CAPTURES, Executable
+from hloom.runtime.cuda.programs.program import CudaProgram, Host, While, all_steps
 
 
 def simulated(fake, name: str, source) -> FakeKernel:
@@ -46,7 +46,7 @@ def simulated(fake, name: str, source) -> FakeKernel:
                 arrays[parameter] = fake.view(word, sizes[word] // dtype.itemsize * dtype.itemsize, dtype)
             else:
                 integers[parameter] = word
-        lockstep.run(source, arrays, integers, blocks, False)
+        simulator.run(source, arrays, integers, blocks, False)
 
     def accesses(*words):
         """What it touches is not known here: all that lies behind its pointers."""

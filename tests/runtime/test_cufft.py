@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from hloom.runtime.cuda import cufft
-from hloom.runtime.cuda.cufft import CuFft, Transform
 from hloom.runtime.cuda.discovery import available
 from hloom.runtime.cuda.errors import CudaLibraryError
-from hloom.runtime.cuda.libraries import LibraryMissing, load_library
+from hloom.runtime.cuda.libraries import cufft
+from hloom.runtime.cuda.libraries.cufft import CuFft, Transform
+from hloom.runtime.cuda.libraries.load import LibraryMissing, load_library
 
 
 @pytest.fixture(scope="module")

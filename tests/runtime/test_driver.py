@@ -10,8 +10,8 @@ import time
 import numpy as np
 import pytest
 
-from hloom.compiler.kernels.source import KernelSource
-from hloom.native_setup import driver, load_kernels
+from hloom.backends.cpu.driver import driver, load_kernels
+from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.runtime.buffer import address
 from hloom.runtime.driver import (
     COPY,
@@ -279,7 +279,7 @@ def test_sleepers_are_woken_for_what_takes_longer_than_waking(machine):
 def test_one_thread_starts_no_worker():
     program = """
 import threading, numpy as np
-from hloom.native_setup import driver
+from hloom.backends.cpu.driver import driver
 from tests.runtime.test_driver import *
 d = driver()
 assert d.num_threads == 1, d.num_threads

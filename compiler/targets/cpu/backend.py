@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 import llvmlite.binding as llvm
 
-from .direct_analysis import EXPLICIT
-from .machine import Machine, host
-from .streaming import is_streamed, past_caches
+from hloom.compiler.targets.cpu.llvm_emitter.analysis import EXPLICIT
+from hloom.compiler.targets.cpu.machine import Machine, host
+from hloom.compiler.targets.cpu.nontemporal_stores import is_streamed, past_caches
 
 # Measured on Zen 3 with a gelu-like kernel (ms, optimizing + emitting): level 1 10 + 10, level 2 10 + 10, level 3
 # 12 + 10 with the same vector loop, so the standard level. The superword vectorizer finds nothing in kernels whose

@@ -14,86 +14,15 @@ Numba is imported by the first kernel that is not in the cache, so a process wit
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Protocol
 
-from hloom.compiler.kernels.source import KernelSource
-from hloom.compiler.stages import collecting, count, current, stage
-from hloom.compiler.switching import fast_switching
-from hloom.ir.records import record
-
-from . import stored_kernels
-from .machine import Machine, available_cores, host, version_file
-
-
-@record(frozen=True)
-class ObjectCode:
-    """Relocatable object code. symbols: the C functions it exports; data: the bytes of one object file."""
-
-    symbols: tuple[str, ...]
-    data: bytes
-
-
-class NativeFunction(Protocol):
-    """A C function written in Python text: `result NAME(params...)`. result: an HLO dtype, or "void".
-
-    calls: other functions the text calls by name, {name: (params, result)}: of the same batch or of the C library.
-    exported: whether others may look the function up by name.
-    constants: names of integers that the text uses.
-    """
-
-    name: str
-    text: str
-    params: tuple[str, ...]
-    result: str
-    calls: Mapping[str, tuple[tuple[str, ...], str]]
-    exported: bool
-    constants: Mapping[str, int]
-
-
-class KernelCompileError(Exception):
-    """A kernel text that does not compile. Carries `name`, `text` and `message`; prints the text with line numbers."""
-
-    def __init__(self, name: str, text: str, message: str):
-        self.name, self.text, self.message = name, text, message
-        numbered = "\n".join(f"{number:4d}  {line}" for number, line in enumerate(text.splitlines(), 1))
-        super().__init__(f"kernel {name} does not compile: {message}\n{numbered}")
-
-
-class Store(Protocol):
-    """Where object code is kept between processes (`compiler.cache.Cache`)."""
-
-    def get(self, key: str) -> bytes | None: ...
-
-    def put(self, key: str, data: bytes) -> None: ...
-
-
-@functools.cache
-def fingerprint() -> str:
-    """Hash over the machine, the versions of the compilers and our own sources that kernels are made of."""
-    folder = Path(__file__).resolve().parent
-    kernels = folder.parents[1] / "kernels"
-    ours = [*folder.glob("*.py"), *kernels.glob("vmath/*.py"), *kernels.glob("tiles*.py")]
-    digest = hashlib.sha256()
-    digest.update(f"{host().identity} {sys.version_info[:2]} {sys.platform}".encode())
-    for package in ("numba", "llvmlite"):
-        digest.update(version_file(package))
-    for path in sorted(ours):
-        digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()
-
-
-def kernel_key(kernel: KernelSource) -> str:
-    """The cache key of a kernel's object code: equal text, parameters, machine and versions give equal keys."""
-    parts = [fingerprint(), kernel.name, ",".join(kernel.params), kernel.text]
-    for name, part in kernel.parts:
-        parts += [name, kernel_key(part)]
-    return "kernel-" + hashlib.sha256("\0".join(parts).encode()).hexdigest()
+from hloom.compiler.compile_timings import collecting, count, current, stage
+from hloom.compiler.gil import fast_switching
+from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.targets.cpu import prebuilt_kernels
+from hloom.compiler.targets.cpu.interface import NativeFunction, ObjectCode, Store, kernel_key
+from hloom.compiler.targets.cpu.machine import Machine, available_cores
 
 
 def compile_kernels(kernels: Sequence[KernelSource], cache: Store | None = None) -> list[ObjectCode]:
@@ -102,7 +31,7 @@ def compile_kernels(kernels: Sequence[KernelSource], cache: Store | None = None)
     made: list[ObjectCode | None] = [None] * len(kernels)
     missing = []
     for index, kernel in enumerate(kernels):
-        data = stored_kernels.object_code(kernel)
+        data = prebuilt_kernels.object_code(kernel)
         if data is None and cache is not None:
             data = cache.get(kernel_key(kernel))
         if data is None:
@@ -119,7 +48,7 @@ def compile_kernels(kernels: Sequence[KernelSource], cache: Store | None = None)
 
 
 def _compile(kernels: Sequence[KernelSource], cache: Store | None) -> list[ObjectCode]:
-    from . import backend
+    from hloom.compiler.targets.cpu import backend
 
     stages = current()
 
@@ -143,13 +72,15 @@ def _compile(kernels: Sequence[KernelSource], cache: Store | None) -> list[Objec
 
 def kernel_module(kernel: KernelSource, cache: Store | None) -> tuple[str, list[bytes | str]]:
     """LLVM IR (text) of a kernel with its C entry, and the libraries (bitcode or text) that it is linked with."""
-    from . import backend, dialect_file, direct
+    from hloom.compiler.targets.cpu import backend
+    from hloom.compiler.targets.cpu.llvm_emitter import emitter as direct
+    from hloom.compiler.targets.cpu.numba_frontend import prebuilt_library
 
     try:
         text, names = direct.kernel_text(kernel, backend.triple())
-        return text, [dialect_file.module_text(name) for name in names]
+        return text, [prebuilt_library.module_text(name) for name in names]
     except (direct.Unsupported, SyntaxError):  # a text with an error is reported by Numba's front end
-        from . import lower
+        from hloom.compiler.targets.cpu.numba_frontend import lower
 
         count("kernels through Numba")
         return lower.kernel_module(kernel, cache)
@@ -157,7 +88,8 @@ def kernel_module(kernel: KernelSource, cache: Store | None) -> tuple[str, list[
 
 def compile_functions(functions: Sequence[NativeFunction], machine: Machine | None = None) -> ObjectCode:
     """One object file with all `functions`, which may call each other and the C library. machine: None is the host."""
-    from . import backend, lower
+    from hloom.compiler.targets.cpu import backend
+    from hloom.compiler.targets.cpu.numba_frontend import lower
 
     modules = [lower.function_module(function) for function in functions]
     exported = tuple(function.name for function in functions if function.exported)
@@ -167,21 +99,21 @@ def compile_functions(functions: Sequence[NativeFunction], machine: Machine | No
 
 def compile_ir(text: str, exported: Sequence[str]) -> ObjectCode:
     """Object code of LLVM IR (text)."""
-    from . import backend
+    from hloom.compiler.targets.cpu import backend
 
     return ObjectCode(tuple(exported), backend.object_code(backend.optimized_together([text], exported)))
 
 
 def assembly(kernel: KernelSource) -> str:
     """The assembly text of a kernel, as the host would run it."""
-    from . import backend
+    from hloom.compiler.targets.cpu import backend
 
     return backend.assembly(backend.optimized(*kernel_module(kernel, None)))
 
 
 def llvm_ir(kernel: KernelSource, optimized: bool = True) -> str:
     """The LLVM IR of a kernel, after the optimizer or as the front end made it."""
-    from . import backend
+    from hloom.compiler.targets.cpu import backend
 
     text, libraries = kernel_module(kernel, None)
     return str(backend.optimized(text, libraries)) if optimized else text

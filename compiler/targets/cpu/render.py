@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hloom.compiler.kernels.description import (
+from hloom.compiler.kernels.codegen.description import (
     Block,
     Branch,
     Collective,
@@ -16,9 +16,9 @@ from hloom.compiler.kernels.description import (
     Serial,
     Tiles,
 )
-from hloom.compiler.kernels.source import KernelSource
-from hloom.compiler.kernels.tile_shapes import ITEMSIZES
-from hloom.compiler.targets.cpu.together import rows_together, steps_together
+from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.kernels.contractions.tile_shapes import ITEMSIZES
+from hloom.compiler.targets.cpu.row_blocks import rows_together, steps_together
 
 PAD = 8  # elements between the rows of a staged tile, which else would lie a power of two apart
 

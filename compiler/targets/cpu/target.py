@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from hloom.compiler.kernels.attention import attention_launches
-from hloom.compiler.kernels.attention_structure import attention_of
-from hloom.compiler.kernels.description import Nest
-from hloom.compiler.kernels.elements import stand_ins, with_stores
+from hloom.compiler.kernels.attention.structure import attention_of
+from hloom.compiler.kernels.codegen.description import Nest
+from hloom.compiler.kernels.codegen.elements import stand_ins, with_stores
+from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.kernels.contractions.product import product_launches
 from hloom.compiler.kernels.emit import nests
-from hloom.compiler.kernels.fft import fft_launches
 from hloom.compiler.kernels.host import runs_on_host
 from hloom.compiler.kernels.launch import Launch, launch_by_work
-from hloom.compiler.kernels.product import product_launches
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.kernels.source import KernelSource
 from hloom.compiler.kernels.topk import topk_launches
-from hloom.compiler.kernels.window import window_launches
+from hloom.compiler.kernels.windows.launches import window_launches
+from hloom.compiler.targets.cpu.attention import attention_launches
+from hloom.compiler.targets.cpu.fft.launches import fft_launches
 from hloom.compiler.targets.cpu.machine import Machine, host
 from hloom.compiler.targets.cpu.render import render
 from hloom.ir.module import Instruction

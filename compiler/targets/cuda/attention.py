@@ -11,21 +11,21 @@ lanes: results have the same bits for every number of rows in a block.
 
 from __future__ import annotations
 
-from hloom.compiler.kernels.attention_rows import RowNest
-from hloom.compiler.kernels.attention_structure import Attention
-from hloom.compiler.kernels.contraction import ContractionSpec, PlainOperand
-from hloom.compiler.kernels.description import Block, Branch, Collective, Lanes
-from hloom.compiler.kernels.product import Roles, accumulation_dtype, operand_of
+from hloom.compiler.kernels.attention.rows import RowNest
+from hloom.compiler.kernels.attention.structure import Attention
+from hloom.compiler.kernels.codegen.description import Block, Branch, Collective, Lanes
+from hloom.compiler.kernels.contractions.product import Roles, accumulation_dtype, operand_of
+from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.targets.cuda.contraction import tensor_dtype
-from hloom.compiler.targets.cuda.contraction_products import tensor_products, thread_products
-from hloom.compiler.targets.cuda.contraction_sides import TENSOR_INPUTS, Side, make_side
-from hloom.compiler.targets.cuda.contraction_text import Text, make_source
-from hloom.compiler.targets.cuda.contraction_tiles import Tile
+from hloom.compiler.targets.cuda.codegen.render import WARP, indent, shuffled
+from hloom.compiler.targets.cuda.codegen.staging import store_target
+from hloom.compiler.targets.cuda.contractions.launches import tensor_dtype
+from hloom.compiler.targets.cuda.contractions.operands import TENSOR_INPUTS, Side, make_side
+from hloom.compiler.targets.cuda.contractions.products import tensor_products, thread_products
+from hloom.compiler.targets.cuda.contractions.text import Text, make_source
+from hloom.compiler.targets.cuda.contractions.tiles import Tile
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_source
 from hloom.compiler.targets.cuda.machine import CudaMachine
-from hloom.compiler.targets.cuda.render import WARP, indent, shuffled
-from hloom.compiler.targets.cuda.staging import store_target
 from hloom.ir.records import record, replace
 from hloom.ir.types import DTYPES, HLO_NAME
 

@@ -18,10 +18,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hloom.compiler.kernels.loop import loop_nest
+from hloom.compiler.kernels.loops.elementwise import loop_nest
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_nest, launch_of_source
-from hloom.compiler.targets.cuda.library_transforms import library_transform
+from hloom.compiler.targets.cuda.libraries.fft import library_transform
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.records import replace
 from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from hloom.compiler.kernels.description import Nest
+from hloom.compiler.kernels.codegen.description import Nest
+from hloom.compiler.kernels.codegen.source import KernelSource, parsed
 from hloom.compiler.kernels.launch import Launch
-from hloom.compiler.kernels.source import KernelSource, parsed
-from hloom.compiler.targets.cuda.render import THREADS, WARP, CudaSource, divisors, indent, render
+from hloom.compiler.targets.cuda.codegen.render import THREADS, WARP, CudaSource, divisors, indent, render
 from hloom.ir.records import record
 
 

@@ -17,20 +17,20 @@ from __future__ import annotations
 
 import math
 
-from hloom.compiler.kernels.affine import Affine, linear, variables
-from hloom.compiler.kernels.combine import inline_scalars
-from hloom.compiler.kernels.description import Block, Branch, Serial
-from hloom.compiler.kernels.elements import load, store
+from hloom.compiler.kernels.codegen.affine import Affine, linear, variables
+from hloom.compiler.kernels.codegen.description import Block, Branch, Serial
+from hloom.compiler.kernels.codegen.elements import load, store
+from hloom.compiler.kernels.codegen.writer import Writer
+from hloom.compiler.kernels.loops.accumulators import inline_scalars
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.scatter import combine_update, neutral_of, window_begin
-from hloom.compiler.kernels.writer import Writer
 from hloom.compiler.targets.cpu.render import block_lines
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
-from hloom.compiler.targets.cuda.radix_sort import Ordinal, RadixSort, width_of
-from hloom.compiler.targets.cuda.sort import Sort
-from hloom.compiler.targets.cuda.sort_ways import launches_by
+from hloom.compiler.targets.cuda.sorting.bitonic import Sort
+from hloom.compiler.targets.cuda.sorting.choice import launches_by
+from hloom.compiler.targets.cuda.sorting.radix import Ordinal, RadixSort, width_of
 from hloom.ir.build import combiner_opcode
-from hloom.ir.ops.scatter import windows_of
+from hloom.ir.ops.indexing.scatter import windows_of
 from hloom.ir.types import HLO_NAME, Shape
 
 PART = 32  # updates that a part has at least

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from hloom.compiler.kernels.attention_structure import attention_of
-from hloom.compiler.kernels.description import Nest
+from hloom.compiler.kernels.attention.structure import attention_of
+from hloom.compiler.kernels.codegen.description import Nest
+from hloom.compiler.kernels.codegen.writer import can_write
 from hloom.compiler.kernels.emit import nests
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.scatter import has_scatter_kernel
 from hloom.compiler.kernels.topk import has_topk_kernel
-from hloom.compiler.kernels.window import has_window_kernel, is_inlined
-from hloom.compiler.kernels.writer import can_write
+from hloom.compiler.kernels.windows.launches import has_window_kernel, is_inlined
 from hloom.compiler.targets.cuda.attention import attention_sources, has_attention_kernel
-from hloom.compiler.targets.cuda.contraction import contraction_sources, has_product_kernel
+from hloom.compiler.targets.cuda.contractions.launches import contraction_sources, has_product_kernel
+from hloom.compiler.targets.cuda.contractions.naive import plain_product_nest
 from hloom.compiler.targets.cuda.fft import fft_launches, has_fft_kernel
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_nest
-from hloom.compiler.targets.cuda.linear_algebra import NAME as ROUTINES
+from hloom.compiler.targets.cuda.libraries.linear_algebra import NAME as ROUTINES
 from hloom.compiler.targets.cuda.machine import CudaMachine, machine_of
-from hloom.compiler.targets.cuda.plain_products import plain_product_nest
 from hloom.compiler.targets.cuda.scatter import scatter_launches
-from hloom.compiler.targets.cuda.sort_ways import sort_launches
-from hloom.compiler.targets.cuda.topk import topk_launches
+from hloom.compiler.targets.cuda.sorting.choice import sort_launches
+from hloom.compiler.targets.cuda.sorting.topk import topk_launches
 from hloom.compiler.targets.cuda.windows import window_launches
 from hloom.ir.errors import HloomError
 from hloom.ir.module import Computation, Instruction

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 
-from hloom.compiler.kernels.constants import literal
-from hloom.compiler.kernels.elements import load, store
+from hloom.compiler.kernels.codegen.constants import literal
+from hloom.compiler.kernels.codegen.elements import load, store
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.kernels.window import ReduceWindow
-from hloom.compiler.kernels.window_loops import Windows
+from hloom.compiler.kernels.windows.launches import ReduceWindow
+from hloom.compiler.kernels.windows.loops import Windows
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
-from hloom.compiler.targets.cuda.running import running_launches
+from hloom.compiler.targets.cuda.scans import running_launches
 from hloom.ir.ops import OPS
 from hloom.ir.types import DTYPES, HLO_NAME, NARROW_FLOATS
 from hloom.ir.window import dilated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hloom.numpy as hnp
 from hloom.errors import ShapeError
-from hloom.operands import inexact_dtype, promote_operands
+from hloom.lax.operands import inexact_dtype, promote_operands
 
 __all__ = ["vq"]
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from hloom import lax
 from hloom import numpy as hnp
-from hloom import pytrees as tree
+from hloom.arrays.operators import ArrayMethods
 from hloom.errors import ArgumentError, ShapeError, TreeError
-from hloom.operands import NUMBERS
-from hloom.operators import ArrayMethods
+from hloom.lax.operands import NUMBERS
+from hloom.tree import pytrees as tree
 
 __all__ = ["bicgstab", "cg", "gmres"]
 

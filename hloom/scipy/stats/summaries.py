@@ -8,7 +8,7 @@ import numpy as np
 
 import hloom.numpy as hnp
 from hloom.errors import ArgumentError
-from hloom.operands import canonical_axis
+from hloom.lax.operands import canonical_axis
 from hloom.scipy.special import floats
 
 

@@ -1,0 +1,1 @@
+"""Measurements: interleaved timing, conditions, start-up and the limits of the machine."""

@@ -1,0 +1,1 @@
+"""What a benchmark run reports: targets, diagnoses, tables and charts."""

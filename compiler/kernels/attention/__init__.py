@@ -1,0 +1,1 @@
+"""What the attention kernels of every target share: masks, row nests and pattern matching."""

@@ -1,0 +1,355 @@
+"""The row nest of attention, and what consumes its result, as text for one row of a block.
+
+Scratch memory of the kernel that the text uses: `t_scores[t_at + t_j]`, the scores of row `t_r` of the block, which
+become its weights; `t_sums[t_r * t_width + t_j]`, its sums; and, one element a row, `t_divisors` by which the sums are
+divided, `t_exact` (1: the weights have been), `t_kept0`, ... (results of reductions that what follows reads), `t_ends`
+(how much of the row a mask leaves) and `t_tails` (the weight of all behind that).
+"""
+
+from __future__ import annotations
+
+from hloom.compiler.kernels.attention.masks import Mask, mask_of
+from hloom.compiler.kernels.attention.structure import Attention, untransposed
+from hloom.compiler.kernels.codegen.affine import ZERO, Affine, Index, linear, merge_groups, reshape_groups, variables
+from hloom.compiler.kernels.codegen.description import Block, Collective, Lanes
+from hloom.compiler.kernels.contractions.shared import indent
+from hloom.compiler.kernels.loops.accumulators import Reduction
+from hloom.compiler.kernels.loops.row_fusion import EXPENSIVE, reduction_levels
+from hloom.compiler.kernels.request import KernelRequest, name_dims
+from hloom.ir.module import Instruction
+from hloom.ir.ops import OPS
+from hloom.ir.types import HLO_NAME, compute_dtype
+
+_TAIL = {"maximum": "accmax", "minimum": "accmin"}
+
+
+class RowNest:
+    """The text of a row.
+
+    item: statements before all rows of a block. row: the row nest for row `t_i`. result: what consumes its sums.
+    limit: statements that raise `t_limit` to where the row's mask ends, where it has one (`mask`).
+    divides: whether the sums are divided, by `t_divisors`.
+
+    A target may have other `lines`, without a mask (`find_mask`) and divisors of sums (`quotient`).
+    """
+
+    def __init__(self, request: KernelRequest, attention: Attention, dtype: str, integers: dict[str, int]):
+        self.request, self.attention, self.dtype, self.integers = request, attention, dtype, integers
+        self.levels = reduction_levels(request.computation, set(attention.reduces))
+        self.depth = max(self.levels[r] for r in attention.reduces)
+        self.numerator, self.divisor = self.quotient()
+        self.divides = self.divisor is not None
+        self.stash, self.stash_level = self._stash()
+        outputs = [request.outputs[k] for k in attention.scores]
+        self.mask: Mask | None = self.find_mask([self.numerator, *outputs])
+        self.counter = 0
+        self.item: list[str] = []
+        self.limit = self._text(attention.domain, self._write_limit) if self.mask else []
+        self.row = self._text(attention.domain, _Row(self).write)
+        source = untransposed(request.outputs[attention.results[0]])
+        self.result = self._text(source.dims, self._write_result)
+
+    def _text(self, dims, write) -> list[str]:
+        """The lines of a row that `write(writer, row)` writes for arrays of these dims: batch and row are `t_b` and
+        `t_i`, the index in the row `t_j`. What the row does not change goes into the item."""
+        last = len(dims) - 1
+        split = _dims_of_parts((*self.attention.rows, dims[last]), dims)
+        probe = self.request.writer(dims)
+        probe.root.variables = frozenset(f"i{k}" for k in range(len(dims)))
+        probe.set_domain_plain()
+        probe.merged[last] = ("t_j", 1)
+        write(probe, probe.root.child())
+        merged = merge_groups(dims, probe.used, [news[0] for news in split if news])
+        writer = self.request.writer(dims)
+        writer.integers, writer.counter = self.integers, self.counter
+        writer.merged = dict.fromkeys(range(len(dims)))
+        item = writer.root
+        item.variables = frozenset({"t_b"})
+        name_dims(writer, item, dims, [g for g in merged if set(g) <= set(split[0])], "t_b")
+        row = item.child("t_i")
+        name_dims(writer, row, dims, [g for g in merged if set(g) <= set(split[1])], "t_i")
+        writer.merged[last] = ("t_j", 1)
+        write(writer, row)
+        self.counter = writer.counter
+        self.item += self.lines(item)
+        return self.lines(row)
+
+    def lines(self, block: Block) -> list[str]:
+        """The lines of a block."""
+        from hloom.compiler.targets.cpu.render import block_lines
+
+        return block_lines(block)
+
+    def find_mask(self, targets: list[Instruction]) -> Mask | None:
+        """The mask behind which nothing is computed."""
+        return mask_of(self.attention.domain, self.attention.reduces, targets)
+
+    def _write_limit(self, writer, row: Block) -> None:
+        row.body.append(f"t_limit = max(t_limit, {writer.text(self.mask.bound, 'bound')})")
+
+    def _write_result(self, writer, row: Block) -> None:
+        attention, request = self.attention, self.request
+        sources = {k: untransposed(request.outputs[k]) for k in attention.results}
+        row.body.append("t_r = t_i - t_i0")
+        if self.divides:
+            row.body.append("t_divisor = t_divisors[t_r]")
+        for k, reduce in enumerate(attention.needed):
+            row.body.append(f"t_row{k} = t_kept{k}[t_r]")
+            writer.overrides[reduce] = (f"t_row{k}", row)
+        block = row.child("t_j")
+        own = HLO_NAME[compute_dtype(attention.second.dtype)]
+        value = "t_sums[t_r * t_width + t_j]" + (" / t_divisor" if self.divides else "")
+        block.body.append(f"t_sum = {value if own == self.dtype else f'{own}({value})'}")
+        writer.overrides[attention.second] = ("t_sum", block)
+        index = variables(sources[attention.results[0]].dims)
+        # All values before all stores: an output may overwrite an input that another output still reads.
+        values = {k: writer.value(source, index, block) for k, source in sources.items()}
+        for k, source in sources.items():
+            output = request.outputs[k]
+            order = range(len(index)) if source is output else output["dimensions"]
+            place = linear(tuple(index[d] for d in order), output.dims)
+            writer.store(request.output_name(k), place, output.dtype, values[k], block)
+        if not self.divides:
+            row.body.append(Lanes("t_j", "d", block))
+            return
+        # Whether the sums of undivided weights are finite; rows where they are not are computed again.
+        block.body.append(f"t_zero = sum_{self.dtype}(t_zero, t_sum * {self.dtype}(0))")  # NaN from infinity and NaN
+        row.body += [
+            f"t_zero = {self.dtype}(0)",
+            Lanes("t_j", "d", block),
+            "if t_zero != 0 and t_exact[t_r] == 0:",
+            "    t_exact[t_r] = 1",
+            "    t_again = 1",
+        ]
+
+    def index(self, dims, row: bool = False) -> Index:
+        """The index of a score, or of a row, in an array of other dims, from the domain's."""
+        domain = self.attention.domain
+        if dims == domain:
+            return variables(domain)
+        parts = (*self.attention.rows, self.attention.extent)
+        if row:
+            parts, domain = parts[:-1], domain[:-1]
+            if dims == domain:
+                return variables(self.attention.domain)[:-1]
+        index = [ZERO] * len(dims)
+        for mine, theirs in zip(_dims_of_parts(parts, domain), _dims_of_parts(parts, dims), strict=True):
+            place, below = ZERO, 1
+            for k in reversed(mine):
+                if domain[k] != 1:
+                    place = place + Affine(0, {k: below})
+                below *= domain[k]
+            if len(theirs) > 1:
+                raise AssertionError(f"scores have the extents {domain} and {dims}")
+            for k in theirs:
+                index[k] = place
+        return tuple(index)
+
+    def cast(self, value: str, instruction: Instruction) -> str:
+        return value if HLO_NAME[compute_dtype(instruction.dtype)] == self.dtype else f"{self.dtype}({value})"
+
+    def quotient(self) -> tuple[Instruction, Instruction | None]:
+        """(numerators, divisor of the row) where the weights are a quotient that nothing else needs, else (weights,
+        None)."""
+        attention = self.attention
+        weights = attention.weights
+        if self.request.shared:
+            return weights, None  # a block that is computed again would read what it has overwritten
+        inner = weights
+        while inner.opcode == "reshape":
+            inner = inner.operands[0]
+        if inner.opcode == "divide" and inner.dims in (attention.domain, weights.dims):
+            outputs = [self.request.outputs[k] for k in attention.scores]
+            numerator, divisor = inner.operands
+            if _is_of_row(divisor, len(inner.dims) - 1) and inner not in _scores(outputs, attention.first):
+                return numerator, divisor
+        return weights, None
+
+    def _stash(self) -> tuple[Instruction | None, int]:
+        """(an expensive value that a sweep and a later one need, and which then stands for the scores, since all later
+        needs of the scores go through it; the level of the sweep)."""
+        attention = self.attention
+        later: list[Instruction] = [self.numerator, *(self.request.outputs[k] for k in attention.scores)]
+        for level in range(self.depth, 0, -1):
+            arrays = [r.operands[0] for r in attention.reduces if self.levels[r] == level]
+            for value in _scores(arrays, attention.first):
+                other = value.dims != attention.domain or HLO_NAME[value.dtype] != self.dtype
+                if OPS[value.opcode].flops < EXPENSIVE or other:
+                    continue
+                if value in _scores(later, attention.first) and not _reaches(later, attention.first, value):
+                    return value, level
+            later += arrays
+        return None, 0
+
+
+class _Row:
+    """Writes the row nest: a sweep for each level of reductions, then one for the weights."""
+
+    def __init__(self, nest: RowNest):
+        self.nest, self.attention, self.mask = nest, nest.attention, nest.mask
+        self.index = variables(self.attention.domain)
+        # The index of the first place that the mask hides: nothing there depends on the place.
+        self.behind = (*self.index[:-1], Affine(0, {"t_end": 1}))
+        self.stop = "t_end" if self.mask else "n"
+
+    def write(self, writer, row: Block) -> None:
+        nest, attention = self.nest, self.attention
+        self.writer, self.row, self.stashed = writer, row, False
+        if self.mask:
+            row.body.append(f"t_end = min(max({writer.text(self.mask.bound, 'bound')}, 0), n)")
+        for level in range(1, nest.depth + 1):
+            here = [r for r in attention.reduces if nest.levels[r] == level]
+            self._reductions([Reduction(r, keys=nest.request.cuts_loops) for r in here], level)
+        self._weights()
+        outputs = nest.request.outputs
+        for k in attention.of_rows:
+            place = nest.index(outputs[k].dims, row=True)
+            value = writer.value(outputs[k], place, row)
+            writer.store(nest.request.output_name(k), linear(place, outputs[k].dims), outputs[k].dtype, value, row)
+        if nest.divides:
+            self._divide()
+        for k, reduce in enumerate(attention.needed):
+            row.body.append(f"t_kept{k}[t_r] = {writer.overrides[reduce][0]}")
+        if self.mask:
+            row.body += [
+                "t_ends[t_r] = t_end",
+                "t_tails[t_r] = t_tail",
+                "if t_tail != 0 and t_end < n:",
+                "    t_length = n",
+            ]
+
+    def _sweep(self) -> Block:
+        """The body of a loop over the row, in which scores have values."""
+        block = self.row.child("t_j")
+        block.body.append("t_score = t_scores[t_at + t_j]")
+        first, writer = self.attention.first, self.writer
+        if self.stashed:
+            block.memo[(self.nest.stash, self.index)] = ("t_score", block)
+            writer.overrides.pop(first, None)  # nothing may ask for it any more
+            return block
+        own = HLO_NAME[compute_dtype(first.dtype)]
+        writer.overrides[first] = ("t_score" if own == self.nest.dtype else f"{own}(t_score)", block)
+        if self.mask and self.mask.alone:
+            block.memo[(self.mask.select, self.index)] = (writer.value(self.mask.inside, self.index, block), block)
+        return block
+
+    def _tail(self, value: Instruction, dims=None) -> str:
+        """A value behind the mask, computed in the row."""
+        writer, mask = self.writer, self.mask
+        outside = writer.value(mask.outside, self.behind, self.row)
+        writer.overrides[mask.select] = (outside, self.row)
+        index = self.behind if value.dims == self.attention.domain else self.nest.index(value.dims)
+        if value.dims != self.attention.domain:
+            index = (*index[:-1], self.behind[-1])
+        result = writer.value(value, index, self.row)
+        del writer.overrides[mask.select]
+        return result
+
+    def _reductions(self, here: list[Reduction], level: int) -> None:
+        nest, writer, row = self.nest, self.writer, self.row
+        for reduction in here:
+            reduction.start(writer, row)
+        block = self._sweep()
+        for reduction in here:
+            reduction.take(writer, block, [writer.value(reduction.arrays[0], self.index, block)])
+        if nest.stash is not None and level == nest.stash_level:
+            value = writer.value(nest.stash, self.index, block)
+            block.body.append(f"t_scores[t_at + t_j] = {value}")
+            self.stashed = True
+        row.body.append(Lanes("t_j", self.stop, block))
+        for reduction in here:
+            reduction.settle(writer, row)
+            row.body.append(Collective(reduction.names[0], reduction.opcode, HLO_NAME[reduction.arrays[0].dtype]))
+        if self.mask:
+            tails = [self._tail(reduction.arrays[0]) for reduction in here]
+            row.body.append("if t_end < n:")
+            for reduction, tail in zip(here, tails, strict=True):
+                (name,) = reduction.names
+                if reduction.opcode == "add":
+                    row.body.append(f"    {name} = {name} + {nest.dtype}(n - t_end) * {tail}")
+                else:
+                    row.body.append(f"    {name} = {_TAIL[reduction.opcode]}_{nest.dtype}({name}, {tail})")
+        for reduction in here:
+            (result,) = reduction.finish(writer, row)
+            writer.overrides[reduction.instruction] = (result, row)
+
+    def _weights(self) -> None:
+        """Puts the weights in the place of the scores, and stores what else there is for each score."""
+        nest, writer = self.nest, self.writer
+        request, outputs = nest.request, nest.request.outputs
+        in_place = self.stashed and nest.stash is nest.numerator
+        places = {k: nest.index(outputs[k].dims) for k in self.attention.scores}
+        if places or not in_place:
+            block = self._sweep()
+            values = {k: writer.value(outputs[k], place, block) for k, place in places.items()}
+            if not in_place:
+                value = writer.value(nest.numerator, nest.index(nest.numerator.dims), block)
+                block.body.append(f"t_scores[t_at + t_j] = {nest.cast(value, nest.numerator)}")
+            for k, place in places.items():
+                at, streamed = linear(place, outputs[k].dims), request.streamed(k)
+                writer.store(request.output_name(k), at, outputs[k].dtype, values[k], block, streamed)
+            self.row.body.append(Lanes("t_j", self.stop, block))
+        if self.mask:
+            tails = {k: self._tail(outputs[k]) for k in places}
+            self.row.body.append(f"t_tail = {nest.cast(self._tail(nest.numerator), nest.numerator)}")
+            block = self.row.child("t_j")
+            for k, place in places.items():
+                writer.store(request.output_name(k), linear(place, outputs[k].dims), outputs[k].dtype, tails[k], block)
+            if places:
+                self.row.body.append(Lanes("t_j", "n", block, "t_end"))
+
+    def _divide(self) -> None:
+        nest, row = self.nest, self.row
+        value = self.writer.value(nest.divisor, nest.index(nest.divisor.dims), row)
+        row.body += [
+            f"t_divisor = {nest.cast(value, nest.divisor)}",
+            f"if t_divisor >= {nest.dtype}(1) and t_exact[t_r] == 0:",
+            "    t_divisors[t_r] = t_divisor",
+            "else:",
+            f"    for t_j in range({self.stop}):",
+            "        t_scores[t_at + t_j] = t_scores[t_at + t_j] / t_divisor",
+            *indent(["t_tail = t_tail / t_divisor"] if self.mask else []),
+            f"    t_divisors[t_r] = {nest.dtype}(1)",
+            "    t_exact[t_r] = 1",
+        ]
+
+
+def _is_of_row(value: Instruction, last: int) -> bool:
+    """Whether a value of the scores' extents is one for each row."""
+    if value.opcode == "broadcast":
+        return last not in value["dimensions"]
+    if OPS[value.opcode].family != "elementwise":
+        return False
+    return all(_is_of_row(o, last) for o in value.operands if o.dims)
+
+
+def _scores(roots, first) -> list[Instruction]:
+    """What the evaluation of `roots` computes for each score, from the last to the first."""
+    found: dict[Instruction, None] = {}
+    stack = list(roots)
+    while stack:
+        instruction = stack.pop()
+        if instruction in found or instruction is first or instruction.opcode in ("reduce", "parameter", "constant"):
+            continue
+        found[instruction] = None
+        stack.extend(instruction.operands)
+    return [i for i in found if i.dims and i.opcode not in ("broadcast", "iota", "reshape")]
+
+
+def _reaches(roots, target, *barriers) -> bool:
+    """Whether `roots` need `target` for each element other than through `barriers` or reductions."""
+    seen, stack = set(barriers), list(roots)
+    while stack:
+        instruction = stack.pop()
+        if instruction is target:
+            return True
+        if instruction not in seen and instruction.opcode != "reduce":
+            seen.add(instruction)
+            stack.extend(instruction.operands)
+    return False
+
+
+def _dims_of_parts(parts, dims) -> list[list[int]]:
+    """For each part the dimensions that it has become; a part of extent 1 has none."""
+    news = iter([news for _, news in reshape_groups(parts, dims)])
+    return [next(news) if part != 1 else [] for part in parts]

@@ -1,0 +1,1 @@
+"""Kernel descriptions and the expressions inside them, before a target renders them as source."""

@@ -1,0 +1,533 @@
+"""Expressions for elements: walks a fused computation from an output's index to the loads, composing index maps.
+
+Broadcast, reshape, transpose, slice, reverse, pad, concatenate, iota and dynamic-slice become arithmetic on indexes; no
+copy is made. Every value is written into the outermost block of the nest in which all that it needs is defined.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom.compiler.kernels.codegen.affine import ZERO, Affine, Index, linear, reshape_groups, row_major_strides
+from hloom.compiler.kernels.codegen.constants import argument, literal
+from hloom.compiler.kernels.codegen.description import Block, Branch
+from hloom.compiler.kernels.codegen.elements import load, store
+from hloom.compiler.kernels.codegen.guards import conditions
+from hloom.ir.module import Instruction
+from hloom.ir.ops import OPS
+from hloom.ir.ops.indexing.gather import gather_windows
+from hloom.ir.types import HLO_NAME, Shape, compute_dtype
+
+MASKS = {"f32": "u32", "f64": "u64"}  # dtype of a register -> integers of its size
+
+
+class Writer:
+    """Writes the elements of one fused computation.
+
+    inputs: parameter instruction -> pointer name. names: how index variables are called in the text.
+    `overrides`: instruction -> name of the value it has in the current nest (the sums of a contraction, the results of
+    reductions); its index is not looked at.
+    """
+
+    def __init__(self, inputs: dict[Instruction, str], dims: tuple[int, ...]):
+        self.inputs = inputs
+        self.dims = dims
+        self.overrides: dict[Instruction, tuple[str, Block]] = {}
+        self.elements: dict[Instruction, list[tuple[str, Block]]] = {}  # the results of reductions of several operands
+        self.integers: dict[str, int] = {}
+        self.ranges: dict[int, tuple[int, int]] = {}  # first and last of an index in the piece that is being written
+        self.guards: list[tuple[Affine, int]] = []  # (position, extent) of each question that is left to the text
+        self.sized: frozenset[Instruction] = frozenset()  # constants that are arguments
+        self.masks = False  # whether what is outside of an operand may be masked, see `masked`
+        self.literals = 0  # coefficients and constants of indexes up to this are part of the text, not arguments
+        self.expressions: dict[str, object] = {}  # further index maps that this nest has
+        self.piece = 0  # a value in one piece of a loop is not the one in another
+        self.used: list[Affine] = []  # every affine expression that was written: what may be merged is decided by them
+        self.loads: dict[str, set[Affine]] = {}
+        self.load_sites: list[tuple[Block, str, Affine, np.dtype, str]] = []  # (block, name, place, dtype, expression)
+        self.merged: dict[object, tuple[str, int] | None] = {k: (f"i{k}", 1) for k in range(len(dims))}
+        self.counter = 0
+        self.root = Block()
+
+    # --- names ---
+
+    def fresh(self, prefix: str = "v") -> str:
+        self.counter += 1
+        return f"{prefix}{self.counter - 1}"
+
+    def integer(self, name: str, value: int) -> str:
+        """The name of an integer argument of this value."""
+        candidate, count = name, 1
+        while candidate in self.integers and self.integers[candidate] != value:
+            count += 1
+            candidate = f"{name}_{count}"
+        self.integers[candidate] = value
+        return candidate
+
+    def _number(self, name: str, value: int) -> str:
+        return str(value) if 0 <= value <= self.literals else self.integer(name, value)
+
+    def set_domain_plain(self) -> None:
+        """Every domain dimension is a variable of its own."""
+        self.merged = {k: (f"i{k}", 1) for k in range(len(self.dims))}
+
+    def set_domain(self, groups: list[list[int]]) -> None:
+        """Merges domain dimensions: group g becomes the variable i<g>, with its last dimension's coefficients."""
+        self.merged = dict.fromkeys(range(len(self.dims)))
+        for g, group in enumerate(groups):
+            self.merged[group[-1]] = (f"i{g}", 1)
+
+    def variable_names(self, affine: Affine) -> list[tuple[str, int]]:
+        """(variable name, coefficient) of the terms, after merging."""
+        terms = []
+        for variable, coefficient in affine.terms.items():
+            if isinstance(variable, str):
+                terms.append((variable, coefficient))
+            elif self.merged[variable] is not None:
+                terms.append((self.merged[variable][0], coefficient))
+        return terms
+
+    def text(self, affine: Affine, prefix: str) -> str:
+        """The expression of an affine index. Coefficients other than 0 and 1 and the constant are integer arguments."""
+        self.used.append(affine)
+        return self._text(affine, prefix)
+
+    def _text(self, affine: Affine, prefix: str) -> str:
+        parts = []
+        for name, coefficient in self.variable_names(affine):
+            role = name.removeprefix("t_")  # the contraction's own variables begin so, arguments must not
+            parts.append(name if coefficient == 1 else f"{name} * {self._number(f'{prefix}_{role}', coefficient)}")
+        if affine.constant:
+            parts.append(self._number(f"{prefix}_o", affine.constant))
+        return " + ".join(parts) or "0"
+
+    # --- placement ---
+
+    def place(self, current: Block, affines, blocks) -> Block:
+        """The outermost block around `current` where these index variables and values are defined."""
+        needed = {name for affine in affines for name, _ in self.variable_names(affine)}
+        candidate = current
+        for block in current.chain():
+            if not needed <= block.variables or any(not _contains(b, block) for b in blocks):
+                return candidate
+            candidate = block
+        return candidate
+
+    # --- elements ---
+
+    def value(self, instruction: Instruction, index: Index, block: Block) -> str:
+        """The name (or literal) of the element of `instruction` at `index`, computed in or around `block`."""
+        return self._value(instruction, index, block)[0]
+
+    def _value(self, instruction: Instruction, index: Index, block: Block) -> tuple[str, Block]:
+        key = (instruction, index, self.piece) if self.piece else (instruction, index)
+        for around in block.chain():
+            if key in around.memo:
+                return around.memo[key]
+        if instruction in self.overrides:
+            return self.overrides[instruction]
+        opcode = instruction.opcode
+        if opcode == "get-tuple-element":
+            return self.elements[instruction.operands[0]][instruction["index"]]
+        if instruction in self.inputs:
+            result = self._load(instruction, index, block)
+        elif opcode == "constant":
+            return self._constant(instruction, block)
+        elif opcode in self.expressions:
+            result = self.expressions[opcode](self, instruction, index, block)
+        elif opcode in _INDEX_MAPS:
+            result = _INDEX_MAPS[opcode](self, instruction, index, block)
+        elif OPS[opcode].family == "elementwise":
+            result = self._elementwise(instruction, index, block)
+        else:
+            raise AssertionError(f"{opcode} has no element expression; fusion asks can_write first")
+        result[1].memo[key] = result
+        return result
+
+    def _constant(self, instruction, block):
+        value, dtype = instruction["value"].reshape(())[()], instruction.dtype
+        if instruction not in self.sized:
+            return literal(value, dtype), self.root
+        target = self.place(block, (), ())
+        role, number, text = argument(value, dtype)
+        if (role, number) not in target.memo:
+            name = self.fresh("c")
+            target.body.append(f"{name} = {text.format(self.integer(role, number))}")
+            target.memo[role, number] = name, target
+        return target.memo[role, number]
+
+    def _elementwise(self, instruction, index, block):
+        arguments, blocks = [], []
+        for operand in instruction.operands:
+            name, where = self._value(operand, index if operand.dims or not index else (), block)
+            arguments.append(name)
+            blocks.append(where)
+        target = self.place(block, (), blocks)
+        shapes = [o.shape for o in instruction.operands]
+        text = OPS[instruction.opcode].expression(shapes, instruction.shape, instruction.attributes, arguments)
+        if text in arguments:
+            return text, target
+        name = self.fresh()
+        target.body.append(f"{name} = {text}")
+        return name, target
+
+    def _load(self, instruction, index, block):
+        pointer = self.inputs[instruction]
+        affine = linear(index, instruction.dims)
+        target = self.place(block, (affine,), ())
+        # A guarded load must stay under its guard.
+        target = _innermost_guard(block, target)
+        self.loads.setdefault(pointer, set()).add(affine)
+        name = self.fresh()
+        text = load(pointer, self.text(affine, pointer), instruction.dtype)
+        target.body.append(f"{name} = {text}")
+        self.load_sites.append((target, name, affine, instruction.dtype, text))
+        return name, target
+
+    def masked(self, instruction: Instruction, affine: Affine, asked, positions, block: Block):
+        """The element of an input, or zero where a condition does not hold, without a branch: (name, block).
+
+        None where that is no gain: only a loop that is walked alone, and whose variable is in none of the positions
+        that are asked for, has one answer for all of its elements. Its first element is then moved to where there is
+        one, and what is read is masked. (A choice by a truth value would do: LLVM makes branches of it again, within
+        the loop or around it.)
+        """
+        dtype = HLO_NAME[compute_dtype(instruction.dtype)]
+        bits = MASKS.get(dtype)
+        if not self.masks or instruction not in self.inputs or bits is None or 0 in instruction.dims:
+            return None
+        target = self.place(block, positions, ())
+        if target is block or _innermost_guard(block, target) is not target:
+            return None
+        along = {
+            variable: coefficient
+            for variable, coefficient in affine.terms.items()
+            if any(name not in target.variables for name, _ in self.variable_names(Affine(0, {variable: 1})))
+        }
+        if len(along) != 1 or min(along.values()) < 0:
+            return None
+        pointer = self.inputs[instruction]
+        self.loads.setdefault(pointer, set()).add(affine)
+        self.used.append(affine)
+        key = ("mask", *asked)
+        if key not in target.memo:
+            keep = self.fresh("k")
+            target.body.append(f"{keep} = (({' | '.join(c.sign for c in asked)}) >> 63) ^ -1")
+            target.memo[key] = keep, target
+        keep, _ = target.memo[key]
+        outer = Affine(affine.constant, {v: c for v, c in affine.terms.items() if v not in along})
+        first, mask, name = self.fresh("b"), self.fresh("m"), self.fresh()
+        target.body += [f"{first} = ({self._text(outer, pointer)}) & {keep}", f"{mask} = {bits}({keep})"]
+        at = f"{first} + {self._text(Affine(0, along), pointer)}"
+        element = f"bitcast_{dtype}_{bits}({load(pointer, at, instruction.dtype)}) & {mask}"
+        block.body.append(f"{name} = bitcast_{bits}_{dtype}({bits}({element}))")
+        return name, block
+
+    def store(
+        self, pointer: str, affine: Affine, dtype: np.dtype, value: str, block: Block, streamed: bool = False
+    ) -> None:
+        """Writes `value` to the place `affine` of an output; `streamed`: past the caches, if the nest does so."""
+        block.body.append(store(pointer, self.text(affine, pointer), dtype, value, streamed))
+
+
+def _contains(outer: Block, inner: Block) -> bool:
+    return any(b is outer for b in inner.chain())
+
+
+def _innermost_guard(current: Block, target: Block) -> Block:
+    """The first guarded block on the way from `current` out to `target`, or `target`."""
+    for block in current.chain():
+        if block is target or getattr(block, "guarded", False):
+            return block
+    return target
+
+
+# --- index maps: (writer, instruction, index, block) -> (name, block) ----------------------------------------------
+
+
+def _broadcast(writer, instruction, index, block):
+    return writer._value(instruction.operands[0], tuple(index[d] for d in instruction["dimensions"]), block)
+
+
+def _transpose(writer, instruction, index, block):
+    operand = instruction.operands[0]
+    inner = [ZERO] * len(operand.dims)
+    for k, d in enumerate(instruction["dimensions"]):
+        inner[d] = index[k]
+    return writer._value(operand, tuple(inner), block)
+
+
+def _reverse(writer, instruction, index, block):
+    operand = instruction.operands[0]
+    inner = tuple(
+        a * -1 + (extent - 1) if k in instruction["dimensions"] else a
+        for k, (a, extent) in enumerate(zip(index, operand.dims, strict=True))
+    )
+    return writer._value(operand, inner, block)
+
+
+def _slice(writer, instruction, index, block):
+    inner = tuple(a * stride + start for a, (start, _, stride) in zip(index, instruction["slice"], strict=True))
+    return writer._value(instruction.operands[0], inner, block)
+
+
+def _reshape(writer, instruction, index, block):
+    operand = instruction.operands[0]
+    inner = [ZERO] * len(operand.dims)
+    for olds, news in reshape_groups(operand.dims, instruction.dims):
+        strides = row_major_strides([instruction.dims[k] for k in news])
+        position = ZERO
+        for k, stride in zip(news, strides, strict=True):
+            position = position + index[k] * stride
+        if len(olds) == 1:
+            inner[olds[0]] = position
+            continue
+        old_strides = row_major_strides([operand.dims[k] for k in olds])
+        split = _split_affine(writer, position, [operand.dims[k] for k in olds], old_strides)
+        if split is None:
+            split, block = _split_by_division(writer, position, old_strides, block)
+        for k, part in zip(olds, split, strict=True):
+            inner[k] = part
+    return writer._value(operand, tuple(inner), block)
+
+
+def _split_affine(writer, position: Affine, extents, strides):
+    """The coordinates of a position where its terms fall apart by strides, or None where a division is needed."""
+    parts = [ZERO] * len(extents)
+    highest = [0] * len(extents)
+    if position.constant:
+        return None
+    for variable, coefficient in position.terms.items():
+        if isinstance(variable, str) or coefficient < 0:
+            return None
+        for k, stride in enumerate(strides):
+            if coefficient % stride == 0:
+                parts[k] = parts[k] + Affine(0, {variable: coefficient // stride})
+                highest[k] += coefficient // stride * (writer.dims[variable] - 1)
+                break
+    return parts if all(h < e for h, e in zip(highest, extents, strict=True)) else None
+
+
+def _split_by_division(writer, position: Affine, strides, block):
+    target = writer.place(block, (position,), ())
+    target = _innermost_guard(block, target)
+    key = ("split", position, tuple(strides))
+    if key in target.memo:
+        return target.memo[key], block
+    rest, parts = writer.text(position, "q"), []
+    for stride in strides[:-1]:
+        quotient, remainder = writer.fresh("q"), writer.fresh("q")
+        divisor = writer.integer("q_s", stride)
+        target.body.append(f"{quotient} = ({rest}) // {divisor}")
+        target.body.append(f"{remainder} = ({rest}) - {quotient} * {divisor}")
+        target.variables = target.variables | {quotient, remainder}
+        parts.append(Affine(0, {quotient: 1}))
+        rest = remainder
+    parts.append(Affine(0, {rest: 1}))
+    extend_variables(block, target)
+    target.memo[key] = parts
+    return parts, block
+
+
+def extend_variables(block: Block, target: Block) -> None:
+    """Blocks inside `target` that are open see its new variables too."""
+    inside = []
+    for b in block.chain():
+        if b is target:
+            break
+        inside.append(b)
+    for b in reversed(inside):
+        b.variables = b.variables | target.variables
+
+
+def _conditional(writer, block, asked: list, default: str, inside):
+    """value = default; if conditions: value = inside(branch). The value is written where `block` is."""
+    name = writer.fresh()
+    block.body.append(f"{name} = {default}")
+    branch = block.child()
+    branch.guarded = True
+    value = inside(branch)
+    branch.body.append(f"{name} = {value}")
+    block.body.append(Branch(" and ".join(map(str, asked)), branch))
+    return name, block
+
+
+def _pad(writer, instruction, index, block):
+    operand, padding_value = instruction.operands
+    asked, inner, divided, positions = [], [], [], []
+    for affine, extent, (low, _, interior) in zip(index, operand.dims, instruction["padding"], strict=True):
+        position = affine + -low
+        spread = extent + max(extent - 1, 0) * interior
+        here = conditions(writer, position, spread)
+        if here is None:
+            return writer._value(padding_value, (), block)
+        asked += here
+        positions += [position] * bool(here)
+        if interior:
+            text = writer.text(position, "p")
+            step = writer.integer("p_d", interior + 1)
+            asked.append(f"({text}) % {step} == 0")
+            divided.append((len(inner), f"({text}) // {step}"))
+        inner.append(position)
+
+    def inside(branch):
+        for k, text in divided:
+            name = writer.fresh("q")
+            branch.body.append(f"{name} = {text}")
+            branch.variables = branch.variables | {name}
+            inner[k] = Affine(0, {name: 1})
+        return writer._value(operand, tuple(inner), branch)[0]
+
+    if not asked:
+        return writer._value(operand, tuple(inner), block)
+    if not divided and _is_zero(padding_value):
+        masked = writer.masked(operand, linear(tuple(inner), operand.dims), asked, positions, block)
+        if masked:
+            return masked
+    return _conditional(writer, block, asked, writer.value(padding_value, (), block), inside)
+
+
+def _is_zero(instruction: Instruction) -> bool:
+    return instruction.opcode == "constant" and not instruction["value"].tobytes().strip(b"\0")
+
+
+def _concatenate(writer, instruction, index, block):
+    (d,) = instruction["dimensions"]
+    start, possible = 0, []
+    for operand in instruction.operands:
+        position = index[d] + -start
+        asked = conditions(writer, position, operand.dims[d])
+        if asked is not None:
+            possible.append((operand, (*index[:d], position, *index[d + 1 :]), asked))
+        start += operand.dims[d]
+    if len(possible) == 1:
+        operand, inner, _ = possible[0]
+        return writer._value(operand, inner, block)
+    name = writer.fresh()
+    block.body.append(f"{name} = {literal(0, instruction.dtype)}")
+    for operand, inner, asked in possible:
+        branch = block.child()
+        branch.guarded = True
+        branch.body.append(f"{name} = {writer.value(operand, inner, branch)}")
+        block.body.append(Branch(" and ".join(map(str, asked)), branch))
+    return name, block
+
+
+def window_starts(writer, starts, dims, sizes, block):
+    """The clamped start of a window in each dimension, as index variables."""
+    names = []
+    for start, extent, size in zip(starts, dims, sizes, strict=True):
+        room = extent - size
+        if room == 0:
+            names.append(ZERO)
+            continue
+        value, where = writer._value(start, (), block)
+        key = ("start", start, room)
+        found = next((b.memo[key] for b in block.chain() if key in b.memo), None)
+        if found is None:
+            name = writer.fresh("q")
+            limit = writer.integer("q_n", room)
+            where.body.append(f"{name} = min(max(s64({value}), s64(0)), {limit})")
+            where.variables = where.variables | {name}
+            extend_variables(block, where)
+            found = where.memo[key] = Affine(0, {name: 1})
+        names.append(found)
+    return names
+
+
+def _dynamic_slice(writer, instruction, index, block):
+    operand, *starts = instruction.operands
+    begin = window_starts(writer, starts, operand.dims, instruction.dims, block)
+    return writer._value(operand, tuple(a + b for a, b in zip(index, begin, strict=True)), block)
+
+
+def _dynamic_update_slice(writer, instruction, index, block):
+    operand, update, *starts = instruction.operands
+    begin = window_starts(writer, starts, operand.dims, update.dims, block)
+    inner = tuple(a + b * -1 for a, b in zip(index, begin, strict=True))
+    asked = []
+    for affine, extent, whole in zip(inner, update.dims, operand.dims, strict=True):
+        here = conditions(writer, affine, extent) if extent < whole else []
+        if here is None:
+            return writer._value(operand, index, block)
+        asked += here
+    if not asked:
+        return writer._value(update, inner, block)
+    default = writer.value(operand, index, block)
+    return _conditional(writer, block, asked, default, lambda branch: writer.value(update, inner, branch))
+
+
+def _gather(writer, instruction, index, block):
+    """The element at the clamped start of the window, which is read at this index, plus the place in the window."""
+    operand, indices = instruction.operands
+    w = gather_windows(operand.dims, indices.dims, instruction.attributes)
+    which = [index[k] for k in w.places]
+    inner = [ZERO] * len(operand.dims)
+    for place, d in zip(w.offset, w.window_dimensions, strict=True):
+        inner[d] = index[place]
+    for d, k in zip(w.operand_batching, w.indices_batching, strict=True):
+        inner[d] = which[w.index_dimensions.index(k)]
+    for component, (d, room) in enumerate(zip(w.mapped, w.limits(), strict=True)):
+        if room > 0:
+            start, block = gathered_start(writer, indices, w, which, component, room, block)
+            inner[d] = inner[d] + start
+    return writer._value(operand, tuple(inner), block)
+
+
+def gathered_start(writer, indices, w, which, component: int, room: int, block):
+    """(the clamped start along one dimension as an index variable, the block)."""
+    value, where = start_value(writer, indices, w, which, component, block)
+    key = ("gathered", value, room)
+    found = next((b.memo[key] for b in block.chain() if key in b.memo), None)
+    if found is None:
+        name = writer.fresh("q")
+        limit = writer.integer("q_n", room)
+        where.body.append(f"{name} = min(max(s64({value}), s64(0)), {limit})")
+        where.variables = where.variables | {name}
+        extend_variables(block, where)
+        found = where.memo[key] = Affine(0, {name: 1})
+    return found, block
+
+
+def start_value(writer, indices, w, which, component: int, block):
+    """The element of the indexes that is this component of the start of the window `which`; as `Writer._value`."""
+    place = [ZERO] * len(indices.dims)
+    for d, affine in zip(w.index_dimensions, which, strict=True):
+        place[d] = affine
+    if w.vector < len(indices.dims):
+        place[w.vector] = Affine(component)
+    return writer._value(indices, tuple(place), block)
+
+
+def _iota(writer, instruction, index, block):
+    affine = index[instruction["iota_dimension"]]
+    target = _innermost_guard(block, writer.place(block, (affine,), ()))
+    name = writer.fresh()
+    dtype = HLO_NAME[compute_dtype(instruction.dtype)]
+    text = f"{dtype}({writer.text(affine, 'c')})"
+    target.body.append(f"{name} = {text}")
+    return name, target
+
+
+_INDEX_MAPS = {
+    "broadcast": _broadcast,
+    "transpose": _transpose,
+    "reverse": _reverse,
+    "slice": _slice,
+    "reshape": _reshape,
+    "pad": _pad,
+    "concatenate": _concatenate,
+    "dynamic-slice": _dynamic_slice,
+    "dynamic-update-slice": _dynamic_update_slice,
+    "gather": _gather,
+    "iota": _iota,
+}
+
+
+def can_write(instruction: Instruction) -> bool:
+    """Whether an instruction can be part of an element's expression."""
+    if instruction.opcode == "constant":
+        return instruction.shape.size == 1 and isinstance(instruction.shape, Shape)
+    if instruction.opcode == "bitcast-convert" and instruction.dims != instruction.operands[0].dims:
+        return False
+    return instruction.opcode in _INDEX_MAPS or OPS[instruction.opcode].family == "elementwise"

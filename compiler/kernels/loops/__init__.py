@@ -1,0 +1,1 @@
+"""Loop nests: element-wise loops, rows, reductions and in-place updates."""

@@ -1,0 +1,105 @@
+"""Accumulators of reductions: how they start, take an element, and are joined."""
+
+from __future__ import annotations
+
+from hloom.compiler.kernels.codegen.constants import literal
+from hloom.compiler.kernels.codegen.description import Block
+from hloom.compiler.kernels.codegen.writer import Writer
+from hloom.ir.build import combiner_opcode
+from hloom.ir.module import Computation, Instruction
+from hloom.ir.ops import OPS
+from hloom.ir.types import COMPLEX, HLO_NAME, PRED, compute_dtype
+
+# Reassociating accumulators of the dialect by HLO op; others are joined by the op's own expression, in order.
+_ACCUMULATORS = {"add": "sum", "multiply": "prod", "maximum": "accmax", "minimum": "accmin"}
+
+
+class Reduction:
+    """One reduce instruction: its arrays, initial values and combiner.
+
+    keys: whether a maximum or minimum of floats is taken of their keys (`vmath.keys`), integers that the accumulators
+    hold until `settle`. kind: HLO dtype of the numbers that they hold then.
+    """
+
+    def __init__(self, instruction: Instruction, keys: bool = False):
+        self.instruction = instruction
+        count = len(instruction.operands) // 2
+        self.arrays = instruction.operands[:count]
+        self.initial = instruction.operands[count:]
+        self.combiner = instruction["to_apply"]
+        self.opcode = combiner_opcode(self.combiner) if count == 1 else None
+        self.names: list[str] = []
+        self.kind = HLO_NAME[compute_dtype(self.arrays[0].dtype)]
+        self.key = ""
+        if keys and self.opcode in ("maximum", "minimum") and self.kind in ("f32", "f64"):
+            self.key = f"{self.opcode[:3]}key_{self.kind}"
+
+    @property
+    def splittable(self) -> bool:
+        """Whether parts may be reduced alone, from the neutral element, and joined afterwards."""
+        return self.opcode is not None
+
+    def start(self, writer: Writer, block: Block) -> None:
+        """Declares the accumulators in `block`: the neutral element of a known combiner, else the initial values."""
+        self.names = [writer.fresh("a") for _ in self.arrays]
+        for name, array, initial in zip(self.names, self.arrays, self.initial, strict=True):
+            value = self.neutral(array) if self.splittable else writer.value(initial, (), block)
+            block.body.append(f"{name} = {self.key}({value})" if self.key else f"{name} = {value}")
+
+    def neutral(self, array: Instruction) -> str:
+        return literal(OPS[self.opcode].identity(array.dtype), array.dtype)
+
+    def take(self, writer: Writer, block: Block, values: list[str]) -> None:
+        """Statements that put the elements `values` into the accumulators."""
+        if self.opcode in _ACCUMULATORS and self.arrays[0].dtype != PRED and self.arrays[0].dtype not in COMPLEX:
+            kind = self.kind.replace("f", "s") if self.key else self.kind
+            taken = f"{self.key}({values[0]})" if self.key else values[0]
+            block.body.append(f"{self.names[0]} = {_ACCUMULATORS[self.opcode]}_{kind}({self.names[0]}, {taken})")
+            return
+        results = self.join(writer, block, self.names, values)
+        if len(results) == 1:
+            block.body.append(f"{self.names[0]} = {results[0]}")
+        else:
+            block.body.append(f"{', '.join(self.names)} = {', '.join(results)}")
+
+    def join(self, writer: Writer, block: Block, left: list[str], right: list[str]) -> list[str]:
+        """The combiner's expressions of two groups of values, its statements written into `block`."""
+        return inline_scalars(writer, block, self.combiner, [*left, *right])
+
+    def initial_is_neutral(self) -> bool:
+        (initial,) = self.initial
+        if initial.opcode != "constant":
+            return False
+        neutral = OPS[self.opcode].identity(initial.dtype)
+        return bool(initial["value"].reshape(())[()] == neutral)
+
+    def settle(self, writer: Writer, block: Block) -> None:
+        """Numbers in place of keys in the accumulators."""
+        if self.key:
+            (key,), self.names, self.key = self.names, [writer.fresh("a")], ""
+            block.body.append(f"{self.names[0]} = keyed_{self.kind}({key})")
+
+    def finish(self, writer: Writer, block: Block) -> list[str]:
+        """The results: the accumulators, which are settled, joined with the initial value where that is not neutral."""
+        if not self.splittable or self.initial_is_neutral():
+            return list(self.names)
+        return self.join(writer, block, [writer.value(self.initial[0], (), block)], self.names)
+
+
+def inline_scalars(writer: Writer, block: Block, computation: Computation, arguments: list[str]) -> list[str]:
+    """Writes the statements of a computation on scalars into `block`; returns the expressions of its outputs."""
+    names = dict(zip(computation.parameters, arguments, strict=True))
+    for instruction in computation.instructions:
+        if instruction in names or instruction.opcode == "tuple":
+            continue
+        if instruction.opcode == "constant":
+            names[instruction] = literal(instruction["value"].reshape(())[()], instruction.dtype)
+            continue
+        operands = [names[o] for o in instruction.operands]
+        text = OPS[instruction.opcode].expression(
+            [o.shape for o in instruction.operands], instruction.shape, instruction.attributes, operands
+        )
+        name = writer.fresh()
+        block.body.append(f"{name} = {text}")
+        names[instruction] = name
+    return [names[o] for o in computation.outputs()]

@@ -1,0 +1,230 @@
+"""Intrinsics for single LLVM instructions: bit patterns, selection, fused multiply-add, rounding to integers.
+
+`instruction` makes one from a short emitter. All of them are exact, or correctly rounded, and have no side effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from hloom.compiler.kernels.math.registry import BITS, FLOATS, FUNCTIONS, INTEGERS, REGISTER, Function
+
+HALF, FLOAT, DOUBLE, BIT = ir.HalfType(), ir.FloatType(), ir.DoubleType(), ir.IntType(1)
+LLVM = {name: ir.IntType(BITS[name]) for name in ("pred", *INTEGERS)}
+LLVM |= {"f16": FLOAT, "bf16": FLOAT, "f32": FLOAT, "f64": DOUBLE}
+
+s8, s16, s32, s64 = types.int8, types.int16, types.int32, types.int64
+u8, u16, u32, u64 = types.uint8, types.uint16, types.uint32, types.uint64
+f32, f64, c64, c128 = types.float32, types.float64, types.complex64, types.complex128
+
+
+def instruction(name: str, parameters: str, result: str, emit: Callable, reference: str = "") -> Callable:
+    """Enter the intrinsic `name`. `emit(builder, *values)` writes LLVM and gives the result value."""
+    dtypes = tuple(parameters.split())
+    signature = REGISTER[result](*(REGISTER[dtype] for dtype in dtypes))
+
+    typed = signature, lambda context, builder, signature, values: emit(builder, *values)
+    # Numba matches calls against the parameters of this function, so it can't take *arguments.
+    typing = (lambda context, a: typed, lambda context, a, b: typed, lambda context, a, b, c: typed)[len(dtypes) - 1]
+    typing.__name__ = typing.__qualname__ = name
+    typing.__doc__ = reference
+    python = intrinsic(typing)
+    FUNCTIONS[name] = Function(name, python, dtypes, result, "intrinsic", 0.0, reference)
+    return python
+
+
+def call(builder: ir.IRBuilder, name: str, result: ir.Type, *values: ir.Value) -> ir.Value:
+    """Call the LLVM function of that full name (`llvm.fma.f32`)."""
+    kind = ir.FunctionType(result, [value.type for value in values])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), values)
+
+
+def call_overloaded(builder: ir.IRBuilder, stem: str, *values: ir.Value) -> ir.Value:
+    """Call an LLVM intrinsic overloaded on the type of its first argument: `llvm.fma` becomes `llvm.fma.f32`."""
+    kind = values[0].type
+    suffix = f"i{kind.width}" if isinstance(kind, ir.IntType) else {HALF: "f16", FLOAT: "f32", DOUBLE: "f64"}[kind]
+    return call(builder, f"{stem}.{suffix}", kind, *values)
+
+
+def negated(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    """-value; NVVM's dialect has no fneg, and for LLVM this is the same."""
+    return builder.fsub(ir.Constant(value.type, -0.0), value)
+
+
+def _overloaded(stem: str) -> Callable:
+    return lambda builder, *values: call_overloaded(builder, stem, *values)
+
+
+# ---- one LLVM operation each, for f32 and f64
+
+_UNARY = {
+    "sqrt": "llvm.sqrt",
+    "floor": "llvm.floor",
+    "ceil": "llvm.ceil",
+    "trunc": "llvm.trunc",
+    "round_even": "llvm.roundeven",
+    "round_afz": "llvm.round",
+    "abs": "llvm.fabs",
+}
+_BINARY = {"copysign": "llvm.copysign", "max": "llvm.maximum", "min": "llvm.minimum"}
+
+for _name, _stem in _UNARY.items():
+    for _dtype in FLOATS:
+        instruction(f"{_name}_{_dtype}", _dtype, _dtype, _overloaded(_stem), f"{_stem}: correctly rounded")
+for _name, _stem in _BINARY.items():
+    for _dtype in FLOATS:
+        instruction(f"{_name}_{_dtype}", f"{_dtype} {_dtype}", _dtype, _overloaded(_stem), f"{_stem}: exact")
+for _dtype in FLOATS:
+    instruction(f"fma_{_dtype}", f"{_dtype} {_dtype} {_dtype}", _dtype, _overloaded("llvm.fma"), "rounded once")
+
+
+def _is_finite(builder, x):
+    width = ir.IntType(32 if x.type == FLOAT else 64)
+    exponent = ir.Constant(width, 0x7F800000 if width.width == 32 else 0x7FF0000000000000)
+    bits = builder.and_(builder.bitcast(x, width), exponent)
+    return builder.icmp_unsigned("!=", bits, exponent)
+
+
+for _dtype in FLOATS:
+    instruction(f"is_finite_{_dtype}", _dtype, "pred", _is_finite, "exponent field below its maximum")
+
+
+# ---- reading a bit pattern as another dtype
+
+
+def half_bits(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """The 16 bits of the f16 value that a float32 register holds."""
+    return builder.bitcast(builder.fptrunc(x, HALF), ir.IntType(16))
+
+
+def half_value(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
+    """The float32 register for 16 bits of an f16."""
+    return builder.fpext(builder.bitcast(bits, HALF), FLOAT)
+
+
+def bfloat_bits(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """The 16 bits of the nearest bf16, ties to even; a NaN stays a NaN and becomes quiet."""
+    word = ir.IntType(32)
+    bits = builder.bitcast(x, word)
+    last = builder.and_(builder.lshr(bits, ir.Constant(word, 16)), ir.Constant(word, 1))
+    rounded = builder.add(bits, builder.add(last, ir.Constant(word, 0x7FFF)))
+    quiet = builder.or_(bits, ir.Constant(word, 0x400000))
+    chosen = builder.select(builder.fcmp_unordered("uno", x, x), quiet, rounded)
+    return builder.trunc(builder.lshr(chosen, ir.Constant(word, 16)), ir.IntType(16))
+
+
+def bfloat_value(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
+    """The float32 register for 16 bits of a bf16."""
+    word = ir.IntType(32)
+    return builder.bitcast(builder.shl(builder.zext(bits, word), ir.Constant(word, 16)), FLOAT)
+
+
+def to_bits(builder: ir.IRBuilder, dtype: str, x: ir.Value) -> ir.Value:
+    """The storage bits of a register of `dtype`, as an LLVM integer."""
+    if dtype == "f16":
+        return half_bits(builder, x)
+    if dtype == "bf16":
+        return bfloat_bits(builder, x)
+    return builder.bitcast(x, ir.IntType(BITS[dtype]))
+
+
+def from_bits(builder: ir.IRBuilder, dtype: str, bits: ir.Value) -> ir.Value:
+    """The register of `dtype` for its storage bits."""
+    if dtype == "f16":
+        return half_value(builder, bits)
+    if dtype == "bf16":
+        return bfloat_value(builder, bits)
+    return builder.bitcast(bits, LLVM[dtype])
+
+
+def _bitcast(source: str, target: str) -> Callable:
+    return lambda builder, x: from_bits(builder, target, to_bits(builder, source, x))
+
+
+for _source in (*INTEGERS, "f16", "bf16", "f32", "f64"):
+    for _target in (*INTEGERS, "f16", "bf16", "f32", "f64"):
+        if _source != _target and BITS[_source] == BITS[_target]:
+            _note = "the same bits read as the other dtype; a signalling f16 NaN becomes quiet"
+            instruction(f"bitcast_{_source}_{_target}", _source, _target, _bitcast(_source, _target), _note)
+
+
+# ---- intrinsics whose types follow their arguments
+
+
+@intrinsic
+def select(context, condition, when_true, when_false):
+    """LLVM's select, so that no branch is ever formed; both values are evaluated. Types: pred, T, T."""
+    signature = when_true(types.boolean, when_true, when_true)
+    return signature, lambda context, builder, signature, values: builder.select(*values)
+
+
+def _horner(builder, x, terms):
+    *terms, result = terms
+    while terms:
+        result = call_overloaded(builder, "llvm.fma", result, x, terms.pop())
+    return result
+
+
+@intrinsic
+def polynomial(context, x, coefficients):
+    """coefficients[0] + coefficients[1] * x + ..., in fused multiply-adds, even and odd powers side by side (Estrin).
+
+    Loops of vector math wait for chains of dependent operations rather than for their number: half the chain is worth
+    one more multiplication. x: f32 or f64.
+    """
+    if not isinstance(coefficients, types.UniTuple):
+        return None
+
+    def emit(context, builder, signature, values):
+        x, constants = values
+        terms = [builder.extract_value(constants, i) for i in range(coefficients.count)]
+        if x.type == FLOAT:
+            terms = [builder.fptrunc(term, FLOAT) for term in terms]
+        if len(terms) < 4:
+            return _horner(builder, x, terms)
+        square = builder.fmul(x, x)
+        even, odd = _horner(builder, square, terms[0::2]), _horner(builder, square, terms[1::2])
+        return call_overloaded(builder, "llvm.fma", odd, x, even)
+
+    return x(x, coefficients), emit
+
+
+@intrinsic
+def polynomial_parts(context, x, coefficients):
+    """`polynomial` of f64 as high + low (real and imag of the result): Horner's rule, each rounding error kept.
+
+    Source: Graillat, Langlois and Louvet, Compensated Horner scheme, 2005.
+    """
+    if not isinstance(coefficients, types.UniTuple):
+        return None
+
+    def emit(context, builder, signature, values):
+        x, constants = values
+        terms = [builder.extract_value(constants, i) for i in range(coefficients.count)]
+        high, low = terms.pop(), ir.Constant(DOUBLE, 0.0)
+        while terms:
+            constant = terms.pop()
+            product = builder.fmul(high, x)
+            lost = call_overloaded(builder, "llvm.fma", high, x, negated(builder, product))
+            high = builder.fadd(product, constant)
+            step = builder.fsub(high, product)
+            rest = builder.fadd(builder.fsub(product, builder.fsub(high, step)), builder.fsub(constant, step))
+            low = call_overloaded(builder, "llvm.fma", low, x, builder.fadd(lost, rest))
+        result = context.make_complex(builder, types.complex128)
+        result.real, result.imag = high, low
+        return result._getvalue()
+
+    return c128(x, coefficients), emit
+
+
+for _python in (select, polynomial, polynomial_parts):
+    _name = _python._name
+    FUNCTIONS[_name] = Function(_name, _python, (), "*", "intrinsic", 0.0, _python.__doc__.split("\n")[0])
+
+# The names that the plain functions of this package use.
+globals().update({name: entry.python for name, entry in FUNCTIONS.items()})

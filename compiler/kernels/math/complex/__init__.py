@@ -1,0 +1,1 @@
+"""Complex arithmetic and functions of the math library."""

@@ -1,0 +1,1 @@
+"""Elementary functions of the math library: exponentials, logarithms, powers, trigonometry."""

@@ -1,0 +1,74 @@
+"""The table of vector math functions: what a kernel text may call, with its types and accuracy.
+
+Every entry works on one element. A kernel calls it inside a plain loop; the functions are branch-free, so LLVM turns
+the loop into vector instructions of whatever width the machine has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import types
+
+from hloom.compiler.kernels.math.accuracy import ULP
+from hloom.ir.records import record
+
+# The type that a value of each HLO dtype has in a register: f16 and bf16 are computed in float32.
+REGISTER = {
+    "pred": types.boolean,
+    "s8": types.int8, "s16": types.int16, "s32": types.int32, "s64": types.int64,
+    "u8": types.uint8, "u16": types.uint16, "u32": types.uint32, "u64": types.uint64,
+    "f16": types.float32, "bf16": types.float32, "f32": types.float32, "f64": types.float64,
+    "c64": types.complex64, "c128": types.complex128,
+}  # fmt: skip
+
+SIGNED = ("s8", "s16", "s32", "s64")
+UNSIGNED = ("u8", "u16", "u32", "u64")
+INTEGERS = SIGNED + UNSIGNED
+FLOATS = ("f32", "f64")
+COMPLEX = ("c64", "c128")
+BITS = {"pred": 1, "f16": 16, "bf16": 16, "f32": 32, "f64": 64} | {name: int(name[1:]) for name in INTEGERS}
+
+
+@record(frozen=True)
+class Function:
+    """One callable name of the kernel dialect.
+
+    name:       the name in kernel text, `exp_f32`.
+    python:     a plain Python function, or a Numba intrinsic.
+    parameters: HLO dtypes of the arguments; empty with kind "intrinsic" where the argument types are free (`select`).
+    result:     HLO dtype of the result, "" where the function stores, and "*" where it depends on the arguments.
+    kind:       "function" or "intrinsic".
+    ulp:        the largest error seen, in units in the last place of the result (0: exact or correctly rounded).
+    reference:  the method in a few words.
+    """
+
+    name: str
+    python: Callable[..., Any]
+    parameters: tuple[str, ...]
+    result: str
+    kind: str
+    ulp: float = 0.0
+    reference: str = ""
+
+
+FUNCTIONS: dict[str, Function] = {}
+
+
+def function(parameters: str, result: str, ulp: float = 0.0) -> Callable:
+    """Decorator: enter a plain Python function in the table and give it back unchanged.
+
+    parameters, result: HLO dtypes separated by blanks, `"f32 f32"`. ulp: for helpers; the others stand in `accuracy`.
+    The first line of the docstring names the method.
+    """
+
+    def enter(python: Callable) -> Callable:
+        method = (python.__doc__ or "").strip().split("\n")[0]
+        name = python.__name__
+        base, _, dtype = name.rpartition("_")
+        error = ULP[base][FLOATS.index(dtype)] if base in ULP and dtype in FLOATS else ulp
+        FUNCTIONS[name] = Function(name, python, tuple(parameters.split()), result, "function", error, method)
+        return python
+
+    return enter

@@ -1,0 +1,1 @@
+"""Kernels over sliding windows: reduce-window, scans (prefix sums), select-and-scatter."""

@@ -1,0 +1,1 @@
+"""Canonicalization: every op in the form that kernels take."""

@@ -1,0 +1,330 @@
+"""canonicalize-convolutions: every convolution in the form that the contraction nest takes, or as simpler ops.
+
+The form (`kernels.convolution.is_normal_convolution`): no dilation of the operand, no reversal, no batch groups, real
+numbers, the kernel's output features first or last in memory, the result's first, last or second. A convolution whose
+windows do not overlap in anything is a dot; one with a group for each feature is a sum over the window's elements.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from hloom.compiler.kernels.contractions.convolution import is_normal_convolution, is_normal_labels
+from hloom.compiler.kernels.loops.elementwise import MASKED
+from hloom.compiler.passes.registry import module_pass
+from hloom.compiler.passes.replace import replace
+from hloom.compiler.passes.walk import change_computations
+from hloom.ir.build import Builder, Value
+from hloom.ir.module import Instruction, Module
+from hloom.ir.ops.linalg.convolution import Dimensions, Labels, groups_of, parse_labels, regrouped
+from hloom.ir.types import (
+    COMPLEX,
+    DTYPES,
+    FLOATS8,
+    HOST_DTYPES,
+    NARROW_FLOATS,
+    PRED,
+    SIGNED,
+    Shape,
+    real_dtype,
+)
+from hloom.ir.window import WindowDimension, window_of
+
+NAME = "canonicalize-convolutions"
+# Elements of a window up to which a convolution with a group for each feature is written out as a sum.
+WRITTEN_OUT = 64
+# Products for each element that is read or written from which on the order of dimensions is changed for them.
+TURNED = 80
+# What elements that kernels do not load are converted to.
+_STORED = {d: DTYPES["f32" if d in FLOATS8 else "s32" if d in SIGNED else "u32"] for d in HOST_DTYPES}
+
+
+@module_pass(NAME, "convolution")
+def canonicalize_convolutions(module: Module) -> Module:
+    """Convolutions in the form that the contraction nest takes, or as dots, or as sums of products."""
+    return change_computations(module, lambda computation: replace(computation, _is_wanted, _simplified, NAME))
+
+
+def _is_wanted(instruction: Instruction) -> bool:
+    if instruction.opcode != "convolution":
+        return False
+    if not is_normal_convolution(instruction) or _is_dot(instruction) or _is_written_out(instruction):
+        return True
+    return _is_turned(instruction)
+
+
+def _simplified(builder: Builder, instruction: Instruction) -> Instruction:
+    """One convolution, made simpler step by step until it is in normal form or gone."""
+    left, right = (Value(builder, o) for o in instruction.operands)
+    return _simplify(left, right, instruction.shape, dict(instruction.attributes)).instruction
+
+
+def _simplify(x: Value, w: Value, shape: Shape, attributes: dict) -> Value:
+    if 0 in x.dims or 0 in w.dims or 0 in shape.dims:
+        return Value(x.builder, x.builder.splat(0, shape))
+    converted = _of_one_kind(x, w, shape, attributes)
+    if converted is not None:
+        return converted
+    labels = parse_labels(attributes["dim_labels"])
+    window = attributes.get("window", ())
+    w, window = _without_reversal(w, labels, window)
+    for k, d in enumerate(window):
+        if d.base_dilation != 1 and d.stride == 1 and d.window_dilation == 1:
+            return _by_phases(k, x, w, shape, labels, attributes | {"window": window})
+    x, window = _without_dilation(x, labels, window)
+    attributes["window"] = window
+    batch_groups = attributes.pop("batch_group_count", 1)
+    if batch_groups > 1:
+        # A batch group is a feature group of an operand whose features are (group, feature).
+        x = regrouped(x, labels.lhs.batch, batch_groups, labels.lhs.feature)
+        attributes["feature_group_count"] = batch_groups
+    made = Instruction("convolution", (x.instruction, w.instruction), shape, attributes)
+    if _is_dot(made):
+        return _as_dot(x, w, shape, labels, window)
+    if _is_written_out(made):
+        return _written_out(x, w, shape, labels, window)
+    return _with_normal_labels(x, w, shape, labels, attributes)
+
+
+# --- element types ------------------------------------------------------------------------------------------------
+
+
+def _of_one_kind(x: Value, w: Value, shape: Shape, attributes: dict) -> Value | None:
+    """The convolution by way of element types that kernels sum in; None where they do already."""
+    if shape.dtype == PRED or x.dtype == PRED or w.dtype == PRED:
+        wide = DTYPES["s32"] if shape.dtype == PRED else shape.dtype
+        made = _simplify(x.convert(wide), w.convert(wide), shape.with_dtype(wide), attributes)
+        return made.compare("GT", 0) if shape.dtype == PRED else made
+    if shape.dtype in _STORED or x.dtype in _STORED or w.dtype in _STORED:
+        wide = _STORED.get(shape.dtype, shape.dtype)
+        return _simplify(x.convert(wide), w.convert(wide), shape.with_dtype(wide), attributes).convert(shape.dtype)
+    if shape.dtype in COMPLEX or x.dtype in COMPLEX or w.dtype in COMPLEX:
+        x, w = x.convert(shape.dtype), w.convert(shape.dtype)
+        part = shape.with_dtype(real_dtype(shape.dtype))
+        (a, b), (c, d) = ((v.op("real"), v.op("imag")) for v in (x, w))
+
+        def product(p, q):
+            return _simplify(p, q, part, dict(attributes))
+
+        return (product(a, c) - product(b, d)).op("complex", product(a, d) + product(b, c))
+    if x.dtype != w.dtype:
+        return _simplify(x.convert(shape.dtype), w.convert(shape.dtype), shape, attributes)
+    return None
+
+
+# --- windows ------------------------------------------------------------------------------------------------------
+
+
+def _without_reversal(w: Value, labels: Labels, window):
+    """(kernel, window) with the reversal of the kernel done."""
+    turned = tuple(k for k, d in zip(labels.rhs.spatial, window, strict=True) if d.reversed and d.size > 1)
+    if turned:
+        w = w.op("reverse", dimensions=turned)
+    return w, tuple(d._replace(reversed=False) for d in window)
+
+
+def _without_dilation(x: Value, labels: Labels, window):
+    """(operand, window) with zeros between the operand's elements."""
+    if any(d.base_dilation != 1 for d in window):
+        padding = [(0, 0, 0)] * len(x.dims)
+        for k, d in zip(labels.lhs.spatial, window, strict=True):
+            padding[k] = (0, 0, d.base_dilation - 1)
+        x = x.op("pad", _zero(x), padding=tuple(padding))
+    return x, tuple(d._replace(base_dilation=1) for d in window)
+
+
+def _by_phases(k: int, x: Value, w: Value, shape: Shape, labels: Labels, attributes: dict) -> Value:
+    """A convolution of a spread operand (the gradient of a strided one) without the zeros between its elements.
+
+    Places a dilation apart along spatial dimension k meet the same elements of the window: the kernel falls apart into
+    one for each phase of the dilation, and the results of these are interleaved.
+    """
+    window = attributes["window"]
+    d, gap = window[k], window[k].base_dilation
+    place, tap = labels.out.spatial[k], labels.rhs.spatial[k]
+    extent, places = x.dims[labels.lhs.spatial[k]], -(-shape.dims[place] // gap)
+    dims = list(shape.dims)
+    dims[place] = places
+    results = []
+    for phase in range(gap):
+        first = (d.low - phase) % gap
+        size = max(-(-(d.size - first) // gap), 0)
+        if size == 0:
+            part = Value(x.builder, x.builder.splat(0, shape.with_dims(dims)))
+        else:
+            bounds = [(0, n, 1) for n in w.dims]
+            bounds[tap] = (first, d.size, gap)
+            low = (d.low - phase - first) // gap
+            high = places - 1 + size - extent - low
+            own = WindowDimension(size, 1, low, high)
+            kernel = w.op("slice", slice=tuple(bounds))
+            changed = attributes | {"window": (*window[:k], own, *window[k + 1 :])}
+            part = _simplify(x, kernel, shape.with_dims(dims), changed)
+        results.append(part.reshape((*dims[: place + 1], 1, *dims[place + 1 :])))
+    whole = results[0].op("concatenate", *results[1:], dimensions=(place + 1,))
+    whole = whole.reshape((*dims[:place], places * gap, *dims[place + 1 :]))
+    if places * gap == shape.dims[place]:
+        return whole
+    return whole.op("slice", slice=tuple((0, n, 1) for n in shape.dims))
+
+
+def _zero(value: Value) -> Value:
+    return Value(value.builder, value.builder.constant(np.zeros((), value.dtype)))
+
+
+# --- as a dot -----------------------------------------------------------------------------------------------------
+
+
+def _is_dot(instruction: Instruction) -> bool:
+    """Whether every window has one element, or there is one window, which is the whole array."""
+    if groups_of(instruction.attributes) != (1, 1) or instruction.dtype in COMPLEX:
+        return False
+    labels, window = parse_labels(instruction["dim_labels"]), window_of(instruction)
+    if any(d.low or d.high or d.base_dilation != 1 or d.reversed for d in window):
+        return False
+    extents = [instruction.operands[0].dims[k] for k in labels.lhs.spatial]
+    whole = all(d.size == e or d.size == 1 for d, e in zip(window, extents, strict=True))
+    if instruction.operands[0].dtype != instruction.operands[1].dtype:
+        return False
+    return whole and instruction.operands[0].dtype not in (PRED, *_STORED) and instruction.dtype != PRED
+
+
+def _as_dot(x: Value, w: Value, shape: Shape, labels: Labels, window) -> Value:
+    bounds = [(0, extent, 1) for extent in x.dims]
+    contracted = [(labels.lhs.feature, labels.rhs.feature)]
+    for d, k, t in zip(window, labels.lhs.spatial, labels.rhs.spatial, strict=True):
+        if d.size == 1 and x.dims[k] != 1:
+            bounds[k] = (0, x.dims[k], d.stride)
+        else:
+            contracted.append((k, t))
+    if any(stride != 1 for _, _, stride in bounds):
+        x = x.op("slice", slice=tuple(bounds))
+    # Dimensions of the kernel with one element that are not contracted are dropped.
+    own = [k for k, _ in contracted]
+    other = [t for _, t in contracted]
+    dropped = [t for t in range(len(w.dims)) if t not in other and t != labels.rhs.batch]
+    kept = [t for t in range(len(w.dims)) if t not in dropped]
+    w = w.reshape([w.dims[t] for t in kept])
+    free = [k for k in range(len(x.dims)) if k not in own]
+    dims = [*(x.dims[k] for k in free), w.dims[kept.index(labels.rhs.batch)]]
+    made = x.op(
+        "dot",
+        w,
+        shape=shape.with_dims(dims),
+        lhs_contracting_dims=tuple(own),
+        rhs_contracting_dims=tuple(kept.index(t) for t in other),
+    )
+    # The roles of the product's dimensions, with those that were contracted away last (extent 1).
+    role = {labels.lhs.batch: labels.out.batch, **dict(zip(labels.lhs.spatial, labels.out.spatial, strict=True))}
+    order = [*(role[k] for k in free), labels.out.feature]
+    whole = [d for d in labels.out.spatial if d not in order]
+    made = made.reshape([*made.dims, *[1] * len(whole)])
+    order += whole
+    return made.transpose([order.index(d) for d in range(len(order))])
+
+
+# --- written out --------------------------------------------------------------------------------------------------
+
+
+def _is_written_out(instruction: Instruction) -> bool:
+    """Whether each feature is convolved alone (depthwise), with a small window."""
+    groups, batch_groups = groups_of(instruction.attributes)
+    labels, window = parse_labels(instruction["dim_labels"]), window_of(instruction)
+    if batch_groups != 1 or groups == 1 or instruction.operands[1].dims[labels.rhs.feature] != 1:
+        return False
+    return math.prod(d.size for d in window) <= WRITTEN_OUT and instruction.dtype not in COMPLEX
+
+
+def _written_out(x: Value, w: Value, shape: Shape, labels: Labels, window) -> Value:
+    """The sum over the elements of the window of shifted operands, each times its element of the kernel."""
+    rank = len(window)
+    sums = DTYPES["f32"] if shape.dtype in NARROW_FLOATS else shape.dtype
+    x = x.transpose([labels.lhs.batch, *labels.lhs.spatial, labels.lhs.feature])
+    w = w.transpose([*labels.rhs.spatial, labels.rhs.feature, labels.rhs.batch])
+    groups, outputs = x.dims[-1], w.dims[-1]
+    last = labels.lhs.feature == labels.out.feature == rank + 1
+    if any(d.low or d.high for d in window):
+        edges = ((0, 0, 0), *((d.low, d.high, 0) for d in window), (0, 0, 0))
+        x = x.op("pad", _zero(x), padding=edges)
+        if not last or outputs < MASKED:
+            # Padded once, and not asked about its edges for each element of the window; rows of features are masked.
+            x = x.op("optimization-barrier")
+    places = [shape.dims[d] for d in labels.out.spatial]
+    dims = (x.dims[0], *places, groups, outputs // groups)
+    total = None
+    for tap in np.ndindex(*(d.size for d in window)):
+        bounds = [(0, x.dims[0], 1), *[(0, 0, 1)] * rank, (0, groups, 1)]
+        for k, (t, d, n) in enumerate(zip(tap, window, places, strict=True)):
+            start = t * d.window_dilation
+            bounds[k + 1] = (start, start + (n - 1) * d.stride + 1, d.stride)
+        part = x.op("slice", slice=tuple(bounds)).convert(sums).broadcast(dims, range(rank + 2))
+        at = (*((t, t + 1, 1) for t in tap), (0, 1, 1), (0, outputs, 1))
+        factor = w.op("slice", slice=at).reshape(dims[-2:]).convert(sums).broadcast(dims, (rank + 1, rank + 2))
+        total = part * factor if total is None else total + part * factor
+    made = total.convert(shape.dtype).reshape((*dims[:-2], outputs))
+    order = [labels.out.batch, *labels.out.spatial, labels.out.feature]
+    return made.transpose([order.index(d) for d in range(len(order))])
+
+
+# --- labels -------------------------------------------------------------------------------------------------------
+
+
+def _is_turned(instruction: Instruction) -> bool:
+    """Whether the arrays are brought into an order in which features are last: where the operand has space last, and
+    there is so much work for each of its elements that reading them all once more does not matter."""
+    labels = parse_labels(instruction["dim_labels"])
+    left, right = (o.dims for o in instruction.operands)
+    if not labels.lhs.spatial or len(left) - 1 not in labels.lhs.spatial or groups_of(instruction.attributes) != (1, 1):
+        return False
+    inputs, outputs = right[labels.rhs.feature], right[labels.rhs.batch]
+    places = math.prod(instruction.dims[d] for d in labels.out.spatial)
+    taps = math.prod(d.size for d in window_of(instruction))
+    # Of an operand that is the gradient of a kernel's the window is large and has few places.
+    work = left[labels.lhs.batch] * inputs * outputs * taps * places
+    return work > TURNED * (math.prod(left) + math.prod(instruction.dims) + math.prod(right))
+
+
+def _turned(x: Value, w: Value, shape: Shape, labels: Labels, attributes: dict) -> Value:
+    """The convolution with the operand's second dimension (its features, or what they are to a gradient) last, the
+    kernel's dimensions in the order of the operand's, and the result's too."""
+    rank = len(labels.lhs.order)
+    order = [k for k in range(rank) if k not in labels.lhs.spatial]
+    order = [order[0], *labels.lhs.spatial, order[1]]
+    role = {labels.lhs.batch: "b", labels.lhs.feature: "f", **{k: str(d) for d, k in enumerate(labels.lhs.spatial)}}
+    lhs = "".join(role[k] for k in order)
+    rhs = "".join(c for c in lhs.replace("f", "i") if c != "b") + "o"
+    out = "".join(c for c in lhs if c != "f") + "f"
+    new = parse_labels(f"{lhs}_{rhs}->{out}")
+
+    def moved(old: Dimensions, target: Dimensions) -> list[int]:
+        where = dict(zip(target.order, old.order, strict=True))
+        return [where[k] for k in range(rank)]
+
+    x, w = x.transpose(moved(labels.lhs, new.lhs)), w.transpose(moved(labels.rhs, new.rhs))
+    to_new = moved(labels.out, new.out)
+    shape = shape.with_dims([shape.dims[k] for k in to_new])
+    made = x.op("convolution", w, shape=shape, **(attributes | {"dim_labels": new.text()}))
+    return made.transpose([to_new.index(k) for k in range(rank)])
+
+
+def _with_normal_labels(x: Value, w: Value, shape: Shape, labels: Labels, attributes: dict) -> Value:
+    rank = len(labels.out.order)
+    groups = attributes.get("feature_group_count", 1)
+    made = Instruction("convolution", (x.instruction, w.instruction), shape, attributes)
+    if _is_turned(made):
+        return _turned(x, w, shape, labels, attributes)
+    if labels.rhs.batch not in (0, rank - 1):
+        order = [*labels.rhs.spatial, labels.rhs.feature, labels.rhs.batch]
+        w = w.transpose(order)
+        labels = labels._replace(rhs=Dimensions(rank - 1, rank - 2, tuple(range(rank - 2))))
+    back = None
+    if not is_normal_labels(labels, groups):
+        order = [labels.out.batch, *labels.out.spatial, labels.out.feature]
+        back = [order.index(d) for d in range(rank)]
+        shape = shape.with_dims([shape.dims[d] for d in order])
+        labels = labels._replace(out=Dimensions(0, rank - 1, tuple(range(1, rank - 1))))
+    attributes = attributes | {"dim_labels": labels.text()}
+    made = x.op("convolution", w, shape=shape, **attributes)
+    return made if back is None else made.transpose(back)

@@ -1,0 +1,27 @@
+"""expand-normalizations: batch-norm-training, -inference and -grad as sums and element-wise ops, which fuse."""
+
+from __future__ import annotations
+
+from hloom.compiler.passes.registry import module_pass
+from hloom.compiler.passes.replace import replace
+from hloom.compiler.passes.walk import change_computations
+from hloom.ir.module import Instruction, Module
+from hloom.ir.ops.elementwise.normalization import OPCODES, expanded
+from hloom.ir.types import TupleShape
+
+NAME = "expand-normalizations"
+
+
+@module_pass(NAME, *OPCODES)
+def expand_normalizations(module: Module) -> Module:
+    """Batch normalizations as sums and element-wise ops."""
+    return change_computations(module, lambda computation: replace(computation, _is_wanted, _expand, NAME))
+
+
+def _is_wanted(instruction: Instruction) -> bool:
+    return instruction.opcode in OPCODES
+
+
+def _expand(builder, instruction: Instruction):
+    results = expanded(builder, instruction, instruction.operands)
+    return results if isinstance(instruction.shape, TupleShape) else results[0]

@@ -1,0 +1,311 @@
+"""fuse-attention: a contraction, the row nest that alone reads its result, and a contraction over those rows become one
+kernel, so that scores never reach memory.
+
+It runs after `fuse`, on what that made: three kernels become one. Which ones `kernels/attention_structure.py` says.
+Outputs of the row nest that others read too (weights, for a gradient) are outputs of the kernel. Transposes that only
+feed it, or that alone read its result, are part of it. A target names the pass that it has kernels for (`passes_for`):
+GPUs take what has room in the shared memory of a block, of which architectures have more or less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hloom.compiler.kernels.attention.structure import Attention, attention_of
+from hloom.compiler.passes.registry import module_pass
+from hloom.compiler.passes.walk import change_computations
+from hloom.compiler.targets.cuda.machine import MACHINES
+from hloom.ir.build import Builder, tuple_elements
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.records import record
+from hloom.ir.rewrite import has_effects
+from hloom.ir.types import TupleShape
+
+THROUGH = ("reshape", "get-tuple-element")  # no kernel's work
+
+
+@module_pass("fuse-attention")
+def fuse_attention(module: Module) -> Module:
+    """Joins two contractions and the row nest between them into one kernel."""
+    return change_computations(module, lambda computation: _fuse(computation, lambda attention: True))
+
+
+def _for_machine(machine) -> Callable[[Module], Module]:
+    def accepts(attention: Attention) -> bool:
+        from hloom.compiler.targets.cuda.attention import has_attention_kernel
+
+        return has_attention_kernel(attention, machine)
+
+    def fuse_attention(module: Module) -> Module:
+        return change_computations(module, lambda computation: _fuse(computation, accepts))
+
+    fuse_attention.__doc__ = f"Joins what fuse-attention does where a block has room for its scores on {machine.arch}."
+    return fuse_attention
+
+
+for _machine in MACHINES.values():
+    module_pass(f"fuse-attention-{_machine.arch}")(_for_machine(_machine))
+
+
+@record
+class _Joined:
+    """What becomes one kernel. end, nest: its last instruction, its row nest. further: numbers of the nest's outputs
+    that others read too. body, inputs: the computation, and what it reads."""
+
+    end: Instruction
+    nest: Instruction
+    further: list[int]
+    body: Computation
+    inputs: list[Instruction]
+
+
+def _fuse(computation: Computation, accepts: Callable[[Attention], bool]) -> Computation:
+    if not any(i.opcode == "fusion" and _has(i, "reduce") for i in computation.instructions):
+        return computation
+    search = _Search(computation, accepts)
+    joined: dict[Instruction, _Joined] = {}
+    taken: set[Instruction] = set()
+    for second in computation.instructions:
+        found = search.find(second)
+        if found is not None and found.nest not in taken:
+            taken.add(found.nest)
+            search.ends.add(found.end)
+            joined[found.end] = joined[found.nest] = found
+    return _rebuilt(computation, joined) if joined else computation
+
+
+def _rebuilt(computation: Computation, joined: dict[Instruction, _Joined]) -> Computation:
+    """The computation with each of the joined kernels in the place where what it reads is there."""
+    builder = Builder(computation.name)
+    mapped: dict[Instruction, Instruction] = {}
+    kernels: dict[int, list[Instruction]] = {}  # the elements of a joined kernel, those of `end` first
+
+    def emit(found: _Joined) -> None:
+        end = found.end
+        builder.source, builder.made_by = end.source, (*end.made_by, "fuse-attention")
+        hint = end.hint or "attention"
+        inputs = [mapped[i] for i in found.inputs]
+        kernel = builder.emit("fusion", *inputs, kind="kOutput", calls=found.body, hint=hint)
+        elements = tuple_elements(builder, kernel)
+        own = len(elements) - len(found.further)
+        several = isinstance(end.shape, TupleShape)
+        mapped[end] = builder.tuple(elements[:own]) if several else elements[0]
+        kernels[id(found)] = elements
+        if not isinstance(found.nest.shape, TupleShape) and found.further:
+            mapped[found.nest] = elements[own]
+
+    for parameter in computation.parameters:
+        mapped[parameter] = builder.add(parameter)
+        builder.parameters.append(parameter)
+    effects = [i for i in computation.instructions if has_effects(i)]
+    stack = [(i, False) for i in reversed([*effects, computation.root])]
+    while stack:
+        instruction, ready = stack.pop()
+        if instruction in mapped:
+            continue
+        found = joined.get(instruction)
+        of_nest = instruction.opcode == "get-tuple-element" and instruction.operands[0] in joined
+        if of_nest:
+            found = joined[instruction.operands[0]]
+        needs = found.inputs if found else instruction.operands
+        if not ready:
+            stack.append((instruction, True))
+            stack.extend((n, False) for n in reversed(needs) if n not in mapped)
+            continue
+        if found is None:
+            operands = tuple([mapped[n] for n in needs])
+            same = operands == instruction.operands
+            mapped[instruction] = builder.add(instruction if same else instruction.with_operands(operands))
+            continue
+        if id(found) not in kernels:
+            emit(found)
+        if of_nest and found.nest is instruction.operands[0]:
+            elements = kernels[id(found)]
+            mapped[instruction] = elements[
+                len(elements) - len(found.further) + found.further.index(instruction["index"])
+            ]
+        elif of_nest:
+            mapped[instruction] = mapped[found.end].operands[instruction["index"]]
+    return builder.finish(mapped[computation.root])
+
+
+def _has(instruction: Instruction, opcode: str) -> bool:
+    """Whether a kernel is of, or contains, an op."""
+    if instruction.opcode == "fusion":
+        return any(i.opcode == opcode for i in instruction["calls"].instructions)
+    return instruction.opcode == opcode
+
+
+def _source(instruction: Instruction) -> Instruction:
+    while instruction.opcode in THROUGH:
+        instruction = instruction.operands[0]
+    return instruction
+
+
+class _Search:
+    """Looks for attention in one computation."""
+
+    def __init__(self, computation: Computation, accepts: Callable[[Attention], bool]):
+        self.computation, self.accepts = computation, accepts
+        self.users = computation.users()
+        self.order = {i: k for k, i in enumerate(computation.instructions)}
+        self.ends: set[Instruction] = set()  # of the kernels found so far
+
+    def find(self, second: Instruction) -> _Joined | None:
+        """The kernel that has `second` as its last contraction, where a row nest and a contraction stand before it."""
+        if not _has(second, "dot") or _has(second, "reduce"):
+            return None
+        for operand in second.operands:
+            nest = _source(operand)
+            if nest.opcode != "fusion" or not _has(nest, "reduce") or _has(nest, "dot"):
+                continue
+            for inner in nest.operands:
+                first = _source(inner)
+                if not _has(first, "dot") or _has(first, "reduce"):
+                    continue
+                for end in (self._transposing(second), second):
+                    found = end and self._joined(first, nest, second, end)
+                    if found is not None:
+                        return found
+        return None
+
+    def _joined(self, first: Instruction, nest: Instruction, second: Instruction, end: Instruction) -> _Joined | None:
+        """The kernel of these, with all that is between them; `end`: `second`, or what transposes its result."""
+        parts: set[Instruction] = {first, nest, *_made_of_nothing(nest)}
+        if not self._only_for(first, {nest}, parts):
+            return None
+        if end is not second and not self._only_for(second, {end}, parts):
+            return None
+        if self._leads_back((second, end), nest):
+            return None
+        further = self._further(nest, {second, end}, parts)
+        for contraction in (first, second):
+            for operand in contraction.operands:
+                parts |= self._moved(operand, contraction)
+        body, inputs = _body(end, nest, further, parts)
+        attention = attention_of(body)
+        if attention is None or not self.accepts(attention):
+            return None
+        return _Joined(end, nest, further, body, inputs)
+
+    def _only_for(self, instruction: Instruction, readers: set[Instruction], parts: set[Instruction]) -> bool:
+        """Whether none but `readers` read a value, through reshapes too; those go into `parts`."""
+        users = self.users[instruction]
+        if instruction is self.computation.root or not users:
+            return False
+        parts.add(instruction)
+        return all(u in readers or (u.opcode in THROUGH and self._only_for(u, readers, parts)) for u in users)
+
+    def _further(self, nest: Instruction, readers: set[Instruction], parts: set[Instruction]) -> list[int]:
+        """Numbers of the nest's outputs that others than `readers` read. What is between goes into `parts`."""
+        several = isinstance(nest.shape, TupleShape)
+        further = []
+        for output in self.users[nest] if several else [nest]:
+            if not self._only_for(output, readers, set()):
+                further.append(output["index"] if several else 0)
+            parts |= self._between(output, readers)
+        return sorted(set(further))
+
+    def _between(self, output: Instruction, readers: set[Instruction]) -> set[Instruction]:
+        """What leads from an output to `readers` through reshapes, the output too."""
+        found = {output}
+        for user in self.users[output]:
+            if user.opcode in THROUGH and not readers.isdisjoint(self._readers(user)):
+                found |= self._between(user, readers)
+        return found
+
+    def _readers(self, value: Instruction) -> set[Instruction]:
+        readers: set[Instruction] = set()
+        for user in self.users[value]:
+            readers |= self._readers(user) if user.opcode in THROUGH else {user}
+        return readers
+
+    def _transposing(self, second: Instruction) -> Instruction | None:
+        """What alone reads a result and transposes it, rows of features left whole."""
+        readers = self._readers(second)
+        if len(readers) != 1 or isinstance(second.shape, TupleShape):
+            return None
+        (reader,) = readers
+        last = reader["calls"].root if reader.opcode == "fusion" else reader
+        if last.opcode != "transpose" or last["dimensions"][-1] != len(last.dims) - 1:
+            return None
+        return reader
+
+    def _moved(self, operand: Instruction, contraction: Instruction) -> set[Instruction]:
+        """A transpose that only a contraction reads, and the reshapes between: read in the order that it has in memory
+        while it is packed. Runs of memory have to remain runs of rows or columns."""
+        source = operand
+        while source.opcode == "reshape":
+            source = source.operands[0]
+        between: set[Instruction] = set()
+        if source.opcode != "transpose" or not self._only_for(source, {contraction}, between):
+            return set()
+        if source in self.ends:
+            return set()  # the kernel before this one writes its result in that order
+        rank = len(source.dims)
+        return between if source["dimensions"].index(rank - 1) >= rank - 2 else set()
+
+    def _leads_back(self, readers: tuple[Instruction, Instruction], nest: Instruction) -> bool:
+        """Whether `readers` need the nest through other kernels, so that they can't be one with it."""
+        seen: set[Instruction] = set()
+        stack = [o for r in readers for o in r.operands if _source(o) is not nest and _source(o) not in readers]
+        while stack:
+            instruction = stack.pop()
+            if instruction is nest:
+                return True
+            if instruction not in seen and self.order[instruction] > self.order[nest]:
+                seen.add(instruction)
+                stack.extend(instruction.operands)
+        return False
+
+
+def _made_of_nothing(nest: Instruction) -> set[Instruction]:
+    """Operands of a nest that are made of indexes and constants alone (masks): cheaper to compute than to read."""
+    return {o for o in nest.operands if o.opcode == "fusion" and not o.operands}
+
+
+def _body(end: Instruction, nest, further: list[int], parts) -> tuple[Computation, list[Instruction]]:
+    """(the computation of the parts and `end` as one, with further outputs of the nest; what it reads)."""
+    order: list[Instruction] = []
+    seen: set[Instruction] = set()
+    inputs: dict[Instruction, None] = {}
+
+    def visit(instruction: Instruction) -> None:
+        for operand in instruction.operands:
+            if operand in parts and operand not in seen:
+                seen.add(operand)
+                visit(operand)
+            elif operand not in parts:
+                inputs[operand] = None
+        order.append(instruction)
+
+    visit(end)
+    builder = Builder("fused_attention")
+    values: dict[Instruction, Instruction] = {}
+    for value in inputs:
+        values[value] = builder.parameter(value.shape, value.hint and f"p_{value.hint}")
+    elements: dict[Instruction, list[Instruction]] = {}
+    for instruction in order:
+        operands = [values.get(o) for o in instruction.operands]  # None: a kernel of several results
+        if instruction.opcode == "get-tuple-element":
+            values[instruction] = elements[instruction.operands[0]][instruction["index"]]
+        elif instruction.opcode == "fusion":
+            elements[instruction] = _inlined(builder, instruction["calls"], operands)
+            values[instruction] = elements[instruction][0]
+        else:
+            values[instruction] = builder.add(instruction.with_operands(tuple(operands)))
+            elements[instruction] = [values[instruction]]
+    outputs = elements[end] + [elements[nest][k] for k in further]
+    root = outputs[0] if len(outputs) == 1 else builder.tuple(outputs)
+    return builder.finish(root), list(inputs)
+
+
+def _inlined(builder: Builder, computation: Computation, arguments) -> list[Instruction]:
+    """The outputs of a computation written out."""
+    mapped = dict(zip(computation.parameters, arguments, strict=True))
+    for instruction in computation.instructions:
+        if instruction not in mapped and instruction.opcode != "tuple":
+            mapped[instruction] = builder.add(
+                instruction.with_operands(tuple([mapped[o] for o in instruction.operands]))
+            )
+    return [e for o in computation.outputs() for e in tuple_elements(builder, mapped[o])]

@@ -1,0 +1,417 @@
+"""Fusion: which instructions become one kernel.
+
+Consumers first: each instruction joins the group of its consumers where one loop nest can do both (the conditions are
+in `fusion_rules.py`), else starts a group of its own. An instruction with consumers in several groups, or that is an
+output itself, joins one of them as a further output. Then sibling groups that walk the same domain and share an input
+are joined. Finally each group becomes a `fusion` instruction.
+"""
+
+from __future__ import annotations
+
+import itertools
+from heapq import heapify, heappop, heappush
+
+from hloom.compiler.kernels.codegen.writer import can_write
+from hloom.compiler.passes.fusion.rules import MEMBERS, Group, Rules, can_fuse, is_materialized
+from hloom.compiler.passes.registry import module_pass
+from hloom.compiler.passes.walk import change_computations
+from hloom.ir.build import Builder, tuple_elements
+from hloom.ir.module import Computation, Instruction, Module, reachable
+from hloom.ir.ops import OPS
+from hloom.ir.records import field, record
+from hloom.ir.rewrite import has_effects
+from hloom.ir.types import Shape, TupleShape
+
+SIBLINGS = 64  # groups that one group tries in vain to join: more would cost time that grows as the square
+DEAR = ("contraction", "reduce", "window", "library")  # families whose work is worth doing while a value is on its way
+JOINED = 8  # consumers of one instruction that are joined for its sake
+KINDS = {"loop": "kLoop", "row": "kInput", "reduce": "kInput", "product": "kOutput", "fft": "kCustom"}
+
+
+@module_pass("fuse")
+def fuse(module: Module) -> Module:
+    """Groups instructions into kernels: producers, several outputs, siblings, rows, contractions with both ends."""
+
+    def fuse_computation(computation: Computation) -> Computation:
+        grouping = Grouping(computation)
+        grouping.producers()
+        grouping.siblings()
+        return grouping.build()
+
+    return change_computations(module, fuse_computation)
+
+
+def _waits(computation: Computation) -> dict[Instruction, frozenset[Instruction]]:
+    """For each instruction the received values that it is made from; empty where the computation receives none."""
+    if not any(i.opcode == "recv" for i in computation.instructions):
+        return {}
+    waits: dict[Instruction, frozenset[Instruction]] = {}
+    for instruction in computation.instructions:
+        own = frozenset([instruction]) if instruction.opcode == "recv" else frozenset()
+        waits[instruction] = own.union(*[waits[o] for o in instruction.operands])
+    return waits
+
+
+@record
+class Decision:
+    """Why an edge was fused or not (`explain`)."""
+
+    producer: Instruction
+    consumer: Group
+    fused: bool
+    reason: str
+
+
+@record
+class Grouping:
+    """The groups of one computation."""
+
+    computation: Computation
+    groups_of: dict[Instruction, set[Group]] = field(default_factory=dict)
+    groups: list[Group] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    spans: dict[Group, tuple[int, int]] = field(default_factory=dict)
+    several: dict[Group, tuple[int, int]] = field(default_factory=dict)  # the spans of groups of several outputs
+
+    def __post_init__(self):
+        self.order = {i: k for k, i in enumerate(self.computation.instructions)}
+        self.users = self.computation.users()
+        self.rules = Rules(self.computation.instructions, self.users)
+        self.waits = _waits(self.computation)
+
+    # --- producers into consumers ---
+
+    def producers(self) -> None:
+        """Visits the instructions from the last to the first."""
+        root = self.computation.root
+        for instruction in reversed(self.computation.instructions):
+            self.groups_of[instruction] = set()
+            users = self.users[instruction]
+            if is_materialized(instruction) or (not users and instruction is not root):
+                continue
+            consumers: dict[Group, None] = {}
+            external = instruction is root
+            for user in users:
+                groups = self.groups_of[user]
+                external = external or not groups
+                consumers |= dict.fromkeys(sorted(groups, key=lambda g: g.number))
+            self._place(instruction, list(consumers), external)
+
+    def _place(self, instruction: Instruction, consumers: list[Group], external: bool) -> None:
+        if instruction in self.rules.duplicable and consumers:
+            accepting = [g for g in consumers if self._accepts(g, instruction)]
+            for group in accepting:
+                group.add(instruction, self.users)
+            self.groups_of[instruction] |= set(accepting)
+            if len(accepting) == len(consumers) and not external:
+                return
+        elif len(consumers) == 1 and not external:
+            if self._accepts(consumers[0], instruction):
+                consumers[0].add(instruction, self.users)
+                self.groups_of[instruction].add(consumers[0])
+                return
+        elif consumers and instruction.opcode != "reshape":
+            joined = self._joined_consumers(instruction, consumers)
+            if joined is not None and not external:
+                joined.add(instruction, self.users)
+                self.groups_of[instruction].add(joined)
+                return
+            if joined is None and not external and self._recompute(instruction, consumers):
+                return
+            for group in consumers if joined is None else [joined]:
+                if self._accepts(group, instruction, output=True) and not self._cycle(instruction, group):
+                    group.add(instruction, self.users)
+                    group.outputs.append(instruction)
+                    self._span(group)
+                    self.groups_of[instruction].add(group)
+                    return
+        if instruction.opcode == "reshape" or (instruction.opcode == "bitcast-convert" and not can_write(instruction)):
+            return  # free where it stands: the same buffer with other extents
+        group = Group(len(self.groups), instruction)
+        self.groups.append(group)
+        self._span(group)
+        self.groups_of[instruction].add(group)
+
+    def _recompute(self, instruction: Instruction, consumers: list[Group]) -> bool:
+        """Lets each consumer compute a cheap instruction from an array in memory, where all of them can."""
+        if instruction not in self.rules.recomputed or not all(self._accepts(g, instruction) for g in consumers):
+            return False
+        for group in consumers:
+            group.add(instruction, self.users)
+        self.groups_of[instruction] |= set(consumers)
+        return True
+
+    def _joined_consumers(self, instruction: Instruction, consumers: list[Group]) -> Group | None:
+        """The group that several consumers over one domain become, so that none of them has to read the instruction
+        from memory; None where they do not fit together."""
+        if not 2 <= len(consumers) <= JOINED or OPS[instruction.opcode].family != "elementwise":
+            return None
+        if any(g.kind != "loop" or g.domain != instruction.dims or g.sibling_key() is None for g in consumers):
+            return None
+        if sum(len(g.members) for g in consumers) >= MEMBERS:
+            return None
+        if not all(self._accepts(g, instruction, output=True) for g in consumers):
+            return None
+        pairs = itertools.combinations(consumers, 2)
+        if not all(self._independent(a, b) for a, b in pairs):  # and waiting for the same
+            return None
+        first, *others = consumers
+        for other in others:
+            self._merge(first, other)
+        return first
+
+    def _accepts(self, group: Group, instruction: Instruction, output: bool = False) -> bool:
+        fused, reason = can_fuse(self.rules, group, instruction, output)
+        if fused and self.waits and self._would_wait(group, instruction, output):
+            fused, reason = False, "its kernel would wait for what another device sends"
+        self.decisions.append(Decision(instruction, group, fused, reason))
+        return fused
+
+    def _would_wait(self, group: Group, instruction: Instruction, output: bool) -> bool:
+        """Whether an instruction would be computed later, in a kernel that waits for more received values: as an output
+        that another device may wait for in turn, or as work that could be done while waiting."""
+        own, others = self.waits[instruction], self.waits[group.outputs[0]]
+        return own != others if output else own != others and OPS[instruction.opcode].family in DEAR
+
+    def _cycle(self, instruction: Instruction, group: Group) -> bool:
+        """Whether `group` depends on a consumer of `instruction` outside of it, so that they could not be ordered."""
+        return self._reaches([instruction], group, group)
+
+    def _reaches(self, start: list[Instruction], own: Group, target: Group) -> bool:
+        """Whether kernels other than `own` that need one of the instructions in `start` lead to the target's."""
+        bound = self._bound(target)
+        seen: set[Instruction | Group] = set()
+        stack = [(instruction, own) for instruction in start]
+        while stack:
+            instruction, group = stack.pop()
+            for user in self.users[instruction]:
+                if self.order[user] > bound:
+                    continue
+                # A cheap user may be computed by several groups: each of them needs the instruction.
+                groups = self.groups_of[user]
+                if not groups and user not in seen:
+                    seen.add(user)
+                    stack.append((user, None))  # no kernel's work: what comes behind it is outside of `own` too
+                for other in groups - seen:
+                    if other is group:
+                        continue
+                    if other is target:
+                        return True
+                    seen.add(other)
+                    stack += [(output, other) for output in other.outputs]
+        return False
+
+    def _bound(self, target: Group) -> int:
+        """The place in the program behind which nothing can lead back to the target's members.
+
+        That is behind its last member, unless a kernel with several outputs has one of them before that place and needs
+        an instruction behind it: then that kernel leads back.
+        """
+        bound = self.spans[target][1]
+        grown = True
+        while grown:
+            grown = False
+            for first, last in self.several.values():
+                if first < bound < last:
+                    bound, grown = last, True
+        return bound
+
+    def _span(self, group: Group) -> None:
+        """Notes where a group's first output and its last member stand in the program."""
+        places = [self.order[o] for o in group.outputs]
+        self.spans[group] = (min(places), max(places))
+        if len(group.outputs) > 1:
+            self.several[group] = self.spans[group]
+
+    # --- siblings ---
+
+    def siblings(self) -> None:
+        """Joins groups over one domain that read a common large input and do not depend on each other."""
+        by_domain: dict[tuple, list[Group]] = {}
+        for group in self.groups:
+            key = group.sibling_key()
+            if key is not None:
+                by_domain.setdefault(key, []).append(group)
+        for groups in by_domain.values():
+            if len(groups) > 1:
+                self._join_siblings(groups)
+
+    def _join_siblings(self, groups: list[Group]) -> None:
+        """Of groups over one domain the last first: each takes up those that share an input with it."""
+        place = {group: k for k, group in enumerate(groups)}
+        inputs = {group: self._large_inputs(group) for group in groups}
+        readers: dict[Instruction, list[Group]] = {}
+        for group in groups:
+            for instruction in inputs[group]:
+                readers.setdefault(instruction, []).append(group)
+        left = set(groups)
+        for first in reversed(groups):
+            if first not in left:
+                continue
+            left.discard(first)
+            waiting = [(place[g], g) for g in {g for i in inputs[first] for g in readers[i]} if g in left]
+            heapify(waiting)
+            refused, seen = 0, {g for _, g in waiting}
+            while waiting and refused < SIBLINGS:
+                at, other = heappop(waiting)
+                if not self._independent(first, other):
+                    refused += 1
+                    continue
+                self._merge(first, other)
+                left.discard(other)
+                # Its inputs may be shared with groups further on.
+                for instruction in inputs[other] - inputs[first]:
+                    for g in readers[instruction]:
+                        if g in left and g not in seen and place[g] > at:
+                            seen.add(g)
+                            heappush(waiting, (place[g], g))
+                inputs[first] |= inputs[other]
+
+    def _large_inputs(self, group: Group) -> set[Instruction]:
+        """What a group reads from outside that is worth reading once for two groups."""
+        size = group.domain_size()
+        return {
+            o
+            for m in group.members
+            for o in m.operands
+            if group not in self.groups_of[o] and isinstance(o.shape, Shape) and o.shape.size * 4 >= size > 1
+        }
+
+    def _independent(self, a: Group, b: Group) -> bool:
+        if self.waits and self.waits[a.outputs[0]] != self.waits[b.outputs[0]]:
+            return False
+        return not self._reaches(a.outputs, a, b) and not self._reaches(b.outputs, b, a)
+
+    def _merge(self, into: Group, other: Group) -> None:
+        into.join(other)
+        for member in other.members:
+            self.groups_of[member].discard(other)
+            self.groups_of[member].add(into)
+        self.groups.remove(other)
+        self.several.pop(other, None)
+        self._span(into)
+
+    # --- the fused computation ---
+
+    def build(self) -> Computation:
+        """The computation with a fusion instruction for each group of more than one instruction."""
+        builder = Builder(self.computation.name)
+        mapped: dict[Instruction, Instruction] = {}
+        materialized: dict[Instruction, Group] = {}
+        for group in self.groups:
+            for output in group.outputs:
+                materialized[output] = group
+        bodies = {id(g): self._body(g) for g in self.groups}
+        for parameter in self.computation.parameters:
+            mapped[parameter] = builder.add(parameter)
+            builder.parameters.append(parameter)
+        stack = [(i, False) for i in reversed([*self._effects(), *self._apart(materialized), self.computation.root])]
+        while stack:
+            instruction, ready = stack.pop()
+            if instruction in mapped:
+                continue
+            group = materialized.get(instruction)
+            needs = bodies[id(group)][0] if group else list(instruction.operands)
+            if not ready:
+                stack.append((instruction, True))
+                # What waits for other devices comes after what does not, for what is sent late after the rest.
+                order = sorted(needs, key=self._last_received) if self.waits else needs
+                stack.extend((n, False) for n in reversed(order) if n not in mapped)
+                continue
+            operands = tuple(mapped[n] for n in needs)
+            if group is None:
+                mapped[instruction] = builder.add(instruction.with_operands(operands))
+            else:
+                self._emit(builder, group, bodies[id(group)], operands, mapped)
+        result = builder.finish(mapped[self.computation.root])
+        return result
+
+    def _last_received(self, instruction: Instruction) -> int:
+        """The last channel that an instruction waits for, in the order of sends; -1 for none."""
+        return max((i["channel_id"] for i in self.waits[instruction]), default=-1)
+
+    def _apart(self, materialized: dict[Instruction, Group]) -> list[Instruction]:
+        """Where values are received, the work that waits for none: it is done while they come."""
+        if not self.waits:
+            return []
+        return [i for i in self.computation.instructions if i in materialized and not self.waits[i]]
+
+    def _effects(self) -> list[Instruction]:
+        """What must stand in the program in this order. A value is received where it is first needed; one that nobody
+        needs is received at the end."""
+        effects = [i for i in self.computation.instructions if has_effects(i)]
+        received = [i for i in effects if i.opcode == "recv"]
+        if not received:
+            return effects
+        others = [i for i in effects if i.opcode != "recv"]
+        needed = reachable([*others, self.computation.root])
+        return [*others, *(i for i in received if i not in needed)]
+
+    def _body(self, group: Group) -> tuple[list[Instruction], list[Instruction]]:
+        """(inputs, members in program order) of a group: what its outputs need of it."""
+        inside: set[Instruction] = set()
+        inputs: dict[Instruction, None] = {}
+        stack = list(group.outputs)
+        while stack:
+            instruction = stack.pop()
+            if instruction in inside:
+                continue
+            inside.add(instruction)
+            for operand in instruction.operands:
+                if group in self.groups_of[operand] and not self._free_input(operand, group):
+                    stack.append(operand)
+                else:
+                    inputs[operand] = None
+        members = sorted(inside, key=self.order.__getitem__)
+        ordered = [o for m in members for o in m.operands if o in inputs]
+        return list(dict.fromkeys(ordered)), members
+
+    def _free_input(self, instruction: Instruction, group: Group) -> bool:
+        """A reshape of something outside of the group: read as an input of the new extents, at no cost."""
+        return instruction.opcode == "reshape" and group not in self.groups_of[instruction.operands[0]]
+
+    def _emit(self, builder, group, body, operands, mapped) -> None:
+        inputs, members = body
+        root = group.outputs[0]
+        if len(members) == 1:
+            mapped[root] = builder.add(root.with_operands(tuple(mapped[o] for o in root.operands)))
+            return
+        inner = Builder(f"fused_{root.opcode.replace('-', '_')}")
+        copies: dict[Instruction, Instruction] = {}
+        for instruction in inputs:
+            copies[instruction] = inner.parameter(
+                instruction.shape, f"p_{instruction.hint}" if instruction.hint else ""
+            )
+        for instruction in members:
+            copies[instruction] = inner.add(instruction.with_operands(tuple(copies[o] for o in instruction.operands)))
+        # A reduction of several operands is an output for each of them.
+        outputs = [element for o in group.outputs for element in tuple_elements(inner, copies[o])]
+        calls = inner.finish(outputs[0] if len(outputs) == 1 else inner.tuple(outputs))
+        builder.source, builder.made_by = root.source, (*root.made_by, "fuse")
+        fusion = builder.emit(
+            "fusion", *operands, kind=KINDS[group.kind], calls=calls, hint=f"{root.hint or root.opcode}_fusion"
+        )
+        if len(outputs) == 1:
+            mapped[root] = fusion
+            return
+        if len(group.outputs) == 1:
+            mapped[root] = fusion
+            return
+        k = 0
+        for output in group.outputs:
+            count = len(output.shape.elements) if isinstance(output.shape, TupleShape) else 1
+            elements = [builder.emit("get-tuple-element", fusion, index=k + e, hint=output.hint) for e in range(count)]
+            k += count
+            mapped[output] = builder.tuple(elements) if isinstance(output.shape, TupleShape) else elements[0]
+
+
+def explain(computation: Computation) -> list[str]:
+    """For each edge that was considered: producer, consumer, fused or not, and why."""
+    grouping = Grouping(computation)
+    grouping.producers()
+    lines = []
+    for decision in grouping.decisions:
+        producer, root = decision.producer, decision.consumer.outputs[0]
+        verdict = "fused into" if decision.fused else "kept apart from"
+        lines.append(f"{producer.hint or producer.opcode} {verdict} {root.hint or root.opcode}: {decision.reason}")
+    return lines

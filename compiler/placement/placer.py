@@ -1,0 +1,168 @@
+"""Placement: a device for every instruction of a program, from those that the user chose for some.
+
+A chosen device (`Source.device`) is kept; derivatives carry it, because they carry the source. The others are placed
+one after the other as the TensorFlow 1.0 white paper describes it (section 3.2.1): each where it would be finished
+first, by estimates of computing times and of the links between devices, in a simulated run of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from hloom.compiler.analysis import instruction_flops
+from hloom.compiler.pipeline import run_passes
+from hloom.compiler.placement.cost_model import Costs, DeviceModel
+from hloom.compiler.placement.partition import leaf_keys
+from hloom.compiler.placement.user_devices import chosen_devices, chosen_devices_of
+from hloom.compiler.schedule.copy_insertion import private
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.ops import OPS
+from hloom.ir.ops.programs.transfer import WITHOUT_DEVICE
+from hloom.ir.records import field, record
+from hloom.ir.types import Shape
+
+ANYWHERE = ("constant", "iota")
+
+
+def prepared(module: Module) -> Module:
+    """The module as placement and partition take it: no calls, no scans, flat loops, each callee of its own."""
+    flat = run_passes(module, ("inline-calls", "lower-scans", "simplify-loops", "dce"))
+    return Module(flat.name, private(flat.entry), flat.aliases)
+
+
+def placed(
+    module: Module,
+    arguments: dict[int, str],
+    default: str,
+    costs: Costs | None = None,
+    settle: Callable[[Instruction, str], str] = lambda instruction, device: device,
+) -> dict[Instruction, str]:
+    """The device of each instruction of a module as `prepared` returns it, in called computations too.
+
+    arguments: the devices of those arguments that have one, by number. default: the device of what nobody wants
+    elsewhere. Devices that neither arguments nor the user named are not used. settle(instruction, device): the device
+    that takes the place of one that cannot compute it; may raise.
+    """
+    entry = module.entry
+    devices = list(dict.fromkeys([default, *arguments.values(), *chosen_devices(entry)]))
+    run = _Run(costs or Costs(), devices, settle)
+    for parameter in entry.parameters:
+        run.device_of[parameter] = arguments.get(parameter["index"], default)
+        run.made[parameter] = (run.device_of[parameter], 0.0)
+    run.computation(entry, devices)
+    return run.device_of
+
+
+@record
+class _Run:
+    """The simulated run. made: where a value is first, and when. clock: when a device is free."""
+
+    costs: Costs
+    devices: list[str]
+    settle: Callable[[Instruction, str], str]
+    device_of: dict[Instruction, str] = field(default_factory=dict)
+    made: dict = field(default_factory=dict)
+    clock: dict[str, float] = field(default_factory=dict)
+
+    def computation(self, computation: Computation, candidates: list[str]) -> None:
+        for instruction in computation.instructions:
+            if instruction.opcode in WITHOUT_DEVICE:
+                continue
+            if instruction.opcode in ANYWHERE:
+                self.device_of[instruction] = candidates[0]
+                continue
+            inner = chosen_devices_of(instruction)
+            own = instruction.device
+            if len(inner) > 1:
+                for callee, argument in _callees(instruction):
+                    for key, (given, _) in _elements(callee, argument):
+                        if given in self.made:
+                            self.made[key] = self.made[given]
+                    self.computation(callee, inner)
+                # Where its own decision is made, if it is one device's.
+                self._put(instruction, own if own in inner else inner[0])
+                continue
+            fixed = inner[0] if inner else own
+            device = self.settle(instruction, fixed or self._best(instruction, candidates))
+            self._put(instruction, device)
+            for callee in instruction.called():
+                self._all_on(callee, device)
+
+    def _all_on(self, computation: Computation, device: str) -> None:
+        for instruction in computation.instructions:
+            if instruction.opcode not in WITHOUT_DEVICE:
+                self.device_of[instruction] = self.settle(instruction, device)
+            for callee in instruction.called():
+                self._all_on(callee, device)
+
+    def _finish(self, instruction: Instruction, device: str) -> float:
+        ready = self.clock.get(device, 0.0)
+        for key, shape in leaf_keys(instruction.operands):
+            where, when = self.made.get(key, (device, 0.0))
+            if where != device:
+                link = self.costs.link(where, device)
+                when += link.seconds + shape.bytes / link.bytes
+            ready = max(ready, when)
+        return ready + seconds_of(instruction, self.costs.device(device))
+
+    def _best(self, instruction: Instruction, candidates: list[str]) -> str:
+        """Where an instruction is finished first, among equals the device with the most bytes of the operands.
+
+        Only such devices count where the work is less than the way to another one, and for what becomes a part of the
+        kernels that make its operands: element-wise work and movement.
+        """
+        if len(candidates) == 1:
+            return candidates[0]
+        near = dict.fromkeys(candidates, 0)
+        for key, shape in leaf_keys(instruction.operands):
+            where = self.made.get(key, ("", 0.0))[0]
+            if where in near:
+                near[where] += shape.bytes
+        most = max(near.values())
+        nearest = [d for d in candidates if near[d] == most]
+        if most and len(nearest) < len(candidates):
+            first = nearest[0]
+            way = min(self.costs.link(first, d).seconds for d in candidates if d not in nearest)
+            joined = OPS[instruction.opcode].family in ("elementwise", "index")
+            if joined or seconds_of(instruction, self.costs.device(first)) < way:
+                candidates = nearest
+        return min(candidates, key=lambda d: (self._finish(instruction, d), -near[d]))
+
+    def _put(self, instruction: Instruction, device: str) -> None:
+        finished = self._finish(instruction, device)
+        self.device_of[instruction] = device
+        self.clock[device] = finished
+        keys = [instruction]
+        if not isinstance(instruction.shape, Shape):
+            keys = [(instruction, k) for k in range(len(instruction.shape.elements))]
+        for key in keys:
+            self.made[key] = (device, finished)
+
+
+def _callees(instruction: Instruction) -> list[tuple[Computation, Instruction]]:
+    """The computations that a loop or conditional runs, each with its argument."""
+    if instruction.opcode == "while":
+        return [(instruction[name], instruction.operands[0]) for name in ("condition", "body")]
+    return list(zip(instruction["branch_computations"], instruction.operands[1:], strict=True))
+
+
+def _elements(callee: Computation, argument: Instruction):
+    """Pairs of an element of a callee's parameter and what is given for it, as (key, (key, shape))."""
+    (parameter,) = callee.parameters
+    return zip([(parameter, k) for k in range(len(parameter.shape.elements))], leaf_keys([argument]), strict=True)
+
+
+def seconds_of(instruction: Instruction, device: DeviceModel) -> float:
+    """About how long an instruction takes on a device, alone."""
+    moved = sum(shape.bytes for _, shape in leaf_keys([*instruction.operands, instruction]))
+    return device.start + max(instruction_flops(instruction) / device.flops, moved / device.bytes)
+
+
+def describe(module: Module, device_of: dict[Instruction, str]) -> Iterable[str]:
+    """A line for each instruction with its device, as `hl.config.log_device_placement` prints them."""
+    for computation in module.computations():
+        for instruction in computation.instructions:
+            if instruction in device_of:
+                name = instruction.hint or instruction.opcode
+                where = f" at {instruction.source}" if instruction.source and instruction.source.file else ""
+                yield f"{name}: ({instruction.opcode}) {device_of[instruction]}{where}"

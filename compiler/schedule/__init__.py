@@ -1,0 +1,1 @@
+"""The schedule of a module: launch order, buffers, control flow."""

@@ -1,0 +1,110 @@
+"""The storage of values while a program is planned: who reads it and when, and the arena."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+from hloom.compiler.schedule.steps import Place
+from hloom.ir.module import Computation, Instruction
+from hloom.ir.records import field, record
+
+ALIGNMENT = 64
+SEARCHED = 400  # buffers up to which the arena compares each with all
+
+
+@record(eq=False)
+class Buffer:
+    """The storage of one value, from the time `first` to `last`.
+
+    maker: the instruction that computes it. reads: (time, None), or (time, (computation, number)) where the value is
+        result `number` of a computation that is read at its end. swap: number of a buffer that changes places with
+        others after each step of a loop.
+    """
+
+    bytes: int
+    place: Place | None = None
+    first: int = 0
+    last: int = 0
+    maker: Instruction | None = None
+    reads: list[tuple[int, tuple[Computation, int] | None]] = field(default_factory=list)
+    swap: int | None = None
+
+    def read(self, time: int, result: tuple[Computation, int] | None = None) -> None:
+        self.reads.append((time, result))
+        self.last = max(self.last, time)
+
+
+def _size(buffer: Buffer) -> int:
+    return -(-max(buffer.bytes, 1) // ALIGNMENT) * ALIGNMENT
+
+
+def allocate(buffers: list[Buffer]) -> int:
+    """Gives each buffer an offset such that no two that live at one time overlap; returns the bytes of the arena."""
+    return _by_size(buffers) if len(buffers) <= SEARCHED else _by_time(buffers)
+
+
+def _by_size(buffers: list[Buffer]) -> int:
+    """The largest first, at the lowest offset free in its lifetime: few bytes, and a time that grows as the square."""
+    placed: list[Buffer] = []
+    total = 0
+    for buffer in sorted(buffers, key=lambda b: -b.bytes):
+        size = _size(buffer)
+        busy = [
+            (b.place.number, b.place.number + _size(b))
+            for b in placed
+            if b.first <= buffer.last and buffer.first <= b.last
+        ]
+        offset = 0
+        for start, stop in sorted(busy):
+            if offset + size <= start:
+                break
+            offset = max(offset, stop)
+        buffer.place = Place("arena", offset, buffer.swap)
+        placed.append(buffer)
+        total = max(total, offset + size)
+    return total
+
+
+def _by_time(buffers: list[Buffer]) -> int:
+    """In the order in which they begin to live, each in the smallest hole that takes it, for programs of thousands."""
+    order = sorted(buffers, key=lambda b: (b.first, -b.bytes))
+    ends = sorted(buffers, key=lambda b: b.last)
+    at_offset: dict[int, int] = {}  # holes: offset -> size
+    at_end: dict[int, int] = {}  # end -> offset
+    by_size: list[tuple[int, int]] = []  # (size, offset)
+    total = finished = 0
+
+    def add(offset: int, size: int) -> None:
+        before = at_end.pop(offset, None)
+        if before is not None:
+            length = at_offset.pop(before)
+            by_size.pop(bisect_left(by_size, (length, before)))
+            offset, size = before, size + length
+        length = at_offset.pop(offset + size, None)
+        if length is not None:
+            by_size.pop(bisect_left(by_size, (length, offset + size)))
+            del at_end[offset + size + length]
+            size += length
+        at_offset[offset] = size
+        at_end[offset + size] = offset
+        insort(by_size, (size, offset))
+
+    for buffer in order:
+        while ends[finished].last < buffer.first:
+            # One that ended has been placed: it began no later than it ended.
+            add(ends[finished].place.number, _size(ends[finished]))
+            finished += 1
+        size = _size(buffer)
+        found = bisect_left(by_size, (size, -1))
+        if found < len(by_size):
+            length, offset = by_size.pop(found)
+            del at_offset[offset], at_end[offset + length]
+            if length > size:
+                add(offset + size, length - size)
+        else:
+            offset = at_end.pop(total, total)  # the hole at the end grows
+            if offset != total:
+                by_size.pop(bisect_left(by_size, (at_offset.pop(offset), offset)))
+            total = offset + size
+        buffer.place = Place("arena", offset, buffer.swap)
+    return total

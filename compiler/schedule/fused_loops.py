@@ -1,0 +1,258 @@
+"""Loops of small bodies as one kernel.
+
+The driver takes some 30 ns from one kernel to the next, more than a kernel of a few elements computes. A loop whose
+kernels are all that small, branches and loops inside of it included, becomes one function that calls them with
+literal extents and strides (up to UNROLLED); LLVM inlines them, unrolls what is short and keeps what fits in registers.
+Small values live on the stack; the state of the loop is read before it and written after it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.kernels.launch import Launch
+from hloom.compiler.schedule.buffer_assignment import Buffer
+from hloom.compiler.schedule.control_flow import ChoiceItem, LoopItem, Swap
+from hloom.ir.records import field, record
+from hloom.ir.types import DTYPES
+
+KERNELS = 24  # more of them cost more compilation than the driver's steps cost time
+WORK = 8192  # element operations of a kernel, on average, up to which a step of the driver is felt
+LOCAL_BYTES = 256  # of a state on the stack; larger ones stay in memory
+INNER_BYTES = 4096  # of a value on the stack that is of no use before or after the loop
+UNROLLED = 4096  # up to which a number is worth knowing while compiling, as a stride is; greater ones are arguments
+COPIED = 64  # elements up to which a copy is a loop of the kernel
+
+
+class _NotWholeError(Exception):
+    """The loop is left to the driver."""
+
+
+def whole_loops(planner, planned: list) -> list:
+    """The list with each loop that can be one kernel replaced by its launch, the outermost first."""
+    result = []
+    for item in planned:
+        if isinstance(item, LoopItem):
+            try:
+                result.append(_Whole(planner, item).launch())
+                continue
+            except _NotWholeError:
+                item.body = whole_loops(planner, item.body)
+        elif isinstance(item, ChoiceItem):
+            item.branches = [whole_loops(planner, branch) for branch in item.branches]
+        result.append(item)
+    return result
+
+
+@record
+class _Whole:
+    """The writing of one kernel."""
+
+    planner: object
+    loop: LoopItem
+    dtypes: dict[Buffer, str] = field(default_factory=dict)  # of the elements, as in a kernel's parameters
+    names: dict[Buffer, str] = field(default_factory=dict)
+    functions: dict[KernelSource, str] = field(default_factory=dict)
+    order: list[Buffer] = field(default_factory=list)  # in the order of their first use
+    temporaries: dict[tuple[int, str], Buffer] = field(default_factory=dict)  # by id of the instruction and name
+    integers: dict[int, str] = field(default_factory=dict)  # arguments of the kernel that are numbers
+    count: int = 0
+    work: float = 0.0
+
+    def launch(self) -> tuple[Launch, dict[str, Buffer], object]:
+        self._look([self.loop])
+        if self.count == 0 or self.count > KERNELS or self.work > WORK * self.count:
+            raise _NotWholeError
+        self._check_aliases()
+        local, outside = [], []
+        start, end = self.loop.span
+        kept = []  # local values that live before or after the loop, with their places in memory
+        for number, buffer in enumerate(self.order):
+            inner = start <= buffer.first and buffer.last <= end and buffer.place is None
+            if self._is_ours(buffer) and buffer.bytes <= (INNER_BYTES if inner else LOCAL_BYTES):
+                local.append(buffer)
+                self.names[buffer] = f"v{number}"
+                if not inner:
+                    kept.append(buffer)
+            elif buffer in self.temporaries.values():
+                raise _NotWholeError
+            else:
+                outside.append(buffer)
+        pointers: dict[str, Buffer] = {}
+        for k, buffer in enumerate(outside + kept):
+            pointers[f"p{k}"] = buffer
+            if buffer in outside:
+                self.names[buffer] = f"p{k}"
+        places = {buffer: name for name, buffer in pointers.items()}
+        lines = []
+        for buffer in local:
+            lines.append(f"{self.names[buffer]} = scratch_{self.dtypes[buffer]}({self._extent(buffer)})")
+        for buffer in kept:
+            if buffer.first < start or buffer.place is not None:
+                lines += self._copied(self.names[buffer], places[buffer], buffer)
+        lines += self._lines([self.loop])
+        for buffer in kept:
+            if buffer.last > end:
+                lines += self._copied(places[buffer], self.names[buffer], buffer)
+        self._settle(local, kept, outside)
+        name = "whole_" + re.sub(r"\W", "_", self.loop.instruction.hint or "loop")
+        head = f"def {name}({', '.join([*pointers, *self.integers.values(), 'lo', 'hi'])}):"
+        text = "\n".join([head, *("    " + line for line in lines)]) + "\n"
+        types = (*(self.dtypes[b] + "*" for b in pointers.values()), *["s64"] * (len(self.integers) + 2))
+        parts = tuple((called, part) for part, called in self.functions.items())
+        source = KernelSource(name, text, types, parts)
+        return Launch(source, [*pointers, *self.integers], 1, 1), pointers, self.loop.instruction
+
+    # --- what the loop is made of ---
+
+    def _look(self, items: list) -> None:
+        """Counts the kernels and finds the element types of all buffers. Raises _NotWholeError for other work."""
+        copies: list[tuple[Buffer, Buffer, int]] = []
+        for item in _leaves(items):
+            if isinstance(item, Buffer):
+                self._typed(item, "pred" if item.bytes == 1 else "s32")
+            elif isinstance(item, Swap) or not isinstance(item, tuple):
+                raise _NotWholeError
+            elif isinstance(item[0], Launch):
+                self._look_at_launch(*item)
+            elif len(item) == 4 and isinstance(item[0], Buffer):
+                copies.append(item[:3])
+                for buffer in item[:2]:
+                    self._note(buffer)
+            else:
+                raise _NotWholeError  # Python
+        waiting = copies
+        while waiting:
+            rest = []
+            for target, source, size in waiting:
+                dtype = self.dtypes.get(target) or self.dtypes.get(source)
+                if dtype is None:
+                    rest.append((target, source, size))
+                    continue
+                self._typed(target, dtype)
+                self._typed(source, dtype)
+            if len(rest) == len(waiting):
+                for target, source, _ in rest:  # nobody computes with them: they are bytes
+                    self._typed(target, "u8")
+                    self._typed(source, "u8")
+                break
+            waiting = rest
+        if any(size // DTYPES[self.dtypes[target]].itemsize > COPIED for target, _, size in copies):
+            raise _NotWholeError
+
+    def _look_at_launch(self, launch: Launch, pointers: dict, instruction) -> None:
+        if launch.items > launch.grain or launch.source.parts:
+            raise _NotWholeError
+        for name, size in launch.temporaries.items():
+            kept = self.planner.control.prepared.get((id(instruction), name))
+            if kept is not None and kept[0] < self.loop.span[0]:
+                raise _NotWholeError  # a launch before a loop around this one made it
+            made = self.temporaries.setdefault((id(instruction), name), Buffer(size, None, *self.loop.span))
+            made.bytes = max(size, made.bytes)
+        self.count += 1
+        self.work += launch.work
+        for argument, kind in zip(launch.arguments, launch.source.params, strict=False):
+            if isinstance(argument, KernelSource):
+                raise _NotWholeError
+            if isinstance(argument, str):
+                self._typed(self._buffer(argument, pointers, instruction), kind[:-1])
+        if launch.source not in self.functions:
+            self.functions[launch.source] = f"{launch.source.name}_{len(self.functions) + 1}"
+
+    def _buffer(self, name: str, pointers: dict, instruction) -> Buffer:
+        return pointers.get(name) or self.temporaries[id(instruction), name]
+
+    def _note(self, buffer: Buffer) -> None:
+        if buffer not in self.names:
+            self.names[buffer] = ""
+            self.order.append(buffer)
+
+    def _typed(self, buffer: Buffer, dtype: str) -> None:
+        self._note(buffer)
+        if self.dtypes.setdefault(buffer, dtype) != dtype or buffer.swap is not None:
+            raise _NotWholeError
+
+    def _check_aliases(self) -> None:
+        """Pointers of a kernel never overlap; a donated argument and the result in its place would."""
+        places = [b.place for b in self.order if b.place is not None]
+        inputs = {p.number for p in places if p.kind == "input"}
+        outputs = {p.number for p in places if p.kind == "output"}
+        if any(output in outputs and given in inputs for output, given in self.planner.reused.items()):
+            raise _NotWholeError
+
+    def _is_ours(self, buffer: Buffer) -> bool:
+        """Whether the program chose where the value lives: it may live on the stack meanwhile."""
+        return buffer.place is None or buffer.place.kind == "output"
+
+    def _settle(self, local, kept, outside) -> None:
+        """What is left in memory lives as long as the whole loop: none of it may share a place."""
+        start, end = self.loop.span
+        for buffer in (*kept, *outside):
+            if buffer.place is None:
+                buffer.first, buffer.last = min(buffer.first, start), max(buffer.last, end)
+        for buffer in local:
+            if buffer not in kept:
+                self.planner.all.pop(buffer, None)
+
+    # --- text ---
+
+    def _extent(self, buffer: Buffer) -> int:
+        return max(1, buffer.bytes // DTYPES[self.dtypes[buffer]].itemsize)
+
+    def _lines(self, items: list) -> list[str]:
+        lines: list[str] = []
+        for item in items:
+            if isinstance(item, LoopItem):
+                inside = [*self._lines(item.condition), f"if {self.names[item.pred]}[0] == 0:", "    break"]
+                inside += self._lines(item.body)
+                lines += [*self._lines(item.before), "while True:", *("    " + line for line in inside)]
+            elif isinstance(item, ChoiceItem):
+                lines += self._choice(item)
+            elif isinstance(item[0], Launch):
+                launch, pointers, instruction = item
+                words = [
+                    self.names[self._buffer(a, pointers, instruction)] if isinstance(a, str) else self._integer(a)
+                    for a in launch.arguments
+                ]
+                lines.append(f"{self.functions[launch.source]}({', '.join([*words, '0', str(launch.items)])})")
+            else:
+                lines += self._copied(self.names[item[0]], self.names[item[1]], item[0])
+        return lines
+
+    def _integer(self, number: int) -> str:
+        if abs(number) <= UNROLLED:
+            return str(number)
+        return self.integers.setdefault(number, f"n{len(self.integers)}")
+
+    def _choice(self, item: ChoiceItem) -> list[str]:
+        selector = f"{self.names[item.selector]}[0]"
+        count = len(item.branches)
+        tests = [f"{selector} != 0"] if item.selector.bytes == 1 else [f"{selector} == {k}" for k in range(count - 1)]
+        lines = []
+        for k, branch in enumerate(item.branches):
+            lines.append("else:" if k == count - 1 else f"{'el' if k else ''}if {tests[k]}:")
+            lines += ["    " + line for line in self._lines(branch) or ["pass"]]
+        return lines if count > 1 else self._lines(item.branches[0])
+
+    def _copied(self, target: str, source: str, buffer: Buffer) -> list[str]:
+        extent = self._extent(buffer)
+        if extent == 1:
+            return [f"{target}[0] = {source}[0]"]
+        return [f"for i in range({extent}):", f"    {target}[i] = {source}[i]"]
+
+
+def _leaves(items: list):
+    """All work of loops and branches, and the buffers that decide."""
+    for item in items:
+        if isinstance(item, LoopItem):
+            yield from _leaves(item.before)
+            yield from _leaves(item.condition)
+            yield item.pred
+            yield from _leaves(item.body)
+        elif isinstance(item, ChoiceItem):
+            yield item.selector
+            for branch in item.branches:
+                yield from _leaves(branch)
+        else:
+            yield item

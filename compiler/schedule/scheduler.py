@@ -1,0 +1,462 @@
+"""The plan: launches in order, and where each value lives.
+
+Values that are outputs are computed in the caller's buffers; all others share one arena by liveness. A value may
+overwrite an operand that dies with it, where its kernel reads that operand only at the place that it writes (or, for
+dynamic-update-slice, by design); a donated argument's buffer becomes an output the same way. Loops and branches are
+stretches of the same list of steps (`plan_control`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom.compiler.kernels.emit import launches
+from hloom.compiler.kernels.launch import Launch
+from hloom.compiler.kernels.loops.update import UPDATES
+from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.passes.cse import StructuralKeys
+from hloom.compiler.schedule.buffer_assignment import ALIGNMENT, Buffer, allocate
+from hloom.compiler.schedule.channels import Channels
+from hloom.compiler.schedule.control_flow import Control, Label, OnFalse, OnIndex, Swap, To, with_jumps
+from hloom.compiler.schedule.copy_insertion import ALIASES, FREE, is_control, private
+from hloom.compiler.schedule.fused_loops import whole_loops
+from hloom.compiler.schedule.steps import (
+    BranchStep,
+    CopyStep,
+    FreeStep,
+    HostStep,
+    JumpStep,
+    KernelStep,
+    Place,
+    ReceiveStep,
+    RenewStep,
+    SendStep,
+    Step,
+    SwapStep,
+    SwitchStep,
+)
+from hloom.ir.build import Builder, tuple_elements
+from hloom.ir.loops import lower_scans
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.ops import OPS
+from hloom.ir.ops.programs.transfer import TRANSFERS
+from hloom.ir.records import field, record
+from hloom.ir.types import Shape, TupleShape
+
+__all__ = [
+    "ALIGNMENT",
+    "BranchStep",
+    "CopyStep",
+    "HostStep",
+    "JumpStep",
+    "KernelStep",
+    "Place",
+    "Plan",
+    "SwapStep",
+    "SwitchStep",
+    "make_plan",
+]
+
+
+@record
+class Plan:
+    """steps, the constants that they read, arena bytes, and for outputs that reuse a donated input: output -> input.
+
+    `kernels()`: the launches as they stand in the list; those of a loop run more than once.
+    """
+
+    module: Module
+    steps: list[Step]
+    constants: list[np.ndarray]
+    arena_bytes: int
+    input_shapes: list[Shape]
+    output_shapes: list[Shape]
+    donated: dict[int, int] = field(default_factory=dict)
+
+    def kernels(self) -> list[KernelStep]:
+        return [s for s in self.steps if isinstance(s, KernelStep)]
+
+
+def make_plan(module: Module, target, donated: frozenset[int] = frozenset(), *, whole: bool = True) -> Plan:
+    """Plans a fused module for a target.
+
+    donated: numbers of parameters whose buffers may be overwritten. whole: loops of small bodies become one kernel.
+    """
+    return Planner(lower_scans(module), target, donated).plan(whole)
+
+
+class Planner:
+    """The making of one plan. Time is the place of a piece of work in the order of all, loops' bodies included."""
+
+    def __init__(self, module: Module, target, donated: frozenset[int]):
+        self.module, self.target, self.donated = module, target, donated
+        self.entry = private(module.entry)
+        self.buffers: dict[Instruction, list[Buffer]] = {}  # one for each element of a tuple
+        self.constants: list[np.ndarray] = []
+        self.all: dict[Buffer, None] = {}
+        self.holders: dict[Buffer, list[tuple[list[Buffer], int]]] = {}  # where in `buffers` a buffer stands
+        self.single: dict[Instruction, Computation] = {}
+        self.reused: dict[int, int] = {}
+        self.time: dict[Instruction, int] = {}
+        self.keys = StructuralKeys()
+        self.launches: dict[tuple, list[tuple[Computation, list[Launch]]]] = {}  # by what is quickly compared
+        self.tables: dict[int, Buffer] = {}  # by the id of an array that `constants` keeps
+        self.control = Control(self)
+        self.channels = Channels(self)
+
+    def plan(self, whole: bool) -> Plan:
+        entry = self.entry
+        self.end = self.control.number(entry, 0) + 1
+        roots = [entry.root]
+        if isinstance(entry.shape, TupleShape) and entry.root.opcode == "tuple":
+            roots = entry.outputs()
+        for parameter in entry.parameters:
+            buffer = Buffer(parameter.shape.bytes, Place("input", parameter["index"]))
+            self.buffers[parameter] = self.held([buffer])
+        for instruction in entry.instructions:
+            self.store(instruction)
+        flat: list[tuple[Instruction, Buffer, Shape]] = []
+        for root in roots:
+            for buffer in self.buffers[root]:
+                buffer.last = max(buffer.last, self.end)
+        sends = [(i, self.control.windows_of[i]) for i in self.control.sends]
+        for send, (window, in_body) in sends:
+            if window is not None:
+                self.channels.take_place(send, window, in_body)
+        self.control.take_over()
+        for root in roots:
+            shapes = root.shape.elements if isinstance(root.shape, TupleShape) else (root.shape,)
+            flat += [(root, b, s) for b, s in zip(self.buffers[root], shapes, strict=True)]
+        copies = []
+        for number, (root, buffer, _) in enumerate(flat):
+            if buffer.place is None and buffer.swap is None:
+                buffer.place = Place("output", number)
+            else:
+                copies.append((number, root, buffer))
+        for send, (window, in_body) in sends:
+            if window is None:
+                self.channels.take_place(send, window, in_body)
+        self._reuse_donated(flat)
+        planned: list = []
+        self.emit_all(entry, planned)
+        for number, root, buffer in copies:
+            if buffer.bytes:
+                planned.append((Place("output", number), buffer, buffer.bytes, root))
+        planned = with_jumps(whole_loops(self, planned) if whole and self.target.joins_loops else planned)
+        waiting = [b for b in self.all if b.place is None] + self._temporaries(planned)
+        arena = allocate(waiting)
+        return Plan(
+            self.module,
+            self._resolve(planned),
+            self.constants,
+            arena,
+            [p.shape for p in entry.parameters],
+            [shape for _, _, shape in flat],
+            self.reused,
+        )
+
+    # --- storage ---
+
+    def held(self, buffers: list[Buffer]) -> list[Buffer]:
+        for k, buffer in enumerate(buffers):
+            self.holders.setdefault(buffer, []).append((buffers, k))
+        return buffers
+
+    def new(self, bytes: int, time: int, maker: Instruction) -> Buffer:
+        buffer = Buffer(bytes, None, time, time, maker)
+        self.all[buffer] = None
+        return buffer
+
+    def hold(self, instruction: Instruction, buffers: list[Buffer]) -> None:
+        """Notes where the elements of an instruction's value live."""
+        self.buffers[instruction] = self.held(buffers)
+
+    def store(self, instruction: Instruction) -> None:
+        opcode = instruction.opcode
+        operands = instruction.operands
+        if opcode == "parameter":
+            return  # the caller's buffer
+        if opcode == "constant":
+            self.constants.append(np.ascontiguousarray(instruction["value"]))
+            place = Place("constant", len(self.constants) - 1)
+            self.hold(instruction, [Buffer(instruction.shape.bytes, place)])
+        elif opcode in ALIASES:
+            self.buffers[instruction] = self.buffers[operands[0]]  # its own list: one is enough for both
+        elif opcode in ("tuple", "optimization-barrier"):
+            self.hold(instruction, [b for o in operands for b in self.buffers[o]])
+        elif opcode == "get-tuple-element":
+            self.hold(instruction, [self.buffers[operands[0]][instruction["index"]]])
+        elif is_control(instruction):
+            self.control.store(instruction)
+        elif opcode == "recv":
+            self.hold(instruction, [self.control.received(instruction)])
+        else:
+            if opcode == "send":
+                self.control.note_send(instruction)
+            time = self.time[instruction]
+            for operand in operands:
+                for buffer in self.buffers[operand]:
+                    buffer.read(time)
+            shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
+            self.hold(instruction, [self.new(s.bytes, time, instruction) for s in shapes])
+
+    def _reuse_donated(self, flat) -> None:
+        """Gives outputs the buffers of donated inputs that are dead by then, or die where the output is written."""
+        parameters = self.entry.parameters
+        free = {k for k in self.donated}
+        taken_inputs = {b.place.number for _, b, _ in flat if b.place is not None and b.place.kind == "input"}
+        for number, (_, buffer, shape) in enumerate(flat):
+            if buffer.place != Place("output", number):
+                continue
+            for k in sorted(free - taken_inputs):
+                other = self.buffers[parameters[k]][0]
+                if parameters[k].shape.bytes != shape.bytes or shape.bytes == 0:
+                    continue
+                shared = other.last == buffer.first and self.shared_operand(buffer.maker, buffer, other) is not None
+                if other.last < buffer.first or shared:
+                    self.reused[number] = k
+                    free.discard(k)
+                    break
+
+    # --- in place ---
+
+    def shared_operand(self, instruction: Instruction, buffer: Buffer, other: Buffer) -> int | None:
+        """The position of the operand in `other`, where the value in `buffer` may overwrite it; else None."""
+        if is_control(instruction):
+            return self.control.shared_operand(instruction, buffer, other)
+        inputs = self._inputs(instruction)
+        positions = [k for k, o in enumerate(inputs) if any(b is other for b in self.buffers[o])]
+        if len(positions) != 1 or buffer.bytes != other.bytes or self.target.runs_on_host(instruction):
+            return None
+        computation = self._computation(instruction)
+        output = next((k for k, b in enumerate(self.buffers[instruction]) if b is buffer), None)
+        if output is None:
+            return None
+        parameter, value = computation.parameters[positions[0]], computation.outputs()[output]
+        if value.shape is not parameter.shape:
+            return None
+        if value.opcode in UPDATES and len(computation.outputs()) == 1:
+            return positions[0] if _only_updated(computation, value, parameter) else None
+        return positions[0] if _read_in_place(computation, parameter) else None
+
+    def _computation(self, instruction: Instruction) -> Computation:
+        """The computation of a fusion, or one made of a single instruction."""
+        if instruction.opcode == "fusion":
+            return instruction["calls"]
+        found = self.single.get(instruction)
+        if found is None:
+            builder = Builder(instruction.opcode)
+            made = {o: builder.parameter(o.shape, o.hint) for o in dict.fromkeys(instruction.operands)}
+            operands = tuple(made[o] for o in instruction.operands)
+            root = builder.add(instruction.with_operands(operands))
+            if isinstance(root.shape, TupleShape):
+                root = builder.tuple(tuple_elements(builder, root))
+            found = self.single[instruction] = builder.finish(root)
+        return found
+
+    def _inputs(self, instruction: Instruction) -> list[Instruction]:
+        if instruction.opcode == "fusion":
+            return list(instruction.operands)
+        return list(dict.fromkeys(instruction.operands))
+
+    # --- steps ---
+
+    def emit_all(self, computation: Computation, planned: list) -> None:
+        """Appends the steps of a computation."""
+        for instruction in computation.instructions:
+            if instruction.opcode in FREE:
+                continue
+            if is_control(instruction):
+                self.control.emit(instruction, planned)
+            elif instruction.opcode in TRANSFERS:
+                self.channels.emit(instruction, planned, *self.control.windows_of[instruction])
+            else:
+                self._emit(instruction, planned)
+
+    def _emit(self, instruction: Instruction, planned: list) -> None:
+        inputs = self._inputs(instruction)
+        if self.target.runs_on_host(instruction):
+            planned.append((instruction, [self.buffers[o][0] for o in inputs], self.buffers[instruction]))
+            return
+        computation = _with_literals(self._computation(instruction), inputs)
+        shared: dict[int, int] = {}
+        now = self.time[instruction]
+        for k, buffer in enumerate(self.buffers[instruction]):
+            donor = self._donor(instruction, buffer, now, set(shared.values()))
+            if donor is None:
+                continue
+            position, other = donor
+            shared[k] = position
+            if other is not None:
+                self.join(buffer, other)
+        root = computation.root
+        if root.opcode in UPDATES and 0 not in shared and root.operands[0] in computation.parameters:
+            position = computation.parameters.index(root.operands[0])
+            if _only_updated(computation, root, root.operands[0]):
+                # The array lives on: a copy is updated.
+                source, target = self.buffers[inputs[position]][0], self.buffers[instruction][0]
+                if source is not target:
+                    planned.append((target, source, root.shape.bytes, instruction))
+                shared[0] = position
+        kept: frozenset[int] = frozenset()
+        if any(i.opcode == "dot" for i in computation.instructions):
+            kept = frozenset(k for k, o in enumerate(inputs) if self.control.stays(self.buffers[o][0]))
+        # Layers that repeat have the same kernels: writing them once is enough.
+        buffers = enumerate(self.buffers[instruction])
+        leaving = frozenset(k for k, b in buffers if b.place and b.place.kind == "output" and not b.reads)
+        outline = (len(computation.instructions), root.opcode, root.shape, tuple(shared.items()), kept, leaving)
+        written = self.launches.setdefault(outline, [])
+        same = self.keys.computation
+        made = next((found for other, found in written if same(other) == same(computation)), None)
+        if made is None:
+            made = launches(KernelRequest(computation, shared, self.target, kept, leaving), self.target)
+            written.append((computation, made))
+        for launch in made:
+            pointers: dict[str, object] = {}
+            for k, operand in enumerate(inputs):
+                pointers[f"in{k}"] = self.buffers[operand][0]
+            for k, buffer in enumerate(self.buffers[instruction]):
+                pointers[f"out{k}"] = pointers[f"io{k}"] = buffer
+            for name, table in launch.tables.items():
+                pointers[name] = self._table(table)
+            planned.append((launch, pointers, instruction))
+
+    def _table(self, table: np.ndarray) -> Buffer:
+        """The buffer of a constant array that launches read, the same for all that read one."""
+        found = self.tables.get(id(table))
+        if found is None:
+            self.constants.append(table)
+            found = self.tables[id(table)] = Buffer(table.nbytes, Place("constant", len(self.constants) - 1))
+        return found
+
+    def _donor(self, instruction, buffer, now, taken) -> tuple[int, Buffer | None] | None:
+        """(operand position, buffer to join) of an operand that this output may overwrite."""
+        inputs = self._inputs(instruction)
+        for position, operand in enumerate(inputs):
+            if position not in taken and self.buffers[operand] == [buffer]:
+                return position, None  # joined already: the state of a loop
+        number = buffer.place.number if buffer.place and buffer.place.kind == "output" else None
+        for position, operand in enumerate(inputs):
+            if position in taken or len(self.buffers[operand]) != 1:
+                continue
+            other = self.buffers[operand][0]
+            if number is not None:
+                fits = number in self.reused and other.place == Place("input", self.reused[number])
+                if fits and other.last == now and self.shared_operand(instruction, buffer, other) is not None:
+                    return position, None
+                continue
+            if buffer.first != now or buffer.place is not None:
+                continue  # the state of a loop, a result that several branches write, the place of a channel
+            if buffer.swap is None and other.swap is None and other.place is None:
+                if other.last == now and other.bytes == buffer.bytes > 0:
+                    if self.shared_operand(instruction, buffer, other) is not None:
+                        return position, other
+        return None
+
+    def join(self, buffer: Buffer, other: Buffer) -> None:
+        """Makes a value live in the buffer of the one that it overwrites."""
+        if buffer.first < other.first:
+            other.first, other.maker = buffer.first, buffer.maker
+        other.last = max(other.last, buffer.last)
+        other.reads += buffer.reads
+        other.swap = buffer.swap if other.swap is None else other.swap
+        holders = self.holders.pop(buffer)
+        for made, k in holders:
+            made[k] = other
+        self.holders[other] += holders
+        del self.all[buffer]
+
+    # --- the arena and the list of steps ---
+
+    def _temporaries(self, planned) -> list[Buffer]:
+        """Buffers of what kernels keep between the launches of one instruction."""
+        self.temporaries: dict[tuple[int, str], Buffer] = {}
+        for item in planned:
+            if isinstance(item, tuple) and isinstance(item[0], Launch):
+                launch, _, instruction = item
+                for name, size in launch.temporaries.items():
+                    key, now = (id(instruction), name), self.time[instruction]
+                    first, last = self.control.prepared.get(key, (now, now))
+                    buffer = self.temporaries.setdefault(key, Buffer(size, None, first, last))
+                    buffer.bytes = max(buffer.bytes, size)
+        return list(self.temporaries.values())
+
+    def _resolve(self, planned) -> list[Step]:
+        numbers: dict[Label, int] = {}
+        count = 0
+        for item in planned:
+            if isinstance(item, Label):
+                numbers[item] = count
+            else:
+                count += 1
+        return [self._step(item, numbers) for item in planned if not isinstance(item, Label)]
+
+    def _step(self, item, numbers: dict[Label, int]) -> Step:
+        if isinstance(item, To):
+            return JumpStep(numbers[item.label])
+        if isinstance(item, OnFalse):
+            return BranchStep(item.pred.place, numbers[item.label])
+        if isinstance(item, OnIndex):
+            return SwitchStep(item.index.place, [numbers[label] for label in item.labels])
+        if isinstance(item, Swap):
+            return SwapStep(item.first.place, item.second.place)
+        if isinstance(item, (SendStep, ReceiveStep, RenewStep, FreeStep)):
+            return item
+        if isinstance(item[0], Launch):
+            launch, pointers, instruction = item
+            places = {}
+            for argument in launch.arguments:
+                if isinstance(argument, str):
+                    buffer = pointers.get(argument) or self.temporaries[(id(instruction), argument)]
+                    places[argument] = buffer.place
+            return KernelStep(launch, places, instruction)
+        if len(item) == 4:
+            target, source, size, instruction = item
+            target = target if isinstance(target, Place) else target.place
+            return CopyStep(target, source.place, size, instruction)
+        instruction, inputs, outputs = item
+        return HostStep(instruction, [b.place for b in inputs], [b.place for b in outputs])
+
+
+def _only_updated(computation: Computation, update: Instruction, parameter: Instruction) -> bool:
+    """Whether a parameter is what the update writes into, and nothing else reads it."""
+    if update.operands[0] is not parameter or update.operands.count(parameter) != 1:
+        return False
+    return [i for i in computation.instructions if parameter in i.operands] == [update]
+
+
+def _read_in_place(computation: Computation, parameter: Instruction) -> bool:
+    """Whether a parameter is read only at the index that is written: everything made from it is element-wise."""
+    affected = {parameter}
+    for instruction in computation.instructions:
+        if affected.isdisjoint(instruction.operands):
+            continue
+        if instruction is computation.root and instruction.opcode == "tuple":
+            continue
+        if OPS[instruction.opcode].family != "elementwise" or instruction.dims != parameter.dims:
+            return False
+        affected.add(instruction)
+    return len(affected) > 1
+
+
+def _with_literals(computation: Computation, inputs: list[Instruction]) -> Computation:
+    """Scalar constants that stand outside become literals of the kernel; the parameters keep their numbers."""
+    literal = {
+        p: o
+        for p, o in zip(computation.parameters, inputs, strict=True)
+        if o.opcode == "constant" and o.shape.size == 1 and o.dims == ()
+    }
+    if not literal:
+        return computation
+    mapped = {}
+    instructions = []
+    for instruction in computation.instructions:
+        if instruction in literal:
+            constant = literal[instruction].with_operands(())
+            instructions += [instruction, constant]
+            mapped[instruction] = constant
+        else:
+            mapped[instruction] = instruction.with_operands(tuple(mapped[o] for o in instruction.operands))
+            instructions.append(mapped[instruction])
+    parameters = [p if p in literal else mapped[p] for p in computation.parameters]
+    return Computation(computation.name, parameters, instructions, mapped[computation.root])

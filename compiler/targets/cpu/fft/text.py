@@ -1,0 +1,298 @@
+"""Texts of the kernels of `fft`: blocks of transforms from memory, through the passes, back to memory.
+
+What they call is in `fft_parts`; their own are the order of it, places in memory, and what is computed from results.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.targets.cpu.fft.names import parameters
+from hloom.compiler.targets.cpu.fft.parts import SIZES
+from hloom.ir.records import record
+
+# Bytes by which one block lies further than the other in the pages of memory: what a pass reads and what it writes then
+# do not share sets of the first cache. The eight streams of each that are 4096 bytes apart fill its ways alone.
+APART = 2048
+
+
+@record(frozen=True)
+class Form:
+    """What the text of a kernel depends on.
+
+    passes: how many there are. read, write: 'rows' or 'columns' of complex numbers, 'reals' (rows of real ones: their
+    imaginary parts are 0 or left out). spectrum: 'half' after, or 'whole' before, the passes of a real transform of
+    even length; 'mirror' completes the spectrum of a real one of odd length. epilogue: statements that make the result
+    `v` of an element `z`; real: whether that is a real number; title: the names of their ops. turned, scaled: as in
+    `tiles_fft`. capacity: elements of a block.
+    """
+
+    dtype: str
+    lanes: int
+    passes: int
+    inverse: bool
+    read: str
+    write: str
+    in_place: bool = False
+    spectrum: str = ""
+    turned: bool = False
+    scaled: bool = False
+    capacity: int = 64
+    epilogue: tuple[str, ...] = ()
+    real: bool = False
+    title: str = ""
+
+    @property
+    def stores_directly(self) -> bool:
+        """Whether the last pass writes to the array itself: not where something is to be computed from its results."""
+        return self.write == "columns" and not self.epilogue
+
+
+def pass_names(form: Form, radices: tuple[int, ...]) -> list[str]:
+    """The names of a transform's passes."""
+    return [f"fft{radix}_{_pass_words(form, number)}" for number, radix in enumerate(radices)]
+
+
+def _pass_words(form: Form, number: int) -> str:
+    """The name of a pass without its radix."""
+    last = number == form.passes - 1
+    words = [form.dtype, str(form.lanes), "last" if last else "inner" if number else "first"]
+    words += ["inverse"] * form.inverse + ["frompairs"] * (number == 0 and form.read == "columns")
+    if last:
+        words += ["topairs"] * form.stores_directly + ["turned"] * form.turned + ["scaled"] * form.scaled
+    return "_".join(words)
+
+
+class _Text:
+    """Writes the kernel of a form."""
+
+    def __init__(self, form: Form):
+        self.form = form
+        self.lines: list[str] = []
+        self.depth = 2
+        self.integers: dict[str, None] = {}
+        size = SIZES[form.dtype]
+        self.size, self.vector, self.element = size, form.lanes * size, 2 * form.lanes * size
+
+    def add(self, *lines: str) -> None:
+        self.lines += ["    " * self.depth + line for line in lines]
+
+    def open(self, header: str) -> None:
+        self.add(header)
+        self.depth += 1
+
+    def close(self, count: int = 1) -> None:
+        self.depth -= count
+
+    def integer(self, name: str) -> str:
+        self.integers[name] = None
+        return name
+
+    def kernel(self) -> KernelSource:
+        form = self.form
+        given, made = ("data", "data") if form.in_place else ("given", "made")
+        lanes, integer = form.lanes, self.integer
+        for name in ("blocks", "count"):
+            integer(name)
+        room = form.capacity * 2 * lanes + APART // self.size
+        body = [f"    {block} = scratch_{form.dtype}({room})" for block in "ab"] + ["    for item in range(lo, hi):"]
+        self.add("outer = quotient(item, blocks)", f"first = (item - outer * blocks) * {lanes}")
+        self.add(f"lanes = min({lanes}, count - first)")
+        self.add(f"x = outer * {integer('given_outer')} + first * {integer('given_lane')}")
+        self.add(f"y = outer * {integer('made_outer')} + first * {integer('made_lane')}")
+        self.block, self.free = "a", "b"
+        if form.read == "columns":
+            source = self.columns_source(given)
+        else:
+            self.rows_source(given)
+            source = f"address({self.block})"
+        self.passes(source, made)
+        if form.spectrum == "half":
+            self.spectrum()
+        if form.epilogue:
+            self.epilogue()
+        if form.write == "columns":
+            self.columns_target(made)
+        else:
+            self.rows_target(made)
+        pointers = ([given] if form.in_place else [given, made]) + ["factors"]
+        pointers += ["turns"] * (form.spectrum in ("half", "whole"))
+        pointers += ["turns", "laneturns"] * form.turned + ["scale"] * form.scaled
+        title = "_".join(
+            ["ifft" if form.inverse else "fft", str(form.passes), form.read, form.write]
+            + [form.title] * bool(form.title)
+        )
+        names = [*pointers, *self.integers, "lo", "hi"]
+        text = "\n".join([f"def {title}({', '.join(names)}):", *body, *self.lines]) + "\n"
+        kinds = [f"{form.dtype}*"] * len(pointers) + ["s64"] * (len(self.integers) + 2)
+        return KernelSource(title, text, tuple(kinds))
+
+    def part(self, name: str, *arguments: str) -> None:
+        """A call of one of `fft_parts`, whose address is the argument of that name."""
+        self.add(f"call_kernel({self.integer(name)}, 0, 1, {', '.join(arguments)})")
+
+    # --- memory to block ---
+
+    def columns_source(self, given: str) -> str:
+        """Statements that make `source` and `source_step`; a block that is not full is copied."""
+        step = self.integer("given_step")
+        self.add(f"source = address({given}) + x * {self.size}", f"source_step = {step} * {self.size}")
+        self.open(f"if lanes < {self.form.lanes}:")
+        self.part("columns_in", "source", step, f"address({self.free})", self.integer("n"), "lanes")
+        self.add(f"source = address({self.free})", f"source_step = {self.element}")
+        self.close()
+        return "source"
+
+    def rows_source(self, given: str) -> None:
+        form, block = self.form, f"address({self.block})"
+        step, width = self.integer("given_lane"), self.integer("given_width")
+        name = "reals_in" if form.read == "reals" else "rows_in"
+        self.part(name, f"address({given}) + x * {self.size}", step, block, width, "lanes")
+        if form.spectrum == "whole":
+            self.spectrum()
+        if form.spectrum == "mirror":
+            self.part("mirror", block, self.integer("n"), "lanes")
+
+    # --- passes ---
+
+    def passes(self, source: str, made: str) -> None:
+        """The passes; afterwards `block` names the scratch memory with the result, if it is not in the array itself."""
+        form = self.form
+        direct = form.stores_directly
+        if direct:
+            self.add(f"target = address({made}) + y * {self.size}")
+            self.add(f"target_step = {self.integer('made_step')} * {self.size}")
+        for number in range(form.passes):
+            last = number == form.passes - 1
+            # Columns come from memory into the block, all else goes from one block to the other, but that the last pass
+            # puts its results where it found their operands.
+            stays = (number == 0 and form.read == "columns") or (last and not direct)
+            target = self.block if stays else self.free
+            into = f"address({target})"
+            if last and direct:
+                # Those that are no full block are copied, from what is not read any more.
+                self.open(f"if lanes < {form.lanes}:")
+                self.add(f"target = {into}", f"target_step = {self.element}")
+                self.close()
+                into = "target"
+            values = {
+                "source": source if number == 0 else f"address({self.block})",
+                "source_step": "source_step",
+                "target": into,
+                "target_step": "target_step",
+                "scale": "address(scale)",
+            }
+            if not last:
+                values["factors"] = f"address(factors) + {self.integer(f'factors{number}')} * {self.size}"
+                values["m"] = self.integer(f"m{number}")
+            if number or last:
+                values["s"] = self.integer(f"s{number}")
+            if last and form.turned:
+                per_block = f"(item - outer * blocks) * {self.integer('n')} * {2 * self.size}"
+                values["turns"], values["laneturns"] = f"address(turns) + {per_block}", "address(laneturns)"
+            if target == self.free:
+                self.block, self.free = self.free, self.block
+            self.part(f"pass{number}", *(values[name] for name in parameters(f"fft2_{_pass_words(form, number)}")))
+
+    def spectrum(self) -> None:
+        self.part(self.form.spectrum, f"address({self.block})", "address(turns)", self.integer("n"))
+
+    # --- block to memory ---
+
+    def epilogue(self) -> None:
+        """From each element of the block what is computed from it; real numbers stand side by side afterwards."""
+        form, lanes = self.form, self.form.lanes
+        self.open(f"for i in range({self.integer('results')}):")
+        self.open(f"for lane in range({lanes}):")
+        at = f"{self.block}[i * {2 * lanes} + lane]", f"{self.block}[i * {2 * lanes} + {lanes} + lane]"
+        self.add(f"z = complex_{form.dtype}({at[0]}, {at[1]})", *form.epilogue)
+        if form.real:
+            self.block, self.free = self.free, self.block
+            self.add(f"{self.block}[i * {lanes} + lane] = v")
+        else:
+            self.add(f"{at[0]} = v.real", f"{at[1]} = v.imag")
+        self.close(2)
+
+    def columns_target(self, made: str) -> None:
+        step = self.integer("made_step")
+        target = f"address({made}) + y * {self.size}"
+        arguments = f"address({self.block})", target, step, self.integer("n"), "lanes"
+        if self.form.epilogue:
+            self.part("real_columns_out", *arguments)
+            return
+        self.open(f"if lanes < {self.form.lanes}:")
+        self.part("columns_out", *arguments)
+        self.close()
+
+    def rows_target(self, made: str) -> None:
+        step, width = self.integer("made_lane"), self.integer("made_width")
+        name = "reals_out" if self.form.write == "reals" else "rows_out"
+        self.part(name, f"address({self.block})", f"address({made}) + y * {self.size}", step, width, "lanes")
+
+
+@functools.lru_cache(256)
+def kernel_of(form: Form) -> KernelSource:
+    return _Text(form).kernel()
+
+
+_HALF = """
+def fft_half_{dtype}(given, made, turns, m, pieces, lo, hi):
+    # The spectrum of 2m real numbers from the transform of m pairs; an item is a piece of a row and its mirror image.
+    for item in range(lo, hi):
+        row = quotient(item, pieces)
+        first = (item - row * pieces) * {piece}
+        x = row * m * 2
+        y = row * (m + 1) * 2
+        if first == 0:
+            made[y] = given[x] + given[x + 1]
+            made[y + 1] = {dtype}(0)
+            made[y + 2 * m] = given[x] - given[x + 1]
+            made[y + 2 * m + 1] = {dtype}(0)
+        for k in range(max(first, 1), min(first + {piece}, quotient(m, 2) + 1)):
+            low = x + 2 * k
+            high = x + 2 * (m - k)
+            even_real = (given[low] + given[high]) * {dtype}(0.5)
+            even_imag = (given[low + 1] - given[high + 1]) * {dtype}(0.5)
+            odd_real = given[low + 1] + given[high + 1]
+            odd_imag = given[high] - given[low]
+            c = turns[2 * k]
+            s = turns[2 * k + 1]
+            made[y + 2 * k] = fma_{dtype}(odd_real, c, fma_{dtype}(-odd_imag, s, even_real))
+            made[y + 2 * k + 1] = fma_{dtype}(odd_real, s, fma_{dtype}(odd_imag, c, even_imag))
+            made[y + 2 * (m - k)] = fma_{dtype}(-odd_real, c, fma_{dtype}(odd_imag, s, even_real))
+            made[y + 2 * (m - k) + 1] = fma_{dtype}(odd_real, s, fma_{dtype}(odd_imag, c, -even_imag))
+"""
+
+_WHOLE = """
+def fft_whole_{dtype}(given, made, turns, m, pieces, lo, hi):
+    # The transform of m pairs, but for a factor of 2, from the spectrum of 2m real numbers.
+    for item in range(lo, hi):
+        row = quotient(item, pieces)
+        first = (item - row * pieces) * {piece}
+        x = row * (m + 1) * 2
+        y = row * m * 2
+        if first == 0:
+            made[y] = given[x] + given[x + 2 * m]
+            made[y + 1] = given[x] - given[x + 2 * m]
+        for k in range(max(first, 1), min(first + {piece}, quotient(m, 2) + 1)):
+            low = x + 2 * k
+            high = x + 2 * (m - k)
+            even_real = given[low] + given[high]
+            even_imag = given[low + 1] - given[high + 1]
+            difference_real = given[low] - given[high]
+            difference_imag = given[low + 1] + given[high + 1]
+            c = turns[2 * k]
+            s = turns[2 * k + 1]
+            made[y + 2 * k] = fma_{dtype}(-difference_real, s, fma_{dtype}(-difference_imag, c, even_real))
+            made[y + 2 * k + 1] = fma_{dtype}(difference_real, c, fma_{dtype}(-difference_imag, s, even_imag))
+            made[y + 2 * (m - k)] = fma_{dtype}(difference_real, s, fma_{dtype}(difference_imag, c, even_real))
+            made[y + 2 * (m - k) + 1] = fma_{dtype}(difference_real, c, fma_{dtype}(-difference_imag, s, -even_imag))
+"""
+PIECE = 2048  # pairs of elements in an item of these
+
+
+@functools.cache
+def spectrum_kernel(which: str, dtype: str) -> KernelSource:
+    text = (_HALF if which == "half" else _WHOLE).format(dtype=dtype, piece=PIECE).lstrip("\n")
+    return KernelSource(f"fft_{which}_{dtype}", text, (f"{dtype}*",) * 3 + ("s64",) * 4)

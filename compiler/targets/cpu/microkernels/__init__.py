@@ -1,0 +1,1 @@
+"""Register-tiled inner loops of contractions, written as LLVM vector code."""

@@ -1,0 +1,555 @@
+"""Register tiles: the inner loops of contractions, written as LLVM vector code behind names that kernel texts call.
+
+`tile_f32_6x16(a, a_row, a_k, b, b_k, c, c_row, k, rows, accumulate, ahead, ahead_k, runs, run_offsets, split, jump)`
+computes a tile of a matrix product, C[i, j] (+)= sum over p < k of A[i, p] * B[p, j], with the 6x16 sums in registers.
+All arguments are int64:
+
+`tile_pair32_6x16` takes A and B in words of two 16-bit integers, for p and p + 1, and sums in 32 bits: both products
+and their sum are one instruction on x86 (pmaddwd), so that there are twice as many as in a float32 tile. The tiles
+`tile_quadss32_32x32` take words of four 8-bit integers, `tile_pairbf32_32x32` of two bfloat16 (`tiles_amx`).
+
+- `a`, `b`, `c`: byte addresses. A[i, p] lies at `a + i*a_row + p*a_k` and is read by scalar broadcast, so any strides
+  serve. B[p, j] lies at `b + p*b_k + j*itemsize`, C[i, j] at `c + i*c_row + j*itemsize`; no alignment is assumed.
+- `k` >= 0 is the number of products in a sum; `rows` in 1..6 says how many rows of the tile exist (the others are
+  neither read nor written); `accumulate` != 0 adds to C, else C is overwritten.
+- `ahead + p*ahead_k`: addresses that are read later. Step p asks for that one's cache line.
+- `runs` >= 1: where it is more than 1, sums are of runs * k products, and A comes in runs of k: those after the first
+  lie at distances from `a` that stand in the int64 words from the address `run_offsets` on. Tiles of words have 1.
+- `split`, `jump`: rows of A from number `split` >= 1 on lie `jump` bytes further. Not in tiles for matrix registers.
+
+Columns have no such argument: a tile always reads and writes all of its columns. Each sum runs over p in order, in one
+accumulator that starts at zero, with one `fma` a step (floats) or a wrapping multiply and add (integers). It therefore
+has the same bits whatever the shape of the tile and however the matrix was split among tiles or threads.
+
+`transpose_f32_8x8(source, source_row, target, target_row)` transposes a square block between two places in memory
+(byte addresses and byte strides of the rows; items of a row are adjacent). `copy_f32_16(source, target)` moves 16
+consecutive elements, `copy_first_f32_16(source, target, count)` the first count <= 16, `zero_f32_16(target)` makes 16
+zeros. `address(pointer)` gives the byte address of a kernel's pointer, `quotient(a, b)` divides what is not negative,
+`call_kernel(function, lo, hi, *words)` calls another kernel by its address, `prefetch(address)` asks for a cache line
+that is read soon (any address will do).
+
+Tiles are functions of their own in the LLVM module (internal, never inlined): the register allocator sees nothing but
+the tile, and a kernel that calls one from several places holds it once.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from llvmlite import ir
+from numba.core import types
+from numba.core.errors import TypingError
+from numba.extending import intrinsic
+
+from hloom.compiler.kernels.contractions.tile_shapes import (
+    CACHE_LINE,
+    MATRIX_TILE,
+    MATRIX_WORDS,
+    TILE_ARGUMENTS,
+    square_rows,
+    tile_shapes,
+)
+from hloom.compiler.targets.cpu.microkernels.amx import build_matrix_tile
+
+I32, I64 = ir.IntType(32), ir.IntType(64)
+VOID = ir.VoidType()
+BYTE = ir.IntType(8)
+BYTES = ir.PointerType()
+
+# HLO dtype -> (LLVM element type, letters of the type in the names of LLVM's overloaded intrinsics, bytes)
+ELEMENTS = {
+    "f32": (ir.FloatType(), "f32", 4),
+    "f64": (ir.DoubleType(), "f64", 8),
+    "s32": (I32, "i32", 4),
+    "u32": (I32, "i32", 4),
+    "s64": (I64, "i64", 8),
+    "u64": (I64, "i64", 8),
+}
+# A panel of more bytes does not stay in the first cache while the tiles of a block use it. Rows of so many bytes or
+# more are then asked for so many steps before their use: 3 x 3 convolutions of 64 features took 3 % less time on a Xeon
+# (panels of 144 KB). Of shorter rows the processor itself asks as well, and where panels stay all it costs is time.
+FAR, LONG_ROW, SOON = 40 << 10, 4 * CACHE_LINE, 8
+PAIR = "pair32"  # two 16-bit integers in a word; their products are summed in 32 bits
+
+_TILE = re.compile(r"tile_([a-z]+\d+)_(\d+)x(\d+)")
+_TRANSPOSE = re.compile(r"transpose_([a-z]+\d+)_(\d+)x(\d+)")
+_ROW = re.compile(r"(copy|copy_first|zero)_([a-z]+\d+)_(\d+)")
+
+
+def row_counts(rows: int) -> list[int]:
+    """Rows of the loops inside a tile of `rows` rows, the most first: an edge of few rows then takes their time instead
+    of that of all. Two FMA units of 4 cycles are busy with 8 sums, which 2 rows have in most tiles of few rows."""
+    step = 2 if rows <= 8 else 4
+    return [rows, *range((rows - 1) // step * step, 0, -step)]
+
+
+def _chunk(columns: int) -> int:
+    # The widest power of two that divides the columns: LLVM splits wide vectors into registers of the target, but pads
+    # a vector whose length is not a power of two.
+    return columns & -columns
+
+
+def _function(module: ir.Module, name: str, arguments: int) -> tuple[ir.Function, bool]:
+    """The internal function `name` of int64 arguments in `module`, and whether it is new and lacks a body."""
+    if name in module.globals:
+        return module.globals[name], False
+    function = ir.Function(module, ir.FunctionType(VOID, [I64] * arguments), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    function.attributes.add("nounwind")
+    return function, True
+
+
+def _intrinsic_function(module: ir.Module, name: str, function_type: ir.FunctionType) -> ir.Function:
+    return module.globals[name] if name in module.globals else ir.Function(module, function_type, name)
+
+
+def _prefetch(builder: ir.IRBuilder, place, level: int) -> None:
+    """Ask for a cache line that is read soon. level: 3 for all caches, 2 for all but the first."""
+    kind = ir.FunctionType(VOID, [BYTES, I32, I32, I32])
+    function = _intrinsic_function(builder.module, "llvm.prefetch.p0", kind)
+    builder.call(function, [place, *(ir.Constant(I32, value) for value in (0, level, 1))])
+
+
+def _self_referring(module: ir.Module, options: list) -> ir.MDValue:
+    """A metadata node whose first operand is the node itself, the form LLVM asks of a loop's name."""
+    node = ir.MDValue(module, options, name=str(len(module.metadata)))
+    node.operands = (node, *options)
+    return node
+
+
+def _integer(value: int) -> ir.Constant:
+    return ir.Constant(I64, value)
+
+
+def build_tile(module: ir.Module, dtype: str, rows: int, columns: int) -> ir.Function:
+    """Define the tile function `dtype`, rows x columns, in `module` (once) and return it; arguments as in the module's
+    docstring. It needs no Numba: the tests compile it for machines other than the host."""
+    function, new = _function(module, f"hloom_tile_{dtype}_{rows}x{columns}", len(TILE_ARGUMENTS))
+    if not new:
+        return function
+    for argument, name in zip(function.args, TILE_ARGUMENTS, strict=True):
+        argument.name = name
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    if dtype in MATRIX_WORDS:
+        build_matrix_tile(builder, function, dtype)
+        return function
+    counts = row_counts(rows)
+    for count, less in zip(counts, [*counts[1:], 0], strict=True):
+        enough, fewer = function.append_basic_block(f"rows{count}"), function.append_basic_block("fewer")
+        builder.cbranch(builder.icmp_signed(">", function.args[8], _integer(less)), enough, fewer)
+        builder.position_at_end(enough)
+        if count == rows and columns * _element(dtype)[2] >= LONG_ROW:
+            far, near = function.append_basic_block("far"), function.append_basic_block("near")
+            b_k, k, runs = function.args[4], function.args[7], function.args[12]
+            panel = builder.mul(builder.mul(b_k, k), runs)
+            builder.cbranch(builder.icmp_signed(">", panel, _integer(FAR)), far, near)
+            builder.position_at_end(far)
+            _tile_body(builder, function, dtype, count, columns, True)
+            builder.position_at_end(near)
+        _tile_body(builder, function, dtype, count, columns)
+        builder.position_at_end(fewer)
+    builder.ret_void()
+    return function
+
+
+def _element(dtype: str) -> tuple[ir.Type, str, int]:
+    """What is summed in a tile of a dtype, as in ELEMENTS."""
+    return ELEMENTS["s32" if dtype == PAIR else dtype]
+
+
+def _tile_body(
+    builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: int, columns: int, far: bool = False
+) -> None:
+    """The whole computation for a tile of at most `rows` rows, from the builder's block to a return. far: whether B has
+    no room in the first cache, so that its rows are asked for."""
+    a, a_row, a_k, b, b_k, c, c_row, k, valid, accumulate, ahead, ahead_k, runs, run_offsets, split, jump = (
+        function.args
+    )
+    element, letters, size = _element(dtype)
+    lanes = _chunk(columns)
+    vectors = columns // lanes
+    vector = ir.VectorType(element, lanes)
+    is_float = dtype[0] == "f"
+    zero = ir.Constant(vector, [0.0 if is_float else 0] * lanes)
+    undefined, broadcast = ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
+
+    def offset_pointer(pointer, offset):
+        return builder.gep(pointer, [offset], source_etype=BYTE)
+
+    def load_right(pointer):
+        parts = [offset_pointer(pointer, _integer(j * lanes * size)) if j else pointer for j in range(vectors)]
+        return [builder.load(part, align=size, typ=vector) for part in parts]
+
+    def multiply_add(left, right, total):
+        if is_float:
+            name = f"llvm.fma.v{lanes}{letters}"
+            fma = _intrinsic_function(builder.module, name, ir.FunctionType(vector, [vector] * 3))
+            return builder.call(fma, [left, right, total])
+        if dtype == PAIR:
+            left, right = (builder.sext(_halves(builder, x, lanes), wide) for x in (left, right))
+            products = builder.mul(left, right)
+            even, odd = (builder.shuffle_vector(products, products, mask) for mask in every_other)
+            return builder.add(builder.add(even, odd), total)
+        return builder.add(builder.mul(left, right), total)
+
+    wide = ir.VectorType(I32, 2 * lanes)
+    every_other = [ir.Constant(ir.VectorType(I32, lanes), [2 * x + y for x in range(lanes)]) for y in (0, 1)]
+
+    # A row that does not exist repeats the last one: its sums are computed and dropped.
+    last = builder.sub(valid, _integer(1))
+    a, b, c, ahead, run_offsets = (builder.inttoptr(base, BYTES) for base in (a, b, c, ahead, run_offsets))
+    starts = [a]
+    for i in range(1, rows):
+        row = builder.select(builder.icmp_signed("<", last, _integer(i)), last, _integer(i))
+        more = builder.select(builder.icmp_signed("<", row, split), _integer(0), jump)
+        starts.append(offset_pointer(a, builder.add(builder.mul(row, a_row), more)))
+    # The sums lie in the last cache or beyond: asked for now, they are here when the products are done.
+    for i in range(rows):
+        place = offset_pointer(c, builder.mul(c_row, _integer(i))) if i else c
+        for line in range(0, columns * size, CACHE_LINE):
+            _prefetch(builder, offset_pointer(place, _integer(line)) if line else place, 3)
+    soon = builder.mul(b_k, _integer(SOON)) if far else None
+    entry, loop = builder.block, function.append_basic_block("loop")
+    run_end, run_start = function.append_basic_block("run_end"), function.append_basic_block("run_start")
+    done, end = function.append_basic_block("done"), function.append_basic_block("end")
+    builder.cbranch(builder.icmp_signed(">", k, _integer(0)), loop, done)
+
+    builder.position_at_end(loop)
+    remaining, runs_left, offset, next_run, right, later = (
+        builder.phi(kind) for kind in (I64, I64, I64, BYTES, BYTES, BYTES)
+    )
+    sums = [builder.phi(vector) for _ in range(rows * vectors)]
+    row_of_b = load_right(right)
+    _prefetch(builder, later, 2)
+    if far:
+        coming = offset_pointer(right, soon)
+        for line in range(0, columns * size, CACHE_LINE):
+            _prefetch(builder, offset_pointer(coming, _integer(line)), 3)
+    after = []
+    for i in range(rows):
+        scalar = builder.load(offset_pointer(starts[i], offset), align=size, typ=element)
+        left = builder.shuffle_vector(
+            builder.insert_element(undefined, scalar, ir.Constant(I32, 0)), undefined, broadcast
+        )
+        after += [multiply_add(left, row_of_b[j], sums[i * vectors + j]) for j in range(vectors)]
+    next_remaining, next_place = builder.sub(remaining, _integer(1)), builder.add(offset, a_k)
+    places = [offset_pointer(right, b_k), offset_pointer(later, ahead_k)]
+    branch = builder.cbranch(builder.icmp_signed("!=", next_remaining, _integer(0)), loop, run_end)
+    builder.position_at_end(run_end)
+    fewer = builder.sub(runs_left, _integer(1))
+    builder.cbranch(builder.icmp_signed(">", fewer, _integer(0)), run_start, done)
+    builder.position_at_end(run_start)
+    away, next_offset = builder.load(next_run, align=8, typ=I64), offset_pointer(next_run, _integer(8))
+    builder.branch(loop)
+    phis = [remaining, runs_left, offset, next_run, right, later, *sums]
+    starting = [k, runs, _integer(0), run_offsets, b, ahead, *[zero] * len(sums)]
+    following = [next_remaining, runs_left, next_place, next_run, *places, *after]
+    anew = [k, fewer, away, next_offset, *places, *after]
+    for phi, *values in zip(phis, starting, following, anew, strict=True):
+        for value, block in zip(values, (entry, loop, run_start), strict=True):
+            phi.add_incoming(value, block)
+    # One step has more than enough independent work: unrolled, it would only take longer to compile.
+    options = [builder.module.add_metadata([ir.MetaDataString(builder.module, "llvm.loop.unroll.disable")])]
+    branch.set_metadata("llvm.loop", _self_referring(builder.module, options))
+
+    builder.position_at_end(done)
+    results = []
+    for value in after:
+        phi = builder.phi(vector)
+        phi.add_incoming(zero, entry)
+        phi.add_incoming(value, run_end)
+        results.append(phi)
+    adds = builder.icmp_signed("!=", accumulate, _integer(0))
+    for i in range(rows):
+        for j in range(vectors):
+            slot = offset_pointer(c, _integer(j * lanes * size)) if j else c
+            old = builder.select(adds, builder.load(slot, align=size, typ=vector), zero)
+            add = builder.fadd if is_float else builder.add
+            builder.store(add(old, results[i * vectors + j]), slot, align=size)
+        if i + 1 < rows:
+            following = function.append_basic_block("row")
+            builder.cbranch(builder.icmp_signed(">", last, _integer(i)), following, end)
+            builder.position_at_end(following)
+            c = offset_pointer(c, c_row)
+    builder.branch(end)
+    builder.position_at_end(end)
+    builder.ret_void()
+
+
+def _halves(builder: ir.IRBuilder, words, lanes: int):
+    return builder.bitcast(words, ir.VectorType(ir.IntType(16), 2 * lanes))
+
+
+def build_transpose(module: ir.Module, dtype: str, lanes: int) -> ir.Function:
+    """Define the function that transposes a lanes x lanes block (arguments as in the module's docstring)."""
+    function, new = _function(module, f"hloom_transpose_{dtype}_{lanes}x{lanes}", 4)
+    if not new:
+        return function
+    source, source_row, target, target_row = function.args
+    element, _, size = ELEMENTS[dtype]
+    vector = ir.VectorType(element, lanes)
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+
+    def row(base, stride, i):
+        address = builder.add(base, builder.mul(_integer(i), stride))
+        return builder.inttoptr(address, BYTES)
+
+    rows = [builder.load(row(source, source_row, i), align=size, typ=vector) for i in range(lanes)]
+    # Each of the log2(lanes) rounds swaps, in every pair of rows that differ in one bit of the row number, the lanes
+    # that differ in the same bit of the lane number: together they exchange the two numbers.
+    bit = lanes // 2
+    while bit:
+        for i in range(lanes):
+            if not i & bit:
+                low = [x if not x & bit else lanes + x - bit for x in range(lanes)]
+                high = [x + bit if not x & bit else lanes + x for x in range(lanes)]
+                pair = rows[i], rows[i | bit]
+                rows[i], rows[i | bit] = (
+                    builder.shuffle_vector(*pair, ir.Constant(ir.VectorType(I32, lanes), mask)) for mask in (low, high)
+                )
+        bit //= 2
+    for i in range(lanes):
+        builder.store(rows[i], row(target, target_row, i), align=size)
+    builder.ret_void()
+    return function
+
+
+def _check_int64(arguments, name) -> None:
+    for argument in arguments:
+        if isinstance(argument, types.BaseTuple):
+            _check_int64(argument.types, name)
+            continue
+        if not isinstance(argument, types.Integer | types.IntegerLiteral):
+            raise TypingError(f"{name} takes int64 addresses, strides and counts, not {argument}")
+
+
+def _tile_intrinsic(name: str, dtype: str, rows: int, columns: int):
+    @intrinsic
+    def tile(typing, a, a_row, a_k, b, b_k, c, c_row, k, rows_, accumulate, ahead, ahead_k, runs, offsets, split, jump):
+        given = (a, a_row, a_k, b, b_k, c, c_row, k, rows_, accumulate, ahead, ahead_k, runs, offsets, split, jump)
+        _check_int64(given, name)
+
+        def emit(context, builder, signature, arguments):
+            builder.call(build_tile(builder.module, dtype, rows, columns), arguments)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * len(TILE_ARGUMENTS)), emit
+
+    return tile
+
+
+def _transpose_intrinsic(name: str, dtype: str, lanes: int):
+    @intrinsic
+    def transpose(typing, source, source_row, target, target_row):
+        _check_int64((source, source_row, target, target_row), name)
+
+        def emit(context, builder, signature, arguments):
+            builder.call(build_transpose(builder.module, dtype, lanes), arguments)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 4), emit
+
+    return transpose
+
+
+def _copy_intrinsic(name: str, dtype: str, count: int):
+    """Copies of `count` elements, in as few vectors as their powers of two."""
+
+    @intrinsic
+    def copy(typing, source, target):
+        _check_int64((source, target), name)
+
+        def emit(context, builder, signature, arguments):
+            source, target = (builder.inttoptr(x, BYTES) for x in arguments)
+            done = 0
+            while done < count:
+                lanes = min(1 << ((count - done).bit_length() - 1), 64)
+                _move(builder, dtype, lanes, source, target, _integer(done))
+                done += lanes
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), emit
+
+    return copy
+
+
+def _copy_first_intrinsic(name: str, dtype: str, columns: int):
+    """Copies of the first `count` <= `columns` elements: one branch for each power of two, which a loop that copies
+    many rows of the same length predicts."""
+
+    @intrinsic
+    def copy_first(typing, source, target, count):
+        _check_int64((source, target, count), name)
+
+        def emit(context, builder, signature, arguments):
+            source, target, count = arguments
+            source, target = builder.inttoptr(source, BYTES), builder.inttoptr(target, BYTES)
+            lanes = 1 << (columns.bit_length() - 1)
+            while lanes:
+                has = builder.icmp_unsigned("!=", builder.and_(count, _integer(lanes)), _integer(0))
+                with builder.if_then(has):
+                    # The elements before these are those of the larger powers of two.
+                    _move(builder, dtype, lanes, source, target, builder.and_(count, _integer(-2 * lanes)))
+                lanes //= 2
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.int64), emit
+
+    return copy_first
+
+
+def _zero_intrinsic(name: str, dtype: str, count: int):
+    vector = ir.VectorType(ELEMENTS[dtype][0], _chunk(count))
+
+    @intrinsic
+    def zero(typing, target):
+        _check_int64((target,), name)
+
+        def emit(context, builder, signature, arguments):
+            for x in range(0, count, vector.count):
+                place = builder.inttoptr(builder.add(arguments[0], _integer(x * ELEMENTS[dtype][2])), BYTES)
+                builder.store(ir.Constant(vector, None), place, align=ELEMENTS[dtype][2])
+            return context.get_dummy_value()
+
+        return types.void(types.int64), emit
+
+    return zero
+
+
+def _move(builder: ir.IRBuilder, dtype: str, lanes: int, source, target, first) -> None:
+    """One vector from source to target, both at element `first`."""
+    element, _, size = ELEMENTS[dtype]
+    offset = builder.mul(first, _integer(size))
+    here, there = (builder.gep(pointer, [offset], source_etype=BYTE) for pointer in (source, target))
+    builder.store(builder.load(here, align=size, typ=ir.VectorType(element, lanes)), there, align=size)
+
+
+@intrinsic
+def address(typing, pointer):
+    """The byte address (int64) of a kernel's pointer."""
+    if not isinstance(pointer, types.CPointer):
+        raise TypingError(f"address() takes a pointer, not {pointer}")
+
+    def emit(context, builder, signature, arguments):
+        return builder.ptrtoint(arguments[0], I64)
+
+    return types.int64(pointer), emit
+
+
+@intrinsic
+def quotient(typing, dividend, divisor):
+    """dividend // divisor of int64 that are not negative: one instruction, where `//` looks after signs and zero."""
+    _check_int64((dividend, divisor), "quotient")
+
+    def emit(context, builder, signature, arguments):
+        return builder.udiv(*arguments)
+
+    return types.int64(types.int64, types.int64), emit
+
+
+@intrinsic
+def call_kernel(typing, function, lo, hi, *words):
+    """Call a kernel of another module by its address, for the items lo <= item < hi: `words` are its parameters, all
+    as int64 (pointers as addresses)."""
+    _check_int64((function, lo, hi, *words), "call_kernel")
+    given = words[0].types if len(words) == 1 and isinstance(words[0], types.BaseTuple) else words
+
+    def emit(context, builder, signature, arguments):
+        function, lo, hi, *rest = arguments
+        values = [builder.extract_value(rest[0], i) for i in range(len(given))]
+        with builder.goto_entry_block():
+            block = builder.alloca(I64, ir.Constant(I64, len(values)))
+        for i, value in enumerate(values):
+            builder.store(value, builder.gep(block, [_integer(i)]))
+        kind = ir.FunctionType(VOID, [I64.as_pointer(), I64, I64])
+        builder.call(builder.inttoptr(function, kind.as_pointer()), [block, lo, hi])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64, types.StarArgTuple([types.int64] * len(given))), emit
+
+
+@intrinsic
+def prefetch(typing, place):
+    """Ask for the cache line at a byte address, which need not be one of ours."""
+    _check_int64((place,), "prefetch")
+
+    def emit(context, builder, signature, arguments):
+        _prefetch(builder, builder.inttoptr(arguments[0], BYTES), 3)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), emit
+
+
+_SINGLE = {"address": address, "quotient": quotient, "call_kernel": call_kernel, "prefetch": prefetch}
+
+
+def resolve(name: str):
+    """The Numba intrinsic of a tile name (`tile_f32_6x16`, `transpose_f32_8x8`, `copy_f32_16`, `zero_f32_16`, …).
+
+    KeyError when the name is none of these, or its dtype accumulates in no tile.
+    """
+    if name in _SINGLE:
+        return _SINGLE[name]
+    if (match := _TILE.fullmatch(name)) and (match[1] in ELEMENTS or match[1] in (PAIR, *MATRIX_WORDS)):
+        return _tile_intrinsic(name, match[1], int(match[2]), int(match[3]))
+    if (match := _TRANSPOSE.fullmatch(name)) and match[1] in ELEMENTS and match[2] == match[3]:
+        lanes = int(match[2])
+        if lanes & (lanes - 1) == 0:
+            return _transpose_intrinsic(name, match[1], lanes)
+    if (match := _ROW.fullmatch(name)) and match[2] in ELEMENTS:
+        make = {"copy": _copy_intrinsic, "copy_first": _copy_first_intrinsic, "zero": _zero_intrinsic}[match[1]]
+        return make(name, match[2], int(match[3]))
+    raise KeyError(name)
+
+
+class Namespace(dict):
+    """Names of tiles, each made when first asked for."""
+
+    def __missing__(self, name: str):
+        self[name] = value = _made(name)
+        return value
+
+
+def namespace(text: str = "") -> Namespace:
+    """The names a kernel text may use from here.
+
+    Those of the shapes `tile_shapes` gives for 16, 32 and 64-byte vectors and those found in `text` are present, so
+    that the result can be copied into another dictionary; any other name appears when it is looked up.
+    """
+    found = Namespace(_usual())
+    for name in set(re.findall(r"\b(?:tile|transpose|copy|zero)_\w+", text)) - found.keys():
+        try:
+            found[name] = _made(name)
+        except KeyError:
+            pass  # a variable of the text that looks like a tile
+    return found
+
+
+@functools.cache
+def _usual() -> dict[str, object]:
+    names = set(_SINGLE)
+    for dtype in ELEMENTS:
+        for vector_bytes, registers in ((16, 16), (16, 32), (32, 16), (64, 32)):
+            for shape in tile_shapes(dtype, vector_bytes, registers):
+                names.add(f"tile_{dtype}_{shape.rows}x{shape.columns}")
+                if dtype == "s32":
+                    names.add(f"tile_{PAIR}_{shape.rows}x{shape.columns}")
+                names |= {f"transpose_{dtype}_{side}x{side}" for side in (shape.lanes, square_rows(shape.rows))}
+                for count in (shape.rows, shape.columns):
+                    names |= {f"{verb}_{dtype}_{count}" for verb in ("copy", "copy_first", "zero")}
+    names |= {f"tile_{words}_{MATRIX_TILE.rows}x{MATRIX_TILE.columns}" for words in MATRIX_WORDS}
+    names |= {
+        f"{verb}_{kind}_{MATRIX_TILE.columns}" for verb in ("copy", "copy_first", "zero") for kind in ("s32", "f32")
+    }
+    return {name: _made(name) for name in sorted(names)}
+
+
+@functools.cache
+def _made(name: str):
+    return resolve(name)
+
+
+# Numba learns of an intrinsic when a typing context is made or refreshed; the usual ones exist before any kernel does.
+_usual()

@@ -1,0 +1,1 @@
+"""Kernel source to LLVM IR by Numba."""

@@ -1,0 +1,340 @@
+"""Kernel text to LLVM IR by Numba, with only the passes that kernels need.
+
+Numba's usual pipeline has some thirty passes and a typing step that asks every known signature of `+`. Kernels are
+plain loops over pointers, so here eight passes run, the answers of overload resolution are kept over kernels, and the
+module that comes out goes straight to LLVM (`backend`), past Numba's linking, wrappers and caching.
+"""
+
+from __future__ import annotations
+
+import gc
+import operator
+import threading
+import types as python_types
+from collections.abc import Callable, Mapping, Sequence
+
+import llvmlite.binding as llvm
+import llvmlite.ir as ir
+from numba.core import bytecode, callconv, cgutils, compiler, cpu, errors, funcdesc, lowering, types, typing
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.imputils import builtin_registry
+from numba.core.typed_passes import NopythonTypeInference, PreLowerStripPhis
+from numba.core.typing import cmathdecl, mathdecl, templates
+from numba.core.typing.templates import signature
+from numba.core.untyped_passes import ExtractByteCode, FixupArgs, IRProcessing, ReconstructSSA, TranslateByteCode
+from numba.extending import intrinsic
+
+from hloom.compiler.targets.cpu.numba_frontend.builtins import REPLACEMENTS
+
+NUMBA_TYPES = {
+    "pred": types.boolean,
+    "s8": types.int8,
+    "s16": types.int16,
+    "s32": types.int32,
+    "s64": types.int64,
+    "u8": types.uint8,
+    "u16": types.uint16,
+    "u32": types.uint32,
+    "u64": types.uint64,
+    "f16": types.float32,  # half-width floats live in float32 registers
+    "bf16": types.float32,
+    "f32": types.float32,
+    "f64": types.float64,
+    "c64": types.complex64,
+    "c128": types.complex128,
+}
+# What a pointer points at in memory, where that is not the type of the value.
+STORAGE_TYPES = NUMBA_TYPES | {"pred": types.uint8, "f16": types.uint16, "bf16": types.uint16}
+
+
+def numba_type(param: str) -> types.Type:
+    """The Numba type of a parameter such as `"f32*"` or `"s64"`."""
+    if param.endswith("*"):
+        return types.CPointer(STORAGE_TYPES[param[:-1]])
+    return NUMBA_TYPES[param]
+
+
+def external(symbol: str, result: str, parameters: Sequence[str]) -> types.ExternalFunction:
+    """A function of the C library or of another module, as a name that kernel text can call."""
+    arguments = [numba_type(parameter) for parameter in parameters]
+    if result in ("c64", "c128") or not {"c64", "c128"}.isdisjoint(parameters):
+        return _with_complex_numbers(symbol, numba_type(result), arguments)
+    return types.ExternalFunction(symbol, signature(types.void if result == "void" else numba_type(result), *arguments))
+
+
+def _with_complex_numbers(symbol: str, result: types.Type, arguments: list[types.Type]):
+    """An external function that takes or returns complex numbers as LLVM structs, which Numba's own cannot declare."""
+
+    def typing_of(context, *found):
+        def emit(context, builder, sig, values):
+            kinds = [context.get_value_type(argument) for argument in arguments]
+            kind = ir.FunctionType(context.get_value_type(result), kinds)
+            function = cgutils.get_or_insert_function(builder.module, kind, symbol)
+            return builder.call(function, values)
+
+        return signature(result, *arguments), emit
+
+    names = ", ".join(f"a{k}" for k in range(len(arguments)))
+    scope = {"typing_of": typing_of}
+    exec(f"def typing(context, {names}):\n    return typing_of(context, {names})\n", scope)
+    scope["typing"].__name__ = scope["typing"].__qualname__ = symbol
+    return intrinsic(scope["typing"])
+
+
+class _Typing(typing.Context):
+    """A typing context that remembers overload resolution, which is the larger part of type inference."""
+
+    def __init__(self):
+        self._resolved: dict = {}
+        super().__init__()
+
+    def load_additional_registries(self):
+        """Scalars, tuples and math functions only: no arrays, strings or containers (0.4 s of declarations)."""
+        self.install_registry(mathdecl.registry)
+        self.install_registry(cmathdecl.registry)
+
+    def resolve_function_type(self, func, args, kws):
+        if kws:
+            return super().resolve_function_type(func, args, kws)
+        try:
+            return self._resolved[func, args]
+        except KeyError:
+            pass
+        except TypeError:
+            return super().resolve_function_type(func, args, kws)
+        result = super().resolve_function_type(func, args, kws)
+        if result is not None:
+            self._resolved[func, args] = result
+        return result
+
+
+_numbas_registry = templates._TemplateTargetHelperMixin._get_target_registry
+
+
+def _get_target_registry(self, reason):
+    """Where an intrinsic enters its lowering.
+
+    Numba's own answer first brings its usual CPU target up to date, arrays, containers and linear algebra included:
+    0.4 s for the first intrinsic of a process and 1 ms for each later one. Our contexts read the same registry anyway.
+    """
+    return builtin_registry if isinstance(self.context, _Typing) else _numbas_registry(self, reason)
+
+
+templates._TemplateTargetHelperMixin._get_target_registry = _get_target_registry
+
+
+class _Target(cpu.CPUContext):
+    """The CPU target without Numba's runtime: no environment, no reference counting, no Python exceptions."""
+
+    _loaded = False
+
+    def load_additional_registries(self):
+        from numba.core import optional  # noqa: F401
+        from numba.cpython import builtins, cmathimpl, mathimpl, numbers, tupleobj  # noqa: F401
+
+        self.install_registry(cmathimpl.registry)
+        self.install_registry(mathimpl.registry)
+
+    def refresh(self):
+        """Called for every intrinsic that is met for the first time, so only what may have grown is looked at."""
+        if not self._loaded:
+            self._loaded = True
+            self.load_additional_registries()
+            self.typing_context.refresh()
+        self.install_registry(builtin_registry)
+
+    def get_function(self, fn, sig, _firstcall=True):
+        """Numba's, also for an intrinsic whose registration our loader has missed.
+
+        Seen in processes that compile the same intrinsics through `njit` too (the tests of vector math): the shared
+        function type then names an implementation that this context has not been told of. The name of an intrinsic's
+        implementation is the implementation itself, so it can be entered here.
+        """
+        try:
+            return super().get_function(fn, sig, _firstcall)
+        except NotImplementedError:
+            if not (_firstcall and isinstance(fn, types.Function)):
+                raise
+            implementation = fn.get_impl_key(sig)
+            if not isinstance(implementation, python_types.FunctionType):
+                raise
+            self.insert_func_defn([(implementation, implementation, sig.args)])
+            return super().get_function(fn, sig, False)
+
+    def post_lowering(self, mod, library):
+        pass
+
+
+_POWERS = (operator.pow, operator.ipow)
+
+
+class _Lower(lowering.Lower):
+    def emit_environment_object(self):
+        """Kernels touch no Python object, so there is no environment to fill in after loading."""
+
+    def lower_binop(self, resty, expr, op):
+        """Numba's, without resolving the operator three more times for constant operands (only powers use that)."""
+        signature = self.fndesc.calltypes[expr]
+        if op in _POWERS or not all(isinstance(kind, types.Number | types.Boolean) for kind in signature.args):
+            return super().lower_binop(resty, expr, op)
+        operands = [
+            self.context.cast(self.builder, self.loadvar(operand.name), self.typeof(operand.name), kind)
+            for operand, kind in zip((expr.lhs, expr.rhs), signature.args, strict=True)
+        ]
+        implementation = self.context.get_function(self.context.typing_context.resolve_value_type(op), signature)
+        return self.context.cast(self.builder, implementation(self.builder, operands), signature.return_type, resty)
+
+
+class _Library:
+    """Takes the module that Numba's lowering makes; stands in for Numba's CodeLibrary, which would compile it."""
+
+    name = "hloom"
+    codegen = None
+    recorded_timings = None
+
+    def __init__(self):
+        self._reload_init = set()
+        self.module: ir.Module | None = None
+
+    def create_ir_module(self, name):
+        module = ir.Module(name)
+        module.triple = llvm.get_process_triple()
+        return module
+
+    def add_ir_module(self, module):
+        self.module = module
+
+    def add_linking_library(self, library):
+        raise errors.UnsupportedError("kernel text needs Numba's runtime, which kernels do without")
+
+
+class FrontEnd:
+    """Numba's contexts and options, made once; `lower` turns one function text into a module."""
+
+    def __init__(self):
+        with global_compiler_lock:
+            self.typing = _Typing()
+            self.target = _Target(self.typing)
+            self.target.refresh()
+        self.flags = compiler.Flags()
+        self.flags.no_cpython_wrapper = True
+        self.flags.no_cfunc_wrapper = True
+        self.flags.no_compile = True
+        self.flags.nrt = False
+        self.flags.error_model = "numpy"
+        self.flags.noalias = True
+        self.subtarget = self.target.subtarget(
+            enable_nrt=False, error_model=callconv.create_error_model("numpy", self.target)
+        )
+
+    def lower(
+        self,
+        function: Callable,
+        symbol: str,
+        arguments: Sequence[types.Type],
+        result: types.Type,
+        wrap: Callable[[ir.Module, ir.Function, Callable], None],
+    ) -> str:
+        """LLVM IR (text) of `function` as an internal function `symbol`.body, and of what `wrap` adds.
+
+        wrap: called as wrap(module, body, call); `call(builder, values)` emits a call of the body and returns its
+              result in Numba's return representation (None for a function without result).
+        """
+        state = compiler.StateDict()
+        state.update(
+            typingctx=self.typing,
+            targetctx=self.subtarget,
+            library=None,
+            args=tuple(arguments),
+            return_type=result,
+            flags=self.flags,
+            locals={},
+            lifted=(),
+            lifted_from=None,
+            metadata={"parfors": {}},
+            reload_init=[],
+            status=compiler._CompileStatus(can_fallback=False),
+            func_id=bytecode.FunctionIdentity.from_function(function),
+        )
+        library = _Library()
+        with global_compiler_lock, _NoGarbageCollection(), compiler.ConfigStack().enter(self.flags.copy()):
+            for make in _PASSES:
+                make().run_pass(state)
+            descriptor = funcdesc.PythonFunctionDescriptor.from_specialized_function(
+                state.func_ir, state.typemap, state.return_type, state.calltypes,
+                mangler=lambda name, argtypes, **_: f"{symbol}.body", inline=False, noalias=True, abi_tags=(),
+            )  # fmt: skip
+            with self.subtarget.push_code_library(library):
+                _Lower(self.subtarget, library, descriptor, state.func_ir, metadata=state.metadata).lower()
+        module = library.module
+        body = module.get_global(descriptor.llvm_func_name)
+        body.linkage = "internal"
+        body.attributes.add("nounwind")
+
+        def call(builder, values):
+            # Numba's convention: a status is returned, result and exception go to memory. Kernel text raises nothing.
+            packed = self.subtarget.call_conv.get_function_type(state.return_type, state.args)
+            slot = builder.alloca(packed.args[0].pointee)
+            exception = builder.alloca(packed.args[1].pointee)
+            packer = self.subtarget.get_arg_packer(state.args)
+            builder.call(body, [slot, exception, *packer.as_arguments(builder, values)])
+            if state.return_type in (types.none, types.void):
+                return None
+            return builder.load(slot)
+
+        wrap(module, body, call)
+        return str(module)
+
+
+_PASSES = (
+    ExtractByteCode,
+    TranslateByteCode,
+    FixupArgs,
+    IRProcessing,
+    ReconstructSSA,
+    NopythonTypeInference,
+    PreLowerStripPhis,
+)
+
+
+class _NoGarbageCollection:
+    """Numba makes many small objects and no garbage that matters; collections in between cost up to 50 ms each."""
+
+    def __enter__(self):
+        self.enabled = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *exception):
+        if self.enabled:
+            gc.enable()
+
+
+_lock = threading.Lock()
+_front_end: FrontEnd | None = None
+
+
+def front_end() -> FrontEnd:
+    """The one front end of this process."""
+    global _front_end
+    with _lock:
+        if _front_end is None:
+            _front_end = FrontEnd()
+        return _front_end
+
+
+def define(name: str, text: str, names: Mapping[str, object]) -> python_types.FunctionType:
+    """The Python function that `text` defines, with `names` as its globals."""
+    scope = dict(names)
+    exec(compile(text, f"<kernel {name}>", "exec"), scope)
+    return with_kernel_builtins(scope[name])
+
+
+def with_kernel_builtins(function: python_types.FunctionType) -> python_types.FunctionType:
+    """`function` with its `range`, `min` and `max` replaced by those of `builtin`."""
+    code = function.__code__
+    names = tuple(REPLACEMENTS[name][0] if name in REPLACEMENTS else name for name in code.co_names)
+    scope = {**function.__globals__, **dict(REPLACEMENTS.values())}
+    return python_types.FunctionType(code.replace(co_names=names), scope, function.__name__, function.__defaults__)
+
+
+__all__ = ["FrontEnd", "define", "external", "front_end", "numba_type", "with_kernel_builtins"]

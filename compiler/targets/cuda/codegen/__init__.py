@@ -1,0 +1,1 @@
+"""Kernel source for CUDA and its compilation to cubins."""

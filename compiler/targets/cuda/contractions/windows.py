@@ -1,0 +1,126 @@
+"""Convolutions as products on CUDA: elements of windows are found while a tile is staged; no window is copied.
+
+As on the CPU (`kernels.convolution`), i walks the places of the window and p what lies in it. An index is taken apart
+by divisions by numbers that stand in the text, in 32 bits where it fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hloom.compiler.kernels.contractions.convolution_dims import Component, ConvolutionRoles
+from hloom.compiler.kernels.contractions.product import DotParts, accumulation_dtype, epilogue_of
+from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand, PlainStore
+from hloom.compiler.kernels.request import KernelRequest
+from hloom.ir.module import Instruction
+from hloom.ir.records import record, replace
+from hloom.ir.types import HLO_NAME
+
+
+@record(frozen=True)
+class Gathered:
+    """An operand whose elements lie in memory at places that are computed, some of them nowhere.
+
+    place(b, role, p) -> (statements, conditions, address): an element is zero where a condition is not met.
+    runs(width) -> the index along which `width` elements lie side by side in memory, all of them or none, wherever a
+    multiple of `width` begins; None: there is none.
+    """
+
+    pointer: str
+    dtype: str
+    place: Callable[[str, str, str], tuple[list[str], list[str], str]]
+    runs: Callable[[int], str | None]
+
+
+def convolution_parts(request: KernelRequest, instruction: Instruction) -> DotParts:
+    """What a fused computation with this convolution, in normal form, contracts."""
+    roles = ConvolutionRoles(instruction)
+    integers: dict[str, int] = {}
+    accumulate = accumulation_dtype(instruction)
+    left, right = instruction.operands
+    windows = _Windows(roles)
+    gathered = Gathered(request.names[left], HLO_NAME[left.dtype], windows.place, windows.runs)
+    kernel = PlainOperand(request.names[right], HLO_NAME[right.dtype])
+    epilogue = epilogue_of(request, instruction, roles, integers, accumulate)
+    pointers = [(request.names[p], f"{HLO_NAME[p.dtype]}*") for p in request.computation.parameters]
+    pointers = [p for p in pointers if p[0].startswith("in")]
+    pointers += [(request.output_name(k), f"{HLO_NAME[o.dtype]}*") for k, o in enumerate(request.outputs)]
+    plain = {x.pointer for x in (gathered, kernel, epilogue) if isinstance(x, (Gathered, PlainOperand, PlainStore))}
+    parameters = tuple(p for p in pointers if p[0] not in plain) + tuple((name, "s64") for name in integers)
+    spec = ContractionSpec(
+        request.title("product"), accumulate, gathered, kernel, epilogue, parameters, roles.fast(), "j"
+    )
+    made = DotParts(spec, roles.extents, (0, 0, 0), roles.rhs_strides, integers)
+    # Where places are the fast index of the result, they are the columns.
+    return swapped(made) if roles.result[-1] == "i" and roles.result[-2:-1] == ["j"] else made
+
+
+def swapped(made: DotParts) -> DotParts:
+    """The same product with rows and columns in each other's place."""
+    spec, (batch, m, n, k) = made.spec, made.extents
+    gathered, epilogue = spec.lhs, spec.epilogue
+    if isinstance(epilogue, PlainStore):
+        return made
+    epilogue("t_sum", "t_b", "t_j", "t_i")  # its integer arguments have names after the indexes
+    right = replace(gathered, runs=lambda width: "j" if gathered.runs(width) == "i" else gathered.runs(width))
+    turned = replace(
+        spec,
+        lhs=spec.rhs,
+        rhs=right,
+        epilogue=lambda value, b, i, j: epilogue(value, b, j, i),
+        rhs_fast="j" if spec.lhs_fast == "i" else "p",
+        lhs_fast="i",
+    )
+    sb, sp, sj = made.rhs_strides
+    return DotParts(turned, (batch, n, m, k), (sb, sj, sp), (0, 0, 0), made.integers)
+
+
+class _Windows:
+    """Where the elements of windows lie."""
+
+    def __init__(self, roles: ConvolutionRoles):
+        self.roles = roles
+        self.rows = [c for c in roles.rows if c.extent != 1] or [Component(1, 1)]
+        self.depths = [c for c in roles.depths if c.extent != 1] or [Component(1, 1)]
+
+    def place(self, b: str, i: str, p: str) -> tuple[list[str], list[str], str]:
+        lines, conditions = [], []
+        rows = self._digits(i, self.rows, "w_i", lines)
+        depths = self._digits(p, self.depths, "w_p", lines)
+        parts = [*zip(self.rows, rows, strict=True), *zip(self.depths, depths, strict=True)]
+        terms = [_times(b, self.roles.batch_stride)] if self.roles.extents[0] > 1 else []
+        terms += [_times(name, c.step) for c, name in parts if c.space is None and c.extent != 1]
+        for d, space in enumerate(self.roles.spaces):
+            inside = [_times(name, c.step) for c, name in parts if c.space == d]
+            lines.append(f"w_x{d} = {' + '.join([*inside, str(space.start)]) if inside else space.start}")
+            if space.checked:
+                conditions += [f"w_x{d} >= 0", f"w_x{d} < {space.extent}"]
+            terms.append(_times(f"w_x{d}", space.stride))
+        return lines, conditions, " + ".join(terms) or "0"
+
+    def _digits(self, index: str, components: list[Component], name: str, lines: list[str]) -> list[str]:
+        """The names of an index's digits, the outermost first; the last component is the fastest."""
+        names, rest = [], index
+        for number in range(len(components) - 1, 0, -1):
+            extent = components[number].extent
+            above, digit = f"{name}_above{number}", f"{name}{number}"
+            lines += [f"{above} = s64(div_u32(u32({rest}), u32({extent})))", f"{digit} = {rest} - {above} * {extent}"]
+            names.insert(0, digit)
+            rest = above
+        return [rest, *names]
+
+    def runs(self, width: int) -> str | None:
+        roles, inner = self.roles, self.depths[-1]
+        if inner.extent % width or roles.memory_step(inner) != 1:
+            return None
+        others = [c for c in (*self.rows, *self.depths) if c is not inner and c.extent != 1]
+        strides = [roles.memory_step(c) for c in others] + [roles.batch_stride if roles.extents[0] > 1 else 0]
+        strides += [space.start * space.stride for space in roles.spaces]
+        if inner.space is not None:  # features joined with the innermost part of the window
+            space = roles.spaces[inner.space]
+            strides += [space.extent, space.start]
+        return None if any(stride % width for stride in strides) else "p"
+
+
+def _times(name: str, factor: int) -> str:
+    return name if factor == 1 else f"{name} * {factor}"

@@ -1,0 +1,1 @@
+"""Work that NVIDIA's libraries do: matrix products, Fourier transforms, linear algebra."""

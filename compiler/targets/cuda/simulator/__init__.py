@@ -1,0 +1,1 @@
+"""A lock-step simulator of CUDA kernels that needs no GPU."""

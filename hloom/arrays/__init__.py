@@ -1,0 +1,1 @@
+"""Arrays: data with a shape, a weak type and a device."""

@@ -1,0 +1,372 @@
+"""Array: an immutable array on a device."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom.arrays.operators import ArrayMethods
+from hloom.config import config
+from hloom.errors import ArgumentError, DeviceError, DonatedArrayError
+from hloom.ir.types import HLO_NAME, NARROWED, Shape, as_dtype, default_dtype, scalar_dtype
+
+
+class Array(ArrayMethods):
+    """An immutable array. Made by `hloom.numpy` functions, `hl.device_put` and jitted functions.
+
+    NumPy, the buffer protocol and DLPack read it without a copy. `weak` marks the result of Python scalars only, which
+    takes the dtype of the array beside it. A donated array holds no data any more.
+    """
+
+    __slots__ = ("_shape", "_data", "_key", "_device", "_lent", "__weakref__")
+
+    def __init__(self, data: np.ndarray, weak: bool = False, device=None, shape: Shape | None = None):
+        self._data = data
+        self._shape = shape = shape or Shape(data.dtype, data.shape)
+        # What compiled functions are looked up by: the shape; with it weakness and a chosen device, if any.
+        self._key = shape if not weak and device is None else (shape, weak, device)
+        self._device = device  # None: no device was chosen, so it goes where the others are
+
+    @property
+    def weak(self) -> bool:
+        """Whether this is the result of Python scalars only, which takes the dtype of the array beside it."""
+        return self._key is not self._shape and self._key[1]
+
+    @weak.setter
+    def weak(self, weak: bool) -> None:
+        self._key = self._shape if not weak and self._device is None else (self._shape, weak, self._device)
+
+    @property
+    def numpy_view(self) -> np.ndarray:
+        """The data as a read-only NumPy array, no copy. Raises DonatedArrayError."""
+        view = self._value().view()
+        view.flags.writeable = False
+        return view
+
+    def _value(self) -> np.ndarray:
+        data = self._data
+        if data.__class__ is np.ndarray:
+            return data
+        data = self._held()
+        return data.numpy() if _is_on_gpu(data) else data  # a copy from the GPU, when it is computed
+
+    def _held(self):
+        """The data as they are, on a GPU too. Raises DonatedArrayError."""
+        if self._data is None:
+            raise DonatedArrayError(
+                "an array was used after it had been donated",
+                f"{self._shape!r}: its buffer now belongs to the result of the function that it was given to",
+                "use that function's result, or do not donate this argument",
+            )
+        return self._data
+
+    @property
+    def device(self):
+        from hloom.platforms.device import default_device
+
+        return self._device or default_device()
+
+    def devices(self):
+        return {self.device}
+
+    def block_until_ready(self):
+        """Waits until the value is computed. Computation on the CPU is finished when a call returns."""
+        if _is_on_gpu(self._held()):
+            self._data.block_until_ready()
+        return self
+
+    def is_deleted(self) -> bool:
+        """True after the array was donated."""
+        return self._data is None
+
+    # --- to other libraries, without a copy ---
+
+    def __array__(self, dtype=None, copy=None):
+        view = self.numpy_view
+        if dtype is not None and np.dtype(dtype) != view.dtype:
+            if copy is False:
+                raise ValueError(f"a copy is needed to convert {self._shape!r} to {np.dtype(dtype)}")
+            return view.astype(dtype)
+        return view.copy() if copy else view
+
+    @property
+    def __array_interface__(self):
+        if self._shape.dtype.isbuiltin == 2:
+            # The interface has no name for the dtypes of ml_dtypes; NumPy then asks __array__, which has.
+            raise AttributeError(f"the array interface cannot describe {HLO_NAME[self._shape.dtype]}")
+        if _is_on_gpu(self._data):
+            raise AttributeError("an array of a GPU has no address of the host")  # NumPy then asks __array__
+        self._lend()
+        return self.numpy_view.__array_interface__
+
+    def _lend(self) -> None:
+        """Holds the data for as long as this array lives: who reads their address keeps this array alive, not them,
+        which a donation or an assignment would take away."""
+        data, lent = self._held(), getattr(self, "_lent", ())
+        if not any(data is other for other in lent):
+            self._lent = (*lent, data)
+
+    def __buffer__(self, flags):
+        return memoryview(self.numpy_view)
+
+    @property
+    def __cuda_array_interface__(self) -> dict:
+        if not _is_on_gpu(self._held()):
+            raise AttributeError("an array of the host has no __cuda_array_interface__")
+        self._lend()
+        return self._data.__cuda_array_interface__
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        if _is_on_gpu(self._data):
+            return self._data.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+        if dl_device not in (None, (1, 0)):
+            raise BufferError("hloom exports CPU memory; ask for dl_device=(1, 0)")
+        data = self._value()
+        if max_version is not None and max_version[0] >= 1 and not copy:
+            return self.numpy_view.__dlpack__(max_version=max_version)
+        # Without versions DLPack cannot say that memory is read-only; consumers that ask for none promise not to write.
+        return (data.copy() if copy or not data.flags.writeable else data).__dlpack__()
+
+    def __dlpack_device__(self):
+        return self._data.__dlpack_device__() if _is_on_gpu(self._data) else (1, 0)
+
+    # --- Python numbers ---
+
+    def _scalar(self, convert):
+        if self._shape.size != 1:
+            raise ArgumentError(
+                f"{convert.__name__}() of an array",
+                f"{self._shape!r}, which has {self._shape.size} elements",
+                "index one element first",
+            )
+        return convert(self._value().reshape(())[()])
+
+    def __bool__(self):
+        if self._shape.size != 1:
+            raise ArgumentError(
+                "the truth value of an array",
+                f"{self._shape!r}, which has {self._shape.size} elements",
+                "use hnp.any(x) or hnp.all(x)",
+            )
+        return bool(self._value().reshape(())[()])
+
+    def __round__(self, digits=None):
+        return self._scalar(round) if digits is None else self.round(digits)
+
+    def __float__(self):
+        return self._scalar(float)
+
+    def __int__(self):
+        return self._scalar(int)
+
+    def __complex__(self):
+        return self._scalar(complex)
+
+    def __index__(self):
+        try:
+            return self._value().__index__()
+        except TypeError:
+            raise ArgumentError(
+                "a Python integer was to be made of an array",
+                f"{self._shape!r}, which is no integer scalar",
+                "pass an integer, or an array of one: int(x) rounds a float",
+            ) from None
+
+    def __format__(self, specification):
+        return format(self._value()[()] if self._shape.dims == () else str(self), specification)
+
+    def __repr__(self):
+        if self._data is None:
+            return f"Array(donated {self._shape!r})"
+        width = np.get_printoptions()["linewidth"]
+        if self._shape.size:
+            body = np.array2string(self._value(), width, prefix="Array(", suffix=",", separator=", ")
+        else:
+            body = f"[], shape={self._shape.dims}"
+        tail = f"dtype={self._shape.dtype.name}{', weak_type=True' * self.weak})"
+        # The dtype goes below the numbers where it does not fit beside them.
+        last = len(body) - body.rfind("\n") - 1
+        gap = "\n      " if last + len(tail) + 3 > width else " "
+        return f"Array({body},{gap}{tail}"
+
+    def __str__(self):
+        return str(self._value())
+
+    def __setitem__(self, index, value):
+        """With `hl.config.item_assignment`: this array has other elements from now on. Raises ImmutableArrayError.
+
+        For libraries written for NumPy, such as SciPy and scikit-learn. Memory is not written: the array gets new one,
+        so that parts and views that were taken of it before keep their elements, and traces the constants they saw.
+        """
+        if not config.item_assignment:
+            super().__setitem__(index, value)
+        self.take_over(self.at[index].set(value))
+
+    def take_over(self, other: Array) -> None:
+        """This array has the elements of another one of its shape from now on (`hl.config.item_assignment`)."""
+        self._data = other._value()
+
+    # --- what a program on one device may ask ---
+
+    @property
+    def committed(self) -> bool:
+        """Whether a device was chosen for it (`hl.device_put(x, device)`)."""
+        return self._device is not None
+
+    @property
+    def sharding(self):
+        """The whole array is on one device: a `hl.sharding.SingleDeviceSharding`."""
+        from hloom.sharding.shardings import SingleDeviceSharding
+
+        return SingleDeviceSharding(self.device)
+
+    is_fully_addressable = is_fully_replicated = True
+
+    @property
+    def addressable_shards(self) -> list:
+        from hloom.sharding.shardings import Shard
+
+        return [Shard(self.device, tuple(slice(None) for _ in self._shape.dims), 0, self)]
+
+    global_shards = addressable_shards
+
+    def addressable_data(self, index: int = 0):
+        """The part on the device of this index: all of it on the only one."""
+        return self.addressable_shards[index].data
+
+    def is_ready(self) -> bool:
+        """Whether the elements are computed; computation on the CPU is finished when a call returns."""
+        return self._data.is_ready() if _is_on_gpu(self._held()) else True
+
+    def copy_to_host_async(self) -> None:
+        """Nothing: the memory of the CPU is the host's, and what is on a GPU is copied when it is read."""
+        self._held()
+
+    def delete(self) -> None:
+        """Gives the memory back at once; the array holds no data any more."""
+        self._data = None
+
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the first element, on its device. Valid as long as the array."""
+        return self._data.buffer.address if _is_on_gpu(self._data) else self._value().ctypes.data
+
+    def on_device_size_in_bytes(self) -> int:
+        return self._shape.bytes
+
+    def tobytes(self, order: str = "C") -> bytes:
+        """The elements as bytes in row-major order."""
+        return self._value().tobytes(order)
+
+    @property
+    def flat(self):
+        """An iterator over the elements in row-major order."""
+        return iter(self.ravel())
+
+    # --- copies ---
+
+    def __reduce__(self):
+        return _restore, (np.array(self._value()), self.weak)
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    clone = __copy__
+
+    def __array_namespace__(self, *, api_version=None):
+        import hloom.numpy as hnp
+
+        return hnp
+
+
+def _is_on_gpu(data) -> bool:
+    """Whether an array's data are a `hloom.runtime.cuda.array.DeviceArray`."""
+    return data.__class__.__name__ == "DeviceArray"
+
+
+def common_device(arrays, what: str):
+    """The device that was chosen for some of the arrays, or None. Raises DeviceError where there are two."""
+    chosen = None
+    for array in arrays:
+        device = getattr(array, "_device", None)
+        if device is not None and device is not chosen:
+            if chosen is not None:
+                raise DeviceError(
+                    f"{what} takes arrays of one device",
+                    f"{chosen} and {device}",
+                    "move them to one with hl.device_put(x, device)",
+                )
+            chosen = device
+    return chosen
+
+
+def _restore(data, weak):
+    return Array(data, weak)
+
+
+def from_python(value, dtype=None) -> Array:
+    """An Array of a NumPy array, a number, nested lists of them, or anything with DLPack or `__array__`.
+
+    NumPy arrays that own contiguous memory are taken without a copy only when they are read-only; others are copied, so
+    that later writes cannot change an immutable Array. Raises ArgumentError, DTypeError.
+    """
+    if isinstance(value, Array):
+        return value if dtype is None or value.dtype == dtype else Array(value._value().astype(dtype))
+    weak = False
+    if isinstance(value, (bool, int, float, complex)):
+        natural, weak = scalar_dtype(value)
+        weak = weak and dtype is None
+        return Array(np.asarray(value, dtype or natural), weak)
+    if not isinstance(value, (np.ndarray, np.generic)):
+        # Arrays of other libraries have a dtype; Python's numbers take the default one.
+        is_array = any(hasattr(value, name) for name in ("__dlpack__", "__array__", "__array_interface__"))
+        value = _from_nested(value)
+        if value.dtype.kind in "iufc" and not is_array and dtype is None:
+            value = value.astype(_default_of(value))
+    target = as_dtype(value.dtype) if dtype is None else as_dtype(dtype)
+    if dtype is None:
+        target = NARROWED.get(target, target)
+    readonly = isinstance(value, np.ndarray) and not value.flags.writeable and value.base is None
+    data = np.ascontiguousarray(value, target).reshape(np.shape(value))
+    if data is value and not readonly or (isinstance(value, np.ndarray) and np.shares_memory(data, value)):
+        data = data if readonly else data.copy()
+    return Array(data)
+
+
+def _default_of(values: np.ndarray) -> np.dtype:
+    """The dtype of an array of Python numbers: the default of their kind, wider where they do not fit."""
+    kind = values.dtype.kind
+    if kind in "iu":
+        chosen = default_dtype(int)
+        limits = np.iinfo(chosen)
+        if values.size and not (limits.min <= values.min() and values.max() <= limits.max):
+            return values.dtype
+        return chosen
+    return default_dtype(float if kind == "f" else complex)
+
+
+def _from_nested(value) -> np.ndarray:
+    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
+        from hloom.arrays.interchange import from_torch  # tensors with a gradient, bfloat16
+
+        return from_torch(value, copy=False)._value()
+    if hasattr(value, "__dlpack__"):
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError) as error:
+            # NumPy's DLPack knows no bfloat16; such arrays may still give themselves as one of NumPy's.
+            if not hasattr(value, "__array__") or "dtype" not in str(error):
+                raise DeviceError(
+                    "an array was to be taken over through DLPack", str(error), "copy it to the CPU first"
+                ) from None
+    try:
+        array = np.asarray(value)
+        as_dtype(array.dtype)
+        return array
+    except (ValueError, TypeError):
+        raise ArgumentError(
+            "an array was expected",
+            f"{type(value).__name__}: {value!r:.80}",
+            "pass a number, a NumPy array, nested lists of equal lengths, or an hloom array",
+        ) from None

@@ -1,0 +1,1 @@
+"""Backends: a module in, an executable out, on one kind of device or several."""

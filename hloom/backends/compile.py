@@ -1,0 +1,96 @@
+"""From a traced module to its schedule: passes, then the plan, with dumps and timings. Backends make the rest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hloom.backends.dump import Dump, kernel_listing, program_text
+from hloom.compiler.analysis import cost_analysis, memory_analysis
+from hloom.compiler.compile_timings import Stages
+from hloom.compiler.pipeline import PIPELINE, UNFUSED, PassRecord, passes_for, run_passes
+from hloom.compiler.schedule.scheduler import Plan, make_plan
+from hloom.compiler.targets.cpu.target import CpuTarget, host_target
+from hloom.config import config
+from hloom.ir.module import Module
+from hloom.ir.types import Shape
+
+
+class Planned:
+    """What there is to see of a `module` after all passes and its `plan`."""
+
+    module: Module
+    plan: Plan
+
+    def as_text(self, dialect: str = "hlo") -> str:
+        """The optimized module as HLO text, or as StableHLO (dialect="stablehlo")."""
+        return program_text(self.module, dialect)
+
+    def source(self) -> str:
+        """The kernels as Python text, each with the values that it computes and reads."""
+        return kernel_listing(self.plan)
+
+    def cost_analysis(self) -> dict[str, float]:
+        return cost_analysis(self.plan)
+
+    def memory_analysis(self) -> dict[str, int]:
+        return memory_analysis(self.plan)
+
+
+class PlannedModule(Planned):
+    """A module with an `executable`, which is called with NumPy arrays in the order of the parameters."""
+
+    executable: Callable
+
+    def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return self.executable(arrays)
+
+    @property
+    def donated(self) -> dict[int, int]:
+        """Output number -> number of the argument in whose memory it is computed."""
+        return self.plan.donated
+
+    @property
+    def output_shapes(self) -> list[Shape]:
+        return self.plan.output_shapes
+
+
+def optimized_plan(
+    module: Module,
+    *,
+    fusion: bool | None = None,
+    donated: frozenset[int] = frozenset(),
+    target: CpuTarget | None = None,
+) -> tuple[Module, Plan, dict[str, float]]:
+    """The module after all passes, its plan, and the seconds of both. Dumps where `hl.config.dump_to` says so."""
+    target = target or host_target()
+    fused = config.fusion if fusion is None else fusion
+    names = passes_for(target, PIPELINE if fused else UNFUSED)
+    dump = Dump(module) if config.dump_to else None
+    started = time.perf_counter()
+    if dump:
+        dump.module("traced", module)
+    records: list[PassRecord] = []
+
+    def on_pass(record: PassRecord) -> None:
+        records.append(record)
+        if dump:
+            dump.module(record.name, record.after)
+
+    optimized = run_passes(module, names, verify=config.verify, on_pass=on_pass)
+    passed = time.perf_counter()
+    plan = make_plan(optimized, target, donated, whole=fused)
+    planned = time.perf_counter()
+    if dump:
+        dump.kernels(plan)
+    return optimized, plan, {"passes": passed - started, "plan": planned - passed}
+
+
+def stage_timings(stages: Stages, times: dict[str, float], kernels: float) -> dict[str, float]:
+    """Seconds by stage. 'kernels' is what the caller waited for the machine code, front end and LLVM among it; these
+    two work in several threads at once, so their times may add up to more."""
+    within = {name: stages.seconds.get(name, 0.0) for name in ("front end", "llvm", "load")}
+    source = stages.seconds.get("source", 0.0)
+    return times | {"plan": times["plan"] - source, "source": source, "kernels": kernels, **within}

@@ -1,0 +1,197 @@
+"""A schedule as a program for the CPU: kernels to machine code, steps to the driver's."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from hloom.backends.compile import PlannedModule, optimized_plan, stage_timings
+from hloom.backends.cpu.background_compile import compile_behind
+from hloom.backends.cpu.driver import driver, load_or_stand_in
+from hloom.backends.cpu.host_callbacks import host_function
+from hloom.backends.dump import kernel_listing
+from hloom.compiler.compile_timings import collecting
+from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.pipeline import UNFUSED, run_passes
+from hloom.compiler.schedule.scheduler import Plan
+from hloom.compiler.schedule.steps import (
+    BranchStep,
+    CopyStep,
+    FreeStep,
+    HostStep,
+    JumpStep,
+    KernelStep,
+    Place,
+    ReceiveStep,
+    RenewStep,
+    SendStep,
+    SwapStep,
+    SwitchStep,
+)
+from hloom.compiler.targets.cpu.target import CpuTarget
+from hloom.config import config
+from hloom.ir.module import Module
+from hloom.ir.records import field, record
+from hloom.ir.types import Shape, TupleShape
+from hloom.runtime.program import Branch, Call, Copy, Count, Executable, Host, Jump, Program, Ref, Step, Swap, Switch
+
+LOOP_WORK = 1e6  # nobody knows how long a loop runs: other Python threads need not wait for it
+
+
+@record
+class CompiledModule(PlannedModule):
+    """A module compiled for the CPU.
+
+    module: after all passes. plan: launches and buffers. timings: seconds by stage. kernels_compiled: how many
+    kernels were neither in the process nor in the disk cache. kernels_behind: how many others run in the place of
+    kernels that are still being compiled (`hloom.backends.cpu.background_compile`).
+    """
+
+    module: Module
+    plan: Plan
+    executable: Executable
+    timings: dict[str, float] = field(default_factory=dict)
+    kernels_compiled: int = 0
+    kernels_behind: int = 0
+
+
+def compile_module(
+    module: Module,
+    *,
+    fusion: bool | None = None,
+    donated: frozenset[int] = frozenset(),
+    target: CpuTarget | None = None,
+    device: int = 0,
+    stand_ins: bool = True,
+) -> CompiledModule:
+    """Compiles a module for the CPU. fusion: None takes `hl.config.fusion`. donated: parameters that may be reused.
+    target: this machine, described otherwise (`autotune`). device: number of the CPU device. stand_ins: whether kernels
+    may run in the place of others that are still being compiled, if `hl.config.compile_behind` allows it."""
+    with collecting() as stages:
+        optimized, plan, times = optimized_plan(module, fusion=fusion, donated=donated, target=target)
+        if config.cpu_memory:
+            from hloom.backends.cpu.memory_limit import check_budget
+
+            check_budget(plan, f"cpu:{device}")
+        made = time.perf_counter()
+        behind: dict[KernelSource, list[int]] = {}
+        program = program_of(plan, Layout(), behind if stand_ins and config.compile_behind else None)
+        executable = Executable(program, driver(device))
+    timings = stage_timings(stages, times, time.perf_counter() - made)
+    compiled = stages.counts.get("kernels compiled", 0)
+    _report(module, plan, timings, compiled, len(behind))
+    for kernel, steps in behind.items():
+        compile_behind(kernel, functools.partial(executable.exchange, steps))
+    return CompiledModule(optimized, plan, executable, timings, compiled, len(behind))
+
+
+class Layout:
+    """Where a plan's places are in its program: of a program that runs alone."""
+
+    inputs: Sequence[Shape] | None = None  # of the whole program, where this is a part of one
+    outputs: Sequence[Shape] | None = None
+    channels = 0
+
+    def ref(self, place: Place) -> Ref:
+        return Ref(place.kind, place.number, place.swap)
+
+    def count(self, item) -> Count:
+        """The counting step of a send or receive."""
+        raise ValueError(f"a program that runs alone has no channels: {item}")
+
+
+def program_of(plan: Plan, layout: Layout, behind: dict[KernelSource, list[int]] | None = None) -> Program:
+    """Compiles (or finds) the kernels and makes the program that calls them.
+
+    behind: where it is given, kernels that have yet to be compiled but for which others can stand in are put there,
+    with the numbers of the steps that call what stands in.
+    """
+    ref = layout.ref
+    sources: dict[KernelSource, None] = {}
+    stand_ins: dict[KernelSource, Callable[[], list[KernelSource]]] = {}
+    for item in plan.kernels():
+        sources[item.launch.source] = None
+        if item.launch.stand_ins is not None and behind is not None:
+            stand_ins[item.launch.source] = item.launch.stand_ins
+        for argument in item.launch.arguments:
+            if isinstance(argument, KernelSource):
+                sources[argument] = None
+    found, missing = load_or_stand_in(list(sources), stand_ins)
+    addresses = dict(zip(sources, found, strict=True))
+    steps: list[Step] = []
+    work = 0.0
+    for item in plan.steps:
+        if isinstance(item, KernelStep):
+            launch = item.launch
+            words = []
+            for argument in launch.arguments:
+                if isinstance(argument, str):
+                    argument = ref(item.pointers[argument])
+                elif isinstance(argument, KernelSource):
+                    argument = addresses[argument]
+                words.append(argument)
+            if launch.source in missing:
+                behind.setdefault(launch.source, []).append(len(steps))
+            chunks = launch.items, launch.grain, launch.side_by_side
+            steps.append(Call(addresses[launch.source], tuple(words), *chunks, launch.nanoseconds))
+            work += float(launch.items) * max(1.0, 65536.0 / launch.grain) if launch.items > launch.grain else 0.0
+        elif isinstance(item, CopyStep):
+            steps.append(Copy(ref(item.target), ref(item.source), item.bytes))
+        elif isinstance(item, JumpStep):
+            steps.append(Jump(item.target))
+        elif isinstance(item, BranchStep):
+            steps.append(Branch(ref(item.pred), item.target))
+        elif isinstance(item, SwitchStep):
+            steps.append(Switch(ref(item.index), tuple(item.targets)))
+        elif isinstance(item, SwapStep):
+            steps.append(Swap(ref(item.first), ref(item.second)))
+        elif isinstance(item, (SendStep, ReceiveStep, RenewStep, FreeStep)):
+            steps.append(layout.count(item))
+        else:
+            steps.append(_host(item, ref))
+    if any(isinstance(s, JumpStep) or (isinstance(s, KernelStep) and s.launch.source.parts) for s in plan.steps):
+        work += LOOP_WORK
+    work += sum(s.bytes for s in plan.input_shapes) + sum(s.bytes for s in plan.output_shapes)
+    if layout.outputs is not None:  # a part of a program, whose outputs the whole has
+        return Program(
+            steps, plan.constants, plan.arena_bytes, layout.inputs, layout.outputs, {}, work, layout.channels
+        )
+    return Program(
+        steps, plan.constants, plan.arena_bytes, plan.input_shapes, plan.output_shapes, dict(plan.donated), work
+    )
+
+
+def _host(item: HostStep, ref) -> Host:
+    instruction = item.instruction
+    shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
+    distinct = list(dict.fromkeys(instruction.operands))
+    order = [distinct.index(o) for o in instruction.operands]
+
+    return Host(
+        host_function(instruction, order),
+        tuple((ref(p), o.shape) for p, o in zip(item.inputs, distinct, strict=True)),
+        tuple((ref(p), s) for p, s in zip(item.outputs, shapes, strict=True)),
+        keeps=instruction.opcode == "custom-call",
+    )
+
+
+def _report(module: Module, plan: Plan, timings: dict[str, float], compiled: int, behind: int) -> None:
+    level = config.debug
+    if level >= 1:
+        times = ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in timings.items())
+        print(
+            f"hloom: compiled {module.name}: {len(plan.kernels())} kernels, {compiled} of them new"
+            + (f", {behind} to be compiled behind" if behind else "")
+            + (f"; {times}" if level >= 2 else ""),
+            file=sys.stderr,
+        )
+    if level >= 3:
+        from hloom.compiler.passes.fusion.fuse import explain
+
+        before = run_passes(module, UNFUSED)
+        for line in explain(before.entry):
+            print(f"hloom: {line}", file=sys.stderr)
+    if level >= 4:
+        print(kernel_listing(plan), file=sys.stderr)

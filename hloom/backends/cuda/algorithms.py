@@ -1,0 +1,181 @@
+"""Work that has alternatives: products in cublasLt's words, Fourier transforms in cuFFT's, sorts in two ways of ours.
+
+    work = work_of(step.call)                       of an `Alternatives` step that has kernels of ours
+    library = work.kind(...)                        of the libraries that `load_library` finds by `work.libraries`
+    work.ways(library, count)                       how else the work can be done, as what JSON keeps; the best first
+    work.chosen(library, way, step)                 what an `Alternatives` step becomes then
+
+Each kind of work says beside this what a trial of it has to know (`cuda_trial.py`): its arrays and how far results may
+differ.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from hloom.compiler.targets.cuda.fft import factors_of
+from hloom.compiler.targets.cuda.libraries.fft import LibraryTransform
+from hloom.compiler.targets.cuda.libraries.matmul import LibraryProduct
+from hloom.compiler.targets.cuda.sorting.choice import SortChoice
+from hloom.ir.records import replace
+from hloom.ir.types import COMPLEX, HLO_NAME, PRED, Shape
+from hloom.runtime.cuda.libraries.cublas_lt import Algorithm, CublasLt, Matmul, Matrix
+from hloom.runtime.cuda.libraries.cufft import CuFft, Transform
+from hloom.runtime.cuda.programs.choice import LibraryCall
+from hloom.runtime.cuda.programs.program import Alternatives, Step
+
+UNIT = {"f32": 2.0**-24, "f64": 2.0**-53, "tf32": 2.0**-11, "f16": 2.0**-11, "bf16": 2.0**-8}  # half an ulp of 1
+OWN = "own kernels"
+DISTINCT = 1 << 20  # numbers that are drawn; larger arrays repeat them
+
+
+def counted(shape: Shape) -> int:
+    return min(shape.size, DISTINCT)
+
+
+def uniform(random: np.random.Generator, shape: Shape) -> np.ndarray:
+    """Numbers from -1 to 1, of complex ones both parts."""
+    count = counted(shape)
+    values = random.uniform(-1, 1, count).astype(np.float32)
+    return values + 1j * random.uniform(-1, 1, count) if shape.dtype in COMPLEX else values
+
+
+class ProductWork:
+    """A product. A way: [the algorithm's bytes in hexadecimal, its bytes of scratch].
+
+    kind: the library's class, made of what `libraries` names and, with `wants_api`, of the driver's calls; None where
+    the other way is ours. own: what our first way is called. without: what is said where there is no other. arrays: by
+    `Alternatives.places`, None where it is the result's and nothing reads it. results: their numbers among these. nan:
+    whether it matters what becomes of a NaN. tolerance: what results may differ by, as a part of the largest; 0: they
+    are equal, bit by bit. draw(random, shape): elements of an operand, at most DISTINCT.
+    """
+
+    kind, libraries, wants_api, own = CublasLt, ("cublasLt",), False, OWN
+    results, draw = (3,), staticmethod(uniform)
+    without = "cublasLt has no algorithm for it"
+
+    def __init__(self, product: LibraryProduct):
+        self.title = _product_title(product)
+        self.matmul = column_major(product)
+        batch, m, n, k = product.extents
+        lhs = m * k * (batch if product.lhs_strides[0] else 1)
+        rhs = k * n * (batch if product.rhs_strides[0] else 1)
+        factors = [Shape(product.factors, (size,)) for size in (lhs, rhs)]
+        out, bias = Shape(product.result, (batch * m * n,)), Shape(product.result, (n,))
+        self.arrays = (*factors, out if product.addend else None, out, *([bias] if product.bias else []))
+        self.nan = product.relu  # which keeps NaNs
+        self.tolerance = 8 * (UNIT[product.result] + UNIT[product.sums] * math.sqrt(k))
+
+    def ways(self, library: CublasLt, count: int) -> list[list]:
+        """Up to `count`. Raises CudaError."""
+        return [[found.data.hex(), found.scratch_bytes] for found in library.algorithms(self.matmul, count)]
+
+    def chosen(self, library: CublasLt, way: list, step: Alternatives) -> LibraryCall:
+        """The lhs of the step is the library's B."""
+        data, scratch_bytes = way
+        call = library.call(self.matmul, Algorithm(bytes.fromhex(data), scratch_bytes))
+        return replace(call, enqueue=lambda stream, lhs, rhs, *rest: call.enqueue(stream, rhs, lhs, *rest))
+
+
+class TransformWork:
+    """A Fourier transform, for which cuFFT has one way: [bytes that its plan works in]. Fields as of `ProductWork`."""
+
+    kind, libraries, wants_api, own = CuFft, ("cufft", "cublas"), True, OWN
+    results, draw = (1,), staticmethod(uniform)
+    nan = False  # every element depends on all of its transform
+    without = "cuFFT does not take it"
+
+    def __init__(self, transform: LibraryTransform):
+        self.transform = Transform(transform.kind, transform.lengths, transform.batch, transform.parts)
+        self.title = str(self.transform)
+        # Made up at random, what an IRFFT reads is the spectrum of no real numbers, so that it shows as well whether
+        # the library leaves out what we leave out of such a spectrum.
+        self.arrays = (self.transform.operand, self.transform.result)
+        # Rounding grows with the passes, and in a pass of factor p, which may be a loop, by the root of p.
+        passes = sum(math.sqrt(factor) for n in transform.lengths for factor in factors_of(n))
+        self.tolerance = 8 * UNIT[transform.parts] * max(passes, 1.0)
+
+    def ways(self, library: CuFft, count: int) -> list[list]:
+        """Raises CudaError."""
+        work_bytes = library.work_bytes(self.transform)
+        return [] if work_bytes is None else [[work_bytes]]
+
+    def chosen(self, library: CuFft, way: list, step: Alternatives) -> LibraryCall:
+        (work_bytes,) = way
+        return library.call(self.transform, work_bytes)
+
+
+class SortWork:
+    """A sort, which has one other way: the program's own other steps. Fields as of `ProductWork`."""
+
+    kind, libraries, wants_api = None, (), False
+    without = "there is no other way"
+    nan, tolerance = False, 0.0
+
+    def __init__(self, sort: SortChoice):
+        self.sort, self.own = sort, sort.first
+        keys = " and ".join(str(HLO_NAME[shape.dtype]) for _, shape in sort.operands)
+        self.title = f"sort of {keys}, {sort.rows} x {sort.count}"
+        self.arrays = tuple(shape for _, shape in (*sort.operands, *sort.results))
+        self.results = tuple(range(len(sort.operands), len(self.arrays)))
+
+    def ways(self, library: None, count: int) -> list[list]:
+        return [[self.sort.other]]
+
+    def chosen(self, library: None, way: list, step: Alternatives) -> tuple[Step, ...]:
+        return step.other
+
+    def draw(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
+        """Integers of all sizes, so that all digits differ."""
+        if shape.dtype.kind not in "iu":
+            return uniform(random, shape) if shape.dtype != PRED else random.random(counted(shape)) < 0.5
+        info = np.iinfo(shape.dtype)
+        low, high = self.sort.limits or (info.min, int(info.max) + 1)
+        return random.integers(low, high, counted(shape), shape.dtype)
+
+
+Work = ProductWork | TransformWork | SortWork
+_WORKS = {LibraryProduct: ProductWork, LibraryTransform: TransformWork, SortChoice: SortWork}
+
+
+def work_of(call: LibraryProduct | LibraryTransform | SortChoice) -> Work:
+    return _WORKS[type(call)](call)
+
+
+# --- products in cublasLt's words ---
+
+
+def column_major(product: LibraryProduct) -> Matmul:
+    """The product that cublasLt is asked for: row-major arrays are the transposed ones to it, and out.T = rhs.T lhs.T.
+
+    So the bias, an element for each column of ours, is one for each row of its, as it wants.
+    """
+    batch, m, n, k = product.extents
+    (lb, si, sp), (rb, tp, tj) = product.lhs_strides, product.rhs_strides
+    a, transpose_a = _matrix(product.factors, (n, tj), (k, tp), rb)
+    b, transpose_b = _matrix(product.factors, (k, sp), (m, si), lb)
+    d = Matrix(product.result, n, m, n, m * n)
+    return Matmul(
+        batch, a, b, d, transpose_a, transpose_b, product.sums, product.alpha, product.beta, bool(product.bias),
+        product.relu,
+    )  # fmt: skip
+
+
+def _matrix(dtype: str, rows: tuple[int, int], columns: tuple[int, int], step: int) -> tuple[Matrix, bool]:
+    """(an array as a column-major matrix, whether it has to be transposed for these rows and columns). rows, columns:
+    (extent, stride)."""
+    (height, down), (width, across) = rows, columns
+    if height == 1 or down == 1:
+        return Matrix(dtype, height, width, across if width > 1 else height, step), False
+    return Matrix(dtype, width, height, down, step), True
+
+
+def _product_title(product: LibraryProduct) -> str:
+    """A product, for people."""
+    batch, m, n, k = product.extents
+    words = [f"product {product.factors} {m} x {k} by {k} x {n}"]
+    words += [f"{batch} of them"] if batch > 1 else []
+    parts = {"added": product.addend, "bias": product.bias, "relu": product.relu}
+    return ", ".join([*words, *(name for name, there in parts.items() if there)])

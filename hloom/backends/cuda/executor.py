@@ -1,0 +1,277 @@
+"""A GPU's part of a program that runs on several devices, driven by the host (`cuda_parts`).
+
+Stretches are programs for the GPU (graphs). What a CPU sends or reads goes through the place of its channel in the
+host's memory; what another GPU reads is copied there at once, on its stream. In a loop that sends or receives the host
+runs stretch after stretch; it counts the steps, or reads the condition in between. Arguments and results that are on
+the GPU stay there, and values that nobody needs any more are overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from hloom.backends.cuda.segments import Choice, Count, Level, Loop, Stretch, Transfer, whole
+from hloom.backends.host_channels import BODY, BRANCH, STRAIGHT, Ended, HostChannels, held_in_bodies, places_of
+from hloom.ir.interpret import evaluate
+from hloom.ir.module import Instruction
+from hloom.ir.records import field, record
+from hloom.platforms.kinds import ChannelEnds, LaneRequest, added
+from hloom.platforms.names import parse_device_name
+from hloom.runtime.buffer import references
+from hloom.runtime.cuda.array import DeviceArray
+
+
+@record(frozen=True)
+class Receivers:
+    """Who reads a channel. gpus: their numbers by name. others: whether there are other devices, too."""
+
+    gpus: dict[str, int]
+    others: bool
+
+
+def _receivers(ends: ChannelEnds) -> Receivers:
+    names = {name: parse_device_name(name) for name in ends.words.freed}
+    gpus = {name: parsed.index for name, parsed in names.items() if parsed.kind == "cuda"}
+    return Receivers(gpus, len(gpus) < len(names))
+
+
+@record
+class CudaLane:
+    """The lane of a GPU. kept: the numbers of its results, which stay there."""
+
+    request: LaneRequest
+    arch: str
+    donated: dict[int, int] = field(default_factory=dict)
+    kernels_compiled: int = 0
+    timings: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.name, self.module = self.request.device, self.request.module
+        self.kept = frozenset(self.request.outputs)
+        self.level = whole(self.module, self.request.donated)
+        self.receivers = {number: _receivers(ends) for number, ends in self.request.channels.items()}
+        self._stretches = list(self.level.stretches())
+        self._aliases: dict = {}
+
+    def aliases(self) -> dict:
+        """None: what it sends is copied to the place of the channel."""
+        return {}
+
+    def held(self) -> dict[int, int]:
+        return held_in_bodies(self.module)
+
+    def resolve(self, aliases: dict) -> None:
+        """Compiles the stretches. aliases: of all lanes."""
+        from hloom.backends.cuda.compilation import compile_for_cuda
+
+        self._aliases = aliases
+        for part in self._stretches:
+            part.compiled = compile_for_cuda(part.module, self.arch, fusion=self.request.fusion, donated=part.dying)
+            self.kernels_compiled += part.compiled.kernels_compiled
+            self.timings = added([self.timings, part.compiled.timings])
+        self.donated = self._donated()
+
+    def _donated(self) -> dict[int, int]:
+        """The results that are computed in the memory of arguments, straight or by way of what came between."""
+        origin = {p: p["index"] for p in self.module.entry.parameters if p["index"] in self.request.donated}
+        _follow_memory(self.level, origin)
+        pairs = zip(self.request.outputs, self.level.results, strict=True)
+        return {number: origin[key] for number, key in pairs if key in origin}
+
+    def places(self) -> set[int]:
+        """Those that other devices than GPUs read; they name those that they write."""
+        sent = {i["channel_id"] for i in self.module.instructions() if i.opcode == "send"}
+        read = {channel for channel in sent if self.receivers[channel].others}
+        return {place for place in places_of(read) if place not in self._aliases}
+
+    def prepare(self, control: np.ndarray, state: np.ndarray, handed: dict) -> Callable:
+        """As `hloom.runtime.lanes.Lane.prepare`."""
+        from hloom.backends.cuda.compilation import cuda_device
+
+        device = cuda_device(self.request.index)
+        programs = {id(part): part.compiled.executable.load(device) for part in self._stretches}
+
+        def run(*arguments) -> dict[int, DeviceArray] | None:
+            channels = HostChannels(self.request, self._aliases, control, state, arguments)
+            try:
+                return _Run(self, device.open(), programs, channels, handed).results()
+            except Ended:
+                return None
+
+        return run
+
+    # --- looking in ---
+
+    def source(self) -> str:
+        return "\n\n".join(part.compiled.source() for part in self._stretches)
+
+    def cost_analysis(self) -> dict[str, float]:
+        return added(part.compiled.cost_analysis() for part in self._stretches)
+
+    def memory_analysis(self) -> dict[str, int]:
+        return added(part.compiled.memory_analysis() for part in self._stretches)
+
+
+def _follow_memory(level: Level, origin: dict) -> None:
+    """Adds the values of a level that are computed in memory which others had. origin: whose memory a value has."""
+    for part in level.parts:
+        if isinstance(part, Stretch):
+            for made, given in part.compiled.donated.items():
+                if part.given[given] in origin:
+                    origin[part.made[made]] = origin[part.given[given]]
+        elif isinstance(part, Loop):
+            inner = {key: k for k, key in enumerate(part.body.parameters)}
+            _follow_memory(part.body, inner)
+            for k, (given, result) in enumerate(zip(part.given, part.body.results, strict=True)):
+                if inner.get(result) == k and given in part.last and given in origin:
+                    origin[part.instruction, k] = origin[given]
+
+
+def _counted(count: Count, state: Sequence[np.ndarray]) -> Iterator[bool]:
+    """Whether a loop goes on, step by step."""
+    while True:
+        (goes_on,) = evaluate(count.condition, state)
+        yield bool(goes_on)
+        state = evaluate(count.following, state)
+
+
+class _Run:
+    """One call. A value is a buffer that its key leads to. What dies leaves the `values` of its level first, so that a
+    buffer that a stretch may write over is referred to by nothing else."""
+
+    def __init__(self, lane: CudaLane, device, programs: dict, channels: HostChannels, handed: dict):
+        self.lane, self.device, self.programs, self.channels, self.handed = lane, device, programs, channels, handed
+
+    def results(self) -> dict[int, DeviceArray]:
+        """The lane's results by their numbers."""
+        request = self.lane.request
+        made = self._level(self.lane.level, self._arguments(), STRAIGHT)
+        found = {}
+        for position, number in enumerate(request.outputs):
+            if references(made, position) > 1:  # an argument as it is, or one result twice
+                made[position] = self.device.copy(made[position])
+            found[number] = DeviceArray(self.device, made[position], request.results[number])
+        return found
+
+    def _arguments(self) -> dict:
+        """The arguments that are used, on the GPU."""
+        values, waiting = {}, []
+        level, inputs = self.lane.level, self.channels.inputs
+        used = {key for part in level.parts for key in part.given} | set(level.results)
+        for parameter in level.parameters:
+            given = inputs[parameter["index"]]
+            if parameter not in used:
+                continue
+            if isinstance(given, DeviceArray):
+                donated = parameter["index"] in self.lane.request.donated
+                values[parameter] = given.give_buffer() if donated else given.buffer
+            else:
+                waiting.append(parameter)
+        labels = [p.hint or "an argument" for p in waiting]
+        return values | dict(
+            zip(waiting, self.device.put_all([inputs[p["index"]] for p in waiting], labels), strict=True)
+        )
+
+    def _level(self, level: Level, values: dict, where: str) -> list:
+        """The results of a computation. values: its parameters' buffers."""
+        for part in level.parts:
+            if isinstance(part, Stretch):
+                self._stretch(part, values)
+            elif isinstance(part, Loop):
+                self._loop(part, values)
+            elif isinstance(part, Choice):
+                self._choice(part, values, where)
+            elif part.instruction.opcode == "send":
+                self._send(part, values, where)
+            else:
+                values[part.instruction] = self._received(part.instruction, where)
+        return [values[key] for key in level.results]
+
+    def _stretch(self, part: Stretch, values: dict) -> None:
+        given = [values[key] for key in part.given]
+        for position in part.dying:
+            del values[part.given[position]]
+        for position in part.compiled.donated.values():
+            if references(given, position) > 1 or not given[position].owned:
+                given[position] = self.device.copy(given[position])
+        values.update(zip(part.made, self.programs[id(part)](given), strict=True))
+
+    def _loop(self, part: Loop, values: dict) -> None:
+        condition, counted = part.condition, None
+        if isinstance(condition, Count):
+            counted = _counted(condition, [self._first(part.given[k], values) for k in condition.numbers])
+        state = self._taken(part, values)
+        while self._holds(condition, state) if counted is None else next(counted):
+            inner = dict(zip(part.body.parameters, state, strict=True))
+            state.clear()
+            state = self._level(part.body, inner, BODY)
+            inner.clear()
+        values.update(((part.instruction, k), buffer) for k, buffer in enumerate(state))
+
+    def _holds(self, condition: Level, state: list) -> bool:
+        (pred,) = self._level(condition, dict(zip(condition.parameters, state, strict=True)), BRANCH)
+        return bool(self._on_host(pred, np.empty((), np.bool_)))
+
+    def _first(self, key, values: dict) -> np.ndarray:
+        """The first value of an integer of a loop's state, on the host."""
+        if isinstance(key, Instruction) and key.opcode == "constant":
+            return key["value"]
+        shape = key[0].shape.elements[key[1]] if isinstance(key, tuple) else key.shape
+        return self._on_host(values[key], np.empty((), shape.dtype))
+
+    def _choice(self, part: Choice, values: dict, where: str) -> None:
+        selector, *given = self._taken(part, values)
+        number = self._chosen(selector, part)
+        branch = part.branches[number]
+        before = sum(len(other.parameters) for other in part.branches[:number])
+        inner = dict(zip(branch.parameters, given[before:], strict=False))
+        made = self._level(branch, inner, STRAIGHT if where == STRAIGHT else BRANCH)
+        values.update(((part.instruction, k), buffer) for k, buffer in enumerate(made))
+
+    def _chosen(self, selector, part: Choice) -> int:
+        """The number of the branch that a selector names."""
+        last = len(part.branches) - 1
+        if not last:
+            return 0
+        chosen = self._on_host(selector, np.empty((), part.instruction.operands[0].shape.dtype))
+        if chosen.dtype == np.bool_:
+            return 0 if chosen else 1
+        return int(chosen) if 0 <= chosen <= last else last
+
+    def _taken(self, part: Loop | Choice, values: dict) -> list:
+        taken = [values[key] for key in part.given]
+        for key in part.last:
+            del values[key]
+        return taken
+
+    def _on_host(self, buffer, array: np.ndarray) -> np.ndarray:
+        return self.device.get(buffer, array).result()
+
+    # --- to and from other devices ---
+
+    def _send(self, part: Transfer, values: dict, where: str) -> None:
+        from hloom.backends.cuda.compilation import cuda_device
+
+        (buffer,) = self._taken(part, values)
+        channel = part.instruction["channel_id"]
+        place = self.channels.next_place(channel, where)
+        self.channels.wait_to_send(channel, where)
+        receivers = self.lane.receivers[channel]
+        for name, index in receivers.gpus.items():
+            self.handed[place, name] = cuda_device(index).open().receive(buffer, self.device)
+        if receivers.others:
+            self._on_host(buffer, self.channels.memory(channel, place))
+        self.channels.sent(channel, where)
+
+    def _received(self, instruction: Instruction, where: str):
+        channel = instruction["channel_id"]
+        place = self.channels.next_place(channel, where)
+        self.channels.wait_to_receive(channel)
+        found = self.handed.pop((place, self.lane.name), None)
+        if found is None:
+            found = self.device.put(self.channels.memory(channel, place), instruction.hint or "a received value")
+        if where != STRAIGHT:
+            self.channels.free(channel)  # what was received has been copied
+        return found

@@ -1,0 +1,291 @@
+"""A GPU's part of a program, taken apart into what the host does one after the other: stretches without sends and
+receives, each a program for the GPU, the sends and receives between them, and loops and branches around such.
+
+Values are known by their keys (`partition.key_of`): an instruction, or an element of the tuple that a loop, a branch or
+a parameter is. Tuples themselves exist inside of stretches only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+
+from hloom.compiler.placement.partition import Key, is_cheap, key_of, leaf_keys
+from hloom.compiler.schedule.copy_insertion import is_control
+from hloom.ir.build import Builder
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.ops.programs.transfer import TRANSFERS, has_transfers
+from hloom.ir.records import field, record
+from hloom.ir.rewrite import has_effects
+from hloom.ir.types import Shape
+
+
+@record(eq=False)
+class Stretch:
+    """Instructions between transfers as a program.
+
+    given, made: keys of what it takes and of what others need of it. dying: positions of those given that nobody needs
+    afterwards, so that its results may take their memory. compiled: a CudaModule, once there is one.
+    """
+
+    given: list[Key]
+    made: list[Key]
+    dying: frozenset[int]
+    module: Module
+    compiled: object = None
+
+
+@record(eq=False)
+class Transfer:
+    """A send or a receive. given: what is sent. last: the same, where nobody needs it afterwards."""
+
+    instruction: Instruction
+    given: list[Key]
+    last: set[Key] = field(default_factory=set)
+
+
+@record(eq=False)
+class Count:
+    """What the host computes itself of a loop, so that it need not wait for the GPU in each step: whether it goes on.
+
+    numbers: of the integers among the state that this takes, those that they follow from included. condition,
+    following: computations of these.
+    """
+
+    numbers: list[int]
+    condition: Computation
+    following: Computation
+
+
+@record(eq=False)
+class Loop:
+    """A `while` with transfers in it. given: its first state. last: keys of it that nobody needs afterwards."""
+
+    instruction: Instruction
+    given: list[Key]
+    condition: Level | Count
+    body: Level
+    last: set[Key] = field(default_factory=set)
+
+
+@record(eq=False)
+class Choice:
+    """A `conditional` with transfers in it. given: the selector, then what the branches take, one after the other."""
+
+    instruction: Instruction
+    given: list[Key]
+    branches: list[Level]
+    last: set[Key] = field(default_factory=set)
+
+
+Part = Stretch | Transfer | Loop | Choice
+
+
+@record(eq=False)
+class Level:
+    """A computation: the keys of its parameters' arrays, its work in order, the keys of its results."""
+
+    parameters: list[Key]
+    parts: list[Part]
+    results: list[Key]
+
+    def stretches(self) -> Iterator[Stretch]:
+        """Those of all levels."""
+        for part in self.parts:
+            if isinstance(part, Stretch):
+                yield part
+            for level in inner_levels(part):
+                yield from level.stretches()
+
+
+def inner_levels(part: Part) -> list[Level]:
+    if isinstance(part, Loop):
+        return [part.body] if isinstance(part.condition, Count) else [part.condition, part.body]
+    return part.branches if isinstance(part, Choice) else []
+
+
+def whole(module: Module, donated: Set[int]) -> Level:
+    """The program of a lane. donated: numbers of the parameters whose memory may be written."""
+    kept = {p for p in module.entry.parameters if p["index"] not in donated}
+    return _Cutter(module.name).level(module.entry, kept)
+
+
+def _is_made_anywhere(instruction: Instruction) -> bool:
+    """Whether each stretch that reads it makes it: a constant, an iota, or one value repeated."""
+    if instruction.opcode == "broadcast":
+        return _is_made_anywhere(instruction.operands[0])
+    return instruction.opcode in ("constant", "iota")
+
+
+class _Cutter:
+    def __init__(self, name: str):
+        self.name, self.count = name, 0
+
+    def level(self, computation: Computation, kept: Set[Key]) -> Level:
+        """kept: parameters that are not this computation's to write over."""
+        parameters = [key for key, _ in leaf_keys(computation.parameters)]
+        parts = self._parts(computation)
+        results = [key for key, _ in leaf_keys(_results(computation))]
+        needed: dict[Key, int] = {}
+        for number, part in enumerate(parts):
+            needed |= dict.fromkeys(_taken(part), number)
+        needed |= dict.fromkeys(results, len(parts))
+        made: list[Part] = []
+        for number, part in enumerate(parts):
+            if isinstance(part, list):
+                made += self._stretch(part, number, needed, kept, set(parameters))
+            else:
+                part.last = {k for k in part.given if needed[k] == number and k not in kept}
+                made.append(part)
+        return Level(parameters, made, results)
+
+    def _parts(self, computation: Computation) -> list[list[Instruction] | Transfer | Loop | Choice]:
+        """In the order of the work; stretches as lists."""
+        at_once = _tuples_of_the_host(computation)
+        parts: list = []
+        for instruction in computation.instructions:
+            if instruction.opcode == "parameter" or instruction in at_once:
+                continue
+            if instruction.opcode in TRANSFERS:
+                parts.append(Transfer(instruction, [key_of(o) for o in instruction.operands]))
+            elif is_control(instruction) and has_transfers(instruction):
+                parts.append(self._control(instruction))
+            elif parts and isinstance(parts[-1], list):
+                parts[-1].append(instruction)
+            else:
+                parts.append([instruction])
+        return parts
+
+    def _control(self, instruction: Instruction) -> Loop | Choice:
+        given = [key for key, _ in leaf_keys(instruction.operands)]
+        if instruction.opcode == "while":
+            condition = instruction["condition"]
+            kept = {key for key, _ in leaf_keys(condition.parameters)}  # the body reads the same state
+            goes_on = _count(instruction) or self.level(condition, kept)
+            return Loop(instruction, given, goes_on, self.level(instruction["body"], set()))
+        branches = [self.level(b, {k for k, _ in leaf_keys(b.parameters)}) for b in instruction["branch_computations"]]
+        return Choice(instruction, given, branches)
+
+    def _stretch(
+        self, part: list[Instruction], number: int, needed: dict[Key, int], kept: Set[Key], parameters: Set[Key]
+    ) -> list[Stretch]:
+        made = {key_of(i): i for i in part if isinstance(i.shape, Shape) and needed.get(key_of(i), -1) > number}
+        if not made and not any(has_effects(i) for i in part):
+            return []
+        # What the level was given stands first, as results take the first memory that fits: so they lie where it lay.
+        given = {key_of(o): o for o in sorted(_outside(part), key=lambda value: key_of(value) not in parameters)}
+        dying = frozenset(n for n, key in enumerate(given) if needed[key] == number and key not in kept)
+        self.count += 1
+        computation = _computation(list(given.values()), part, list(made.values()))
+        return [Stretch(list(given), list(made), dying, Module(f"{self.name}_{self.count}", computation))]
+
+
+def _results(computation: Computation) -> list[Instruction]:
+    return computation.outputs() if computation.root.opcode == "tuple" else [computation.root]
+
+
+def _tuples_of_the_host(computation: Computation) -> set[Instruction]:
+    """Tuples, and elements of tuples, that no stretch makes: their arrays are known by their keys."""
+    users: dict[Instruction, list[Instruction]] = {}
+    for instruction in computation.instructions:
+        for operand in instruction.operands:
+            users.setdefault(operand, []).append(instruction)
+
+    def is_stepped(instruction: Instruction) -> bool:
+        return is_control(instruction) and has_transfers(instruction)
+
+    found: set[Instruction] = set()
+    for instruction in computation.instructions:
+        if instruction.opcode == "tuple":
+            if all(is_stepped(user) for user in users.get(instruction, ())):
+                found.add(instruction)
+        elif instruction.opcode == "get-tuple-element":
+            maker = instruction.operands[0]
+            if maker.opcode == "parameter" or is_stepped(maker):
+                found.add(instruction)
+    return found
+
+
+def _outside(part: list[Instruction]) -> list[Instruction]:
+    """What a stretch takes, in the order of its first use; what it makes itself apart."""
+    inside, found = set(part), {}
+    for instruction in part:
+        for operand in instruction.operands:
+            if operand not in inside and not _is_made_anywhere(operand):
+                found[operand] = None
+    return list(found)
+
+
+def _taken(part: list[Instruction] | Transfer | Loop | Choice) -> list[Key]:
+    return [key_of(o) for o in _outside(part)] if isinstance(part, list) else part.given
+
+
+def _computation(given: list[Instruction], part: list[Instruction], made: list[Instruction]) -> Computation:
+    builder = Builder("stretch")
+    parameters = {key_of(v): builder.parameter(v.shape, v.hint, v.source) for v in given}
+    mapped: dict[Instruction, Instruction] = {}
+
+    def inside(value: Instruction) -> Instruction:
+        if value not in mapped:
+            found = parameters.get(key_of(value)) if value not in inner else None
+            mapped[value] = found or builder.add(value.with_operands(tuple([inside(o) for o in value.operands])))
+        return mapped[value]
+
+    inner = set(part)
+    for instruction in part:
+        inside(instruction)
+    return builder.finish(builder.tuple([mapped[v] for v in made]))
+
+
+# --- loops that the host counts -----------------------------------------------------------------------------------
+
+
+def _count(loop: Instruction) -> Count | None:
+    """How the host counts a loop; None where it takes more than integers, or is told to other devices."""
+    condition, body = loop["condition"], loop["body"]
+    if any(i.opcode in TRANSFERS for i in condition.instructions):
+        return None
+    results = [key for key, _ in leaf_keys([body.root])]
+    goes_on = [key_of(condition.root)]
+    found = _integers(condition, goes_on)
+    numbers: set[int] = set()
+    while found is not None and not found[0] <= numbers:
+        numbers |= found[0]
+        found = _integers(body, [results[k] for k in sorted(numbers)])
+    if found is None:
+        return None
+    order = sorted(numbers)
+    return Count(order, _of_integers(condition, order, goes_on), _of_integers(body, order, [results[k] for k in order]))
+
+
+def _integers(computation: Computation, keys: list[Key]) -> tuple[set[int], list[Instruction]] | None:
+    """The elements of the state and the work that values are made of; None where it takes more than scalar integers."""
+    (parameter,) = computation.parameters
+    elements: set[int] = set()
+    work: set[Instruction] = set()
+    waiting = list(keys)
+    while waiting:
+        key = waiting.pop()
+        shape = key[0].shape.elements[key[1]] if isinstance(key, tuple) else key.shape
+        if shape.dims or shape.dtype.kind not in "biu":
+            return None
+        if isinstance(key, tuple):
+            if key[0] is not parameter:
+                return None
+            elements.add(key[1])
+        elif not is_cheap(key):
+            return None
+        elif key not in work:
+            work.add(key)
+            waiting += [key_of(o) for o in key.operands]
+    return elements, [i for i in computation.instructions if i in work]
+
+
+def _of_integers(computation: Computation, numbers: list[int], keys: list[Key]) -> Computation:
+    """The values of keys as a computation of the integers of the state."""
+    (parameter,) = computation.parameters
+    builder = Builder("count")
+    made: dict[Key, Instruction] = {(parameter, k): builder.parameter(parameter.shape.elements[k]) for k in numbers}
+    for instruction in _integers(computation, keys)[1]:
+        operands = tuple([made[key_of(o)] for o in instruction.operands])
+        made[instruction] = builder.add(instruction.with_operands(operands))
+    return builder.finish(builder.tuple([made[key] for key in keys]))

@@ -1,0 +1,105 @@
+"""Programs as text: modules in a dialect, kernels with their launches, and the folder that both are dumped into."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+from hloom.compiler.kernels.codegen.constants import shown_arguments
+from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.schedule.scheduler import Plan
+from hloom.compiler.schedule.steps import (
+    KernelStep,
+)
+from hloom.config import config
+from hloom.errors import AttributeValueError, SettingError
+from hloom.ir.module import Module
+
+_counter = itertools.count()
+
+
+def program_text(module: Module, dialect: str = "hlo", *, metadata: bool = False) -> str:
+    """A module as text of a dialect, "hlo" or "stablehlo", in ops that other compilers have where they can say what it
+    computes. Raises AttributeValueError, UnsupportedError."""
+    from hloom.ir.portable import portable  # (no first call needs it, nor the texts)
+
+    if dialect == "stablehlo":
+        from hloom.ir.stablehlo import stablehlo_text
+
+        return stablehlo_text(portable(module, dialect))
+    if dialect != "hlo":
+        raise AttributeValueError(
+            f"the text of a program in the dialect {dialect!r}",
+            "hloom writes 'hlo' and 'stablehlo'",
+            "pass one of them",
+        )
+    from hloom.ir.text import print_module
+
+    return print_module(portable(module), metadata=metadata)
+
+
+def kernel_listing(plan: Plan) -> str:
+    """Every distinct kernel once, with a comment for each launch."""
+    launches: dict[KernelSource, list[KernelStep]] = {}
+    for item in plan.kernels():
+        launches.setdefault(item.launch.source, []).append(item)
+        for argument in item.launch.arguments:
+            if isinstance(argument, KernelSource):
+                launches.setdefault(argument, [])
+    parts = []
+    for source, items in launches.items():
+        lines = []
+        for item in items:
+            instruction = item.instruction
+            name = instruction.hint or instruction.opcode
+            operands = ", ".join(f"{o.hint or o.opcode} {o.shape!r}" for o in dict.fromkeys(instruction.operands))
+            lines.append(f"# {name} {instruction.shape!r} from {operands or 'nothing'}")
+            lines.append(f"#   {item.launch.grid()}")
+            if shown := shown_arguments(source.text, item.launch.arguments):
+                lines.append(f"#   {shown}")
+            if instruction.source:
+                lines.append(f"#   {instruction.source}")
+        if not items:
+            lines.append("# called by other kernels")
+        for name, part in source.parts:
+            parts.append(f"# {name}\n" + part.text)
+        parts.append("\n".join(lines) + "\n" + source.text)
+    return "\n\n".join(parts)
+
+
+class Dump:
+    """Writes modules and kernels into `hl.config.dump_to`, numbered in the order of their making."""
+
+    def __init__(self, module: Module):
+        self.folder = Path(config.dump_to)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(error) from None
+        self.prefix = f"module_{next(_counter):04d}_{module.name}"
+        self.number = 0
+
+    def module(self, name: str, module: Module) -> None:
+        self._write(f"{self.prefix}.{self.number:02d}_{name}.hlo", program_text(module, metadata=True))
+        self.number += 1
+
+    def kernels(self, plan: Plan) -> None:
+        self._write(f"{self.prefix}.kernels.py", kernel_listing(plan))
+
+    def _write(self, name: str, text: str) -> None:
+        # A half-written dump would be read as a wrong one.
+        target = self.folder / name
+        partial = target.with_name(target.name + ".partial")
+        try:
+            partial.write_text(text)
+            partial.replace(target)
+        except OSError as error:
+            raise _unwritable(error) from None
+
+
+def _unwritable(error: OSError) -> SettingError:
+    return SettingError(
+        f"graphs and kernels were to be written into {config.dump_to!r} (HLOOM_DUMP_TO)",
+        str(error),
+        "name a folder that can be made and written",
+    )

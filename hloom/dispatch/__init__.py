@@ -1,0 +1,1 @@
+"""From a call of a jitted function to its executable."""

@@ -1,0 +1,300 @@
+"""Programs in text as functions: `hl.from_stablehlo`, `hl.from_hlo`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from hloom.arrays.array import Array
+from hloom.dispatch.jit import JitFunction, Lowered, jit
+from hloom.errors import ArgumentError, DTypeError, ParseError, ShapeError, UnsupportedError
+from hloom.ir.build import Builder, tuple_elements
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.source import on_device
+from hloom.ir.types import Shape, TupleShape, scalar_dtype
+from hloom.platforms.device import find_device
+from hloom.tracing.eval_shape import ShapeDtypeStruct
+from hloom.tracing.trace import Tracer, apply_computation, as_array
+
+
+def from_stablehlo(source, *, function: str | None = None, input_shapes=None) -> Program:
+    """The function that a StableHLO program describes (MLIR text with the dialects func, stablehlo and chlo).
+
+    source: the text, a path (os.PathLike, or a string that ends in .mlir), or an open file.
+    function: which function; by default @main, or the only public one.
+    input_shapes: a tuple of extents for each argument, where the program leaves extents open (`tensor<?x4xf32>`); by
+        default those of the arrays that it is called with. `dynamic_*` ops are made static by them.
+
+    Returns a callable like a jitted function: `f(*arrays)`, `f.lower(*arrays)`; it works in jit, grad, vmap. A program
+    of one result returns an array, one of several a tuple.
+    Raises ParseError (line, column, caret), UnsupportedError for an op or a type that hloom does not have (an op with
+    extents that depend on values, too), ShapeError and DTypeError where arguments do not fit.
+    """
+    from hloom.ir.stablehlo import parse_program
+
+    text, file = _read(source, (".mlir", ".stablehlo"))
+    program = parse_program(text, file)
+    return Program(_StableHlo(program, function, input_shapes), file)
+
+
+def from_hlo(source) -> Program:
+    """The function that a module of HLO text describes: its ENTRY computation.
+
+    source: the text, a path (os.PathLike, or a string that ends in .hlo or .txt), or an open file. Parameters that are
+    tuples are taken as Python tuples. Returns and raises as `from_stablehlo` does.
+    """
+    from hloom.ir.text import parse_module
+    from hloom.ir.text.special import unfuse
+    from hloom.ir.verify import verify
+
+    text, file = _read(source, (".hlo", ".txt"))
+    module = parse_module(text, file)
+    verify(module)
+    return Program(_Hlo(unfuse(module)), file)
+
+
+def _read(source, endings) -> tuple[str, str]:
+    if hasattr(source, "read"):
+        text, file = source.read(), getattr(source, "name", "<text>")
+        return (text.decode("utf-8") if isinstance(text, bytes) else text), str(file)
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source and source.endswith(endings)):
+        return Path(source).read_text(encoding="utf-8"), str(source)
+    if isinstance(source, bytes):
+        source = source.decode("utf-8", "replace")
+    if not isinstance(source, str):
+        raise ArgumentError(
+            "a program is read from text or from a file",
+            f"{type(source).__name__}",
+            f"pass text or a path to a file ({endings[0]})",
+        )
+    return source, "<text>"
+
+
+class Program:
+    """A program in text as a function. It compiles when it is called, once for each set of shapes."""
+
+    def __init__(self, reader, file: str):
+        self._reader = reader
+        self._functions: dict[tuple, JitFunction] = {}
+        self.__name__ = reader.name
+        self.__qualname__ = self.__name__
+        self.__doc__ = f"{self.__name__}, from {file}"
+
+    def __call__(self, *args):
+        operands, key, shapes, known = self._arguments(args)
+        return self._function(key, shapes, known)(*operands)
+
+    def lower(self, *args) -> Lowered:
+        """As `hl.jit(f).lower`: traced for these arguments (arrays or ShapeDtypeStructs), not run."""
+        operands, key, shapes, known = self._arguments(args)
+        return self._function(key, shapes, known).lower(*operands)
+
+    def module(self, *args) -> Module:
+        """The module of the IR, as read, for these arguments (none are needed where the text says all shapes)."""
+        if not args:
+            return self._reader.module(None, ())
+        _, _, shapes, known = self._arguments(args)
+        return self._reader.module(shapes, known)
+
+    def __repr__(self) -> str:
+        return f"<{self.__doc__}>"
+
+    def _function(self, key, shapes, known) -> JitFunction:
+        found = self._functions.get(key)
+        if found is None:
+            found = self._functions[key] = self._make(self._reader.module(shapes, known))
+        return found
+
+    def _make(self, module: Module) -> JitFunction:
+        _find_devices(module.entry)
+        computation = _flat_parameters(module.entry)
+        structure = module.entry.shape
+        single = not isinstance(structure, TupleShape)
+
+        def run(*operands):
+            results = apply_computation(computation, list(operands))
+            return results[0] if single else _nested(structure, iter(results))
+
+        run.__name__ = run.__qualname__ = self.__name__
+        return jit(run)
+
+    def _arguments(self, args):
+        """(leaves, key of the module that they need, shapes, known values)."""
+        wanted = self._reader.parameters()
+        if len(args) != len(wanted):
+            raise ArgumentError(
+                f"'{self.__name__}' takes {len(wanted)} arguments: {', '.join(map(str, wanted))}", f"{len(args)} given",
+                "pass as many arrays as it has parameters",
+            )  # fmt: skip
+        leaves, shapes = [], []
+        for k, (arg, want) in enumerate(zip(args, wanted, strict=True)):
+            flat = _leaves(arg, self._reader.shape(want), k)
+            leaves += flat
+            shapes.append(
+                flat[0].shape if len(flat) == 1 and not isinstance(self._reader.shape(want), TupleShape) else None
+            )
+        if not self._reader.open:
+            return leaves, (), None, ()
+        shapes = tuple(tuple(s) for s in shapes)
+        known = tuple(_known(leaf) for leaf in leaves)
+        if (shapes, ()) in self._functions or not any(k is not None for k in known):
+            return leaves, (shapes, ()), shapes, ()
+        try:
+            self._functions[shapes, ()] = self._make(self._reader.module(shapes, ()))
+            return leaves, (shapes, ()), shapes, ()
+        except UnsupportedError:
+            # Extents that are passed as numbers, as JAX's exporter does: a program for these numbers.
+            key = (shapes, tuple(None if k is None else int(k) for k in known))
+            return leaves, key, shapes, known
+
+
+def _find_devices(computation: Computation) -> None:
+    """Gives the devices that a text names the names that they have here. Raises DeviceError for those that are not
+    here, unless `hl.config.soft_placement` is set."""
+    for instruction in computation.instructions:
+        if instruction.device:
+            found = find_device(instruction.device)
+            instruction.source = on_device(instruction.source, str(found))
+        if instruction.attributes:
+            for callee in instruction.called():
+                _find_devices(callee)
+
+
+def _known(leaf):
+    """The value of an argument that may be an extent: a scalar integer that is not traced."""
+    if isinstance(leaf, (Tracer, ShapeDtypeStruct)) or leaf.ndim or leaf.dtype.kind not in "iu":
+        return None
+    return np.asarray(leaf)
+
+
+def _leaves(arg, shape, k: int) -> list:
+    """The arrays in an argument, of the dtypes that the program has."""
+    if isinstance(shape, TupleShape):
+        if not isinstance(arg, (tuple, list)) or len(arg) != len(shape.elements):
+            raise ArgumentError(f"argument {k} is a tuple of {len(shape.elements)}", f"{arg!r:.80}", "pass a tuple")
+        return [leaf for a, s in zip(arg, shape.elements, strict=True) for leaf in _leaves(a, s, k)]
+    if isinstance(arg, ShapeDtypeStruct):
+        found = arg
+    elif not isinstance(arg, (Array, Tracer)) and np.ndim(arg) == 0 and isinstance(arg, (bool, int, float, complex)):
+        if scalar_dtype(arg)[1] or isinstance(arg, bool):
+            arg = np.asarray(arg).astype(shape.dtype)
+        found = as_array(arg, f"argument {k}")
+    else:
+        found = as_array(arg, f"argument {k}")
+    if found.dtype != shape.dtype:
+        raise DTypeError(f"argument {k} is {shape!r}", f"dtype {found.dtype} given", "convert it with astype")
+    dims = getattr(shape, "open", None) or shape.dims
+    if len(dims) != len(found.shape) or any(d is not None and d != e for d, e in zip(dims, found.shape, strict=True)):
+        raise ShapeError(
+            f"argument {k} is {shape!r}", f"extents {tuple(found.shape)} given", "pass an array of these extents"
+        )
+    return [found]
+
+
+class _OpenShape:
+    """The dtype and extents of an argument whose text leaves some open (None)."""
+
+    def __init__(self, dtype, dims):
+        self.dtype, self.dims, self.open = dtype, dims, dims
+
+    def __repr__(self) -> str:
+        return f"{self.dtype}[{','.join('?' if d is None else str(d) for d in self.dims)}]"
+
+
+class _StableHlo:
+    """Modules of a syntax tree, for shapes."""
+
+    def __init__(self, program, function: str | None, input_shapes):
+        from hloom.ir.stablehlo.reader.module import Converter
+
+        self.program, self.function = program, function
+        self.converter = Converter(program, False)
+        self.entry = self.converter._entry(function)
+        self.name = self.entry.attributes["sym_name"]
+        self.types = self.entry.attributes["function_type"].inputs
+        self.given = None if input_shapes is None else tuple(None if s is None else tuple(s) for s in input_shapes)
+        if self.given is not None and len(self.given) != len(self.types):
+            raise ArgumentError(
+                f"@{self.name} takes {len(self.types)} arguments",
+                f"{len(self.given)} input_shapes",
+                "give one for each",
+            )
+        self.open = not self.converter.is_static(self.name) and any(None in getattr(t, "dims", ()) for t in self.types)
+
+    def parameters(self):
+        return self.types
+
+    def shape(self, type_):
+        from hloom.ir.stablehlo.types import Tensor, Tuple
+
+        if isinstance(type_, Tuple):
+            return TupleShape([self.shape(t) for t in type_.elements])
+        if not isinstance(type_, Tensor):
+            raise UnsupportedError(
+                f"@{self.name} is called from Python", f"an argument of type {type_}", "give it tensors as arguments"
+            )
+        dtype = self.converter.dtype(self.entry, type_)
+        return Shape(dtype, type_.dims) if type_.static else _OpenShape(dtype, type_.dims)
+
+    def module(self, shapes, known) -> Module:
+        from hloom.ir.stablehlo import to_module
+
+        return to_module(self.program, self.function, shapes if shapes is not None else self.given, known)
+
+
+class _Hlo:
+    """The one module of HLO text."""
+
+    open = False
+
+    def __init__(self, module: Module):
+        self._module = module
+        self.name = module.name
+
+    def parameters(self):
+        return [p.shape for p in self._module.entry.parameters]
+
+    def shape(self, shape):
+        return shape
+
+    def module(self, shapes, known) -> Module:
+        return self._module
+
+
+# --- tuples -------------------------------------------------------------------------------------------------------
+
+
+def _flat_parameters(computation: Computation) -> Computation:
+    """The computation with a parameter for each array in its parameters, and one flat tuple as its root."""
+    builder = Builder(computation.name)
+
+    def parameter(shape, hint: str) -> Instruction:
+        if isinstance(shape, TupleShape):
+            return builder.tuple([parameter(s, f"{hint}_{k}") for k, s in enumerate(shape.elements)])
+        return builder.parameter(shape, hint)
+
+    def leaves(instruction: Instruction) -> list[Instruction]:
+        if not isinstance(instruction.shape, TupleShape):
+            return [instruction]
+        return [leaf for element in tuple_elements(builder, instruction) for leaf in leaves(element)]
+
+    shapes = [computation.shape, *(p.shape for p in computation.parameters)]
+    nested = any(isinstance(s, TupleShape) for s in shapes[1:])
+    nested |= isinstance(shapes[0], TupleShape) and any(isinstance(s, TupleShape) for s in shapes[0].elements)
+    if not nested:
+        return computation
+    root = builder.inline(computation, [parameter(p.shape, p.hint) for p in computation.parameters])
+    if isinstance(root.shape, TupleShape):
+        root = builder.tuple(leaves(root))
+    return builder.finish(root)
+
+
+def _nested(shape, results):
+    if isinstance(shape, TupleShape):
+        return tuple(_nested(element, results) for element in shape.elements)
+    return next(results)
+
+
+__all__ = ["ParseError", "Program", "from_hlo", "from_stablehlo"]

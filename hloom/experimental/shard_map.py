@@ -1,5 +1,0 @@
-"""shard_map under its older name, `jax.experimental.shard_map`."""
-
-from hloom.shard_map import shard_map
-
-__all__ = ["shard_map"]

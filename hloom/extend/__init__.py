@@ -1,5 +1,0 @@
-"""Names that libraries import from `jax.extend`."""
-
-from hloom.extend import core, linear_util, source_info_util
-
-__all__ = ["core", "linear_util", "source_info_util"]

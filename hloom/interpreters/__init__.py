@@ -1,5 +1,0 @@
-"""Names that libraries import from `jax.interpreters`."""
-
-from hloom.interpreters import ad, batching, mlir, partial_eval
-
-__all__ = ["ad", "batching", "mlir", "partial_eval"]

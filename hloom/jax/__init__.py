@@ -1,0 +1,1 @@
+"""What exists only for JAX's names: `hl.as_jax()`, experimental modules, extension points, settings."""

@@ -1,0 +1,222 @@
+"""Running programs written for JAX: `hl.as_jax()`, and JAX's names for settings, contexts and facts about the process.
+
+`import jax` finds hloom after `hl.as_jax()` or after `sys.modules["jax"] = hloom`; its submodules follow by themselves.
+What has no meaning on one machine's CPU (transfer guards, profiles of accelerators) is not here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import weakref
+
+import numpy as np
+
+from hloom.arrays.array import Array
+from hloom.errors import ArgumentError
+from hloom.platforms.device import choose_default_device, devices, find_device
+from hloom.tracing.eval_shape import ShapeDtypeStruct
+from hloom.tracing.trace import TRACES, as_array
+from hloom.tree import pytrees as tree
+
+# --- import jax ---------------------------------------------------------------------------------------------------
+
+
+# --- settings for a while -----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def default_matmul_precision(precision):
+    """Takes the names of JAX's precisions. Products are of the full precision of their dtype, but for those of float32
+    on GPUs with `hl.config.cuda_tf32`."""
+    names = ("default", "high", "highest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32", None)
+    if precision not in names and not hasattr(precision, "name"):
+        raise ArgumentError("default_matmul_precision", f"{precision!r}", f"one of {', '.join(map(str, names))}")
+    yield
+
+
+@contextlib.contextmanager
+def numpy_dtype_promotion(new_val: str):
+    """Takes 'standard', the only promotion that hloom has. Raises ArgumentError."""
+    if new_val != "standard":
+        raise ArgumentError("numpy_dtype_promotion", f"{new_val!r}", "hloom promotes as JAX's 'standard' does")
+    yield
+
+
+@contextlib.contextmanager
+def default_device(device):
+    """`with default_device(d):` new arrays for which no device is chosen belong to it. Raises DeviceError."""
+    before = choose_default_device(None if device is None else find_device(device))
+    try:
+        yield
+    finally:
+        choose_default_device(before)
+
+
+@contextlib.contextmanager
+def ensure_compile_time_eval():
+    """Inside of a trace: what is computed on known values is computed at once, instead of being recorded."""
+    TRACES.active.append(None)
+    try:
+        yield
+    finally:
+        TRACES.active.pop()
+
+
+@contextlib.contextmanager
+def check_tracer_leaks(new_val: bool = True):
+    """Changes nothing: a traced value that is used after its trace always raises LeakedTracerError."""
+    yield
+
+
+checking_leaks = check_tracer_leaks
+
+
+@contextlib.contextmanager
+def named_scope(name: str):
+    """Names a part of a program for its reader. Instructions already know their line and variable."""
+    if not isinstance(name, str):
+        raise ArgumentError("named_scope takes a name", f"{name!r:.60}", "pass a string")
+    yield name
+
+
+def named_call(fun, *, name: str | None = None):
+    """fun under a name of its own."""
+
+    @functools.wraps(fun)
+    def call(*args, **kwargs):
+        with named_scope(name or getattr(fun, "__name__", "function")):
+            return fun(*args, **kwargs)
+
+    return call
+
+
+# --- programs and arrays ------------------------------------------------------------------------------------------
+
+
+class Program:
+    """A traced function to look at: prints as HLO text. `module` is hloom's, `in_avals` and `out_avals` its shapes,
+    `consts` the values from traces around it: the module's last parameters."""
+
+    def __init__(self, module, in_avals, out_avals, out_shape, consts=()):
+        self.module, self.in_avals, self.out_avals, self.out_shape = module, in_avals, out_avals, out_shape
+        self.consts = list(consts)
+
+    @property
+    def jaxpr(self) -> Program:
+        return self
+
+    @property
+    def eqns(self) -> list:
+        """The instructions, parameters left out."""
+        return [i for i in self.module.entry.instructions if i.opcode != "parameter"]
+
+    def __str__(self) -> str:
+        from hloom.ir.text import print_module
+
+        return print_module(self.module)
+
+    __repr__ = __str__
+
+    def pretty_print(self, **options) -> str:
+        return str(self)
+
+
+def make_jaxpr(fun, static_argnums=(), axis_env=None, return_shape: bool = False, abstracted_axes=None):
+    """A function that traces fun on its arguments and returns the `Program`; prints as HLO text instead of a jaxpr."""
+    from hloom.dispatch.jit import jit
+    from hloom.tracing.eval_shape import eval_shape
+
+    static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+
+    @functools.wraps(fun)
+    def make(*args, **kwargs):
+        kept = [k for k in range(len(args)) if k not in {s % len(args) for s in static}]
+
+        def traced(*dynamic, **named):
+            given = list(args)
+            for place, value in zip(kept, dynamic, strict=True):
+                given[place] = value
+            return fun(*given, **named)
+
+        dynamic = [args[k] for k in kept]
+        shape = eval_shape(traced, *dynamic, **kwargs)
+        lowered = jit(traced).lower(*dynamic, **kwargs)
+        inputs = [_aval(leaf) for leaf in tree.leaves((dynamic, kwargs))]
+        program = Program(lowered.module, inputs, tree.leaves(shape), shape, lowered._traced.captures)
+        return (program, shape) if return_shape else program
+
+    return make
+
+
+def _aval(leaf):
+    return leaf if isinstance(leaf, ShapeDtypeStruct) else as_array(leaf).aval
+
+
+def typeof(x):
+    """The shape and dtype of an array or number; of random keys their type, `key<fry>[2]`."""
+    if hasattr(x, "key_type"):
+        return x.key_type
+    return _aval(x)
+
+
+_live: weakref.WeakSet = weakref.WeakSet()
+
+
+def make_array_from_callback(shape, sharding, data_callback, dtype=None):
+    """An array of what data_callback returns for the index of each device's part; here of the whole array.
+
+    Raises DeviceError for a sharding over several devices.
+    """
+    device = find_device(sharding)
+    data = data_callback(tuple(slice(None) for _ in shape))
+    value = as_array(np.asarray(data, dtype))
+    if value.shape != tuple(shape):
+        raise ArgumentError(f"the callback makes an array {tuple(shape)}", f"{value._shape!r}", "match the shapes")
+    return Array(value._value(), False, device)
+
+
+def make_array_from_single_device_arrays(shape, sharding, arrays, *, dtype=None):
+    """The one array of a sharding over one device. Raises ArgumentError for several."""
+    (array,) = arrays if len(arrays) == 1 else (None,)
+    if array is None or array.shape != tuple(shape):
+        raise ArgumentError(
+            "an array of the parts on each device", f"{len(arrays)} parts for {shape}", "pass the one whole array"
+        )
+    return Array(array._value(), array.weak, find_device(sharding))
+
+
+def clear_caches() -> None:
+    """Forgets every compiled function of this process; code stays in the cache on disk."""
+    from hloom.dispatch.jit import clear_all
+
+    clear_all()
+
+
+def effects_barrier() -> None:
+    """Nothing: effects have happened when a call returns."""
+
+
+def print_environment_info(return_string: bool = False) -> str | None:
+    """The versions and devices that a report of a fault should tell."""
+    import platform
+
+    import hloom
+
+    text = "\n".join(
+        (
+            f"hloom:    {hloom.__version__}",
+            f"numpy:    {np.__version__}",
+            f"python:   {sys.version}",
+            f"devices:  {', '.join(map(str, devices()))}",
+            f"platform: {platform.platform()}",
+        )
+    )
+    if return_string:
+        return text
+    print(text)
+    return None
+
+
+# --- jax.config ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,45 @@
+"""Traced values and shapes under `jax.core`'s names."""
+
+from hloom.compiler.transforms.inline import inline_calls
+from hloom.ir.module import Instruction
+from hloom.jax.compatibility import Program, ensure_compile_time_eval, typeof
+from hloom.tracing.eval_shape import ShapeDtypeStruct
+from hloom.tracing.trace import Trace, Tracer, apply_computation, as_array
+
+AbstractValue = ShapedArray = ShapeDtypeStruct
+Atom = Var = Instruction  # what jaxprs call variables
+
+
+def get_aval(x) -> ShapeDtypeStruct:
+    """The shape and dtype of an array or number."""
+    return typeof(x)
+
+
+def eval_jaxpr(jaxpr: Program, consts, *args, **options) -> list:
+    """The results of a traced program (`hl.make_jaxpr`) for flat arguments; consts: its own `consts`."""
+    return apply_computation(inline_calls(jaxpr.module.entry), [*map(as_array, args), *consts])
+
+
+def is_concrete(x) -> bool:
+    """Whether the value of x is known now."""
+    return not isinstance(x, Tracer) or x.value is not None
+
+
+def concrete_or_error(force, value, context: str = ""):
+    """force(value) of a value that is known now. Raises ConcretizationTypeError."""
+    return value if force is None else force(value)
+
+
+__all__ = [
+    "AbstractValue",
+    "Atom",
+    "ShapedArray",
+    "Trace",
+    "Tracer",
+    "Var",
+    "concrete_or_error",
+    "eval_jaxpr",
+    "ensure_compile_time_eval",
+    "get_aval",
+    "is_concrete",
+]

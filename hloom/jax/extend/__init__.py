@@ -1,0 +1,5 @@
+"""Names that libraries import from `jax.extend`."""
+
+from hloom.jax.extend import core, linear_util, source_info_util
+
+__all__ = ["core", "linear_util", "source_info_util"]

@@ -1,0 +1,121 @@
+"""JAX's names for facts about the process, and its settings for a while. hloom runs in one process."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+
+from hloom.arrays.array import Array
+from hloom.config import config
+from hloom.errors import ArgumentError
+from hloom.lax.transfer import device_put
+from hloom.platforms.device import process_index
+
+
+def host_count(backend=None) -> int:
+    """1: `hl.process_count` under its old name."""
+    return 1
+
+
+def host_id(backend=None) -> int:
+    """0: `hl.process_index` under its old name."""
+    return process_index()
+
+
+def host_ids(backend=None) -> list[int]:
+    return [0]
+
+
+def process_indices(backend=None) -> list[int]:
+    """The numbers of all processes: [0]."""
+    return [0]
+
+
+def live_arrays(platform=None) -> list[Array]:
+    """The arrays that exist and hold data, in no order; a search through all of Python's objects."""
+    # isinstance would ask dead weak proxies for their class.
+    return [x for x in gc.get_objects() if issubclass(type(x), Array) and not x.is_deleted()]
+
+
+def make_array_from_process_local_data(sharding, local_data, global_shape=None):
+    """The array of this process's data: all there is. Raises ArgumentError for another shape, DeviceError."""
+    if global_shape is not None and tuple(global_shape) != tuple(local_data.shape):
+        raise ArgumentError(
+            "an array of the data of one process",
+            f"{tuple(local_data.shape)} of {tuple(global_shape)}",
+            "pass all of it",
+        )
+    return device_put(local_data, sharding)
+
+
+# --- settings for a while -----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def log_compiles(new_val: bool = True):
+    """`with log_compiles():` each compilation is told, with the reason for it, on the error stream (HLOOM_DEBUG=1)."""
+    with config(debug=max(1, config.debug) if new_val else 0):
+        yield
+
+
+explain_cache_misses = log_compiles
+
+_GUARDS = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
+
+
+def _guard(name: str):
+    @contextlib.contextmanager
+    def context(new_val: str):
+        if new_val not in _GUARDS:
+            raise ArgumentError(f"{name} takes a level", f"{new_val!r:.40}", f"one of {', '.join(_GUARDS)}")
+        yield
+
+    context.__name__ = context.__qualname__ = name
+    context.__doc__ = "Takes JAX's levels. The CPU's arrays are in the host's memory: nothing is transferred."
+    return context
+
+
+transfer_guard = _guard("transfer_guard")
+transfer_guard_device_to_device = _guard("transfer_guard_device_to_device")
+transfer_guard_device_to_host = _guard("transfer_guard_device_to_host")
+transfer_guard_host_to_device = _guard("transfer_guard_host_to_device")
+
+
+@contextlib.contextmanager
+def numpy_rank_promotion(new_val: str):
+    """Takes 'allow', the only rule that hloom has. Raises ArgumentError."""
+    if new_val != "allow":
+        raise ArgumentError("numpy_rank_promotion", f"{new_val!r}", "hloom broadcasts as JAX's 'allow' does")
+    yield
+
+
+# --- derivatives in two steps -------------------------------------------------------------------------------------
+
+
+def fwd_and_bwd(fun, argnums, has_aux: bool = False, jitted: bool = True):
+    """(forward, backward): forward(*args) -> (result, residuals), or with aux as a third; and
+    backward(residuals, cotangent) -> cotangents.
+
+    The cotangents are of the arguments argnums, a tuple where it names several.
+    """
+    from hloom.transforms.gradient import vjp
+
+    several = not isinstance(argnums, int)
+    places = tuple(argnums) if several else (argnums,)
+
+    def forward(*args):
+        chosen = [p % len(args) for p in places]
+
+        def of_chosen(*given):
+            whole = list(args)
+            for place, value in zip(chosen, given, strict=True):
+                whole[place] = value
+            return fun(*whole)
+
+        return vjp(of_chosen, *[args[p] for p in chosen], has_aux=has_aux)
+
+    def backward(residuals, cotangent):
+        found = residuals(cotangent)
+        return found if several else found[0]
+
+    return forward, backward

@@ -1,0 +1,8 @@
+"""The stages of a compiled function under `jax.stages`' names."""
+
+from hloom.dispatch.jit import JitFunction
+from hloom.dispatch.stages import Compiled, Lowered
+
+Wrapped = JitFunction
+
+__all__ = ["Compiled", "Lowered", "Wrapped"]

@@ -1,0 +1,1 @@
+"""Loops, branches, named axes and implicit differentiation."""

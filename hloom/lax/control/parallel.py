@@ -1,0 +1,268 @@
+"""Named axes: what the problems of a `vmap(..., axis_name="i")` exchange with each other.
+
+Inside the mapped function each problem is a participant of the axis. Every function takes trees of arrays, and raises
+ParticipantsError where no vmap around it has an axis of that name.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hloom.arrays.array import Array
+from hloom.errors import ArgumentError, ParticipantsError, ShapeError
+from hloom.ir.build import scalar_computation
+from hloom.ir.types import DTYPES, INEXACT
+from hloom.lax.elementwise import convert_element_type, div
+from hloom.lax.operands import as_operand
+from hloom.tracing.trace import TRACES, bind
+from hloom.tree import pytrees as tree
+
+
+def axis_size(axis_name) -> int:
+    """How many participants a named axis has; the product for a tuple of names. A Python integer."""
+    return math.prod(_sizes(axis_name, "axis_size").values())
+
+
+def axis_index(axis_name):
+    """s32[]: the number of this participant along the axis; row-major for a tuple of names."""
+    total = None
+    for name, size in _sizes(axis_name, "axis_index").items():
+        own = convert_element_type(bind("partition-id", axis_name=(name,), axis_size=size), DTYPES["s32"])
+        total = own if total is None else total * size + own
+    return total
+
+
+def psum(x, axis_name, *, axis_index_groups=None):
+    """The sum over all participants (of a group, with axis_index_groups: lists of numbers that together name each
+    participant once). A Python number is multiplied by their number, and stays one."""
+    sizes = _sizes(axis_name, "psum")
+    count = len(axis_index_groups[0]) if axis_index_groups else math.prod(sizes.values())
+
+    def one(leaf):
+        if isinstance(leaf, (int, float, complex)) and not isinstance(leaf, bool):
+            return leaf * count
+        return _reduced("add", leaf, sizes, axis_index_groups, "psum")
+
+    return tree.map(one, x)
+
+
+def pmean(x, axis_name, *, axis_index_groups=None):
+    """The mean over all participants, as `psum`. Integers give floats."""
+    sizes = _sizes(axis_name, "pmean")
+    count = len(axis_index_groups[0]) if axis_index_groups else math.prod(sizes.values())
+
+    def one(leaf):
+        leaf = as_operand(leaf, "pmean")
+        if leaf.dtype not in INEXACT:
+            leaf = convert_element_type(leaf, DTYPES["f32"])
+        total = _reduced("add", leaf, sizes, axis_index_groups, "pmean")
+        return div(total, count)
+
+    return tree.map(one, x)
+
+
+def pmax(x, axis_name, *, axis_index_groups=None):
+    """The maximum over all participants, as `psum`."""
+    sizes = _sizes(axis_name, "pmax")
+    return tree.map(lambda leaf: _reduced("maximum", leaf, sizes, axis_index_groups, "pmax"), x)
+
+
+def pmin(x, axis_name, *, axis_index_groups=None):
+    """The minimum over all participants, as `psum`."""
+    sizes = _sizes(axis_name, "pmin")
+    return tree.map(lambda leaf: _reduced("minimum", leaf, sizes, axis_index_groups, "pmin"), x)
+
+
+def all_gather(x, axis_name, *, axis_index_groups=None, axis: int = 0, tiled: bool = False):
+    """The values of all participants, stacked along a new axis `axis`, or joined along it with tiled=True."""
+    name, size = _one("all_gather", axis_name, axis_index_groups)
+
+    def one(leaf):
+        leaf = as_operand(leaf, "all_gather")
+        rank = len(leaf.shape) + (not tiled)
+        d = _axis("all_gather", axis, rank)
+        if not tiled:
+            leaf = _reshaped(leaf, (*leaf.shape[:d], 1, *leaf.shape[d:]))
+        return bind("all-gather", leaf, dimensions=(d,), axis_name=(name,), axis_size=size)
+
+    return tree.map(one, x)
+
+
+def psum_scatter(x, axis_name, *, scatter_dimension: int = 0, axis_index_groups=None, tiled: bool = False):
+    """The sum over all participants, of which each keeps its part along `scatter_dimension`.
+
+    Without tiled the extent is the number of participants, and the dimension goes; with tiled=True it is a multiple of
+    it, and is divided. Raises ShapeError.
+    """
+    name, size = _one("psum_scatter", axis_name, axis_index_groups)
+
+    def one(leaf):
+        leaf = as_operand(leaf, "psum_scatter")
+        d = _axis("psum_scatter", scatter_dimension, len(leaf.shape))
+        if not tiled and leaf.shape[d] != size:
+            raise ShapeError(
+                f"psum_scatter gives each of {size} participants a part of dimension {d}",
+                f"{leaf._shape!r}",
+                f"make the extent {size}, or set tiled=True for a multiple of it",
+            )
+        part = bind(
+            "reduce-scatter",
+            leaf,
+            dimensions=(d,),
+            axis_name=(name,),
+            axis_size=size,
+            to_apply=scalar_computation("add", leaf._shape.dtype),
+        )
+        return part if tiled else _reshaped(part, (*part.shape[:d], *part.shape[d + 1 :]))
+
+    return tree.map(one, x)
+
+
+def all_to_all(x, axis_name, split_axis: int, concat_axis: int, *, axis_index_groups=None, tiled: bool = False):
+    """Part k of `split_axis` goes to participant k; what arrives is put together along `concat_axis`.
+
+    Without tiled the extent of split_axis is the number of participants, the axis goes, and a new axis concat_axis
+    counts the senders; with tiled=True the extents are divided and multiplied. Raises ShapeError.
+    """
+    name, size = _one("all_to_all", axis_name, axis_index_groups)
+
+    def one(leaf):
+        leaf = as_operand(leaf, "all_to_all")
+        rank = len(leaf.shape)
+        split, concat = _axis("all_to_all", split_axis, rank), _axis("all_to_all", concat_axis, rank)
+        extent = leaf.shape[split]
+        if extent % size or (not tiled and extent != size):
+            raise ShapeError(
+                f"all_to_all cuts dimension {split} for {size} participants",
+                f"{leaf._shape!r}",
+                f"make the extent {'a multiple of ' if tiled else ''}{size}",
+            )
+        sent = bind("all-to-all", leaf, dimensions=(split,), axis_name=(name,), axis_size=size)
+        dims = leaf.shape
+        opened = _reshaped(sent, (*dims[:split], size, extent // size, *dims[split + 1 :]))
+        # The senders stand at `split`; their parts after them.
+        order = [k for k in range(rank + 1) if k != split]
+        if tiled:
+            place = order.index(concat if concat < split else concat + 1)
+            order.insert(place, split)
+            moved = bind("transpose", opened, dimensions=tuple(order))
+            shape = moved.shape
+            return _reshaped(moved, (*shape[:place], shape[place] * shape[place + 1], *shape[place + 2 :]))
+        order.remove(split + 1)
+        order.insert(concat, split)
+        flat = _reshaped(opened, (*dims[:split], size, *dims[split + 1 :]))
+        order = [k if k <= split else k - 1 for k in order]
+        return bind("transpose", flat, dimensions=tuple(order))
+
+    return tree.map(one, x)
+
+
+def ppermute(x, axis_name, perm):
+    """Participant s sends its value to participant t for each (s, t) of perm; who gets none has zeros.
+
+    Raises AttributeValueError where a participant is a source or a target twice, ArgumentError for one that there is
+    not.
+    """
+    name, size = _one("ppermute", axis_name, None)
+    pairs = tuple((int(s), int(t)) for s, t in perm)
+    for pair in pairs:
+        if not all(0 <= k < size for k in pair):
+            raise ArgumentError(
+                f"ppermute over the axis '{name}' of {size} participants",
+                f"{pair}",
+                f"number them from 0 to {size - 1}",
+            )
+    attributes = {"source_target_pairs": pairs, "axis_name": (name,), "axis_size": size}
+    return tree.map(lambda leaf: bind("collective-permute", as_operand(leaf, "ppermute"), **attributes), x)
+
+
+def pshuffle(x, axis_name, perm):
+    """Participant k gets the value of participant perm[k]. Raises ArgumentError where perm is no permutation."""
+    size = axis_size(axis_name)
+    if sorted(perm) != list(range(size)):
+        raise ArgumentError("pshuffle takes a permutation of the participants", f"{perm!r}", f"of 0 to {size - 1}")
+    return ppermute(x, axis_name, list(zip(perm, range(size), strict=True)))
+
+
+def pswapaxes(x, axis_name, axis: int, *, axis_index_groups=None):
+    """Exchanges the named axis with an axis of the array, whose extent is the number of participants."""
+    return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
+
+
+def pbroadcast(x, axis_name, source: int):
+    """The value of participant `source`, for all."""
+    name, size = _one("pbroadcast", axis_name, None)
+    if not 0 <= source < size:
+        raise ArgumentError(
+            f"pbroadcast over the axis '{name}' of {size} participants",
+            f"{source}",
+            f"number them from 0 to {size - 1}",
+        )
+    attributes = {"axis_source": int(source), "axis_name": (name,), "axis_size": size}
+    return tree.map(lambda leaf: bind("collective-broadcast", as_operand(leaf, "pbroadcast"), **attributes), x)
+
+
+# --- axes ---------------------------------------------------------------------------------------------------------
+
+
+def _sizes(axis_name, what: str) -> dict:
+    """The named axes and their sizes."""
+    names = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
+    known = dict(TRACES.axes)
+    for name in names:
+        if name not in known:
+            raise ParticipantsError(
+                f"{what} over the axis {name!r}",
+                f"axes of the vmaps around it: {', '.join(map(repr, known)) or 'none'}",
+                f"apply hl.vmap(..., axis_name={name!r}) around the function",
+            )
+    return {name: known[name] for name in names}
+
+
+def _one(what: str, axis_name, groups) -> tuple:
+    sizes = _sizes(axis_name, what)
+    if len(sizes) != 1:
+        raise ArgumentError(f"{what} over several axes", f"{axis_name!r}", "apply it to one axis after the other")
+    if groups is not None:
+        raise ArgumentError(
+            f"{what} with axis_index_groups", f"{groups!r}", "use psum, pmean, pmax or pmin, which take groups"
+        )
+    return next(iter(sizes.items()))
+
+
+def _reduced(opcode: str, leaf, sizes: dict, groups, what: str):
+    leaf = as_operand(leaf, what)
+    attributes = {}
+    if groups is not None:
+        (size,) = sizes.values()
+        groups = tuple(tuple(int(k) for k in group) for group in groups)
+        members = sorted(k for group in groups for k in group)
+        if members != list(range(size)) or len({len(g) for g in groups}) != 1:
+            raise ArgumentError(
+                f"{what} takes axis_index_groups of one size that name each of {size} participants once",
+                f"{groups}",
+                "check the groups",
+            )
+        attributes["axis_groups"] = groups
+    dtype = leaf._shape.dtype
+    if dtype == DTYPES["pred"] and opcode == "add":
+        leaf, dtype = convert_element_type(leaf, DTYPES["s32"]), DTYPES["s32"]
+    return bind(
+        "all-reduce",
+        leaf,
+        to_apply=scalar_computation(opcode, dtype),
+        axis_name=tuple(sizes),
+        axis_size=math.prod(sizes.values()),
+        **attributes,
+    )
+
+
+def _axis(what: str, axis: int, rank: int) -> int:
+    if not -rank <= axis < rank:
+        raise ShapeError(f"{what} along axis {axis}", f"rank {rank}", f"name one between {-rank} and {rank - 1}")
+    return axis % rank
+
+
+def _reshaped(x: Array, dims):
+    dims = tuple(dims)
+    return x if x.shape == dims else bind("reshape", x, shape=x._shape.with_dims(dims))

@@ -1,0 +1,1 @@
+"""Convolutions, Fourier transforms, ragged and scaled products."""

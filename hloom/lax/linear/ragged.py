@@ -1,0 +1,164 @@
+"""Products of matrices in groups of rows (`ragged_dot`) and of numbers with a scale for each block (`scaled_dot`)."""
+
+from __future__ import annotations
+
+from hloom.errors import ArgumentError, DTypeError, ShapeError
+from hloom.ir.records import record
+from hloom.ir.types import INTEGERS, as_dtype
+from hloom.lax.elementwise import bitwise_and, ge, lt, mul, select, sub
+from hloom.lax.movement import broadcast_in_dim, broadcasted_iota, full_like, transpose
+from hloom.lax.operands import as_operand, canonical_axis, convert, reshape_to
+from hloom.lax.reduction import dot_general
+from hloom.lax.scans import cumsum
+
+
+@record(frozen=True)
+class RaggedDotDimensionNumbers:
+    """Which dimensions `ragged_dot_general` contracts, pairs, cuts into groups, and counts the groups along.
+
+    dot_dimension_numbers: as of `dot_general`; lhs_ragged_dimensions: the one of lhs that is cut; rhs_group_dimensions:
+    the one of rhs that counts groups, if there is one.
+    """
+
+    dot_dimension_numbers: tuple
+    lhs_ragged_dimensions: tuple
+    rhs_group_dimensions: tuple
+
+    def __post_init__(self):
+        (lc, rc), (lb, rb) = self.dot_dimension_numbers
+        pairs = ((tuple(lc), tuple(rc)), (tuple(lb), tuple(rb)))
+        object.__setattr__(self, "dot_dimension_numbers", pairs)
+        for name in ("lhs_ragged_dimensions", "rhs_group_dimensions"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
+
+def ragged_dot(
+    lhs, rhs, group_sizes, precision=None, preferred_element_type=None, group_offset=None, out_sharding=None
+):
+    """Rows of lhs (m, k), in groups of group_sizes (g), each group by its own matrix of rhs (g, k, n): (m, n).
+
+    Rows behind the last group give 0. Raises ShapeError, DTypeError.
+    """
+    numbers = RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
+    return ragged_dot_general(lhs, rhs, group_sizes, numbers, precision, preferred_element_type, group_offset)
+
+
+def ragged_dot_general(
+    lhs,
+    rhs,
+    group_sizes,
+    ragged_dot_dimension_numbers: RaggedDotDimensionNumbers,
+    precision=None,
+    preferred_element_type=None,
+    group_offset=None,
+    out_sharding=None,
+):
+    """`dot_general` with one dimension of lhs cut into groups of group_sizes.
+
+    Where it is neither contracted nor paired, each group has its own rhs, along rhs_group_dimensions. Where it is
+    contracted, the result has a new first dimension, the product of each group. Where it is paired, the groups make no
+    difference. group_sizes: integers [g], or with the batch dimensions and those of lhs before the cut one in front.
+    Raises ShapeError, DTypeError, ArgumentError.
+    """
+    name = "ragged_dot_general"
+    left, right, sizes = (as_operand(x, name) for x in (lhs, rhs, group_sizes))
+    numbers = ragged_dot_dimension_numbers
+    (lc, rc), (lb, rb) = numbers.dot_dimension_numbers
+    if group_offset is not None:
+        raise ArgumentError("ragged_dot with group_offset", "a part of the groups", "slice rhs and group_sizes")
+    if sizes.dtype not in INTEGERS or not sizes.ndim:
+        raise DTypeError("group_sizes counts rows", f"{sizes._shape!r}", "pass a vector of integers")
+    if len(numbers.lhs_ragged_dimensions) != 1:
+        raise ArgumentError(
+            "one dimension of lhs is cut into groups", f"{numbers.lhs_ragged_dimensions}", "name one dimension"
+        )
+    ragged = canonical_axis(numbers.lhs_ragged_dimensions[0], left.ndim, name)
+    lc, lb = (tuple(canonical_axis(d, left.ndim, name) for d in dims) for dims in (lc, lb))
+    if ragged in lb:
+        return dot_general(left, right, ((lc, rc), (lb, rb)), precision, preferred_element_type)
+    contracted = ragged in lc
+    groups = numbers.rhs_group_dimensions
+    if len(groups) != (0 if contracted else 1):
+        raise ArgumentError(
+            "rhs has a dimension for groups where a dimension of the result is cut, and none where a sum is",
+            f"rhs_group_dimensions={groups}",
+            "name one" if not contracted else "leave it empty",
+        )
+    parts = _in_groups(name, left, sizes, ragged, lc if contracted else None, lb)
+    lc, lb = tuple(d + 1 for d in lc), tuple(d + 1 for d in lb)
+    if not contracted:
+        group = canonical_axis(groups[0], right.ndim, name)
+        if right.shape[group] != sizes.shape[-1]:
+            raise ShapeError(
+                "rhs has a matrix for each group", f"{right._shape!r} and {sizes._shape!r}", "match their extents"
+            )
+        pairs = (((0, *lc), (group, *rc)), (lb, rb))
+        return dot_general(parts, right, pairs, precision, preferred_element_type)
+    found = dot_general(parts, right, ((lc, rc), (lb, rb)), precision, preferred_element_type)
+    place = len(lb)  # behind the batch dimensions
+    return transpose(found, (place, *(k for k in range(found.ndim) if k != place)))
+
+
+def _in_groups(name, x, sizes, ragged: int, contracting, batch):
+    """x with a new first dimension, the groups: what is not of the group is 0."""
+    count = sizes.shape[-1]
+    if sizes.ndim > 1:
+        outer = contracting if contracting is not None else range(x.ndim)
+        before = [*batch, *(k for k in outer if k < ragged and k not in batch)]
+        if sizes.ndim - 1 != len(before) or any(
+            e not in (1, x.shape[k]) for e, k in zip(sizes.shape, before, strict=False)
+        ):
+            raise ShapeError(
+                "group_sizes has the batch dimensions and those of lhs before the cut one in front",
+                f"{sizes._shape!r} for {x._shape!r}",
+                "or pass one count for each group",
+            )
+    else:
+        before = []
+    last = sizes.ndim - 1
+    ends = transpose(cumsum(sizes, axis=last), (last, *range(last)))
+    starts = sub(ends, transpose(sizes, (last, *range(last))))
+    dims = (count, *x.shape)
+    order = sorted(range(len(before)), key=lambda k: before[k])
+
+    def spread(v):
+        v = transpose(v, (0, *(k + 1 for k in order)))
+        return broadcast_in_dim(v, dims, (0, *(before[k] + 1 for k in order)))
+
+    place = broadcasted_iota(sizes.dtype, dims, ragged + 1)
+    inside = bitwise_and(ge(place, spread(starts)), lt(place, spread(ends)))
+    wide = broadcast_in_dim(x, dims, tuple(range(1, x.ndim + 1)))
+    return select(inside, wide, full_like(wide, 0))
+
+
+def scaled(x, scale, name: str, dtype):
+    """x times its scale, which has one element for each block of x along a dimension, in a wider dtype."""
+    x = convert(as_operand(x, name), dtype)
+    if scale is None:
+        return x
+    scale = convert(as_operand(scale, name), dtype)
+    if scale.ndim != x.ndim or any(not s or d % s for d, s in zip(x.shape, scale.shape, strict=True)):
+        raise ShapeError(
+            f"{name} takes a scale whose extents divide those of its operand",
+            f"{scale._shape!r} for {x._shape!r}",
+            "pass one scale for each block",
+        )
+    blocks = tuple(d // s for d, s in zip(x.shape, scale.shape, strict=True))
+    between = tuple(n for pair in zip(scale.shape, blocks, strict=True) for n in pair)
+    wide = broadcast_in_dim(scale, between, tuple(range(0, 2 * x.ndim, 2)))
+    return mul(x, reshape_to(wide, x.shape))
+
+
+def scaled_dot(lhs, rhs, *, lhs_scale=None, rhs_scale=None, dimension_numbers=None, preferred_element_type=None):
+    """dot_general(lhs * lhs_scale, rhs * rhs_scale), each scale one element for a block of its operand.
+
+    dimension_numbers: as of `dot_general`; by default the last dimension of lhs with the last but one of rhs, over
+    equal leading ones. Products are computed in f32. Raises ShapeError.
+    """
+    dtype = as_dtype("bf16" if preferred_element_type is None else preferred_element_type)
+    exact = as_dtype("f64") if dtype == as_dtype("f64") else as_dtype("f32")
+    left, right = scaled(lhs, lhs_scale, "scaled_dot", exact), scaled(rhs, rhs_scale, "scaled_dot", exact)
+    if dimension_numbers is None:
+        batch = tuple(range(left.ndim - 2))
+        dimension_numbers = (((left.ndim - 1,), (right.ndim - 2,)), (batch, batch))
+    return convert(dot_general(left, right, dimension_numbers), dtype)

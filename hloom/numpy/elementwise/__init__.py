@@ -1,0 +1,1 @@
+"""Element-wise functions: arithmetic, logic, signs, bits, and ufunc objects."""

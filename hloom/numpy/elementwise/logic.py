@@ -1,0 +1,305 @@
+"""Comparison, truth, bits and choice."""
+
+from __future__ import annotations
+
+import math
+
+from hloom import lax
+from hloom.arrays.operators import ArrayMethods
+from hloom.errors import ArgumentError
+from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED
+from hloom.lax.elementwise import is_nan
+from hloom.lax.operands import (
+    as_operand,
+    broadcast_dims_to,
+    broadcast_shapes,
+    conform,
+    convert,
+    full,
+    inexact_dtype,
+    limits,
+    promote_operands,
+    with_weakness,
+)
+from hloom.numpy.elementwise.ufuncs import document, in_order, refuse
+from hloom.tracing.trace import bind
+
+# --- comparison ---------------------------------------------------------------------------------------------------
+
+
+_MIRRORED = {"EQ": "EQ", "NE": "NE", "LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
+
+
+def _beyond(x1, x2, direction: str):
+    """A comparison with a Python integer that the dtype of the array beside it does not hold; None for other cases."""
+    if type(x1) is int:
+        x1, x2, direction = x2, x1, _MIRRORED[direction]
+    if not hasattr(x1, "dtype") or x1.dtype not in INTEGERS:
+        return None
+    lowest, highest = limits(x1.dtype)
+    if lowest <= x2 <= highest:
+        return None
+    return full(direction in (("NE", "GT", "GE") if x2 < lowest else ("NE", "LT", "LE")), PRED, tuple(x1.shape))
+
+
+def _comparison(name: str, direction: str, sign: str):
+    ordered = direction not in ("EQ", "NE")
+
+    def function(x1, x2, /):
+        if isinstance(x1, ArrayMethods) and isinstance(x2, ArrayMethods) and x1._shape is x2._shape:
+            weak = x1.weak and x2.weak
+        else:
+            if type(x1) is int or type(x2) is int:
+                found = _beyond(x1, x2, direction)
+                if found is not None:
+                    return found
+            (x1, x2), weak = promote_operands(name, (x1, x2))
+        if ordered and x1._shape.dtype in COMPLEX:
+            return in_order(x1, x2, direction)
+        return bind("compare", x1, x2, weak=weak, direction=direction)
+
+    text = f"x1 {sign} x2, pred.\n\n    Promotes and broadcasts"
+    text += "; complex numbers by their real parts, then by their imaginary ones" * ordered
+    text += ". Raises ShapeError, DTypeError, ArgumentError.\n    "
+    return document(function, name, text)
+
+
+equal = _comparison("equal", "EQ", "==")
+not_equal = _comparison("not_equal", "NE", "!=")
+less = _comparison("less", "LT", "<")
+less_equal = _comparison("less_equal", "LE", "<=")
+greater = _comparison("greater", "GT", ">")
+greater_equal = _comparison("greater_equal", "GE", ">=")
+
+
+def isclose(a, b, rtol=1e-5, atol=1e-8, equal_nan: bool = False):
+    """|a - b| <= atol + rtol |b|, pred; equal infinities are close. Raises ShapeError, DTypeError."""
+    (a, b), _ = promote_operands("isclose", (a, b), inexact_dtype)
+    real = lax.abs(b).dtype
+    tolerance = lax.add(lax.mul(lax.abs(b), conform(rtol, real, b.shape)), conform(atol, real, b.shape))
+    close = lax.le(lax.abs(lax.sub(a, b)), tolerance)
+    finite = lax.bitwise_and(isfinite(a), isfinite(b))
+    result = lax.select(finite, close, lax.eq(a, b))
+    if equal_nan:
+        result = lax.bitwise_or(result, lax.bitwise_and(is_nan(a), is_nan(b)))
+    return result
+
+
+def allclose(a, b, rtol=1e-5, atol=1e-8, equal_nan: bool = False):
+    """Whether all elements are close (`isclose`), a pred scalar. Raises ShapeError, DTypeError."""
+    return lax.reduce_and(isclose(a, b, rtol, atol, equal_nan), None)
+
+
+def array_equal(a1, a2, equal_nan: bool = False):
+    """Whether both have one shape and equal elements, a pred scalar."""
+    a1, a2 = as_operand(a1, "array_equal"), as_operand(a2, "array_equal")
+    if a1.shape != a2.shape:
+        return full(False, PRED, ())
+    same = equal(a1, a2)
+    if equal_nan:
+        same = lax.bitwise_or(same, lax.bitwise_and(isnan(a1), isnan(a2)))
+    return lax.reduce_and(same, None)
+
+
+def array_equiv(a1, a2):
+    """Whether both broadcast to one shape and are equal there, a pred scalar."""
+    a1, a2 = as_operand(a1, "array_equiv"), as_operand(a2, "array_equiv")
+    try:
+        broadcast_shapes("array_equiv", [a1.shape, a2.shape])
+    except ValueError:
+        return full(False, PRED, ())
+    return lax.reduce_and(equal(a1, a2), None)
+
+
+# --- kinds of numbers ---------------------------------------------------------------------------------------------
+
+
+def _on_parts(name: str, text: str, function, others: bool, join):
+    """A test of floats; complex numbers join the tests of their parts, other dtypes give `others`."""
+
+    def test(x, /):
+        x = as_operand(x, name)
+        if x.dtype in COMPLEX:
+            result = join(function(lax.real(x)), function(lax.imag(x)))
+        else:
+            result = function(x) if x.dtype in FLOATS else full(others, PRED, x.shape)
+        return with_weakness(result, True) if x.weak and name == "isnan" else result
+
+    return document(test, name, f"{text} pred, element-wise.")
+
+
+isfinite = _on_parts("isfinite", "Neither infinite nor NaN,", lax.is_finite, True, lax.bitwise_and)
+isnan = _on_parts("isnan", "NaN,", is_nan, False, lax.bitwise_or)
+isinf = _on_parts("isinf", "Infinite,", lambda x: lax.eq(lax.abs(x), math.inf), False, lax.bitwise_or)
+
+
+def isposinf(x, /):
+    """Positive infinity, pred, element-wise. Raises DTypeError for complex x."""
+    return _is_infinity("isposinf", x, math.inf)
+
+
+def isneginf(x, /):
+    """Negative infinity, pred, element-wise. Raises DTypeError for complex x."""
+    return _is_infinity("isneginf", x, -math.inf)
+
+
+def _is_infinity(name, x, value):
+    x = as_operand(x, name)
+    if x.dtype in COMPLEX:
+        raise refuse(name, x, "take the real or the imaginary part")
+    return lax.eq(x, value) if x.dtype in FLOATS else full(False, PRED, x.shape)
+
+
+def isreal(x):
+    """No imaginary part, pred, element-wise."""
+    x = as_operand(x, "isreal")
+    return lax.eq(lax.imag(x), 0.0) if x.dtype in COMPLEX else full(True, PRED, x.shape)
+
+
+def iscomplex(x):
+    """An imaginary part other than 0, pred, element-wise."""
+    return lax.bitwise_not(isreal(x))
+
+
+def isrealobj(x) -> bool:
+    """Whether the dtype is not complex."""
+    dtype = getattr(x, "dtype", None)
+    return (as_operand(x, "isrealobj").dtype if dtype is None else dtype) not in COMPLEX
+
+
+def iscomplexobj(x) -> bool:
+    """Whether the dtype is complex."""
+    return not isrealobj(x)
+
+
+def isscalar(element) -> bool:
+    """Whether element is a number or an array of rank 0."""
+    return element.ndim == 0 if hasattr(element, "ndim") else isinstance(element, (bool, int, float, complex))
+
+
+# --- truth --------------------------------------------------------------------------------------------------------
+
+
+def truth(x):
+    """x as pred: other than 0. NaN is true, as in NumPy."""
+    return x if x.dtype == PRED else lax.ne(x, 0)
+
+
+def _logical(name: str, opcode: str, text: str):
+    def function(x1, x2, /):
+        x1, x2 = (truth(as_operand(x, name)) for x in (x1, x2))
+        (x1, x2), _ = promote_operands(name, (x1, x2))
+        return bind(opcode, x1, x2)
+
+    return document(function, name, f"{text} of truth values, pred. Broadcasts. Raises ShapeError.")
+
+
+logical_and = _logical("logical_and", "and", "`and`")
+logical_or = _logical("logical_or", "or", "`or`")
+logical_xor = _logical("logical_xor", "xor", "Exclusive `or`")
+
+
+def logical_not(x, /):
+    """`not` of truth values, pred, element-wise."""
+    return lax.bitwise_not(truth(as_operand(x, "logical_not")))
+
+
+# --- bits ---------------------------------------------------------------------------------------------------------
+
+
+def _bits(name: str, opcode: str, text: str, change=None):
+    def function(x1, x2, /):
+        (x1, x2), weak = promote_operands(name, (x1, x2), change)
+        if x1.dtype in INEXACT:
+            raise refuse(name, x1, "convert the operands to integers or booleans")
+        return bind(opcode, x1, x2, weak=weak)
+
+    return document(function, name, f"{text}, of integers. Promotes and broadcasts. Raises ShapeError, DTypeError.")
+
+
+def _number(dtype):
+    return DTYPES["s32"] if dtype == PRED else dtype
+
+
+bitwise_and = _bits("bitwise_and", "and", "x1 & x2, also of booleans")
+bitwise_or = _bits("bitwise_or", "or", "x1 | x2, also of booleans")
+bitwise_xor = _bits("bitwise_xor", "xor", "x1 ^ x2, also of booleans")
+left_shift = _bits("left_shift", "shift-left", "x1 << x2", _number)
+
+
+def right_shift(x1, x2, /):
+    """x1 >> x2 of integers; the sign is shifted in for signed x1. Promotes and broadcasts.
+
+    Raises ShapeError, DTypeError.
+    """
+    (x1, x2), weak = promote_operands("right_shift", (x1, x2), _number)
+    if x1.dtype not in INTEGERS:
+        raise refuse("right_shift", x1, "convert the operands to integers")
+    opcode = "shift-right-logical" if x1.dtype.kind == "u" else "shift-right-arithmetic"
+    return bind(opcode, x1, x2, weak=weak)
+
+
+def bitwise_not(x, /):
+    """~x of integers, `not` of booleans, element-wise. Raises DTypeError."""
+    x = as_operand(x, "invert")
+    if x.dtype in INEXACT:
+        raise refuse("invert", x, "convert the operand to integers or booleans")
+    return bind("not", x, weak=x.weak)
+
+
+def bitwise_count(x, /):
+    """The number of bits set in |x|, u8, element-wise. Raises DTypeError."""
+    x = as_operand(x, "bitwise_count")
+    if x.dtype == PRED:
+        return convert(x, DTYPES["u8"])
+    if x.dtype not in INTEGERS:
+        raise refuse("bitwise_count", x, "convert the operand to integers")
+    return convert(lax.population_count(lax.abs(x) if x.dtype.kind == "i" else x), DTYPES["u8"])
+
+
+invert = bitwise_invert = bitwise_not
+bitwise_left_shift, bitwise_right_shift = left_shift, right_shift
+
+# --- choice -------------------------------------------------------------------------------------------------------
+
+
+def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=None):
+    """x where condition is true (not 0), otherwise y. All three broadcast, x and y promote.
+
+    Without x and y the places where condition is true: `nonzero`, to which size and fill_value belong.
+    Raises ShapeError, DTypeError, ArgumentError.
+    """
+    if x is None or y is None:
+        if x is not None or y is not None:
+            raise ArgumentError("where takes both x and y, or neither", "one of them", "pass the other one too")
+        from hloom.numpy.indexing.nonzero import where_places
+
+        return where_places(condition, size, fill_value)
+    if size is not None or fill_value is not None:
+        raise ArgumentError(
+            "where takes size and fill_value without x and y", f"{size=}, {fill_value=}", "leave them out"
+        )
+    if not (isinstance(condition, ArrayMethods) and condition._shape.dtype == PRED):
+        condition = truth(as_operand(condition, "where"))
+    (x, y), weak = promote_operands("where", (x, y), broadcast=False)
+    dims = x._shape.dims
+    if y._shape.dims != dims or condition._shape.dims != dims and condition._shape.dims:
+        dims = broadcast_shapes("where", [condition.shape, x.shape, y.shape])
+        x, y = broadcast_dims_to(x, dims), broadcast_dims_to(y, dims)
+    if condition._shape.dims:
+        condition = broadcast_dims_to(condition, dims)
+    return bind("select", condition, x, y, weak=weak)
+
+
+def select(condlist, choicelist, default=0):
+    """For each element the choice of the first true condition, or default. Raises ShapeError, DTypeError."""
+    if not condlist or len(condlist) != len(choicelist):
+        raise ArgumentError(
+            "select takes as many choices as conditions, at least one",
+            f"{len(condlist)} conditions and {len(choicelist)} choices",
+            "pass lists of one length",
+        )
+    result = default
+    for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
+        result = where(condition, choice, result)
+    return result

@@ -1,0 +1,196 @@
+"""Rounding, signs, the parts of complex numbers, and limits, element-wise."""
+
+from __future__ import annotations
+
+import builtins
+import math
+
+from hloom import lax
+from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED
+from hloom.lax.elementwise import is_nan
+from hloom.lax.operands import (
+    as_operand,
+    conform,
+    convert,
+    full,
+    inexact_dtype,
+    limits,
+    promote_operands,
+    read,
+    to_inexact,
+    with_weakness,
+)
+from hloom.numpy.elementwise.ufuncs import document, maximum, minimum, rad2deg, real_function, refuse, weakly, with_sign
+from hloom.tracing.trace import bind
+
+# --- rounding -----------------------------------------------------------------------------------------------------
+
+
+def _rounding(name: str, function, text: str):
+    def rounded(x, /):
+        x = as_operand(x, name)
+        if x.dtype in INTEGERS or x.dtype == PRED:
+            return x
+        if x.dtype in COMPLEX:
+            raise refuse(name, x, "round the real and imaginary parts")
+        return function(x)
+
+    return document(rounded, name, f"{text} Element-wise; integers stay as they are. Raises DTypeError.")
+
+
+def _truncate(x):
+    return lax.select(lax.lt(x, 0.0), lax.ceil(x), lax.floor(x))
+
+
+floor = _rounding("floor", lax.floor, "The largest whole number that is not above x.")
+ceil = _rounding("ceil", lax.ceil, "The smallest whole number that is not below x.")
+trunc = fix = _rounding("trunc", _truncate, "x without its fraction.")
+
+
+def rint(x, /):
+    """The nearest whole number, halves to the even one, element-wise; integers become floats."""
+    return round(to_inexact(x, "rint"))
+
+
+def round(a, decimals: int = 0, out=None):  # noqa: A001  (NumPy's name)
+    """a rounded to so many decimals, halves to the even neighbour, element-wise. Integers stay integers."""
+    x = as_operand(a, "round")
+    if x.dtype in COMPLEX:
+        return lax.complex(round(lax.real(x), decimals), round(lax.imag(x), decimals))
+    even = lax.RoundingMethod.TO_NEAREST_EVEN
+    if x.dtype in INTEGERS or x.dtype == PRED:
+        if decimals >= 0:
+            return x
+        return convert(round(convert(x, DTYPES["f64"]), decimals), x.dtype, x.weak)
+    if decimals == 0:
+        return lax.round(x, even)
+    scale = 10.0 ** builtins.abs(decimals)
+    if decimals > 0:
+        return lax.div(lax.round(lax.mul(x, scale), even), scale)
+    return lax.mul(lax.round(lax.div(x, scale), even), scale)
+
+
+around = round
+
+
+def modf(x, /):
+    """(the fraction, the whole part), both with the sign of x; floats. Raises DTypeError for complex x."""
+
+    def parts(x):
+        whole = _truncate(x)
+        infinite = lax.eq(lax.abs(x), math.inf)
+        fraction = lax.select(infinite, full(0.0, x.dtype, x.shape), lax.sub(x, whole))
+        return with_weakness(with_sign(fraction, x), x.weak), whole
+
+    return real_function("modf", x, parts)
+
+
+# --- signs, complex parts, numbers --------------------------------------------------------------------------------
+
+
+def copysign(x1, x2, /):
+    """|x1| with the sign of x2, element-wise; floats. Raises ShapeError, DTypeError."""
+    (x1, x2), weak = promote_operands("copysign", (x1, x2), inexact_dtype)
+    return weakly(with_sign(x1, x2), weak)
+
+
+def real(x, /):
+    """The real part, element-wise; x itself where it is not complex."""
+    x = as_operand(x, "real")
+    return lax.real(x) if x.dtype in COMPLEX else x
+
+
+def imag(x, /):
+    """The imaginary part, element-wise; zeros where x is not complex."""
+    x = as_operand(x, "imag")
+    return lax.imag(x) if x.dtype in COMPLEX else with_weakness(full(0, x.dtype, x.shape), x.weak)
+
+
+def conjugate(x, /):
+    """The complex conjugate, element-wise; x itself where it is not complex."""
+    x = as_operand(x, "conj")
+    return lax.conj(x) if x.dtype in COMPLEX else x
+
+
+conj = conjugate
+
+
+def angle(z, deg: bool = False):
+    """The angle of complex numbers, radians (degrees if deg), element-wise; 0 or pi of real ones."""
+    z = to_inexact(z, "angle")
+    result = lax.atan2(imag(z), real(z))
+    return rad2deg(result) if deg else result
+
+
+def ldexp(x1, x2, /):
+    """x1 * 2**x2 for whole x2, element-wise; floats. Raises ShapeError, DTypeError."""
+    x1, x2 = read((x1, x2), "ldexp")
+    x1 = to_inexact(x1, "ldexp")
+    (x1, x2), weak = promote_operands("ldexp", (x1, x2))
+    # Two steps, so that 2**x2 does not overflow where the result does not.
+    half = lax.floor(lax.mul(x2, 0.5))
+    two = full(2, x1.dtype, x1.shape)
+    return weakly(lax.mul(lax.mul(x1, lax.pow(two, half)), lax.pow(two, lax.sub(x2, half))), weak)
+
+
+def nan_to_num(x, copy: bool = True, nan=0.0, posinf=None, neginf=None):
+    """x with NaN, inf and -inf replaced, the infinities by the largest and smallest finite numbers if not given."""
+    x = as_operand(x, "nan_to_num")
+    if x.dtype in COMPLEX:
+        parts = (nan_to_num(p, copy, nan, posinf, neginf) for p in (lax.real(x), lax.imag(x)))
+        return lax.complex(*parts)
+    if x.dtype not in FLOATS:
+        return x
+    from hloom.numpy.dtypes import finfo
+
+    limits = finfo(x.dtype)
+    high = float(limits.max) if posinf is None else posinf
+    low = float(limits.min) if neginf is None else neginf
+    for found, value in (
+        (is_nan(x), nan),
+        (lax.eq(x, math.inf), high),
+        (lax.eq(x, -math.inf), low),
+    ):
+        x = lax.select(found, conform(value, x.dtype, x.shape), x)
+    return x
+
+
+def fmax(x1, x2, /):
+    """The larger of x1 and x2; where one is NaN the other. Raises ShapeError, DTypeError."""
+    return _ignoring_nan("fmax", x1, x2, maximum)
+
+
+def fmin(x1, x2, /):
+    """The smaller of x1 and x2; where one is NaN the other. Raises ShapeError, DTypeError."""
+    return _ignoring_nan("fmin", x1, x2, minimum)
+
+
+def _ignoring_nan(name, x1, x2, function):
+    (x1, x2), weak = promote_operands(name, (x1, x2))
+    if x1.dtype not in INEXACT:
+        return weakly(function(x1, x2), weak)
+    result = lax.select(is_nan(x1), x2, lax.select(is_nan(x2), x1, function(x1, x2)))
+    return weakly(result, weak)
+
+
+def held(value: int, dtype) -> int:
+    """The integer of a dtype that is nearest to a Python integer."""
+    lowest, highest = limits(dtype)
+    return builtins.min(builtins.max(value, lowest), highest)
+
+
+def clip(x=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):  # noqa: A002
+    """x limited to min and max, which broadcast; None is no limit. NaN stays. Raises ShapeError, DTypeError."""
+    x = as_operand(a if x is None else x, "clip")
+    low, high = (a_min if min is None else min), (a_max if max is None else max)
+    if x.dtype in COMPLEX:
+        raise refuse("clip", x, "clip the real and imaginary parts")
+    given = [v for v in (low, high) if v is not None]
+    if not given:
+        return x
+    # A Python integer that the dtype of x does not hold limits nothing beyond what the dtype does.
+    given = [held(v, x.dtype) if type(v) is int and x.dtype in INTEGERS else v for v in read(given, "clip")]
+    (x, *given), weak = promote_operands("clip", (x, *given))
+    if low is not None and high is not None:
+        return bind("clamp", given[0], x, given[1], weak=weak)
+    return bind("minimum" if low is None else "maximum", x, given[0], weak=weak)

@@ -1,0 +1,482 @@
+"""Arithmetic, exponentials and trigonometry, element-wise, with promotion and broadcasting."""
+
+from __future__ import annotations
+
+import math
+
+from hloom import lax
+from hloom.arrays.operators import ArrayMethods
+from hloom.errors import DTypeError
+from hloom.ir.types import COMPLEX, DTYPES, FLOATS, HLO_NAME, INEXACT, INTEGERS, PRED, bit_width
+from hloom.lax.elementwise import is_nan
+from hloom.lax.operands import as_operand, convert, default_int, full, inexact_dtype, promote_operands, to_inexact
+from hloom.tracing.trace import bind
+from hloom.transforms.custom_derivatives import custom_jvp
+
+
+def document(function, name: str, text: str):
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = text
+    return function
+
+
+def refuse(name: str, x, repair: str):
+    """The error for an element type that a function has no meaning for."""
+    return DTypeError(f"{name} has no meaning for {HLO_NAME[x.dtype]}", f"{x._shape!r}", repair)
+
+
+def binary(name: str, opcode: str, text: str, change=None, refused=frozenset(), instead=None):
+    """A function of two operands that is one op on promoted operands.
+
+    refused: dtypes that the op has no meaning for; `instead`, if given, is what to do with their promoted operands.
+    """
+
+    def function(x1, x2, /):
+        # The common case first: two arrays of one shape and dtype.
+        if isinstance(x1, ArrayMethods) and isinstance(x2, ArrayMethods) and x1._shape is x2._shape:
+            weak = x1.weak and x2.weak
+            dtype = x1._shape.dtype
+            if change is not None and change(dtype) != dtype:
+                (x1, x2), weak = promote_operands(name, (x1, x2), change)
+        else:
+            (x1, x2), weak = promote_operands(name, (x1, x2), change)
+        if x1._shape.dtype in refused:
+            if instead is not None:
+                return weakly(instead(x1, x2), weak)
+            raise refuse(name, x1, "convert the operands with astype")
+        return bind(opcode, x1, x2, weak=weak)
+
+    return document(
+        function,
+        name,
+        f"{text}\n\n    Promotes and broadcasts. Raises ShapeError, DTypeError, ArgumentError.\n    ",
+    )
+
+
+def unary(name: str, opcode: str, text: str, inexact: bool = True, refused=frozenset()):
+    """A function of one operand that is one op; integers are converted first where `inexact`."""
+
+    def function(x, /):
+        if inexact:
+            if not isinstance(x, ArrayMethods) or x._shape.dtype not in INEXACT:
+                x = to_inexact(x, name)
+        elif not isinstance(x, ArrayMethods):
+            x = as_operand(x, name)
+        if x._shape.dtype in refused:
+            raise refuse(name, x, "convert the operand with astype")
+        return bind(opcode, x, weak=x.weak)
+
+    kinds = "Integers become floats. " if inexact else ""
+    return document(function, name, f"{text}\n\n    Element-wise. {kinds}Raises DTypeError, ArgumentError.\n    ")
+
+
+_PRED = frozenset((PRED,))
+
+# --- arithmetic ---------------------------------------------------------------------------------------------------
+
+add = binary("add", "add", "x1 + x2; `or` of booleans.")
+subtract = binary("subtract", "subtract", "x1 - x2.", refused=_PRED)
+multiply = binary("multiply", "multiply", "x1 * x2; `and` of booleans.")
+true_divide = binary("true_divide", "divide", "x1 / x2; integers become floats.", inexact_dtype)
+divide = true_divide
+arctan2 = binary("arctan2", "atan2", "The angle of the point (x2, x1), radians.", inexact_dtype, COMPLEX)
+
+
+def in_order(x, y, direction: str):
+    """x < y ('LT', or 'LE', 'GT', 'GE') of complex numbers: by real parts, then by imaginary ones, as NumPy has it."""
+    parts = lax.real(x), lax.real(y), lax.imag(x), lax.imag(y)
+    strict = bind("compare", *parts[:2], direction=direction[0] + "T")
+    tied = bind("compare", *parts[2:], direction=direction)
+    return lax.bitwise_or(strict, lax.bitwise_and(lax.eq(*parts[:2]), tied))
+
+
+def _complex_extreme(direction: str):
+    def extreme(x1, x2):
+        first = lax.bitwise_or(in_order(x1, x2, direction), lax.ne(x1, x1))
+        return lax.select(lax.bitwise_and(first, lax.eq(x2, x2)), x1, x2)
+
+    return extreme
+
+
+_text = "The {} of x1 and x2; NaN where one is NaN. Complex numbers are in the order of `less`."
+maximum = binary("maximum", "maximum", _text.format("larger"), refused=COMPLEX, instead=_complex_extreme("GE"))
+minimum = binary("minimum", "minimum", _text.format("smaller"), refused=COMPLEX, instead=_complex_extreme("LE"))
+atan2 = arctan2
+
+negative = unary("negative", "negate", "-x.", inexact=False, refused=_PRED)
+_abs = unary("absolute", "abs", "The absolute value; real for complex x.", inexact=False)
+
+
+def positive(x, /):
+    """+x: x itself. Raises ArgumentError."""
+    return as_operand(x, "positive")
+
+
+def absolute(x, /):
+    """The absolute value, element-wise; real for complex x, booleans as they are. Raises ArgumentError."""
+    x = as_operand(x, "absolute")
+    return x if x.dtype == PRED or x.dtype.kind == "u" else _abs(x)
+
+
+abs = absolute  # noqa: A001  (NumPy's name)
+
+
+def fabs(x, /):
+    """The absolute value as a float, element-wise. Raises DTypeError for complex x."""
+    return real_function("fabs", x, absolute)
+
+
+def sign(x, /):
+    """-1, 0 or 1 by the sign, element-wise; x / |x| for complex x; NaN for NaN. Raises DTypeError for booleans."""
+    x = as_operand(x, "sign")
+    if x.dtype == PRED:
+        raise refuse("sign", x, "convert the operand with astype")
+    if x.dtype not in INEXACT:
+        return lax.sign(x)
+    # The sign of -0.0 is 0.0, as in NumPy.
+    zero = full(0, x.dtype, x.shape)
+    return weakly(lax.select(lax.eq(x, zero), zero, lax.sign(x)), x.weak)
+
+
+def square(x, /):
+    """x * x, element-wise; booleans count as integers."""
+    x = as_operand(x, "square")
+    if x.dtype == PRED:
+        x = convert(x, default_int())
+    return bind("multiply", x, x, weak=x.weak)
+
+
+def reciprocal(x, /):
+    """1 / x as a float, element-wise."""
+    return true_divide(1, x)
+
+
+def power(x1, x2, /):
+    """x1 to the power x2, element-wise.
+
+    A small Python integer x2 is done by multiplications, so that its derivative is simple. Integers to the power of
+    integers are integers; negative static powers of them are refused. Raises ShapeError, DTypeError.
+    """
+    if type(x2) is int and not isinstance(x1, (bool, int, float, complex)) and -64 <= x2 <= 64:
+        x1 = as_operand(x1, "power")
+        if x1.dtype == PRED:
+            x1 = convert(x1, DTYPES["s32"])
+        return lax.integer_pow(x1, x2)
+    (x1, x2), weak = promote_operands("power", (x1, x2), lambda d: DTYPES["s32"] if d == PRED else d)
+    return bind("power", x1, x2, weak=weak)
+
+
+pow = power  # noqa: A001  (the Array API's name)
+
+
+def float_power(x1, x2, /):
+    """x1 to the power x2 as floats, element-wise. Raises ShapeError, DTypeError."""
+    (x1, x2), weak = promote_operands("float_power", (x1, x2), inexact_dtype)
+    return bind("power", x1, x2, weak=weak)
+
+
+def signbit(x, /):
+    """Whether the sign bit is set (true for -0.0), pred, element-wise. Raises DTypeError for complex x."""
+    x = as_operand(x, "signbit")
+    if x.dtype in COMPLEX:
+        raise refuse("signbit", x, "take the real part")
+    if x.dtype in FLOATS:
+        x = lax.bitcast_convert_type(x, f"s{bit_width(x.dtype)}")
+    elif x.dtype == PRED or x.dtype.kind == "u":
+        return full(False, PRED, x.shape)
+    return lax.lt(x, 0)
+
+
+def with_sign(x, y):
+    size = lax.abs(x)
+    return lax.select(signbit(y), lax.neg(size), size)
+
+
+def _nonzero_divisor(y):
+    """(y with zeros replaced by one, where it is zero)."""
+    zero = lax.eq(y, 0)
+    return lax.select(zero, full(1, y.dtype, y.shape), y), zero
+
+
+def _opposite(a, b):
+    return lax.ne(lax.lt(a, 0), lax.lt(b, 0))
+
+
+def _integer_divmod(x, y):
+    """Python's quotient and remainder, each 0 where y is 0 as NumPy has it."""
+    safe, zero = _nonzero_divisor(y)
+    quotient, rest = lax.div(x, safe), lax.rem(x, safe)
+    if x.dtype.kind == "i" or x.dtype == DTYPES["s4"]:
+        adjust = lax.bitwise_and(lax.ne(rest, 0), _opposite(rest, y))
+        quotient = lax.select(adjust, lax.sub(quotient, 1), quotient)
+        rest = lax.select(adjust, lax.add(rest, y), rest)
+    nothing = full(0, x.dtype, x.shape)
+    return lax.select(zero, nothing, quotient), lax.select(zero, nothing, rest)
+
+
+def _float_remainder(x, y):
+    rest = lax.rem(x, y)
+    adjust = lax.bitwise_and(lax.ne(rest, 0), _opposite(rest, y))
+    rest = lax.select(adjust, lax.add(rest, y), rest)
+    # A zero remainder has the sign of y; NaN is not equal to 0 and stays.
+    return lax.select(lax.eq(rest, 0), with_sign(full(0.0, x.dtype, x.shape), y), rest)
+
+
+def _float_floor_divide(x, y):
+    """NumPy's: the quotient of x - x % y, which is nearly whole, rounded; x / y where y is 0."""
+    rest = lax.rem(x, y)
+    quotient = lax.div(lax.sub(x, rest), y)
+    adjust = lax.bitwise_and(lax.ne(rest, 0), _opposite(rest, y))
+    quotient = lax.select(adjust, lax.sub(quotient, 1.0), quotient)
+    whole = lax.floor(quotient)
+    whole = lax.select(lax.gt(lax.sub(quotient, whole), 0.5), lax.add(whole, 1.0), whole)
+    ratio = lax.div(x, y)
+    whole = lax.select(lax.eq(quotient, 0), with_sign(full(0.0, x.dtype, x.shape), ratio), whole)
+    return lax.select(lax.eq(y, 0), ratio, whole)
+
+
+def _prepare_division(name, x1, x2):
+    (x1, x2), weak = promote_operands(name, (x1, x2), lambda d: DTYPES["s32"] if d == PRED else d)
+    if x1.dtype in COMPLEX:
+        raise refuse(name, x1, "divide, and round the real and imaginary parts")
+    return x1, x2, weak
+
+
+def weakly(x, weak: bool):
+    if weak:
+        x.weak = True
+    return x
+
+
+def floor_divide(x1, x2, /):
+    """The quotient rounded down, element-wise. Integers divided by zero give 0, as in NumPy.
+
+    Raises ShapeError, DTypeError for complex operands.
+    """
+    x1, x2, weak = _prepare_division("floor_divide", x1, x2)
+    result = _integer_divmod(x1, x2)[0] if x1.dtype in INTEGERS else _float_floor_divide(x1, x2)
+    return weakly(result, weak)
+
+
+def remainder(x1, x2, /):
+    """The remainder with the sign of x2 (Python's %), element-wise. Integers modulo zero give 0, as in NumPy.
+
+    Raises ShapeError, DTypeError for complex operands.
+    """
+    x1, x2, weak = _prepare_division("remainder", x1, x2)
+    return weakly(_integer_divmod(x1, x2)[1] if x1.dtype in INTEGERS else _float_remainder(x1, x2), weak)
+
+
+mod = remainder
+
+
+def divmod(x1, x2, /):  # noqa: A001  (NumPy's name)
+    """(floor_divide(x1, x2), remainder(x1, x2))."""
+    x1, x2, weak = _prepare_division("divmod", x1, x2)
+    if x1.dtype in INTEGERS:
+        results = _integer_divmod(x1, x2)
+    else:
+        results = _float_floor_divide(x1, x2), _float_remainder(x1, x2)
+    return tuple(weakly(r, weak) for r in results)
+
+
+def fmod(x1, x2, /):
+    """The remainder with the sign of x1 (C's), element-wise. Integers modulo zero give 0, as in NumPy.
+
+    Raises ShapeError, DTypeError for complex operands.
+    """
+    x1, x2, weak = _prepare_division("fmod", x1, x2)
+    if x1.dtype in FLOATS:
+        return weakly(lax.rem(x1, x2), weak)
+    safe, zero = _nonzero_divisor(x2)
+    return weakly(lax.select(zero, full(0, x1.dtype, x1.shape), lax.rem(x1, safe)), weak)
+
+
+# --- exponentials, logarithms, roots ------------------------------------------------------------------------------
+
+exp = unary("exp", "exponential", "e to the power x.")
+_expm1 = unary("expm1", "exponential-minus-one", "exp(x) - 1, exact near 0.")
+log = unary("log", "log", "The natural logarithm; NaN below 0, -inf at 0.")
+log1p = unary("log1p", "log-plus-one", "log(1 + x), exact near 0.")
+sqrt = unary("sqrt", "sqrt", "The square root; NaN below 0.")
+cbrt = unary("cbrt", "cbrt", "The cube root; negative below 0.", refused=COMPLEX)
+
+
+def expm1(x, /):
+    """exp(x) - 1, exact near 0, element-wise. Integers become floats."""
+    if isinstance(x, ArrayMethods) and x._shape.dtype in COMPLEX:
+        return weakly(_complex_expm1(x), x.weak)
+    return _expm1(x)
+
+
+def _complex_expm1(x):
+    """exp(a + ib) - 1 = (expm1(a) cos b - 2 sin(b/2)^2) + i exp(a) sin b, with the limits of the Array API standard."""
+    a, b = lax.real(x), lax.imag(x)
+    half = lax.sin(lax.mul(b, 0.5))
+    one = lax.expm1(a)
+    real = lax.sub(lax.mul(one, lax.cos(b)), lax.mul(lax.mul(half, half), 2.0))
+    imaginary = lax.mul(lax.exp(a), lax.sin(b))
+    constants = {v: full(v, a.dtype, a.shape) for v in (-1.0, math.inf, math.nan)}
+    zero = full(0.0, a.dtype, a.shape)
+    unbounded = lax.bitwise_not(lax.is_finite(b))
+    high, low = (lax.bitwise_and(unbounded, lax.eq(a, v)) for v in (math.inf, -math.inf))
+    plain = lax.eq(b, 0.0)
+    exact = lax.select(lax.eq(a, 0.0), zero, one)  # 0 for -0 too
+    real = lax.select(high, constants[math.inf], lax.select(low, constants[-1.0], lax.select(plain, exact, real)))
+    imaginary = lax.select(high, constants[math.nan], lax.select(low, zero, lax.select(plain, b, imaginary)))
+    return lax.complex(real, imaginary)
+
+
+def exp2(x, /):
+    """2 to the power x, element-wise: power(2, x), exact for whole x. Integers become floats."""
+    x = to_inexact(x, "exp2")
+    return bind("power", full(2, x.dtype, x.shape), x, weak=x.weak)
+
+
+def log2(x, /):
+    """The logarithm of base 2, element-wise. Integers become floats."""
+    x = to_inexact(x, "log2")
+    return lax.div(lax.log(x), math.log(2.0))
+
+
+def log10(x, /):
+    """The logarithm of base 10, element-wise. Integers become floats."""
+    x = to_inexact(x, "log10")
+    return lax.div(lax.log(x), math.log(10.0))
+
+
+def logaddexp(x1, x2, /):
+    """log(exp(x1) + exp(x2)) without overflow, element-wise; floats. Raises ShapeError, DTypeError."""
+    (a, b), weak = promote_operands("logaddexp", (x1, x2), inexact_dtype)
+    if a.dtype in COMPLEX:
+        raise refuse("logaddexp", a, "take the real parts, or write log(exp(x1) + exp(x2))")
+    return weakly(_log_add_exp(a, b), weak)
+
+
+def logaddexp2(x1, x2, /):
+    """log2(2**x1 + 2**x2) without overflow, element-wise; floats. Raises ShapeError, DTypeError."""
+    (a, b), weak = promote_operands("logaddexp2", (x1, x2), inexact_dtype)
+    if a.dtype in COMPLEX:
+        raise refuse("logaddexp2", a, "take the real parts")
+    return weakly(_log_add_exp2(a, b), weak)
+
+
+def _log_add(base: float, exp, log1p):
+    """log_base(base^a + base^b) with the derivative that it has: the logistic function of the difference.
+
+    That of the formula by |a - b| would lack its second derivative where the operands are equal.
+    """
+
+    @custom_jvp
+    def log_add(a, b):
+        difference = lax.sub(a, b)
+        larger = lax.max(a, b)
+        # Equal infinities differ by NaN; their sum is what the operands add to.
+        ordinary = lax.add(larger, log1p(exp(lax.neg(lax.abs(difference)))))
+        return lax.select(is_nan(difference), lax.add(a, b), ordinary)
+
+    @log_add.defjvp
+    def tangent(primals, tangents):
+        a, b = primals
+        difference = lax.sub(a, b)
+        difference = lax.select(is_nan(difference), lax.full_like(difference, 0), difference)
+        share = lax.logistic(lax.mul(difference, math.log(base)))
+        rest = lax.logistic(lax.mul(difference, -math.log(base)))
+        return log_add(a, b), lax.add(lax.mul(tangents[0], share), lax.mul(tangents[1], rest))
+
+    return log_add
+
+
+_log_add_exp = _log_add(math.e, lax.exp, lax.log1p)
+_log_add_exp2 = _log_add(2.0, lax.exp2, lambda t: lax.div(lax.log1p(t), math.log(2.0)))
+
+
+# --- trigonometry -------------------------------------------------------------------------------------------------
+
+sin = unary("sin", "sine", "The sine of x radians.")
+cos = unary("cos", "cosine", "The cosine of x radians.")
+tan = unary("tan", "tan", "The tangent of x radians.")
+tanh = unary("tanh", "tanh", "The hyperbolic tangent.")
+sinh = unary("sinh", "sinh", "The hyperbolic sine.")
+cosh = unary("cosh", "cosh", "The hyperbolic cosine.")
+arcsin = asin = unary("arcsin", "asin", "The arc sine, radians; NaN beyond 1.")
+arccos = acos = unary("arccos", "acos", "The arc cosine, radians; NaN beyond 1.")
+arcsinh = asinh = unary("arcsinh", "asinh", "The inverse hyperbolic sine.")
+arccosh = acosh = unary("arccosh", "acosh", "The inverse hyperbolic cosine; NaN below 1.")
+arctanh = atanh = unary("arctanh", "atanh", "The inverse hyperbolic tangent; NaN beyond 1.")
+
+
+def arctan(x, /):
+    """The arc tangent, radians, element-wise; floats."""
+    return lax.atan(to_inexact(x, "arctan"))
+
+
+atan = arctan
+
+
+def real_function(name: str, x, function):
+    x = to_inexact(x, name)
+    if x.dtype in COMPLEX:
+        raise refuse(name, x, "take the real or the imaginary part")
+    return function(x)
+
+
+def deg2rad(x, /):
+    """Degrees to radians, element-wise; floats."""
+    return lax.mul(to_inexact(x, "deg2rad"), math.pi / 180)
+
+
+def rad2deg(x, /):
+    """Radians to degrees, element-wise; floats."""
+    return lax.mul(to_inexact(x, "rad2deg"), 180 / math.pi)
+
+
+radians, degrees = deg2rad, rad2deg
+
+
+def hypot(x1, x2, /):
+    """sqrt(x1^2 + x2^2) without overflow, element-wise; floats. Infinite where one is infinite.
+
+    Raises ShapeError, DTypeError.
+    """
+    (a, b), weak = promote_operands("hypot", (x1, x2), inexact_dtype)
+    if a.dtype in COMPLEX:
+        raise refuse("hypot", a, "take absolute values first")
+    a, b = lax.abs(a), lax.abs(b)
+    larger, smaller = lax.max(a, b), lax.min(a, b)
+    none = lax.eq(larger, 0)
+    ratio = lax.div(smaller, lax.select(none, full(1, a.dtype, a.shape), larger))
+    result = lax.mul(larger, lax.sqrt(lax.add(lax.mul(ratio, ratio), 1.0)))
+    result = lax.select(none, larger, result)
+    infinite = lax.bitwise_or(lax.eq(a, math.inf), lax.eq(b, math.inf))
+    return weakly(lax.select(infinite, full(math.inf, a.dtype, a.shape), result), weak)
+
+
+def sinc(x, /):
+    """sin(pi x) / (pi x), 1 at 0, element-wise; floats and complex numbers."""
+
+    def quotient(x):
+        zero = lax.eq(x, 0)
+        angle = lax.mul(lax.select(zero, full(1, x.dtype, x.shape), x), math.pi)
+        # At 0 the series: its derivatives there are those of the function.
+        square = lax.mul(lax.mul(x, math.pi), lax.mul(x, math.pi))
+        series = full(1 / 6227020800, x.dtype, x.shape)
+        for divisor in (-39916800, 362880, -5040, 120, -6, 1):
+            series = lax.add(lax.mul(series, square), 1 / divisor)
+        return lax.select(zero, series, lax.div(lax.sin(angle), angle))
+
+    return quotient(to_inexact(x, "sinc"))
+
+
+def heaviside(x1, x2, /):
+    """0 where x1 < 0, x2 where x1 == 0, 1 where x1 > 0, NaN where it is NaN; floats. Raises ShapeError, DTypeError."""
+    (x, at_zero), _ = promote_operands("heaviside", (x1, x2), inexact_dtype)
+    if x.dtype in COMPLEX:
+        raise refuse("heaviside", x, "take the real part")
+    step = lax.select(lax.gt(x, 0.0), full(1, x.dtype, x.shape), full(0, x.dtype, x.shape))
+    return lax.select(lax.eq(x, 0.0), at_zero, lax.select(is_nan(x), x, step))
+
+
+def i0(x, /):
+    """The modified Bessel function of order 0, element-wise; floats. Raises DTypeError for complex x."""
+    return real_function("i0", x, lambda x: lax.mul(lax.exp(lax.abs(x)), lax.bessel_i0e(x)))

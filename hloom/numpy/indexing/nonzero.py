@@ -1,0 +1,79 @@
+"""Positions by value: nonzero, flatnonzero, argwhere, and `where` of one argument."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom import lax
+from hloom.arrays.array import Array
+from hloom.errors import ArgumentError, ShapeError
+from hloom.lax.operands import (
+    as_operand,
+    convert,
+    default_int,
+)
+from hloom.numpy.elementwise.logic import truth, where
+from hloom.numpy.shaping.manipulation import ravel
+from hloom.tracing.concrete import require_known
+
+
+def true_places(mask, size: int, beyond: int):
+    """The places of the true elements of a mask of rank 1 in order, `size` of them; missing ones are `beyond`."""
+    dtype = default_int()
+    count = mask.shape[0]
+    if not size or not count:
+        return lax.full((size,), beyond, dtype)
+    number = lax.cumsum(convert(mask, dtype), axis=0)
+    target = where(mask, lax.sub(number, 1), size)
+    places = lax.full((size,), beyond, dtype)
+    return places.at[target].set(lax.iota(dtype, count), mode="drop")
+
+
+def nonzero(a, *, size: int | None = None, fill_value=None):
+    """The places of the elements that are not 0: one array of integers for each axis, in row-major order.
+
+    size: so many places, needed inside of jit; more are cut off, missing ones are fill_value (0; a number, or one for
+    each axis). Raises TracerConversionError, ArgumentError.
+    """
+    x = as_operand(a, "nonzero")
+    if not x.ndim:
+        raise ShapeError("nonzero takes an array with axes", f"{x._shape!r}", "use hnp.atleast_1d first")
+    dtype = default_int()
+    fills = fill_value if isinstance(fill_value, (tuple, list)) else (fill_value,) * x.ndim
+    if len(fills) != x.ndim:
+        raise ArgumentError(
+            "nonzero takes a fill value for each axis", f"{fill_value!r} for {x._shape!r}", f"pass {x.ndim} or one"
+        )
+    if size is None:
+        value = require_known(x, "nonzero", "the number of places is a shape", "pass size=")
+        return tuple(Array(p.astype(dtype)) for p in np.nonzero(value))
+    mask = ravel(truth(x))
+    flat = true_places(mask, size, x.size)
+    missing = lax.eq(flat, lax.full_like(flat, x.size))
+    from hloom.numpy.elementwise.numbers import unravel_index
+
+    results = []
+    for place, fill in zip(unravel_index(flat, x.shape) if x.size else [flat] * x.ndim, fills, strict=True):
+        results.append(where(missing, convert(as_operand(0 if fill is None else fill, "nonzero"), dtype), place))
+    return tuple(results)
+
+
+def flatnonzero(a, *, size: int | None = None, fill_value=None):
+    """The places of the elements of the flat array that are not 0. Arguments as in `nonzero`."""
+    return nonzero(ravel(as_operand(a, "flatnonzero")), size=size, fill_value=fill_value)[0]
+
+
+def argwhere(a, *, size: int | None = None, fill_value=None):
+    """The places of the elements that are not 0, one row for each. Arguments as in `nonzero`."""
+    from hloom.numpy.shaping.manipulation import atleast_1d, stack
+
+    x = as_operand(a, "argwhere")
+    found = stack(nonzero(atleast_1d(x), size=size, fill_value=fill_value), axis=-1)
+    return found if x.ndim else found[:, :0]
+
+
+def where_places(condition, size: int | None, fill_value):
+    """`where` with a condition alone."""
+    from hloom.numpy.shaping.manipulation import atleast_1d
+
+    return nonzero(atleast_1d(as_operand(condition, "where")), size=size, fill_value=fill_value)

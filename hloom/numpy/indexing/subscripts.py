@@ -1,0 +1,426 @@
+"""x[index]: NumPy's indexing, basic and advanced. `Index` says what an index means for an array of some extents."""
+
+from __future__ import annotations
+
+import builtins
+
+import numpy as np
+
+from hloom import lax
+from hloom.arrays.array import Array
+from hloom.arrays.operators import ArrayMethods
+from hloom.config import config
+from hloom.errors import IndexOutOfBoundsError, NonConcreteBooleanIndexError, UnsupportedIndexError
+from hloom.ir.records import field, record
+from hloom.ir.types import DTYPES, INTEGERS, PRED, Shape
+from hloom.lax.movement import slice_by
+from hloom.lax.operands import as_operand, broadcast_dims_to, broadcast_shapes, constant, convert, product, reshape_to
+from hloom.lax.slicing import GatherDimensionNumbers, GatherScatterMode, gather
+from hloom.tracing.trace import Tracer, bind, current_trace
+
+S32, S64 = DTYPES["s32"], DTYPES["s64"]
+_HINT = "index with integers, slices, None, Ellipsis, and arrays of integers or booleans"
+
+
+@record
+class Index:
+    """An index, axis by axis.
+
+    items: in the order of the index, (kind, payload): 'new' (None), 'slice', 'integer' (an axis each) or 'array'.
+    bounds: for each axis the (start, limit, step) of the static part, step > 0; an array's axis is whole.
+    reverse: the axes whose static part is then reversed. arrays: axis -> integers, an ndarray, Array or Tracer.
+    integers: the axes with a static integer.
+    """
+
+    dims: tuple[int, ...]
+    items: list[tuple[str, int]] = field(default_factory=list)
+    bounds: list[tuple[int, int, int]] = field(default_factory=list)
+    reverse: list[int] = field(default_factory=list)
+    arrays: dict[int, object] = field(default_factory=dict)
+    integers: set[int] = field(default_factory=set)
+
+    def counts(self) -> list[int]:
+        """The extents of the static part, one for each axis."""
+        return [len(range(*b)) for b in self.bounds]
+
+    def is_whole(self) -> bool:
+        """Whether the static part is the whole array as it stands."""
+        return not self.reverse and all(b == (0, d, 1) for b, d in zip(self.bounds, self.dims, strict=True))
+
+    def place(self) -> tuple[bool, int, int]:
+        """(whether arrays stand together, kept and new axes before them, kept axes before them)."""
+        advanced = [k for k, (kind, _) in enumerate(self.items) if kind in ("array", "integer")]
+        if not self.arrays or advanced != list(range(advanced[0], advanced[-1] + 1)):
+            return False, 0, 0
+        before = [kind for kind, _ in self.items[: advanced[0]]]
+        return True, len(before), before.count("slice")
+
+    def kept(self) -> list[int]:
+        """The axes that remain, in order."""
+        return [axis for kind, axis in self.items if kind == "slice"]
+
+    def array_shape(self) -> tuple[int, ...]:
+        """The extents to which the arrays broadcast."""
+        if not self.arrays:
+            return ()
+        return broadcast_shapes(
+            "indexing with arrays", [np.shape(a) if _is_numpy(a) else a.shape for a in self.arrays.values()]
+        )
+
+    def shape(self, core: bool = False) -> tuple[int, ...]:
+        """The extents of what the index names; core: without new axes."""
+        counts = self.counts()
+        rest = [1 if kind == "new" else counts[axis] for kind, axis in self.items if kind in ("slice", "new")]
+        _, before, kept_before = self.place()
+        if core:
+            rest, before = [counts[axis] for axis in self.kept()], kept_before
+        return (*rest[:before], *self.array_shape(), *rest[before:])
+
+
+def _is_numpy(value) -> bool:
+    return isinstance(value, (np.ndarray, np.generic))
+
+
+# --- reading an index ---------------------------------------------------------------------------------------------
+
+
+def read_index(x, index, clamps: bool = False, wrap_negative: bool = True) -> Index:
+    """The `Index` of what stands in x[...].
+
+    clamps: a static integer outside becomes an array, so that a mode says what happens; otherwise it raises.
+    wrap_negative: negative integers count from the end; otherwise they are outside.
+    Raises IndexOutOfBoundsError, UnsupportedIndexError, NonConcreteBooleanIndexError, ShapeError.
+    """
+    result = Index(x.shape)
+    axis = 0
+
+    for entry in _entries(x, index if isinstance(index, tuple) else (index,)):
+        if entry is None:
+            result.items.append(("new", -1))
+            continue
+        if isinstance(entry, builtins.slice):
+            _read_slice(x, entry, axis, result)
+        elif isinstance(entry, int) and not (
+            clamps and not (-x.shape[axis] if wrap_negative else 0) <= entry < x.shape[axis]
+        ):
+            position = _position(x, entry, axis, x.shape[axis])
+            result.bounds.append((position, position + 1, 1))
+            result.items.append(("integer", axis))
+            result.integers.add(axis)
+        else:
+            result.arrays[axis] = np.asarray(entry, S32) if isinstance(entry, int) else entry
+            result.bounds.append((0, x.shape[axis], 1))
+            result.items.append(("array", axis))
+        axis += 1
+    return result
+
+
+def _read_slice(x, entry, axis: int, result: Index) -> None:
+    extent = x.shape[axis]
+    start, stop, step = _slice_bounds(x, entry, extent)
+    count = len(range(start, stop, step))
+    if not count:
+        result.bounds.append((0, 0, 1))
+    elif step > 0:
+        result.bounds.append((start, start + (count - 1) * step + 1, step if count > 1 else 1))
+    else:
+        # The same elements in increasing order, then reversed.
+        last = start + (count - 1) * step
+        result.bounds.append((last, start + 1, -step if count > 1 else 1))
+        result.reverse += [axis] if count > 1 else []
+    result.items.append(("slice", axis))
+
+
+def _entries(x, index) -> list:
+    """The entries, one for each axis and new axis: masks as arrays of places, the Ellipsis filled with whole slices."""
+    entries = []
+    for entry in index:
+        entry = _entry(entry)
+        if not isinstance(entry, ArrayMethods) and not _is_numpy(entry) or entry.dtype != PRED:
+            entries.append(entry)
+            continue
+        if not entry.ndim:
+            if not concrete_mask(entry):
+                raise UnsupportedIndexError(
+                    "one false boolean among other indexes", f"{index!r:.80}", "index by it alone"
+                )
+            entries.append(None)
+            continue
+        axis = _axis_of(x, entries, index)
+        entries += _mask(x, entry, axis)
+    named = sum(e is not None and e is not Ellipsis for e in entries)
+    dots = sum(e is Ellipsis for e in entries)
+    if dots > 1 or named > x.ndim:
+        raise _too_many(x, named, dots)
+    if not dots:
+        entries.append(Ellipsis)
+    place = next(k for k, e in enumerate(entries) if e is Ellipsis)
+    return entries[:place] + [builtins.slice(None)] * (x.ndim - named) + entries[place + 1 :]
+
+
+def _axis_of(x, entries, index) -> int:
+    """The axis at which the next entry begins."""
+    if Ellipsis not in [e for e in entries if e is Ellipsis]:
+        return sum(e is not None for e in entries)
+    # Behind the dots: counted from the end.
+    after = next(k for k, e in enumerate(index) if e is Ellipsis) + 1
+    behind = 0
+    for entry in index[after:]:
+        entry = _entry(entry)
+        is_mask = isinstance(entry, ArrayMethods) or _is_numpy(entry)
+        behind += entry.ndim if is_mask and entry.dtype == PRED else entry is not None
+    done = len(entries) - 1 - next(k for k, e in enumerate(entries) if e is Ellipsis)
+    done -= sum(e is None for e in entries[len(entries) - done :]) if done else 0
+    return x.ndim - behind + done
+
+
+def _mask(x, mask, axis: int) -> list[np.ndarray]:
+    """The places of the true elements of a boolean array, one array for each of its dimensions.
+
+    An empty mask names nothing along any axis: the Array API standard lets its extents be 0 where the array's are not.
+    """
+    dims = x.shape[axis : axis + mask.ndim]
+    if len(dims) != mask.ndim or any(m not in (d, 0) for m, d in zip(mask.shape, dims, strict=True)):
+        raise IndexOutOfBoundsError(
+            f"a boolean index with the extents of the axes from {axis} on",
+            f"a mask of {tuple(mask.shape)} for {x._shape!r}",
+            f"make the mask's extents {dims}" if len(dims) == mask.ndim else "use a mask of lower rank",
+        )
+    return list(np.nonzero(concrete_mask(mask)))
+
+
+def concrete_mask(mask) -> np.ndarray:
+    """The values of a boolean array. Raises NonConcreteBooleanIndexError for a traced one."""
+    if isinstance(mask, Tracer):
+        if mask.value is None:
+            raise NonConcreteBooleanIndexError(
+                "a boolean index inside of jit",
+                f"a traced mask {mask._shape!r}: how many elements it names is known only when the function runs",
+                "use hnp.where(mask, x, y), or hnp.nonzero(mask, size=n) to name a fixed number of them",
+            )
+        return np.asarray(mask.value)
+    return np.asarray(mask._value() if isinstance(mask, Array) else mask)
+
+
+def _too_many(x, named, dots):
+    if dots > 1:
+        return IndexOutOfBoundsError("an index with one Ellipsis at most", f"{dots} of them", "write the slices out")
+    return IndexOutOfBoundsError(
+        f"an index of {named} axes", f"{x._shape!r}, which has {x.ndim}", "remove indexes, or add axes with None"
+    )
+
+
+def _entry(entry):
+    """None, Ellipsis, a slice, a Python integer, or an array of integers or booleans. Raises UnsupportedIndexError."""
+    if entry is None or entry is Ellipsis or isinstance(entry, builtins.slice):
+        return entry
+    if isinstance(entry, (bool, np.bool_)):
+        return np.asarray(entry)
+    if isinstance(entry, int):
+        return int(entry)
+    if isinstance(entry, ArrayMethods):
+        if entry.dtype in INTEGERS or entry.dtype == PRED:
+            return entry
+        found = f"an array {entry._shape!r}"
+    elif isinstance(entry, (np.ndarray, np.generic, list, tuple)):
+        if isinstance(entry, (list, tuple)):
+            entry = (
+                as_operand(entry, "indexing")
+                if _holds_arrays(entry)
+                else np.asarray(entry, None if len(entry) else S32)
+            )
+            if isinstance(entry, ArrayMethods):
+                return _entry(entry)
+        if entry.dtype.kind in "iu" and not entry.ndim:
+            return int(entry)
+        if entry.dtype.kind in "iub":
+            return entry
+        found = f"an array of {entry.dtype} {entry!r:.60}"
+    elif hasattr(entry, "__index__"):
+        return entry.__index__()
+    elif hasattr(entry, "__array__") or hasattr(entry, "__dlpack__"):
+        return _entry(as_operand(entry, "indexing"))
+    else:
+        found = f"{type(entry).__name__}: {entry!r:.80}"
+    raise UnsupportedIndexError(
+        "an array takes integers, booleans, slices, None and Ellipsis as indexes",
+        found,
+        "convert it with astype('int32') if it counts elements" if "array" in found else _HINT,
+    )
+
+
+def _holds_arrays(value) -> bool:
+    return any(isinstance(v, ArrayMethods) or isinstance(v, (list, tuple)) and _holds_arrays(v) for v in value)
+
+
+def _slice_bounds(x, entry, extent) -> tuple[int, int, int]:
+    try:
+        return entry.indices(extent)
+    except (TypeError, ValueError) as error:
+        if any(isinstance(b, ArrayMethods) for b in (entry.start, entry.stop, entry.step)):
+            raise
+        raise UnsupportedIndexError(
+            "a slice takes integers, and a step other than 0", f"{entry!r} of {x._shape!r}: {error}", "check its bounds"
+        ) from None
+
+
+def _position(x, entry: int, axis: int, extent: int) -> int:
+    if not -extent <= entry < extent:
+        if config.clamp_indexes and extent:
+            return 0 if entry < 0 else extent - 1
+        raise IndexOutOfBoundsError(
+            f"element {entry} of axis {axis}",
+            f"{x._shape!r}, whose axis {axis} has extent {extent}",
+            f"index between {-extent} and {extent - 1}" if extent else "the axis is empty",
+        )
+    return entry % extent
+
+
+def _not_empty(x, axis: int) -> None:
+    if not x.shape[axis]:
+        raise IndexOutOfBoundsError(
+            f"an element of axis {axis}", f"{x._shape!r}, whose axis {axis} is empty", "pass a non-empty array"
+        )
+
+
+# --- elements -----------------------------------------------------------------------------------------------------
+
+
+def index_array(x, index):
+    """The part of x that `index` names, by NumPy's rules.
+
+    index: an integer, a slice (any step), None (a new axis), Ellipsis, an array of integers or a boolean mask, or a
+    tuple of these. A negative integer counts from the end. A static integer outside raises; a computed one is moved to
+    the nearest, since a compiled function cannot raise. A mask has to be known: its count of true elements is a shape.
+    Raises IndexOutOfBoundsError (also for too many indexes and masks of other extents), UnsupportedIndexError,
+    NonConcreteBooleanIndexError.
+    """
+    x = as_operand(x, "indexing")
+    if is_false(index):
+        return reshape_to(
+            slice_by(reshape_to(x, (1, *x.shape)), ((0, 0, 1), *((0, d, 1) for d in x.shape))), (0, *x.shape)
+        )
+    read = read_index(x, index)
+    if not read.arrays:
+        return reshape_to(static_part(x, read), read.shape())
+    if all(isinstance(a, ArrayMethods) and not a.ndim for a in read.arrays.values()):
+        return _dynamic(x, read)
+    if (
+        current_trace() is None
+        and isinstance(x, Array)
+        and not any(isinstance(a, Tracer) for a in read.arrays.values())
+    ):
+        return _at_once(x, read)
+    return take_index(x, read, GatherScatterMode.CLIP)
+
+
+def is_false(index) -> bool:
+    """Whether an index is one false boolean: nothing, along a new axis. Raises NonConcreteBooleanIndexError."""
+    if not isinstance(index, (bool, np.bool_, np.ndarray, ArrayMethods)):
+        return False
+    if isinstance(index, (bool, np.bool_)):
+        return not index
+    return not index.ndim and index.dtype == PRED and not concrete_mask(index)
+
+
+def static_part(x, read: Index):
+    """x by the slices and integers of the index; an array's axis stays whole."""
+    return lax.rev(slice_by(x, tuple(read.bounds)), read.reverse)
+
+
+def _dynamic(x, read: Index):
+    """Scalar places: one window, which compiled code reads in place."""
+    part = static_part(x, read)
+    for axis in read.arrays:
+        _not_empty(x, axis)
+    sizes = tuple(1 if k in read.arrays else d for k, d in enumerate(part.shape))
+    part = lax.dynamic_slice(part, [read.arrays.get(k, 0) for k in range(part.ndim)], sizes)
+    return reshape_to(part, read.shape())
+
+
+def _at_once(x: Array, read: Index) -> Array:
+    """Outside of a trace: NumPy's own indexing, with places moved inside first."""
+    value = x._value()[tuple(builtins.slice(*b) for b in read.bounds)]
+    value = np.flip(value, read.reverse) if read.reverse else value
+    entries = []
+    for kind, axis in read.items:
+        if kind == "new":
+            entries.append(None)
+        elif kind == "slice":
+            entries.append(builtins.slice(None))
+        elif kind == "integer":
+            entries.append(0)
+        else:
+            place, extent = read.arrays[axis], x.shape[axis]
+            place = place._value() if isinstance(place, Array) else np.asarray(place)
+            if place.size:
+                _not_empty(x, axis)
+            if _fits(extent, place.dtype):
+                place = np.minimum(place, max(extent - 1, 0))
+            place = place.astype(np.int64, copy=False)
+            entries.append(np.maximum(np.where(place < 0, place + extent, place), 0))
+    read.shape()  # raises where the arrays do not broadcast
+    found = np.ascontiguousarray(value[tuple(entries)])
+    return Array(found.reshape(read.shape()), x.weak, x._device)
+
+
+def _fits(extent: int, dtype) -> bool:
+    return dtype.kind in "iu" and extent - 1 <= np.iinfo(dtype).max
+
+
+def start_indices(read: Index, wrap_negative: bool = True):
+    """The places of the arrays, broadcast together, components in the last dimension: start indexes of a gather."""
+    dims = read.array_shape()
+    arrays = [_wrapped(a, read.dims[axis], wrap_negative) for axis, a in read.arrays.items()]
+    if len({a.dtype for a in arrays}) > 1:
+        wide = any(a.dtype.itemsize == 8 or a.dtype == DTYPES["u32"] for a in arrays)
+        arrays = [convert(a, S64 if wide else S32) for a in arrays]
+    columns = [reshape_to(broadcast_dims_to(a, dims), (*dims, 1)) for a in arrays]
+    return columns[0] if len(columns) == 1 else bind("concatenate", *columns, dimensions=(len(dims),))
+
+
+def _wrapped(array, extent: int, wrap_negative: bool):
+    """Places with those that count from the end counted from the front."""
+    if isinstance(array, Array):
+        array = array._value()
+    if _is_numpy(array):
+        array = np.asarray(array)
+        if array.dtype.kind != "i":
+            return as_operand(array.astype(np.int64) if array.dtype == np.uint64 else array, "indexing")
+        array = array if array.dtype.itemsize >= 4 else array.astype(np.int32)
+        return as_operand(np.where(array < 0, array + extent, array) if wrap_negative else array, "indexing")
+    if array.dtype.kind == "u":
+        return array
+    if array.dtype.itemsize < 4:
+        array = convert(array, S32)
+    if not wrap_negative:
+        return array
+    zero, more = (_splat(constant(v, array.dtype), array) for v in (0, extent))
+    return bind("select", bind("compare", array, zero, direction="LT"), bind("add", array, more), array)
+
+
+def _splat(scalar, like):
+    if not like.ndim:
+        return scalar
+    return bind("broadcast", scalar, shape=Shape(scalar.dtype, like.shape), dimensions=())
+
+
+def take_index(x, read: Index, mode, fill_value=None, sorted_: bool = False, wrap_negative: bool = True):
+    """The gather of an index that has arrays."""
+    if product(read.array_shape()) and mode is not GatherScatterMode.FILL_OR_DROP:
+        for axis in read.arrays:
+            _not_empty(x, axis)
+    part = static_part(x, read)
+    indices = start_indices(read, wrap_negative)
+    rank = indices.ndim - 1
+    kept = read.kept()
+    _, _, before = read.place()
+    offset = (*range(before), *range(before + rank, len(kept) + rank))
+    collapsed = tuple(sorted({*read.arrays, *read.integers}))
+    sizes = [d if k in kept else 1 for k, d in enumerate(part.shape)]
+    if any(not part.shape[axis] for axis in read.arrays):  # an empty axis: nothing to read, so nothing or fill values
+        part = lax.pad(part, 0, [(0, int(not d and k in read.arrays), 0) for k, d in enumerate(part.shape)])
+        indices = lax.full_like(indices, -1)
+    numbers = GatherDimensionNumbers(offset, collapsed, tuple(read.arrays))
+    found = gather(part, indices, numbers, sizes, mode=mode, fill_value=fill_value, indices_are_sorted=sorted_)
+    return reshape_to(found, read.shape())

@@ -1,0 +1,249 @@
+"""x.at[index]: new arrays with some elements changed, since arrays do not change."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom import lax
+from hloom.arrays.operators import ArrayMethods
+from hloom.errors import NonConcreteBooleanIndexError, ShapeError
+from hloom.ir.types import PRED, Shape
+from hloom.lax.operands import NUMBERS, as_operand, broadcast_shapes, constant, convert, reshape_to
+from hloom.lax.slicing import (
+    GatherScatterMode,
+    ScatterDimensionNumbers,
+    scatter,
+    scatter_add,
+    scatter_apply,
+    scatter_max,
+    scatter_min,
+    scatter_mul,
+)
+from hloom.numpy.indexing.subscripts import Index, is_false, read_index, start_indices, static_part, take_index
+from hloom.tracing.trace import Tracer, bind
+
+
+class IndexUpdates:
+    """What `x.at` is: `x.at[index]` has the methods of `IndexedPart`."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array):
+        self.array = array
+
+    def __getitem__(self, index) -> IndexedPart:
+        return IndexedPart(self.array, index)
+
+    def __repr__(self) -> str:
+        return f"IndexUpdates({self.array!r})"
+
+
+class IndexedPart:
+    """The elements of an array that an index names, for reading and for making changed copies.
+
+    Every method takes indices_are_sorted and unique_indices (promises that make the work faster), mode (what happens
+    outside of the array: 'drop' (the default of changes), 'clip', 'promise_in_bounds', for get also 'fill') and
+    wrap_negative_indices. values broadcast to the named part and take the array's dtype. Where the index names a place
+    several times, add, multiply, min, max and apply count each of them, and set keeps the last.
+    Raises IndexOutOfBoundsError, UnsupportedIndexError, NonConcreteBooleanIndexError, ShapeError, DTypeError.
+    """
+
+    __slots__ = ("array", "index")
+
+    def __init__(self, array, index):
+        self.array = array
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"IndexedPart({self.array!r}, {self.index!r})"
+
+    def get(
+        self,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode=None,
+        fill_value=None,
+        out_sharding=None,
+        wrap_negative_indices: bool = True,
+    ):
+        """The elements: x[index], places outside by `mode`: moved inside by default, filled with a fill_value."""
+        x = as_operand(self.array, "at[].get")
+        if mode is None:
+            mode = GatherScatterMode.CLIP if fill_value is None else GatherScatterMode.FILL_OR_DROP
+        mode = GatherScatterMode.from_any(mode)
+        read = read_index(x, self.index, True, wrap_negative_indices)
+        if not read.arrays:
+            return reshape_to(static_part(x, read), read.shape())
+        return take_index(x, read, mode, fill_value, indices_are_sorted, wrap_negative_indices)
+
+    def set(self, values, **options):
+        """x with values there."""
+        return self._updated("set", values, **options)
+
+    def add(self, values, **options):
+        """x with values added there."""
+        return self._updated("add", values, **options)
+
+    def subtract(self, values, **options):
+        """x with values subtracted there."""
+        x = as_operand(self.array, "at[].subtract")
+        values = convert(as_operand(values, "at[].subtract"), x.dtype)
+        return self._updated("add", bind("negate", values), **options)
+
+    sub = subtract
+
+    def multiply(self, values, **options):
+        """x with its elements multiplied by values there."""
+        return self._updated("multiply", values, **options)
+
+    mul = multiply
+
+    def divide(self, values, **options):
+        """x with its elements divided by values there. Integers become floats, as by x / y."""
+        import hloom.numpy as hnp
+
+        x = as_operand(self.array, "at[].divide")
+        return hnp.divide(x, IndexedPart(lax.full_like(x, 1), self.index)._updated("multiply", values, **options))
+
+    def power(self, values, **options):
+        """x with its elements raised to values there."""
+        import hloom.numpy as hnp
+
+        x = as_operand(self.array, "at[].power")
+        return hnp.power(x, IndexedPart(lax.full_like(x, 1), self.index)._updated("multiply", values, **options))
+
+    def min(self, values, **options):
+        """x with the smaller of x and values there."""
+        return self._updated("min", values, **options)
+
+    def max(self, values, **options):
+        """x with the larger of x and values there."""
+        return self._updated("max", values, **options)
+
+    def apply(self, func, **options):
+        """x with func(element) there; func takes and returns one element, or a whole array with unique indexes."""
+        return self._updated("apply", func, **options)
+
+    def _updated(
+        self,
+        kind: str,
+        values,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode=None,
+        out_sharding=None,
+        wrap_negative_indices: bool = True,
+    ):
+        name = f"at[].{kind}"
+        x = as_operand(self.array, name)
+        mode = GatherScatterMode.from_any(mode)
+        if not isinstance(values, ArrayMethods) and kind != "apply":
+            values = constant(values, x.dtype) if type(values) in NUMBERS else as_operand(values, name)
+        try:
+            if is_false(self.index):
+                return x
+            read = read_index(x, self.index, True, wrap_negative_indices)
+        except NonConcreteBooleanIndexError:
+            return _where_mask(x, self.index, kind, values)
+        if kind != "apply":
+            values = _to_core(convert(values, x.dtype), read, name)
+        if not read.arrays:
+            return with_static_part(x, read, _combined(kind, static_part(x, read), values, read))
+        part = static_part(x, read)
+        if kind == "apply" and unique_indices:
+            values = values(take_index(x, read, mode, wrap_negative=wrap_negative_indices))
+            values, kind = _to_core(convert(values, x.dtype), read, name), "set"
+        if any(not part.shape[axis] for axis in read.arrays):
+            return x  # an empty axis: every place is outside
+        indices = start_indices(read, wrap_negative_indices)
+        rank, kept = indices.ndim - 1, read.kept()
+        _, _, before = read.place()
+        window = (*range(before), *range(before + rank, len(kept) + rank))
+        numbers = ScatterDimensionNumbers(window, tuple(sorted({*read.arrays, *read.integers})), tuple(read.arrays))
+        options = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices, "mode": mode}
+        if kind == "apply":
+            shape = read.shape(core=True)
+            changed = scatter_apply(part, indices, values, numbers, update_shape=shape, **options)
+        else:
+            changed = _SCATTERS[kind](part, indices, values, numbers, **options)
+        return with_static_part(x, read, changed)
+
+
+_SCATTERS = {"set": scatter, "add": scatter_add, "multiply": scatter_mul, "min": scatter_min, "max": scatter_max}
+_OPCODES = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}
+
+
+def _to_core(values, read: Index, name: str):
+    """The values broadcast to the part that is named, without its new axes."""
+    full, core = read.shape(), read.shape(core=True)
+    dims = values.shape
+    while len(dims) > len(full) and dims[0] == 1:
+        dims = dims[1:]
+    values = reshape_to(values, dims)
+    if broadcast_shapes(f"{name} (part and values)", [full, dims]) != full:
+        raise ShapeError(
+            f"{name}: values broadcast to the part that is named",
+            f"values {dims}, a part {full}",
+            "name a larger part, or reduce the values",
+        )
+    from hloom.lax.operands import broadcast_dims_to
+
+    return reshape_to(broadcast_dims_to(values, full), core)
+
+
+def _combined(kind: str, part, values, read: Index):
+    """The new static part: old elements and values, whose extents lack the axes with an integer."""
+    if kind == "apply":
+        made = as_operand(values(reshape_to(part, read.shape())), "at[].apply")
+        return reshape_to(convert(made, part.dtype), part.shape)
+    values = reshape_to(values, part.shape)
+    return values if kind == "set" else bind(_OPCODES[kind], part, values)
+
+
+def with_static_part(x, read: Index, part):
+    """x with the elements that the slices and integers of an index name replaced."""
+    if read.is_whole():
+        return part
+    part = lax.rev(part, read.reverse)
+    if not part.size:
+        return x
+    starts = [b[0] for b in read.bounds]
+    if all(step == 1 for _, _, step in read.bounds):
+        return lax.dynamic_update_slice(x, part, starts)
+    padding, mask_padding = [], []
+    for (start, limit, step), extent in zip(read.bounds, x.shape, strict=True):
+        padding.append((start, extent - limit, step - 1))
+        mask_padding.append((start, extent - limit, step - 1))
+    spread = bind("pad", part, constant(0, part.dtype), padding=tuple(padding))
+    everywhere = bind("broadcast", constant(True, PRED), shape=Shape(PRED, part.shape), dimensions=())
+    mask = bind("pad", everywhere, constant(False, PRED), padding=tuple(mask_padding))
+    return bind("select", mask, spread, x)
+
+
+def _where_mask(x, index, kind: str, values):
+    """The change for one traced mask and values that broadcast over it: a choice, element by element."""
+    index = index if not isinstance(index, tuple) else index[0] if len(index) == 1 else None
+    is_mask = isinstance(index, Tracer) and index.dtype == PRED and index.shape == x.shape[: index.ndim]
+    rest = x.shape[index.ndim :] if is_mask else ()
+    plain = kind == "apply" or np.shape(values) == () or (is_mask and len(values.shape) <= len(rest))
+    if not is_mask or not plain:
+        raise NonConcreteBooleanIndexError(
+            "a change at a boolean index inside of jit",
+            f"a traced mask with values {getattr(values, '_shape', values)!r}: how many elements it names is not known",
+            "use hnp.where(mask, values, x), or a single mask with one value for all elements",
+        )
+    from hloom.lax.operands import broadcast_dims_to
+
+    if kind == "apply":
+        new = convert(as_operand(values(x), "at[].apply"), x.dtype)
+    else:
+        values = convert(values, x.dtype)
+        broadcast_shapes("at[].set (part and values)", [rest, values.shape])
+        values = broadcast_dims_to(values, x.shape)
+        new = values if kind == "set" else bind(_OPCODES[kind], x, values)
+    mask = index
+    if rest:
+        mask = bind("broadcast", index, shape=Shape(PRED, x.shape), dimensions=tuple(range(index.ndim)))
+    return bind("select", mask, new, x)

@@ -1,0 +1,1 @@
+"""Products, einsum, convolution and polynomials."""

@@ -1,0 +1,1 @@
+"""Reductions, scans, quantiles, histograms and statistics."""

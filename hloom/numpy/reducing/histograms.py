@@ -1,0 +1,199 @@
+"""Counting: bincount and histograms in one and more dimensions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom import lax
+from hloom.arrays.array import Array
+from hloom.errors import ArgumentError, DTypeError, ShapeError
+from hloom.ir.types import DTYPES, FLOATS, INTEGERS, PRED
+from hloom.lax.operands import (
+    as_operand,
+    broadcast_dims_to,
+    convert,
+    default_int,
+    promote_operands,
+    reshape_to,
+    to_inexact,
+    whole_number,
+)
+from hloom.numpy.elementwise.logic import where
+from hloom.numpy.reducing.reductions import max as maximum_of
+from hloom.numpy.reducing.reductions import min as minimum_of
+from hloom.numpy.shaping.manipulation import ravel, stack
+from hloom.numpy.shaping.sorting import searchsorted
+from hloom.tracing.concrete import known, require_known
+
+
+def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None, out_sharding=None):
+    """How often each of 0, 1, 2, ... is among the integers x, of rank 1; with weights their sums.
+
+    length: the extent of the result, needed inside of jit; larger numbers are left out, negative ones count as 0.
+    minlength: the least extent without `length`. Counts are integers, sums have the dtype of the weights.
+    Raises ShapeError, DTypeError, TracerConversionError.
+    """
+    x = as_operand(x, "bincount")
+    if x.dtype not in INTEGERS and x.dtype != PRED:
+        raise DTypeError("bincount takes integers", f"{x._shape!r}", "convert them with astype('int32')")
+    if x.ndim != 1:
+        raise ShapeError("bincount takes an array of rank 1", f"{x._shape!r}", "ravel it")
+    x = convert(x, default_int()) if x.dtype == PRED else x
+    if length is None:
+        values = require_known(x, "bincount", "the largest number is an extent", "pass length=")
+        needed = int(values.max()) + 1 if values.size else 0
+        length = max(needed, 0, whole_number(minlength, "bincount", "minlength"))
+    if weights is None:
+        updates = lax.full(x.shape, 1, default_int())
+    else:
+        updates = as_operand(weights, "bincount")
+        if updates.shape != x.shape:
+            raise ShapeError(
+                "bincount takes a weight for each number", f"{x._shape!r}, {updates._shape!r}", "match them"
+            )
+    place = x if x.dtype.kind == "u" else where(lax.lt(x, lax.full_like(x, 0)), 0, x)
+    return lax.full((length,), 0, updates.dtype).at[place].add(updates)
+
+
+# --- edges --------------------------------------------------------------------------------------------------------
+
+
+def histogram_bin_edges(a, bins=10, range=None, weights=None):  # noqa: A002  (NumPy's name)
+    """The edges of the bins of a histogram: `bins` equal ones between the limits, or `bins` itself where it is edges.
+
+    range: (low, high), by default those of the data. bins may be one of NumPy's rules ('auto', 'fd', ...) for data that
+    is known. Raises ArgumentError, ShapeError, TracerConversionError.
+    """
+    x = as_operand(a, "histogram_bin_edges")
+    if isinstance(bins, str):
+        values = require_known(x, "histogram_bin_edges", f"bins={bins!r} depends on the data", "pass a number of bins")
+        edges = np.histogram_bin_edges(np.asarray(values, np.float64), bins, range)
+        return Array(edges.astype(_float_dtype(x.dtype)))
+    edges = bins if isinstance(bins, (list, tuple)) else None
+    if edges is not None or getattr(bins, "ndim", 0):
+        edges = to_inexact(as_operand(bins, "histogram_bin_edges"), "histogram_bin_edges")
+        if edges.ndim != 1:
+            raise ShapeError(
+                "histogram takes edges of rank 1", f"{edges._shape!r}", "pass a number, or a list of edges"
+            )
+        return edges
+    count = whole_number(bins, "histogram", "number of bins")
+    if count < 1:
+        raise ArgumentError("histogram takes at least one bin", f"bins={count}", "pass a positive number")
+    dtype = _float_dtype(x.dtype)
+    if range is not None:
+        low, high = (convert(as_operand(r, "histogram"), dtype) for r in range)
+    elif not x.size:
+        low, high = (lax.full((), v, dtype) for v in (0, 1))
+    else:
+        low, high = convert(minimum_of(x), dtype), convert(maximum_of(x), dtype)
+    same = lax.eq(low, high)
+    half = lax.full((), 0.5, dtype)
+    low, high = where(same, lax.sub(low, half), low), where(same, lax.add(high, half), high)
+    from hloom.numpy.creation import linspace
+
+    return convert(linspace(low, high, count + 1, dtype=dtype), dtype)
+
+
+def _float_dtype(dtype):
+    if dtype in FLOATS:
+        return dtype
+    return DTYPES["f64" if dtype in (DTYPES["s64"], DTYPES["u64"]) else "f32"]
+
+
+def _places(x, edges):
+    """For each element the number of its bin, from 1 on; 0 below the first edge, `edges.size` above the last."""
+    count = edges.shape[0]
+    place = searchsorted(edges, x, "right")
+    last = lax.eq(x, broadcast_dims_to(edges[count - 1], x.shape))
+    return where(last, count - 1, place)
+
+
+def histogram(a, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
+    """(the number of elements, or the sum of their weights, in each bin; the edges, one more than bins).
+
+    a: any extents, flat. bins, range: as in `histogram_bin_edges`; the last bin holds its upper edge too.
+    density: divided so that the integral is 1. The result is of floating point numbers.
+    Raises ShapeError, ArgumentError, DTypeError.
+    """
+    if weights is None:
+        x = to_inexact(as_operand(a, "histogram"), "histogram")
+        given = lax.full_like(x, 1)
+    else:
+        x, given = as_operand(a, "histogram"), as_operand(weights, "histogram")
+        if x.shape != given.shape:
+            raise ShapeError(
+                "histogram takes a weight for each element", f"{x._shape!r}, {given._shape!r}", "match them"
+            )
+        (x, given), _ = promote_operands("histogram", (x, given), _float_dtype)
+    x, given = ravel(x), ravel(given)
+    edges = convert(histogram_bin_edges(a, bins, range), x.dtype)
+    counts = bincount(_places(x, edges), given, length=edges.shape[0] + 1)[1 : edges.shape[0]]
+    if density:
+        widths = lax.sub(edges[1:], edges[:-1])
+        total = lax.reduce_sum(counts, (0,))
+        counts = lax.div(lax.div(counts, widths), broadcast_dims_to(total, counts.shape))
+    return counts, edges
+
+
+def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
+    """(the number of points in each cell of a grid, a list of the edges along each axis).
+
+    sample: (points, axes), or a list of the coordinates along each axis. bins: a number, a number for each axis, or
+    edges for each; range: (low, high) for each axis. weights, density: as in `histogram`, but without both counts are
+    integers.
+    Raises ShapeError, ArgumentError, DTypeError.
+    """
+    if isinstance(sample, (list, tuple)):
+        sample = stack([as_operand(s, "histogramdd") for s in sample], axis=-1)
+    x = to_inexact(as_operand(sample, "histogramdd"), "histogramdd")
+    if x.ndim == 1:
+        x = reshape_to(x, (x.shape[0], 1))
+    if x.ndim != 2:
+        raise ShapeError("histogramdd takes points of (number, axes)", f"{x._shape!r}", "reshape the sample")
+    count, rank = x.shape
+    per_axis = list(bins) if isinstance(bins, (list, tuple)) else None
+    if per_axis is None and getattr(bins, "ndim", 0) == 1 and known(bins) is not None and bins.dtype in INTEGERS:
+        per_axis = [int(b) for b in known(bins)] if bins.shape[0] == rank else None
+    per_axis = [bins] * rank if per_axis is None else per_axis
+    limits = [None] * rank if range is None else list(range)
+    if len(per_axis) != rank or len(limits) != rank:
+        raise ArgumentError(
+            "histogramdd takes bins and limits for each axis",
+            f"{len(per_axis)}, {len(limits)} for {rank}",
+            "match them",
+        )
+    edges, flat, sizes, inside = [], None, [], None
+    for k, (one, limit) in enumerate(zip(per_axis, limits, strict=True)):
+        column = x[:, k]
+        edge = convert(histogram_bin_edges(column, one, limit), x.dtype)
+        place, size = _places(column, edge), edge.shape[0] - 1
+        fits = lax.bitwise_and(lax.gt(place, lax.full_like(place, 0)), lax.le(place, lax.full_like(place, size)))
+        place = lax.sub(place, lax.full_like(place, 1))
+        flat = place if flat is None else lax.add(lax.mul(flat, lax.full_like(flat, size)), place)
+        inside = fits if inside is None else lax.bitwise_and(inside, fits)
+        edges.append(edge)
+        sizes.append(size)
+    total = int(np.prod(sizes))
+    given = lax.full((count,), 1, default_int())
+    if weights is not None:
+        given = convert(as_operand(weights, "histogramdd"), x.dtype)
+    if given.shape != (count,):
+        raise ShapeError("histogramdd takes a weight for each point", f"{given._shape!r} for {count}", "match them")
+    counts = reshape_to(bincount(where(inside, flat, total), given, length=total), tuple(sizes))
+    if density:
+        counts = convert(counts, x.dtype)
+        counts = lax.div(counts, broadcast_dims_to(lax.reduce_sum(counts, tuple(np.arange(rank))), counts.shape))
+        for k, edge in enumerate(edges):
+            widths = lax.sub(edge[1:], edge[:-1])
+            widths = reshape_to(widths, tuple(sizes[k] if j == k else 1 for j in np.arange(rank)))
+            counts = lax.div(counts, broadcast_dims_to(widths, counts.shape))
+    return counts, edges
+
+
+def histogram2d(x, y, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
+    """(counts, edges along x, edges along y) of points in a plane; arguments as in `histogramdd`."""
+    if not isinstance(bins, (int, np.integer)) and not (isinstance(bins, (list, tuple)) and len(bins) == 2):
+        bins = [bins, bins]  # the same edges along both
+    counts, edges = histogramdd([x, y], bins, range, weights, density)
+    return counts, edges[0], edges[1]

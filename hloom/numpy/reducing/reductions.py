@@ -1,0 +1,369 @@
+"""Reductions over axes: sums, extremes, truth, means and variances, and their variants that pass over NaN."""
+
+from __future__ import annotations
+
+import math
+
+from hloom import lax
+from hloom.errors import ShapeError
+from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, NARROW_FLOATS, PRED, SIGNED, as_dtype
+from hloom.lax.operands import (
+    F32,
+    NUMBERS,
+    as_operand,
+    broadcast_dims_to,
+    broadcast_shapes,
+    canonical_axes,
+    conform,
+    convert,
+    default_int,
+    full,
+    inexact_dtype,
+    product,
+    promote_operands,
+    reshape_to,
+    to_inexact,
+)
+from hloom.lax.reduction import highest, keep_axes, lowest, reduce_with
+from hloom.numpy.elementwise.logic import isnan, truth, where
+from hloom.numpy.elementwise.ufuncs import maximum, minimum
+from hloom.tracing.trace import bind
+
+
+def sum_dtype(dtype, promote_integers: bool = True):
+    """Sums of narrow integers are of the default integers' width, as in JAX; all others keep their dtype."""
+    if not (promote_integers or dtype == PRED) or dtype in INEXACT or dtype.itemsize >= default_int().itemsize:
+        return dtype
+    return default_int() if dtype in SIGNED or dtype == PRED else DTYPES[f"u{8 * default_int().itemsize}"]
+
+
+def _masked(x, where_mask, neutral, name: str):
+    """x with the neutral element where the mask is false."""
+    if where_mask is None:
+        return x
+    mask = truth(as_operand(where_mask, name))
+    dims = broadcast_shapes(name, [x.shape, mask.shape])
+    x, mask = broadcast_dims_to(x, dims), broadcast_dims_to(mask, dims)
+    return lax.select(mask, x, full(neutral, x.dtype, dims))
+
+
+def _finish(x, opcode, axes, neutral, keepdims, initial, name):
+    """The reduction, in f32 for narrow floats; `initial` is combined with it."""
+    dims, dtype = x.shape, x.dtype
+    work = F32 if dtype in NARROW_FLOATS and opcode in ("add", "multiply") else dtype
+    result = reduce_with(opcode, convert(x, work, x.weak), axes, neutral)
+    if initial is not None and not (type(initial) in NUMBERS and initial == neutral):
+        result = bind(opcode, result, conform(initial, work, result.shape))
+    result = convert(result, dtype)
+    return keep_axes(result, axes, dims) if keepdims else result
+
+
+def _accumulation(name, a, axis, dtype, keepdims, initial, where_mask, opcode, neutral, promote_integers=True):
+    x = as_operand(a, name)
+    target = sum_dtype(x.dtype, promote_integers) if dtype is None else as_dtype(dtype)
+    x = convert(x, target, x.weak and dtype is None)
+    x = _masked(x, where_mask, neutral, name)
+    if target == PRED:
+        opcode = "or" if opcode == "add" else "and"
+    return _finish(x, opcode, canonical_axes(axis, x.ndim, name), neutral, keepdims, initial, name)
+
+
+def sum(
+    a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None, promote_integers: bool = True
+):  # noqa: A001
+    """The sum over axes (all by default) of the elements where `where`. Narrow integers and pred give s32 or u32.
+
+    f16 and bf16 are summed in f32. Raises ShapeError, DTypeError.
+    """
+    return _accumulation("sum", a, axis, dtype, keepdims, initial, where, "add", 0, promote_integers)
+
+
+def prod(
+    a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None, promote_integers: bool = True
+):
+    """The product over axes (all by default) of the elements where `where`; dtypes as `sum`. Raises ShapeError."""
+    return _accumulation("prod", a, axis, dtype, keepdims, initial, where, "multiply", 1, promote_integers)
+
+
+def _extreme(name, a, axis, keepdims, initial, where_mask, opcode, neutral):
+    x = as_operand(a, name)
+    axes = canonical_axes(axis, x.ndim, name)
+    if initial is None and 0 in [x.shape[k] for k in axes]:
+        raise ShapeError(f"{name} over axes {axes}", f"{x._shape!r}, which has nothing there", "pass initial=")
+    if where_mask is not None and initial is None:
+        raise ShapeError(f"{name} with where=", "no initial value for places where nothing is true", "pass initial=")
+    if x.dtype in COMPLEX:
+        return _complex_extreme(name, x, axes, keepdims, initial, where_mask, opcode, neutral)
+    x = _masked(x, where_mask, neutral(x.dtype), name)
+    return _finish(x, opcode, axes, neutral(x.dtype), keepdims, initial, name)
+
+
+def _complex_extreme(name, x, axes, keepdims, initial, where_mask, opcode, neutral):
+    """In the order of `less`: the extreme of the imaginary parts where the real part is the extreme."""
+    re, im, nan = lax.real(x), lax.imag(x), lax.ne(x, x)
+    far = neutral(re.dtype)
+    re, im = _masked(re, where_mask, far, name), _masked(im, where_mask, far, name)
+    nan = _masked(nan, where_mask, False, name)
+    dims, kept = re.shape, tuple(1 if k in axes else d for k, d in enumerate(re.shape))
+    first = reduce_with(opcode, re, axes, far)
+    tied = lax.eq(re, broadcast_dims_to(reshape_to(first, kept), dims))
+    second = reduce_with(opcode, lax.select(tied, im, full(far, im.dtype, dims)), axes, far)
+    none = full(complex(math.nan, math.nan), x.dtype, first.shape)
+    result = lax.select(reduce_with("or", nan, axes, False), none, lax.complex(first, second))
+    if initial is not None:
+        result = convert((maximum if opcode == "maximum" else minimum)(result, initial), x.dtype)
+    return reshape_to(result, kept) if keepdims else result
+
+
+def max(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):  # noqa: A001
+    """The largest element over axes (all by default); NaN where there is one. Raises ShapeError."""
+    return _extreme("max", a, axis, keepdims, initial, where, "maximum", lowest)
+
+
+def min(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):  # noqa: A001
+    """The smallest element over axes (all by default); NaN where there is one. Raises ShapeError."""
+    return _extreme("min", a, axis, keepdims, initial, where, "minimum", highest)
+
+
+amax, amin = max, min
+
+
+def ptp(a, axis=None, out=None, keepdims: bool = False):
+    """The largest minus the smallest element over axes. Raises ShapeError."""
+    return lax.sub(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
+
+
+def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa: A001
+    """Whether every element (where `where`) is true, i.e. not 0, over axes. Raises ShapeError."""
+    x = _masked(truth(as_operand(a, "all")), where, True, "all")
+    return _finish(x, "and", canonical_axes(axis, x.ndim, "all"), True, keepdims, None, "all")
+
+
+def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa: A001
+    """Whether one element (where `where`) is true, i.e. not 0, over axes. Raises ShapeError."""
+    x = _masked(truth(as_operand(a, "any")), where, False, "any")
+    return _finish(x, "or", canonical_axes(axis, x.ndim, "any"), False, keepdims, None, "any")
+
+
+def count_nonzero(a, axis=None, keepdims: bool = False):
+    """The number of elements other than 0 over axes, s32. Raises ShapeError."""
+    return sum(convert(truth(as_operand(a, "count_nonzero")), default_int()), axis, keepdims=keepdims)
+
+
+def _arg(name, function, a, axis, keepdims):
+    x = as_operand(a, name)
+    dims = x.shape
+    if axis is None:
+        x, axes, axis = reshape_to(x, (x.size,)), tuple(range(x.ndim)), 0
+    else:
+        axes = canonical_axes(axis, x.ndim, name)
+        (axis,) = axes
+    result = function(x, axis, default_int())
+    return keep_axes(result, axes, dims) if keepdims else result
+
+
+def argmax(a, axis: int | None = None, out=None, keepdims: bool = False):
+    """The index (s32) of the first largest element along an axis (of the flat array); NaN is the largest.
+
+    Raises ShapeError for an empty axis.
+    """
+    return _arg("argmax", lax.argmax, a, axis, keepdims)
+
+
+def argmin(a, axis: int | None = None, out=None, keepdims: bool = False):
+    """The index (s32) of the first smallest element along an axis (of the flat array); NaN is the smallest.
+
+    Raises ShapeError for an empty axis.
+    """
+    return _arg("argmin", lax.argmin, a, axis, keepdims)
+
+
+# --- means --------------------------------------------------------------------------------------------------------
+
+
+def _count(x, axes, where_mask, keepdims, name):
+    """How many elements a mean runs over: a number, or an array with a mask."""
+    if where_mask is None:
+        return product(x.shape[k] for k in axes)
+    mask = broadcast_dims_to(truth(as_operand(where_mask, name)), x.shape)
+    return sum(convert(mask, x.dtype if x.dtype in FLOATS else F32), axes, keepdims=keepdims)
+
+
+def _quotient(total, count):
+    return lax.div(total, conform(count, total.dtype, total.shape))
+
+
+def _work_dtype(x, dtype, name):
+    """(the dtype of a mean, the dtype in which it is computed)."""
+    target = inexact_dtype(x.dtype) if dtype is None else as_dtype(dtype)
+    return target, F32 if target in NARROW_FLOATS else target
+
+
+def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=None):
+    """The mean over axes (all by default) of the elements where `where`; integers as floats. NaN where there is none.
+
+    Raises ShapeError, DTypeError.
+    """
+    x = as_operand(a, "mean")
+    target, work = _work_dtype(x, dtype, "mean")
+    axes = canonical_axes(axis, x.ndim, "mean")
+    total = sum(convert(x, work), axes, keepdims=keepdims, where=where)
+    return convert(_quotient(total, _count(x, axes, where, keepdims, "mean")), target)
+
+
+def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool = False):
+    """The mean weighted by weights, of the shape of a or along the one axis. With returned also the sum of weights.
+
+    Raises ShapeError, DTypeError.
+    """
+    x = to_inexact(a, "average")
+    axes = canonical_axes(axis, x.ndim, "average")
+    if weights is None:
+        result = mean(x, axes, keepdims=keepdims)
+        total = full(product(x.shape[k] for k in axes), result.dtype, result.shape)
+        return (result, total) if returned else result
+    weights = as_operand(weights, "average")
+    if weights.shape != x.shape:
+        if weights.shape != tuple(x.shape[k] for k in axes):
+            raise ShapeError(
+                "average takes weights of the shape of its operand or of the axes it runs over",
+                f"operand {x._shape!r}, axes {axes}, weights {weights._shape!r}",
+                "broadcast the weights",
+            )
+        order = sorted(range(len(axes)), key=lambda k: axes[k])
+        weights = lax.transpose(weights, order)
+        weights = reshape_to(weights, tuple(d if k in axes else 1 for k, d in enumerate(x.shape)))
+    (x, weights), _ = promote_operands("average", (x, weights), inexact_dtype)
+    total = sum(weights, axes, keepdims=keepdims)
+    result = lax.div(sum(lax.mul(x, weights), axes, keepdims=keepdims), total)
+    return (result, total) if returned else result
+
+
+def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, where=None, mean=None, correction=None):
+    """The variance over axes: the sum of |a - mean|^2 divided by the count less `ddof` (or `correction`).
+
+    Real for complex a, f32 inside for narrow floats. Raises ShapeError, DTypeError.
+    """
+    x = as_operand(a, "var")
+    target, work = _work_dtype(x, dtype, "var")
+    axes = canonical_axes(axis, x.ndim, "var")
+    x = convert(x, work)
+    if mean is None:
+        center = _quotient(sum(x, axes, keepdims=True, where=where), _count(x, axes, where, True, "var"))
+    else:
+        center = as_operand(mean, "var")
+        if center.ndim != x.ndim:
+            center = keep_axes(center, axes, x.shape)
+        center = convert(center, work)
+    distance = lax.sub(x, broadcast_dims_to(center, x.shape))
+    if work in COMPLEX:
+        re, im = lax.real(distance), lax.imag(distance)
+        squares = lax.add(lax.mul(re, re), lax.mul(im, im))
+        target = squares.dtype
+    else:
+        squares = lax.mul(distance, distance)
+    total = sum(squares, axes, keepdims=keepdims, where=where)
+    count = _count(squares, axes, where, keepdims, "var")
+    less = ddof if correction is None else correction
+    if where is None:
+        divisor = float(count - less)
+        # NumPy: too few elements give NaN (0 / 0) or infinity, never a negative variance.
+        divisor = divisor if divisor > 0 else 0.0
+    else:
+        divisor = lax.max(lax.sub(count, float(less)), 0.0)
+    return convert(_quotient(total, divisor), target)
+
+
+def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, where=None, mean=None, correction=None):
+    """The standard deviation over axes: the root of `var`. Raises ShapeError, DTypeError."""
+    x = as_operand(a, "std")
+    target, work = _work_dtype(x, dtype, "std")
+    result = lax.sqrt(var(x, axis, work, None, ddof, keepdims, where=where, mean=mean, correction=correction))
+    return result if target in COMPLEX else convert(result, target)
+
+
+# --- passing over NaN ---------------------------------------------------------------------------------------------
+
+
+def _valid(x, where_mask, name):
+    valid = lax.bitwise_not(isnan(x))
+    if where_mask is not None:
+        mask = truth(as_operand(where_mask, name))
+        valid = lax.bitwise_and(valid, broadcast_dims_to(mask, x.shape))
+    return valid
+
+
+def nansum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None):
+    """`sum` with NaN as 0."""
+    x = as_operand(a, "nansum")
+    return sum(x, axis, dtype, None, keepdims, initial, _valid(x, where, "nansum"))
+
+
+def nanprod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None):
+    """`prod` with NaN as 1."""
+    x = as_operand(a, "nanprod")
+    return prod(x, axis, dtype, None, keepdims, initial, _valid(x, where, "nanprod"))
+
+
+def nanmean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=None):
+    """`mean` of what is not NaN; NaN where nothing is left."""
+    x = as_operand(a, "nanmean")
+    return mean(x, axis, dtype, None, keepdims, where=_valid(x, where, "nanmean"))
+
+
+def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, where=None):
+    """`var` of what is not NaN; NaN where too little is left."""
+    x = as_operand(a, "nanvar")
+    valid = _valid(x, where, "nanvar")
+    result = var(x, axis, dtype, None, ddof, keepdims, where=valid)
+    enough = lax.gt(sum(convert(valid, F32), axis, keepdims=keepdims), float(ddof))
+    return lax.select(enough, result, full(math.nan, result.dtype, result.shape))
+
+
+def nanstd(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, where=None):
+    """`std` of what is not NaN; NaN where too little is left."""
+    return lax.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where=where))
+
+
+def _nan_extreme(name, function, neutral, a, axis, keepdims, initial, where_mask):
+    x = as_operand(a, name)
+    if x.dtype not in INEXACT:
+        return function(x, axis, None, keepdims, initial, where_mask)
+    valid = _valid(x, where_mask, name)
+    start = neutral(x.dtype) if initial is None else initial
+    if initial is None and x.dtype in COMPLEX:
+        start = complex(start, start)
+    result = function(x, axis, None, keepdims, start, valid)
+    if initial is not None:
+        return result
+    return where(any(valid, axis, keepdims=keepdims), result, math.nan)
+
+
+def nanmax(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):
+    """`max` of what is not NaN; NaN where nothing is left."""
+    return _nan_extreme("nanmax", max, lowest, a, axis, keepdims, initial, where)
+
+
+def nanmin(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):
+    """`min` of what is not NaN; NaN where nothing is left."""
+    return _nan_extreme("nanmin", min, highest, a, axis, keepdims, initial, where)
+
+
+def _nan_arg(name, function, neutral, a, axis, keepdims):
+    """As JAX: -1 where everything is NaN (NumPy raises, which a compiled function cannot)."""
+    x = as_operand(a, name)
+    if x.dtype not in FLOATS:
+        return function(x, axis, keepdims=keepdims)
+    missing = isnan(x)
+    index = function(where(missing, neutral(x.dtype), x), axis, keepdims=keepdims)
+    return where(all(missing, axis, keepdims=keepdims), -1, index)
+
+
+def nanargmax(a, axis: int | None = None, out=None, keepdims: bool = False):
+    """`argmax` of what is not NaN; -1 where nothing is left."""
+    return _nan_arg("nanargmax", argmax, lowest, a, axis, keepdims)
+
+
+def nanargmin(a, axis: int | None = None, out=None, keepdims: bool = False):
+    """`argmin` of what is not NaN; -1 where nothing is left."""
+    return _nan_arg("nanargmin", argmin, highest, a, axis, keepdims)

@@ -1,0 +1,1 @@
+"""Shapes, order and sets: reshape, join, split, pad, sort, unique."""

@@ -1,0 +1,364 @@
+"""Shapes and axes: reshape, transpose, broadcast, join, split."""
+
+from __future__ import annotations
+
+import builtins
+
+import numpy as np
+
+from hloom import lax
+from hloom.arrays.operators import ArrayMethods
+from hloom.errors import ArgumentError, ShapeError
+from hloom.ir.types import as_dtype
+from hloom.lax.operands import (
+    as_operand,
+    broadcast_dims_to,
+    canonical_axes,
+    canonical_axis,
+    canonical_shape,
+    convert,
+    full,
+    product,
+    promote_operands,
+    reshape_to,
+    whole_number,
+)
+from hloom.lax.operands import broadcast_shapes as common_shape
+
+
+def _sequence(arrays, name: str) -> list:
+    if isinstance(arrays, (np.ndarray, ArrayMethods)):
+        return list(arrays)
+    if not isinstance(arrays, (list, tuple)):
+        raise ArgumentError(f"{name} takes a list of arrays", f"{type(arrays).__name__}", "put the arrays into a list")
+    if not arrays:
+        raise ArgumentError(f"{name} takes at least one array", "an empty list", "pass one or more arrays")
+    return list(arrays)
+
+
+# --- shape --------------------------------------------------------------------------------------------------------
+
+
+def _order(rest, order, name):
+    """(extents or axes that were given one by one, the order)."""
+    if rest and isinstance(rest[-1], str):
+        rest, order = rest[:-1], rest[-1]
+    if order not in ("C", "F", "A", "K", None):
+        raise ArgumentError(f"{name} takes the order 'C' or 'F'", f"{order!r}", "leave it out for row-major order")
+    return rest, "F" if order == "F" else "C"
+
+
+def reshape(a, shape, *rest, order: str = "C", copy: bool | None = None):
+    """a with other extents; one of them may be -1 and follows from the size. Also reshape(a, 2, 3).
+
+    order 'F' reads and writes with the first axis fastest. Raises ShapeError, ArgumentError.
+    """
+    x = as_operand(a, "reshape")
+    rest, order = _order(rest, order, "reshape")
+    dims = (shape, *rest) if rest else shape
+    if not isinstance(dims, (tuple, list)):
+        dims = (dims,)
+    dims = [whole_number(d, "reshape", "extent") for d in dims]
+    unknown = [k for k, d in enumerate(dims) if d == -1]
+    rest_size = product(d for d in dims if d != -1)
+    possible = x.size % rest_size == 0 if rest_size else x.size == 0
+    if len(unknown) > 1 or builtins.min(dims, default=0) < -1 or (unknown and not (possible and rest_size)):
+        raise ShapeError(
+            f"reshape to {tuple(dims)}",
+            f"{x._shape!r} ({x.size} elements)",
+            "pass extents whose product is the operand's size; at most one may be -1",
+        )
+    if unknown:
+        dims[unknown[0]] = x.size // rest_size
+    elif rest_size != x.size:
+        raise ShapeError(
+            f"reshape to {tuple(dims)}, {rest_size} elements",
+            f"{x._shape!r} ({x.size} elements)",
+            "pass extents whose product is the operand's size; one may be -1",
+        )
+    if order == "F":
+        return _reversed_axes(reshape_to(_reversed_axes(x), tuple(reversed(dims))))
+    return reshape_to(x, tuple(dims))
+
+
+def _reversed_axes(x):
+    return lax.transpose(x, tuple(reversed(range(x.ndim))))
+
+
+def ravel(a, order: str = "C"):
+    """a as a vector, row-major (order 'F': column-major)."""
+    return reshape(a, (-1,), order=order) if as_operand(a, "ravel").size else reshape(a, (0,))
+
+
+def shape(a) -> tuple[int, ...]:
+    """The extents."""
+    return as_operand(a, "shape").shape
+
+
+def ndim(a) -> int:
+    """The number of axes."""
+    return as_operand(a, "ndim").ndim
+
+
+def size(a, axis=None) -> int:
+    """The number of elements, or the extent along an axis (or axes). Raises ShapeError."""
+    x = as_operand(a, "size")
+    return product(x.shape[k] for k in canonical_axes(axis, x.ndim, "size"))
+
+
+def squeeze(a, axis=None):
+    """a without its axes of extent 1, or without these. Raises ShapeError."""
+    x = as_operand(a, "squeeze")
+    if axis is None:
+        axis = tuple(k for k, d in enumerate(x.shape) if d == 1)
+    return lax.squeeze(x, axis)
+
+
+def expand_dims(a, axis):
+    """a with new axes of extent 1 at these positions of the result. Raises ShapeError."""
+    return lax.expand_dims(a, axis)
+
+
+def broadcast_to(array, shape):
+    """array with these extents, by NumPy's broadcasting. Raises ShapeError."""
+    x, dims = as_operand(array, "broadcast_to"), canonical_shape(shape, "broadcast_to")
+    if common_shape("broadcast_to", [x.shape, dims]) != dims:
+        raise ShapeError(
+            f"broadcast_to to {dims}", f"{x._shape!r}, which would shrink", "each extent must be equal, or 1 before"
+        )
+    return broadcast_dims_to(x, dims)
+
+
+def broadcast_arrays(*args):
+    """All arrays with the extents to which they broadcast, a list. Raises ShapeError."""
+    arrays = [as_operand(a, "broadcast_arrays") for a in args]
+    if not arrays:
+        return []
+    dims = common_shape("broadcast_arrays", [a.shape for a in arrays])
+    return [broadcast_dims_to(a, dims) for a in arrays]
+
+
+def broadcast_shapes(*shapes) -> tuple[int, ...]:
+    """The extents to which all of these shapes broadcast. Raises ShapeError."""
+    return common_shape("broadcast_shapes", [canonical_shape(s, "broadcast_shapes") for s in shapes] or [()])
+
+
+def _at_least(name: str, rank: int, place):
+    def function(*arys):
+        results = [reshape_to(x, place(x.shape)) for x in (as_operand(a, name) for a in arys)]
+        return results[0] if len(results) == 1 else results
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Arrays with axes of extent 1 added up to rank {rank}; a list of them for several arguments."
+    return function
+
+
+atleast_1d = _at_least("atleast_1d", 1, lambda dims: dims or (1,))
+atleast_2d = _at_least("atleast_2d", 2, lambda dims: (1,) * (2 - len(dims)) + dims)
+atleast_3d = _at_least(
+    "atleast_3d", 3, lambda dims: dims if len(dims) > 2 else (1, *(dims or (1,)), 1) if len(dims) < 2 else (*dims, 1)
+)
+
+# --- order of axes ------------------------------------------------------------------------------------------------
+
+
+def transpose(a, axes=None, *rest):
+    """a with its axes in this order (reversed by default). Also transpose(a, 1, 0). Raises ShapeError."""
+    x = as_operand(a, "transpose")
+    if axes is None:
+        return _reversed_axes(x)
+    return lax.transpose(x, (axes, *rest) if not isinstance(axes, (tuple, list)) else axes)
+
+
+permute_dims = transpose
+
+
+def moveaxis(a, source, destination):
+    """a with axes moved to other positions; the others keep their order. Raises ShapeError."""
+    x = as_operand(a, "moveaxis")
+    source = canonical_axes(source, x.ndim, "moveaxis")
+    destination = canonical_axes(destination, x.ndim, "moveaxis")
+    if len(source) != len(destination):
+        raise ShapeError("moveaxis pairs axes", f"{source} and {destination}", "name as many on both sides")
+    order = [k for k in range(x.ndim) if k not in source]
+    for target, axis in sorted(zip(destination, source, strict=True)):
+        order.insert(target, axis)
+    return lax.transpose(x, order)
+
+
+def rollaxis(a, axis: int, start: int = 0):
+    """a with one axis moved before position start. Raises ShapeError."""
+    x = as_operand(a, "rollaxis")
+    axis = canonical_axis(axis, x.ndim, "rollaxis")
+    start = start + x.ndim if start < 0 else start
+    return moveaxis(x, axis, start - 1 if axis < start else start)
+
+
+def swapaxes(a, axis1: int, axis2: int):
+    """a with two axes exchanged. Raises ShapeError."""
+    x = as_operand(a, "swapaxes")
+    first, second = (canonical_axis(k, x.ndim, "swapaxes") for k in (axis1, axis2))
+    order = list(range(x.ndim))
+    order[first], order[second] = second, first
+    return lax.transpose(x, order)
+
+
+# --- joining and splitting ----------------------------------------------------------------------------------------
+
+
+def concatenate(arrays, axis: int | None = 0, dtype=None):
+    """The arrays one after the other along an axis (None: all flattened). Promotes. Raises ShapeError."""
+    arrays, weak = promote_operands("concatenate", _sequence(arrays, "concatenate"), broadcast=False)
+    if axis is None:
+        arrays, axis = [reshape_to(x, (x.size,)) for x in arrays], 0
+    first = arrays[0]
+    axis = canonical_axis(axis, first.ndim, "concatenate")
+    for x in arrays:
+        if x.ndim != first.ndim or x.shape[:axis] + x.shape[axis + 1 :] != first.shape[:axis] + first.shape[axis + 1 :]:
+            raise ShapeError(
+                f"concatenate along axis {axis} takes arrays that agree in all other axes",
+                f"{first._shape!r} and {x._shape!r}",
+                "reshape, slice or broadcast the odd one",
+            )
+    result = lax.concatenate(arrays, axis)
+    return convert(result, result.dtype if dtype is None else as_dtype(dtype), weak and dtype is None)
+
+
+concat = concatenate
+
+
+def stack(arrays, axis: int = 0, out=None, dtype=None):
+    """Arrays of one shape along a new axis. Promotes. Raises ShapeError, ArgumentError."""
+    arrays, weak = promote_operands("stack", _sequence(arrays, "stack"), broadcast=False)
+    first = arrays[0]
+    for x in arrays:
+        if x.shape != first.shape:
+            raise ShapeError(
+                "stack takes arrays of one shape", f"{first._shape!r} and {x._shape!r}", "broadcast or pad them first"
+            )
+    axis = canonical_axis(axis, first.ndim + 1, "stack")
+    dims = first.shape[:axis] + (1,) + first.shape[axis:]
+    result = lax.concatenate([reshape_to(x, dims) for x in arrays], axis)
+    return convert(result, result.dtype if dtype is None else as_dtype(dtype), weak and dtype is None)
+
+
+def unstack(x, /, *, axis: int = 0) -> tuple:
+    """The slices of x along an axis, which disappears. Raises ShapeError."""
+    x = as_operand(x, "unstack")
+    axis = canonical_axis(axis, x.ndim, "unstack")
+    return tuple(lax.index_in_dim(x, k, axis, keepdims=False) for k in range(x.shape[axis]))
+
+
+def hstack(tup, dtype=None):
+    """Concatenation along axis 1 (axis 0 for vectors). Raises ShapeError."""
+    arrays = [atleast_1d(x) for x in _sequence(tup, "hstack")]
+    return concatenate(arrays, 0 if arrays[0].ndim == 1 else 1, dtype)
+
+
+def vstack(tup, dtype=None):
+    """Concatenation along axis 0; vectors are rows. Raises ShapeError."""
+    return concatenate([atleast_2d(x) for x in _sequence(tup, "vstack")], 0, dtype)
+
+
+def dstack(tup, dtype=None):
+    """Concatenation along axis 2. Raises ShapeError."""
+    return concatenate([atleast_3d(x) for x in _sequence(tup, "dstack")], 2, dtype)
+
+
+def column_stack(tup):
+    """Vectors as the columns of a matrix; matrices as they are. Raises ShapeError."""
+    arrays = [as_operand(x, "column_stack") for x in _sequence(tup, "column_stack")]
+    return concatenate([x if x.ndim > 1 else reshape_to(x, (x.size, 1)) for x in arrays], 1)
+
+
+def block(arrays):
+    """An array put together from nested lists of blocks: the innermost along the last axis. Raises ShapeError."""
+
+    def depth(value):
+        return 1 + builtins.max(depth(v) for v in value) if isinstance(value, list) and value else 0
+
+    def leaves(value):
+        return [x for v in value for x in leaves(v)] if isinstance(value, list) else [as_operand(value, "block")]
+
+    def join(value, level):
+        if not isinstance(value, list):
+            x = as_operand(value, "block")
+            return reshape_to(x, (1,) * (rank - x.ndim) + x.shape)
+        return concatenate([join(v, level + 1) for v in value], rank - levels + level)
+
+    levels = depth(arrays)
+    rank = builtins.max(levels, builtins.max(x.ndim for x in leaves(arrays)))
+    return join(arrays, 0)
+
+
+def append(arr, values, axis: int | None = None):
+    """Concatenation of two arrays, flattened unless an axis is given. Raises ShapeError."""
+    return concatenate([arr, values], axis)
+
+
+def _split(name: str, a, indices_or_sections, axis: int, equal: bool) -> list:
+    x = as_operand(a, name)
+    axis = canonical_axis(axis, x.ndim, name)
+    extent = x.shape[axis]
+    if isinstance(indices_or_sections, (list, tuple, np.ndarray)) or getattr(indices_or_sections, "ndim", 0):
+        cuts = [whole_number(k, name, "index") for k in indices_or_sections]
+        edges = [0, *cuts, extent]
+        bounds = [builtins.slice(*pair).indices(extent)[:2] for pair in zip(edges[:-1], edges[1:], strict=True)]
+    else:
+        count = whole_number(indices_or_sections, name, "number of sections")
+        if count < 1 or equal and extent % count:
+            raise ShapeError(
+                f"{name} into {count} equal sections",
+                f"{x._shape!r} with extent {extent} along axis {axis}",
+                "choose a divisor of the extent, or use hnp.array_split",
+            )
+        size, longer = divmod(extent, count)
+        edges = [k * size + builtins.min(k, longer) for k in range(count + 1)]
+        bounds = list(zip(edges[:-1], edges[1:], strict=True))
+    return [lax.slice_in_dim(x, a, builtins.max(a, b), axis=axis) for a, b in bounds]
+
+
+def split(ary, indices_or_sections, axis: int = 0):
+    """Equal parts along an axis, or the parts between these indexes, a list. Raises ShapeError."""
+    return _split("split", ary, indices_or_sections, axis, True)
+
+
+def array_split(ary, indices_or_sections, axis: int = 0):
+    """As split; the first parts are longer by one where the extent does not divide."""
+    return _split("array_split", ary, indices_or_sections, axis, False)
+
+
+def hsplit(ary, indices_or_sections):
+    """Split along axis 1 (axis 0 of a vector). Raises ShapeError."""
+    return split(ary, indices_or_sections, 0 if ndim(ary) == 1 else 1)
+
+
+def vsplit(ary, indices_or_sections):
+    """Split along axis 0. Raises ShapeError."""
+    return split(ary, indices_or_sections, 0)
+
+
+def dsplit(ary, indices_or_sections):
+    """Split along axis 2. Raises ShapeError."""
+    return split(ary, indices_or_sections, 2)
+
+
+def tile(A, reps):
+    """A repeated reps[k] times along axis k, block after block. Raises ShapeError."""
+    x, reps = as_operand(A, "tile"), canonical_shape(reps, "tile")
+    rank = max(x.ndim, len(reps))
+    dims = (1,) * (rank - x.ndim) + x.shape
+    reps = (1,) * (rank - len(reps)) + reps
+    inner = reshape_to(x, tuple(e for d in dims for e in (1, d)))
+    spread = broadcast_dims_to(inner, tuple(e for n, d in zip(reps, dims, strict=True) for e in (n, d)))
+    return reshape_to(spread, tuple(n * d for n, d in zip(reps, dims, strict=True)))
+
+
+def resize(a, new_shape):
+    """The elements of a, repeated or cut to fill these extents. Raises ShapeError."""
+    x, dims = as_operand(a, "resize"), canonical_shape(new_shape, "resize")
+    count = product(dims)
+    if not x.size:
+        return full(0, x.dtype, dims)
+    flat = tile(reshape_to(x, (x.size,)), -(-count // x.size))
+    return reshape_to(lax.slice_in_dim(flat, 0, count), dims)

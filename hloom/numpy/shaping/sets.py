@@ -1,0 +1,260 @@
+"""Sets: unique elements and what two arrays have in common. Inside of jit results have the extents that `size` says."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hloom import lax
+from hloom.arrays.array import Array
+from hloom.errors import ArgumentError
+from hloom.ir.types import FLOATS, INEXACT, PRED
+from hloom.lax.operands import (
+    as_operand,
+    broadcast_dims_to,
+    canonical_axis,
+    convert,
+    default_int,
+    promote_operands,
+    reshape_to,
+)
+from hloom.lax.sorting import sort_by
+from hloom.numpy.elementwise.logic import where
+from hloom.numpy.indexing.nonzero import true_places
+from hloom.numpy.shaping.manipulation import concatenate, moveaxis, ravel
+from hloom.numpy.shaping.sorting import places_along, searchsorted, sort
+from hloom.tracing.concrete import require_known
+
+
+class UniqueAll(NamedTuple):
+    values: object
+    indices: object
+    inverse_indices: object
+    counts: object
+
+
+class UniqueCounts(NamedTuple):
+    values: object
+    counts: object
+
+
+class UniqueInverse(NamedTuple):
+    values: object
+    inverse_indices: object
+
+
+_SIZE = "pass size=, the number of elements that the result is to have"
+
+
+def unique(
+    ar,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+    size: int | None = None,
+    fill_value=None,
+    sorted: bool = True,  # noqa: A002  (NumPy's name)
+):
+    """The distinct elements of ar in order (axis: the distinct slices along it); a tuple with what else is asked for.
+
+    return_index: places of their first appearances. return_inverse: for each element its place in the result.
+    return_counts: how often each appears. size: so many elements, needed inside of jit; missing ones are fill_value
+    (by default the smallest) with count 0. equal_nan: all NaN count as one.
+    Raises ShapeError, TracerConversionError.
+    """
+    x = as_operand(ar, "unique")
+    dims = x.shape
+    if axis is None:
+        rows = reshape_to(x, (x.size, 1))
+    else:
+        axis = canonical_axis(axis, x.ndim, "unique")
+        x = moveaxis(x, axis, 0)
+        rows = reshape_to(x, (x.shape[0], x.size // max(x.shape[0], 1)))
+    values, index, inverse, counts = _unique_rows(rows, size, fill_value, equal_nan)
+    if axis is None:
+        values, inverse = ravel(values), reshape_to(inverse, dims)
+    else:
+        values = moveaxis(reshape_to(values, (values.shape[0], *x.shape[1:])), 0, axis)
+    chosen = [v for v, wanted in ((index, return_index), (inverse, return_inverse), (counts, return_counts)) if wanted]
+    return (values, *chosen) if chosen else values
+
+
+def _unique_rows(rows, size, fill_value, equal_nan):
+    """(distinct rows, first places, inverse, counts) of a matrix."""
+    count, width = rows.shape
+    dtype = default_int()
+    if not count:
+        made = size or 0
+        fill = lax.full((made, width), 0, rows.dtype) if fill_value is None else _filled(rows, fill_value, made)
+        none = lax.full((made,), 0, dtype)
+        return fill, none, lax.full((0,), 0, dtype), none
+    columns = [rows[:, k] for k in range(width)]
+    places = places_along((count,), 0)
+    *keys, order = sort_by((*columns, places), 0, True, width, False) if width else [places]
+    new = None
+    for key in keys:
+        differs = _differs(key[1:], key[:-1], equal_nan)
+        new = differs if new is None else lax.bitwise_or(new, differs)
+    new = lax.full((count - 1,), False, PRED) if new is None else new
+    new = concatenate([lax.full((1,), True, PRED), new])
+    if size is None:
+        flags = require_known(new, "unique", "the number of distinct elements is a shape", _SIZE)
+        size = int(flags.sum())
+        first = Array(np.flatnonzero(flags).astype(dtype))
+    else:
+        first = true_places(new, size, count)
+    rank = lax.sub(lax.cumsum(convert(new, dtype), axis=0), lax.full((count,), 1, dtype))
+    inverse = lax.full((count,), 0, dtype).at[order].set(rank, unique_indices=True)
+    missing = lax.eq(first, lax.full_like(first, count))
+    following = concatenate([first[1:], lax.full((1,), count, dtype)]) if size else first
+    total = lax.add(rank[count - 1], lax.full((), 1, dtype))
+    last = lax.ge(lax.add(lax.iota(dtype, size), lax.full((size,), 1, dtype)), broadcast_dims_to(total, (size,)))
+    following = where(last, count, following)
+    if size:
+        # Where size cuts elements off, the last one kept still ends where the next one begins.
+        starts = true_places(new, size + 1, count)
+        following = starts[1:]
+    counts = where(missing, 0, lax.sub(following, first))
+    index = order.at[first].get(mode="clip")
+    index = where(missing, broadcast_dims_to(order[0], (size,)), index)
+    values = rows.at[index].get(mode="clip")
+    if fill_value is not None and size:
+        fill = _filled(rows, fill_value, size)
+        values = where(broadcast_dims_to(reshape_to(missing, (size, 1)), (size, width)), fill, values)
+    return values, index, inverse, counts
+
+
+def _filled(rows, fill_value, size: int):
+    fill = convert(as_operand(fill_value, "unique"), rows.dtype)
+    fill = reshape_to(fill, (1, fill.size))
+    return broadcast_dims_to(fill, (size, rows.shape[1]))
+
+
+def _differs(x, y, equal_nan: bool):
+    differs = lax.ne(x, y)
+    if x.dtype in INEXACT and equal_nan:
+        differs = lax.bitwise_and(differs, lax.bitwise_not(lax.bitwise_and(lax.ne(x, x), lax.ne(y, y))))
+    return differs
+
+
+def unique_all(x, /, *, size: int | None = None, fill_value=None) -> UniqueAll:
+    """(values, indices, inverse_indices, counts) of the distinct elements; NaN are all distinct. As `unique`."""
+    return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
+
+
+def unique_counts(x, /, *, size: int | None = None, fill_value=None) -> UniqueCounts:
+    """(values, counts) of the distinct elements; NaN are all distinct. As `unique`."""
+    return UniqueCounts(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
+
+
+def unique_inverse(x, /, *, size: int | None = None, fill_value=None) -> UniqueInverse:
+    """(values, inverse_indices) of the distinct elements; NaN are all distinct. As `unique`."""
+    return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
+
+
+def unique_values(x, /, *, size: int | None = None, fill_value=None):
+    """The distinct elements in order; NaN are all distinct. As `unique`."""
+    return unique(x, equal_nan=False, size=size, fill_value=fill_value)
+
+
+# --- two arrays ---------------------------------------------------------------------------------------------------
+
+
+def isin(element, test_elements, assume_unique: bool = False, invert: bool = False, *, method="auto"):
+    """For each element whether it is among test_elements. method: 'auto', 'compare_all', 'binary_search' or 'sort'."""
+    if method not in ("auto", "compare_all", "binary_search", "sort"):
+        raise ArgumentError(
+            "the method of isin", f"{method!r}", "one of 'auto', 'compare_all', 'binary_search', 'sort'"
+        )
+    (x, tests), _ = promote_operands("isin", (element, test_elements), broadcast=False)
+    x, tests = as_operand(x, "isin"), ravel(as_operand(tests, "isin"))
+    count = tests.shape[0]
+    if not count:
+        found = lax.full(x.shape, False, PRED)
+    elif method == "compare_all" or count <= 16 or x.dtype in INEXACT and x.dtype not in FLOATS:
+        dims = (*x.shape, count)
+        each = lax.eq(broadcast_dims_to(reshape_to(x, (*x.shape, 1)), dims), broadcast_dims_to(tests, dims))
+        found = lax.reduce_or(each, (x.ndim,))
+    else:
+        table = sort(tests)
+        place = searchsorted(table, x)
+        found = lax.eq(table.at[place].get(mode="clip"), x)
+    return lax.bitwise_not(found) if invert else found
+
+
+def in1d(ar1, ar2, assume_unique: bool = False, invert: bool = False):
+    """`isin` of the flat ar1."""
+    return isin(ravel(as_operand(ar1, "in1d")), ar2, assume_unique, invert)
+
+
+def _chosen(name: str, x, mask, size, fill_value):
+    """(distinct elements of x where mask is true, in order; the places of their first appearances)."""
+    if size is None:
+        flags = require_known(mask, name, "the number of elements of the result is a shape", _SIZE)
+        places = np.flatnonzero(flags)
+        found, first = unique(x[places], return_index=True)
+        return found, Array(places.astype(default_int()))[first] if places.size else first
+    outside = lax.bitwise_not(mask)
+    count = x.shape[0]
+    dtype = default_int()
+    if not count:
+        fill = lax.full((), 0, x.dtype) if fill_value is None else convert(as_operand(fill_value, name), x.dtype)
+        return broadcast_dims_to(fill, (size,)), lax.full((size,), 0, dtype)
+    flag, key, order = sort_by((outside, x, places_along((count,), 0)), 0, True, 2, False)
+    new = concatenate([lax.full((1,), True, PRED), _differs(key[1:], key[:-1], True)])
+    first = true_places(lax.bitwise_and(new, lax.bitwise_not(flag)), size, count)
+    missing = lax.eq(first, lax.full_like(first, count))
+    values, index = key.at[first].get(mode="clip"), order.at[first].get(mode="clip")
+    fill = key[0] if fill_value is None else convert(as_operand(fill_value, name), x.dtype)
+    return where(missing, fill, values), where(missing, count, index)
+
+
+def _flat_pair(name: str, ar1, ar2):
+    (a, b), _ = promote_operands(name, (ar1, ar2), broadcast=False)
+    return ravel(as_operand(a, name)), ravel(as_operand(b, name))
+
+
+def union1d(ar1, ar2, *, size: int | None = None, fill_value=None):
+    """The distinct elements of both arrays in order. size and fill_value as in `unique`."""
+    return unique(concatenate(list(_flat_pair("union1d", ar1, ar2))), size=size, fill_value=fill_value)
+
+
+def intersect1d(
+    ar1, ar2, assume_unique: bool = False, return_indices: bool = False, *, size: int | None = None, fill_value=None
+):
+    """The distinct elements that both arrays have, in order; with return_indices also their first places in both.
+
+    size and fill_value as in `unique`; missing places are the arrays' sizes. Raises TracerConversionError.
+    """
+    a, b = _flat_pair("intersect1d", ar1, ar2)
+    values, first = _chosen("intersect1d", a, isin(a, b), size, fill_value)
+    if not return_indices:
+        return values
+    _, second = _chosen("intersect1d", b, isin(b, a), size, fill_value)
+    return values, first, second
+
+
+def setdiff1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None, fill_value=None):
+    """The distinct elements of ar1 that ar2 lacks, in order (as they stand with assume_unique).
+
+    size and fill_value as in `unique`, but missing elements are 0 by default. Raises TracerConversionError.
+    """
+    a, b = _flat_pair("setdiff1d", ar1, ar2)
+    mask = isin(a, b, invert=True)
+    if assume_unique:
+        from hloom.numpy.indexing.take import compress
+
+        return compress(mask, a, size=size, fill_value=0 if fill_value is None else fill_value)
+    fill = 0 if fill_value is None and size is not None else fill_value
+    return _chosen("setdiff1d", a, mask, size, fill)[0]
+
+
+def setxor1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None, fill_value=None):
+    """The distinct elements that exactly one of the arrays has, in order. size and fill_value as in `unique`."""
+    a, b = _flat_pair("setxor1d", ar1, ar2)
+    mask = concatenate([isin(a, b, invert=True), isin(b, a, invert=True)])
+    return _chosen("setxor1d", concatenate([a, b]), mask, size, fill_value)[0]

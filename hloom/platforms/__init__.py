@@ -1,0 +1,1 @@
+"""Kinds of devices, their names, their registry, and devices."""

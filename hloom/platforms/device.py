@@ -1,0 +1,177 @@
+"""Devices `cpu:0` ... and others of registered kinds; moving arrays to them, and choosing them for parts of programs.
+
+All CPU devices of a process share its memory; each has its own share of the threads.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ContextDecorator
+from functools import lru_cache
+
+from hloom.config import config
+from hloom.errors import DeviceError
+from hloom.ir.records import record
+from hloom.ir.source import device_scope, device_scopes
+from hloom.platforms.kinds import device_kind, device_kinds
+from hloom.platforms.names import DeviceName, parse_device_name
+from hloom.sharding.shardings import NamedSharding, PartitionSpec, Sharding, get_mesh, single_device
+
+
+@record(frozen=True)
+class Device:
+    """A device. kind: 'cpu' or another registered kind; index: its number among its kind."""
+
+    kind: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.index}"
+
+    def __repr__(self) -> str:
+        return f"Device({self})"
+
+    @property
+    def platform(self) -> str:
+        return self.kind
+
+    @property
+    def id(self) -> int:
+        return self.index
+
+    @property
+    def device_kind(self) -> str:
+        return self.kind
+
+    process_index = 0
+
+    def memory_stats(self) -> dict[str, int] | None:
+        """Bytes and counts of a GPU's memory by name; None for devices in the host's memory, which is not counted by
+        device. Raises CudaError."""
+        if self.kind != "cuda":
+            return None
+        from hloom.backends.cuda.compilation import cuda_device
+        from hloom.ir import records
+
+        return records.asdict(cuda_device(self.index).open().memory())
+
+
+@lru_cache(maxsize=64)
+def _device(kind: str, index: int) -> Device:
+    return Device(kind, index)
+
+
+def devices(kind: str | None = None) -> list[Device]:
+    """The devices of this process (of one kind: 'cpu', 'cuda', ...). Raises DeviceError where there are none."""
+    if kind is None:
+        return [_device(k.name, n) for k in device_kinds().values() for n in range(k.count())]
+    found = device_kind(parse_device_name(kind).kind)
+    if found is None or not found.count():
+        raise DeviceError(
+            f"devices of kind {kind!r} were asked for",
+            f"this process has {', '.join(map(str, devices()))}" + (f"; {found.reason()}" if found else ""),
+            "name a kind of these",
+        )
+    return [_device(found.name, n) for n in range(found.count())]
+
+
+_chosen: Device | None = None  # by `hl.default_device`
+
+
+def default_device() -> Device:
+    return _chosen or _device("cpu", 0)
+
+
+def choose_default_device(device: Device | None) -> Device | None:
+    """Makes a device that of arrays for which none is chosen (None: the first). Returns what was chosen before."""
+    global _chosen
+    before, _chosen = _chosen, device
+    return before
+
+
+def find_device(name) -> Device:
+    """The device of a name ('cpu:0', 'cpu', '/device:CPU:0'), a Device, or a sharding over one device. Raises
+    DeviceError; with `hl.config.soft_placement` a device that is not there is cpu:0."""
+    if name is None:
+        return default_device()
+    if isinstance(name, PartitionSpec):
+        name = NamedSharding(get_mesh(), name)
+    if isinstance(name, Sharding):
+        name = single_device(name)
+    parsed = DeviceName(name.kind, name.index) if isinstance(name, Device) else parse_device_name(str(name))
+    kind = device_kind(parsed.kind)
+    here = parsed.job in (None, "localhost") and not parsed.task
+    if here and kind is not None and parsed.index < kind.count():
+        return _device(kind.name, parsed.index)
+    if config.soft_placement:
+        if config.log_device_placement:
+            print(f"hloom: {name} is not here: cpu:0 takes its place", file=sys.stderr)
+        return _device("cpu", 0)
+    if not here:
+        found, repair = f"this process is /job:localhost/task:0, with {_list()}", "name one of its devices"
+    else:
+        found = f"this process has {_list()}"
+        if kind is not None and not kind.count():
+            found += f"; {kind.reason()}"
+        more = "set HLOOM_NUM_CPU_DEVICES for more" if parsed.kind == "cpu" else "set hl.config.soft_placement"
+        repair = f"name one of these, or {more}"
+    raise DeviceError(f"device {name!s} was asked for", found, repair)
+
+
+def _list() -> str:
+    return ", ".join(map(str, devices()))
+
+
+class device(ContextDecorator):  # noqa: N801  (TensorFlow's name)
+    """`with hl.device("cpu:1"):` what stands in it is computed on that device, inside of jitted functions too; what a
+    function computes for the derivative of it as well. Inner scopes win; None takes the choice back.
+
+    Raises DeviceError for a device that is not there, unless `hl.config.soft_placement` is set.
+    """
+
+    def __init__(self, name):
+        self.name = "" if name is None else str(find_device(name))
+        self._scopes: list = []
+
+    def __enter__(self) -> Device | None:
+        scope = device_scope(self.name)
+        self._scopes.append(scope)
+        scope.__enter__()
+        return find_device(self.name) if self.name else None
+
+    def __exit__(self, *exception) -> None:
+        self._scopes.pop().__exit__(*exception)
+
+
+def scoped_device() -> Device | None:
+    """The device of the `hl.device` scope around, if any."""
+    name = device_scopes.device
+    return find_device(name) if name else None
+
+
+def local_devices(process_index=None, backend: str | None = None, host_id=None) -> list[Device]:
+    """The devices of this process, which are all there are."""
+    return devices(backend)
+
+
+def device_count(backend: str | None = None) -> int:
+    """How many devices there are."""
+    return len(devices(backend))
+
+
+local_device_count = device_count
+
+
+def default_backend() -> str:
+    """The kind of the device on which computations run."""
+    return default_device().kind
+
+
+def process_index(backend: str | None = None) -> int:
+    """0: there is one process."""
+    return 0
+
+
+def process_count(backend: str | None = None) -> int:
+    """1: there is one process."""
+    return 1

@@ -1,0 +1,1 @@
+"""Tracers, traces, regions, references and callbacks."""

@@ -1,0 +1,193 @@
+"""Python functions in compiled programs: pure_callback, io_callback; `hloom.tracing.debug` has print and callback.
+
+Each is a custom call whose target carries the function. The program calls it where it stands, with NumPy arrays.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+
+import numpy as np
+
+from hloom.errors import ArgumentError, AttributeValueError, TreeError, UnsupportedError
+from hloom.ir.ops.programs.structure import HostFunction
+from hloom.ir.types import Shape, TupleShape, as_dtype
+from hloom.tracing.trace import as_array, bind
+from hloom.tree import pytrees as tree
+
+_known: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+_numbers = itertools.count(1)
+VMAP_METHODS = (None, "sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
+
+
+def pure_callback(callback, result_shape_dtypes, *args, sharding=None, vmap_method=None, vectorized=None, **kwargs):
+    """The result of a Python function of arrays, also inside of jit, loops and branches.
+
+    callback: pure; gets NumPy arrays in the trees of args and kwargs, and returns arrays of the promised shapes and
+        dtypes. result_shape_dtypes: a tree of what has `shape` and `dtype`, such as hl.ShapeDtypeStruct.
+    vmap_method: what vmap makes of it. None: an error. 'sequential': one call for each problem. 'expand_dims': one
+        call, arguments that are the same for all problems have a first axis of extent 1. 'broadcast_all': one call, all
+        arguments have the axis. 'legacy_vectorized': one call, such arguments have no further axis.
+
+    It may run more than once or not at all, where its result is not needed. It has no derivative: hl.custom_jvp gives
+    one. Raises what the callback raises, with the line of this call; ShapeError for other results than promised.
+
+        hl.pure_callback(np.sin, hl.ShapeDtypeStruct(x.shape, x.dtype), x)
+    """
+    if vectorized is not None and vmap_method is None:
+        vmap_method = "legacy_vectorized" if vectorized else "sequential"
+    if vmap_method not in VMAP_METHODS:
+        raise AttributeValueError(
+            "pure_callback takes a vmap_method", f"{vmap_method!r}", f"one of {', '.join(map(repr, VMAP_METHODS))}"
+        )
+    method = "sequential" if vmap_method == "sequential_unrolled" else vmap_method
+    return _call("pure_callback", callback, result_shape_dtypes, args, kwargs, method, effect=False)
+
+
+def io_callback(callback, result_shape_dtypes, *args, sharding=None, ordered: bool = False, **kwargs):
+    """The result of a Python function that also does something: it runs exactly when the program gets there.
+
+    As pure_callback; vmap calls it for each problem. All such calls of a program happen in the order in which they
+    stand in it, so that `ordered` changes nothing.
+    """
+    return _call("io_callback", callback, result_shape_dtypes, args, kwargs, "sequential", effect=True)
+
+
+def _call(kind: str, callback, result_shape_dtypes, args, kwargs, method, effect: bool):
+    if not callable(callback):
+        raise ArgumentError(f"{kind} takes a function", f"{type(callback).__name__}", "pass a function")
+    shapes, out_tree = tree.flatten(result_shape_dtypes)
+    shapes = [_shape(s, kind) for s in shapes]
+    leaves, in_tree = tree.flatten((args, kwargs))
+    name = getattr(callback, "__name__", None) or type(callback).__name__
+    leaves = [as_array(leaf, f"an argument of {kind} of '{name}'") for leaf in leaves]
+
+    def function(*arrays):
+        given, named = tree.unflatten(in_tree, arrays)
+        results, found = tree.flatten(callback(*given, **named))
+        if found != out_tree:
+            raise TreeError(f"{kind}: '{name}' promised a result of structure {out_tree}", f"{found}", "return that")
+        return tuple(_fitting(r, s) for r, s in zip(results, shapes, strict=True))
+
+    key = (kind, callback, in_tree, out_tree, tuple(shapes), method)
+    target = _target(kind, name, function, key, method)
+    results = bind(
+        "custom-call",
+        *leaves,
+        shape=TupleShape(shapes),
+        custom_call_target=target,
+        custom_call_has_side_effect=effect,
+    )
+    return tree.unflatten(out_tree, results)
+
+
+def _target(kind: str, name: str, function, key, method) -> HostFunction:
+    """The target of a function: the same for the same key, so that equal programs are compiled once."""
+    try:
+        found = _known.get(key)
+    except TypeError:  # a callback that cannot be hashed
+        key = found = None
+    if found is None:
+        found = HostFunction(f"hloom.{kind}.{name}.{next(_numbers)}")
+        found.function, found.method = function, method
+        if key is not None:
+            _known[key] = found
+    return found
+
+
+def _shape(value, kind: str) -> Shape:
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        raise ArgumentError(
+            f"{kind} takes the shapes and dtypes of its results",
+            f"{value!r:.80}",
+            "pass hl.ShapeDtypeStruct(shape, dtype)",
+        )
+    return Shape(as_dtype(value.dtype), tuple(value.shape))
+
+
+def _fitting(value, shape: Shape) -> np.ndarray:
+    """A result as an array; Python numbers and other widths of the promised kind take its dtype."""
+    array = np.asarray(value)
+    if array.dtype != shape.dtype and np.dtype(array.dtype).kind == np.dtype(shape.dtype).kind:
+        array = array.astype(shape.dtype)
+    return array
+
+
+# --- debugging ----------------------------------------------------------------------------------------------------
+
+
+def debug_callback(callback, *args, ordered: bool = False, partitioned: bool = False, **kwargs) -> None:
+    """Calls a Python function with the values of args and kwargs when the program gets there; returns nothing.
+
+    Inside of vmap it is called for each problem; derivatives do not see it.
+    """
+    if not callable(callback):
+        raise ArgumentError("debug.callback takes a function", f"{type(callback).__name__}", "pass a function")
+    _debug(callback, args, kwargs, ("callback", callback))
+
+
+def debug_print(fmt: str, *args, ordered: bool = False, partitioned: bool = False, **kwargs) -> None:
+    """Prints `fmt.format(*args, **kwargs)` with the values that args have when the program gets there.
+
+        hl.debug.print("loss {} after {n} steps", loss, n=step)
+
+    Raises ArgumentError where the format names arguments that are not given.
+    """
+    if not isinstance(fmt, str):
+        raise ArgumentError("debug.print takes a format string", f"{type(fmt).__name__}", "debug.print('x = {}', x)")
+    try:
+        fmt.format(*[_Anything()] * len(args), **dict.fromkeys(kwargs, _Anything()))
+    except (IndexError, KeyError) as error:
+        raise ArgumentError(
+            f"debug.print of {fmt!r}",
+            f"{len(args)} arguments and the names {', '.join(kwargs) or 'none'}: {error!r}",
+            "pass a value for each pair of braces; {{ and }} are braces themselves",
+        ) from None
+    _debug(lambda *given, **named: print(fmt.format(*given, **named), flush=True), args, kwargs, ("print", fmt))
+
+
+class _Anything:
+    def __format__(self, spec: str) -> str:
+        return ""
+
+    def __getattr__(self, name: str):
+        return self
+
+    def __getitem__(self, key):
+        return self
+
+
+def _debug(callback, args, kwargs, key) -> None:
+    leaves, structure = tree.flatten((args, kwargs))
+    static = {k: leaf for k, leaf in enumerate(leaves) if isinstance(leaf, str)}
+    arrays = [as_array(leaf, "an argument of debug") for k, leaf in enumerate(leaves) if k not in static]
+
+    def function(*values):
+        following = iter(values)
+        filled = [static[k] if k in static else next(following) for k in range(len(leaves))]
+        given, named = tree.unflatten(structure, filled)
+        callback(*given, **named)
+        return ()
+
+    name = getattr(callback, "__name__", None) or type(callback).__name__
+    target = _target("debug", name.strip("<>"), function, (key, structure, tuple(static.items())), "sequential")
+    bind("custom-call", *arrays, shape=TupleShape(()), custom_call_target=target, custom_call_has_side_effect=True)
+
+
+def infeed(*args, **kwargs):
+    """Not there. Raises UnsupportedError."""
+    raise UnsupportedError(
+        "infeed was asked for",
+        "a program of hloom has no queue from the host",
+        "pass the values as arguments, or read them with hl.io_callback",
+    )
+
+
+def outfeed(*args, **kwargs):
+    """Not there. Raises UnsupportedError."""
+    raise UnsupportedError(
+        "outfeed was asked for",
+        "a program of hloom has no queue to the host",
+        "return the values, or hand them to a function with hl.io_callback",
+    )

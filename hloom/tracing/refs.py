@@ -1,0 +1,411 @@
+"""Arrays that programs write to (`jax.ref`): `r = new_ref(x)`, `r[...]`, `r[i] = y`, `freeze(r)`.
+
+A Ref is a Python object with a value. Inside of one trace reading and writing are what they are outside. A program that
+uses a Ref from around it (jit, the body of a loop, a branch, vmap, grad) is made one that takes the value and returns
+the new one: whoever runs a function meets `OuterRef` or `RefArgument`, and runs it again with the value as an argument.
+"""
+
+from __future__ import annotations
+
+import functools
+from contextlib import contextmanager
+
+from hloom.errors import ArgumentError, IndexOutOfBoundsError, LeakedTracerError, UnsupportedError
+from hloom.tracing.trace import RefArgument, as_array, current_trace
+from hloom.tree import pytrees as tree
+
+
+class OuterRef(UnsupportedError):
+    """A Ref from outside was used in a trace: whoever made the trace has to hand its value in."""
+
+    def __init__(self, ref: Ref):
+        self.ref = ref
+        super().__init__(
+            "a Ref from outside was used in a traced function",
+            f"{ref.description}, used in '{current_trace().name}'",
+            "use it in jit, vmap, grad, scan, while_loop, fori_loop, cond or switch, or make it inside of the function",
+        )
+
+
+class Ref:
+    """An array that can be written to. Made by `new_ref`; no function of arrays takes it.
+
+    Reading `r[index]` gives an array, `r[...]` all of it. Raises what indexing an array raises, and ArgumentError after
+    `freeze`.
+    """
+
+    __slots__ = ("_states",)
+    __hash__ = object.__hash__
+
+    def __init__(self, value):
+        self._states = [(as_array(value, "the value of a Ref"), current_trace())]
+
+    def read(self):
+        """The value now. Raises OuterRef in a trace that it does not belong to."""
+        if not self._states:
+            raise ArgumentError("a Ref was used", "it is frozen", "use the array that freeze returned")
+        value, trace = self._states[-1]
+        if trace is not current_trace():
+            if trace is not None and not trace.active:
+                raise LeakedTracerError(
+                    f"a Ref of '{trace.name}' was used after its trace had ended",
+                    self.description,
+                    "return its value from the function",
+                )
+            raise OuterRef(self)
+        return value
+
+    def write(self, value) -> None:
+        """Another value of the same shape and dtype."""
+        self.read()
+        self._states[-1] = (value, current_trace())
+
+    @property
+    def description(self) -> str:
+        return f"Ref of {self._states[-1][0]._shape!r}" if self._states else "a frozen Ref"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._states[-1][0].shape
+
+    @property
+    def dtype(self):
+        return self._states[-1][0].dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return self._states[-1][0].size
+
+    def __len__(self) -> int:
+        return len(self._states[-1][0])
+
+    def __array__(self, dtype=None, copy=None):
+        raise ArgumentError("an array of a Ref", f"{self.description}, which is no array", "read it: ref[...]")
+
+    def _check(self, index) -> None:
+        """Raises IndexOutOfBoundsError for an integer outside of its axis, which arrays clamp or drop."""
+        for axis, entry in enumerate(index if isinstance(index, tuple) else (index,)):
+            if not isinstance(entry, (int, slice)) or axis >= self.ndim:
+                return
+            extent = self.shape[axis]
+            if isinstance(entry, int) and not -extent <= entry < extent:
+                raise IndexOutOfBoundsError(
+                    f"element {entry} of axis {axis} of a Ref",
+                    self.description,
+                    f"index between {-extent} and {extent - 1}" if extent else "the axis is empty",
+                )
+
+    def __getitem__(self, index):
+        value = self.read()
+        self._check(index)
+        return value if index is Ellipsis else value[index]
+
+    def __setitem__(self, index, new) -> None:
+        self._check(index)
+        self.write(self.read().at[index].set(new))
+
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the first element now; writing gives the Ref other memory."""
+        return self.read().unsafe_buffer_pointer()
+
+    def get(self, index=...):
+        """As `ref[index]`."""
+        return self[index]
+
+    def set(self, new, index=...) -> None:
+        """As `ref[index] = new`."""
+        self[index] = new
+
+    def swap(self, new, index=...):
+        """`ref[index] = new`; returns what was there."""
+        before = self[index]
+        self[index] = new
+        return before
+
+    def addupdate(self, new, index=...) -> None:
+        """Adds to the elements, also where an index names one more than once."""
+        self.write(self.read().at[index].add(new))
+
+    def __repr__(self) -> str:
+        if not self._states:
+            return "Ref(frozen)"
+        return f"Ref({repr(self._states[-1][0]).partition('(')[2]}"
+
+
+def new_ref(init_val, *, memory_space=None, kind=None) -> Ref:
+    """A Ref with the value of an array or number. memory_space, kind: accepted; there is one kind of memory."""
+    value = as_array(init_val.read() if isinstance(init_val, Ref) else init_val, "the value of a Ref")
+    ref = Ref(value)
+    if value.weak:
+        ref._states[-1] = (value.astype(value.dtype), current_trace())
+    return ref
+
+
+def freeze(ref: Ref):
+    """The value; the Ref can be used no more."""
+    value = ref.read()
+    ref._states.clear()
+    return value
+
+
+def get(ref: Ref, idx=...):
+    """ref[idx]."""
+    return ref[idx]
+
+
+def set(ref: Ref, idx, value) -> None:  # noqa: A001  (JAX's name)
+    """ref[idx] = value; None or ... as idx is all of it."""
+    ref[... if idx is None else idx] = value
+
+
+def swap(ref: Ref, idx, value):
+    """ref[idx] = value; returns what was there."""
+    return ref.swap(value, ... if idx is None else idx)
+
+
+def addupdate(ref: Ref, idx, x) -> None:
+    """Adds x to ref[idx]."""
+    ref.addupdate(x, ... if idx is None else idx)
+
+
+# --- programs around Refs -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def held(refs, values):
+    """Within it the Refs have these values, in the current trace; the block gets a function for those at its end."""
+    trace = current_trace()
+    for ref, value in zip(refs, values, strict=True):
+        ref._states.append((as_array(value), trace))
+    try:
+        yield lambda: [ref.read() for ref in refs]
+    finally:
+        for ref in refs:
+            ref._states.pop()
+
+
+def _attempt(first: OuterRef, attempt):
+    """attempt(refs) with as many Refs from outside as it turns out to need. It returns (new values, result)."""
+    refs = [first.ref]
+    while True:
+        before = [ref.read() for ref in refs]
+        try:
+            values, result = attempt(refs, before)
+        except OuterRef as found:
+            if any(found.ref is ref for ref in refs):
+                raise
+            refs.append(found.ref)
+        else:
+            for ref, value in zip(refs, values, strict=True):
+                ref.write(value)
+            return result
+
+
+def scan_carries_refs(scan):
+    """scan, whose carry takes along the Refs that the body uses."""
+
+    @functools.wraps(scan)
+    def call(f, init, *args, **kwargs):
+        try:
+            return scan(f, init, *args, **kwargs)
+        except OuterRef as found:
+            first = found
+
+        def attempt(refs, before):
+            def step(state, x):
+                with held(refs, state[0]) as after:
+                    carry, y = f(state[1], x)
+                    return (after(), carry), y
+
+            (values, carry), ys = scan(step, (before, init), *args, **kwargs)
+            return values, (carry, ys)
+
+        return _attempt(first, attempt)
+
+    return call
+
+
+def while_carries_refs(while_loop):
+    """while_loop, whose value takes along the Refs that the functions use."""
+
+    @functools.wraps(while_loop)
+    def call(cond_fun, body_fun, init_val, **kwargs):
+        try:
+            return while_loop(cond_fun, body_fun, init_val, **kwargs)
+        except OuterRef as found:
+            first = found
+
+        def attempt(refs, before):
+            def condition(state):
+                with held(refs, state[0]):
+                    return cond_fun(state[1])
+
+            def body(state):
+                with held(refs, state[0]) as after:
+                    value = body_fun(state[1])
+                    return after(), value
+
+            return while_loop(condition, body, (before, init_val), **kwargs)
+
+        return _attempt(first, attempt)
+
+    return call
+
+
+def branches_take_refs(choose):
+    """choose(name, selector, functions, titles, operands), whose functions use Refs."""
+
+    @functools.wraps(choose)
+    def call(name, selector, functions, titles, operands):
+        try:
+            return choose(name, selector, functions, titles, operands)
+        except OuterRef as found:
+            first = found
+
+        def attempt(refs, before):
+            def with_values(function):
+                def branch(values, *given):
+                    with held(refs, values) as after:
+                        result = function(*given)
+                        return after(), result
+
+                return branch
+
+            return choose(name, selector, [with_values(f) for f in functions], titles, (before, *operands))
+
+        return _attempt(first, attempt)
+
+    return call
+
+
+def gradient_keeps_refs(first: OuterRef, function, has_aux: bool, transform, args, kwargs):
+    """The value and gradients of a function that uses Refs from outside.
+
+    transform(function, has_aux=True) gives ((value, aux), gradients), and raises OuterRef.
+    """
+
+    def attempt(refs, before):
+        @functools.wraps(function)
+        def whole(*given, **named):
+            with held(refs, before) as after:
+                result = function(*given, **named)
+                value, aux = result if has_aux else (result, None)
+                return value, (aux, after())
+
+        (value, (aux, values)), gradients = transform(whole, has_aux=True)(*args, **kwargs)
+        return values, ((value, aux) if has_aux else value, gradients)
+
+    return _attempt(first, attempt)
+
+
+# --- Refs among arguments -----------------------------------------------------------------------------------------
+
+
+def references(args, kwargs) -> tuple[list, tuple[int, ...], object]:
+    """(leaves, places of the Refs among them, structure) of arguments."""
+    leaves, structure = tree.flatten((args, kwargs))
+    return leaves, tuple(k for k, leaf in enumerate(leaves) if isinstance(leaf, Ref)), structure
+
+
+def on_values(function, places, closed=()):
+    """The function with values in the place of Refs: (new values of the arguments, of `closed`, result).
+
+    places: which leaves of the arguments are Refs. closed: Refs that it closes over; their values come as the keyword
+    argument `values_of_refs`.
+    """
+
+    @functools.wraps(function)
+    def run(*args, values_of_refs=(), **kwargs):
+        leaves, structure = tree.flatten((args, kwargs))
+        inner = [Ref(leaves[k]) for k in places]
+        for k, ref in zip(places, inner, strict=True):
+            leaves[k] = ref
+        given, named = tree.unflatten(structure, leaves)
+        with held(closed, values_of_refs) as after:
+            result = function(*given, **named)
+            return [ref.read() for ref in inner], after(), result
+
+    return run
+
+
+def call_on_values(run, args, kwargs, closed):
+    """Calls what `on_values` made (or a compiled form of it) with the values of Refs, and writes the new ones."""
+    leaves, places, structure = references(args, kwargs)
+    refs = [leaves[k] for k in places]
+    if len({id(ref) for ref in (*refs, *closed)}) != len(refs) + len(closed):
+        raise ArgumentError("Refs of a function are different ones", "one was passed twice, or also used by name",
+                            "pass each Ref once")  # fmt: skip
+    for k, ref in zip(places, refs, strict=True):
+        leaves[k] = ref.read()
+    given, named = tree.unflatten(structure, leaves)
+    if closed:
+        named = {**named, "values_of_refs": [ref.read() for ref in closed]}
+    new, after, result = run(*given, **named)
+    for ref, value in zip((*refs, *closed), (*new, *after), strict=True):
+        ref.write(value)
+    return result
+
+
+def compiled_with_refs(compile_function, versions: dict, closed: list, function):
+    """call(args, kwargs) of a jitted function that uses Refs, given as arguments or closed over.
+
+    compile_function: jit with the function's options. versions: compiled forms by the places of Refs. closed: the Refs
+    found so far, which grows.
+    """
+
+    def call(args, kwargs):
+        while True:
+            _, places, _ = references(args, kwargs)
+            key = places, len(closed)
+            if key not in versions:
+                versions[key] = compile_function(on_values(function, places, tuple(closed)))
+            try:
+                return call_on_values(versions[key], args, kwargs, tuple(closed))
+            except OuterRef as found:
+                if any(found.ref is ref for ref in closed):
+                    raise
+                closed.append(found.ref)
+
+    return call
+
+
+def mapped_with_refs(map_function, function, in_axes, out_axes, args, kwargs):
+    """vmap of a function that uses Refs. Those among the arguments are mapped as in_axes says; those that it closes
+    over are the same for all problems, so that only reading them, and writing what is the same for all, is possible.
+    map_function: vmap that raises OuterRef."""
+    leaves, places, structure = references(args, kwargs)
+    prefix = in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
+    axes = [a for axis, arg in zip(prefix, args, strict=True) for a in _axes(axis, arg)]
+    axes += [0] * (len(leaves) - len(axes))
+    closed: list[Ref] = []
+    while True:
+        run = on_values(function, places, tuple(closed))
+
+        def positional(values, *given, run=run):
+            return run(*given, **kwargs, **({"values_of_refs": values} if values else {}))
+
+        outer = ([axes[k] for k in places], None, out_axes)
+        mapped = map_function(positional, (None, *prefix), outer)
+
+        def call(*given, values_of_refs=(), mapped=mapped):
+            return mapped(list(values_of_refs), *given)
+
+        try:
+            return call_on_values(call, args, {}, tuple(closed))
+        except OuterRef as found:
+            if any(found.ref is ref for ref in closed):
+                raise
+            closed.append(found.ref)
+
+
+def _axes(axis, argument) -> list:
+    from hloom.tree.prefixes import mapped_axes
+
+    return mapped_axes(axis, argument, "in_axes of vmap")
+
+
+__all__ = ["Ref", "RefArgument", "addupdate", "freeze", "get", "new_ref", "set", "swap"]

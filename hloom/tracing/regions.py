@@ -1,0 +1,187 @@
+"""Ops that run computations (loops, branches), as the front end makes them: traced bodies, applied in a trace or
+compiled and run at once."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+import numpy as np
+
+from hloom.arrays.array import Array
+from hloom.errors import TreeError
+from hloom.ir.build import Builder, tuple_elements
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.records import record
+from hloom.ir.source import current_source
+from hloom.ir.types import HLO_NAME, Shape, TupleShape
+from hloom.tracing.trace import Trace, Tracer, as_array, current_trace, eager_device, evaluators
+from hloom.tree import pytrees as tree
+
+KEPT_PROGRAMS = 512  # compiled programs of eager loops and branches
+
+
+class BodyTrace(Trace):
+    """The trace of a body. Arrays that it closes over become operands, as traced values do, so that one compiled loop
+    serves them all; single numbers stay constants, which kernels have as literals."""
+
+    def lift(self, operand):
+        if isinstance(operand, Array) and operand._shape.size > 1:
+            found = self.captures.get(id(operand))
+            if found is None:
+                found = self.captures[id(operand)] = (operand, self.builder.parameter(operand._shape))
+            return found[1], None
+        return super().lift(operand)
+
+
+@record
+class Body:
+    """A traced function: parameters of the computation are its leaves, then one for each of `captures`."""
+
+    computation: Computation
+    out_tree: object
+    captures: list  # Arrays and Tracers of outer traces
+    weak: tuple[bool, ...]
+
+    @property
+    def outputs(self) -> list[Instruction]:
+        return self.computation.outputs()
+
+
+def trace_body(function, shapes, weak, in_tree, name: str, hints=None) -> Body:
+    """Traces `function(*args)` for leaves of these shapes and weak types; `in_tree` makes the tuple of args of them."""
+    trace = BodyTrace(name)
+    outer = current_trace()
+    if outer is not None:
+        trace.adopted = outer.adopted
+    with trace:
+        leaves = [
+            trace.parameter(shape, hint, None, flag)
+            for shape, flag, hint in zip(shapes, weak, hints or [""] * len(shapes), strict=True)
+        ]
+        result = function(*tree.unflatten(in_tree, leaves))
+        flat, out_tree = tree.flatten(result)
+        flat = [as_array(leaf, f"the result of '{name}'") for leaf in flat]
+        instructions = [trace.lift(leaf)[0] for leaf in flat]
+        for source, instruction in trace.last_of_line.items():
+            instruction.hint = instruction.hint or source.variable
+        computation = trace.builder.finish(trace.builder.tuple(instructions))
+    return Body(computation, out_tree, [value for value, _ in trace.captures.values()], tuple(r.weak for r in flat))
+
+
+def joined_captures(bodies: list[Body]) -> list:
+    """What the bodies close over, each once."""
+    return list({id(c): c for body in bodies for c in body.captures}.values())
+
+
+def call_body(builder: Builder, body: Body, arguments, captures, given) -> list[Instruction]:
+    """Copies a body in: `arguments` for its leaves, and of `given`, which stand for `captures`, what it closes over."""
+    where = {id(c): g for c, g in zip(captures, given, strict=True)}
+    given = [*arguments, *(where[id(c)] for c in body.captures)]
+    return tuple_elements(builder, builder.inline(body.computation, given))
+
+
+def apply(build, operands, name: str) -> list:
+    """The elements of the tuple that `build(builder, instructions)` makes of operands (Arrays, Tracers): recorded in
+    the current trace, or compiled and run."""
+    trace = current_trace()
+    if trace is None:
+        operands = [as_array(o) for o in operands]
+        device = eager_device(operands, name)
+        values = run_compiled(_program(build, [o._shape for o in operands], name), [o._value() for o in operands])
+        return [Array(v, False, device) for v in values]
+    lifted = [trace.lift(o) for o in operands]
+    trace.builder.source = current_source()
+    made = build(trace.builder, [i for i, _ in lifted])
+    source = trace.builder.source
+    if source is not None and source.variable:
+        trace.last_of_line[source] = made
+    values = None
+    if trace.carries_values and all(v is not None for _, v in lifted):
+        values = run_compiled(_program(build, [i.shape for i, _ in lifted], name), [v for _, v in lifted])
+        if made.opcode != "tuple":
+            trace.values[made] = tuple(values)
+    elements = tuple_elements(trace.builder, made)
+    return [Tracer(trace, e, None if values is None else values[k], False) for k, e in enumerate(elements)]
+
+
+def _program(build, shapes, name: str) -> Computation:
+    builder = Builder(name)
+    parameters = [builder.parameter(shape) for shape in shapes]
+    return builder.finish(builder.tuple(tuple_elements(builder, build(builder, parameters))))
+
+
+# --- compiled programs --------------------------------------------------------------------------------------------
+
+
+_programs: OrderedDict = OrderedDict()
+_lock = threading.Lock()
+
+
+def run_compiled(computation: Computation, values) -> list[np.ndarray]:
+    """The outputs of a computation, compiled (once for all computations that are equal) and run."""
+    from hloom.backends.cpu.compilation import compile_module
+    from hloom.compiler.passes.cse import LastingKeys
+
+    key = LastingKeys().computation(computation)
+    with _lock:
+        program = _programs.get(key)
+        if program is not None:
+            _programs.move_to_end(key)
+    if program is None:
+        program = compile_module(Module(computation.name, computation))
+        with _lock:
+            _programs[key] = program
+            while len(_programs) > KEPT_PROGRAMS:
+                _programs.popitem(last=False)
+    return program([np.ascontiguousarray(v).reshape(np.shape(v)) for v in values])
+
+
+def _evaluate_control(instruction: Instruction, operands, shape=None):
+    """What a traced loop or branch computes, where the trace carries values: compiled, as it is in jit."""
+    flat: list = []
+
+    def parameters(builder: Builder, shape, value) -> Instruction:
+        if isinstance(shape, TupleShape):
+            return builder.tuple([parameters(builder, s, v) for s, v in zip(shape.elements, value, strict=True)])
+        flat.append(value)
+        return builder.parameter(shape)
+
+    builder = Builder(instruction.opcode)
+    given = [parameters(builder, o.shape, v) for o, v in zip(instruction.operands, operands, strict=True)]
+    made = builder.add(instruction.with_operands(tuple(given)))
+    leaves = _leaves(builder, made)
+    results = iter(run_compiled(builder.finish(builder.tuple(leaves)), flat))
+
+    def together(shape):
+        return tuple(together(s) for s in shape.elements) if isinstance(shape, TupleShape) else next(results)
+
+    return together(instruction.shape)
+
+
+def _leaves(builder: Builder, value: Instruction) -> list[Instruction]:
+    if isinstance(value.shape, Shape):
+        return [value]
+    return [leaf for element in tuple_elements(builder, value) for leaf in _leaves(builder, element)]
+
+
+evaluators["control"] = _evaluate_control
+
+
+# --- trees of carries ---------------------------------------------------------------------------------------------
+
+
+def leaf_names(value, base: str) -> list[str]:
+    """How each leaf of a tree is called in errors: carry['x'][0]."""
+    return [base + "".join(f"[{part!r}]" for part in path) for path in tree.paths(value)]
+
+
+def same_tree(found, wanted, what: str) -> None:
+    """Raises TreeError where a body does not return the structure that it has to."""
+    if found != wanted:
+        raise TreeError(what, f"{found}, expected {wanted}", "return a tree of the same structure")
+
+
+def described(shape: Shape, weak: bool) -> str:
+    dims = ",".join(map(str, shape.dims))
+    return f"{HLO_NAME[shape.dtype]}[{dims}]{' (weak)' * weak}"

@@ -1,0 +1,1 @@
+"""Function transformations: grad, jvp, vjp, vmap, shard_map, rematerialization, custom rules."""

@@ -1,0 +1,444 @@
+"""Derivatives of Python functions: grad, value_and_grad, vjp, jvp, linearize.
+
+A function is traced to a computation, the computation is differentiated (`hloom.compiler.transforms`), and the result
+is applied: computed at once outside of a trace, inlined in the trace around it otherwise. So they nest in any order,
+with each other and with `jit`. Outside of `jit` the trace carries values along, and Python control flow on them works.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from hloom.arrays.array import Array
+from hloom.compiler.transforms import jvp as forward_mode
+from hloom.compiler.transforms import vjp as reverse_mode
+from hloom.compiler.transforms.inline import inline_calls
+from hloom.errors import ArgumentError, DifferentiationError, DTypeError, ShapeError, TreeError
+from hloom.ir.records import record
+from hloom.ir.types import COMPLEX, FLOATS, HLO_NAME, INEXACT, PRED, Shape
+from hloom.tracing.refs import OuterRef, Ref, gradient_keeps_refs
+from hloom.tracing.trace import (
+    Traced,
+    Tracer,
+    apply_computation,
+    argument_hints,
+    as_array,
+    current_trace,
+    trace_function,
+)
+from hloom.transforms.cotangents import DidntWant, DontWant, GradValue
+from hloom.tree import pytrees as tree
+
+
+def grad(function, argnums=0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False):
+    """The function that computes the gradient of `function`, which returns a scalar.
+
+    argnums: the position of the argument to differentiate by, or a tuple of them; each may be a tree of arrays.
+    has_aux: `function` returns (scalar, anything); the gradient function returns (gradient, anything).
+    holomorphic: the function is complex and differentiable as such; otherwise its result has to be a real float. For a
+        real function of complex z = x + iy the gradient is df/dx - i df/dy, as in JAX.
+    allow_int: integer arguments are allowed; their gradients are False everywhere (JAX: float0).
+
+    The gradient has the argument's tree, shapes and dtypes. Keyword arguments are passed on, and are constants.
+    Works as a decorator. Raises DifferentiationError for results that are no float scalar, for integer arguments and
+    for ops without a derivative; ArgumentError for an argnums that the call has no argument for.
+
+        hl.grad(lambda x: x ** 2)(3.0)    # 6.0
+    """
+    both = value_and_grad(function, argnums, has_aux, holomorphic, allow_int, _asked="grad")
+
+    @functools.wraps(function)
+    def gradient(*args, **kwargs):
+        value, gradients = both(*args, **kwargs)
+        return (gradients, value[1]) if has_aux else gradients
+
+    return gradient
+
+
+def value_and_grad(
+    function,
+    argnums=0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    *,
+    _asked: str = "value_and_grad",
+    _takes_refs: bool = True,
+):
+    """As `grad`, but the function returns (value, gradient); with `has_aux` ((value, aux), gradient)."""
+    if not callable(function):
+        raise ArgumentError(f"{_asked} of a function", f"{type(function).__name__}", "pass a function")
+    argnums = checked_argnums(argnums, _asked)
+
+    @functools.wraps(function)
+    def with_gradient(*args, **kwargs):
+        try:
+            return on_arrays(*args, **kwargs)
+        except OuterRef as found:
+            if _takes_refs:
+                options = {"holomorphic": holomorphic, "allow_int": allow_int, "_asked": _asked, "_takes_refs": False}
+                again = functools.partial(value_and_grad, argnums=argnums, **options)
+                return gradient_keeps_refs(found, function, has_aux, again, args, kwargs)
+            raise
+
+    def on_arrays(*args, **kwargs):
+        what = f"{_asked} of '{_name(function)}'"
+        call = _Call.of(function, argnums, args, kwargs, what)
+        for leaf, hint in zip(call.leaves, call.hints, strict=True):
+            _check_argument(leaf, hint, what, holomorphic, allow_int)
+        traced = call.trace(_name(function))
+        out_tree = traced.out_tree
+        if has_aux:
+            out_tree = _aux_trees(out_tree, what)[0]
+        _check_result(traced, out_tree, what, has_aux, holomorphic)
+        wrt = call.inexact()
+        result_shape = traced.computation.outputs()[0].shape
+        # The cotangent is 1; the auxiliary outputs have none.
+        computation = inline_calls(traced.computation, traced.known)
+        computation = reverse_mode.gradient(computation, wrt, by=(0,))
+        one = Array(np.ones((), result_shape.dtype))
+        beside = tree.leaves((args, kwargs))
+        flat = apply_computation(computation, [*call.leaves, *traced.captures, one], traced.known, beside)
+        count = len(traced.weak)
+        outputs = _with_weak(flat[:count], traced.weak)
+        gradients = iter(_with_weak(flat[count:], [call.leaves[k].weak for k in wrt]))
+        leaves = [next(gradients) if leaf.dtype in INEXACT else _zero_tangent(leaf) for leaf in call.leaves]
+        return tree.unflatten(traced.out_tree, outputs), call.by_argument(leaves)
+
+    return with_gradient
+
+
+def vjp(function, *primals, has_aux: bool = False):
+    """(function(*primals), vjp_function): reverse mode for any number of outputs.
+
+    vjp_function(cotangent) takes a tree like the result, and returns the tuple of the primals' cotangents. Nothing is
+    computed twice: the values that the backward pass needs are kept. It can be called more than once.
+    has_aux: `function` returns (result, aux), and (result, vjp_function, aux) is returned.
+    Integer results and primals have cotangents that are False everywhere (JAX: float0).
+    Raises TreeError, ShapeError or DTypeError for a cotangent that is not like the result.
+    """
+    what = f"vjp of '{_name(function)}'"
+    call = _Call.of(function, tuple(range(len(primals))), primals, {}, what)
+    traced = call.trace(_name(function))
+    computation = inline_calls(traced.computation, traced.known)
+    out_tree, aux_tree = _aux_trees(traced.out_tree, what) if has_aux else (traced.out_tree, None)
+    wrt = call.inexact()
+    count = out_tree.num_leaves
+    forward, backward = reverse_mode.vjp(computation, wrt, by=range(count))
+    flat = apply_computation(forward, [*call.leaves, *traced.captures], traced.known)
+    total = len(traced.weak)
+    outputs = _with_weak(flat[:total], traced.weak)
+    residuals = flat[total:]
+    shapes = [o._shape for o in outputs[:count]]
+    primal_shapes = [p._shape for p in call.leaves]
+
+    def pull(residuals, cotangent):
+        given = _matched(cotangent, out_tree, shapes, f"the cotangent of {what}")
+        given = [g for g, s in zip(given, shapes, strict=True) if s.dtype in INEXACT]
+        gradients = iter(apply_computation(backward, [*residuals, *given]))
+        leaves = [next(gradients) if s.dtype in INEXACT else _zero_tangent(s) for s in primal_shapes]
+        chosen, _ = tree.unflatten(structure, leaves)
+        return chosen
+
+    structure = call.structure
+    vjp_function = LinearFunction(pull, residuals)
+    result = tree.unflatten(out_tree, outputs[:count])
+    if has_aux:
+        return result, vjp_function, tree.unflatten(aux_tree, outputs[count:])
+    return result, vjp_function
+
+
+def jvp(function, primals, tangents, has_aux: bool = False):
+    """(function(*primals), its derivative in the direction `tangents`): forward mode.
+
+    primals, tangents: tuples (or lists) of arguments of one structure, shapes and dtypes; the tangent of an integer is
+    an array of False. has_aux: `function` returns (result, aux), and (result, tangent, aux) is returned.
+    Raises TreeError, ShapeError or DTypeError for tangents that are not like the primals.
+    """
+    what = f"jvp of '{_name(function)}'"
+    for name, value in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(value, (tuple, list)):
+            raise ArgumentError(
+                f"{what} takes tuples of primals and of tangents",
+                f"{name}: {type(value).__name__}",
+                f"write jvp({_name(function)}, (x,), (t,)) for one argument",
+            )
+    primals, tangents = tuple(primals), tuple(tangents)
+    call = _Call.of(function, tuple(range(len(primals))), primals, {}, what)
+    given = _matched(tangents, tree.structure(primals), [p._shape for p in call.leaves], f"the tangents of {what}")
+    traced = call.trace(_name(function))
+    out_tree, aux_tree = _aux_trees(traced.out_tree, what) if has_aux else (traced.out_tree, None)
+    computation = inline_calls(traced.computation, traced.known)
+    total, count = len(traced.weak), out_tree.num_leaves
+    wrt = call.inexact()
+    chosen = set(wrt)
+    nonzero = [k in chosen for k in range(len(computation.parameters))]
+    computation = forward_mode.jvp(computation, nonzero, of=range(count))
+    flat = apply_computation(computation, [*call.leaves, *traced.captures, *(given[k] for k in wrt)], traced.known)
+    outputs = _with_weak(flat[:total], traced.weak)
+    found = iter(flat[total:])
+    out_tangents = [next(found) if o.dtype in INEXACT else _zero_tangent(o) for o in outputs[:count]]
+    result, tangent = tree.unflatten(out_tree, outputs[:count]), tree.unflatten(out_tree, out_tangents)
+    return (result, tangent, tree.unflatten(aux_tree, outputs[count:])) if has_aux else (result, tangent)
+
+
+def linearize(function, *primals, has_aux: bool = False):
+    """(function(*primals), jvp_function): forward mode at one point, for many tangents.
+
+    jvp_function(*tangents) returns the derivative in their direction without computing the function again.
+    has_aux: `function` returns (result, aux), and (result, jvp_function, aux) is returned. Raises as `jvp` does.
+    """
+    what = f"linearize of '{_name(function)}'"
+    if has_aux:
+        pair, both = linearize(function, *primals)
+        _aux_trees(tree.structure(pair), what)
+        return pair[0], LinearFunction(lambda kept, *tangents: both.apply(kept, *tangents)[0], both.residuals), pair[1]
+    call = _Call.of(function, tuple(range(len(primals))), primals, {}, what)
+    traced = call.trace(_name(function))
+    computation = inline_calls(traced.computation, traced.known)
+    wrt = call.inexact()
+    forward, linear = reverse_mode.linearize(computation, wrt)
+    flat = apply_computation(forward, [*call.leaves, *traced.captures], traced.known)
+    count = len(traced.weak)
+    outputs, residuals = _with_weak(flat[:count], traced.weak), flat[count:]
+    in_tree, out_tree = tree.structure(primals), traced.out_tree
+    shapes = [p._shape for p in call.leaves]
+
+    out_shapes = [o._shape for o in outputs]
+
+    def push(residuals, *tangents):
+        given = _matched(tangents, in_tree, shapes, f"the tangents of {what}")
+        found = iter(apply_computation(linear, [*residuals, *(given[k] for k in wrt)]))
+        results = [next(found) if s.dtype in INEXACT else _zero_tangent(s) for s in out_shapes]
+        return tree.unflatten(out_tree, results)
+
+    return tree.unflatten(out_tree, outputs), LinearFunction(push, residuals)
+
+
+class LinearFunction:
+    """What `vjp` and `linearize` return: a linear function that holds the values it needs (`residuals`).
+
+    It is a tree whose leaves they are, so it can be returned from jitted functions and given to them.
+    """
+
+    __slots__ = ("apply", "residuals")
+
+    def __init__(self, apply, residuals):
+        self.apply, self.residuals = apply, list(residuals)
+
+    def __call__(self, *arguments):
+        return self.apply(self.residuals, *arguments)
+
+    def with_refs(self, *wanted):
+        """The function that adds the cotangents of the arguments of `vjp` to Refs.
+
+        wanted: for each argument a Ref (or a tree of them like the argument), None or `hl.ad.GradValue()` for the
+        cotangent as a value, or `hl.ad.DontWant()` for none. The function returns a tuple of these values, None for
+        Refs and `DidntWant()`. Raises ArgumentError where the numbers differ.
+        """
+
+        def pull(*cotangents):
+            found = self(*cotangents)
+            if not isinstance(found, tuple) or len(found) != len(wanted):
+                raise ArgumentError(
+                    "with_refs takes a Ref, None, GradValue or DontWant for each argument of vjp",
+                    f"{len(wanted)} for {len(found) if isinstance(found, tuple) else 1}",
+                    "name all of them",
+                )
+            return tuple(_into(ref, value) for ref, value in zip(wanted, found, strict=True))
+
+        return pull
+
+
+def _into(wanted, cotangent):
+    """Adds a cotangent to a Ref or a tree of them; or it as a value."""
+    if isinstance(wanted, DontWant):
+        return DidntWant()
+    if wanted is None or isinstance(wanted, GradValue):
+        return cotangent
+    refs, structure = tree.flatten(wanted, is_leaf=lambda leaf: isinstance(leaf, Ref))
+    for ref, value in zip(refs, structure.flatten_up_to(cotangent), strict=True):
+        ref.addupdate(value)
+    return None
+
+
+tree.register(LinearFunction, lambda f: (tuple(f.residuals), f.apply), LinearFunction)
+
+
+# --- the call that is differentiated ------------------------------------------------------------------------------
+
+
+@record
+class _Call:
+    """A call with the arguments to differentiate by taken out.
+
+    Only they are traced: the others reach the function as they are, so that they may be anything and keep their values.
+    """
+
+    function: Any
+    argnums: int | tuple[int, ...]
+    args: tuple
+    kwargs: dict
+    leaves: list
+    structure: Any
+    hints: list[str]
+
+    @classmethod
+    def of(cls, function, argnums, args, kwargs, what: str) -> _Call:
+        positions = argnums if isinstance(argnums, tuple) else (argnums,)
+        found = []
+        for position in positions:
+            if not -len(args) <= position < len(args):
+                raise ArgumentError(
+                    f"{what} with respect to argument {position}",
+                    f"{len(args)} positional argument{'s' * (len(args) != 1)}",
+                    "pass the argument by position, or change argnums",
+                )
+            found.append(position % len(args))
+        if len(set(found)) != len(found):
+            raise ArgumentError(f"{what} with respect to argnums={argnums}", "an argument twice", "name each once")
+        chosen = tuple(args[k] for k in found)
+        leaves, structure = tree.flatten((chosen, {}))
+        hints = argument_hints(function, chosen, {}, found)
+        flat = [as_array(leaf, f"argument '{hint}' of {what}") for leaf, hint in zip(leaves, hints, strict=True)]
+        argnums = tuple(found) if isinstance(argnums, tuple) else found[0]
+        return cls(function, argnums, args, kwargs, flat, structure, hints)
+
+    def trace(self, name: str) -> Traced:
+        positions = self.argnums if isinstance(self.argnums, tuple) else (self.argnums,)
+
+        def run(*chosen):
+            args = list(self.args)
+            for position, value in zip(positions, chosen, strict=True):
+                args[position] = value
+            return self.function(*args, **self.kwargs)
+
+        outer = current_trace()
+        return trace_function(run, self.leaves, self.structure, name, outer is None or outer.carries_values, self.hints)
+
+    def inexact(self) -> list[int]:
+        """The leaves that have tangents."""
+        return [k for k, leaf in enumerate(self.leaves) if leaf.dtype in INEXACT]
+
+    def by_argument(self, leaves):
+        """The leaves in the trees of the arguments: a tuple for a tuple of argnums."""
+        chosen, _ = tree.unflatten(self.structure, leaves)
+        return chosen if isinstance(self.argnums, tuple) else chosen[0]
+
+
+def _name(function) -> str:
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
+def _with_weak(results, weak):
+    """Marks the results of Python scalars. They are this call's own objects, unless an output is an input."""
+    for result, flag in zip(results, weak, strict=True):
+        result.weak = flag
+    return results
+
+
+def _zero_tangent(like) -> Array:
+    dims = like.dims if isinstance(like, Shape) else like.shape
+    return Array(np.zeros(dims, np.bool_))
+
+
+# --- checks -------------------------------------------------------------------------------------------------------
+
+
+def checked_argnums(argnums, what: str):
+    """argnums as an integer or a tuple of integers. Raises ArgumentError."""
+    single = isinstance(argnums, (int, np.integer)) and not isinstance(argnums, bool)
+    if single:
+        return int(argnums)
+    if isinstance(argnums, (tuple, list)) and all(isinstance(k, (int, np.integer)) for k in argnums):
+        return tuple(int(k) for k in argnums)
+    raise ArgumentError(f"{what} takes argnums", f"{argnums!r}", "pass an integer or a tuple of integers")
+
+
+def _check_argument(leaf, hint: str, what: str, holomorphic: bool, allow_int: bool) -> None:
+    dtype = leaf.dtype
+    if holomorphic and dtype not in COMPLEX:
+        raise DifferentiationError(
+            f"{what} with holomorphic=True by '{hint}'",
+            f"{leaf._shape!r}",
+            f"pass a complex array, for example {hint}.astype('c64')",
+        )
+    if dtype not in INEXACT and not allow_int:
+        raise DifferentiationError(
+            f"{what} by the argument '{hint}'",
+            f"{leaf._shape!r}: integers and booleans have no derivatives",
+            "pass a float array (1.0 and not 1), name another argument by argnums, or set allow_int=True",
+        )
+
+
+def _check_result(traced: Traced, out_tree, what: str, has_aux: bool, holomorphic: bool) -> None:
+    first = traced.computation.outputs()
+    described = ", ".join(repr(o.shape) for o in first) or "nothing"
+    if out_tree.num_leaves != 1 or not out_tree.is_leaf():
+        hint = "" if has_aux else " (has_aux=True if it returns (scalar, anything))"
+        raise DifferentiationError(
+            f"{what}: the function returns one scalar",
+            f"a result of structure {out_tree}: {described}",
+            f"return the scalar to differentiate{hint}",
+        )
+    shape: Shape = first[0].shape
+    if shape.dims != ():
+        raise DifferentiationError(
+            f"{what}: the function returns one scalar",
+            f"an array {shape!r}",
+            "reduce it first, for example with .sum() or .mean(); for arrays use hl.vjp",
+        )
+    wanted = COMPLEX if holomorphic else FLOATS
+    if shape.dtype not in wanted:
+        name = HLO_NAME[shape.dtype]
+        repair = "return a float, for example with .astype('f32')"
+        if shape.dtype in COMPLEX:
+            repair = "return a real number, such as the absolute value, or set holomorphic=True for analytic functions"
+        elif holomorphic:
+            repair = "return a complex number, or leave out holomorphic=True"
+        raise DifferentiationError(f"{what}: the function returns a float scalar", f"a scalar of {name}", repair)
+
+
+def _aux_trees(out_tree, what: str):
+    """(structure of the result, structure of aux) of a function that returns the pair."""
+    children = out_tree.children() if out_tree.type is tuple else ()
+    if len(children) != 2:
+        raise TreeError(
+            f"{what} with has_aux=True takes a function that returns (result, aux)",
+            f"a result of structure {out_tree}",
+            "return a pair",
+        )
+    return children
+
+
+def _matched(value, structure, shapes, what: str) -> list[Array | Tracer]:
+    """The leaves of a tree of tangents or cotangents, checked against the structure and shapes that it is to have."""
+    leaves, found = tree.flatten(value)
+    if found != structure:
+        raise TreeError(
+            f"{what} {'have' if what.startswith('the tangents') else 'has'} the structure of the values they belong to",
+            f"{found}, expected {structure}",
+            "build it with hl.tree.map over those values",
+        )
+    results = []
+    for k, (leaf, shape) in enumerate(zip(leaves, shapes, strict=True)):
+        number = isinstance(leaf, (bool, int, float, complex))
+        leaf = as_array(leaf, what)
+        if leaf._shape.dims != shape.dims:
+            raise ShapeError(f"{what}: leaf {k} has the shape {shape.dims}", f"{leaf._shape!r}", "give it that shape")
+        wanted = shape.dtype if shape.dtype in INEXACT else PRED
+        if leaf.dtype != wanted:
+            if isinstance(leaf, Array) and (number or leaf.weak):
+                leaf = Array(np.asarray(leaf._value(), wanted), False, leaf._device)
+            else:
+                reason = "" if shape.dtype in INEXACT else f" (values of {HLO_NAME[shape.dtype]} have no tangents)"
+                raise DTypeError(
+                    f"{what}: leaf {k} has the dtype {HLO_NAME[wanted]}{reason}",
+                    f"{leaf._shape!r}",
+                    f"convert it with astype('{HLO_NAME[wanted]}')",
+                )
+        results.append(leaf)
+    return results

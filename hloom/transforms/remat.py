@@ -1,0 +1,190 @@
+"""checkpoint (remat): values computed again in the backward pass instead of being kept.
+
+A checkpointed function is a `call` with a rule (`hloom.compiler.transforms.custom.Checkpoint`). Its backward pass
+starts from the arguments, and from what the policy keeps, behind an optimization barrier: without it the compiler would
+find that both runs compute the same and keep the first one's values.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from hloom.compiler.transforms.custom import Checkpoint
+from hloom.compiler.transforms.inline import inline_calls
+from hloom.compiler.transforms.vjp import vjp
+from hloom.errors import ArgumentError
+from hloom.ir.module import Instruction
+from hloom.ir.types import INEXACT
+from hloom.tracing.trace import argument_hints, as_array, bind, current_trace, trace_function
+from hloom.tree import pytrees as tree
+
+
+def checkpoint(fun=None, *, concrete: bool = False, prevent_cse: bool = True, static_argnums=(), policy=None):
+    """The function, whose intermediate values are computed again when its gradient is.
+
+    policy: what is kept all the same, one of `hl.checkpoint_policies` or a function from an instruction (it has
+        `opcode`, `shape`, `operands`, `attributes`) to a bool; None keeps nothing but the arguments.
+    prevent_cse: False lets the compiler join the two runs where it sees that they are equal; of use inside of `scan`,
+        where they are in different loops anyhow. static_argnums: positions of arguments that are Python values.
+    concrete: as in JAX no longer of effect.
+
+    Works as a decorator, under jit, vmap and derivatives of any order. `remat` is the same function.
+    Raises ArgumentError for what is no function.
+    """
+    if fun is None:
+        return functools.partial(checkpoint, prevent_cse=prevent_cse, static_argnums=static_argnums, policy=policy)
+    if not callable(fun):
+        raise ArgumentError("checkpoint takes a function", f"{type(fun).__name__}", "pass a function")
+    if policy is not None and not callable(policy):
+        raise ArgumentError(
+            "checkpoint takes a policy", f"{policy!r}", "pass one of hl.checkpoint_policies, or a function"
+        )
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    name = getattr(fun, "__name__", None) or type(fun).__name__
+    rule = Checkpoint(policy, prevent_cse)
+
+    @functools.wraps(fun)
+    def checkpointed(*args, **kwargs):
+        outer = current_trace()
+        if outer is None:
+            return fun(*args, **kwargs)
+        static = {k % len(args) for k in numbers} if args else set()
+        positions = [k for k in range(len(args)) if k not in static]
+        chosen = tuple(args[k] for k in positions)
+        leaves, structure = tree.flatten((chosen, kwargs))
+        hints = argument_hints(fun, chosen, kwargs, positions)
+        leaves = [as_array(v, f"argument '{h}' of checkpoint of '{name}'") for v, h in zip(leaves, hints, strict=True)]
+
+        def run(*given, **named):
+            full = list(args)
+            for position, value in zip(positions, given, strict=True):
+                full[position] = value
+            return fun(*full, **named)
+
+        traced = trace_function(run, leaves, structure, name, outer.carries_values, hints)
+        operands = [*leaves, *traced.captures]
+        result = current_trace().emit("call", operands, None, {"to_apply": traced.computation, "rule": rule})
+        results = list(result) if isinstance(result, tuple) else [result]
+        for value, weak in zip(results, traced.weak, strict=True):
+            value.weak = weak
+        return tree.unflatten(traced.out_tree, results)
+
+    return checkpointed
+
+
+def checkpoint_name(x, name: str):
+    """x (an array or a tree of them), with a name by which policies can ask for it to be kept."""
+    if not isinstance(name, str):
+        raise ArgumentError("checkpoint_name takes a name", f"{name!r}", "pass a string")
+
+    def mark(leaf):
+        leaf = as_array(leaf, "an argument of checkpoint_name")
+        return leaf if current_trace() is None else bind("copy", leaf, weak=leaf.weak, checkpoint_name=name)
+
+    return tree.map(mark, x)
+
+
+class SaveOnlyTheseNames:
+    """The policy of `save_only_these_names`. saveable_names: the names."""
+
+    def __init__(self, names):
+        self.saveable_names = frozenset(names)
+
+    def __call__(self, instruction: Instruction) -> bool:
+        return instruction.attributes.get("checkpoint_name") in self.saveable_names
+
+
+class checkpoint_policies:  # noqa: N801  (JAX's name)
+    """What a checkpointed function keeps for its backward pass: `checkpoint(f, policy=checkpoint_policies.NAME)`."""
+
+    SaveOnlyTheseNames = SaveOnlyTheseNames
+
+    @staticmethod
+    def everything_saveable(instruction: Instruction) -> bool:
+        """Every value, as without a checkpoint."""
+        return True
+
+    @staticmethod
+    def nothing_saveable(instruction: Instruction) -> bool:
+        """Nothing but the arguments."""
+        return False
+
+    @staticmethod
+    def dots_saveable(instruction: Instruction) -> bool:
+        """The results of matrix products."""
+        return instruction.opcode == "dot"
+
+    checkpoint_dots = dots_saveable
+
+    @staticmethod
+    def dots_with_no_batch_dims_saveable(instruction: Instruction) -> bool:
+        """The results of matrix products without batch dimensions."""
+        return instruction.opcode == "dot" and not instruction.attributes.get("lhs_batch_dims")
+
+    checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
+
+    @staticmethod
+    def save_only_these_names(*names: str):
+        """The values that `checkpoint_name` gave one of these names."""
+        return SaveOnlyTheseNames(names)
+
+    @staticmethod
+    def save_any_names_but_these(*names: str):
+        """The values that `checkpoint_name` gave a name that is none of these."""
+        return lambda instruction: instruction.attributes.get("checkpoint_name") not in (None, *names)
+
+    @staticmethod
+    def save_anything_except_these_names(*names: str):
+        """Every value but those that `checkpoint_name` gave one of these names."""
+        return lambda instruction: instruction.attributes.get("checkpoint_name") not in names
+
+    @staticmethod
+    def save_and_offload_only_these_names(
+        *, names_which_can_be_saved, names_which_can_be_offloaded, offload_src: str = "device", offload_dst: str = ""
+    ):
+        """The values with one of these names. hloom runs on the host, whose memory is where they would go."""
+        names = (*names_which_can_be_saved, *names_which_can_be_offloaded)
+        return lambda instruction: instruction.attributes.get("checkpoint_name") in names
+
+    @staticmethod
+    def offload_dot_with_no_batch_dims(offload_src: str = "device", offload_dst: str = ""):
+        """As `dots_with_no_batch_dims_saveable`: hloom runs on the host."""
+        return checkpoint_policies.dots_with_no_batch_dims_saveable
+
+    @staticmethod
+    def save_from_both_policies(first, second):
+        """What either of two policies keeps."""
+        return lambda instruction: first(instruction) or second(instruction)
+
+
+remat = checkpoint
+
+
+def saved_residuals(f, *args, **kwargs) -> list[tuple]:
+    """What the forward pass of f at these arguments keeps for the backward pass: a list of (shape, where from)."""
+    leaves, structure = tree.flatten((args, kwargs))
+    leaves = [as_array(leaf, "an argument of saved_residuals") for leaf in leaves]
+    hints = argument_hints(f, args, kwargs)
+    traced = trace_function(f, leaves, structure, getattr(f, "__name__", "function"), hints=hints)
+    computation = inline_calls(traced.computation)
+    wrt = [k for k, leaf in enumerate(leaves) if leaf.dtype in INEXACT]
+    forward, _ = vjp(computation, wrt)
+    found = []
+    for kept in forward.outputs()[len(computation.outputs()) :]:
+        while kept.opcode == "get-tuple-element" and kept.operands[0].opcode == "call":
+            kept = kept.operands[0]["to_apply"].outputs()[kept["index"]]
+        if kept.opcode == "parameter":
+            place = kept["index"]
+            name = f"the argument {hints[place]}" if place < len(hints) else "a value from outside"
+        elif kept.attributes.get("checkpoint_name"):
+            name = f"the value named '{kept['checkpoint_name']}' at {kept.source}"
+        else:
+            name = f"{kept.opcode} at {kept.source}"
+        found.append((kept.shape, name))
+    return found
+
+
+def print_saved_residuals(f, *args, **kwargs) -> None:
+    """Prints what the forward pass of f at these arguments keeps for the backward pass, a line for each value."""
+    for shape, name in saved_residuals(f, *args, **kwargs):
+        print(f"{shape!r} from {name}")

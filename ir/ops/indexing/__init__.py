@@ -1,0 +1,1 @@
+"""Ops that move elements: slices, gather, scatter, sort."""

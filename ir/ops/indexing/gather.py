@@ -1,0 +1,410 @@
+"""gather: windows of an array at places that are computed.
+
+`Windows` holds the dimension numbers that gather and scatter share, and says where each window lies.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
+from hloom.ir.module import Computation
+from hloom.ir.ops.rules import require_count, require_kind
+from hloom.ir.ops.table import No, op
+from hloom.ir.records import record
+from hloom.ir.types import INTEGERS, PRED, Shape
+
+
+@record(frozen=True)
+class Windows:
+    """Where windows of an operand lie, in the words of HLO's gather.
+
+    operand: the operand's extents. indices: those of the array of start indexes.
+    offset: the dimensions of the windows' array (gather's result, scatter's updates) that walk inside of a window, in
+    the order of the operand's dimensions that are neither collapsed nor batching.
+    mapped: component k of a start index is along operand dimension mapped[k].
+    vector: the dimension of `indices` that holds the components; its rank where each start has one component.
+    """
+
+    operand: tuple[int, ...]
+    indices: tuple[int, ...]
+    offset: tuple[int, ...]
+    collapsed: tuple[int, ...]
+    mapped: tuple[int, ...]
+    operand_batching: tuple[int, ...]
+    indices_batching: tuple[int, ...]
+    vector: int
+    sizes: tuple[int, ...]
+
+    @property
+    def window_dimensions(self) -> tuple[int, ...]:
+        """The operand's dimensions that are dimensions of the windows' array too."""
+        left_out = {*self.collapsed, *self.operand_batching}
+        return tuple(d for d in range(len(self.operand)) if d not in left_out)
+
+    @property
+    def index_dimensions(self) -> tuple[int, ...]:
+        """The dimensions of `indices` without the one of the components."""
+        return tuple(d for d in range(len(self.indices)) if d != self.vector)
+
+    @property
+    def rank(self) -> int:
+        """The rank of the windows' array."""
+        return len(self.offset) + len(self.index_dimensions)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The dimensions of the windows' array that say which window, in the order of `index_dimensions`."""
+        return tuple(k for k in range(self.rank) if k not in self.offset)
+
+    def dims(self) -> tuple[int, ...]:
+        """The extents of the windows' array."""
+        extents = [0] * self.rank
+        for place, d in zip(self.places, self.index_dimensions, strict=True):
+            extents[place] = self.indices[d]
+        for place, d in zip(self.offset, self.window_dimensions, strict=True):
+            extents[place] = self.sizes[d]
+        return tuple(extents)
+
+    def limits(self) -> list[int]:
+        """The largest start of each component for which the window is inside."""
+        return [self.operand[d] - self.sizes[d] for d in self.mapped]
+
+    # --- positions, with NumPy ---
+
+    def starts(self, indices: np.ndarray) -> list[np.ndarray]:
+        """For each component of the starts an int64 array of the extents of `index_dimensions`."""
+        if indices.dtype.itemsize == 8 and indices.dtype.kind == "u":
+            indices = np.minimum(indices, np.uint64(2**62))
+        indices = indices.astype(np.int64)
+        if self.vector == indices.ndim:
+            return [indices]
+        indices = np.moveaxis(indices, self.vector, 0)
+        return list(indices)
+
+    def inside(self, starts: list[np.ndarray]) -> np.ndarray:
+        """Whether the whole window is inside of the operand; an array of the extents of `index_dimensions`."""
+        result = np.ones(tuple(self.indices[d] for d in self.index_dimensions), bool)
+        for start, limit in zip(starts, self.limits(), strict=True):
+            result &= (start >= 0) & (start <= limit)
+        return result
+
+    def trailing(self) -> int:
+        """How many of the operand's last dimensions the windows hold whole: these need no position of their own."""
+        count, rank = 0, len(self.operand)
+        window = set(self.window_dimensions)
+        while count < rank:
+            d = rank - 1 - count
+            if d not in window or self.sizes[d] != self.operand[d]:
+                break
+            count += 1
+        return count
+
+    def positions(self, starts: list[np.ndarray]) -> np.ndarray:
+        """Row-major positions in the operand without its `trailing` dimensions, of starts that are inside.
+
+        Extents: those of `index_dimensions`, then the windows' in the dimensions that are not trailing.
+        """
+        lead = len(self.operand) - self.trailing()
+        inner = [d for d in self.window_dimensions if d < lead]
+        batch = [self.indices[d] for d in self.index_dimensions]
+        rank = len(batch) + len(inner)
+        total = np.zeros((1,) * rank, np.int64)
+        component = {d: k for k, d in enumerate(self.mapped)}
+        for d in range(lead):
+            stride = math.prod(self.operand[d + 1 : lead])
+            if d in component:
+                start = starts[component[d]]
+                total = total + start.reshape(start.shape + (1,) * len(inner)) * stride
+            elif d in self.operand_batching:
+                k = self.index_dimensions.index(self.indices_batching[self.operand_batching.index(d)])
+                total = total + _line(self.operand[d], k, rank) * stride
+            if d in inner and self.sizes[d] > 1:
+                total = total + _line(self.sizes[d], len(batch) + inner.index(d), rank) * stride
+        return np.broadcast_to(total, (*batch, *(self.sizes[d] for d in inner)))
+
+    def order(self) -> tuple[int, ...]:
+        """For each dimension of (index dimensions, window dimensions) its place in the windows' array."""
+        return (*self.places, *self.offset)
+
+
+def _line(extent: int, dimension: int, rank: int) -> np.ndarray:
+    return np.arange(extent).reshape([extent if k == dimension else 1 for k in range(rank)])
+
+
+def value_of(builder, instruction):
+    """The Value of an instruction (imported late: building needs the op table)."""
+    from hloom.ir.build import Value
+
+    return Value(builder, instruction)
+
+
+def combiner_of(opcode: str, dtype):
+    """`scalar_computation`, imported late too."""
+    from hloom.ir.build import scalar_computation
+
+    return scalar_computation(opcode, dtype)
+
+
+# --- checks -------------------------------------------------------------------------------------------------------
+
+
+def check_windows(name: str, w: Windows, names: tuple[str, ...], indices: Shape) -> None:
+    """Raises DTypeError, ShapeError or AttributeValueError where the dimension numbers do not fit together.
+
+    names: what the op calls offset, collapsed, mapped, operand_batching, indices_batching.
+    """
+    rank, index_rank = len(w.operand), len(w.indices)
+    if indices.dtype not in INTEGERS:
+        raise DTypeError(f"{name} takes integer indexes", repr(indices), "convert them with astype('s32')")
+    if not 0 <= w.vector <= index_rank:
+        raise AttributeValueError(
+            f"{name} takes index_vector_dim between 0 and the rank {index_rank} of the indexes",
+            f"index_vector_dim={w.vector} of {indices!r}",
+            "the last dimension is usual",
+        )
+    components = 1 if w.vector == index_rank else w.indices[w.vector]
+    if len(w.mapped) != components:
+        raise AttributeValueError(
+            f"{name} takes in {names[2]} an operand dimension for each component of an index",
+            f"{names[2]}={w.mapped}, {components} components in {indices!r}",
+            "name as many dimensions as a start index has components",
+        )
+    for label, values, bound in (
+        (names[0], w.offset, w.rank),
+        (names[1], w.collapsed, rank),
+        (names[2], w.mapped, rank),
+        (names[3], w.operand_batching, rank),
+        (names[4], w.indices_batching, index_rank),
+    ):
+        if len(set(values)) != len(values) or any(not 0 <= v < bound for v in values):
+            raise AttributeValueError(
+                f"{name} takes distinct dimensions between 0 and {bound - 1} in {label}", f"{values}", "check them"
+            )
+        if label != names[2] and label != names[4] and list(values) != sorted(values):
+            raise AttributeValueError(f"{name} takes {label} in increasing order", f"{values}", "sort them")
+    collapsed, mapped, batching = set(w.collapsed), set(w.mapped), set(w.operand_batching)
+    if collapsed & batching or mapped & batching:
+        raise AttributeValueError(
+            f"{name}: {names[3]} are neither in {names[1]} nor in {names[2]}",
+            f"{w.operand_batching}, {w.collapsed}, {w.mapped}",
+            "name each dimension once",
+        )
+    if w.vector in w.indices_batching or len(w.operand_batching) != len(w.indices_batching):
+        raise AttributeValueError(
+            f"{name} takes as many {names[3]} as {names[4]}, the index vector's not among them",
+            f"{w.operand_batching} and {w.indices_batching}, index_vector_dim={w.vector}",
+            "pair each batching dimension of the operand with one of the indexes",
+        )
+    for a, b in zip(w.operand_batching, w.indices_batching, strict=True):
+        if w.operand[a] != w.indices[b]:
+            raise ShapeError(
+                f"{name} takes batching dimensions of equal extents",
+                f"operand dimension {a} has {w.operand[a]}, indexes' dimension {b} has {w.indices[b]}",
+                "make them equal",
+            )
+    if len(w.offset) != rank - len(collapsed) - len(batching):
+        raise AttributeValueError(
+            f"{name} takes in {names[0]} a place for each operand dimension that is neither collapsed nor batching",
+            f"{names[0]}={w.offset}, {names[1]}={w.collapsed}, {names[3]}={w.operand_batching}, rank {rank}",
+            f"name {rank - len(collapsed) - len(batching)}",
+        )
+
+
+# --- gather -------------------------------------------------------------------------------------------------------
+
+GATHER_NAMES = (
+    "offset_dims",
+    "collapsed_slice_dims",
+    "start_index_map",
+    "operand_batching_dims",
+    "start_indices_batching_dims",
+)
+
+
+def gather_windows(operand_dims, indices_dims, attributes) -> Windows:
+    """The `Windows` of a gather with these attributes."""
+    parts = [tuple(attributes.get(n, ())) for n in GATHER_NAMES]
+    sizes = tuple(attributes.get("slice_sizes", ()))
+    vector = attributes.get("index_vector_dim", len(indices_dims))
+    return Windows(tuple(operand_dims), tuple(indices_dims), *parts, vector, sizes)
+
+
+def gather_attributes(w: Windows, indices_are_sorted: bool = False) -> dict:
+    """The attributes of the gather of these windows."""
+    result = dict(
+        zip(GATHER_NAMES, (w.offset, w.collapsed, w.mapped, w.operand_batching, w.indices_batching), strict=True)
+    )
+    result |= {"index_vector_dim": w.vector, "slice_sizes": w.sizes}
+    if indices_are_sorted:
+        result["indices_are_sorted"] = True
+    return result
+
+
+def _gather_infer(operands, attributes, shape):
+    require_count("gather", operands, 2)
+    operand, indices = operands
+    require_kind("gather", operand, ())
+    require_kind("gather", indices, ())
+    w = gather_windows(operand.dims, indices.dims, attributes)
+    if len(w.sizes) != operand.rank or any(not 0 <= n <= d for n, d in zip(w.sizes, operand.dims, strict=True)):
+        raise AttributeValueError(
+            "gather takes a slice size between 0 and the extent for each dimension of its operand",
+            f"slice_sizes={w.sizes} of {operand!r}",
+            "make the sizes fit",
+        )
+    check_windows("gather", w, GATHER_NAMES, indices)
+    if any(w.sizes[d] != 1 for d in (*w.collapsed, *w.operand_batching) if not (w.sizes[d] == 0 == w.operand[d])):
+        raise AttributeValueError(
+            "gather takes slice size 1 in collapsed and batching dimensions",
+            f"slice_sizes={w.sizes}, collapsed {w.collapsed}, batching {w.operand_batching}",
+            "set these sizes to 1",
+        )
+    return operand.with_dims(w.dims())
+
+
+def _gather_reference(operand, indices, shape, **attributes):
+    w = gather_windows(operand.shape, indices.shape, attributes)
+    if not shape.size:
+        return np.empty(shape.dims, shape.dtype)
+    starts = [np.clip(s, 0, limit) for s, limit in zip(w.starts(indices), w.limits(), strict=True)]
+    lead = operand.ndim - w.trailing()
+    rows = operand.reshape((math.prod(operand.shape[:lead]), *operand.shape[lead:]))
+    found = np.take(rows, w.positions(starts), axis=0)
+    return np.transpose(found, np.argsort(w.order()))
+
+
+def _gather_jvp(build, instruction, primals, tangents):
+    return tangents[0] and tangents[0].op("gather", primals[1], **instruction.attributes)
+
+
+def _gather_transpose(build, instruction, g, operands):
+    operand, indices = instruction.operands
+    w = gather_windows(operand.dims, indices.dims, instruction.attributes)
+    zeros = value_of(g.builder, g.builder.splat(0, operand.shape))
+    attributes = scatter_attributes(w, combiner_of("add", g.dtype), instruction.attributes)
+    return [zeros.op("scatter", clamped_indices(operands[1], w), g, **attributes), None]
+
+
+def clamped_indices(indices, w: Windows):
+    """The indexes with each start moved inside, as gather does and scatter does not."""
+    low, high = limit_arrays(indices.dtype, w)
+    builder = indices.builder
+    bounds = []
+    for values in (low, high):
+        if w.vector == len(w.indices):
+            bounds.append(value_of(builder, builder.splat(values[0], indices.shape)))
+        else:
+            line = value_of(builder, builder.constant(values, indices.dtype))
+            bounds.append(line.broadcast(indices.dims, (w.vector,)))
+    return bounds[0].op("clamp", indices, bounds[1])
+
+
+def limit_arrays(dtype, w: Windows) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the largest start of each component, in the indexes' dtype."""
+    largest = int(np.iinfo(dtype).max) if dtype.kind in "iu" else 7
+    limits = [max(min(limit, largest), 0) for limit in w.limits()]
+    return np.zeros(len(limits), dtype), np.asarray(limits, np.int64).astype(dtype)
+
+
+def inside_mask(indices, w: Windows):
+    """pred of the windows' array: whether its window is whole inside of the operand."""
+    _, high = limit_arrays(indices.dtype, w)
+    builder = indices.builder
+    dims = tuple(w.indices[d] for d in w.index_dimensions)
+    inside = None
+    for k, limit in enumerate(high):
+        one = indices
+        if w.vector != len(w.indices):
+            bounds = tuple((k, k + 1, 1) if d == w.vector else (0, n, 1) for d, n in enumerate(w.indices))
+            one = (indices.op("slice", slice=bounds) if len(high) > 1 else indices).reshape(dims)
+        for bound, direction in ((0, "GE"), (limit, "LE")):
+            condition = one.compare(direction, value_of(builder, builder.splat(bound, one.shape)))
+            inside = condition if inside is None else inside.op("and", condition)
+    if inside is None:
+        inside = value_of(builder, builder.splat(True, Shape(PRED, dims)))
+    return value_of(
+        builder,
+        builder.emit("broadcast", inside.instruction, shape=Shape(PRED, w.dims()), dimensions=w.places),
+    )
+
+
+def _gather_batch(build, instruction, operands, mapped):
+    operand, indices = operands
+    w = gather_windows(instruction.operands[0].dims, instruction.operands[1].dims, instruction.attributes)
+    batched = batch_windows(w, build.size, *mapped)
+    attributes = gather_attributes(batched, not mapped[1] and instruction.attributes.get("indices_are_sorted", False))
+    return operand.op("gather", indices, **attributes)
+
+
+def batch_windows(w: Windows, size: int, operand_mapped: bool, indices_mapped: bool) -> Windows:
+    """The windows where the operand, the indexes or both have one more dimension, the first.
+
+    The windows' array has it first as well.
+    """
+
+    def up(values):
+        return tuple(v + 1 for v in values)
+
+    operand, indices = w.operand, w.indices
+    offset, collapsed, mapped, sizes = up(w.offset), w.collapsed, w.mapped, w.sizes
+    batching, indices_batching, vector = w.operand_batching, w.indices_batching, w.vector
+    if operand_mapped:
+        operand = (size, *operand)
+        collapsed, mapped, batching = up(collapsed), up(mapped), up(batching)
+        if indices_mapped:
+            batching, sizes = (0, *batching), (min(size, 1), *sizes)
+        else:
+            offset, sizes = (0, *offset), (size, *sizes)
+    if indices_mapped:
+        indices, vector = (size, *indices), vector + 1
+        indices_batching = (0, *up(indices_batching)) if operand_mapped else up(indices_batching)
+    return Windows(operand, indices, offset, collapsed, mapped, batching, indices_batching, vector, sizes)
+
+
+op(
+    "gather",
+    family="index",
+    infer=_gather_infer,
+    reference=_gather_reference,
+    code=No("moves elements: the kernel writer composes its index map"),
+    jvp=_gather_jvp,
+    transpose=_gather_transpose,
+    batch=_gather_batch,
+    attributes={
+        "offset_dims": "ints",
+        "collapsed_slice_dims": "ints",
+        "start_index_map": "ints",
+        "operand_batching_dims": "ints?",
+        "start_indices_batching_dims": "ints?",
+        "index_vector_dim": "int",
+        "slice_sizes": "ints",
+        "indices_are_sorted": "flag",
+    },
+    flops=0,
+    pure_movement=True,
+)
+
+
+SCATTER_NAMES = (
+    "update_window_dims",
+    "inserted_window_dims",
+    "scatter_dims_to_operand_dims",
+    "input_batching_dims",
+    "scatter_indices_batching_dims",
+)
+
+
+def scatter_attributes(w: Windows, to_apply: Computation, like=None, unique: bool = False) -> dict:
+    """The attributes of the scatter of these windows; sorted where `like`, a gather's or scatter's, says so."""
+    result = dict(
+        zip(SCATTER_NAMES, (w.offset, w.collapsed, w.mapped, w.operand_batching, w.indices_batching), strict=True)
+    )
+    result["index_vector_dim"] = w.vector
+    if like and like.get("indices_are_sorted"):
+        result["indices_are_sorted"] = True
+    if unique:
+        result["unique_indices"] = True
+    return {**result, "to_apply": to_apply}

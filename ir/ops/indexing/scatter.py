@@ -1,0 +1,376 @@
+"""scatter: combines updates into windows of an array at places that are computed, one after the other.
+
+Updates whose window is not whole inside of the operand are left out. Where several updates meet one element they are
+combined in the order of their indexes (HLO leaves the order open; this is the order here, compiled or not).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from hloom.ir.errors import AttributeValueError, DifferentiationError, DTypeError, ShapeError
+from hloom.ir.module import Computation
+from hloom.ir.ops.indexing.gather import (
+    SCATTER_NAMES,
+    Windows,
+    batch_windows,
+    check_windows,
+    combiner_of,
+    gather_attributes,
+    inside_mask,
+    scatter_attributes,
+    value_of,
+)
+from hloom.ir.ops.rules import require_kind
+from hloom.ir.ops.table import No, op
+from hloom.ir.types import NARROW_FLOATS, Shape, TupleShape, as_dtype
+
+
+def scatter_windows(operand_dims, indices_dims, updates_dims, attributes) -> Windows:
+    """The `Windows` of a scatter with these attributes; the windows' array is that of the updates."""
+    parts = [tuple(attributes.get(n, ())) for n in SCATTER_NAMES]
+    left_out = {*parts[1], *parts[3]}
+    sizes, offset = [], iter(parts[0])
+    for d, extent in enumerate(operand_dims):
+        if d in left_out:
+            sizes.append(min(extent, 1) if d in parts[3] else 1)
+        else:
+            place = next(offset, len(updates_dims))
+            sizes.append(updates_dims[place] if 0 <= place < len(updates_dims) else 0)
+    vector = attributes.get("index_vector_dim", len(indices_dims))
+    return Windows(tuple(operand_dims), tuple(indices_dims), *parts, vector, tuple(sizes))
+
+
+def windows_of(instruction) -> Windows:
+    """The `Windows` of a scatter instruction."""
+    count = len(instruction.operands) // 2
+    operand, indices, updates = (instruction.operands[k].dims for k in (0, count, count + 1))
+    return scatter_windows(operand, indices, updates, instruction.attributes)
+
+
+def _scatter_infer(operands, attributes, shape):
+    if len(operands) < 3 or len(operands) % 2 == 0:
+        raise ShapeError(
+            "scatter takes arrays, start indexes and as many updates as arrays",
+            f"{len(operands)} operands: {', '.join(map(repr, operands))}",
+            "pass one update for each array",
+        )
+    for operand in operands:
+        require_kind("scatter", operand, ())
+    count = len(operands) // 2
+    arrays, indices, updates = operands[:count], operands[count], operands[count + 1 :]
+    for array, update in zip(arrays, updates, strict=True):
+        if array.dims != arrays[0].dims or update.dims != updates[0].dims:
+            raise ShapeError(
+                "scatter takes arrays of one shape, and updates of one shape",
+                f"{', '.join(map(repr, arrays))} with {', '.join(map(repr, updates))}",
+                "broadcast them",
+            )
+        if array.dtype != update.dtype:
+            raise DTypeError("scatter takes updates of their array's dtype", f"{array!r}, {update!r}", "convert them")
+    w = scatter_windows(arrays[0].dims, indices.dims, updates[0].dims, attributes)
+    check_windows("scatter", w, SCATTER_NAMES, indices)
+    if updates[0].rank != w.rank or w.dims() != updates[0].dims:
+        raise ShapeError(
+            "scatter takes updates with the extents of the indexes, and of a window in update_window_dims",
+            f"updates {updates[0]!r}, indexes {indices!r}, expected rank {w.rank}, {w.dims()}",
+            "check update_window_dims and the shape of the updates",
+        )
+    if any(size > extent for size, extent in zip(w.sizes, w.operand, strict=True) if extent or size > 1):
+        raise ShapeError(
+            "scatter takes windows that fit into the operand",
+            f"windows {w.sizes} of {arrays[0]!r}",
+            "slice the updates",
+        )
+    _check_combiner(attributes.get("to_apply"), [a.dtype for a in arrays])
+    return arrays[0] if count == 1 else TupleShape(arrays)
+
+
+def _check_combiner(combiner, dtypes) -> None:
+    if combiner is None:
+        raise AttributeValueError("scatter takes a computation to_apply", "none", "pass to_apply=")
+    scalars = [Shape(d) for d in dtypes]
+    results = scalars[0] if len(scalars) == 1 else TupleShape(scalars)
+    if [p.shape for p in combiner.parameters] != scalars * 2 or combiner.shape is not results:
+        raise DTypeError(
+            "scatter takes a computation of (elements, updates) to elements",
+            f"parameters {[p.shape for p in combiner.parameters]} to {combiner.shape!r}, "
+            f"expected {scalars * 2} to {results!r}",
+            "make its parameters and results scalars of the arrays' dtypes",
+        )
+
+
+# --- combiners ----------------------------------------------------------------------------------------------------
+
+_OPCODES = ("add", "multiply", "minimum", "maximum", "and", "or", "xor")
+_overwriters: dict[object, Computation] = {}
+
+
+def overwriter(dtype) -> Computation:
+    """The computation (element, update) -> update, the same object each time."""
+    from hloom.ir.build import Builder
+
+    key = as_dtype(dtype)
+    if key not in _overwriters:
+        builder = Builder(f"overwrite_{key.name}")
+        builder.parameter(Shape(key), "element")
+        _overwriters[key] = builder.finish(builder.parameter(Shape(key), "update"))
+    return _overwriters[key]
+
+
+def combiner_kind(combiner: Computation) -> str | None:
+    """'overwrite', 'add', 'multiply', ... or None for any other computation or several operands."""
+    from hloom.ir.build import combiner_opcode
+
+    if len(combiner.parameters) == 2:
+        if combiner.root is combiner.parameters[1]:
+            return "overwrite"
+        opcode = combiner_opcode(combiner)
+        return opcode if opcode in _OPCODES else None
+    return None
+
+
+def _scatter_reference(*operands, shape, to_apply, **attributes):
+    count = len(operands) // 2
+    arrays, indices, updates = operands[:count], operands[count], operands[count + 1 :]
+    w = scatter_windows(arrays[0].shape, indices.shape, updates[0].shape, attributes)
+    starts = w.starts(indices)
+    inside = w.inside(starts)
+    starts = [np.where(inside, s, 0) for s in starts]
+    lead = len(w.operand) - w.trailing()
+    width = math.prod(w.operand[lead:])
+    results = [np.array(a, order="C") for a in arrays]  # a view of other order would be copied by reshape
+    if updates[0].size:
+        positions = w.positions(starts)
+        inner = positions.ndim - inside.ndim
+        valid = np.broadcast_to(inside.reshape(inside.shape + (1,) * inner), positions.shape).reshape(-1)
+        flat = [np.transpose(u, w.order()).reshape(positions.size, width) for u in updates]
+        positions = positions.reshape(-1)
+        if not valid.all():
+            positions, flat = positions[valid], [f[valid] for f in flat]
+        if attributes.get("unique_indices") and not _are_distinct(positions):
+            attributes = {**attributes, "unique_indices": False}  # a promise that is not kept does no harm here
+        rows = [r.reshape(-1, width) for r in results]
+        _combine(rows, positions, flat, to_apply, bool(attributes.get("unique_indices")))
+    return tuple(results) if count > 1 else results[0]
+
+
+def _are_distinct(positions: np.ndarray) -> bool:
+    ordered = np.sort(positions)
+    return not (ordered[1:] == ordered[:-1]).any()
+
+
+_UFUNCS = {
+    "add": np.add,
+    "multiply": np.multiply,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+
+
+def _combine(rows, positions, updates, combiner, unique: bool) -> None:
+    """Combines row k of each of `updates` into row positions[k] of each of `rows`, k in increasing order."""
+    kind = combiner_kind(combiner)
+    with np.errstate(all="ignore"):
+        if kind == "overwrite":
+            rows[0][positions] = updates[0]
+        elif kind and rows[0].dtype not in NARROW_FLOATS and not unique:
+            # One-dimensional, contiguous: the case for which NumPy's ufunc.at is fast.
+            width = rows[0].shape[1]
+            if width != 1:
+                positions = (positions[:, None] * width + np.arange(width)).reshape(-1)
+            _UFUNCS[kind].at(rows[0].reshape(-1), positions, updates[0].reshape(-1))
+        else:
+            for chosen in [slice(None)] if unique else _rounds(positions):
+                _apply(rows, positions[chosen], [u[chosen] for u in updates], combiner)
+
+
+def _rounds(positions: np.ndarray):
+    """Index arrays: the first update of each position, then the second of those that have one, and so on."""
+    order = np.argsort(positions, kind="stable")
+    ordered = positions[order]
+    first = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if ordered.size else np.empty(0, int)
+    counts = np.diff(np.r_[first, ordered.size])
+    for number in range(int(counts.max(initial=0))):
+        yield order[first[counts > number] + number]
+
+
+def _apply(rows, positions, updates, combiner) -> None:
+    from hloom.ir.interpret import evaluate
+
+    elements = [r[positions] for r in rows]
+    found = evaluate(combiner, [*elements, *updates], lifted=elements[0].shape)
+    for row, value in zip(rows, found if len(rows) > 1 else (found,), strict=True):
+        row[positions] = value
+
+
+# --- derivatives --------------------------------------------------------------------------------------------------
+
+
+def _gathered(x, indices, w: Windows, like):
+    """The elements of x that the updates meet, and zero where an update is left out."""
+    sorted_ = like.get("indices_are_sorted", False)
+    found = x.op("gather", indices, **gather_attributes(w, sorted_))
+    return inside_mask(indices, w).where(found, found.like(0))
+
+
+def _scatter(operand, indices, updates, like, combiner: Computation):
+    return operand.op("scatter", indices, updates, **{**like, "to_apply": combiner})
+
+
+def _scatter_jvp(build, instruction, primals, tangents):
+    if len(primals) != 3:
+        raise DifferentiationError(
+            "the derivative of a scatter of several arrays at once was asked for",
+            f"{len(primals) // 2} arrays",
+            "scatter each array by itself",
+            source=instruction.source,
+        )
+    kind = combiner_kind(instruction["to_apply"])
+    rule = {
+        "add": _add_jvp,
+        "overwrite": _overwrite_jvp,
+        "multiply": _multiply_jvp,
+        "minimum": _extreme_jvp,
+        "maximum": _extreme_jvp,
+    }.get(kind)
+    if rule is None:
+        raise DifferentiationError(
+            "the derivative of a scatter with this computation was asked for",
+            f"{instruction['to_apply'].name}, which is none of add, multiply, minimum, maximum and overwriting",
+            "use one of these, or x.at[i].set(f(x[i])) where the indexes are distinct",
+            source=instruction.source,
+        )
+    operand, indices, updates = primals
+    t_operand, _, t_updates = tangents
+    like = instruction.attributes
+    return rule(build, windows_of(instruction), like, operand, indices, updates, t_operand, t_updates)
+
+
+def _zero(like):
+    return like.like(0)
+
+
+def _add_jvp(build, w, like, operand, indices, updates, t_operand, t_updates):
+    if t_updates is None:
+        return t_operand
+    return _scatter(t_operand or _zero(operand), indices, t_updates, like, like["to_apply"])
+
+
+def _overwrite_jvp(build, w, like, operand, indices, updates, t_operand, t_updates):
+    """With distinct places the scatter of the tangents. Otherwise only the last update of a place counts: it is found
+    by scattering the updates' numbers in the same way."""
+    if like.get("unique_indices"):
+        return _scatter(t_operand or _zero(operand), indices, t_updates or _zero(updates), like, like["to_apply"])
+    builder = operand.builder
+    count = math.prod(updates.dims)
+    wide = np.dtype(np.int32 if count < 2**31 - 1 else np.int64)
+    numbers = value_of(builder, builder.emit("iota", shape=Shape(wide, (count,)), iota_dimension=0)) + 1
+    numbers = numbers.reshape(updates.dims)
+    none = value_of(builder, builder.splat(0, Shape(wide, operand.dims)))
+    last = _scatter(none, indices, numbers, like, overwriter(wide))
+    result = None
+    if t_operand is not None:
+        result = last.compare("EQ", 0).where(t_operand, _zero(t_operand))
+    if t_updates is None:
+        return result
+    wins = _gathered(last, indices, w, like).compare("EQ", numbers)
+    chosen = wins.where(t_updates, _zero(t_updates))
+    return _scatter(result or _zero(operand), indices, chosen, like, combiner_of("add", operand.dtype))
+
+
+def _multiply_jvp(build, w, like, operand, indices, updates, t_operand, t_updates):
+    total = None
+    if t_operand is not None:
+        total = _scatter(t_operand, indices, updates, like, like["to_apply"])
+    if t_updates is None:
+        return total
+    if not like.get("unique_indices"):
+        raise DifferentiationError(
+            "the derivative of scatter-multiply by its updates was asked for",
+            "the indexes may name a place twice",
+            "pass unique_indices=True if they are distinct",
+            source=operand.builder.source,
+        )
+    term = t_updates * _gathered(operand, indices, w, like)
+    return _scatter(total or _zero(operand), indices, term, like, combiner_of("add", operand.dtype))
+
+
+def _extreme_jvp(build, w, like, operand, indices, updates, t_operand, t_updates):
+    """The mean of the tangents of all that reach the extreme."""
+    y = build.primal
+    zero, one = _zero(operand), operand.like(1)
+    kept = operand.compare("EQ", y).where(one, zero)
+    reached = updates.compare("EQ", _gathered(y, indices, w, like))
+    reached = reached.op("and", inside_mask(indices, w)).where(updates.like(1), _zero(updates))
+    plus = combiner_of("add", operand.dtype)
+    share = one / _scatter(kept, indices, reached, like, plus).op("maximum", one)
+    total = None if t_operand is None else t_operand * kept
+    if t_updates is not None:
+        total = _scatter(total or zero, indices, t_updates * reached, like, plus)
+    return total * share
+
+
+def _scatter_transpose(build, instruction, g, operands):
+    operand, indices, updates = instruction.operands
+    w = windows_of(instruction)
+    like = instruction.attributes
+    kind = combiner_kind(like["to_apply"])
+    at = operands[1]
+    first = second = None
+    if kind == "add":
+        first = g
+        second = _gathered(g, at, w, like)
+    elif kind == "overwrite":  # made by jvp with distinct places only
+        zeros = value_of(g.builder, g.builder.splat(0, updates.shape))
+        first = _scatter(g, at, zeros, like, like["to_apply"])
+        second = _gathered(g, at, w, like)
+    elif kind == "multiply":
+        first = _scatter(g, at, operands[2], like, like["to_apply"])
+    return [first if operands[0] is None else None, None, second if operands[2] is None else None]
+
+
+def _scatter_batch(build, instruction, operands, mapped):
+    count = len(operands) // 2
+    w = windows_of(instruction)
+    arrays_mapped = any(mapped[:count]) or any(mapped[count + 1 :])
+    if not arrays_mapped:
+        arrays_mapped, mapped = True, [m if k == count else False for k, m in enumerate(mapped)]
+    given = [o if k == count or mapped[k] else build.spread(o) for k, o in enumerate(operands)]
+    batched = batch_windows(w, build.size, True, mapped[count])
+    like = instruction.attributes if not mapped[count] else None
+    unique = bool(instruction.attributes.get("unique_indices"))
+    attributes = scatter_attributes(batched, instruction["to_apply"], like, unique)
+    result = given[0].op("scatter", *given[1:], **attributes)
+    if count == 1:
+        return result
+    return [result.op("get-tuple-element", index=k) for k in range(count)]
+
+
+op(
+    "scatter",
+    family="scatter",
+    infer=_scatter_infer,
+    reference=_scatter_reference,
+    code=No("a kernel of its own walks the updates"),
+    jvp=_scatter_jvp,
+    transpose=_scatter_transpose,
+    batch=_scatter_batch,
+    attributes={
+        "update_window_dims": "ints",
+        "inserted_window_dims": "ints",
+        "scatter_dims_to_operand_dims": "ints",
+        "input_batching_dims": "ints?",
+        "scatter_indices_batching_dims": "ints?",
+        "index_vector_dim": "int",
+        "indices_are_sorted": "flag",
+        "unique_indices": "flag",
+        "to_apply": "computation",
+    },
+    flops=1,
+)

@@ -1,0 +1,258 @@
+"""Linear systems: cholesky, triangular-solve, tridiagonal-solve. References call BLAS and LAPACK through SciPy.
+
+Derivatives: M. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic differentiation"
+(2008); I. Murray, "Differentiation of the Cholesky decomposition" (2016).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom.ir.errors import AttributeValueError, ShapeError
+from hloom.ir.ops.linalg.matrices import (
+    adjoint,
+    all_or_each,
+    dot,
+    each,
+    half_lower,
+    hermitian,
+    library_batch,
+    lower_part,
+    one_matrix,
+    require_lapack,
+    require_matrix,
+    require_square,
+    solve,
+    stack,
+    transposed,
+    upper_part,
+    zero,
+)
+from hloom.ir.ops.rules import conjugate, require_count, require_same
+from hloom.ir.ops.table import No, op
+from hloom.ir.types import NARROW_FLOATS
+
+ON_HOST = No("LAPACK computes it on the host")
+
+# --- cholesky -----------------------------------------------------------------------------------------------------
+
+
+def _cholesky_reference(a, shape, lower=False):
+    if not a.size:
+        return np.zeros(shape.dims, shape.dtype)
+    if not lower:
+        a = a.conj().swapaxes(-1, -2)  # NumPy reads the lower triangle
+    factor = all_or_each(np.linalg.cholesky, shape, a)
+    # An infinite element passes through LAPACK in part: such a factor is NaN as a whole.
+    bad = ~np.isfinite(factor).all(axis=(-1, -2))
+    if bad.any():
+        factor = np.array(factor)
+        factor[bad] = np.tril(np.full(factor.shape[-2:], np.nan))
+    return factor if lower else np.ascontiguousarray(factor.conj().swapaxes(-1, -2))
+
+
+def _cholesky_jvp(build, instruction, primals, tangents):
+    """dL = L phi(L^-1 dA L^-H), phi the lower part with half of the diagonal."""
+    lower = bool(instruction.attributes.get("lower"))
+    change = hermitian(tangents[0], lower)
+    factor = build.primal
+    if lower:
+        inner = solve(factor, solve(factor, change), left_side=False, transpose_a="ADJOINT")
+        return dot(factor, half_lower(inner))
+    inner = solve(factor, change, lower=False, transpose_a="ADJOINT")
+    inner = solve(factor, inner, lower=False, left_side=False)
+    return dot(adjoint(half_lower(inner)), factor)
+
+
+op(
+    "cholesky",
+    family="library",
+    infer=lambda operands, attributes, shape: one_matrix("cholesky", operands, square=True),
+    reference=_cholesky_reference,
+    code=ON_HOST,
+    jvp=_cholesky_jvp,
+    transpose=No("it is not linear"),
+    batch=library_batch,
+    attributes={"lower": "flag"},
+    flops=8,
+)
+
+# --- triangular-solve ---------------------------------------------------------------------------------------------
+
+TRANSPOSES = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
+
+
+def _triangular_infer(operands, attributes, shape):
+    name = "triangular-solve"
+    require_count(name, operands, 2)
+    a, b = operands
+    for operand in operands:
+        require_lapack(name, operand, narrow=True)
+    if a.dtype != b.dtype:
+        require_same(name, operands)
+    require_square(name, a, "first operand")
+    require_matrix(name, b, "second operand")
+    left = attributes.get("left_side", False)
+    side = -2 if left else -1
+    if a.rank != b.rank or a.dims[:-2] != b.dims[:-2] or a.dims[-1] != b.dims[side]:
+        raise ShapeError(
+            f"{name} with left_side={bool(left)} takes operands of one batch, the second with as many "
+            f"{'rows' if left else 'columns'} as the matrix",
+            f"{a!r} and {b!r}",
+            "transpose or broadcast the second operand",
+        )
+    if attributes.get("transpose_a", "NO_TRANSPOSE") not in TRANSPOSES:
+        raise AttributeValueError(
+            f"{name}: transpose_a is one of {', '.join(TRANSPOSES)}",
+            f"{attributes['transpose_a']!r}",
+            "choose one of them",
+        )
+    return b
+
+
+def _triangular_reference(a, b, shape, left_side=False, lower=False, unit_diagonal=False, transpose_a="NO_TRANSPOSE"):
+    if not shape.size:
+        return np.zeros(shape.dims, shape.dtype)
+    if shape.dtype in NARROW_FLOATS:
+        a, b = a.astype(np.float32), b.astype(np.float32)
+    import scipy.linalg.blas
+
+    (solver,) = scipy.linalg.blas.get_blas_funcs(("trsm",), dtype=b.dtype)
+    flags = {
+        "side": 0 if left_side else 1,
+        "lower": int(lower),
+        "trans_a": TRANSPOSES.index(transpose_a),
+        "diag": int(unit_diagonal),
+    }
+    stacked, right = stack(a), stack(b)
+    result = np.empty(right.shape, b.dtype)
+    for k in range(len(right)):
+        result[k] = solver(1.0, stacked[k], right[k], **flags)
+    return result.reshape(shape.dims).astype(shape.dtype, copy=False)
+
+
+def _turned(value, how):
+    return {"NO_TRANSPOSE": lambda v: v, "TRANSPOSE": transposed, "ADJOINT": adjoint}[how](value)
+
+
+def _triangular_jvp(build, instruction, primals, tangents):
+    """op(A) X = B: dX = op(A)^-1 (dB - op(dA) X), with the triangle of dA that A has."""
+    change, right = tangents
+    attributes = instruction.attributes
+    if change is not None:
+        part = (lower_part if attributes.get("lower") else upper_part)(change, bool(attributes.get("unit_diagonal")))
+        part = _turned(part, attributes.get("transpose_a", "NO_TRANSPOSE"))
+        x = build.primal
+        moved = dot(part, x) if attributes.get("left_side") else dot(x, part)
+        right = -moved if right is None else right - moved
+    return primals[0].op("triangular-solve", right, **attributes)
+
+
+def _triangular_transpose(build, instruction, g, operands):
+    """The pairing has no conjugate: the transposed solve, and for the adjoint one with the conjugate of A."""
+    a = operands[0]
+    attributes = dict(instruction.attributes)
+    how = attributes.get("transpose_a", "NO_TRANSPOSE")
+    if how == "ADJOINT":
+        a = conjugate(a)
+    attributes["transpose_a"] = "TRANSPOSE" if how == "NO_TRANSPOSE" else "NO_TRANSPOSE"
+    return [None, a.op("triangular-solve", g, **attributes)]
+
+
+def _triangular_batch(build, instruction, operands, mapped):
+    """One matrix for many right sides: they become its columns (rows). Otherwise a batch of matrices."""
+    a, b = operands
+    if mapped[0] or instruction.operands[1].shape.rank != 2:
+        return library_batch(build, instruction, operands, mapped)
+    side = 1 if instruction.attributes.get("left_side") else 0
+    return build.split(a.op("triangular-solve", build.merge(b, side), **instruction.attributes), side)
+
+
+op(
+    "triangular-solve",
+    family="library",
+    infer=_triangular_infer,
+    reference=_triangular_reference,
+    code=No("BLAS computes it on the host"),
+    jvp=_triangular_jvp,
+    transpose=_triangular_transpose,
+    batch=_triangular_batch,
+    attributes={"left_side": "flag", "lower": "flag", "unit_diagonal": "flag", "transpose_a": "enum?"},
+    flops=8,
+)
+
+# --- tridiagonal-solve --------------------------------------------------------------------------------------------
+
+
+def _tridiagonal_infer(operands, attributes, shape):
+    name = "tridiagonal-solve"
+    require_count(name, operands, 4)
+    below, middle, above, b = operands
+    for operand in operands:
+        require_lapack(name, operand)
+    require_same(name, (below, middle, above))
+    if b.dtype != middle.dtype:
+        require_same(name, (middle, b))
+    require_matrix(name, b, "right side")
+    if middle.dims != b.dims[:-1]:
+        raise ShapeError(
+            f"{name} takes three diagonals (..., n) and a right side (..., n, k)",
+            f"diagonals {middle!r}, right side {b!r}",
+            "pad the outer diagonals to n elements, and give the right side a last axis",
+        )
+    return b
+
+
+def _tridiagonal_reference(below, middle, above, b, shape):
+    if not shape.size:
+        return np.zeros(shape.dims, shape.dtype)
+    import scipy.linalg.lapack
+
+    (solver,) = scipy.linalg.lapack.get_lapack_funcs(("gtsv",), dtype=b.dtype)
+
+    def one(dl, d, du, right):
+        if len(d) == 1:
+            with np.errstate(all="ignore"):
+                return right / d
+        *_, x, info = solver(dl[1:], d, du[:-1], right)
+        return x if info == 0 else np.full_like(right, np.nan)
+
+    return each(one, shape, below, middle, above, b, ranks=(1, 1, 1, 2))
+
+
+def _shift(v, up: bool):
+    """Rows moved by one, up (row i gets row i + 1) or down, zeros filled in."""
+    pad = ((0, 0, 0),) * (len(v.dims) - 2) + (((-1, 1, 0) if up else (1, -1, 0)), (0, 0, 0))
+    return v.op("pad", zero(v), padding=pad)
+
+
+def _tridiagonal_jvp(build, instruction, primals, tangents):
+    """T X = B: dX = T^-1 (dB - dT X)."""
+    x = build.primal
+    right = tangents[3]
+    for change, moved in zip(tangents[:3], (_shift(x, False), x, _shift(x, True)), strict=True):
+        if change is None:
+            continue
+        term = change.broadcast(x.dims, range(len(x.dims) - 1)) * moved
+        right = -term if right is None else right - term
+    return primals[0].op("tridiagonal-solve", primals[1], primals[2], right)
+
+
+def _tridiagonal_transpose(build, instruction, g, operands):
+    below, middle, above, _ = operands
+    lower, upper = (_shift(v.reshape((*v.dims, 1)), up).reshape(v.dims) for v, up in ((above, False), (below, True)))
+    return [None, None, None, lower.op("tridiagonal-solve", middle, upper, g)]
+
+
+op(
+    "tridiagonal-solve",
+    family="library",
+    text="hloom.tridiagonal_solve",
+    infer=_tridiagonal_infer,
+    reference=_tridiagonal_reference,
+    code=ON_HOST,
+    jvp=_tridiagonal_jvp,
+    transpose=_tridiagonal_transpose,
+    batch=library_batch,
+    flops=8,
+)

@@ -1,0 +1,1 @@
+"""Ops that hold programs together: structure, control flow, collectives, transfers."""

@@ -1,0 +1,1 @@
+"""MLIR text: tokens, attributes, types and the pretty spelling of ops."""

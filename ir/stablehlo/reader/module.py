@@ -1,0 +1,586 @@
+"""From the syntax tree of a StableHLO program to a module of hloom's IR.
+
+Conversion follows the values with the shapes that they really have, not with those that the text writes: given shapes
+of the arguments, extents that the text leaves open (`?`) become known, and so do the values of shape operands that are
+computed from them. What a `dynamic_*` op is then given decides its result.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hloom.ir.build import Builder, Value
+from hloom.ir.errors import HloomError, ParseError, ShapeError, UnsupportedError
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.ops.table import OPS
+from hloom.ir.source import Source
+from hloom.ir.stablehlo.assembly.attributes import Dense, Symbol
+from hloom.ir.stablehlo.assembly.lexer import _TOKEN, MlirCursor
+from hloom.ir.stablehlo.assembly.literals import LiteralProblem, dense_value
+from hloom.ir.stablehlo.syntax import Operation, Program, Region
+from hloom.ir.stablehlo.types import Quantized, Tensor, Tuple, element_dtype
+from hloom.ir.stablehlo.values import dense_integers, fields, flag, ints, number, word
+from hloom.ir.types import Shape, TupleShape
+
+CONVERTERS: dict[str, Callable] = {}
+_DEEPEST = 100  # calls within calls
+_LARGEST_KNOWN = 1 << 16  # elements of values that are computed while converting
+
+
+class Item(NamedTuple):
+    """A value while converting: its instruction (None for a token), and the quantized element type it stands for."""
+
+    instruction: Instruction | None
+    quantized: Quantized | None = None
+
+    @property
+    def shape(self):
+        return self.instruction.shape
+
+    @property
+    def dims(self):
+        return self.instruction.shape.dims
+
+    @property
+    def dtype(self):
+        return self.instruction.shape.dtype
+
+
+class Check(NamedTuple):
+    """A check op of a test program: its name, what was computed and what was expected."""
+
+    name: str
+    actual: Item
+    expected: Item
+    attributes: dict
+
+
+def converts(*names: str):
+    """Registers `function(scope, op, items) -> Item, list of Items` for ops of the syntax tree."""
+
+    def register(function):
+        for name in names:
+            CONVERTERS[name] = function
+        return function
+
+    return register
+
+
+def to_module(
+    program: Program,
+    function: str | None = None,
+    input_shapes: Sequence[Shape | tuple | None] | None = None,
+    known: Sequence[np.ndarray | None] = (),
+) -> Module:
+    """The module of a program; its entry is the function named, or `main`, or the only one.
+
+    input_shapes: shapes or extents of the arguments, where the program leaves extents open. known: the values of
+    arguments that decide extents (None for the others); they are built in.
+    Raises ParseError, UnsupportedError (an op or type that hloom does not have), ShapeError, ...
+    """
+    return convert_program(program, function, input_shapes, known, checks=False)[0]
+
+
+def convert_program(program, function=None, input_shapes=None, known=(), checks: bool = True):
+    """(module, checks, inputs) of a test program, whose constants are its inputs and expected results.
+
+    checks: check ops are collected; after the function's own results the module returns what was computed and what was
+    expected, for each check in turn. The arrays among the program's constants are parameters of the module, so that
+    nothing is computed when it is compiled; `inputs` holds their values.
+    """
+    converter = Converter(program, checks)
+    module, found = converter.module(function, input_shapes, known)
+    return module, found, converter.lifted
+
+
+class Converter:
+    """Converts one program."""
+
+    def __init__(self, program: Program, checks: bool):
+        self.program = program
+        self.functions = program.functions()
+        self.computations: dict[tuple, Computation] = {}
+        self.signatures: dict[int, list] = {}
+        self.collects = checks
+        self.has_quantized = "!quant." in program.text
+        self.checks: list[Check] = []
+        self.lifted: list[np.ndarray] = []
+        self.calls: list[str] = []
+        self._lines: list[int] | None = None
+        self._static: dict[str, bool] = {}
+
+    # --- places in the text ---------------------------------------------------------------------------------------
+
+    def line(self, place: int) -> int:
+        if self._lines is None:
+            lines, line, last = [], 1, 0
+            text = self.program.text
+            for match in _TOKEN.finditer(text):
+                start = match.start(1)
+                line += text.count("\n", last, start)
+                last = start
+                lines.append(line)
+            self._lines = lines
+        return self._lines[place] if place < len(self._lines) else 0
+
+    def source(self, op: Operation, function: str) -> Source:
+        """The place in the user's Python program where a location says so, otherwise the line of this text."""
+        if op.location:
+            found = re.search(r'"([^"]+)":([0-9]{1,9})(?::[0-9]+)?', op.location)
+            if found:
+                return Source(found[1], int(found[2]), function)
+        return Source(self.program.file, self.line(op.place), function)
+
+    def fail(self, op: Operation, problem: str, found: str = "", repair: str = "") -> ParseError:
+        return MlirCursor(self.program.text, self.program.file).fail(problem, found, repair, at=op.place)
+
+    # --- the module -----------------------------------------------------------------------------------------------
+
+    def module(self, name, input_shapes, known) -> tuple[Module, list[Check]]:
+        function = self._entry(name)
+        inputs = function.attributes["function_type"].inputs
+        if input_shapes is not None and len(input_shapes) != len(inputs):
+            raise ShapeError(
+                f"@{function.attributes['sym_name']} takes {len(inputs)} arguments", f"{len(input_shapes)} shapes",
+                "give a shape for each argument",
+            )  # fmt: skip
+        builder = Builder(function.attributes["sym_name"])
+        scope = Scope(self, builder, function.attributes["sym_name"])
+        scope.is_entry = True
+        items = []
+        for k, type_ in enumerate(inputs):
+            given = input_shapes[k] if input_shapes is not None else None
+            items.append(self._parameter(scope, function, k, type_, given, known[k] if k < len(known) else None))
+        results = scope.body(function.regions[0], items)
+        outputs = [i.instruction for i in results if i.instruction is not None]
+        for check in self.checks:
+            outputs += [check.actual.instruction, check.expected.instruction]
+        root = outputs[0] if len(outputs) == 1 and not self.checks else builder.tuple(outputs)
+        legal = re.sub(r"[^A-Za-z0-9_.\-]", "_", self.program.name) or "module"
+        return Module(legal, builder.finish(root)), self.checks
+
+    def _entry(self, name: str | None) -> Operation:
+        if name is not None and name not in self.functions:
+            raise ParseError(
+                f"there is no function @{name}", f"the module has {', '.join(self.functions) or 'none'}",
+                "name one of these", Source(self.program.file, 1, ""),
+            )  # fmt: skip
+        if name is None:
+            public = [n for n, f in self.functions.items() if f.attributes.get("sym_visibility") != "private"]
+            name = "main" if "main" in self.functions else public[0] if len(public) == 1 else None
+        if name is None:
+            raise ParseError(
+                "the function to run is not clear", f"the module has {', '.join(self.functions) or 'none'}",
+                "name one @main, or pass function=", Source(self.program.file, 1, ""),
+            )  # fmt: skip
+        if not self.functions[name].regions:
+            raise self.fail(self.functions[name], f"@{name} has no body")
+        return self.functions[name]
+
+    def _parameter(self, scope, function, k, type_, given, value) -> Item:
+        shape, quantized = self.argument_shape(function, k, type_, given)
+        hint = function.regions[0].arguments[k][0].lstrip("%")
+        instruction = scope.builder.parameter(shape, hint, scope.builder.source)
+        if value is not None:
+            instruction = scope.builder.constant(np.asarray(value, shape.dtype).reshape(shape.dims), shape.dtype)
+        return Item(instruction, quantized)
+
+    def argument_shape(self, function, k, type_, given):
+        """(shape, quantized type) of the function's argument k, with the extents that are given."""
+        name = function.attributes["sym_name"]
+        if isinstance(type_, Tuple):
+            return TupleShape([self.argument_shape(function, k, t, None)[0] for t in type_.elements]), None
+        if not isinstance(type_, Tensor):
+            raise UnsupportedError(
+                f"argument {k} of @{name} is of type {type_}", "hloom takes tensors and tuples of them",
+                "write the program for tensors",
+                self.source(function, name),
+            )  # fmt: skip
+        if given is None:
+            dims = type_.dims
+        else:
+            dims = tuple(given.dims if isinstance(given, Shape) else given)
+            fits = len(dims) == len(type_.dims) and all(b in (None, a) for a, b in zip(dims, type_.dims, strict=True))
+            if not fits or (isinstance(given, Shape) and given.dtype != self.dtype(function, type_)):
+                raise ShapeError(
+                    f"argument {k} of @{name} is {type_}", f"{given!r} given", "pass an array of this type",
+                )  # fmt: skip
+        if None in dims:
+            raise ShapeError(
+                f"argument {k} of @{name} has extents that are not known: {type_}", "no shape was given for it",
+                "pass input_shapes=, or call the function with arrays", self.source(function, name),
+            )  # fmt: skip
+        element = type_.element
+        return Shape(self.dtype(function, type_), dims), element if isinstance(element, Quantized) else None
+
+    def dtype(self, op: Operation, type_) -> np.dtype:
+        """The dtype that elements of a tensor type are stored in."""
+        element = type_.element
+        found = element_dtype(element.storage if isinstance(element, Quantized) else element)
+        if found is None:
+            raise UnsupportedError(
+                f"{op.name} has elements of type {element}", "hloom has no such element type",
+                "convert to a type that it has", self.source(op, ""),
+            )  # fmt: skip
+        return found
+
+    def is_static(self, name: str) -> bool:
+        """Whether every type in a function, and in those that it calls, is a plain tensor of known extents."""
+        known = self._static.get(name)
+        if known is None:
+            self._static[name] = True  # for functions that call themselves, which is an error elsewhere
+            function = self.functions.get(name)
+            known = function is None or (
+                all(map(_is_plain, function.attributes["function_type"].inputs))
+                and all(map(_is_plain, function.attributes["function_type"].results))
+                and all(self._static_region(r) for r in function.regions)
+            )
+            self._static[name] = known
+        return known
+
+    def _static_region(self, region: Region) -> bool:
+        for block in region.blocks:
+            for op in block.operations:
+                if not all(map(_is_plain, op.result_types)) or op.name.startswith("check."):
+                    return False
+                callee = op.attributes.get("callee")
+                if isinstance(callee, Symbol) and not self.is_static(callee.name):
+                    return False
+                if op.name == "stablehlo.custom_call" and str(op.attributes.get("call_target_name")).startswith(
+                    "check."
+                ):
+                    return False
+                if not all(self._static_region(r) for r in op.regions):
+                    return False
+        return True
+
+
+def _is_plain(type_) -> bool:
+    return isinstance(type_, Tensor) and type_.static and not isinstance(type_.element, Quantized)
+
+
+def _quantized_element(type_) -> Quantized | None:
+    return type_.element if isinstance(type_, Tensor) and isinstance(type_.element, Quantized) else None
+
+
+class Scope:
+    """One computation while it is built: its builder, and what the names in it stand for."""
+
+    def __init__(self, converter: Converter, builder: Builder, function: str, outer: Scope | None = None):
+        self.converter = converter
+        self.builder = builder
+        self.function = function
+        self.outer = outer
+        self.values: dict[str, Item] = {}
+        self.op: Operation | None = None
+        self.is_entry = False  # the computation is the module's own
+        self.constants: dict[int, tuple[Instruction, np.ndarray | None]] = {}
+
+    # --- bodies ---------------------------------------------------------------------------------------------------
+
+    def body(self, region: Region, arguments: Sequence[Item]) -> list[Item]:
+        """Converts a region's operations here; what its last operation returns."""
+        if len(region.blocks) != 1:
+            last = region.blocks[0].operations[-1] if region.blocks[0].operations else None
+            raise UnsupportedError(
+                f"a region with {len(region.blocks)} blocks in @{self.function}", "jumps between blocks",
+                "use stablehlo.if, case and while", last and self.converter.source(last, self.function),
+            )  # fmt: skip
+        for (name, _), item in zip(region.arguments, arguments, strict=True):
+            self.set(name, item)
+        for op in region.operations:
+            if op.name in ("func.return", "stablehlo.return"):
+                return [self.get(op, name) for name in op.operands]
+            self.convert(op)
+        last = region.operations[-1] if region.operations else None
+        if last is None:
+            raise ParseError("a region returns values", "it is empty", "end it with a return", Source(
+                self.converter.program.file, 0, self.function))  # fmt: skip
+        raise self.converter.fail(last, "a region ends with a return", f"{last.name} is the last", "add a return")
+
+    def set(self, name: str, item: Item) -> None:
+        self.values[name] = item
+        if "#" not in name:
+            self.values[f"{name}#0"] = item
+
+    def get(self, op: Operation, name: str) -> Item:
+        item = self.values.get(name)
+        if item is None and self.outer is not None:
+            item = self._captured(op, name)
+        if item is None:
+            raise self.converter.fail(op, f"'{name}' is not defined above")
+        return item
+
+    def _captured(self, op: Operation, name: str) -> Item | None:
+        """A value from outside of a region. HLO's computations see none, so that only constants can be had."""
+        outside = self.outer.get(op, name)
+        value = None if outside.instruction is None else self.outer.known(outside.instruction)
+        if value is None:
+            raise UnsupportedError(
+                f"{op.name} in the body of another op uses {name}, which is computed outside of it",
+                "HLO's computations see only their arguments and constants",
+                "compute it inside, or pass it as an operand", self.converter.source(op, self.function),
+            )  # fmt: skip
+        item = Item(self.builder.constant(value), outside.quantized)
+        self.values[name] = item
+        return item
+
+    def convert(self, op: Operation) -> None:
+        """Converts one operation; its results get their names."""
+        from hloom.ir.stablehlo.reader.quantized import convert_quantized, is_quantized
+
+        builder, converter = self.builder, self.converter
+        builder.source = converter.source(op, self.function)
+        converted = CONVERTERS.get(op.name)
+        before, self.op = self.op, op
+        try:
+            if converted is None:
+                raise UnsupportedError(
+                    f"{op.name} is not an op that hloom has",
+                    "ops of the dialects stablehlo, chlo, check and func are known",
+                    "write it in terms of these",
+                    builder.source,
+                )
+            items = [self.get(op, name) for name in op.operands]
+            if self.converter.has_quantized and is_quantized(op, items):
+                results = convert_quantized(self, op, items)
+            else:
+                results = converted(self, op, items)
+        except ParseError:
+            raise
+        except LiteralProblem as error:
+            raise converter.fail(op, *error.args) from None
+        except HloomError as error:
+            error.source = (
+                builder.source if not isinstance(error.source, Source) or error.source.line == 0 else error.source
+            )
+            if error.source.file != converter.program.file or not error.source.line:
+                error.source = builder.source
+            raise
+        except (AttributeError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+            raise converter.fail(op, f"{op.name} cannot take these operands and attributes", f"{error}") from error
+        finally:
+            self.op = before
+        results = [results] if isinstance(results, Item) else list(results)
+        if converter.has_quantized:
+            pairs = zip(results, op.result_types, strict=False)
+            results = [Item(i.instruction, i.quantized or _quantized_element(t)) for i, t in pairs]
+        self._check(op, results)
+        for name, item in zip(op.result_names(), results, strict=False):
+            if item.instruction is not None and not item.instruction.hint and re.fullmatch(r"%[A-Za-z_]\w*", name):
+                item.instruction.hint = name[1:]
+            self.set(name, item)
+            if name.endswith("#0"):
+                self.values[name[:-2]] = item
+
+    def _check(self, op: Operation, results: list[Item]) -> None:
+        """The results fit the types that the text gives them."""
+        if len(results) != len(op.result_types):
+            raise self.converter.fail(op, f"{op.name} has {len(results)} results", f"{len(op.result_types)} types")
+        for item, type_ in zip(results, op.result_types, strict=True):
+            if not isinstance(type_, Tensor) or item.instruction is None:
+                continue
+            shape = item.shape
+            if not isinstance(shape, Shape):
+                raise self.converter.fail(op, f"{op.name} gives a tuple", f"the text says {type_}")
+            dims = type_.dims
+            fits = len(dims) == shape.rank and all(d is None or d == e for d, e in zip(dims, shape.dims, strict=True))
+            if not fits or shape.dtype != self.converter.dtype(op, type_):
+                raise self.converter.fail(
+                    op, f"{op.name} gives {shape!r}", f"the text says {type_}", "correct the type of the result"
+                )
+
+    # --- computations -------------------------------------------------------------------------------------------------
+
+    def region(self, region: Region, arguments: Sequence[Shape]) -> Computation:
+        """The computation of a region, with one parameter for each argument. It sees constants from outside."""
+        name = f"{self.op.name.split('.')[-1]}_region"
+        builder = Builder(name)
+        inner = Scope(self.converter, builder, self.function, self)
+        items = []
+        for k, shape in enumerate(arguments):
+            hint, type_ = region.arguments[k] if k < len(region.arguments) else ("", None)
+            items.append(Item(builder.parameter(shape, hint.lstrip("%")), _quantized_element(type_)))
+        if len(items) != len(region.arguments):
+            raise self.converter.fail(
+                self.op, f"the body of {self.op.name} takes {len(items)} arguments", f"{len(region.arguments)}"
+            )
+        results = [i.instruction for i in inner.body(region, items)]
+        return builder.finish(results[0] if len(results) == 1 else builder.tuple(results))
+
+    def free(self, regions: Sequence[Region]) -> list[str]:
+        """The names that regions use and that are defined outside of them, in the order of their first use."""
+        found: dict[str, None] = {}
+
+        def walk(region: Region, defined: set[str]) -> None:
+            for block in region.blocks:
+                inner = defined | {name for name, _ in block.arguments}
+                for op in block.operations:
+                    for name in op.operands:
+                        if name.partition("#")[0] not in inner:
+                            found[name] = None
+                    for nested in op.regions:
+                        walk(nested, inner)
+                    inner |= {name for name, _ in op.results}
+
+        for region in regions:
+            walk(region, set())
+        return list(found)
+
+    def computation_of(self, op: Operation, name: str, shapes: tuple[Shape, ...]) -> tuple[Computation, int]:
+        """The computation of a function, made once, and how many results it has."""
+        converter = self.converter
+        function = converter.functions.get(name)
+        if function is None or not function.regions:
+            raise converter.fail(op, f"there is no function @{name} with a body", ", ".join(converter.functions))
+        if name in converter.calls or len(converter.calls) > _DEEPEST:
+            raise converter.fail(
+                op, f"@{name} calls itself, or calls are nested too deep", " -> ".join(converter.calls)
+            )
+        found = converter.computations.get((name, shapes))
+        count = len(function.attributes["function_type"].results)
+        if found is None:
+            converter.calls.append(name)
+            builder = Builder(re.sub(r"[^A-Za-z0-9_.\-]", "_", name))
+            scope = Scope(converter, builder, name)
+            arguments = [
+                Item(builder.parameter(shape, region_name.lstrip("%")))
+                for shape, (region_name, _) in zip(shapes, function.regions[0].arguments, strict=True)
+            ]
+            results = [i.instruction for i in scope.body(function.regions[0], arguments)]
+            found = builder.finish(results[0] if count == 1 else builder.tuple(results))
+            converter.computations[name, shapes] = found
+            converter.calls.pop()
+        return found, count
+
+    def inline(self, op: Operation, name: str, items: Sequence[Item]) -> list[Item]:
+        """Converts a function's body here, with these arguments."""
+        converter = self.converter
+        function = converter.functions.get(name)
+        if function is None or not function.regions:
+            raise converter.fail(op, f"there is no function @{name} with a body", ", ".join(converter.functions))
+        if name in converter.calls or len(converter.calls) > _DEEPEST:
+            raise converter.fail(
+                op, f"@{name} calls itself, or calls are nested too deep", " -> ".join(converter.calls)
+            )
+        converter.calls.append(name)
+        inner = Scope(converter, self.builder, name, self.outer)
+        inner.constants, inner.is_entry = self.constants, self.is_entry
+        results = inner.body(function.regions[0], items)
+        converter.calls.pop()
+        return results
+
+    # --- what converters use --------------------------------------------------------------------------------------
+
+    def emit(self, opcode: str, *items: Item, shape=None, **attributes) -> Item:
+        if opcode not in OPS:
+            raise UnsupportedError(
+                f"{self.op.name} is not an op that hloom has",
+                f"no '{opcode}' in the table",
+                "write it in terms of other ops",
+                self.builder.source,
+            )
+        return Item(self.builder.emit(opcode, *(i.instruction for i in items), shape=shape, **attributes))
+
+    def value(self, item: Item) -> Value:
+        return Value(self.builder, item.instruction)
+
+    def constant(self, value, dtype=None) -> Item:
+        return Item(self.builder.constant(value, dtype))
+
+    def elements(self, item: Item) -> list[Item]:
+        """The elements of a value of a tuple shape."""
+        return [
+            Item(self.builder.emit("get-tuple-element", item.instruction, index=k))
+            for k in range(len(item.shape.elements))
+        ]
+
+    def result(self, op: Operation, k: int = 0) -> Tensor:
+        type_ = op.result_types[k]
+        if not isinstance(type_, Tensor):
+            raise UnsupportedError(
+                f"{op.name} has a tensor as its result", f"{type_}", "leave the op out", self.builder.source
+            )
+        return type_
+
+    def result_dtype(self, op: Operation, k: int = 0) -> np.dtype:
+        return self.converter.dtype(op, self.result(op, k))
+
+    def result_shape(self, op: Operation, k: int = 0) -> Shape:
+        """The shape that the text gives a result; its extents have to be written."""
+        type_ = self.result(op, k)
+        if not type_.static:
+            raise UnsupportedError(
+                f"{op.name} has a result of unknown extents: {type_}", "nothing decides them",
+                "pass input_shapes=, or give the extents as constants", self.builder.source,
+            )  # fmt: skip
+        return Shape(self.result_dtype(op, k), type_.dims)
+
+    def quantized(self, op: Operation, k: int = 0) -> Quantized | None:
+        return _quantized_element(op.result_types[k])
+
+    def known(self, instruction: Instruction) -> np.ndarray | None:
+        """The value of an instruction that depends on no parameter, computed by the references; otherwise None."""
+        from hloom.ir.interpret import evaluate_instruction
+
+        stack = [instruction]
+        while stack:
+            top = stack[-1]
+            if id(top) in self.constants:
+                stack.pop()
+                continue
+            if top.opcode == "constant":
+                self.constants[id(top)] = (top, top["value"])
+                continue
+            shape = top.shape
+            size = shape.size if isinstance(shape, Shape) else 0
+            if top.opcode in ("parameter", "custom-call") or OPS[top.opcode].effects or size > _LARGEST_KNOWN:
+                self.constants[id(top)] = (top, None)
+                continue
+            waiting = [o for o in top.operands if id(o) not in self.constants]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            operands = [self.constants[id(o)][1] for o in top.operands]
+            value = None if any(o is None for o in operands) else evaluate_instruction(top, operands)
+            self.constants[id(top)] = (top, value)
+        return self.constants[id(instruction)][1]
+
+    def integers(self, item: Item, what: str) -> tuple[int, ...]:
+        """The numbers in an operand that has to be known, as dynamic ops take them."""
+        value = self.known(item.instruction)
+        if value is None:
+            raise UnsupportedError(
+                f"{self.op.name} with {what} that depends on the values of arguments",
+                "hloom's shapes are known when it compiles",
+                f"make {what} a constant, or a function of the arguments' extents", self.builder.source,
+            )  # fmt: skip
+        return tuple(int(v) for v in np.asarray(value).reshape(-1))
+
+    def dense(self, dense: Dense, type_: Tensor | None = None) -> np.ndarray:
+        type_ = type_ or dense.type
+        shape = Shape(self.converter.dtype(self.op, type_), type_.dims)
+        return dense_value(dense, shape, self.converter.program.resources)
+
+
+# --- attributes as Python values ----------------------------------------------------------------------------------
+
+
+__all__ = [
+    "Check",
+    "Item",
+    "Scope",
+    "convert_program",
+    "converts",
+    "dense_integers",
+    "fields",
+    "flag",
+    "ints",
+    "number",
+    "to_module",
+    "word",
+]

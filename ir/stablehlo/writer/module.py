@@ -1,0 +1,262 @@
+"""From a module of hloom's IR to the syntax tree of a StableHLO program.
+
+Tuples are taken apart: a function takes and returns their elements. Ops that StableHLO has not are CHLO's, or custom
+calls with the name that they have in HLO text. A scan stands there as its loop.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from hloom.ir.errors import UnsupportedError
+from hloom.ir.loops import lower_scans
+from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.stablehlo.assembly.attributes import Array, Dense, Dialect, Number
+from hloom.ir.stablehlo.syntax import Block, Operation, Program, Region
+from hloom.ir.stablehlo.types import Function, Tensor, shape_type
+from hloom.ir.types import COMPLEX, FLOATS, PRED, Shape, TupleShape
+
+EMITTERS: dict[str, Callable] = {}
+Names = str | list  # of an array, or of a tuple's elements
+
+
+def emits(*opcodes: str):
+    """Registers `function(body, instruction, names of the operands) -> names of the result` for opcodes."""
+
+    def register(function):
+        for opcode in opcodes:
+            EMITTERS[opcode] = function
+        return function
+
+    return register
+
+
+def to_program(module: Module) -> Program:
+    """The syntax tree of a module: its entry is the public function @main, what it calls are private functions."""
+    return _Emitter(lower_scans(module)).program()
+
+
+def types_of(shape) -> tuple[Tensor, ...]:
+    """The types of a value: one for an array, the elements' for a tuple."""
+    if isinstance(shape, TupleShape):
+        return tuple(t for element in shape.elements for t in types_of(element))
+    return (shape_type(shape),)
+
+
+def flat(names: Names) -> list[str]:
+    return [names] if isinstance(names, str) else [n for element in names for n in flat(element)]
+
+
+def nested(shape, names) -> Names:
+    """The names, taken from an iterator, in the structure of a shape."""
+    if isinstance(shape, TupleShape):
+        return [nested(element, names) for element in shape.elements]
+    return next(names)
+
+
+class _Emitter:
+    def __init__(self, module: Module):
+        self.module = module
+        self.functions: dict[int, str] = {}
+        self.names: set[str] = {"main"}
+        self.operations: list[Operation] = []
+
+    def program(self) -> Program:
+        called: list[Operation] = []
+        for computation in self.module.computations():
+            if id(computation) in self._called() and computation is not self.module.entry:
+                called.append(self.function(computation, self.name(computation), "private"))
+        entry = self.function(self.module.entry, "main", "public")
+        name = re.sub(r"[^A-Za-z0-9_$.]", "_", self.module.name)
+        return Program(name if name[:1].isalpha() or name[:1] == "_" else f"_{name}", {}, [entry, *called])
+
+    def _called(self) -> set[int]:
+        found = set()
+        for instruction in self.module.instructions():
+            if instruction.opcode in ("call", "fusion"):
+                found.add(id(instruction.attributes.get("to_apply") or instruction["calls"]))
+        return found
+
+    def name(self, computation: Computation) -> str:
+        """The function's name, unique in the module."""
+        known = self.functions.get(id(computation))
+        if known is None:
+            base = re.sub(r"[^A-Za-z0-9_$.]", "_", computation.name) or "function"
+            known, number = base, 0
+            while known in self.names:
+                number += 1
+                known = f"{base}_{number}"
+            self.names.add(known)
+            self.functions[id(computation)] = known
+        return known
+
+    def function(self, computation: Computation, name: str, visibility: str) -> Operation:
+        body = Body(self)
+        arguments = []
+        for parameter in computation.parameters:
+            names = []
+            for type_ in types_of(parameter.shape):
+                names.append(f"%arg{len(arguments)}")
+                arguments.append((names[-1], type_))
+            body.values[parameter] = nested(parameter.shape, iter(names))
+        results = body.run(computation)
+        types = types_of(computation.shape)
+        body.operations.append(Operation("func.return", [], flat(results), operand_types=types))
+        attributes = {
+            "sym_visibility": visibility,
+            "sym_name": name,
+            "function_type": Function(tuple(t for _, t in arguments), types),
+        }
+        return Operation("func.func", [], [], attributes, [Region([Block("", arguments, body.operations)])])
+
+
+class Body:
+    """The operations of a function or of a region."""
+
+    def __init__(self, emitter: _Emitter, outer: Body | None = None):
+        self.emitter = emitter
+        self.operations: list[Operation] = []
+        self.values: dict[Instruction, Names] = {}
+        self.counters = outer.counters if outer else {"": 0}
+
+    def run(self, computation: Computation) -> Names:
+        """Emits a computation's instructions; the names of its root's value. Its parameters have names already."""
+        for instruction in computation.instructions:
+            if instruction not in self.values:
+                operands = [self.values[o] for o in instruction.operands]
+                self.values[instruction] = self.instruction(instruction, operands)
+        return self.values[computation.root]
+
+    def instruction(self, instruction: Instruction, operands: list[Names]) -> Names:
+        emit = EMITTERS.get(instruction.opcode)
+        if emit is None:
+            raise UnsupportedError(
+                f"{instruction.opcode} cannot be written as StableHLO", f"{instruction!r}", "print it as HLO text",
+                instruction.source,
+            )  # fmt: skip
+        return emit(self, instruction, operands)
+
+    def fresh(self, lead: str = "") -> str:
+        """A name that is free: %0, %1, ... or %cst, %cst_0, ..."""
+        number = self.counters.get(lead, -1 if lead else 0)
+        self.counters[lead] = number + 1
+        if not lead:
+            return f"%{number}"
+        return f"%{lead}" if number < 0 else f"%{lead}_{number}"
+
+    def add(
+        self, name: str, operands: list[str], types, results, attributes=None, regions=(), lead: str = ""
+    ) -> list[str]:
+        """Appends an operation; the names of its results."""
+        results = tuple(results)
+        names = []
+        pairs = []
+        if len(results) == 1:
+            names.append(self.fresh(lead))
+            pairs = [(names[0], 1)]
+        elif results:
+            base = self.fresh(lead)
+            names = [f"{base}#{k}" for k in range(len(results))]
+            pairs = [(base, len(results))]
+        self.operations.append(Operation(name, pairs, operands, attributes or {}, list(regions), tuple(types), results))
+        return names
+
+    def simple(self, name: str, instruction: Instruction, operands: list[Names], **attributes) -> Names:
+        """An operation whose operands and results are the instruction's own."""
+        types = [t for o in instruction.operands for t in types_of(o.shape)]
+        names = [n for o in operands for n in flat(o)]
+        found = self.add(name, names, types, types_of(instruction.shape), attributes)
+        return nested(instruction.shape, iter(found))
+
+    def region(self, computation: Computation, arguments: list[Names] | None = None) -> Region:
+        """A region with the computation's body. arguments: names from outside for its parameters; by default they are
+        arguments of the region."""
+        inner = Body(self.emitter, self)
+        own = []
+        for k, parameter in enumerate(computation.parameters):
+            if arguments is not None:
+                inner.values[parameter] = arguments[k]
+                continue
+            names = []
+            for type_ in types_of(parameter.shape):
+                names.append(inner.fresh("arg_"))
+                own.append((names[-1], type_))
+            inner.values[parameter] = nested(parameter.shape, iter(names))
+        results = inner.run(computation)
+        inner.operations.append(
+            Operation("stablehlo.return", [], flat(results), operand_types=types_of(computation.shape))
+        )
+        return Region([Block("", own, inner.operations)])
+
+
+# --- attributes ---------------------------------------------------------------------------------------------------
+
+
+def integers(values) -> Array:
+    return Array("i64", tuple(int(v) for v in values))
+
+
+def integer(value) -> Number:
+    return Number(str(int(value)), "i64")
+
+
+def numbers(values) -> tuple[Number, ...]:
+    return tuple(Number(str(int(v))) for v in values)
+
+
+def enumeration(name: str, value: str) -> Dialect:
+    return Dialect("stablehlo", None, f"{name} {value}")
+
+
+def dense(value: np.ndarray) -> Dense:
+    """The constant of an array: one number where all are the same bits, lists of few, the bytes of many."""
+    shape = Shape(value.dtype, value.shape)
+    type_ = shape_type(shape)
+    plain = np.ascontiguousarray(value).reshape(-1)
+    if plain.size == 0:
+        return Dense("", type_)
+    raw = plain.view(np.uint8).reshape(plain.size, -1)
+    if plain.size > 1 and (raw == raw[0]).all():
+        return Dense(_texts(plain[:1])[0], type_)
+    if plain.size > 64:
+        return Dense(f'"0x{plain.tobytes().hex().upper()}"', type_)
+    texts = _texts(plain)
+    if value.ndim == 0:
+        return Dense(texts[0], type_)
+    for extent in reversed(value.shape):
+        texts = [f"[{', '.join(texts[k : k + extent])}]" for k in range(0, len(texts), extent)]
+    return Dense(texts[0], type_)
+
+
+def _texts(flat_array: np.ndarray) -> list[str]:
+    dtype = flat_array.dtype
+    if dtype == PRED:
+        return ["true" if v else "false" for v in flat_array.tolist()]
+    if dtype in COMPLEX:
+        parts = _texts(flat_array.view(flat_array.real.dtype))
+        return [f"({re_}, {im})" for re_, im in zip(parts[::2], parts[1::2], strict=True)]
+    if dtype in FLOATS:
+        return [_float_text(v) for v in flat_array]
+    return [str(int(v)) for v in flat_array]
+
+
+def _float_text(value) -> str:
+    """Six decimals where they are enough, as MLIR writes; more where they are not; the bits of what is no number."""
+    wide = float(value)
+    if not np.isfinite(wide):
+        size = value.dtype.itemsize
+        return f"0x{int(value.view(f'u{size}')):0{2 * size}X}"
+    text = f"{wide:.6e}"
+    if float(np.asarray(float(text)).astype(value.dtype)) == wide:
+        return text
+    if value.dtype.itemsize == 4:
+        text = np.format_float_scientific(np.float32(value), unique=True, trim="0", exp_digits=2)
+    else:
+        text = np.format_float_scientific(wide, unique=True, trim="0", exp_digits=2)
+    return text
+
+
+__all__ = ["Body", "dense", "emits", "enumeration", "flat", "integer", "integers", "nested", "numbers", "to_program"]

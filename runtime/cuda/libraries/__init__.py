@@ -1,0 +1,1 @@
+"""NVIDIA libraries through ctypes."""

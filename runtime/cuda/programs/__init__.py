@@ -1,0 +1,1 @@
+"""Programs on a GPU: structure, CUDA graphs and execution."""
