@@ -14,7 +14,7 @@ from hloom.config import SETTINGS
 from hloom.ir.ops import OPS
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / n for n in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / n for n in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted((ROOT / "docs").rglob("*.md"))
 HELPERS = ("bitcast", "convert", "huge", "remainder_step", "polynomial")
 
 
@@ -75,7 +75,7 @@ def test_the_readme_has_one_command_for_the_main_job_and_one_for_the_tests():
 def test_every_setting_is_in_the_table(request):
     lines = ["| variable | `hl.config` | default | meaning |", "| --- | --- | --- | --- |"]
     lines += [f"| `{s.variable}` | `{s.name}` | `{s.default!r}` | {s.help} |" for s in SETTINGS.values()]
-    holds(request, "docs/debugging.md", "generated: settings", "\n".join(lines) + "\n")
+    holds(request, "docs/guides/debugging.md", "generated: settings", "\n".join(lines) + "\n")
 
 
 def test_every_error_is_in_the_table(request):
@@ -86,7 +86,7 @@ def test_every_error_is_in_the_table(request):
         kinds = [k for k in own if k not in ("Exception", "BaseException", "object", "LookupError")]
         meaning = re.sub(r"\s+", " ", inspect.getdoc(error).split("\n\n")[0])
         lines.append(f"| `{name}` | {', '.join(f'`{k}`' for k in kinds)} | {meaning} |")
-    holds(request, "docs/errors.md", "generated: errors", "\n".join(lines) + "\n")
+    holds(request, "docs/reference/errors.md", "generated: errors", "\n".join(lines) + "\n")
 
 
 def test_every_function_of_the_dialect_is_in_the_table(request):
@@ -106,7 +106,7 @@ def test_every_function_of_the_dialect_is_in_the_table(request):
         meaning = first.reference.split("\n")[0].replace("|", "\\|")
         lines.append(f"| `{base}` | {' '.join(dtypes)} | {ulp} | {meaning} |")
     assert len(lines) > 60 and {"exp", "tanh", "erf", "pow", "sum"} <= set(rows)
-    holds(request, "docs/kernels.md", "generated: functions", "\n".join(lines) + "\n")
+    holds(request, "docs/reference/kernels.md", "generated: functions", "\n".join(lines) + "\n")
 
 
 # --- all pages ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The recipes of docs/transforms.md run, and give what they say."""
+"""The recipes of docs/guides/transforms.md run, and give what they say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-PAGE = Path(__file__).parents[1] / "docs" / "transforms.md"
+PAGE = Path(__file__).parents[1] / "docs" / "guides" / "transforms.md"
 
 
 def test_the_recipes_run():

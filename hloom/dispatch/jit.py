@@ -59,7 +59,7 @@ def jit(
     inline: called inside another traced function, its operations are put in place instead of a `call`.
     device: 'cpu:0' or a Device. fusion: False compiles one kernel an operation; None takes `hl.config.fusion`.
     autotune: True tries other sizes of blocks on the first arguments of each shape, `hl.config.autotune_seconds` long,
-    and keeps the choice in the cache folder (docs/kernels.md).
+    and keeps the choice in the cache folder (docs/reference/kernels.md).
     target: 'cuda:sm_90' compiles for that architecture, with or without a GPU: `f.lower(...).compile()` has its code.
     """
     target = _checked_target(target, device)

@@ -1,6 +1,6 @@
-"""Writes docs/coverage.md: which names of the Array API standard and of JAX's modules hloom has.
+"""Writes docs/reference/coverage.md: which names of the Array API standard and of JAX's modules hloom has.
 
-    python tests/conformance/coverage_page.py > docs/coverage.md
+    python tests/conformance/coverage_page.py > docs/reference/coverage.md
 
 JAX, a dev dependency, is asked for its public names; the standard's are listed here.
 """
@@ -100,7 +100,7 @@ def page() -> str:
         "# Coverage",
         "",
         "Which names of the Array API standard 2024.12 and of JAX hloom has. Written by",
-        "`python tests/conformance/coverage_page.py > docs/coverage.md`; a test holds it up to date.",
+        "`python tests/conformance/coverage_page.py > docs/reference/coverage.md`; a test holds it up to date.",
         "",
         "| names of | hloom has | of |",
         "| --- | --- | --- |",

@@ -1,4 +1,4 @@
-"""docs/coverage.md says what there is: it is what its script writes, and every name that it gives exists."""
+"""docs/reference/coverage.md says what there is: it is what its script writes, and every name that it gives exists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "coverage.md"
+PAGE = ROOT / "docs" / "reference" / "coverage.md"
 
 
 @pytest.fixture(scope="module")

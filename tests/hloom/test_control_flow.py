@@ -358,7 +358,7 @@ def test_programs_that_jax_prints(name):
 def test_the_page_about_control_flow():
     from pathlib import Path
 
-    page = (Path(__file__).parents[2] / "docs" / "control_flow.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "control_flow.md").read_text(encoding="utf-8")
     scope: dict = {}
     exec(compile(page.split("```python\n")[1].split("```")[0], "control_flow.md", "exec"), scope)
     np.testing.assert_allclose(scope["sums"], [2.0, 3.4, 4.46], rtol=1e-6)

@@ -1,4 +1,4 @@
-"""What docs/numerics.md promises, compiled and at once."""
+"""What docs/reference/numerics.md promises, compiled and at once."""
 
 from __future__ import annotations
 

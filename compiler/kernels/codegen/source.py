@@ -13,7 +13,7 @@ STREAMED = "hloom streamed"
 
 @record(frozen=True)
 class KernelSource:
-    """One kernel of the dialect described in docs/kernels.md.
+    """One kernel of the dialect described in docs/reference/kernels.md.
 
     name:   a Python identifier; `text` defines one function of that name.
     text:   the Python source of that function.

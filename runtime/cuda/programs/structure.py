@@ -1,7 +1,7 @@
 """Loops and branches out of a list with jumps.
 
 A plan is a list of steps in which loops and branches are jumps; graphs want them as steps with bodies. The list has one
-form for each (docs/control_flow.md), which says where they begin and end:
+form for each (docs/guides/control_flow.md), which says where they begin and end:
 
     loop          top: condition..., branch(pred, out), body..., jump(top), out:
     two branches  branch(pred, second), first..., jump(out), second: ..., out:
