@@ -1,7 +1,8 @@
 """Kernel descriptions: a loop nest with dialect statements in it, before a target writes it as Python text.
 
 The nodes say what a nest is; each target (`compiler/targets/*/render.py`) says how its work is handed out: loops over
-lo..hi on a CPU, threads, warps and blocks on a GPU. Statements are single lines of the dialect (docs/reference/kernels.md).
+lo..hi on a CPU, threads, warps and blocks on a GPU.
+Statements are single lines of the dialect (docs/reference/kernels.md).
 """
 
 from __future__ import annotations
