@@ -8,7 +8,7 @@ import numpy as np
 
 from hloom.ir.errors import AttributeValueError, HloomError
 from hloom.ir.module import AnyShape, Computation, Instruction
-from hloom.ir.ops.table import OPS, RULE_ERRORS, refused_by_rule
+from hloom.ir.op_table import OPS, RULE_ERRORS, refused_by_rule
 from hloom.ir.source import Source
 from hloom.ir.types import Shape, TupleShape, as_dtype
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.module import Computation, Instruction, Module
-from hloom.ir.ops import OPS
+from hloom.ir.op_table import OPS
 from hloom.ir.types import Shape
 
 

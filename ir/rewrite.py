@@ -22,7 +22,7 @@ import numpy as np
 
 from hloom.ir.errors import HloomError
 from hloom.ir.module import AnyShape, Computation, Instruction
-from hloom.ir.ops.table import OPS
+from hloom.ir.op_table import OPS
 from hloom.ir.patterns import Number, Op, Pattern
 from hloom.ir.records import record
 from hloom.ir.types import COMPLEX, FLOATS, INTEGERS, PRED, Shape

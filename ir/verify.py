@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from hloom.ir.errors import HloomError, VerifyError
 from hloom.ir.module import Computation, Instruction, Module
-from hloom.ir.ops.table import OPS
+from hloom.ir.op_table import OPS
 from hloom.ir.text.attributes import is_required, kind_of
 from hloom.ir.text.printer import callees, print_instruction, printing_order
 from hloom.ir.types import Shape, TupleShape

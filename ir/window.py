@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, ShapeError
+from hloom.ir.ops.indexing.movement import pad_array
 
 
 class WindowDimension(NamedTuple):
@@ -102,8 +103,6 @@ def padded(array: np.ndarray, value, window: Sequence[WindowDimension]) -> np.nd
     """The array spread by base dilation and padded (or cropped) with `value`."""
     if all(d.low == d.high == 0 and d.base_dilation == 1 for d in window):
         return array
-    from hloom.ir.ops.indexing.movement import pad_array
-
     return pad_array(array, value, [(d.low, d.high, d.base_dilation - 1) for d in window])
 
 

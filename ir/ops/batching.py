@@ -1,27 +1,20 @@
 """Batching rules that the entries of several families share, and those of the ops that move elements.
 
-A rule is `rule(build, instruction, operands, mapped)`, see `hloom.ir.ops.table.Op`. The new dimension is the first.
+A rule is `rule(build, instruction, operands, mapped)`, see `hloom.ir.op_table.Op`. The new dimension is the first.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from hloom.ir.build import Value, assignment_computation, combiner_opcode
+from hloom.ir.op_table import OPS
 from hloom.ir.types import TupleShape, as_dtype
 
 
 def batched_shape(build, instruction):
     """The result's shape with the new first dimension."""
     return instruction.shape.with_dims((build.size, *instruction.shape.dims))
-
-
-def elementwise_batch(build, instruction, operands, mapped):
-    """All operands with the new dimension, and the op on them: the default of the family 'elementwise'."""
-    from hloom.ir.ops.table import OPS
-
-    first, *rest = build.spread_all(operands, mapped)
-    shape = batched_shape(build, instruction) if OPS[instruction.opcode].shaped else None
-    return first.op(instruction.opcode, *rest, shape=shape, **instruction.attributes)
 
 
 def full_or_scalar(build, instruction, value, mapped):
@@ -107,8 +100,6 @@ def _zero_start(build, starts):
 
 
 def _value(build, instruction):
-    from hloom.ir.build import Value
-
     return Value(build.builder, instruction)
 
 
@@ -146,8 +137,6 @@ def dynamic_slice_batch(build, instruction, operands, mapped):
 
 
 def dynamic_update_slice_batch(build, instruction, operands, mapped):
-    from hloom.ir.build import assignment_computation
-
     operand, update, starts = operands[0], operands[1], operands[2:]
     operand = operand if mapped[0] else build.spread(operand)
     update = update if mapped[1] else build.spread(update)
@@ -184,9 +173,6 @@ def reduce_batch(build, instruction, operands, mapped):
         if count == 1:
             return result
         return [result.op("get-tuple-element", index=k) for k in range(count)]
-    from hloom.ir.build import combiner_opcode
-    from hloom.ir.ops.table import OPS
-
     opcode = combiner_opcode(instruction["to_apply"])
     if count == 1 and opcode is not None and OPS[opcode].identity is not None:
         array = operands[0] if mapped[0] else build.spread(operands[0])

@@ -5,10 +5,12 @@ hloom runs a program on one device; what asks for more participants converts, an
 
 from __future__ import annotations
 
+from hloom.ir.build import scalar_computation
 from hloom.ir.errors import UnsupportedError
 from hloom.ir.stablehlo.assembly.attributes import Dense, Dialect, Number, Unit
-from hloom.ir.stablehlo.reader.module import converts, dense_integers, fields, flag, number
+from hloom.ir.stablehlo.reader.registry import converts
 from hloom.ir.stablehlo.types import Tensor
+from hloom.ir.stablehlo.values import dense_integers, fields, flag, number
 from hloom.ir.stablehlo.writer.module import emits, flat, integer, nested, types_of
 from hloom.ir.types import Shape
 
@@ -44,8 +46,6 @@ def _all_reduce(scope, op, items):
 
 @converts("stablehlo.cross-replica-sum")
 def _cross_replica_sum(scope, op, items):
-    from hloom.ir.build import scalar_computation
-
     return scope.emit("all-reduce", *items, to_apply=scalar_computation("add", items[0].dtype), **_common(op))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hloom.ir.stablehlo.assembly.attributes import Dialect, symbol_text
 from hloom.ir.stablehlo.assembly.forms import NotPretty, others, read_same, write_same
 from hloom.ir.stablehlo.assembly.special_forms import form
-from hloom.ir.stablehlo.reader.module import converts
+from hloom.ir.stablehlo.reader.registry import converts
 
 
 @form("sdy.mesh")

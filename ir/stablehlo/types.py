@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from hloom.ir.stablehlo.assembly.lexer import MlirCursor
-from hloom.ir.types import DTYPES, Shape
+from hloom.ir.types import DTYPES, HLO_NAME, Shape
 
 # MLIR's names of element types and HLO's.
 ELEMENTS = {
@@ -315,6 +315,4 @@ def element_dtype(element: str):
 @lru_cache(maxsize=8192)
 def shape_type(shape: Shape) -> Tensor:
     """The tensor type of an array's shape."""
-    from hloom.ir.types import HLO_NAME
-
     return Tensor(shape.dims, ELEMENT_NAME[HLO_NAME[shape.dtype]])

@@ -13,7 +13,7 @@ from hloom.ir.build import Builder
 from hloom.ir.errors import HloomError, UnsupportedError
 from hloom.ir.library_calls import Call, expand, is_library_call, parse_options
 from hloom.ir.module import AnyShape, Computation, Instruction, Module
-from hloom.ir.ops.table import OPS, Op
+from hloom.ir.op_table import OPS, Op
 from hloom.ir.records import replace
 from hloom.ir.source import Source, on_device
 from hloom.ir.text.attributes import BRANCHES, POSITIONAL, is_frontend, kind_of, read_computations, read_integers

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from hloom.ir.loops import lower_scans
 from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.op_table import OPS
 from hloom.ir.ops.programs.transfer import WITHOUT_DEVICE
-from hloom.ir.ops.table import OPS
 from hloom.ir.text.attributes import BRANCHES, POSITIONAL, is_frontend, kind_of
 from hloom.ir.text.lexer import escape
 from hloom.ir.text.provenance import DEVICE, TABLES, metadata_text

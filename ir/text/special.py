@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hloom.ir.module import Computation, Instruction, Module, map_computation
-from hloom.ir.ops.table import OPS
+from hloom.ir.op_table import OPS
 from hloom.ir.types import COMPLEX, DTYPES, HOST_DTYPES, NARROW_FLOATS, Shape
 
 

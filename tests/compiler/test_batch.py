@@ -168,7 +168,7 @@ def test_no_problems():
 
 
 def test_an_op_without_a_rule_is_named(monkeypatch):
-    from hloom.ir.ops.table import No
+    from hloom.ir.op_table import No
     from hloom.ir.records import replace
 
     monkeypatch.setitem(OPS, "sine", replace(OPS["sine"], batch=No("it is only a test")))

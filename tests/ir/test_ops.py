@@ -14,7 +14,7 @@ from hloom.ir.errors import AttributeValueError, DTypeError, HloomError, ShapeEr
 from hloom.ir.interpret import evaluate
 from hloom.ir.ops import OPS, No
 from hloom.ir.ops.programs.structure import CUSTOM_CALLS, register_custom_call
-from hloom.ir.ops.table import op
+from hloom.ir.op_table import op
 from hloom.ir.text.attributes import KINDS
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, PRED, Shape, TupleShape
 

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from hloom.ir.op_table import No, op
 from hloom.ir.ops.rules import (
     conjugate,
     elementwise,
@@ -19,7 +20,6 @@ from hloom.ir.ops.rules import (
     to_real,
     zero_jvp,
 )
-from hloom.ir.ops.table import No, op
 from hloom.ir.types import COMPLEX, DTYPES, SIGNED, kind
 
 ARITHMETIC = ("signed", "unsigned", "float", "complex")

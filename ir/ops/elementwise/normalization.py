@@ -9,9 +9,10 @@ import math
 
 import numpy as np
 
+from hloom.ir.build import Builder, Value, tuple_elements
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
+from hloom.ir.op_table import No, op
 from hloom.ir.ops.rules import require_count, require_kind
-from hloom.ir.ops.table import No, op
 from hloom.ir.types import DTYPES, NARROW_FLOATS, Shape, TupleShape
 
 OPCODES = ("batch-norm-training", "batch-norm-inference", "batch-norm-grad")
@@ -134,8 +135,6 @@ def expanded(builder, instruction, operands) -> list:
     Narrow floats are computed in float32. The variance is the mean of squared distances, not the difference of means of
     squares, which loses all digits where the mean is large.
     """
-    from hloom.ir.build import Value
-
     values = [Value(builder, o) for o in operands]
     narrow = values[0].dtype
     if narrow in NARROW_FLOATS:
@@ -182,8 +181,6 @@ def _jvp(build, instruction, primals, tangents):
 
 
 def _batch(build, instruction, operands, mapped):
-    from hloom.ir.build import Builder, Value, tuple_elements
-
     one = Builder("normalization")
     results = expanded(one, instruction, [one.parameter(o.shape) for o in instruction.operands])
     made, _ = build.computation(one.finish(one.tuple(results)), mapped, [True] * len(results))

@@ -9,9 +9,11 @@ import math
 
 import numpy as np
 
+from hloom.ir.build import Builder, Value
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
+from hloom.ir.interpret import evaluate
+from hloom.ir.op_table import No, op
 from hloom.ir.ops.rules import elementwise, require_count, zero_jvp
-from hloom.ir.ops.table import No, op
 from hloom.ir.types import DTYPES, HLO_NAME, UNSIGNED, Shape, TupleShape
 
 U32, U64 = DTYPES["u32"], DTYPES["u64"]
@@ -217,9 +219,6 @@ def _words(value):
 
 
 def _reference(state, shape, algorithm="rng_default"):
-    from hloom.ir.build import Builder, Value
-    from hloom.ir.interpret import evaluate
-
     builder = Builder("rng_bit_generator")
     parameter = Value(builder, builder.parameter(Shape(state.dtype, state.shape)))
     results = expand(parameter, shape, algorithm)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
+from hloom.ir.op_table import No, op
 from hloom.ir.ops.batching import clamp_batch, select_batch
 from hloom.ir.ops.elementwise.arithmetic import NO_TANGENT, NOT_LINEAR
 from hloom.ir.ops.rules import in_float32, require_count, require_kind, require_same, to_pred, zero_jvp
-from hloom.ir.ops.table import No, op
 from hloom.ir.types import (
     BITS,
     COMPLEX,

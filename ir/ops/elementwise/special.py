@@ -12,10 +12,9 @@ import math
 import numpy as np
 
 from hloom.ir.errors import DifferentiationError
-from hloom.ir.ops.batching import elementwise_batch
+from hloom.ir.op_table import No, elementwise_batch, op
 from hloom.ir.ops.elementwise.arithmetic import ANALYTIC, FLOAT, NOT_LINEAR, binary, unary
 from hloom.ir.ops.rules import elementwise, in_float32, partials
-from hloom.ir.ops.table import No, op
 from hloom.ir.types import HLO_NAME
 
 ON_HOST = No("computed on the host by SciPy")

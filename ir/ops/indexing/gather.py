@@ -9,10 +9,11 @@ import math
 
 import numpy as np
 
+from hloom.ir.build import Value, scalar_computation
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.module import Computation
+from hloom.ir.op_table import No, op
 from hloom.ir.ops.rules import require_count, require_kind
-from hloom.ir.ops.table import No, op
 from hloom.ir.records import record
 from hloom.ir.types import INTEGERS, PRED, Shape
 
@@ -136,15 +137,11 @@ def _line(extent: int, dimension: int, rank: int) -> np.ndarray:
 
 def value_of(builder, instruction):
     """The Value of an instruction (imported late: building needs the op table)."""
-    from hloom.ir.build import Value
-
     return Value(builder, instruction)
 
 
 def combiner_of(opcode: str, dtype):
     """`scalar_computation`, imported late too."""
-    from hloom.ir.build import scalar_computation
-
     return scalar_computation(opcode, dtype)
 
 

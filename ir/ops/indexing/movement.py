@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
+from hloom.ir.op_table import No, op
 from hloom.ir.ops import batching
 from hloom.ir.ops.rules import linear_jvp, require_count, require_kind, zero_jvp
-from hloom.ir.ops.table import No, op
 from hloom.ir.types import INTEGERS, Shape
 
 INDEX = No("moves elements: the kernel writer composes its index map")

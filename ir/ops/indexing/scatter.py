@@ -10,8 +10,11 @@ import math
 
 import numpy as np
 
+from hloom.ir.build import Builder, combiner_opcode
 from hloom.ir.errors import AttributeValueError, DifferentiationError, DTypeError, ShapeError
+from hloom.ir.interpret import evaluate
 from hloom.ir.module import Computation
+from hloom.ir.op_table import No, op
 from hloom.ir.ops.indexing.gather import (
     SCATTER_NAMES,
     Windows,
@@ -24,7 +27,6 @@ from hloom.ir.ops.indexing.gather import (
     value_of,
 )
 from hloom.ir.ops.rules import require_kind
-from hloom.ir.ops.table import No, op
 from hloom.ir.types import NARROW_FLOATS, Shape, TupleShape, as_dtype
 
 
@@ -110,8 +112,6 @@ _overwriters: dict[object, Computation] = {}
 
 def overwriter(dtype) -> Computation:
     """The computation (element, update) -> update, the same object each time."""
-    from hloom.ir.build import Builder
-
     key = as_dtype(dtype)
     if key not in _overwriters:
         builder = Builder(f"overwrite_{key.name}")
@@ -122,8 +122,6 @@ def overwriter(dtype) -> Computation:
 
 def combiner_kind(combiner: Computation) -> str | None:
     """'overwrite', 'add', 'multiply', ... or None for any other computation or several operands."""
-    from hloom.ir.build import combiner_opcode
-
     if len(combiner.parameters) == 2:
         if combiner.root is combiner.parameters[1]:
             return "overwrite"
@@ -201,8 +199,6 @@ def _rounds(positions: np.ndarray):
 
 
 def _apply(rows, positions, updates, combiner) -> None:
-    from hloom.ir.interpret import evaluate
-
     elements = [r[positions] for r in rows]
     found = evaluate(combiner, [*elements, *updates], lifted=elements[0].shape)
     for row, value in zip(rows, found if len(rows) > 1 else (found,), strict=True):

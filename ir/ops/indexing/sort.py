@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from hloom.ir.build import Builder
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
+from hloom.ir.interpret import evaluate
 from hloom.ir.module import Computation, Instruction
+from hloom.ir.op_table import No, op
 from hloom.ir.ops.indexing.gather import Windows, gather_attributes, value_of
 from hloom.ir.ops.rules import require_count, require_kind
-from hloom.ir.ops.table import No, op
 from hloom.ir.records import record
 from hloom.ir.types import COMPLEX, FLOATS, PRED, Shape, TupleShape, as_dtype
 
@@ -54,8 +56,6 @@ def comparator(dtypes, num_keys: int = 1, descending: bool = False) -> Computati
 
     -0.0 and 0.0 are equal, NaN comes last (first when descending), complex numbers go by real and imaginary part.
     """
-    from hloom.ir.build import Builder
-
     key = (tuple(map(as_dtype, dtypes)), num_keys, descending)
     if key not in _comparators:
         builder = Builder("descending" if descending else "ascending")
@@ -295,8 +295,6 @@ def _network(operands, axis: int, to_apply: Computation) -> np.ndarray:
     Source: K. E. Batcher, Sorting networks and their applications, AFIPS 1968; Knuth, The Art of Computer Programming
     vol. 3, 5.2.2, Algorithm M.
     """
-    from hloom.ir.interpret import evaluate
-
     columns = [np.moveaxis(x, axis, 0) for x in operands]
     count, rest = columns[0].shape[0], columns[0].shape[1:]
     order = np.array(np.broadcast_to(np.arange(count).reshape(-1, *[1] * len(rest)), (count, *rest)))
@@ -349,8 +347,6 @@ def along(dims: tuple[int, ...], result: tuple[int, ...], axis: int) -> dict:
 
 def _sort_jvp(build, instruction, primals, tangents):
     """The tangents in the order of the sorted values, which is found by sorting places too."""
-    from hloom.ir.build import Builder
-
     (axis,) = instruction["dimensions"]
     first = primals[0]
     builder = first.builder

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, ShapeError
+from hloom.ir.op_table import No, op
 from hloom.ir.ops.linalg.dot import require_same_dtype
 from hloom.ir.ops.rules import require_count, require_kind
-from hloom.ir.ops.table import No, op
 from hloom.ir.types import BITS, DTYPES, INTEGERS, NARROW_FLOATS, PRED, Shape
 from hloom.ir.window import WindowDimension, check_window, dilated, padded, window_of, window_output, window_view
 

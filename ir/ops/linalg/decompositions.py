@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import DTypeError, ShapeError
+from hloom.ir.op_table import No, op
 from hloom.ir.ops.linalg.decomposition_rules import eig_jvp, eigh_jvp, householder_jvp, lu_jvp, qr_jvp, svd_jvp
 from hloom.ir.ops.linalg.matrices import (
     S32,
@@ -21,7 +22,6 @@ from hloom.ir.ops.linalg.matrices import (
     require_matrix,
 )
 from hloom.ir.ops.rules import require_count, require_kind, zero_jvp
-from hloom.ir.ops.table import No, op
 from hloom.ir.types import COMPLEX, DTYPES, Shape, TupleShape
 
 ON_HOST = No("LAPACK computes it on the host")

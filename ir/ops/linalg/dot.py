@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, ShapeError
+from hloom.ir.op_table import No, op
 from hloom.ir.ops.batching import dot_batch
 from hloom.ir.ops.rules import require_count, require_kind
-from hloom.ir.ops.table import No, op
 from hloom.ir.types import NARROW_FLOATS, PRED, Shape
 
 DOT_ATTRIBUTES = ("lhs_batch_dims", "rhs_batch_dims", "lhs_contracting_dims", "rhs_contracting_dims")

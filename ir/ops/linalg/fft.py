@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
+from hloom.ir.op_table import No, op
 from hloom.ir.ops.linalg.matrices import library_batch, require_lapack, value_of, zero
 from hloom.ir.ops.rules import conjugate, linear_jvp, require_count
-from hloom.ir.ops.table import No, op
 from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME, Shape, real_dtype
 
 FFT_TYPES = ("FFT", "IFFT", "RFFT", "IRFFT")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, ShapeError
+from hloom.ir.op_table import No, op
 from hloom.ir.ops.linalg.matrices import (
     adjoint,
     all_or_each,
@@ -29,7 +30,6 @@ from hloom.ir.ops.linalg.matrices import (
     zero,
 )
 from hloom.ir.ops.rules import conjugate, require_count, require_same
-from hloom.ir.ops.table import No, op
 from hloom.ir.types import NARROW_FLOATS
 
 ON_HOST = No("LAPACK computes it on the host")

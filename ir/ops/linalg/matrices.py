@@ -7,17 +7,14 @@ written with the functions on Values: `dot(a, b)`, `adjoint(a)`, `lower_part(a)`
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hloom.ir.build import Value
 from hloom.ir.errors import DifferentiationError, DTypeError, ShapeError
 from hloom.ir.ops.batching import batched_shape
 from hloom.ir.ops.rules import conjugate, require_count, require_kind
 from hloom.ir.types import COMPLEX, DTYPES, NARROW_FLOATS, Shape, TupleShape, real_dtype
-
-if TYPE_CHECKING:
-    from hloom.ir.build import Value
 
 S32 = DTYPES["s32"]
 

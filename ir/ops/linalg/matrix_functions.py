@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import ShapeError
+from hloom.ir.op_table import No, op
 from hloom.ir.ops.linalg.decompositions import NOT_LINEAR, ON_HOST, checked, decomposition, lapack
 from hloom.ir.ops.linalg.matrices import (
     adjoint,
@@ -28,7 +29,6 @@ from hloom.ir.ops.linalg.matrices import (
     transposed,
 )
 from hloom.ir.ops.rules import require_count, require_same
-from hloom.ir.ops.table import No, op
 from hloom.ir.types import TupleShape
 
 # --- linear systems -----------------------------------------------------------------------------------------------

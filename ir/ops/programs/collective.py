@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from hloom.ir.errors import AttributeValueError, DTypeError, ParticipantsError, ShapeError
-from hloom.ir.ops.batching import elementwise_batch, shifted
+from hloom.ir.build import Value, combiner_opcode, scalar_computation
+from hloom.ir.errors import AttributeValueError, DifferentiationError, DTypeError, ParticipantsError, ShapeError
+from hloom.ir.op_table import OPS, No, elementwise_batch, op
+from hloom.ir.ops.batching import shifted
 from hloom.ir.ops.rules import require_count, require_kind, zero_jvp
-from hloom.ir.ops.table import No, op
 from hloom.ir.types import DTYPES, Shape, TupleShape
 
 EXCHANGE = No("it exchanges values with other participants")
@@ -149,8 +150,6 @@ def _all_reduce_infer(operands, attributes, shape):
 
 
 def _combiner(instruction) -> str | None:
-    from hloom.ir.build import combiner_opcode
-
     return combiner_opcode(instruction["to_apply"])
 
 
@@ -163,9 +162,6 @@ def _all_reduce_jvp(build, instruction, primals, tangents):
 
 
 def _one_all_reduce_jvp(build, instruction, primal, tangent, many: bool):
-    from hloom.ir.build import scalar_computation
-    from hloom.ir.errors import DifferentiationError
-
     opcode = _combiner(instruction)
     attributes = {**instruction.attributes, "to_apply": scalar_computation("add", primal.dtype)}
     if opcode == "add":
@@ -218,8 +214,6 @@ def _all_reduce_batch(build, instruction, operands, mapped):
 
 
 def _neutral(instruction, value):
-    from hloom.ir.ops.table import OPS
-
     opcode = _combiner(instruction)
     if opcode is None or OPS[opcode].identity is None:
         raise AttributeValueError(
@@ -267,8 +261,6 @@ def _all_gather_infer(operands, attributes, shape):
 
 
 def _all_gather_transpose(build, instruction, g, operands):
-    from hloom.ir.build import scalar_computation
-
     return [g.op("reduce-scatter", **instruction.attributes, to_apply=scalar_computation("add", g.dtype))]
 
 
@@ -454,8 +446,6 @@ def _broadcast_batch(build, instruction, operands, mapped):
 
 def _broadcast_transpose(build, instruction, g, operands):
     """The sum of the cotangents goes to the source."""
-    from hloom.ir.build import Value, scalar_computation
-
     names = {k: v for k, v in instruction.attributes.items() if k in ("axis_name", "axis_size", "replica_groups")}
     total = g.op("all-reduce", **names, to_apply=scalar_computation("add", g.dtype))
     own = Value(build, build.emit("partition-id", **{k: v for k, v in names.items() if k != "replica_groups"}))

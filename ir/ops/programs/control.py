@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
-from hloom.ir.ops.table import No, op
+from hloom.ir.interpret import evaluate
+from hloom.ir.op_table import No, op
 from hloom.ir.types import DTYPES, PRED, Shape, TupleShape
 
 PROGRAM = No("it runs programs")
@@ -79,8 +80,6 @@ def _while_infer(operands, attributes, shape):
 
 
 def _while_reference(state, shape, condition, body):
-    from hloom.ir.interpret import evaluate
-
     while bool(evaluate(condition, [state])):
         state = evaluate(body, [state])
     return state
@@ -130,8 +129,6 @@ def _conditional_infer(operands, attributes, shape):
 
 
 def _conditional_reference(selector, *arguments, shape, branch_computations):
-    from hloom.ir.interpret import evaluate
-
     if np.asarray(selector).dtype == np.bool_:
         chosen = 0 if selector else 1
     else:
@@ -193,8 +190,6 @@ def _scan_infer(operands, attributes, shape):
 
 
 def _scan_reference(*operands, shape, body, num_consts, num_carry, length, reverse=False):
-    from hloom.ir.interpret import evaluate
-
     consts, carry, xs = split_scan({"num_consts": num_consts, "num_carry": num_carry}, operands)
     ys = [np.zeros(y.dims, y.dtype) for y in shape.elements[num_carry:]]
     for k in reversed(range(length)) if reverse else range(length):
@@ -246,8 +241,6 @@ def _map_infer(operands, attributes, shape):
 
 
 def _map_reference(*arrays, shape, to_apply, dimensions=()):
-    from hloom.ir.interpret import evaluate
-
     if any(i.called() for i in to_apply.instructions):  # programs of scalars: one element at a time
         flat = [np.asarray(a).reshape(-1) for a in arrays]
         values = [evaluate(to_apply, [f[k] for f in flat]) for k in range(math.prod(shape.dims))]

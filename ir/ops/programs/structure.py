@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from hloom.ir.build import Value, tuple_elements
 from hloom.ir.errors import AttributeValueError, BatchingError, ShapeError, UnsupportedError
+from hloom.ir.interpret import evaluate
+from hloom.ir.op_table import No, op
 from hloom.ir.ops.batching import barrier_batch, sequential_batch
 from hloom.ir.ops.rules import elementwise, require_count, zero_jvp
-from hloom.ir.ops.table import No, op
 from hloom.ir.types import Shape, TupleShape
 
 STRUCTURE = No("holds no element of its own")
@@ -111,8 +113,6 @@ def _call_infer(name, attribute):
 
 def _call_reference(attribute):
     def reference(*arguments, shape, **attributes):
-        from hloom.ir.interpret import evaluate
-
         return evaluate(attributes[attribute], list(arguments))
 
     return reference
@@ -182,8 +182,6 @@ def _custom_call_batch(build, instruction, operands, mapped):
     elif method == "expand_dims":
         operands = [v if m else v.reshape((1, *v.dims)) for v, m in zip(operands, mapped, strict=True)]
     shape = TupleShape([s.with_dims((build.size, *s.dims)) for s in instruction.shape.elements])
-    from hloom.ir.build import Value, tuple_elements
-
     builder = build.builder
     made = builder.emit("custom-call", *[v.instruction for v in operands], shape=shape, **instruction.attributes)
     return [Value(builder, e) for e in tuple_elements(builder, made)]

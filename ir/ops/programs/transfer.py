@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from hloom.ir.module import Instruction
 
 from hloom.ir.errors import AttributeValueError
+from hloom.ir.op_table import No, op
 from hloom.ir.ops.rules import require_count
-from hloom.ir.ops.table import No, op
 from hloom.ir.types import TupleShape
-
-if TYPE_CHECKING:
-    from hloom.ir.module import Instruction
 
 ALONE = No("its other end is in the program of another device")
 LATER = No("programs are partitioned after that")

@@ -6,10 +6,12 @@ import math
 
 import numpy as np
 
+from hloom.ir.build import combiner_opcode
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
+from hloom.ir.interpret import evaluate
+from hloom.ir.op_table import OPS, No, op
 from hloom.ir.ops.batching import reduce_batch
 from hloom.ir.ops.rules import require_kind
-from hloom.ir.ops.table import OPS, No, op
 from hloom.ir.types import NARROW_FLOATS, Shape, TupleShape
 
 
@@ -83,9 +85,6 @@ def _wide(dtype):
 
 
 def _reduce_reference(*operands, shape, dimensions, to_apply):
-    from hloom.ir.build import combiner_opcode
-    from hloom.ir.interpret import evaluate
-
     count = len(operands) // 2
     arrays, initial = operands[:count], operands[count:]
     opcode = combiner_opcode(to_apply)

@@ -6,9 +6,11 @@ import math
 
 import numpy as np
 
+from hloom.ir.build import Builder, combiner_opcode, scalar_computation
 from hloom.ir.errors import AttributeValueError, BatchingError, DifferentiationError, DTypeError, ShapeError
+from hloom.ir.interpret import evaluate
+from hloom.ir.op_table import OPS, No, op
 from hloom.ir.ops.rules import require_kind
-from hloom.ir.ops.table import OPS, No, op
 from hloom.ir.types import DTYPES, NARROW_FLOATS, PRED, Shape, TupleShape
 from hloom.ir.window import WindowDimension, check_window, dilated, padded, window_of, window_output
 
@@ -88,9 +90,6 @@ def _wide(dtype: np.dtype, opcode: str) -> np.dtype:
 
 
 def _reduce_window_reference(*operands, shape, to_apply, window=()):
-    from hloom.ir.build import combiner_opcode
-    from hloom.ir.interpret import evaluate
-
     count = len(operands) // 2
     arrays, initial = operands[:count], operands[count:]
     dims = (shape if count == 1 else shape.elements[0]).dims
@@ -179,8 +178,6 @@ def _combined_along(function, x: np.ndarray, axis: int, d: WindowDimension, plac
 
 def selecting_combiner(direction: str, key: np.dtype, value: np.dtype):
     """(k1, v1, k2, v2) -> the pair whose key is ahead: the first where `k1 direction k2` holds."""
-    from hloom.ir.build import Builder
-
     found = _SELECTING.get((direction, key, value))
     if found is None:
         builder = Builder(f"select_{direction.lower()}")
@@ -241,8 +238,6 @@ def _selected(keys, values, direction: str, window):
 def _reduce_window_jvp(build, instruction, primals, tangents):
     """Linear for add; for the extremes the tangent of the first element that reaches it; by steps of doubling in
     general."""
-    from hloom.ir.build import combiner_opcode
-
     combiner = instruction["to_apply"]
     if len(primals) == 2:
         opcode = combiner_opcode(combiner)
@@ -271,8 +266,6 @@ def _starts_last(start, direction: str) -> bool:
 
 
 def _reduce_window_transpose(build, instruction, cotangent, operands):
-    from hloom.ir.build import combiner_opcode
-
     window = window_of(instruction)
     if len(operands) == 4:
         return _selection_transpose(instruction, cotangent, operands, window)
@@ -297,8 +290,6 @@ def _reduce_window_transpose(build, instruction, cotangent, operands):
 
 def _selection_transpose(instruction, cotangent, operands, window):
     """The cotangent goes to the selected element: select-and-scatter."""
-    from hloom.ir.build import scalar_computation
-
     direction = selected_direction(instruction["to_apply"])
     if direction is None or operands[0] is None or operands[2] is None:
         raise AssertionError("only selections by a known key are made as tangents")
@@ -329,8 +320,6 @@ def _scattered(keys, g, direction: str, window, add):
 
 def comparison(direction: str, dtype):
     """The computation (a, b) -> a direction b on scalars, the same object each time."""
-    from hloom.ir.build import Builder
-
     found = _COMPARISONS.get((direction, dtype))
     if found is None:
         builder = Builder(direction.lower())
@@ -449,8 +438,6 @@ def _select_and_scatter_infer(operands, attributes, shape):
 
 def selected_places(operand: np.ndarray, window, select, places) -> np.ndarray:
     """The flat index of the selected element of the operand, for each place of the window; -1 where none is inside."""
-    from hloom.ir.interpret import evaluate
-
     spread = padded(operand, np.zeros((), operand.dtype)[()], window)
     numbers = padded(np.arange(operand.size).reshape(operand.shape), np.int64(-1), window)
     best, chosen = None, None
@@ -467,9 +454,6 @@ def selected_places(operand: np.ndarray, window, select, places) -> np.ndarray:
 
 
 def _select_and_scatter_reference(operand, source, initial, shape, select, scatter, window=()):
-    from hloom.ir.build import combiner_opcode
-    from hloom.ir.interpret import evaluate
-
     if not operand.size or not source.size:
         return np.full(shape.dims, initial, shape.dtype)
     chosen = selected_places(operand, window, select, source.shape).reshape(-1)
@@ -495,8 +479,6 @@ def _select_and_scatter_reference(operand, source, initial, shape, select, scatt
 
 def _requires_sum(instruction) -> str:
     """The direction of a select-and-scatter that adds. Raises DifferentiationError for others."""
-    from hloom.ir.build import combiner_opcode
-
     direction = select_direction(instruction["select"])
     if direction is None or combiner_opcode(instruction["scatter"]) != "add":
         raise DifferentiationError(
@@ -526,8 +508,6 @@ def _select_and_scatter_transpose(build, instruction, g, operands):
 
 
 def _select_and_scatter_batch(build, instruction, operands, mapped):
-    from hloom.ir.build import combiner_opcode
-
     operand, source = build.spread_all(operands[:2], mapped[:2])
     initial = operands[2]
     attributes = instruction.attributes | {"window": (WindowDimension(1), *window_of(instruction))}

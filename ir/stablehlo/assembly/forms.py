@@ -6,6 +6,8 @@ spelling does not fit have a form of their own in `special_forms`. An op without
 
 from __future__ import annotations
 
+import re
+
 from hloom.ir.stablehlo.assembly.attributes import Array, Dialect, Number, attribute_text, dictionary_text
 from hloom.ir.stablehlo.assembly.lexer import is_identifier
 from hloom.ir.stablehlo.types import Function, Tensor, Tuple, parse_results, parse_type_list
@@ -66,8 +68,6 @@ def write_string(value) -> str:
 
 def read_format(reader):
     """`e5m10`: read as the pair of numbers."""
-    import re
-
     token = reader.peek()
     match = re.fullmatch(r"e([0-9]{1,3})m([0-9]{1,3})", token)
     if match is None:

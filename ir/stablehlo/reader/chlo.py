@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from hloom.ir.stablehlo.reader.module import Item, converts, ints, number, word
 from hloom.ir.stablehlo.reader.ops import ELEMENTWISE, broadcast_in_dim
+from hloom.ir.stablehlo.reader.registry import Item, converts
+from hloom.ir.stablehlo.values import ints, number, word
 from hloom.ir.types import COMPLEX, DTYPES
 
 _DIRECT = """acos acosh asin asinh atan atanh bessel_i1e cosh digamma erf erf_inv erfc lgamma

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.stablehlo.assembly.attributes import Symbol
-from hloom.ir.stablehlo.reader.module import word
+from hloom.ir.stablehlo.values import word
 from hloom.ir.types import Shape, TupleShape
 from hloom.ir.window import WindowDimension
 

@@ -8,46 +8,28 @@ computed from them. What a `dynamic_*` op is then given decides its result.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from hloom.ir.build import Builder, Value
 from hloom.ir.errors import HloomError, ParseError, ShapeError, UnsupportedError
+from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Computation, Instruction, Module
-from hloom.ir.ops.table import OPS
+from hloom.ir.op_table import OPS
 from hloom.ir.source import Source
 from hloom.ir.stablehlo.assembly.attributes import Dense, Symbol
 from hloom.ir.stablehlo.assembly.lexer import _TOKEN, MlirCursor
 from hloom.ir.stablehlo.assembly.literals import LiteralProblem, dense_value
+from hloom.ir.stablehlo.reader.quantized import convert_quantized, is_quantized
+from hloom.ir.stablehlo.reader.registry import CONVERTERS, Item
 from hloom.ir.stablehlo.syntax import Operation, Program, Region
 from hloom.ir.stablehlo.types import Quantized, Tensor, Tuple, element_dtype
-from hloom.ir.stablehlo.values import dense_integers, fields, flag, ints, number, word
 from hloom.ir.types import Shape, TupleShape
 
-CONVERTERS: dict[str, Callable] = {}
 _DEEPEST = 100  # calls within calls
 _LARGEST_KNOWN = 1 << 16  # elements of values that are computed while converting
-
-
-class Item(NamedTuple):
-    """A value while converting: its instruction (None for a token), and the quantized element type it stands for."""
-
-    instruction: Instruction | None
-    quantized: Quantized | None = None
-
-    @property
-    def shape(self):
-        return self.instruction.shape
-
-    @property
-    def dims(self):
-        return self.instruction.shape.dims
-
-    @property
-    def dtype(self):
-        return self.instruction.shape.dtype
 
 
 class Check(NamedTuple):
@@ -57,17 +39,6 @@ class Check(NamedTuple):
     actual: Item
     expected: Item
     attributes: dict
-
-
-def converts(*names: str):
-    """Registers `function(scope, op, items) -> Item, list of Items` for ops of the syntax tree."""
-
-    def register(function):
-        for name in names:
-            CONVERTERS[name] = function
-        return function
-
-    return register
 
 
 def to_module(
@@ -331,8 +302,6 @@ class Scope:
 
     def convert(self, op: Operation) -> None:
         """Converts one operation; its results get their names."""
-        from hloom.ir.stablehlo.reader.quantized import convert_quantized, is_quantized
-
         builder, converter = self.builder, self.converter
         builder.source = converter.source(op, self.function)
         converted = CONVERTERS.get(op.name)
@@ -525,8 +494,6 @@ class Scope:
 
     def known(self, instruction: Instruction) -> np.ndarray | None:
         """The value of an instruction that depends on no parameter, computed by the references; otherwise None."""
-        from hloom.ir.interpret import evaluate_instruction
-
         stack = [instruction]
         while stack:
             top = stack[-1]
@@ -567,20 +534,4 @@ class Scope:
         return dense_value(dense, shape, self.converter.program.resources)
 
 
-# --- attributes as Python values ----------------------------------------------------------------------------------
-
-
-__all__ = [
-    "Check",
-    "Item",
-    "Scope",
-    "convert_program",
-    "converts",
-    "dense_integers",
-    "fields",
-    "flag",
-    "ints",
-    "number",
-    "to_module",
-    "word",
-]
+__all__ = ["Check", "Converter", "Scope", "convert_program", "to_module"]

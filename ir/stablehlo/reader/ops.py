@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import ShapeError, UnsupportedError
+from hloom.ir.ops.linalg.dot import free_dims
 from hloom.ir.stablehlo.assembly.attributes import Dense
-from hloom.ir.stablehlo.reader.module import Item, converts, fields, flag, ints, number, word
+from hloom.ir.stablehlo.reader.registry import Item, converts
+from hloom.ir.stablehlo.values import fields, flag, ints, number, word
 from hloom.ir.types import DTYPES, HLO_NAME, Shape
 
 S32, S64 = DTYPES["s32"], DTYPES["s64"]
@@ -352,8 +354,6 @@ _DOT = {
 
 def dot(scope, op, left: Item, right: Item, dimensions: dict[str, tuple[int, ...]]) -> Item:
     """The product in the result's dtype."""
-    from hloom.ir.ops.linalg.dot import free_dims
-
     lb, rb = dimensions["lhs_batch_dims"], dimensions["rhs_batch_dims"]
     lc, rc = dimensions["lhs_contracting_dims"], dimensions["rhs_contracting_dims"]
     for item, batch, contracting in ((left, lb, lc), (right, rb, rc)):

@@ -10,7 +10,7 @@ import numpy as np
 
 from hloom.ir.build import Value
 from hloom.ir.errors import DTypeError
-from hloom.ir.stablehlo.reader.module import CONVERTERS, Item, converts
+from hloom.ir.stablehlo.reader.registry import CONVERTERS, Item, converts
 from hloom.ir.stablehlo.syntax import Operation
 from hloom.ir.stablehlo.types import Quantized, Tensor
 from hloom.ir.types import DTYPES, HLO_NAME, Shape

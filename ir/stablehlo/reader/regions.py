@@ -9,8 +9,10 @@ import numpy as np
 from hloom.ir.build import Builder
 from hloom.ir.errors import UnsupportedError
 from hloom.ir.stablehlo.assembly.attributes import Array
-from hloom.ir.stablehlo.reader.module import Item, Scope, converts, dense_integers, fields, flag, ints, number, word
+from hloom.ir.stablehlo.reader.module import Scope
+from hloom.ir.stablehlo.reader.registry import Item, converts
 from hloom.ir.stablehlo.syntax import Operation
+from hloom.ir.stablehlo.values import dense_integers, fields, flag, ints, number, word
 from hloom.ir.types import DTYPES, Shape, TupleShape
 from hloom.ir.window import WindowDimension
 

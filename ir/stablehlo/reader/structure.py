@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from hloom.ir.build import scalar_computation
 from hloom.ir.errors import UnsupportedError
 from hloom.ir.library_calls import Call, expand, is_library_call, parse_options
-from hloom.ir.ops.table import OPS
+from hloom.ir.op_table import OPS
 from hloom.ir.stablehlo.assembly.attributes import Number, Symbol
-from hloom.ir.stablehlo.reader.dynamic_calls import KNOWN_TARGETS
-from hloom.ir.stablehlo.reader.module import Check, Item, converts, flag, ints, number
+from hloom.ir.stablehlo.reader.dynamic_calls import KNOWN_TARGETS, result_shapes
+from hloom.ir.stablehlo.reader.module import Check
+from hloom.ir.stablehlo.reader.registry import Item, converts
+from hloom.ir.stablehlo.values import flag, ints, number
 from hloom.ir.types import PRED, Shape, TupleShape
 
 
@@ -97,8 +100,6 @@ def _library_call(scope, op, items, target: str):
         shapes = [Shape(i.dtype, ()) for i in items[: len(op.result_types)] for _ in range(2)]
         return scope.computation_of(op, called[k].name, tuple(shapes))[0]
 
-    from hloom.ir.stablehlo.reader.dynamic_calls import result_shapes
-
     shapes, items = result_shapes(scope, op, items)
     operands = tuple(i.instruction for i in items)
     return [Item(i) for i in expand(target, Call(scope.builder, operands, options, shapes, computation))]
@@ -145,8 +146,6 @@ def check(scope, op, items, name: str):
         if name == "check.eq":
             same = scope.emit("compare", *items, direction="EQ")
             start = scope.constant(np.asarray(True), PRED)
-            from hloom.ir.build import scalar_computation
-
             both = scope.emit(
                 "reduce", same, start, dimensions=tuple(range(len(same.dims))), to_apply=scalar_computation("and", PRED)
             )

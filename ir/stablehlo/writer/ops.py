@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from hloom.ir.ops.table import OPS
+from hloom.ir.build import Builder
+from hloom.ir.op_table import OPS
 from hloom.ir.stablehlo.assembly.attributes import Array, Dense, Dialect, Number, Symbol
+from hloom.ir.stablehlo.assembly.region_forms import renamed
 from hloom.ir.stablehlo.reader.ops import ELEMENTWISE
 from hloom.ir.stablehlo.types import Tensor, shape_type
 from hloom.ir.stablehlo.writer.module import (
@@ -20,7 +22,7 @@ from hloom.ir.stablehlo.writer.module import (
     numbers,
     types_of,
 )
-from hloom.ir.types import FLOATS, INEXACT, PRED, UNSIGNED, Shape, TupleShape
+from hloom.ir.types import DTYPES, FLOATS, INEXACT, PRED, UNSIGNED, Shape, TupleShape
 
 # CHLO's elementwise functions under the names of the table.
 _CHLO = """acos acosh asin asinh atan atanh bessel-i1e cosh digamma erf erf-inv erfc lgamma next-after polygamma sinh
@@ -286,9 +288,6 @@ def _topk(body, instruction, operands):
 def _smallest(body, instruction, operands):
     """The smallest: a stable sort of the elements with their places, and its first k."""
     (x,) = instruction.operands
-    from hloom.ir.build import Builder
-    from hloom.ir.types import DTYPES
-
     rank = len(x.dims)
     builder = Builder("smallest")
     parameter = builder.parameter(x.shape, "x")
@@ -386,8 +385,6 @@ def _while(body, instruction, operands):
     regions = [body.region(instruction[name]) for name in ("condition", "body")]
     # The arguments of both regions have one set of names in the pretty spelling.
     names = [name for name, _ in regions[1].arguments]
-    from hloom.ir.stablehlo.assembly.region_forms import renamed
-
     regions[0] = renamed(regions[0], names)
     return _with_regions(body, "stablehlo.while", instruction, operands, regions)
 

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hloom.ir.errors import AttributeValueError
-from hloom.ir.ops.batching import elementwise_batch
 from hloom.ir.records import field, record
-from hloom.ir.types import kind
+from hloom.ir.types import HLO_NAME, compute_dtype, kind
 
 
 @record(frozen=True)
@@ -84,8 +83,6 @@ class Op:
 
     def expression(self, operands, shape, attributes, arguments: list[str]) -> str:
         """The kernel dialect's expression for one element. Shapes give the dtypes; `arguments` are operand names."""
-        from hloom.ir.types import HLO_NAME, compute_dtype
-
         if callable(self.code):
             return self.code(operands, shape, attributes, arguments)
         if not self.code:
@@ -115,6 +112,13 @@ def refused_by_rule(opcode: str, shapes, attributes, error: Exception) -> Attrib
         f"operands ({', '.join(map(repr, shapes))}){', ' * bool(given)}{given}: {error}",
         "pass as many operands as it has, none of them a tuple, and attributes of these kinds",
     )
+
+
+def elementwise_batch(build, instruction, operands, mapped):
+    """All operands with the new dimension, and the op on them: the default of the family 'elementwise'."""
+    first, *rest = build.spread_all(operands, mapped)
+    shape = instruction.shape.with_dims((build.size, *instruction.shape.dims))
+    return first.op(instruction.opcode, *rest, shape=shape, **instruction.attributes)
 
 
 OPS: dict[str, Op] = {}

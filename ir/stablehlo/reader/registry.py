@@ -1,0 +1,44 @@
+"""The table of converters: StableHLO op -> function, which the modules of this package fill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hloom.ir.module import Instruction
+from hloom.ir.stablehlo.types import Quantized
+
+CONVERTERS: dict[str, Callable] = {}
+
+
+class Item(NamedTuple):
+    """A value while converting: its instruction (None for a token), and the quantized element type it stands for."""
+
+    instruction: Instruction | None
+    quantized: Quantized | None = None
+
+    @property
+    def shape(self):
+        return self.instruction.shape
+
+    @property
+    def dims(self):
+        return self.instruction.shape.dims
+
+    @property
+    def dtype(self):
+        return self.instruction.shape.dtype
+
+
+def converts(*names: str):
+    """Registers `function(scope, op, items) -> Item, list of Items` for ops of the syntax tree."""
+
+    def register(function):
+        for name in names:
+            CONVERTERS[name] = function
+        return function
+
+    return register
+
+
+__all__ = ["CONVERTERS", "Item", "converts"]
