@@ -12,9 +12,9 @@ from op_modules import DOMAINS, RUN_DTYPES, argmax_combiner, arity, cases, numbe
 from hloom.ir.build import Builder, combiner_opcode, scalar_computation
 from hloom.ir.errors import AttributeValueError, DTypeError, HloomError, ShapeError
 from hloom.ir.interpret import evaluate
+from hloom.ir.op_table import op
 from hloom.ir.ops import OPS, No
 from hloom.ir.ops.programs.structure import CUSTOM_CALLS, register_custom_call
-from hloom.ir.op_table import op
 from hloom.ir.text.attributes import KINDS
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, PRED, Shape, TupleShape
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from hloom.ir.module import Instruction
-
 from hloom.ir.errors import AttributeValueError
+from hloom.ir.module import Instruction
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.rules import require_count
 from hloom.ir.types import TupleShape
