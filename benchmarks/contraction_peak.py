@@ -71,7 +71,9 @@ def measure(dtype: str, shapes, layouts, threads: int, seconds: float) -> None:
 
     from hloom.backends.cpu.driver import driver, load_kernels
     from hloom.benchmarks.measure.limits import peak_call
-    from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand, PlainStore, render
+    from hloom.compiler.kernels.contractions.blocking import step_plan
+    from hloom.compiler.kernels.contractions.render import render
+    from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand, PlainStore
     from hloom.compiler.targets.cpu.machine import host
 
     try:
@@ -96,7 +98,7 @@ def measure(dtype: str, shapes, layouts, threads: int, seconds: float) -> None:
             x, w = (array.T if turn == "T" else array for array, turn in zip((x, w), layout, strict=True))
             out, other = np.empty((m, n), kind), np.empty((m, n), kind)
             strides = [tuple(s // array.itemsize for s in array.strides) for array in (x, w)]
-            steps = kernels.step_plan(1, m, n, k, (0, *strides[0]), (0, *strides[1]))
+            steps = step_plan(kernels, 1, m, n, k, (0, *strides[0]), (0, *strides[1]))
             calls = {
                 "peak": busy,
                 "hloom": bound(run, addresses, kernels.parameters, steps, {"x": x, "w": w, "o": out}),

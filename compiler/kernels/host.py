@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hloom.compiler.kernels.contractions.convolution import is_normal_convolution
 from hloom.compiler.kernels.scatter import has_scatter_kernel
 from hloom.compiler.kernels.topk import has_topk_kernel
 from hloom.compiler.kernels.windows.launches import has_window_kernel
+from hloom.compiler.normal_forms import is_normal_convolution
 from hloom.compiler.targets.cpu.fft.launches import has_fft_kernel
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS

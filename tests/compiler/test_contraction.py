@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvmlite import ir
 
-from hloom.compiler.kernels.contractions.spec import ContractionSpec, KernelAddress, PlainOperand, PlainStore, render
+from hloom.compiler.kernels.contractions.blocking import step_plan
+from hloom.compiler.kernels.contractions.render import render
+from hloom.compiler.kernels.contractions.spec import ContractionSpec, KernelAddress, PlainOperand, PlainStore
 from hloom.compiler.kernels.contractions.tile_shapes import tile_shape, tile_shapes
 from hloom.compiler.targets.cpu.codegen import compile_kernels
 from hloom.compiler.targets.cpu.machine import host
@@ -48,7 +50,7 @@ def run(spec, shape, arrays, lhs=None, rhs=None, machine=None, threads=1, grain=
         return (0, 0, 0) if array is None else tuple(s // array.itemsize for s in array.strides)
 
     buffers = {}
-    for step in kernels.step_plan(*shape, strides(lhs), strides(rhs)):
+    for step in step_plan(kernels, *shape, strides(lhs), strides(rhs)):
         values = {name: array.ctypes.data for name, array in arrays.items()} | step.arguments
         for name, size in step.temporaries.items():
             # Garbage, so that a temporary that is read before it is written shows; aligned as the planner does it.
@@ -181,7 +183,7 @@ def test_large(shape):
 def test_an_empty_result_needs_no_step():
     kernels = render(plain("f32", "f32"), host())
     for shape in [(0, 3, 4, 5), (2, 0, 4, 5), (2, 3, 0, 5)]:
-        assert kernels.step_plan(*shape, (15, 5, 1), (20, 4, 1)) == []
+        assert step_plan(kernels, *shape, (15, 5, 1), (20, 4, 1)) == []
 
 
 @pytest.mark.parametrize("accumulate", ["f32", "s32"])
@@ -337,7 +339,7 @@ def test_rhs_that_is_the_same_for_the_whole_batch_is_packed_once():
     lhs, rhs = elements(False, False)
     spec = ContractionSpec("layer", "f32", lhs, rhs, gelu_epilogue, GELU_PARAMS)
     sizes = [
-        render(replace(spec, rhs_batched=batched), host()).step_plan(8, 50, 40, 30)[0].temporaries["t_packed"]
+        step_plan(render(replace(spec, rhs_batched=batched), host()), 8, 50, 40, 30)[0].temporaries["t_packed"]
         for batched in (True, False)
     ]
     assert sizes[0] == 8 * sizes[1]
@@ -385,7 +387,7 @@ def test_the_only_block_of_rows_copies_its_panels_itself(dtype, m, n, k):
     run(plain(dtype, dtype), (1, m, n, k), {"x": x, "w": w, "o": o}, x, w)
     check(o, x, w, dtype)
     kernels = render(plain(dtype, dtype), host(), (1, m, n, k))
-    *packing, product = kernels.step_plan(1, m, n, k, (0, k, 1), (0, 1, k))
+    *packing, product = step_plan(kernels, 1, m, n, k, (0, k, 1), (0, 1, k))
     assert product.arguments["copy_rhs"] == 1
     assert len(packing) == (n % kernels.blocking.tile.columns != 0)
 
@@ -421,7 +423,7 @@ def test_few_rows_read_a_wide_operand_in_runs(dtype, m, n, k):
     for other in results[1:]:
         np.testing.assert_array_equal(results[0], other)
     kernels = render(plain(dtype, dtype), replace(host(), cores=2), (1, m, n, k))
-    *packing, product = kernels.step_plan(1, m, n, k, (0, k, 1), (0, n, 1))
+    *packing, product = step_plan(kernels, 1, m, n, k, (0, k, 1), (0, n, 1))
     assert 64 <= product.arguments["step"] <= 128
     assert len(packing) == (n % kernels.blocking.tile.columns != 0)
     assert product.arguments["row_blocks"] == 1 and product.arguments["column_blocks"] in (2, 4)

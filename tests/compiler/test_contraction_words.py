@@ -11,7 +11,8 @@ import pytest
 from llvmlite import ir
 
 import hloom as hl
-from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand, PlainStore, render
+from hloom.compiler.kernels.contractions.render import render
+from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand, PlainStore
 from hloom.compiler.kernels.contractions.tile_shapes import MATRIX_WORDS
 from hloom.compiler.targets.cpu import machine
 from hloom.compiler.targets.cpu.machine import host

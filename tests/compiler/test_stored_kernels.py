@@ -7,7 +7,7 @@ import pytest
 
 import hloom as hl
 from hloom.compiler.kernels.codegen.source import KernelSource
-from hloom.compiler.kernels.contractions.spec import shared_kernels
+from hloom.compiler.kernels.contractions.render import shared_kernels
 from hloom.compiler.targets.cpu import backend, codegen, prebuilt_kernels
 from hloom.compiler.targets.cpu.machine import host
 from hloom.ir.records import replace

@@ -12,7 +12,7 @@ from hloom.compiler.kernels.attention.masks import Mask, mask_of
 from hloom.compiler.kernels.attention.structure import Attention, untransposed
 from hloom.compiler.kernels.codegen.affine import ZERO, Affine, Index, linear, merge_groups, reshape_groups, variables
 from hloom.compiler.kernels.codegen.description import Block, Collective, Lanes
-from hloom.compiler.kernels.contractions.shared import indent
+from hloom.compiler.kernels.codegen.serial import block_lines, indent
 from hloom.compiler.kernels.loops.accumulators import Reduction
 from hloom.compiler.kernels.loops.row_fusion import EXPENSIVE, reduction_levels
 from hloom.compiler.kernels.request import KernelRequest, name_dims
@@ -76,8 +76,6 @@ class RowNest:
 
     def lines(self, block: Block) -> list[str]:
         """The lines of a block."""
-        from hloom.compiler.targets.cpu.render import block_lines
-
         return block_lines(block)
 
     def find_mask(self, targets: list[Instruction]) -> Mask | None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 
 from hloom.compiler.kernels.codegen.affine import reshape_groups
-from hloom.compiler.kernels.contractions.product import Roles, accumulation_dtype, is_normal_dot
+from hloom.compiler.kernels.contractions.operands import Roles
 from hloom.compiler.kernels.loops.accumulators import Reduction
+from hloom.compiler.normal_forms import accumulation_dtype, is_normal_dot
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.ops.linalg.dot import dot_dims

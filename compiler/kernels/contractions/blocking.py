@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 
 from hloom.compiler.kernels.contractions.shared import GROUP_COLUMNS, Blocking, split_steps
 from hloom.compiler.kernels.contractions.spec import (
@@ -40,11 +41,15 @@ def step_plan(
     m: int,
     n: int,
     k: int,
-    lhs_strides: tuple[int, ...],
-    rhs_strides: tuple[int, ...],
-    rhs_stays: bool,
+    lhs_strides: Sequence[int] = (0, 0, 0),
+    rhs_strides: Sequence[int] = (0, 0, 0),
+    rhs_stays: bool = False,
 ) -> list[Step]:
-    """See `ContractionKernels.step_plan`."""
+    """The launches that compute a contraction of this shape; none when the result is empty.
+
+    lhs_strides: (sb, si, sp) in elements, of a plain lhs. rhs_strides: (sb, sp, sj) of a plain rhs.
+    rhs_stays: whether rhs is the same in each iteration of the surrounding loop, so that it is packed once.
+    """
     if min(batch, m, n) <= 0:
         return []
     spec, blocking = kernels.spec, kernels.blocking

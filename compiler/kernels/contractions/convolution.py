@@ -10,48 +10,22 @@ and p is contiguous in memory, and writes zeros where a run leaves the array.
 
 from __future__ import annotations
 
-from hloom.compiler.kernels.contractions.convolution_dims import Component, ConvolutionRoles, is_batch_first
+from hloom.compiler.kernels.codegen.serial import indent
+from hloom.compiler.kernels.contractions.convolution_dims import Component, ConvolutionRoles
 from hloom.compiler.kernels.contractions.im2col import Image
-from hloom.compiler.kernels.contractions.spec import ContractionSpec, FilledOperand, PlainOperand, PlainStore, render
+from hloom.compiler.kernels.contractions.operands import Product, epilogue_of
+from hloom.compiler.kernels.contractions.render import render
+from hloom.compiler.kernels.contractions.spec import ContractionSpec, FilledOperand, PlainOperand, PlainStore
 from hloom.compiler.kernels.contractions.tile_shapes import ITEMSIZES
+from hloom.compiler.normal_forms import accumulation_dtype
 from hloom.ir.module import Instruction
-from hloom.ir.ops.linalg.convolution import Labels, groups_of, parse_labels
 from hloom.ir.types import HLO_NAME
-from hloom.ir.window import window_of
 
 SHORT = 128  # elements of a run that is copied without a loop
 
 
-def is_normal_labels(labels: Labels, groups: int) -> bool:
-    """Whether the contraction nest takes these labels: the kernel's output features first or last, the result's first,
-    last, or second after the batch; with groups last or first."""
-    rank = len(labels.out.order)
-    if labels.rhs.batch not in (0, rank - 1):
-        return False
-    if labels.out.feature in (0, rank - 1):
-        return True
-    return groups == 1 and is_batch_first(labels)
-
-
-def is_normal_convolution(instruction: Instruction) -> bool:
-    """Whether the contraction nest takes this convolution."""
-    from hloom.compiler.kernels.contractions.product import accumulation_dtype
-
-    groups, batch_groups = groups_of(instruction.attributes)
-    left, right = instruction.operands
-    if batch_groups != 1 or any(d.base_dilation != 1 or d.reversed for d in window_of(instruction)):
-        return False
-    if left.dtype != right.dtype or 0 in left.dims or 0 in right.dims or 0 in instruction.dims:
-        return False
-    if accumulation_dtype(instruction) not in ("f32", "f64", "s32", "s64", "u32", "u64"):
-        return False
-    return is_normal_labels(parse_labels(instruction["dim_labels"]), groups)
-
-
 def convolution_product(request, instruction: Instruction, machine):
     """The contraction of a fused computation with one convolution in normal form."""
-    from hloom.compiler.kernels.contractions.product import Product, accumulation_dtype, epilogue_of
-
     roles = ConvolutionRoles(instruction)
     integers: dict[str, int] = {}
     accumulate = accumulation_dtype(instruction)
@@ -137,7 +111,7 @@ class _Packing:
                 terms.append(self.number(f"c_start{d}", space.start))
             body.append(f"w_x{d} = {' + '.join(terms) or '0'}")
         runs = [f"w_f{k} = w_first{k}" for k in range(len(self.fast))]
-        runs += [f"w_at = {begin}", "while w_at < w_end:", *_deeper(self.run())]
+        runs += [f"w_at = {begin}", "while w_at < w_end:", *indent(self.run())]
         if fast == "p" and len(self.fast) > 1 and self.adjacent():
             conditions = ["t_depth == k"]
             for d, space in enumerate(self.roles.spaces):
@@ -145,10 +119,10 @@ class _Packing:
                     reach = sum((c.extent - 1) * c.step for c in self.fast if c.space == d)
                     last = self.number(f"c_last{d}", space.extent - reach)
                     conditions += [f"w_x{d} >= 0", f"w_x{d} < {last}"]
-            body += [f"if {' and '.join(conditions)}:", *_deeper(self.window()), "else:", *_deeper(runs)]
+            body += [f"if {' and '.join(conditions)}:", *indent(self.window()), "else:", *indent(runs)]
         else:
             body += runs
-        return [*lines, f"for t_{slow} in range({slow_begin}, {slow_begin} + {slow_count}):", *_deeper(body)]
+        return [*lines, f"for t_{slow} in range({slow_begin}, {slow_begin} + {slow_count}):", *indent(body)]
 
     def adjacent(self) -> bool:
         """Whether the elements of a run are copied as they are, one after another."""
@@ -167,7 +141,7 @@ class _Packing:
         lines = [f"w_from = {' + '.join(memory)}", *(self.copied() or loop), f"w_to += {extent}"]
         for k in range(len(outer) - 1, -1, -1):
             extent = self.number(f"c_first{k}", outer[k].extent)
-            lines = [f"for w_g{k} in range({extent}):", *_deeper(lines)]
+            lines = [f"for w_g{k} in range({extent}):", *indent(lines)]
         return ["w_to = t_at", *lines]
 
     def copied(self) -> list[str]:
@@ -211,7 +185,7 @@ class _Packing:
         clear = ["for w_e in range(w_run):", f"    {zero}"]
         if inner.space is None or not self.roles.spaces[inner.space].checked:
             lines = self.whole("w_run", ["for w_e in range(w_run):", f"    {copy}"])
-            return [inside, *_deeper(lines), "else:", *_deeper(clear)] if conditions else lines
+            return [inside, *indent(lines), "else:", *indent(clear)] if conditions else lines
         d = inner.space
         size = self.number(f"c_extent{d}", self.roles.spaces[d].extent)
         if inner.step == 1:
@@ -223,9 +197,9 @@ class _Packing:
                 f"w_e1 = max(min(quotient(max({size} - w_y{d} + {step} - 1, 0), {step}), w_run), w_e0)",
             ]
         if conditions:
-            lines = ["w_e0 = 0", "w_e1 = 0", inside, *_deeper(lines)]
+            lines = ["w_e0 = 0", "w_e1 = 0", inside, *indent(lines)]
         # Few loops: each takes LLVM as long as the rest of a run.
-        parts = ["if w_e1 - w_e0 < w_run:", *_deeper(clear), "for w_e in range(w_e0, w_e1):", f"    {copy}"]
+        parts = ["if w_e1 - w_e0 < w_run:", *indent(clear), "for w_e in range(w_e0, w_e1):", f"    {copy}"]
         if self.copied():
             size, extent = ITEMSIZES[self.accumulate], inner.extent
             parts = [
@@ -234,7 +208,7 @@ class _Packing:
                 f"    copy_first_{self.dtype}_{extent}(address({self.pointer}) + (w_from + w_e0) * {size}, "
                 f"address(t_left) + (w_to + w_e0) * {size}, w_e1 - w_e0)",
                 "else:",
-                *_deeper(parts),
+                *indent(parts),
             ]
         return lines + self.whole("w_e1 - w_e0", parts)
 
@@ -242,7 +216,7 @@ class _Packing:
         """`parts`, but quicker where `count`, the elements inside of the array, are those of a whole run."""
         if not (copy := self.copied()):
             return parts
-        return [f"if {count} == {self.fast[-1].extent}:", *_deeper(copy), "else:", *_deeper(parts)]
+        return [f"if {count} == {self.fast[-1].extent}:", *indent(copy), "else:", *indent(parts)]
 
     def carry(self, k: int) -> list[str]:
         if k < 0:
@@ -250,7 +224,7 @@ class _Packing:
         lines = [f"w_f{k} += 1"]
         if k > 0:
             extent = self.number(f"c_first{k}", self.fast[k].extent)
-            lines += [f"if w_f{k} == {extent}:", f"    w_f{k} = 0", *_deeper(self.carry(k - 1))]
+            lines += [f"if w_f{k} == {extent}:", f"    w_f{k} = 0", *indent(self.carry(k - 1))]
         return lines
 
     def element(self, at: str) -> str:
@@ -260,7 +234,3 @@ class _Packing:
             value = f"load_{self.dtype}({self.pointer}, {at})"
             return value if self.accumulate == "f32" else f"{self.accumulate}({value})"
         return f"{self.accumulate}({self.pointer}[{at}])"
-
-
-def _deeper(lines) -> list[str]:
-    return ["    " + line for line in lines]

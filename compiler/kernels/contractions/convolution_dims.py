@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from hloom.compiler.kernels.codegen.affine import row_major_strides
+from hloom.compiler.normal_forms import is_batch_first
 from hloom.ir.module import Instruction
 from hloom.ir.ops.linalg.convolution import Labels, groups_of, parse_labels
 from hloom.ir.records import record
@@ -122,8 +123,3 @@ def _count(components) -> int:
 def _inner(components) -> Component:
     wide = [c for c in components if c.extent != 1]
     return wide[-1] if wide else Component(1, 1)
-
-
-def is_batch_first(labels: Labels) -> bool:
-    """Whether the result has its batch first and its features second (or alone after it)."""
-    return labels.out.batch == 0 and labels.out.feature == 1 and len(labels.out.order) > 2

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import math
 
+from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.contractions.convolution_dims import Component, ConvolutionRoles
-from hloom.compiler.kernels.contractions.shared import DEPTH, EDGE_ROWS, LEFT_BYTES, OFFSETS, indent
-from hloom.compiler.kernels.contractions.spec import StagedOperand, block_area
+from hloom.compiler.kernels.contractions.shared import DEPTH, EDGE_ROWS, LEFT_BYTES, OFFSETS, block_area
+from hloom.compiler.kernels.contractions.spec import StagedOperand
 from hloom.compiler.kernels.contractions.tile_shapes import ITEMSIZES
 from hloom.ir.records import record
 

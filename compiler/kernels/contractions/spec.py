@@ -17,30 +17,13 @@ address, as every kernel can be called) and runs the epilogue over the rows of t
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from hloom.compiler.kernels.codegen.source import KernelSource
-from hloom.compiler.kernels.contractions.shared import (
-    LEFT_BYTES,
-    PACK_PARAMS,
-    PRODUCT_PARAMS,
-    Blocking,
-    pack_kernel,
-    product_kernel,
-    splits_of,
-)
-from hloom.compiler.kernels.contractions.tile_shapes import (
-    FAR_ROWS,
-    ITEMSIZES,
-    MATRIX_TILE,
-    MATRIX_WORDS,
-    TileShape,
-    tile_shape,
-    tile_shapes,
-)
-from hloom.ir.records import record, replace
+from hloom.compiler.kernels.contractions.shared import Blocking
+from hloom.ir.records import record
+
+PACK, PRODUCT = 0, 1  # indices of the two shared kernels in `ContractionKernels.kernels`
 
 Element = Callable[[str, str, str], tuple[list[str], str]]
 Epilogue = Callable[[str, str, str, str], list[str]]
@@ -183,125 +166,6 @@ class ContractionKernels:
     fused: int
     packing: int
     splits: int = 1
-
-    def step_plan(
-        self,
-        batch: int,
-        m: int,
-        n: int,
-        k: int,
-        lhs_strides: Sequence[int] = (0, 0, 0),
-        rhs_strides: Sequence[int] = (0, 0, 0),
-        rhs_stays: bool = False,
-    ) -> list[Step]:
-        """The launches that do a contraction of this shape; none when the result is empty.
-
-        lhs_strides: (sb, si, sp) in elements, of a plain lhs. rhs_strides: (sb, sp, sj) of a plain rhs.
-        rhs_stays: whether rhs is the same each time that a loop does this contraction, so that it is packed once.
-        """
-        from hloom.compiler.kernels.contractions.blocking import step_plan
-
-        return step_plan(self, batch, m, n, k, tuple(lhs_strides), tuple(rhs_strides), rhs_stays)
-
-
-PACK, PRODUCT = 0, 1
-NARROW = ("s8", "u8", "s16", "pred")  # dtypes whose values are 16-bit integers with a sign
-PAIRED = ("s32", "u32")  # dtypes in which pairs of their products are summed
-SUMS_BYTES = 512 << 10  # of the sums of a block, which lie on the stack
-SIGNS = {"s8": "s", "u8": "u", "pred": "u"}  # dtypes that matrix registers multiply
-FEWEST_IN_MATRIX = 1 << 15  # products: to say how large the registers are takes as long as some thousand
-
-
-def shared_kernels(accumulate: str, machine) -> list[KernelSource]:
-    """Every kernel that `render` may give for an accumulation dtype on this machine, whatever else the spec says."""
-    kernels = []
-    for tile in tile_shapes(accumulate, machine.vector_bytes, machine.vector_registers):
-        for word in ("", "pair32") if accumulate in PAIRED else ("",):
-            blocking = _blocking(accumulate, tile, machine, word)
-            kernels += [pack_kernel(blocking), product_kernel(blocking)]
-    return list(dict.fromkeys(kernels))
-
-
-def block_area(machine, size: int) -> int:
-    """The most elements, of so many bytes, in a block of lhs: less than a third of the second-level cache.
-
-    Larger ones were slower even where they fitted: the same rows of the result have to stay there too, from one partial
-    sum to the next. So were smaller ones, where the last cache is far: 1024 x 1024 x 1024 ran at 63 % of the FMA peak
-    with 144 KB, at 72 % with 400 to 700 (Xeon with 2 MB for each core; two cores).
-    """
-    return min(machine.l2_bytes * 2 // 7, LEFT_BYTES) // size
-
-
-def _blocking(dtype: str, tile: TileShape, machine, word: str) -> Blocking:
-    size = ITEMSIZES[dtype]
-    area = block_area(machine, size)
-    sums = max(min(machine.l2_bytes // 4, SUMS_BYTES) // size, tile.rows * tile.columns)
-    # The last cache has other guests. 2048 x 2048 x 2048 ran at 149 GF/s with all of rhs in turn, 16 MB; at 161 in
-    # slabs of 8 MB, at 177 of 4 or 2, at 165 of 1 (Zen 3 with 32 MB).
-    slab = max(machine.l3_bytes // 8, machine.l2_bytes // 2)
-    return Blocking(dtype, size, tile, area, sums, machine.l1_bytes, slab, machine.cores, word)
-
-
-def render(
-    spec: ContractionSpec, machine, extents: tuple[int, int, int, int] | None = None, columns: int | None = None
-) -> ContractionKernels:
-    """The kernels of `spec` for a machine (`vector_bytes`, `vector_registers`, sizes of the three caches, `cores`).
-
-    extents: (batch, m, n, k) that they are for, where sums may be cut into parts for it; None: for all extents.
-    columns: those that the tile is chosen for; None: n, or the widest tile where no extents are given.
-    """
-    for name, _ in spec.extra_params:
-        if re.match(r"t_|(lhs|rhs)_s[bijp]$|(batch|m|n|k|lo|hi)$", name):
-            raise ValueError(f"contraction {spec.name}: the kernel has a variable {name!r} of its own")
-    from hloom.compiler.kernels.contractions.writer import Writer
-
-    columns = columns or (extents and extents[2])
-    far = extents and is_same(spec, spec.rhs) and columns * ITEMSIZES[spec.accumulate] >= FAR_ROWS
-    rows = extents[0] * extents[1] if far else None
-    tile = tile_shape(spec.accumulate, machine.vector_bytes, machine.vector_registers, columns, rows)
-    word = _word(spec, machine, extents)
-    if word in MATRIX_WORDS:
-        tile = MATRIX_TILE
-    blocking = _blocking(spec.accumulate, tile, machine, word)
-    kernels = [pack_kernel(blocking), product_kernel(blocking)]
-    parameters = [tuple(PACK_PARAMS), tuple(PRODUCT_PARAMS)]
-    fused, packing = PRODUCT, PACK
-    splits = splits_of(*extents) if extents else 1
-    whole = spec
-    if splits > 1:
-        spec = replace(spec, epilogue=PlainStore("t_parts"))
-    writer = Writer(spec, blocking)
-    if not (is_same(spec, spec.lhs) and isinstance(spec.epilogue, PlainStore)):
-        fused = len(kernels)
-        kernel, names = writer.fused_kernel()
-        kernels.append(kernel)
-        parameters.append(names)
-    if not is_same(spec, spec.rhs):
-        packing = len(kernels)
-        kernel, names = writer.rhs_kernel()
-        kernels.append(kernel)
-        parameters.append(names)
-    if splits > 1:
-        kernel, names = Writer(whole, blocking).join_kernel()
-        kernels.append(kernel)
-        parameters.append(names)
-    return ContractionKernels(tuple(kernels), tuple(parameters), spec, blocking, fused, packing, splits)
-
-
-def _word(spec: ContractionSpec, machine, extents: tuple[int, int, int, int] | None) -> str:
-    """What an element of the operands is (`Blocking.word`)."""
-    operands = spec.lhs, spec.rhs
-    if not all(isinstance(operand, PlainOperand) for operand in operands):
-        return ""
-    dtypes = [operand.dtype for operand in operands]
-    large = extents is not None and math.prod(extents) >= FEWEST_IN_MATRIX
-    if spec.accumulate == "f32":
-        return "pairbf32" if large and dtypes == ["bf16", "bf16"] and machine.has("amx-bf16") else ""
-    if spec.accumulate not in PAIRED or any(dtype not in NARROW for dtype in dtypes):
-        return ""
-    if large and machine.has("amx-int8") and all(dtype in SIGNS for dtype in dtypes):
-        return f"quad{''.join(SIGNS[dtype] for dtype in dtypes)}32"
-    return "pair32"
 
 
 def is_same(spec: ContractionSpec, operand: Element | PlainOperand) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.contractions.shared import (
     DEPTH,
@@ -16,7 +17,6 @@ from hloom.compiler.kernels.contractions.shared import (
     PACK_PARAMS,
     PRODUCT_PARAMS,
     Blocking,
-    indent,
 )
 from hloom.compiler.kernels.contractions.spec import (
     ContractionSpec,

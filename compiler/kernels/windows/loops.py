@@ -7,6 +7,7 @@ import math
 from hloom.compiler.kernels.codegen.constants import literal
 from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.kernels.codegen.elements import load, stand_ins, with_stores
+from hloom.compiler.kernels.codegen.serial import block_lines
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.codegen.writer import Writer
 from hloom.compiler.kernels.launch import Launch, launch_by_work
@@ -132,8 +133,6 @@ class Windows:
 
     def combined(self, computation: Computation, arguments: list[str]) -> list[str]:
         """Writes a computation's statements; returns its results."""
-        from hloom.compiler.targets.cpu.render import block_lines
-
         block = Block()
         results = inline_scalars(self.writer, block, computation, arguments)
         self.text.add(*block_lines(block))

@@ -1,6 +1,6 @@
 """canonicalize-convolutions: every convolution in the form that the contraction nest takes, or as simpler ops.
 
-The form (`kernels.convolution.is_normal_convolution`): no dilation of the operand, no reversal, no batch groups, real
+The form (`normal_forms.is_normal_convolution`): no dilation of the operand, no reversal, no batch groups, real
 numbers, the kernel's output features first or last in memory, the result's first, last or second. A convolution whose
 windows do not overlap in anything is a dot; one with a group for each feature is a sum over the window's elements.
 """
@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
-from hloom.compiler.kernels.contractions.convolution import is_normal_convolution, is_normal_labels
 from hloom.compiler.kernels.loops.elementwise import MASKED
+from hloom.compiler.normal_forms import is_normal_convolution, is_normal_labels
 from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.replace import replace
 from hloom.compiler.passes.walk import change_computations

@@ -6,11 +6,10 @@ import math
 
 from hloom.compiler.kernels.codegen.affine import reshape_groups
 from hloom.compiler.kernels.codegen.writer import can_write
-from hloom.compiler.kernels.contractions.convolution import is_normal_convolution
-from hloom.compiler.kernels.contractions.product import is_normal_dot
 from hloom.compiler.kernels.emit import is_row
 from hloom.compiler.kernels.host import runs_on_host
 from hloom.compiler.kernels.loops.update import UPDATES
+from hloom.compiler.normal_forms import is_normal_convolution, is_normal_dot
 from hloom.compiler.targets.cpu.fft.launches import is_constant, takes_epilogue, takes_reals
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS

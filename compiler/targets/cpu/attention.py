@@ -27,21 +27,24 @@ import re
 from hloom.compiler.kernels.attention.rows import RowNest
 from hloom.compiler.kernels.attention.structure import SCORES, SUMS, Attention
 from hloom.compiler.kernels.codegen.elements import load, stand_ins, with_stores
+from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.codegen.source import KernelSource
-from hloom.compiler.kernels.contractions.blocking import PERIOD, PRODUCT_WORK, SERIAL_WORK
-from hloom.compiler.kernels.contractions.product import Operand, Roles, accumulation_dtype, launch_of_step, operand_of
-from hloom.compiler.kernels.contractions.shared import PRODUCT_PARAMS, indent
+from hloom.compiler.kernels.contractions.blocking import PERIOD, PRODUCT_WORK, SERIAL_WORK, step_plan
+from hloom.compiler.kernels.contractions.operands import Operand, Roles, operand_of
+from hloom.compiler.kernels.contractions.product import launch_of_step
+from hloom.compiler.kernels.contractions.render import render
+from hloom.compiler.kernels.contractions.shared import PRODUCT_PARAMS
 from hloom.compiler.kernels.contractions.spec import (
     PRODUCT,
     ContractionKernels,
     ContractionSpec,
     PlainOperand,
     PlainStore,
-    render,
 )
 from hloom.compiler.kernels.contractions.tile_shapes import ITEMSIZES, tile_shape
 from hloom.compiler.kernels.launch import Launch, launch_by_grain
 from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.normal_forms import accumulation_dtype
 from hloom.ir.records import record
 from hloom.ir.types import HLO_NAME
 
@@ -137,7 +140,7 @@ class _Kernel:
         batch, m, n, k = roles.extents
         if m > self.block_rows:
             m = MANY  # each panel is used by several blocks
-        steps = kernels.step_plan(batch, m, n, k, (k, k, 1), right.strides)
+        steps = step_plan(kernels, batch, m, n, k, (k, k, 1), right.strides)
         packing = [self._packing(number, kernels, step) for step in steps[:-1]]
         return _Contraction(number, kernels, right, steps[-1].arguments, packing)
 

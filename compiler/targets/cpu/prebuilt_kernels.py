@@ -108,14 +108,14 @@ def outdated() -> bool:
 
 def write() -> Path | None:
     """Compiles the kernels for every level and writes the file; None for an architecture that has no levels."""
-    from hloom.compiler.kernels.contractions import spec
+    from hloom.compiler.kernels.contractions import render
     from hloom.compiler.targets.cpu import backend, codegen
     from hloom.compiler.targets.cpu.fft import launches
 
     entries, parts, at = {}, [], 0
     for index, level in enumerate(LEVELS.get(host().arch, ())):
         machine = level.machine()
-        kernels = [kernel for dtype in DTYPES for kernel in spec.shared_kernels(dtype, machine)]
+        kernels = [kernel for dtype in DTYPES for kernel in render.shared_kernels(dtype, machine)]
         kernels += [kernel for dtype in TRANSFORMED for kernel in launches.shared_kernels(dtype, machine)]
         for kernel in kernels:
             data = zlib.compress(backend.compiled(*codegen.kernel_module(kernel, None), machine), 9)

@@ -14,10 +14,12 @@ from __future__ import annotations
 from hloom.compiler.kernels.attention.rows import RowNest
 from hloom.compiler.kernels.attention.structure import Attention
 from hloom.compiler.kernels.codegen.description import Block, Branch, Collective, Lanes
-from hloom.compiler.kernels.contractions.product import Roles, accumulation_dtype, operand_of
+from hloom.compiler.kernels.codegen.serial import indent
+from hloom.compiler.kernels.contractions.operands import Roles, operand_of
 from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.targets.cuda.codegen.render import WARP, indent, shuffled
+from hloom.compiler.normal_forms import accumulation_dtype
+from hloom.compiler.targets.cuda.codegen.render import WARP, shuffled
 from hloom.compiler.targets.cuda.codegen.staging import store_target
 from hloom.compiler.targets.cuda.contractions.launches import tensor_dtype
 from hloom.compiler.targets.cuda.contractions.operands import TENSOR_INPUTS, Side, make_side

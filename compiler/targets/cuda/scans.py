@@ -16,7 +16,7 @@ import math
 from hloom.compiler.kernels.codegen.constants import literal
 from hloom.compiler.kernels.codegen.elements import load, store
 from hloom.compiler.kernels.windows.launches import ReduceWindow
-from hloom.compiler.targets.cuda.launches import CudaLaunch
+from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_windows
 from hloom.ir.build import combiner_opcode
 from hloom.ir.ops import OPS
 from hloom.ir.types import HLO_NAME, PRED, compute_dtype
@@ -60,11 +60,9 @@ class _Scan:
         self.reverse, self.processors = reverse, processors
 
     def finished(self, made, kind, items, work, parts, **how) -> CudaLaunch:
-        from hloom.compiler.targets.cuda.windows import finished
-
         last = "part" not in kind
         arrays = {"part": (_registers(made)[0], parts)} if self.groups > 1 else {}
-        return finished(made, kind, items, work, self.processors, arrays=arrays, outputs=last, **how)
+        return launch_of_windows(made, kind, items, work, self.processors, arrays=arrays, outputs=last, **how)
 
     def joined(self, made: ReduceWindow, before: str, behind: str) -> str:
         """The expression of what comes before and what comes behind, in the order in which they are gone through."""

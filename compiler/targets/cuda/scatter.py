@@ -20,11 +20,11 @@ import math
 from hloom.compiler.kernels.codegen.affine import Affine, linear, variables
 from hloom.compiler.kernels.codegen.description import Block, Branch, Serial
 from hloom.compiler.kernels.codegen.elements import load, store
+from hloom.compiler.kernels.codegen.serial import block_lines
 from hloom.compiler.kernels.codegen.writer import Writer
 from hloom.compiler.kernels.loops.accumulators import inline_scalars
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.scatter import combine_update, neutral_of, window_begin
-from hloom.compiler.targets.cpu.render import block_lines
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
 from hloom.compiler.targets.cuda.sorting.bitonic import Sort
 from hloom.compiler.targets.cuda.sorting.choice import launches_by

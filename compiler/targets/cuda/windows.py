@@ -14,10 +14,10 @@ from hloom.compiler.kernels.codegen.elements import load, store
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.windows.launches import ReduceWindow
 from hloom.compiler.kernels.windows.loops import Windows
-from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
+from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_windows
 from hloom.compiler.targets.cuda.scans import running_launches
 from hloom.ir.ops import OPS
-from hloom.ir.types import DTYPES, HLO_NAME, NARROW_FLOATS
+from hloom.ir.types import HLO_NAME, NARROW_FLOATS
 from hloom.ir.window import dilated
 
 
@@ -38,23 +38,6 @@ def window_launches(request: KernelRequest, processors: int) -> list[CudaLaunch]
     return [chosen.launch(processors), _Gathered(request, instruction).launch(processors)]
 
 
-def finished(
-    made: Windows, kind: str, items: int, work: float, processors: int, *, arrays=None, outputs: bool = True, **how
-) -> CudaLaunch:
-    """The launch of a kernel's lines. arrays: name -> (HLO dtype, elements) of what lies between kernels; how: of
-    `cuda_source`."""
-    request, arrays = made.request, arrays or {}
-    pointers = [(request.names[p], HLO_NAME[p.dtype]) for p in request.computation.parameters]
-    pointers = [p for p in pointers if p[0].startswith("in")]
-    pointers += [(name, dtype) for name, (dtype, _) in arrays.items()]
-    if outputs:
-        pointers += [(request.output_name(k), HLO_NAME[o.dtype]) for k, o in enumerate(request.outputs)]
-    integers = made.text.integers
-    source = cuda_source(request.title(kind), pointers, integers, made.text.lines, items=items, **how)
-    temporaries = {name: DTYPES[dtype].itemsize * count for name, (dtype, count) in arrays.items()}
-    return launch_of_source(source, {**integers, "items": items}, items * work, temporaries, processors=processors)
-
-
 class _ReduceWindow(ReduceWindow):
     def another(self) -> _ReduceWindow:
         return _ReduceWindow(self.request, self.instruction)
@@ -72,7 +55,7 @@ class _ReduceWindow(ReduceWindow):
             text.add(store(self.request.output_name(k), "item", array.dtype, name))
         taps = math.prod(d.window.size for d in self.middle)
         items = self.lead * self.places * self.inner
-        return finished(self, "window", items, taps * 2.0, processors, grain="element")
+        return launch_of_windows(self, "window", items, taps * 2.0, processors, grain="element")
 
 
 def _place(made: Windows) -> str:
@@ -104,7 +87,7 @@ class _Chosen(Windows):
         text.add("chosen0[item] = chosen")
         items = self.lead * self.places * self.inner
         taps = math.prod(d.window.size for d in self.middle)
-        return finished(
+        return launch_of_windows(
             self, "select", items, taps * 3.0, processors, arrays={"chosen0": ("s64", max(items, 1))}, outputs=False,
             grain="element",
         )  # fmt: skip
@@ -147,4 +130,4 @@ class _Gathered(Windows):
         text.add(store(self.request.output_name(0), "item", dtype, "total"))
         items = self.lead * self.plane * self.inner
         arrays = {"chosen0": ("s64", max(self.lead * self.places * self.inner, 1))}
-        return finished(self, "gather_chosen", items, 4.0, processors, arrays=arrays, grain="element")
+        return launch_of_windows(self, "gather_chosen", items, 4.0, processors, arrays=arrays, grain="element")

@@ -19,6 +19,7 @@ from hloom.compiler.kernels.codegen.description import (
     Serial,
     Tiles,
 )
+from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.math import FUNCTIONS
 from hloom.compiler.targets.cuda.codegen.names import meaning, split
@@ -94,10 +95,6 @@ def render(nest: Nest, threads: int | None = None, vectors: bool = True) -> Cuda
     kernel over contiguous arrays does four elements, with loads and stores of four.
     """
     return _Renderer(nest, threads, vectors).source()
-
-
-def indent(lines: list[str]) -> list[str]:
-    return [f"    {line}" for line in lines]
 
 
 def _weight(line: str) -> int:

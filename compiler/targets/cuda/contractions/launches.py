@@ -1,15 +1,15 @@
 """Matrix products for CUDA: the launches of a fused computation with a dot or a convolution.
 
 out[b, i, j] = epilogue(sum over p of lhs(b, i, p) * rhs(b, p, j)); operands, epilogue and their texts are those that
-the CPU has (`kernels.product`). One kernel, and a second one that adds parts of sums where the result is small.
+the CPU has (`contractions.product`). One kernel, and a second one that adds parts of sums where the result is small.
 """
 
 from __future__ import annotations
 
-from hloom.compiler.kernels.contractions.convolution import is_normal_convolution
-from hloom.compiler.kernels.contractions.product import DotParts, dot_parts, is_normal_dot
+from hloom.compiler.kernels.contractions.product import DotParts, dot_parts
 from hloom.compiler.kernels.contractions.spec import PlainStore
 from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.normal_forms import is_normal_convolution, is_normal_dot
 from hloom.compiler.targets.cuda.contractions.operands import TENSOR_INPUTS, Side, make_side
 from hloom.compiler.targets.cuda.contractions.products import tensor_products, thread_products
 from hloom.compiler.targets.cuda.contractions.text import Text, join_source, sums_pitch

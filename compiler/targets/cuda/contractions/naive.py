@@ -10,9 +10,9 @@ from hloom.compiler.kernels.codegen.affine import ZERO, Affine, Index
 from hloom.compiler.kernels.codegen.constants import literal
 from hloom.compiler.kernels.codegen.description import Block, Branch, Nest, Serial
 from hloom.compiler.kernels.codegen.writer import Writer, extend_variables
-from hloom.compiler.kernels.contractions.product import accumulation_dtype
 from hloom.compiler.kernels.loops.elementwise import loop_nest
 from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.normal_forms import accumulation_dtype
 from hloom.ir.module import Instruction
 from hloom.ir.ops.linalg.convolution import groups_of, parse_labels
 from hloom.ir.ops.linalg.dot import dot_dims, free_dims

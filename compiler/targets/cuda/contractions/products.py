@@ -10,7 +10,7 @@ the way where shared memory has the other index inside; those of tf32 by single 
 
 from __future__ import annotations
 
-from hloom.compiler.targets.cuda.codegen.render import indent
+from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.targets.cuda.contractions.operands import Side
 from hloom.compiler.targets.cuda.contractions.text import Products, log2, sums_pitch
 from hloom.compiler.targets.cuda.contractions.tiles import Tile

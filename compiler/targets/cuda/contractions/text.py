@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand, PlainStore
 from hloom.compiler.kernels.contractions.writer import load_plain
-from hloom.compiler.targets.cuda.codegen.render import CudaSource, divisors, indent
+from hloom.compiler.targets.cuda.codegen.render import CudaSource, divisors
 from hloom.compiler.targets.cuda.contractions.operands import Side
 from hloom.compiler.targets.cuda.contractions.tiles import Tile
 from hloom.compiler.targets.cuda.contractions.windows import Gathered

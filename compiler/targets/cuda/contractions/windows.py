@@ -1,7 +1,7 @@
 """Convolutions as products on CUDA: elements of windows are found while a tile is staged; no window is copied.
 
-As on the CPU (`kernels.convolution`), i walks the places of the window and p what lies in it. An index is taken apart
-by divisions by numbers that stand in the text, in 32 bits where it fits.
+As on the CPU (`contractions.convolution`), i iterates over window positions and p over the elements of a window. An
+index is split by divisions by constants in the text, in 32 bits where it fits.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hloom.compiler.kernels.contractions.convolution_dims import Component, ConvolutionRoles
-from hloom.compiler.kernels.contractions.product import DotParts, accumulation_dtype, epilogue_of
+from hloom.compiler.kernels.contractions.operands import epilogue_of
+from hloom.compiler.kernels.contractions.product import DotParts
 from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand, PlainStore
 from hloom.compiler.kernels.request import KernelRequest
+from hloom.compiler.normal_forms import accumulation_dtype
 from hloom.ir.module import Instruction
 from hloom.ir.records import record, replace
 from hloom.ir.types import HLO_NAME

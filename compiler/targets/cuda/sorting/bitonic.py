@@ -13,9 +13,9 @@ import math
 
 from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.kernels.codegen.elements import load, store
+from hloom.compiler.kernels.codegen.serial import block_lines
 from hloom.compiler.kernels.loops.accumulators import inline_scalars
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.targets.cpu.render import block_lines
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
 from hloom.ir.records import replace
 from hloom.ir.types import HLO_NAME
