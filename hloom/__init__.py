@@ -14,12 +14,15 @@ import importlib
 
 from hloom import errors, lax, numpy, tree
 from hloom.arrays.interchange import from_numpy, from_torch, to_numpy, to_torch
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.backends import preload
 from hloom.config import config
 from hloom.contexts import debug_infs, debug_nans, disable_jit, enable_x64
 from hloom.dispatch.from_text import from_hlo, from_stablehlo
 from hloom.dispatch.jit import jit, make_module
 from hloom.ir.ops.programs.structure import register_custom_call
+from hloom.jax import lax_primitives as _lax_primitives
+from hloom.jax import settings as _settings
 from hloom.jax.compatibility import (
     check_tracer_leaks,
     checking_leaks,
@@ -56,6 +59,7 @@ from hloom.jax.process import (
 )
 from hloom.lax.control.control_flow import associative_scan, cond, fori_loop, scan, switch, while_loop
 from hloom.lax.transfer import block_until_ready, copy_to_host_async, device_get, device_put
+from hloom.numpy import methods as _methods
 from hloom.platforms.device import (
     Device,
     default_backend,
@@ -69,7 +73,7 @@ from hloom.platforms.device import (
 )
 from hloom.sharding.shardings import NamedSharding, P, Shard, get_mesh, make_mesh, reshard, set_mesh
 from hloom.tracing.callback import io_callback, pure_callback
-from hloom.tracing.eval_shape import ShapeDtypeStruct, eval_shape
+from hloom.tracing.eval_shape import eval_shape
 from hloom.tracing.refs import Ref, freeze, new_ref
 from hloom.transforms.custom_derivatives import closure_convert, custom_gradient, custom_jvp, custom_vjp
 from hloom.transforms.gradient import grad, jvp, linearize, value_and_grad, vjp

@@ -149,19 +149,17 @@ class Config:
                 values[setting.name] = _parse(setting, text, variable)
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_listeners", {})
+        object.__setattr__(self, "_registered", {})
 
     def __getattr__(self, name: str):
-        if name.startswith("jax_"):
-            from hloom.jax.settings import read_setting
-
-            return read_setting(name)
-        self._check(name)
-        return self._values[name]
+        try:
+            return self._values[name]
+        except KeyError:
+            return self._handler(name)[0](name)
 
     def __setattr__(self, name: str, value) -> None:
-        if name.startswith("jax_"):
-            return self.update(name, value)
-        self._check(name)
+        if name not in SETTINGS:
+            return self._handler(name)[1](name, value)
         setting = SETTINGS[name]
         if value is not None:
             value = _parse(setting, str(int(value)) if isinstance(value, bool) else str(value), f"hl.config.{name}")
@@ -169,13 +167,20 @@ class Config:
         for listener in self._listeners.get(name, ()):
             listener(value)
 
-    def _check(self, name: str) -> None:
-        if name not in SETTINGS:
-            raise SettingError(
-                f"setting {name!r}",
-                f"hloom knows {', '.join(SETTINGS)}",
-                f"did you mean {_nearest(name, SETTINGS)}?",
-            )
+    def _handler(self, name: str) -> tuple[Callable, Callable]:
+        """What was registered for a name that is none of SETTINGS. Raises SettingError."""
+        for prefix, functions in self._registered.items():
+            if name.startswith(prefix):
+                return functions
+        raise SettingError(
+            f"setting {name!r}",
+            f"hloom knows {', '.join(SETTINGS)}",
+            f"did you mean {_nearest(name, SETTINGS)}?",
+        )
+
+    def register(self, prefix: str, read: Callable, update: Callable) -> None:
+        """Other names, which start with `prefix`: `read(name)` returns their value, `update(name, value)` sets it."""
+        self._registered[prefix] = read, update
 
     @contextmanager
     def __call__(self, **changes):
@@ -196,12 +201,7 @@ class Config:
 
     def update(self, name: str, value) -> None:
         """Changes a setting by its name, hloom's or JAX's: update("jax_enable_x64", True). Raises SettingError."""
-        if name.startswith("jax_"):
-            from hloom.jax.settings import update_setting
-
-            update_setting(name, value)
-        else:
-            setattr(self, name, value)
+        setattr(self, name, value)
 
     def read(self, name: str):
         """The value of a setting by its name, hloom's or JAX's. Raises SettingError."""

@@ -7,7 +7,9 @@ import numpy as np
 from hloom.arrays.operators import ArrayMethods
 from hloom.config import config
 from hloom.errors import ArgumentError, DeviceError, DonatedArrayError
-from hloom.ir.types import HLO_NAME, NARROWED, Shape, as_dtype, default_dtype, scalar_dtype
+from hloom.ir.types import HLO_NAME, Shape
+from hloom.platforms.device import default_device
+from hloom.sharding.shardings import Shard, SingleDeviceSharding
 
 
 class Array(ArrayMethods):
@@ -61,8 +63,6 @@ class Array(ArrayMethods):
 
     @property
     def device(self):
-        from hloom.platforms.device import default_device
-
         return self._device or default_device()
 
     def devices(self):
@@ -215,16 +215,12 @@ class Array(ArrayMethods):
     @property
     def sharding(self):
         """The whole array is on one device: a `hl.sharding.SingleDeviceSharding`."""
-        from hloom.sharding.shardings import SingleDeviceSharding
-
         return SingleDeviceSharding(self.device)
 
     is_fully_addressable = is_fully_replicated = True
 
     @property
     def addressable_shards(self) -> list:
-        from hloom.sharding.shardings import Shard
-
         return [Shard(self.device, tuple(slice(None) for _ in self._shape.dims), 0, self)]
 
     global_shards = addressable_shards
@@ -274,11 +270,6 @@ class Array(ArrayMethods):
 
     clone = __copy__
 
-    def __array_namespace__(self, *, api_version=None):
-        import hloom.numpy as hnp
-
-        return hnp
-
 
 def _is_on_gpu(data) -> bool:
     """Whether an array's data are a `hloom.runtime.cuda.array.DeviceArray`."""
@@ -303,70 +294,3 @@ def common_device(arrays, what: str):
 
 def _restore(data, weak):
     return Array(data, weak)
-
-
-def from_python(value, dtype=None) -> Array:
-    """An Array of a NumPy array, a number, nested lists of them, or anything with DLPack or `__array__`.
-
-    NumPy arrays that own contiguous memory are taken without a copy only when they are read-only; others are copied, so
-    that later writes cannot change an immutable Array. Raises ArgumentError, DTypeError.
-    """
-    if isinstance(value, Array):
-        return value if dtype is None or value.dtype == dtype else Array(value._value().astype(dtype))
-    weak = False
-    if isinstance(value, (bool, int, float, complex)):
-        natural, weak = scalar_dtype(value)
-        weak = weak and dtype is None
-        return Array(np.asarray(value, dtype or natural), weak)
-    if not isinstance(value, (np.ndarray, np.generic)):
-        # Arrays of other libraries have a dtype; Python's numbers take the default one.
-        is_array = any(hasattr(value, name) for name in ("__dlpack__", "__array__", "__array_interface__"))
-        value = _from_nested(value)
-        if value.dtype.kind in "iufc" and not is_array and dtype is None:
-            value = value.astype(_default_of(value))
-    target = as_dtype(value.dtype) if dtype is None else as_dtype(dtype)
-    if dtype is None:
-        target = NARROWED.get(target, target)
-    readonly = isinstance(value, np.ndarray) and not value.flags.writeable and value.base is None
-    data = np.ascontiguousarray(value, target).reshape(np.shape(value))
-    if data is value and not readonly or (isinstance(value, np.ndarray) and np.shares_memory(data, value)):
-        data = data if readonly else data.copy()
-    return Array(data)
-
-
-def _default_of(values: np.ndarray) -> np.dtype:
-    """The dtype of an array of Python numbers: the default of their kind, wider where they do not fit."""
-    kind = values.dtype.kind
-    if kind in "iu":
-        chosen = default_dtype(int)
-        limits = np.iinfo(chosen)
-        if values.size and not (limits.min <= values.min() and values.max() <= limits.max):
-            return values.dtype
-        return chosen
-    return default_dtype(float if kind == "f" else complex)
-
-
-def _from_nested(value) -> np.ndarray:
-    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
-        from hloom.arrays.interchange import from_torch  # tensors with a gradient, bfloat16
-
-        return from_torch(value, copy=False)._value()
-    if hasattr(value, "__dlpack__"):
-        try:
-            return np.from_dlpack(value)
-        except (BufferError, RuntimeError) as error:
-            # NumPy's DLPack knows no bfloat16; such arrays may still give themselves as one of NumPy's.
-            if not hasattr(value, "__array__") or "dtype" not in str(error):
-                raise DeviceError(
-                    "an array was to be taken over through DLPack", str(error), "copy it to the CPU first"
-                ) from None
-    try:
-        array = np.asarray(value)
-        as_dtype(array.dtype)
-        return array
-    except (ValueError, TypeError):
-        raise ArgumentError(
-            "an array was expected",
-            f"{type(value).__name__}: {value!r:.80}",
-            "pass a number, a NumPy array, nested lists of equal lengths, or an hloom array",
-        ) from None

@@ -1,4 +1,4 @@
-"""Arrays from and for other libraries: NumPy, PyTorch, and all that speak DLPack.
+"""Arrays from and for Python and other libraries: numbers, nested lists, NumPy, PyTorch, and all that speak DLPack.
 
 `np.asarray(x)` and `LIBRARY.from_dlpack(x)` read an hloom array where it lies. What comes in is copied unless
 copy=False says that the memory may be shared: an array of hloom does not change, so nobody should write to it then.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from hloom.arrays.array import Array, from_python
+from hloom.arrays.array import Array
 from hloom.arrays.operators import ArrayMethods
 from hloom.errors import ArgumentError, DeviceError, DTypeError
-from hloom.ir.types import DTYPES, HLO_NAME, as_dtype
+from hloom.ir.types import DTYPES, HLO_NAME, NARROWED, as_dtype, default_dtype, scalar_dtype
 
 # PyTorch's dtypes that NumPy has no name for: the integers of their bits.
 _BITS_OF = {
@@ -22,6 +22,71 @@ _BITS_OF = {
     "float8_e5m2fnuz": "f8e5m2fnuz",
     "float8_e8m0fnu": "f8e8m0fnu",
 }
+
+
+def from_python(value, dtype=None) -> Array:
+    """An Array of a NumPy array, a number, nested lists of them, or anything with DLPack or `__array__`.
+
+    NumPy arrays that own contiguous memory are taken without a copy only when they are read-only; others are copied, so
+    that later writes cannot change an immutable Array. Raises ArgumentError, DTypeError.
+    """
+    if isinstance(value, Array):
+        return value if dtype is None or value.dtype == dtype else Array(value._value().astype(dtype))
+    weak = False
+    if isinstance(value, (bool, int, float, complex)):
+        natural, weak = scalar_dtype(value)
+        weak = weak and dtype is None
+        return Array(np.asarray(value, dtype or natural), weak)
+    if not isinstance(value, (np.ndarray, np.generic)):
+        # Arrays of other libraries have a dtype; Python's numbers take the default one.
+        is_array = any(hasattr(value, name) for name in ("__dlpack__", "__array__", "__array_interface__"))
+        value = _from_nested(value)
+        if value.dtype.kind in "iufc" and not is_array and dtype is None:
+            value = value.astype(_default_of(value))
+    target = as_dtype(value.dtype) if dtype is None else as_dtype(dtype)
+    if dtype is None:
+        target = NARROWED.get(target, target)
+    readonly = isinstance(value, np.ndarray) and not value.flags.writeable and value.base is None
+    data = np.ascontiguousarray(value, target).reshape(np.shape(value))
+    if data is value and not readonly or (isinstance(value, np.ndarray) and np.shares_memory(data, value)):
+        data = data if readonly else data.copy()
+    return Array(data)
+
+
+def _default_of(values: np.ndarray) -> np.dtype:
+    """The dtype of an array of Python numbers: the default of their kind, wider where they do not fit."""
+    kind = values.dtype.kind
+    if kind in "iu":
+        chosen = default_dtype(int)
+        limits = np.iinfo(chosen)
+        if values.size and not (limits.min <= values.min() and values.max() <= limits.max):
+            return values.dtype
+        return chosen
+    return default_dtype(float if kind == "f" else complex)
+
+
+def _from_nested(value) -> np.ndarray:
+    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
+        return from_torch(value, copy=False)._value()  # tensors with a gradient, bfloat16
+    if hasattr(value, "__dlpack__"):
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError) as error:
+            # NumPy's DLPack knows no bfloat16; such arrays may still give themselves as one of NumPy's.
+            if not hasattr(value, "__array__") or "dtype" not in str(error):
+                raise DeviceError(
+                    "an array was to be taken over through DLPack", str(error), "copy it to the CPU first"
+                ) from None
+    try:
+        array = np.asarray(value)
+        as_dtype(array.dtype)
+        return array
+    except (ValueError, TypeError):
+        raise ArgumentError(
+            "an array was expected",
+            f"{type(value).__name__}: {value!r:.80}",
+            "pass a number, a NumPy array, nested lists of equal lengths, or an hloom array",
+        ) from None
 
 
 def from_numpy(array, *, copy: bool = True) -> Array:
@@ -55,7 +120,7 @@ def from_torch(tensor, *, copy: bool = True) -> Array:
     tensor = tensor.detach().resolve_conj().resolve_neg()
     name = str(tensor.dtype).removeprefix("torch.")
     if name in _BITS_OF:
-        import torch
+        import torch  # an optional library, which takes seconds to start
 
         dtype = DTYPES[_BITS_OF[name]]
         bits = tensor.contiguous().view(torch.int16 if dtype.itemsize == 2 else torch.uint8)
@@ -78,7 +143,7 @@ def to_torch(x, *, copy: bool = True):
 
     Raises ArgumentError, and ImportError where there is no PyTorch.
     """
-    import torch
+    import torch  # an optional library, which takes seconds to start
 
     if not isinstance(x, ArrayMethods):
         raise ArgumentError("to_torch takes an array of hloom", f"{type(x).__name__}", "use torch.as_tensor")

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from hloom.arrays.array import Array
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.dispatch.jit import JitFunction, Lowered, jit
 from hloom.errors import ArgumentError, DTypeError, ParseError, ShapeError, UnsupportedError
 from hloom.ir.build import Builder, tuple_elements
@@ -15,7 +16,6 @@ from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.source import on_device
 from hloom.ir.types import Shape, TupleShape, scalar_dtype
 from hloom.platforms.device import find_device
-from hloom.tracing.eval_shape import ShapeDtypeStruct
 from hloom.tracing.trace import Tracer, apply_computation, as_array
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hloom.arrays.array import Array
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.config import config
 from hloom.dispatch.specialization import Call, DonationWarning, Entry  # noqa: F401  (the warning is public here)
 from hloom.dispatch.stages import Lowered
@@ -21,7 +22,6 @@ from hloom.ir.module import Module
 from hloom.ir.records import record
 from hloom.ir.source import current_source, device_scope, device_scopes
 from hloom.platforms.device import Device, find_device
-from hloom.tracing.eval_shape import ShapeDtypeStruct
 from hloom.tracing.refs import OuterRef, RefArgument, compiled_with_refs
 from hloom.tracing.trace import (
     TRACES,

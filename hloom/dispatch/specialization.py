@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hloom.arrays.array import Array, common_device
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.config import config
 from hloom.errors import DonatedArrayError
 from hloom.ir.module import Module
@@ -15,7 +16,6 @@ from hloom.ir.records import record
 from hloom.platforms.device import Device, default_device, find_device, scoped_device
 from hloom.runtime.buffer import is_exclusive
 from hloom.runtime.program import Executable
-from hloom.tracing.eval_shape import ShapeDtypeStruct
 from hloom.tracing.trace import Traced, Tracer, as_array
 from hloom.tree import pytrees as tree
 

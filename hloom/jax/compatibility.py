@@ -14,9 +14,9 @@ import weakref
 import numpy as np
 
 from hloom.arrays.array import Array
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.errors import ArgumentError
 from hloom.platforms.device import choose_default_device, devices, find_device
-from hloom.tracing.eval_shape import ShapeDtypeStruct
 from hloom.tracing.trace import TRACES, as_array
 from hloom.tree import pytrees as tree
 

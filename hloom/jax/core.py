@@ -1,9 +1,9 @@
 """Traced values and shapes under `jax.core`'s names."""
 
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.ir.module import Instruction
 from hloom.jax.compatibility import Program, ensure_compile_time_eval, typeof
-from hloom.tracing.eval_shape import ShapeDtypeStruct
 from hloom.tracing.trace import Trace, Tracer, apply_computation, as_array
 
 AbstractValue = ShapedArray = ShapeDtypeStruct

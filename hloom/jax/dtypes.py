@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from hloom.arrays.keys import ExtendedDType, extended, prng_key
 from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.types import DTYPES, as_dtype, default_dtype
-from hloom.numpy.dtypes import ExtendedDType, bfloat16, extended, finfo, iinfo, issubdtype, prng_key, result_type
+from hloom.numpy.dtypes import bfloat16, finfo, iinfo, issubdtype, result_type
 
 TypePromotionError = DTypeError
 

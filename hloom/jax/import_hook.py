@@ -20,7 +20,7 @@ MODULES = {
     "api_util": "hloom.jax.api_util",
     "core": "hloom.jax.core",
     "custom_batching": "hloom.transforms.custom_batching",
-    "custom_derivatives": "hloom.transforms.custom_derivatives",
+    "custom_derivatives": "hloom.jax.custom_derivatives",
     "debug": "hloom.tracing.debug",
     "dlpack": "hloom.jax.dlpack",
     "dtypes": "hloom.jax.dtypes",

@@ -14,8 +14,6 @@ _OURS = {
     "jax_num_cpu_devices": "num_cpu_devices",
     "jax_compilation_cache_dir": "cache_dir",
 }
-
-
 _ACCEPTED = {
     "jax_platforms": "cpu",
     "jax_platform_name": "cpu",
@@ -36,8 +34,6 @@ _ACCEPTED = {
     "jax_persistent_cache_min_compile_time_secs": 1.0,
     "jax_persistent_cache_min_entry_size_bytes": 0,
 }
-
-
 _given: dict[str, object] = {}
 
 
@@ -58,3 +54,6 @@ def read_setting(name: str):
     if name in _ACCEPTED:
         return _given.get(name, _ACCEPTED[name])
     raise SettingError(f"setting {name!r} of JAX", "unknown here", f"hloom knows {', '.join([*_OURS, *_ACCEPTED])}")
+
+
+config.register("jax_", read_setting, update_setting)

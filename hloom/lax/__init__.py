@@ -7,6 +7,7 @@ Nothing is promoted or broadcast here, except Python numbers, which take the dty
 
 from hloom.arrays import arguments as _arguments
 from hloom.lax import linalg
+from hloom.lax import primitive_names as _primitive_names
 from hloom.lax.control.control_flow import (
     associative_scan,
     cond,
@@ -246,7 +247,5 @@ def __getattr__(name: str):
     """Functions as primitives, `lax.add_p`, for libraries that ask for them by these names."""
     function = globals().get(name.removesuffix("_p"))
     if name.endswith("_p") and callable(function):
-        from hloom.jax.extend.primitive import named
-
-        return named(name, function)
+        return _primitive_names.find(name, function)
     raise AttributeError(f"module 'hloom.lax' has no attribute '{name}'")

@@ -8,7 +8,8 @@ import math
 import numpy as np
 
 from hloom import lax
-from hloom.arrays.array import Array, from_python
+from hloom.arrays.array import Array
+from hloom.arrays.interchange import from_python
 from hloom.arrays.operators import ArrayMethods
 from hloom.config import config
 from hloom.errors import ArgumentError, ShapeError
@@ -24,7 +25,6 @@ from hloom.lax.operands import (
     convert,
     default_float,
     default_int,
-    dims_of,
     dtype_of,
     holds_arrays,
     inexact_dtype,
@@ -32,6 +32,7 @@ from hloom.lax.operands import (
     promoted,
     read,
     reshape_to,
+    stack_nested,
     whole_number,
     with_weakness,
 )
@@ -71,30 +72,13 @@ def array(object, dtype=None, copy: bool = True, order: str | None = None, ndmin
         result = object if target is None else convert(object, target)
         result = _own(result, object) if copy else result
     elif isinstance(object, (list, tuple)) and holds_arrays(object):
-        result = _stack_nested(object)
+        result = stack_nested(object)
         result = result if target is None else convert(result, target)
     else:
         result = from_python(object, target)
     if result.ndim < ndmin:
         result = reshape_to(result, (1,) * (ndmin - result.ndim) + result.shape)
     return result
-
-
-def _stack_nested(value):
-    if not isinstance(value, (list, tuple)):
-        return value if type(value) in NUMBERS else as_operand(value, "array")
-    if not value:
-        return full_constant(0, default_float(), (0,))
-    elements = [_stack_nested(v) for v in value]
-    dims = dims_of(elements[0])
-    if any(dims_of(e) != dims for e in elements):
-        raise ShapeError(
-            "an array was to be made of nested lists",
-            f"elements of the shapes {', '.join(sorted({str(dims_of(e)) for e in elements}))}",
-            "give all elements one shape",
-        )
-    elements, _ = promote_operands("array", elements)
-    return lax.concatenate([reshape_to(e, (1, *dims)) for e in elements], 0)
 
 
 @_on_device

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from hloom.arrays.keys import ExtendedDType, extended
 from hloom.arrays.operators import ArrayMethods
 from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED, SIGNED, UNSIGNED, as_dtype, default_dtype
@@ -174,20 +175,6 @@ _KINDS = {
     "complex floating": COMPLEX,
     "numeric": _NUMBERS,
 }
-
-
-class extended(np.generic):
-    """The category of dtypes that are no numbers, such as those of keys."""
-
-
-class prng_key(extended):
-    """The category of the dtypes of keys of `hloom.random`."""
-
-
-class ExtendedDType:
-    """Base of element types that are no numbers: `type` is their category, a subclass of `extended`."""
-
-    __slots__ = ()
 
 
 def _is_extended(value) -> bool:

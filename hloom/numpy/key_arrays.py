@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 
+from hloom.arrays.keys import KeyArray
+from hloom.transforms.vmap import vmap
 from hloom.tree import pytrees as tree
 
 MOVERS = (
@@ -31,9 +33,6 @@ def takes_keys(function):
 
 def _moved(function, args, kwargs):
     """The result where some argument is a key array; None where none is."""
-    from hloom.random.keys import KeyArray
-    from hloom.transforms.vmap import vmap
-
     leaves, structure = tree.flatten((args, kwargs), is_leaf=lambda x: isinstance(x, KeyArray))
     places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, KeyArray)]
     if not places:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from hloom.arrays.promotion import default_float, default_int
 from hloom.errors import ArgumentError
 from hloom.ir.types import as_dtype, default_dtype
-from hloom.lax.operands import default_float, default_int
 from hloom.platforms.device import Device, default_device, devices, find_device
 
 VERSION = "2024.12"

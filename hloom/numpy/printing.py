@@ -5,7 +5,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from hloom.arrays.array import Array, from_python
+from hloom.arrays.array import Array
+from hloom.arrays.interchange import from_python
 from hloom.lax.operands import as_operand, default_float
 from hloom.numpy.creation import array, asarray
 

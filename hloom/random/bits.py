@@ -12,11 +12,12 @@ import math
 import numpy as np
 
 from hloom import lax
+from hloom.arrays.keys import KeyArray
 from hloom.dispatch.jit import jit
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import DTYPES, FLOATS, HLO_NAME, INTEGERS, UNSIGNED, Shape, as_dtype, bit_width, default_dtype
 from hloom.lax.operands import as_operand, canonical_shape, full, reshape_to
-from hloom.random.keys import KeyArray, take_key
+from hloom.random.keys import take_key
 from hloom.tracing.trace import bind
 
 U8, U16, U32, U64 = (DTYPES[n] for n in ("u8", "u16", "u32", "u64"))

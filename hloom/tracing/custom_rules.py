@@ -13,6 +13,7 @@ from hloom.errors import ArgumentError, DifferentiationError, DTypeError, ShapeE
 from hloom.ir.build import Builder
 from hloom.ir.records import field, record
 from hloom.ir.types import HLO_NAME, INEXACT, Shape, kind
+from hloom.tracing.conversion import convert
 from hloom.tracing.trace import TRACES, Traced, Tracer, argument_hints, as_array, current_trace, trace_function
 from hloom.tree import pytrees as tree
 
@@ -248,8 +249,6 @@ def matching(value, shape: Shape, what: str, weak: bool = False):
         raise ShapeError(f"{what} has the shape {shape.dims}", f"{leaf._shape!r}", "return an array of that shape")
     if leaf.dtype != shape.dtype:
         if number or leaf.weak or (weak and kind(leaf.dtype) == kind(shape.dtype)):
-            from hloom.lax.operands import convert
-
             return convert(leaf, shape.dtype)
         raise DTypeError(
             f"{what} has the dtype {HLO_NAME[shape.dtype]}",

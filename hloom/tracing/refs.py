@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from hloom.errors import ArgumentError, IndexOutOfBoundsError, LeakedTracerError, UnsupportedError
 from hloom.tracing.trace import RefArgument, as_array, current_trace
 from hloom.tree import pytrees as tree
+from hloom.tree.prefixes import mapped_axes
 
 
 class OuterRef(UnsupportedError):
@@ -403,8 +404,6 @@ def mapped_with_refs(map_function, function, in_axes, out_axes, args, kwargs):
 
 
 def _axes(axis, argument) -> list:
-    from hloom.tree.prefixes import mapped_axes
-
     return mapped_axes(axis, argument, "in_axes of vmap")
 
 

@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from hloom.arrays.array import Array, common_device, from_python
+from hloom.arrays.array import Array, common_device
+from hloom.arrays.checks import check_result
+from hloom.arrays.interchange import from_python
 from hloom.arrays.operators import ArrayMethods
 from hloom.config import config
 from hloom.errors import ArgumentError, LeakedTracerError, ParticipantsError, TracerBoolError, TracerConversionError
@@ -299,8 +301,6 @@ def _contiguous(value) -> np.ndarray:
 
 def _checked(value) -> np.ndarray:
     """The same with `hl.config.debug_nans` or `debug_infs`."""
-    from hloom.arrays.checks import check_result
-
     value = _contiguous(value)
     check_result(value)
     return value

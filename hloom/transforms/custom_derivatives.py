@@ -433,11 +433,3 @@ class _AnyPositions:
 
     def __call__(self, *args):
         return self.function(*args)
-
-
-def __getattr__(name: str):
-    if name in ("custom_jvp_call_p", "custom_vjp_call_p"):  # keys of tables; programs of hloom have calls with rules
-        from hloom.jax.extend.primitive import named
-
-        return named(name, None)
-    raise AttributeError(f"module 'hloom.transforms.custom_derivatives' has no attribute '{name}'")

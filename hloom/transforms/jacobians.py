@@ -8,11 +8,11 @@ import math
 import numpy as np
 
 from hloom.arrays.array import Array
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.compiler.transforms.vjp import transposed
 from hloom.errors import ArgumentError, DifferentiationError, ShapeError, TreeError
 from hloom.ir.types import COMPLEX, INEXACT
-from hloom.tracing.eval_shape import ShapeDtypeStruct
 from hloom.tracing.trace import apply_computation, as_array, bind, trace_function
 from hloom.transforms.gradient import checked_argnums, jvp, vjp
 from hloom.transforms.vmap import vmap

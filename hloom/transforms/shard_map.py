@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 
 from hloom.errors import ArgumentError, ShapeError
-from hloom.lax.operands import reshape_to
 from hloom.sharding.shardings import Mesh, PartitionSpec, get_mesh
+from hloom.tracing.conversion import reshape_to
 from hloom.tracing.trace import as_array, bind
 from hloom.transforms.vmap import vmap
 from hloom.tree import pytrees as tree

@@ -11,10 +11,10 @@ import functools
 
 import optree
 
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.compiler.transforms.batch import batch
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.errors import ArgumentError, BatchingError, ShapeError, TreeError
-from hloom.tracing.eval_shape import ShapeDtypeStruct
 from hloom.tracing.refs import OuterRef, RefArgument, mapped_with_refs
 from hloom.tracing.trace import (
     apply_computation,

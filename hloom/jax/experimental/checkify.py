@@ -14,13 +14,13 @@ import threading
 import numpy as np
 
 from hloom import lax
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.errors import ArgumentError, HloomError
 from hloom.ir.build import Builder
 from hloom.ir.types import FLOATS, INEXACT
 from hloom.jax.tree_util import register_pytree_node_class
 from hloom.tracing.callback import io_callback, pure_callback
-from hloom.tracing.eval_shape import ShapeDtypeStruct
 from hloom.tracing.trace import apply_computation, argument_hints, as_array, current_trace, trace_function
 from hloom.tree import pytrees as tree
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from hloom import numpy as hnp
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.compiler.transforms.custom import CustomBatch, CustomModes
 from hloom.errors import DifferentiationError, TreeError
 from hloom.ir.records import record
 from hloom.tracing.custom_rules import Call, values_outside
-from hloom.tracing.eval_shape import ShapeDtypeStruct
 from hloom.tracing.trace import as_array, current_trace
 from hloom.transforms.custom_batching import custom_vmap
 from hloom.transforms.custom_derivatives import custom_jvp, custom_vjp

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.ir.module import Instruction
 from hloom.jax.compatibility import Program
 from hloom.jax.extend.primitive import Primitive
-from hloom.tracing.eval_shape import ShapeDtypeStruct
 from hloom.tracing.trace import TRACES
 
 ClosedJaxpr = Jaxpr = Program

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from hloom import numpy as hnp
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.compiler.transforms.custom import CustomBatch, CustomModes, Rule
 from hloom.errors import ArgumentError, DifferentiationError, TracerError
 from hloom.ir.types import INEXACT
 from hloom.jax.experimental.hijax import Zero, instantiate_zeros
 from hloom.tracing.callback import pure_callback
 from hloom.tracing.custom_rules import Call, SymbolicZero, values_outside
-from hloom.tracing.eval_shape import ShapeDtypeStruct
 from hloom.tracing.trace import as_array, current_trace, trace_function
 from hloom.transforms.custom_batching import custom_vmap
 from hloom.transforms.custom_derivatives import custom_jvp

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from hloom.arrays.keys import KeyArray
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Module
 from hloom.jax.compatibility import Program
-from hloom.random.keys import KeyArray
-from hloom.tracing.eval_shape import ShapeDtypeStruct
 from hloom.tracing.trace import Trace, apply_computation, as_array
 
 

@@ -48,7 +48,7 @@ def rng_uniform(a, b, shape):
     (low, high), _ = promote_operands("rng_uniform", (a, b))
     if low.dtype not in FLOATS or low.ndim:
         raise DTypeError("rng_uniform takes float scalars", f"{low._shape!r}", "use hloom.random.randint for integers")
-    from hloom.tracing.eval_shape import ShapeDtypeStruct
+    from hloom.arrays.shape_dtype import ShapeDtypeStruct
 
     dims = canonical_shape(shape, "rng_uniform")
     share = convert(io_callback(_uniform(dims), ShapeDtypeStruct(dims, np.float32)), low.dtype)

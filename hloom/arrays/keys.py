@@ -1,0 +1,178 @@
+"""Arrays of random keys, and their element types.
+
+A KeyArray is a tree node around its uint32 data, so that it goes through jit, vmap and scan as the data does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import optree
+
+from hloom.arrays.array import Array
+from hloom.errors import ArgumentError, ShapeError
+from hloom.ir.records import record
+from hloom.tree import count_as_leaf
+from hloom.typing import Array as AnyArray
+
+
+class extended(np.generic):
+    """The category of dtypes that are no numbers, such as those of keys."""
+
+
+class prng_key(extended):
+    """The category of the dtypes of keys of `hloom.random`."""
+
+
+class ExtendedDType:
+    """Base of element types that are no numbers: `type` is their category, a subclass of `extended`."""
+
+    __slots__ = ()
+
+
+# Implementation: words of its key, and the name in `key<...>`.
+IMPLEMENTATIONS = {"threefry2x32": (2, "fry"), "rbg": (4, "rbg"), "unsafe_rbg": (4, "urbg")}
+
+
+class KeyType(ExtendedDType):
+    """The element type of a KeyArray: `key<fry>`. Equal for keys of one implementation."""
+
+    __slots__ = ("implementation",)
+    type = prng_key
+
+    def __init__(self, implementation: str):
+        self.implementation = implementation
+
+    @property
+    def name(self) -> str:
+        return f"key<{IMPLEMENTATIONS[self.implementation][1]}>"
+
+    @property
+    def itemsize(self) -> int:
+        return 4 * IMPLEMENTATIONS[self.implementation][0]
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, KeyType) and other.implementation == self.implementation
+
+    def __hash__(self) -> int:
+        return hash(("KeyType", self.implementation))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@record(frozen=True)
+class KeysType:
+    """The shape and dtype of an array of random keys."""
+
+    shape: tuple[int, ...]
+    dtype: KeyType
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+
+class KeyArray:
+    """Random keys in an array: data u32[*shape, words]. Made by `key`, `split` and `wrap_key_data`."""
+
+    __slots__ = ("_data", "_implementation")
+
+    def __init__(self, data, implementation: str):
+        self._data = data
+        self._implementation = implementation
+
+    @property
+    def dtype(self) -> KeyType:
+        return KeyType(self._implementation)
+
+    @property
+    def key_type(self) -> KeysType:
+        """The shape and dtype."""
+        return KeysType(self.shape, self.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self._data.shape[:-1])
+
+    @property
+    def ndim(self) -> int:
+        return len(self._data.shape) - 1
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=int))
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.itemsize
+
+    def __getitem__(self, index) -> KeyArray:
+        index = index if isinstance(index, tuple) else (index,)
+        used = sum(1 for i in index if i is not None and i is not Ellipsis)
+        if not any(i is Ellipsis for i in index):
+            if used > self.ndim:
+                raise ShapeError(
+                    "an index of a key array", f"{used} indices for {self.ndim} dimensions", "index its shape only"
+                )
+            index = (*index, Ellipsis)
+        return KeyArray(self._data[(*index, slice(None))], self._implementation)
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise ArgumentError("len() of a key array", "a single key, which has no dimensions", "split it first")
+        return self.shape[0]
+
+    def __iter__(self):
+        return (self[k] for k in range(len(self)))
+
+    def _with(self, data) -> KeyArray:
+        return KeyArray(data, self._implementation)
+
+    def reshape(self, *shape, order="C") -> KeyArray:
+        dims = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        words = self._data.shape[-1]
+        return self._with(self._data.reshape((*dims, words)))
+
+    def flatten(self) -> KeyArray:
+        return self.reshape(-1)
+
+    ravel = flatten
+
+    def squeeze(self, axis=None) -> KeyArray:
+        axes = [k for k, d in enumerate(self.shape) if d == 1] if axis is None else axis
+        axes = (axes,) if isinstance(axes, int) else axes
+        dropped = {a % self.ndim for a in axes}
+        return self.reshape(tuple(d for k, d in enumerate(self.shape) if k not in dropped))
+
+    def __array__(self, dtype=None, copy=None):
+        raise ArgumentError(
+            "a NumPy array of random keys", f"{self.dtype.name} of shape {self.shape}", "take hl.random.key_data(key)"
+        )
+
+    def block_until_ready(self) -> KeyArray:
+        return self
+
+    def __repr__(self) -> str:
+        data = self._data
+        body = f" overlaying:\n{np.asarray(data)}" if isinstance(data, (Array, np.ndarray)) else f" of {data!r}"
+        return f"Array({self.shape}, dtype={self.dtype.name}){body}"
+
+    def __reduce__(self):
+        return KeyArray, (self._data, self._implementation)
+
+
+optree.register_pytree_node(
+    KeyArray,
+    lambda keys: ((keys._data,), keys._implementation),
+    lambda implementation, children: KeyArray(children[0], implementation),
+    namespace="hloom",
+)
+count_as_leaf(KeyArray)
+AnyArray.register(KeyArray)

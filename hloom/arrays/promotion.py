@@ -1,0 +1,105 @@
+"""Promotion: the dtype and the shape that operands have together.
+
+Promotion follows `hloom.ir.types.promote`: JAX's lattice, where Python numbers are weak. `hl.config.enable_x64` and
+`narrow_numpy` set the width of their default dtypes.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import ml_dtypes
+import numpy as np
+
+from hloom.arrays.operators import ArrayMethods
+from hloom.config import config
+from hloom.errors import ShapeError
+from hloom.ir.types import (
+    DTYPES,
+    INEXACT,
+    default_dtype,
+    narrow_scalars,
+    promote,
+    scalar_dtype,
+    set_default_width,
+)
+
+NUMBERS = (bool, int, float, complex)
+F32, F64 = DTYPES["f32"], DTYPES["f64"]
+_WIDE_INTEGERS = frozenset((DTYPES["s64"], DTYPES["u64"]))
+
+promoted = lru_cache(maxsize=4096)(promote)
+
+
+def _use_width(wide: bool) -> None:
+    set_default_width(64 if wide else 32)
+    promoted.cache_clear()
+
+
+def _narrow(_=None) -> None:
+    narrow_scalars(config.narrow_numpy and not config.enable_x64)
+
+
+config.on_change("enable_x64", _use_width)
+if config.enable_x64:
+    set_default_width(64)
+for _name in ("enable_x64", "narrow_numpy"):
+    config.on_change(_name, _narrow)
+_narrow()
+
+
+def default_float() -> np.dtype:
+    """f32, or f64 with `hl.config.enable_x64`."""
+    return default_dtype(float)
+
+
+def default_int() -> np.dtype:
+    """s32, or s64 with `hl.config.enable_x64`."""
+    return default_dtype(int)
+
+
+def dtype_of(value) -> tuple[np.dtype, bool]:
+    """(dtype, weak) of an operand: an Array, a Tracer or a Python number."""
+    return (value._shape.dtype, value.weak) if isinstance(value, ArrayMethods) else scalar_dtype(value)
+
+
+def dims_of(value) -> tuple[int, ...]:
+    return value._shape.dims if isinstance(value, ArrayMethods) else ()
+
+
+@lru_cache(maxsize=64)
+def limits(dtype) -> tuple[int, int]:
+    info = ml_dtypes.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+def inexact_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype in which functions of real numbers compute: s64 and u64 become f64, other integers and pred f32."""
+    if dtype in INEXACT:
+        return dtype
+    return F64 if dtype in _WIDE_INTEGERS else F32
+
+
+def broadcast_shapes(name: str, shapes) -> tuple[int, ...]:
+    """The extents to which all shapes broadcast by NumPy's rule. Raises ShapeError."""
+    first = shapes[0]
+    for other in shapes:
+        if other != first:
+            break
+    else:
+        return first
+    stretched = [s for s in shapes if s]
+    if all(s == stretched[0] for s in stretched):
+        return stretched[0]
+    rank = max(len(s) for s in shapes)
+    result = []
+    for k in range(-rank, 0):
+        extents = {s[k] for s in shapes if len(s) >= -k} - {1}
+        if len(extents) > 1:
+            raise ShapeError(
+                f"{name} broadcasts its operands to one shape",
+                " and ".join(str(s) for s in shapes) + f", which differ in axis {k}",
+                "reshape or transpose one of them so that each pair of extents is equal or holds a 1",
+            )
+        result.append(extents.pop() if extents else 1)
+    return tuple(result)

@@ -1,0 +1,92 @@
+"""ShapeDtypeStruct: the shape and dtype of an array that need not exist."""
+
+from __future__ import annotations
+
+from hloom.errors import ArgumentError
+from hloom.ir.types import Shape, as_dtype
+
+
+class ShapeDtypeStruct:
+    """The extents and element type of an array that need not exist.
+
+    shape: a tuple of extents. dtype: anything that names an element type. Raises DTypeError, ArgumentError.
+    """
+
+    __slots__ = ("_shape", "weak")
+
+    def __init__(self, shape, dtype, weak: bool = False, *, weak_type: bool = False, sharding=None):
+        weak = weak or weak_type
+        try:
+            extents = tuple(int(extent) for extent in shape)
+        except (TypeError, ValueError):
+            extents = None
+        if extents is None or any(extent < 0 for extent in extents):
+            raise ArgumentError("ShapeDtypeStruct takes a tuple of extents", f"{shape!r}", "pass integers of 0 or more")
+        self._shape = Shape(as_dtype(dtype), extents)
+        self.weak = weak
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape.dims
+
+    @property
+    def dtype(self):
+        return self._shape.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self._shape.rank
+
+    @property
+    def size(self) -> int:
+        return self._shape.size
+
+    @property
+    def _key(self):
+        """What a compiled function is looked up by, as of an Array."""
+        return (self._shape, True, None) if self.weak else self._shape
+
+    def _value(self):
+        """What tracing asks an argument for: there is no value."""
+        return None
+
+    _held = _value
+
+    def __eq__(self, other):
+        if not isinstance(other, ShapeDtypeStruct):
+            return NotImplemented
+        return (self._shape, self.weak) == (other._shape, other.weak)
+
+    def __hash__(self):
+        return hash((self._shape, self.weak))
+
+    def __repr__(self) -> str:
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{', weak_type=True' * self.weak})"
+
+    @property
+    def weak_type(self) -> bool:
+        return self.weak
+
+    def at_least_vspace(self) -> ShapeDtypeStruct:
+        """The shape and dtype of tangents: its own."""
+        return self
+
+    to_tangent_aval = strip_weak_type = lambda self: ShapeDtypeStruct(self.shape, self.dtype)
+
+    sharding = None  # a structure is on no device
+
+    @classmethod
+    def like(cls, array) -> ShapeDtypeStruct:
+        """The shape, dtype and weak type of an array."""
+        return cls(array.shape, array.dtype, weak_type=getattr(array, "weak", False))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def update(self, **changes):
+        """The same with another shape, dtype or weak_type."""
+        return ShapeDtypeStruct(**{"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak, **changes})
+
+    def str_short(self, short_dtypes: bool = False) -> str:
+        """Dtype and extents in short: float32[3,4]."""
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"

@@ -1,0 +1,101 @@
+"""One operand with another dtype or shape: constants, conversion, broadcasting, reshaping."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from hloom.arrays.array import Array
+from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.promotion import limits
+from hloom.config import config
+from hloom.errors import DTypeError
+from hloom.ir.types import HLO_NAME, INTEGERS, Shape
+from hloom.tracing.trace import Tracer, bind, current_trace
+
+
+@lru_cache(maxsize=4096)
+def _cached_constant(value, dtype) -> Array:
+    data = np.asarray(value).astype(dtype)
+    data.flags.writeable = False  # many hold it: it is never donated
+    return Array(data)
+
+
+def constant(value, dtype: np.dtype) -> Array:
+    """A scalar Array of a Python number; the same object each time, so that a trace holds each constant once.
+
+    Raises DTypeError for an integer that the dtype cannot hold.
+    """
+    if value == 0 and not isinstance(value, int) or config.item_assignment and current_trace() is None:
+        return Array(np.asarray(value).astype(dtype))  # 0.0 == -0.0, so the cache would mix them up
+    if type(value) is int and dtype in INTEGERS:
+        info = limits(dtype)
+        if not info[0] <= value <= info[1]:
+            raise DTypeError(
+                f"the Python integer {value} was to take the dtype {HLO_NAME[dtype]} of the array beside it",
+                f"{HLO_NAME[dtype]} holds {info[0]} to {info[1]}",
+                "convert the array to a wider dtype first, for example with astype('s64')",
+            )
+    return _cached_constant(value, dtype)
+
+
+def full(value, dtype: np.dtype, dims: tuple[int, ...]):
+    """An array of one Python number."""
+    scalar = constant(value, dtype)
+    return splat(scalar, dims) if dims else scalar
+
+
+def splat(scalar: Array, dims: tuple[int, ...]):
+    """The scalar in each element of an array of these extents."""
+    if current_trace() is None:
+        return Array(np.full(dims, scalar._value()))
+    return bind("broadcast", scalar, shape=Shape(scalar._shape.dtype, dims), dimensions=())
+
+
+def convert(x, dtype: np.dtype, weak: bool = False):
+    """x (Array, Tracer or Python number) with this dtype and weakness."""
+    if not isinstance(x, ArrayMethods):
+        x = constant(x, dtype)
+    if x._shape.dtype != dtype:
+        return bind("convert", x, shape=Shape(dtype, x._shape.dims), weak=weak)
+    return x if x.weak == weak else with_weakness(x, weak)
+
+
+def with_weakness(x, weak: bool):
+    """The same array, weak or not. Records no instruction."""
+    if isinstance(x, Array):
+        return Array(x._value(), weak, x._device)
+    return Tracer(x.trace, x.instruction, x.value, weak)
+
+
+def conform(x, dtype: np.dtype, dims: tuple[int, ...]):
+    """x converted to this dtype and broadcast to these extents (to which it is known to broadcast)."""
+    if isinstance(x, ArrayMethods):
+        shape = x._shape
+        if shape.dtype != dtype:
+            x = bind("convert", x, shape=Shape(dtype, shape.dims))
+    else:
+        x = constant(x, dtype)
+        return splat(x, dims) if dims else x
+    return x if shape.dims == dims else broadcast_dims_to(x, dims)
+
+
+def broadcast_dims_to(x, dims: tuple[int, ...]):
+    """NumPy's broadcasting of x to extents that fit: HLO's broadcast after a reshape that drops what is stretched."""
+    own = x._shape.dims
+    if own == dims:
+        return x
+    lead = len(dims) - len(own)
+    kept = tuple(k for k, extent in enumerate(own) if extent == dims[lead + k])
+    if len(kept) != len(own):
+        x = reshape_to(x, tuple(own[k] for k in kept))
+    shape = Shape(x._shape.dtype, dims)
+    return bind("broadcast", x, shape=shape, weak=x.weak, dimensions=tuple(lead + k for k in kept))
+
+
+def reshape_to(x, dims: tuple[int, ...]):
+    """x with these extents, row-major."""
+    if x._shape.dims == dims:
+        return x
+    return bind("reshape", x, shape=Shape(x._shape.dtype, dims), weak=x.weak)
