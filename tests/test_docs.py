@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import hloom as hl
+from hloom import commands
 from hloom.compiler.kernels.math import FUNCTIONS, callees
 from hloom.config import SETTINGS
 from hloom.ir.ops import OPS
@@ -75,7 +76,29 @@ def test_the_readme_has_one_command_for_the_main_job_and_one_for_the_tests():
 def test_every_setting_is_in_the_table(request):
     lines = ["| variable | `hl.config` | default | meaning |", "| --- | --- | --- | --- |"]
     lines += [f"| `{s.variable}` | `{s.name}` | `{s.default!r}` | {s.help} |" for s in SETTINGS.values()]
-    holds(request, "docs/guides/debugging.md", "generated: settings", "\n".join(lines) + "\n")
+    holds(request, "docs/reference/settings.md", "generated: settings", "\n".join(lines) + "\n")
+
+
+def test_every_command_and_option_is_on_the_page(request):
+    lines = []
+    for name, (_, summary) in commands.COMMANDS.items():
+        lines += [
+            f"## hloom {name}",
+            "",
+            summary[0].upper() + summary[1:] + ".",
+            "",
+            "```",
+            *commands.examples(name),
+            "```",
+        ]
+        lines += ["", "| option | default | meaning |", "| --- | --- | --- |"]
+        for action in commands.command_parser(name)._actions[1:]:
+            option = ", ".join(f"`{o}`" for o in action.option_strings) or f"`{action.dest}`"
+            values = [action.metavar] if action.metavar else list(action.choices or ())
+            default = f"`{action.default}`" if action.default not in (None, False, "", []) else ""
+            lines.append(f"| {' '.join([option, *(f'`{v}`' for v in values)])} | {default} | {action.help} |")
+        lines.append("")
+    holds(request, "docs/reference/command_line.md", "generated: commands", "\n".join(lines))
 
 
 def test_every_error_is_in_the_table(request):

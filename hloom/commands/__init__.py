@@ -1,7 +1,8 @@
 """The command line: `hloom run | opt | bench | roofline | info`.
 
-Each module here is one command: `add_arguments(parser)` declares what it takes, `run(options) -> int` does it. A
-mistake of the user's (HloomError, a missing file) is one message on standard error and exit status 2.
+Each module in this package is one command: `add_arguments(parser)` declares its options, `run(options) -> int` executes
+it, and its docstring is the help text, with examples. A user error (HloomError, a missing file) prints one message on
+standard error and exits with status 2.
 """
 
 from __future__ import annotations
@@ -14,25 +15,31 @@ from collections.abc import Sequence
 
 from hloom.ir.errors import HloomError, ParseError, VerifyError
 
-# name: (module, summary). Imported when chosen, so that `info` does not wait for a plot library.
+# name: (module, summary). A command is imported when it is chosen, so that `info` does not wait for a plot library.
 COMMANDS = {
-    "run": ("hloom.commands.run", "compile a module of HLO text, run it on .npy files, print or save the results"),
-    "opt": ("hloom.commands.opt", "run passes on a module of HLO text and print the result"),
-    "bench": ("hloom.commands.bench", "time the workloads against jax, torch, NumPy and the limits of the machine"),
-    "roofline": ("hloom.commands.roofline", "measure bandwidth and FMA peak, and put the workloads under that roof"),
-    "info": ("hloom.commands.info", "versions, the machine, devices, the cache folder and all settings"),
+    "run": (
+        "hloom.commands.run",
+        "compile a program in HLO or StableHLO text and run it on .npy files",
+    ),
+    "opt": ("hloom.commands.opt", "run passes on a module in HLO or StableHLO text and print the result"),
+    "bench": ("hloom.commands.bench", "time workloads against jax, torch, NumPy and the limits of the machine"),
+    "roofline": (
+        "hloom.commands.roofline",
+        "measure bandwidth and FMA peak, and place workloads on that roofline",
+    ),
+    "info": ("hloom.commands.info", "print versions, the machine, devices, the cache folder and all settings"),
 }
 
 
 class CommandError(HloomError):
-    """The command line asks for something that cannot be done."""
+    """The command line requests something that cannot be done."""
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="hloom",
         description="A tensor compiler: HLO graphs, fused into Numba kernels.",
-        epilog="`hloom COMMAND --help` says what a command takes.",
+        epilog="`hloom COMMAND --help` describes a command and its options.",
     )
     import hloom
 
@@ -43,25 +50,36 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command. The exit status: 0; 2 for a mistake in what was asked; 130 when interrupted."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    top = parser()
-    chosen = top.parse_known_args(arguments)[0].command
-    module, summary = COMMANDS[chosen]
-    command = importlib.import_module(module)
-    own = argparse.ArgumentParser(prog=f"hloom {chosen}", description=command.__doc__ or summary,
-                                  formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+def command_parser(name: str) -> argparse.ArgumentParser:
+    """The parser of one command's options. Its help text is the docstring of the command's module."""
+    command = importlib.import_module(COMMANDS[name][0])
+    own = argparse.ArgumentParser(
+        prog=f"hloom {name}", description=command.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     command.add_arguments(own)
-    options = own.parse_args(arguments[arguments.index(chosen) + 1 :])
+    return own
+
+
+def examples(name: str) -> list[str]:
+    """The command lines in the help text of a command."""
+    lines = importlib.import_module(COMMANDS[name][0]).__doc__.splitlines()
+    return [line.strip() for line in lines if line.strip().startswith(f"hloom {name} ")]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns the exit status: 0, 2 after a user error, 130 when interrupted."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    chosen = parser().parse_known_args(arguments)[0].command
+    options = command_parser(chosen).parse_args(arguments[arguments.index(chosen) + 1 :])
+    command = importlib.import_module(COMMANDS[chosen][0])
     try:
         return command.run(options)
-    except BrokenPipeError:  # the reader of our output is gone
+    except BrokenPipeError:  # the reader of the output closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (HloomError, OSError, UnicodeDecodeError) as error:
         if isinstance(error, HloomError) and not isinstance(error, (ParseError, VerifyError)):
-            error.source = None  # the call stack holds only the command line, no line of the user's
+            error.source = None  # no user code is on the call stack
         notes = "\n".join(getattr(error, "__notes__", ()))
         print(f"hloom {chosen}: {error}\n{notes}".rstrip(), file=sys.stderr)
         return 2

@@ -1,13 +1,18 @@
-"""Times the workloads: hloom and the peers that are installed, in turns in one process, held against the machine.
+"""Times the workloads with hloom and the installed peers, interleaved in one process, against the machine's limits.
 
-    hloom bench                                      the core suite, tables only
-    hloom bench --suite full --peers jax,torch,numpy everything; writes RESULTS.md, results.json, results.png
+Examples:
+
+    hloom bench
+    hloom bench --suite full --peers jax,torch,numpy
     hloom bench --only gelu_4m,softmax --peers jax --no-startup --no-conditions
-    hloom bench --suite full --keep results.json --only softmax   the rows of that file, softmax measured anew
+    hloom bench --suite full --keep results.json --only softmax
 
-Each workload's results are checked against NumPy in double precision before they are timed. Rows that miss their goal
-stand first, with what their profile shows. 'torch' stands for torch and torch.compile, 'numpy' for NumPy and numexpr,
-'unfused' for hloom with one kernel an operation.
+The first prints tables of the core suite; the second also writes RESULTS.md, results.json and results.png; the last
+measures softmax again and takes all other rows from the file.
+
+Each result is compared with NumPy in double precision before it is timed. Rows that miss their target are listed first,
+with a profile summary. 'torch' means torch and torch.compile, 'numpy' means NumPy and numexpr, and 'unfused' means
+hloom with one kernel per operation.
 """
 
 from __future__ import annotations
@@ -31,20 +36,24 @@ FILES = {"json": "results.json", "png": "results.png", "markdown": "RESULTS.md"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--suite", choices=("core", "full"), default="core", help="which workloads (default: core)")
-    parser.add_argument("--peers", default="jax,torch,numpy", help="names with commas (default: jax,torch,numpy)")
-    parser.add_argument("--only", default="", metavar="NAMES", help="these workloads or families, names with commas")
-    parser.add_argument("--seconds", type=float, default=0.25, help="of timing, for each workload and library")
-    parser.add_argument("--folder", help="where the full suite writes its three files (default: benchmarks, if there)")
-    parser.add_argument("--json", metavar="FILE", help="write everything that was measured")
-    parser.add_argument("--png", metavar="FILE", help="draw charts (needs matplotlib: pip install 'hloom[bench]')")
-    parser.add_argument("--markdown", metavar="FILE", help="write the tables")
-    parser.add_argument("--keep", metavar="FILE", help="a JSON of before: what is not measured now is taken from it")
-    parser.add_argument("--note", default="", help="a remark for the written results")
-    parser.add_argument("--no-rows", action="store_true", help="time no workloads: with --keep, the other parts")
-    parser.add_argument("--no-startup", action="store_true", help="leave out first calls and new shapes")
-    parser.add_argument("--no-conditions", action="store_true", help="leave out import, threads, callers, memory")
-    parser.add_argument("--list", action="store_true", help="list the workloads and stop")
+    parser.add_argument("--suite", choices=("core", "full"), default="core", help="which workloads to time")
+    parser.add_argument("--peers", default="jax,torch,numpy", help="comma-separated libraries to compare with")
+    parser.add_argument("--only", default="", metavar="NAMES", help="comma-separated workloads or families")
+    parser.add_argument("--seconds", type=float, default=0.25, help="time per workload and library")
+    parser.add_argument("--folder", help="folder for the files of the full suite (default: benchmarks, if it exists)")
+    parser.add_argument("--json", metavar="FILE", help="write all measurements to this file")
+    parser.add_argument("--png", metavar="FILE", help="draw charts (requires matplotlib: pip install 'hloom[bench]')")
+    parser.add_argument("--markdown", metavar="FILE", help="write the tables to this file")
+    parser.add_argument("--keep", metavar="FILE", help="take everything that is not measured now from this JSON file")
+    parser.add_argument("--note", default="", help="a remark to store with the results")
+    parser.add_argument(
+        "--no-rows", action="store_true", help="skip the workloads (with --keep: measure the other parts only)"
+    )
+    parser.add_argument("--no-startup", action="store_true", help="skip first-call latency and new shapes")
+    parser.add_argument(
+        "--no-conditions", action="store_true", help="skip import time, threads, concurrent callers and memory"
+    )
+    parser.add_argument("--list", action="store_true", help="list the workloads and exit")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -65,17 +74,17 @@ def run(options: argparse.Namespace) -> int:
     chosen = chosen_workloads(options)
     files = {kind: getattr(options, kind) or _default_file(options, kind) for kind in FILES}
     if options.png and importlib.util.find_spec("matplotlib") is None:
-        raise CommandError("--png draws with matplotlib", "it is not installed", "pip install 'hloom[bench]'")
+        raise CommandError("--png requires matplotlib", "it is not installed", "pip install 'hloom[bench]'")
     for file in files.values():
         if file and not Path(file).absolute().parent.is_dir():
-            raise CommandError(f"{file} was to be written", "its folder does not exist", "make the folder first")
+            raise CommandError(f"{file} cannot be written", "its folder does not exist", "create the folder first")
     kept = kept_result(options.keep)
 
     threads = driver().num_threads
     libraries = load(peers, threads)
     absent = [p for p in peers if p not in {library.name for library in libraries}]
     if absent:
-        console.print(f"not installed, left out: {', '.join(absent)}")
+        console.print(f"not installed, skipped: {', '.join(absent)}")
     console.print(f"{threads} threads each; {len(chosen)} workloads", highlight=False)
     rows, limits = _measured_rows(chosen, libraries, options, console, kept)
     rows = [report.judged(row, limits) for row in rows]
@@ -85,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.no_conditions:
         extras |= _conditions(console, peers)
     if not options.no_startup:
-        with console.status("first calls and new shapes, in processes of their own"):
+        with console.status("first-call latency and new shapes, each in its own process"):
             extras["startup"] = _startup(names, [p for p in peers if p == "jax"], extras.get("startup") or {})
     result = {
         "machine": machine_facts(),
@@ -115,7 +124,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def chosen_workloads(options: argparse.Namespace) -> list:
-    """The workloads that --only names, by name or family, or those of the suite."""
+    """The workloads named by --only (workloads or families), or those of the suite."""
     from hloom.benchmarks.workloads import FAMILIES, WORKLOADS
 
     families = {family.name: list(family.members) for family in FAMILIES}
@@ -124,7 +133,7 @@ def chosen_workloads(options: argparse.Namespace) -> list:
 
 
 def _default_file(options: argparse.Namespace, kind: str) -> str | None:
-    """The whole of the full suite goes into the folder of benchmarks, where the project has it."""
+    """A complete run of the full suite writes to the folder `benchmarks`, where it exists."""
     if options.folder:
         return str(Path(options.folder) / FILES[kind])
     whole = options.suite == "full" and not options.only and not options.no_rows
@@ -132,20 +141,20 @@ def _default_file(options: argparse.Namespace, kind: str) -> str | None:
 
 
 def kept_result(file: str | None) -> dict:
-    """What `--json` wrote on this machine before; {} for no file. Raises CommandError."""
+    """The contents of a file that `--json` wrote on this machine; {} for no file. Raises CommandError."""
     if not file:
         return {}
     try:
         found = json.loads(Path(file).read_text())
     except json.JSONDecodeError as error:
-        raise CommandError(f"--keep {file}", f"it is no JSON: {error}", "name a file that --json wrote") from None
+        raise CommandError(f"--keep {file}", f"not a JSON file: {error}", "name a file that --json wrote") from None
     if found.get("machine", {}).get("processor") != machine_facts()["processor"]:
-        raise CommandError(f"--keep {file}", "it was measured on another machine", "measure everything anew")
+        raise CommandError(f"--keep {file}", "it was measured on another machine", "repeat all measurements")
     return found
 
 
 def _measured_rows(chosen, libraries, options, console, kept) -> tuple[list[dict], dict]:
-    """The rows in the order of the suite, kept ones among them, and the limits of the machine."""
+    """The rows in suite order, kept ones included, and the limits of the machine."""
     from hloom.benchmarks.measure import limits, timing
     from hloom.benchmarks.report import report
     from hloom.benchmarks.workloads import WORKLOADS
@@ -167,7 +176,7 @@ def _conditions(console, peers) -> dict:
     from hloom.benchmarks.measure import conditions, startup, timing
 
     known = [p for p in peers if p in ("jax", "torch")]
-    # What is timed in this process is timed without the thread that draws a status: calls of 12 us took 29 beside it.
+    # No status here: the thread that draws it slows down short calls in this process (12 us become 29).
     console.print("threads, callers, calls apart", highlight=False)
     found: dict = {
         "threads": conditions.threads_against_one(),
@@ -185,8 +194,10 @@ def _conditions(console, peers) -> dict:
 
 
 def _startup(names, peers, before: dict) -> dict:
-    """First calls and new shapes, and what the goals ask of them: hloom against jax, geometric means. before: what the
-    same found earlier, of which other workloads' rows are kept."""
+    """Times of first calls and of calls with new shapes, and their geometric means relative to jax.
+
+    before: earlier measurements, from which the rows of all other workloads are taken.
+    """
     from hloom.benchmarks.measure import startup
     from hloom.benchmarks.report.goals import geometric_mean
     from hloom.benchmarks.workloads import WORKLOADS
@@ -210,8 +221,8 @@ def _names(text: str, valid, what: str) -> list[str]:
         if name not in valid:
             nearest = difflib.get_close_matches(name, list(valid), 1)
             raise CommandError(
-                f"{what} '{name}' was asked for",
-                f"there are {', '.join(valid)}",
+                f"unknown {what} '{name}'",
+                f"available: {', '.join(valid)}",
                 f"did you mean '{nearest[0]}'?" if nearest else "name one of them",
             )
     return names
@@ -232,7 +243,7 @@ def machine_facts() -> dict[str, str]:
 
 
 def write(file: str, text: str) -> None:
-    """Writes aside and renames: nobody finds half a file."""
+    """Writes a temporary file and renames it, so that readers never see a partial file."""
     partial = f"{file}.partial"
     Path(partial).write_text(text, encoding="utf-8")
     os.replace(partial, file)

@@ -1,4 +1,10 @@
-"""Versions, the machine as the compiler sees it, devices, threads, the cache folder and its size, and all settings."""
+"""Prints versions, the machine as the compiler sees it, devices, threads, the cache folder and its size, and settings.
+
+Examples:
+
+    hloom info
+    hloom info --json > info.json
+"""
 
 from __future__ import annotations
 
@@ -26,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def facts() -> dict:
-    """What `info` prints: sections of name and value."""
+    """What `info` prints, as nested dicts: section, name, value."""
     machine = host()
     folder = default_folder()
     files = list(folder.glob("*.bin")) if folder is not None and folder.is_dir() else []
@@ -41,7 +47,7 @@ def facts() -> dict:
             "cores": machine.cores,
         },
         "runtime": {
-            "devices": ", ".join(map(str, hloom.platforms.device())),
+            "devices": ", ".join(map(str, hloom.devices())),
             "threads": driver().num_threads,
             "cache folder": str(folder) if folder is not None else "none",
             "cached kernels": f"{len(files)} files, {sum(_size(f) for f in files) / 2**20:.1f} MiB",

@@ -1,12 +1,14 @@
-"""Measures what the machine can do (triad, caches, multiply-adds) and puts the workloads under that roof.
+"""Measures memory bandwidth and peak multiply-add throughput, and places the workloads on that roofline.
 
-    hloom roofline                                the machine and the core suite
+Examples:
+
+    hloom roofline
     hloom roofline --suite full --png roof.png --json roof.json
-    hloom roofline --from results.json            rows that `hloom bench --json` wrote, on this machine
+    hloom roofline --from results.json
     hloom roofline --machine-only
 
-All kernels are our own. Bandwidth is that of the triad `a + s b` over what all threads sweep again and again; the peak
-is of independent multiply-adds in registers.
+All kernels are hloom's own. Bandwidth is that of the triad `a + s b` over arrays that all threads read repeatedly; the
+peak is that of independent fused multiply-adds in registers.
 """
 
 from __future__ import annotations
@@ -24,13 +26,20 @@ from hloom.commands.bench import chosen_workloads, kept_result, machine_facts, w
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--suite", choices=("core", "full"), default="core", help="which workloads (default: core)")
-    parser.add_argument("--only", default="", metavar="NAMES", help="these workloads or families, names with commas")
-    parser.add_argument("--seconds", type=float, default=0.1, help="of timing, for each number and workload")
-    parser.add_argument("--from", dest="rows", metavar="FILE", help="rows of a JSON of `hloom bench`, not timed again")
-    parser.add_argument("--machine-only", action="store_true", help="no workloads")
-    parser.add_argument("--json", metavar="FILE", help="write what was measured")
-    parser.add_argument("--png", metavar="FILE", help="draw it (needs matplotlib: pip install 'hloom[bench]')")
+    parser.add_argument("--suite", choices=("core", "full"), default="core", help="which workloads to time")
+    parser.add_argument("--only", default="", metavar="NAMES", help="comma-separated workloads or families")
+    parser.add_argument("--seconds", type=float, default=0.1, help="time per measurement")
+    parser.add_argument(
+        "--from",
+        dest="rows",
+        metavar="FILE",
+        help="use the results in a JSON file that `hloom bench` wrote on this machine",
+    )
+    parser.add_argument("--machine-only", action="store_true", help="measure the machine only, no workloads")
+    parser.add_argument("--json", metavar="FILE", help="write the measurements to this file")
+    parser.add_argument(
+        "--png", metavar="FILE", help="draw the roofline (requires matplotlib: pip install 'hloom[bench]')"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -41,10 +50,10 @@ def run(options: argparse.Namespace) -> int:
 
     console = Console() if sys.stdout.isatty() else Console(width=160)
     if options.png and importlib.util.find_spec("matplotlib") is None:
-        raise CommandError("--png draws with matplotlib", "it is not installed", "pip install 'hloom[bench]'")
+        raise CommandError("--png requires matplotlib", "it is not installed", "pip install 'hloom[bench]'")
     for file in (options.json, options.png):
         if file and not Path(file).absolute().parent.is_dir():
-            raise CommandError(f"{file} was to be written", "its folder does not exist", "make the folder first")
+            raise CommandError(f"{file} cannot be written", "its folder does not exist", "create the folder first")
     rows = kept_result(options.rows).get("rows", []) if options.rows else []
     chosen = [] if options.rows or options.machine_only else chosen_workloads(options)
     libraries = load((), driver().num_threads)

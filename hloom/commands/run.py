@@ -1,10 +1,13 @@
-"""Compiles a program in HLO text or StableHLO, runs it on arrays from .npy files, prints or saves the results.
+"""Compiles a program in HLO or StableHLO text, runs it on arrays from .npy files, and prints or saves the results.
+
+Examples:
 
     hloom run layer.hlo --inputs x.npy w.npy b.npy --output y.npy
-    hloom run layer.mlir --inputs x.npy --output y.npy          extents that the text leaves open are the inputs'
-    hloom run layer.hlo --random 0              inputs drawn from a seed, for a first look
+    hloom run layer.mlir --inputs x.npy --output y.npy
+    hloom run layer.hlo --random 0 --source --time
 
-An --output ending in .npz takes all results of a tuple (out0, out1, ...), one ending in .npy a single result.
+Dynamic dimensions of a StableHLO program (`tensor<?x4xf32>`) take their sizes from the inputs. An output file that ends
+in .npz holds all results (out0, out1, ...); one that ends in .npy holds the single result.
 """
 
 from __future__ import annotations
@@ -35,14 +38,16 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="HLO text or StableHLO (.mlir); - for standard input")
+    parser.add_argument("file", help="a file of HLO or StableHLO (.mlir) text; - reads standard input")
     given = parser.add_mutually_exclusive_group()
-    given.add_argument("--inputs", nargs="*", default=[], metavar="NPY", help="one .npy file for each parameter")
-    given.add_argument("--random", type=int, metavar="SEED", help="draw the inputs from this seed instead")
-    parser.add_argument("--output", metavar="FILE", help="save the results as .npy or .npz instead of printing them")
-    parser.add_argument("--unfused", action="store_true", help="one kernel an operation")
-    parser.add_argument("--source", action="store_true", help="print the kernels too")
-    parser.add_argument("--time", action="store_true", help="print what compiling and the second run took")
+    given.add_argument("--inputs", nargs="*", default=[], metavar="NPY", help=".npy files, one per parameter")
+    given.add_argument("--random", type=int, metavar="SEED", help="generate random inputs from this seed instead")
+    parser.add_argument(
+        "--output", metavar="FILE", help="save the results to this .npy or .npz file instead of printing them"
+    )
+    parser.add_argument("--unfused", action="store_true", help="compile one kernel per operation")
+    parser.add_argument("--source", action="store_true", help="also print the source of the kernels")
+    parser.add_argument("--time", action="store_true", help="print compile times and the time of the second run")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -51,13 +56,13 @@ def run(options: argparse.Namespace) -> int:
     module = unfuse(module)
     parameters = list(module.entry.parameters)
     if not all(isinstance(p.shape, Shape) for p in parameters):
-        raise CommandError("run takes modules whose parameters are arrays", "a parameter that is a tuple")
+        raise CommandError("run accepts modules whose parameters are arrays", "a parameter that is a tuple")
     if options.random is not None:
         inputs = [_drawn(p.shape, options.random, k) for k, p in enumerate(parameters)]
     else:
         inputs = _inputs(parameters, options.inputs)
     if options.output and Path(options.output).suffix not in (".npy", ".npz"):
-        raise CommandError(f"--output {options.output}", "an ending that is not known", "end it in .npy or .npz")
+        raise CommandError(f"--output {options.output}", "an unknown file extension", "use .npy or .npz")
     compiled = compile_module(module, fusion=not options.unfused)
     if options.source:
         print(compiled.source())
@@ -81,7 +86,7 @@ def read_module(file: str, inputs: Sequence[str] = ()) -> Module:
 
     Raises OSError, ParseError, UnsupportedError.
 
-    inputs: .npy files of its arguments: where a StableHLO program leaves extents open, they are those of the arrays.
+    inputs: .npy files of the arguments; dynamic dimensions of a StableHLO program take their sizes from them.
     """
     text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     name = "<stdin>" if file == "-" else file
@@ -95,7 +100,7 @@ def read_module(file: str, inputs: Sequence[str] = ()) -> Module:
     try:
         return to_module(program, input_shapes=shapes)
     except UnsupportedError:
-        # Extents that are passed as numbers.
+        # Sizes that are passed as integer arguments.
         known = [a if a.shape == () and a.dtype.kind in "iu" else None for a in arrays]
         return to_module(program, input_shapes=shapes, known=known)
 
@@ -110,7 +115,7 @@ def _inputs(parameters, files: list[str]) -> list[np.ndarray]:
         raise CommandError(
             f"the module's inputs are: {wanted}",
             f"{len(files)} files after --inputs",
-            "give one .npy file for each input, or --random SEED",
+            "pass one .npy file per input, or --random SEED",
         )
     return [_load(file, p) for file, p in zip(files, parameters, strict=True)]
 
@@ -120,13 +125,13 @@ def _load(file: str, parameter) -> np.ndarray:
     try:
         array = np.load(file, allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise CommandError(f"--inputs {file}", f"no array of NumPy's .npy format ({error})") from None
+        raise CommandError(f"--inputs {file}", f"not a file in the .npy format ({error})") from None
     if not isinstance(array, np.ndarray):
         raise CommandError(f"--inputs {file}", "several arrays", "save one array with numpy.save")
     if shape.dtype == BF16 and array.dtype == np.dtype("V2"):
         array = array.view(BF16)  # .npy files have no name for bfloat16
     if array.dtype != shape.dtype or array.shape != tuple(shape.dims):
-        found = f"{array.dtype}{list(array.shape)}"
+        found = _described(array.dtype, array.shape)
         raise CommandError(
             f"input {parameter.hint or parameter.opcode} is {shape!r}",
             f"{file} holds {found}",
@@ -136,7 +141,7 @@ def _load(file: str, parameter) -> np.ndarray:
 
 
 def _drawn(shape: Shape, seed: int, number: int) -> np.ndarray:
-    """Values from a seed: floats from the standard normal distribution, whole numbers from 0 to 9, pred either."""
+    """Random values: floats from the standard normal distribution, integers from 0 to 9, booleans."""
     random = np.random.default_rng([seed, number])
     kind = shape.dtype.kind
     if kind in "biu":
@@ -148,10 +153,12 @@ def _drawn(shape: Shape, seed: int, number: int) -> np.ndarray:
 
 
 def _save(file: str, results: list[np.ndarray]) -> None:
-    """Writes aside and renames: nobody finds half a file."""
+    """Writes a temporary file and renames it, so that readers never see a partial file."""
     path = Path(file)
     if path.suffix == ".npy" and len(results) != 1:
-        raise CommandError(f"--output {file}", f"the module has {len(results)} results", "end the name in .npz")
+        raise CommandError(
+            f"--output {file}", f"the module has {len(results)} results", "use a file name that ends in .npz"
+        )
     handle, aside = tempfile.mkstemp(prefix=".", suffix=path.suffix, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as stream:

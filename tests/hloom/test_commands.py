@@ -94,11 +94,11 @@ def test_mistakes_of_run(files, capsys):
     assert "No such file" in mistake(capsys, "run", folder / "none.hlo")
     assert "x f32[2,3], w f32[3,4]" in mistake(capsys, "run", file)
     text = mistake(capsys, "run", file, "--inputs", folder / "w.npy", folder / "w.npy")
-    assert "input x is f32[2,3]" in text and "float32[3, 4]" in text and "repair:" in text
+    assert "input x is f32[2,3]" in text and "f32[3,4]" in text and "repair:" in text
     np.save(folder / "d.npy", np.zeros((2, 3)))
-    assert "float64" in mistake(capsys, "run", file, "--inputs", folder / "d.npy", folder / "w.npy")
-    assert "no array of NumPy's" in mistake(capsys, "run", file, "--inputs", file, folder / "w.npy")
-    assert "end it in .npy or .npz" in mistake(capsys, "run", file, "--random", 0, "--output", folder / "y.txt")
+    assert "f64[2,3]" in mistake(capsys, "run", file, "--inputs", folder / "d.npy", folder / "w.npy")
+    assert "not a file in the .npy format" in mistake(capsys, "run", file, "--inputs", file, folder / "w.npy")
+    assert "use .npy or .npz" in mistake(capsys, "run", file, "--random", 0, "--output", folder / "y.txt")
     assert not (folder / "y.txt").exists()
 
 
