@@ -153,6 +153,6 @@ def test_the_readme_claims_no_op_that_is_missing():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = readme.split("does not yet |")[1].split("\n\n")[0].splitlines()
     missing = " ".join(row.split("|")[2] for row in rows if row.startswith("|"))
-    words = re.findall(r"`([\w-]+)[^`]*`", missing)
+    words = re.findall(r"`([\w-]+)(?![\w/-])[^`]*`", missing)
     present = {word for word in words if word in OPS or hasattr(hl, word) or hasattr(hl.lax, word)}
     assert words and not present, f"the README says that hloom has not {sorted(present)}"

@@ -76,11 +76,19 @@ def _described(value) -> str:
     return f"{value!r:.60}"
 
 
-def explain_all(namespace: dict, modules) -> None:
-    """Replaces the functions of these modules in a namespace of public names. hloom itself calls them as they are."""
+def explain_all(namespace: dict, but: set[str]) -> None:
+    """Wraps the functions of a package in its namespace of public names; hloom itself calls them as they are.
+
+    but: modules of the package, relative to it, whose functions check all that they accept, or are called too often to
+    be wrapped.
+    """
+    package = namespace["__name__"] + "."
+    left_out = {package + module for module in but}
     made: dict = {}
     for name, function in list(namespace.items()):
-        if not inspect.isfunction(function) or function.__module__ not in modules or name.startswith("_"):
+        if not inspect.isfunction(function) or name.startswith("_"):
+            continue
+        if not function.__module__.startswith(package) or function.__module__ in left_out:
             continue
         if function not in made:
             wrapped = made[function] = explains_arguments(function)

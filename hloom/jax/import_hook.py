@@ -19,7 +19,7 @@ MODULES = {
     "ad_util": "hloom.jax.ad_util",
     "api_util": "hloom.jax.api_util",
     "core": "hloom.jax.core",
-    "custom_batching": "hloom.transforms.custom_batching",
+    "custom_batching": "hloom.jax.custom_batching",
     "custom_derivatives": "hloom.jax.custom_derivatives",
     "debug": "hloom.tracing.debug",
     "dlpack": "hloom.jax.dlpack",

@@ -233,12 +233,11 @@ from hloom.lax.windows import (
 )
 from hloom.tracing.callback import infeed, outfeed
 
-# What Python refuses in an argument is said in hloom's errors. Element-wise functions check all that they take.
+# What Python refuses in an argument becomes an error of hloom's. Element-wise functions check all that they accept.
 _arguments.explain_all(
     globals(),
-    {f"hloom.lax.{m}" for m in ("control_flow convolution fft joining movement parallel programs ragged random "
-                                "reduction scans slicing sorting windows").split()},
-)  # fmt: skip
+    {"control.custom_solves", "control.sequential", "elementwise", "linalg", "precision", "special", "transfer"},
+)
 for _name in ("bitcast_convert_type", "convert_element_type", "integer_pow", "reduce_precision", "round"):
     globals()[_name] = _arguments.explains_arguments(globals()[_name])
 

@@ -451,10 +451,8 @@ for _name in _MOVERS:
 # What Python refuses in an argument is said in hloom's errors. Element-wise functions check all that they take.
 _arguments.explain_all(
     globals(),
-    {f"hloom.numpy.{m}" for m in ("convolution creation editing einsum grids histograms indexing linear manipulation "
-                                  "mapping norms numbers padding polynomials quantiles rearrangement reductions scans "
-                                  "sets signs sorting").split()},
-)  # fmt: skip
+    {"dtypes", "elementwise.logic", "elementwise.ufunc", "elementwise.ufuncs", "key_arrays", "namespace", "printing"},
+)
 
 
 def __getattr__(name: str):

@@ -14,7 +14,7 @@ import pytest
 
 from hloom.compiler.cache import Cache
 from hloom.compiler.kernels.codegen.source import KernelSource
-from hloom.compiler.targets.cpu import codegen
+from hloom.compiler.targets.cpu import codegen, interface
 from hloom.compiler.targets.cpu import machine as machine_module
 from hloom.compiler.targets.cpu.machine import host
 from hloom.ir import records
@@ -157,7 +157,7 @@ def test_division_by_zero_follows_ieee_and_raises_nothing():
 )
 def test_errors_show_the_numbered_text(body, words):
     kernel = loop("broken", body, ("f32*",))
-    with pytest.raises(codegen.KernelCompileError) as caught:
+    with pytest.raises(interface.KernelCompileError) as caught:
         codegen.compile_kernels([kernel])
     assert caught.value.name == "broken" and caught.value.text == kernel.text
     assert words in caught.value.message
@@ -165,26 +165,26 @@ def test_errors_show_the_numbered_text(body, words):
 
 
 def test_params_must_end_with_the_bounds():
-    with pytest.raises(codegen.KernelCompileError, match="lo and hi"):
+    with pytest.raises(interface.KernelCompileError, match="lo and hi"):
         codegen.compile_kernels([KernelSource("f", "def f(x):\n    x[0] = f32(1)\n", ("f32*",))])
 
 
 def test_a_failing_kernel_in_a_batch_names_itself():
     good, bad = loop("good", "p0[i] = f32(1)", ("f32*",)), loop("bad", "p0[i] = nothing(i)", ("f32*",))
-    with pytest.raises(codegen.KernelCompileError, match="kernel bad"):
+    with pytest.raises(interface.KernelCompileError, match="kernel bad"):
         codegen.compile_kernels([good, bad, good])
 
 
 def test_keys_depend_on_text_params_and_name():
     kernel = loop("one", "p0[i] = f32(1)", ("f32*",))
     keys = {
-        codegen.kernel_key(kernel),
-        codegen.kernel_key(loop("one", "p0[i] = f32(2)", ("f32*",))),
-        codegen.kernel_key(loop("two", "p0[i] = f32(1)", ("f32*",))),
-        codegen.kernel_key(KernelSource(kernel.name, kernel.text, ("f64*", *kernel.params[1:]))),
+        interface.kernel_key(kernel),
+        interface.kernel_key(loop("one", "p0[i] = f32(2)", ("f32*",))),
+        interface.kernel_key(loop("two", "p0[i] = f32(1)", ("f32*",))),
+        interface.kernel_key(KernelSource(kernel.name, kernel.text, ("f64*", *kernel.params[1:]))),
     }
     assert len(keys) == 4
-    assert codegen.kernel_key(kernel) == codegen.kernel_key(loop("one", "p0[i] = f32(1)", ("f32*",)))
+    assert interface.kernel_key(kernel) == interface.kernel_key(loop("one", "p0[i] = f32(1)", ("f32*",)))
 
 
 def test_equal_names_in_different_objects_do_not_collide():

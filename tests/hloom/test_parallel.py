@@ -8,6 +8,7 @@ import pytest
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import errors, lax
+from hloom.backends.cpu.compilation import compile_module
 from hloom.errors import ArgumentError, AttributeValueError, HloomError, ParticipantsError, ShapeError
 from hloom.ir.interpret import run
 from hloom.ir.text import parse_module, print_module
@@ -211,7 +212,7 @@ def test_programs_of_one_participant():
     np.testing.assert_array_equal(found[0], x)
     assert int(found[1]) == 0 and int(found[2]) == 0
     assert "replica_groups={{0}}" in print_module(module)
-    compiled = hl.compilation.compile_module(module)
+    compiled = compile_module(module)
     np.testing.assert_array_equal(compiled([x])[0], x)
 
 

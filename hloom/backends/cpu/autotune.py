@@ -26,7 +26,7 @@ from hloom.backends.cpu.compilation import CompiledModule, compile_module
 from hloom.backends.cpu.driver import driver
 from hloom.compiler.cache import default_cache
 from hloom.compiler.schedule.steps import HostStep
-from hloom.compiler.targets.cpu import codegen
+from hloom.compiler.targets.cpu import interface
 from hloom.compiler.targets.cpu.machine import Machine, host
 from hloom.compiler.targets.cpu.target import CpuTarget
 from hloom.config import config
@@ -82,7 +82,7 @@ def _key(module: Module, options: dict) -> str:
     """By the program and all that the choice depends on."""
     digest = hashlib.sha256(print_module(module, metadata=False).encode())
     rest = (sorted(options.items(), key=str), config.fusion, asdict(host()), driver().num_threads, FACTORS)
-    digest.update(repr(rest).encode() + codegen.fingerprint().encode())
+    digest.update(repr(rest).encode() + interface.fingerprint().encode())
     return "tuned-" + digest.hexdigest()
 
 

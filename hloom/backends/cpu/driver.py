@@ -23,7 +23,7 @@ from pathlib import Path
 from hloom.compiler.cache import default_cache, use_folder
 from hloom.compiler.compile_timings import stage
 from hloom.compiler.kernels.codegen.source import KernelSource
-from hloom.compiler.targets.cpu import codegen, prebuilt_kernels
+from hloom.compiler.targets.cpu import codegen, interface, prebuilt_kernels
 from hloom.compiler.targets.cpu.machine import available_cores, host
 from hloom.compiler.targets.cpu.numba_frontend import prebuilt_library
 from hloom.config import config
@@ -41,7 +41,7 @@ _addresses: dict[KernelSource, int] = {}
 
 @functools.cache
 def _driver_key() -> str:
-    digest = hashlib.sha256(codegen.fingerprint().encode())
+    digest = hashlib.sha256(interface.fingerprint().encode())
     for function in driver_source.FUNCTIONS:
         digest.update(repr(function).encode())
     return "driver-" + digest.hexdigest()
@@ -132,7 +132,7 @@ def load_kernels(kernels: Sequence[KernelSource]) -> list[int]:
     """Addresses of the kernels' C entries `void (int64_t *args, int64_t lo, int64_t hi)`.
 
     Kernels already loaded in this process cost a dictionary look-up, those in the disk cache 0.2 ms, others a compile.
-    Raises codegen.KernelCompileError.
+    Raises interface.KernelCompileError.
     """
     with _lock:
         missing = list(dict.fromkeys(kernel for kernel in kernels if kernel not in _addresses))
@@ -153,7 +153,7 @@ def load_or_stand_in(
     cache = default_cache()
 
     def is_there(kernel: KernelSource) -> bool:
-        return kernel in _addresses or cache.get(codegen.kernel_key(kernel)) is not None
+        return kernel in _addresses or cache.get(interface.kernel_key(kernel)) is not None
 
     with _lock:
         taken = {}
