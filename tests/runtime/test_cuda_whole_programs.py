@@ -27,31 +27,50 @@ from hloom.runtime.cuda.programs.executable import CAPTURES, Executable
 from hloom.runtime.cuda.programs.program import CudaProgram, Host, While, all_steps
 
 
+_simulated: dict[tuple, list[bytes]] = {}  # what a kernel leaves in its arrays, by the kernel and what it found there
+
+
+def _simulate(source, arrays: dict, integers: dict, blocks: int, layout: tuple) -> None:
+    """Runs a kernel thread by thread, once for the same contents: tests that let every call fail run it very often.
+
+    layout: which arrays share a block of memory, and where they begin in it.
+    """
+    before = tuple(array.tobytes() for array in arrays.values())
+    key = (source, blocks, tuple(integers.values()), layout, before)
+    if key not in _simulated:
+        simulator.run(source, arrays, integers, blocks, False)
+        _simulated[key] = [array.tobytes() for array in arrays.values()]
+        return
+    for array, after in zip(arrays.values(), _simulated[key], strict=True):
+        array.view(np.uint8)[:] = np.frombuffer(after, np.uint8)
+
+
 def simulated(fake, name: str, source) -> FakeKernel:
     """A kernel that is run thread by thread."""
     pointers = [kind.endswith("*") for kind in source.params]
-
-    def rest(address: int) -> int:
-        """Bytes from an address to the end of its block."""
-        block = fake.memory.find(address, 0, name)
-        return block.address + block.nbytes - address
-
-    sizes: dict[int, int] = {}  # by address; when the kernel runs its memory may be freed for what comes after it
+    # By address: bytes to the end of the block, and the block. Memory may be freed before the kernel that reads it runs.
+    sizes: dict[int, int] = {}
+    owners: dict[int, int] = {}
 
     def run(fake, blocks, *words):
         arrays, integers = {}, {}
+        found = [word for word, is_pointer in zip(words, pointers, strict=True) if is_pointer]
+        order = list(dict.fromkeys(owners[word] for word in found))
+        layout = tuple((order.index(owners[word]), word - owners[word]) for word in found)
         for parameter, word, kind in zip(source.parameters, words, source.params, strict=True):
             if kind.endswith("*"):
                 dtype = DTYPES[kind.removesuffix("*")]
                 arrays[parameter] = fake.view(word, sizes[word] // dtype.itemsize * dtype.itemsize, dtype)
             else:
                 integers[parameter] = word
-        simulator.run(source, arrays, integers, blocks, False)
+        _simulate(source, arrays, integers, blocks, layout)
 
     def accesses(*words):
         """What it touches is not known here: all that lies behind its pointers."""
         found = [word for word, is_pointer in zip(words, pointers, strict=True) if is_pointer]
-        sizes.update((word, rest(word)) for word in found)
+        for word in found:
+            block = fake.memory.find(word, 0, name)
+            sizes[word], owners[word] = block.address + block.nbytes - word, block.address
         return [writes(word, sizes[word]) for word in found]
 
     return FakeKernel(name, "".join("p" if p else "i" for p in pointers), run, accesses, with_grid=True)
