@@ -26,7 +26,6 @@ from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.programs.executable import CAPTURES, Executable
 from hloom.runtime.cuda.programs.program import CudaProgram, Host, While, all_steps
 
-
 _simulated: dict[tuple, list[bytes]] = {}  # what a kernel leaves in its arrays, by the kernel and what it found there
 
 
@@ -48,7 +47,7 @@ def _simulate(source, arrays: dict, integers: dict, blocks: int, layout: tuple) 
 def simulated(fake, name: str, source) -> FakeKernel:
     """A kernel that is run thread by thread."""
     pointers = [kind.endswith("*") for kind in source.params]
-    # By address: bytes to the end of the block, and the block. Memory may be freed before the kernel that reads it runs.
+    # By address: bytes to the end of the block, and the block. Memory may be freed before a kernel that reads it runs.
     sizes: dict[int, int] = {}
     owners: dict[int, int] = {}
 
