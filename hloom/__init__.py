@@ -13,50 +13,56 @@ from __future__ import annotations
 import importlib
 
 from hloom import errors, lax, numpy, tree
+from hloom._version import __version__
 from hloom.arrays.interchange import from_numpy, from_torch, to_numpy, to_torch
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.backends import preload
 from hloom.config import config
-from hloom.contexts import debug_infs, debug_nans, disable_jit, enable_x64
+from hloom.contexts import (
+    check_tracer_leaks,
+    checking_leaks,
+    debug_infs,
+    debug_nans,
+    default_matmul_precision,
+    disable_jit,
+    enable_x64,
+    explain_cache_misses,
+    log_compiles,
+    numpy_dtype_promotion,
+    numpy_rank_promotion,
+    transfer_guard,
+    transfer_guard_device_to_device,
+    transfer_guard_device_to_host,
+    transfer_guard_host_to_device,
+)
 from hloom.dispatch.from_text import from_hlo, from_stablehlo
 from hloom.dispatch.jit import jit, make_module
 from hloom.ir.ops.programs.structure import register_custom_call
 from hloom.jax import lax_primitives as _lax_primitives
 from hloom.jax import settings as _settings
 from hloom.jax.compatibility import (
-    check_tracer_leaks,
-    checking_leaks,
     clear_caches,
     default_device,
-    default_matmul_precision,
     effects_barrier,
-    ensure_compile_time_eval,
     make_array_from_callback,
     make_array_from_single_device_arrays,
     make_jaxpr,
     named_call,
     named_scope,
-    numpy_dtype_promotion,
     print_environment_info,
     typeof,
 )
 from hloom.jax.import_hook import MODULES, as_jax, install_finder
 from hloom.jax.process import (
-    explain_cache_misses,
     fwd_and_bwd,
     host_count,
     host_id,
     host_ids,
     live_arrays,
-    log_compiles,
     make_array_from_process_local_data,
-    numpy_rank_promotion,
     process_indices,
-    transfer_guard,
-    transfer_guard_device_to_device,
-    transfer_guard_device_to_host,
-    transfer_guard_host_to_device,
 )
+from hloom.jax.version import __version_info__  # of the JAX whose names these are
 from hloom.lax.control.control_flow import associative_scan, cond, fori_loop, scan, switch, while_loop
 from hloom.lax.transfer import block_until_ready, copy_to_host_async, device_get, device_put
 from hloom.numpy import methods as _methods
@@ -73,6 +79,7 @@ from hloom.platforms.device import (
 )
 from hloom.sharding.shardings import NamedSharding, P, Shard, get_mesh, make_mesh, reshard, set_mesh
 from hloom.tracing.callback import io_callback, pure_callback
+from hloom.tracing.concrete import ensure_compile_time_eval
 from hloom.tracing.eval_shape import eval_shape
 from hloom.tracing.refs import Ref, freeze, new_ref
 from hloom.transforms.custom_derivatives import closure_convert, custom_gradient, custom_jvp, custom_vjp
@@ -84,8 +91,6 @@ from hloom.transforms.shard_map import shard_map
 from hloom.transforms.vmap import vmap
 from hloom.typing import Array
 
-__version__ = "0.1.0"
-__version_info__ = (0, 10, 2)  # of the JAX whose names these are (`hloom.jax.version`)
 install_finder()
 
 # Imported when they are first used: a program that needs arrays and gradients only starts without them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from hloom.config import config
+from hloom.errors import ArgumentError
 
 
 def _setting(name: str, text: str):
@@ -14,19 +15,84 @@ def _setting(name: str, text: str):
             yield
 
     context.__name__ = context.__qualname__ = name
-    context.__doc__ = f"`with {name}():` {text}; {name}(False) takes it back."
+    context.__doc__ = f"`with {name}():` {text}; {name}(False) turns it off."
     return context
 
 
-enable_x64 = _setting("enable_x64", "Python numbers alone are of 64 bits")
-
-
+enable_x64 = _setting("enable_x64", "Python numbers alone have 64 bits")
 debug_nans = _setting("debug_nans", "a NaN in a result raises FloatingPointError")
-
-
 debug_infs = _setting("debug_infs", "an infinity in a result raises FloatingPointError")
 
 
 def disable_jit(disable: bool = True):
     """`with disable_jit():` functions under `hl.jit` run step by step on values, so that they can be debugged."""
     return config(disable_jit=disable)
+
+
+@contextlib.contextmanager
+def log_compiles(new_val: bool = True):
+    """`with log_compiles():` each compilation and its reason are logged to standard error (HLOOM_DEBUG=1)."""
+    with config(debug=max(1, config.debug) if new_val else 0):
+        yield
+
+
+explain_cache_misses = log_compiles
+
+
+# --- settings of JAX that change nothing here -------------------------------------------------------------------------
+
+
+def _accepting(name: str, values: tuple, doc: str, repair: str | None = None):
+    """A context that accepts these values and changes nothing. Raises ArgumentError for others."""
+
+    @contextlib.contextmanager
+    def context(new_val):
+        if new_val not in values and not hasattr(new_val, "name"):
+            raise ArgumentError(name, f"{new_val!r:.40}", repair or f"one of {', '.join(map(str, values))}")
+        yield
+
+    context.__name__ = context.__qualname__ = name
+    context.__doc__ = doc
+    return context
+
+
+default_matmul_precision = _accepting(
+    "default_matmul_precision",
+    ("default", "high", "highest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32", None),
+    "Accepts the names of JAX's precisions. Products have the full precision of their dtype, except those of float32 "
+    "on GPUs with `hl.config.cuda_tf32`.",
+)
+numpy_dtype_promotion = _accepting(
+    "numpy_dtype_promotion",
+    ("standard",),
+    "Accepts 'standard', the only promotion of hloom. Raises ArgumentError.",
+    "hloom promotes as JAX's 'standard' does",
+)
+numpy_rank_promotion = _accepting(
+    "numpy_rank_promotion",
+    ("allow",),
+    "Accepts 'allow', the only rule of hloom. Raises ArgumentError.",
+    "hloom broadcasts as JAX's 'allow' does",
+)
+
+
+@contextlib.contextmanager
+def check_tracer_leaks(new_val: bool = True):
+    """Changes nothing: a traced value that is used after its trace always raises LeakedTracerError."""
+    yield
+
+
+checking_leaks = check_tracer_leaks
+
+
+def _guard(name: str):
+    levels = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
+    return _accepting(
+        name, levels, "Accepts JAX's levels. The CPU's arrays are in the host's memory: nothing is transferred."
+    )
+
+
+transfer_guard = _guard("transfer_guard")
+transfer_guard_device_to_device = _guard("transfer_guard_device_to_device")
+transfer_guard_device_to_host = _guard("transfer_guard_device_to_host")
+transfer_guard_host_to_device = _guard("transfer_guard_host_to_device")

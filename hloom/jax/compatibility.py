@@ -1,47 +1,23 @@
-"""Running programs written for JAX: `hl.as_jax()`, and JAX's names for settings, contexts and facts about the process.
-
-`import jax` finds hloom after `hl.as_jax()` or after `sys.modules["jax"] = hloom`; its submodules follow by themselves.
-What has no meaning on one machine's CPU (transfer guards, profiles of accelerators) is not here.
-"""
+"""What exists for JAX's names only: scopes that name, `make_jaxpr`, arrays of parts, facts about the installation."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import platform
 import sys
-import weakref
 
 import numpy as np
 
+from hloom._version import __version__
 from hloom.arrays.array import Array
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
+from hloom.dispatch.jit import clear_all, jit
 from hloom.errors import ArgumentError
 from hloom.platforms.device import choose_default_device, devices, find_device
-from hloom.tracing.trace import TRACES, as_array
+from hloom.tracing.eval_shape import eval_shape
+from hloom.tracing.trace import as_array
 from hloom.tree import pytrees as tree
-
-# --- import jax ---------------------------------------------------------------------------------------------------
-
-
-# --- settings for a while -----------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def default_matmul_precision(precision):
-    """Takes the names of JAX's precisions. Products are of the full precision of their dtype, but for those of float32
-    on GPUs with `hl.config.cuda_tf32`."""
-    names = ("default", "high", "highest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32", None)
-    if precision not in names and not hasattr(precision, "name"):
-        raise ArgumentError("default_matmul_precision", f"{precision!r}", f"one of {', '.join(map(str, names))}")
-    yield
-
-
-@contextlib.contextmanager
-def numpy_dtype_promotion(new_val: str):
-    """Takes 'standard', the only promotion that hloom has. Raises ArgumentError."""
-    if new_val != "standard":
-        raise ArgumentError("numpy_dtype_promotion", f"{new_val!r}", "hloom promotes as JAX's 'standard' does")
-    yield
 
 
 @contextlib.contextmanager
@@ -52,25 +28,6 @@ def default_device(device):
         yield
     finally:
         choose_default_device(before)
-
-
-@contextlib.contextmanager
-def ensure_compile_time_eval():
-    """Inside of a trace: what is computed on known values is computed at once, instead of being recorded."""
-    TRACES.active.append(None)
-    try:
-        yield
-    finally:
-        TRACES.active.pop()
-
-
-@contextlib.contextmanager
-def check_tracer_leaks(new_val: bool = True):
-    """Changes nothing: a traced value that is used after its trace always raises LeakedTracerError."""
-    yield
-
-
-checking_leaks = check_tracer_leaks
 
 
 @contextlib.contextmanager
@@ -113,7 +70,7 @@ class Program:
         return [i for i in self.module.entry.instructions if i.opcode != "parameter"]
 
     def __str__(self) -> str:
-        from hloom.ir.text import print_module
+        from hloom.ir.text import print_module  # saves start-up time: 5 ms for the printer and the parser
 
         return print_module(self.module)
 
@@ -125,9 +82,6 @@ class Program:
 
 def make_jaxpr(fun, static_argnums=(), axis_env=None, return_shape: bool = False, abstracted_axes=None):
     """A function that traces fun on its arguments and returns the `Program`; prints as HLO text instead of a jaxpr."""
-    from hloom.dispatch.jit import jit
-    from hloom.tracing.eval_shape import eval_shape
-
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
     @functools.wraps(fun)
@@ -161,9 +115,6 @@ def typeof(x):
     return _aval(x)
 
 
-_live: weakref.WeakSet = weakref.WeakSet()
-
-
 def make_array_from_callback(shape, sharding, data_callback, dtype=None):
     """An array of what data_callback returns for the index of each device's part; here of the whole array.
 
@@ -189,8 +140,6 @@ def make_array_from_single_device_arrays(shape, sharding, arrays, *, dtype=None)
 
 def clear_caches() -> None:
     """Forgets every compiled function of this process; code stays in the cache on disk."""
-    from hloom.dispatch.jit import clear_all
-
     clear_all()
 
 
@@ -200,13 +149,9 @@ def effects_barrier() -> None:
 
 def print_environment_info(return_string: bool = False) -> str | None:
     """The versions and devices that a report of a fault should tell."""
-    import platform
-
-    import hloom
-
     text = "\n".join(
         (
-            f"hloom:    {hloom.__version__}",
+            f"hloom:    {__version__}",
             f"numpy:    {np.__version__}",
             f"python:   {sys.version}",
             f"devices:  {', '.join(map(str, devices()))}",
@@ -217,6 +162,3 @@ def print_environment_info(return_string: bool = False) -> str | None:
         return text
     print(text)
     return None
-
-
-# --- jax.config ---------------------------------------------------------------------------------------------------

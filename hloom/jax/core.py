@@ -3,7 +3,8 @@
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.ir.module import Instruction
-from hloom.jax.compatibility import Program, ensure_compile_time_eval, typeof
+from hloom.jax.compatibility import Program, typeof
+from hloom.tracing.concrete import ensure_compile_time_eval
 from hloom.tracing.trace import Trace, Tracer, apply_computation, as_array
 
 AbstractValue = ShapedArray = ShapeDtypeStruct

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hloom import numpy as hnp
 from hloom.errors import ShapeError
 from hloom.tree import pytrees as tree
 
@@ -11,8 +12,6 @@ def ravel_pytree(pytree):
 
     Raises DTypeError; the function raises ShapeError for a vector of another length.
     """
-    from hloom import numpy as hnp
-
     leaves, structure = tree.flatten(pytree)
     if not leaves:
         return hnp.zeros(0), lambda vector: tree.unflatten(structure, [])

@@ -1,15 +1,14 @@
-"""JAX's names for facts about the process, and its settings for a while. hloom runs in one process."""
+"""JAX's names for facts about the process, of which hloom has one, and derivatives in two steps."""
 
 from __future__ import annotations
 
-import contextlib
 import gc
 
 from hloom.arrays.array import Array
-from hloom.config import config
 from hloom.errors import ArgumentError
 from hloom.lax.transfer import device_put
 from hloom.platforms.device import process_index
+from hloom.transforms.gradient import vjp
 
 
 def host_count(backend=None) -> int:
@@ -48,47 +47,6 @@ def make_array_from_process_local_data(sharding, local_data, global_shape=None):
     return device_put(local_data, sharding)
 
 
-# --- settings for a while -----------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def log_compiles(new_val: bool = True):
-    """`with log_compiles():` each compilation is told, with the reason for it, on the error stream (HLOOM_DEBUG=1)."""
-    with config(debug=max(1, config.debug) if new_val else 0):
-        yield
-
-
-explain_cache_misses = log_compiles
-
-_GUARDS = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
-
-
-def _guard(name: str):
-    @contextlib.contextmanager
-    def context(new_val: str):
-        if new_val not in _GUARDS:
-            raise ArgumentError(f"{name} takes a level", f"{new_val!r:.40}", f"one of {', '.join(_GUARDS)}")
-        yield
-
-    context.__name__ = context.__qualname__ = name
-    context.__doc__ = "Takes JAX's levels. The CPU's arrays are in the host's memory: nothing is transferred."
-    return context
-
-
-transfer_guard = _guard("transfer_guard")
-transfer_guard_device_to_device = _guard("transfer_guard_device_to_device")
-transfer_guard_device_to_host = _guard("transfer_guard_device_to_host")
-transfer_guard_host_to_device = _guard("transfer_guard_host_to_device")
-
-
-@contextlib.contextmanager
-def numpy_rank_promotion(new_val: str):
-    """Takes 'allow', the only rule that hloom has. Raises ArgumentError."""
-    if new_val != "allow":
-        raise ArgumentError("numpy_rank_promotion", f"{new_val!r}", "hloom broadcasts as JAX's 'allow' does")
-    yield
-
-
 # --- derivatives in two steps -------------------------------------------------------------------------------------
 
 
@@ -98,8 +56,6 @@ def fwd_and_bwd(fun, argnums, has_aux: bool = False, jitted: bool = True):
 
     The cotangents are of the arguments argnums, a tuple where it names several.
     """
-    from hloom.transforms.gradient import vjp
-
     several = not isinstance(argnums, int)
     places = tuple(argnums) if several else (argnums,)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import hloom as hl
 from hloom import lax
 from hloom import numpy as hnp
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import FLOATS
+from hloom.transforms.gradient import value_and_grad
 
 __all__ = ["OptimizeResults", "minimize"]
 
@@ -71,7 +71,7 @@ def minimize(fun, x0, args: tuple = (), *, method: str, tol: float | None = None
     order = options.get("norm", hnp.inf)
     gtol = options.get("gtol", 1e-5) if tol is None else tol
     trials = int(options.get("line_search_maxiter", 30))
-    both = hl.value_and_grad(lambda x: hnp.asarray(fun(x, *args)).astype(dtype))
+    both = value_and_grad(lambda x: hnp.asarray(fun(x, *args)).astype(dtype))
     eye = hnp.eye(n, dtype=dtype)
 
     def is_flat(slope):

@@ -6,7 +6,7 @@ import numpy as np
 
 from hloom.arrays.array import Array
 from hloom.errors import ConcretizationTypeError
-from hloom.tracing.trace import Tracer
+from hloom.tracing.trace import Tracer, resumed
 
 
 def known(x) -> np.ndarray | None:
@@ -24,3 +24,8 @@ def require_known(x, name: str, what: str, repair: str) -> np.ndarray:
             f"{name} inside of jit, where {what}", f"a traced value {x._shape!r}, which has no numbers yet", repair
         )
     return value
+
+
+def ensure_compile_time_eval():
+    """Inside of a trace: what is computed on known values is computed eagerly, instead of being recorded."""
+    return resumed(None)

@@ -120,6 +120,7 @@ _lock = threading.Lock()
 
 def run_compiled(computation: Computation, values) -> list[np.ndarray]:
     """The outputs of a computation, compiled (once for all computations that are equal) and run."""
+    # These save start-up time: the compiler is imported in the background (`hloom.backends.preload`).
     from hloom.backends.cpu.compilation import compile_module
     from hloom.compiler.passes.cse import LastingKeys
 

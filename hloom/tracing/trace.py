@@ -20,6 +20,7 @@ from hloom.arrays.array import Array, common_device
 from hloom.arrays.checks import check_result
 from hloom.arrays.interchange import from_python
 from hloom.arrays.operators import ArrayMethods
+from hloom.compiler.placement.user_devices import chosen_devices, chosen_devices_of
 from hloom.config import config
 from hloom.errors import ArgumentError, LeakedTracerError, ParticipantsError, TracerBoolError, TracerConversionError
 from hloom.ir.build import Builder, tuple_elements
@@ -29,6 +30,7 @@ from hloom.ir.ops import OPS
 from hloom.ir.records import field, record
 from hloom.ir.source import Source, current_source, device_scopes
 from hloom.ir.types import Shape, TupleShape
+from hloom.platforms.device import find_device, scoped_device
 from hloom.tree import pytrees as tree
 
 # Family of ops -> what computes an instruction of it where a trace carries values; others by their reference.
@@ -289,8 +291,6 @@ def eager_device(arrays, what: str):
     or None where nobody chose one. Raises DeviceError for arrays of two devices."""
     if not device_scopes.device:
         return common_device(arrays, what)
-    from hloom.platforms.device import scoped_device
-
     return scoped_device()
 
 
@@ -327,8 +327,8 @@ class _StillTraced(Exception):
 
 
 @contextmanager
-def resumed(trace: Trace):
-    """Within it, a trace around is the current one again."""
+def resumed(trace: Trace | None):
+    """Within it, a trace around is the current one again; None: operations run eagerly."""
     TRACES.active.append(trace)
     try:
         yield
@@ -420,9 +420,6 @@ def apply_computation(
 def _output_devices(computation: Computation, arrays, beside) -> list:
     """For each output that is computed at once its device: what `hl.device` scopes in the function say, else that of
     what it is made of. Raises DeviceError where the function has no scopes and its arguments have two devices."""
-    from hloom.compiler.placement.user_devices import chosen_devices, chosen_devices_of
-    from hloom.platforms.device import find_device
-
     if not chosen_devices(computation):
         return [eager_device([*arrays, *beside], f"'{computation.name}'")] * len(computation.outputs())
     devices = dict(zip(computation.parameters, (array._device for array in arrays), strict=True))

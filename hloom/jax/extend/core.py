@@ -8,7 +8,7 @@ from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.ir.module import Instruction
 from hloom.jax.compatibility import Program
 from hloom.jax.extend.primitive import Primitive
-from hloom.tracing.trace import TRACES
+from hloom.tracing.trace import TRACES, apply_computation
 
 ClosedJaxpr = Jaxpr = Program
 Atom = Var = JaxprEqn = Instruction
@@ -69,8 +69,6 @@ def set_current_trace(trace):
 
 def jaxpr_as_fun(closed_jaxpr: Program):
     """The function of flat arrays whose program was traced."""
-    from hloom.tracing.trace import apply_computation
-
     return lambda *args: apply_computation(closed_jaxpr.module.entry, list(args))
 
 

@@ -7,7 +7,10 @@ from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.compiler.transforms.custom import CustomBatch, CustomModes, Rule
 from hloom.errors import ArgumentError, DifferentiationError, TracerError
 from hloom.ir.types import INEXACT
-from hloom.jax.experimental.hijax import Zero, instantiate_zeros
+from hloom.jax.experimental.hijax import AxisData, Zero, instantiate_zeros
+from hloom.jax.interpreters.ad import UndefinedPrimal, primitive_jvps, primitive_transposes
+from hloom.jax.interpreters.batching import fancy_primitive_batchers, primitive_batchers
+from hloom.jax.interpreters.mlir import lowerings
 from hloom.tracing.callback import pure_callback
 from hloom.tracing.custom_rules import Call, SymbolicZero, values_outside
 from hloom.tracing.trace import as_array, current_trace, trace_function
@@ -59,9 +62,6 @@ class Primitive:
         call = Call.of(_Bound(self, params), args, {}, (), self.name)
         traced = call.trace()
         call.outside = values_outside(traced)
-        from hloom.jax.interpreters.ad import primitive_jvps, primitive_transposes
-        from hloom.jax.interpreters.batching import fancy_primitive_batchers, primitive_batchers
-
         derivative = None
         if self in primitive_jvps:
             function = custom_jvp(_Bound(self, params))
@@ -89,8 +89,6 @@ class Primitive:
 
     def _transpose_rule(self, rule, params, call: Call, traced):
         """What `CustomModes` takes as make_transpose."""
-        from hloom.jax.interpreters.ad import UndefinedPrimal
-
         shapes = [leaf._shape for leaf in call.leaves]
         outputs = [o.shape for o in traced.computation.outputs()]
 
@@ -148,9 +146,6 @@ class Primitive:
         return jvp
 
     def _vmap_rule(self, params):
-        from hloom.jax.experimental.hijax import AxisData
-        from hloom.jax.interpreters.batching import fancy_primitive_batchers, primitive_batchers
-
         def rule(size, in_batched, *args):
             dims = tuple(0 if b else None for b in in_batched)
             if self in primitive_batchers:
@@ -177,8 +172,6 @@ class _Bound:
         self.__name__ = primitive.name
 
     def __call__(self, *args):
-        from hloom.jax.interpreters.mlir import lowerings
-
         primitive, params = self._primitive, self._params
         lowering = lowerings.get(primitive)
         if lowering is not None:
