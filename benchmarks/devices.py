@@ -6,6 +6,7 @@ in turns; the time from a send to its receive; the partition of a module of 10,0
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 import time
@@ -65,8 +66,7 @@ def in_turns(calls: dict) -> dict[str, float]:
 def training() -> dict[str, float]:
     generator = np.random.default_rng(0)
     parameters = [
-        hl.device_put(generator.standard_normal((a, b), dtype=np.float32) * 0.05)
-        for a, b in zip(WIDTHS, WIDTHS[1:], strict=False)
+        hl.device_put(generator.standard_normal((a, b), dtype=np.float32) * 0.05) for a, b in itertools.pairwise(WIDTHS)
     ]
     x = hl.device_put(generator.standard_normal((BATCH, WIDTHS[0]), dtype=np.float32))
     y = hl.device_put(np.eye(10, dtype=np.float32)[generator.integers(0, 10, BATCH)])

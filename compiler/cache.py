@@ -159,7 +159,7 @@ class Cache:
     def _count(self, data: bytes) -> None:
         """Notes that an entry was written; from time to time the folder is measured."""
         self._unmeasured += len(data) + _HEADER.size
-        if self._unmeasured > self.limit // 16 or not self._asked and self._is_due():
+        if self._unmeasured > self.limit // 16 or (not self._asked and self._is_due()):
             self._prune()
         self._asked = True
 

@@ -214,7 +214,7 @@ class LanesExecutable:
 
     def for_one_output(self):
         """None: there is no shorter way (`Executable.for_one_output`)."""
-        return None
+        return
 
 
 def _part(run: Callable, arguments, state: np.ndarray) -> Callable:

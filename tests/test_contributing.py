@@ -21,7 +21,7 @@ from hloom.ir.verify import verify
 from hloom.tracing.trace import bind
 
 ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"<!-- code: (\w+) -->\n```python\n(.*?)```", re.S)
+BLOCK = re.compile(r"<!-- code: (\w+) -->\n```python\n(.*?)```", re.DOTALL)
 
 
 @pytest.fixture(scope="module")

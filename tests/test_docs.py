@@ -22,7 +22,7 @@ HELPERS = ("bitcast", "convert", "huge", "remainder_step", "polynomial")
 def section(page: str, mark: str) -> tuple[str, str, str]:
     """The text before a marked section, the section, and what follows."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    found = re.search(rf"<!-- {re.escape(mark)} -->\n(.*?)<!-- end -->", text, re.S)
+    found = re.search(rf"<!-- {re.escape(mark)} -->\n(.*?)<!-- end -->", text, re.DOTALL)
     assert found, f"{page} has no section {mark}"
     return text[: found.start(1)], found[1], text[found.end(1) :]
 

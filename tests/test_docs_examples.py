@@ -15,7 +15,7 @@ PAGES = [*sorted((DOCS / "start").glob("*.md")), DOCS / "guides" / "transforms.m
 
 def run_blocks(page: Path) -> dict:
     scope: dict = {}
-    for code in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S):
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         exec(compile(code, page.name, "exec"), scope)
     return scope
 
@@ -40,7 +40,7 @@ def test_getting_started():
 
 def test_the_example_for_numpy_users_computes_the_same_as_numpy():
     numpy_code, hloom_code = re.findall(
-        r"```python\n(.*?)```", (DOCS / "start" / "numpy_users.md").read_text(encoding="utf-8"), re.S
+        r"```python\n(.*?)```", (DOCS / "start" / "numpy_users.md").read_text(encoding="utf-8"), re.DOTALL
     )
     expected, found = {}, {}
     exec(numpy_code, expected)

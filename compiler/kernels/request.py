@@ -104,7 +104,7 @@ class KernelRequest:
         return "_".join([kind, *reversed(distinct)])
 
     def writer(self, dims: tuple[int, ...]) -> Writer:
-        writer = Writer({p: n for p, n in self.names.items()}, dims)
+        writer = Writer(dict(self.names.items()), dims)
         writer.sized = self.sized
         return writer
 

@@ -203,7 +203,7 @@ class Planner:
     def _reuse_donated(self, flat) -> None:
         """Gives outputs the buffers of donated inputs that are dead by then, or die where the output is written."""
         parameters = self.entry.parameters
-        free = {k for k in self.donated}
+        free = set(self.donated)
         taken_inputs = {b.place.number for _, b, _ in flat if b.place is not None and b.place.kind == "input"}
         for number, (_, buffer, shape) in enumerate(flat):
             if buffer.place != Place("output", number):

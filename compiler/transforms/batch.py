@@ -75,7 +75,6 @@ class Batching:
 
     def iota(self, dtype="s32") -> Value:
         """0, 1, ..., size - 1: the number of each problem."""
-
         return Value(
             self.builder, self.builder.emit("iota", shape=Shape(as_dtype(dtype), (self.size,)), iota_dimension=0)
         )

@@ -132,7 +132,7 @@ def _scan_split(build, instruction, body: Computation, primals, tangents, active
     own_consts, _, own_xs = _parts(attributes, forward.parameters)
     # What does not change from step to step is made once, outside; what is an x is read from it; the rest is stacked.
     outside = _invariant(builder, forward, dict(zip(own_consts, instructions(consts), strict=True)), residuals)
-    at_xs = {p: x for p, x in zip(own_xs, xs, strict=True)}
+    at_xs = dict(zip(own_xs, xs, strict=True))
     stacked = _worth_stacking(forward, residuals, {*outside, *at_xs})
     shortened = Builder(forward.name)
     shortened.parameters, shortened.instructions = list(forward.parameters), list(forward.instructions)
@@ -210,7 +210,7 @@ def _is_cheap_again(wanted: Instruction, known: set[Instruction]) -> bool:
             continue
         op = OPS[one.opcode]
         movement = one.opcode in ("broadcast", "constant", "iota")
-        if one.opcode == "parameter" or not (movement or op.family == "elementwise" and op.flops < CHEAP):
+        if one.opcode == "parameter" or not (movement or (op.family == "elementwise" and op.flops < CHEAP)):
             return False
         seen.add(one)
         if len(seen) > STEPS:

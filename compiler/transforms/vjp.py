@@ -193,7 +193,7 @@ def transpose(builder: Builder, linear: dict[Instruction, None], cotangents: dic
                     source=instruction.source,
                 )
             operands = [None if o in linear else Value(builder, o) for o in instruction.operands]
-            if operands.count(None) > 1 and opcode in _PRODUCTS or opcode == "divide" and operands[1] is None:
+            if (operands.count(None) > 1 and opcode in _PRODUCTS) or (opcode == "divide" and operands[1] is None):
                 raise DifferentiationError(
                     f"the transpose of '{opcode}' was asked for",
                     f"{instruction.shape!r} {opcode} is not linear in its operands together: more than one depends on "

@@ -48,7 +48,7 @@ def from_python(value, dtype=None) -> Array:
         target = NARROWED.get(target, target)
     readonly = isinstance(value, np.ndarray) and not value.flags.writeable and value.base is None
     data = np.ascontiguousarray(value, target).reshape(np.shape(value))
-    if data is value and not readonly or (isinstance(value, np.ndarray) and np.shares_memory(data, value)):
+    if (data is value and not readonly) or (isinstance(value, np.ndarray) and np.shares_memory(data, value)):
         data = data if readonly else data.copy()
     return Array(data)
 

@@ -48,7 +48,7 @@ class ShapeDtypeStruct:
 
     def _value(self):
         """What tracing asks an argument for: there is no value."""
-        return None
+        return
 
     _held = _value
 

@@ -1,7 +1,6 @@
 """Times the workloads with hloom and the installed peers, interleaved in one process, against the machine's limits.
 
 Examples:
-
     hloom bench
     hloom bench --suite full --peers jax,torch,numpy
     hloom bench --only gelu_4m,softmax --peers jax --no-startup --no-conditions
@@ -13,6 +12,7 @@ measures softmax again and takes all other rows from the file.
 Each result is compared with NumPy in double precision before it is timed. Rows that miss their target are listed first,
 with a profile summary. 'torch' means torch and torch.compile, 'numpy' means NumPy and numexpr, and 'unfused' means
 hloom with one kernel per operation.
+
 """
 
 from __future__ import annotations

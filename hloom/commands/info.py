@@ -1,9 +1,9 @@
 """Prints versions, the machine as the compiler sees it, devices, threads, the cache folder and its size, and settings.
 
 Examples:
-
     hloom info
     hloom info --json > info.json
+
 """
 
 from __future__ import annotations

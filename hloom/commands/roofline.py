@@ -1,7 +1,6 @@
 """Measures memory bandwidth and peak multiply-add throughput, and places the workloads on that roofline.
 
 Examples:
-
     hloom roofline
     hloom roofline --suite full --png roof.png --json roof.json
     hloom roofline --from results.json
@@ -9,6 +8,7 @@ Examples:
 
 All kernels are hloom's own. Bandwidth is that of the triad `a + s b` over arrays that all threads read repeatedly; the
 peak is that of independent fused multiply-adds in registers.
+
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Compiles a program in HLO or StableHLO text, runs it on arrays from .npy files, and prints or saves the results.
 
 Examples:
-
     hloom run layer.hlo --inputs x.npy w.npy b.npy --output y.npy
     hloom run layer.mlir --inputs x.npy --output y.npy
     hloom run layer.hlo --random 0 --source --time
 
 Dynamic dimensions of a StableHLO program (`tensor<?x4xf32>`) take their sizes from the inputs. An output file that ends
 in .npz holds all results (out0, out1, ...); one that ends in .npy holds the single result.
+
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ tree_transpose, tree_unflatten = _tree.transpose, _tree.unflatten
 
 def all_leaves(iterable, is_leaf=None) -> bool:
     """Whether no element of the iterable is a tree with nodes of its own."""
-    return all(is_leaf is not None and is_leaf(x) or not is_tree_node(type(x)) for x in iterable)
+    return all((is_leaf is not None and is_leaf(x)) or not is_tree_node(type(x)) for x in iterable)
 
 
 def treedef_children(treedef) -> list:

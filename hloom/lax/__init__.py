@@ -3,8 +3,6 @@
 Nothing is promoted or broadcast here, except Python numbers, which take the dtype and shape of the arrays beside them.
 """
 
-# ruff: noqa: F401  (the imports are the list of public names)
-
 from hloom.arrays import arguments as _arguments
 from hloom.lax import linalg
 from hloom.lax import primitive_names as _primitive_names

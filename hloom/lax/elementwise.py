@@ -116,9 +116,9 @@ sub = _binary("sub", "subtract", "x - y.")
 mul = _binary("mul", "multiply", "x * y; `and` of pred.")
 div = _binary("div", "divide", "x / y. Integers truncate toward zero; a division by zero has all bits set.")
 rem = _binary("rem", "remainder", "The remainder of x / y with the sign of x.")
-pow = _binary("pow", "power", "x to the power y, of one dtype.")  # noqa: A001  (JAX's name)
-max = _binary("max", "maximum", "The larger of x and y; NaN where one is NaN.")  # noqa: A001
-min = _binary("min", "minimum", "The smaller of x and y; NaN where one is NaN.")  # noqa: A001
+pow = _binary("pow", "power", "x to the power y, of one dtype.")
+max = _binary("max", "maximum", "The larger of x and y; NaN where one is NaN.")
+min = _binary("min", "minimum", "The smaller of x and y; NaN where one is NaN.")
 atan2 = _binary("atan2", "atan2", "The angle of the point (y, x): atan2(x, y) is the arc tangent of x / y.")
 bitwise_and = _binary("bitwise_and", "and", "x & y of integers or pred.")
 bitwise_or = _binary("bitwise_or", "or", "x | y of integers or pred.")
@@ -126,10 +126,10 @@ bitwise_xor = _binary("bitwise_xor", "xor", "x ^ y of integers or pred.")
 shift_left = _binary("shift_left", "shift-left", "x << y; 0 for a y of the width of x and more.")
 shift_right_logical = _binary("shift_right_logical", "shift-right-logical", "x >> y, zeros shifted in.")
 shift_right_arithmetic = _binary("shift_right_arithmetic", "shift-right-arithmetic", "x >> y, the sign shifted in.")
-complex = _binary("complex", "complex", "The complex number x + i y of two float arrays.")  # noqa: A001
+complex = _binary("complex", "complex", "The complex number x + i y of two float arrays.")
 
 neg = _unary("neg", "negate", "-x.")
-abs = _unary("abs", "abs", "The absolute value, real for complex x.")  # noqa: A001
+abs = _unary("abs", "abs", "The absolute value, real for complex x.")
 sign = _unary("sign", "sign", "-1, 0 or 1; x / |x| for complex x; NaN for NaN.")
 exp = _unary("exp", "exponential", "e to the power x.")
 expm1 = _unary("expm1", "exponential-minus-one", "exp(x) - 1, exact near 0.")
@@ -177,7 +177,7 @@ class RoundingMethod:
     TO_NEAREST_EVEN = 1
 
 
-def round(x, rounding_method: int = RoundingMethod.AWAY_FROM_ZERO):  # noqa: A001  (JAX's name)
+def round(x, rounding_method: int = RoundingMethod.AWAY_FROM_ZERO):
     """x rounded to whole numbers, floats. Halves go away from zero, or to the even neighbour. Raises DTypeError."""
     x = as_operand(x, "round")
     opcode = "round-nearest-even" if rounding_method == RoundingMethod.TO_NEAREST_EVEN else "round-nearest-afz"
@@ -242,7 +242,7 @@ def select(pred, on_true, on_false):
     return bind("select", pred, on_true, on_false, weak=weak)
 
 
-def clamp(min, x, max):  # noqa: A002  (JAX's names)
+def clamp(min, x, max):
     """min(max(x, min), max). The bounds are scalars or of the shape of x, with its dtype. NaN stays.
 
     Raises ShapeError, DTypeError.

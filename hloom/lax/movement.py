@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 
 from hloom.arrays.operators import ArrayMethods
 from hloom.errors import ArgumentError, AttributeValueError, DTypeError, ShapeError
@@ -170,7 +171,7 @@ def rev(operand, dimensions):
 # --- slice, pad, concatenate --------------------------------------------------------------------------------------
 
 
-def slice(operand, start_indices, limit_indices, strides=None):  # noqa: A001  (JAX's name)
+def slice(operand, start_indices, limit_indices, strides=None):
     """operand[start:limit:stride] along each dimension, with 0 <= start <= limit <= extent and stride > 0.
 
     Raises AttributeValueError.
@@ -359,7 +360,7 @@ def split(operand, sizes, axis: int = 0) -> list:
             "make the sizes add up",
         )
     edges = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
-    return [slice_in_dim(x, a, b, axis=axis) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [slice_in_dim(x, a, b, axis=axis) for a, b in itertools.pairwise(edges)]
 
 
 def collapse(operand, start_dimension: int, stop_dimension: int | None = None):

@@ -207,7 +207,7 @@ def canonical_axes(axis, rank: int, name: str) -> tuple[int, ...]:
 
 def canonical_shape(shape, name: str) -> tuple[int, ...]:
     """Extents from an integer or a sequence of integers. Raises ShapeError for a negative one."""
-    if isinstance(shape, ArrayMethods) and shape._shape.dims or isinstance(shape, np.ndarray) and shape.ndim:
+    if (isinstance(shape, ArrayMethods) and shape._shape.dims) or (isinstance(shape, np.ndarray) and shape.ndim):
         shape = tuple(shape)
     if not isinstance(shape, (tuple, list)):
         shape = (shape,)

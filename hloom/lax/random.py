@@ -36,7 +36,7 @@ def rng_bit_generator(key, shape, dtype="u32", algorithm=RandomAlgorithm.RNG_DEF
             "rng_bit_generator has no such algorithm", f"{algorithm!r}", "take one of lax.RandomAlgorithm"
         )
     words = key.dtype == DTYPES["u32"]
-    if len(key.shape) != 1 or words and key.shape[0] % 2:
+    if len(key.shape) != 1 or (words and key.shape[0] % 2):
         raise ShapeError(
             "rng_bit_generator takes a key of shape u32[4], u32[6], u64[2] or u64[3]",
             repr(key._shape),

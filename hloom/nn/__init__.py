@@ -1,7 +1,5 @@
 """Activations and softmax with `jax.nn`'s names, initializers, and layers that are plain trees of arrays."""
 
-# ruff: noqa: F401  (the imports are the list of public names)
-
 from hloom.nn import initializers, losses
 from hloom.nn.attention import MultiHeadAttention, TransformerBlock
 from hloom.nn.convolution import Conv, ConvTranspose

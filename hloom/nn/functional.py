@@ -271,7 +271,7 @@ def one_hot(x, num_classes: int, *, dtype="f32", axis: int = -1):
     count = whole_number(num_classes, "one_hot", "number of classes")
     axis = canonical_axis(axis, x.ndim + 1, "one_hot")
     index = x if x.dtype in INTEGERS else lax.convert_element_type(x, "s32")
-    dims = x.shape[:axis] + (count,) + x.shape[axis:]
+    dims = (*x.shape[:axis], count, *x.shape[axis:])
     spread = lax.broadcast_in_dim(index, dims, [k for k in range(len(dims)) if k != axis])
     wide = spread if spread.dtype.itemsize >= 4 else lax.convert_element_type(spread, "s32")
     return lax.convert_element_type(lax.eq(wide, lax.broadcasted_iota(wide.dtype, dims, axis)), as_dtype(dtype))

@@ -4,8 +4,6 @@ Outside of `hl.jit` every call computes at once; inside it is recorded and compi
 Python numbers take the dtype of the array beside them, and alone they are pred, s32, f32 or c64.
 """
 
-# ruff: noqa: F401, F403  (the imports are the list of public names)
-
 import math as _math
 
 from numpy import iterable

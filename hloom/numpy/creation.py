@@ -60,7 +60,7 @@ def _on_device(make):
 
 
 @_on_device
-def array(object, dtype=None, copy: bool = True, order: str | None = None, ndmin: int = 0, *, device=None):  # noqa: A002
+def array(object, dtype=None, copy: bool = True, order: str | None = None, ndmin: int = 0, *, device=None):
     """An array of a number, a NumPy array, an array of another library (DLPack), or nested lists of all of these.
 
     Without a dtype NumPy and hloom arrays keep theirs; Python numbers become pred, s32, f32 or c64, and one alone is
@@ -268,7 +268,7 @@ def linspace(
     work, dims = start.dtype, start.shape
     axis = canonical_axis(axis, len(dims) + 1, "linspace")
     parts = num - 1 if endpoint else num
-    shape = dims[:axis] + (num,) + dims[axis:]
+    shape = (*dims[:axis], num, *dims[axis:])
     kept = tuple(k for k in range(len(shape)) if k != axis)
     first, last = (bind("broadcast", v, shape=Shape(work, shape), dimensions=kept) for v in (start, stop))
     position = lax.broadcasted_iota(work, shape, axis)

@@ -69,7 +69,7 @@ def _scalar(name: str):
     return SCALAR_TYPES[DTYPES[name]]
 
 
-bool_ = bool = _scalar("pred")  # noqa: A001  (the Array API's name)
+bool_ = bool = _scalar("pred")
 int4, uint4 = _scalar("s4"), _scalar("u4")
 int8, int16, int32, int64 = (_scalar(n) for n in ("s8", "s16", "s32", "s64"))
 uint8, uint16, uint32, uint64 = (_scalar(n) for n in ("u8", "u16", "u32", "u64"))

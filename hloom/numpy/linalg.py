@@ -163,7 +163,7 @@ def eigvals(a):
     return lax.linalg.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
 
 
-def eigh(a, UPLO: str | None = None, symmetrize_input: bool = True):  # noqa: N803  (NumPy's name)
+def eigh(a, UPLO: str | None = None, symmetrize_input: bool = True):
     """EighResult(eigenvalues, eigenvectors) of a hermitian matrix: real and ascending, columns orthonormal.
 
     UPLO: the triangle that is read, 'L' or 'U', where symmetrize_input is False. Raises ShapeError, ArgumentError.
@@ -175,7 +175,7 @@ def eigh(a, UPLO: str | None = None, symmetrize_input: bool = True):  # noqa: N8
     return EighResult(values, vectors)
 
 
-def eigvalsh(a, UPLO: str | None = "L", *, symmetrize_input: bool = True):  # noqa: N803
+def eigvalsh(a, UPLO: str | None = "L", *, symmetrize_input: bool = True):
     """The ascending real eigenvalues of a hermitian matrix. Raises ShapeError, DTypeError, ArgumentError."""
     return eigh(a, UPLO, symmetrize_input).eigenvalues
 
@@ -276,7 +276,7 @@ def pinv(a, rtol=None, hermitian: bool = False, *, rcond=None):
     return bind("pinv", a, bound)
 
 
-def matrix_rank(M, rtol=None, *, hermitian: bool = False, tol=None):  # noqa: N803  (NumPy's name)
+def matrix_rank(M, rtol=None, *, hermitian: bool = False, tol=None):
     """The number of singular values above rtol times the largest (default max(m, n) eps), or above tol; s32.
 
     An array of rank 0 or 1 has rank 1, or 0 where all of it is 0. Raises ArgumentError, DTypeError.

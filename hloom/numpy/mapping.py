@@ -37,7 +37,7 @@ def vectorize(pyfunc, *, excluded=frozenset(), signature: str | None = None):
     Raises ArgumentError, and ShapeError where core axes of one name differ.
     """
     excluded = frozenset(excluded)
-    if any(not isinstance(e, (int, str)) or isinstance(e, int) and e < 0 for e in excluded):
+    if any(not isinstance(e, (int, str)) or (isinstance(e, int) and e < 0) for e in excluded):
         raise ArgumentError("vectorize excludes positions and names of arguments", f"{set(excluded)}", "check them")
 
     @functools.wraps(pyfunc)

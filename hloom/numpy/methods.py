@@ -92,7 +92,7 @@ def _transpose(self, *axes):
     return hnp.transpose(self, axes or None)
 
 
-def _view(self, dtype=None, type=None):  # noqa: A002  (NumPy's name)
+def _view(self, dtype=None, type=None):
     """The same bits as another dtype; the last dimension follows from the sizes of the elements."""
     return hnp.view(self, self.dtype if dtype is None else dtype)
 

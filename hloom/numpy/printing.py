@@ -77,7 +77,7 @@ def fromstring(string: str, dtype=float, count: int = -1, *, sep: str):
     return from_python(np.fromstring(string, asarray(0, dtype).dtype, count, sep=sep))
 
 
-def fromiter(iter, dtype, count: int = -1):  # noqa: A002  (NumPy's name)
+def fromiter(iter, dtype, count: int = -1):
     """A vector of the numbers that an iterator gives, at most count of them. Raises DTypeError."""
     return from_python(np.fromiter(iter, asarray(0, dtype).dtype, count))
 

@@ -6,8 +6,6 @@ updates, state = optimizer.update(gradients, state, parameters)
 parameters = optim.apply_updates(parameters, updates)
 """
 
-# ruff: noqa: F401  (the imports are the list of public names)
-
 from hloom.nn.losses import (
     cosine_distance,
     cosine_similarity,

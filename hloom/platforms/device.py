@@ -122,7 +122,7 @@ def _list() -> str:
     return ", ".join(map(str, devices()))
 
 
-class device(ContextDecorator):  # noqa: N801  (TensorFlow's name)
+class device(ContextDecorator):
     """`with hl.device("cpu:1"):` what stands in it is computed on that device, inside of jitted functions too; what a
     function computes for the derivative of it as well. Inner scopes win; None takes the choice back.
 

@@ -8,8 +8,6 @@ Numbers whose algorithm is fixed by the bits are JAX's for the same key (threefr
 floats up to the last bits of the logarithms in them.
 """
 
-# ruff: noqa: F401  (the imports are the list of public names)
-
 from hloom.random.bits import bits, fold_in, split
 from hloom.random.continuous import (
     cauchy,

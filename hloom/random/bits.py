@@ -190,7 +190,7 @@ def float_dtype(dtype, name: str, complex_too: bool = False) -> np.dtype:
     """f32 for None, otherwise a float dtype that random numbers can be made in. Raises DTypeError."""
     found = default_dtype(float) if dtype is None else as_dtype(dtype)
     has_fraction = found in FLOATS and bit_width(found) >= 8 and HLO_NAME[found] != "f8e8m0fnu"
-    if has_fraction or complex_too and found.kind == "c":
+    if has_fraction or (complex_too and found.kind == "c"):
         return found
     raise DTypeError(f"random.{name} makes floats", HLO_NAME[found], "take dtype='f32'")
 

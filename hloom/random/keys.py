@@ -59,7 +59,7 @@ def key(seed, *, impl=None, dtype=None) -> KeyArray:
     return KeyArray(_seed_data(seed, implementation), implementation)
 
 
-def PRNGKey(seed, *, impl=None):  # noqa: N802  (JAX's name)
+def PRNGKey(seed, *, impl=None):
     """A raw key from an integer seed: u32[2]. `key` makes keys with a type of their own."""
     return _seed_data(seed, _implementation(impl))
 

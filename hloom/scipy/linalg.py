@@ -218,7 +218,7 @@ def schur(a, output: str = "real"):
     return lax.linalg.schur(a)
 
 
-def rsf2csf(T, Z, check_finite: bool = True):  # noqa: N803  (SciPy's names)
+def rsf2csf(T, Z, check_finite: bool = True):
     """The complex Schur form (t, z) of a real one: the blocks of 2 are made triangular by rotations.
 
     T, Z: (n, n), as `schur` gives them. Raises ShapeError, DTypeError.

@@ -28,7 +28,7 @@ def _pade(m: int) -> list[float]:
 _APPROXIMANT = {"f32": (7, 3.925724783138660), "f64": (13, 5.371920351148152)}
 
 
-def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):  # noqa: N803  (SciPy's name)
+def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
     """The exponential of matrices (..., n, n), by scaling and squaring.
 
     Scaled so that the 1-norm is at most that for which a Pade approximant is exact (degree 7 in f32, 13 in f64), then
@@ -76,7 +76,7 @@ def _blocks(a, e):
     return hnp.concatenate([hnp.concatenate([a, e], axis=-1), hnp.concatenate([zero, a], axis=-1)], axis=-2)
 
 
-def expm_frechet(A, E, *, method: str | None = None, compute_expm: bool = True):  # noqa: N803
+def expm_frechet(A, E, *, method: str | None = None, compute_expm: bool = True):
     """(expm(A), its derivative in the direction E), or the derivative alone: from expm of [[A, E], [0, A]].
 
     Raises ShapeError, DTypeError.
@@ -92,7 +92,7 @@ def expm_frechet(A, E, *, method: str | None = None, compute_expm: bool = True):
     return (whole[..., :n, :n], direction) if compute_expm else direction
 
 
-def sqrtm(A, blocksize: int = 1):  # noqa: N803
+def sqrtm(A, blocksize: int = 1):
     """The principal square root of matrices, complex, by the Schur form. Raises ShapeError, DTypeError."""
     a = _float_square(A, "sqrtm")
     if a.dtype not in COMPLEX:
@@ -100,7 +100,7 @@ def sqrtm(A, blocksize: int = 1):  # noqa: N803
     return bind("sqrtm", a)
 
 
-def solve_sylvester(A, B, C, *, method: str = "schur", tol: float = 1e-8):  # noqa: N803
+def solve_sylvester(A, B, C, *, method: str = "schur", tol: float = 1e-8):
     """X with A X + X B = C, by Schur forms. A: (..., m, m), B: (..., n, n), C: (..., m, n).
 
     method and tol are accepted as in JAX; LAPACK's trsyl computes in every case. Raises ShapeError, DTypeError.
@@ -128,7 +128,7 @@ def polar(a, side: str = "right", *, method: str = "qdwh", eps=None, max_iterati
     return u @ vh, factor
 
 
-def funm(A, func, disp: bool = True):  # noqa: N803
+def funm(A, func, disp: bool = True):
     """An analytic function of one matrix (n, n): func is applied to eigenvalues, on the diagonal of the Schur form.
 
     The rest follows from Parlett's recurrence, which is inaccurate for close eigenvalues. disp=False: (result, error

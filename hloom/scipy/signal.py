@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -202,13 +203,13 @@ def detrend(data, axis: int = -1, type: str = "linear", bp=0, overwrite_data=Non
         raise AttributeValueError("detrend takes break points inside of the axis", f"{bp}", f"stay below {extent}")
     x = hnp.moveaxis(x, axis, -1)
     pieces = []
-    for start, stop in zip(breaks, breaks[1:], strict=False):
+    for start, stop in itertools.pairwise(breaks):
         piece, count = x[..., start:stop], stop - start
         steps = np.arange(count) - (count - 1) / 2
         line = hnp.asarray(steps.astype(np.dtype(x.real.dtype) if x.dtype.kind == "c" else x.dtype))
         mean = hnp.mean(piece, axis=-1, keepdims=True)
         square = float((steps * steps).sum())
-        slope = hnp.sum(piece * line, axis=-1, keepdims=True) / (square if square else 1.0)
+        slope = hnp.sum(piece * line, axis=-1, keepdims=True) / (square or 1.0)
         pieces.append(piece - mean - slope * line)
     return hnp.moveaxis(hnp.concatenate(pieces, axis=-1), -1, axis)
 

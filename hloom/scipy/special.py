@@ -106,7 +106,7 @@ def factorial(n, exact: bool = False):
     return hnp.where(n < 0, 0, _gamma(n + 1))
 
 
-def comb(N, k, *, exact: bool = False, repetition: bool = False):  # noqa: N803  (SciPy's names)
+def comb(N, k, *, exact: bool = False, repetition: bool = False):
     """The number of ways to choose k of N; with repetition of N + k - 1. Raises ArgumentError, DTypeError."""
     if exact:
         raise ArgumentError("comb with exact=True", "arrays have no integers of any size", "take exact=False")

@@ -143,7 +143,7 @@ def get_abstract_mesh() -> AbstractMesh:
     return get_mesh().abstract_mesh
 
 
-class set_mesh:  # noqa: N801  (JAX's name)
+class set_mesh:
     """Makes a mesh the current one from now on; as a context manager for a while."""
 
     def __init__(self, mesh: Mesh):

@@ -27,7 +27,7 @@ def constant(value, dtype: np.dtype) -> Array:
 
     Raises DTypeError for an integer that the dtype cannot hold.
     """
-    if value == 0 and not isinstance(value, int) or config.item_assignment and current_trace() is None:
+    if (value == 0 and not isinstance(value, int)) or (config.item_assignment and current_trace() is None):
         return Array(np.asarray(value).astype(dtype))  # 0.0 == -0.0, so the cache would mix them up
     if type(value) is int and dtype in INTEGERS:
         info = limits(dtype)

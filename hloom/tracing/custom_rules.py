@@ -146,7 +146,6 @@ class Call:
 
 def with_parameters(computation, captures, outside):
     """The computation with a parameter for each value from outside, also those that it does not use."""
-
     builder = Builder(computation.name)
     first = len(computation.parameters) - len(captures)
     parameters = [builder.parameter(p.shape, p.hint, p.source) for p in computation.parameters[:first]]
@@ -158,7 +157,6 @@ def with_parameters(computation, captures, outside):
 def reordered(computation, count: int, order: list[int], total: int, outside: list):
     """The computation of a rule, whose last parameters are the values from outside that it uses, with a parameter for
     each value from outside after the first `count`."""
-
     if not total:
         return computation
     builder = Builder(computation.name)

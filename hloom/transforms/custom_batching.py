@@ -11,7 +11,7 @@ from hloom.tracing.trace import as_array, current_trace, trace_function
 from hloom.tree import pytrees as tree
 
 
-class custom_vmap:  # noqa: N801  (JAX's name)
+class custom_vmap:
     """A function whose vmap is given by a rule. Derivatives are those of the function itself.
 
         @hl.custom_batching.custom_vmap

@@ -33,7 +33,7 @@ from hloom.tree import pytrees as tree
 # --- custom_jvp ---------------------------------------------------------------------------------------------------
 
 
-class custom_jvp:  # noqa: N801  (JAX's name)
+class custom_jvp:
     """A function whose forward-mode derivative is given by a rule; reverse mode follows from it by transposition.
 
     function: of arrays or trees of them. nondiff_argnums: positions of arguments that are not differentiated by; they
@@ -174,7 +174,7 @@ def zero_from_primal(val, symbolic_zeros: bool = False):
     return SymbolicZero(shape) if symbolic_zeros else zero_of(shape)
 
 
-class custom_vjp:  # noqa: N801  (JAX's name)
+class custom_vjp:
     """A function whose reverse-mode derivative is given by two functions.
 
     function: of arrays or trees of them. nondiff_argnums: positions of arguments that are not differentiated by.

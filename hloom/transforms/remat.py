@@ -94,7 +94,7 @@ class SaveOnlyTheseNames:
         return instruction.attributes.get("checkpoint_name") in self.saveable_names
 
 
-class checkpoint_policies:  # noqa: N801  (JAX's name)
+class checkpoint_policies:
     """What a checkpointed function keeps for its backward pass: `checkpoint(f, policy=checkpoint_policies.NAME)`."""
 
     SaveOnlyTheseNames = SaveOnlyTheseNames

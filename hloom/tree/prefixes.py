@@ -24,7 +24,7 @@ def mapped_axes(prefix, value, what: str) -> list:
         others, second, found, _ = _one_level(value)
     except ValueError:
         children, others, first, second, keys, found = (), (), 0, 1, (), ()
-    if len(children) != len(others) or first != second and not (keys == found and type(prefix) is type(value)):
+    if len(children) != len(others) or (first != second and not (keys == found and type(prefix) is type(value))):
         raise TreeError(
             f"{what} has to be a prefix of the tree that it describes",
             f"{prefix!r} for {tree.structure(value)}",

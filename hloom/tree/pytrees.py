@@ -218,7 +218,7 @@ def leaves_with_path(tree, is_leaf=None, is_leaf_takes_path: bool = False) -> li
 
     def walk(node, path):
         stop = is_leaf is not None and (is_leaf(path, node) if is_leaf_takes_path else is_leaf(node))
-        if stop or not is_tree_node(type(node)) and node is not None:
+        if stop or (not is_tree_node(type(node)) and node is not None):
             found.append((path, node))
         elif node is not None:
             for key, child in flatten_one_level_with_keys(node)[0]:

@@ -111,7 +111,7 @@ def linear_jvp(build, instruction, primals, tangents):
 
 def zero_jvp(build, instruction, primals, tangents):
     """jvp of an op whose derivative is zero wherever it has one (integers, comparisons, roundings)."""
-    return None
+    return
 
 
 def conjugate(x):

@@ -15,7 +15,7 @@ from hloom.ir.types import COMPLEX, FLOATS, HLO_NAME, INTEGERS, PRED, Shape, rea
 # The digits that XLA tries, from few to many. XLA prints f16 and bf16 with the digits that always suffice.
 _DIGITS = {"f32": (6, 9), "f64": (15, 17), "f16": (5,), "bf16": (4,), "f8e5m2": (2,)}
 _DIGITS |= {"f4e2m1fn": (2,), "f8e8m0fnu": (2, 17)}
-_DIGITS |= {name: (3,) for name in ("f8e3m4", "f8e4m3", "f8e4m3fn", "f8e4m3b11fnuz", "f8e4m3fnuz", "f8e5m2fnuz")}
+_DIGITS |= dict.fromkeys(("f8e3m4", "f8e4m3", "f8e4m3fn", "f8e4m3b11fnuz", "f8e4m3fnuz", "f8e5m2fnuz"), (3,))
 # Bits of the mantissa, without the hidden one.
 _MANTISSA = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7, "f8e5m2": 2, "f8e4m3": 3, "f8e3m4": 4}
 

@@ -97,7 +97,7 @@ def parse_shape(cursor: Cursor, depth: int = 0) -> AnyShape:
                 elements.append(parse_shape(cursor, depth + 1))
             cursor.expect(")")
         return TupleShape(elements)
-    if "[" not in token or token[0] in '"c{' and _ARRAY.fullmatch(token) is None:
+    if "[" not in token or (token[0] in '"c{' and _ARRAY.fullmatch(token) is None):
         raise cursor.unexpected("a shape")
     if token.startswith("token["):
         line = cursor.text.count("\n", 0, cursor.offset()) + 1

@@ -105,9 +105,11 @@ def runs_in_xla(fusion: Instruction) -> bool:
         if instruction.opcode in _PLACED:
             if any(o.opcode not in ("parameter", "constant") for o in instruction.operands):
                 return False
-        elif OPS[instruction.opcode].family != "elementwise" or "." in OPS[instruction.opcode].text:
-            return False
-        elif instruction.opcode in _NO_CODE:
+        elif (
+            OPS[instruction.opcode].family != "elementwise"
+            or "." in OPS[instruction.opcode].text
+            or instruction.opcode in _NO_CODE
+        ):
             return False
         dtypes = {i.shape.dtype for i in (instruction, *instruction.operands)}
         if not dtypes.isdisjoint(NARROW_FLOATS | HOST_DTYPES):

@@ -292,7 +292,7 @@ class Programs:
         return x.op("dynamic-update-slice", update, *starts)
 
     def start(self) -> Value:
-        scalars = [v for v in self.pool if v.dims == () and v.dtype.kind in "i" and self.is_exact(v)]
+        scalars = [v for v in self.pool if v.dims == () and v.dtype.kind == "i" and self.is_exact(v)]
         if scalars and self.random.random() < 0.4:
             return self.random.choice(scalars)
         if self.random.random() < 0.5 and not self.smooth:

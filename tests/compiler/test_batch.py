@@ -21,7 +21,7 @@ from hloom.ir.types import INEXACT, Shape, TupleShape
 from hloom.ir.verify import verify
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "ir"))
-import op_modules  # noqa: E402
+import op_modules
 
 SIZE = 3
 

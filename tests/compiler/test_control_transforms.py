@@ -61,7 +61,7 @@ def unrolled(body, consts, carry, xs, length, reverse=False):
         results = body(*consts, *carry, *(x[k] for x in xs))
         carry, rows[k] = results[: len(carry)], results[len(carry) :]
     ys = [hnp.stack(list(column)) for column in zip(*rows, strict=True)]
-    return tuple([*carry, *ys])
+    return (*carry, *ys)
 
 
 def while_loop(condition, body, state):

@@ -23,7 +23,7 @@ from hloom.ir.types import DTYPES, Shape
 from hloom.ir.window import WindowDimension as W
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "ir"))
-import window_programs as programs  # noqa: E402
+import window_programs as programs
 
 DTYPE_NAMES = ("f32", "f64", "s32", "f32", "bf16", "s8", "c64", "pred", "f32", "u8")
 

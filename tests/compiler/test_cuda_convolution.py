@@ -14,7 +14,7 @@ from hloom.ir.types import DTYPES
 from hloom.ir.window import WindowDimension as W
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "ir"))
-import window_programs as programs  # noqa: E402
+import window_programs as programs
 
 LAYOUTS = pytest.mark.parametrize(
     "labels", ["b01f_01io->b01f", "bf01_oi01->bf01", "f01b_i01o->01bf", "b01f_o01i->b01f", "b01f_01io->bf01"]

@@ -28,7 +28,7 @@ def test_derivative(case):
     ],
 )
 def test_derivatives_that_do_not_exist_are_errors(opcode, attributes, dims):
-    one = Case(opcode, lambda x: [e for e in elements(x.op(opcode, **attributes))], ((normal, dims),))
+    one = Case(opcode, lambda x: list(elements(x.op(opcode, **attributes))), ((normal, dims),))
     with pytest.raises(DifferentiationError) as caught:
         check(one.computation(), one.arguments())
     assert opcode in caught.value.asked and caught.value.found and caught.value.repair

@@ -88,7 +88,7 @@ def test_sums_of_products_leave(name):
     assert outside(after, "dot") == outside(before, "dot") + products
     carried = [sum(i["num_carry"] for i in m.entry.instructions if i.opcode == "scan") for m in (before, after)]
     assert carried[1] < carried[0]
-    given = [a for a in arguments]
+    given = list(arguments)
     for got, expected in zip(values(run(after, given)), values(run(before, given)), strict=True):
         np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-4)
     compiled = hl.tree.leaves(hl.jit(function)(*arguments))

@@ -55,7 +55,7 @@ def test_binary_functions_in_vectors(name):
 
 
 @vectors
-@pytest.mark.parametrize("name", OTHERS + ["shl", "max", "convert"])
+@pytest.mark.parametrize("name", [*OTHERS, "shl", "max", "convert"])
 def test_instructions_in_vectors(name):
     full = {"shl": "shl_s32", "max": "max_f32", "convert": "convert_f32_s32"}.get(name, f"{name}_f32")
     assert re.search(ANY, loop_of(full))

@@ -21,8 +21,8 @@ from hloom.ir.types import DTYPES
 from hloom.ir.window import WindowDimension as W
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "ir"))
-import op_modules  # noqa: E402
-import window_programs as programs  # noqa: E402
+import op_modules
+import window_programs as programs
 
 DTYPE_NAMES = ("f32", "f64", "s32", "bf16", "s8", "c64", "u8", "f16")
 

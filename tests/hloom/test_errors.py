@@ -101,7 +101,7 @@ def test_mistakes(name, call, found):
     with pytest.raises(kind) as caught:
         call()
     error = caught.value
-    assert type(error) is kind or name in ("ShapeError",)
+    assert type(error) is kind or name == "ShapeError"
     assert error.asked and error.found and error.repair, str(error)
     assert found in str(error), str(error)
     assert error.source is not None and error.source.file == __file__, str(error)

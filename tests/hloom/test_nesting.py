@@ -204,7 +204,7 @@ def traced_fori_loop(f, g, c, a, i):
 
 
 @part
-def map(f, g, c, a, i):  # noqa: A001
+def map(f, g, c, a, i):
     return lambda x: lax.map(lambda y: f(y) + x, hnp.stack([x, g(x)])).sum(0) * 0.5
 
 

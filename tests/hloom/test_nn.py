@@ -33,7 +33,7 @@ def test_values_are_those_of_jax(jax, name):
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_gradients_are_those_of_jax(jax, name):
-    x = POINTS if name not in ("standardize",) else sample((6,), "float32")
+    x = POINTS if name != "standardize" else sample((6,), "float32")
     weights = np.linspace(1, 2, x.size, dtype=np.float32)
     ours = hl.grad(lambda x: hnp.sum(getattr(nn, name)(x) * weights))(hnp.asarray(x))
     theirs = jax.grad(lambda x: (getattr(jax.nn, name)(x) * weights).sum())(x)

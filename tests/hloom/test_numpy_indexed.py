@@ -18,7 +18,7 @@ X = RNG.normal(size=(4, 5)).astype(np.float32)
 NAN = X.copy()
 NAN[0, 1] = NAN[2] = np.nan
 NAN[3, 3] = -0.0
-I = RNG.integers(0, 4, (2, 3)).astype(np.int32)  # noqa: E741
+I = RNG.integers(0, 4, (2, 3)).astype(np.int32)
 V = RNG.integers(0, 6, 20).astype(np.int32)
 ALONG = RNG.integers(0, 5, (4, 2)).astype(np.int32)
 POINTS = RNG.normal(size=(50, 2)).astype(np.float32)

@@ -56,7 +56,7 @@ def test_binary_of_floats(name, dtype):
         close(one(function, x, y), expected, dtype if name == "float_power" else None, 2.0)
 
 
-@pytest.mark.parametrize("name", [n for n in BINARY if n not in ("arctan2",)])
+@pytest.mark.parametrize("name", [n for n in BINARY if n != "arctan2"])
 def test_binary_of_special_values(name):
     x, y = np.meshgrid(np.array(SPECIAL, np.float32), np.array(SPECIAL, np.float32))
     with np.errstate(all="ignore"):
@@ -263,7 +263,7 @@ def test_promotion_is_that_of_jax(jax_numpy, a):
         theirs = jax_numpy.result_type(jax_numpy.dtype(a), number)
         narrow = {"int64": "int32", "float64": "float32", "complex128": "complex64"}
         # With x64 JAX's own default for a lone weak type is 64 bits wide; ours is 32, unless an operand has 64.
-        default = a == "bool" or "int" in a and not isinstance(number, int)
+        default = a == "bool" or ("int" in a and not isinstance(number, int))
         if default and not a.endswith("64"):
             theirs = narrow[str(theirs)]
         assert hnp.multiply(hnp.ones(2, a), number).dtype == theirs, (a, number)

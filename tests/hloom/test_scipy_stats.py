@@ -14,7 +14,7 @@ from hloom.scipy import integrate, stats
 X, Q, K = np.linspace(-4, 4, 61), np.linspace(0.01, 0.99, 30), np.arange(-1, 12.0)
 WHERE = {"loc": 0.3, "scale": 1.7}
 CONTINUOUS = {
-    **{name: ((), WHERE) for name in "norm expon laplace logistic cauchy gumbel_r gumbel_l".split()},
+    **dict.fromkeys("norm expon laplace logistic cauchy gumbel_r gumbel_l".split(), ((), WHERE)),
     "uniform": ((), {"loc": -1, "scale": 3.0}),
     "gamma": ((2.3,), {"loc": -0.3, "scale": 1.7}),
     "chi2": ((3.0,), {}),

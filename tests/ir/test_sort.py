@@ -87,7 +87,7 @@ def test_along_any_dimension_by_two_keys(axis):
     c = rng.normal(size=(5, 6, 7))
     found = sort([a, b, c], axis, comparator([a.dtype, b.dtype, c.dtype], 2))
     for at in np.ndindex(*(d for k, d in enumerate(a.shape) if k != axis)):
-        line = tuple(at[:axis]) + (slice(None),) + tuple(at[axis:])
+        line = (*tuple(at[:axis]), slice(None), *tuple(at[axis:]))
         order = sorted(range(a.shape[axis]), key=lambda k: (rank(float(a[line][k])), b[line][k]))
         np.testing.assert_array_equal(found[2][line], c[line][order])
 

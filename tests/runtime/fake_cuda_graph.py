@@ -259,7 +259,7 @@ class FakeGraphs:
             executable.spent = True
             raise Refused(910)
         executable.changed = dict(zip(old, new, strict=True))
-        return None
+        return
 
     @call()
     def cuGraphLaunch(self, executable, stream):

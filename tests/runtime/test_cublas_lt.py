@@ -103,7 +103,7 @@ def headers(real) -> Path:
 
 def test_numbers_are_those_of_the_header(headers):
     text = (headers / "cublasLt.h").read_text() + (headers / "cublas_api.h").read_text()
-    numbers = {name: int(value, 0) for name, value in re.findall(r"^\s*(CUBLAS\w+)\s*=\s*(-?\w+),", text, re.M)
+    numbers = {name: int(value, 0) for name, value in re.findall(r"^\s*(CUBLAS\w+)\s*=\s*(-?\w+),", text, re.MULTILINE)
                if re.fullmatch(r"-?(0x)?[0-9a-fA-F]+", value)}  # fmt: skip
     lt = cublas_lt
     assert (lt.ALLOC_FAILED, lt.NOT_SUPPORTED) == (
@@ -131,7 +131,7 @@ HANDLES = (
 
 
 def test_parameters_are_those_of_the_header(headers):
-    text = re.sub(r"/\*.*?\*/|//[^\n]*", "", (headers / "cublasLt.h").read_text(), flags=re.S)
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", "", (headers / "cublasLt.h").read_text(), flags=re.DOTALL)
     numbers = {"size_t": ctypes.c_size_t, "uint64_t": ctypes.c_uint64, "int64_t": ctypes.c_int64}
     checked = 0
     for name, (result, parameters) in cublas_lt.SIGNATURES.items():

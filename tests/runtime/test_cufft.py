@@ -32,7 +32,7 @@ def headers(real) -> dict[str, str]:
         file = Path(library._name).parent.parent / "include" / header
         if not file.exists():
             pytest.skip(f"no {file}")
-        texts[name] = re.sub(r"/\*.*?\*/|//[^\n]*", "", file.read_text(), flags=re.S)
+        texts[name] = re.sub(r"/\*.*?\*/|//[^\n]*", "", file.read_text(), flags=re.DOTALL)
     return texts
 
 

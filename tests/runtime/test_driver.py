@@ -1,6 +1,7 @@
 """The driver: steps, chunks, threads, forks, several callers, and the end of the process."""
 
 import ctypes
+import itertools
 import os
 import subprocess
 import sys
@@ -230,7 +231,7 @@ def test_each_thread_has_a_share_and_helps_from_the_far_end(machine, chunks, thr
         ends = [chunks * k // shares for k in range(shares + 1)]
         for thread in {thread for thread, _ in taken}:
             mine = [chunk for owner, chunk in taken if owner == thread]
-            pieces = [[c for c in mine if lo <= c < hi] for lo, hi in zip(ends, ends[1:], strict=False)]
+            pieces = [[c for c in mine if lo <= c < hi] for lo, hi in itertools.pairwise(ends)]
             # One share from its begin, others, if at all, from their ends.
             assert sum(len(piece) > 1 and piece == sorted(piece) for piece in pieces) <= 1
             if side_by_side:

@@ -69,7 +69,7 @@ class Image:
         with_batch = [any(self._is_batch(c) for c in side.outer) for side in sides]
         if all(with_batch):
             return None
-        by_rows = with_batch[0] or not with_batch[1] and self._height(rows) >= self._height(depths)
+        by_rows = with_batch[0] or (not with_batch[1] and self._height(rows) >= self._height(depths))
         self.places, self.taps = (rows, depths) if by_rows else (depths, rows)
         self.by_rows = by_rows
         kinds = [self._is_batch(c) or c.space == self.across for c in self.places.outer]
@@ -87,7 +87,7 @@ class Image:
         fitting = self._lines_in(LEFT_BYTES // self.size)
         units = min(DEPTH // run if by_rows else min(max(PLACES // run, 1), fitting), k // run, OFFSETS)
         few = fitting < 2 or fitting * line < min(FEWEST, roles.extents[1])
-        if units < 1 or units * run < min(k, FEWEST) or by_rows and few:
+        if units < 1 or units * run < min(k, FEWEST) or (by_rows and few):
             return None
         units = ceil(k // run, ceil(k // run, units))
         near = max(self._lines_in(block_area(machine, self.size)) - 1, 1)

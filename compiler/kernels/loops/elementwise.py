@@ -3,6 +3,8 @@ across the grain (transposes)."""
 
 from __future__ import annotations
 
+import itertools
+
 from hloom.compiler.kernels.codegen.affine import linear, variables
 from hloom.compiler.kernels.codegen.description import Block, Inner, Items, Nest, Pieces, Tiles
 from hloom.compiler.kernels.codegen.guards import bound_text, bounds
@@ -30,7 +32,7 @@ def loop_nest(request: KernelRequest) -> Nest:
         outer = writer.root.child(*names[:-1])
         places = state["bounds"]
         blocks = []
-        for piece, (first, end) in enumerate(zip(places, places[1:], strict=False)):
+        for piece, (first, end) in enumerate(itertools.pairwise(places)):
             writer.piece = piece
             if len(places) > 2:
                 writer.ranges = {groups[-1][-1]: (first, end - 1)}

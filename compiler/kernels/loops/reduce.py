@@ -7,6 +7,8 @@ do not depend on the number of threads.
 
 from __future__ import annotations
 
+import itertools
+
 from hloom.compiler.kernels.codegen.affine import Affine, linear, variables
 from hloom.compiler.kernels.codegen.description import Block, Collective, Items, Lanes, Nest, Pieces, Serial
 from hloom.compiler.kernels.codegen.elements import load, store
@@ -59,7 +61,7 @@ class _Shape:
         self.splittable = all(Reduction(r).splittable for r in self.reduces)
         # Neighbours of one class may merge; a change from kept to reduced may not.
         last = [k for k, extent in enumerate(self.dims) if extent != 1]
-        self.barriers = [b for a, b in zip(last, last[1:], strict=False) if (a in self.reduced) != (b in self.reduced)]
+        self.barriers = [b for a, b in itertools.pairwise(last) if (a in self.reduced) != (b in self.reduced)]
         self.columns = bool(last) and last[-1] not in self.reduced
         # Dimensions from here on are kept.
         self.first_column = max(self.reduced, default=-1) + 1
@@ -286,7 +288,7 @@ def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
         at = f"chunk * {size} + {writer.text(position, 'part')}"
         places, blocks = state["bounds"], []
         outside = item.child(*(f"i{g}" for g in inner))
-        for piece, (start, stop) in enumerate(zip(places, places[1:], strict=False)):
+        for piece, (start, stop) in enumerate(itertools.pairwise(places)):
             writer.piece = piece
             if len(places) > 2:
                 writer.ranges = {groups[-1][-1]: (start, stop - 1)}

@@ -264,7 +264,7 @@ def _plus_zero(b, x):
         zero = splat_value(x.operands[1]) if x.opcode == "add" else None
         return zero is not None and same_bits(zero, 0)
 
-    done = is_sum(x) or x.opcode == "concatenate" and all(is_sum(o) for o in x.operands)
+    done = is_sum(x) or (x.opcode == "concatenate" and all(is_sum(o) for o in x.operands))
     return x if done else b.emit("add", x, b.splat(0, x.shape))
 
 
@@ -376,7 +376,7 @@ pieces = Rules(
             pad(x, y),
             pad_as_slice,
             when=lambda root: all(
-                low <= 0 and high <= 0 and (not i or low == high == 0 and n < 2)
+                low <= 0 and high <= 0 and (not i or (low == high == 0 and n < 2))
                 for (low, high, i), n in zip(root["padding"], root.operands[0].dims, strict=True)
             ),
             name="pad-that-crops",

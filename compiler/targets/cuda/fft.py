@@ -48,7 +48,7 @@ def factors_of(n: int) -> list[int]:
             result.append(p)
             n //= p
         p += 1
-    return result + [n] if n > 1 else result
+    return [*result, n] if n > 1 else result
 
 
 @functools.cache
@@ -294,7 +294,7 @@ class _Step:
         lines += [f"for i in range(lane, count_out, {threads}):"]
         lines += ["    " + line for line in self._write(f"{here}[i]", "i")]
         lines.append("cuda.syncthreads()")
-        shared = {name: f"cuda.shared.array({n}, {kind})" for name in ("row0", "row1")}
+        shared = dict.fromkeys(("row0", "row1"), f"cuda.shared.array({n}, {kind})")
         pointers = [(self.source, self.source_dtype), (self.target, self.target_dtype)]
         work = n * 5.0 * max(1, n.bit_length())
         return self._finish(

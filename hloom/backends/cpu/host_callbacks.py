@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
@@ -65,8 +66,7 @@ def _in_rows(call, instruction: Instruction, operands: list[np.ndarray], results
     count = min(driver().num_threads, rows)
     bounds = [rows * k // count for k in range(count + 1)]
     parts = [
-        ([o[low:high] for o in operands], [r[low:high] for r in results])
-        for low, high in zip(bounds, bounds[1:], strict=False)
+        ([o[low:high] for o in operands], [r[low:high] for r in results]) for low, high in itertools.pairwise(bounds)
     ]
     waiting = [_threads(count - 1).submit(call, instruction, *part) for part in parts[1:]]
     call(instruction, *parts[0])

@@ -124,7 +124,7 @@ class CudaExecutable:
 
     def for_one_output(self) -> None:
         """There is no shorter way of calling it."""
-        return None
+        return
 
 
 @record

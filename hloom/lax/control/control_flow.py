@@ -457,7 +457,7 @@ def platform_dependent(*args, default=None, **per_platform):
 # --- map and scans of associative functions -----------------------------------------------------------------------
 
 
-def map(f, xs, *, batch_size: int | None = None):  # noqa: A001  (JAX's name)
+def map(f, xs, *, batch_size: int | None = None):
     """`f` applied to each slice of xs along the first axis, one after the other; results stacked.
 
     xs: a tree of arrays of one first extent. batch_size: slices that are computed together, by vmap.

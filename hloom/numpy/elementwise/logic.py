@@ -283,7 +283,7 @@ def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=N
         condition = truth(as_operand(condition, "where"))
     (x, y), weak = promote_operands("where", (x, y), broadcast=False)
     dims = x._shape.dims
-    if y._shape.dims != dims or condition._shape.dims != dims and condition._shape.dims:
+    if y._shape.dims != dims or (condition._shape.dims != dims and condition._shape.dims):
         dims = broadcast_shapes("where", [condition.shape, x.shape, y.shape])
         x, y = broadcast_dims_to(x, dims), broadcast_dims_to(y, dims)
     if condition._shape.dims:

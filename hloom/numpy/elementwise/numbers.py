@@ -146,7 +146,7 @@ def view(a, dtype):
     old, new = x.dtype.itemsize, target.itemsize
     if old == new:
         return lax.bitcast_convert_type(x, target)
-    if not x.ndim or old < new and x.shape[-1] * old % new:
+    if not x.ndim or (old < new and x.shape[-1] * old % new):
         raise ShapeError(
             f"a view as {HLO_NAME[target]}",
             f"{x._shape!r}: its last axis does not hold whole elements of {new} bytes",

@@ -52,7 +52,7 @@ def rint(x, /):
     return round(to_inexact(x, "rint"))
 
 
-def round(a, decimals: int = 0, out=None):  # noqa: A001  (NumPy's name)
+def round(a, decimals: int = 0, out=None):
     """a rounded to so many decimals, halves to the even neighbour, element-wise. Integers stay integers."""
     x = as_operand(a, "round")
     if x.dtype in COMPLEX:
@@ -179,7 +179,7 @@ def held(value: int, dtype) -> int:
     return builtins.min(builtins.max(value, lowest), highest)
 
 
-def clip(x=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):  # noqa: A002
+def clip(x=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):
     """x limited to min and max, which broadcast; None is no limit. NaN stays. Raises ShapeError, DTypeError."""
     x = as_operand(a if x is None else x, "clip")
     low, high = (a_min if min is None else min), (a_max if max is None else max)

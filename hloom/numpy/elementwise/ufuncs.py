@@ -118,7 +118,7 @@ def absolute(x, /):
     return x if x.dtype == PRED or x.dtype.kind == "u" else _abs(x)
 
 
-abs = absolute  # noqa: A001  (NumPy's name)
+abs = absolute
 
 
 def fabs(x, /):
@@ -166,7 +166,7 @@ def power(x1, x2, /):
     return bind("power", x1, x2, weak=weak)
 
 
-pow = power  # noqa: A001  (the Array API's name)
+pow = power
 
 
 def float_power(x1, x2, /):
@@ -270,7 +270,7 @@ def remainder(x1, x2, /):
 mod = remainder
 
 
-def divmod(x1, x2, /):  # noqa: A001  (NumPy's name)
+def divmod(x1, x2, /):
     """(floor_divide(x1, x2), remainder(x1, x2))."""
     x1, x2, weak = _prepare_division("divmod", x1, x2)
     if x1.dtype in INTEGERS:

@@ -136,7 +136,7 @@ def _entries(x, index) -> list:
     entries = []
     for entry in index:
         entry = _entry(entry)
-        if not isinstance(entry, ArrayMethods) and not _is_numpy(entry) or entry.dtype != PRED:
+        if (not isinstance(entry, ArrayMethods) and not _is_numpy(entry)) or entry.dtype != PRED:
             entries.append(entry)
             continue
         if not entry.ndim:
@@ -250,7 +250,7 @@ def _entry(entry):
 
 
 def _holds_arrays(value) -> bool:
-    return any(isinstance(v, ArrayMethods) or isinstance(v, (list, tuple)) and _holds_arrays(v) for v in value)
+    return any(isinstance(v, ArrayMethods) or (isinstance(v, (list, tuple)) and _holds_arrays(v)) for v in value)
 
 
 def _slice_bounds(x, entry, extent) -> tuple[int, int, int]:

@@ -152,7 +152,7 @@ def take_along_axis(
     indices, mode = _moded(indices, extent, mode, "take_along_axis")
     if current_trace() is None and fill_value is None:
         values = indices._value()
-        if not values.size or -extent <= values.min() and values.max() < extent:
+        if not values.size or (-extent <= values.min() and values.max() < extent):
             return Array(np.take_along_axis(x._value(), values.astype(np.int64), axis), x.weak)
     promised = mode is GatherScatterMode.PROMISE_IN_BOUNDS
     wrap = not promised if wrap_negative_indices is None else wrap_negative_indices

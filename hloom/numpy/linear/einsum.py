@@ -192,7 +192,7 @@ def _parse(subscripts: str, operands) -> tuple[list[list[str]], list[str]]:
     for word, x in zip(words, operands, strict=True):
         named = len(word.replace("...", ""))
         extra = x.ndim - named
-        if extra < 0 or extra and "..." not in word:
+        if extra < 0 or (extra and "..." not in word):
             raise ShapeError(
                 f"einsum('{subscripts}') takes an operand of rank {named} for '{word}'",
                 f"{x._shape!r}",

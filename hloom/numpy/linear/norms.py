@@ -11,7 +11,7 @@ from hloom.lax.linalg import matrices
 from hloom.lax.operands import canonical_axes, to_inexact
 
 
-def norm(x, ord=None, axis=None, keepdims: bool = False):  # noqa: A002  (NumPy's name)
+def norm(x, ord=None, axis=None, keepdims: bool = False):
     """The norm of vectors (one axis) or matrices (two axes).
 
     ord of vectors: None or 2 (Euclidean), inf, -inf, 0 (elements that are not 0), or any p; of matrices: None or 'fro',
@@ -31,7 +31,7 @@ def norm(x, ord=None, axis=None, keepdims: bool = False):  # noqa: A002  (NumPy'
     )
 
 
-def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):  # noqa: A002
+def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):
     """The norm of vectors along an axis, several axes (as one vector) or all of them.
 
     ord: 2 by default, inf, -inf, 0 (elements that are not 0) or any p. Raises ShapeError, ArgumentError, DTypeError.
@@ -40,7 +40,7 @@ def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):  # noqa: A00
     return _vector(x, ord, canonical_axes(axis, x.ndim, "vector_norm"), keepdims)
 
 
-def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):  # noqa: A002
+def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
     """The norm of matrices (the last two axes): ord 'fro', 'nuc', 1, -1, 2, -2, inf or -inf. Raises ShapeError."""
     x = matrices(to_inexact(x, "matrix_norm"), "matrix_norm")
     return _matrix(x, ord, (x.ndim - 2, x.ndim - 1), keepdims)

@@ -58,7 +58,7 @@ def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None, 
 # --- edges --------------------------------------------------------------------------------------------------------
 
 
-def histogram_bin_edges(a, bins=10, range=None, weights=None):  # noqa: A002  (NumPy's name)
+def histogram_bin_edges(a, bins=10, range=None, weights=None):
     """The edges of the bins of a histogram: `bins` equal ones between the limits, or `bins` itself where it is edges.
 
     range: (low, high), by default those of the data. bins may be one of NumPy's rules ('auto', 'fd', ...) for data that
@@ -109,7 +109,7 @@ def _places(x, edges):
     return where(last, count - 1, place)
 
 
-def histogram(a, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
+def histogram(a, bins=10, range=None, weights=None, density: bool | None = None):
     """(the number of elements, or the sum of their weights, in each bin; the edges, one more than bins).
 
     a: any extents, flat. bins, range: as in `histogram_bin_edges`; the last bin holds its upper edge too.
@@ -136,7 +136,7 @@ def histogram(a, bins=10, range=None, weights=None, density: bool | None = None)
     return counts, edges
 
 
-def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
+def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None = None):
     """(the number of points in each cell of a grid, a list of the edges along each axis).
 
     sample: (points, axes), or a list of the coordinates along each axis. bins: a number, a number for each axis, or
@@ -191,7 +191,7 @@ def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None 
     return counts, edges
 
 
-def histogram2d(x, y, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
+def histogram2d(x, y, bins=10, range=None, weights=None, density: bool | None = None):
     """(counts, edges along x, edges along y) of points in a plane; arguments as in `histogramdd`."""
     if not isinstance(bins, (int, np.integer)) and not (isinstance(bins, (list, tuple)) and len(bins) == 2):
         bins = [bins, bins]  # the same edges along both

@@ -70,7 +70,7 @@ def _accumulation(name, a, axis, dtype, keepdims, initial, where_mask, opcode, n
 
 def sum(
     a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None, where=None, promote_integers: bool = True
-):  # noqa: A001
+):
     """The sum over axes (all by default) of the elements where `where`. Narrow integers and pred give s32 or u32.
 
     f16 and bf16 are summed in f32. Raises ShapeError, DTypeError.
@@ -115,12 +115,12 @@ def _complex_extreme(name, x, axes, keepdims, initial, where_mask, opcode, neutr
     return reshape_to(result, kept) if keepdims else result
 
 
-def max(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):  # noqa: A001
+def max(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):
     """The largest element over axes (all by default); NaN where there is one. Raises ShapeError."""
     return _extreme("max", a, axis, keepdims, initial, where, "maximum", lowest)
 
 
-def min(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):  # noqa: A001
+def min(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None):
     """The smallest element over axes (all by default); NaN where there is one. Raises ShapeError."""
     return _extreme("min", a, axis, keepdims, initial, where, "minimum", highest)
 
@@ -133,13 +133,13 @@ def ptp(a, axis=None, out=None, keepdims: bool = False):
     return lax.sub(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
 
 
-def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa: A001
+def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):
     """Whether every element (where `where`) is true, i.e. not 0, over axes. Raises ShapeError."""
     x = _masked(truth(as_operand(a, "all")), where, True, "all")
     return _finish(x, "and", canonical_axes(axis, x.ndim, "all"), True, keepdims, None, "all")
 
 
-def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa: A001
+def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):
     """Whether one element (where `where`) is true, i.e. not 0, over axes. Raises ShapeError."""
     x = _masked(truth(as_operand(a, "any")), where, False, "any")
     return _finish(x, "or", canonical_axes(axis, x.ndim, "any"), False, keepdims, None, "any")

@@ -77,7 +77,7 @@ def fill_diagonal(a, val, wrap: bool = False, *, inplace: bool = False):
             "fill_diagonal makes a new array and knows no wrap", f"{inplace=}, {wrap=}", "pass inplace=False"
         )
     x = as_operand(a, "fill_diagonal")
-    if x.ndim < 2 or x.ndim > 2 and len(set(x.shape)) > 1:
+    if x.ndim < 2 or (x.ndim > 2 and len(set(x.shape)) > 1):
         raise ShapeError("fill_diagonal takes a matrix, or equal extents", f"{x._shape!r}", "check the shape")
     index = [lax.broadcasted_iota("s32", x.shape, k) for k in range(x.ndim)]
     mask = lax.eq(index[0], index[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 
 import numpy as np
 
@@ -237,7 +238,7 @@ def stack(arrays, axis: int = 0, out=None, dtype=None):
                 "stack takes arrays of one shape", f"{first._shape!r} and {x._shape!r}", "broadcast or pad them first"
             )
     axis = canonical_axis(axis, first.ndim + 1, "stack")
-    dims = first.shape[:axis] + (1,) + first.shape[axis:]
+    dims = (*first.shape[:axis], 1, *first.shape[axis:])
     result = lax.concatenate([reshape_to(x, dims) for x in arrays], axis)
     return convert(result, result.dtype if dtype is None else as_dtype(dtype), weak and dtype is None)
 
@@ -303,10 +304,10 @@ def _split(name: str, a, indices_or_sections, axis: int, equal: bool) -> list:
     if isinstance(indices_or_sections, (list, tuple, np.ndarray)) or getattr(indices_or_sections, "ndim", 0):
         cuts = [whole_number(k, name, "index") for k in indices_or_sections]
         edges = [0, *cuts, extent]
-        bounds = [builtins.slice(*pair).indices(extent)[:2] for pair in zip(edges[:-1], edges[1:], strict=True)]
+        bounds = [builtins.slice(*pair).indices(extent)[:2] for pair in itertools.pairwise(edges)]
     else:
         count = whole_number(indices_or_sections, name, "number of sections")
-        if count < 1 or equal and extent % count:
+        if count < 1 or (equal and extent % count):
             raise ShapeError(
                 f"{name} into {count} equal sections",
                 f"{x._shape!r} with extent {extent} along axis {axis}",
@@ -314,7 +315,7 @@ def _split(name: str, a, indices_or_sections, axis: int, equal: bool) -> list:
             )
         size, longer = divmod(extent, count)
         edges = [k * size + builtins.min(k, longer) for k in range(count + 1)]
-        bounds = list(zip(edges[:-1], edges[1:], strict=True))
+        bounds = list(itertools.pairwise(edges))
     return [lax.slice_in_dim(x, a, builtins.max(a, b), axis=axis) for a, b in bounds]
 
 

@@ -57,7 +57,7 @@ def unique(
     equal_nan: bool = True,
     size: int | None = None,
     fill_value=None,
-    sorted: bool = True,  # noqa: A002  (NumPy's name)
+    sorted: bool = True,
 ):
     """The distinct elements of ar in order (axis: the distinct slices along it); a tuple with what else is asked for.
 
@@ -175,7 +175,7 @@ def isin(element, test_elements, assume_unique: bool = False, invert: bool = Fal
     count = tests.shape[0]
     if not count:
         found = lax.full(x.shape, False, PRED)
-    elif method == "compare_all" or count <= 16 or x.dtype in INEXACT and x.dtype not in FLOATS:
+    elif method == "compare_all" or count <= 16 or (x.dtype in INEXACT and x.dtype not in FLOATS):
         dims = (*x.shape, count)
         each = lax.eq(broadcast_dims_to(reshape_to(x, (*x.shape, 1)), dims), broadcast_dims_to(tests, dims))
         found = lax.reduce_or(each, (x.ndim,))

@@ -51,7 +51,7 @@ def _scale(s, x):
     return tree.map(lambda a: s.astype(a.dtype) * a if isinstance(s, ArrayMethods) else s * a, x)
 
 
-def _operator(A, name: str):  # noqa: N803  (SciPy's name)
+def _operator(A, name: str):
     if callable(A):
         return A
     if isinstance(A, (ArrayMethods, np.ndarray)) and len(A.shape) == 2 and A.shape[0] == A.shape[1]:
@@ -59,7 +59,7 @@ def _operator(A, name: str):  # noqa: N803  (SciPy's name)
     raise ArgumentError(f"{name} takes A as a function or a square matrix", f"{A!r:.80}", "pass a function x -> A x")
 
 
-def _prepared(name: str, A, b, x0, M):  # noqa: N803
+def _prepared(name: str, A, b, x0, M):
     """(A, M, b, x0) as functions and trees of arrays, checked."""
     b = tree.map(lambda v: hnp.asarray(float(v) if type(v) in NUMBERS else v), b)
     b = tree.map(lambda v: v if hnp.issubdtype(v.dtype, hnp.inexact) else v.astype(hnp.float_), b)
@@ -93,7 +93,7 @@ def _solved(solve, operator, b, symmetric: bool):
 # --- conjugate gradients ------------------------------------------------------------------------------------------
 
 
-def cg(A, b, x0=None, *, tol=1e-5, atol=0.0, maxiter=None, M=None):  # noqa: N803
+def cg(A, b, x0=None, *, tol=1e-5, atol=0.0, maxiter=None, M=None):
     """(x, None) with A x = b for a hermitian positive definite A, by conjugate gradients.
 
     Ends where |b - A x| <= max(tol |b|, atol), or after maxiter steps (default: ten times the number of elements).
@@ -131,7 +131,7 @@ def cg(A, b, x0=None, *, tol=1e-5, atol=0.0, maxiter=None, M=None):  # noqa: N80
 # --- stabilized biconjugate gradients -----------------------------------------------------------------------------
 
 
-def bicgstab(A, b, x0=None, *, tol=1e-5, atol=0.0, maxiter=None, M=None):  # noqa: N803
+def bicgstab(A, b, x0=None, *, tol=1e-5, atol=0.0, maxiter=None, M=None):
     """(x, None) with A x = b for a general A, by stabilized biconjugate gradients. Arguments as of `cg`."""
     operator, precondition, b, x0 = _prepared("bicgstab", A, b, x0, M)
     steps = _default_steps(b, maxiter)
@@ -173,7 +173,7 @@ def bicgstab(A, b, x0=None, *, tol=1e-5, atol=0.0, maxiter=None, M=None):  # noq
 
 
 def gmres(
-    A, b, x0=None, *, tol=1e-5, atol=0.0, restart=20, maxiter=None, M=None, solve_method="batched",  # noqa: N803
+    A, b, x0=None, *, tol=1e-5, atol=0.0, restart=20, maxiter=None, M=None, solve_method="batched",
 ):  # fmt: skip
     """(x, None) with A x = b for a general A, by minimal residuals over Krylov spaces of `restart` vectors.
 

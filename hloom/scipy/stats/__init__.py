@@ -1,7 +1,5 @@
 """Distributions and summaries with the names of `scipy.stats`: norm.pdf(x), poisson.logpmf(k, mu), rankdata(a)."""
 
-# ruff: noqa: F401  (the imports are the list of public names)
-
 from hloom.scipy.stats.continuous import (
     beta,
     cauchy,

@@ -298,7 +298,7 @@ def _smallest(body, instruction, operands):
     comparator = less.finish(less.emit("compare", a, b, direction="LT", **order))
     pair = builder.emit("sort", parameter, places, dimensions=(rank - 1,), is_stable=True, to_apply=comparator)
     k = instruction["k"]
-    cut = tuple((0, d, 1) for d in x.dims[:-1]) + ((0, k, 1),)
+    cut = (*tuple((0, d, 1) for d in x.dims[:-1]), (0, k, 1))
     parts = [builder.emit("get-tuple-element", pair, index=j) for j in range(2)]
     computation = builder.finish(builder.tuple([builder.emit("slice", p, slice=cut) for p in parts]))
     body.values[parameter] = operands[0]

@@ -57,7 +57,7 @@ SIGNATURES = {  # each returns an int
         ),
         "cufftSetStream": (c_int, c_void_p),
         "cufftSetWorkArea": (c_int, c_void_p),
-        **{function: (*_EXECUTE, c_int) for function in ("cufftExecC2C", "cufftExecZ2Z")},
+        **dict.fromkeys(("cufftExecC2C", "cufftExecZ2Z"), (*_EXECUTE, c_int)),
         **{f"cufftExec{kind}": _EXECUTE for kind in ("R2C", "D2Z", "C2R", "Z2D")},
     },
     "cublas": {

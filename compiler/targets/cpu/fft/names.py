@@ -20,7 +20,7 @@ def parameters(name: str) -> tuple[str, ...] | None:
     if match is None or int(match[1]) not in RADICES:
         return None
     stage, read, write, turned, scaled = match[4], match[6], match[7], match[8], match[9]
-    if stage != "last" and (write or turned or scaled) or stage == "inner" and read:
+    if (stage != "last" and (write or turned or scaled)) or (stage == "inner" and read):
         return None
     result = ["source"] + ["source_step"] * bool(read) + ["target"] + ["target_step"] * bool(write)
     result += {"first": ["factors", "m"], "inner": ["factors", "m", "s"], "last": ["s"]}[stage]

@@ -72,7 +72,7 @@ def call_function(function, name: str, arguments: list[Value]) -> Value | None:
 
 
 def _words(function, arguments: list[Value], count: int | None = None) -> list[Value]:
-    if count is not None and len(arguments) != count or not all(is_integer(value.kind) for value in arguments):
+    if (count is not None and len(arguments) != count) or not all(is_integer(value.kind) for value in arguments):
         raise Unsupported("words that are no integers")
     return [function.cast(value, "s64") for value in arguments]
 

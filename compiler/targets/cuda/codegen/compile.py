@@ -89,7 +89,7 @@ def _compile(source: KernelSource, arch: str) -> CudaCode:
         except Exception as error:
             raise CudaCompileError(f"compile {source.name} for {arch}", f"{error}\n{source.text}") from error
     if found[3]:
-        ptx = re.sub(r"^\.target sm_\d+", f".target {arch}", ptx, flags=re.M)
+        ptx = re.sub(r"^\.target sm_\d+", f".target {arch}", ptx, flags=re.MULTILINE)
     made = _code(source.name, ptx, arch)
     # Registers are not bounded for the sake of further blocks where that would spill some.
     unbounded = re.sub(r"\.minnctapersm \d+", "", ptx)

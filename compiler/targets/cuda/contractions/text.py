@@ -76,7 +76,7 @@ class Text:
     def alignment(self) -> int:
         """Bytes to which pointers have to be aligned."""
         moved = self.left.how != "element" or self.right.how != "element"
-        return 16 if moved or self.wide_stores and isinstance(self.spec.epilogue, PlainStore) else 1
+        return 16 if moved or (self.wide_stores and isinstance(self.spec.epilogue, PlainStore)) else 1
 
     # --- where the block is ---
 

@@ -220,7 +220,7 @@ class RadixSort(Sort):
             "if lane == 0:",
             "    totals[item] = s32(carry)",
         ]
-        how = dict(grain="warp") if threads == WARP else dict(grain="block", threads=threads, shared=_box(threads))
+        how = {"grain": "warp"} if threads == WARP else {"grain": "block", "threads": threads, "shared": _box(threads)}
         items = self.rows * self.bins
         return self.finish("sort_scan", lines, items, 8.0 * self.tiles, self.integers, self.pointers(False), **how)
 

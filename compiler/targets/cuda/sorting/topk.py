@@ -36,7 +36,7 @@ def topk_launches(request: KernelRequest, processors: int) -> list[CudaLaunch]:
         ]
     if lanes > WARP:
         warps = BLOCK // WARP
-        shared = {name: f"cuda.shared.array({warps}, s64)" for name in ("keys", "where")}
+        shared = dict.fromkeys(("keys", "where"), f"cuda.shared.array({warps}, s64)")
         agreed += [
             "if lane & 31 == 0:",
             "    keys[lane >> 5] = best",
