@@ -10,13 +10,13 @@ def layer(x, w, b):
 
 from __future__ import annotations
 
-import importlib
+from importlib import import_module as _import_module
 
 from hloom import errors, lax, numpy, tree
 from hloom._version import __version__
 from hloom.arrays.interchange import from_numpy, from_torch, to_numpy, to_torch
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
-from hloom.backends import preload
+from hloom.backends import preload as _preload
 from hloom.config import config
 from hloom.contexts import (
     check_tracer_leaks,
@@ -52,7 +52,9 @@ from hloom.jax.compatibility import (
     print_environment_info,
     typeof,
 )
-from hloom.jax.import_hook import MODULES, as_jax, install_finder
+from hloom.jax.import_hook import MODULES as _MODULES
+from hloom.jax.import_hook import as_jax
+from hloom.jax.import_hook import install_finder as _install_finder
 from hloom.jax.process import (
     fwd_and_bwd,
     host_count,
@@ -91,147 +93,40 @@ from hloom.transforms.shard_map import shard_map
 from hloom.transforms.vmap import vmap
 from hloom.typing import Array
 
-install_finder()
+_install_finder()
 
 # Imported when they are first used: a program that needs arrays and gradients only starts without them.
-_LAZY = frozenset(("image", "metrics", "nn", "ops", "optim", "random", "scipy", "sharding", "typing", *MODULES))
+_LAZY = frozenset(("image", "metrics", "nn", "ops", "optim", "random", "scipy", "sharding", "typing", *_MODULES))
 
 
 def __getattr__(name: str):
     if name in _LAZY:
-        return importlib.import_module(MODULES.get(name, f"hloom.{name}"))
+        return _import_module(_MODULES.get(name, f"hloom.{name}"))
     raise AttributeError(f"module 'hloom' has no attribute '{name}'")
 
 
-def __dir__() -> list[str]:
-    return sorted(set(globals()) | _LAZY)
-
-
 __all__ = [
-    "Array",
-    "Device",
-    "NamedSharding",
-    "P",
-    "Ref",
-    "ShapeDtypeStruct",
-    "Shard",
-    "as_jax",
-    "associative_scan",
-    "block_until_ready",
-    "check_tracer_leaks",
-    "checking_leaks",
-    "checkpoint",
-    "checkpoint_name",
-    "checkpoint_policies",
-    "clear_caches",
-    "closure_convert",
-    "cond",
-    "config",
-    "copy_to_host_async",
-    "core",
-    "custom_batching",
-    "custom_gradient",
-    "custom_jvp",
-    "custom_vjp",
-    "debug",
-    "debug_infs",
-    "debug_nans",
-    "default_backend",
-    "default_device",
-    "default_matmul_precision",
-    "device_count",
-    "device_get",
-    "device_put",
-    "device",
-    "devices",
-    "disable_jit",
-    "dlpack",
-    "dtypes",
-    "effects_barrier",
-    "enable_x64",
-    "ensure_compile_time_eval",
-    "errors",
-    "eval_shape",
-    "example_libraries",
-    "experimental",
-    "flatten_util",
-    "fori_loop",
-    "freeze",
-    "explain_cache_misses",
-    "from_hlo",
-    "from_numpy",
-    "from_stablehlo",
-    "from_torch",
-    "get_mesh",
-    "fwd_and_bwd",
-    "grad",
-    "hessian",
-    "host_count",
-    "host_id",
-    "host_ids",
-    "image",
-    "jacfwd",
-    "jacobian",
-    "jacrev",
-    "jit",
-    "jvp",
-    "lax",
-    "linear_transpose",
-    "linearize",
-    "local_device_count",
-    "local_devices",
-    "live_arrays",
-    "log_compiles",
-    "make_array_from_callback",
-    "make_array_from_process_local_data",
-    "make_array_from_single_device_arrays",
-    "make_jaxpr",
-    "make_mesh",
-    "make_module",
-    "metrics",
-    "named_call",
-    "named_scope",
-    "new_ref",
-    "nn",
-    "numpy",
-    "numpy_dtype_promotion",
-    "numpy_rank_promotion",
-    "ops",
-    "optim",
-    "print_environment_info",
-    "process_count",
-    "process_index",
-    "process_indices",
-    "random",
-    "pmap",
-    "print_saved_residuals",
-    "register_custom_call",
-    "remat",
-    "reshard",
-    "scan",
-    "scipy",
-    "set_mesh",
-    "shard_map",
-    "sharding",
-    "stages",
-    "switch",
-    "test_util",
-    "to_numpy",
-    "to_torch",
-    "transfer_guard",
-    "transfer_guard_device_to_device",
-    "transfer_guard_device_to_host",
-    "transfer_guard_host_to_device",
-    "tree",
-    "tree_util",
-    "typeof",
-    "typing",
-    "value_and_grad",
-    "vjp",
-    "io_callback",
-    "pure_callback",
-    "vmap",
-    "while_loop",
-]
+    "Array", "Device", "NamedSharding", "P", "Ref", "ShapeDtypeStruct", "Shard", "__version__", "ad", "ad_checkpoint",
+    "ad_util", "api_util", "as_jax", "associative_scan", "block_until_ready", "check_tracer_leaks", "checking_leaks",
+    "checkpoint", "checkpoint_name", "checkpoint_policies", "clear_caches", "closure_convert", "cond", "config",
+    "copy_to_host_async", "core", "custom_batching", "custom_derivatives", "custom_gradient", "custom_jvp",
+    "custom_vjp", "debug", "debug_infs", "debug_nans", "default_backend", "default_device",
+    "default_matmul_precision", "device", "device_count", "device_get", "device_put", "devices", "disable_jit",
+    "dlpack", "dtypes", "effects_barrier", "enable_x64", "ensure_compile_time_eval", "errors", "eval_shape",
+    "example_libraries", "experimental", "explain_cache_misses", "extend", "flatten_util", "fori_loop", "freeze",
+    "from_hlo", "from_numpy", "from_stablehlo", "from_torch", "fwd_and_bwd", "get_mesh", "grad", "hessian",
+    "host_count", "host_id", "host_ids", "image", "interpreters", "io_callback", "jacfwd", "jacobian", "jacrev",
+    "jit", "jvp", "lax", "linear_transpose", "linearize", "live_arrays", "local_device_count", "local_devices",
+    "log_compiles", "make_array_from_callback", "make_array_from_process_local_data",
+    "make_array_from_single_device_arrays", "make_jaxpr", "make_mesh", "make_module", "metrics", "monitoring",
+    "named_call", "named_scope", "new_ref", "nn", "numpy", "numpy_dtype_promotion", "numpy_rank_promotion", "ops",
+    "optim", "pmap", "print_environment_info", "print_saved_residuals", "process_count", "process_index",
+    "process_indices", "pure_callback", "random", "ref", "register_custom_call", "remat", "reshard", "scan", "scipy",
+    "set_mesh", "shard_map", "sharding", "stages", "switch", "test_util", "to_numpy", "to_torch", "traceback_util",
+    "transfer_guard", "transfer_guard_device_to_device", "transfer_guard_device_to_host",
+    "transfer_guard_host_to_device", "tree", "tree_util", "typeof", "typing", "value_and_grad", "version", "vjp",
+    "vmap", "while_loop",
+]  # fmt: skip
+__dir__ = __all__.copy
 
-preload.start()
+_preload.start()

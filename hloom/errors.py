@@ -150,3 +150,4 @@ __all__ = [
     "UnsupportedIndexError",
     "VerifyError",
 ]
+__dir__ = __all__.copy

@@ -17,6 +17,7 @@ from hloom.ir.types import FLOATS
 from hloom.lax.operands import as_operand, canonical_axis, canonical_shape, to_inexact
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
+__dir__ = __all__.copy
 
 
 class ResizeMethod(enum.Enum):

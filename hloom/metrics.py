@@ -217,3 +217,10 @@ class AUC(NamedTuple):
         below = hnp.cumsum(self.negatives) - self.negatives
         pairs = hnp.sum(self.positives * (below + 0.5 * self.negatives))
         return pairs / (hnp.sum(self.positives) * hnp.sum(self.negatives))
+
+
+__all__ = [
+    "AUC", "Accuracy", "ConfusionCounts", "Mean", "accuracy", "auc", "confusion_matrix", "f1_score",
+    "mean_absolute_error", "precision", "r2_score", "recall",
+]  # fmt: skip
+__dir__ = __all__.copy

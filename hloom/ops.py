@@ -96,3 +96,4 @@ segment_max = _function("segment_max", "max", hnp.maximum, "maximum", "the least
 segment_min = _function("segment_min", "min", hnp.minimum, "minimum", "the largest value of the dtype")
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
+__dir__ = __all__.copy

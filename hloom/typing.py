@@ -19,3 +19,4 @@ ArrayLike = Array | np.ndarray | np.generic | bool | int | float | complex
 DTypeLike = Any
 
 __all__ = ["Array", "ArrayLike", "DTypeLike"]
+__dir__ = __all__.copy

@@ -4,3 +4,4 @@ from hloom.jax.experimental.hijax import Zero
 from hloom.lax import stop_gradient_p
 
 __all__ = ["Zero", "stop_gradient_p"]
+__dir__ = __all__.copy

@@ -41,3 +41,7 @@ def flatten_fun_nokwargs(in_tree, *flat):
     """As `flatten_fun`, of a structure of the positional arguments alone."""
     result = yield tree.unflatten(specification(in_tree), flat), {}
     yield tree.flatten(result)
+
+
+__all__ = ["DebugInfo", "debug_info", "flatten_fun", "flatten_fun_nokwargs"]
+__dir__ = __all__.copy

@@ -162,3 +162,10 @@ def print_environment_info(return_string: bool = False) -> str | None:
         return text
     print(text)
     return None
+
+
+__all__ = [
+    "Program", "clear_caches", "default_device", "effects_barrier", "make_array_from_callback",
+    "make_array_from_single_device_arrays", "make_jaxpr", "named_call", "named_scope", "print_environment_info",
+    "typeof",
+]  # fmt: skip

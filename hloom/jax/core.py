@@ -44,3 +44,4 @@ __all__ = [
     "get_aval",
     "is_concrete",
 ]
+__dir__ = __all__.copy

@@ -28,3 +28,4 @@ __all__ = [
     "custom_vjp_primal_tree_values",
     "zero_from_primal",
 ]
+__dir__ = __all__.copy

@@ -3,3 +3,6 @@
 
 def wait_for_tokens() -> None:
     """Nothing: effects have happened when a call returns."""
+
+
+__all__ = ["wait_for_tokens"]

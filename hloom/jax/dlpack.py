@@ -9,3 +9,4 @@ def to_dlpack(x, stream=None, src_device=None, dl_device=None, max_version=None,
 
 
 __all__ = ["from_dlpack", "to_dlpack"]
+__dir__ = __all__.copy

@@ -68,3 +68,4 @@ __all__ = [
     "scalar_type_of",
     "supports_inf",
 ]
+__dir__ = __all__.copy

@@ -34,3 +34,7 @@ def ravel_pytree(pytree):
         return tree.unflatten(structure, parts)
 
     return vector, unravel
+
+
+__all__ = ["ravel_pytree"]
+__dir__ = __all__.copy

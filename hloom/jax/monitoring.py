@@ -32,3 +32,10 @@ def clear_event_listeners() -> None:
     """Forgets all listeners."""
     _events.clear()
     _durations.clear()
+
+
+__all__ = [
+    "clear_event_listeners", "record_event", "record_event_duration_secs", "register_event_duration_secs_listener",
+    "register_event_listener",
+]  # fmt: skip
+__dir__ = __all__.copy

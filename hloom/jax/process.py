@@ -22,6 +22,7 @@ def host_id(backend=None) -> int:
 
 
 def host_ids(backend=None) -> list[int]:
+    """[0]: `hl.process_indices` under its old name."""
     return [0]
 
 
@@ -75,3 +76,9 @@ def fwd_and_bwd(fun, argnums, has_aux: bool = False, jitted: bool = True):
         return found if several else found[0]
 
     return forward, backward
+
+
+__all__ = [
+    "fwd_and_bwd", "host_count", "host_id", "host_ids", "live_arrays", "make_array_from_process_local_data",
+    "process_indices",
+]  # fmt: skip

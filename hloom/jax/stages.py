@@ -6,3 +6,4 @@ from hloom.dispatch.stages import Compiled, Lowered
 Wrapped = JitFunction
 
 __all__ = ["Compiled", "Lowered", "Wrapped"]
+__dir__ = __all__.copy

@@ -110,3 +110,7 @@ def _pairing(left, right) -> float:
             wide = np.complex128 if "c" in (a.dtype.kind, b.dtype.kind) else np.float64
             total += float(np.real(np.sum(a.astype(wide) * b.astype(wide))))
     return total
+
+
+__all__ = ["check_grads"]
+__dir__ = __all__.copy

@@ -20,3 +20,7 @@ def api_boundary(fun, **options):
 def include_frame(frame) -> bool:
     """Whether a frame is the user's: of no file of hloom's or of a library that was excluded."""
     return not is_internal(frame.f_code.co_filename)
+
+
+__all__ = ["api_boundary", "include_frame", "register_exclusion"]
+__dir__ = __all__.copy

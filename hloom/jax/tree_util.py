@@ -62,6 +62,7 @@ __all__ = [
     "treedef_is_leaf",
     "treedef_tuple",
 ]
+__dir__ = __all__.copy
 
 # What a path is made of, for annotations.
 KeyEntry = Hashable

@@ -246,3 +246,37 @@ def __getattr__(name: str):
     if name.endswith("_p") and callable(function):
         return _primitive_names.find(name, function)
     raise AttributeError(f"module 'hloom.lax' has no attribute '{name}'")
+
+
+__all__ = [
+    "AccuracyMode", "ConvDimensionNumbers", "ConvGeneralDilatedDimensionNumbers", "DotAlgorithm",
+    "DotAlgorithmPreset", "DotDimensionNumbers", "FftType", "GatherDimensionNumbers", "GatherScatterMode",
+    "Precision", "PrecisionLike", "RaggedDotDimensionNumbers", "RandomAlgorithm", "RoundingMethod",
+    "ScatterDimensionNumbers", "Tolerance", "abs", "acos", "acosh", "add", "all_gather", "all_to_all", "approx_max_k",
+    "approx_min_k", "argmax", "argmin", "asin", "asinh", "associative_scan", "atan", "atan2", "atanh", "axis_index",
+    "axis_size", "batch_matmul", "bessel_i0e", "bessel_i1e", "betainc", "bitcast_convert_type", "bitwise_and",
+    "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "broadcast_in_dim", "broadcast_like", "broadcast_shapes",
+    "broadcast_to_rank", "broadcasted_iota", "cbrt", "ceil", "clamp", "clz", "collapse", "complex", "composite",
+    "concatenate", "cond", "conj", "conv", "conv_dimension_numbers", "conv_general_dilated",
+    "conv_general_dilated_local", "conv_general_dilated_patches", "conv_general_permutations",
+    "conv_general_shape_tuple", "conv_shape_tuple", "conv_transpose", "conv_transpose_shape_tuple",
+    "conv_with_general_padding", "convert_element_type", "cos", "cosh", "cumlogsumexp", "cummax", "cummin", "cumprod",
+    "cumsum", "custom_call", "custom_linear_solve", "custom_root", "dce_sink", "digamma", "div", "dot", "dot_general",
+    "dtype", "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim", "dynamic_update_index_in_dim",
+    "dynamic_update_slice", "dynamic_update_slice_in_dim", "empty", "eq", "erf", "erf_inv", "erfc", "exp", "exp2",
+    "expand_dims", "expm1", "fft", "floor", "fori_loop", "full", "full_like", "gather", "ge", "gt", "igamma",
+    "igamma_grad_a", "igammac", "imag", "index_in_dim", "index_take", "infeed", "integer_pow", "iota", "is_finite",
+    "le", "lgamma", "linalg", "log", "log1p", "logistic", "lt", "map", "max", "min", "mul", "mulhi", "ne", "neg",
+    "nextafter", "optimization_barrier", "outfeed", "pad", "padtype_to_pads", "pbroadcast", "pcast",
+    "platform_dependent", "pmax", "pmean", "pmin", "polygamma", "population_count", "pow", "ppermute", "pshuffle",
+    "psum", "psum_scatter", "pswapaxes", "ragged_dot", "ragged_dot_general", "random_gamma_grad", "real",
+    "reciprocal", "reduce", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_precision", "reduce_prod",
+    "reduce_sum", "reduce_window", "reduce_window_max", "reduce_window_min", "reduce_window_shape_tuple",
+    "reduce_window_sum", "reduce_xor", "regularized_incomplete_beta", "rem", "reshape", "rev", "rng_bit_generator",
+    "rng_uniform", "round", "rsqrt", "scaled_dot", "scan", "scatter", "scatter_add", "scatter_apply", "scatter_max",
+    "scatter_min", "scatter_mul", "scatter_sub", "select", "select_and_scatter", "select_n", "shape_as_value",
+    "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "slice", "slice_in_dim",
+    "sort", "sort_key_val", "split", "sqrt", "square", "squeeze", "stack", "stage", "stop_gradient", "sub", "switch",
+    "tan", "tanh", "tile", "top_k", "transpose", "unstack", "while_loop", "with_sharding_constraint", "zeta",
+]  # fmt: skip
+__dir__ = __all__.copy

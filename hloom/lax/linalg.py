@@ -393,3 +393,11 @@ def qdwh(x, *, is_hermitian: bool = False, max_iterations: int | None = None, ep
         bottom = hnp.minimum(bottom * (a + b * squared) / (1 + c * squared), 1)
     h = adjoint(u) @ x
     return u, (h + adjoint(h)) / 2, count, done
+
+
+__all__ = [
+    "EigImplementation", "EighImplementation", "SvdAlgorithm", "cholesky", "cholesky_update", "eig", "eigh", "geqrf",
+    "hessenberg", "householder_product", "lu", "lu_pivots_to_permutation", "ormqr", "qdwh", "qr", "schur", "svd",
+    "symmetric_product", "triangular_solve", "tridiagonal", "tridiagonal_solve",
+]  # fmt: skip
+__dir__ = __all__.copy

@@ -184,3 +184,11 @@ def delta_orthogonal(scale=1.0, column_axis=-1, dtype="f32"):
         return hnp.pad(hnp.reshape(matrix, (1,) * len(middle) + shape[-2:]), [*widths, (0, 0), (0, 0)])
 
     return init
+
+
+__all__ = [
+    "Initializer", "constant", "delta_orthogonal", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform",
+    "kaiming_normal", "kaiming_uniform", "lecun_normal", "lecun_uniform", "normal", "ones", "orthogonal",
+    "truncated_normal", "uniform", "variance_scaling", "xavier_normal", "xavier_uniform", "zeros",
+]  # fmt: skip
+__dir__ = __all__.copy

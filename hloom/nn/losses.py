@@ -194,3 +194,11 @@ def ctc_loss(logits, logit_paddings, labels, label_paddings, blank_id: int = 0, 
     ended = hnp.arange(length + 1) == lengths[:, None]
     last_label = hnp.pad(in_label, ((0, 0), (1, 0)), constant_values=log_epsilon)
     return -hnp.sum(hnp.where(ended, hnp.logaddexp(in_blank, last_label), 0), axis=1)
+
+
+__all__ = [
+    "cosine_distance", "cosine_similarity", "ctc_loss", "hinge_loss", "huber_loss", "kl_divergence", "l2_loss",
+    "log_cosh", "mean_squared_error", "sigmoid_binary_cross_entropy", "smooth_labels", "softmax_cross_entropy",
+    "softmax_cross_entropy_with_integer_labels", "squared_error",
+]  # fmt: skip
+__dir__ = __all__.copy

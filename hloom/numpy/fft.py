@@ -16,6 +16,7 @@ from hloom.lax.operands import as_operand, canonical_axes, canonical_axis, conve
 __all__ = (
     "fft fft2 fftfreq fftn fftshift hfft ifft ifft2 ifftn ifftshift ihfft irfft irfft2 irfftn rfft rfft2 rfftfreq rfftn"
 ).split()
+__dir__ = __all__.copy
 
 _NORMS = (None, "backward", "ortho", "forward")
 

@@ -53,6 +53,7 @@ __all__ = [
     "vecdot",
     "vector_norm",
 ]
+__dir__ = __all__.copy
 
 
 class EigResult(NamedTuple):

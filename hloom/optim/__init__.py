@@ -89,3 +89,19 @@ from hloom.optim.transforms import (
     scale_by_trust_ratio,
     trace,
 )
+
+__all__ = [
+    "ChainState", "EmptyState", "ExponentialMovingAverage", "GradientTransformation", "adadelta", "adagrad", "adam",
+    "adamax", "adamw", "add_decayed_weights", "amsgrad", "apply_if_finite", "apply_updates", "bias_correction",
+    "centralize", "chain", "clip", "clip_by_block_rms", "clip_by_global_norm", "constant_schedule",
+    "cosine_decay_schedule", "cosine_distance", "cosine_onecycle_schedule", "cosine_similarity", "ctc_loss", "ema",
+    "exponential_decay", "global_norm", "hinge_loss", "huber_loss", "identity", "incremental_update",
+    "join_schedules", "kl_divergence", "l2_loss", "lamb", "lars", "linear_schedule", "lion", "log_cosh", "masked",
+    "multi_transform", "nadam", "partition", "periodic_update", "piecewise_constant_schedule", "polynomial_schedule",
+    "rmsprop", "scale", "scale_by_adadelta", "scale_by_adam", "scale_by_adamax", "scale_by_amsgrad",
+    "scale_by_learning_rate", "scale_by_lion", "scale_by_rms", "scale_by_rss", "scale_by_schedule", "scale_by_stddev",
+    "scale_by_trust_ratio", "set_to_zero", "sgd", "sgdr_schedule", "sigmoid_binary_cross_entropy", "smooth_labels",
+    "softmax_cross_entropy", "softmax_cross_entropy_with_integer_labels", "squared_error", "stateless", "trace",
+    "warmup_constant_schedule", "warmup_cosine_decay_schedule", "warmup_exponential_decay_schedule",
+]  # fmt: skip
+__dir__ = __all__.copy

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-
-_SUBMODULES = "cluster fft integrate interpolate linalg ndimage optimize signal sparse spatial special stats".split()
+from importlib import import_module as _import_module
 
 
 def __getattr__(name: str):
-    if name in _SUBMODULES and importlib.util.find_spec(f"{__name__}.{name}") is not None:
-        return importlib.import_module(f"{__name__}.{name}")
+    if name in __all__:
+        return _import_module(f"{__name__}.{name}")
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
-def __dir__():
-    return [name for name in _SUBMODULES if importlib.util.find_spec(f"{__name__}.{name}") is not None]
+__all__ = [
+    "cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse", "special",
+    "stats",
+]  # fmt: skip
+__dir__ = __all__.copy

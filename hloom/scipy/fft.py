@@ -18,6 +18,7 @@ from hloom.lax.operands import canonical_axes, canonical_axis, whole_number
 from hloom.numpy.fft import _read
 
 __all__ = ["dct", "dctn", "idct", "idctn"]
+__dir__ = __all__.copy
 
 
 def _checked(name: str, x, type_: int, norm):

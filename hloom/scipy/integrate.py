@@ -11,3 +11,7 @@ def trapezoid(y, x=None, dx=1.0, axis: int = -1):
     Raises DTypeError, ShapeError.
     """
     return hnp.trapezoid(y, x, dx, axis)
+
+
+__all__ = ["trapezoid"]
+__dir__ = __all__.copy

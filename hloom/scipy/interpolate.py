@@ -81,3 +81,7 @@ class RegularGridInterpolator:
 def _known_method(method: str) -> None:
     if method not in _METHODS:
         raise AttributeValueError("a way to interpolate", f"{method!r:.40}", f"one of {', '.join(_METHODS)}")
+
+
+__all__ = ["RegularGridInterpolator"]
+__dir__ = __all__.copy

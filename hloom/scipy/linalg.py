@@ -78,6 +78,7 @@ __all__ = [
     "svd",
     "toeplitz",
 ]
+__dir__ = __all__.copy
 
 
 def _right_side(name: str, a, b):

@@ -85,3 +85,7 @@ def _neighbours(point):
     upper = point - lower
     index = lower.astype(np.int32)
     return [(index, 1 - upper), (index + 1, upper)]
+
+
+__all__ = ["map_coordinates"]
+__dir__ = __all__.copy

@@ -11,6 +11,7 @@ from hloom.ir.types import FLOATS
 from hloom.transforms.gradient import value_and_grad
 
 __all__ = ["OptimizeResults", "minimize"]
+__dir__ = __all__.copy
 
 
 class OptimizeResults(NamedTuple):

@@ -429,3 +429,9 @@ def _overlapped(pieces, step: int):
         total = part if total is None else total + part
     flat = hnp.reshape(total, (*lead, math.prod(total.shape[-2:])))
     return flat[..., : (count - 1) * step + length]
+
+
+__all__ = [
+    "convolve", "convolve2d", "correlate", "correlate2d", "csd", "detrend", "fftconvolve", "istft", "stft", "welch",
+]  # fmt: skip
+__dir__ = __all__.copy

@@ -386,3 +386,13 @@ def sph_harm_y(n, m, theta, phi, diff_n=None, n_max: int | None = None):
     value = lax.complex(result * hnp.cos(angle), result * hnp.sin(angle))
     sign = hnp.where((m < 0) & (order % 2 == 1), -1.0, 1.0)
     return value * sign
+
+
+__all__ = [
+    "bernoulli", "bessel_jn", "beta", "betainc", "betaln", "boxcox", "boxcox1p", "comb", "dawsn", "digamma", "entr",
+    "erf", "erfc", "erfcx", "erfinv", "exp1", "expi", "expit", "expn", "factorial", "fresnel", "gamma", "gammainc",
+    "gammaincc", "gammaln", "gammasgn", "hyp1f1", "hyp2f1", "i0", "i0e", "i1", "i1e", "kl_div", "log_ndtr",
+    "log_softmax", "loggamma", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "owens_t", "poch", "polygamma",
+    "psi", "rel_entr", "sici", "softmax", "spence", "sph_harm_y", "wofz", "xlog1py", "xlogy", "zeta",
+]  # fmt: skip
+__dir__ = __all__.copy

@@ -35,3 +35,4 @@ __all__ = [
     "set_mesh",
     "use_mesh",
 ]
+__dir__ = __all__.copy

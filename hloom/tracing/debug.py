@@ -140,3 +140,4 @@ def visualize_array_sharding(arr, **options) -> None:
 
 
 __all__ = ["breakpoint", "callback", "inspect_array_sharding", "print", "visualize_array_sharding"]
+__dir__ = __all__.copy

@@ -408,3 +408,4 @@ def _axes(axis, argument) -> list:
 
 
 __all__ = ["Ref", "RefArgument", "addupdate", "freeze", "get", "new_ref", "set", "swap"]
+__dir__ = __all__.copy

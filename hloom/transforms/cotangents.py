@@ -21,3 +21,4 @@ class DidntWant:
 
 
 __all__ = ["DidntWant", "DontWant", "GradValue"]
+__dir__ = __all__.copy

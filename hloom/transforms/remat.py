@@ -188,3 +188,10 @@ def print_saved_residuals(f, *args, **kwargs) -> None:
     """Prints what the forward pass of f at these arguments keeps for the backward pass, a line for each value."""
     for shape, name in saved_residuals(f, *args, **kwargs):
         print(f"{shape!r} from {name}")
+
+
+__all__ = [
+    "SaveOnlyTheseNames", "checkpoint", "checkpoint_name", "checkpoint_policies", "print_saved_residuals", "remat",
+    "saved_residuals",
+]  # fmt: skip
+__dir__ = __all__.copy

@@ -53,6 +53,7 @@ __all__ = [
     "transpose",
     "unflatten",
 ]
+__dir__ = __all__.copy
 
 
 class PyTreeDef:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import textwrap
@@ -325,3 +326,50 @@ def test_numbers_of_numpy_do_not_widen():
     assert run(program) == expected
     assert run(program, "import sys, hloom; sys.modules['jax'] = hloom") == expected
     assert (hnp.ones(2) * np.float64(2)).dtype == np.float64
+
+
+# --- modules under JAX's names ------------------------------------------------------------------------------------
+
+
+def test_every_module_of_jax_is_a_module_of_hloom():
+    from hloom.jax.import_hook import MODULES
+
+    for name, home in MODULES.items():
+        module = importlib.import_module(f"hloom.{name}")
+        assert module is sys.modules[home] is getattr(hl, name) and module.__spec__.name == home
+
+
+def test_modules_are_imported_by_hlooms_and_by_jaxs_names_and_loaded_once():
+    out = run(
+        """
+        import sys
+        import hloom.experimental
+        import hloom.tree_util as tree_util
+        import hloom.interpreters.ad
+        from hloom.experimental import checkify
+        from hloom.experimental.ode import odeint
+        from hloom.extend.core import Primitive
+
+        assert hloom.experimental.checkify is checkify and checkify is sys.modules["hloom.jax.experimental.checkify"]
+        assert checkify.__name__ == "hloom.jax.experimental.checkify"
+        assert tree_util is hloom.tree_util and odeint is sys.modules["hloom.jax.experimental.ode"].odeint
+
+        hloom.as_jax()
+        import jax.experimental.checkify
+        import jax.tree_util
+        from jax.extend.core import Primitive as same
+        from jax.interpreters import ad
+
+        assert jax.experimental.checkify is checkify and jax.tree_util is tree_util
+        assert same is Primitive and ad is hloom.interpreters.ad
+        files = [m.__file__ for m in {id(m): m for m in sys.modules.values()}.values()
+                 if getattr(m, "__name__", "").startswith("hloom") and getattr(m, "__file__", None)]
+        assert len(files) == len(set(files))
+        try:
+            import hloom.no_such_module
+        except ModuleNotFoundError as error:
+            print(error)
+        """,
+        first="import hloom",
+    )
+    assert out == "No module named 'hloom.no_such_module'\n"

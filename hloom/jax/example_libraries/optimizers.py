@@ -216,14 +216,17 @@ def sm3(step_size, momentum=0.9):
 
 
 def constant(step_size):
+    """The schedule step -> step_size."""
     return lambda i: step_size
 
 
 def exponential_decay(step_size, decay_steps, decay_rate):
+    """The schedule step_size * decay_rate ** (step / decay_steps)."""
     return lambda i: step_size * decay_rate ** (i / decay_steps)
 
 
 def inverse_time_decay(step_size, decay_steps, decay_rate, staircase=False):
+    """The schedule step_size / (1 + decay_rate * step / decay_steps); staircase: in whole multiples of decay_steps."""
     def schedule(i):
         turns = hnp.floor(i / decay_steps) if staircase else i / decay_steps
         return step_size / (1 + decay_rate * turns)
@@ -232,6 +235,7 @@ def inverse_time_decay(step_size, decay_steps, decay_rate, staircase=False):
 
 
 def polynomial_decay(step_size, decay_steps, final_step_size, power=1.0):
+    """The schedule from step_size to final_step_size in decay_steps steps, a polynomial of this power."""
     def schedule(i):
         share = (1 - hnp.minimum(i, decay_steps) / decay_steps) ** power
         return share * (step_size - final_step_size) + final_step_size
@@ -240,6 +244,7 @@ def polynomial_decay(step_size, decay_steps, final_step_size, power=1.0):
 
 
 def piecewise_constant(boundaries, values):
+    """The schedule values[k] between boundaries[k - 1] and boundaries[k]. Raises ArgumentError."""
     boundaries, values = hnp.asarray(boundaries), hnp.asarray(values)
     if values.shape[0] != boundaries.shape[0] + 1:
         raise ArgumentError(
@@ -301,3 +306,12 @@ def pack_optimizer_state(marked):
         raise TreeError("a tree of JoinPoints", "another leaf", "pass what unpack_optimizer_state returned")
     flat = [tree.flatten(p.subtree) for p in points]
     return OptimizerState([tuple(x) for x, _ in flat], structure, tuple(s for _, s in flat))
+
+
+__all__ = [
+    "JoinPoint", "Optimizer", "OptimizerState", "adagrad", "adam", "adamax", "clip_grads", "constant",
+    "exponential_decay", "inverse_time_decay", "l2_norm", "make_schedule", "momentum", "nesterov", "optimizer",
+    "pack_optimizer_state", "piecewise_constant", "polynomial_decay", "rmsprop", "rmsprop_momentum", "sgd", "sm3",
+    "unpack_optimizer_state",
+]  # fmt: skip
+__dir__ = __all__.copy

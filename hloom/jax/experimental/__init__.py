@@ -12,3 +12,4 @@ def disable_x64():
 
 
 __all__ = ["disable_x64", "enable_x64", "io_callback"]
+__dir__ = __all__.copy

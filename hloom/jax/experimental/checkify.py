@@ -298,3 +298,10 @@ def _places(builder: Builder, made) -> list:
         message = f"out-of-bounds indexing for array of shape {tuple(operand.dims)}: axis {axis}"
         found.append((builder.emit("or", low, high), message))
     return found
+
+
+__all__ = [
+    "Error", "ErrorCategory", "JaxRuntimeError", "all_checks", "automatic_checks", "check", "check_error", "checkify",
+    "debug_check", "div_checks", "float_checks", "index_checks", "nan_checks", "user_checks",
+]  # fmt: skip
+__dir__ = __all__.copy

@@ -203,3 +203,4 @@ __all__ = [
     "linearize_from_jvp",
     "vjp_from_lin",
 ]
+__dir__ = __all__.copy

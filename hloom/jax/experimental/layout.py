@@ -22,3 +22,7 @@ class Format:
 
     layout: Layout | None = None
     sharding: Any = None
+
+
+__all__ = ["Format", "Layout"]
+__dir__ = __all__.copy

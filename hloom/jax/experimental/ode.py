@@ -90,3 +90,7 @@ def _initial_step(slope, y, dy, time, rtol, atol):
     fastest = hnp.maximum(speed, change)
     other = hnp.where(fastest <= 1e-15, hnp.maximum(1e-6, guess * 1e-3), (0.01 / fastest) ** 0.2)
     return lax.stop_gradient(hnp.minimum(100.0 * guess, other))
+
+
+__all__ = ["odeint"]
+__dir__ = __all__.copy

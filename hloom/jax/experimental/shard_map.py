@@ -3,3 +3,4 @@
 from hloom.transforms.shard_map import shard_map
 
 __all__ = ["shard_map"]
+__dir__ = __all__.copy

@@ -104,3 +104,4 @@ __all__ = [
     "take_current_trace",
     "unmapped_aval",
 ]
+__dir__ = __all__.copy

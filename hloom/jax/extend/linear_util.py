@@ -75,3 +75,7 @@ def transformation_with_aux(gen):
         return WrappedFun(call, wrapped.debug_info), store
 
     return transform
+
+
+__all__ = ["Store", "WrappedFun", "transformation", "transformation_with_aux", "wrap_init"]
+__dir__ = __all__.copy

@@ -3,3 +3,4 @@
 from hloom.jax.traceback_util import register_exclusion
 
 __all__ = ["register_exclusion"]
+__dir__ = __all__.copy

@@ -3,3 +3,4 @@
 from hloom.jax.interpreters import ad, batching, mlir, partial_eval
 
 __all__ = ["ad", "batching", "mlir", "partial_eval"]
+__dir__ = __all__.copy

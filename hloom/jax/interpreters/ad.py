@@ -79,3 +79,4 @@ __all__ = [
     "vjp",
     "zeros_like_aval",
 ]
+__dir__ = __all__.copy

@@ -47,3 +47,4 @@ __all__ = [
     "not_mapped",
     "primitive_batchers",
 ]
+__dir__ = __all__.copy

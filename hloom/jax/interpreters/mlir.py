@@ -33,3 +33,4 @@ def register_lowering(prim, rule, platform: str | None = None, inline: bool = Tr
 
 
 __all__ = ["Lowering", "lower_fun", "lowerings", "register_lowering"]
+__dir__ = __all__.copy

@@ -91,3 +91,7 @@ def _outside(computation: Computation, captured: list, outputs) -> list:
             mapped[instruction] = builder.add(instruction.with_operands(tuple(mapped[o] for o in instruction.operands)))
     program = builder.finish(builder.tuple([mapped[o] for o in outputs]))
     return apply_computation(program, [tracer for tracer, _ in captured])
+
+
+__all__ = ["PartialVal", "trace_to_jaxpr_nounits"]
+__dir__ = __all__.copy

@@ -3,3 +3,4 @@
 from hloom.scipy.cluster import vq
 
 __all__ = ["vq"]
+__dir__ = __all__.copy

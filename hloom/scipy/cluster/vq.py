@@ -7,6 +7,7 @@ from hloom.errors import ShapeError
 from hloom.lax.operands import inexact_dtype, promote_operands
 
 __all__ = ["vq"]
+__dir__ = __all__.copy
 
 
 def vq(obs, code_book, check_finite: bool = True):

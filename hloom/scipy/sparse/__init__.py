@@ -3,3 +3,4 @@
 from hloom.scipy.sparse import linalg
 
 __all__ = ["linalg"]
+__dir__ = __all__.copy

@@ -19,6 +19,7 @@ from hloom.lax.operands import NUMBERS
 from hloom.tree import pytrees as tree
 
 __all__ = ["bicgstab", "cg", "gmres"]
+__dir__ = __all__.copy
 
 
 # --- vectors that are trees ---------------------------------------------------------------------------------------

@@ -1,0 +1,64 @@
+"""What users see: `dir` of every public module shows public names only, all of which exist and are documented."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import types
+
+import pytest
+
+import hloom as hl
+from hloom.jax.import_hook import MODULES
+
+FOLDERS = ("example_libraries", "experimental", "extend", "interpreters")  # of hloom.jax: their modules are public
+
+
+def public_modules() -> list[str]:
+    found, stack = {}, ["hloom", *MODULES.values()]
+    for folder in FOLDERS:
+        package = importlib.import_module(f"hloom.jax.{folder}")
+        stack += [f"{package.__name__}.{m.name}" for m in pkgutil.iter_modules(package.__path__)]
+    stack.remove("hloom.jax.extend.primitive")  # public as hloom.extend.core.Primitive
+    while stack:
+        name = stack.pop()
+        if name not in found:
+            found[name] = module = importlib.import_module(name)
+            values = [getattr(module, n, None) for n in module.__all__]
+            stack += [v.__name__ for v in values if isinstance(v, types.ModuleType) and v.__name__.startswith("hloom")]
+    return sorted(found)
+
+
+@pytest.mark.parametrize("name", public_modules())
+def test_a_public_module_shows_its_public_names(name):
+    module = importlib.import_module(name)
+    assert sorted(set(module.__all__)) == dir(module), "each name once"
+    assert not [n for n in module.__all__ if n.startswith("_") and not n.endswith("__")]
+    missing = [n for n in module.__all__ if not hasattr(module, n)]
+    assert not missing
+    values = {n: getattr(module, n) for n in module.__all__}
+    ours = {n: v for n, v in values.items() if (getattr(v, "__module__", None) or "").startswith("hloom")}
+    bare = [n for n, v in ours.items() if (inspect.isfunction(v) or inspect.isclass(v)) and not v.__doc__]
+    assert not bare, f"without a docstring: {bare}"
+    foreign = [n for n, v in values.items() if isinstance(v, types.ModuleType) and not v.__name__.startswith("hloom")]
+    assert not foreign
+
+
+def test_the_walk_finds_the_packages():
+    names = public_modules()
+    assert {"hloom.numpy.linalg", "hloom.scipy.stats", "hloom.nn.initializers", "hloom.jax.experimental.ode"} <= {
+        *names
+    }
+    assert len(names) > 60
+
+
+def test_names_that_are_only_ours_are_not_shown():
+    assert not {"importlib", "preload", "annotations", "arrays", "tracing", "MODULES"} & {*dir(hl)}
+    assert "NamedTuple" not in dir(hl.metrics) and "math" not in dir(hl.numpy)
+
+
+def test_a_star_import_brings_the_public_names():
+    scope: dict = {}
+    exec("from hloom.numpy import *", scope)
+    assert scope["sin"] is hl.numpy.sin and "annotations" not in scope
