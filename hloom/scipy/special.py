@@ -15,8 +15,8 @@ from hloom import lax
 from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.types import COMPLEX, DTYPES
 from hloom.lax.operands import inexact_dtype, promote_operands
-from hloom.scipy.faddeeva import wofz  # noqa: F401
-from hloom.scipy.special_series import (  # noqa: F401
+from hloom.scipy.faddeeva import wofz
+from hloom.scipy.special_series import (
     bessel_jn,
     dawsn,
     erfcx,

@@ -227,6 +227,7 @@ def exponential_decay(step_size, decay_steps, decay_rate):
 
 def inverse_time_decay(step_size, decay_steps, decay_rate, staircase=False):
     """The schedule step_size / (1 + decay_rate * step / decay_steps); staircase: in whole multiples of decay_steps."""
+
     def schedule(i):
         turns = hnp.floor(i / decay_steps) if staircase else i / decay_steps
         return step_size / (1 + decay_rate * turns)
@@ -236,6 +237,7 @@ def inverse_time_decay(step_size, decay_steps, decay_rate, staircase=False):
 
 def polynomial_decay(step_size, decay_steps, final_step_size, power=1.0):
     """The schedule from step_size to final_step_size in decay_steps steps, a polynomial of this power."""
+
     def schedule(i):
         share = (1 - hnp.minimum(i, decay_steps) / decay_steps) ** power
         return share * (step_size - final_step_size) + final_step_size
