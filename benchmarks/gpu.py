@@ -22,7 +22,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cuda,cpu")  # before `hloom.benchmarks.l
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.backends.cuda.compilation import cuda_device
+from hloom.backends.cuda.devices import cuda_device
 from hloom.benchmarks.libraries import Hloom, Jax, Numpy, installed
 from hloom.benchmarks.measure.timing import check, in_turns
 from hloom.benchmarks.workloads import WORKLOADS

@@ -66,7 +66,7 @@ from hloom.jax.process import (
 )
 from hloom.jax.version import __version_info__  # of the JAX whose names these are
 from hloom.lax.control.control_flow import associative_scan, cond, fori_loop, scan, switch, while_loop
-from hloom.lax.transfer import block_until_ready, copy_to_host_async, device_get, device_put
+from hloom.lax.transfer import block_until_ready, copy_to_host_async, device_get, device_put, reshard
 from hloom.numpy import methods as _methods
 from hloom.platforms.device import (
     Device,
@@ -79,7 +79,7 @@ from hloom.platforms.device import (
     process_count,
     process_index,
 )
-from hloom.sharding.shardings import NamedSharding, P, Shard, get_mesh, make_mesh, reshard, set_mesh
+from hloom.sharding.shardings import NamedSharding, P, Shard, get_mesh, make_mesh, set_mesh
 from hloom.tracing.callback import io_callback, pure_callback
 from hloom.tracing.concrete import ensure_compile_time_eval
 from hloom.tracing.eval_shape import eval_shape

@@ -108,6 +108,10 @@ class SettingError(HloomError, ValueError, AttributeError):
     """An unknown setting or environment variable `HLOOM_*`, or a value it cannot have. Names the nearest valid one."""
 
 
+class DonationWarning(UserWarning):
+    """A donated argument's buffer could not be reused: no output of its size is computed after its last use."""
+
+
 # JAX's names, for programs that catch them.
 TracerArrayConversionError = TracerIntegerConversionError = TracerConversionError
 TracerBoolConversionError = TracerBoolError
@@ -133,6 +137,7 @@ __all__ = [
     "DeviceError",
     "DifferentiationError",
     "DonatedArrayError",
+    "DonationWarning",
     "HloomError",
     "ImmutableArrayError",
     "IndexOutOfBoundsError",

@@ -57,8 +57,8 @@ def profile(compiled, args: Sequence, seconds: float = 0.2, most_seconds: float 
     The program is walked for `seconds` but three times at least, and a part's time is the least of the walks'; a walk
     ends after `most_seconds`, with what it has seen by then.
     """
-    entry = compiled._entry.compiled
-    plan, program = entry.plan, entry.executable.program
+    executable = compiled.executable
+    plan, program = executable.plan, executable.runner.program
     arrays = [np.ascontiguousarray(np.asarray(x)) for x in hl.tree.leaves(args)]
     if len(arrays) != len(program.inputs):
         raise ValueError(f"the program takes {len(program.inputs)} arrays, {len(arrays)} were given")

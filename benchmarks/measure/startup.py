@@ -205,6 +205,6 @@ def measure_calls(library: str, name: str, import_seconds: float) -> None:
                 facts |= {
                     "kernels": int(compiled.cost_analysis()["distinct kernels"]),
                     "compiled": compiled.kernels_compiled,
-                    "behind": compiled.kernels_behind,
+                    "behind": compiled.kernels_pending,
                 }
     print(json.dumps(facts))

@@ -22,7 +22,7 @@ from hloom.benchmarks.libraries import Hloom, Numpy
 from hloom.benchmarks.measure.limits import TRIAD_BYTES, peak_call, triad_call
 from hloom.benchmarks.measure.profile import Part, profile
 from hloom.benchmarks.workloads import WORKLOADS, Workload
-from hloom.dispatch.specialization import DonationWarning
+from hloom.errors import DonationWarning
 from hloom.runtime import buffer
 
 BLOCK = 0.02  # seconds of calls in a turn

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from hloom.backends.dump import Dump, kernel_listing, program_text
+from hloom.backends.donation import copy_shared
+from hloom.backends.dump import Dump, kernel_listing
+from hloom.backends.text import program_text
 from hloom.compiler.analysis import cost_analysis, memory_analysis
 from hloom.compiler.compile_timings import Stages
 from hloom.compiler.pipeline import PIPELINE, UNFUSED, PassRecord, passes_for, run_passes
@@ -16,6 +15,7 @@ from hloom.compiler.targets.cpu.target import CpuTarget, host_target
 from hloom.config import config
 from hloom.ir.module import Module
 from hloom.ir.types import Shape
+from hloom.platforms.backend import Executable
 
 
 class Planned:
@@ -32,29 +32,28 @@ class Planned:
         """The kernels as Python text, each with the values that it computes and reads."""
         return kernel_listing(self.plan)
 
-    def cost_analysis(self) -> dict[str, float]:
+    def cost_analysis(self) -> dict[str, object]:
         return cost_analysis(self.plan)
 
     def memory_analysis(self) -> dict[str, int]:
         return memory_analysis(self.plan)
 
 
-class PlannedModule(Planned):
-    """A module with an `executable`, which is called with NumPy arrays in the order of the parameters."""
-
-    executable: Callable
-
-    def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return self.executable(arrays)
+class PlannedExecutable(Planned, Executable):
+    """An executable with one plan, which says what it returns."""
 
     @property
     def donated(self) -> dict[int, int]:
-        """Output number -> number of the argument in whose memory it is computed."""
         return self.plan.donated
 
     @property
     def output_shapes(self) -> list[Shape]:
         return self.plan.output_shapes
+
+    def call_donating(self, arrays: list, release) -> list:
+        release()
+        copy_shared(arrays, self.donated.values())
+        return self.runner(arrays)
 
 
 def optimized_plan(

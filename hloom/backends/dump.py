@@ -1,41 +1,20 @@
-"""Programs as text: modules in a dialect, kernels with their launches, and the folder that both are dumped into."""
+"""Kernels with their launches as text, and the folder that modules and kernels are dumped into."""
 
 from __future__ import annotations
 
 import itertools
 from pathlib import Path
 
+from hloom.backends.text import program_text
 from hloom.compiler.kernels.codegen.constants import shown_arguments
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.schedule.scheduler import Plan
-from hloom.compiler.schedule.steps import (
-    KernelStep,
-)
+from hloom.compiler.schedule.steps import KernelStep
 from hloom.config import config
-from hloom.errors import AttributeValueError, SettingError
+from hloom.errors import SettingError
 from hloom.ir.module import Module
 
 _counter = itertools.count()
-
-
-def program_text(module: Module, dialect: str = "hlo", *, metadata: bool = False) -> str:
-    """A module as text of a dialect, "hlo" or "stablehlo", in ops that other compilers have where they can say what it
-    computes. Raises AttributeValueError, UnsupportedError."""
-    from hloom.ir.portable import portable  # (no first call needs it, nor the texts)
-
-    if dialect == "stablehlo":
-        from hloom.ir.stablehlo import stablehlo_text
-
-        return stablehlo_text(portable(module, dialect))
-    if dialect != "hlo":
-        raise AttributeValueError(
-            f"the text of a program in the dialect {dialect!r}",
-            "hloom writes 'hlo' and 'stablehlo'",
-            "pass one of them",
-        )
-    from hloom.ir.text import print_module
-
-    return print_module(portable(module), metadata=metadata)
 
 
 def kernel_listing(plan: Plan) -> str:

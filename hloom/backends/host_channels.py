@@ -10,7 +10,7 @@ import numpy as np
 
 from hloom.ir.module import Module
 from hloom.ir.types import Shape
-from hloom.platforms.kinds import LaneRequest
+from hloom.platforms.backend import ExecutorRequest
 
 LONG = 1000  # looks at a count after which a waiting lane sleeps between them
 
@@ -26,7 +26,7 @@ class HostChannels:
     """The channels of a lane in one call. `where` below: STRAIGHT (runs at most once), BODY (of a loop), BRANCH (of a
     loop's step, or its condition)."""
 
-    def __init__(self, request: LaneRequest, aliases, control: np.ndarray, state: np.ndarray, arguments):
+    def __init__(self, request: ExecutorRequest, aliases, control: np.ndarray, state: np.ndarray, arguments):
         """aliases, control, state: as lanes get them. arguments: inputs, outputs and the channels' addresses."""
         self.request, self.aliases, self.control, self.state = request, aliases, control, state
         inputs, outputs = len(request.inputs), len(request.results)

@@ -19,7 +19,8 @@ from hloom.compiler.analysis import bytes_accessed, computation_flops
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops.programs.transfer import TRANSFERS
-from hloom.platforms.kinds import DeviceKind, LaneRequest
+from hloom.platforms.backend import ExecutorRequest
+from hloom.platforms.kinds import DeviceKind
 
 
 class InterpretedKind(DeviceKind):
@@ -31,18 +32,18 @@ class InterpretedKind(DeviceKind):
         """The value of an instruction: an array, or a tuple of arrays. Operands likewise."""
         return evaluate_instruction(instruction, operands)
 
-    def lane(self, request: LaneRequest) -> InterpretedLane:
-        return InterpretedLane(self, request)
+    def executor(self, request: ExecutorRequest) -> InterpretedExecutor:
+        return InterpretedExecutor(self, request)
 
 
-class InterpretedLane:
+class InterpretedExecutor:
     """A part of a program that its kind computes instruction by instruction."""
 
     donated: dict[int, int] = {}
     kept: frozenset[int] | None = None
     kernels_compiled = 0
 
-    def __init__(self, kind: InterpretedKind, request: LaneRequest):
+    def __init__(self, kind: InterpretedKind, request: ExecutorRequest):
         self.kind, self.request, self.name, self.module = kind, request, request.device, request.module
         self.timings: dict[str, float] = {}
 
@@ -81,7 +82,7 @@ class InterpretedLane:
 class _Run:
     """One call."""
 
-    def __init__(self, lane: InterpretedLane, aliases, control, state, arguments):
+    def __init__(self, lane: InterpretedExecutor, aliases, control, state, arguments):
         self.lane = lane
         self.channels = HostChannels(lane.request, aliases, control, state, arguments)
 

@@ -1,14 +1,13 @@
-"""Programs of several devices: placement, partition, a plan with kernels for each device, lanes that run together."""
+"""Programs on several devices: placement, partition, and an executor for each device; they run together."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 
-import numpy as np
-
-from hloom.backends.dump import program_text
+from hloom.backends.donation import copy_shared
+from hloom.backends.text import program_text
 from hloom.compiler.placement.cost_model import Costs, Link
 from hloom.compiler.placement.partition import Channel, Partition, partition
 from hloom.compiler.placement.placer import describe, placed, prepared
@@ -17,62 +16,75 @@ from hloom.errors import DeviceError
 from hloom.ir.module import Instruction, Module
 from hloom.ir.records import field, record
 from hloom.ir.types import Shape
-from hloom.platforms.kinds import ChannelEnds, DeviceKind, LaneRequest, added, device_kind
+from hloom.platforms.backend import (
+    Backend,
+    CompileOptions,
+    DeviceExecutor,
+    Executable,
+    ExecutorRequest,
+    SendRecvChannel,
+    added,
+)
+from hloom.platforms.kinds import DeviceKind, device_kind
 from hloom.platforms.names import parse_device_name
 from hloom.runtime.lanes import Control, LanesExecutable
 
 
 @record
-class PlacedModule:
-    """A program compiled for several devices; called like a `CompiledModule`.
+class MultiDeviceExecutable(Executable):
+    """A program compiled for several devices.
 
-    lanes: by device its module after all passes. channels: the values that go from one device to another.
-    placements: a line for each operation with its device.
+    parts: by device, what runs its part. may_overwrite: the parameters whose memory a part may take. channels: the
+    values that go from one device to another. placements: a line for each operation with its device.
     """
 
     module: Module
-    lanes: dict[str, Module]
+    parts: dict[str, DeviceExecutor]
     channels: list[Channel]
-    executable: LanesExecutable
+    runner: LanesExecutable
     output_shapes: list[Shape]
     output_devices: list[str]
     donated: dict[int, int]
+    may_overwrite: frozenset[int]
     placements: list[str]
     timings: dict[str, float] = field(default_factory=dict)
     kernels_compiled: int = 0
-    sources: dict[str, str] = field(default_factory=dict)
-    costs: dict[str, dict[str, float]] = field(default_factory=dict)
-    memory: dict[str, dict[str, int]] = field(default_factory=dict)
 
-    def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return self.executable(arrays)
+    def __post_init__(self):
+        self.accepts_device_data = any(kind_of(device)[0].keeps_arrays for device in self.parts)
+
+    def call_donating(self, arrays: list, release: Callable[[], None]) -> list:
+        release()
+        copy_shared(arrays, self.may_overwrite)
+        return self.runner(arrays)
 
     @property
     def plan(self):
         """There is one for each device. Raises DeviceError."""
         raise DeviceError(
             "the plan of a compiled function was asked for",
-            f"it runs on several devices, with a plan for each: {', '.join(self.lanes)}",
+            f"it runs on several devices, with a plan for each: {', '.join(self.parts)}",
             "look at as_text(), source() or cost_analysis(), which show all of them",
         )
 
     def as_text(self, dialect: str = "hlo") -> str:
         """The program of each device as text, one after the other."""
-        return "\n".join(f"// {device}\n{program_text(module, dialect)}" for device, module in self.lanes.items())
+        return "\n".join(f"// {device}\n{program_text(p.module, dialect)}" for device, p in self.parts.items())
 
     def source(self) -> str:
         """The kernels of each device as Python text."""
-        return "\n\n".join(f"# --- {device} ---\n\n{text}" for device, text in self.sources.items())
+        return "\n\n".join(f"# --- {device} ---\n\n{part.source()}" for device, part in self.parts.items())
 
     def cost_analysis(self) -> dict[str, float]:
         """'flops', 'bytes accessed', 'kernels', ... of all devices together; 'bytes sent' between them."""
-        return added(self.costs.values()) | {
+        return added(part.cost_analysis() for part in self.parts.values()) | {
             "bytes sent": float(sum(c.shape.bytes * len(c.receivers) for c in self.channels))
         }
 
     def memory_analysis(self) -> dict[str, int]:
         """Bytes by kind, of all devices together."""
-        return added(self.memory.values()) | {"channel bytes": sum(self.executable.channel_bytes)}
+        parts = added(part.memory_analysis() for part in self.parts.values())
+        return parts | {"channel bytes": sum(self.runner.channel_bytes)}
 
 
 def kind_of(device: str) -> tuple[DeviceKind, int]:
@@ -112,39 +124,32 @@ def _settle(instruction: Instruction, device: str) -> str:
     )
 
 
-def compile_placed(
-    module: Module,
-    arguments: dict[int, str],
-    default: str,
-    donated: frozenset[int] = frozenset(),
-    fusion: bool | None = None,
-) -> PlacedModule:
-    """Compiles a program for the devices that its operations and arguments name.
+class MultiDeviceBackend(Backend):
+    """Compiles programs for the devices that their operations and arguments name."""
 
-    arguments: the devices of those arguments that have one. default: the device of the rest. fusion: None takes
-    `hl.config.fusion`. Raises DeviceError.
-    """
-    started = time.perf_counter()
-    whole = prepared(module)
-    device_of = placed(whole, arguments, default, _costs(), _settle)
-    placements = list(describe(whole, device_of))
-    if config.log_device_placement:
-        for line in placements:
-            print(f"hloom: {line}", file=sys.stderr)
-    parts = partition(whole, device_of, default, shared_memory)
-    divided = time.perf_counter()
-    if config.debug >= 1:
-        count, nbytes = len(parts.channels), sum(c.shape.bytes for c in parts.channels)
-        print(
-            f"hloom: {module.name} runs on {', '.join(parts.lanes)}, with {count} values ({nbytes} bytes) sent",
-            file=sys.stderr,
-        )
-    homes = {k: arguments.get(k, default) for k in donated}
-    return _Assembly(whole, parts, homes, fusion, placements, divided - started).made()
+    def compile(self, module: Module, options: CompileOptions) -> MultiDeviceExecutable:
+        """Raises DeviceError."""
+        started = time.perf_counter()
+        whole, default, arguments = prepared(module), options.device, options.argument_devices
+        device_of = placed(whole, arguments, default, _costs(), _settle)
+        placements = list(describe(whole, device_of))
+        if config.log_device_placement:
+            for line in placements:
+                print(f"hloom: {line}", file=sys.stderr)
+        parts = partition(whole, device_of, default, shared_memory)
+        divided = time.perf_counter()
+        if config.debug >= 1:
+            count, nbytes = len(parts.channels), sum(c.shape.bytes for c in parts.channels)
+            print(
+                f"hloom: {module.name} runs on {', '.join(parts.lanes)}, with {count} values ({nbytes} bytes) sent",
+                file=sys.stderr,
+            )
+        homes = {k: arguments.get(k, default) for k in options.donated}
+        return _Assembly(whole, parts, homes, options.fusion, placements, divided - started).made()
 
 
 class _Assembly:
-    """The lanes of a partition put together. donated: the devices of the donated arguments, by number."""
+    """The parts of a program put together. donated: the devices of the donated arguments, by number."""
 
     def __init__(self, whole: Module, parts: Partition, donated: dict[int, str], fusion, placements, seconds: float):
         self.whole, self.parts, self.fusion, self.placements = whole, parts, fusion, placements
@@ -164,52 +169,40 @@ class _Assembly:
             d: frozenset(k for k, home in donated.items() if readers.get(k, {home}) == {d}) for d in parts.lanes
         }  # fmt: skip
 
-    def made(self) -> PlacedModule:
+    def made(self) -> MultiDeviceExecutable:
         parts = self.parts
         results = [parts.lanes[device].entry.outputs()[number].shape for device, number in parts.outputs]
         control = Control()
-        channels = {c.number: ChannelEnds(c.shape, control.channel(c.receivers)) for c in parts.channels}
-        found = {}
+        channels = {c.number: SendRecvChannel(c.shape, control.channel(c.receivers)) for c in parts.channels}
+        executors: dict[str, DeviceExecutor] = {}
         for device, module in parts.lanes.items():
             kind, index = kind_of(device)
-            request = LaneRequest(
-                device,
-                index,
-                module,
-                self.numbers[device],
-                self.inputs,
-                results,
-                channels,
-                self.donated[device],
-                self.fusion,
+            outputs, donated = self.numbers[device], self.donated[device]
+            executors[device] = kind.executor(
+                ExecutorRequest(device, index, module, outputs, self.inputs, results, channels, donated, self.fusion)
             )
-            found[device] = kind.lane(request)
-        lanes = list(found.values())
-        for lane in lanes:
-            for number, held in lane.held().items():
+        found = list(executors.values())
+        for executor in found:
+            for number, held in executor.held().items():
                 control.initial[channels[number].words.allowance] = -held
-        aliases = {k: v for lane in lanes for k, v in lane.aliases().items()}
-        for lane in lanes:
-            lane.resolve(aliases)
+        aliases = {k: v for executor in found for k, v in executor.aliases().items()}
+        for executor in found:
+            executor.resolve(aliases)
         sizes = [0] * (2 * len(parts.channels))
-        for lane in lanes:
-            for place in lane.places():
+        for executor in found:
+            for place in executor.places():
                 sizes[place] = parts.channels[place // 2].shape.bytes
-        donated = {k: v for lane in lanes for k, v in lane.donated.items()}
-        executable = LanesExecutable(lanes, results, control.initial, sizes, donated)
-        timings = added([{"partition": self.seconds}, *(lane.timings for lane in lanes)])
-        return PlacedModule(
+        donated = {k: v for executor in found for k, v in executor.donated.items()}
+        return MultiDeviceExecutable(
             self.whole,
-            {device: lane.module for device, lane in found.items()},
+            executors,
             parts.channels,
-            executable,
+            LanesExecutable(found, results, control.initial, sizes, donated),
             results,
             [device for device, _ in parts.outputs],
             donated,
+            frozenset().union(*self.donated.values()),
             self.placements,
-            timings,
-            sum(lane.kernels_compiled for lane in lanes),
-            {device: lane.source() for device, lane in found.items()},
-            {device: lane.cost_analysis() for device, lane in found.items()},
-            {device: lane.memory_analysis() for device, lane in found.items()},
+            added([{"partition": self.seconds}, *(executor.timings for executor in found)]),
+            sum(executor.kernels_compiled for executor in found),
         )

@@ -9,7 +9,8 @@ import numpy as np
 
 from hloom.arrays.array import Array
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
-from hloom.dispatch.jit import JitFunction, Lowered, jit
+from hloom.dispatch.jit import JitFunction, jit
+from hloom.dispatch.stages import Lowered
 from hloom.errors import ArgumentError, DTypeError, ParseError, ShapeError, UnsupportedError
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module

@@ -14,7 +14,8 @@ from hloom.arrays.array import Array
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.dispatch.jit import clear_all, jit
 from hloom.errors import ArgumentError
-from hloom.platforms.device import choose_default_device, devices, find_device
+from hloom.platforms.device import choose_default_device, devices
+from hloom.sharding.shardings import device_of
 from hloom.tracing.eval_shape import eval_shape
 from hloom.tracing.trace import as_array
 from hloom.tree import pytrees as tree
@@ -23,7 +24,7 @@ from hloom.tree import pytrees as tree
 @contextlib.contextmanager
 def default_device(device):
     """`with default_device(d):` new arrays for which no device is chosen belong to it. Raises DeviceError."""
-    before = choose_default_device(None if device is None else find_device(device))
+    before = choose_default_device(None if device is None else device_of(device))
     try:
         yield
     finally:
@@ -120,7 +121,7 @@ def make_array_from_callback(shape, sharding, data_callback, dtype=None):
 
     Raises DeviceError for a sharding over several devices.
     """
-    device = find_device(sharding)
+    device = device_of(sharding)
     data = data_callback(tuple(slice(None) for _ in shape))
     value = as_array(np.asarray(data, dtype))
     if value.shape != tuple(shape):
@@ -135,7 +136,7 @@ def make_array_from_single_device_arrays(shape, sharding, arrays, *, dtype=None)
         raise ArgumentError(
             "an array of the parts on each device", f"{len(arrays)} parts for {shape}", "pass the one whole array"
         )
-    return Array(array._value(), array.weak, find_device(sharding))
+    return Array(array._value(), array.weak, device_of(sharding))
 
 
 def clear_caches() -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from hloom import sharding
 from hloom.arrays.array import Array
 from hloom.arrays.operators import ArrayMethods
 from hloom.ir.source import current_source, device_scope
-from hloom.platforms.device import find_device, scoped_device
+from hloom.platforms.device import scoped_device
+from hloom.platforms.kinds import device_kind
+from hloom.sharding.shardings import device_of
+from hloom.tracing.trace import as_array, bind, current_trace
 from hloom.tree import pytrees as tree
 
 
@@ -18,9 +22,7 @@ def device_put(x, device=None, *, src=None, donate: bool = False, may_alias: boo
     outside of scopes arrays stay where they are. In a jitted function the value is computed wherever it is, and sent.
     The other arguments are JAX's and say how memory may be shared, which is free here.
     """
-    from hloom.tracing.trace import as_array, bind, current_trace
-
-    target = scoped_device() if device is None else find_device(device)
+    target = scoped_device() if device is None else device_of(device)
     tracing, label = current_trace() is not None, ""
 
     def put(leaf):
@@ -33,14 +35,18 @@ def device_put(x, device=None, *, src=None, donate: bool = False, may_alias: boo
                 return bind("copy", array, weak=array.weak)
         if target is None:
             return Array(array._held(), array.weak, array._device, array._shape)
-        if target.kind == "cuda":
-            from hloom.backends.cuda.compilation import on_gpu
-
-            label = label or _label()
-            return Array(on_gpu(array._held(), target.index, label), array.weak, target, array._shape)
-        return Array(array._value(), array.weak, target)
+        kind = device_kind(target.kind)
+        if not kind.keeps_arrays:
+            return Array(array._value(), array.weak, target)
+        label = label or _label()
+        return Array(kind.put(array._held(), target.index, label), array.weak, target, array._shape)
 
     return tree.map(put, x)
+
+
+def reshard(x, sharding):
+    """x (an array or a tree of them) laid out as a sharding says: on its one device. Raises DeviceError."""
+    return device_put(x, sharding)
 
 
 def _label() -> str:
@@ -65,3 +71,6 @@ def device_get(x):
 def copy_to_host_async(x):
     """x itself: the memory of the CPU is the host's, and what is on a GPU is copied when it is read."""
     return x
+
+
+sharding.reshard = reshard  # where JAX has it; that package knows no ops

@@ -50,9 +50,9 @@ def _on_device(make):
         if device is None and not device_scopes.device:
             return make(*args, **options)
         from hloom.lax.transfer import device_put
-        from hloom.platforms.device import find_device
+        from hloom.sharding.shardings import device_of
 
-        with device_scope(device_scopes.device if device is None else str(find_device(device))):
+        with device_scope(device_scopes.device if device is None else str(device_of(device))):
             result = make(*args, **options)
             return result if device is None and getattr(result, "_device", None) else device_put(result, device)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hloom.arrays.promotion import default_float, default_int
 from hloom.errors import ArgumentError
 from hloom.ir.types import as_dtype, default_dtype
-from hloom.platforms.device import Device, default_device, devices, find_device
+from hloom.platforms.device import Device, default_device, devices
+from hloom.sharding.shardings import device_of
 
 VERSION = "2024.12"
 
@@ -40,7 +41,7 @@ class NamespaceInfo:
 
     def default_dtypes(self, *, device=None) -> dict:
         """The dtypes of Python numbers: 32 bits wide, 64 with `hl.config.enable_x64`. Raises DeviceError."""
-        find_device(device)
+        device_of(device)
         return {
             "real floating": default_float(),
             "complex floating": default_dtype(complex),
@@ -50,7 +51,7 @@ class NamespaceInfo:
 
     def dtypes(self, *, device=None, kind=None) -> dict:
         """The standard's dtypes by name, of one kind or of a tuple of kinds. Raises ArgumentError, DeviceError."""
-        find_device(device)
+        device_of(device)
         kinds = kind if isinstance(kind, tuple) else (("bool", "numeric") if kind is None else (kind,))
         found = {}
         for each in kinds:

@@ -1,4 +1,4 @@
-"""Devices `cpu:0` ... and others of registered kinds; moving arrays to them, and choosing them for parts of programs.
+"""Devices `cpu:0` ... and others of registered kinds, and scopes that choose them for parts of programs.
 
 All CPU devices of a process share its memory; each has its own share of the threads.
 """
@@ -15,7 +15,6 @@ from hloom.ir.records import record
 from hloom.ir.source import device_scope, device_scopes
 from hloom.platforms.kinds import device_kind, device_kinds
 from hloom.platforms.names import DeviceName, parse_device_name
-from hloom.sharding.shardings import NamedSharding, PartitionSpec, Sharding, get_mesh, single_device
 
 
 @record(frozen=True)
@@ -46,14 +45,9 @@ class Device:
     process_index = 0
 
     def memory_stats(self) -> dict[str, int] | None:
-        """Bytes and counts of a GPU's memory by name; None for devices in the host's memory, which is not counted by
-        device. Raises CudaError."""
-        if self.kind != "cuda":
-            return None
-        from hloom.backends.cuda.compilation import cuda_device
-        from hloom.ir import records
-
-        return records.asdict(cuda_device(self.index).open().memory())
+        """Bytes and counts of the device's own memory by name; None for devices in the host's memory, which is not
+        counted by device. Raises CudaError."""
+        return device_kind(self.kind).memory_stats(self.index)
 
 
 @lru_cache(maxsize=64)
@@ -90,14 +84,10 @@ def choose_default_device(device: Device | None) -> Device | None:
 
 
 def find_device(name) -> Device:
-    """The device of a name ('cpu:0', 'cpu', '/device:CPU:0'), a Device, or a sharding over one device. Raises
+    """The device of a name ('cpu:0', 'cpu', '/device:CPU:0') or a Device; None means the default device. Raises
     DeviceError; with `hl.config.soft_placement` a device that is not there is cpu:0."""
     if name is None:
         return default_device()
-    if isinstance(name, PartitionSpec):
-        name = NamedSharding(get_mesh(), name)
-    if isinstance(name, Sharding):
-        name = single_device(name)
     parsed = DeviceName(name.kind, name.index) if isinstance(name, Device) else parse_device_name(str(name))
     kind = device_kind(parsed.kind)
     here = parsed.job in (None, "localhost") and not parsed.task

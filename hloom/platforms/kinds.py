@@ -1,7 +1,5 @@
-"""Kinds of devices: what the front end asks of one, and the registry that other packages add to by an entry point.
-
-A package adds a kind by an entry point of the group `hloom.devices`, which names a DeviceKind or a function that
-returns one:
+"""Kinds of devices and their registry. Other packages add a kind by an entry point of the group `hloom.devices`, which
+names a DeviceKind or a function that returns one:
 
     [project.entry-points."hloom.devices"]
     counting = "my_package:CountingKind"
@@ -14,69 +12,35 @@ from __future__ import annotations
 import functools
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from hloom.compiler.placement.cost_model import DeviceModel, Link
 from hloom.errors import DeviceError
-from hloom.ir.module import Instruction, Module
-from hloom.ir.records import record
-from hloom.ir.types import Shape
-
-if TYPE_CHECKING:
-    from hloom.runtime.lanes import ChannelWords
+from hloom.ir.module import Instruction
+from hloom.platforms.backend import Backend, DeviceExecutor, ExecutorRequest
 
 GROUP = "hloom.devices"
-
-
-@record(frozen=True)
-class ChannelEnds:
-    """What a lane knows of a channel: the shape of its values, and the numbers of its control words. Its places are
-    2 n and 2 n + 1 among the channels' addresses, where n is its number."""
-
-    shape: Shape
-    words: ChannelWords
-
-
-@record(frozen=True)
-class LaneRequest:
-    """A device's part of a program.
-
-    module: its instructions, with all parameters of the whole. outputs: for each output of the module its number among
-    those of the whole. inputs, results: shapes of the arguments and results of the whole. channels: by number.
-    donated: parameters whose memory its outputs may take. fusion: None takes `hl.config.fusion`.
-    """
-
-    device: str
-    index: int
-    module: Module
-    outputs: Sequence[int]
-    inputs: Sequence[Shape]
-    results: Sequence[Shape]
-    channels: dict[int, ChannelEnds]
-    donated: frozenset[int] = frozenset()
-    fusion: bool | None = None
-
-
-def added(parts: Iterable[dict]) -> dict:
-    """Numbers by name of several parts, added up; what is no number is left out."""
-    total: dict = {}
-    for part in parts:
-        for name, value in part.items():
-            if isinstance(value, (int, float)):
-                total[name] = total.get(name, 0) + value
-    return total
+MULTI_DEVICE = "hloom.backends.multi_device:MultiDeviceBackend"
 
 
 class DeviceKind(ABC):
     """A kind of device. name: the first part of its devices' names. to_host, between: the links to the host's memory,
-    and of two devices of the kind (None: through the host)."""
+    and of two devices of the kind (None: through the host). backend_name: as in an entry point, the backend of programs
+    that run on one device of the kind alone; without one they are programs on several devices that happen to be one.
+    """
 
     name = ""
     model = DeviceModel()
     to_host = Link()
     between: Link | None = None
     host_memory = False  # whether its programs read and write the host's memory
+    keeps_arrays = False  # whether arrays stay in its own memory between programs (`put`)
+    backend_name = MULTI_DEVICE
+
+    @property
+    def backend(self) -> Backend:
+        """Imported by its first use."""
+        return load_backend(self.backend_name)
 
     @abstractmethod
     def count(self) -> int:
@@ -90,20 +54,38 @@ class DeviceKind(ABC):
         return True
 
     @abstractmethod
-    def lane(self, request: LaneRequest):
-        """What runs a part of a program (`hloom.backends.cpu.executor.NativeLane` is one)."""
+    def executor(self, request: ExecutorRequest) -> DeviceExecutor:
+        """What runs a part of a program (`hloom.backends.cpu.executor.CpuExecutor` is one)."""
+
+    def memory_stats(self, index: int) -> dict[str, int] | None:
+        """Bytes and counts of a device's memory by name; None where it is not counted by device."""
+        return None
+
+    def put(self, data, index: int, label: str):
+        """The data of an array, wherever they lie, in the memory of a device that keeps arrays. label: what the user
+        calls the array."""
+        raise TypeError(f"devices of kind {self.name!r} keep no arrays")
 
 
-# hloom's own kinds, named as entry points name those of other packages. A kind is imported when it is first used:
-# nothing of CUDA is imported before.
+# hloom's own kinds, named as entry points name those of other packages: a kind is imported by its first use.
 _OWN = {"cpu": "hloom.backends.cpu.kind:CpuKind", "cuda": "hloom.backends.cuda.kind:CudaKind"}
 _kinds: dict[str, DeviceKind] = {}
 
 
+def _load(name: str):
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+@functools.cache
+def load_backend(name: str) -> Backend:
+    """The backend that 'module:class' names."""
+    return _load(name)()
+
+
 def _own_kind(name: str) -> DeviceKind:
     if name not in _kinds:
-        module, _, attribute = _OWN[name].partition(":")
-        _kinds[name] = getattr(importlib.import_module(module), attribute)()
+        _kinds[name] = _load(_OWN[name])()
     return _kinds[name]
 
 

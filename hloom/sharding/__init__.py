@@ -1,4 +1,4 @@
-"""Where arrays lie: meshes, partition specs and shardings, with `jax.sharding`'s names."""
+"""Where arrays lie: meshes, specs and shardings, in the words of `jax.sharding`."""
 
 from hloom.sharding.shardings import (
     AbstractMesh,
@@ -13,7 +13,6 @@ from hloom.sharding.shardings import (
     get_abstract_mesh,
     get_mesh,
     make_mesh,
-    reshard,
     set_mesh,
     use_mesh,
 )
@@ -31,7 +30,6 @@ __all__ = [
     "get_abstract_mesh",
     "get_mesh",
     "make_mesh",
-    "reshard",
     "set_mesh",
     "use_mesh",
 ]

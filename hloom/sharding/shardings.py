@@ -15,6 +15,8 @@ import numpy as np
 
 from hloom.errors import ArgumentError, DeviceError
 from hloom.ir.records import record
+from hloom.platforms.device import Device, find_device
+from hloom.platforms.device import devices as all_devices
 
 
 @record(frozen=True)
@@ -265,6 +267,16 @@ class NamedSharding(Sharding):
         return f"NamedSharding(mesh={self.mesh!r}, spec={self.spec!r}, memory_kind=device)"
 
 
+def device_of(place) -> Device:
+    """The device of a name, a Device, a sharding over one device or a PartitionSpec for the current mesh.
+
+    None means the default device. Raises DeviceError, as `find_device` does, and where a sharding has several devices.
+    """
+    if isinstance(place, PartitionSpec):
+        place = NamedSharding(get_mesh(), place)
+    return find_device(single_device(place) if isinstance(place, Sharding) else place)
+
+
 def single_device(sharding: Sharding):
     """The one device of a sharding. Raises DeviceError where it has several."""
     found = sharding.device_set
@@ -279,8 +291,6 @@ def single_device(sharding: Sharding):
 
 def make_mesh(axis_shapes, axis_names, *, devices=None, axis_types=None) -> Mesh:
     """A mesh with these extents of this process's devices. Raises DeviceError where there are too few."""
-    from hloom.platforms.device import devices as all_devices
-
     available = list(all_devices() if devices is None else devices)
     count = math.prod(axis_shapes)
     if count > len(available):
@@ -290,10 +300,3 @@ def make_mesh(axis_shapes, axis_names, *, devices=None, axis_types=None) -> Mesh
     grid = np.empty(count, dtype=object)
     grid[:] = available[:count]
     return Mesh(grid.reshape(axis_shapes), axis_names)
-
-
-def reshard(x, sharding):
-    """x (an array or a tree of them) laid out as a sharding says: on its one device. Raises DeviceError."""
-    from hloom.lax.transfer import device_put
-
-    return device_put(x, sharding)

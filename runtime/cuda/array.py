@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.types import Shape
-from hloom.runtime.buffer import references
 from hloom.runtime.cuda import interop
 from hloom.runtime.cuda.device import Device
 from hloom.runtime.cuda.memory import Buffer
@@ -72,6 +71,13 @@ class DeviceArray:
         """The same elements in other memory of this device. Raises CudaError."""
         return DeviceArray(self.device, self.device.copy(self.buffer), self.shape_and_dtype)
 
+    def is_lent(self) -> bool:
+        """Whether another library owns its memory or may read it, so that nobody may write over it. Copies to the host
+        that are under way do not count, as programs wait for them."""
+        with self.device.guard():  # takes back what other libraries are done with
+            pass
+        return not self.buffer.owned
+
     def give_buffer(self) -> Buffer:
         """Its memory, for a program to write over; the array has none from then on."""
         buffer, self.buffer = self.buffer, None
@@ -94,12 +100,3 @@ class DeviceArray:
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         return interop.export_dlpack(self, stream, max_version, dl_device, copy)
-
-
-def is_shared(arrays: list, position: int, holders: int) -> bool:
-    """Whether the memory of a DeviceArray in a list may not be written over: it is another library's, or lent to one,
-    or more than `holders` references lead to the array, the list's included. Copies to the host that are under way
-    do not count, as programs wait for them."""
-    with arrays[position].device.guard():  # takes back what other libraries are done with
-        pass
-    return not arrays[position].buffer.owned or references(arrays, position) > holders

@@ -240,7 +240,7 @@ def test_passes_are_vector_code():
 def test_what_is_left_to_pocketfft_reads_its_operand_in_place():
     x = data((70, 1009), "complex64")
     made = compiled("fft", x)
-    (host_step,) = [s for s in made._entry.compiled.executable.program.steps if isinstance(s, Host)]
+    (host_step,) = [s for s in made.executable.runner.program.steps if isinstance(s, Host)]
     assert not host_step.keeps
     kept = x.copy()
     assert error(np.asarray(made(x)), np.fft.fft(wide(x))) < NEAR["F"]

@@ -11,7 +11,7 @@ from loop_programs import LoopPrograms, arguments
 
 import hloom as hl
 from hloom.backends.interpreted import InterpretedKind
-from hloom.backends.multi_device import compile_placed
+from hloom.backends.multi_device import MultiDeviceBackend
 from hloom.compiler.placement.partition import partition
 from hloom.compiler.placement.placer import placed, prepared
 from hloom.ir.build import Builder, Value
@@ -20,6 +20,7 @@ from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.source import on_device
 from hloom.ir.types import DTYPES, Shape, TupleShape
 from hloom.ir.verify import verify
+from hloom.platforms.backend import CompileOptions
 from hloom.platforms.kinds import device_kinds
 
 F32 = Shape(DTYPES["f32"], (8,))
@@ -69,7 +70,7 @@ def test_random_programs_on_random_devices(first, three_devices):
         want = run(module, given)
         want = want if isinstance(want, tuple) else (want,)
         choose(module.entry, random.Random(seed), (0.1, 0.3, 0.9)[seed % 3])
-        compiled = compile_placed(module, {}, "cpu:0")
+        compiled = MultiDeviceBackend().compile(module, CompileOptions())
         for _ in range(2):
             for got, expected in zip(compiled(given), want, strict=True):
                 np.testing.assert_array_equal(got, expected, err_msg=f"seed {seed}")
@@ -85,7 +86,7 @@ def test_random_programs_on_kinds_of_devices(first, three_devices, monkeypatch):
         want = run(module, given)
         want = want if isinstance(want, tuple) else (want,)
         choose(module.entry, random.Random(seed), 0.6, ("cpu:0", "interpreted:1", "cpu:1", "interpreted:0"))
-        compiled = compile_placed(module, {}, "cpu:0")
+        compiled = MultiDeviceBackend().compile(module, CompileOptions())
         for got, expected in zip(compiled(given), want, strict=True):
             np.testing.assert_array_equal(got, expected, err_msg=f"seed {seed}")
 

@@ -23,7 +23,7 @@ def always(monkeypatch):
 
 
 def _kernels(function, *arguments):
-    return [k.launch.source for k in hl.jit(function).lower(*arguments).compile()._entry.compiled.plan.kernels()]
+    return [k.launch.source for k in hl.jit(function).lower(*arguments).compile().executable.plan.kernels()]
 
 
 @needs_x86

@@ -18,7 +18,7 @@ def compiled(function, *args):
     for _ in range(2):
         for got, want in zip(hl.tree.leaves(hl.jit(function)(*args)), hl.tree.leaves(stepped), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
-    return made._entry.compiled.plan
+    return made.executable.plan
 
 
 def is_whole(plan) -> bool:

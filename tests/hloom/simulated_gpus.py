@@ -16,6 +16,7 @@ from fake_cuda import FakeDriver
 from test_cuda_plans import simulated_kernel
 
 from hloom.backends.cuda import compilation
+from hloom.backends.cuda import devices as gpu_devices
 from hloom.backends.cuda.kind import CudaKind
 from hloom.compiler.targets.cuda.codegen.compile import CudaCode
 from hloom.platforms.kinds import device_kinds
@@ -50,7 +51,7 @@ def simulated_gpus(count: int = 1, version: int = 13000, stepwise: bool = False,
         return made
 
     with pytest.MonkeyPatch.context() as patch, hl.config(num_cpu_devices=2):
-        patch.setattr(compilation, "cuda_device", lambda index=0: devices[index])
+        patch.setattr(gpu_devices, "_devices", dict(enumerate(devices)))
         patch.setitem(device_kinds(), "cuda", kind)
         patch.setattr(compilation, "optimized_plan", planned)
         patch.setattr(compilation, "cubins", codes)

@@ -72,7 +72,7 @@ def test_the_quickest_is_kept_where_it_gains(folder, monkeypatch, half, kept):
 
     def compiled(module, target=None, **options):
         made = compile_module(module, target=target, **options)
-        run = made.executable
+        run = made.runner
 
         class Timed:
             program = run.program
@@ -81,13 +81,13 @@ def test_the_quickest_is_kept_where_it_gains(folder, monkeypatch, half, kept):
                 now[0] += 0.01 * (half if target else 1.0)
                 return run(inputs)
 
-        made.executable = Timed()
+        made.runner = Timed()
         return made
 
     monkeypatch.setattr(autotune, "compile_module", compiled)
     given = [np.asarray(a) for a in arrays(512, 512, 512)]
     module = hl.jit(layer).lower(*given).module
-    autotune.tuned(module, given)
+    autotune.autotuned(module, given)
     (choice,) = choices(folder)
     assert choice["sizes"] == kept and len(choice["seconds"]) == 2
 

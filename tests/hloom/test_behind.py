@@ -42,7 +42,7 @@ def _compiled(function, x):
 
 def _running(compiled) -> set[int]:
     """The addresses of the kernels that the program calls."""
-    executable = compiled._entry.compiled.executable
+    executable = compiled.executable.runner
     frames = [frame.activation.steps.reshape(-1, 8)[:, 1].tolist() for frame in executable._frames]
     steps = [step.kernel for step in executable.program.steps]
     assert all(frame[: len(steps)] == steps for frame in frames)
@@ -58,7 +58,7 @@ def test_another_shape_runs_at_once_with_the_other_kind_of_stores(first, second,
     expected = [second * 3 + 1, np.sqrt(second)]
     results = [function(second)]
     compiled = _compiled(function, second)
-    assert (compiled.kernels_compiled, compiled.kernels_behind) == (0, 1)
+    assert (compiled.kernels_compiled, compiled.kernels_pending) == (0, 1)
     assert _running(compiled) == before
     background_compile.wait()
     assert _running(compiled).isdisjoint(before)  # in the frame that has run, too
@@ -75,7 +75,7 @@ def test_the_kernel_is_there_for_the_next_program(monkeypatch):
     function(LARGE)
     background_compile.wait()
     compiled = _compiled(function, LARGE[:-1])
-    assert (compiled.kernels_compiled, compiled.kernels_behind) == (0, 0)
+    assert (compiled.kernels_compiled, compiled.kernels_pending) == (0, 0)
 
 
 def test_a_setting_turns_it_off():
@@ -83,14 +83,14 @@ def test_a_setting_turns_it_off():
     function(SMALL)
     with hl.config(compile_behind=False):
         compiled = _compiled(function, LARGE)
-    assert (compiled.kernels_compiled, compiled.kernels_behind) == (1, 0)
+    assert (compiled.kernels_compiled, compiled.kernels_pending) == (1, 0)
 
 
 def test_what_is_timed_by_the_autotuner_is_compiled_first():
     _function()(SMALL)
     tuned = hl.jit(lambda x: (x * 3 + 1, hnp.sqrt(x)), autotune=True)
     compiled = _compiled(tuned, LARGE)
-    assert (compiled.kernels_compiled, compiled.kernels_behind) == (1, 0)
+    assert (compiled.kernels_compiled, compiled.kernels_pending) == (1, 0)
 
 
 def test_calls_from_several_threads_while_kernels_are_exchanged(monkeypatch):

@@ -8,13 +8,12 @@ from simulated_gpus import simulated_gpus
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.dispatch.specialization import DonationWarning
-from hloom.errors import DonatedArrayError
+from hloom.errors import DonatedArrayError, DonationWarning
 from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.errors import CudaError
 from hloom.runtime.cuda.interop import import_array
 
-WARNED = pytest.mark.filterwarnings("error::hloom.dispatch.jit.DonationWarning")
+WARNED = pytest.mark.filterwarnings("error::hloom.errors.DonationWarning")
 
 
 @pytest.fixture

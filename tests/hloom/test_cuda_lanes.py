@@ -15,8 +15,9 @@ from test_device_scopes import deep_lstm
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
-from hloom.backends.multi_device import compile_placed
+from hloom.backends.multi_device import MultiDeviceBackend
 from hloom.ir.interpret import run
+from hloom.platforms.backend import CompileOptions
 from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.errors import CudaError
 
@@ -55,11 +56,11 @@ def test_random_programs_on_gpus_and_cpus(first, linked, version):
             want = want if isinstance(want, tuple) else (want,)
             share = (0.5, 0.7, 0.9)[seed % 3]
             choose(module.entry, random.Random(seed), share, ("cuda:0", "cpu:0", "cuda:1", "cpu:1"))
-            compiled = compile_placed(module, {}, "cpu:0")
+            compiled = MultiDeviceBackend().compile(module, CompileOptions())
             for _ in range(2):
                 for got, expected in zip(compiled(given), want, strict=True):
                     np.testing.assert_allclose(on_host(got), expected, rtol=1e-6, err_msg=f"seed {seed}")
-            placed += any("cuda" in device for device in compiled.lanes)
+            placed += any("cuda" in device for device in compiled.parts)
             sent += len(compiled.channels)
             del compiled, got
         for device in devices:
@@ -82,7 +83,7 @@ def test_random_programs_that_are_given_their_arguments(first):
             choose(module.entry, generator, (0.5, 0.7, 0.9)[seed % 3], names)
             homes = {k: generator.choice(names) for k in range(len(given))}
             donated = frozenset(k for k in homes if generator.random() < 0.6)
-            compiled = compile_placed(module, homes, "cpu:0", donated)
+            compiled = MultiDeviceBackend().compile(module, CompileOptions("cpu:0", homes, donated=donated))
             taken += sum(homes[k].startswith("cuda") for k in compiled.donated.values())
             for _ in range(2):
                 inputs = [

@@ -35,7 +35,7 @@ def test_digits_are_read():
     assert lines[0].startswith("epoch   1  loss") and len(lines) == 7
 
 
-@pytest.mark.filterwarnings("ignore::hloom.dispatch.jit.DonationWarning")
+@pytest.mark.filterwarnings("ignore::hloom.errors.DonationWarning")
 def test_a_training_step_allocates_nothing_after_the_first():
     digits = example("digits")
     images, labels, _, _ = (hnp.asarray(a[:32]) for a in digits.load())

@@ -11,11 +11,11 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.dispatch.jit import DonationWarning
 from hloom.errors import (
     ArgumentError,
     DeviceError,
     DonatedArrayError,
+    DonationWarning,
     LeakedTracerError,
     TracerBoolError,
     TracerConversionError,

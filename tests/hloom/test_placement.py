@@ -150,7 +150,7 @@ def test_fusion_is_noticed_by_compiled_functions():
         np.testing.assert_allclose(np.asarray(function(x)), expected, rtol=1e-6)
         assert kernels() > 1
     assert kernels() == 1
-    assert len(function._entries) == 2
+    assert len(function._specializations) == 2
 
 
 def test_a_dump_folder_that_cannot_be_made(tmp_path):

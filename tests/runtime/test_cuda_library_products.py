@@ -16,7 +16,7 @@ from test_cuda_whole_programs import compiled, simulated
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
-from hloom.backends.cuda import autotune_trial, autotuner, compilation
+from hloom.backends.cuda import autotune_trial, autotuner, compilation, devices
 from hloom.backends.cuda.algorithms import OWN
 from hloom.backends.cuda.autotuner import Chooser
 from hloom.compiler.cache import Cache
@@ -410,7 +410,7 @@ def test_a_compiled_function_says_what_was_taken(setup, monkeypatch):
         return made
 
     monkeypatch.setattr(compilation, "cubins", codes)
-    monkeypatch.setattr(compilation, "cuda_device", lambda index=0: device)
+    monkeypatch.setattr(devices, "_devices", {0: device})
     compiled_module = compilation.compile_for_cuda(hl.make_module(lambda x, w: x @ w)(X, W))
     (said,) = compiled_module.cost_analysis()["choices"]
     assert said["taken"] == OWN and "compiled only" in said["why"] and said["own_ms"] is None

@@ -17,9 +17,9 @@ import hloom.numpy as hnp
 from hloom import lax
 from hloom.backends.cuda import autotuner
 from hloom.backends.cuda.autotuner import ON_HOST, Chooser
-from hloom.backends.cuda.compilation import CudaExecutable
 from hloom.backends.cuda.kind import CudaKind
-from hloom.backends.dump import program_text
+from hloom.backends.cuda.runner import CudaRunner
+from hloom.backends.text import program_text
 from hloom.compiler.pipeline import passes_for, run_passes
 from hloom.compiler.targets.cuda.target import CudaTarget
 from hloom.ir import interpret
@@ -306,7 +306,7 @@ def test_the_text_of_a_program_with_routines():
 def test_before_a_device_has_loaded_it_a_program_says_so():
     matrix, info = Shape("f32", (3, 3)), Shape("s32", ())
     step = Alternatives(RoutineCall("potrf", "U", (matrix,), (matrix, info)), (), ())
-    (choice,) = CudaExecutable(CudaProgram("f", (step,), [], 0, [], []), "sm_90").choices
+    (choice,) = CudaRunner(CudaProgram("f", (step,), [], 0, [], []), "sm_90").choices
     assert (choice.title, choice.taken) == ("potrf f32[3,3]", "cuSOLVER") and choice.why.startswith("compiled only")
 
 

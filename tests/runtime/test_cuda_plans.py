@@ -9,8 +9,8 @@ from fake_cuda_model import FakeKernel, reads, writes
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
-from hloom.backends.cuda.compilation import CudaExecutable
 from hloom.backends.cuda.program import cuda_program
+from hloom.backends.cuda.runner import CudaRunner
 from hloom.compiler.pipeline import passes_for, run_passes
 from hloom.compiler.schedule.scheduler import make_plan
 from hloom.compiler.targets.cuda.codegen.compile import CudaCode
@@ -87,7 +87,7 @@ def made(function, *arrays, version: int = NEW):
 
 def check(function, *arrays, version: int = NEW):
     program, dev, wanted = made(function, *arrays, version=version)
-    run = CudaExecutable(program, "sm_90")
+    run = CudaRunner(program, "sm_90")
     run._loaded = run.load(dev)
     for _ in range(2):  # the second time a graph that is there is replayed
         results = run([np.ascontiguousarray(a) for a in arrays])
@@ -160,5 +160,5 @@ def test_sorts_by_digits_read_and_write_two_arrays_in_turn(monkeypatch):
 def test_code_of_another_architecture_is_not_loaded():
     program, dev, _ = made(lambda x: x + 1, floats(4))
     with pytest.raises(ComputeCapabilityError, match="target='cuda:sm_90'"):
-        CudaExecutable(program, "sm_80").load(dev)
+        CudaRunner(program, "sm_80").load(dev)
     cases.finish(dev)

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import statistics
 import sys
 import time
 from collections.abc import Sequence
 
 import numpy as np
 
-from hloom.backends.cpu.compilation import CompiledModule, compile_module
+from hloom.backends.cpu.compilation import CpuExecutable, compile_module
 from hloom.backends.cpu.driver import driver
 from hloom.compiler.cache import default_cache
 from hloom.compiler.schedule.steps import HostStep
@@ -52,7 +51,7 @@ def candidates(machine: Machine) -> list[Machine]:
     return [machine, *changed]
 
 
-def tuned(module: Module, arrays: Sequence[np.ndarray] | None, **options) -> CompiledModule:
+def autotuned(module: Module, arrays: Sequence[np.ndarray] | None, **options) -> CpuExecutable:
     """The module compiled for the description that was quickest. arrays: its arguments, None where only their shapes
     are known: then a choice that was stored counts, and nothing is timed. options: of `compile_module`."""
     cache, key = default_cache(), _key(module, options)
@@ -86,19 +85,23 @@ def _key(module: Module, options: dict) -> str:
     return "tuned-" + digest.hexdigest()
 
 
-def _can_be_tried(compiled: CompiledModule) -> bool:
+def _can_be_tried(compiled: CpuExecutable) -> bool:
     hosts = [step.instruction.opcode for step in compiled.plan.steps if isinstance(step, HostStep)]
     return "custom-call" not in hosts
 
 
-def _steps(compiled: CompiledModule) -> str:
+def _steps(compiled: CpuExecutable) -> str:
     """What the program does: two descriptions that make the same of it need not both be timed."""
-    return repr([step for step in compiled.executable.program.steps if not hasattr(step, "function")])
+    return repr([step for step in compiled.runner.program.steps if not hasattr(step, "function")])
 
 
 def _low(values: list[float]) -> float:
     """The lower quartile: what else the machine does only adds."""
     return sorted(values)[len(values) // 4]
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
 
 
 def _quickest(module, usual, arrays, end: float, options):
@@ -111,7 +114,7 @@ def _quickest(module, usual, arrays, end: float, options):
         # The buffers of donated arguments are overwritten.
         inputs = [a.copy() if k in donated else a for k, a in enumerate(given)]
         started = time.perf_counter()
-        outputs = compiled.executable(inputs)
+        outputs = compiled.runner(inputs)
         return time.perf_counter() - started, outputs
 
     _, outputs = run(usual)
@@ -142,7 +145,7 @@ def _quickest(module, usual, arrays, end: float, options):
         rounds += 1
     quickest = {number: _low(values) for number, values in times.items() if values}
     best = min(quickest, key=quickest.get, default=0)
-    if best and not all(low(times[best]) <= GAIN * low(times[0]) for low in (_low, min, statistics.median)):
+    if best and not all(low(times[best]) <= GAIN * low(times[0]) for low in (_low, min, _median)):
         best = 0  # other work on the machine may have been the difference
     seconds = {json.dumps(programs[number][1]): value for number, value in quickest.items()}
     return *programs[best], seconds

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from hloom.backends.compile import PlannedModule, optimized_plan, stage_timings
+from hloom.backends.compile import PlannedExecutable, optimized_plan, stage_timings
 from hloom.backends.cpu.background_compile import compile_behind
 from hloom.backends.cpu.driver import driver, load_or_stand_in
 from hloom.backends.cpu.host_callbacks import host_function
@@ -35,26 +35,30 @@ from hloom.config import config
 from hloom.ir.module import Module
 from hloom.ir.records import field, record
 from hloom.ir.types import Shape, TupleShape
-from hloom.runtime.program import Branch, Call, Copy, Count, Executable, Host, Jump, Program, Ref, Step, Swap, Switch
+from hloom.runtime import program as runtime
+from hloom.runtime.program import Branch, Call, Copy, Count, Host, Jump, Program, Ref, Step, Swap, Switch
 
 LOOP_WORK = 1e6  # nobody knows how long a loop runs: other Python threads need not wait for it
 
 
 @record
-class CompiledModule(PlannedModule):
-    """A module compiled for the CPU.
-
-    module: after all passes. plan: launches and buffers. timings: seconds by stage. kernels_compiled: how many
-    kernels were neither in the process nor in the disk cache. kernels_behind: how many others run in the place of
-    kernels that are still being compiled (`hloom.backends.cpu.background_compile`).
-    """
+class CpuExecutable(PlannedExecutable):
+    """A module compiled for a CPU device. plan: launches and buffers."""
 
     module: Module
     plan: Plan
-    executable: Executable
+    runner: runtime.Executable
     timings: dict[str, float] = field(default_factory=dict)
     kernels_compiled: int = 0
-    kernels_behind: int = 0
+    kernels_pending: int = 0
+
+    @property
+    def rejects_none(self) -> bool:
+        # What a Python function of the program raises may be a TypeError too, and it is not to run twice.
+        return not self.runner.runs_python
+
+    def for_one_output(self):
+        return self.runner.for_one_output()
 
 
 def compile_module(
@@ -65,7 +69,7 @@ def compile_module(
     target: CpuTarget | None = None,
     device: int = 0,
     stand_ins: bool = True,
-) -> CompiledModule:
+) -> CpuExecutable:
     """Compiles a module for the CPU. fusion: None takes `hl.config.fusion`. donated: parameters that may be reused.
     target: this machine, described otherwise (`autotune`). device: number of the CPU device. stand_ins: whether kernels
     may run in the place of others that are still being compiled, if `hl.config.compile_behind` allows it."""
@@ -78,13 +82,13 @@ def compile_module(
         made = time.perf_counter()
         behind: dict[KernelSource, list[int]] = {}
         program = program_of(plan, Layout(), behind if stand_ins and config.compile_behind else None)
-        executable = Executable(program, driver(device))
+        runner = runtime.Executable(program, driver(device))
     timings = stage_timings(stages, times, time.perf_counter() - made)
     compiled = stages.counts.get("kernels compiled", 0)
     _report(module, plan, timings, compiled, len(behind))
     for kernel, steps in behind.items():
-        compile_behind(kernel, functools.partial(executable.exchange, steps))
-    return CompiledModule(optimized, plan, executable, timings, compiled, len(behind))
+        compile_behind(kernel, functools.partial(runner.exchange, steps))
+    return CpuExecutable(optimized, plan, runner, timings, compiled, len(behind))
 
 
 class Layout:

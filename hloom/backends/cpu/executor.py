@@ -13,17 +13,17 @@ from hloom.backends.cpu.driver import driver
 from hloom.backends.cpu.memory_limit import check_budget
 from hloom.compiler.compile_timings import collecting
 from hloom.compiler.schedule.steps import Place, ReceiveStep, RenewStep, SendStep
-from hloom.platforms.kinds import LaneRequest
+from hloom.platforms.backend import ExecutorRequest
 from hloom.runtime.lanes import Lane
 from hloom.runtime.program import Count, Ref
 
 
-class NativeLane(Layout, Planned):
+class CpuExecutor(Layout, Planned):
     """A part of a program, and the places of its values among those of the whole."""
 
     kept: frozenset[int] | None = None
 
-    def __init__(self, request: LaneRequest):
+    def __init__(self, request: ExecutorRequest):
         self.request, self.name = request, request.device
         self.inputs, self.outputs = request.inputs, request.results
         self.channels = 2 * len(request.channels)
@@ -45,7 +45,7 @@ class NativeLane(Layout, Planned):
         return found
 
     def resolve(self, aliases: dict[int, Ref]) -> None:
-        """Compiles the kernels. aliases: of all lanes."""
+        """Compiles the kernels. aliases: of all executors."""
         self._aliases, self._used = aliases, set()
         started = time.perf_counter()
         with collecting() as stages:

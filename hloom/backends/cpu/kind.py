@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hloom.backends.cpu.executor import NativeLane
 from hloom.config import config
-from hloom.platforms.kinds import DeviceKind, LaneRequest
+from hloom.platforms.backend import DeviceExecutor, ExecutorRequest
+from hloom.platforms.kinds import DeviceKind
 
 
 class CpuKind(DeviceKind):
@@ -12,9 +12,10 @@ class CpuKind(DeviceKind):
 
     name = "cpu"
     host_memory = True
+    backend_name = "hloom.backends.cpu.backend:CpuBackend"
 
     def count(self) -> int:
         return config.num_cpu_devices
 
-    def lane(self, request: LaneRequest) -> NativeLane:
-        return NativeLane(request)
+    def executor(self, request: ExecutorRequest) -> DeviceExecutor:
+        return self.backend.executor(request)

@@ -1,4 +1,4 @@
-"""A GPU's part of a program that runs on several devices, driven by the host (`cuda_parts`).
+"""A GPU's part of a program that runs on several devices, driven by the host (`segments.py`).
 
 Stretches are programs for the GPU (graphs). What a CPU sends or reads goes through the place of its channel in the
 host's memory; what another GPU reads is copied there at once, on its stream. In a loop that sends or receives the host
@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from hloom.backends.cuda.compilation import compile_for_cuda
+from hloom.backends.cuda.devices import cuda_device
 from hloom.backends.cuda.segments import Choice, Count, Level, Loop, Stretch, Transfer, whole
 from hloom.backends.host_channels import BODY, BRANCH, STRAIGHT, Ended, HostChannels, held_in_bodies, places_of
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Instruction
 from hloom.ir.records import field, record
-from hloom.platforms.kinds import ChannelEnds, LaneRequest, added
+from hloom.platforms.backend import ExecutorRequest, SendRecvChannel, added
 from hloom.platforms.names import parse_device_name
 from hloom.runtime.buffer import references
 from hloom.runtime.cuda.array import DeviceArray
@@ -31,17 +33,17 @@ class Receivers:
     others: bool
 
 
-def _receivers(ends: ChannelEnds) -> Receivers:
-    names = {name: parse_device_name(name) for name in ends.words.freed}
+def _receivers(channel: SendRecvChannel) -> Receivers:
+    names = {name: parse_device_name(name) for name in channel.words.freed}
     gpus = {name: parsed.index for name, parsed in names.items() if parsed.kind == "cuda"}
     return Receivers(gpus, len(gpus) < len(names))
 
 
 @record
-class CudaLane:
+class CudaExecutor:
     """The lane of a GPU. kept: the numbers of its results, which stay there."""
 
-    request: LaneRequest
+    request: ExecutorRequest
     arch: str
     donated: dict[int, int] = field(default_factory=dict)
     kernels_compiled: int = 0
@@ -51,7 +53,7 @@ class CudaLane:
         self.name, self.module = self.request.device, self.request.module
         self.kept = frozenset(self.request.outputs)
         self.level = whole(self.module, self.request.donated)
-        self.receivers = {number: _receivers(ends) for number, ends in self.request.channels.items()}
+        self.receivers = {number: _receivers(channel) for number, channel in self.request.channels.items()}
         self._stretches = list(self.level.stretches())
         self._aliases: dict = {}
 
@@ -64,8 +66,6 @@ class CudaLane:
 
     def resolve(self, aliases: dict) -> None:
         """Compiles the stretches. aliases: of all lanes."""
-        from hloom.backends.cuda.compilation import compile_for_cuda
-
         self._aliases = aliases
         for part in self._stretches:
             part.compiled = compile_for_cuda(part.module, self.arch, fusion=self.request.fusion, donated=part.dying)
@@ -88,10 +88,8 @@ class CudaLane:
 
     def prepare(self, control: np.ndarray, state: np.ndarray, handed: dict) -> Callable:
         """As `hloom.runtime.lanes.Lane.prepare`."""
-        from hloom.backends.cuda.compilation import cuda_device
-
         device = cuda_device(self.request.index)
-        programs = {id(part): part.compiled.executable.load(device) for part in self._stretches}
+        programs = {id(part): part.compiled.runner.load(device) for part in self._stretches}
 
         def run(*arguments) -> dict[int, DeviceArray] | None:
             channels = HostChannels(self.request, self._aliases, control, state, arguments)
@@ -141,7 +139,7 @@ class _Run:
     """One call. A value is a buffer that its key leads to. What dies leaves the `values` of its level first, so that a
     buffer that a stretch may write over is referred to by nothing else."""
 
-    def __init__(self, lane: CudaLane, device, programs: dict, channels: HostChannels, handed: dict):
+    def __init__(self, lane: CudaExecutor, device, programs: dict, channels: HostChannels, handed: dict):
         self.lane, self.device, self.programs, self.channels, self.handed = lane, device, programs, channels, handed
 
     def results(self) -> dict[int, DeviceArray]:
@@ -252,8 +250,6 @@ class _Run:
     # --- to and from other devices ---
 
     def _send(self, part: Transfer, values: dict, where: str) -> None:
-        from hloom.backends.cuda.compilation import cuda_device
-
         (buffer,) = self._taken(part, values)
         channel = part.instruction["channel_id"]
         place = self.channels.next_place(channel, where)

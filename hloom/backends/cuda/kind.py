@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from hloom.backends.cuda.devices import cuda_device, on_gpu
 from hloom.compiler.placement.cost_model import DeviceModel, Link
 from hloom.ir.module import Instruction
-from hloom.platforms.kinds import DeviceKind, LaneRequest
-
-if TYPE_CHECKING:
-    from hloom.backends.cuda.executor import CudaLane
+from hloom.ir.records import asdict
+from hloom.platforms.backend import DeviceExecutor, ExecutorRequest
+from hloom.platforms.kinds import DeviceKind
+from hloom.runtime.cuda.array import DeviceArray
+from hloom.runtime.cuda.discovery import GpuFacts, gpus
+from hloom.runtime.cuda.errors import CudaError
 
 
 class CudaKind(DeviceKind):
@@ -19,44 +20,35 @@ class CudaKind(DeviceKind):
     model = DeviceModel(flops=2e13, bytes=2e12, start=4e-6)
     to_host = Link(seconds=1.5e-5, bytes=2e10)
     between = Link(seconds=1e-5, bytes=2e10)  # over PCIe; links between some GPUs have ten times that
+    keeps_arrays = True
+    backend_name = "hloom.backends.cuda.backend:CudaBackend"
 
     def __init__(self):
-        self._found: list | None = None
+        self._found: list[GpuFacts] | None = None
         self._reason = ""
 
-    def _gpus(self) -> list:
+    def count(self) -> int:
         if self._found is None:
-            from hloom.runtime.cuda.discovery import gpus
-            from hloom.runtime.cuda.errors import CudaError
-
             try:
                 self._found = gpus()
             except CudaError as error:
                 self._found, self._reason = [], f"no GPU: {error.found}"
-        return self._found
-
-    def count(self) -> int:
-        return len(self._gpus())
+        return len(self._found)
 
     def reason(self) -> str:
-        self._gpus()
+        self.count()
         return self._reason
 
-    def arch(self, index: int) -> str:
-        """The architecture of a GPU, such as 'sm_90'."""
-        return self._gpus()[index].arch
-
     def has_kernel(self, instruction: Instruction) -> bool:
-        from hloom.compiler.targets.cuda.libraries.linear_algebra import has_routine
-        from hloom.compiler.targets.cuda.target import has_cuda_kernel
+        return self.backend.has_kernel(instruction)
 
-        if has_routine(instruction):
-            from hloom.backends.cuda.autotuner import has_solver
+    def executor(self, request: ExecutorRequest) -> DeviceExecutor:
+        return self.backend.executor(request)
 
-            return has_solver()
-        return instruction.opcode == "custom-call" or has_cuda_kernel(instruction)
+    def memory_stats(self, index: int) -> dict[str, int]:
+        """Raises CudaError."""
+        return asdict(cuda_device(index).open().memory())
 
-    def lane(self, request: LaneRequest) -> CudaLane:
-        from hloom.backends.cuda.executor import CudaLane
-
-        return CudaLane(request, self.arch(request.index))
+    def put(self, data, index: int, label: str) -> DeviceArray:
+        """Raises CudaError."""
+        return on_gpu(data, index, label)

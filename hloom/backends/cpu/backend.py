@@ -1,0 +1,24 @@
+"""The backend of CPU devices."""
+
+from __future__ import annotations
+
+from hloom.backends.cpu.autotune import autotuned
+from hloom.backends.cpu.compilation import CpuExecutable, compile_module
+from hloom.backends.cpu.executor import CpuExecutor
+from hloom.ir.module import Module
+from hloom.platforms.backend import Backend, CompileOptions, ExecutorRequest
+from hloom.platforms.names import parse_device_name
+
+
+class CpuBackend(Backend):
+    """Compiles programs that run on one CPU device, and the parts of others that do."""
+
+    def compile(self, module: Module, options: CompileOptions) -> CpuExecutable:
+        """Raises DeviceError where the program needs more memory than `hl.config.cpu_memory`."""
+        if options.autotune:
+            return autotuned(module, options.arguments(), fusion=options.fusion, donated=options.donated)
+        index = parse_device_name(options.device).index
+        return compile_module(module, fusion=options.fusion, donated=options.donated, device=index)
+
+    def executor(self, request: ExecutorRequest) -> CpuExecutor:
+        return CpuExecutor(request)

@@ -1,0 +1,26 @@
+"""Modules as text of a dialect."""
+
+from __future__ import annotations
+
+from hloom.errors import AttributeValueError
+from hloom.ir.module import Module
+
+
+def program_text(module: Module, dialect: str = "hlo", *, metadata: bool = False) -> str:
+    """A module as text of a dialect, "hlo" or "stablehlo", in ops that other compilers have where they can say what it
+    computes. Raises AttributeValueError, UnsupportedError."""
+    from hloom.ir.portable import portable  # (no first call needs it, nor the texts)
+
+    if dialect == "stablehlo":
+        from hloom.ir.stablehlo import stablehlo_text
+
+        return stablehlo_text(portable(module, dialect))
+    if dialect != "hlo":
+        raise AttributeValueError(
+            f"the text of a program in the dialect {dialect!r}",
+            "hloom writes 'hlo' and 'stablehlo'",
+            "pass one of them",
+        )
+    from hloom.ir.text import print_module
+
+    return print_module(portable(module), metadata=metadata)

@@ -1,0 +1,55 @@
+"""Which backend compiles a call, and for which devices."""
+
+from __future__ import annotations
+
+from hloom.arrays.array import common_device
+from hloom.compiler.placement.user_devices import chosen_devices
+from hloom.dispatch.signature import Call, JitOptions
+from hloom.errors import ArgumentError
+from hloom.platforms.backend import Backend, CompileOptions
+from hloom.platforms.device import Device, default_device, find_device, scoped_device
+from hloom.platforms.kinds import MULTI_DEVICE, device_kind, load_backend
+from hloom.tracing.trace import Traced
+
+
+def select_backend(options: JitOptions, call: Call, traced: Traced) -> tuple[Backend, CompileOptions, Device | None]:
+    """The backend, what it is asked for, and the device that results belong to where the executable does not say: None
+    where nobody chose one.
+
+    A program that names one device is compiled by the backend of its kind, one that names several by that of programs
+    on several. Raises DeviceError where arguments are on several devices and the function does not say what is done
+    where.
+    """
+    fusion, donated = call.key.settings.fusion, call.donated
+    if options.target is not None:
+        kind = device_kind(options.target.partition(":")[0])
+        return kind.backend, CompileOptions(target=options.target, donated=donated, fusion=fusion), None
+    arguments = {k: str(a._device) for k, a in enumerate(call.leaves) if getattr(a, "_device", None) is not None}
+    device = options.device or scoped_device()
+    named = set(chosen_devices(traced.computation))
+    if named:
+        named |= set(arguments.values())
+        device = device or next((a._device for a in call.leaves if getattr(a, "_device", None) is not None), None)
+        if len(named) == 1 and device is None:
+            device = find_device(next(iter(named)))
+    else:
+        device = device or common_device(call.leaves, f"'{traced.computation.name}'")
+    home = device or default_device()
+    single = named <= {str(home)}
+    backend = device_kind(home.kind).backend if single else load_backend(MULTI_DEVICE)
+    asked = CompileOptions(
+        str(home), arguments, donated=donated, fusion=fusion, autotune=options.autotune, arguments=call.values
+    )
+    return backend, asked, device
+
+
+def check_target(target: str, device) -> None:
+    """Raises AttributeValueError for what is no target, ArgumentError where a device was chosen as well."""
+    kind = device_kind(target.partition(":")[0])
+    (kind.backend if kind is not None else load_backend(MULTI_DEVICE)).check_target(target)
+    if device is not None:
+        raise ArgumentError(
+            f"jit(target={target!r}, device={str(device)!r})",
+            "a target says what is compiled for, a device where it runs",
+            "leave out one of them: what runs on a device is compiled for it",
+        )

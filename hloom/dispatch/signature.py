@@ -1,0 +1,202 @@
+"""What a call is compiled for: its arguments as flat leaves, and the key by which its specialization is found."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hloom.arrays.array import Array
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
+from hloom.config import config
+from hloom.errors import ArgumentError
+from hloom.ir.records import record
+from hloom.ir.source import device_scopes
+from hloom.platforms.device import Device
+from hloom.tracing.trace import TRACES, Tracer, argument_hints, as_array
+from hloom.tree import pytrees as tree
+
+
+@record(frozen=True)
+class JitOptions:
+    """The options of `hl.jit`."""
+
+    static_argnums: tuple[int, ...] = ()
+    static_argnames: tuple[str, ...] = ()
+    donate_argnums: tuple[int, ...] = ()
+    donate_argnames: tuple[str, ...] = ()
+    inline: bool = False
+    device: Device | None = None
+    fusion: bool | None = None
+    autotune: bool = False
+    target: str | None = None
+
+
+class Settings(NamedTuple):
+    """What of `hl.config` shapes compiled programs."""
+
+    fusion: bool
+    enable_x64: bool
+    cuda_tf32: bool
+
+    @classmethod
+    def current(cls) -> Settings:
+        return cls(*[getattr(config, name) for name in cls._fields])
+
+
+class Key(NamedTuple):
+    """What a specialization depends on. leaves: by dynamic leaf its shape, or its shape, weak type and device."""
+
+    structure: Any
+    leaves: tuple
+    statics: tuple
+    settings: Settings
+
+
+@record
+class Call:
+    """The arguments of a call: flat dynamic leaves, static values by position or name, numbers of the donated leaves.
+    hints: returns a readable name for each leaf."""
+
+    leaves: list
+    statics: dict[int | str, Any]
+    key: Key
+    donated: frozenset[int]
+    hints: Callable[[], list[str]]
+
+    def values(self) -> list[np.ndarray] | None:
+        """The leaves as NumPy arrays; None where one is known by its shape only."""
+        if any(isinstance(leaf, ShapeDtypeStruct) for leaf in self.leaves):
+            return None
+        arrays = [as_array(leaf) for leaf in self.leaves]
+        return [a._value() for a in arrays] if all(isinstance(a, Array) for a in arrays) else None
+
+
+class Signature:
+    """The parameters of a function, and which of them `JitOptions` make static or donated. name: for people."""
+
+    def __init__(self, function: Callable, name: str, options: JitOptions):
+        """Raises ArgumentError where an option names an argument that the function does not have."""
+        self.function, self.name, self.options = function, name, options
+        self.has_statics = bool(options.static_argnums or options.static_argnames)
+        self._has_donations = bool(options.donate_argnums or options.donate_argnames)
+        if self.has_statics or self._has_donations:
+            _check_arguments_exist(function, options)
+
+    def bind(self, args: Sequence, kwargs: dict, settings: Settings) -> Call:
+        """The call with these arguments. Raises ArgumentError."""
+        options = self.options
+        static_numbers, static_names = self._where(options.static_argnums, options.static_argnames, len(args))
+        statics: dict[int | str, Any] = {k: arg for k, arg in enumerate(args) if k in static_numbers}
+        statics |= {name: value for name, value in kwargs.items() if name in static_names}
+        positions = [k for k in range(len(args)) if k not in static_numbers]
+        dynamic = tuple([args[k] for k in positions])
+        named = {name: value for name, value in kwargs.items() if name not in static_names}
+        leaves, structure = tree.flatten((dynamic, named))
+        leaves = [self.leaf(leaf) for leaf in leaves]
+        key = Key(structure, tuple([leaf._key for leaf in leaves]), self._static_key(statics), settings)
+        hints = functools.partial(argument_hints, self.function, dynamic, named, positions)
+        donated = self._donated(positions, dynamic, named, len(args)) if self._has_donations else frozenset()
+        return Call(leaves, statics, key, donated, hints)
+
+    def leaf(self, leaf):
+        """A dynamic leaf as an Array, unless it is one, is traced, or is known by its shape only."""
+        if isinstance(leaf, (Array, Tracer, ShapeDtypeStruct)):
+            return leaf
+        if isinstance(leaf, np.ndarray) and leaf.flags.c_contiguous and leaf.dtype.isnative:
+            view = leaf.view()  # read during the call only, so no copy is needed
+            view.flags.writeable = False
+            return Array(view)
+        return as_array(leaf, f"an argument of '{self.name}'")
+
+    def with_statics(self, statics: dict[int | str, Any]) -> Callable:
+        """The function of the dynamic arguments alone."""
+        if not statics:
+            return self.function
+
+        def call(*args, **kwargs):
+            positional = list(args)
+            for where, value in sorted((w, v) for w, v in statics.items() if isinstance(w, int)):
+                positional.insert(where, value)
+            named = {w: v for w, v in statics.items() if isinstance(w, str)}
+            return self.function(*positional, **kwargs, **named)
+
+        return call
+
+    def _static_key(self, statics: dict[int | str, Any]) -> tuple:
+        try:
+            key = tuple((where, *_distinct(statics[where])) for where in sorted(statics, key=str))
+            if TRACES.axes:  # named axes of the vmaps around the call: what collectives in the function mean
+                key = (*key, TRACES.axes)
+            if device_scopes.device and not TRACES.active:
+                key = (*key, device_scopes.device)
+            hash(key)
+        except TypeError:
+            name, value = next((n, v) for n, v in statics.items() if not _hashable(v))
+            raise ArgumentError(
+                f"static argument {name!r} of '{self.name}' must be hashable",
+                f"{type(value).__name__} {value!r:.60}",
+                "pass a tuple instead of a list, or do not mark it as static",
+            ) from None
+        return key
+
+    def _donated(self, positions: list[int], dynamic: tuple, named: dict, count: int) -> frozenset[int]:
+        """Numbers of the leaves of donated arguments."""
+        numbers, names = self._where(self.options.donate_argnums, self.options.donate_argnames, count)
+        arguments = [(k in numbers, arg) for k, arg in zip(positions, dynamic, strict=True)]
+        arguments += [(name in names, named[name]) for name in sorted(named)]
+        flags = [flag for flag, argument in arguments for _ in tree.leaves(argument)]
+        return frozenset(k for k, flag in enumerate(flags) if flag)
+
+    def _where(self, numbers, names, count: int) -> tuple[set[int], set[str]]:
+        """Positions and names together: an argument may be passed either way."""
+        if not numbers and not names:
+            return set(), set()
+        parameters = self._parameters
+        positions = {n % max(count, len(parameters), 1) if n < 0 else n for n in numbers}
+        positions |= {parameters.index(n) for n in names if n in parameters}
+        return positions, set(names) | {parameters[n] for n in positions if n < len(parameters)}
+
+    @functools.cached_property
+    def _parameters(self) -> list[str]:
+        try:
+            return list(inspect.signature(self.function).parameters)
+        except (TypeError, ValueError):
+            return []
+
+
+def _check_arguments_exist(function: Callable, options: JitOptions) -> None:
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return
+    kinds = {p.kind for p in parameters.values()}
+    count = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters.values())
+    unknown = []
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+        unknown += [k for k in (*options.static_argnums, *options.donate_argnums) if not -count <= k < count]
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+        unknown += [name for name in (*options.static_argnames, *options.donate_argnames) if name not in parameters]
+    if unknown:
+        raise ArgumentError(
+            f"jit was told about argument {unknown[0]!r} of '{getattr(function, '__name__', function)}'",
+            f"it takes ({', '.join(parameters)})",
+            "name one of these, or count from 0",
+        )
+
+
+def _distinct(value) -> tuple:
+    """1, 1.0 and True are equal, and 0.0 and -0.0, but a function may return different things for them."""
+    kind = type(value)
+    return (kind, repr(value)) if kind in (float, complex) else (kind, value)
+
+
+def _hashable(value) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,200 @@
+"""What dispatch asks of a backend: `Backend.compile(module, CompileOptions) -> Executable`.
+
+A backend compiles for one kind of device (`DeviceKind.backend`) or for several devices at once
+(`hloom.backends.multi_device`). The parts of a program on several devices are `DeviceExecutor`s, which kinds of devices
+create for an `ExecutorRequest`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from hloom.errors import AttributeValueError, UnsupportedError
+from hloom.ir.module import Module
+from hloom.ir.records import field, record
+from hloom.ir.types import Shape
+
+if TYPE_CHECKING:
+    from hloom.runtime.lanes import ChannelWords
+
+
+@record(frozen=True)
+class CompileOptions:
+    """How a module is compiled.
+
+    device: that of the operations that nobody placed. argument_devices: by number, of the arguments that the user put
+    on a device. target: an architecture to compile for in place of a device, such as 'cuda:sm_90'.
+    donated: the parameters whose memory results may reuse. fusion: None means `hl.config.fusion`.
+    autotune: whether candidate programs are timed; arguments: returns the values to time them on, None where the
+    arguments are known by their shapes only.
+    """
+
+    device: str = "cpu:0"
+    argument_devices: Mapping[int, str] = field(default_factory=dict)
+    target: str | None = None
+    donated: frozenset[int] = frozenset()
+    fusion: bool | None = None
+    autotune: bool = False
+    arguments: Callable[[], list[np.ndarray] | None] = lambda: None
+
+
+class Backend(ABC):
+    """Compiles modules."""
+
+    @abstractmethod
+    def compile(self, module: Module, options: CompileOptions) -> Executable:
+        """The module compiled for the device or target of the options."""
+
+    def check_target(self, text: str) -> None:
+        """Raises AttributeValueError for what is no target that this backend compiles for."""
+        raise AttributeValueError(
+            f"jit(target={text!r})",
+            "a target is a kind of device and one of its architectures",
+            "pass 'cuda:sm_90', or leave it out to compile for the device that the arguments are on",
+        )
+
+
+class Executable(ABC):
+    """A compiled program, called with the arrays of its parameters in their order.
+
+    module: after all passes. donated: output number -> number of the argument in whose memory it is computed.
+    output_devices: by output; None where all are on the device that the program was compiled for.
+    accepts_device_data: whether arguments are passed as they lie on their devices; otherwise they are NumPy arrays.
+    runner: the runtime's callable. rejects_none: whether it raises TypeError for None in place of an array before it
+    runs anything. timings: seconds by stage. kernels_compiled: how many were neither in the process nor in the disk
+    cache. kernels_pending: how many are being compiled in the background while fallback kernels run.
+    """
+
+    module: Module
+    donated: Mapping[int, int]
+    output_shapes: Sequence[Shape]
+    output_devices: Sequence[str] | None = None
+    accepts_device_data = False
+    runner: Callable[[Sequence], list]
+    rejects_none = False
+    timings: dict[str, float]
+    kernels_compiled = 0
+    kernels_pending = 0
+
+    def __call__(self, arrays: Sequence) -> list:
+        """The results: NumPy arrays, or data on a device."""
+        return self.runner(arrays)
+
+    @abstractmethod
+    def call_donating(self, arrays: list, release: Callable[[], None]) -> list:
+        """As a call that may write over donated arguments. release: takes their data from the caller's arrays; once it
+        was called the list alone holds them."""
+
+    def for_one_output(self) -> Callable[[Sequence], np.ndarray] | None:
+        """A shorter way to call a program of one new output; None where there is none."""
+        return None
+
+    @abstractmethod
+    def as_text(self, dialect: str = "hlo") -> str:
+        """The optimized module as HLO text, or as StableHLO (dialect="stablehlo")."""
+
+    @abstractmethod
+    def source(self) -> str:
+        """The kernels as Python text."""
+
+    def assembly(self, form: str) -> str:
+        """The kernels as assembly: 'ptx' or 'sass'. Raises UnsupportedError for devices that have no such form."""
+        raise UnsupportedError(
+            f"the {form.upper()} of a compiled '{self.module.name}'",
+            "it was compiled for another device than a GPU",
+            "compile it with hl.jit(f, target='cuda:sm_90')",
+        )
+
+    @abstractmethod
+    def cost_analysis(self) -> dict[str, object]:
+        """'flops', 'bytes accessed', 'kernels', 'distinct kernels', and what else the backend knows."""
+
+    @abstractmethod
+    def memory_analysis(self) -> dict[str, int]:
+        """Bytes by kind."""
+
+
+# --- programs on several devices ----------------------------------------------------------------------------------
+
+
+@record(frozen=True)
+class SendRecvChannel:
+    """What a device executor knows of a channel: the shape of its values, and the ids of its control words.
+
+    Channel n has the buffers 2 n and 2 n + 1 among the channels' addresses.
+    """
+
+    shape: Shape
+    words: ChannelWords
+
+
+@record(frozen=True)
+class ExecutorRequest:
+    """A device's part of a program on several.
+
+    module: its instructions, with all parameters of the whole. outputs: for each output of the module its number among
+    those of the whole. inputs, results: shapes of the arguments and results of the whole. channels: by number.
+    donated: parameters whose memory its outputs may take. fusion: None means `hl.config.fusion`.
+    """
+
+    device: str
+    index: int
+    module: Module
+    outputs: Sequence[int]
+    inputs: Sequence[Shape]
+    results: Sequence[Shape]
+    channels: dict[int, SendRecvChannel]
+    donated: frozenset[int] = frozenset()
+    fusion: bool | None = None
+
+
+class DeviceExecutor(Protocol):
+    """A device's part of a program on several devices.
+
+    `resolve(aliases)` compiles it once the aliases of all parts are known, `prepare(...)` returns what runs it in one
+    call (`hloom.runtime.lanes.Lane.prepare`). kept: the numbers of the results that stay in the device's own memory;
+    None for a device that shares the host's.
+    """
+
+    name: str
+    module: Module
+    kept: frozenset[int] | None
+    donated: dict[int, int]
+    timings: dict[str, float]
+    kernels_compiled: int
+
+    def aliases(self) -> dict:
+        """Buffers of channels whose values are elsewhere already: in an output, or in the buffer of another channel."""
+
+    def resolve(self, aliases: dict) -> None:
+        """Compiles the kernels. aliases: of all parts."""
+
+    def places(self) -> set[int]:
+        """The buffers of channels that it reads or writes."""
+
+    def held(self) -> dict[int, int]:
+        """For each channel that it sends in a loop, how many values may wait to be read while the next is written."""
+
+    def prepare(self, control: np.ndarray, state: np.ndarray, handed: dict) -> Callable:
+        """As `hloom.runtime.lanes.Lane.prepare`."""
+
+    def source(self) -> str:
+        """The kernels as Python text."""
+
+    def cost_analysis(self) -> dict[str, float]: ...
+
+    def memory_analysis(self) -> dict[str, int]: ...
+
+
+def added(parts: Iterable[dict]) -> dict:
+    """The sums by name of several dictionaries of numbers; other values are left out."""
+    total: dict = {}
+    for part in parts:
+        for name, value in part.items():
+            if isinstance(value, (int, float)):
+                total[name] = total.get(name, 0) + value
+    return total
