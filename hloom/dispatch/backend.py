@@ -45,7 +45,7 @@ def select_backend(options: JitOptions, call: Call, traced: Traced) -> tuple[Bac
 
 def check_target(target: str, device) -> None:
     """Raises AttributeValueError for what is no target, ArgumentError where a device was chosen as well."""
-    kind = device_kind(target.partition(":")[0])
+    kind = device_kind(str(target).partition(":")[0])
     (kind.backend if kind is not None else load_backend(MULTI_DEVICE)).check_target(target)
     if device is not None:
         raise ArgumentError(
