@@ -12,6 +12,7 @@ memoryview, a DLPack capsule. When the last of them is gone the memory may be gi
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import math
@@ -61,10 +62,8 @@ def _block(nbytes: int) -> tuple[object, int]:
     else:
         owner, alignment = mmap.mmap(-1, nbytes + _HUGE_PAGE), _HUGE_PAGE
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            try:
+            with contextlib.suppress(OSError):  # kernels without transparent huge pages
                 owner.madvise(mmap.MADV_HUGEPAGE)
-            except OSError:
-                pass  # a kernel without transparent huge pages: the memory works all the same
     start = _address_slow(np.frombuffer(owner, np.uint8))
     return owner, -start % alignment
 

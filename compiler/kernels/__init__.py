@@ -1,0 +1,1 @@
+"""Kernels: from fused computations to target-neutral loop nests and their source."""

@@ -27,23 +27,31 @@ class Label:
 
 @record
 class To:
+    """A jump to a label."""
+
     label: Label
 
 
 @record
 class OnFalse:
+    """A jump to a label where `pred` is false."""
+
     pred: Buffer
     label: Label
 
 
 @record
 class OnIndex:
+    """A jump to one of the labels, chosen by an integer."""
+
     index: Buffer
     labels: list[Label]
 
 
 @record
 class Swap:
+    """Two buffers exchange their addresses."""
+
     first: Buffer
     second: Buffer
 

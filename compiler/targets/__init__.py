@@ -1,0 +1,1 @@
+"""Targets: how kernels become launches and machine code on a kind of device."""

@@ -1,1 +1,3 @@
+"""Transformations of computations: jvp, vjp, batching."""
+
 from hloom.compiler.transforms import control

@@ -202,7 +202,7 @@ class Array(ArrayMethods):
         self.take_over(self.at[index].set(value))
 
     def take_over(self, other: Array) -> None:
-        """This array has the elements of another one of its shape from now on (`hl.config.item_assignment`)."""
+        """Gives this array the elements of another one of its shape from now on (`hl.config.item_assignment`)."""
         self._data = other._value()
 
     # --- what a program on one device may ask ---

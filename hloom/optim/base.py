@@ -159,7 +159,7 @@ def masked(inner: GradientTransformation, mask) -> GradientTransformation:
 
 
 def _resolved(given, values):
-    """A tree like `values`: the one given, or what the function given returns. (A tree can be callable: a layer is.)"""
+    """A tree like `values`: the one given, or what the function given returns. A tree can be callable: a layer is."""
     if callable(given) and tree.structure(given) != tree.structure(values):
         return given(values)
     return given

@@ -1,5 +1,7 @@
-"""Kinds of devices and their registry. Other packages add a kind by an entry point of the group `hloom.devices`, which
-names a DeviceKind or a function that returns one:
+"""Kinds of devices and their registry.
+
+Other packages add a kind by an entry point of the group `hloom.devices`, which names a DeviceKind or a function that
+returns one:
 
     [project.entry-points."hloom.devices"]
     counting = "my_package:CountingKind"

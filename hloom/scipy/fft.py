@@ -47,7 +47,7 @@ def _resized(name: str, x, n, axis: int):
 
 
 def _even_odd_order(n: int):
-    """0, 2, 4, ..., 5, 3, 1"""
+    """The permutation 0, 2, 4, ..., 5, 3, 1."""
     return np.concatenate([np.arange(0, n, 2), np.arange(1, n, 2)[::-1]]).astype(np.int32)
 
 

@@ -71,7 +71,7 @@ def _largest(squarings):
 
 
 def _blocks(a, e):
-    """[[a, e], [0, a]]"""
+    """The block matrix [[a, e], [0, a]]."""
     zero = lax.full_like(a, 0)
     return hnp.concatenate([hnp.concatenate([a, e], axis=-1), hnp.concatenate([zero, a], axis=-1)], axis=-2)
 

@@ -81,7 +81,7 @@ class PyTreeDef:
         return self.spec.flatten_up_to(tree)
 
     def compose(self, inner: PyTreeDef) -> PyTreeDef:
-        """This structure with another one in place of each leaf."""
+        """Returns this structure with another one in place of each leaf."""
         return PyTreeDef(self.spec.compose(specification(inner)))
 
     def children(self) -> list[PyTreeDef]:

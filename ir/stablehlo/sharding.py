@@ -10,7 +10,7 @@ from hloom.ir.stablehlo.reader.registry import converts
 
 @form("sdy.mesh")
 class _Mesh:
-    """`@mesh = <["x"=2, "y"=4]> {attributes}`, beside the functions of a module"""
+    """`@mesh = <["x"=2, "y"=4]> {attributes}`, beside the functions of a module."""
 
     def read(self, reader, op) -> None:
         op.attributes["sym_name"] = reader.symbol()
@@ -25,7 +25,7 @@ class _Mesh:
 
 @form("sdy.sharding_constraint", "sdy.reshard")
 class _Constraint:
-    """`%x <@mesh, [{"x"}, {}]> : type`"""
+    """Reads `%x <@mesh, [{"x"}, {}]> : type`."""
 
     def read(self, reader, op) -> None:
         op.operands = [reader.operand()]

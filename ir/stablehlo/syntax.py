@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Operation:
-    """`%results = name(operands) <{attributes}> (regions) : (operand types) -> result types`
+    """`%results = name(operands) <{attributes}> (regions) : (operand types) -> result types`.
 
     results: pairs of a name and how many values it stands for (`%0:2`). place: index of its first token in the text.
     """
@@ -43,6 +43,8 @@ class Block:
 
 @dataclass(slots=True)
 class Region:
+    """A region of an operation: a list of blocks."""
+
     blocks: list[Block] = field(default_factory=list)
 
     @property

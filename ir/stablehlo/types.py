@@ -86,7 +86,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Unranked:
-    """`tensor<*xf32>`"""
+    """A tensor type of unknown rank: `tensor<*xf32>`."""
 
     element: str | Quantized
 
@@ -96,6 +96,8 @@ class Unranked:
 
 @dataclass(frozen=True)
 class Tuple:
+    """A tuple type."""
+
     elements: tuple
 
     def __str__(self) -> str:
@@ -104,6 +106,8 @@ class Tuple:
 
 @dataclass(frozen=True)
 class Function:
+    """The type of a function."""
+
     inputs: tuple
     results: tuple
 
@@ -289,7 +293,7 @@ def parse_type(cursor: MlirCursor, aliases: dict[str, Type], depth: int = 0) -> 
 
 
 def parse_type_list(cursor: MlirCursor, aliases, depth: int = 0) -> tuple:
-    """`(type, type)`"""
+    """Reads `(type, type)`."""
     cursor.expect("(")
     found = []
     if not cursor.accept(")"):
@@ -301,7 +305,7 @@ def parse_type_list(cursor: MlirCursor, aliases, depth: int = 0) -> tuple:
 
 
 def parse_results(cursor: MlirCursor, aliases, depth: int = 0) -> tuple:
-    """`type` or `(type, type)`"""
+    """Reads `type` or `(type, type)`."""
     if cursor.peek() == "(":
         return parse_type_list(cursor, aliases, depth)
     return (parse_type(cursor, aliases, depth),)

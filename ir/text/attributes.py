@@ -72,7 +72,7 @@ _INTEGERS = re.compile(r"\{\s*(?:-?[0-9]{1,18}\s*(?:,\s*-?[0-9]{1,18}\s*)*)?\}",
 
 
 def read_integers(cursor: Cursor) -> tuple[int, ...]:
-    """`{0,1}`"""
+    """Reads `{0,1}`."""
     token = cursor.peek()
     if _INTEGERS.fullmatch(token) is None:
         raise cursor.unexpected("a list of integers such as {0,1}")
@@ -177,7 +177,7 @@ def _write_window(value, name) -> str:
 
 
 def _read_window(cursor: Cursor) -> tuple[WindowDimension, ...]:
-    """`{size=3x3 stride=2x2 pad=0_1x0_1 lhs_dilate=.. rhs_dilate=.. rhs_reversal=..}`"""
+    """Reads `{size=3x3 stride=2x2 pad=0_1x0_1 lhs_dilate=.. rhs_dilate=.. rhs_reversal=..}`."""
     start = cursor.at
     if cursor.peek() == "{}":
         cursor.at += 1
@@ -231,7 +231,7 @@ def _read_dim_labels(cursor: Cursor) -> str:
 
 
 def read_computations(parser) -> tuple[Computation, ...]:
-    """`{%true_branch, %false_branch}`"""
+    """Reads `{%true_branch, %false_branch}`."""
     parser.expect("{")
     found = [parser.computation_reference()]
     while parser.accept(","):

@@ -247,7 +247,7 @@ class _Parser(Cursor):
         return computation
 
     def _signature(self) -> list[AnyShape]:
-        """`(x: f32[2], y: f32[])`"""
+        """Reads `(x: f32[2], y: f32[])`."""
         self.expect("(")
         shapes = []
         if not self.accept(")"):

@@ -6,6 +6,7 @@ tied to it by events. A `Device` takes nothing of the GPU before its first use.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
@@ -482,7 +483,5 @@ class Device:
 
 def _quietly(function, *arguments) -> None:
     """Calls a function after an error, of which its own would only be a consequence."""
-    try:
+    with contextlib.suppress(CudaError):
         function(*arguments)
-    except CudaError:
-        pass

@@ -56,6 +56,8 @@ class Roles:
 
 @record
 class Operand:
+    """An operand of a contraction: its code, its strides by role, and its fastest-varying role."""
+
     code: object
     strides: tuple[int, int, int]
     fast: str

@@ -54,6 +54,8 @@ def window_launches(request: KernelRequest) -> list[Launch]:
 
 
 class ReduceWindow(Windows):
+    """The launches of a reduce-window."""
+
     def __init__(self, request, instruction):
         super().__init__(request, instruction)
         half = len(instruction.operands) // 2

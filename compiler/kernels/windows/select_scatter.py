@@ -17,6 +17,8 @@ TAPS = 16  # elements of windows that are chosen from side by side
 
 
 class SelectAndScatter(Windows):
+    """The launches of a select-and-scatter."""
+
     def kernel(self) -> Launch | None:
         operand, source, initial = self.instruction.operands
         if not operand.shape.size:

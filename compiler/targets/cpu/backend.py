@@ -35,7 +35,7 @@ def triple() -> str:
 
 
 def _target_machine(machine: Machine) -> llvm.TargetMachine:
-    """This thread's: LLVM changes it while it makes code. 0.1 ms."""
+    """The target machine of the current thread: LLVM changes it during code generation."""
     made = _threads.__dict__.get(machine)
     if made is None:
         made = _threads.__dict__[machine] = _new_target_machine(machine)

@@ -93,5 +93,5 @@ class CpuTarget:
 
 
 def host_target() -> CpuTarget:
-    """This machine."""
+    """The target that describes the current machine."""
     return CpuTarget(host())

@@ -1,0 +1,1 @@
+"""The CUDA target: kernels, cubins, and a simulator that needs no GPU."""

@@ -17,6 +17,8 @@ from hloom.tree import pytrees as tree
 
 
 class Optimizer(NamedTuple):
+    """The three functions of an optimizer: initial state, update, current parameters."""
+
     init_fn: Callable[[Any], Any]
     update_fn: Callable[[Any, Any, Any], Any]
     params_fn: Callable[[Any], Any]

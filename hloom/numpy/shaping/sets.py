@@ -28,6 +28,8 @@ from hloom.tracing.concrete import require_known
 
 
 class UniqueAll(NamedTuple):
+    """The result of `unique_all`."""
+
     values: object
     indices: object
     inverse_indices: object
@@ -35,11 +37,15 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
+    """The result of `unique_counts`."""
+
     values: object
     counts: object
 
 
 class UniqueInverse(NamedTuple):
+    """The result of `unique_inverse`."""
+
     values: object
     inverse_indices: object
 

@@ -52,7 +52,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class Array:
-    """`array<i64: 1, 2>`"""
+    """Reads `array<i64: 1, 2>`."""
 
     element: str
     values: tuple
@@ -160,7 +160,7 @@ class AttributeReader(MlirCursor):
         return Number(token, self._of())
 
     def array(self, depth: int = 0) -> tuple:
-        """`[a, b]`"""
+        """Reads `[a, b]`."""
         self.expect("[")
         found = []
         if not self.accept("]"):
@@ -171,7 +171,7 @@ class AttributeReader(MlirCursor):
         return tuple(found)
 
     def dictionary(self, depth: int = 0) -> dict:
-        """`{a = 1 : i64, b, "c d" = "text"}`"""
+        """Reads `{a = 1 : i64, b, "c d" = "text"}`."""
         self.expect("{")
         found: dict = {}
         if self.accept("}"):
@@ -187,7 +187,7 @@ class AttributeReader(MlirCursor):
                 return found
 
     def dense(self) -> Dense:
-        """`dense<...> : tensor<...>`"""
+        """Reads `dense<...> : tensor<...>`."""
         token = self.tokens[self.at]
         if token[:6] != "dense<":
             raise self.unexpected("dense<...>")
@@ -200,7 +200,7 @@ class AttributeReader(MlirCursor):
         return Dense(token[6:-1], found)
 
     def integer_array(self) -> Array:
-        """`array<i64: 1, 2>`"""
+        """Reads `array<i64: 1, 2>`."""
         token = self.tokens[self.at]
         match = re.fullmatch(r"array<\s*(\w+)\s*(?::\s*([^<>]*?)\s*)?>", token)
         if match is None:
@@ -222,7 +222,7 @@ class AttributeReader(MlirCursor):
         return Array(element, tuple(values))
 
     def dialect(self, depth: int = 0):
-        """`#name`, `#stablehlo.gather<...>`, `#stablehlo<precision HIGH>`"""
+        """Reads `#name`, `#stablehlo.gather<...>`, `#stablehlo<precision HIGH>`."""
         at = self.at
         name = self.take()
         if self.tokens[self.at] != "<":
@@ -246,7 +246,7 @@ class AttributeReader(MlirCursor):
         return Dialect(name[1:], None, self.raw()[1:-1])
 
     def _fields(self, depth: int) -> dict:
-        """`a = [0], b = 1>`"""
+        """Reads `a = [0], b = 1>`."""
         found: dict = {}
         while True:
             at = self.at
@@ -265,7 +265,7 @@ class AttributeReader(MlirCursor):
                 return found
 
     def integers(self) -> tuple[int, ...]:
-        """`[0, 1]`"""
+        """Reads `[0, 1]`."""
         self.expect("[")
         found = []
         if not self.accept("]"):

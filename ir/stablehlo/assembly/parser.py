@@ -30,6 +30,8 @@ def parse_program(text: str, file: str = "<text>") -> Program:
 
 
 class Parser(AttributeReader):
+    """The recursive-descent parser of StableHLO text."""
+
     def __init__(self, text: str, file: str):
         super().__init__(text, file)
         self.values: dict[str, object] = {}  # what is defined here, with its type
@@ -107,7 +109,7 @@ class Parser(AttributeReader):
         return program
 
     def _resources(self) -> dict[str, str]:
-        """`{-# dialect_resources: { builtin: { name: "0x..." } } #-}`"""
+        """Reads `{-# dialect_resources: { builtin: { name: "0x..." } } #-}`."""
         found = dict(re.findall(r'([\w.\-]+)\s*:\s*"(0x[0-9A-Fa-f]*)"', self.text[self.offset() :]))
         self.raw()
         return found
@@ -140,7 +142,7 @@ class Parser(AttributeReader):
         return self.fail(f"'{name}' has no spelling that hloom knows", repair=repair, at=at)
 
     def _result_names(self) -> list[tuple[str, int]]:
-        """`%0 =`, `%0:2 =`, `%a, %b =`"""
+        """Reads `%0 =`, `%0:2 =`, `%a, %b =`."""
         found = []
         while True:
             at = self.at
@@ -201,7 +203,7 @@ class Parser(AttributeReader):
         return sum(n for _, n in op.results) or default
 
     def _generic(self, op: Operation) -> None:
-        """`(%a, %b) [^bb1] <{properties}> ({regions}) {attributes} : (types) -> types`"""
+        """Reads `(%a, %b) [^bb1] <{properties}> ({regions}) {attributes} : (types) -> types`."""
         op.operands = self.operands_in_parentheses()
         if self.peek() == "[":
             self._successors(op)
@@ -367,7 +369,7 @@ class Parser(AttributeReader):
         return region
 
     def _label(self, region: Region) -> None:
-        """`^bb0(%a: type):`"""
+        """Reads `^bb0(%a: type):`."""
         label = self.take()
         arguments = self.typed_arguments() if self.peek() == "(" else []
         self.expect(":")

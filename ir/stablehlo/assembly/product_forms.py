@@ -27,7 +27,7 @@ _DOT_FIELDS = (
 
 @form("stablehlo.dot_general")
 class _DotGeneral:
-    """`%a, %b, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = [..], algorithm = <...>`"""
+    """Reads `%a, %b, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = [..], algorithm = <...>`."""
 
     def read(self, reader, op) -> None:
         op.operands = reader.operand_list()
@@ -91,7 +91,7 @@ _WINDOW = (
 
 @form("stablehlo.convolution")
 class _Convolution:
-    """`(%a, %b) dim_numbers = [..]x[..]->[..], window = {stride = [..], pad = [[..]], ...} {attributes} : ...`"""
+    """`(%a, %b) dim_numbers = [..]x[..]->[..], window = {stride = [..], pad = [[..]], ...} {attributes} : ...`."""
 
     def read(self, reader, op) -> None:
         op.operands = reader.operands_in_parentheses()

@@ -118,7 +118,7 @@ _APPLIED = {f"stablehlo.{name}" for name in "add and maximum minimum multiply or
 
 @form("stablehlo.while")
 class _While:
-    """`(%a = %x, ...) : types attributes {...} cond { ... } do { ... }`"""
+    """Reads `(%a = %x, ...) : types attributes {...} cond { ... } do { ... }`."""
 
     def read(self, reader, op) -> None:
         names = []

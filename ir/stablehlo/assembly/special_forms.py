@@ -45,7 +45,7 @@ def form(*names):
 
 @form("func.func")
 class _Func:
-    """`public @main(%arg0: type {attributes}) -> (type {attributes}) attributes {...} { body }`"""
+    """Reads `public @main(%arg0: type {attributes}) -> (type {attributes}) attributes {...} { body }`."""
 
     def read(self, reader, op) -> None:
         if reader.peek() in ("public", "private", "nested"):
@@ -122,7 +122,7 @@ class _Func:
 
 @form("func.return", "stablehlo.return")
 class _Return:
-    """`%a, %b : type, type`"""
+    """Reads `%a, %b : type, type`."""
 
     def read(self, reader, op) -> None:
         if reader.peek()[:1] == "%":
@@ -143,7 +143,7 @@ class _Return:
 
 @form("func.call")
 class _Call:
-    """`@name(%a) : (type) -> type`"""
+    """Reads `@name(%a) : (type) -> type`."""
 
     def read(self, reader, op) -> None:
         op.attributes["callee"] = Symbol(reader.symbol())
@@ -161,7 +161,7 @@ class _Call:
 
 @form("stablehlo.custom_call")
 class _CustomCall:
-    """`@target(%a) {attributes} : (type) -> type`"""
+    """Reads `@target(%a) {attributes} : (type) -> type`."""
 
     def read(self, reader, op) -> None:
         op.attributes["call_target_name"] = reader.symbol()
@@ -180,7 +180,7 @@ class _CustomCall:
 
 @form("stablehlo.composite")
 class _Composite:
-    """`"name" %a, %b {attributes} : (type) -> type`"""
+    """Reads `"name" %a, %b {attributes} : (type) -> type`."""
 
     def read(self, reader, op) -> None:
         op.attributes["name"] = reader.string()
@@ -203,7 +203,7 @@ class _Composite:
 
 @form("stablehlo.constant", "chlo.constant")
 class _Constant:
-    """`dense<...> : type`"""
+    """Reads `dense<...> : type`."""
 
     def read(self, reader, op) -> None:
         reader.attribute_dictionary(op)
@@ -229,7 +229,7 @@ class _Constant:
 
 @form("stablehlo.get_tuple_element")
 class _Element:
-    """`%t[0] : (tuple<...>) -> type`"""
+    """Reads `%t[0] : (tuple<...>) -> type`."""
 
     def read(self, reader, op) -> None:
         op.operands = [reader.operand()]
@@ -252,7 +252,7 @@ class _Element:
 
 @form("stablehlo.slice")
 class _Slice:
-    """`%x [0:4, 1:9:2] : (type) -> type`"""
+    """Reads `%x [0:4, 1:9:2] : (type) -> type`."""
 
     def read(self, reader, op) -> None:
         op.operands = [reader.operand()]
@@ -287,7 +287,7 @@ _COMPARISON = enum("stablehlo", "comparison_type")
 
 @form("stablehlo.compare")
 class _Compare:
-    """`LT, %a, %b, FLOAT : (type, type) -> type`"""
+    """Reads `LT, %a, %b, FLOAT : (type, type) -> type`."""
 
     def read(self, reader, op) -> None:
         op.attributes["comparison_direction"] = _DIRECTION[0](reader)
@@ -309,7 +309,7 @@ class _Compare:
 
 @form("stablehlo.reduce_precision")
 class _ReducePrecision:
-    """`%x, format = e5m10 : type`"""
+    """Reads `%x, format = e5m10 : type`."""
 
     def read(self, reader, op) -> None:
         op.operands = [reader.operand()]
@@ -333,7 +333,7 @@ class _ReducePrecision:
 
 @form("chlo.top_k")
 class _TopK:
-    """`(%x, k = 8) : type -> (type, type)`"""
+    """Reads `(%x, k = 8) : type -> (type, type)`."""
 
     def read(self, reader, op) -> None:
         reader.expect("(")

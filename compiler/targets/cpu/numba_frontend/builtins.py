@@ -29,6 +29,8 @@ class CountingRange(types.SimpleIterableType):
 
 
 class CountingIterator(types.SimpleIteratorType):
+    """The Numba type of an iterator over a counting range."""
+
     def __init__(self, direction: int):
         self.direction = direction
         super().__init__(f"counting_iterator({direction})", types.int64)
@@ -36,12 +38,16 @@ class CountingIterator(types.SimpleIteratorType):
 
 @register_default(CountingRange)
 class CountingRangeModel(models.StructModel):
+    """The fields of a counting range in LLVM IR."""
+
     def __init__(self, manager, of):
         super().__init__(manager, of, [("start", types.int64), ("stop", types.int64), ("step", types.int64)])
 
 
 @register_default(CountingIterator)
 class CountingIteratorModel(models.StructModel):
+    """The fields of its iterator in LLVM IR."""
+
     def __init__(self, manager, of):
         members = [("next", types.CPointer(types.int64)), ("stop", types.int64), ("step", types.int64)]
         super().__init__(manager, of, members)
@@ -49,6 +55,8 @@ class CountingIteratorModel(models.StructModel):
 
 @infer_global(counting_range)
 class CountingRangeTyping(AbstractTemplate):
+    """The types that a counting range accepts and returns."""
+
     prefer_literal = True
 
     def generic(self, args, kws):
