@@ -20,6 +20,18 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_configure(config):
+    """Builds the file of prebuilt code where the code generator has changed, once for all processes of a test run."""
+    if hasattr(config, "workerinput"):
+        return
+    from hloom.backends.cpu.prebuild import prebuild
+    from hloom.compiler.targets.cpu.prebuilt import archive
+
+    if not archive.is_current():
+        print("the code generator has changed: compiling the prebuilt code, some 20 s", flush=True)
+        prebuild()
+
+
 @pytest.fixture
 def golden(request):
     """golden("ir/name.hlo", text): the text is what `tests/golden/ir/name.hlo` holds; with --bless it becomes that."""

@@ -16,7 +16,8 @@ from hloom.compiler.cache import Cache
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.targets.cpu import codegen, interface
 from hloom.compiler.targets.cpu import machine as machine_module
-from hloom.compiler.targets.cpu.machine import host
+from hloom.compiler.targets.cpu.interface import KernelCompileError
+from hloom.compiler.targets.cpu.machine import host, native_machine
 from hloom.ir import records
 from hloom.runtime import native
 
@@ -157,7 +158,7 @@ def test_division_by_zero_follows_ieee_and_raises_nothing():
 )
 def test_errors_show_the_numbered_text(body, words):
     kernel = loop("broken", body, ("f32*",))
-    with pytest.raises(interface.KernelCompileError) as caught:
+    with pytest.raises(KernelCompileError) as caught:
         codegen.compile_kernels([kernel])
     assert caught.value.name == "broken" and caught.value.text == kernel.text
     assert words in caught.value.message
@@ -165,13 +166,13 @@ def test_errors_show_the_numbered_text(body, words):
 
 
 def test_params_must_end_with_the_bounds():
-    with pytest.raises(interface.KernelCompileError, match="lo and hi"):
+    with pytest.raises(KernelCompileError, match="lo and hi"):
         codegen.compile_kernels([KernelSource("f", "def f(x):\n    x[0] = f32(1)\n", ("f32*",))])
 
 
 def test_a_failing_kernel_in_a_batch_names_itself():
     good, bad = loop("good", "p0[i] = f32(1)", ("f32*",)), loop("bad", "p0[i] = nothing(i)", ("f32*",))
-    with pytest.raises(interface.KernelCompileError, match="kernel bad"):
+    with pytest.raises(KernelCompileError, match="kernel bad"):
         codegen.compile_kernels([good, bad, good])
 
 
@@ -264,12 +265,12 @@ def test_compiling_is_deterministic():
 @pytest.mark.skipif(host().arch != "x86_64", reason="AVX-512 code needs LLVM's x86 back end")
 def test_avx512_machines_get_full_width_vectors():
     """Icelake's own tuning prefers 256 bits; `host` switches that off, as here."""
-    from hloom.compiler.targets.cpu import backend
+    from hloom.compiler.targets.cpu import backend, library
     from hloom.compiler.targets.cpu.numba_frontend import lower
 
     features = "+avx,+avx2,+avx512f,+avx512vl,+avx512bw,+avx512dq,+fma,-prefer-256-bit"
     wide = records.replace(host(), cpu="icelake-server", features=features, vector_bytes=64, vector_registers=32)
-    text, libraries = lower.kernel_module(GELU, None)
+    text, libraries = lower.kernel_module(GELU, library.module_text)
     assert backend.assembly(backend.optimized(text, libraries, wide), wide).count("%zmm") > 20
 
 
@@ -286,7 +287,7 @@ def test_the_host_is_described():
 def test_a_guest_has_a_part_of_the_last_cache(monkeypatch, shown, counted):
     monkeypatch.setattr(machine_module, "_caches", lambda: (32 << 10, 1 << 20, shown))
     monkeypatch.setattr(machine_module, "available_cores", lambda: 2)
-    assert host.__wrapped__().l3_bytes == counted
+    assert native_machine.__wrapped__().l3_bytes == counted
 
 
 def test_element_wise_loops_do_two_vectors_a_turn():
@@ -312,7 +313,7 @@ def test_long_plain_arithmetic_does_four_vectors_a_turn():
 
 
 def test_only_innermost_loops_are_marked():
-    from hloom.compiler.targets.cpu.llvm_emitter.loop_hints import interleaved
+    from hloom.compiler.targets.cpu.loop_hints import interleaved
 
     text = (
         "define void @f() {\nA:\n  br label %B\nB:\n  br label %C\nC:\n  br i1 %x, label %D, label %E\n"

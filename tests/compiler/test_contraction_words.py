@@ -134,7 +134,7 @@ def test_a_process_that_the_system_refuses_has_no_matrix_registers(monkeypatch):
     flags = {"avx512f": True, "amx-tile": True, "amx-int8": True}
     monkeypatch.setattr(machine, "_processor", lambda: ("sapphirerapids", dict(flags)))
     monkeypatch.setattr(machine, "_may_use_matrix_registers", lambda: True)
-    assert machine.host.__wrapped__().has("amx-int8")
+    assert machine.native_machine.__wrapped__().has("amx-int8")
     monkeypatch.setattr(machine, "_may_use_matrix_registers", lambda: False)
-    refused = machine.host.__wrapped__()
+    refused = machine.native_machine.__wrapped__()
     assert not refused.has("amx-int8") and not refused.has("amx-tile") and refused.has("avx512f")

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import llvmlite.binding as llvm
 
 from hloom.compiler.targets.cpu.llvm_emitter.analysis import EXPLICIT
-from hloom.compiler.targets.cpu.machine import Machine, host
+from hloom.compiler.targets.cpu.machine import Machine, architecture, host, level_machine, native_machine
 from hloom.compiler.targets.cpu.nontemporal_stores import is_streamed, past_caches
 
 # Measured on Zen 3 with a gelu-like kernel (ms, optimizing + emitting): level 1 10 + 10, level 2 10 + 10, level 3
@@ -144,11 +144,13 @@ def compiled(text: str, libraries: Iterable[bytes | str] = (), machine: Machine 
         llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
-def bitcode(text: str, libraries: Iterable[bytes] = (), machine: Machine | None = None) -> bytes:
-    """Bitcode of a module of small functions that kernels inline: simplified, not vectorized."""
+def bitcode(text: str, libraries: Iterable[bytes | str] = ()) -> bytes:
+    """Bitcode of a module of small functions that kernels inline: simplified, not vectorized. Equal on every processor
+    of an architecture."""
+    machine = level_machine("x86-64-v3") if architecture() == "x86_64" else native_machine()
     with _lock:
-        module = _linked(text, libraries, machine or host())
-        _optimize(module, machine or host(), vectorize=False)
+        module = _linked(text, libraries, machine)
+        _optimize(module, machine, vectorize=False)
         for function in module.functions:
             if not function.is_declaration:
                 function.linkage = "linkonce_odr"

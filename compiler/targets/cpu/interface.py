@@ -39,6 +39,21 @@ class NativeFunction(Protocol):
     constants: Mapping[str, int]
 
 
+@record(frozen=True)
+class LibraryFunction:
+    """A function of the math library: HLO dtypes of its parameters and result, and the LLVM IR of a module that defines
+    `library_symbol(name)` with all that it calls inlined."""
+
+    parameters: tuple[str, ...]
+    result: str
+    text: str
+
+
+def library_symbol(name: str) -> str:
+    """The C name of a function of the math library."""
+    return f"math_{name}"
+
+
 class KernelCompileError(Exception):
     """A kernel text that does not compile. Carries `name`, `text` and `message`; prints the text with line numbers."""
 
@@ -56,22 +71,42 @@ class Store(Protocol):
     def put(self, key: str, data: bytes) -> None: ...
 
 
+# What decides the code of a kernel source, from the folder of the compiler. A test holds the list complete.
+CODE_SOURCES = (
+    "kernels/codegen/source.py",
+    "kernels/contractions/tile_shapes.py",
+    "kernels/math/**/*.py",
+    "targets/cpu/backend.py",
+    "targets/cpu/codegen.py",
+    "targets/cpu/library.py",
+    "targets/cpu/loop_hints.py",
+    "targets/cpu/machine.py",
+    "targets/cpu/nontemporal_stores.py",
+    "targets/cpu/fft/butterflies.py",
+    "targets/cpu/fft/names.py",
+    "targets/cpu/llvm_emitter/*.py",
+    "targets/cpu/microkernels/*.py",
+    "targets/cpu/numba_frontend/*.py",
+)
+
+
 @functools.cache
-def fingerprint() -> str:
-    """Hash over the machine, the versions of the compilers and our own sources that kernels are made of."""
-    kernels = Path(__file__).resolve().parents[2] / "kernels"
-    ours = [
-        *Path(__file__).parent.rglob("*.py"),
-        *kernels.glob("math/**/*.py"),
-        kernels / "contractions/tile_shapes.py",
-    ]
+def code_version() -> str:
+    """Hash of the sources of the code generator and of the versions of Numba and LLVM: equal ones generate equal code
+    for equal kernel sources and machines."""
+    compiler = Path(__file__).resolve().parents[2]
     digest = hashlib.sha256()
-    digest.update(f"{host().identity} {sys.version_info[:2]} {sys.platform}".encode())
     for package in ("numba", "llvmlite"):
         digest.update(version_file(package))
-    for path in sorted(ours):
-        digest.update(path.name.encode() + path.read_bytes())
+    for pattern in CODE_SOURCES:
+        for path in sorted(compiler.glob(pattern)):
+            digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
+
+
+def fingerprint() -> str:
+    """What decides the code of a kernel besides its source: the machine and the code generator."""
+    return f"{host().identity} {sys.platform} {code_version()}"
 
 
 def kernel_key(kernel: KernelSource) -> str:

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from hloom.compiler.cache import default_cache
-from hloom.ir.records import record
+from hloom.ir.records import record, replace
 
 
 @record(frozen=True)
@@ -61,10 +61,82 @@ class Machine:
 L3_OF_A_CORE = 16 << 20
 
 
-@functools.cache
+NATIVE = "native"
+_V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+_V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+# The levels of the System V ABI for x86-64, by LLVM's names of processors and features. The ABI's "osfxsr" and "xsave"
+# decide no code of ours.
+LEVELS = {"x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
+CHOICES = (*LEVELS, NATIVE)
+
+_chosen: str | None = None  # by `use_cpu`
+
+
+def use_cpu(name: str | None) -> None:
+    """From now on code is generated for a processor of `CHOICES`; None: what HLOOM_CPU says, else "native".
+
+    Raises ValueError for a name that `valid_choices` lacks."""
+    global _chosen
+    if name is not None:
+        machine_of(name)
+    _chosen = name
+
+
 def host() -> Machine:
-    """The machine this process runs on. Found once; later calls cost nothing."""
-    arch = platform.machine().lower().replace("amd64", "x86_64").replace("arm64", "aarch64")
+    """The machine that code is generated for: this one, or the part of it that `use_cpu` or HLOOM_CPU names."""
+    return machine_of(host_name())
+
+
+def host_name() -> str:
+    """Which of `CHOICES` `host` is."""
+    return _chosen or os.environ.get("HLOOM_CPU") or NATIVE
+
+
+@functools.cache
+def machine_of(name: str) -> Machine:
+    """The machine of one of `CHOICES`, which this process can run. Raises ValueError for another."""
+    valid = valid_choices()
+    if name not in valid:
+        reason = "this processor lacks its instructions" if name in CHOICES else "there is no such processor"
+        raise ValueError(f"{name!r}: {reason}; valid here: {', '.join(valid)}")
+    return native_machine() if name == NATIVE else level_machine(name)
+
+
+def valid_choices() -> list[str]:
+    """Those of `CHOICES` that this process can run."""
+    return [level for level in LEVELS if runs_level(level)] + [NATIVE]
+
+
+@functools.cache
+def runs_level(level: str) -> bool:
+    """Whether this process can run code of a level of x86-64."""
+    machine = native_machine()
+    return machine.arch == "x86_64" and all(machine.has(feature) for feature in LEVELS[level])
+
+
+@functools.cache
+def level_machine(level: str) -> Machine:
+    """A machine with the instructions of a level and the caches and cores of this one. Code can be generated for it
+    whether or not this process can run that."""
+    features = LEVELS[level]
+    switches = ",".join([f"+{feature}" for feature in features] + ["-prefer-256-bit"])
+    vector_bytes, registers = _vectors("x86_64", dict.fromkeys(features, True))
+    return replace(
+        native_machine(),
+        arch="x86_64", cpu=level, features=switches, vector_bytes=vector_bytes, vector_registers=registers,
+    )  # fmt: skip
+
+
+def architecture() -> str:
+    """`platform.machine()` in lower case, with one name for each architecture."""
+    return platform.machine().lower().replace("amd64", "x86_64").replace("arm64", "aarch64")
+
+
+@functools.cache
+def native_machine() -> Machine:
+    """The machine this process runs on. Detected once per process."""
+    arch = architecture()
     name, flags = _processor()
     if flags.get("avx512f"):
         # LLVM prefers 256-bit vectors on several AVX-512 processors because early ones lowered their clock; the
@@ -77,6 +149,12 @@ def host() -> Machine:
     l1, l2, l3 = _caches()
     cores = available_cores()
     return Machine(arch, name, features, vector_bytes, vector_registers, l1, l2, min(l3, cores * L3_OF_A_CORE), cores)
+
+
+def portable_machine() -> Machine:
+    """The host with nothing but the instructions that every processor of its architecture has."""
+    plain = "x86-64" if architecture() == "x86_64" else "generic"
+    return replace(native_machine(), cpu=plain, features="")
 
 
 def _may_use_matrix_registers() -> bool:

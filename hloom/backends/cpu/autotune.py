@@ -25,7 +25,7 @@ from hloom.backends.cpu.compilation import CpuExecutable, compile_module
 from hloom.backends.cpu.driver import driver
 from hloom.compiler.cache import default_cache
 from hloom.compiler.schedule.steps import HostStep
-from hloom.compiler.targets.cpu import interface
+from hloom.compiler.targets.cpu.interface import fingerprint
 from hloom.compiler.targets.cpu.machine import Machine, host
 from hloom.compiler.targets.cpu.target import CpuTarget
 from hloom.config import config
@@ -81,7 +81,7 @@ def _key(module: Module, options: dict) -> str:
     """By the program and all that the choice depends on."""
     digest = hashlib.sha256(print_module(module, metadata=False).encode())
     rest = (sorted(options.items(), key=str), config.fusion, asdict(host()), driver().num_threads, FACTORS)
-    digest.update(repr(rest).encode() + interface.fingerprint().encode())
+    digest.update(repr(rest).encode() + fingerprint().encode())
     return "tuned-" + digest.hexdigest()
 
 

@@ -1,33 +1,23 @@
 """Joins compiler and runtime: the driver of this process, and kernels as addresses.
 
-    driver() -> Driver
-    load_kernels(kernels) -> list[int]      one address for each kernel
-    load_or_stand_in(kernels, stand_ins)    the same, without compiling what another kernel can stand in for
-
-`python -m hloom.backends.cpu.driver` writes the driver's object code beside this module, the math library
-(`prebuilt_library`) and the kernels that products share (`prebuilt_kernels`). If the first was made from the driver's
-present source, for this system and architecture, nobody has to compile the driver (0.1 s of LLVM, 0.45 s of Numba
-before it); otherwise the source is compiled as it stands.
+driver() -> Driver
+load_kernels(kernels) -> list[int]      one address for each kernel
+load_or_stand_in(kernels, stand_ins)    the same, without compiling what another kernel can stand in for
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
-import platform
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from hloom.compiler.cache import default_cache, use_folder
 from hloom.compiler.compile_timings import stage
 from hloom.compiler.kernels.codegen.source import KernelSource
-from hloom.compiler.targets.cpu import codegen, interface, prebuilt_kernels
-from hloom.compiler.targets.cpu.machine import available_cores, host
-from hloom.compiler.targets.cpu.numba_frontend import prebuilt_library
+from hloom.compiler.targets.cpu import codegen
+from hloom.compiler.targets.cpu.interface import kernel_key
+from hloom.compiler.targets.cpu.machine import available_cores
 from hloom.config import config
-from hloom.ir import records
 from hloom.runtime import driver_source, native
 from hloom.runtime.driver import Driver, default_num_threads, install
 
@@ -40,66 +30,10 @@ _addresses: dict[KernelSource, int] = {}
 
 
 @functools.cache
-def _driver_key() -> str:
-    digest = hashlib.sha256(interface.fingerprint().encode())
-    for function in driver_source.FUNCTIONS:
-        digest.update(repr(function).encode())
-    return "driver-" + digest.hexdigest()
-
-
-def _stored_file() -> Path:
-    return Path(__file__).with_name(f"driver_{sys.platform}_{_architecture()}.bin")
-
-
-def _architecture() -> str:
-    return platform.machine().lower().replace("amd64", "x86_64").replace("arm64", "aarch64")
-
-
-def _stored_header() -> bytes:
-    """The first line of a stored driver: says which source it was made from."""
-    digest = hashlib.sha256((Path(codegen.__file__).parent / "numba_frontend/intrinsics.py").read_bytes())
-    for function in driver_source.FUNCTIONS:
-        digest.update(repr(function).encode())
-    return (
-        f"; the driver of hloom, made by python -m hloom.backends.cpu.driver from source {digest.hexdigest()}".encode()
-    )
-
-
-def _stored_driver() -> bytes | None:
-    """The stored object code, or None where there is none of this source."""
-    try:
-        header, data = _stored_file().read_bytes().split(b"\n", 1)
-    except (OSError, ValueError):
-        return None
-    return data if header == _stored_header() else None
-
-
-def portable_driver() -> bytes:
-    """The driver's object code for every processor of this architecture."""
-    machine = host()
-    plain = "x86-64" if machine.arch == "x86_64" else "generic"
-    machine = records.replace(machine, cpu=plain, features="")
-    return codegen.compile_functions(driver_source.FUNCTIONS, machine).data
-
-
-def write_driver() -> Path:
-    """Writes the driver's object code for this architecture; see the module's docstring."""
-    _stored_file().write_bytes(_stored_header() + b"\n" + portable_driver())
-    return _stored_file()
-
-
-@functools.cache
 def _entry_points() -> dict[str, int]:
     """Addresses of the driver's native functions."""
-    exported = [function.name for function in driver_source.FUNCTIONS if function.exported]
-    data = _stored_driver()
-    if data is None:
-        cache = default_cache()
-        data = cache.get(_driver_key())
-        if data is None:
-            data = codegen.compile_functions(driver_source.FUNCTIONS).data
-            cache.put(_driver_key(), data)
-    return native.load(data, exported)
+    code = codegen.compile_functions(driver_source.FUNCTIONS, default_cache())
+    return native.load(code.data, code.symbols)
 
 
 def threads_of_device() -> int:
@@ -153,7 +87,7 @@ def load_or_stand_in(
     cache = default_cache()
 
     def is_there(kernel: KernelSource) -> bool:
-        return kernel in _addresses or cache.get(interface.kernel_key(kernel)) is not None
+        return kernel in _addresses or cache.get(kernel_key(kernel)) is not None
 
     with _lock:
         taken = {}
@@ -170,9 +104,3 @@ def load_kernel_aside(kernel: KernelSource) -> int:
     if kernel not in _addresses:
         codegen.compile_kernels([kernel], default_cache())
     return load_kernels([kernel])[0]
-
-
-if __name__ == "__main__":
-    print(prebuilt_library.write())
-    print(prebuilt_kernels.write())
-    print(write_driver())

@@ -32,7 +32,6 @@ All arguments are int64: addresses, steps in bytes, and counts.
 from __future__ import annotations
 
 import math
-import re
 
 from llvmlite import ir
 
@@ -428,18 +427,3 @@ def _pairs(w: _Writer, pair, m, block, last, step, turns) -> None:
     turn = ir.Constant(I64, 2 * w.size)
     with builder.if_then(builder.icmp_signed(">", stop, ir.Constant(I64, 1))):
         w.count(1, stop, [builder.add(block, step), builder.sub(last, step), builder.add(turns, turn)], pair)
-
-
-def module_text(name: str) -> str:
-    """A module, in LLVM's language, with the function of a name: kernels that call it are linked with it."""
-    import llvmlite.binding as llvm
-
-    module = ir.Module(name)
-    module.triple = llvm.get_process_triple()
-    build(module, name).linkage = "linkonce_odr"
-    return str(module)
-
-
-def names_in(text: str) -> set[str]:
-    """The functions of this module that a kernel text calls."""
-    return {name for name in re.findall(r"\bfft\d*_\w+(?=\()", text) if parameters(name)}

@@ -1,6 +1,6 @@
 """What all transforms do with their blocks, as kernels of their own: the kernels of `fft_text` call them by address.
 
-So they are compiled once, whatever the lengths, and lie in `prebuilt_kernels`' file. A block has element i of LANES
+So they are compiled once, whatever the lengths, and are part of the prebuilt code. A block has element i of LANES
 transforms at i * 2 * LANES, real parts, then imaginary ones; of the last transforms there may be fewer (`lanes`).
 """
 

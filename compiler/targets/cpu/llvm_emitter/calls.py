@@ -1,5 +1,5 @@
-"""Calls of dialect names in `direct`: those that are an instruction or two stand here, the others are calls of library
-functions (`prebuilt_library`), which LLVM inlines."""
+"""Calls in kernel sources. What is an instruction or two is written here; all else calls a function of the math
+library, which LLVM inlines, or a block function (`microkernels.names`)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import re
 from collections.abc import Callable
 
 from hloom.compiler.kernels.codegen.source import STREAMED
-from hloom.compiler.kernels.contractions.tile_shapes import TILE_ARGUMENTS
-from hloom.compiler.targets.cpu.fft.names import parameters as fft_parameters
+from hloom.compiler.targets.cpu.interface import library_symbol
 from hloom.compiler.targets.cpu.llvm_emitter.values import (
     LLVM,
     PART,
@@ -20,55 +19,41 @@ from hloom.compiler.targets.cpu.llvm_emitter.values import (
     is_integer,
     is_pointer,
 )
+from hloom.compiler.targets.cpu.microkernels.names import argument_count
 
 _FLOATS = {"f32": "float", "f64": "double"}
 _INTEGERS = [f"{sign}{bits}" for sign in "su" for bits in (8, 16, 32, 64)]
 _COPY = re.compile(r"(copy|copy_first|zero)_([a-z]+\d+)_(\d+)")
-_BLOCK = re.compile(r"(tile|transpose)_([a-z]+\d+)_(\d+)x(\d+)")
 _BYTES = {"f32": 4, "f64": 8, "s32": 4, "u32": 4, "s64": 8, "u64": 8}
 
 
 def call_function(function, name: str, arguments: list[Value]) -> Value | None:
     """A call of a name that is no single instruction: a block of a contraction, or a function of the library."""
-    from hloom.compiler.targets.cpu.numba_frontend import prebuilt_library
-
     if match := _COPY.fullmatch(name):
         if match[2] not in _BYTES:
             raise Unsupported(name)
         return _MOVES[match[1]](function, match[2], int(match[3]), [v.text for v in _words(function, arguments)])
-    if match := _BLOCK.fullmatch(name):
-        count = len(TILE_ARGUMENTS) if match[1] == "tile" else 4
-        if prebuilt_library.signature(name) is None:
-            raise Unsupported(name)
+    if (count := argument_count(name)) is not None:
         symbol = f"hloom_{name}"
         function.module.declare(symbol, f"declare void @{symbol}({', '.join(['i64'] * count)})")
         function.module.libraries[name] = None
         function.add(f"call void @{symbol}({', '.join(map(function.typed, _words(function, arguments, count)))})")
         return None
-    if given := fft_parameters(name):
-        symbol = f"hloom_{name}"
-        function.module.declare(symbol, f"declare void @{symbol}({', '.join(['i64'] * len(given))})")
-        function.module.libraries[name] = None
-        function.add(f"call void @{symbol}({', '.join(map(function.typed, _words(function, arguments, len(given))))})")
-        return None
-    entry = prebuilt_library.signature(name)
-    if entry is None and name.endswith("_c64") and prebuilt_library.signature(wide := f"{name[:-4]}_c128"):
-        # `vmath.complex_single`: complex128's, rounded.
+    signature = function.module.signature
+    entry = signature(name)
+    if entry is None and name.endswith("_c64") and signature(wide := f"{name[:-4]}_c128"):
+        # `kernels.math.complex.single_precision`: complex128's, rounded.
         return function.cast(call_function(function, wide, [function.cast(v, "c128") for v in arguments]), "c64")
     if entry is None or len(entry[0]) != len(arguments):
         raise Unsupported(f"the function {name}")
     params = [REGISTER.get(param, param) for param in entry[0]]
     result = REGISTER.get(entry[1], entry[1])
-    symbol = prebuilt_library.symbol(name)
-    kind = LLVM[result] if result else "void"
+    symbol = library_symbol(name)
+    kind = LLVM[result]
     function.module.declare(symbol, f"declare {kind} @{symbol}({', '.join(LLVM[p] for p in params)})")
     function.module.libraries[name] = None
     values = [function.cast(value, param) for value, param in zip(arguments, params, strict=True)]
-    text = f"call {kind} @{symbol}({', '.join(map(function.typed, values))})"
-    if not result:
-        function.add(text)
-        return None
-    return Value(result, function.result(text))
+    return Value(result, function.result(f"call {kind} @{symbol}({', '.join(map(function.typed, values))})"))
 
 
 def _words(function, arguments: list[Value], count: int | None = None) -> list[Value]:
@@ -158,7 +143,7 @@ def _complex(kind: str) -> Callable:
 
 
 def _product(kind: str) -> Callable:
-    """As `vmath.complex_arithmetic` has it: each part is rounded twice."""
+    """As `kernels.math.complex.arithmetic` has it: each part is rounded twice."""
     fma = _llvm_function(PART[kind], 3, "llvm.fma")
 
     def call(function, arguments):

@@ -1,10 +1,9 @@
-"""Kernel text to LLVM's language in one walk over Python's syntax tree, without Numba.
+"""Kernel sources to LLVM IR in one walk over Python's syntax tree, without Numba.
 
-Kernel text is a small language: loops over int64 ranges, pointers, numbers, calls of dialect names. Numba compiles it
-through a dozen passes and many objects, 15 to 300 ms a kernel, after 0.3 s of imports; this walk takes 1 to 10 ms. The
-meaning is Numba's, and Numba's front end stays: it compiles the library of functions (`prebuilt_library`),
-and any text with something that this one does not know (`Unsupported`: unusual mixtures of types). Tests hold the two
-equal on the kernels of the benchmark's programs.
+Kernel sources are written in a small language: loops over int64 ranges, pointers, numbers, calls of kernel intrinsics.
+It means what Numba says it means. Numba's front end compiles the math library, and every source with something that
+this walk does not know (`Unsupported`: unusual mixtures of types). Tests hold the two equal on the kernels of the
+benchmark's programs.
 
 Every variable that is assigned once on the way to its uses is an LLVM value; the others live in stack slots, which
 LLVM's first pass turns into values.
@@ -13,6 +12,7 @@ LLVM's first pass turns into values.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
 from hloom.compiler.kernels.codegen.source import KernelSource, parsed
 from hloom.compiler.targets.cpu.llvm_emitter.analysis import (
@@ -25,7 +25,6 @@ from hloom.compiler.targets.cpu.llvm_emitter.analysis import (
     scratch_dtypes,
 )
 from hloom.compiler.targets.cpu.llvm_emitter.calls import CALLS, call_function
-from hloom.compiler.targets.cpu.llvm_emitter.loop_hints import interleaved, is_interleaved
 from hloom.compiler.targets.cpu.llvm_emitter.values import (
     LLVM,
     PART,
@@ -36,6 +35,7 @@ from hloom.compiler.targets.cpu.llvm_emitter.values import (
     is_integer,
     is_pointer,
 )
+from hloom.compiler.targets.cpu.loop_hints import interleaved, is_interleaved
 from hloom.ir.types import DTYPES
 
 _COMPARE = {
@@ -44,14 +44,20 @@ _COMPARE = {
 }  # fmt: skip
 
 
-def kernel_text(kernel: KernelSource, triple: str) -> tuple[str, list[str]]:
-    """LLVM's language for a kernel with its C entry, and the names of library functions that it calls.
+Signature = Callable[[str], tuple[tuple[str, ...], str] | None]
+
+
+def kernel_text(kernel: KernelSource, triple: str, signature: Signature) -> tuple[str, list[str]]:
+    """LLVM IR of a kernel with its C entry, and the names of the library and block functions that it calls.
+
+    signature: HLO dtypes of the parameters and of the result of a function of the math library; None where there is
+               none.
 
     Raises Unsupported for what Numba has to compile, SyntaxError.
     """
     if kernel.params[-2:] != ("s64", "s64"):
         raise Unsupported(f"{kernel.params} without lo and hi")
-    module = Module()
+    module = Module(signature)
     for name, part in kernel.parts:
         module.part(name, part)
     module.called = set()
@@ -64,7 +70,8 @@ def kernel_text(kernel: KernelSource, triple: str) -> tuple[str, list[str]]:
 class Module:
     """Functions, declarations and library names of one kernel."""
 
-    def __init__(self):
+    def __init__(self, signature: Signature):
+        self.signature = signature
         self.functions: list[str] = []
         self.declarations: dict[str, str] = {}
         self.libraries: dict[str, None] = {}

@@ -34,23 +34,15 @@ the tile, and a kernel that calls one from several places holds it once.
 
 from __future__ import annotations
 
-import functools
-import re
-
 from llvmlite import ir
-from numba.core import types
-from numba.core.errors import TypingError
-from numba.extending import intrinsic
 
 from hloom.compiler.kernels.contractions.tile_shapes import (
     CACHE_LINE,
-    MATRIX_TILE,
     MATRIX_WORDS,
     TILE_ARGUMENTS,
-    square_rows,
-    tile_shapes,
 )
 from hloom.compiler.targets.cpu.microkernels.amx import build_matrix_tile
+from hloom.compiler.targets.cpu.microkernels.names import PAIR
 
 I32, I64 = ir.IntType(32), ir.IntType(64)
 VOID = ir.VoidType()
@@ -70,11 +62,6 @@ ELEMENTS = {
 # more are then asked for so many steps before their use: 3 x 3 convolutions of 64 features took 3 % less time on a Xeon
 # (panels of 144 KB). Of shorter rows the processor itself asks as well, and where panels stay all it costs is time.
 FAR, LONG_ROW, SOON = 40 << 10, 4 * CACHE_LINE, 8
-PAIR = "pair32"  # two 16-bit integers in a word; their products are summed in 32 bits
-
-_TILE = re.compile(r"tile_([a-z]+\d+)_(\d+)x(\d+)")
-_TRANSPOSE = re.compile(r"transpose_([a-z]+\d+)_(\d+)x(\d+)")
-_ROW = re.compile(r"(copy|copy_first|zero)_([a-z]+\d+)_(\d+)")
 
 
 def row_counts(rows: int) -> list[int]:
@@ -105,7 +92,7 @@ def _intrinsic_function(module: ir.Module, name: str, function_type: ir.Function
     return module.globals[name] if name in module.globals else ir.Function(module, function_type, name)
 
 
-def _prefetch(builder: ir.IRBuilder, place, level: int) -> None:
+def prefetch(builder: ir.IRBuilder, place, level: int) -> None:
     """Ask for a cache line that is read soon. level: 3 for all caches, 2 for all but the first."""
     kind = ir.FunctionType(VOID, [BYTES, I32, I32, I32])
     function = _intrinsic_function(builder.module, "llvm.prefetch.p0", kind)
@@ -209,7 +196,7 @@ def _tile_body(
     for i in range(rows):
         place = offset_pointer(c, builder.mul(c_row, _integer(i))) if i else c
         for line in range(0, columns * size, CACHE_LINE):
-            _prefetch(builder, offset_pointer(place, _integer(line)) if line else place, 3)
+            prefetch(builder, offset_pointer(place, _integer(line)) if line else place, 3)
     soon = builder.mul(b_k, _integer(SOON)) if far else None
     entry, loop = builder.block, function.append_basic_block("loop")
     run_end, run_start = function.append_basic_block("run_end"), function.append_basic_block("run_start")
@@ -222,11 +209,11 @@ def _tile_body(
     )
     sums = [builder.phi(vector) for _ in range(rows * vectors)]
     row_of_b = load_right(right)
-    _prefetch(builder, later, 2)
+    prefetch(builder, later, 2)
     if far:
         coming = offset_pointer(right, soon)
         for line in range(0, columns * size, CACHE_LINE):
-            _prefetch(builder, offset_pointer(coming, _integer(line)), 3)
+            prefetch(builder, offset_pointer(coming, _integer(line)), 3)
     after = []
     for i in range(rows):
         scalar = builder.load(offset_pointer(starts[i], offset), align=size, typ=element)
@@ -314,242 +301,3 @@ def build_transpose(module: ir.Module, dtype: str, lanes: int) -> ir.Function:
         builder.store(rows[i], row(target, target_row, i), align=size)
     builder.ret_void()
     return function
-
-
-def _check_int64(arguments, name) -> None:
-    for argument in arguments:
-        if isinstance(argument, types.BaseTuple):
-            _check_int64(argument.types, name)
-            continue
-        if not isinstance(argument, types.Integer | types.IntegerLiteral):
-            raise TypingError(f"{name} takes int64 addresses, strides and counts, not {argument}")
-
-
-def _tile_intrinsic(name: str, dtype: str, rows: int, columns: int):
-    @intrinsic
-    def tile(typing, a, a_row, a_k, b, b_k, c, c_row, k, rows_, accumulate, ahead, ahead_k, runs, offsets, split, jump):
-        given = (a, a_row, a_k, b, b_k, c, c_row, k, rows_, accumulate, ahead, ahead_k, runs, offsets, split, jump)
-        _check_int64(given, name)
-
-        def emit(context, builder, signature, arguments):
-            builder.call(build_tile(builder.module, dtype, rows, columns), arguments)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * len(TILE_ARGUMENTS)), emit
-
-    return tile
-
-
-def _transpose_intrinsic(name: str, dtype: str, lanes: int):
-    @intrinsic
-    def transpose(typing, source, source_row, target, target_row):
-        _check_int64((source, source_row, target, target_row), name)
-
-        def emit(context, builder, signature, arguments):
-            builder.call(build_transpose(builder.module, dtype, lanes), arguments)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 4), emit
-
-    return transpose
-
-
-def _copy_intrinsic(name: str, dtype: str, count: int):
-    """Copies of `count` elements, in as few vectors as their powers of two."""
-
-    @intrinsic
-    def copy(typing, source, target):
-        _check_int64((source, target), name)
-
-        def emit(context, builder, signature, arguments):
-            source, target = (builder.inttoptr(x, BYTES) for x in arguments)
-            done = 0
-            while done < count:
-                lanes = min(1 << ((count - done).bit_length() - 1), 64)
-                _move(builder, dtype, lanes, source, target, _integer(done))
-                done += lanes
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), emit
-
-    return copy
-
-
-def _copy_first_intrinsic(name: str, dtype: str, columns: int):
-    """Copies of the first `count` <= `columns` elements: one branch for each power of two, which a loop that copies
-    many rows of the same length predicts."""
-
-    @intrinsic
-    def copy_first(typing, source, target, count):
-        _check_int64((source, target, count), name)
-
-        def emit(context, builder, signature, arguments):
-            source, target, count = arguments
-            source, target = builder.inttoptr(source, BYTES), builder.inttoptr(target, BYTES)
-            lanes = 1 << (columns.bit_length() - 1)
-            while lanes:
-                has = builder.icmp_unsigned("!=", builder.and_(count, _integer(lanes)), _integer(0))
-                with builder.if_then(has):
-                    # The elements before these are those of the larger powers of two.
-                    _move(builder, dtype, lanes, source, target, builder.and_(count, _integer(-2 * lanes)))
-                lanes //= 2
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64, types.int64), emit
-
-    return copy_first
-
-
-def _zero_intrinsic(name: str, dtype: str, count: int):
-    vector = ir.VectorType(ELEMENTS[dtype][0], _chunk(count))
-
-    @intrinsic
-    def zero(typing, target):
-        _check_int64((target,), name)
-
-        def emit(context, builder, signature, arguments):
-            for x in range(0, count, vector.count):
-                place = builder.inttoptr(builder.add(arguments[0], _integer(x * ELEMENTS[dtype][2])), BYTES)
-                builder.store(ir.Constant(vector, None), place, align=ELEMENTS[dtype][2])
-            return context.get_dummy_value()
-
-        return types.void(types.int64), emit
-
-    return zero
-
-
-def _move(builder: ir.IRBuilder, dtype: str, lanes: int, source, target, first) -> None:
-    """One vector from source to target, both at element `first`."""
-    element, _, size = ELEMENTS[dtype]
-    offset = builder.mul(first, _integer(size))
-    here, there = (builder.gep(pointer, [offset], source_etype=BYTE) for pointer in (source, target))
-    builder.store(builder.load(here, align=size, typ=ir.VectorType(element, lanes)), there, align=size)
-
-
-@intrinsic
-def address(typing, pointer):
-    """The byte address (int64) of a kernel's pointer."""
-    if not isinstance(pointer, types.CPointer):
-        raise TypingError(f"address() takes a pointer, not {pointer}")
-
-    def emit(context, builder, signature, arguments):
-        return builder.ptrtoint(arguments[0], I64)
-
-    return types.int64(pointer), emit
-
-
-@intrinsic
-def quotient(typing, dividend, divisor):
-    """dividend // divisor of int64 that are not negative: one instruction, where `//` looks after signs and zero."""
-    _check_int64((dividend, divisor), "quotient")
-
-    def emit(context, builder, signature, arguments):
-        return builder.udiv(*arguments)
-
-    return types.int64(types.int64, types.int64), emit
-
-
-@intrinsic
-def call_kernel(typing, function, lo, hi, *words):
-    """Call a kernel of another module by its address, for the items lo <= item < hi: `words` are its parameters, all
-    as int64 (pointers as addresses)."""
-    _check_int64((function, lo, hi, *words), "call_kernel")
-    given = words[0].types if len(words) == 1 and isinstance(words[0], types.BaseTuple) else words
-
-    def emit(context, builder, signature, arguments):
-        function, lo, hi, *rest = arguments
-        values = [builder.extract_value(rest[0], i) for i in range(len(given))]
-        with builder.goto_entry_block():
-            block = builder.alloca(I64, ir.Constant(I64, len(values)))
-        for i, value in enumerate(values):
-            builder.store(value, builder.gep(block, [_integer(i)]))
-        kind = ir.FunctionType(VOID, [I64.as_pointer(), I64, I64])
-        builder.call(builder.inttoptr(function, kind.as_pointer()), [block, lo, hi])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64, types.StarArgTuple([types.int64] * len(given))), emit
-
-
-@intrinsic
-def prefetch(typing, place):
-    """Ask for the cache line at a byte address, which need not be one of ours."""
-    _check_int64((place,), "prefetch")
-
-    def emit(context, builder, signature, arguments):
-        _prefetch(builder, builder.inttoptr(arguments[0], BYTES), 3)
-        return context.get_dummy_value()
-
-    return types.void(types.int64), emit
-
-
-_SINGLE = {"address": address, "quotient": quotient, "call_kernel": call_kernel, "prefetch": prefetch}
-
-
-def resolve(name: str):
-    """The Numba intrinsic of a tile name (`tile_f32_6x16`, `transpose_f32_8x8`, `copy_f32_16`, `zero_f32_16`, …).
-
-    KeyError when the name is none of these, or its dtype accumulates in no tile.
-    """
-    if name in _SINGLE:
-        return _SINGLE[name]
-    if (match := _TILE.fullmatch(name)) and (match[1] in ELEMENTS or match[1] in (PAIR, *MATRIX_WORDS)):
-        return _tile_intrinsic(name, match[1], int(match[2]), int(match[3]))
-    if (match := _TRANSPOSE.fullmatch(name)) and match[1] in ELEMENTS and match[2] == match[3]:
-        lanes = int(match[2])
-        if lanes & (lanes - 1) == 0:
-            return _transpose_intrinsic(name, match[1], lanes)
-    if (match := _ROW.fullmatch(name)) and match[2] in ELEMENTS:
-        make = {"copy": _copy_intrinsic, "copy_first": _copy_first_intrinsic, "zero": _zero_intrinsic}[match[1]]
-        return make(name, match[2], int(match[3]))
-    raise KeyError(name)
-
-
-class Namespace(dict):
-    """Names of tiles, each made when first asked for."""
-
-    def __missing__(self, name: str):
-        self[name] = value = _made(name)
-        return value
-
-
-def namespace(text: str = "") -> Namespace:
-    """The names a kernel text may use from here.
-
-    Those of the shapes `tile_shapes` gives for 16, 32 and 64-byte vectors and those found in `text` are present, so
-    that the result can be copied into another dictionary; any other name appears when it is looked up.
-    """
-    found = Namespace(_usual())
-    for name in set(re.findall(r"\b(?:tile|transpose|copy|zero)_\w+", text)) - found.keys():
-        try:
-            found[name] = _made(name)
-        except KeyError:
-            pass  # a variable of the text that looks like a tile
-    return found
-
-
-@functools.cache
-def _usual() -> dict[str, object]:
-    names = set(_SINGLE)
-    for dtype in ELEMENTS:
-        for vector_bytes, registers in ((16, 16), (16, 32), (32, 16), (64, 32)):
-            for shape in tile_shapes(dtype, vector_bytes, registers):
-                names.add(f"tile_{dtype}_{shape.rows}x{shape.columns}")
-                if dtype == "s32":
-                    names.add(f"tile_{PAIR}_{shape.rows}x{shape.columns}")
-                names |= {f"transpose_{dtype}_{side}x{side}" for side in (shape.lanes, square_rows(shape.rows))}
-                for count in (shape.rows, shape.columns):
-                    names |= {f"{verb}_{dtype}_{count}" for verb in ("copy", "copy_first", "zero")}
-    names |= {f"tile_{words}_{MATRIX_TILE.rows}x{MATRIX_TILE.columns}" for words in MATRIX_WORDS}
-    names |= {
-        f"{verb}_{kind}_{MATRIX_TILE.columns}" for verb in ("copy", "copy_first", "zero") for kind in ("s32", "f32")
-    }
-    return {name: _made(name) for name in sorted(names)}
-
-
-@functools.cache
-def _made(name: str):
-    return resolve(name)
-
-
-# Numba learns of an intrinsic when a typing context is made or refreshed; the usual ones exist before any kernel does.
-_usual()

@@ -54,29 +54,34 @@ def numba_type(param: str) -> types.Type:
     return NUMBA_TYPES[param]
 
 
-def external(symbol: str, result: str, parameters: Sequence[str]) -> types.ExternalFunction:
-    """A function of the C library or of another module, as a name that kernel text can call."""
+def external(symbol: str, result: str, parameters: Sequence[str], check: Callable | None = None):
+    """A function of another module, as a name that kernel sources can call. Its parameters and result have the types
+    that values have in registers: truth values are i1, complex numbers structs.
+
+    check: called with the Numba types of the arguments; may raise a TypingError.
+    """
     arguments = [numba_type(parameter) for parameter in parameters]
-    if result in ("c64", "c128") or not {"c64", "c128"}.isdisjoint(parameters):
-        return _with_complex_numbers(symbol, numba_type(result), arguments)
-    return types.ExternalFunction(symbol, signature(types.void if result == "void" else numba_type(result), *arguments))
+    returned = types.void if result in ("", "void") else numba_type(result)
+    if check is None and not {"pred", "c64", "c128"} & {result, *parameters}:
+        return types.ExternalFunction(symbol, signature(returned, *arguments))
 
+    def typing_of(*given):
+        if check is not None:
+            check(given)
 
-def _with_complex_numbers(symbol: str, result: types.Type, arguments: list[types.Type]):
-    """An external function that takes or returns complex numbers as LLVM structs, which Numba's own cannot declare."""
-
-    def typing_of(context, *found):
         def emit(context, builder, sig, values):
+            void = returned is types.void
             kinds = [context.get_value_type(argument) for argument in arguments]
-            kind = ir.FunctionType(context.get_value_type(result), kinds)
-            function = cgutils.get_or_insert_function(builder.module, kind, symbol)
-            return builder.call(function, values)
+            kind = ir.FunctionType(ir.VoidType() if void else context.get_value_type(returned), kinds)
+            value = builder.call(cgutils.get_or_insert_function(builder.module, kind, symbol), values)
+            return context.get_dummy_value() if void else value
 
-        return signature(result, *arguments), emit
+        return signature(returned, *arguments), emit
 
+    # Numba reads the number of parameters from the Python signature.
     names = ", ".join(f"a{k}" for k in range(len(arguments)))
     scope = {"typing_of": typing_of}
-    exec(f"def typing(context, {names}):\n    return typing_of(context, {names})\n", scope)
+    exec(f"def typing(context, {names}):\n    return typing_of({names})\n", scope)
     scope["typing"].__name__ = scope["typing"].__qualname__ = symbol
     return intrinsic(scope["typing"])
 
@@ -258,6 +263,7 @@ class FrontEnd:
         )
         library = _Library()
         with global_compiler_lock, _NoGarbageCollection(), compiler.ConfigStack().enter(self.flags.copy()):
+            self.typing.refresh()  # intrinsics that were made since
             for make in _PASSES:
                 make().run_pass(state)
             descriptor = funcdesc.PythonFunctionDescriptor.from_specialized_function(

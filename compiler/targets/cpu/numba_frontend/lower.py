@@ -1,16 +1,18 @@
-"""Kernels, vector math and native functions to LLVM modules: which names mean what, and the C entry points.
+"""Numba's front end: kernel sources, functions of the math library and native functions to LLVM IR.
 
-Vector math (`kernels.vmath`) is compiled once for each function, to bitcode that the cache keeps. A kernel that calls
-`exp_f32` sees a declaration; the optimizer then links and inlines the body, and no kernel pays Numba for it again.
+    kernel_module(kernel, library) -> (text, libraries)     a kernel with its C entry, and what it is linked with
+    library_function(name, library) -> LibraryFunction      a function of the math library
+    function_module(function) -> str                        a native function of the driver
+
+`library(name)` is the LLVM IR of a function that a source calls. A kernel that calls `exp_f32` sees a declaration; the
+optimizer then links and inlines the body.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import math
-import re
-import threading
+from collections.abc import Callable
 
 import llvmlite.binding as llvm
 import llvmlite.ir as ir
@@ -21,13 +23,16 @@ from hloom.compiler.kernels import math as math_library
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.math.registry import COMPLEX, Function
 from hloom.compiler.targets.cpu import backend
-from hloom.compiler.targets.cpu.fft import butterflies
-from hloom.compiler.targets.cpu.fft import names as fft_names
-from hloom.compiler.targets.cpu.interface import KernelCompileError, NativeFunction, Store, fingerprint, kernel_key
-from hloom.compiler.targets.cpu.llvm_emitter.calls import CALLS
-from hloom.compiler.targets.cpu.llvm_emitter.loop_hints import interleaved, is_interleaved
-from hloom.compiler.targets.cpu.microkernels import fma
-from hloom.compiler.targets.cpu.numba_frontend import intrinsics, prebuilt_library
+from hloom.compiler.targets.cpu.interface import (
+    KernelCompileError,
+    LibraryFunction,
+    NativeFunction,
+    kernel_key,
+    library_symbol,
+)
+from hloom.compiler.targets.cpu.loop_hints import interleaved, is_interleaved
+from hloom.compiler.targets.cpu.microkernels.names import argument_count
+from hloom.compiler.targets.cpu.numba_frontend import blocks, intrinsics
 from hloom.compiler.targets.cpu.numba_frontend.frontend import (
     define,
     external,
@@ -36,80 +41,60 @@ from hloom.compiler.targets.cpu.numba_frontend.frontend import (
     with_kernel_builtins,
 )
 
+__all__ = ["function_module", "kernel_module", "library_function", "library_names"]
+
 _I64 = ir.IntType(64)
 _ERRORS = (NumbaError, NotImplementedError, SyntaxError, NameError, KeyError)
-_library_lock = threading.RLock()
-_bitcode: dict[str, bytes] = {}
+Library = Callable[[str], str]
 
 
 @functools.cache
-def _dialect() -> dict[str, object]:
-    """Every name a kernel text may use, but for tile names (they are made on demand)."""
+def _names() -> dict[str, object]:
+    """Every name a kernel source may use, but for those of `blocks`, which are made on demand."""
     names: dict[str, object] = {"inf": math.inf, "nan": math.nan, **math_library.CASTS}
     for function in math_library.FUNCTIONS.values():
         if function.kind == "function":
-            names[function.name] = external(_symbol(function.name), function.result, function.parameters)
+            names[function.name] = external(library_symbol(function.name), function.result, function.parameters)
         else:
             names[function.name] = function.python
     return names
 
 
-def _symbol(name: str) -> str:
-    return f"hloom_{name}"
-
-
-def kernel_module(kernel: KernelSource, cache: Store | None) -> tuple[str, list[bytes]]:
-    """LLVM IR (text) of a kernel with its C entry, and the bitcode of the vector math it calls."""
+def kernel_module(kernel: KernelSource, library: Library) -> tuple[str, list[bytes | str]]:
+    """LLVM IR of a kernel with its C entry, and what it is linked with. Raises KernelCompileError."""
     if kernel.params[-2:] != ("s64", "s64"):
         raise KernelCompileError(kernel.name, kernel.text, f"the last params must be lo and hi, not {kernel.params}")
+    text, names, libraries = _lowered(kernel, kernel.name, functools.partial(_kernel_entry, kernel.name), library)
+    return (interleaved(text) if is_interleaved(names) else text), libraries
+
+
+def _lowered(kernel: KernelSource, symbol: str, entry: Callable, library: Library):
+    """LLVM IR of a kernel, the names that its source uses, and what it is linked with."""
     called = {name: external(_part_symbol(part), "void", part.params) for name, part in kernel.parts}
-    called |= _passes(kernel.text)
+    scope = {**_names(), **blocks.namespace(kernel.text), **called}
     try:
-        function = define(kernel.name, kernel.text, {**_dialect(), **fma.namespace(kernel.text), **called})
+        function = define(kernel.name, kernel.text, scope)
         arguments = [numba_type(param) for param in kernel.params]
-        module = front_end().lower(
-            function, kernel.name, arguments, types.none, functools.partial(_kernel_entry, kernel.name)
-        )
+        text = front_end().lower(function, symbol, arguments, types.none, entry)
     except _ERRORS as error:
         raise KernelCompileError(kernel.name, kernel.text, _message(error)) from error
     names = function.__code__.co_names
-    libraries = [library(name, cache) for name in names if _is_function(name)]
-    if is_interleaved(names):
-        module = interleaved(module)
-    libraries += [butterflies.module_text(name) for name in butterflies.names_in(kernel.text)]
-    return module, libraries + [_part(part, cache) for _, part in kernel.parts]
-
-
-def _passes(text: str) -> dict[str, object]:
-    """The functions of `tiles_fft` that a text calls, which it is linked with."""
-    names = butterflies.names_in(text)
-    return {name: external(f"hloom_{name}", "void", ["s64"] * len(fft_names.parameters(name))) for name in names}
+    linked = [library(name) for name in names if _is_function(name) or argument_count(name) is not None]
+    return text, names, linked + [_part(part, library) for _, part in kernel.parts]
 
 
 def _part_symbol(kernel: KernelSource) -> str:
     return f"part_{kernel_key(kernel)[-32:]}"
 
 
-def _part(kernel: KernelSource, cache: Store | None) -> bytes:
+def _part(kernel: KernelSource, library: Library) -> bytes:
     """Bitcode of a kernel that another one calls: a function of its parameters, inlined there."""
     symbol = _part_symbol(kernel)
-    data = cache.get(symbol) if cache is not None else None
-    if data is None:
-        try:
-            scope = {**_dialect(), **fma.namespace(kernel.text), **_passes(kernel.text)}
-            function = define(kernel.name, kernel.text, scope)
-            arguments = [numba_type(param) for param in kernel.params]
-            entry = functools.partial(_plain_entry, symbol, tuple(arguments), types.none)
-            module = front_end().lower(function, symbol, arguments, types.none, entry)
-        except _ERRORS as error:
-            raise KernelCompileError(kernel.name, kernel.text, _message(error)) from error
-        names = function.__code__.co_names
-        libraries = [library(name, cache) for name in names if _is_function(name)]
-        libraries += [butterflies.module_text(name) for name in butterflies.names_in(kernel.text)]
-        data = backend.bitcode(module, libraries)
-        if cache is not None:
-            cache.put(symbol, data)
-    return data
+    arguments = tuple(numba_type(param) for param in kernel.params)
+    text, _, libraries = _lowered(
+        kernel, symbol, functools.partial(_function_entry, symbol, arguments, types.none), library
+    )
+    return backend.bitcode(text, libraries)
 
 
 def _message(error: Exception) -> str:
@@ -149,122 +134,70 @@ def _from_word(builder: ir.IRBuilder, word: ir.Value, kind: ir.Type) -> ir.Value
     return builder.bitcast(builder.trunc(word, ir.IntType(32)), kind)
 
 
-def library(name: str, cache: Store | None) -> bytes:
-    """Bitcode of the vector math function `name`, with everything it calls inlined."""
-    with _library_lock:
-        if name not in _bitcode:
-            key = "vmath-" + hashlib.sha256(f"{fingerprint()} {name}".encode()).hexdigest()
-            data = cache.get(key) if cache is not None else None
-            if data is None:
-                data = _compile_library(name, cache)
-                if cache is not None:
-                    cache.put(key, data)
-            _bitcode[name] = data
-        return _bitcode[name]
-
-
-def _compile_library(name: str, cache: Store | None) -> bytes:
-    entry = math_library.FUNCTIONS[name]
-    plain = entry.python
-    scope = {**plain.__globals__, **_dialect()}
-    function = with_kernel_builtins(type(plain)(plain.__code__, scope, plain.__name__, plain.__defaults__))
-    arguments = [numba_type(parameter) for parameter in entry.parameters]
-    module = front_end().lower(
-        function, _symbol(name), arguments, numba_type(entry.result),
-        functools.partial(_plain_entry, _symbol(name), tuple(arguments), numba_type(entry.result)),
-    )  # fmt: skip
-    return backend.bitcode(module, [library(used, cache) for used in plain.__code__.co_names if _is_function(used)])
-
-
-def _plain_entry(symbol, arguments, result, module, body, call) -> None:
-    """A function with ordinary C parameters and result, in the form in which Numba declares an external function."""
+def _function_entry(symbol, arguments, result, module, body, call) -> None:
+    """A function of the types that values have in registers, as `frontend.external` declares it."""
     context = front_end().subtarget
     body.attributes.add("alwaysinline")
-    # Complex numbers are structs, which Numba's convention for arguments would take apart.
-    struct = [isinstance(argument, types.Complex) for argument in arguments]
-    kinds = [
-        context.get_value_type(argument) if whole else context.get_argument_type(argument)
-        for argument, whole in zip(arguments, struct, strict=True)
-    ]
-    returned = ir.VoidType() if result in (types.none, types.void) else context.get_return_type(result)
+    void = result is types.none
+    kinds = [context.get_value_type(argument) for argument in arguments]
+    returned = ir.VoidType() if void else context.get_value_type(result)
     entry = ir.Function(module, ir.FunctionType(returned, kinds), symbol)
     entry.attributes.add("nounwind")
     builder = ir.IRBuilder(entry.append_basic_block())
-    values = [
-        value if whole else context.get_argument_value(builder, kind, value)
-        for kind, value, whole in zip(arguments, entry.args, struct, strict=True)
-    ]
-    answer = call(builder, values)
-    if answer is None:
+    answer = call(builder, list(entry.args))
+    if void:
         builder.ret_void()
     else:
-        builder.ret(answer)
+        builder.ret(context.get_returned_value(builder, result, answer))
+
+
+def _lowered_function(function, symbol: str, params: tuple[str, ...], result: str) -> str:
+    arguments = tuple(numba_type(param) for param in params)
+    returned = types.none if result == "void" else numba_type(result)
+    entry = functools.partial(_function_entry, symbol, arguments, returned)
+    return front_end().lower(function, symbol, arguments, returned, entry)
 
 
 def function_module(function: NativeFunction) -> str:
-    """LLVM IR (text) of a native function, for `backend.optimized_together`."""
-    _dialect()  # Numba has to know its intrinsics before the front end is made
+    """LLVM IR of a native function, for `backend.optimized_together`. Raises KernelCompileError."""
     names = {**intrinsics.namespace(), **function.constants}
     for called, (params, result) in function.calls.items():
         names[called] = external(called, result, params)
-    arguments = [numba_type(param) for param in function.params]
-    result = types.none if function.result == "void" else numba_type(function.result)
     try:
-        return front_end().lower(
-            define(function.name, function.text, names), function.name, arguments, result,
-            functools.partial(_plain_entry, function.name, tuple(arguments), result),
-        )  # fmt: skip
+        defined = define(function.name, function.text, names)
+        return _lowered_function(defined, function.name, function.params, function.result)
     except _ERRORS as error:
         raise KernelCompileError(function.name, function.text, _message(error)) from error
 
 
-def library_functions(dtypes: set[str]):
-    """(name, module that it stands in, params, result, LLVM IR) of every function and tile that `direct` may call.
-
-    dtypes: those that may be among params and result. Truth values are i1 here, unlike in Numba's own calls.
-    """
-    for name, entry in math_library.FUNCTIONS.items():
-        if name in CALLS or not entry.parameters or not {*entry.parameters, entry.result} <= dtypes:
-            continue
-        if _is_left_out(name, entry):
-            continue
+def library_function(name: str, library: Library) -> LibraryFunction:
+    """A function of the math library, with everything it calls inlined."""
+    entry = math_library.FUNCTIONS[name]
+    used: list[str] = []
+    if entry.kind == "function":
+        plain = entry.python
+        scope = {**plain.__globals__, **_names()}
+        function = with_kernel_builtins(type(plain)(plain.__code__, scope, plain.__name__, plain.__defaults__))
+        used = [called for called in plain.__code__.co_names if _is_function(called)]
+    else:
         names = ", ".join(f"a{k}" for k in range(len(entry.parameters)))
-        function = define("call", f"def call({names}):\n    return {name}({names})\n", _dialect())
-        arguments = [numba_type(parameter) for parameter in entry.parameters]
-        result = numba_type(entry.result)
-        wrap = functools.partial(_register_entry, prebuilt_library.symbol(name), tuple(arguments), result)
-        module = front_end().lower(function, f"call_{name}", arguments, result, wrap)
-        made = backend.bitcode(module, [library(name, None)] if _is_function(name) else [])
-        origin = (
-            entry.python.__module__.removeprefix(f"{math_library.__name__}.") if _is_function(name) else "instructions"
-        )
-        yield name, origin, entry.parameters, entry.result, str(llvm.parse_bitcode(made))
-    for name in fma._usual():
-        if match := re.fullmatch(r"(tile|transpose)_([a-z]+\d+)_(\d+)x(\d+)", name):
-            module = ir.Module(name)
-            module.triple = llvm.get_process_triple()
-            if match[1] == "tile":
-                function = fma.build_tile(module, match[2], int(match[3]), int(match[4]))
-            else:
-                function = fma.build_transpose(module, match[2], int(match[3]))
-            function.linkage = "linkonce_odr"
-            yield name, "tiles", ["s64"] * len(function.args), "", str(llvm.parse_assembly(str(module)))
+        function = define("call", f"def call({names}):\n    return {name}({names})\n", _names())
+    module = _lowered_function(function, library_symbol(name), entry.parameters, entry.result)
+    compiled = backend.bitcode(module, [library(called) for called in used])
+    return LibraryFunction(entry.parameters, entry.result, str(llvm.parse_bitcode(compiled)))
 
 
-def _is_left_out(name: str, entry: Function) -> bool:
+def library_names(dtypes: set[str]) -> list[str]:
+    """The functions of the math library that the LLVM emitter may call. dtypes: of parameters and results."""
+    return [
+        name
+        for name, entry in math_library.FUNCTIONS.items()
+        if entry.parameters and {*entry.parameters, entry.result} <= dtypes and not _is_internal(name, entry)
+    ]
+
+
+def _is_internal(name: str, entry: Function) -> bool:
     """Whether no kernel calls it by that name: two parts of a sum as one number, complex128's result rounded."""
     if entry.result in COMPLEX and not {*entry.parameters} & {*COMPLEX} and not name.startswith("convert_"):
         return True
     return entry.reference == "through complex128."
-
-
-def _register_entry(symbol, arguments, result, module, body, call) -> None:
-    """A function of the types that values have in registers."""
-    context = front_end().subtarget
-    body.attributes.add("alwaysinline")
-    kinds = [context.get_value_type(argument) for argument in arguments]
-    entry = ir.Function(module, ir.FunctionType(context.get_value_type(result), kinds), symbol)
-    entry.attributes.add("nounwind")
-    builder = ir.IRBuilder(entry.append_basic_block())
-    answer = call(builder, list(entry.args))
-    builder.ret(context.get_returned_value(builder, result, answer))

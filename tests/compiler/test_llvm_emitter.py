@@ -1,4 +1,4 @@
-"""The direct front end against Numba's: the same bits from the same kernel text."""
+"""The LLVM emitter against Numba's front end: the same bits from the same kernel text."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from hloom.benchmarks import libraries
 from hloom.benchmarks.workloads import WORKLOADS
 from hloom.compiler.cache import Cache
 from hloom.compiler.kernels.codegen.source import KernelSource, parsed
-from hloom.compiler.targets.cpu import backend, codegen, prebuilt_kernels
+from hloom.compiler.targets.cpu import backend, codegen, library
 from hloom.compiler.targets.cpu.llvm_emitter import analysis, emitter
-from hloom.compiler.targets.cpu.numba_frontend import lower, prebuilt_library
+from hloom.compiler.targets.cpu.numba_frontend import lower
+from hloom.compiler.targets.cpu.prebuilt import keys
 from hloom.ir.types import DTYPES
 from hloom.runtime import native
 
@@ -38,19 +39,19 @@ def run(kernel: KernelSource, arrays, front_end) -> list[np.ndarray]:
 
 
 def through_numba(kernel):
-    return lower.kernel_module(kernel, None)
+    return lower.kernel_module(kernel, library.module_text)
 
 
-def through_direct(kernel):
-    text, names = emitter.kernel_text(kernel, backend.triple())
-    return text, [prebuilt_library.module_text(name) for name in names]
+def through_emitter(kernel):
+    text, names = emitter.kernel_text(kernel, backend.triple(), library.signature)
+    return text, [library.module_text(name) for name in names]
 
 
 def same(text: str, params: tuple[str, ...], *arrays) -> list[np.ndarray]:
     """Both front ends' results of a text, which have to be the same bytes."""
     name = next(node.name for node in ast.parse(text).body)
     kernel = KernelSource(name, text, (*params, "s64", "s64"))
-    one, other = run(kernel, arrays, through_direct), run(kernel, arrays, through_numba)
+    one, other = run(kernel, arrays, through_emitter), run(kernel, arrays, through_numba)
     for a, b in zip(one, other, strict=True):
         assert a.tobytes() == b.tobytes()
     return one
@@ -132,7 +133,7 @@ def test_narrow_elements(dtype):
 
 
 def test_library_functions():
-    names = [n for n in ("exp_f32", "tanh_f32", "log1p_f32", "erf_f32", "pow_f32") if prebuilt_library.signature(n)]
+    names = [n for n in ("exp_f32", "tanh_f32", "log1p_f32", "erf_f32", "pow_f32") if library.signature(n)]
     calls = "".join(
         f"        o[{k} * n + i] = {name}({'x[i], x[i]' if name == 'pow_f32' else 'x[i]'})\n"
         for k, name in enumerate(names)
@@ -146,7 +147,7 @@ def test_what_it_does_not_know_goes_to_numba():
     text = "def odd(x, o, lo, hi):\n    for i in range(lo, hi):\n        o[i] = f32(0) < x[i] < f32(1)\n"
     kernel = KernelSource("odd", text, ("f32*", "f32*", "s64", "s64"))
     with pytest.raises(emitter.Unsupported):
-        emitter.kernel_text(kernel, backend.triple())
+        emitter.kernel_text(kernel, backend.triple(), library.signature)
     assert codegen.compile_kernels([kernel])[0].symbols == ("odd",)
 
 
@@ -176,7 +177,7 @@ def test_programs_have_the_same_bits(name, monkeypatch):
             monkeypatch.setattr(emitter, "kernel_text", refuse)
         monkeypatch.setattr("hloom.backends.cpu.driver._addresses", {})
         monkeypatch.setattr("hloom.backends.cpu.driver.default_cache", functools.partial(made_once, Cache(None)))
-        monkeypatch.setattr(prebuilt_kernels, "object_code", lambda kernel: None)
+        monkeypatch.setattr(keys, "kernel_code", lambda kernel: None)
         made = compile_module(module)
         through.append(made.kernels_compiled)
         results.append([r.tobytes() for r in made([np.asarray(a) for a in arrays])])
@@ -192,7 +193,7 @@ def test_no_workload_needs_the_other_front_end(name):
     for step in plan.kernels():
         given = [a for a in step.launch.arguments if isinstance(a, KernelSource)]
         for kernel in (step.launch.source, *given):
-            emitter.kernel_text(kernel, backend.triple())  # raises Unsupported
+            emitter.kernel_text(kernel, backend.triple(), library.signature)  # raises Unsupported
 
 
 @pytest.mark.parametrize("source, target", [("f32", "s32"), ("f64", "u64"), ("s32", "u32"), ("u16", "s16")])
@@ -208,18 +209,16 @@ def test_bits_read_as_another_dtype(source, target):
     assert made.tobytes() == values.tobytes() == back.tobytes()
 
 
-def test_the_file_is_of_these_sources():
-    """Otherwise: python -m hloom.backends.cpu.driver"""
-    assert prebuilt_library.outdated() == []
-
-
 def test_loops_of_blocks_are_left_as_they_are():
     moves = "def f(x, o, n, lo, hi):\n    for i in range(lo, hi):\n        for j in range(n):\n"
     copy = "            copy_f32_8(address(x) + j * 32, address(o) + j * 32)\n"
     sums = "            o[j] = x[j] + f32(1)\n"
     tile = f"            tile_f32_6x16(address(x), {', '.join('1' * 15)})\n"
     params = ("f32*", "f32*", "s64", "s64", "s64")
-    texts = [emitter.kernel_text(KernelSource("f", moves + body, params), "t")[0] for body in (copy, sums, tile)]
+    texts = [
+        emitter.kernel_text(KernelSource("f", moves + body, params), "t", library.signature)[0]
+        for body in (copy, sums, tile)
+    ]
     assert [text.startswith(analysis.EXPLICIT) for text in texts] == [True, False, True]
     assert ["llvm.loop.unroll.disable" in text for text in texts] == [False, False, True]
     x = RANDOM.standard_normal(64, dtype=np.float32)
@@ -257,7 +256,9 @@ def test_runs_into_scratch_memory_have_the_meaning_of_their_loops(n, m):
     x, d = RANDOM.standard_normal(64, dtype=np.float32), RANDOM.standard_normal(64)
     (*_, result) = same(RUNS, ("f32*", "f64*", "f32*", "s64", "s64"), x, d, np.zeros(64, np.float32), n, m)
     assert result[20:23].tobytes() == x[:3].tobytes()
-    made = emitter.kernel_text(KernelSource("runs", RUNS, ("f32*", "f64*", "f32*", *["s64"] * 4)), "t")[0]
+    made = emitter.kernel_text(
+        KernelSource("runs", RUNS, ("f32*", "f64*", "f32*", *["s64"] * 4)), "t", library.signature
+    )[0]
     assert made.count("call void @llvm.memset") == 1 and made.count("call void @llvm.memcpy") == 2
 
 
@@ -265,7 +266,7 @@ def test_moves_to_places_apart_are_left_to_nobody():
     apart = "def f(x, o, n, lo, hi):\n    for j in range(lo, hi):\n        o[j * n] = x[j]\n"
     beside = apart.replace("j * n", "j")
     params = ("f32*", "f32*", "s64", "s64", "s64")
-    texts = [emitter.kernel_text(KernelSource("f", text, params), "t")[0] for text in (apart, beside)]
+    texts = [through_emitter(KernelSource("f", text, params))[0] for text in (apart, beside)]
     assert ["llvm.loop.vectorize.enable" in text for text in texts] == [True, False]
     assert not any(text.startswith(analysis.EXPLICIT) for text in texts[1:])
 
@@ -283,7 +284,7 @@ def test_comparisons_and_choices_stay_in_lanes():
         o[i] = r
 """
     kernel = KernelSource("lanes", text, ("f32*", "f32*", "s32*", "s32*", "f32*", "s64", "s64", "s64"))
-    made = emitter.kernel_text(kernel, "t")[0]
+    made = through_emitter(kernel)[0]
     assert "icmp eq i32" in made and "select" not in made
     x, y, o = (RANDOM.standard_normal(100, dtype=np.float32) for _ in range(3))
     a = np.arange(100, dtype=np.int32)[::-1].copy()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 # LLVM chooses the number of accumulators of a reduction well.
 _ACCUMULATORS = ("sum_", "prod_", "max_", "min_", "tile_")
-# Loops of so many operations and no function have four vectors a turn.
+# Loops with this many operations process four vectors per iteration.
 _LONG = 24
 _OPERATION = re.compile(r" = f(?:add|sub|mul|div) ")
 _LABEL = re.compile(r'^("?[\w.$-]+"?):')
@@ -20,12 +20,10 @@ def is_interleaved(names: Iterable[str]) -> bool:
 
 
 def interleaved(text: str) -> str:
-    """LLVM IR (text) whose innermost loops do two or four vectors a turn.
+    """LLVM IR whose innermost loops process two vectors per iteration, or four where the loop is long.
 
-    Element-wise kernels are chains of dependent operations of some four cycles each; LLVM leaves all but the shortest
-    loops alone. Two chains side by side take hardly longer than one: 1.2 to 1.6 times as many elements a second. Four
-    are 1.35 times as fast again for long chains of plain arithmetic (20 steps of z^2 + c, Zen 3), although their values
-    no longer fit in the registers; functions are independent operations enough with two, and double the compile time.
+    Element-wise kernels are chains of dependent operations of some four cycles each. LLVM interleaves only the shortest
+    loops; two independent chains take hardly longer than one.
     """
     lines = text.split("\n")
     places: dict[str, int] = {}
@@ -53,4 +51,4 @@ def interleaved(text: str) -> str:
 
 def _is_long(body: list[str]) -> bool:
     """Whether a loop is a long chain of plain arithmetic."""
-    return sum(bool(_OPERATION.search(line)) for line in body) >= _LONG and not any("@hloom_" in line for line in body)
+    return sum(bool(_OPERATION.search(line)) for line in body) >= _LONG

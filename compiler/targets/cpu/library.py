@@ -1,0 +1,140 @@
+"""LLVM IR of the functions that kernels call: the math library and the block functions.
+
+    signature(name) -> (parameters, result) | None     of a function of the math library, for the LLVM emitter
+    module_text(name) -> str                           a module that defines the function
+    entries() -> {key: bytes}                          what the file of prebuilt code holds of them
+
+Math functions are written in Python (`compiler.kernels.math`) and compiled by Numba; their IR is the same on every
+processor of an architecture. It comes from the file of prebuilt code, else from the disk cache; where neither has a
+function, it is compiled and put into the cache. Block functions are written with llvmlite (`microkernels`, `fft`).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import sys
+import threading
+
+from hloom.compiler.cache import default_cache
+from hloom.compiler.targets.cpu.interface import LibraryFunction, code_version
+from hloom.compiler.targets.cpu.llvm_emitter.calls import CALLS
+from hloom.compiler.targets.cpu.llvm_emitter.values import LLVM, REGISTER
+from hloom.compiler.targets.cpu.machine import architecture
+from hloom.compiler.targets.cpu.microkernels.names import BLOCK, argument_count, prebuilt_blocks
+from hloom.compiler.targets.cpu.prebuilt import archive
+
+__all__ = ["entries", "module_text", "signature"]
+
+_lock = threading.RLock()
+
+
+@functools.cache
+def signature(name: str) -> tuple[tuple[str, ...], str] | None:
+    """HLO dtypes of the parameters and of the result of a math function that kernels may call; None for other names."""
+    data = _stored(name)
+    if data is None and (archive.is_current() or name not in _callable()):
+        return None
+    function = _decoded(data) if data is not None else _compiled(name)
+    return function.parameters, function.result
+
+
+@functools.lru_cache(256)  # kernels of one program share functions
+def module_text(name: str) -> str:
+    """A module that defines a math function, with all that it calls inlined, or a block function."""
+    if argument_count(name) is not None:
+        data = archive.get(f"block {name}")
+        return data.decode() if data is not None else _block_text(name)
+    data = _stored(name)
+    return (_decoded(data) if data is not None else _compiled(name)).text
+
+
+def entries() -> dict[str, bytes]:
+    """The entries of the file of prebuilt code, compiled anew."""
+
+    @functools.cache
+    def compiled(name: str) -> LibraryFunction:
+        return _numba().library_function(name, lambda called: compiled(called).text)
+
+    made = {f"function {name}": _encoded(compiled(name)) for name in sorted(_callable())}
+    return made | {f"block {name}": _block_text(name).encode() for name in prebuilt_blocks()}
+
+
+def _numba():
+    from hloom.compiler.targets.cpu.numba_frontend import lower  # imports Numba, which takes longer than all else
+
+    return lower
+
+
+@functools.cache
+def _callable() -> frozenset[str]:
+    """Names of the math functions that the LLVM emitter may call and does not write itself."""
+    return frozenset(_numba().library_names({*LLVM, *REGISTER} - {"*"})) - CALLS.keys()
+
+
+def _stored(name: str) -> bytes | None:
+    data = archive.get(f"function {name}")
+    if data is None and not archive.is_current():
+        data = default_cache().get(_cache_key(name))
+    return data
+
+
+@functools.cache
+def _cache_key(name: str) -> str:
+    return "function-" + hashlib.sha256(f"{sys.platform} {architecture()} {code_version()} {name}".encode()).hexdigest()
+
+
+@functools.cache
+def _compiled(name: str) -> LibraryFunction:
+    with _lock:
+        if not archive.is_current():
+            _report()
+        function = _numba().library_function(name, module_text)
+        default_cache().put(_cache_key(name), _encoded(function))
+        return function
+
+
+@functools.cache
+def _report() -> None:
+    print(
+        "hloom: there is no prebuilt code of this version, so math functions are compiled when they are first used; "
+        "`python -m hloom.backends.cpu.prebuild` compiles them all",
+        file=sys.stderr,
+    )
+
+
+_LEFT_OUT = re.compile(r"^(;.*|source_filename.*|target datalayout.*|)\n", re.MULTILINE)
+
+
+def _encoded(function: LibraryFunction) -> bytes:
+    head = f"{' '.join(function.parameters)} -> {function.result}\n"
+    return (head + _LEFT_OUT.sub("", function.text)).encode()
+
+
+def _decoded(data: bytes) -> LibraryFunction:
+    head, text = data.decode().split("\n", 1)
+    parameters, result = head.split(" -> ")
+    return LibraryFunction(tuple(parameters.split()), result, text)
+
+
+def _block_text(name: str) -> str:
+    """A module with the block function of a name, as kernels link it."""
+    import llvmlite.binding as llvm  # 30 ms of imports that a process with a warm cache does without
+    from llvmlite import ir
+
+    from hloom.compiler.targets.cpu.fft import butterflies
+    from hloom.compiler.targets.cpu.microkernels import fma
+
+    module = ir.Module(name)
+    module.triple = llvm.get_process_triple()
+    if match := BLOCK.fullmatch(name):
+        kind, dtype, rows, columns = match.groups()
+        if kind == "tile":
+            function = fma.build_tile(module, dtype, int(rows), int(columns))
+        else:
+            function = fma.build_transpose(module, dtype, int(rows))
+    else:
+        function = butterflies.build(module, name)
+    function.linkage = "linkonce_odr"
+    return str(module)

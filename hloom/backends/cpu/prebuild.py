@@ -1,0 +1,24 @@
+"""`python -m hloom.backends.cpu.prebuild [FILE]`: compiles the code that is the same in every process into one file.
+
+That is the math library, the kernels that products and transforms share, and the driver. FILE: default is where hloom
+finds it, beside the package's modules. Takes some 20 s.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from hloom.compiler.targets.cpu.prebuilt import archive, build
+from hloom.runtime import driver_source
+
+__all__ = ["prebuild"]
+
+
+def prebuild(target: Path | None = None) -> Path:
+    """Writes the file of prebuilt code. target: None is where hloom finds it."""
+    return build.build(driver_source.FUNCTIONS, target)
+
+
+if __name__ == "__main__":
+    print(prebuild(Path(sys.argv[1]) if sys.argv[1:] else archive.path()))

@@ -1,0 +1,44 @@
+"""Adds the file of prebuilt code (`hloom.backends.cpu.prebuild`) to a wheel, and by `pip install -e .` to the checkout.
+
+All else is in pyproject.toml. Where the file cannot be built, the installation goes on without it: hloom then compiles
+what it needs at first use.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parent
+PACKAGE = Path("hloom/compiler/targets/cpu/prebuilt")
+# hloom's own __init__ is left out, as it imports libraries that the build does not have.
+PROGRAM = """
+import shutil, sys, types
+from pathlib import Path
+package = types.ModuleType("hloom")
+package.__path__ = [sys.argv[1]]
+sys.modules["hloom"] = package
+from hloom.backends.cpu.prebuild import prebuild
+from hloom.compiler.targets.cpu.prebuilt import archive
+target = Path(sys.argv[2], archive.file_name()).resolve()
+if not archive.is_current():
+    prebuild(target)
+elif target != archive.path().resolve():
+    shutil.copyfile(archive.path(), target)
+"""
+
+
+class BuildWithPrebuiltCode(build_py):
+    def run(self) -> None:
+        super().run()
+        target = ROOT if self.editable_mode else Path(self.build_lib)
+        command = [sys.executable, "-c", PROGRAM, str(ROOT / "hloom"), str(target / PACKAGE)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+            self.warn(f"no code was prebuilt, so hloom compiles it at first use: {reason}")
+
+
+setup(cmdclass={"build_py": BuildWithPrebuiltCode})
