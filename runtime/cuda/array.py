@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.types import Shape
-from hloom.runtime.cuda import interop
 from hloom.runtime.cuda.device import Device
+from hloom.runtime.cuda.dlpack import CUDA
+from hloom.runtime.cuda.exports import cuda_array_interface, export_dlpack
 from hloom.runtime.cuda.memory import Buffer
 from hloom.runtime.cuda.staging import Download
 
@@ -93,10 +94,10 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict:
-        return interop.cuda_array_interface(self)
+        return cuda_array_interface(self)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return interop.CUDA, self.device.facts.index
+        return CUDA, self.device.facts.index
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        return interop.export_dlpack(self, stream, max_version, dl_device, copy)
+        return export_dlpack(self, stream, max_version, dl_device, copy)

@@ -19,7 +19,7 @@ from hloom.ir.records import record
 from hloom.runtime.cuda.api import Api, FunctionFacts
 from hloom.runtime.cuda.discovery import GpuFacts
 from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaError
-from hloom.runtime.cuda.interop import collect
+from hloom.runtime.cuda.exports import collect
 from hloom.runtime.cuda.memory import Buffer, Pool, PoolStatistics
 from hloom.runtime.cuda.peers import receive
 from hloom.runtime.cuda.programs.condition import condition_cubin
