@@ -82,7 +82,13 @@ SETTINGS = {
         Setting(
             "autotune_seconds", "HLOOM_AUTOTUNE_SECONDS", _seconds, 2.0, "what `jit(autotune=True)` may take, a program"
         ),
-        Setting("compile_behind", "HLOOM_COMPILE_BEHIND", _flag, True, "a similar kernel runs while one is compiled"),
+        Setting(
+            "background_compilation",
+            "HLOOM_BACKGROUND_COMPILATION",
+            _flag,
+            True,
+            "a fallback kernel runs while one is compiled",
+        ),
         Setting("verify", "HLOOM_VERIFY", _flag, False, "verify the module after every pass"),
         Setting("enable_x64", "HLOOM_ENABLE_X64", _flag, False, "Python numbers alone are of 64 bits instead of 32"),
         Setting("item_assignment", "HLOOM_ITEM_ASSIGNMENT", _flag, False, "x[i] = y changes x, for NumPy's libraries"),

@@ -96,8 +96,8 @@ class FirstCall:
 class NewShape:
     """The first call with other shapes of a function that has been called, nothing on disk; in seconds.
 
-    kernels: of hloom's program for the new shapes. compiled: how many of them were not there already, and behind: how
-    many of those ran in other kernels' places while they were compiled.
+    kernels: of hloom's program for the new shapes. compiled: how many of them were not there already. pending: how many
+    others were compiled in the background while fallback kernels ran.
     """
 
     name: str
@@ -106,7 +106,7 @@ class NewShape:
     peers: dict[str, float]
     kernels: int
     compiled: int
-    behind: int = 0
+    pending: int = 0
 
     def ratio(self, peer: str) -> float:
         """The peer's time over hloom's: above 1, hloom is faster."""
@@ -142,7 +142,7 @@ def new_shapes(names: Sequence[str] | None = None, peers: Sequence[str] = ("jax"
         rows.append(
             NewShape(
                 name, WORKLOADS[name].family, cold["other"], {peer: facts["other"] for peer, facts in others.items()},
-                cold["kernels"], cold["compiled"] + cold["behind"], cold["behind"],
+                cold["kernels"], cold["compiled"] + cold["pending"], cold["pending"],
             )
         )  # fmt: skip
     return rows
@@ -205,6 +205,6 @@ def measure_calls(library: str, name: str, import_seconds: float) -> None:
                 facts |= {
                     "kernels": int(compiled.cost_analysis()["distinct kernels"]),
                     "compiled": compiled.kernels_compiled,
-                    "behind": compiled.kernels_pending,
+                    "pending": compiled.kernels_pending,
                 }
     print(json.dumps(facts))

@@ -160,17 +160,17 @@ def _startup_pages(result: dict) -> list[Page]:
     if start.get("shapes"):
         peers = list(dict.fromkeys(name for row in start["shapes"] for name in row["peers"]))
         page = Page("A new shape for a compiled function", ["workload", "hloom ms", *(f"{p} ms" for p in peers),
-                    *(f"share of {p}" for p in peers), "kernels", "compiled", "behind"])  # fmt: skip
+                    *(f"share of {p}" for p in peers), "kernels", "compiled", "pending"])  # fmt: skip
         for row in start["shapes"]:
             others = [row["peers"].get(p) for p in peers]
             page.rows.append([
                 row["name"], f"{row['seconds'] * 1e3:.1f}", *("" if x is None else f"{x * 1e3:.1f}" for x in others),
                 *("" if x is None else f"{row['seconds'] / x:.2f}" for x in others),
-                str(row["kernels"]), str(row["compiled"]), str(row.get("behind", "")),
+                str(row["kernels"]), str(row["compiled"]), str(row.get("pending", "")),
             ])  # fmt: skip
         page.remark = (
-            "compiled: kernels that were not there already, of those of the program; behind: those of them that others "
-            "stood in for while they were compiled."
+            "compiled: kernels that were not there already, of those of the program; pending: those compiled in the "
+            "background while fallback kernels ran."
         )
         made.append(page)
     return made

@@ -32,7 +32,7 @@ class Launch:
         it reads has changed.
     side_by_side: whether any thread takes the next chunk, so that all walk through memory near each other, in place of
         a share of the chunks for each, whose memory then stays in its core's cache.
-    stand_ins: makes kernels that take the same arguments and make the same bits, only slower: they may run while
+    fallbacks: makes kernels that take the same arguments and compute the same bits, only slower: they may run while
         `source` is compiled.
     """
 
@@ -46,7 +46,7 @@ class Launch:
     moved: int = 0
     prepares: bool = False
     side_by_side: bool = False
-    stand_ins: Callable[[], list[KernelSource]] | None = None
+    fallbacks: Callable[[], list[KernelSource]] | None = None
 
     @property
     def nanoseconds(self) -> int:

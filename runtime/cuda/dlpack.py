@@ -24,6 +24,8 @@ CODES_OF = {dtype: key for key, dtype in DTYPES.items()}
 
 
 class Tensor(ctypes.Structure):
+    """DLTensor: memory, device, dtype, shape and strides in elements."""
+
     _fields_ = [
         ("data", ctypes.c_void_p),
         ("device_type", ctypes.c_int32),

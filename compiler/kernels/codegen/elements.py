@@ -1,7 +1,7 @@
 """Statements that read or write an element: loads, plain stores, and stores past the caches, for large results.
 
 Which stores are right depends on the shape, and nothing else of the text does. So while the kernel for a shape is
-compiled, the one with the other stores may stand in.
+compiled, the one with the other stores may serve as a fallback.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def with_stores(source: KernelSource, past_caches: frozenset[str]) -> KernelSour
     return source if text == source.text else replace(source, text=text)
 
 
-def stand_ins(source: KernelSource, leaving: frozenset[str]) -> Callable[[], list[KernelSource]] | None:
+def fallbacks(source: KernelSource, leaving: frozenset[str]) -> Callable[[], list[KernelSource]] | None:
     """Makes the kernels with all stores, those of the pointers in `leaving`, or none past the caches: all make the same
     bits. None where there is no difference."""
     if "stream_" not in source.text:

@@ -6,7 +6,7 @@ import math
 
 from hloom.compiler.kernels.codegen.constants import literal
 from hloom.compiler.kernels.codegen.description import Block
-from hloom.compiler.kernels.codegen.elements import load, stand_ins, with_stores
+from hloom.compiler.kernels.codegen.elements import fallbacks, load, with_stores
 from hloom.compiler.kernels.codegen.serial import block_lines
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.codegen.writer import Writer
@@ -167,5 +167,5 @@ class Windows:
         temporaries = {name: dtype.itemsize * count for name, (dtype, count) in parts.items()}
         chosen = with_stores(source, self.request.past_caches(*self.request.outputs[0].dims[-1:]))
         launch = launch_by_work(chosen, arguments, items, work, temporaries, least=least, moved=self.request.moved)
-        launch.stand_ins = stand_ins(source, self.request.leaving_names)
+        launch.fallbacks = fallbacks(source, self.request.leaving_names)
         return launch

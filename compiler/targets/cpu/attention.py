@@ -26,7 +26,7 @@ import re
 
 from hloom.compiler.kernels.attention.rows import RowNest
 from hloom.compiler.kernels.attention.structure import SCORES, SUMS, Attention
-from hloom.compiler.kernels.codegen.elements import load, stand_ins, with_stores
+from hloom.compiler.kernels.codegen.elements import fallbacks, load, with_stores
 from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.contractions.blocking import PERIOD, PRODUCT_WORK, SERIAL_WORK, step_plan
@@ -167,7 +167,7 @@ class _Kernel:
         grain = max(1, SERIAL_WORK // work)
         chosen = with_stores(source, self.request.past_caches(*self.request.outputs[0].dims[-1:]))
         launch = launch_by_grain(chosen, arguments, items, grain, temporaries, items * work * PRODUCT_WORK)
-        launch.stand_ins = stand_ins(source, self.request.leaving_names)
+        launch.fallbacks = fallbacks(source, self.request.leaving_names)
         return [*packing, launch]
 
     def _source(self, name: str, lines: list[str], own: dict) -> tuple[KernelSource, list]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hloom.compiler.kernels.attention.structure import attention_of
 from hloom.compiler.kernels.codegen.description import Nest
-from hloom.compiler.kernels.codegen.elements import stand_ins, with_stores
+from hloom.compiler.kernels.codegen.elements import fallbacks, with_stores
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.contractions.product import product_launches
 from hloom.compiler.kernels.emit import nests
@@ -85,7 +85,7 @@ class CpuTarget:
         # Of what the last cache does not hold, nothing stays in a core's own: then it is memory that counts, and it is
         # faster where threads read near each other (a step of Adam on 4M parameters by a fifth).
         launch.side_by_side = nest.moved > self.machine.l3_bytes
-        launch.stand_ins = stand_ins(text, nest.leaving)
+        launch.fallbacks = fallbacks(text, nest.leaving)
         return launch
 
     def render(self, nest: Nest) -> KernelSource:

@@ -58,7 +58,7 @@ def autotuned(module: Module, arrays: Sequence[np.ndarray] | None, **options) ->
     stored = cache.get(key)
     if stored is not None:
         return compile_module(module, target=_target(json.loads(stored)["sizes"]), **options)
-    usual = compile_module(module, stand_ins=False, **options)
+    usual = compile_module(module, fallbacks=False, **options)
     if arrays is None or not _can_be_tried(usual):
         return usual
     started = time.perf_counter()
@@ -125,7 +125,7 @@ def _quickest(module, usual, arrays, end: float, options):
         if time.perf_counter() > limit:
             break
         with config(debug=0):  # one report for the program is enough
-            compiled = compile_module(module, target=CpuTarget(candidate), stand_ins=False, **options)
+            compiled = compile_module(module, target=CpuTarget(candidate), fallbacks=False, **options)
         steps = _steps(compiled)
         if steps in seen:
             continue

@@ -1,10 +1,10 @@
-"""Kernels that are compiled behind: the call that asked for them runs already, with kernels that stand in for them.
+"""Background compilation: the call that needs a kernel runs already, with a fallback kernel.
 
-    compile_behind(kernel, install)     install(address) once the kernel is there
-    wait()                              until nothing is left to compile
+    compile_async(kernel, install)     calls install(address) once the kernel is compiled
+    wait()                             returns when nothing is left to compile
 
-One thread does it, which ends when nothing is left. A program that ends does not wait for more than the kernel that is
-being compiled, nor does one that forks.
+One thread compiles and ends when nothing is left. A program that exits or forks waits at most for the kernel that is
+being compiled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.config import config
 
-LATER = 0.02  # seconds that the call with the stand-in has for itself
+DELAY = 0.02  # seconds for which the call with the fallback has the processor for itself
 
 _lock = threading.Lock()
 _waiting: deque[tuple[KernelSource, Callable[[int], None]]] = deque()
@@ -27,15 +27,15 @@ _thread: threading.Thread | None = None
 _forking = False
 
 
-def compile_behind(kernel: KernelSource, install: Callable[[int], None]) -> None:
-    """Compiles the kernel in another thread, which then calls `install` with its address."""
+def compile_async(kernel: KernelSource, install: Callable[[int], None]) -> None:
+    """Compiles a kernel in another thread, which then calls `install` with its address."""
     with _lock:
         _waiting.append((kernel, install))
     _start()
 
 
 def wait() -> None:
-    """Returns when all kernels that were asked for are there."""
+    """Returns when all kernels are compiled."""
     while (thread := _thread) is not None:
         thread.join()
 
@@ -44,29 +44,29 @@ def _start() -> None:
     global _thread
     with _lock:
         if _waiting and _thread is None and not _forking:
-            _thread = threading.Thread(target=_work, name="hloom-behind")
+            _thread = threading.Thread(target=_work, name="hloom-background-compilation")
             try:
                 _thread.start()
-            except RuntimeError:  # no more threads, or the interpreter is ending: what stands in goes on
+            except RuntimeError:  # no more threads, or the interpreter is ending: the fallbacks stay
                 _thread = None
                 _waiting.clear()
 
 
 def _work() -> None:
-    from hloom.backends.cpu.driver import load_kernel_aside
+    from hloom.backends.cpu.driver import load_kernel_unlocked
 
-    time.sleep(LATER)
+    time.sleep(DELAY)
     while (task := _next()) is not None:
         kernel, install = task
         started = time.perf_counter()
         try:
-            install(load_kernel_aside(kernel))
-        except Exception:  # told as any thread's; what stands in goes on
+            install(load_kernel_unlocked(kernel))
+        except Exception:  # reported as any thread's; the fallback stays
             threading.excepthook(threading.ExceptHookArgs([*sys.exc_info(), threading.current_thread()]))
             continue
         if config.debug >= 1:
             passed = (time.perf_counter() - started) * 1e3
-            print(f"hloom: compiled {kernel.name} behind, {passed:.1f} ms", file=sys.stderr)
+            print(f"hloom: compiled {kernel.name} in the background, {passed:.1f} ms", file=sys.stderr)
 
 
 def _next() -> tuple[KernelSource, Callable[[int], None]] | None:

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from hloom.backends.compile import PlannedExecutable, optimized_plan, stage_timings
-from hloom.backends.cpu.background_compile import compile_behind
-from hloom.backends.cpu.driver import driver, load_or_stand_in
+from hloom.backends.cpu.background_compile import compile_async
+from hloom.backends.cpu.driver import driver, load_or_fall_back
 from hloom.backends.cpu.host_callbacks import host_function
 from hloom.backends.dump import kernel_listing
 from hloom.compiler.compile_timings import collecting
@@ -68,11 +68,11 @@ def compile_module(
     donated: frozenset[int] = frozenset(),
     target: CpuTarget | None = None,
     device: int = 0,
-    stand_ins: bool = True,
+    fallbacks: bool = True,
 ) -> CpuExecutable:
-    """Compiles a module for the CPU. fusion: None takes `hl.config.fusion`. donated: parameters that may be reused.
-    target: this machine, described otherwise (`autotune`). device: number of the CPU device. stand_ins: whether kernels
-    may run in the place of others that are still being compiled, if `hl.config.compile_behind` allows it."""
+    """Compiles a module for the CPU. fusion: None means `hl.config.fusion`. donated: parameters that may be reused.
+    target: this machine with other sizes (`autotune`). device: index of the CPU device. fallbacks: whether fallback
+    kernels may run while others are compiled in the background, if `hl.config.background_compilation` allows it."""
     with collecting() as stages:
         optimized, plan, times = optimized_plan(module, fusion=fusion, donated=donated, target=target)
         if config.cpu_memory:
@@ -80,15 +80,15 @@ def compile_module(
 
             check_budget(plan, f"cpu:{device}")
         made = time.perf_counter()
-        behind: dict[KernelSource, list[int]] = {}
-        program = program_of(plan, Layout(), behind if stand_ins and config.compile_behind else None)
+        pending: dict[KernelSource, list[int]] = {}
+        program = program_of(plan, Layout(), pending if fallbacks and config.background_compilation else None)
         runner = runtime.Executable(program, driver(device))
     timings = stage_timings(stages, times, time.perf_counter() - made)
     compiled = stages.counts.get("kernels compiled", 0)
-    _report(module, plan, timings, compiled, len(behind))
-    for kernel, steps in behind.items():
-        compile_behind(kernel, functools.partial(runner.exchange, steps))
-    return CpuExecutable(optimized, plan, runner, timings, compiled, len(behind))
+    _report(module, plan, timings, compiled, len(pending))
+    for kernel, steps in pending.items():
+        compile_async(kernel, functools.partial(runner.exchange, steps))
+    return CpuExecutable(optimized, plan, runner, timings, compiled, len(pending))
 
 
 class Layout:
@@ -106,23 +106,23 @@ class Layout:
         raise ValueError(f"a program that runs alone has no channels: {item}")
 
 
-def program_of(plan: Plan, layout: Layout, behind: dict[KernelSource, list[int]] | None = None) -> Program:
-    """Compiles (or finds) the kernels and makes the program that calls them.
+def program_of(plan: Plan, layout: Layout, pending: dict[KernelSource, list[int]] | None = None) -> Program:
+    """Compiles (or finds) the kernels and returns the program that calls them.
 
-    behind: where it is given, kernels that have yet to be compiled but for which others can stand in are put there,
-    with the numbers of the steps that call what stands in.
+    pending: where it is given, kernels that are not compiled yet but have a fallback are added to it, with the numbers
+    of the steps that call the fallback.
     """
     ref = layout.ref
     sources: dict[KernelSource, None] = {}
-    stand_ins: dict[KernelSource, Callable[[], list[KernelSource]]] = {}
+    fallbacks: dict[KernelSource, Callable[[], list[KernelSource]]] = {}
     for item in plan.kernels():
         sources[item.launch.source] = None
-        if item.launch.stand_ins is not None and behind is not None:
-            stand_ins[item.launch.source] = item.launch.stand_ins
+        if item.launch.fallbacks is not None and pending is not None:
+            fallbacks[item.launch.source] = item.launch.fallbacks
         for argument in item.launch.arguments:
             if isinstance(argument, KernelSource):
                 sources[argument] = None
-    found, missing = load_or_stand_in(list(sources), stand_ins)
+    found, missing = load_or_fall_back(list(sources), fallbacks)
     addresses = dict(zip(sources, found, strict=True))
     steps: list[Step] = []
     work = 0.0
@@ -137,7 +137,7 @@ def program_of(plan: Plan, layout: Layout, behind: dict[KernelSource, list[int]]
                     argument = addresses[argument]
                 words.append(argument)
             if launch.source in missing:
-                behind.setdefault(launch.source, []).append(len(steps))
+                pending.setdefault(launch.source, []).append(len(steps))
             chunks = launch.items, launch.grain, launch.side_by_side
             steps.append(Call(addresses[launch.source], tuple(words), *chunks, launch.nanoseconds))
             work += float(launch.items) * max(1.0, 65536.0 / launch.grain) if launch.items > launch.grain else 0.0
@@ -181,13 +181,13 @@ def _host(item: HostStep, ref) -> Host:
     )
 
 
-def _report(module: Module, plan: Plan, timings: dict[str, float], compiled: int, behind: int) -> None:
+def _report(module: Module, plan: Plan, timings: dict[str, float], compiled: int, pending: int) -> None:
     level = config.debug
     if level >= 1:
         times = ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in timings.items())
         print(
             f"hloom: compiled {module.name}: {len(plan.kernels())} kernels, {compiled} of them new"
-            + (f", {behind} to be compiled behind" if behind else "")
+            + (f", {pending} to be compiled in the background" if pending else "")
             + (f"; {times}" if level >= 2 else ""),
             file=sys.stderr,
         )

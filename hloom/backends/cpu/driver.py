@@ -1,8 +1,8 @@
 """Joins compiler and runtime: the driver of this process, and kernels as addresses.
 
-driver() -> Driver
-load_kernels(kernels) -> list[int]      one address for each kernel
-load_or_stand_in(kernels, stand_ins)    the same, without compiling what another kernel can stand in for
+    driver() -> Driver
+    load_kernels(kernels) -> list[int]      one address for each kernel
+    load_or_fall_back(kernels, fallbacks)   the same, without compiling kernels that have a fallback
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ def load_kernels(kernels: Sequence[KernelSource]) -> list[int]:
         return [_addresses[kernel] for kernel in kernels]
 
 
-def load_or_stand_in(
-    kernels: Sequence[KernelSource], stand_ins: Mapping[KernelSource, Callable[[], list[KernelSource]]]
+def load_or_fall_back(
+    kernels: Sequence[KernelSource], fallbacks: Mapping[KernelSource, Callable[[], list[KernelSource]]]
 ) -> tuple[list[int], frozenset[KernelSource]]:
-    """As `load_kernels`, but in the place of a kernel that has yet to be compiled one of its stand-ins is loaded, where
-    there is one that has not; and the kernels that are missing therefore."""
+    """As `load_kernels`, but for a kernel that is not compiled yet one of its fallbacks is loaded where there is a
+    compiled one; and the kernels that are missing therefore."""
     cache = default_cache()
 
     def is_there(kernel: KernelSource) -> bool:
@@ -92,14 +92,14 @@ def load_or_stand_in(
     with _lock:
         taken = {}
         for kernel in kernels:
-            if kernel in stand_ins and not is_there(kernel):
-                found = next(filter(is_there, stand_ins[kernel]()), None)
+            if kernel in fallbacks and not is_there(kernel):
+                found = next(filter(is_there, fallbacks[kernel]()), None)
                 if found is not None:
                     taken[kernel] = found
         return load_kernels([taken.get(kernel, kernel) for kernel in kernels]), frozenset(taken)
 
 
-def load_kernel_aside(kernel: KernelSource) -> int:
+def load_kernel_unlocked(kernel: KernelSource) -> int:
     """The address of a kernel that is compiled, if it must be, while other threads may load others."""
     if kernel not in _addresses:
         codegen.compile_kernels([kernel], default_cache())

@@ -1,4 +1,4 @@
-"""Kernels compiled behind: what stands in, when it is exchanged, and what becomes of errors, forks and ends."""
+"""Background compilation: fallback kernels, when they are replaced, and what becomes of errors, forks and exits."""
 
 import os
 import subprocess
@@ -51,7 +51,7 @@ def _running(compiled) -> set[int]:
 
 @pytest.mark.parametrize("first, second", [(SMALL, LARGE), (LARGE, SMALL)], ids=["larger", "smaller"])
 def test_another_shape_runs_at_once_with_the_other_kind_of_stores(first, second, monkeypatch):
-    monkeypatch.setattr(background_compile, "LATER", 1.0)
+    monkeypatch.setattr(background_compile, "DELAY", 1.0)
     function = _function()
     function(first)
     before = _running(_compiled(function, first))
@@ -69,7 +69,7 @@ def test_another_shape_runs_at_once_with_the_other_kind_of_stores(first, second,
 
 
 def test_the_kernel_is_there_for_the_next_program(monkeypatch):
-    monkeypatch.setattr(background_compile, "LATER", 0.0)
+    monkeypatch.setattr(background_compile, "DELAY", 0.0)
     function = _function()
     function(SMALL)
     function(LARGE)
@@ -81,7 +81,7 @@ def test_the_kernel_is_there_for_the_next_program(monkeypatch):
 def test_a_setting_turns_it_off():
     function = _function()
     function(SMALL)
-    with hl.config(compile_behind=False):
+    with hl.config(background_compilation=False):
         compiled = _compiled(function, LARGE)
     assert (compiled.kernels_compiled, compiled.kernels_pending) == (1, 0)
 
@@ -94,7 +94,7 @@ def test_what_is_timed_by_the_autotuner_is_compiled_first():
 
 
 def test_calls_from_several_threads_while_kernels_are_exchanged(monkeypatch):
-    monkeypatch.setattr(background_compile, "LATER", 0.005)
+    monkeypatch.setattr(background_compile, "DELAY", 0.005)
     function = _function()
     function(SMALL)
     wrong = []
@@ -113,7 +113,7 @@ def test_calls_from_several_threads_while_kernels_are_exchanged(monkeypatch):
     assert not wrong
 
 
-def test_an_error_behind_is_told_and_the_stand_in_goes_on(monkeypatch):
+def test_an_error_in_the_background_is_reported_and_the_fallback_stays(monkeypatch):
     function, told = _function(), []
     function(SMALL)
     monkeypatch.setattr(threading, "excepthook", lambda arguments: told.append(arguments.exc_value))
@@ -121,7 +121,7 @@ def test_an_error_behind_is_told_and_the_stand_in_goes_on(monkeypatch):
     def broken(kernel):
         raise RuntimeError("no memory for code")
 
-    monkeypatch.setattr(driver, "load_kernel_aside", broken)
+    monkeypatch.setattr(driver, "load_kernel_unlocked", broken)
     np.testing.assert_array_equal(np.asarray(function(LARGE)[0]), LARGE * 3 + 1)
     background_compile.wait()
     assert [str(error) for error in told] == ["no memory for code"]
@@ -129,22 +129,22 @@ def test_an_error_behind_is_told_and_the_stand_in_goes_on(monkeypatch):
 
 
 def test_it_is_told(monkeypatch, capsys):
-    monkeypatch.setattr(background_compile, "LATER", 0.0)
+    monkeypatch.setattr(background_compile, "DELAY", 0.0)
     function = _function()
     function(SMALL)
     with hl.config(debug=1):
         function(LARGE)
         background_compile.wait()
     told = capsys.readouterr().err
-    assert "1 kernels, 0 of them new, 1 to be compiled behind" in told
-    assert "hloom: compiled loop_multiply_add_sqrt behind, " in told
+    assert "1 kernels, 0 of them new, 1 to be compiled in the background" in told
+    assert "hloom: compiled loop_multiply_add_sqrt in the background, " in told
 
 
 _PROGRAM = """
 import os, sys
 import numpy as np
 import hloom as hl
-from hloom.backends.cpu import background_compile as behind
+from hloom.backends.cpu import background_compile
 from hloom.compiler.targets.cpu.target import CpuTarget
 
 CpuTarget.streams_from = property(lambda self: 20_000)
@@ -158,7 +158,7 @@ print("done", float(f(np.ones(5000, np.float32))[0]))
 _FORK = """
 child = os.fork()
 if child == 0:
-    behind.wait()
+    background_compile.wait()
     os._exit(int(float(f(np.ones(6000, np.float32))[0])))
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
 """
