@@ -16,7 +16,8 @@ from hloom.errors import ArgumentError
 from hloom.ir.records import record
 from hloom.ir.source import device_scopes
 from hloom.platforms.device import Device
-from hloom.tracing.trace import TRACES, Tracer, argument_hints, as_array
+from hloom.tracing.signatures import argument_hints
+from hloom.tracing.trace import TRACES, Tracer, as_array
 from hloom.tree import pytrees as tree
 
 

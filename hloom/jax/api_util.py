@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hloom.ir.records import record
 from hloom.jax.extend.linear_util import transformation_with_aux
-from hloom.tracing.trace import argument_hints
+from hloom.tracing.signatures import argument_hints
 from hloom.tree import pytrees as tree
 from hloom.tree import specification
 

@@ -17,6 +17,7 @@ from hloom.errors import ArgumentError
 from hloom.platforms.device import choose_default_device, devices
 from hloom.sharding.shardings import device_of
 from hloom.tracing.eval_shape import eval_shape
+from hloom.tracing.signatures import with_positions
 from hloom.tracing.trace import as_array
 from hloom.tree import pytrees as tree
 
@@ -90,10 +91,7 @@ def make_jaxpr(fun, static_argnums=(), axis_env=None, return_shape: bool = False
         kept = [k for k in range(len(args)) if k not in {s % len(args) for s in static}]
 
         def traced(*dynamic, **named):
-            given = list(args)
-            for place, value in zip(kept, dynamic, strict=True):
-                given[place] = value
-            return fun(*given, **named)
+            return fun(*with_positions(args, kept, dynamic), **named)
 
         dynamic = [args[k] for k in kept]
         shape = eval_shape(traced, *dynamic, **kwargs)

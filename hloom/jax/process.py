@@ -8,6 +8,7 @@ from hloom.arrays.array import Array
 from hloom.errors import ArgumentError
 from hloom.lax.transfer import device_put
 from hloom.platforms.device import process_index
+from hloom.tracing.signatures import with_positions
 from hloom.transforms.gradient import vjp
 
 
@@ -58,16 +59,13 @@ def fwd_and_bwd(fun, argnums, has_aux: bool = False, jitted: bool = True):
     The cotangents are of the arguments argnums, a tuple where it names several.
     """
     several = not isinstance(argnums, int)
-    places = tuple(argnums) if several else (argnums,)
+    positions = tuple(argnums) if several else (argnums,)
 
     def forward(*args):
-        chosen = [p % len(args) for p in places]
+        chosen = [p % len(args) for p in positions]
 
         def of_chosen(*given):
-            whole = list(args)
-            for place, value in zip(chosen, given, strict=True):
-                whole[place] = value
-            return fun(*whole)
+            return fun(*with_positions(args, chosen, given))
 
         return vjp(of_chosen, *[args[p] for p in chosen], has_aux=has_aux)
 

@@ -13,6 +13,7 @@ import numpy as np
 from hloom.errors import ArgumentError, AttributeValueError, TreeError, UnsupportedError
 from hloom.ir.ops.programs.structure import HostFunction
 from hloom.ir.types import Shape, TupleShape, as_dtype
+from hloom.tracing.signatures import function_name
 from hloom.tracing.trace import as_array, bind
 from hloom.tree import pytrees as tree
 
@@ -60,7 +61,7 @@ def _call(kind: str, callback, result_shape_dtypes, args, kwargs, method, effect
     shapes, out_tree = tree.flatten(result_shape_dtypes)
     shapes = [_shape(s, kind) for s in shapes]
     leaves, in_tree = tree.flatten((args, kwargs))
-    name = getattr(callback, "__name__", None) or type(callback).__name__
+    name = function_name(callback)
     leaves = [as_array(leaf, f"an argument of {kind} of '{name}'") for leaf in leaves]
 
     def function(*arrays):
@@ -170,7 +171,7 @@ def _debug(callback, args, kwargs, key) -> None:
         callback(*given, **named)
         return ()
 
-    name = getattr(callback, "__name__", None) or type(callback).__name__
+    name = function_name(callback)
     target = _target("debug", name.strip("<>"), function, (key, structure, tuple(static.items())), "sequential")
     bind("custom-call", *arrays, shape=TupleShape(()), custom_call_target=target, custom_call_has_side_effect=True)
 

@@ -14,7 +14,8 @@ from hloom.ir.build import Builder
 from hloom.ir.records import field, record
 from hloom.ir.types import HLO_NAME, INEXACT, Shape, kind
 from hloom.tracing.conversion import convert
-from hloom.tracing.trace import TRACES, Traced, Tracer, argument_hints, as_array, current_trace, trace_function
+from hloom.tracing.signatures import argument_hints, function_name, with_positions
+from hloom.tracing.trace import TRACES, Traced, Tracer, as_array, current_trace, trace_function
 from hloom.tree import pytrees as tree
 
 
@@ -58,7 +59,7 @@ class Call:
 
     @classmethod
     def of(cls, function, args, kwargs, nondiff, what: str) -> Call:
-        name = getattr(function, "__name__", None) or type(function).__name__
+        name = function_name(function)
         args = _positional(function, args, kwargs, f"{what} '{name}'")
         excluded = set()
         for k in nondiff:
@@ -83,10 +84,7 @@ class Call:
         return [a for k, a in enumerate(self.args) if k not in self.positions]
 
     def with_arguments(self, chosen) -> list:
-        args = list(self.args)
-        for position, value in zip(self.positions, chosen, strict=True):
-            args[position] = value
-        return args
+        return with_positions(self.args, self.positions, chosen)
 
     def trace(self) -> Traced:
         """The function itself, traced on the leaves."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hloom.arrays.array import Array
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
-from hloom.tracing.trace import Tracer, argument_hints, as_array, trace_function
+from hloom.tracing.signatures import argument_hints, function_name
+from hloom.tracing.trace import Tracer, as_array, trace_function
 from hloom.tree import pytrees as tree
 
 
@@ -16,7 +17,7 @@ def eval_shape(function, *args, **kwargs):
 
         hl.eval_shape(lambda x, y: x @ y, hl.ShapeDtypeStruct((2, 3), "f32"), hl.ShapeDtypeStruct((3, 4), "f32"))
     """
-    name = getattr(function, "__name__", None) or type(function).__name__
+    name = function_name(function)
     leaves, in_tree = tree.flatten((args, kwargs))
     hints = argument_hints(function, args, kwargs)
     flat = []

@@ -1,5 +1,4 @@
-"""Ops that run computations (loops, branches), as the front end makes them: traced bodies, applied in a trace or
-compiled and run at once."""
+"""Regions: traced functions that ops run (loop bodies, branches), recorded in a trace or compiled and run eagerly."""
 
 from __future__ import annotations
 
@@ -14,16 +13,16 @@ from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.records import record
 from hloom.ir.source import current_source
-from hloom.ir.types import HLO_NAME, Shape, TupleShape
+from hloom.ir.types import Shape, TupleShape
 from hloom.tracing.trace import Trace, Tracer, as_array, current_trace, eager_device, evaluators
 from hloom.tree import pytrees as tree
 
 KEPT_PROGRAMS = 512  # compiled programs of eager loops and branches
 
 
-class BodyTrace(Trace):
-    """The trace of a body. Arrays that it closes over become operands, as traced values do, so that one compiled loop
-    serves them all; single numbers stay constants, which kernels have as literals."""
+class RegionTrace(Trace):
+    """The trace of a region. Arrays that it closes over become operands, as traced values do, so that one compiled loop
+    serves them all; scalars stay constants, which kernels have as literals."""
 
     def lift(self, operand):
         if isinstance(operand, Array) and operand._shape.size > 1:
@@ -35,7 +34,7 @@ class BodyTrace(Trace):
 
 
 @record
-class Body:
+class Region:
     """A traced function: parameters of the computation are its leaves, then one for each of `captures`."""
 
     computation: Computation
@@ -48,9 +47,9 @@ class Body:
         return self.computation.outputs()
 
 
-def trace_body(function, shapes, weak, in_tree, name: str, hints=None) -> Body:
-    """Traces `function(*args)` for leaves of these shapes and weak types; `in_tree` makes the tuple of args of them."""
-    trace = BodyTrace(name)
+def trace_region(function, shapes, weak, in_tree, name: str, hints=None) -> Region:
+    """Traces `function(*args)` for leaves of these shapes and weak types; `in_tree` unflattens them to args."""
+    trace = RegionTrace(name)
     outer = current_trace()
     if outer is not None:
         trace.adopted = outer.adopted
@@ -66,23 +65,23 @@ def trace_body(function, shapes, weak, in_tree, name: str, hints=None) -> Body:
         for source, instruction in trace.last_of_line.items():
             instruction.hint = instruction.hint or source.variable
         computation = trace.builder.finish(trace.builder.tuple(instructions))
-    return Body(computation, out_tree, [value for value, _ in trace.captures.values()], tuple(r.weak for r in flat))
+    return Region(computation, out_tree, [value for value, _ in trace.captures.values()], tuple(r.weak for r in flat))
 
 
-def joined_captures(bodies: list[Body]) -> list:
-    """What the bodies close over, each once."""
-    return list({id(c): c for body in bodies for c in body.captures}.values())
+def joined_captures(regions: list[Region]) -> list:
+    """What the regions close over, each once."""
+    return list({id(c): c for region in regions for c in region.captures}.values())
 
 
-def call_body(builder: Builder, body: Body, arguments, captures, given) -> list[Instruction]:
-    """Copies a body in: `arguments` for its leaves, and of `given`, which stand for `captures`, what it closes over."""
+def inline_region(builder: Builder, region: Region, arguments, captures, given) -> list[Instruction]:
+    """Copies a region in. arguments: for its leaves. given: the values of `captures`, which include its own."""
     where = {id(c): g for c, g in zip(captures, given, strict=True)}
-    given = [*arguments, *(where[id(c)] for c in body.captures)]
-    return tuple_elements(builder, builder.inline(body.computation, given))
+    given = [*arguments, *(where[id(c)] for c in region.captures)]
+    return tuple_elements(builder, builder.inline(region.computation, given))
 
 
 def apply(build, operands, name: str) -> list:
-    """The elements of the tuple that `build(builder, instructions)` makes of operands (Arrays, Tracers): recorded in
+    """The elements of the tuple that `build(builder, instructions)` returns for operands (Arrays, Tracers): recorded in
     the current trace, or compiled and run."""
     trace = current_trace()
     if trace is None:
@@ -119,7 +118,7 @@ _lock = threading.Lock()
 
 
 def run_compiled(computation: Computation, values) -> list[np.ndarray]:
-    """The outputs of a computation, compiled (once for all computations that are equal) and run."""
+    """The outputs of a computation, compiled (once for all equal computations) and run."""
     # These save start-up time: the compiler is imported in the background (`hloom.backends.preload`).
     from hloom.backends.cpu.compilation import compile_module
     from hloom.compiler.passes.cse import LastingKeys
@@ -139,7 +138,7 @@ def run_compiled(computation: Computation, values) -> list[np.ndarray]:
 
 
 def _evaluate_control(instruction: Instruction, operands, shape=None):
-    """What a traced loop or branch computes, where the trace carries values: compiled, as it is in jit."""
+    """The values of a traced loop or branch where the trace carries values: compiled, as in jit."""
     flat: list = []
 
     def parameters(builder: Builder, shape, value) -> Instruction:
@@ -173,16 +172,16 @@ evaluators["control"] = _evaluate_control
 
 
 def leaf_names(value, base: str) -> list[str]:
-    """How each leaf of a tree is called in errors: carry['x'][0]."""
+    """The name of each leaf of a tree in messages: carry['x'][0]."""
     return [base + "".join(f"[{part!r}]" for part in path) for path in tree.paths(value)]
 
 
 def same_tree(found, wanted, what: str) -> None:
-    """Raises TreeError where a body does not return the structure that it has to."""
+    """Raises TreeError where a region does not return the required structure."""
     if found != wanted:
         raise TreeError(what, f"{found}, expected {wanted}", "return a tree of the same structure")
 
 
 def described(shape: Shape, weak: bool) -> str:
-    dims = ",".join(map(str, shape.dims))
-    return f"{HLO_NAME[shape.dtype]}[{dims}]{' (weak)' * weak}"
+    """The shape for messages: f32[3,4], with its weakness."""
+    return f"{shape!r}{' (weak)' * weak}"

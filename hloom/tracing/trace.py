@@ -7,10 +7,7 @@ control flow on them works.
 
 from __future__ import annotations
 
-import inspect
-import re
 import threading
-import types
 from contextlib import contextmanager
 from typing import Any
 
@@ -453,38 +450,3 @@ def as_array(value, what: str = "an argument"):
         if hasattr(type(value), "addupdate"):
             raise RefArgument(f"{what} has to be an array", f"a {value.description}", "read it: ref[...]") from None
         raise ArgumentError(f"{what} has to be an array", error.found, error.repair) from None
-
-
-def argument_hints(function, args, kwargs, argnums=None) -> list[str]:
-    """A readable name for each leaf of the arguments, from the signature and the path in its tree.
-
-    argnums: the positions of `args` in the signature, by default from 0 on.
-    """
-    names = _parameter_names(function)
-    hints = []
-    for k, arg in zip(range(len(args)) if argnums is None else argnums, args, strict=True):
-        base = names[k] if k < len(names) else f"arg{k}"
-        hints += [_hint(base, path) for path in tree.paths(arg)]
-    for key in sorted(kwargs):
-        hints += [_hint(key, path) for path in tree.paths(kwargs[key])]
-    return hints
-
-
-def _parameter_names(function) -> list[str]:
-    """The names of positional parameters, that of `*args` behind the others; [] where a callable does not tell."""
-    if type(function) is types.FunctionType and not function.__dict__:  # (a tenth of `inspect`'s time)
-        code = function.__code__
-        names = list(code.co_varnames[: code.co_argcount])
-        if code.co_flags & inspect.CO_VARARGS:
-            names.append(code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
-        return names
-    try:
-        return list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        return []
-
-
-def _hint(base: str, path) -> str:
-    if not path and base.isidentifier():
-        return base.strip("_")
-    return re.sub(r"\W+", "_", "_".join([base, *map(str, path)])).strip("_")

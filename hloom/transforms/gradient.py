@@ -20,11 +20,11 @@ from hloom.errors import ArgumentError, DifferentiationError, DTypeError, ShapeE
 from hloom.ir.records import record
 from hloom.ir.types import COMPLEX, FLOATS, HLO_NAME, INEXACT, PRED, Shape
 from hloom.tracing.refs import OuterRef, Ref, gradient_keeps_refs
+from hloom.tracing.signatures import argument_hints, function_name, with_positions
 from hloom.tracing.trace import (
     Traced,
     Tracer,
     apply_computation,
-    argument_hints,
     as_array,
     current_trace,
     trace_function,
@@ -85,11 +85,11 @@ def value_and_grad(
             raise
 
     def on_arrays(*args, **kwargs):
-        what = f"{_asked} of '{_name(function)}'"
+        what = f"{_asked} of '{function_name(function)}'"
         call = _Call.of(function, argnums, args, kwargs, what)
         for leaf, hint in zip(call.leaves, call.hints, strict=True):
             _check_argument(leaf, hint, what, holomorphic, allow_int)
-        traced = call.trace(_name(function))
+        traced = call.trace(function_name(function))
         out_tree = traced.out_tree
         if has_aux:
             out_tree = _aux_trees(out_tree, what)[0]
@@ -120,9 +120,9 @@ def vjp(function, *primals, has_aux: bool = False):
     Integer results and primals have cotangents that are False everywhere (JAX: float0).
     Raises TreeError, ShapeError or DTypeError for a cotangent that is not like the result.
     """
-    what = f"vjp of '{_name(function)}'"
+    what = f"vjp of '{function_name(function)}'"
     call = _Call.of(function, tuple(range(len(primals))), primals, {}, what)
-    traced = call.trace(_name(function))
+    traced = call.trace(function_name(function))
     computation = inline_calls(traced.computation, traced.known)
     out_tree, aux_tree = _aux_trees(traced.out_tree, what) if has_aux else (traced.out_tree, None)
     wrt = call.inexact()
@@ -158,18 +158,18 @@ def jvp(function, primals, tangents, has_aux: bool = False):
     an array of False. has_aux: `function` returns (result, aux), and (result, tangent, aux) is returned.
     Raises TreeError, ShapeError or DTypeError for tangents that are not like the primals.
     """
-    what = f"jvp of '{_name(function)}'"
+    what = f"jvp of '{function_name(function)}'"
     for name, value in (("primals", primals), ("tangents", tangents)):
         if not isinstance(value, (tuple, list)):
             raise ArgumentError(
                 f"{what} takes tuples of primals and of tangents",
                 f"{name}: {type(value).__name__}",
-                f"write jvp({_name(function)}, (x,), (t,)) for one argument",
+                f"write jvp({function_name(function)}, (x,), (t,)) for one argument",
             )
     primals, tangents = tuple(primals), tuple(tangents)
     call = _Call.of(function, tuple(range(len(primals))), primals, {}, what)
     given = _matched(tangents, tree.structure(primals), [p._shape for p in call.leaves], f"the tangents of {what}")
-    traced = call.trace(_name(function))
+    traced = call.trace(function_name(function))
     out_tree, aux_tree = _aux_trees(traced.out_tree, what) if has_aux else (traced.out_tree, None)
     computation = inline_calls(traced.computation, traced.known)
     total, count = len(traced.weak), out_tree.num_leaves
@@ -191,13 +191,13 @@ def linearize(function, *primals, has_aux: bool = False):
     jvp_function(*tangents) returns the derivative in their direction without computing the function again.
     has_aux: `function` returns (result, aux), and (result, jvp_function, aux) is returned. Raises as `jvp` does.
     """
-    what = f"linearize of '{_name(function)}'"
+    what = f"linearize of '{function_name(function)}'"
     if has_aux:
         pair, both = linearize(function, *primals)
         _aux_trees(tree.structure(pair), what)
         return pair[0], LinearFunction(lambda kept, *tangents: both.apply(kept, *tangents)[0], both.residuals), pair[1]
     call = _Call.of(function, tuple(range(len(primals))), primals, {}, what)
-    traced = call.trace(_name(function))
+    traced = call.trace(function_name(function))
     computation = inline_calls(traced.computation, traced.known)
     wrt = call.inexact()
     forward, linear = reverse_mode.linearize(computation, wrt)
@@ -288,18 +288,7 @@ class _Call:
 
     @classmethod
     def of(cls, function, argnums, args, kwargs, what: str) -> _Call:
-        positions = argnums if isinstance(argnums, tuple) else (argnums,)
-        found = []
-        for position in positions:
-            if not -len(args) <= position < len(args):
-                raise ArgumentError(
-                    f"{what} with respect to argument {position}",
-                    f"{len(args)} positional argument{'s' * (len(args) != 1)}",
-                    "pass the argument by position, or change argnums",
-                )
-            found.append(position % len(args))
-        if len(set(found)) != len(found):
-            raise ArgumentError(f"{what} with respect to argnums={argnums}", "an argument twice", "name each once")
+        found = argument_positions(argnums, len(args), what)
         chosen = tuple(args[k] for k in found)
         leaves, structure = tree.flatten((chosen, {}))
         hints = argument_hints(function, chosen, {}, found)
@@ -311,10 +300,7 @@ class _Call:
         positions = self.argnums if isinstance(self.argnums, tuple) else (self.argnums,)
 
         def run(*chosen):
-            args = list(self.args)
-            for position, value in zip(positions, chosen, strict=True):
-                args[position] = value
-            return self.function(*args, **self.kwargs)
+            return self.function(*with_positions(self.args, positions, chosen), **self.kwargs)
 
         outer = current_trace()
         return trace_function(run, self.leaves, self.structure, name, outer is None or outer.carries_values, self.hints)
@@ -327,10 +313,6 @@ class _Call:
         """The leaves in the trees of the arguments: a tuple for a tuple of argnums."""
         chosen, _ = tree.unflatten(self.structure, leaves)
         return chosen if isinstance(self.argnums, tuple) else chosen[0]
-
-
-def _name(function) -> str:
-    return getattr(function, "__name__", None) or type(function).__name__
 
 
 def _with_weak(results, weak):
@@ -356,6 +338,22 @@ def checked_argnums(argnums, what: str):
     if isinstance(argnums, (tuple, list)) and all(isinstance(k, (int, np.integer)) for k in argnums):
         return tuple(int(k) for k in argnums)
     raise ArgumentError(f"{what} takes argnums", f"{argnums!r}", "pass an integer or a tuple of integers")
+
+
+def argument_positions(argnums, count: int, what: str) -> list[int]:
+    """The positions that argnums names among `count` arguments, from 0 on. Raises ArgumentError."""
+    positions = argnums if isinstance(argnums, tuple) else (argnums,)
+    for position in positions:
+        if not -count <= position < count:
+            raise ArgumentError(
+                f"{what} with respect to argument {position}",
+                f"{count} positional argument{'s' * (count != 1)}",
+                "pass the argument by position, or change argnums",
+            )
+    found = [position % count for position in positions]
+    if len(set(found)) != len(found):
+        raise ArgumentError(f"{what} with respect to argnums={argnums}", "an argument twice", "name each once")
+    return found
 
 
 def _check_argument(leaf, hint: str, what: str, holomorphic: bool, allow_int: bool) -> None:

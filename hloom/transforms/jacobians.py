@@ -13,8 +13,9 @@ from hloom.compiler.transforms.inline import inline_calls
 from hloom.compiler.transforms.vjp import transposed
 from hloom.errors import ArgumentError, DifferentiationError, ShapeError, TreeError
 from hloom.ir.types import COMPLEX, INEXACT
+from hloom.tracing.signatures import function_name, with_positions
 from hloom.tracing.trace import apply_computation, as_array, bind, trace_function
-from hloom.transforms.gradient import checked_argnums, jvp, vjp
+from hloom.transforms.gradient import argument_positions, checked_argnums, jvp, vjp
 from hloom.transforms.vmap import vmap
 from hloom.tree import pytrees as tree
 
@@ -152,27 +153,16 @@ def _converted(array, shape):
 def _what(name: str, fun) -> str:
     if not callable(fun):
         raise ArgumentError(f"{name} of a function", f"{type(fun).__name__}", "pass a function")
-    return f"{name} of '{getattr(fun, '__name__', None) or type(fun).__name__}'"
+    return f"{name} of '{function_name(fun)}'"
 
 
 def _chosen(fun, argnums, args, kwargs, what: str):
     """(the arguments to differentiate by, the function of only those)."""
-    positions = argnums if isinstance(argnums, tuple) else (argnums,)
-    for position in positions:
-        if not -len(args) <= position < len(args):
-            raise ArgumentError(
-                f"{what} with respect to argument {position}",
-                f"{len(args)} positional argument{'s' * (len(args) != 1)}",
-                "pass the argument by position, or change argnums",
-            )
-    positions = [p % len(args) for p in positions]
+    positions = argument_positions(argnums, len(args), what)
 
     @functools.wraps(fun)
     def partial(*chosen):
-        full = list(args)
-        for position, value in zip(positions, chosen, strict=True):
-            full[position] = value
-        return fun(*full, **kwargs)
+        return fun(*with_positions(args, positions, chosen), **kwargs)
 
     return tuple(args[p] for p in positions), partial
 

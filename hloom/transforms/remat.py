@@ -15,7 +15,8 @@ from hloom.compiler.transforms.vjp import vjp
 from hloom.errors import ArgumentError
 from hloom.ir.module import Instruction
 from hloom.ir.types import INEXACT
-from hloom.tracing.trace import argument_hints, as_array, bind, current_trace, trace_function
+from hloom.tracing.signatures import argument_hints, function_name, with_positions
+from hloom.tracing.trace import as_array, bind, current_trace, trace_function
 from hloom.tree import pytrees as tree
 
 
@@ -40,7 +41,7 @@ def checkpoint(fun=None, *, concrete: bool = False, prevent_cse: bool = True, st
             "checkpoint takes a policy", f"{policy!r}", "pass one of hl.checkpoint_policies, or a function"
         )
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
-    name = getattr(fun, "__name__", None) or type(fun).__name__
+    name = function_name(fun)
     rule = Checkpoint(policy, prevent_cse)
 
     @functools.wraps(fun)
@@ -56,10 +57,7 @@ def checkpoint(fun=None, *, concrete: bool = False, prevent_cse: bool = True, st
         leaves = [as_array(v, f"argument '{h}' of checkpoint of '{name}'") for v, h in zip(leaves, hints, strict=True)]
 
         def run(*given, **named):
-            full = list(args)
-            for position, value in zip(positions, given, strict=True):
-                full[position] = value
-            return fun(*full, **named)
+            return fun(*with_positions(args, positions, given), **named)
 
         traced = trace_function(run, leaves, structure, name, outer.carries_values, hints)
         operands = [*leaves, *traced.captures]

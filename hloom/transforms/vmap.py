@@ -16,9 +16,9 @@ from hloom.compiler.transforms.batch import batch
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.errors import ArgumentError, BatchingError, ShapeError, TreeError
 from hloom.tracing.refs import OuterRef, RefArgument, mapped_with_refs
+from hloom.tracing.signatures import argument_hints, function_name
 from hloom.tracing.trace import (
     apply_computation,
-    argument_hints,
     as_array,
     bind,
     current_trace,
@@ -62,7 +62,7 @@ def vmap(
         in_axes = tuple(in_axes)
     _check_axes(in_axes, "in_axes")
     _check_axes(out_axes, "out_axes")
-    name = getattr(function, "__name__", None) or type(function).__name__
+    name = function_name(function)
     what = f"vmap of '{name}'"
 
     @functools.wraps(function)

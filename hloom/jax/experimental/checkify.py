@@ -21,7 +21,8 @@ from hloom.ir.build import Builder
 from hloom.ir.types import FLOATS, INEXACT
 from hloom.jax.tree_util import register_pytree_node_class
 from hloom.tracing.callback import io_callback, pure_callback
-from hloom.tracing.trace import apply_computation, argument_hints, as_array, current_trace, trace_function
+from hloom.tracing.signatures import argument_hints
+from hloom.tracing.trace import apply_computation, as_array, current_trace, trace_function
 from hloom.tree import pytrees as tree
 
 ErrorCategory = str

@@ -1,7 +1,8 @@
 """Loops and branches on traced values, with JAX's names: while_loop, fori_loop, scan, cond, switch, map,
 associative_scan, platform_dependent.
 
-Bodies are traced once. Outside of jit a loop is compiled, once for equal bodies, and run.
+Regions (bodies, conditions, branches) are traced once. Outside of jit a loop is compiled, once for equal regions, and
+run.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from hloom.ir.module import Instruction
 from hloom.ir.types import DTYPES, PRED, Shape, kind, promote
 from hloom.lax.operands import convert, whole_number
 from hloom.tracing.refs import branches_take_refs, scan_carries_refs, while_carries_refs
-from hloom.tracing.regions import Body, apply, call_body, described, joined_captures, leaf_names, same_tree, trace_body
+from hloom.tracing.regions import (
+    Region,
+    apply,
+    described,
+    inline_region,
+    joined_captures,
+    leaf_names,
+    same_tree,
+    trace_region,
+)
 from hloom.tracing.trace import as_array, current_trace
 from hloom.tree import pytrees as tree
 
@@ -74,7 +84,7 @@ def _joins(weak_dtype, dtype, weak: bool) -> bool:
     return promote((weak_dtype, True), (dtype, weak))[0] == dtype
 
 
-def _outputs(body: Body):
+def _outputs(body: Region):
     return [o.shape for o in body.outputs]
 
 
@@ -108,12 +118,12 @@ def while_loop(cond_fun, body_fun, init_val, *, max_steps: int | None = None):
     pair = tree.structure((init_val,))
     while True:
         shapes, weak = [v._shape for v in leaves], [v.weak for v in leaves]
-        body = trace_body(body_fun, shapes, weak, pair, _name(body_fun, "body"), names)
+        body = trace_region(body_fun, shapes, weak, pair, _name(body_fun, "body"), names)
         same_tree(body.out_tree, structure, "while_loop: body_fun returns the structure that it takes")
         leaves, changed = _checked_carry(leaves, names, _outputs(body), body.weak, "while_loop")
         if not changed:
             break
-    condition = trace_body(cond_fun, shapes, weak, pair, _name(cond_fun, "condition"), names)
+    condition = trace_region(cond_fun, shapes, weak, pair, _name(cond_fun, "condition"), names)
     _check_condition(condition)
     captures = joined_captures([condition, body])
     count = len(captures)
@@ -121,11 +131,11 @@ def while_loop(cond_fun, body_fun, init_val, *, max_steps: int | None = None):
     def build(builder, given):
         state = builder.tuple(given)
 
-        def program(traced: Body, whole: bool):
+        def program(traced: Region, whole: bool):
             inner = type(builder)(traced.computation.name)
             parameter = inner.parameter(state.shape, "state")
             elements = tuple_elements(inner, parameter)
-            results = call_body(inner, traced, elements[count:], captures, elements[:count])
+            results = inline_region(inner, traced, elements[count:], captures, elements[:count])
             return inner.finish(inner.tuple([*elements[:count], *results]) if whole else results[0])
 
         loop = builder.emit("while", state, condition=program(condition, False), body=program(body, True))
@@ -135,7 +145,7 @@ def while_loop(cond_fun, body_fun, init_val, *, max_steps: int | None = None):
     return tree.unflatten(structure, _with_weak(results, [a and b for a, b in zip(weak, body.weak, strict=True)]))
 
 
-def _check_condition(condition: Body) -> None:
+def _check_condition(condition: Region) -> None:
     outputs = condition.outputs
     if len(outputs) != 1 or not condition.out_tree.is_leaf():
         raise TreeError("while_loop: cond_fun returns one bool", f"{condition.out_tree}", "return a scalar")
@@ -155,11 +165,11 @@ def _bounded_while(cond_fun, body_fun, init_val, max_steps: int):
     leaves, structure, names = _leaves(init_val, "while_loop", "init_val")
     pair = tree.structure((init_val,))
     shapes, weak = [v._shape for v in leaves], [v.weak for v in leaves]
-    body = trace_body(body_fun, shapes, weak, pair, _name(body_fun, "body"), names)
+    body = trace_region(body_fun, shapes, weak, pair, _name(body_fun, "body"), names)
     same_tree(body.out_tree, structure, "while_loop: body_fun returns the structure that it takes")
     leaves, _ = _checked_carry(leaves, names, _outputs(body), body.weak, "while_loop")
     shapes, weak = [v._shape for v in leaves], [v.weak for v in leaves]
-    _check_condition(trace_body(cond_fun, shapes, weak, pair, _name(cond_fun, "condition"), names))
+    _check_condition(trace_region(cond_fun, shapes, weak, pair, _name(cond_fun, "condition"), names))
 
     def step(value, _):
         return cond(cond_fun(value), body_fun, lambda same: same, value), None
@@ -242,7 +252,7 @@ def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unr
     pair = tree.structure((init, xs))
     while True:
         shapes, weak = [v._shape for v in carry], [v.weak for v in carry]
-        body = trace_body(
+        body = trace_region(
             f, [*shapes, *slices], [*weak, *(x.weak for x in items)], pair, _name(f, "step"), [*names, *item_names]
         )
         children = body.out_tree.children() if body.out_tree.type is tuple else ()
@@ -265,7 +275,7 @@ def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unr
         inner = type(builder)(body.computation.name)
         parameters = [inner.parameter(i.shape, i.hint) for i in consts]
         parameters += [inner.parameter(p.shape, p.hint) for p in body.computation.parameters[: count + len(items)]]
-        results = call_body(inner, body, parameters[len(consts) :], captures, parameters[: len(consts)])
+        results = inline_region(inner, body, parameters[len(consts) :], captures, parameters[: len(consts)])
         step = inner.finish(inner.tuple(results))
         return builder.emit(
             "scan", *given, num_consts=len(consts), num_carry=count, length=length, reverse=bool(reverse), body=step
@@ -294,7 +304,7 @@ def _length(items, names, length) -> int:
     return result
 
 
-def _unrolled(builder, body: Body, captures, consts, carry, xs, length: int, reverse: bool) -> Instruction:
+def _unrolled(builder, body: Region, captures, consts, carry, xs, length: int, reverse: bool) -> Instruction:
     count = len(carry)
     ys: dict[int, list[Instruction]] = {}
     for k in reversed(range(length)) if reverse else range(length):
@@ -303,7 +313,7 @@ def _unrolled(builder, body: Body, captures, consts, carry, xs, length: int, rev
             dims = x.dims[1:]
             row = builder.emit("slice", x, slice=((k, k + 1, 1), *((0, d, 1) for d in dims)))
             slices.append(builder.emit("reshape", row, shape=x.shape.with_dims(dims)))
-        results = call_body(builder, body, [*carry, *slices], captures, consts)
+        results = inline_region(builder, body, [*carry, *slices], captures, consts)
         carry = results[:count]
         ys[k] = [builder.emit("reshape", y, shape=y.shape.with_dims((1, *y.dims))) for y in results[count:]]
     columns = list(zip(*(ys[k] for k in range(length)), strict=True))
@@ -377,7 +387,7 @@ def _choose(name: str, selector, functions, titles, operands):
     structure = tree.structure(operands)
     shapes, weak = [v._shape for v in leaves], [v.weak for v in leaves]
     bodies = [
-        trace_body(f, shapes, weak, structure, _name(f, title), names)
+        trace_region(f, shapes, weak, structure, _name(f, title), names)
         for f, title in zip(functions, titles, strict=True)
     ]
     weak = _joined_branches(name, bodies, titles)
@@ -390,7 +400,7 @@ def _choose(name: str, selector, functions, titles, operands):
         for body in bodies:
             inner = type(builder)(body.computation.name)
             elements = tuple_elements(inner, inner.parameter(argument.shape, "operands"))
-            results = call_body(inner, body, elements[count:], captures, elements[:count])
+            results = inline_region(inner, body, elements[count:], captures, elements[:count])
             results = [_converted(inner, r, s) for r, s in zip(results, wanted, strict=True)]
             branches.append(inner.finish(inner.tuple(results)))
         arguments = [argument] * len(branches)
@@ -405,7 +415,7 @@ def _converted(builder, value: Instruction, shape: Shape) -> Instruction:
     return value if value.shape is shape else builder.emit("convert", value, shape=shape)
 
 
-def _joined_branches(name: str, bodies: list[Body], titles) -> list[tuple[Shape, bool]]:
+def _joined_branches(name: str, bodies: list[Region], titles) -> list[tuple[Shape, bool]]:
     """(shape, weak) of each result: Python numbers in one branch take the dtype of the other's array."""
     first = bodies[0]
     for body, title in zip(bodies[1:], titles[1:], strict=True):
