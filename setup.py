@@ -31,6 +31,8 @@ elif target != archive.path().resolve():
 
 
 class BuildWithPrebuiltCode(build_py):
+    """Compiles the math library, the shared kernels and the driver into the wheel."""
+
     def run(self) -> None:
         super().run()
         target = ROOT if self.editable_mode else Path(self.build_lib)

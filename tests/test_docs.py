@@ -11,6 +11,8 @@ import pytest
 import hloom as hl
 from hloom import commands
 from hloom.compiler.kernels.math import FUNCTIONS, callees
+from hloom.compiler.passes.registry import PASSES
+from hloom.compiler.pipeline import PIPELINE
 from hloom.config import SETTINGS
 from hloom.ir.ops import OPS
 
@@ -77,6 +79,13 @@ def test_every_setting_is_in_the_table(request):
     lines = ["| variable | `hl.config` | default | meaning |", "| --- | --- | --- | --- |"]
     lines += [f"| `{s.variable}` | `{s.name}` | `{s.default!r}` | {s.help} |" for s in SETTINGS.values()]
     holds(request, "docs/reference/settings.md", "generated: settings", "\n".join(lines) + "\n")
+
+
+def test_every_pass_of_the_pipeline_is_on_the_page(request):
+    lines = ["| pass | what it does |", "| --- | --- |"]
+    for name in PIPELINE:
+        lines.append(f"| `{name}` | {PASSES[name].summary} |")
+    holds(request, "docs/reference/architecture.md", "generated: pipeline", "\n".join(lines) + "\n")
 
 
 def test_every_command_and_option_is_on_the_page(request):

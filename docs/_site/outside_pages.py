@@ -1,4 +1,4 @@
-"""MkDocs hook: adds the pages that live outside `docs/` to the site, and makes relative links work there.
+"""MkDocs hook: adds pages that live outside `docs/`, lists the decision records, and makes relative links work.
 
 Links in the pages lead to files of the repository, so that they work in a checkout and on a code host. In the site a
 link to another page leads to that page; a link to a file that is not in the site becomes plain text.
@@ -17,6 +17,14 @@ OUTSIDE = ["CONTRIBUTING.md", "CHANGELOG.md", *(f"benchmarks/{p.name}" for p in 
            "benchmarks/results.png"]  # fmt: skip
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 FENCE = re.compile(r"(^ *```.*?^ *```)", re.M | re.S)
+
+
+def on_config(config):
+    """Lists the decision records in the navigation, the latest first."""
+    records = sorted((Path(config.docs_dir) / "decisions").glob("2*.md"), reverse=True)
+    for part in config.nav:
+        part.get("Decisions", []).extend(f"decisions/{p.name}" for p in records)
+    return config
 
 
 def on_files(files: Files, config) -> Files:

@@ -1,8 +1,8 @@
 """Joins compiler and runtime: the driver of this process, and kernels as addresses.
 
-    driver() -> Driver
-    load_kernels(kernels) -> list[int]      one address for each kernel
-    load_or_fall_back(kernels, fallbacks)   the same, without compiling kernels that have a fallback
+driver() -> Driver
+load_kernels(kernels) -> list[int]      one address for each kernel
+load_or_fall_back(kernels, fallbacks)   the same, without compiling kernels that have a fallback
 """
 
 from __future__ import annotations
