@@ -159,7 +159,7 @@ def test_every_name_compiles(how):
             body.append(f"store_pred({pointer}, {place}, {call})" if kind == "pred" else f"{pointer}[{place}] = {call}")
         cuda_compile._packages()
         source = text(f"names_{how}_{start}", body, tuple(f"{kind}*" for kind in pointers))
-        assert ".visible .entry" in cuda_compile._ptx(source, (9, 0))
+        assert ".visible .entry" in cuda_compile._ptx(source.name, cuda_compile.lower_cuda(source), (9, 0))
 
 
 @needs_cuda

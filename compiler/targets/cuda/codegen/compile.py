@@ -54,13 +54,14 @@ def available() -> bool:
     return True
 
 
-def compile_cuda(sources: Iterable[KernelSource], arch: str = "sm_90") -> list[CudaCode]:
-    """Compiles CUDA texts (of `render`) for an architecture from sm_80 on ('sm_90a' too).
+def compile_cuda(sources: Iterable[KernelSource], arch: str = "sm_90", lower=None) -> list[CudaCode]:
+    """Compiles CUDA kernel sources (of `render`) for an architecture from sm_80 on ('sm_90a' too).
 
-    Raises CudaNotInstalledError where the extra `cuda` is missing, CudaCompileError for a text that does not compile.
+    lower: what returns a source's LLVM IR, by default `lower_cuda`; the IR is the same for every architecture.
+    Raises CudaNotInstalledError where the extra `cuda` is missing, CudaCompileError for a source that does not compile.
     """
     _packages()
-    return [_compile(source, arch) for source in sources]
+    return [_compile(source, arch, lower or lower_cuda) for source in sources]
 
 
 def _packages() -> None:
@@ -75,7 +76,7 @@ def _packages() -> None:
         raise CudaNotInstalledError("compile for CUDA", f"{type(error).__name__}: {error}", _REPAIR) from error
 
 
-def _compile(source: KernelSource, arch: str) -> CudaCode:
+def _compile(source: KernelSource, arch: str, lower) -> CudaCode:
     found = re.fullmatch(r"sm_(\d+)(\d)([af]?)", arch)
     if not found or int(found[1]) < 8:
         raise CudaCompileError(
@@ -83,7 +84,7 @@ def _compile(source: KernelSource, arch: str) -> CudaCode:
         )
     with _lock:
         try:
-            ptx = _ptx(source, (int(found[1]), int(found[2])))
+            ptx = _ptx(source.name, lower(source), (int(found[1]), int(found[2])))
         except LookupError:
             raise
         except Exception as error:
@@ -123,8 +124,12 @@ def _numba_type(param: str):
     return types.CPointer(element or CASTS[param[:-1]])
 
 
-def _ptx(source: KernelSource, capability: tuple[int, int]) -> str:
-    """PTX of a text. Numba's `cuda.compile` is these steps without a way to switch contraction off."""
+_BETWEEN = "\0"  # separates the modules of a kernel: its own, and those of functions that it calls
+_OLDEST = (8, 0)  # lowering asks only whether the architecture is older than this
+
+
+def lower_cuda(source: KernelSource) -> str:
+    """The LLVM IR of a kernel source, which NVVM compiles for any architecture. Most of the time of a compilation."""
     from numba.core import types
     from numba.core.compiler_lock import global_compiler_lock
     from numba.cuda import compiler
@@ -136,12 +141,10 @@ def _ptx(source: KernelSource, capability: tuple[int, int]) -> str:
     (inner,) = (constant for constant in code.co_consts if hasattr(constant, "co_names"))
     scope = namespace(inner.co_names)
     exec(code, scope)
-    # fma=0: a * b + c is rounded twice, as HLO says and as the CPU does; `fma_f32` and libdevice stay fused.
-    options = {"fastmath": False, "opt": 3, "fma": 0}
     arguments = tuple(_numba_type(param) for param in source.params)
     with global_compiler_lock:
         result = compiler.compile_cuda(
-            scope[source.name], types.void, arguments, fastmath=False, nvvm_options=options, cc=capability
+            scope[source.name], types.void, arguments, fastmath=False, nvvm_options=_OPTIONS, cc=_OLDEST
         )
         library = result.library
         kernel = library.get_function(result.fndesc.llvm_func_name)
@@ -153,9 +156,22 @@ def _ptx(source: KernelSource, capability: tuple[int, int]) -> str:
             if param.endswith("*"):
                 # Different pointers of a kernel never overlap: what is only read may go through the read-only cache.
                 argument.add_attribute("noalias")
-        (ptx,) = library.get_asm_strs(cc=capability)
+        ir = _BETWEEN.join(library.llvm_strs)
     # Numba's names differ from one compile to the next.
-    return ptx.replace(result.fndesc.llvm_func_name, source.name)
+    return ir.replace(result.fndesc.llvm_func_name, source.name)
+
+
+# fma=0: a * b + c is rounded twice, as HLO says and as the CPU does; `fma_f32` and libdevice stay fused.
+_OPTIONS = {"fastmath": False, "opt": 3, "fma": 0}
+
+
+def _ptx(name: str, ir: str, capability: tuple[int, int]) -> str:
+    """PTX of LLVM IR. Numba's `cuda.compile` is `lower_cuda` and this, without a way to switch contraction off."""
+    from numba.cuda.cudadrv import nvvm
+
+    major, minor = capability
+    ptx = nvvm.compile_ir(ir.split(_BETWEEN), **_OPTIONS, arch=f"compute_{major}{minor}")
+    return ptx.decode().strip("\0").strip()
 
 
 def _assemble(name: str, ptx: str, arch: str) -> tuple[bytes, str]:

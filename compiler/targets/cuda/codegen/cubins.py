@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hloom.compiler.compile_timings import count, stage
-from hloom.compiler.targets.cuda.codegen.compile import CudaCode, CudaNotInstalledError, compile_cuda
+from hloom.compiler.targets.cuda.codegen.compile import CudaCode, CudaNotInstalledError, compile_cuda, lower_cuda
 from hloom.compiler.targets.cuda.codegen.render import CudaSource
 
 _PACKAGES = ("numba", "numba-cuda", "llvmlite", "nvidia-nvvm", "nvidia-nvjitlink")
@@ -73,12 +73,24 @@ def cubins(sources: Sequence[CudaSource], arch: str, cache=None) -> list[CudaCod
         code = _unpacked(data) if data is not None else None
         if code is None:
             with stage("cubins"):
-                (code,) = compile_cuda([source], arch)
+                (code,) = compile_cuda([source], arch, functools.partial(_lowered, cache=cache))
             count("kernels compiled")
             if cache is not None:
                 cache.put(key, _packed(code))
         made[source] = code
     return [made[source] for source in sources]
+
+
+def _lowered(source: CudaSource, cache=None) -> str:
+    """The LLVM IR of a source, from `cache` where another architecture has put it there."""
+    key = cubin_key(source, f"llvm {versions()}")
+    data = cache.get(key) if cache is not None else None
+    if data is not None:
+        return zlib.decompress(data).decode()
+    ir = lower_cuda(source)
+    if cache is not None:
+        cache.put(key, zlib.compress(ir.encode(), 1))
+    return ir
 
 
 def _packed(code: CudaCode) -> bytes:
