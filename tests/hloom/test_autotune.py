@@ -10,6 +10,7 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
+from hloom.backends import autotuner
 from hloom.backends.cpu import autotune
 from hloom.compiler import cache
 from hloom.compiler.targets.cpu.machine import host
@@ -20,7 +21,7 @@ from hloom.ir.records import replace
 def folder(tmp_path, monkeypatch):
     """A cache of its own, in which no choice stands yet."""
     own = cache.Cache(tmp_path)
-    monkeypatch.setattr(autotune, "default_cache", lambda: own)
+    monkeypatch.setattr(autotuner, "default_cache", lambda: own)
     return own
 
 
@@ -50,7 +51,7 @@ def test_a_stored_choice_is_used_and_nothing_is_timed(folder, monkeypatch):
     given = arrays()
     with hl.config(autotune_seconds=0.1):
         hl.jit(layer, autotune=True)(*given)
-    monkeypatch.setattr(autotune, "_quickest", lambda *_: pytest.fail("timed again"))
+    monkeypatch.setattr(autotune, "compare", lambda *_, **__: pytest.fail("timed again"))
     targets = []
     compile_module = autotune.compile_module
     monkeypatch.setattr(
@@ -66,7 +67,7 @@ def test_a_stored_choice_is_used_and_nothing_is_timed(folder, monkeypatch):
 @pytest.mark.parametrize("half, kept", [(0.5, {"l2_bytes": 1 << 14}), (0.99, {})])
 def test_the_quickest_is_kept_where_it_gains(folder, monkeypatch, half, kept):
     """With a clock of our own: a program for a small cache takes part of the time of the others."""
-    monkeypatch.setattr(autotune, "candidates", lambda machine: [machine, replace(machine, l2_bytes=1 << 14)])
+    monkeypatch.setattr(autotune, "changed_sizes", lambda machine: [{"l2_bytes": 1 << 14}])
     now, compile_module = [0.0], autotune.compile_module
     monkeypatch.setattr(autotune.time, "perf_counter", lambda: now[0])
 
@@ -136,8 +137,9 @@ def test_shapes_alone_time_nothing(folder):
 
 def test_candidates_differ_in_one_size():
     machine = host()
-    usual, *others = autotune.candidates(machine)
-    assert usual == machine and len({repr(m) for m in others}) == len(others)
-    for other in others:
-        assert sum(getattr(other, n) != getattr(machine, n) for n, _ in autotune.FACTORS) == 1
-    assert all(m.l3_bytes == 0 for m in autotune.candidates(replace(machine, l3_bytes=0)))
+    others = autotune.changed_sizes(machine)
+    assert len({repr(sizes) for sizes in others}) == len(others)
+    for sizes in others:
+        ((name, size),) = sizes.items()
+        assert name in dict(autotune.FACTORS) and size != getattr(machine, name)
+    assert all("l3_bytes" not in sizes for sizes in autotune.changed_sizes(replace(machine, l3_bytes=0)))

@@ -10,7 +10,8 @@ import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.backends.cpu import autotune, background_compile, driver
+from hloom.backends import autotuner
+from hloom.backends.cpu import background_compile, driver
 from hloom.compiler.cache import Cache
 from hloom.compiler.targets.cpu.machine import host
 from hloom.compiler.targets.cpu.target import CpuTarget
@@ -25,7 +26,7 @@ def nothing_loaded(monkeypatch):
     background_compile.wait()
     monkeypatch.setattr(driver, "_addresses", {})
     cache = Cache(None)
-    for module in (driver, autotune):
+    for module in (driver, autotuner):
         monkeypatch.setattr(module, "default_cache", lambda: cache)
     monkeypatch.setattr(CpuTarget, "streams_from", property(lambda self: 20_000))
     yield

@@ -7,7 +7,8 @@ from cuda_cases import finish
 from fake_library import FakeLibrary
 from test_cuda_whole_programs import compiled
 
-from hloom.backends.cuda import autotune_trial, autotuner
+from hloom.backends import autotuner as mechanism
+from hloom.backends.cuda import autotuner, measurement
 from hloom.backends.cuda.autotuner import Chooser
 from hloom.compiler.cache import Cache
 from hloom.ir import interpret
@@ -27,10 +28,10 @@ class Setup:
         self.chooser: Chooser | None = None
         self.cost = lambda what: 1.0 if what.startswith(names) else 5.0
         self.prepare = lambda library: None
-        monkeypatch.setattr(autotuner, "default_cache", lambda: self.cache)
+        monkeypatch.setattr(mechanism, "default_cache", lambda: self.cache)
         monkeypatch.setattr(autotuner, "load_library", lambda name: self.library)
-        for count in ("REPEATS", "ROUNDS"):  # a kernel in the simulator takes a second
-            monkeypatch.setattr(autotune_trial, count, 1)
+        monkeypatch.setattr(measurement, "REPEATS", 1)  # a kernel in the simulator takes a second
+        monkeypatch.setattr(autotuner, "ROUNDS", 1)
 
     def choose(self, device) -> Chooser:
         device.fake.cost = self.cost

@@ -16,7 +16,8 @@ from test_cuda_whole_programs import compiled, simulated
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
-from hloom.backends.cuda import autotune_trial, autotuner, compilation, devices
+from hloom.backends import autotuner as mechanism
+from hloom.backends.cuda import autotuner, compilation, devices, measurement
 from hloom.backends.cuda.algorithms import OWN
 from hloom.backends.cuda.autotuner import Chooser
 from hloom.compiler.cache import Cache
@@ -196,7 +197,7 @@ def test_our_kernels_where_they_are_faster(setup):
     assert setup.check(lambda x, w: x @ w, X, W) == []
     assert setup.choice.taken == OWN and setup.choice.own_ms < setup.choice.other_ms
     (file,) = [path for path in setup.folder.iterdir() if path.name.startswith("choice-")]
-    assert b'"way": null' in file.read_bytes()
+    assert b'"algorithm": null' in file.read_bytes()
 
 
 def test_another_driver_or_library_is_measured_anew(setup):
@@ -225,7 +226,9 @@ def test_two_processes_that_measure_at_once_take_one_choice(setup, monkeypatch):
 
     def measure(self, *arguments):
         found = real(self, *arguments)
-        Cache(setup.folder).put_first(self._key(arguments[0], arguments[2]), json.dumps(found | {"way": None}).encode())
+        Cache(setup.folder).put_first(
+            self._key(arguments[0], arguments[2]), json.dumps(found | {"algorithm": None}).encode()
+        )
         return found
 
     monkeypatch.setattr(Chooser, "_measure", measure)
@@ -377,13 +380,13 @@ def test_memory_that_runs_out_while_measuring(setup, monkeypatch):
     def none(self, *arguments):
         raise CudaOutOfMemoryError("arrays for timing were asked for", "there is no room", "free arrays")
 
-    monkeypatch.setattr(autotune_trial.Trial, "_arguments", none)
+    monkeypatch.setattr(measurement.MeasuredStep, "arguments", none)
     setup.check(lambda x, w: x @ w, X, W)
     assert setup.choice.taken == OWN and "could not be measured" in setup.choice.why and "no room" in setup.choice.why
     monkeypatch.undo()
     setup.cache, first = Cache(setup.folder), setup.choice
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(autotuner, "default_cache", lambda: setup.cache)
+        patch.setattr(mechanism, "default_cache", lambda: setup.cache)
         patch.setattr(autotuner, "load_library", lambda name: setup.library)
         setup.check(lambda x, w: x @ w, X, W)
     assert setup.choice == first, "bits stay the same"

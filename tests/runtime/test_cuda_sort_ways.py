@@ -118,23 +118,23 @@ def test_what_the_settings_say(setup):
 def test_a_way_that_gives_other_results_is_not_taken(setup, monkeypatch):
     run, _ = compiled(lambda x: hnp.sort(x, axis=1), X)
     finish(run.device)
-    real = autotuner.Trial.results
+    real = autotuner.AlgorithmCandidate.results
 
-    def results(trial, choose):
-        found = real(trial, choose)
-        if choose is not autotuner.own_kernels:
+    def results(candidate):
+        found = real(candidate)
+        if candidate.choose is not autotuner.own_kernels:
             found[0] = found[0][::-1].copy()
         return found
 
-    monkeypatch.setattr(autotuner.Trial, "results", results)
+    monkeypatch.setattr(autotuner.AlgorithmCandidate, "results", results)
     assert taken(setup, lambda x: hnp.sort(x, axis=1), X) == {"network"}
     assert setup.choice.why == "results of digits differ from ours"
 
 
 def test_no_memory_for_measuring(setup, monkeypatch):
-    def results(trial, choose):
+    def results(candidate):
         raise CudaOutOfMemoryError("memory for a trial", "none is free", "use less")
 
-    monkeypatch.setattr(autotuner.Trial, "results", results)
+    monkeypatch.setattr(autotuner.AlgorithmCandidate, "results", results)
     assert taken(setup, lambda x: hnp.sort(x, axis=1), X) == {"network"}
     assert "could not be measured" in setup.choice.why and "none is free" in setup.choice.why

@@ -1,12 +1,11 @@
-"""Work that has alternatives: products in cublasLt's words, Fourier transforms in cuFFT's, sorts in two ways of ours.
+"""Candidate algorithms: cublasLt's for products, cuFFT's for Fourier transforms, and the other of two sorts.
 
-    work = work_of(step.call)                       of an `Alternatives` step that has kernels of ours
-    library = work.kind(...)                        of the libraries that `load_library` finds by `work.libraries`
-    work.ways(library, count)                       how else the work can be done, as what JSON keeps; the best first
-    work.chosen(library, way, step)                 what an `Alternatives` step becomes then
+    algorithms = algorithms_for(step.call)              of an `Alternatives` step that has kernels of ours
+    library = algorithms.kind(...)                      of the libraries that `load_library` finds by `.libraries`
+    algorithms.candidates(library, count)               the others, as what JSON keeps; the most promising first
+    algorithms.chosen(library, candidate, step)         what an `Alternatives` step becomes then
 
-Each kind of work says beside this what a trial of it has to know (`cuda_trial.py`): its arrays and how far results may
-differ.
+Each class also says what a measurement needs (`measurement.py`): its arrays and how far results may differ.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ def uniform(random: np.random.Generator, shape: Shape) -> np.ndarray:
     return values + 1j * random.uniform(-1, 1, count) if shape.dtype in COMPLEX else values
 
 
-class ProductWork:
-    """A product. A way: [the algorithm's bytes in hexadecimal, its bytes of scratch].
+class ProductAlgorithms:
+    """A product. A candidate: [the algorithm's bytes in hexadecimal, its bytes of scratch].
 
     kind: the library's class, made of what `libraries` names and, with `wants_api`, of the driver's calls; None where
-    the other way is ours. own: what our first way is called. without: what is said where there is no other. arrays: by
+    the other algorithm is ours. own: the name of our own kernels. without: why there is no other. arrays: by
     `Alternatives.places`, None where it is the result's and nothing reads it. results: their numbers among these. nan:
     whether it matters what becomes of a NaN. tolerance: what results may differ by, as a part of the largest; 0: they
     are equal, bit by bit. draw(random, shape): elements of an operand, at most DISTINCT.
@@ -68,19 +67,22 @@ class ProductWork:
         self.nan = product.relu  # which keeps NaNs
         self.tolerance = 8 * (UNIT[product.result] + UNIT[product.sums] * math.sqrt(k))
 
-    def ways(self, library: CublasLt, count: int) -> list[list]:
+    def candidates(self, library: CublasLt, count: int) -> list[list]:
         """Up to `count`. Raises CudaError."""
         return [[found.data.hex(), found.scratch_bytes] for found in library.algorithms(self.matmul, count)]
 
-    def chosen(self, library: CublasLt, way: list, step: Alternatives) -> LibraryCall:
+    def chosen(self, library: CublasLt, candidate: list, step: Alternatives) -> LibraryCall:
         """The lhs of the step is the library's B."""
-        data, scratch_bytes = way
+        data, scratch_bytes = candidate
         call = library.call(self.matmul, Algorithm(bytes.fromhex(data), scratch_bytes))
         return replace(call, enqueue=lambda stream, lhs, rhs, *rest: call.enqueue(stream, rhs, lhs, *rest))
 
 
-class TransformWork:
-    """A Fourier transform, for which cuFFT has one way: [bytes that its plan works in]. Fields as of `ProductWork`."""
+class TransformAlgorithms:
+    """A Fourier transform, for which cuFFT has one algorithm: [bytes that its plan works in].
+
+    Fields as of `ProductAlgorithms`.
+    """
 
     kind, libraries, wants_api, own = CuFft, ("cufft", "cublas"), True, OWN
     results, draw = (1,), staticmethod(uniform)
@@ -97,21 +99,21 @@ class TransformWork:
         passes = sum(math.sqrt(factor) for n in transform.lengths for factor in factors_of(n))
         self.tolerance = 8 * UNIT[transform.parts] * max(passes, 1.0)
 
-    def ways(self, library: CuFft, count: int) -> list[list]:
+    def candidates(self, library: CuFft, count: int) -> list[list]:
         """Raises CudaError."""
         work_bytes = library.work_bytes(self.transform)
         return [] if work_bytes is None else [[work_bytes]]
 
-    def chosen(self, library: CuFft, way: list, step: Alternatives) -> LibraryCall:
-        (work_bytes,) = way
+    def chosen(self, library: CuFft, candidate: list, step: Alternatives) -> LibraryCall:
+        (work_bytes,) = candidate
         return library.call(self.transform, work_bytes)
 
 
-class SortWork:
-    """A sort, which has one other way: the program's own other steps. Fields as of `ProductWork`."""
+class SortAlgorithms:
+    """A sort, which has one other algorithm: the program's own other steps. Fields as of `ProductAlgorithms`."""
 
     kind, libraries, wants_api = None, (), False
-    without = "there is no other way"
+    without = "there is no other algorithm"
     nan, tolerance = False, 0.0
 
     def __init__(self, sort: SortChoice):
@@ -121,10 +123,10 @@ class SortWork:
         self.arrays = tuple(shape for _, shape in (*sort.operands, *sort.results))
         self.results = tuple(range(len(sort.operands), len(self.arrays)))
 
-    def ways(self, library: None, count: int) -> list[list]:
+    def candidates(self, library: None, count: int) -> list[list]:
         return [[self.sort.other]]
 
-    def chosen(self, library: None, way: list, step: Alternatives) -> tuple[Step, ...]:
+    def chosen(self, library: None, candidate: list, step: Alternatives) -> tuple[Step, ...]:
         return step.other
 
     def draw(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
@@ -136,12 +138,12 @@ class SortWork:
         return random.integers(low, high, counted(shape), shape.dtype)
 
 
-Work = ProductWork | TransformWork | SortWork
-_WORKS = {LibraryProduct: ProductWork, LibraryTransform: TransformWork, SortChoice: SortWork}
+Algorithms = ProductAlgorithms | TransformAlgorithms | SortAlgorithms
+_BY_CALL = {LibraryProduct: ProductAlgorithms, LibraryTransform: TransformAlgorithms, SortChoice: SortAlgorithms}
 
 
-def work_of(call: LibraryProduct | LibraryTransform | SortChoice) -> Work:
-    return _WORKS[type(call)](call)
+def algorithms_for(call: LibraryProduct | LibraryTransform | SortChoice) -> Algorithms:
+    return _BY_CALL[type(call)](call)
 
 
 # --- products in cublasLt's words ---

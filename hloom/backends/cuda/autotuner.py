@@ -1,16 +1,16 @@
-"""What does the work of a program on a GPU that can be done in several ways.
+"""Which algorithm does the steps of a GPU program that have several.
 
     chooser = Chooser(device)        Executable(program, device, chooser)        chooser.choices
 
-A product that cublasLt can compute (`compiler/targets/cuda/libraries/matmul.py`), a Fourier transform that cuFFT can
-(`library_transforms.py`), or a sort that may go either way (`sort_ways.py`) is done on arrays made up for it, by our
-kernels, which for a sort are those that arithmetic prefers, and by the other ways. What these give has to agree with
-ours; the quickest is taken and kept in the disk cache, as is a failure, so that later processes time nothing and have
-the same bits. The key says all that it depends on: the work, our kernels, the GPU, the driver and the library.
+A product that cublasLt can compute, a Fourier transform that cuFFT can, or a sort that may go either way is run on
+arrays made up for it, by our kernels (of a sort those that arithmetic prefers) and by the candidates of
+`algorithms.py`. A candidate's results have to agree with ours; the fastest is taken. The choice, and a failure, is kept
+in the disk cache, so that later processes measure nothing and have the same bits. The key has all that it depends on:
+the step, our kernels, the GPU, the driver and the library.
 
-`hl.config.cuda_libraries` is 'measured', 'never' or 'always' (the library's first way wherever it has one, not compared
-with ours; with neither is a sort measured). Our own kernels serve where the library is not installed, where there is no
-folder to keep a choice in, and where the library fails; `choices` says which and why.
+`hl.config.cuda_libraries` is 'measured', 'never' or 'always' (the library's first algorithm wherever it has one, not
+compared with ours; with neither is a sort measured). Our own kernels serve where the library is not installed, where
+the cache has no folder, and where the library fails; `choices` says which and why.
 
 Routines of linear algebra (`targets/cuda/libraries/linear_algebra.py`) have no kernels of ours: cuSOLVER computes them.
 Where it is not installed the host does with `hl.config.soft_placement`, and without it that is an error.
@@ -20,13 +20,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import sys
 import weakref
 
-from hloom.backends.cuda.algorithms import Work, work_of
-from hloom.backends.cuda.autotune_trial import Trial
-from hloom.compiler.cache import default_cache
+from hloom.backends.autotuner import compare, keep_choice, keeps_choices, load_choice
+from hloom.backends.cuda.algorithms import Algorithms, algorithms_for
+from hloom.backends.cuda.measurement import AlgorithmCandidate, MeasuredStep
 from hloom.config import config
 from hloom.ir.records import record
 from hloom.runtime.cuda.device import Device
@@ -36,17 +35,18 @@ from hloom.runtime.cuda.libraries.load import LibraryMissing, load_library
 from hloom.runtime.cuda.programs.choice import LibraryCall, own_kernels
 from hloom.runtime.cuda.programs.program import Alternatives, Step
 
-FORMAT = 3  # of what is kept
-WAYS = 4  # of a library that are tried
-GAIN = 0.97  # of our time: what the library has to be below, or the difference may be chance
+FORMAT = 4  # of what is kept
+CANDIDATES = 4  # of a library that are tried
+ROUNDS = 5  # in which each is measured
 
 
 @record(frozen=True)
 class Choice:
-    """What became of a product, a transform, a sort or a routine.
+    """What computes a product, a transform, a sort or a routine.
 
-    title: for people. taken: the library with its version, or what does it instead. why: a sentence. own_ms: what our
-    kernels took, of a sort those of its first way; other_ms: what the other way took; None where nothing was measured.
+    title: for people. taken: the library with its version, or what computes it instead. why: a sentence. own_ms: time
+    of our kernels, of a sort those that arithmetic prefers; other_ms: of the best candidate; None where nothing was
+    measured.
     """
 
     title: str
@@ -63,8 +63,10 @@ def undecided(step: Alternatives) -> Choice:
     """What is said of a step before a device has loaded its program."""
     if isinstance(step.call, RoutineCall):
         return Choice(str(step.call), "cuSOLVER", "compiled only: it has to be installed where the program runs")
-    work = work_of(step.call)
-    return Choice(work.title, work.own, "compiled only: a choice is made on the device that loads the program")
+    algorithms = algorithms_for(step.call)
+    return Choice(
+        algorithms.title, algorithms.own, "compiled only: a choice is made on the device that loads the program"
+    )
 
 
 class Chooser:
@@ -108,32 +110,34 @@ class Chooser:
 
     def _measurable(self, step: Alternatives) -> tuple[Choice, LibraryCall | tuple[Step, ...]]:
         """What has kernels of ours too."""
-        mode, work = config.cuda_libraries, work_of(step.call)
+        mode, algorithms = config.cuda_libraries, algorithms_for(step.call)
 
         def own(why: str, *times: float) -> tuple[Choice, tuple[Step, ...]]:
-            return Choice(work.title, work.own, why, *times), step.own
+            return Choice(algorithms.title, algorithms.own, why, *times), step.own
 
-        if mode == "never" or (mode == "always" and work.kind is None):
+        if mode == "never" or (mode == "always" and algorithms.kind is None):
             return own(f"hl.config.cuda_libraries is '{mode}'")
         try:
             with self.device.guard() as api:  # nobody else works there while it is measured
                 library = None
-                if work.kind is not None:
-                    more = {"api": api} if work.wants_api else {}
-                    library = _opened(self.device, work.kind, work.libraries, **more)
+                if algorithms.kind is not None:
+                    more = {"api": api} if algorithms.wants_api else {}
+                    library = _opened(self.device, algorithms.kind, algorithms.libraries, **more)
                 if mode == "always":
-                    found = work.ways(library, 1)
-                    kept = _kept("hl.config.cuda_libraries is 'always'", found[0]) if found else _kept(work.without)
+                    found = algorithms.candidates(library, 1)
+                    kept = (
+                        _kept("hl.config.cuda_libraries is 'always'", found[0]) if found else _kept(algorithms.without)
+                    )
                 else:
-                    kept = self._measured(step, work, library)
+                    kept = self._measured(step, algorithms, library)
                 if kept is None:
                     return own("the cache has no folder to keep a choice in, without which bits might change")
                 times = kept["own ms"], kept["other ms"]
-                if kept["way"] is None:
+                if kept["algorithm"] is None:
                     return own(kept["why"], *times)
-                chosen = work.chosen(library, kept["way"], step)
-            taken = kept["way"][0] if library is None else f"{library.name} {library.version}"
-            return Choice(work.title, taken, kept["why"], *times), chosen
+                chosen = algorithms.chosen(library, kept["algorithm"], step)
+            taken = kept["algorithm"][0] if library is None else f"{library.name} {library.version}"
+            return Choice(algorithms.title, taken, kept["why"], *times), chosen
         except LibraryMissing as missing:
             return own(str(missing))
         except CudaDeviceLostError:
@@ -141,55 +145,57 @@ class Chooser:
         except CudaError as error:
             return own(f"{error.asked}: {error.found}")
 
-    # --- measuring ---
-
-    def _measured(self, step: Alternatives, work: Work, library) -> dict | None:
+    def _measured(self, step: Alternatives, algorithms: Algorithms, library) -> dict | None:
         """What is kept of a step on this machine, measured now where nothing is. None where nothing can be kept."""
-        cache = default_cache()
-        if cache.folder is None:
+        if not keeps_choices():
             return None
         key = self._key(step, library)
-        kept = cache.get(key)
-        if kept is None:
-            try:
-                found = self._measure(step, work, library)
-            except CudaDeviceLostError:
-                raise
-            except CudaError as error:  # kept as well: with another choice the next time bits would change
-                found = _kept(f"it could not be measured: {error.asked}: {error.found}")
-            kept = cache.put_first(key, json.dumps(found).encode())
-        return None if kept is None else json.loads(kept)
+        kept = load_choice(key)
+        if kept is not None:
+            return kept
+        try:
+            found = self._measure(step, algorithms, library)
+        except CudaDeviceLostError:
+            raise
+        except CudaError as error:  # kept as well: with another choice the next time bits would change
+            found = _kept(f"it could not be measured: {error.asked}: {error.found}")
+        return keep_choice(key, found)
 
     def _key(self, step: Alternatives, library) -> str:
         own, other = (
-            [(hashlib.sha256(s.kernel.cubin).hexdigest(), s.kernel.name, s.grid, s.block, s.shared) for s in way]
-            for way in (step.own, step.other)
+            [(hashlib.sha256(s.kernel.cubin).hexdigest(), s.kernel.name, s.grid, s.block, s.shared) for s in steps]
+            for steps in (step.own, step.other)
         )
         facts, version = self.device.facts, library and (library.name, library.version)
         gpu = (facts.name, facts.capability, facts.multiprocessors, facts.driver)
         text = repr((FORMAT, step.call, own, other, gpu, version))
         return "choice-" + hashlib.sha256(text.encode()).hexdigest()
 
-    def _measure(self, step: Alternatives, work: Work, library) -> dict:
-        ways = work.ways(library, WAYS)
-        if not ways:
-            return _kept(work.without)
-        name = ways[0][0] if library is None else library.name
-        trial = Trial(step, work, self.device)
-        wanted = trial.results(own_kernels)
-        tried = [(way, functools.partial(work.chosen, library, way)) for way in ways]
-        tried = [(way, choose) for way, choose in tried if trial.agrees(wanted, trial.results(choose))]
-        if not tried:
+    def _measure(self, step: Alternatives, algorithms: Algorithms, library) -> dict:
+        others = algorithms.candidates(library, CANDIDATES)
+        if not others:
+            return _kept(algorithms.without)
+        name = others[0][0] if library is None else library.name
+        measured = MeasuredStep(step, algorithms, self.device)
+
+        def factory(algorithm: list):
+            return lambda: AlgorithmCandidate(
+                measured, functools.partial(algorithms.chosen, library, algorithm), algorithm
+            )
+
+        default = AlgorithmCandidate(measured, own_kernels)
+        found = compare(default, map(factory, others), measured.agree, rounds=(ROUNDS, ROUNDS))
+        fastest = found.fastest
+        if fastest is None:
             return _kept(f"results of {name} differ from ours")
-        own_ms, *times = trial.milliseconds([own_kernels, *(choose for _, choose in tried)])
-        other_ms, (best, _) = min(zip(times, tried, strict=True), key=lambda found: found[0])
-        why = f"measured: {own_ms:.4f} ms by {work.own}, {other_ms:.4f} ms by {name}"
-        return _kept(why, best if other_ms < GAIN * own_ms else None, own_ms, other_ms)
+        own_ms, other_ms = found.seconds(0) * 1e3, found.seconds(fastest) * 1e3
+        why = f"measured: {own_ms:.4f} ms by {algorithms.own}, {other_ms:.4f} ms by {name}"
+        return _kept(why, found.candidates[found.best].algorithm, own_ms, other_ms)
 
 
-def _kept(why: str, way: list | None = None, own_ms: float | None = None, other_ms: float | None = None) -> dict:
-    """What is kept of a choice. way: the other one (`cuda_work.py`), None for our own kernels."""
-    return {"why": why, "way": way, "own ms": own_ms, "other ms": other_ms}
+def _kept(why: str, algorithm: list | None = None, own_ms: float | None = None, other_ms: float | None = None) -> dict:
+    """What is kept of a choice. algorithm: a candidate (`algorithms.py`), None for our own kernels."""
+    return {"why": why, "algorithm": algorithm, "own ms": own_ms, "other ms": other_ms}
 
 
 _libraries: weakref.WeakKeyDictionary[Device, dict] = weakref.WeakKeyDictionary()
