@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 OUTSIDE = ["CONTRIBUTING.md", "CHANGELOG.md", *(f"benchmarks/{p.name}" for p in (ROOT / "benchmarks").glob("*.md")),
            "benchmarks/results.png"]  # fmt: skip
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
-FENCE = re.compile(r"(^ *```.*?^ *```)", re.M | re.S)
+FENCE = re.compile(r"(^ *```.*?^ *```)", re.MULTILINE | re.DOTALL)
 
 
 def on_config(config):
