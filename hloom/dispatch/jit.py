@@ -194,9 +194,7 @@ class JitFunction:
         operands = [*call.leaves, *traced.captures]
         with device_scope(str(self.options.device or device_scopes.device)):
             results = call_computation(traced.computation, operands, self.options.inline)
-        for result, weak in zip(results, traced.weak, strict=True):
-            result.weak = weak
-        return tree.unflatten(traced.out_tree, results)
+        return traced.unflatten(results)
 
     # --- compiling: trace, choose a backend, compile ---
 

@@ -15,7 +15,7 @@ from hloom.ir.records import field, record
 from hloom.ir.types import HLO_NAME, INEXACT, Shape, kind
 from hloom.tracing.conversion import convert
 from hloom.tracing.signatures import argument_hints, function_name, with_positions
-from hloom.tracing.trace import TRACES, Traced, Tracer, as_array, current_trace, trace_function
+from hloom.tracing.trace import TRACES, Traced, Tracer, as_array, call_computation, current_trace, trace_function
 from hloom.tree import pytrees as tree
 
 
@@ -128,22 +128,14 @@ class Call:
 
     def emit(self, traced: Traced, rule):
         """The call in the current trace; returns the tree of its results."""
-        operands = [*self.leaves, *self.outside]
-        used = {id(t) for t in traced.captures}
-        computation = (
-            with_parameters(traced.computation, traced.captures, self.outside) if used or self.outside else None
-        )
-        result = current_trace().emit(
-            "call", operands, None, {"to_apply": computation or traced.computation, "rule": rule}
-        )
-        results = list(result) if isinstance(result, tuple) else [result]
-        for value, weak in zip(results, traced.weak, strict=True):
-            value.weak = weak
-        return tree.unflatten(traced.out_tree, results)
+        computation = traced.computation
+        if traced.captures or self.outside:
+            computation = with_parameters(computation, traced.captures, self.outside)
+        return traced.unflatten(call_computation(computation, [*self.leaves, *self.outside], rule=rule))
 
 
 def with_parameters(computation, captures, outside):
-    """The computation with a parameter for each value from outside, also those that it does not use."""
+    """The computation with a parameter for each value from outside, including those that it does not use."""
     builder = Builder(computation.name)
     first = len(computation.parameters) - len(captures)
     parameters = [builder.parameter(p.shape, p.hint, p.source) for p in computation.parameters[:first]]
@@ -152,16 +144,14 @@ def with_parameters(computation, captures, outside):
     return builder.finish(root)
 
 
-def reordered(computation, count: int, order: list[int], total: int, outside: list):
+def reordered(computation, count: int, order: list[int], outside: list):
     """The computation of a rule, whose last parameters are the values from outside that it uses, with a parameter for
     each value from outside after the first `count`."""
-    if not total:
+    if not outside:
         return computation
     builder = Builder(computation.name)
-    own = [
-        builder.parameter(p.shape, p.hint, p.source)
-        for p in computation.parameters[: len(computation.parameters) - len(order)]
-    ]
+    last = len(computation.parameters) - len(order)
+    own = [builder.parameter(p.shape, p.hint, p.source) for p in computation.parameters[:last]]
     extra = [builder.parameter(t._shape) for t in outside]
     # The values from outside stand right after the operands of the call.
     parameters = [*own[:count], *extra, *own[count:]]

@@ -356,6 +356,12 @@ class Traced:
     known: dict[Instruction, object] | None = None
     seconds: float = 0.0
 
+    def unflatten(self, results):
+        """The tree of the function's result with these leaves, weak where the function returned Python numbers."""
+        for result, weak in zip(results, self.weak, strict=True):
+            result.weak = weak
+        return tree.unflatten(self.out_tree, results)
+
 
 def trace_function(
     function, arguments, in_tree, name: str, carries_values: bool = False, hints=None, adopts=(), kind: str = "jit"
@@ -428,11 +434,12 @@ def _output_devices(computation: Computation, arrays, beside) -> list:
     return [devices[output] for output in computation.outputs()]
 
 
-def call_computation(computation: Computation, operands, inline: bool) -> list:
-    """The outputs of a computation as a `call` in the current trace, or inlined."""
+def call_computation(computation: Computation, operands, inline: bool = False, rule=None) -> list:
+    """The outputs of a computation as a `call` in the current trace, with a rule for transforms, or inlined."""
     if inline:
         return apply_computation(computation, operands)
-    result = current_trace().emit("call", operands, None, {"to_apply": computation})
+    attributes = {"to_apply": computation} if rule is None else {"to_apply": computation, "rule": rule}
+    result = current_trace().emit("call", operands, None, attributes)
     return list(result) if isinstance(result, tuple) else [result]
 
 

@@ -44,16 +44,20 @@ class custom_vmap:
         call = Call.of(self.fun, args, kwargs, (), "custom_vmap")
         traced = call.trace()
         call.outside = list(traced.captures)
+        return call.emit(traced, self.rule(call, traced))
+
+    def rule(self, call: Call, traced) -> CustomBatch:
+        """The rule of a traced call."""
         shapes = [o.shape for o in traced.computation.outputs()]
 
         def make(size, mapped):
             if self.vmap_rule is None:
                 raise BatchingError(
-                    f"vmap of the custom_vmap function '{call.name}'", "it has no rule yet", "give it one with def_vmap"
+                    f"vmap of the custom_vmap function '{call.name}'", "it has no rule yet", "define one with def_vmap"
                 )
             return self._trace_rule(call, traced.out_tree, shapes, size, mapped)
 
-        return call.emit(traced, CustomBatch(call.name, make))
+        return CustomBatch(call.name, make)
 
     def _trace_rule(self, call: Call, out_tree, out_shapes, size: int, mapped):
         what = f"the vmap rule of '{call.name}'"
@@ -102,4 +106,4 @@ class custom_vmap:
             run, shapes, tree.structure((tuple(shapes), {})), f"{call.name}_vmap", adopts=call.outside
         )
         order = [next(k for k, t in enumerate(call.outside) if t is capture) for capture in traced.captures]
-        return reordered(traced.computation, count, order, len(call.outside), call.outside), found["batched"]
+        return reordered(traced.computation, count, order, call.outside), found["batched"]

@@ -27,13 +27,49 @@ from hloom.tracing.custom_rules import (
     values_outside,
     zero_of,
 )
+from hloom.tracing.signatures import function_name
 from hloom.tracing.trace import apply_computation, as_array, current_trace, trace_function
 from hloom.tree import pytrees as tree
 
 # --- custom_jvp ---------------------------------------------------------------------------------------------------
 
 
-class custom_jvp:
+class _WithRule:
+    """A function with a derivative rule: what custom_jvp and custom_vjp have in common."""
+
+    _functions: tuple[str, ...]  # attributes that hold the rule's functions; None before it is defined
+    _define: str  # the methods that define it
+
+    def __init__(self, fun, nondiff_argnums=()):
+        if not callable(fun):
+            raise ArgumentError(f"{type(self).__name__} takes a function", f"{type(fun).__name__}", "pass a function")
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        self.nondiff_argnums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+        self.symbolic_zeros = False
+        for name in self._functions:
+            setattr(self, name, None)
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else functools.partial(self, instance)
+
+    def __call__(self, *args, **kwargs):
+        kind, functions = type(self).__name__, [getattr(self, name) for name in self._functions]
+        if functions[0] is None:
+            raise DifferentiationError(
+                f"the {kind} function '{function_name(self.fun)}' was called",
+                "it has no rule yet",
+                f"define one with {self._define}",
+            )
+        if current_trace() is None:
+            return self.fun(*args, **kwargs)
+        call = Call.of(self.fun, args, kwargs, self.nondiff_argnums, kind)
+        traced = call.trace()
+        call.outside = values_outside(traced, *functions)
+        return call.emit(traced, self.rule(call, traced))
+
+
+class custom_jvp(_WithRule):
     """A function whose forward-mode derivative is given by a rule; reverse mode follows from it by transposition.
 
     function: of arrays or trees of them. nondiff_argnums: positions of arguments that are not differentiated by; they
@@ -49,20 +85,10 @@ class custom_jvp:
             return log1pexp(x), t * (1 - 1 / (1 + hnp.exp(x)))
 
     A rule has to be linear in the tangents. A result of another tree, shape or dtype raises TreeError, ShapeError or
-    DTypeError when a derivative is taken; calling the function before its rule is there raises DifferentiationError.
+    DTypeError when a derivative is taken; calling the function before its rule is defined raises DifferentiationError.
     """
 
-    def __init__(self, fun, nondiff_argnums=()):
-        if not callable(fun):
-            raise ArgumentError("custom_jvp takes a function", f"{type(fun).__name__}", "pass a function")
-        functools.update_wrapper(self, fun)
-        self.fun = fun
-        self.nondiff_argnums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
-        self.jvp = None
-        self.symbolic_zeros = False
-
-    def __get__(self, instance, owner=None):
-        return self if instance is None else functools.partial(self, instance)
+    _functions, _define = ("jvp",), "defjvp or defjvps"
 
     def defjvp(self, jvp, symbolic_zeros: bool = False):
         """Gives the rule: jvp(*nondiff arguments, primals, tangents) -> (result, its tangent). Returns it.
@@ -92,20 +118,6 @@ class custom_jvp:
             return result, total
 
         self.jvp = jvp
-
-    def __call__(self, *args, **kwargs):
-        if self.jvp is None:
-            raise DifferentiationError(
-                f"the custom_jvp function '{getattr(self.fun, '__name__', self.fun)}' was called",
-                "it has no rule yet",
-                "give it one with defjvp or defjvps",
-            )
-        if current_trace() is None:
-            return self.fun(*args, **kwargs)
-        call = Call.of(self.fun, args, kwargs, self.nondiff_argnums, "custom_jvp")
-        traced = call.trace()
-        call.outside = values_outside(traced, self.jvp)
-        return call.emit(traced, self.rule(call, traced))
 
     def rule(self, call: Call, traced) -> CustomJvp:
         """The rule of a traced call."""
@@ -148,7 +160,7 @@ class custom_jvp:
             return [*results, *wanted]
 
         traced, order = call.trace_rule(run, [*call.given(), *tangent_shapes], f"{call.name}_jvp")
-        return reordered(traced.computation, count, order, len(call.outside), call.outside)
+        return reordered(traced.computation, count, order, call.outside)
 
 
 # --- custom_vjp ---------------------------------------------------------------------------------------------------
@@ -174,7 +186,7 @@ def zero_from_primal(val, symbolic_zeros: bool = False):
     return SymbolicZero(shape) if symbolic_zeros else zero_of(shape)
 
 
-class custom_vjp:
+class custom_vjp(_WithRule):
     """A function whose reverse-mode derivative is given by two functions.
 
     function: of arrays or trees of them. nondiff_argnums: positions of arguments that are not differentiated by.
@@ -189,17 +201,7 @@ class custom_vjp:
     raises TreeError, ShapeError or DTypeError, which name the argument, when a derivative is taken.
     """
 
-    def __init__(self, fun, nondiff_argnums=()):
-        if not callable(fun):
-            raise ArgumentError("custom_vjp takes a function", f"{type(fun).__name__}", "pass a function")
-        functools.update_wrapper(self, fun)
-        self.fun = fun
-        self.nondiff_argnums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
-        self.fwd = self.bwd = None
-        self.symbolic_zeros = False
-
-    def __get__(self, instance, owner=None):
-        return self if instance is None else functools.partial(self, instance)
+    _functions, _define = ("fwd", "bwd"), "defvjp"
 
     def defvjp(self, fwd, bwd, symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
         """Gives the rule: fwd(*arguments) -> (result, residuals); bwd(*nondiff arguments, residuals, cotangent) -> a
@@ -209,20 +211,6 @@ class custom_vjp:
         array as its `value`. Cotangents that are zero are arrays all the same. optimize_remat: accepted, no effect.
         """
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
-
-    def __call__(self, *args, **kwargs):
-        if self.fwd is None:
-            raise DifferentiationError(
-                f"the custom_vjp function '{getattr(self.fun, '__name__', self.fun)}' was called",
-                "it has no rule yet",
-                "give it one with defvjp",
-            )
-        if current_trace() is None:
-            return self.fun(*args, **kwargs)
-        call = Call.of(self.fun, args, kwargs, self.nondiff_argnums, "custom_vjp")
-        traced = call.trace()
-        call.outside = values_outside(traced, self.fwd, self.bwd)
-        return call.emit(traced, self.rule(call, traced))
 
     def rule(self, call: Call, traced) -> CustomVjp:
         """The rule of a traced call."""
@@ -278,7 +266,7 @@ class custom_vjp:
             return [*results, *leaves, *call.outside]
 
         traced, order = call.trace_rule(run, call.given(), f"{call.name}_fwd")
-        computation = reordered(traced.computation, len(call.leaves), order, len(call.outside), call.outside)
+        computation = reordered(traced.computation, len(call.leaves), order, call.outside)
         values = traced.values or []
         found["values"] = values[len(out_shapes) : len(out_shapes) + len(found["shapes"])]
         return computation, (found["tree"], found["shapes"], found["weak"], found["values"], found["numbers"])
@@ -317,7 +305,7 @@ class custom_vjp:
             if value is not None:
                 given[k] = Array(np.asarray(value))
         traced, order = call.trace_rule(run, [*given, *cotangent_shapes], f"{call.name}_bwd")
-        return reordered(traced.computation, count, order, len(call.outside), call.outside)
+        return reordered(traced.computation, count, order, call.outside)
 
     def _flat(self, call: Call, result, arguments, what: str) -> list:
         """The cotangents of the leaves with an inexact dtype."""

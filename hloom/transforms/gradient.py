@@ -103,10 +103,10 @@ def value_and_grad(
         beside = tree.leaves((args, kwargs))
         flat = apply_computation(computation, [*call.leaves, *traced.captures, one], traced.known, beside)
         count = len(traced.weak)
-        outputs = _with_weak(flat[:count], traced.weak)
+        value = traced.unflatten(flat[:count])
         gradients = iter(_with_weak(flat[count:], [call.leaves[k].weak for k in wrt]))
         leaves = [next(gradients) if leaf.dtype in INEXACT else _zero_tangent(leaf) for leaf in call.leaves]
-        return tree.unflatten(traced.out_tree, outputs), call.by_argument(leaves)
+        return value, call.by_argument(leaves)
 
     return with_gradient
 

@@ -16,7 +16,7 @@ from hloom.errors import ArgumentError
 from hloom.ir.module import Instruction
 from hloom.ir.types import INEXACT
 from hloom.tracing.signatures import argument_hints, function_name, with_positions
-from hloom.tracing.trace import as_array, bind, current_trace, trace_function
+from hloom.tracing.trace import as_array, bind, call_computation, current_trace, trace_function
 from hloom.tree import pytrees as tree
 
 
@@ -60,12 +60,7 @@ def checkpoint(fun=None, *, concrete: bool = False, prevent_cse: bool = True, st
             return fun(*with_positions(args, positions, given), **named)
 
         traced = trace_function(run, leaves, structure, name, outer.carries_values, hints)
-        operands = [*leaves, *traced.captures]
-        result = current_trace().emit("call", operands, None, {"to_apply": traced.computation, "rule": rule})
-        results = list(result) if isinstance(result, tuple) else [result]
-        for value, weak in zip(results, traced.weak, strict=True):
-            value.weak = weak
-        return tree.unflatten(traced.out_tree, results)
+        return traced.unflatten(call_computation(traced.computation, [*leaves, *traced.captures], rule=rule))
 
     return checkpointed
 

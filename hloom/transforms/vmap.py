@@ -128,9 +128,7 @@ def vmap(
             result if place is None else _move(result, 0, _out_axis(place, result, k, what))
             for k, (result, place) in enumerate(zip(results, places, strict=True))
         ]
-        for result, weak in zip(results, traced.weak, strict=True):
-            result.weak = weak
-        return tree.unflatten(traced.out_tree, results)
+        return traced.unflatten(results)
 
     return mapped
 

@@ -173,10 +173,7 @@ class VJPHiPrimitive:
 
         function = custom_vmap(_Named(self))
         function.def_vmap(vmap_rule)
-        shapes = [o.shape for o in traced.computation.outputs()]
-        return CustomBatch(
-            call.name, lambda size, mapped: function._trace_rule(call, traced.out_tree, shapes, size, mapped)
-        )
+        return function.rule(call, traced)
 
 
 class _Named:

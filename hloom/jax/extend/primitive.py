@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hloom import numpy as hnp
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
-from hloom.compiler.transforms.custom import CustomBatch, CustomModes, Rule
+from hloom.compiler.transforms.custom import CustomModes, Rule
 from hloom.errors import ArgumentError, DifferentiationError, TracerError
 from hloom.ir.types import INEXACT
 from hloom.jax.experimental.hijax import AxisData, Zero, instantiate_zeros
@@ -71,12 +71,7 @@ class Primitive:
         if self in primitive_batchers or self in fancy_primitive_batchers:
             function = custom_vmap(_Bound(self, params))
             function.def_vmap(self._vmap_rule(params))
-            shapes = [o.shape for o in traced.computation.outputs()]
-
-            def make(size, mapped, function=function):
-                return function._trace_rule(call, traced.out_tree, shapes, size, mapped)
-
-            many = CustomBatch(call.name, make)
+            many = function.rule(call, traced)
         transpose = None
         if self in primitive_transposes:
             transpose = self._transpose_rule(primitive_transposes[self], params, call, traced)
