@@ -1,8 +1,8 @@
-"""Arguments that a function cannot even read, as errors of hloom.
+"""Arguments of the wrong Python type, reported as errors of hloom.
 
-Functions check what they get where they use it: shapes, dtypes, domains. What Python itself refuses on the way there (a
-string where integers are expected, a number in the place of a tuple) would be raised somewhere inside of hloom; here it
-becomes an error with the user's line, which says what the function takes.
+Functions check shapes, dtypes and domains where they use them. Errors that Python itself raises before that (a string
+where an integer is expected, a number instead of a tuple) would point inside hloom; here they become an error with the
+user's line and the function's signature.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _LIBRARIES = ("numpy", "scipy", "ml_dtypes", "optree", "opt_einsum")
 
 
 def explains_arguments(function):
-    """The function, whose refusals by Python (TypeError, ValueError, ...) become ArgumentError or AttributeValueError.
+    """The function, with Python's errors (TypeError, ValueError, ...) as ArgumentError or AttributeValueError.
 
-    Errors of functions that the user passes stay what they are, and so do calls with too many or too few arguments.
+    Errors of the user's own functions and calls with too many or too few arguments keep their type.
     """
 
     @functools.wraps(function)
@@ -39,7 +39,7 @@ def explains_arguments(function):
 
 
 def _is_the_users(traceback) -> bool:
-    """Whether the error came from code that is not hloom's, or from the call itself."""
+    """Whether the error was raised outside of hloom, or by the call itself."""
     inner = traceback.tb_next
     if inner is None:
         return True
@@ -59,7 +59,7 @@ def _refusal(function, args, kwargs, error: Exception) -> HloomError:
     return kind(
         f"{name}{_signature(function)}",
         f"{name}({', '.join(given)}): {error}",
-        f"pass what its documentation says: help({name})",
+        f"see help({name})",
     )
 
 
@@ -84,13 +84,13 @@ def explain_all(namespace: dict, but: set[str]) -> None:
     """
     package = namespace["__name__"] + "."
     left_out = {package + module for module in but}
-    made: dict = {}
+    wrapped: dict = {}
     for name, function in list(namespace.items()):
         if not inspect.isfunction(function) or name.startswith("_"):
             continue
         if not function.__module__.startswith(package) or function.__module__ in left_out:
             continue
-        if function not in made:
-            wrapped = made[function] = explains_arguments(function)
-            wrapped.__module__, wrapped.__qualname__ = namespace["__name__"], name  # where pickle finds it
-        namespace[name] = made[function]
+        if function not in wrapped:
+            call = wrapped[function] = explains_arguments(function)
+            call.__module__, call.__qualname__ = namespace["__name__"], name  # where pickle finds it
+        namespace[name] = wrapped[function]

@@ -13,10 +13,10 @@ from hloom.sharding.shardings import Shard, SingleDeviceSharding
 
 
 class Array(ArrayMethods):
-    """An immutable array. Made by `hloom.numpy` functions, `hl.device_put` and jitted functions.
+    """An immutable array, as `hloom.numpy` functions, `hl.device_put` and jitted functions return it.
 
-    NumPy, the buffer protocol and DLPack read it without a copy. `weak` marks the result of Python scalars only, which
-    takes the dtype of the array beside it. A donated array holds no data any more.
+    NumPy, the buffer protocol and DLPack read it without a copy. `weak` marks the result of Python
+    scalars only, which adopts the dtype of the other operand. A donated array no longer holds data.
     """
 
     __slots__ = ("_shape", "_data", "_key", "_device", "_lent", "__weakref__")
@@ -24,13 +24,13 @@ class Array(ArrayMethods):
     def __init__(self, data: np.ndarray, weak: bool = False, device=None, shape: Shape | None = None):
         self._data = data
         self._shape = shape = shape or Shape(data.dtype, data.shape)
-        # What compiled functions are looked up by: the shape; with it weakness and a chosen device, if any.
+        # The key under which compiled functions are cached: the shape, with weakness and a chosen device, if any.
         self._key = shape if not weak and device is None else (shape, weak, device)
-        self._device = device  # None: no device was chosen, so it goes where the others are
+        self._device = device  # None: no device was chosen, so it follows the other operands
 
     @property
     def weak(self) -> bool:
-        """Whether this is the result of Python scalars only, which takes the dtype of the array beside it."""
+        """Whether this is the result of Python scalars only, which adopts the dtype of the other operand."""
         return self._key is not self._shape and self._key[1]
 
     @weak.setter
@@ -52,11 +52,11 @@ class Array(ArrayMethods):
         return data.numpy() if _is_on_gpu(data) else data  # a copy from the GPU, when it is computed
 
     def _held(self):
-        """The data as they are, on a GPU too. Raises DonatedArrayError."""
+        """The data on their device. Raises DonatedArrayError."""
         if self._data is None:
             raise DonatedArrayError(
-                "an array was used after it had been donated",
-                f"{self._shape!r}: its buffer now belongs to the result of the function that it was given to",
+                "use of a donated array",
+                f"{self._shape!r}: its buffer now belongs to the result of the function it was passed to",
                 "use that function's result, or do not donate this argument",
             )
         return self._data
@@ -99,8 +99,8 @@ class Array(ArrayMethods):
         return self.numpy_view.__array_interface__
 
     def _lend(self) -> None:
-        """Holds the data for as long as this array lives: who reads their address keeps this array alive, not them,
-        which a donation or an assignment would take away."""
+        """Keeps the data alive as long as this array: consumers of their address hold this array, not the data, which a
+        donation or an assignment would release."""
         data, lent = self._held(), getattr(self, "_lent", ())
         if not any(data is other for other in lent):
             self._lent = (*lent, data)
@@ -166,8 +166,8 @@ class Array(ArrayMethods):
             return self._value().__index__()
         except TypeError:
             raise ArgumentError(
-                "a Python integer was to be made of an array",
-                f"{self._shape!r}, which is no integer scalar",
+                "a Python integer from an array",
+                f"{self._shape!r}, which is not an integer scalar",
                 "pass an integer, or an array of one: int(x) rounds a float",
             ) from None
 
@@ -183,7 +183,7 @@ class Array(ArrayMethods):
         else:
             body = f"[], shape={self._shape.dims}"
         tail = f"dtype={self._shape.dtype.name}{', weak_type=True' * self.weak})"
-        # The dtype goes below the numbers where it does not fit beside them.
+        # The dtype goes on a line of its own where it does not fit after the numbers.
         last = len(body) - body.rfind("\n") - 1
         gap = "\n      " if last + len(tail) + 3 > width else " "
         return f"Array({body},{gap}{tail}"
@@ -192,10 +192,10 @@ class Array(ArrayMethods):
         return str(self._value())
 
     def __setitem__(self, index, value):
-        """With `hl.config.item_assignment`: this array has other elements from now on. Raises ImmutableArrayError.
+        """Assigns elements, with `hl.config.item_assignment` only. Raises ImmutableArrayError.
 
-        For libraries written for NumPy, such as SciPy and scikit-learn. Memory is not written: the array gets new one,
-        so that parts and views that were taken of it before keep their elements, and traces the constants they saw.
+        For libraries written for NumPy, such as SciPy and scikit-learn. The array gets new memory, so that slices and
+        views taken before keep their elements, and traces keep the constants they saw.
         """
         if not config.item_assignment:
             super().__setitem__(index, value)
@@ -205,7 +205,7 @@ class Array(ArrayMethods):
         """Gives this array the elements of another one of its shape from now on (`hl.config.item_assignment`)."""
         self._data = other._value()
 
-    # --- what a program on one device may ask ---
+    # --- devices and memory ---
 
     @property
     def committed(self) -> bool:
@@ -234,11 +234,11 @@ class Array(ArrayMethods):
         return self._data.is_ready() if _is_on_gpu(self._held()) else True
 
     def copy_to_host_async(self) -> None:
-        """Nothing: the memory of the CPU is the host's, and what is on a GPU is copied when it is read."""
+        """No effect: CPU memory is the host's, and data on a GPU are copied when they are read."""
         self._held()
 
     def delete(self) -> None:
-        """Gives the memory back at once; the array holds no data any more."""
+        """Releases the memory immediately; the array no longer holds data."""
         self._data = None
 
     def unsafe_buffer_pointer(self) -> int:

@@ -1,7 +1,7 @@
 """Arrays from and for Python and other libraries: numbers, nested lists, NumPy, PyTorch, and all that speak DLPack.
 
-`np.asarray(x)` and `LIBRARY.from_dlpack(x)` read an hloom array where it lies. What comes in is copied unless
-copy=False says that the memory may be shared: an array of hloom does not change, so nobody should write to it then.
+`np.asarray(x)` and `LIBRARY.from_dlpack(x)` read an hloom array without a copy. Imported data are copied unless
+copy=False allows sharing the memory: arrays of hloom are immutable, so nothing may write to it then.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _BITS_OF = {
 def from_python(value, dtype=None) -> Array:
     """An Array of a NumPy array, a number, nested lists of them, or anything with DLPack or `__array__`.
 
-    NumPy arrays that own contiguous memory are taken without a copy only when they are read-only; others are copied, so
-    that later writes cannot change an immutable Array. Raises ArgumentError, DTypeError.
+    NumPy arrays that own contiguous memory are shared only when they are read-only; others are copied, so that later
+    writes cannot change an immutable Array. Raises ArgumentError, DTypeError.
     """
     if isinstance(value, Array):
         return value if dtype is None or value.dtype == dtype else Array(value._value().astype(dtype))
@@ -72,11 +72,9 @@ def _from_nested(value) -> np.ndarray:
         try:
             return np.from_dlpack(value)
         except (BufferError, RuntimeError) as error:
-            # NumPy's DLPack knows no bfloat16; such arrays may still give themselves as one of NumPy's.
+            # NumPy's DLPack does not support bfloat16; such arrays may still convert themselves with `__array__`.
             if not hasattr(value, "__array__") or "dtype" not in str(error):
-                raise DeviceError(
-                    "an array was to be taken over through DLPack", str(error), "copy it to the CPU first"
-                ) from None
+                raise DeviceError("import of an array through DLPack", str(error), "copy it to the CPU first") from None
     try:
         array = np.asarray(value)
         as_dtype(array.dtype)
@@ -112,9 +110,7 @@ def from_torch(tensor, *, copy: bool = True) -> Array:
     if not (hasattr(tensor, "detach") and hasattr(tensor, "device")):
         raise ArgumentError("from_torch takes a tensor of PyTorch", f"{type(tensor).__name__}", "use hnp.asarray")
     if tensor.device.type != "cpu":
-        raise DeviceError(
-            "a tensor was to be taken over", f"it is on {tensor.device}", "copy it to the CPU first: tensor.cpu()"
-        )
+        raise DeviceError("import of a tensor", f"it is on {tensor.device}", "copy it to the CPU first: tensor.cpu()")
     if str(tensor.layout) != "torch.strided":
         raise ArgumentError("from_torch takes dense tensors", f"layout {tensor.layout}", "call tensor.to_dense()")
     tensor = tensor.detach().resolve_conj().resolve_neg()
@@ -129,7 +125,7 @@ def from_torch(tensor, *, copy: bool = True) -> Array:
         array = tensor.numpy()
     except TypeError as error:
         found = f"dtype {tensor.dtype}: {error}"
-        raise DTypeError("a tensor was to be taken over", found, "convert it first") from None
+        raise DTypeError("import of a tensor", found, "convert it first") from None
     return from_numpy(array, copy=copy)
 
 

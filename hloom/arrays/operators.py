@@ -21,7 +21,7 @@ class ArrayMethods:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents."""
+        """The sizes of the dimensions."""
         return self._shape.dims
 
     @property
@@ -57,9 +57,9 @@ class ArrayMethods:
 
     def __setitem__(self, index, value):
         raise ImmutableArrayError(
-            "an element was to be assigned",
-            f"an immutable array {self._shape!r}",
-            "make a new array: x.at[index].set(value), or hnp.where(mask, new, old)",
+            "assignment to an element",
+            f"{self._shape!r}, and arrays are immutable",
+            "create a new array: x.at[index].set(value), or hnp.where(mask, new, old)",
         )
 
     @property

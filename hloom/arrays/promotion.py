@@ -81,7 +81,7 @@ def inexact_dtype(dtype: np.dtype) -> np.dtype:
 
 
 def broadcast_shapes(name: str, shapes) -> tuple[int, ...]:
-    """The extents to which all shapes broadcast by NumPy's rule. Raises ShapeError."""
+    """The shape to which all shapes broadcast by NumPy's rule. Raises ShapeError."""
     first = shapes[0]
     for other in shapes:
         if other != first:
@@ -94,12 +94,12 @@ def broadcast_shapes(name: str, shapes) -> tuple[int, ...]:
     rank = max(len(s) for s in shapes)
     result = []
     for k in range(-rank, 0):
-        extents = {s[k] for s in shapes if len(s) >= -k} - {1}
-        if len(extents) > 1:
+        sizes = {s[k] for s in shapes if len(s) >= -k} - {1}
+        if len(sizes) > 1:
             raise ShapeError(
                 f"{name} broadcasts its operands to one shape",
                 " and ".join(str(s) for s in shapes) + f", which differ in axis {k}",
-                "reshape or transpose one of them so that each pair of extents is equal or holds a 1",
+                "reshape or transpose one of them so that each pair of sizes is equal or contains a 1",
             )
-        result.append(extents.pop() if extents else 1)
+        result.append(sizes.pop() if sizes else 1)
     return tuple(result)

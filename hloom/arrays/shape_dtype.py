@@ -7,9 +7,9 @@ from hloom.ir.types import Shape, as_dtype
 
 
 class ShapeDtypeStruct:
-    """The extents and element type of an array that need not exist.
+    """The shape and dtype of an array that need not exist.
 
-    shape: a tuple of extents. dtype: anything that names an element type. Raises DTypeError, ArgumentError.
+    shape: a tuple of sizes. dtype: anything that names an element type. Raises DTypeError, ArgumentError.
     """
 
     __slots__ = ("_shape", "weak")
@@ -17,12 +17,14 @@ class ShapeDtypeStruct:
     def __init__(self, shape, dtype, weak: bool = False, *, weak_type: bool = False, sharding=None):
         weak = weak or weak_type
         try:
-            extents = tuple(int(extent) for extent in shape)
+            dims = tuple(int(size) for size in shape)
         except (TypeError, ValueError):
-            extents = None
-        if extents is None or any(extent < 0 for extent in extents):
-            raise ArgumentError("ShapeDtypeStruct takes a tuple of extents", f"{shape!r}", "pass integers of 0 or more")
-        self._shape = Shape(as_dtype(dtype), extents)
+            dims = None
+        if dims is None or any(size < 0 for size in dims):
+            raise ArgumentError(
+                "ShapeDtypeStruct requires sizes", f"{shape!r}", "pass a tuple of non-negative integers"
+            )
+        self._shape = Shape(as_dtype(dtype), dims)
         self.weak = weak
 
     @property
@@ -43,11 +45,11 @@ class ShapeDtypeStruct:
 
     @property
     def _key(self):
-        """What a compiled function is looked up by, as of an Array."""
+        """The key under which compiled functions are cached, as that of an Array."""
         return (self._shape, True, None) if self.weak else self._shape
 
     def _value(self):
-        """What tracing asks an argument for: there is no value."""
+        """None: tracing finds no value."""
         return
 
     _held = _value
@@ -88,5 +90,5 @@ class ShapeDtypeStruct:
         return ShapeDtypeStruct(**{"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak, **changes})
 
     def str_short(self, short_dtypes: bool = False) -> str:
-        """Dtype and extents in short: float32[3,4]."""
+        """Dtype and shape in short: float32[3,4]."""
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"

@@ -1,6 +1,6 @@
 """Python functions in compiled programs: pure_callback, io_callback; `hloom.tracing.debug` has print and callback.
 
-Each is a custom call whose target carries the function. The program calls it where it stands, with NumPy arrays.
+Each is a custom call whose target holds the function. The program calls it with NumPy arrays.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ VMAP_METHODS = (None, "sequential", "sequential_unrolled", "expand_dims", "broad
 def pure_callback(callback, result_shape_dtypes, *args, sharding=None, vmap_method=None, vectorized=None, **kwargs):
     """The result of a Python function of arrays, also inside of jit, loops and branches.
 
-    callback: pure; gets NumPy arrays in the trees of args and kwargs, and returns arrays of the promised shapes and
+    callback: pure; gets NumPy arrays in the trees of args and kwargs, and returns arrays of the declared shapes and
         dtypes. result_shape_dtypes: a tree of what has `shape` and `dtype`, such as hl.ShapeDtypeStruct.
-    vmap_method: what vmap makes of it. None: an error. 'sequential': one call for each problem. 'expand_dims': one
-        call, arguments that are the same for all problems have a first axis of extent 1. 'broadcast_all': one call, all
-        arguments have the axis. 'legacy_vectorized': one call, such arguments have no further axis.
+    vmap_method: what vmap does. None: an error. 'sequential': one call per batch element. 'expand_dims': one call,
+        unbatched arguments have a first axis of size 1. 'broadcast_all': one call, all arguments have the batch axis.
+        'legacy_vectorized': one call, unbatched arguments have no batch axis.
 
-    It may run more than once or not at all, where its result is not needed. It has no derivative: hl.custom_jvp gives
-    one. Raises what the callback raises, with the line of this call; ShapeError for other results than promised.
+    It may run more than once, or not at all where its result is not needed. It has no derivative: define one with
+    hl.custom_jvp. Raises what the callback raises, with the line of this call; ShapeError for results of another shape
+    than declared.
 
         hl.pure_callback(np.sin, hl.ShapeDtypeStruct(x.shape, x.dtype), x)
     """
@@ -47,10 +48,10 @@ def pure_callback(callback, result_shape_dtypes, *args, sharding=None, vmap_meth
 
 
 def io_callback(callback, result_shape_dtypes, *args, sharding=None, ordered: bool = False, **kwargs):
-    """The result of a Python function that also does something: it runs exactly when the program gets there.
+    """The result of a Python function with side effects: it runs exactly once each time the program reaches it.
 
-    As pure_callback; vmap calls it for each problem. All such calls of a program happen in the order in which they
-    stand in it, so that `ordered` changes nothing.
+    As pure_callback; vmap calls it once per batch element. The calls of a program happen in program order, so `ordered`
+    changes nothing.
     """
     return _call("io_callback", callback, result_shape_dtypes, args, kwargs, "sequential", effect=True)
 
@@ -68,7 +69,7 @@ def _call(kind: str, callback, result_shape_dtypes, args, kwargs, method, effect
         given, named = tree.unflatten(in_tree, arrays)
         results, found = tree.flatten(callback(*given, **named))
         if found != out_tree:
-            raise TreeError(f"{kind}: '{name}' promised a result of structure {out_tree}", f"{found}", "return that")
+            raise TreeError(f"{kind}: '{name}' has to return the structure {out_tree}", f"{found}", "return that")
         return tuple(_fitting(r, s) for r, s in zip(results, shapes, strict=True))
 
     key = (kind, callback, in_tree, out_tree, tuple(shapes), method)
@@ -108,7 +109,7 @@ def _shape(value, kind: str) -> Shape:
 
 
 def _fitting(value, shape: Shape) -> np.ndarray:
-    """A result as an array; Python numbers and other widths of the promised kind take its dtype."""
+    """A result as an array; Python numbers and other widths of the declared kind are converted."""
     array = np.asarray(value)
     if array.dtype != shape.dtype and np.dtype(array.dtype).kind == np.dtype(shape.dtype).kind:
         array = array.astype(shape.dtype)
@@ -121,7 +122,7 @@ def _fitting(value, shape: Shape) -> np.ndarray:
 def debug_callback(callback, *args, ordered: bool = False, partitioned: bool = False, **kwargs) -> None:
     """Calls a Python function with the values of args and kwargs when the program gets there; returns nothing.
 
-    Inside of vmap it is called for each problem; derivatives do not see it.
+    Inside of vmap it is called once per batch element; derivatives ignore it.
     """
     if not callable(callback):
         raise ArgumentError("debug.callback takes a function", f"{type(callback).__name__}", "pass a function")
@@ -177,18 +178,18 @@ def _debug(callback, args, kwargs, key) -> None:
 
 
 def infeed(*args, **kwargs):
-    """Not there. Raises UnsupportedError."""
+    """Not supported. Raises UnsupportedError."""
     raise UnsupportedError(
-        "infeed was asked for",
+        "call of infeed",
         "a program of hloom has no queue from the host",
         "pass the values as arguments, or read them with hl.io_callback",
     )
 
 
 def outfeed(*args, **kwargs):
-    """Not there. Raises UnsupportedError."""
+    """Not supported. Raises UnsupportedError."""
     raise UnsupportedError(
-        "outfeed was asked for",
+        "call of outfeed",
         "a program of hloom has no queue to the host",
         "return the values, or hand them to a function with hl.io_callback",
     )

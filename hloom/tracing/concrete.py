@@ -17,11 +17,11 @@ def known(x) -> np.ndarray | None:
 
 
 def require_known(x, name: str, what: str, repair: str) -> np.ndarray:
-    """`known`, or a ConcretizationTypeError that says which argument would make the extents known."""
+    """`known`, or a ConcretizationTypeError that says which argument would make the shape known."""
     value = known(x)
     if value is None:
         raise ConcretizationTypeError(
-            f"{name} inside of jit, where {what}", f"a traced value {x._shape!r}, which has no numbers yet", repair
+            f"{name} inside of jit, where {what}", f"a traced value {x._shape!r}, which has no value yet", repair
         )
     return value
 

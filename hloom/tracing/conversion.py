@@ -18,7 +18,7 @@ from hloom.tracing.trace import Tracer, bind, current_trace
 @lru_cache(maxsize=4096)
 def _cached_constant(value, dtype) -> Array:
     data = np.asarray(value).astype(dtype)
-    data.flags.writeable = False  # many hold it: it is never donated
+    data.flags.writeable = False  # shared: it is never donated
     return Array(data)
 
 
@@ -33,7 +33,7 @@ def constant(value, dtype: np.dtype) -> Array:
         info = limits(dtype)
         if not info[0] <= value <= info[1]:
             raise DTypeError(
-                f"the Python integer {value} was to take the dtype {HLO_NAME[dtype]} of the array beside it",
+                f"the Python integer {value} with the dtype {HLO_NAME[dtype]} of the other operand",
                 f"{HLO_NAME[dtype]} holds {info[0]} to {info[1]}",
                 "convert the array to a wider dtype first, for example with astype('s64')",
             )
@@ -47,7 +47,7 @@ def full(value, dtype: np.dtype, dims: tuple[int, ...]):
 
 
 def splat(scalar: Array, dims: tuple[int, ...]):
-    """The scalar in each element of an array of these extents."""
+    """An array of this shape filled with the scalar."""
     if current_trace() is None:
         return Array(np.full(dims, scalar._value()))
     return bind("broadcast", scalar, shape=Shape(scalar._shape.dtype, dims), dimensions=())
@@ -70,7 +70,7 @@ def with_weakness(x, weak: bool):
 
 
 def conform(x, dtype: np.dtype, dims: tuple[int, ...]):
-    """x converted to this dtype and broadcast to these extents (to which it is known to broadcast)."""
+    """x converted to this dtype and broadcast to this shape (known to be compatible)."""
     if isinstance(x, ArrayMethods):
         shape = x._shape
         if shape.dtype != dtype:
@@ -82,12 +82,12 @@ def conform(x, dtype: np.dtype, dims: tuple[int, ...]):
 
 
 def broadcast_dims_to(x, dims: tuple[int, ...]):
-    """NumPy's broadcasting of x to extents that fit: HLO's broadcast after a reshape that drops what is stretched."""
+    """NumPy's broadcasting to a compatible shape: HLO's broadcast after a reshape that drops stretched dimensions."""
     own = x._shape.dims
     if own == dims:
         return x
     lead = len(dims) - len(own)
-    kept = tuple(k for k, extent in enumerate(own) if extent == dims[lead + k])
+    kept = tuple(k for k, size in enumerate(own) if size == dims[lead + k])
     if len(kept) != len(own):
         x = reshape_to(x, tuple(own[k] for k in kept))
     shape = Shape(x._shape.dtype, dims)
@@ -95,7 +95,7 @@ def broadcast_dims_to(x, dims: tuple[int, ...]):
 
 
 def reshape_to(x, dims: tuple[int, ...]):
-    """x with these extents, row-major."""
+    """x with this shape, row-major."""
     if x._shape.dims == dims:
         return x
     return bind("reshape", x, shape=Shape(x._shape.dtype, dims), weak=x.weak)

@@ -1,4 +1,4 @@
-"""Calls of functions that have a rule for a transform: taken apart, traced, and put into the current trace."""
+"""Calls of functions that have a rule for a transform: flattened, traced, and emitted in the current trace."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SymbolicZero:
 
 @record
 class Call:
-    """A call taken apart: which arguments are differentiated by, their leaves, and the values used from outside."""
+    """A flattened call: which arguments are differentiated, their leaves, and the values used from outside."""
 
     function: Any
     name: str
@@ -103,7 +103,7 @@ class Call:
         return self.leaves if self.carries_values else [leaf._shape for leaf in self.leaves]
 
     def trace_rule(self, function, given, name: str):
-        """(what a rule's function gives when it is traced, the values from outside that it uses by number).
+        """(the traced function of a rule, the indices of the values from outside that it uses).
 
         given: shapes or arrays; the parameters are these, then the values from outside.
         """
@@ -175,9 +175,9 @@ def _positional(function, args, kwargs, what: str) -> list:
     bound.apply_defaults()
     if bound.kwargs:
         raise ArgumentError(
-            f"{what} takes arguments that can be given by position",
+            f"{what} requires arguments that can be passed by position",
             f"keyword-only: {', '.join(bound.kwargs)}",
-            "make them positional, or bind them with functools.partial",
+            "pass them by position, or bind them with functools.partial",
         )
     return list(bound.args)
 
@@ -225,14 +225,14 @@ def zero_of(shape: Shape):
 def matching(value, shape: Shape, what: str, weak: bool = False):
     """A leaf of a rule's result as an array of this shape and dtype. Raises ShapeError, DTypeError.
 
-    weak: it belongs to a Python number, whose dtype gives way to that of arrays beside it: it is converted.
+    weak: it belongs to a Python number, so it is converted where only the width differs.
     """
     if isinstance(value, SymbolicZero):
         return zero_of(shape)
     number = isinstance(value, (bool, int, float, complex))
     leaf = as_array(value, what)
     if leaf._shape.dims != shape.dims:
-        raise ShapeError(f"{what} has the shape {shape.dims}", f"{leaf._shape!r}", "return an array of that shape")
+        raise ShapeError(f"{what} has the shape of {shape!r}", f"{leaf._shape!r}", "return an array of that shape")
     if leaf.dtype != shape.dtype:
         if number or leaf.weak or (weak and kind(leaf.dtype) == kind(shape.dtype)):
             return convert(leaf, shape.dtype)

@@ -1,8 +1,8 @@
-"""Arrays that programs write to (`jax.ref`): `r = new_ref(x)`, `r[...]`, `r[i] = y`, `freeze(r)`.
+"""Mutable arrays (`jax.ref`): `r = new_ref(x)`, `r[...]`, `r[i] = y`, `freeze(r)`.
 
-A Ref is a Python object with a value. Inside of one trace reading and writing are what they are outside. A program that
-uses a Ref from around it (jit, the body of a loop, a branch, vmap, grad) is made one that takes the value and returns
-the new one: whoever runs a function meets `OuterRef` or `RefArgument`, and runs it again with the value as an argument.
+A Ref is a Python object with a value. Within one trace, reads and writes work as they do outside. A function that uses
+a Ref from outside of its trace (jit, the body of a loop, a branch, vmap, grad) becomes one that accepts the value and
+returns the new one: its caller catches `OuterRef` or `RefArgument` and runs it again with the value as an argument.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from hloom.tree.prefixes import mapped_axes
 
 
 class OuterRef(UnsupportedError):
-    """A Ref from outside was used in a trace: whoever made the trace has to hand its value in."""
+    """A Ref from outside was used in a trace: the caller that traces has to pass its value in."""
 
     def __init__(self, ref: Ref):
         self.ref = ref
         super().__init__(
-            "a Ref from outside was used in a traced function",
+            "use of a Ref from outside in a traced function",
             f"{ref.description}, used in '{current_trace().name}'",
-            "use it in jit, vmap, grad, scan, while_loop, fori_loop, cond or switch, or make it inside of the function",
+            "use it in jit, vmap, grad, scan, while_loop, fori_loop, cond or switch, or create it inside the function",
         )
 
 
 class Ref:
-    """An array that can be written to. Made by `new_ref`; no function of arrays takes it.
+    """An array that can be written to. Created by `new_ref`; functions of arrays do not accept it.
 
-    Reading `r[index]` gives an array, `r[...]` all of it. Raises what indexing an array raises, and ArgumentError after
-    `freeze`.
+    Reading `r[index]` returns an array, `r[...]` all of it. Raises what indexing an array raises, and ArgumentError
+    after `freeze`.
     """
 
     __slots__ = ("_states",)
@@ -44,12 +44,12 @@ class Ref:
     def read(self):
         """The value now. Raises OuterRef in a trace that it does not belong to."""
         if not self._states:
-            raise ArgumentError("a Ref was used", "it is frozen", "use the array that freeze returned")
+            raise ArgumentError("use of a Ref", "it is frozen", "use the array that freeze returned")
         value, trace = self._states[-1]
         if trace is not current_trace():
             if trace is not None and not trace.active:
                 raise LeakedTracerError(
-                    f"a Ref of '{trace.name}' was used after its trace had ended",
+                    f"use of a Ref of '{trace.name}' after its trace ended",
                     self.description,
                     "return its value from the function",
                 )
@@ -92,12 +92,12 @@ class Ref:
         for axis, entry in enumerate(index if isinstance(index, tuple) else (index,)):
             if not isinstance(entry, (int, slice)) or axis >= self.ndim:
                 return
-            extent = self.shape[axis]
-            if isinstance(entry, int) and not -extent <= entry < extent:
+            size = self.shape[axis]
+            if isinstance(entry, int) and not -size <= entry < size:
                 raise IndexOutOfBoundsError(
                     f"element {entry} of axis {axis} of a Ref",
                     self.description,
-                    f"index between {-extent} and {extent - 1}" if extent else "the axis is empty",
+                    f"index between {-size} and {size - 1}" if size else "the axis is empty",
                 )
 
     def __getitem__(self, index):
@@ -110,7 +110,7 @@ class Ref:
         self.write(self.read().at[index].set(new))
 
     def unsafe_buffer_pointer(self) -> int:
-        """The address of the first element now; writing gives the Ref other memory."""
+        """The current address of the first element; a write moves the Ref to other memory."""
         return self.read().unsafe_buffer_pointer()
 
     def get(self, index=...):
@@ -286,7 +286,7 @@ def branches_take_refs(choose):
 def gradient_keeps_refs(first: OuterRef, function, has_aux: bool, transform, args, kwargs):
     """The value and gradients of a function that uses Refs from outside.
 
-    transform(function, has_aux=True) gives ((value, aux), gradients), and raises OuterRef.
+    transform(function, has_aux=True) returns ((value, aux), gradients), and raises OuterRef.
     """
 
     def attempt(refs, before):
@@ -307,23 +307,23 @@ def gradient_keeps_refs(first: OuterRef, function, has_aux: bool, transform, arg
 
 
 def references(args, kwargs) -> tuple[list, tuple[int, ...], object]:
-    """(leaves, places of the Refs among them, structure) of arguments."""
+    """(leaves, positions of the Refs among them, structure) of arguments."""
     leaves, structure = tree.flatten((args, kwargs))
     return leaves, tuple(k for k, leaf in enumerate(leaves) if isinstance(leaf, Ref)), structure
 
 
-def on_values(function, places, closed=()):
-    """The function with values in the place of Refs: (new values of the arguments, of `closed`, result).
+def on_values(function, positions, closed=()):
+    """The function with values in place of Refs: (new values of the arguments, of `closed`, result).
 
-    places: which leaves of the arguments are Refs. closed: Refs that it closes over; their values come as the keyword
-    argument `values_of_refs`.
+    positions: which leaves of the arguments are Refs. closed: Refs that it closes over; their values come as the
+    keyword argument `values_of_refs`.
     """
 
     @functools.wraps(function)
     def run(*args, values_of_refs=(), **kwargs):
         leaves, structure = tree.flatten((args, kwargs))
-        inner = [Ref(leaves[k]) for k in places]
-        for k, ref in zip(places, inner, strict=True):
+        inner = [Ref(leaves[k]) for k in positions]
+        for k, ref in zip(positions, inner, strict=True):
             leaves[k] = ref
         given, named = tree.unflatten(structure, leaves)
         with held(closed, values_of_refs) as after:
@@ -334,13 +334,13 @@ def on_values(function, places, closed=()):
 
 
 def call_on_values(run, args, kwargs, closed):
-    """Calls what `on_values` made (or a compiled form of it) with the values of Refs, and writes the new ones."""
-    leaves, places, structure = references(args, kwargs)
-    refs = [leaves[k] for k in places]
+    """Calls the result of `on_values` (or a compiled form of it) with the values of Refs, and writes the new ones."""
+    leaves, positions, structure = references(args, kwargs)
+    refs = [leaves[k] for k in positions]
     if len({id(ref) for ref in (*refs, *closed)}) != len(refs) + len(closed):
-        raise ArgumentError("Refs of a function are different ones", "one was passed twice, or also used by name",
+        raise ArgumentError("the Refs of a function are distinct", "one was passed twice, or also used by name",
                             "pass each Ref once")  # fmt: skip
-    for k, ref in zip(places, refs, strict=True):
+    for k, ref in zip(positions, refs, strict=True):
         leaves[k] = ref.read()
     given, named = tree.unflatten(structure, leaves)
     if closed:
@@ -354,16 +354,16 @@ def call_on_values(run, args, kwargs, closed):
 def compiled_with_refs(compile_function, versions: dict, closed: list, function):
     """call(args, kwargs) of a jitted function that uses Refs, given as arguments or closed over.
 
-    compile_function: jit with the function's options. versions: compiled forms by the places of Refs. closed: the Refs
+    compile_function: jit with the function's options. versions: compiled forms by positions of Refs. closed: the Refs
     found so far, which grows.
     """
 
     def call(args, kwargs):
         while True:
-            _, places, _ = references(args, kwargs)
-            key = places, len(closed)
+            _, positions, _ = references(args, kwargs)
+            key = positions, len(closed)
             if key not in versions:
-                versions[key] = compile_function(on_values(function, places, tuple(closed)))
+                versions[key] = compile_function(on_values(function, positions, tuple(closed)))
             try:
                 return call_on_values(versions[key], args, kwargs, tuple(closed))
             except OuterRef as found:
@@ -376,20 +376,20 @@ def compiled_with_refs(compile_function, versions: dict, closed: list, function)
 
 def mapped_with_refs(map_function, function, in_axes, out_axes, args, kwargs):
     """vmap of a function that uses Refs. Those among the arguments are mapped as in_axes says; those that it closes
-    over are the same for all problems, so that only reading them, and writing what is the same for all, is possible.
+    over are the same for all batch elements, so they can only be read, or written with a value that is too.
     map_function: vmap that raises OuterRef."""
-    leaves, places, structure = references(args, kwargs)
+    leaves, positions, structure = references(args, kwargs)
     prefix = in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
     axes = [a for axis, arg in zip(prefix, args, strict=True) for a in _axes(axis, arg)]
     axes += [0] * (len(leaves) - len(axes))
     closed: list[Ref] = []
     while True:
-        run = on_values(function, places, tuple(closed))
+        run = on_values(function, positions, tuple(closed))
 
         def positional(values, *given, run=run):
             return run(*given, **kwargs, **({"values_of_refs": values} if values else {}))
 
-        outer = ([axes[k] for k in places], None, out_axes)
+        outer = ([axes[k] for k in positions], None, out_axes)
         mapped = map_function(positional, (None, *prefix), outer)
 
         def call(*given, values_of_refs=(), mapped=mapped):

@@ -1,7 +1,7 @@
-"""Tracing: running a user's function on Tracers, which record what is done to them as a Computation.
+"""Tracing: running a user's function on Tracers, which record the operations on them as a Computation.
 
-`bind` is the one way by which front-end functions apply an op: outside of a trace it runs the op's NumPy reference at
-once, inside it appends an instruction. A trace may carry concrete values along (grad outside of jit), so that Python
+Front-end functions apply every op through `bind`: outside of a trace it runs the op's NumPy reference eagerly, inside
+it appends an instruction. A trace may carry concrete values along (grad outside of jit), so that Python
 control flow on them works.
 """
 
@@ -48,7 +48,7 @@ def _runs_loops(instruction: Instruction) -> bool:
 
 
 def _known_value(instruction: Instruction, operands):
-    """The value of an instruction in a trace that carries values; None for what problems of a named axis exchange."""
+    """The value of an instruction in a trace that carries values; None for collectives over a named axis."""
     try:
         return _evaluate_instruction(instruction, operands)
     except ParticipantsError:
@@ -87,7 +87,7 @@ def current_trace() -> Trace | None:
 
 
 class Trace:
-    """One computation in the making. `carries_values`: instructions have concrete values beside them."""
+    """A computation under construction. `carries_values`: instructions carry concrete values along."""
 
     def __init__(self, name: str, carries_values: bool = False):
         self.builder = Builder(name)
@@ -97,7 +97,7 @@ class Trace:
         self.captures: dict[int, tuple[Tracer, Instruction]] = {}
         self.constants: dict[int, tuple[Array, Instruction]] = {}
         self.last_of_line: dict[Source, Instruction] = {}
-        self.kind = "jit"  # what a value without a number is inside of, for errors
+        self.kind = "jit"  # the transformation that messages name
         self.adopted: dict[int, Tracer] = {}  # tracers that may be captured though their trace has ended
         self.values: dict[Instruction, object] = {}  # of the instructions, where the trace carries values
 
@@ -121,9 +121,9 @@ class Trace:
                 return operand.instruction, operand.value
             if not operand.trace.active and id(operand) not in self.adopted:
                 raise LeakedTracerError(
-                    f"a traced value of '{operand.trace.name}' was used after its trace had ended",
-                    f"{operand!r}, made at {operand.instruction.source or 'a parameter'}",
-                    "return the value from the function instead of storing it outside",
+                    f"use of a traced value of '{operand.trace.name}' after its trace ended",
+                    f"{operand!r}, created at {operand.instruction.source or 'a parameter'}",
+                    "return the value from the function instead of storing it",
                 )
             found = self.captures.get(id(operand))
             if found is None:
@@ -219,7 +219,7 @@ class Tracer(ArrayMethods):
         if self.value is None:
             raise error(
                 f"{what} inside {self.trace.kind} of '{self.trace.name}'",
-                f"a traced value {self._shape!r}, which has no number until the compiled function runs",
+                f"a traced value {self._shape!r}, which has no concrete value until the compiled function runs",
                 repair,
             )
         return self.value
@@ -231,7 +231,7 @@ class Tracer(ArrayMethods):
         return bool(
             self._concrete(
                 "Python control flow on a traced value",
-                "use hnp.where(condition, x, y), or mark the argument that decides as static (static_argnums)",
+                "use hnp.where(condition, x, y), or mark the deciding argument as static (static_argnums)",
                 TracerBoolError,
             )
         )
@@ -250,7 +250,7 @@ class Tracer(ArrayMethods):
         return self._number(complex)
 
     def __index__(self):
-        repair = "use lax.dynamic_slice for a start that is computed, or mark the argument as static (static_argnums)"
+        repair = "use lax.dynamic_slice for a computed start, or mark the argument as static (static_argnums)"
         return self._concrete("a Python index from a traced value", repair).__index__()
 
     def __array__(self, dtype=None, copy=None):
@@ -259,9 +259,9 @@ class Tracer(ArrayMethods):
 
 
 def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
-    """Applies an op: at once by its reference, or recorded in the current trace.
+    """Applies an op: eagerly by its reference, or recorded in the current trace.
 
-    operands: Arrays, Tracers, NumPy arrays or numbers, of the dtypes that the op takes (nothing is promoted here).
+    operands: Arrays, Tracers, NumPy arrays or numbers, of the dtypes that the op accepts (nothing is promoted here).
     Returns an Array or Tracer, a tuple of them for tuple-shaped results. Raises what the op's shape rule raises.
     """
     trace = current_trace()
@@ -284,8 +284,8 @@ def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
 
 
 def eager_device(arrays, what: str):
-    """The device of what is made of arrays outside of `jit`: that of the `hl.device` scope around, that of the arrays,
-    or None where nobody chose one. Raises DeviceError for arrays of two devices."""
+    """The device of an eager result: that of the enclosing `hl.device` scope, that of the operands, or None where none
+    was chosen. Raises DeviceError for operands on two devices."""
     if not device_scopes.device:
         return common_device(arrays, what)
     return scoped_device()
@@ -366,10 +366,10 @@ class Traced:
 def trace_function(
     function, arguments, in_tree, name: str, carries_values: bool = False, hints=None, adopts=(), kind: str = "jit"
 ) -> Traced:
-    """Traces `function` on flat `arguments` (Arrays, Tracers or Shapes), put together again by `in_tree`.
+    """Traces `function` on flat `arguments` (Arrays, Tracers or Shapes), unflattened by `in_tree`.
 
     `in_tree` unflattens to (args, kwargs). carries_values: arguments' values, where they have one, go along.
-    adopts: tracers that may be used though their trace has ended; whoever applies the computation gives their values.
+    adopts: tracers that may be used after their trace ended; the caller of the computation passes their values.
     """
     trace = Trace(name, carries_values)
     trace.kind = kind
@@ -404,11 +404,11 @@ def trace_function(
 def apply_computation(
     computation: Computation, operands, known: dict[Instruction, object] | None = None, beside=()
 ) -> list:
-    """The outputs of a computation: computed at once by the interpreter, or inlined in the current trace.
+    """The outputs of a computation: computed eagerly by the interpreter, or inlined in the current trace.
 
-    operands: Arrays or Tracers, one for each parameter. known: values of instructions that need not be computed again;
-    used where values are computed. beside: further arguments of the call, which the computation has as constants; they
-    too say where results are. Returns Arrays, or Tracers of the current trace.
+    operands: Arrays or Tracers, one for each parameter. known: values of instructions that need not be recomputed;
+    used where values are computed. beside: further arguments of the call, which are constants of the computation; they
+    take part in choosing the device. Returns Arrays, or Tracers of the current trace.
     """
     trace = current_trace()
     if trace is not None:
@@ -421,8 +421,8 @@ def apply_computation(
 
 
 def _output_devices(computation: Computation, arrays, beside) -> list:
-    """For each output that is computed at once its device: what `hl.device` scopes in the function say, else that of
-    what it is made of. Raises DeviceError where the function has no scopes and its arguments have two devices."""
+    """The device of each eagerly computed output: that of `hl.device` scopes in the function, else that of its
+    operands. Raises DeviceError where the function has no scopes and its arguments have two devices."""
     if not chosen_devices(computation):
         return [eager_device([*arrays, *beside], f"'{computation.name}'")] * len(computation.outputs())
     devices = dict(zip(computation.parameters, (array._device for array in arrays), strict=True))
@@ -444,7 +444,7 @@ def call_computation(computation: Computation, operands, inline: bool = False, r
 
 
 class RefArgument(ArgumentError):
-    """A Ref (`hloom.tracing.refs`) stands where an array has to."""
+    """A Ref (`hloom.tracing.refs`) was passed where an array is required."""
 
 
 def as_array(value, what: str = "an argument"):
@@ -455,5 +455,5 @@ def as_array(value, what: str = "an argument"):
         return from_python(value)
     except ArgumentError as error:
         if hasattr(type(value), "addupdate"):
-            raise RefArgument(f"{what} has to be an array", f"a {value.description}", "read it: ref[...]") from None
-        raise ArgumentError(f"{what} has to be an array", error.found, error.repair) from None
+            raise RefArgument(f"{what} must be an array", f"a {value.description}", "read it: ref[...]") from None
+        raise ArgumentError(f"{what} must be an array", error.found, error.repair) from None

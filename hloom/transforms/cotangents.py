@@ -1,4 +1,4 @@
-"""What the arguments of `vjp(...)[1].with_refs(...)` may be besides Refs (`jax.ad`)."""
+"""Arguments of `vjp(...)[1].with_refs(...)` besides Refs (`jax.ad`)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from hloom.ir.records import record
 
 @record(frozen=True)
 class GradValue:
-    """Asks for the cotangent of an argument as a value."""
+    """Requests the cotangent of an argument as a value."""
 
 
 @record(frozen=True)
 class DontWant:
-    """Asks for no cotangent of an argument."""
+    """Requests no cotangent of an argument."""
 
 
 @record(frozen=True)
 class DidntWant:
-    """Stands where `DontWant` was given."""
+    """Returned where `DontWant` was passed."""
 
 
 __all__ = ["DidntWant", "DontWant", "GradValue"]

@@ -1,4 +1,4 @@
-"""Functions with a rule of their own for vmap."""
+"""Functions with custom vmap rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hloom.tree import pytrees as tree
 
 
 class custom_vmap:
-    """A function whose vmap is given by a rule. Derivatives are those of the function itself.
+    """A function whose vmap is defined by a rule. Derivatives are those of the function itself.
 
         @hl.custom_batching.custom_vmap
         def solve(a, b): ...
@@ -21,9 +21,9 @@ class custom_vmap:
         def rule(axis_size, in_batched, a, b):
             return solve_many(a, b), True
 
-    The rule gets the number of problems, for each argument a tree of truth values that say which arrays have a first
-    axis of that extent, and the arguments. It returns the result and a tree that says the same of it.
-    Raises BatchingError when vmap finds no rule, TreeError and ShapeError for results that do not fit.
+    The rule receives the batch size, for each argument a tree of bools that say which arrays have a batch axis (the
+    first), and the arguments. It returns the result and such a tree for it.
+    Raises BatchingError when vmap finds no rule, TreeError and ShapeError for results that do not match.
     """
 
     def __init__(self, fun):
@@ -34,7 +34,7 @@ class custom_vmap:
         self.vmap_rule = None
 
     def def_vmap(self, vmap_rule):
-        """Gives the rule; returns it."""
+        """Defines the rule; returns it."""
         self.vmap_rule = vmap_rule
         return vmap_rule
 

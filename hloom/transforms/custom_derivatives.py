@@ -72,8 +72,8 @@ class _WithRule:
 class custom_jvp(_WithRule):
     """A function whose forward-mode derivative is given by a rule; reverse mode follows from it by transposition.
 
-    function: of arrays or trees of them. nondiff_argnums: positions of arguments that are not differentiated by; they
-    may be anything and come first in the rule.
+    function: of arrays or trees of them. nondiff_argnums: positions of arguments that are not differentiated; they may
+    be any Python values and come first in the rule.
 
         @hl.custom_jvp
         def log1pexp(x):
@@ -84,23 +84,23 @@ class custom_jvp(_WithRule):
             (x,), (t,) = primals, tangents
             return log1pexp(x), t * (1 - 1 / (1 + hnp.exp(x)))
 
-    A rule has to be linear in the tangents. A result of another tree, shape or dtype raises TreeError, ShapeError or
+    A rule must be linear in the tangents. A result of another tree, shape or dtype raises TreeError, ShapeError or
     DTypeError when a derivative is taken; calling the function before its rule is defined raises DifferentiationError.
     """
 
     _functions, _define = ("jvp",), "defjvp or defjvps"
 
     def defjvp(self, jvp, symbolic_zeros: bool = False):
-        """Gives the rule: jvp(*nondiff arguments, primals, tangents) -> (result, its tangent). Returns it.
+        """Defines the rule: jvp(*nondiff arguments, primals, tangents) -> (result, its tangent). Returns it.
 
-        primals, tangents: tuples with an entry for each argument that is differentiated by. symbolic_zeros: tangents
-        that are known to be zero come as SymbolicZero and not as arrays of zeros.
+        primals, tangents: tuples with an entry for each differentiated argument. symbolic_zeros: passes tangents that
+        are known to be zero as SymbolicZero instead of arrays of zeros.
         """
         self.jvp, self.symbolic_zeros = jvp, symbolic_zeros
         return jvp
 
     def defjvps(self, *jvps):
-        """Gives the rule argument by argument: jvp_k(tangent, result, *primals) -> its part of the tangent; None where
+        """Defines the rule per argument: jvp_k(tangent, result, *primals) -> its part of the tangent; None where
         it is zero. Not for functions with nondiff_argnums."""
         if self.nondiff_argnums:
             raise ArgumentError(
@@ -147,7 +147,7 @@ class custom_jvp(_WithRule):
             tangents, _ = tree.unflatten(call.structure, tangents)
             result, tangent = pair_of(rule(*call.nondiff, primals, tangents), what)
             results = same_tree(result, out_tree, f"the result of {what}", "return what the function returns")
-            found = same_tree(tangent, out_tree, f"the tangent of {what}", "give it the structure of the result")
+            found = same_tree(tangent, out_tree, f"the tangent of {what}", "return it with the structure of the result")
             results = [
                 matching(v, s, f"result {k} of {what}")
                 for k, (v, s) in enumerate(zip(results, out_shapes, strict=True))
@@ -168,8 +168,8 @@ class custom_jvp(_WithRule):
 
 @record(frozen=True)
 class CustomVJPPrimal:
-    """An argument of the forward rule of a custom_vjp with symbolic_zeros=True: the array, and whether a derivative by
-    it may be asked for."""
+    """An argument of the forward rule of a custom_vjp with symbolic_zeros=True: the array, and whether it may be
+    differentiated."""
 
     value: Any
     perturbed: bool
@@ -189,7 +189,7 @@ def zero_from_primal(val, symbolic_zeros: bool = False):
 class custom_vjp(_WithRule):
     """A function whose reverse-mode derivative is given by two functions.
 
-    function: of arrays or trees of them. nondiff_argnums: positions of arguments that are not differentiated by.
+    function: of arrays or trees of them. nondiff_argnums: positions of arguments that are not differentiated.
 
         @hl.custom_vjp
         def clipped(x):
@@ -204,11 +204,11 @@ class custom_vjp(_WithRule):
     _functions, _define = ("fwd", "bwd"), "defvjp"
 
     def defvjp(self, fwd, bwd, symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
-        """Gives the rule: fwd(*arguments) -> (result, residuals); bwd(*nondiff arguments, residuals, cotangent) -> a
-        tuple with the cotangent of each argument that is differentiated by, None where it is zero.
+        """Defines the rule: fwd(*arguments) -> (result, residuals); bwd(*nondiff arguments, residuals, cotangent) -> a
+        tuple with the cotangent of each differentiated argument, None where it is zero.
 
-        symbolic_zeros: fwd gets a `CustomVJPPrimal` for each leaf of the arguments that are differentiated by, with the
-        array as its `value`. Cotangents that are zero are arrays all the same. optimize_remat: accepted, no effect.
+        symbolic_zeros: passes fwd a `CustomVJPPrimal` for each leaf of the differentiated arguments, with the array as
+        its `value`. Zero cotangents are arrays nevertheless. optimize_remat: accepted, no effect.
         """
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 
@@ -220,7 +220,7 @@ class custom_vjp(_WithRule):
         return made
 
     def _rule(self, call: Call, traced, perturbed) -> CustomVjp:
-        """The rule; perturbed: which leaves are differentiated by, where the forward rule asks."""
+        """The rule; perturbed: which leaves are differentiated, where the forward rule needs to know."""
         out_shapes = [o.shape for o in traced.computation.outputs()]
         state: dict[str, Any] = {}
 
@@ -257,7 +257,7 @@ class custom_vjp(_WithRule):
                 for k, (v, s) in enumerate(zip(results, out_shapes, strict=True))
             ]
             leaves, found["tree"] = tree.flatten(residuals)
-            # Numbers of Python stay what they are, so that the backward rule may decide by them.
+            # Python numbers stay as they are, so that the backward rule may branch on them.
             found["numbers"] = {k: leaf for k, leaf in enumerate(leaves) if type(leaf) in (bool, int, float, complex)}
             leaves = [leaf for k, leaf in enumerate(leaves) if k not in found["numbers"]]
             leaves = [as_array(leaf, f"a residual of {what}") for leaf in leaves]
@@ -293,8 +293,8 @@ class custom_vjp(_WithRule):
             if not isinstance(result, tuple) or len(result) != len(call.positions):
                 found = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
                 raise TreeError(
-                    f"{what} returns a tuple with a cotangent for each of the {len(call.positions)} arguments that are "
-                    "differentiated by",
+                    f"{what} returns a tuple with a cotangent for each of the {len(call.positions)} differentiated "
+                    "arguments",
                     found,
                     "return a tuple, with None for a cotangent that is zero",
                 )
@@ -352,9 +352,9 @@ def _up_to(value, structure, what: str) -> list:
 def closure_convert(fun, *example_args):
     """(converted, values): the function with the traced values that it uses from outside as explicit arguments.
 
-    fun: a function of arrays. example_args: arguments of the shapes that it will get. converted(*args, *values) is
-    fun(*args); values is a list of arrays. For handing functions to custom_vjp functions: derivatives by what they
-    close over then exist.
+    fun: a function of arrays. example_args: arguments of the shapes of later calls. converted(*args, *values) is
+    fun(*args); values is a list of arrays. For passing functions to custom_vjp functions: derivatives with respect to
+    what they close over then exist.
     """
     leaves, structure = tree.flatten((example_args, {}))
     shapes = [as_array(leaf, "an example argument of closure_convert")._shape for leaf in leaves]
@@ -412,7 +412,7 @@ def custom_gradient(fun):
 
 
 class _AnyPositions:
-    """A function whose signature is not looked at."""
+    """A function that hides its signature."""
 
     def __init__(self, function):
         self.function = function

@@ -1,7 +1,7 @@
 """Derivatives of Python functions: grad, value_and_grad, vjp, jvp, linearize.
 
 A function is traced to a computation, the computation is differentiated (`hloom.compiler.transforms`), and the result
-is applied: computed at once outside of a trace, inlined in the trace around it otherwise. So they nest in any order,
+is applied: computed eagerly outside of a trace, inlined in the enclosing trace otherwise. So they nest in any order,
 with each other and with `jit`. Outside of `jit` the trace carries values along, and Python control flow on them works.
 """
 
@@ -36,15 +36,15 @@ from hloom.tree import pytrees as tree
 def grad(function, argnums=0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False):
     """The function that computes the gradient of `function`, which returns a scalar.
 
-    argnums: the position of the argument to differentiate by, or a tuple of them; each may be a tree of arrays.
+    argnums: the position of the argument to differentiate with respect to, or a tuple; each may be a tree of arrays.
     has_aux: `function` returns (scalar, anything); the gradient function returns (gradient, anything).
     holomorphic: the function is complex and differentiable as such; otherwise its result has to be a real float. For a
         real function of complex z = x + iy the gradient is df/dx - i df/dy, as in JAX.
-    allow_int: integer arguments are allowed; their gradients are False everywhere (JAX: float0).
+    allow_int: allows integer arguments; their gradients are False everywhere (JAX: float0).
 
     The gradient has the argument's tree, shapes and dtypes. Keyword arguments are passed on, and are constants.
-    Works as a decorator. Raises DifferentiationError for results that are no float scalar, for integer arguments and
-    for ops without a derivative; ArgumentError for an argnums that the call has no argument for.
+    Works as a decorator. Raises DifferentiationError for results that are not a float scalar, for integer arguments and
+    for ops without a derivative; ArgumentError for argnums without an argument in the call.
 
         hl.grad(lambda x: x ** 2)(3.0)    # 6.0
     """
@@ -114,11 +114,11 @@ def value_and_grad(
 def vjp(function, *primals, has_aux: bool = False):
     """(function(*primals), vjp_function): reverse mode for any number of outputs.
 
-    vjp_function(cotangent) takes a tree like the result, and returns the tuple of the primals' cotangents. Nothing is
+    vjp_function(cotangent) accepts a tree like the result and returns the tuple of the primals' cotangents. Nothing is
     computed twice: the values that the backward pass needs are kept. It can be called more than once.
     has_aux: `function` returns (result, aux), and (result, vjp_function, aux) is returned.
     Integer results and primals have cotangents that are False everywhere (JAX: float0).
-    Raises TreeError, ShapeError or DTypeError for a cotangent that is not like the result.
+    Raises TreeError, ShapeError or DTypeError for a cotangent that does not match the result.
     """
     what = f"vjp of '{function_name(function)}'"
     call = _Call.of(function, tuple(range(len(primals))), primals, {}, what)
@@ -156,13 +156,13 @@ def jvp(function, primals, tangents, has_aux: bool = False):
 
     primals, tangents: tuples (or lists) of arguments of one structure, shapes and dtypes; the tangent of an integer is
     an array of False. has_aux: `function` returns (result, aux), and (result, tangent, aux) is returned.
-    Raises TreeError, ShapeError or DTypeError for tangents that are not like the primals.
+    Raises TreeError, ShapeError or DTypeError for tangents that do not match the primals.
     """
     what = f"jvp of '{function_name(function)}'"
     for name, value in (("primals", primals), ("tangents", tangents)):
         if not isinstance(value, (tuple, list)):
             raise ArgumentError(
-                f"{what} takes tuples of primals and of tangents",
+                f"{what} requires tuples of primals and tangents",
                 f"{name}: {type(value).__name__}",
                 f"write jvp({function_name(function)}, (x,), (t,)) for one argument",
             )
@@ -219,9 +219,9 @@ def linearize(function, *primals, has_aux: bool = False):
 
 
 class LinearFunction:
-    """What `vjp` and `linearize` return: a linear function that holds the values it needs (`residuals`).
+    """A linear function that holds the values it needs (`residuals`): what `vjp` and `linearize` return.
 
-    It is a tree whose leaves they are, so it can be returned from jitted functions and given to them.
+    It is a pytree with the residuals as leaves, so jitted functions can return and accept it.
     """
 
     __slots__ = ("apply", "residuals")
@@ -244,7 +244,7 @@ class LinearFunction:
             found = self(*cotangents)
             if not isinstance(found, tuple) or len(found) != len(wanted):
                 raise ArgumentError(
-                    "with_refs takes a Ref, None, GradValue or DontWant for each argument of vjp",
+                    "with_refs requires a Ref, None, GradValue or DontWant for each argument of vjp",
                     f"{len(wanted)} for {len(found) if isinstance(found, tuple) else 1}",
                     "name all of them",
                 )
@@ -254,7 +254,7 @@ class LinearFunction:
 
 
 def _into(wanted, cotangent):
-    """Adds a cotangent to a Ref or a tree of them; or it as a value."""
+    """Adds a cotangent to a Ref or a tree of Refs; returns it where it is wanted as a value."""
     if isinstance(wanted, DontWant):
         return DidntWant()
     if wanted is None or isinstance(wanted, GradValue):
@@ -268,14 +268,14 @@ def _into(wanted, cotangent):
 tree.register(LinearFunction, lambda f: (tuple(f.residuals), f.apply), LinearFunction)
 
 
-# --- the call that is differentiated ------------------------------------------------------------------------------
+# --- the differentiated call ------------------------------------------------------------------------------
 
 
 @record
 class _Call:
-    """A call with the arguments to differentiate by taken out.
+    """A call with the differentiated arguments separated.
 
-    Only they are traced: the others reach the function as they are, so that they may be anything and keep their values.
+    Only they are traced: the others reach the function unchanged, so they may be any Python values.
     """
 
     function: Any
@@ -316,7 +316,7 @@ class _Call:
 
 
 def _with_weak(results, weak):
-    """Marks the results of Python scalars. They are this call's own objects, unless an output is an input."""
+    """Marks the results of Python scalars as weak."""
     for result, flag in zip(results, weak, strict=True):
         result.weak = flag
     return results
@@ -337,7 +337,7 @@ def checked_argnums(argnums, what: str):
         return int(argnums)
     if isinstance(argnums, (tuple, list)) and all(isinstance(k, (int, np.integer)) for k in argnums):
         return tuple(int(k) for k in argnums)
-    raise ArgumentError(f"{what} takes argnums", f"{argnums!r}", "pass an integer or a tuple of integers")
+    raise ArgumentError(f"{what} requires argnums", f"{argnums!r}", "pass an integer or a tuple of integers")
 
 
 def argument_positions(argnums, count: int, what: str) -> list[int]:
@@ -360,15 +360,15 @@ def _check_argument(leaf, hint: str, what: str, holomorphic: bool, allow_int: bo
     dtype = leaf.dtype
     if holomorphic and dtype not in COMPLEX:
         raise DifferentiationError(
-            f"{what} with holomorphic=True by '{hint}'",
+            f"{what} with holomorphic=True with respect to '{hint}'",
             f"{leaf._shape!r}",
             f"pass a complex array, for example {hint}.astype('c64')",
         )
     if dtype not in INEXACT and not allow_int:
         raise DifferentiationError(
-            f"{what} by the argument '{hint}'",
+            f"{what} with respect to argument '{hint}'",
             f"{leaf._shape!r}: integers and booleans have no derivatives",
-            "pass a float array (1.0 and not 1), name another argument by argnums, or set allow_int=True",
+            "pass a float array (1.0 instead of 1), choose another argument with argnums, or set allow_int=True",
         )
 
 
@@ -405,7 +405,7 @@ def _aux_trees(out_tree, what: str):
     children = out_tree.children() if out_tree.type is tuple else ()
     if len(children) != 2:
         raise TreeError(
-            f"{what} with has_aux=True takes a function that returns (result, aux)",
+            f"{what} with has_aux=True requires a function that returns (result, aux)",
             f"a result of structure {out_tree}",
             "return a pair",
         )
@@ -413,11 +413,11 @@ def _aux_trees(out_tree, what: str):
 
 
 def _matched(value, structure, shapes, what: str) -> list[Array | Tracer]:
-    """The leaves of a tree of tangents or cotangents, checked against the structure and shapes that it is to have."""
+    """The leaves of a tree of tangents or cotangents, checked against the expected structure and shapes."""
     leaves, found = tree.flatten(value)
     if found != structure:
         raise TreeError(
-            f"{what} {'have' if what.startswith('the tangents') else 'has'} the structure of the values they belong to",
+            f"{what} {'have' if what.startswith('the tangents') else 'has'} the structure of the corresponding values",
             f"{found}, expected {structure}",
             "build it with hl.tree.map over those values",
         )
@@ -426,7 +426,9 @@ def _matched(value, structure, shapes, what: str) -> list[Array | Tracer]:
         number = isinstance(leaf, (bool, int, float, complex))
         leaf = as_array(leaf, what)
         if leaf._shape.dims != shape.dims:
-            raise ShapeError(f"{what}: leaf {k} has the shape {shape.dims}", f"{leaf._shape!r}", "give it that shape")
+            raise ShapeError(
+                f"{what}: leaf {k} has the shape of {shape!r}", f"{leaf._shape!r}", "pass an array of that shape"
+            )
         wanted = shape.dtype if shape.dtype in INEXACT else PRED
         if leaf.dtype != wanted:
             if isinstance(leaf, Array) and (number or leaf.weak):

@@ -21,14 +21,14 @@ from hloom.tree import pytrees as tree
 
 
 def jacfwd(fun, argnums=0, has_aux: bool = False, holomorphic: bool = False):
-    """The function that computes the Jacobian of `fun` by forward mode, an input element at a time (vectorized).
+    """The function that computes the Jacobian of `fun` in forward mode, one input element at a time (vectorized).
 
-    argnums: the position of the argument to differentiate by, or a tuple of them; each may be a tree of arrays.
+    argnums: the position of the argument to differentiate with respect to, or a tuple; each may be a tree of arrays.
     has_aux: `fun` returns (result, anything), and the Jacobian function (Jacobian, anything).
     holomorphic: the function is complex and differentiable as such; otherwise the arguments have to be real.
 
-    The result has the tree of the function's result; in place of each array of extents m it has the tree of the
-    argument, with arrays of extents (*m, *n) in place of arrays of extents n. Good for fewer inputs than outputs.
+    The result has the tree of the function's result; in place of each array of shape m it has the tree of the
+    argument, with arrays of shape (*m, *n) in place of arrays of shape n. Good for fewer inputs than outputs.
     Raises DifferentiationError for integers, for complex arguments without holomorphic, for ops without derivatives.
     """
     what = _what("jacfwd", fun)
@@ -49,7 +49,9 @@ def jacfwd(fun, argnums=0, has_aux: bool = False, holomorphic: bool = False):
             return result[1]
 
         if not leaves:
-            raise ArgumentError(f"{what} by an argument", "it has no arrays", "pass an argument with arrays")
+            raise ArgumentError(
+                f"{what} with respect to an argument", "it has no arrays", "pass an argument with arrays"
+            )
         basis = _basis(leaves)
         found = vmap(push, out_axes=(-1, None) if has_aux else -1)(*basis)
         if has_aux:
@@ -65,10 +67,10 @@ def jacfwd(fun, argnums=0, has_aux: bool = False, holomorphic: bool = False):
 
 
 def jacrev(fun, argnums=0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False):
-    """The function that computes the Jacobian of `fun` by reverse mode, an output element at a time (vectorized).
+    """The function that computes the Jacobian of `fun` in reverse mode, one output element at a time (vectorized).
 
     The arguments, the result and the errors are as those of `jacfwd`; without holomorphic the results have to be real.
-    allow_int: integer arguments are allowed; their parts are False everywhere. Good for fewer outputs than inputs.
+    allow_int: allows integer arguments; their parts are False everywhere. Good for fewer outputs than inputs.
     """
     what = _what("jacrev", fun)
     argnums = checked_argnums(argnums, "jacrev")
@@ -107,7 +109,7 @@ def hessian(fun, argnums=0, has_aux: bool = False, holomorphic: bool = False):
 def linear_transpose(fun, *primals, reduce_axes=()):
     """The transpose of a function that is linear in all of its arguments.
 
-    primals: arrays or ShapeDtypeStructs with the arguments' shapes; no value is looked at.
+    primals: arrays or ShapeDtypeStructs with the arguments' shapes; their values are not used.
     Returns a function from a cotangent (a tree like the result) to the tuple of the arguments' cotangents.
     Raises DifferentiationError, which names the op and its line, where the function is not linear.
     """
@@ -129,7 +131,7 @@ def linear_transpose(fun, *primals, reduce_axes=()):
         given, found = tree.flatten(cotangent)
         if found != traced.out_tree:
             raise TreeError(
-                f"the cotangent of {what}", f"{found}, expected {traced.out_tree}", "give it the result's tree"
+                f"the cotangent of {what}", f"{found}, expected {traced.out_tree}", "pass a tree like the result"
             )
         flat = []
         for value, output in zip(given, outputs, strict=True):
@@ -157,7 +159,7 @@ def _what(name: str, fun) -> str:
 
 
 def _chosen(fun, argnums, args, kwargs, what: str):
-    """(the arguments to differentiate by, the function of only those)."""
+    """(the arguments to differentiate with respect to, the function of only those)."""
     positions = argument_positions(argnums, len(args), what)
 
     @functools.wraps(fun)
@@ -184,7 +186,7 @@ def _check_dtypes(leaves, role: str, what: str, holomorphic: bool) -> None:
 
 
 def _basis(leaves) -> list[Array]:
-    """For each array of extents n the rows (total, *n) of the identity on all of their elements."""
+    """For each array of shape n the rows (total, *n) of the identity on all of their elements."""
     sizes = [math.prod(leaf.shape) for leaf in leaves]
     total, start, found = sum(sizes), 0, []
     for leaf, size in zip(leaves, sizes, strict=True):
@@ -196,7 +198,7 @@ def _basis(leaves) -> list[Array]:
 
 
 def _pieces(array, leaves, axis: int) -> list:
-    """The array cut along its first (0) or last (-1) axis into parts for each leaf, that axis opened to its extents."""
+    """The array split along its first (0) or last (-1) axis, one part per leaf, that axis unflattened to its shape."""
     dims = array.shape
     rest = dims[1:] if axis == 0 else dims[:-1]
     start, found = 0, []

@@ -25,7 +25,7 @@ def pmap(
     axis_size: int | None = None,
     donate_argnums=(),
 ):
-    """The function applied to each element of its arguments along an axis, an element a device.
+    """The function applied to each element of its arguments along an axis, one element per device.
 
     The devices of one process share its memory and threads, so the elements are computed by one compiled program, as
     `jit` of `vmap` does; the collectives of `hloom.lax` over `axis_name` exchange values between them. There must be a

@@ -1,8 +1,8 @@
-"""checkpoint (remat): values computed again in the backward pass instead of being kept.
+"""checkpoint (remat): values recomputed in the backward pass instead of being kept.
 
 A checkpointed function is a `call` with a rule (`hloom.compiler.transforms.custom.Checkpoint`). Its backward pass
-starts from the arguments, and from what the policy keeps, behind an optimization barrier: without it the compiler would
-find that both runs compute the same and keep the first one's values.
+starts from the arguments, and from what the policy keeps, behind an optimization barrier: without it, common
+subexpression elimination would merge both runs and keep the values of the first.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from hloom.tree import pytrees as tree
 
 
 def checkpoint(fun=None, *, concrete: bool = False, prevent_cse: bool = True, static_argnums=(), policy=None):
-    """The function, whose intermediate values are computed again when its gradient is.
+    """The function, whose intermediate values are recomputed for its gradient.
 
-    policy: what is kept all the same, one of `hl.checkpoint_policies` or a function from an instruction (it has
+    policy: what is kept nevertheless, one of `hl.checkpoint_policies` or a function from an instruction (it has
         `opcode`, `shape`, `operands`, `attributes`) to a bool; None keeps nothing but the arguments.
-    prevent_cse: False lets the compiler join the two runs where it sees that they are equal; of use inside of `scan`,
-        where they are in different loops anyhow. static_argnums: positions of arguments that are Python values.
-    concrete: as in JAX no longer of effect.
+    prevent_cse: False lets the compiler merge the two runs where they are equal; useful inside `scan`, where they are
+        in different loops anyway. static_argnums: positions of arguments that are Python values.
+    concrete: no effect, as in JAX.
 
     Works as a decorator, under jit, vmap and derivatives of any order. `remat` is the same function.
-    Raises ArgumentError for what is no function.
+    Raises ArgumentError for anything but a function.
     """
     if fun is None:
         return functools.partial(checkpoint, prevent_cse=prevent_cse, static_argnums=static_argnums, policy=policy)
@@ -38,7 +38,7 @@ def checkpoint(fun=None, *, concrete: bool = False, prevent_cse: bool = True, st
         raise ArgumentError("checkpoint takes a function", f"{type(fun).__name__}", "pass a function")
     if policy is not None and not callable(policy):
         raise ArgumentError(
-            "checkpoint takes a policy", f"{policy!r}", "pass one of hl.checkpoint_policies, or a function"
+            "checkpoint requires a policy", f"{policy!r}", "pass one of hl.checkpoint_policies, or a function"
         )
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     name = function_name(fun)
@@ -66,7 +66,7 @@ def checkpoint(fun=None, *, concrete: bool = False, prevent_cse: bool = True, st
 
 
 def checkpoint_name(x, name: str):
-    """x (an array or a tree of them), with a name by which policies can ask for it to be kept."""
+    """x (an array or a tree of them), under a name that policies can refer to."""
     if not isinstance(name, str):
         raise ArgumentError("checkpoint_name takes a name", f"{name!r}", "pass a string")
 
@@ -135,7 +135,7 @@ class checkpoint_policies:
     def save_and_offload_only_these_names(
         *, names_which_can_be_saved, names_which_can_be_offloaded, offload_src: str = "device", offload_dst: str = ""
     ):
-        """The values with one of these names. hloom runs on the host, whose memory is where they would go."""
+        """The values with one of these names; nothing is offloaded, since hloom runs on the host."""
         names = (*names_which_can_be_saved, *names_which_can_be_offloaded)
         return lambda instruction: instruction.attributes.get("checkpoint_name") in names
 
@@ -167,8 +167,8 @@ def saved_residuals(f, *args, **kwargs) -> list[tuple]:
         while kept.opcode == "get-tuple-element" and kept.operands[0].opcode == "call":
             kept = kept.operands[0]["to_apply"].outputs()[kept["index"]]
         if kept.opcode == "parameter":
-            place = kept["index"]
-            name = f"the argument {hints[place]}" if place < len(hints) else "a value from outside"
+            number = kept["index"]
+            name = f"the argument {hints[number]}" if number < len(hints) else "a value from outside"
         elif kept.attributes.get("checkpoint_name"):
             name = f"the value named '{kept['checkpoint_name']}' at {kept.source}"
         else:

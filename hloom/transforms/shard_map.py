@@ -1,4 +1,4 @@
-"""shard_map: a function of the parts of arrays that the devices of a mesh hold."""
+"""shard_map: a function of the shards of arrays on the devices of a mesh."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from hloom.tree import pytrees as tree
 
 
 def shard_map(f=None, *, mesh: Mesh | None = None, in_specs=None, out_specs=None, check_vma: bool = True, **options):
-    """The function that splits its arguments over a mesh, applies f to the parts and puts the results together.
+    """The function that splits its arguments over a mesh, applies f to the shards and joins the results.
 
     mesh: by default the current one (`hl.set_mesh`). in_specs: a PartitionSpec for each argument, or a prefix of its
-    tree; an axis of the mesh that it does not name gives each device the whole. out_specs: the same of the result; a
-    result has to be equal along axes that its spec does not name. check_vma: False takes the first device's result
-    there without asking. In f, the collectives of `hloom.lax` find the mesh's axes by their names.
+    tree; along a mesh axis that it does not name, every device gets the whole. out_specs: the same for the result; a
+    result must be equal along axes that its spec does not name. check_vma: False uses the first device's result there
+    without a check. In f, the collectives of `hloom.lax` find the mesh's axes by their names.
 
-    Arrays of hloom are whole and on one device, and the parts are problems of one compiled program, as for `vmap`.
-    Raises ShapeError where an extent cannot be split, ArgumentError for specs that do not fit, BatchingError for
-    results that differ where they have to be equal.
+    Arrays of hloom are whole and on one device; the shards are batch elements of one compiled program, as for `vmap`.
+    Raises ShapeError where a dimension cannot be split, ArgumentError for specs that do not match, BatchingError for
+    results that differ where they must be equal.
     """
     if f is None:
         return functools.partial(
@@ -36,7 +36,7 @@ def shard_map(f=None, *, mesh: Mesh | None = None, in_specs=None, out_specs=None
         grid = get_mesh() if mesh is None else mesh
         if grid.empty or in_specs is None or out_specs is None:
             raise ArgumentError(
-                f"shard_map of '{name}' takes a mesh, in_specs and out_specs",
+                f"shard_map of '{name}' requires a mesh, in_specs and out_specs",
                 "one of them is missing",
                 "pass mesh=, or call it within hl.set_mesh(mesh)",
             )
@@ -90,39 +90,39 @@ def _spread(specs, value, what: str) -> list[PartitionSpec]:
 def _split(x, spec, sizes: dict[str, int], name: str):
     """x with a first dimension for each axis of the mesh that splits it, in the mesh's order."""
     if len(spec) > x.ndim:
-        raise ArgumentError(f"shard_map of '{name}': a spec has an entry a dimension", f"{spec!r} for {x._shape!r}",
-                            "name as many as there are")  # fmt: skip
-    dims, places, rest = [], {}, []
-    for extent, entry in zip(x.shape, [*_entries(spec), *[()] * (x.ndim - len(spec))], strict=True):
+        raise ArgumentError(f"shard_map of '{name}': a spec has one entry per dimension", f"{spec!r} for {x._shape!r}",
+                            "pass as many as there are")  # fmt: skip
+    dims, positions, rest = [], {}, []
+    for size, entry in zip(x.shape, [*_entries(spec), *[()] * (x.ndim - len(spec))], strict=True):
         for axis in entry:
-            if axis not in sizes or extent % sizes[axis]:
+            if axis not in sizes or size % sizes[axis]:
                 raise ShapeError(
-                    f"shard_map of '{name}' splits extent {extent} of {x._shape!r} over mesh axis {axis!r}",
+                    f"shard_map of '{name}' splits dimension {size} of {x._shape!r} over mesh axis {axis!r}",
                     f"the mesh has {sizes}",
-                    "name axes of the mesh whose extents divide the array's",
+                    "use mesh axes whose sizes divide those of the array",
                 )
-            places[axis] = len(dims)
+            positions[axis] = len(dims)
             dims.append(sizes[axis])
-            extent //= sizes[axis]
+            size //= sizes[axis]
         rest.append(len(dims))
-        dims.append(extent)
-    return _transposed(reshape_to(x, tuple(dims)), [places[a] for a in sizes if a in places] + rest)
+        dims.append(size)
+    return _transposed(reshape_to(x, tuple(dims)), [positions[a] for a in sizes if a in positions] + rest)
 
 
 def _join(x, spec, sizes: dict[str, int], check: bool):
-    """The whole array of the parts that `_split` makes."""
+    """The whole array of the shards that `_split` returns."""
     front = [axis for axis in sizes if not check or axis in _names(spec)]
     kept = [axis for axis in front if axis in _names(spec)]
-    for place in reversed(range(len(front))):
-        if front[place] not in kept:
-            x = x[(slice(None),) * place + (0,)]
+    for position in reversed(range(len(front))):
+        if front[position] not in kept:
+            x = x[(slice(None),) * position + (0,)]
     order, dims = [], []
     local = x.shape[len(kept) :]
-    for k, (extent, entry) in enumerate(zip(local, [*_entries(spec), *[()] * (len(local) - len(spec))], strict=True)):
+    for k, (size, entry) in enumerate(zip(local, [*_entries(spec), *[()] * (len(local) - len(spec))], strict=True)):
         order += [*(kept.index(axis) for axis in entry), len(kept) + k]
         for axis in entry:
-            extent *= sizes[axis]
-        dims.append(extent)
+            size *= sizes[axis]
+        dims.append(size)
     return reshape_to(_transposed(x, order), tuple(dims))
 
 

@@ -1,7 +1,7 @@
-"""vmap: a function of one problem made a function of many.
+"""vmap: vectorization of a function over a batch axis.
 
-The function is traced once, on the shapes of one problem; the computation is then vectorized
-(`hloom.compiler.transforms.batch`) and applied: computed at once outside of a trace, inlined in the trace around it
+The function is traced once, on the shapes of one batch element; the computation is then vectorized
+(`hloom.compiler.transforms.batch`) and applied: computed eagerly outside of a trace, inlined in the enclosing trace
 otherwise. So vmap nests in any order with itself, with `jit` and with derivatives.
 """
 
@@ -41,20 +41,19 @@ def vmap(
 ):
     """The function that applies `function` to each element of its arguments along an axis, vectorized.
 
-    in_axes: for each positional argument the axis that counts the problems, or None for an argument that is the same
-        for all: one integer (or None) for all arguments, or a tuple with an entry an argument; an entry may be a tree
-        that is a prefix of the argument's. Negative axes count from the end. Keyword arguments are mapped over axis 0.
-    out_axes: where the new axis goes in the results, a prefix of the result's tree; None for a result that is the same
-        for all problems.
-    axis_name: a name for the axis, by which `lax.psum` and the other collectives inside of `function` find it.
-    axis_size: the number of problems, needed where no argument is mapped.
-    spmd_axis_name: the mesh axis over which the problems would be spread; hloom computes them on one device, so it is
-        accepted and changes nothing.
+    in_axes: the batch axis of each positional argument, None for an unbatched one: one integer (or None) for all
+        arguments, or a tuple with an entry per argument; an entry may be a tree that is a prefix of the argument's.
+        Negative axes count from the end. Keyword arguments are mapped over axis 0.
+    out_axes: the position of the batch axis in the results, a prefix of the result's tree; None for a result that is
+        the same for all batch elements.
+    axis_name: the name under which `lax.psum` and the other collectives inside `function` find the axis.
+    axis_size: the batch size, required where no argument is mapped.
+    spmd_axis_name: accepted; no effect, since the batch is computed on one device.
 
-    Raises ShapeError where the mapped axes have unequal extents (it names each argument) or do not exist, TreeError
-    where in_axes or out_axes do not fit, BatchingError for a result that differs between problems with out_axes None.
+    Raises ShapeError where the mapped axes differ in size (it names each argument) or do not exist, TreeError where
+    in_axes or out_axes do not match, BatchingError for a batched result with out_axes None.
 
-        hl.vmap(hnp.dot, in_axes=(0, None))(matrix, vector)    # a product a row
+        hl.vmap(hnp.dot, in_axes=(0, None))(matrix, vector)    # one product per row
     """
     if not callable(function):
         raise ArgumentError("vmap of a function", f"{type(function).__name__}", "pass a function")
@@ -80,7 +79,7 @@ def vmap(
             raise TreeError(
                 f"{what}: in_axes has an entry for each positional argument",
                 f"{len(in_axes)} entries, {len(args)} arguments",
-                "give as many entries as arguments; keyword arguments are mapped over axis 0",
+                "pass as many entries as arguments; keyword arguments are mapped over axis 0",
             )
         leaves, structure = tree.flatten((args, kwargs))
         axes = [a for k, arg in enumerate(args) for a in _each(in_axes, k, arg, what)]
@@ -111,22 +110,22 @@ def vmap(
                 [hints[k] for k in chosen],
                 kind="vmap",
             )
-        places = _out_places(out_axes, traced.out_tree, what)
+        positions = _out_positions(out_axes, traced.out_tree, what)
         computation = inline_calls(traced.computation, traced.known)
         flags = [True] * len(chosen) + [False] * len(traced.captures)
-        computation, differs = batch(computation, flags, size, [p is not None for p in places], axis_name)
-        for k, (place, differing) in enumerate(zip(places, differs, strict=True)):
-            if place is None and differing:
+        computation, differs = batch(computation, flags, size, [p is not None for p in positions], axis_name)
+        for k, (position, differing) in enumerate(zip(positions, differs, strict=True)):
+            if position is None and differing:
                 raise BatchingError(
                     f"{what} with out_axes None for result {k}",
-                    "the result differs between the problems",
-                    "give it an axis in out_axes, or reduce it over the problems with lax.psum",
+                    "the result differs between the batch elements",
+                    "set an axis in out_axes, or reduce it over the batch with lax.psum",
                 )
         operands = [_move(arrays[k], axes[k], 0) for k in chosen]
         results = apply_computation(computation, [*operands, *traced.captures], traced.known, leaves)
         results = [
-            result if place is None else _move(result, 0, _out_axis(place, result, k, what))
-            for k, (result, place) in enumerate(zip(results, places, strict=True))
+            result if position is None else _move(result, 0, _out_axis(position, result, k, what))
+            for k, (result, position) in enumerate(zip(results, positions, strict=True))
         ]
         return traced.unflatten(results)
 
@@ -139,7 +138,7 @@ def vmap(
 def _check_axes(axes, what: str) -> None:
     for leaf in optree.tree_leaves(axes, none_is_leaf=True, namespace="hloom"):
         if not _is_axis(leaf):
-            raise ArgumentError(f"vmap takes integers and None in {what}", f"{leaf!r}", "name axes by integers")
+            raise ArgumentError(f"vmap requires integers or None in {what}", f"{leaf!r}", "pass axes as integers")
 
 
 def _each(in_axes, position: int, argument, what: str) -> list:
@@ -149,7 +148,7 @@ def _each(in_axes, position: int, argument, what: str) -> list:
         raise TreeError(
             f"{what}: in_axes is an integer, None or a tuple with an entry for each argument",
             f"{in_axes!r}",
-            "put it into a tuple: in_axes=(axes_of_the_first_argument,)",
+            "wrap it in a tuple: in_axes=(axes_of_the_first_argument,)",
         )
     return mapped_axes(own, argument, f"in_axes of argument {position} in {what}")
 
@@ -160,7 +159,7 @@ def _normal(axis: int, array, hint: str, what: str) -> int:
         raise ShapeError(
             f"{what} over axis {axis} of argument '{hint}'",
             f"{array._shape!r} has {rank} dimension{'s' * (rank != 1)}",
-            "name an axis that it has, or None in in_axes for an argument that is the same for all problems",
+            "use an existing axis, or None in in_axes for an unbatched argument",
         )
     return axis % rank
 
@@ -173,7 +172,7 @@ def _common_size(entries, axis_size: int | None, what: str) -> int:
         raise ArgumentError(
             f"{what} maps at least one argument",
             "in_axes is None for all of them",
-            "give an argument an axis, or the number of problems as axis_size",
+            "map an argument over an axis, or pass axis_size",
         )
     if len(sizes) > 1:
         found = [
@@ -182,9 +181,9 @@ def _common_size(entries, axis_size: int | None, what: str) -> int:
         if axis_size is not None:
             found.append(f"axis_size is {axis_size}")
         raise ShapeError(
-            f"{what} takes arguments with one extent along their mapped axes",
+            f"{what} requires arguments of one size along their mapped axes",
             "; ".join(found),
-            "slice the longer ones, or set the axis of an argument that is the same for all problems to None",
+            "slice the longer ones, or set the axis of an unbatched argument to None",
         )
     return sizes.pop()
 
@@ -194,25 +193,25 @@ def _without(array, axis: int) -> ShapeDtypeStruct:
     return ShapeDtypeStruct((*dims[:axis], *dims[axis + 1 :]), array._shape.dtype, weak=array.weak)
 
 
-def _out_places(out_axes, out_tree, what: str) -> list:
+def _out_positions(out_axes, out_tree, what: str) -> list:
     if _is_axis(out_axes):
         return [out_axes] * out_tree.num_leaves
     return mapped_axes(out_axes, tree.unflatten(out_tree, [0] * out_tree.num_leaves), f"out_axes of {what}")
 
 
-def _out_axis(place: int, result, number: int, what: str) -> int:
+def _out_axis(position: int, result, number: int, what: str) -> int:
     rank = len(result.shape)
-    if not -rank <= place < rank:
+    if not -rank <= position < rank:
         raise ShapeError(
-            f"{what} with the new axis at {place} of result {number}",
+            f"{what} with the new axis at {position} of result {number}",
             f"the result has {rank} dimension{'s' * (rank != 1)} with it",
-            f"name one between {-rank} and {rank - 1} in out_axes",
+            f"use one between {-rank} and {rank - 1} in out_axes",
         )
-    return place % rank
+    return position % rank
 
 
 def _move(array, source: int, target: int):
-    """The array with one axis moved to another place."""
+    """The array with one axis moved to another position."""
     if source == target:
         return array
     order = [k for k in range(len(array.shape)) if k != source]

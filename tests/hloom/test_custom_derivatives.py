@@ -304,7 +304,7 @@ def test_wrong_results_of_jvp_rules():
     both = lambda v: (v, v)  # noqa: E731
     fails(TreeError, wrong_jvp(lambda x: x, both), "the result of the rule of the custom_jvp function '<lambda>'")
     fails(TreeError, wrong_jvp(both, lambda t: [t, t]), "the tangent of the rule")
-    fails(ShapeError, wrong_jvp(both, lambda t: (t, t[:2])), "tangent 1", "(5,)", "f32[2]")
+    fails(ShapeError, wrong_jvp(both, lambda t: (t, t[:2])), "tangent 1", "f32[5]", "f32[2]")
     fails(DTypeError, wrong_jvp(both, lambda t: (t.astype("f64"), t)), "tangent 0", "f32", "f64[5]")
     fails(ShapeError, wrong_jvp(lambda x: (x, x.sum()), both), "result 1", "f32[]")
     f = hl.custom_jvp(lambda x: x)
@@ -322,9 +322,9 @@ def wrong_vjp(bwd, fwd=None):
 
 
 def test_wrong_results_of_vjp_rules():
-    fails(TreeError, wrong_vjp(lambda r, g: g), "each of the 2 arguments")
+    fails(TreeError, wrong_vjp(lambda r, g: g), "each of the 2 differentiated")
     fails(TreeError, wrong_vjp(lambda r, g: (g,)), "1 values")
-    fails(ShapeError, wrong_vjp(lambda r, g: (g, g[:2])), "the cotangent of 'points'", "(5,)", "f32[2]")
+    fails(ShapeError, wrong_vjp(lambda r, g: (g, g[:2])), "the cotangent of 'points'", "f32[5]", "f32[2]")
     fails(DTypeError, wrong_vjp(lambda r, g: (g.astype("f16"), g)), "the cotangent of 'weights'", "f32", "f16[5]")
     fails(TreeError, wrong_vjp(lambda r, g: ((g, g), g)), "the cotangent of 'weights'")
     fails(TreeError, wrong_vjp(lambda r, g: (g, g), fwd=lambda w, p: w * p), "returns a pair")

@@ -169,7 +169,7 @@ def test_a_donated_buffer_is_reused():
     assert result._data.__array_interface__["data"][0] == address
     assert x.is_deleted() and not y.is_deleted()
     for use in (lambda: x + 1, lambda: np.asarray(x), lambda: f(x, y), lambda: float(x[0, 0])):
-        with pytest.raises(DonatedArrayError, match="used after it had been donated"):
+        with pytest.raises(DonatedArrayError, match="use of a donated array"):
             use()
     assert "donated f32[2,3]" in repr(x)
 
@@ -328,7 +328,7 @@ def test_leaked_values_are_found():
     (leaked,) = kept
     again = hl.jit(lambda y: y + leaked)
     for use in (lambda: leaked + 1, lambda: hnp.sin(leaked), lambda: float(leaked), lambda: again(X)):
-        with pytest.raises(LeakedTracerError, match="after its trace had ended"):
+        with pytest.raises(LeakedTracerError, match="after its trace ended"):
             use()
 
 
