@@ -5,7 +5,7 @@
     DeviceArray.put(device, array)          .numpy(), .block_until_ready(), DLPack, __cuda_array_interface__
 
 Nothing of CUDA is imported before `load_api`, `available` or `gpus` is called, and a `Device` takes nothing of its GPU
-before its first use. docs/guides/cuda.md tells the whole.
+before its first use. docs/reference/cuda_runtime.md describes it.
 """
 
 from hloom.runtime.cuda.api import Api, load_api

@@ -58,7 +58,7 @@ def launch_of_nest(nest: Nest, processors: int, vectors: bool = True) -> CudaLau
 
 
 class _Loops(ast.NodeTransformer):
-    """`for x in range(a, b, c)` as `while`: a loop over a range computes its trip count first (docs/guides/cuda.md)."""
+    """`for x in range(a, b, c)` as `while`, without a trip count (docs/reference/cuda_kernels.md)."""
 
     def __init__(self):
         self.count = 0

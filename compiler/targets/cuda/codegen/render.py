@@ -1,7 +1,7 @@
 """Nests as Python text for CUDA: work items by thread, warp or block, lanes strided, collectives as shuffles.
 
 The text is what Numba's CUDA target compiles and what `lockstep` simulates, letter for letter. It differs from the
-CPU's text in what surrounds the statements only; docs/guides/cuda.md shows both.
+CPU's text in what surrounds the statements only; docs/reference/cuda_kernels.md shows both.
 """
 
 from __future__ import annotations
