@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,18 @@ def pytest_configure(config):
     if not archive.is_current():
         print("the code generator has changed: compiling the prebuilt code, some 20 s", flush=True)
         prebuild()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _caches_of_one_module():
+    """What a module's tests have compiled is forgotten after them, by hloom and by JAX, whose programs are the larger."""
+    yield
+    for name in ("hloom", "jax"):
+        library = sys.modules.get(name)
+        if library is not None and library.__name__ == name:
+            library.clear_caches()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)  # the C library keeps what was freed
 
 
 @pytest.fixture
