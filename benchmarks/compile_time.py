@@ -21,7 +21,7 @@ SIZES = (100, 300, 1000, 3000, 10000)
 
 
 def layers(builder, value, count: int):
-    """Products, reductions and element-wise work, layer by layer."""
+    """Products, reductions and elementwise operations, layer by layer."""
     x, w = value(("f32", (32, 64))), value(("f32", (64, 64)))
     plain = {"lhs_batch_dims": (), "rhs_batch_dims": (), "lhs_contracting_dims": (1,), "rhs_contracting_dims": (0,)}
     while len(builder.instructions) < count:
@@ -32,7 +32,7 @@ def layers(builder, value, count: int):
 
 
 def wide(builder, value, count: int):
-    """Values that are used near and far, and many results."""
+    """Values with near and distant uses, and many results."""
     values = [value(("f32", (64, 8)))]
     while len(builder.instructions) < count:
         number = len(values)
@@ -42,7 +42,7 @@ def wide(builder, value, count: int):
 
 
 def chain(builder, value, count: int):
-    """One long element-wise expression."""
+    """One long elementwise expression."""
     x = y = value(("f32", (64, 8)))
     while len(builder.instructions) < count:
         x = (x * y + 0.25).op("maximum", y)
@@ -167,17 +167,17 @@ def main() -> None:
     text = f"""# Compile time
 
 Written by `python benchmarks/compile_time.py --write`. Machine: {os.cpu_count()} processors, {platform.machine()}.
-Times in milliseconds, of the processor for passes and plan, with an empty kernel cache. Where time grows linearly with
-the program the last columns stay what they are: passes and plan for each instruction, and all with the machine code of
-the distinct kernels (equal ones are compiled once, in this process or an earlier one).
+Times are in milliseconds, with an empty kernel cache; passes and plan are processor time. The last two columns are
+microseconds per instruction, without and with the machine code of the distinct kernels (equal kernels are compiled
+once, in this process or an earlier one). They stay constant where compile time is linear in the size of the program.
 
 {compiled_table}
 
 - layers: {layers.__doc__} wide: {wide.__doc__} chain: {chain.__doc__}
 
-# A step of a loop
+# Time per loop step
 
-Nanoseconds for each step, the median of 15 runs in turns, call included.
+Nanoseconds per step, including the call; median of 15 interleaved runs.
 
 {table(["loop", "hloom", "jax", "jax / hloom"], looped)}
 """

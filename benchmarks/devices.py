@@ -73,7 +73,7 @@ def training() -> dict[str, float]:
     hl.config.num_cpu_devices = 2
     calls = {
         "one device, two threads": (1, hl.jit(single), (parameters, x, y)),
-        "two devices, the mean where it costs least": (2, hl.jit(towers(None)), (parameters, x, y)),
+        "two devices, the mean on the device chosen by the cost model": (2, hl.jit(towers(None)), (parameters, x, y)),
         "two devices, the mean on cpu:0": (2, hl.jit(towers("cpu:0")), (parameters, x, y)),
     }
     return in_turns(calls)
@@ -122,16 +122,16 @@ def main() -> None:
     lines = [
         "# Several CPU devices on one host",
         "",
-        "Made by `python benchmarks/devices.py`; ratios within this one run.",
+        "Written by `python benchmarks/devices.py`; ratios are within one run.",
         "",
         f"A training step of a network of widths {WIDTHS}, batch {BATCH}:",
         "",
-        "| what | ms | speed against one device |",
+        "| configuration | ms | relative speed |",
         "| --- | --- | --- |",
         *(f"| {name} | {seconds * 1e3:.2f} | {one / seconds:.2f} |" for name, seconds in times.items()),
         "",
-        f"Handing a value over, with the kernel behind it: {handing_over() * 1e6:.1f} microseconds a hop; no bytes are "
-        "copied.",
+        f"Transfer of a value between devices, including the kernel that follows: {handing_over() * 1e6:.1f} µs; no "
+        "bytes are copied.",
         "",
         f"Placement and partition of 10,000 instructions: {partitioning():.2f} s of processor time.",
     ]

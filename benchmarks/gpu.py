@@ -162,7 +162,7 @@ def page(device, jax, rows: list[dict], left_out: list[str], copy: float, bf16, 
     facts = device.facts
     versions = [f"hloom {hl.__version__}", jax.title if jax else "no jax with a GPU"]
     lines = [
-        "# Results on a GPU", "", "Made by `python benchmarks/gpu.py`; ratios within this one run.", "",
+        "# Results on a GPU", "", "Written by `python benchmarks/gpu.py`; ratios are within one run.", "",
         f"- GPU: {facts.name}, {facts.arch}; driver for CUDA {version_text(facts.driver)}; {', '.join(versions)}",
         f"- A copy on the device: {copy / 1e9:.0f} GB/s read and written", "",
     ]  # fmt: skip

@@ -76,7 +76,7 @@ def page(operations: int, repeat: int, rows: list[tuple[str, float, float]]) -> 
             f"Written by `python benchmarks/trace_time.py --write`. Machine: {os.cpu_count()} processors, "
             f"{platform.machine()}.",
             f"A function of {operations:,} element-wise operations on two arguments; {repeat} runs, in milliseconds.",
-            "Processor time of the one thread that does it; nothing is compiled or computed.",
+            "Processor time of the tracing thread; nothing is compiled or executed.",
             "",
             "| | shortest | median | goal |",
             "| --- | ---: | ---: | ---: |",

@@ -36,7 +36,7 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="module", autouse=True)
 def _caches_of_one_module():
-    """What a module's tests have compiled is forgotten after them, by hloom and by JAX, whose programs are the larger."""
+    """Frees what a module's tests compiled, in hloom and in JAX, whose programs are larger."""
     yield
     for name in ("hloom", "jax"):
         library = sys.modules.get(name)

@@ -25,7 +25,7 @@ def diagnosis(parts: list[Part], row: dict, limits: dict | None) -> str:
     said = []
     outside = 1 - inside / seconds
     if outside > 0.4 and 5e-7 < seconds - inside < 2e-4:  # more than that is no call, but other work on the machine
-        said.append(f"{outside:.0%} of {seconds * 1e6:.1f} us is outside of kernels (the call)")
+        said.append(f"{outside:.0%} of {seconds * 1e6:.1f} us is call overhead outside of kernels")
     ideal = row["ideal_bytes"]
     moved = sum(part.bytes for part in parts)
     if ideal and moved > 1.3 * ideal and moved > 1e5:
@@ -60,15 +60,17 @@ def _part(part: Part, inside: float, row: dict, limits: dict | None) -> str:
         if compute > 0.02:
             facts.append(f"{flops / 1e9:.0f} GF/s, {compute:.0%} of FMA peak")
     if part.name == "Python":
-        facts.append("a library called from Python")
+        facts.append("computed by a Python library")
     elif memory >= FULL:
-        facts.append("memory bounds it")
+        facts.append("memory-bound")
     elif compute >= FULL:
-        facts.append("multiply-adds bound it")
+        facts.append("compute-bound")
     elif not part.shared and part.seconds > 30e-6 * part.launches and limits and limits["threads"] > 1:
-        facts.append("in one chunk: one thread")
+        facts.append("one chunk, so one thread")
     elif part.seconds > 5e-6 and memory:
         tiles = part.name.startswith(("contraction", "product", "convolution"))
-        facts.append("neither bandwidth nor multiply-adds bound it" if tiles else "instructions of its loop bound it")
+        facts.append(
+            "bound by neither bandwidth nor multiply-adds" if tiles else "bound by the instructions of its loop"
+        )
     share = f"{part.seconds / inside:.0%} of the time in {name} ({part.what})"
     return f"{share}: {', '.join(facts)}" if facts else share

@@ -102,10 +102,10 @@ def pages(result: dict) -> list[Page]:
     made = []
     behind = [row for row in rows if row["missed"]]
     if behind:
-        page = Page("Rows that miss a goal, and why", ["workload", "misses", "what its profile shows"])
+        page = Page("Rows that miss their target", ["workload", "misses", "profile summary"])
         worst = sorted(behind, key=lambda row: min([row["ratios"].get("jax", math.inf), row["share_of_triad"] or 1.0]))
         page.rows = [[row["name"], "; ".join(row["missed"]), row["why"]] for row in worst]
-        page.remark = f"{len(behind)} of {len(rows)} workloads; the others reach every goal that is theirs."
+        page.remark = f"{len(behind)} of {len(rows)} workloads; all others reach their targets."
         made.append(page)
     for family in dict.fromkeys(row["family"] for row in rows):
         members = [row for row in rows if row["family"] == family]
@@ -116,20 +116,18 @@ def pages(result: dict) -> list[Page]:
                               str(row["kernels"].get("hloom", "")), moved, _limit(row)])  # fmt: skip
         page.rows.append(["geometric mean", "", *_means(members, names), "", "", ""])
         made.append(page)
-    page = Page(
-        "Geometric means: a library's time over hloom's", ["library", "mean", "workloads", "worst", "slower in"]
-    )
+    page = Page("Run time relative to hloom (geometric means)", ["library", "mean", "workloads", "worst", "slower in"])
     for name in names:
         ratios = {row["name"]: row["ratios"][name] for row in rows if name in row["ratios"]}
         worst = min(ratios, key=ratios.get)
         page.rows.append([titles[name], f"{geometric_mean(ratios.values()):.2f}", str(len(ratios)),
                           f"{worst} {ratios[worst]:.2f}", str(sum(r < 1 for r in ratios.values()))])  # fmt: skip
-    page.remark = "Above 1, hloom is faster; 'slower in' counts the workloads in which it is not."
+    page.remark = "Above 1, hloom is faster; 'slower in' counts the workloads where hloom is slower."
     if names:
         made.append(page)
     made += _startup_pages(result)
     made += _condition_pages(result["extras"].get("conditions") or {})
-    numbers = Page("Numbers to reach", ["what", "wanted", "found", "", "remark"])
+    numbers = Page("Targets", ["quantity", "target", "measured", "", "remark"])
     for goal in result["goals"]:
         numbers.rows.append([goal["what"], goal["wanted"], _found(goal), _mark(goal), goal["remark"]])
     return [*made, numbers]
@@ -146,7 +144,7 @@ def _startup_pages(result: dict) -> list[Page]:
     if start.get("first"):
         peers = list(dict.fromkeys(name for row in start["first"] for name in row["peers"]))
         heads = ["workload", "cold ms", "warm ms", *(f"{p} ms" for p in peers), *(f"{p} / cold" for p in peers)]
-        page = Page("First calls, in new processes", [*heads, *(f"warm / {p}" for p in peers)])
+        page = Page("First-call latency, in new processes", [*heads, *(f"warm / {p}" for p in peers)])
         for row in start["first"]:
             others = [row["peers"].get(p) for p in peers]
             page.rows.append([
@@ -155,11 +153,11 @@ def _startup_pages(result: dict) -> list[Page]:
                 *("" if x is None else f"{x / row['cold']:.2f}" for x in others),
                 *("" if x is None else f"{row['warm'] / x:.2f}" for x in others),
             ])  # fmt: skip
-        page.remark = "cold: nothing in the disk cache; warm: with the disk cache of the process before."
+        page.remark = "cold: empty disk cache; warm: with the disk cache of an earlier process."
         made.append(page)
     if start.get("shapes"):
         peers = list(dict.fromkeys(name for row in start["shapes"] for name in row["peers"]))
-        page = Page("A new shape for a compiled function", ["workload", "hloom ms", *(f"{p} ms" for p in peers),
+        page = Page("Calls with a new shape", ["workload", "hloom ms", *(f"{p} ms" for p in peers),
                     *(f"share of {p}" for p in peers), "kernels", "compiled", "pending"])  # fmt: skip
         for row in start["shapes"]:
             others = [row["peers"].get(p) for p in peers]
@@ -179,13 +177,13 @@ def _startup_pages(result: dict) -> list[Page]:
 def _condition_pages(conditions: dict) -> list[Page]:
     made = []
     if conditions.get("threads"):
-        page = Page("All threads against one", ["workload", "one ms", "all ms", "times as fast"])
+        page = Page("All threads and one thread", ["workload", "one ms", "all ms", "speedup"])
         page.rows = [[n, _milliseconds(v["one"]), _milliseconds(v["all"]), f"{v['speedup']:.2f}"]
                      for n, v in conditions["threads"].items()]  # fmt: skip
         made.append(page)
     for key, title, unit in (
-        ("apart", "Calls a millisecond apart, microseconds", 1e-6),
-        ("memory", "Peak memory of five training steps, MB", 1e6),
+        ("apart", "Calls one millisecond apart, in microseconds", 1e-6),
+        ("memory", "Peak memory of five training steps, in MB", 1e6),
     ):
         if table := conditions.get(key):
             names = list(dict.fromkeys(name for row in table.values() for name in row))
@@ -208,12 +206,12 @@ def _mark(goal: dict) -> str:
 def limit_lines(result: dict) -> list[str]:
     """The limits of the machine in words."""
     limits = result.get("limits") or {}
-    lines = [f"triad (a + 3 b, jitted by hloom, 16M float32): {result['triad'] / 1e9:.1f} GB/s; it takes turns with "
-             "each workload that memory bounds, and its share is of those turns"]  # fmt: skip
+    lines = [f"triad (a + 3 b, jitted by hloom, 16M float32): {result['triad'] / 1e9:.1f} GB/s; timed interleaved "
+             "with each memory-bound workload, whose share refers to these timings"]  # fmt: skip
     if limits.get("peaks"):
         peaks = ", ".join(f"{dtype} {value / 1e9:.0f} GF/s" for dtype, value in limits["peaks"].items())
         caches = ", ".join(f"{name} {value / 1e9:.0f}" for name, value in limits["caches"].items())
-        lines.append(f"multiply-adds, {limits['threads']} threads: {peaks}; triad by level, GB/s: {caches}")
+        lines.append(f"FMA peak, {limits['threads']} threads: {peaks}; triad by level, GB/s: {caches}")
     return lines
 
 
@@ -223,7 +221,7 @@ def print_tables(result: dict, console: Console | None = None) -> None:
     for page in pages(result):
         table = Table(title=page.title, title_justify="left")
         for k, head in enumerate(page.heads):
-            wordy = k == 0 or head in ("misses", "what its profile shows", "what", "remark")
+            wordy = k == 0 or head in ("misses", "profile summary", "what", "remark")
             table.add_column(escape(head), justify="left" if wordy else "right", overflow="fold")
         for row in page.rows:
             table.add_row(*(escape(cell) for cell in row))
@@ -239,21 +237,22 @@ def markdown(result: dict) -> str:
     facts = "; ".join(f"{k}: {v}" for k, v in result["machine"].items())
     libraries = ", ".join(title for name, title in result["libraries"].items() if name != "hloom")
     lines = [
-        "# Results of the benchmark",
+        "# Benchmark results",
         "",
-        "Made by `python -m hloom bench`; times depend on the machine, ratios within this one run less so.",
+        "Written by `python -m hloom bench`. Times depend on the machine; ratios within one run depend on it less.",
         "",
         f"- Machine: {facts}",
         f"- Threads of each library: {result['threads']}; against {libraries or 'nothing'}",
         *(f"- {line[:1].upper()}{line[1:]}" for line in limit_lines(result)),
-        f"- {result['note']}" if result.get("note") else "- Median of turns in one process; results checked first",
+        f"- {result['note']}"
+        if result.get("note")
+        else "- Medians of interleaved timings in one process, after checking the results",
         "",
-        "Columns of libraries are their time over hloom's: above 1, hloom is faster; empty where a library lacks what "
-        "the workload needs, or its result is less exact than the check. Kernels and MB are what hloom launches and "
-        "moves. The triad takes turns with each workload that memory bounds, multiply-adds with each whose flops are "
-        "known; above 100% of the triad a workload's arrays stay in the last cache, unlike the triad's. "
-        "'(arithmetic)': at the triad's bandwidth the operations would be more than a quarter of the FMA peak, so that "
-        "memory is not what bounds the workload.",
+        "The columns of other libraries are their run time relative to hloom: above 1, hloom is faster. They are "
+        "empty where a library lacks what the workload needs, or its result fails the accuracy check. Kernels and "
+        "MB count hloom's launches and traffic. Above 100% of the triad, a workload's arrays fit in the last-level "
+        "cache. '(arithmetic)' marks workloads that are not memory-bound: at the triad's bandwidth their operations "
+        "would exceed a quarter of the FMA peak.",
         "",
     ]
 
@@ -266,7 +265,7 @@ def markdown(result: dict) -> str:
         lines += ["", page.remark, ""] if page.remark else [""]
     left_out = {f"{r['name']}, {n}": why for r in result["rows"] for n, why in r.get("left_out", {}).items()}
     if left_out:
-        lines += ["## Left out", "", *(f"- {name}: {why}" for name, why in left_out.items()), ""]
+        lines += ["## Not measured", "", *(f"- {name}: {why}" for name, why in left_out.items()), ""]
     for name, value in result["extras"].items():
         if not isinstance(value, dict):
             lines.append(f"- {name}: {value:.3f} s")

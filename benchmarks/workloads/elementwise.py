@@ -8,7 +8,7 @@ import numpy as np
 
 from hloom.benchmarks.workloads.table import Family, M, both, normal, uniform
 
-FAMILY = Family("element by element")
+FAMILY = Family("elementwise")
 workload = FAMILY.workload
 
 

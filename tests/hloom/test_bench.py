@@ -120,7 +120,7 @@ def test_the_command_writes_what_it_measured(tmp_path, capsys):
     assert result["geometric_means"]["numpy"] == pytest.approx((ratios[0] * ratios[1]) ** 0.5)
     assert files[1].read_bytes().startswith(b"\x89PNG")
     text = files[2].read_text()
-    assert "| tiny_add |" in text and "## Numbers to reach" in text and "## Training steps" in text
+    assert "| tiny_add |" in text and "## Targets" in text and "## Training steps" in text
     assert "tiny_add" in capsys.readouterr().out and not list(tmp_path.glob("*.partial"))
 
     # Rows of before are kept where they are not measured anew.
@@ -214,21 +214,21 @@ def test_goals_know_their_direction_and_their_rows():
     }  # fmt: skip
     found = {goal["what"]: goal for goal in goals.goals(rows, extras)}
     reached = {what: goal["reached"] for what, goal in found.items()}
-    assert found["worst workload against jax"]["found"] == 0.5
-    assert found["worst workload against jax"]["remark"] == "gelu_4m; 4 of 5 reach it"
-    assert reached["least share of the triad of what memory bounds"] is False
-    assert reached["matmul 1024^3, 2048^3: times as fast as jax"] is True
+    assert found["worst workload: speedup over jax"]["found"] == 0.5
+    assert found["worst workload: speedup over jax"]["remark"] == "gelu_4m; 4 of 5 reach it"
+    assert reached["memory-bound workloads: lowest share of the triad"] is False
+    assert reached["matmul 1024^3, 2048^3: speedup over jax"] is True
     assert reached["matmul 1024^3, 2048^3: share of the FMA peak"] is False
-    assert reached["3 x 3, 5 x 5 convolutions: times as fast as torch"] is True
-    assert found["LeNet-5 training, images a second"]["found"] == 10_000
-    assert reached["scan and while of small bodies: times as fast as jax"] is True
+    assert reached["3 x 3, 5 x 5 convolutions: speedup over torch"] is True
+    assert found["LeNet-5 training, images per second"]["found"] == 10_000
+    assert reached["scan and while of small bodies: speedup over jax"] is True
     assert reached["smallest jitted call, microseconds"] is True
-    assert reached["first call, cold: times as fast as jax, geometric mean"] is True
-    assert reached["first call, warm cache: share of jax's first call"] is False
+    assert reached["first call, cold: speedup over jax, geometric mean"] is True
+    assert reached["first call, warm cache: time relative to jax's first call"] is False
     assert reached["import hloom, seconds"] is False
-    assert found["two threads against one, compute-bound"]["remark"] == "b"
-    assert reached["peak memory of training steps: jax's over hloom's"] is True
-    assert reached["matmul in f64, bf16, s8: times as fast as jax"] is None
+    assert found["two threads: speedup over one, compute-bound"]["remark"] == "b"
+    assert reached["peak memory of training steps: jax relative to hloom"] is True
+    assert reached["matmul in f64, bf16, s8: speedup over jax"] is None
 
 
 def test_calls_apart_are_measured_and_shown():
@@ -247,7 +247,7 @@ def test_rows_say_what_they_miss():
     assert goals.missed(facts("gelu_4m", {"jax": 1.5}, 0.9, bound_by="memory")) == []
     assert goals.missed(facts("matmul_2048", {"jax": 1.5}, share_of_peak=0.8)) == ["80% of the FMA peak"]
     assert goals.missed(facts("matmul_64", {"jax": 1.5}, share_of_peak=0.5)) == []
-    assert goals.missed(facts("scan_10000", {"jax": 3.0})) == ["3.0 times as fast as jax"]
+    assert goals.missed(facts("scan_10000", {"jax": 3.0})) == ["3.0x the speed of jax"]
     assert goals.missed(facts("softmax", {"unfused": 0.9}, None)) == []
 
 

@@ -101,13 +101,15 @@ def test_reasons():
         return diagnosis.diagnosis(parts, row(*arguments, **more), LIMITS)
 
     bound = why([Part("loop", "add", 1e-2, 1, 3e8, 1e8, True)], 1e-2, 3e8, triad=30e9)
-    assert "memory bounds it" in bound and "100% of bandwidth" in bound
-    assert "multiply-adds bound it" in why([Part("product", "dot", 1e-2, 1, 1e6, 1.9e9, True)], 1e-2, 1e6)
-    assert "instructions of its loop bound it" in why([Part("loop", "tanh", 2e-2, 1, 3e8, 1e8, True)], 2e-2, 3e8)
+    assert "memory-bound" in bound and "100% of bandwidth" in bound
+    assert "compute-bound" in why([Part("product", "dot", 1e-2, 1, 1e6, 1.9e9, True)], 1e-2, 1e6)
+    assert "bound by the instructions of its loop" in why([Part("loop", "tanh", 2e-2, 1, 3e8, 1e8, True)], 2e-2, 3e8)
     assert "one thread" in why([Part("loop", "tanh", 2e-2, 1, 3e8, 1e8, False)], 2e-2, 3e8)
     assert "Python" in why([Part("Python", "sort", 2e-2, 1, 3e8, 1e8, False)], 2e-2, 3e8)
     assert "3.0 times the bytes" in why([Part("loop", "tanh", 2e-2, 1, 3e8, 1e8, True)], 2e-2, 1e8)
-    assert "90% of 2.0 us is outside of kernels" in why([Part("loop", "add", 2e-7, 1, 32, 4, False)], 2e-6, 32)
+    assert "90% of 2.0 us is call overhead outside of kernels" in why(
+        [Part("loop", "add", 2e-7, 1, 32, 4, False)], 2e-6, 32
+    )
     assert "20 launches of 5.0 us" in why([Part("loop", "add", 1e-4, 20, 32, 4, False)], 1e-4, 32)
 
 
