@@ -26,6 +26,18 @@ class No:
 
 
 @record(frozen=True)
+class NumPy:
+    """The functions of `hloom.numpy` that are one op on promoted operands.
+
+    names: separated by blanks; the first is the function's own name, the others are aliases.
+    refused: kinds of dtypes that the functions refuse although the op has them.
+    """
+
+    names: str
+    refused: tuple[str, ...] = ()
+
+
+@record(frozen=True)
 class Op:
     """An entry of the op table.
 
@@ -55,8 +67,16 @@ class Op:
     attributes: name -> how it is written in HLO text ('ints', 'int', 'string', 'flag', 'enum', 'slices', 'padding',
         'computation', 'literal', ...: `hloom.ir.text.attributes.KINDS`); all attributes an instruction of this op can
         have. A flag may be missing, and what has a question mark after it ('ints?').
-    text: the opcode in HLO text, where it is not `name`; with a dot in it ("chlo.lgamma") the target of the custom call
-        as which the op is written. Such ops have no attributes.
+    dialects: the languages that have the op under its name, separated by blanks: 'hlo', 'stablehlo', 'chlo' (the last
+        two write underscores for hyphens). In the text of others the op is a custom call of the target `text`.
+    text: the opcode in HLO text; `name` where HLO has it. With a dot in it ("chlo.lgamma", "hloom.erfcx") it is the
+        target of the custom call as which the op is written; its attributes are then frontend attributes.
+    arity, kinds: of an element-wise op on operands of one shape and dtype: their number, and the kinds of the dtype.
+    lax, numpy: the functions of `hloom.lax` (names separated by blanks) and `hloom.numpy` that are this op.
+    doc: what these compute, in terms of the operands {0}, {1}, ...: the first line of their docstrings.
+    takes_accuracy: the functions of `hloom.lax` accept `accuracy=`. There is one implementation, the exact one.
+    ulp: the largest error seen of its kernel in f32 and f64, in units in the last place
+        (`hloom.compiler.kernels.math.accuracy`); None where it is exact or not measured.
     shaped: the result's shape is not implied by the operands and has to be given.
     flops: floating point operations for each element of the result.
     """
@@ -70,7 +90,15 @@ class Op:
     transpose: Callable | No
     batch: Callable | No = No("not declared yet")
     attributes: dict[str, str] = field(default_factory=dict)
+    dialects: str = ""
     text: str = ""
+    arity: int = 0
+    kinds: tuple[str, ...] = ()
+    lax: str = ""
+    numpy: NumPy | None = None
+    doc: str = ""
+    takes_accuracy: bool = False
+    ulp: tuple[float, float] | None = None
     shaped: bool = False
     flops: float = 1.0
     commutative: bool = False
@@ -80,6 +108,11 @@ class Op:
     identity: Callable[[Any], Any] | None = None  # dtype -> the neutral element
     effects: bool = False
     pure_movement: bool = False  # every element of the result is an element of an operand
+
+    @property
+    def is_custom_call(self) -> bool:
+        """Whether HLO text has no opcode for the op, so that it is written as a custom call of the target `text`."""
+        return "." in self.text
 
     def expression(self, operands, shape, attributes, arguments: list[str]) -> str:
         """The kernel dialect's expression for one element. Shapes give the dtypes; `arguments` are operand names."""
@@ -125,9 +158,14 @@ OPS: dict[str, Op] = {}
 
 
 def op(name: str, **parts) -> Op:
-    """Declares an op (see `Op`). Its opcode must be new."""
+    """Declares an op (see `Op`). Its opcode must be new. numpy: a `NumPy`, or its names alone."""
     if name in OPS:
         raise ValueError(f"op {name} is declared twice")
+    known = parts.get("dialects", "").split()
+    custom = f"{'chlo' if 'chlo' in known else 'hloom'}.{name.replace('-', '_')}"
+    parts.setdefault("text", name if "hlo" in known else custom)
+    if isinstance(parts.get("numpy"), str):
+        parts["numpy"] = NumPy(parts["numpy"])
     if parts["family"] == "elementwise":
         parts.setdefault("batch", elementwise_batch)
     entry = OPS[name] = Op(name=name, **parts)

@@ -6,20 +6,10 @@ import numpy as np
 
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import DTYPES, INTEGERS, PRED, SIGNED, as_dtype
-from hloom.lax.elementwise import (
-    add,
-    bitwise_and,
-    ge,
-    like_arrays,
-    lt,
-    mul,
-    select,
-    shift_right_arithmetic,
-    shift_right_logical,
-    sub,
-)
+from hloom.lax.elementwise import ge, like_arrays, lt, select
 from hloom.lax.movement import broadcast_in_dim, broadcast_to_rank, concatenate, expand_dims, full, index_in_dim
 from hloom.lax.operands import as_operand, canonical_axis, canonical_shape, convert, dtype_of, read, reshape_to
+from hloom.lax.table import add, bitwise_and, mul, shift_right_arithmetic, shift_right_logical, sub
 
 
 def stack(operands, axis: int = 0):

@@ -10,11 +10,12 @@ import enum
 
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import COMPLEX, Shape
-from hloom.lax.elementwise import add as plus
-from hloom.lax.elementwise import conj, mul, select, sub
+from hloom.lax.elementwise import conj, select
 from hloom.lax.movement import broadcasted_iota, concatenate, expand_dims, full_like, slice_in_dim, squeeze, transpose
 from hloom.lax.operands import as_operand, constant, whole_number
 from hloom.lax.reduction import batch_matmul, reduce_sum
+from hloom.lax.table import add as plus
+from hloom.lax.table import mul, sub
 from hloom.tracing.trace import bind
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from hloom.ir.build import scalar_computation
 from hloom.ir.types import NARROW_FLOATS
 from hloom.ir.window import WindowDimension
-from hloom.lax.elementwise import abs as absolute
-from hloom.lax.elementwise import add, exp, is_nan, log1p, max, min, neg, select, sub
+from hloom.lax.elementwise import is_nan, select
 from hloom.lax.movement import pad
 from hloom.lax.operands import F32, as_operand, canonical_axis, constant, convert
 from hloom.lax.reduction import highest, lowest
+from hloom.lax.table import abs as absolute
+from hloom.lax.table import add, exp, log1p, max, min, neg, sub
 from hloom.tracing.trace import bind
 
 

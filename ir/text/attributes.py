@@ -323,3 +323,18 @@ KINDS: dict[str, Kind] = {
         "a NumPy array",
     ),
 }
+
+
+def attribute_of_text(declared: str, text: str):
+    """The value of an attribute that stands in a string, as those of custom calls do. Raises ParseError."""
+    if declared.removesuffix("?") in ("enum", "string"):
+        return text
+    cursor = Cursor(text, "<attribute>")
+    value = kind_of(declared).read(cursor)
+    cursor.expect("")
+    return value
+
+
+def text_of_attribute(declared: str, value) -> str:
+    """The text that `attribute_of_text` reads."""
+    return value if declared.removesuffix("?") in ("enum", "string") else kind_of(declared).write(value, str)

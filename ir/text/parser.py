@@ -10,13 +10,21 @@ import difflib
 import re
 
 from hloom.ir.build import Builder
-from hloom.ir.errors import HloomError, UnsupportedError
+from hloom.ir.errors import HloomError, ParseError, UnsupportedError
 from hloom.ir.library_calls import Call, expand, is_library_call, parse_options
 from hloom.ir.module import AnyShape, Computation, Instruction, Module
 from hloom.ir.op_table import OPS, Op
 from hloom.ir.records import replace
 from hloom.ir.source import Source, on_device
-from hloom.ir.text.attributes import BRANCHES, POSITIONAL, is_frontend, kind_of, read_computations, read_integers
+from hloom.ir.text.attributes import (
+    BRANCHES,
+    POSITIONAL,
+    attribute_of_text,
+    is_frontend,
+    kind_of,
+    read_computations,
+    read_integers,
+)
 from hloom.ir.text.lexer import Cursor, is_name
 from hloom.ir.text.literals import LiteralError, parse_literal
 from hloom.ir.text.provenance import DEVICE, Frames, parse_metadata
@@ -65,13 +73,24 @@ def _nearest(name: str, known) -> str:
     return f"did you mean '{close[0]}'?" if close else ""
 
 
+def _computations(entry: Op, called: tuple[Computation, ...]) -> dict:
+    """The computations of a custom call as the attributes that the op declares, in their order."""
+    found, rest = {}, list(called)
+    for key, kind in entry.attributes.items():
+        if kind == "computation" and rest:
+            found[key] = rest.pop(0)
+        elif kind.startswith("computations") and rest:
+            found[key], rest = tuple(rest), []
+    return found
+
+
 class _Parser(Cursor):
     def __init__(self, text: str, file: str):
         super().__init__(text, file)
         self.frames = Frames()
-        self.ops = {entry.text or name: entry for name, entry in OPS.items() if "." not in entry.text}
+        self.ops = {entry.text: entry for entry in OPS.values() if not entry.is_custom_call}
         # What HLO has no opcode for stands in the text as a call of its function.
-        self.targets = {entry.text: name for name, entry in OPS.items() if "." in entry.text}
+        self.targets = {entry.text: name for name, entry in OPS.items() if entry.is_custom_call}
         self.computations: dict[str, Computation] = {}
         self.depths: dict[int, int] = {}  # by id: the longest chain of calls below
         self.layouts: dict[str, tuple[int, ...]] = {}  # of the computation that is being read, where they are written
@@ -454,7 +473,7 @@ class _Parser(Cursor):
                 device = self._frontend_attributes(entry, attributes)
             elif (entry.name, key) in _DEFAULTS and self.peek() in _DEFAULTS[entry.name, key]:
                 self.skip_value()
-            elif declared is not None and not is_frontend(declared):
+            elif declared is not None and not is_frontend(declared) and not entry.is_custom_call:
                 attributes[key] = kind_of(declared).read(self)
                 if key == "custom_call_target" and attributes[key] in self.targets:
                     entry = OPS[self.targets[attributes[key]]]  # what follows are attributes of this op
@@ -467,8 +486,9 @@ class _Parser(Cursor):
                 if self.skip_value() not in _DEFAULTS[entry.name, key]:
                     allowed = ", ".join(_DEFAULTS[entry.name, key])
                     raise self.fail(f"hloom's {entry.name} has {key} {allowed} only", at=value_at)
-            elif key == "called_computations" and entry.name == "custom-call":
+            elif key == "called_computations" and (entry.name == "custom-call" or entry.is_custom_call):
                 self.called = read_computations(self)
+                attributes |= _computations(entry, self.called)
             elif key in _HINTS:
                 config = self.skip_value()
                 if key == "backend_config" and entry.name == "custom-call":
@@ -499,6 +519,8 @@ class _Parser(Cursor):
             declared = entry.attributes.get(key)
             if declared is not None and is_frontend(declared):
                 attributes[key] = kind_of(declared).read(self)
+            elif declared is not None and entry.is_custom_call:
+                attributes[key] = self._attribute_in_string(declared)
             elif key == DEVICE and self.peek()[:1] == '"':
                 device = self.string()
             elif entry.name == "call" and key == FUSION_KIND and _KIND.fullmatch(self.peek()):
@@ -509,6 +531,13 @@ class _Parser(Cursor):
             if not self.accept(","):
                 self.expect("}")
                 return device
+
+    def _attribute_in_string(self, declared: str):
+        at = self.at
+        try:
+            return attribute_of_text(declared, self.string())
+        except ParseError:
+            raise self.fail(f"expected {kind_of(declared).meaning} in a string", at=at) from None
 
     def literal(self):
         """The array of a whole `constant(...)` token, of the shape of the instruction that is being read."""

@@ -13,7 +13,7 @@ from hloom.ir.loops import lower_scans
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.op_table import OPS
 from hloom.ir.ops.programs.transfer import WITHOUT_DEVICE
-from hloom.ir.text.attributes import BRANCHES, POSITIONAL, is_frontend, kind_of
+from hloom.ir.text.attributes import BRANCHES, POSITIONAL, is_frontend, kind_of, text_of_attribute
 from hloom.ir.text.lexer import escape
 from hloom.ir.text.provenance import DEVICE, TABLES, metadata_text
 from hloom.ir.text.shapes import PRIMITIVE_TYPES, numbered, shape_text, signature_text
@@ -125,11 +125,11 @@ def _line(
         operands = _value(declared[inside], attributes[inside], computation_name)
     else:
         operands = numbered([f"%{name(o)}" for o in instruction.operands])
-    written = entry.text or opcode if entry else opcode
+    written = entry.text if entry else opcode
     if opcode == "fusion" and attributes.keys() == {"kind", "calls"} and not runs_in_xla(instruction):
         written = "call"
         declared = {"calls": "computation"}
-    target = written if "." in written else ""
+    target = written if entry and entry.is_custom_call else ""
     if target:
         written = "custom-call"
     shape = instruction.shape
@@ -137,15 +137,22 @@ def _line(
     pieces = [f"%{name(instruction)} = {shape} {written}({operands})"]
     if target:
         pieces.append(f'custom_call_target="{target}"')
+        if called := callees(instruction):
+            pieces.append(f"called_computations={{{', '.join(f'%{computation_name(c)}' for c in called)}}}")
     frontend = []
     branches = attributes.get("branch_computations")
     if opcode == "conditional" and len(branches) == 2 and instruction.operands[0].shape is Shape(PRED, ()):
         pieces += [f"{key}=%{computation_name(c)}" for key, c in zip(BRANCHES, branches, strict=True)]
         inside = "branch_computations"
     for key, kind in declared.items():
-        if key in attributes and key != inside and kind != "hidden":
-            value = _value(kind, attributes[key], computation_name)
-            (frontend if is_frontend(kind) else pieces).append(f"{key}={value}")
+        if key not in attributes or key == inside or kind == "hidden":
+            continue
+        if target and not is_frontend(kind):
+            if not kind.startswith("computation"):
+                frontend.append(f"{key}={escape(text_of_attribute(kind, attributes[key]))}")
+            continue
+        value = _value(kind, attributes[key], computation_name)
+        (frontend if is_frontend(kind) else pieces).append(f"{key}={value}")
     if written == "call" and opcode == "fusion":
         pieces[-1] = pieces[-1].replace("calls=", "to_apply=", 1)
         frontend.append(f'{FUSION_KIND}="{attributes["kind"]}"')

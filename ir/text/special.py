@@ -107,7 +107,7 @@ def runs_in_xla(fusion: Instruction) -> bool:
                 return False
         elif (
             OPS[instruction.opcode].family != "elementwise"
-            or "." in OPS[instruction.opcode].text
+            or OPS[instruction.opcode].is_custom_call
             or instruction.opcode in _NO_CODE
         ):
             return False

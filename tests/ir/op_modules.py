@@ -97,7 +97,7 @@ _NOT_IN_XLA = {
     **dict.fromkeys(("asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh"), RUN_DTYPES),
     **dict.fromkeys(("abs", "sign"), ("u8", "u16", "u32", "u64")),
     # custom calls that XLA knows no function for
-    **{name: RUN_DTYPES for name, entry in OPS.items() if "." in entry.text},
+    **{name: RUN_DTYPES for name, entry in OPS.items() if entry.is_custom_call},
     "cbrt": ("c64", "c128"),
     "complex": ("f16", "bf16"),
 }

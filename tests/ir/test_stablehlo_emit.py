@@ -31,7 +31,8 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def test_every_op_has_a_spelling():
-    assert set(OPS) - set(EMITTERS) == INSIDE
+    by_table = {n for n, e in OPS.items() if e.is_custom_call or {"stablehlo", "chlo"} & set(e.dialects.split())}
+    assert set(OPS) - set(EMITTERS) - by_table == INSIDE
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
@@ -95,8 +96,8 @@ def test_numbers_are_written_so_that_the_same_bits_are_read():
 
 
 def test_what_cannot_be_written_is_named(monkeypatch):
-    monkeypatch.delitem(EMITTERS, "sine")
+    monkeypatch.delitem(EMITTERS, "iota")
     with pytest.raises(UnsupportedError) as error:
-        hl.jit(hnp.sin).lower(np.ones(3, np.float32)).as_text(dialect="stablehlo")
-    assert "sine cannot be written as StableHLO" in str(error.value)
+        hl.jit(lambda: hnp.arange(3)).lower().as_text(dialect="stablehlo")
+    assert "iota cannot be written as StableHLO" in str(error.value)
     assert error.value.repair == "print it as HLO text"

@@ -12,8 +12,9 @@ from hloom.arrays.array import Array
 from hloom.errors import ArgumentError, ParticipantsError, ShapeError
 from hloom.ir.build import scalar_computation
 from hloom.ir.types import DTYPES, INEXACT
-from hloom.lax.elementwise import convert_element_type, div
+from hloom.lax.elementwise import convert_element_type
 from hloom.lax.operands import as_operand
+from hloom.lax.table import div
 from hloom.tracing.trace import TRACES, bind
 from hloom.tree import pytrees as tree
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.types import FLOATS
-from hloom.lax.elementwise import add, mul, sub
 from hloom.lax.operands import as_operand, canonical_shape, convert, promote_operands
+from hloom.lax.table import add, mul, sub
 from hloom.tracing.callback import debug_callback, io_callback
 
 

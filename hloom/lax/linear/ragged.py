@@ -5,11 +5,12 @@ from __future__ import annotations
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.records import record
 from hloom.ir.types import INTEGERS, as_dtype
-from hloom.lax.elementwise import bitwise_and, ge, lt, mul, select, sub
+from hloom.lax.elementwise import ge, lt, select
 from hloom.lax.movement import broadcast_in_dim, broadcasted_iota, full_like, transpose
 from hloom.lax.operands import as_operand, canonical_axis, convert, reshape_to
 from hloom.lax.reduction import dot_general
 from hloom.lax.scans import cumsum
+from hloom.lax.table import bitwise_and, mul, sub
 
 
 @record(frozen=True)

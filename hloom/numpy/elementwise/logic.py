@@ -21,7 +21,9 @@ from hloom.lax.operands import (
     promote_operands,
     with_weakness,
 )
-from hloom.numpy.elementwise.ufuncs import document, in_order, refuse
+from hloom.lax.table import documented
+from hloom.numpy.elementwise.table import binary, refuse
+from hloom.numpy.elementwise.ufuncs import in_order
 from hloom.tracing.trace import bind
 
 # --- comparison ---------------------------------------------------------------------------------------------------
@@ -61,7 +63,7 @@ def _comparison(name: str, direction: str, sign: str):
     text = f"x1 {sign} x2, pred.\n\n    Promotes and broadcasts"
     text += "; complex numbers by their real parts, then by their imaginary ones" * ordered
     text += ". Raises ShapeError, DTypeError, ArgumentError.\n    "
-    return document(function, name, text)
+    return documented(function, name, text)
 
 
 equal = _comparison("equal", "EQ", "==")
@@ -125,7 +127,7 @@ def _on_parts(name: str, text: str, function, others: bool, join):
             result = function(x) if x.dtype in FLOATS else full(others, PRED, x.shape)
         return with_weakness(result, True) if x.weak and name == "isnan" else result
 
-    return document(test, name, f"{text} pred, element-wise.")
+    return documented(test, name, f"{text} pred, element-wise.")
 
 
 isfinite = _on_parts("isfinite", "Neither infinite nor NaN,", lax.is_finite, True, lax.bitwise_and)
@@ -191,7 +193,7 @@ def _logical(name: str, opcode: str, text: str):
         (x1, x2), _ = promote_operands(name, (x1, x2))
         return bind(opcode, x1, x2)
 
-    return document(function, name, f"{text} of truth values, pred. Broadcasts. Raises ShapeError.")
+    return documented(function, name, f"{text} of truth values, pred. Broadcasts. Raises ShapeError.")
 
 
 logical_and = _logical("logical_and", "and", "`and`")
@@ -207,24 +209,11 @@ def logical_not(x, /):
 # --- bits ---------------------------------------------------------------------------------------------------------
 
 
-def _bits(name: str, opcode: str, text: str, change=None):
-    def function(x1, x2, /):
-        (x1, x2), weak = promote_operands(name, (x1, x2), change)
-        if x1.dtype in INEXACT:
-            raise refuse(name, x1, "convert the operands to integers or booleans")
-        return bind(opcode, x1, x2, weak=weak)
-
-    return document(function, name, f"{text}, of integers. Promotes and broadcasts. Raises ShapeError, DTypeError.")
-
-
 def _number(dtype):
     return DTYPES["s32"] if dtype == PRED else dtype
 
 
-bitwise_and = _bits("bitwise_and", "and", "x1 & x2, also of booleans")
-bitwise_or = _bits("bitwise_or", "or", "x1 | x2, also of booleans")
-bitwise_xor = _bits("bitwise_xor", "xor", "x1 ^ x2, also of booleans")
-left_shift = _bits("left_shift", "shift-left", "x1 << x2", _number)
+left_shift = binary("left_shift", "shift-left", "x1 << x2 of integers.", _number, INEXACT)
 
 
 def right_shift(x1, x2, /):
@@ -239,14 +228,6 @@ def right_shift(x1, x2, /):
     return bind(opcode, x1, x2, weak=weak)
 
 
-def bitwise_not(x, /):
-    """~x of integers, `not` of booleans, element-wise. Raises DTypeError."""
-    x = as_operand(x, "invert")
-    if x.dtype in INEXACT:
-        raise refuse("invert", x, "convert the operand to integers or booleans")
-    return bind("not", x, weak=x.weak)
-
-
 def bitwise_count(x, /):
     """The number of bits set in |x|, u8, element-wise. Raises DTypeError."""
     x = as_operand(x, "bitwise_count")
@@ -257,7 +238,6 @@ def bitwise_count(x, /):
     return convert(lax.population_count(lax.abs(x) if x.dtype.kind == "i" else x), DTYPES["u8"])
 
 
-invert = bitwise_invert = bitwise_not
 bitwise_left_shift, bitwise_right_shift = left_shift, right_shift
 
 # --- choice -------------------------------------------------------------------------------------------------------

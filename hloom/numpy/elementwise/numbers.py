@@ -21,7 +21,7 @@ from hloom.lax.operands import (
     reshape_to,
     to_inexact,
 )
-from hloom.numpy.elementwise.ufuncs import refuse, weakly
+from hloom.numpy.elementwise.table import refuse, weakly
 from hloom.tracing.trace import bind, current_trace
 
 # --- floats -------------------------------------------------------------------------------------------------------

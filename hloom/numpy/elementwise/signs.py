@@ -20,7 +20,9 @@ from hloom.lax.operands import (
     to_inexact,
     with_weakness,
 )
-from hloom.numpy.elementwise.ufuncs import document, maximum, minimum, rad2deg, real_function, refuse, weakly, with_sign
+from hloom.lax.table import documented
+from hloom.numpy.elementwise.table import refuse, weakly
+from hloom.numpy.elementwise.ufuncs import maximum, minimum, rad2deg, real_function, with_sign
 from hloom.tracing.trace import bind
 
 # --- rounding -----------------------------------------------------------------------------------------------------
@@ -35,7 +37,7 @@ def _rounding(name: str, function, text: str):
             raise refuse(name, x, "round the real and imaginary parts")
         return function(x)
 
-    return document(rounded, name, f"{text} Element-wise; integers stay as they are. Raises DTypeError.")
+    return documented(rounded, name, f"{text} Element-wise; integers stay as they are. Raises DTypeError.")
 
 
 def _truncate(x):

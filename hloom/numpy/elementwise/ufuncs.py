@@ -1,4 +1,4 @@
-"""Arithmetic, exponentials and trigonometry, element-wise, with promotion and broadcasting."""
+"""Arithmetic, exponentials and trigonometry: more than one op of the table (`hloom.numpy.elementwise.table`)."""
 
 from __future__ import annotations
 
@@ -6,80 +6,17 @@ import math
 
 from hloom import lax
 from hloom.arrays.operators import ArrayMethods
-from hloom.errors import DTypeError
-from hloom.ir.types import COMPLEX, DTYPES, FLOATS, HLO_NAME, INEXACT, INTEGERS, PRED, bit_width
+from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED, bit_width
 from hloom.lax.elementwise import is_nan
 from hloom.lax.operands import as_operand, convert, default_int, full, inexact_dtype, promote_operands, to_inexact
+from hloom.numpy.elementwise.table import binary, refuse, unary, weakly
 from hloom.tracing.trace import bind
 from hloom.transforms.custom_derivatives import custom_jvp
 
-
-def document(function, name: str, text: str):
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = text
-    return function
-
-
-def refuse(name: str, x, repair: str):
-    """The error for an element type that a function has no meaning for."""
-    return DTypeError(f"{name} has no meaning for {HLO_NAME[x.dtype]}", f"{x._shape!r}", repair)
-
-
-def binary(name: str, opcode: str, text: str, change=None, refused=frozenset(), instead=None):
-    """A function of two operands that is one op on promoted operands.
-
-    refused: dtypes that the op has no meaning for; `instead`, if given, is what to do with their promoted operands.
-    """
-
-    def function(x1, x2, /):
-        # The common case first: two arrays of one shape and dtype.
-        if isinstance(x1, ArrayMethods) and isinstance(x2, ArrayMethods) and x1._shape is x2._shape:
-            weak = x1.weak and x2.weak
-            dtype = x1._shape.dtype
-            if change is not None and change(dtype) != dtype:
-                (x1, x2), weak = promote_operands(name, (x1, x2), change)
-        else:
-            (x1, x2), weak = promote_operands(name, (x1, x2), change)
-        if x1._shape.dtype in refused:
-            if instead is not None:
-                return weakly(instead(x1, x2), weak)
-            raise refuse(name, x1, "convert the operands with astype")
-        return bind(opcode, x1, x2, weak=weak)
-
-    return document(
-        function,
-        name,
-        f"{text}\n\n    Promotes and broadcasts. Raises ShapeError, DTypeError, ArgumentError.\n    ",
-    )
-
-
-def unary(name: str, opcode: str, text: str, inexact: bool = True, refused=frozenset()):
-    """A function of one operand that is one op; integers are converted first where `inexact`."""
-
-    def function(x, /):
-        if inexact:
-            if not isinstance(x, ArrayMethods) or x._shape.dtype not in INEXACT:
-                x = to_inexact(x, name)
-        elif not isinstance(x, ArrayMethods):
-            x = as_operand(x, name)
-        if x._shape.dtype in refused:
-            raise refuse(name, x, "convert the operand with astype")
-        return bind(opcode, x, weak=x.weak)
-
-    kinds = "Integers become floats. " if inexact else ""
-    return document(function, name, f"{text}\n\n    Element-wise. {kinds}Raises DTypeError, ArgumentError.\n    ")
-
-
-_PRED = frozenset((PRED,))
-
 # --- arithmetic ---------------------------------------------------------------------------------------------------
 
-add = binary("add", "add", "x1 + x2; `or` of booleans.")
-subtract = binary("subtract", "subtract", "x1 - x2.", refused=_PRED)
-multiply = binary("multiply", "multiply", "x1 * x2; `and` of booleans.")
 true_divide = binary("true_divide", "divide", "x1 / x2; integers become floats.", inexact_dtype)
 divide = true_divide
-arctan2 = binary("arctan2", "atan2", "The angle of the point (x2, x1), radians.", inexact_dtype, COMPLEX)
 
 
 def in_order(x, y, direction: str):
@@ -101,9 +38,7 @@ def _complex_extreme(direction: str):
 _text = "The {} of x1 and x2; NaN where one is NaN. Complex numbers are in the order of `less`."
 maximum = binary("maximum", "maximum", _text.format("larger"), refused=COMPLEX, instead=_complex_extreme("GE"))
 minimum = binary("minimum", "minimum", _text.format("smaller"), refused=COMPLEX, instead=_complex_extreme("LE"))
-atan2 = arctan2
 
-negative = unary("negative", "negate", "-x.", inexact=False, refused=_PRED)
 _abs = unary("absolute", "abs", "The absolute value; real for complex x.", inexact=False)
 
 
@@ -242,12 +177,6 @@ def _prepare_division(name, x1, x2):
     return x1, x2, weak
 
 
-def weakly(x, weak: bool):
-    if weak:
-        x.weak = True
-    return x
-
-
 def floor_divide(x1, x2, /):
     """The quotient rounded down, element-wise. Integers divided by zero give 0, as in NumPy.
 
@@ -294,12 +223,7 @@ def fmod(x1, x2, /):
 
 # --- exponentials, logarithms, roots ------------------------------------------------------------------------------
 
-exp = unary("exp", "exponential", "e to the power x.")
 _expm1 = unary("expm1", "exponential-minus-one", "exp(x) - 1, exact near 0.")
-log = unary("log", "log", "The natural logarithm; NaN below 0, -inf at 0.")
-log1p = unary("log1p", "log-plus-one", "log(1 + x), exact near 0.")
-sqrt = unary("sqrt", "sqrt", "The square root; NaN below 0.")
-cbrt = unary("cbrt", "cbrt", "The cube root; negative below 0.", refused=COMPLEX)
 
 
 def expm1(x, /):
@@ -392,26 +316,6 @@ _log_add_exp2 = _log_add(2.0, lax.exp2, lambda t: lax.div(lax.log1p(t), math.log
 
 
 # --- trigonometry -------------------------------------------------------------------------------------------------
-
-sin = unary("sin", "sine", "The sine of x radians.")
-cos = unary("cos", "cosine", "The cosine of x radians.")
-tan = unary("tan", "tan", "The tangent of x radians.")
-tanh = unary("tanh", "tanh", "The hyperbolic tangent.")
-sinh = unary("sinh", "sinh", "The hyperbolic sine.")
-cosh = unary("cosh", "cosh", "The hyperbolic cosine.")
-arcsin = asin = unary("arcsin", "asin", "The arc sine, radians; NaN beyond 1.")
-arccos = acos = unary("arccos", "acos", "The arc cosine, radians; NaN beyond 1.")
-arcsinh = asinh = unary("arcsinh", "asinh", "The inverse hyperbolic sine.")
-arccosh = acosh = unary("arccosh", "acosh", "The inverse hyperbolic cosine; NaN below 1.")
-arctanh = atanh = unary("arctanh", "atanh", "The inverse hyperbolic tangent; NaN beyond 1.")
-
-
-def arctan(x, /):
-    """The arc tangent, radians, element-wise; floats."""
-    return lax.atan(to_inexact(x, "arctan"))
-
-
-atan = arctan
 
 
 def real_function(name: str, x, function):

@@ -24,7 +24,8 @@ from hloom.lax.operands import (
 )
 from hloom.lax.scans import running
 from hloom.numpy.elementwise.logic import equal, greater, less, logical_and, where
-from hloom.numpy.elementwise.ufuncs import absolute, add, divide, multiply, remainder, subtract
+from hloom.numpy.elementwise.table import add, multiply, subtract
+from hloom.numpy.elementwise.ufuncs import absolute, divide, remainder
 from hloom.numpy.reducing.reductions import sum, sum_dtype
 from hloom.numpy.shaping.manipulation import concatenate, moveaxis
 

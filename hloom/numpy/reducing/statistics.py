@@ -14,7 +14,7 @@ from hloom.lax.operands import (
     to_inexact,
 )
 from hloom.numpy.elementwise.signs import conjugate
-from hloom.numpy.elementwise.ufuncs import multiply, subtract
+from hloom.numpy.elementwise.table import multiply, subtract
 from hloom.numpy.linear.products import dot
 from hloom.numpy.reducing.reductions import average, mean, sum
 from hloom.numpy.shaping.manipulation import concatenate

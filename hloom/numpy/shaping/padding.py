@@ -9,7 +9,7 @@ from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import PRED
 from hloom.lax.movement import broadcasted_iota
 from hloom.lax.operands import NUMBERS, as_operand, broadcast_dims_to, convert, inexact_dtype, whole_number
-from hloom.numpy.elementwise.ufuncs import add
+from hloom.numpy.elementwise.table import add
 
 _OPTIONS = {
     "constant": {"constant_values": 0},

@@ -1,79 +1,20 @@
-"""Element-wise ops of one and two operands, by subject.
+"""Arithmetic: sums, products, quotients, powers, extremes, signs.
 
 Source: HLO operation semantics, openxla.org/xla/operation_semantics.
 """
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from hloom.ir.op_table import No, op
-from hloom.ir.ops.rules import (
-    conjugate,
-    elementwise,
-    in_float32,
-    linear_jvp,
-    partials,
-    to_pred,
-    to_real,
-    zero_jvp,
+from hloom.ir.ops.elementwise.declare import (
+    ARITHMETIC,
+    binary,
+    unary,
+    wrapped,
 )
-from hloom.ir.types import COMPLEX, DTYPES, SIGNED, kind
-
-ARITHMETIC = ("signed", "unsigned", "float", "complex")
-ORDERED = ("pred", "signed", "unsigned", "float")
-ANALYTIC = ("float", "complex")
-FLOAT = ("float",)
-INTEGER = ("signed", "unsigned")
-BITS = ("pred", "signed", "unsigned")
-NOT_LINEAR = No("not linear in any operand")
-NO_TANGENT = No("its operands have no tangents")
-
-
-def unary(name, kinds, reference, code, jvp, transpose=NOT_LINEAR, flops=1.0, result=None, **facts):
-    """Declares an element-wise op of one operand."""
-    op(
-        name,
-        family="elementwise",
-        infer=elementwise(name, 1, kinds, result),
-        reference=in_float32(reference),
-        code=code if isinstance(code, dict) or not isinstance(code, str) else {"any": code},
-        jvp=jvp,
-        transpose=transpose,
-        flops=flops,
-        **facts,
-    )
-
-
-def binary(name, kinds, reference, code, jvp, transpose=NOT_LINEAR, flops=1.0, result=None, **facts):
-    """Declares an element-wise op of two operands of one dtype."""
-    op(
-        name,
-        family="elementwise",
-        infer=elementwise(name, 2, kinds, result),
-        reference=in_float32(reference),
-        code=code if isinstance(code, dict) or not isinstance(code, str) else {"any": code},
-        jvp=jvp,
-        transpose=transpose,
-        flops=flops,
-        **facts,
-    )
-
-
-def math_function(name, kernel, reference, derivative, flops, kinds=ANALYTIC, **facts):
-    """Declares a unary function whose kernel is `kernel_DTYPE`; derivative(g, y, x)."""
-    jvp = partials(derivative) if derivative else zero_jvp
-    unary(name, kinds, reference, kernel + "_{t}({0})", jvp, flops=flops, **facts)
-
-
-# --- arithmetic ---------------------------------------------------------------------------------------------------
-
-
-def _wrapped(template: str) -> dict[str, str]:
-    """Integers are cast back because Numba widens the results of their arithmetic."""
-    return {"integer": "{r}(" + template + ")", "any": template}
+from hloom.ir.ops.rules import conjugate, partials, to_real
+from hloom.ir.types import COMPLEX, kind
 
 
 def _add_transpose(build, instruction, cotangent, operands):
@@ -125,13 +66,6 @@ def _remainder(x, y):
     return np.where(zero, x, np.fmod(x, safe))
 
 
-def _atan2(y, x):
-    """Of narrower floats by float64 and rounded: NumPy's float32 results depend on the processor and on strides."""
-    if x.dtype == np.float64:
-        return np.arctan2(y, x)
-    return np.arctan2(y.astype(np.float64), x.astype(np.float64)).astype(x.dtype)
-
-
 def _power(x, y):
     """Integers: a negative exponent gives 0 unless the base is 1 or -1."""
     if x.dtype.kind == "f":
@@ -153,31 +87,43 @@ binary(
     "add",
     ("pred", *ARITHMETIC),
     np.add,
-    {"pred": "{0} | {1}", **_wrapped("{0} + {1}")},
+    {"pred": "{0} | {1}", **wrapped("{0} + {1}")},
     partials(lambda g, z, x, y: g, lambda g, z, x, y: g),
     _add_transpose,
     commutative=True,
     associative=True,
     identity=lambda dtype: 0,
+    dialects="hlo stablehlo",
+    doc="{0} + {1}; `or` of booleans.",
+    lax="add",
+    numpy="add",
 )
 binary(
     "subtract",
     ARITHMETIC,
     np.subtract,
-    _wrapped("{0} - {1}"),
+    wrapped("{0} - {1}"),
     _subtract_jvp,
     _subtract_transpose,
+    dialects="hlo stablehlo",
+    doc="{0} - {1}.",
+    lax="sub",
+    numpy="subtract",
 )
 binary(
     "multiply",
     ("pred", *ARITHMETIC),
     np.multiply,
-    {"pred": "{0} & {1}", "complex": "mul_{t}({0}, {1})", **_wrapped("{0} * {1}")},
+    {"pred": "{0} & {1}", "complex": "mul_{t}({0}, {1})", **wrapped("{0} * {1}")},
     partials(lambda g, z, x, y: g * y, lambda g, z, x, y: g * x),
     _multiply_transpose,
     commutative=True,
     associative=True,
     identity=lambda dtype: 1,
+    dialects="hlo stablehlo",
+    doc="{0} * {1}; `and` of booleans.",
+    lax="mul",
+    numpy="multiply",
 )
 binary(
     "divide",
@@ -187,6 +133,9 @@ binary(
     partials(lambda g, z, x, y: g / y, lambda g, z, x, y: -(g * z) / y),
     _divide_transpose,
     flops=4,
+    dialects="hlo stablehlo",
+    doc="{0} / {1}. Integers truncate toward zero; a division by zero has all bits set.",
+    lax="div",
 )
 binary(
     "remainder",
@@ -199,6 +148,9 @@ binary(
         lambda g, z, x, y: -g * ((x / y).op("sign") * (x / y).op("abs").op("floor")),
     ),
     flops=10,
+    dialects="hlo stablehlo",
+    doc="The remainder of {0} / {1} with the sign of {0}.",
+    lax="rem",
 )
 binary(
     "power",
@@ -212,6 +164,10 @@ binary(
         lambda g, z, x, y: g * z * x.compare("EQ", 0).where(x.like(1), x).op("log"),
     ),
     flops=40,
+    dialects="hlo stablehlo",
+    doc="{0} to the power {1}, of one dtype.",
+    lax="pow",
+    ulp=(1.92, 0.62),
 )
 binary(
     "maximum",
@@ -226,6 +182,9 @@ binary(
     associative=True,
     idempotent=True,
     identity=lambda dtype: _lowest(dtype),
+    dialects="hlo stablehlo",
+    doc="The larger of {0} and {1}; NaN where one is NaN.",
+    lax="max",
 )
 binary(
     "minimum",
@@ -240,6 +199,9 @@ binary(
     associative=True,
     idempotent=True,
     identity=lambda dtype: _highest(dtype),
+    dialects="hlo stablehlo",
+    doc="The smaller of {0} and {1}; NaN where one is NaN.",
+    lax="min",
 )
 
 
@@ -273,6 +235,10 @@ unary(
     partials(lambda g, y, x: -g),
     _negate_transpose,
     involution=True,
+    dialects="hlo stablehlo",
+    doc="-{0}.",
+    lax="neg",
+    numpy="negative",
 )
 unary(
     "abs",
@@ -288,6 +254,9 @@ unary(
         )
     ),
     result=to_real,
+    dialects="hlo stablehlo",
+    doc="The absolute value; real for complex {0}.",
+    lax="abs",
 )
 unary(
     "sign",
@@ -298,6 +267,9 @@ unary(
     lambda build, instruction, primals, tangents: (
         _direction_jvp(primals[0], build.primal, tangents[0]) if instruction.dtype in COMPLEX else None
     ),
+    dialects="hlo stablehlo",
+    doc="-1, 0 or 1; {0} / |{0}| for complex {0}; NaN for NaN.",
+    lax="sign",
 )
 
 
@@ -308,254 +280,3 @@ def _direction_jvp(x, y, g):
     across = g - y * along.op("complex", along.like(0))
     nonzero = size.compare("EQ", 0).where(size.like(1), size)
     return across / nonzero.op("complex", nonzero.like(0))
-
-
-# --- exponentials, logarithms, powers -----------------------------------------------------------------------------
-
-
-def _erf(x):
-    return np.vectorize(math.erf, otypes=[np.float64])(x) if x.size else x
-
-
-def _logistic(x):
-    if x.dtype.kind == "c":
-        return 1 / (1 + np.exp(-x))
-    # Both branches have an argument of exp that is not positive, so neither overflows.
-    e = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1 / (1 + e), np.where(np.isnan(x), x, e / (1 + e)))
-
-
-def _complex_or(real_function, complex_function):
-    return lambda x: complex_function(x) if x.dtype.kind == "c" else real_function(x)
-
-
-math_function("exponential", "exp", np.exp, lambda g, y, x: g * y, 15)
-math_function("exponential-minus-one", "expm1", np.expm1, lambda g, y, x: g * (y + 1), 20)
-math_function("log", "log", np.log, lambda g, y, x: g / x, 15)
-math_function("log-plus-one", "log1p", np.log1p, lambda g, y, x: g / (x + 1), 20)
-math_function("logistic", "logistic", _logistic, lambda g, y, x: g * y * (1 - y), 20)
-math_function("sqrt", "sqrt", np.sqrt, lambda g, y, x: g * 0.5 / y, 4)
-math_function("rsqrt", "rsqrt", lambda x: 1 / np.sqrt(x), lambda g, y, x: g * -0.5 * y / x, 5)
-math_function(
-    "cbrt",
-    "cbrt",
-    _complex_or(np.cbrt, lambda x: np.power(x, 1 / 3)),
-    lambda g, y, x: g / (y * y * 3),
-    20,
-)
-math_function(
-    "erf",
-    "erf",
-    _erf,
-    lambda g, y, x: g * (2 / math.sqrt(math.pi)) * (-(x * x)).op("exponential"),
-    25,
-    kinds=FLOAT,
-)
-
-# --- trigonometric and hyperbolic ---------------------------------------------------------------------------------
-
-
-def _off_unit(x):
-    """1 - x^2, without the cancellation near 1."""
-    return (1 - x) * (1 + x)
-
-
-math_function("sine", "sin", np.sin, lambda g, y, x: g * x.op("cosine"), 20)
-math_function("cosine", "cos", np.cos, lambda g, y, x: -(g * x.op("sine")), 20)
-math_function("tan", "tan", np.tan, lambda g, y, x: g * (y * y + 1), 30)
-math_function("tanh", "tanh", np.tanh, lambda g, y, x: g * (1 - y * y), 20)
-math_function("asin", "asin", np.arcsin, lambda g, y, x: g * _off_unit(x).op("rsqrt"), 25)
-math_function("acos", "acos", np.arccos, lambda g, y, x: -(g * _off_unit(x).op("rsqrt")), 25)
-math_function("sinh", "sinh", np.sinh, lambda g, y, x: g * x.op("cosh"), 25)
-math_function("cosh", "cosh", np.cosh, lambda g, y, x: g * x.op("sinh"), 25)
-math_function("asinh", "asinh", np.arcsinh, lambda g, y, x: g * (x * x + 1).op("rsqrt"), 25)
-math_function("acosh", "acosh", np.arccosh, lambda g, y, x: g * (x - 1).op("rsqrt") * (x + 1).op("rsqrt"), 25)
-math_function("atanh", "atanh", np.arctanh, lambda g, y, x: g / _off_unit(x), 25)
-binary(
-    "atan2",
-    ("float",),
-    _atan2,
-    "atan2_{t}({0}, {1})",
-    partials(
-        lambda g, z, y, x: g * (x / (x * x + y * y)),
-        lambda g, z, y, x: -(g * (y / (x * x + y * y))),
-    ),
-    flops=30,
-)
-
-# --- rounding -----------------------------------------------------------------------------------------------------
-
-
-def _half_away(x):
-    whole = np.trunc(x)
-    # copysign keeps the sign of a zero result.
-    return np.copysign(np.where(np.abs(x - whole) >= 0.5, whole + np.sign(x), whole), x)
-
-
-unary("floor", FLOAT, np.floor, "floor_{t}({0})", zero_jvp)
-unary("ceil", FLOAT, np.ceil, "ceil_{t}({0})", zero_jvp)
-unary("round-nearest-even", FLOAT, np.rint, "round_even_{t}({0})", zero_jvp)
-unary("round-nearest-afz", FLOAT, _half_away, "round_afz_{t}({0})", zero_jvp)
-unary("is-finite", FLOAT, np.isfinite, "is_finite_{t}({0})", zero_jvp, result=to_pred)
-
-# --- bits and booleans --------------------------------------------------------------------------------------------
-
-
-def _shift(function, fill):
-    """HLO shifts: the amount is unsigned; at the width and beyond every bit is the fill."""
-
-    def reference(x, amount):
-        width = x.dtype.itemsize * 8
-        unsigned = np.dtype(f"u{x.dtype.itemsize}")
-        count = amount.astype(unsigned)
-        inside = np.where(count < width, count, 0).astype(unsigned)
-        return np.where(count < width, function(x, inside), fill(x)).astype(x.dtype)
-
-    return reference
-
-
-def _shift_right_logical(x, n):
-    return (x.view(n.dtype) >> n).view(x.dtype)
-
-
-def _shift_left(x, n):
-    return (x.view(n.dtype) << n).view(x.dtype)
-
-
-def _shift_right_arithmetic(x, n):
-    signed = np.dtype(f"i{x.dtype.itemsize}")
-    return (x.view(signed) >> n.view(signed)).view(x.dtype)
-
-
-def _sign_fill(x):
-    # In the dtype itself: NumPy's common type of uint64 and a signed integer is float64.
-    signed = np.dtype(f"i{x.dtype.itemsize}")
-    return (x.view(signed) >> (8 * x.dtype.itemsize - 1)).view(x.dtype)
-
-
-bitwise = {"commutative": True, "associative": True}
-ones = lambda dtype: True if dtype == DTYPES["pred"] else -1 if dtype in SIGNED else np.iinfo(dtype).max  # noqa: E731
-binary(
-    "and", BITS, np.bitwise_and, _wrapped("{0} & {1}"), zero_jvp, NO_TANGENT, idempotent=True, identity=ones, **bitwise
-)
-binary(
-    "or",
-    BITS,
-    np.bitwise_or,
-    _wrapped("{0} | {1}"),
-    zero_jvp,
-    NO_TANGENT,
-    idempotent=True,
-    identity=lambda dtype: 0,
-    **bitwise,
-)
-binary(
-    "xor",
-    BITS,
-    np.bitwise_xor,
-    _wrapped("{0} ^ {1}"),
-    zero_jvp,
-    NO_TANGENT,
-    identity=lambda dtype: 0,
-    **bitwise,
-)
-unary(
-    "not",
-    BITS,
-    lambda x: np.logical_not(x) if x.dtype == bool else np.invert(x),
-    {"pred": "not {0}", "any": "{r}(~{0})"},
-    zero_jvp,
-    NO_TANGENT,
-    involution=True,
-)
-shift_left = _shift(_shift_left, lambda x: 0)
-binary("shift-left", INTEGER, shift_left, "shl_{t}({0}, {1})", zero_jvp, NO_TANGENT)
-binary(
-    "shift-right-logical",
-    INTEGER,
-    _shift(_shift_right_logical, lambda x: 0),
-    "shr_logical_{t}({0}, {1})",
-    zero_jvp,
-    NO_TANGENT,
-)
-binary(
-    "shift-right-arithmetic",
-    INTEGER,
-    _shift(_shift_right_arithmetic, _sign_fill),
-    "shr_arithmetic_{t}({0}, {1})",
-    zero_jvp,
-    NO_TANGENT,
-)
-# NumPy counts the bits of the absolute value; HLO those of the two's complement.
-unary(
-    "popcnt",
-    INTEGER,
-    lambda x: np.bitwise_count(x.view(f"u{x.dtype.itemsize}")),
-    "popcnt_{t}({0})",
-    zero_jvp,
-    NO_TANGENT,
-)
-
-
-def _leading_zeros(x):
-    width = x.dtype.itemsize * 8
-    unsigned = x.view(f"u{x.dtype.itemsize}")
-    count = np.full(x.shape, width, np.int64)
-    for bit in range(width):
-        count = np.where(unsigned >> np.asarray(bit, unsigned.dtype) != 0, width - 1 - bit, count)
-    return count
-
-
-unary("count-leading-zeros", INTEGER, _leading_zeros, "clz_{t}({0})", zero_jvp, NO_TANGENT)
-
-# --- complex numbers ----------------------------------------------------------------------------------------------
-
-
-def _complex_dtype(dtype):
-    return DTYPES["c128"] if dtype == DTYPES["f64"] else DTYPES["c64"]
-
-
-def _make_complex(re, im):
-    result = np.empty(re.shape, _complex_dtype(re.dtype))
-    result.real, result.imag = re, im
-    return result
-
-
-def _zero(cotangent):
-    return cotangent.like(0)
-
-
-binary(
-    "complex",
-    ("float",),
-    _make_complex,
-    "complex_{t}({0}, {1})",
-    linear_jvp,
-    lambda build, instruction, g, operands: [
-        g.op("real") if operands[0] is None else None,
-        -g.op("imag") if operands[1] is None else None,
-    ],
-    result=_complex_dtype,
-)
-unary(
-    "real",
-    ("float", "complex"),
-    np.real,
-    {"float": "{0}", "complex": "{0}.real"},
-    linear_jvp,
-    lambda build, instruction, g, operands: [
-        g.op("complex", _zero(g)) if instruction.operands[0].dtype in COMPLEX else g
-    ],
-    result=to_real,
-)
-unary(
-    "imag",
-    ("float", "complex"),
-    np.imag,
-    {"float": "{t}(0)", "complex": "{0}.imag"},
-    linear_jvp,
-    lambda build, instruction, g, operands: [
-        _zero(g).op("complex", -g) if instruction.operands[0].dtype in COMPLEX else _zero(g)
-    ],
-    result=to_real,
-)

@@ -9,7 +9,8 @@ import math
 
 import numpy as np
 
-from hloom.ir.ops.elementwise.special import host_function, no_partial, odd, scipy_function
+from hloom.ir.ops.elementwise.declare import host_function
+from hloom.ir.ops.elementwise.special import no_partial, odd, scipy_function
 from hloom.ir.ops.rules import partials
 
 

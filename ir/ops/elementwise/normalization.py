@@ -197,6 +197,7 @@ for _name, _infer, _reference in (
     op(
         _name,
         family="library",
+        dialects="hlo",
         infer=_infer,
         reference=_reference,
         code=EXPANDED,

@@ -76,7 +76,6 @@ def _generator(name: str, arity: int, dtype, function, which: int, kernel: str, 
         jvp=zero_jvp,
         transpose=NO_TANGENT,
         flops=flops,
-        text="hloom." + name.replace("-", "_"),
     )
 
 
@@ -241,4 +240,5 @@ op(
     attributes={"algorithm": "enum?"},
     shaped=True,
     flops=100,
+    dialects="hlo",
 )

@@ -7,7 +7,7 @@ import numpy as np
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.batching import clamp_batch, select_batch
-from hloom.ir.ops.elementwise.arithmetic import NO_TANGENT, NOT_LINEAR
+from hloom.ir.ops.elementwise.declare import NO_TANGENT, NOT_LINEAR
 from hloom.ir.ops.rules import in_float32, require_count, require_kind, require_same, to_pred, zero_jvp
 from hloom.ir.types import (
     BITS,
@@ -90,6 +90,7 @@ op(
     jvp=zero_jvp,
     transpose=NO_TANGENT,
     attributes={"direction": "enum", "type": "enum?"},
+    dialects="hlo stablehlo",
 )
 
 # --- select and clamp ---------------------------------------------------------------------------------------------
@@ -139,6 +140,7 @@ op(
     jvp=_select_jvp,
     transpose=_select_transpose,
     batch=select_batch,
+    dialects="hlo stablehlo",
 )
 
 
@@ -192,6 +194,7 @@ op(
     transpose=NOT_LINEAR,
     batch=clamp_batch,
     flops=2,
+    dialects="hlo stablehlo",
 )
 
 # --- types --------------------------------------------------------------------------------------------------------
@@ -259,6 +262,7 @@ op(
     jvp=_convert_jvp,
     transpose=_convert_transpose,
     shaped=True,
+    dialects="hlo stablehlo",
 )
 
 
@@ -319,6 +323,7 @@ op(
     jvp=zero_jvp,
     transpose=No("the bits of a number are not a linear function of it"),
     shaped=True,
+    dialects="hlo stablehlo",
 )
 
 
@@ -372,4 +377,5 @@ op(
     ],
     attributes={"exponent_bits": "int", "mantissa_bits": "int"},
     flops=6,
+    dialects="hlo",
 )

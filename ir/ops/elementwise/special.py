@@ -12,12 +12,10 @@ import math
 import numpy as np
 
 from hloom.ir.errors import DifferentiationError
-from hloom.ir.op_table import No, elementwise_batch, op
-from hloom.ir.ops.elementwise.arithmetic import ANALYTIC, FLOAT, NOT_LINEAR, binary, unary
-from hloom.ir.ops.rules import elementwise, in_float32, partials
+from hloom.ir.op_table import No, op
+from hloom.ir.ops.elementwise.declare import ANALYTIC, FLOAT, NOT_LINEAR, binary, host_function, unary
+from hloom.ir.ops.rules import elementwise, partials
 from hloom.ir.types import HLO_NAME
-
-ON_HOST = No("computed on the host by SciPy")
 
 
 def scipy_function(name: str):
@@ -76,7 +74,10 @@ unary(
     "erf_inv_{t}({0})",
     partials(lambda g, y, x: g * (math.sqrt(math.pi) / 2) * (y * y).op("exponential")),
     flops=60,
-    text="chlo.erf_inv",
+    dialects="chlo",
+    doc="The inverse of erf; infinite at -1 and 1, NaN outside of [-1, 1].",
+    lax="erf_inv",
+    ulp=(1.76, 5.0),
 )
 unary(
     "erfc",
@@ -85,7 +86,10 @@ unary(
     "erfc_{t}({0})",
     partials(lambda g, y, x: g * (-2 / math.sqrt(math.pi)) * (-(x * x)).op("exponential")),
     flops=50,
-    text="chlo.erfc",
+    dialects="chlo",
+    doc="1 - erf({0}), without its cancellation.",
+    lax="erfc",
+    ulp=(0.501, 0.9),
 )
 unary(
     "erfcx",
@@ -94,7 +98,6 @@ unary(
     "erfcx_{t}({0})",
     partials(lambda g, y, x: g * (x * y * 2 - 2 / math.sqrt(math.pi))),
     flops=60,
-    text="hloom.erfcx",
 )
 unary(
     "lgamma",
@@ -103,7 +106,10 @@ unary(
     "lgamma_{t}({0})",
     partials(lambda g, y, x: g * x.op("digamma")),
     flops=150,
-    text="chlo.lgamma",
+    dialects="chlo",
+    doc="log |gamma({0})|; infinite at 0, -1, -2, ...",
+    lax="lgamma",
+    ulp=(0.501, 2.3),
 )
 unary(
     "digamma",
@@ -112,7 +118,10 @@ unary(
     "digamma_{t}({0})",
     partials(lambda g, y, x: g * _polygamma_one(x)),
     flops=120,
-    text="chlo.digamma",
+    dialects="chlo",
+    doc="The derivative of lgamma; NaN at 0, -1, -2, ...",
+    lax="digamma",
+    ulp=(0.501, 5.0),
 )
 
 
@@ -157,7 +166,9 @@ binary(
         lambda g, z, x, q: -(g * x) * (x + 1).op("zeta", q),
     ),
     flops=600,
-    text="chlo.zeta",
+    dialects="chlo",
+    doc="Hurwitz's zeta function: the sum of (k + {1})^-{0} for k = 0, 1, ...; NaN where {0} < 1.",
+    lax="zeta",
 )
 binary(
     "polygamma",
@@ -169,7 +180,9 @@ binary(
         lambda g, z, n, x: g * (n + 1).op("polygamma", x),
     ),
     flops=800,
-    text="chlo.polygamma",
+    dialects="chlo",
+    doc="The derivative of order {0} of digamma at {1}; NaN where {0} is not a nonnegative integer.",
+    lax="polygamma",
 )
 
 
@@ -187,7 +200,8 @@ unary(
     "bessel_i0e_{t}({0})",
     partials(lambda g, y, x: g * (x.op("bessel-i1e") - x.op("sign") * y)),
     flops=60,
-    text="hloom.bessel_i0e",
+    doc="exp(-|{0}|) I0({0}), I0 the modified Bessel function of the first kind of order 0.",
+    lax="bessel_i0e",
 )
 unary(
     "bessel-i1e",
@@ -196,26 +210,12 @@ unary(
     "bessel_i1e_{t}({0})",
     partials(_bessel_i1e_partial),
     flops=60,
-    text="chlo.bessel_i1e",
+    dialects="chlo",
+    doc="exp(-|{0}|) I1({0}), I1 the modified Bessel function of the first kind of order 1.",
+    lax="bessel_i1e",
 )
 
 # --- the incomplete gamma and beta functions ----------------------------------------------------------------------
-
-
-def host_function(name, arity, reference, jvp, flops):
-    """An element-wise function that the host computes, between two native stretches."""
-    op(
-        name,
-        family="library",
-        infer=elementwise(name, arity, FLOAT),
-        reference=in_float32(reference),
-        code=ON_HOST,
-        jvp=jvp,
-        transpose=NOT_LINEAR,
-        flops=flops,
-        text="hloom." + name.replace("-", "_"),
-        batch=elementwise_batch,
-    )
 
 
 def _gamma_density(a, x):
@@ -232,6 +232,8 @@ host_function(
         lambda g, p, a, x: g * _gamma_density(a, x),
     ),
     200,
+    doc="The regularized lower incomplete gamma function P({0}, {1}).",
+    lax="igamma",
 )
 host_function(
     "igammac",
@@ -242,6 +244,8 @@ host_function(
         lambda g, p, a, x: -(g * _gamma_density(a, x)),
     ),
     200,
+    doc="The regularized upper incomplete gamma function Q({0}, {1}) = 1 - P({0}, {1}).",
+    lax="igammac",
 )
 
 
@@ -313,7 +317,15 @@ def _grad_of_fraction(a, x):
     return -factor * (slope * value + change)
 
 
-host_function("igamma-grad-a", 2, _igamma_grad_a, No("hloom has no second derivative of igamma by a"), 400)
+host_function(
+    "igamma-grad-a",
+    2,
+    _igamma_grad_a,
+    No("hloom has no second derivative of igamma by a"),
+    400,
+    doc="The derivative of igamma({0}, {1}) with respect to {0}.",
+    lax="igamma_grad_a",
+)
 
 
 def _beta_density(a, b, x):
@@ -332,6 +344,8 @@ host_function(
         lambda g, p, a, b, x: g * _beta_density(a, b, x),
     ),
     300,
+    doc="The regularized incomplete beta function I({2}; {0}, {1}), differentiable with respect to {2}.",
+    lax="betainc regularized_incomplete_beta",
 )
 
 # --- elementary functions that HLO has no opcode for --------------------------------------------------------------
@@ -343,7 +357,11 @@ unary(
     "atan_{t}({0})",
     partials(lambda g, y, x: g / (x * x + 1)),
     flops=25,
-    text="chlo.atan",
+    dialects="chlo",
+    doc="The arc tangent in radians.",
+    lax="atan",
+    numpy="arctan atan",
+    ulp=(0.79, 0.6),
 )
 
 
@@ -355,10 +373,14 @@ def _next_after_code(operands, shape, attributes, arguments):
 op(
     "next-after",
     family="elementwise",
+    arity=2,
+    kinds=FLOAT,
     infer=elementwise("next-after", 2, FLOAT),
     reference=lambda x, y, shape: np.where(x == y, y, np.nextafter(x, y)),
     code=_next_after_code,
     jvp=partials(lambda g, z, x, y: g, None),
     transpose=NOT_LINEAR,
-    text="chlo.next_after",
+    dialects="chlo",
+    doc="The next float after {0} in the direction of {1}.",
+    lax="nextafter",
 )

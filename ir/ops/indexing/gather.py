@@ -382,6 +382,7 @@ op(
     },
     flops=0,
     pure_movement=True,
+    dialects="hlo",
 )
 
 

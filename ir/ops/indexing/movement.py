@@ -84,6 +84,7 @@ op(
     batch=batching.broadcast_batch,
     flops=0,
     pure_movement=True,
+    dialects="hlo",
 )
 
 
@@ -112,6 +113,7 @@ op(
     batch=batching.reshape_batch,
     flops=0,
     pure_movement=True,
+    dialects="hlo stablehlo",
 )
 
 
@@ -139,6 +141,7 @@ op(
     batch=batching.transpose_batch,
     flops=0,
     pure_movement=True,
+    dialects="hlo",
 )
 
 
@@ -162,6 +165,7 @@ op(
     flops=0,
     involution=False,
     pure_movement=True,
+    dialects="hlo",
 )
 
 # --- slice, pad, concatenate --------------------------------------------------------------------------------------
@@ -215,6 +219,7 @@ op(
     batch=batching.slice_batch,
     flops=0,
     pure_movement=True,
+    dialects="hlo",
 )
 
 
@@ -288,6 +293,7 @@ op(
     batch=batching.pad_batch,
     flops=0,
     pure_movement=True,
+    dialects="hlo",
 )
 
 
@@ -343,6 +349,7 @@ op(
     batch=batching.concatenate_batch,
     flops=0,
     pure_movement=True,
+    dialects="hlo",
 )
 
 # --- dynamic slices -----------------------------------------------------------------------------------------------
@@ -405,6 +412,7 @@ op(
     batch=batching.dynamic_slice_batch,
     flops=0,
     pure_movement=True,
+    dialects="hlo",
 )
 
 
@@ -462,6 +470,7 @@ op(
     batch=batching.dynamic_update_slice_batch,
     flops=0,
     pure_movement=True,
+    dialects="hlo stablehlo",
 )
 
 # --- iota ---------------------------------------------------------------------------------------------------------
@@ -499,4 +508,5 @@ op(
     attributes={"iota_dimension": "int"},
     shaped=True,
     flops=0,
+    dialects="hlo",
 )

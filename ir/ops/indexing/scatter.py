@@ -369,4 +369,5 @@ op(
         "to_apply": "computation",
     },
     flops=1,
+    dialects="hlo",
 )

@@ -387,6 +387,7 @@ op(
     batch=_sort_batch,
     attributes={"dimensions": "ints", "is_stable": "flag", "to_apply": "computation"},
     flops=16,
+    dialects="hlo",
 )
 
 
@@ -442,4 +443,5 @@ op(
     batch=_topk_batch,
     attributes={"k": "int", "largest": "flag"},
     flops=16,
+    dialects="hlo",
 )

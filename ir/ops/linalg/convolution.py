@@ -372,4 +372,5 @@ op(
         "batch_group_count": "int?",
     },
     flops=2,
+    dialects="hlo",
 )

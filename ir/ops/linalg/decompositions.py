@@ -45,7 +45,6 @@ def decomposition(name: str, infer, reference, jvp, **parts):
     op(
         name,
         family="library",
-        text=f"hloom.{name.replace('-', '_')}",
         infer=infer,
         reference=reference,
         code=ON_HOST,

@@ -149,4 +149,5 @@ op(
         "rhs_contracting_dims": "ints?",
     },
     flops=2,
+    dialects="hlo",
 )

@@ -111,4 +111,5 @@ op(
     batch=library_batch,
     attributes={"fft_type": "enum", "fft_length": "ints"},
     flops=50,
+    dialects="hlo",
 )

@@ -75,6 +75,7 @@ op(
     batch=library_batch,
     attributes={"lower": "flag"},
     flops=8,
+    dialects="hlo",
 )
 
 # --- triangular-solve ---------------------------------------------------------------------------------------------
@@ -179,6 +180,7 @@ op(
     batch=_triangular_batch,
     attributes={"left_side": "flag", "lower": "flag", "unit_diagonal": "flag", "transpose_a": "enum?"},
     flops=8,
+    dialects="hlo",
 )
 
 # --- tridiagonal-solve --------------------------------------------------------------------------------------------
@@ -247,7 +249,6 @@ def _tridiagonal_transpose(build, instruction, g, operands):
 op(
     "tridiagonal-solve",
     family="library",
-    text="hloom.tridiagonal_solve",
     infer=_tridiagonal_infer,
     reference=_tridiagonal_reference,
     code=ON_HOST,

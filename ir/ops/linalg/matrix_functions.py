@@ -70,7 +70,6 @@ def _solve_jvp(build, instruction, primals, tangents):
 op(
     "solve",
     family="library",
-    text="hloom.solve",
     infer=_solve_infer,
     reference=_solve_reference,
     code=ON_HOST,
@@ -130,7 +129,6 @@ def _sylvester_transpose(build, instruction, g, operands):
 op(
     "sylvester",
     family="library",
-    text="hloom.sylvester",
     infer=_sylvester_infer,
     reference=_sylvester_reference,
     code=ON_HOST,
@@ -250,7 +248,6 @@ def _pinv_jvp(build, instruction, primals, tangents):
 op(
     "pinv",
     family="library",
-    text="hloom.pinv",
     infer=_pinv_infer,
     reference=_pinv_reference,
     code=ON_HOST,

@@ -118,7 +118,7 @@ def _linear_jvp(build, instruction, primals, tangents):
 def _declare(name: str, **parts) -> None:
     attributes = {**GROUPS, "axis_size": "hidden", **parts.pop("attributes", {})}
     parts.setdefault("reference", _identity(name))
-    op(name, family="library", code=EXCHANGE, attributes=attributes, flops=0, **parts)
+    op(name, family="library", dialects="hlo", code=EXCHANGE, attributes=attributes, flops=0, **parts)
 
 
 # --- all-reduce ---------------------------------------------------------------------------------------------------

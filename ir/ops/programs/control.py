@@ -96,6 +96,7 @@ op(
     batch=_transform("while_batch"),
     attributes={"condition": "computation", "body": "computation"},
     flops=0,
+    dialects="hlo",
 )
 
 
@@ -150,6 +151,7 @@ op(
     batch=_transform("conditional_batch"),
     attributes={"branch_computations": "computations"},
     flops=0,
+    dialects="hlo",
 )
 
 
@@ -216,6 +218,7 @@ op(
     batch=_transform("scan_batch"),
     attributes={"num_consts": "int", "num_carry": "int", "length": "int", "reverse": "flag", "body": "computation"},
     flops=0,
+    dialects="hlo",
 )
 
 
@@ -259,4 +262,5 @@ op(
     transpose=No("calls are inlined before differentiation"),
     batch=No("calls are inlined before batching"),
     attributes={"dimensions": "ints?", "to_apply": "computation"},
+    dialects="hlo",
 )

@@ -38,6 +38,7 @@ op(
     attributes={"index": "int"},
     shaped=True,
     flops=0,
+    dialects="hlo",
 )
 
 
@@ -57,6 +58,7 @@ op(
     batch=No("it has no operands, so it is the same for all problems"),
     attributes={"value": "literal"},
     flops=0,
+    dialects="hlo",
 )
 op(
     "tuple",
@@ -68,6 +70,7 @@ op(
     transpose=No("differentiation takes tuples apart"),
     batch=No("batching takes tuples apart"),
     flops=0,
+    dialects="hlo",
 )
 
 
@@ -92,6 +95,7 @@ op(
     batch=No("batching takes tuples apart"),
     attributes={"index": "int"},
     flops=0,
+    dialects="hlo",
 )
 
 
@@ -133,6 +137,7 @@ op(
     batch=lambda build, instruction, *given: instruction["rule"].batch(build, instruction, *given),
     attributes={"to_apply": "computation", "rule": "hidden"},
     flops=0,
+    dialects="hlo",
 )
 op(
     "fusion",
@@ -145,6 +150,7 @@ op(
     batch=No("batching comes before fusion"),
     attributes={"kind": "enum", "calls": "computation"},
     flops=0,
+    dialects="hlo",
 )
 
 CUSTOM_CALLS: dict[str, object] = {}
@@ -221,6 +227,7 @@ op(
     attributes={"custom_call_target": "string", "custom_call_has_side_effect": "flag"},
     shaped=True,
     flops=0,
+    dialects="hlo",
 )
 
 
@@ -263,6 +270,7 @@ op(
     transpose=_barrier_transpose,
     batch=barrier_batch,
     flops=0,
+    dialects="hlo",
 )
 
 
@@ -281,4 +289,5 @@ op(
     transpose=No("its tangent is its operand's, so no tangent is a copy"),
     attributes={"stop_gradient": "frontend", "checkpoint_name": "hidden"},
     flops=0,
+    dialects="hlo",
 )

@@ -36,6 +36,7 @@ for _name, _infer in zip(TRANSFERS, (_send_infer, _recv_infer), strict=True):
     op(
         _name,
         family="structure",
+        dialects="hlo",
         infer=_infer,
         reference=ALONE,
         code=ALONE,

@@ -138,4 +138,5 @@ op(
     transpose=_reduce_transpose,
     batch=reduce_batch,
     attributes={"dimensions": "ints", "to_apply": "computation"},
+    dialects="hlo",
 )

@@ -394,6 +394,7 @@ op(
     transpose=_reduce_window_transpose,
     batch=_reduce_window_batch,
     attributes={"window": "window?", "to_apply": "computation"},
+    dialects="hlo",
 )
 
 # --- select-and-scatter -------------------------------------------------------------------------------------------
@@ -536,4 +537,5 @@ op(
     transpose=_select_and_scatter_transpose,
     batch=_select_and_scatter_batch,
     attributes={"window": "window?", "select": "computation", "scatter": "computation"},
+    dialects="hlo",
 )

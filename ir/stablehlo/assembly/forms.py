@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from hloom.ir.op_table import OPS
 from hloom.ir.stablehlo.assembly.attributes import Array, Dialect, Number, attribute_text, dictionary_text
 from hloom.ir.stablehlo.assembly.lexer import is_identifier
 from hloom.ir.stablehlo.types import Function, Tensor, Tuple, parse_results, parse_type_list
@@ -313,40 +314,22 @@ def _plain(signature, names: str, dialect: str = "stablehlo") -> None:
         FORMS[f"{dialect}.{name}"] = Form(signature)
 
 
-_plain(
-    SAME,
-    """abs add and atan2 cbrt ceil clamp convert cosine count_leading_zeros divide exponential
-    exponential_minus_one floor is_finite imag log log_plus_one logistic maximum minimum
-    multiply negate not or popcnt power real remainder round_nearest_afz round_nearest_even
-    rsqrt shift_left shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan
-    tanh xor uniform_quantize uniform_dequantize""",
-)
-_plain(
-    FUNCTIONAL,
-    """bitcast_convert reshape dynamic_reshape dynamic_pad dynamic_update_slice real_dynamic_slice""",
-)
+_plain(SAME, "clamp convert uniform_quantize uniform_dequantize")
+_plain(FUNCTIONAL, "bitcast_convert reshape dynamic_reshape dynamic_pad dynamic_update_slice real_dynamic_slice")
+for _opcode, _entry in OPS.items():
+    if _entry.arity:
+        _plain(SAME, _opcode.replace("-", "_"))
+        _plain(ARROW, _opcode.replace("-", "_"), "chlo")
+    if _entry.arity == 2:
+        _plain(FUNCTIONAL, f"broadcast_{_opcode.replace('-', '_')}", "chlo")
 _plain(SELECT, "select")
 _plain(COMPLEX, "complex")
 _plain(PAIRWISE, "optimization_barrier return")
 _plain(TUPLE, "tuple")
 _plain(TOKENS, "after_all")
 _plain(RESULT, "create_token partition_id replica_id")
-_plain(
-    ARROW,
-    """acos acosh asin asinh atan atanh bessel_i1e conj constant_like cosh digamma erf erf_inv
-    erfc is_inf is_neg_inf is_pos_inf lgamma next_after polygamma sinh square tan zeta mulhi""",
-    "chlo",
-)
-_plain(
-    FUNCTIONAL,
-    """broadcast_add broadcast_and broadcast_atan2 broadcast_compare broadcast_complex
-    broadcast_divide broadcast_maximum broadcast_minimum broadcast_multiply
-    broadcast_next_after broadcast_or broadcast_polygamma broadcast_power
-    broadcast_remainder broadcast_select broadcast_shift_left
-    broadcast_shift_right_arithmetic broadcast_shift_right_logical broadcast_subtract
-    broadcast_xor broadcast_zeta""",
-    "chlo",
-)
+_plain(ARROW, "conj constant_like is_inf is_neg_inf is_pos_inf mulhi square", "chlo")
+_plain(FUNCTIONAL, "broadcast_compare broadcast_select", "chlo")
 
 FORMS["stablehlo.iota"] = Form(RESULT, ("dim", "iota_dimension", INT), operands=False)
 FORMS["stablehlo.dynamic_iota"] = Form(FUNCTIONAL, ("dim", "iota_dimension", INT))

@@ -6,24 +6,11 @@ import math
 
 import numpy as np
 
-from hloom.ir.stablehlo.reader.ops import ELEMENTWISE, broadcast_in_dim
+from hloom.ir.op_table import OPS
+from hloom.ir.stablehlo.reader.ops import broadcast_in_dim
 from hloom.ir.stablehlo.reader.registry import Item, converts
 from hloom.ir.stablehlo.values import ints, number, word
 from hloom.ir.types import COMPLEX, DTYPES
-
-_DIRECT = """acos acosh asin asinh atan atanh bessel_i1e cosh digamma erf erf_inv erfc lgamma
-    next_after polygamma sinh tan zeta""".split()
-
-
-def _direct(opcode: str):
-    def convert(scope, op, items):
-        return scope.emit(opcode, *items)
-
-    return convert
-
-
-for _name in _DIRECT:
-    converts(f"chlo.{_name}")(_direct(_name.replace("_", "-")))
 
 
 @converts("chlo.square")
@@ -113,8 +100,9 @@ def _broadcasting(opcode: str):
     return convert
 
 
-for _name, _opcode in (ELEMENTWISE | {n: n.replace("_", "-") for n in _DIRECT}).items():
-    converts(f"chlo.broadcast_{_name}")(_broadcasting(_opcode))
+for _opcode, _entry in OPS.items():
+    if _entry.arity == 2:
+        converts(f"chlo.broadcast_{_opcode.replace('-', '_')}")(_broadcasting(_opcode))
 
 
 @converts("chlo.broadcast_compare")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import ShapeError, UnsupportedError
+from hloom.ir.op_table import OPS
 from hloom.ir.ops.linalg.dot import free_dims
 from hloom.ir.stablehlo.assembly.attributes import Dense
 from hloom.ir.stablehlo.reader.registry import Item, converts
@@ -12,15 +13,6 @@ from hloom.ir.stablehlo.values import fields, flag, ints, number, word
 from hloom.ir.types import DTYPES, HLO_NAME, Shape
 
 S32, S64 = DTYPES["s32"], DTYPES["s64"]
-
-# StableHLO's names of elementwise ops and HLO's.
-ELEMENTWISE = {
-    name: name.replace("_", "-")
-    for name in """abs add and atan2 cbrt ceil complex cosine divide exponential exponential_minus_one
-    floor imag is_finite log log_plus_one logistic maximum minimum multiply negate not or
-    popcnt power real remainder round_nearest_afz round_nearest_even rsqrt shift_left
-    shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan tanh xor""".split()
-} | {"count_leading_zeros": "count-leading-zeros"}
 
 
 def _elementwise(opcode: str):
@@ -30,8 +22,10 @@ def _elementwise(opcode: str):
     return convert
 
 
-for _name, _opcode in ELEMENTWISE.items():
-    converts(f"stablehlo.{_name}")(_elementwise(_opcode))
+for _opcode, _entry in OPS.items():
+    if _entry.arity:
+        for _dialect in _entry.dialects.split():
+            converts(f"{_dialect}.{_opcode.replace('-', '_')}")(_elementwise(_opcode))
 
 
 @converts("stablehlo.constant", "chlo.constant")

@@ -13,6 +13,7 @@ from hloom.ir.stablehlo.reader.dynamic_calls import KNOWN_TARGETS, result_shapes
 from hloom.ir.stablehlo.reader.module import Check
 from hloom.ir.stablehlo.reader.registry import Item, converts
 from hloom.ir.stablehlo.values import flag, ints, number
+from hloom.ir.text.attributes import attribute_of_text
 from hloom.ir.types import PRED, Shape, TupleShape
 
 
@@ -106,10 +107,13 @@ def _library_call(scope, op, items, target: str):
 
 
 def _op_of_table(scope, op, items, opcode: str):
-    """An op that only hloom has, as `emit_by_table` writes it: its attributes in the dictionary `hloom.attributes`."""
+    """An op that only hloom has, as the writer has it: its attributes in the dictionary `hloom.attributes`."""
     attributes = {}
+    declared = OPS[opcode].attributes
     for key, value in op.attributes.get("hloom.attributes", {}).items():
-        if isinstance(value, (bool, str)):
+        if isinstance(value, str):
+            attributes[key] = attribute_of_text(declared[key], value) if key in declared else value
+        elif isinstance(value, bool):
             attributes[key] = value
         else:
             attributes[key] = number(value) if isinstance(value, Number) else ints(value)

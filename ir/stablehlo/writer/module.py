@@ -14,9 +14,11 @@ import numpy as np
 from hloom.ir.errors import UnsupportedError
 from hloom.ir.loops import lower_scans
 from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.op_table import OPS
 from hloom.ir.stablehlo.assembly.attributes import Array, Dense, Dialect, Number
 from hloom.ir.stablehlo.syntax import Block, Operation, Program, Region
 from hloom.ir.stablehlo.types import Function, Tensor, shape_type
+from hloom.ir.text.attributes import text_of_attribute
 from hloom.ir.types import COMPLEX, FLOATS, PRED, Shape, TupleShape
 
 EMITTERS: dict[str, Callable] = {}
@@ -131,13 +133,7 @@ class Body:
         return self.values[computation.root]
 
     def instruction(self, instruction: Instruction, operands: list[Names]) -> Names:
-        emit = EMITTERS.get(instruction.opcode)
-        if emit is None:
-            raise UnsupportedError(
-                f"{instruction.opcode} cannot be written as StableHLO", f"{instruction!r}", "print it as HLO text",
-                instruction.source,
-            )  # fmt: skip
-        return emit(self, instruction, operands)
+        return EMITTERS.get(instruction.opcode, _by_table)(self, instruction, operands)
 
     def fresh(self, lead: str = "") -> str:
         """A name that is free: %0, %1, ... or %cst, %cst_0, ..."""
@@ -190,6 +186,35 @@ class Body:
             Operation("stablehlo.return", [], flat(results), operand_types=types_of(computation.shape))
         )
         return Region([Block("", own, inner.operations)])
+
+
+def _by_table(body, instruction, operands):
+    """An op without a function of its own: as StableHLO or CHLO spells it, otherwise the custom call of HLO text.
+
+    The attributes of a custom call stand in the dictionary `hloom.attributes`.
+    """
+    opcode, entry = instruction.opcode, OPS[instruction.opcode]
+    known = entry.dialects.split()
+    for dialect in ("stablehlo", "chlo"):
+        if dialect in known:
+            return body.simple(f"{dialect}.{opcode.replace('-', '_')}", instruction, operands)
+    if not entry.is_custom_call or instruction.called():
+        raise UnsupportedError(
+            f"{opcode} cannot be written as StableHLO", f"{instruction!r}", "print it as HLO text", instruction.source
+        )
+    config = {}
+    for key, value in instruction.attributes.items():
+        kind = entry.attributes[key].removesuffix("?")
+        if isinstance(value, (bool, str)):
+            config[key] = value
+        elif isinstance(value, (int, np.integer)):
+            config[key] = integer(value)
+        elif kind == "ints":
+            config[key] = integers(value)
+        elif kind != "hidden":
+            config[key] = text_of_attribute(kind, value)
+    attributes = {"hloom.attributes": config} if config else {}
+    return body.simple("stablehlo.custom_call", instruction, operands, call_target_name=entry.text, **attributes)
 
 
 # --- attributes ---------------------------------------------------------------------------------------------------

@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.build import Builder
-from hloom.ir.op_table import OPS
 from hloom.ir.stablehlo.assembly.attributes import Array, Dense, Dialect, Number, Symbol
 from hloom.ir.stablehlo.assembly.region_forms import renamed
-from hloom.ir.stablehlo.reader.ops import ELEMENTWISE
 from hloom.ir.stablehlo.types import Tensor, shape_type
 from hloom.ir.stablehlo.writer.module import (
-    EMITTERS,
     dense,
     emits,
     enumeration,
@@ -22,49 +19,7 @@ from hloom.ir.stablehlo.writer.module import (
     numbers,
     types_of,
 )
-from hloom.ir.types import DTYPES, FLOATS, INEXACT, PRED, UNSIGNED, Shape, TupleShape
-
-# CHLO's elementwise functions under the names of the table.
-_CHLO = """acos acosh asin asinh atan atanh bessel-i1e cosh digamma erf erf-inv erfc lgamma next-after polygamma sinh
-zeta""".split()
-
-
-def _as(name: str):
-    def emit(body, instruction, operands):
-        return body.simple(name, instruction, operands)
-
-    return emit
-
-
-for _name, _opcode in ELEMENTWISE.items():
-    emits(_opcode)(_as(f"stablehlo.{_name}"))
-for _opcode in _CHLO:
-    emits(_opcode)(_as(f"chlo.{_opcode.replace('-', '_')}"))
-for _opcode in ("convert", "reshape", "select", "clamp", "bitcast-convert", "dynamic-update-slice"):
-    emits(_opcode)(_as(f"stablehlo.{_opcode.replace('-', '_')}"))
-
-
-def emit_by_table(opcode: str) -> None:
-    """Ops that StableHLO and CHLO have not: a custom call with the name of HLO text, attributes included."""
-
-    def emit(body, instruction, operands):
-        entry = OPS[instruction.opcode]
-        attributes = {"call_target_name": entry.text or f"hloom.{instruction.opcode.replace('-', '_')}"}
-        config = {}
-        for key, value in instruction.attributes.items():
-            if isinstance(value, bool):
-                config[key] = value
-            elif isinstance(value, (int, np.integer)):
-                config[key] = integer(value)
-            elif isinstance(value, (tuple, list)):
-                config[key] = integers(value)
-            elif isinstance(value, str):
-                config[key] = value
-        if config:
-            attributes["hloom.attributes"] = config
-        return body.simple("stablehlo.custom_call", instruction, operands, **attributes)
-
-    EMITTERS[opcode] = emit
+from hloom.ir.types import DTYPES, FLOATS, INEXACT, PRED, UNSIGNED, Shape
 
 
 @emits("constant")
@@ -411,14 +366,3 @@ def _custom_call(body, instruction, operands):
     if instruction.attributes.get("custom_call_has_side_effect", False):
         attributes["has_side_effect"] = True
     return body.simple("stablehlo.custom_call", instruction, operands, **attributes)
-
-
-def complete() -> None:
-    """Every op of the table that stands in HLO text as a custom call, and has no spelling above, is one here too."""
-    for name, entry in OPS.items():
-        if "." in entry.text and name not in EMITTERS:
-            emit_by_table(name)
-
-
-complete()
-__all__ = ["TupleShape", "complete"]
