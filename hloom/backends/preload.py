@@ -26,13 +26,12 @@ def start() -> None:
 def _prepare() -> None:
     # Whatever is wrong (a setting, a missing package) is raised where it is asked for, by the first call.
     with contextlib.suppress(Exception):
-        from hloom.backends import compile
         from hloom.backends.cpu import driver
-        from hloom.compiler.placement import user_devices
         from hloom.compiler.targets.cpu.interface import fingerprint
         from hloom.compiler.targets.cpu.target import host_target
+        from hloom.platforms.kinds import device_kind
 
-        assert compile and user_devices
+        assert device_kind("cpu").backend
         host_target()
         driver.driver()
         fingerprint()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hloom.backends.cpu.autotune import autotuned
 from hloom.backends.cpu.compilation import CpuExecutable, compile_module
 from hloom.backends.cpu.executor import CpuExecutor
 from hloom.ir.module import Module
@@ -16,6 +15,8 @@ class CpuBackend(Backend):
     def compile(self, module: Module, options: CompileOptions) -> CpuExecutable:
         """Raises DeviceError where the program needs more memory than `hl.config.cpu_memory`."""
         if options.autotune:
+            from hloom.backends.cpu.autotune import autotuned  # with the printer of HLO text: 5 ms of every start
+
             return autotuned(module, options.arguments(), fusion=options.fusion, donated=options.donated)
         index = parse_device_name(options.device).index
         return compile_module(module, fusion=options.fusion, donated=options.donated, device=index)
