@@ -25,6 +25,7 @@ class Specialization:
         self, name: str, traced: Traced, executable: Executable, donated: frozenset[int], device: Device | None
     ):
         self.name, self.traced, self.executable, self.donated = name, traced, executable, donated
+        self._run, self._as_they_lie = executable.runner, executable.accepts_device_data
         self.shapes = executable.output_shapes
         devices = executable.output_devices
         self.devices = [device] * len(self.shapes) if devices is None else [find_device(d) for d in devices]
@@ -42,9 +43,8 @@ class Specialization:
 
     def __call__(self, arrays: list[Array]):
         """The results as a tree."""
-        as_they_lie = self.executable.accepts_device_data
         try:
-            inputs = [a._held() for a in arrays] if as_they_lie else [a._value() for a in arrays]
+            inputs = [a._held() for a in arrays] if self._as_they_lie else [a._value() for a in arrays]
         except AttributeError:
             next(a for a in arrays if isinstance(a, Tracer)).trace_ended()
             raise
@@ -52,9 +52,12 @@ class Specialization:
             self._check_donated_twice(arrays, inputs)
             outputs = self.executable.call_donating(inputs, lambda: self._release(arrays, inputs))
         else:
-            outputs = self.executable(inputs)
+            outputs = self._run(inputs)
+        return self._wrap(outputs)
+
+    def _wrap(self, outputs: list):
         results = zip(outputs, self.traced.weak, self.devices, self.shapes, strict=True)
-        return tree.unflatten(self.traced.out_tree, [Array(*result) for result in results])
+        return tree.unflatten(self.traced.out_tree, [Array(x, w, d, s) for x, w, d, s in results])
 
     def fast(self) -> Callable:
         """The call for a tuple of arrays of the right shapes, with as little Python as it takes."""

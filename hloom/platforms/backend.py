@@ -81,7 +81,7 @@ class Executable(ABC):
     kernels_pending = 0
 
     def __call__(self, arrays: Sequence) -> list:
-        """The results: NumPy arrays, or data on a device."""
+        """The results of the runner: NumPy arrays, or data on a device."""
         return self.runner(arrays)
 
     @abstractmethod

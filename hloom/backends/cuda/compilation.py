@@ -7,7 +7,7 @@ parse_target("cuda:sm_90") -> CudaTarget
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from hloom.backends.compile import PlannedExecutable, optimized_plan, stage_timings
 from hloom.backends.cuda.program import cuda_program
@@ -41,34 +41,23 @@ def parse_target(text: str) -> CudaTarget:
 
 @record
 class CudaExecutable(PlannedExecutable):
-    """A module compiled for a GPU. plan: launches and buffers. codes: machine code by kernel source.
-
-    device: index of the GPU on which arguments and results stay; None for a program that was compiled for an
-    architecture, which is called with NumPy arrays and runs on the first GPU.
-    """
+    """A module compiled for a GPU. plan: launches and buffers. codes: machine code by kernel source."""
 
     module: Module
     plan: Plan
     target: CudaTarget
     codes: dict[KernelSource, CudaCode]
     runner: CudaRunner
-    device: int | None = None
     timings: dict[str, float] = field(default_factory=dict)
     kernels_compiled: int = 0
 
     @property
     def accepts_device_data(self) -> bool:
-        return self.device is not None
-
-    def __call__(self, arrays: Sequence) -> list:
-        return self.call_donating(arrays, lambda: None)
+        return self.runner.index is not None
 
     def call_donating(self, arrays: list, release: Callable[[], None]) -> list:
         """Raises CudaError; arguments are released only if the program begins."""
-        if self.device is None:
-            release()
-            return self.runner(arrays)
-        return self.runner.on_device(self.device, arrays, release)
+        return self.runner(arrays, release)
 
     def source(self) -> str:
         """The kernels as Python text, each with the values that it computes and reads; before them, what
@@ -125,7 +114,8 @@ def compile_for_cuda(
     device: int | None = None,
 ) -> CudaExecutable:
     """Compiles a module for an architecture ('sm_90'), with or without a GPU. fusion: None means `hl.config.fusion`.
-    donated: parameters whose memory may be reused. device: index of the GPU on which arguments and results stay.
+    donated: parameters whose memory may be reused. device: index of the GPU on which arguments and results stay; None
+    for a program that is called with NumPy arrays and runs on the first GPU.
 
     Raises NoCudaKernelError, CudaNotInstalledError (where the extra `cuda` is missing and the cache has not all code).
     """
@@ -138,7 +128,6 @@ def compile_for_cuda(
         program = cuda_program(plan, codes, module.name)
     timings = stage_timings(stages, times, time.perf_counter() - started)
     compiled = stages.counts.get("kernels compiled", 0)
-    runner = CudaRunner(
-        program, target.arch, [p.hint or f"argument {k}" for k, p in enumerate(module.entry.parameters)]
-    )
-    return CudaExecutable(optimized, plan, target, codes, runner, device, timings, compiled)
+    labels = [p.hint or f"argument {k}" for k, p in enumerate(module.entry.parameters)]
+    runner = CudaRunner(program, target.arch, labels, device)
+    return CudaExecutable(optimized, plan, target, codes, runner, timings, compiled)

@@ -18,14 +18,15 @@ from hloom.runtime.cuda.programs.program import Alternatives, CudaProgram, all_s
 
 
 class CudaRunner:
-    """A program called with NumPy arrays, which are copied to the GPU, and its results back; `on_device` leaves them.
+    """A program that takes NumPy arrays to the GPU and its results back, or leaves both there.
 
-    arch: what it was compiled for. labels: the user's names of the arguments. choices: what became of the steps that
-    have several algorithms, where the program was loaded last.
+    arch: what it was compiled for. labels: the user's names of the arguments. index: of the GPU on which arguments and
+    results stay; None to copy both. choices: what became of the steps that have several algorithms, where the program
+    was loaded last.
     """
 
-    def __init__(self, program: CudaProgram, arch: str, labels: Sequence[str] = ()):
-        self.program, self.arch = program, arch
+    def __init__(self, program: CudaProgram, arch: str, labels: Sequence[str] = (), index: int | None = None):
+        self.program, self.arch, self.index = program, arch, index
         self.labels = labels or [f"argument {k}" for k in range(len(program.inputs))]
         self._loaded: Executable | None = None
         self.choices = [undecided(step) for step in all_steps(program.steps) if isinstance(step, Alternatives)]
@@ -44,8 +45,12 @@ class CudaRunner:
         self.choices = chooser.choices
         return loaded
 
-    def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Raises CudaUnavailableError where there is no GPU, CudaError."""
+    def __call__(self, arrays: list, begun: Callable[[], None] = lambda: None) -> list:
+        """begun: called before the program writes over arguments. Raises CudaUnavailableError where there is no GPU,
+        CudaError."""
+        if self.index is not None:
+            return self._on_device(arrays, begun)
+        begun()
         if self._loaded is None:
             self._loaded = self.load(cuda_device())
         device = self._loaded.device
@@ -55,13 +60,13 @@ class CudaRunner:
         under_way = [device.get(buffer, array) for buffer, array in zip(results, wanted, strict=True)]
         return [download.result() for download in under_way]
 
-    def on_device(self, index: int, given: list, begun: Callable[[], None]) -> list[DeviceArray]:
-        """Runs on a GPU; arguments and results stay there, and the call does not wait for the results.
+    def _on_device(self, given: list, begun: Callable[[], None]) -> list[DeviceArray]:
+        """Arguments and results stay on the GPU, and the call does not wait for the results.
 
         given: NumPy arrays or DeviceArrays; of those whose memory results take, others than this list and one `Array`
         keep what they hold. begun: as of `Executable`. Raises CudaError.
         """
-        device = cuda_device(index).open()
+        device = cuda_device(self.index).open()
         if self._loaded is None or self._loaded.device is not device:
             self._loaded = self.load(device)
         of_host = [k for k in range(len(given)) if not isinstance(given[k], DeviceArray)]
