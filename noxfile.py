@@ -21,6 +21,41 @@ def quick(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-n", "2", "-q", "-m", "quick", *session.posargs)
 
 
+# Tests that compile kernels and run them.
+KERNEL_SUITES = [
+    "tests/compiler/test_codegen.py",
+    "tests/compiler/test_compiled_gathers.py",
+    "tests/compiler/test_compiled_sorts.py",
+    "tests/compiler/test_contraction.py",
+    "tests/compiler/test_convolution.py",
+    "tests/compiler/test_cpu_levels.py",
+    "tests/compiler/test_elementwise.py",
+    "tests/compiler/test_fft_kernels.py",
+    "tests/compiler/test_kernels.py",
+    "tests/compiler/test_llvm_emitter.py",
+    "tests/compiler/test_loops.py",
+    "tests/compiler/test_prebuilt.py",
+    "tests/compiler/test_short.py",
+    "tests/compiler/test_streaming.py",
+    "tests/compiler/test_together.py",
+    "tests/compiler/test_vmath_accuracy.py",
+    "tests/compiler/test_vmath_casts.py",
+    "tests/compiler/test_vmath_complex.py",
+    "tests/compiler/test_vmath_integers.py",
+    "tests/compiler/test_window.py",
+    "tests/runtime/test_driver.py",
+    "tests/runtime/test_elf.py",
+]
+
+
+@nox.session
+@nox.parametrize("level", ["x86-64-v3", "x86-64-v2"])
+def level(session: nox.Session, level: str) -> None:
+    """Runs the suites of kernels with code for a level of x86-64: AVX2 and FMA, and neither of them."""
+    suites = session.posargs or KERNEL_SUITES
+    session.run("python", "-m", "pytest", "-n", "2", "-q", *suites, env={"HLOOM_CPU": level})
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Checks style, formatting and the direction of imports."""

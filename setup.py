@@ -31,7 +31,7 @@ elif target != archive.path().resolve():
 
 
 class BuildWithPrebuiltCode(build_py):
-    """Compiles the math library, the shared kernels and the driver into the wheel."""
+    """setuptools' command, and then the file of prebuilt code."""
 
     def run(self) -> None:
         super().run()

@@ -61,6 +61,17 @@ def _libraries(text: str) -> str:
     return text
 
 
+def _cpu(text: str) -> str:
+    # Asks LLVM for the processor, 30 ms that only who sets this pays.
+    from hloom.compiler.targets.cpu.machine import machine_of, valid_choices
+
+    try:
+        machine_of(text)
+    except ValueError:
+        raise ValueError(f"one that this machine can run: {', '.join(map(repr, valid_choices()))}") from None
+    return text
+
+
 @record(frozen=True)
 class Setting:
     """name, environment variable, parser of its text (ValueError says what is valid), default, meaning."""
@@ -98,6 +109,7 @@ SETTINGS = {
         Setting("debug_infs", "HLOOM_DEBUG_INFS", _flag, False, "an infinity in a result raises FloatingPointError"),
         Setting("disable_jit", "HLOOM_DISABLE_JIT", _flag, False, "functions under jit run step by step, on values"),
         Setting("num_cpu_devices", "HLOOM_NUM_CPU_DEVICES", _count, 1, "CPU devices; they share the threads"),
+        Setting("cpu", "HLOOM_CPU", _cpu, "native", "what CPU kernels are compiled for: x86-64-v2, -v3, -v4 or native"),
         Setting("cpu_memory", "HLOOM_CPU_MEMORY", _bytes, 0, "bytes of a program on a CPU device; 0: any"),
         Setting("soft_placement", "HLOOM_SOFT_PLACEMENT", _flag, False, "what cannot be on its device goes to cpu:0"),
         Setting("log_device_placement", "HLOOM_LOG_DEVICE_PLACEMENT", _flag, False, "print each operation's device"),

@@ -46,6 +46,28 @@ def _caches_of_one_module():
         ctypes.CDLL(None).malloc_trim(0)  # the C library keeps what was freed
 
 
+@pytest.fixture(params=["x86-64-v3", "x86-64-v4"])
+def code_machine(request):
+    """A machine to generate code for, whether or not this one runs it: for tests that read sources, IR or assembly."""
+    from hloom.compiler.targets.cpu import machine
+
+    if machine.architecture() != "x86_64":
+        pytest.skip("LLVM generates code for the architecture of the process")
+    return machine.level_machine(request.param)
+
+
+@pytest.fixture(params=["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def cpu_level(request):
+    """A level of x86-64 that kernels are compiled for and run on in the test: for tests that compare results."""
+    import hloom as hl
+    from hloom.compiler.targets.cpu import machine
+
+    if request.param not in machine.valid_choices():
+        pytest.skip(f"this machine does not run {request.param}")
+    with hl.config(cpu=request.param):
+        yield request.param
+
+
 @pytest.fixture
 def golden(request):
     """golden("ir/name.hlo", text): the text is what `tests/golden/ir/name.hlo` holds; with --bless it becomes that."""

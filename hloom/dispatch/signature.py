@@ -42,6 +42,7 @@ class Settings(NamedTuple):
     fusion: bool
     enable_x64: bool
     cuda_tf32: bool
+    cpu: str
 
     @classmethod
     def current(cls) -> Settings:

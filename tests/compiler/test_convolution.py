@@ -15,7 +15,7 @@ from hloom.compiler.analysis import instruction_flops
 from hloom.compiler.kernels.contractions.convolution_dims import ConvolutionRoles
 from hloom.compiler.pipeline import PIPELINE, run_passes
 from hloom.compiler.schedule.scheduler import make_plan
-from hloom.compiler.targets.cpu.target import host_target
+from hloom.compiler.targets.cpu.target import CpuTarget, host_target
 from hloom.ir.build import Builder, Value
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Computation, Module
@@ -157,8 +157,18 @@ def test_windows_inside_of_the_image_are_copied_run_by_run(low, stride, size):
     np.testing.assert_array_equal(simulate(plan, [x, w])[0], expected)
     module = compile_module(Module("main", computation))
     np.testing.assert_array_equal(module([x, w])[0], expected)
-    texts = [text for step in plan.kernels() if "copy_f32_8(" in (text := step.launch.source.text)]
-    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("low, stride, size", [(0, 1, 9), (2, 2, 14)])
+def test_one_kernel_copies_the_runs_of_windows(low, stride, size, code_machine):
+    x, w = np.zeros((2, size, size, 2), np.float32), np.zeros((4, 4, 2, 7), np.float32)
+    window = (W(4, stride, low, low),) * 2
+    computation = programs.single("convolution", [x, w], window=window, dim_labels="b01f_01io->b01f")
+    target = CpuTarget(code_machine)
+    sources = [step.launch.source for step in make_plan(optimized(computation), target, frozenset()).kernels()]
+    # Kernels that all contractions share may copy rows of a panel of 8 columns.
+    own = [source for source in sources if not source.name.startswith("contraction_")]
+    assert sum("copy_f32_8(" in source.text for source in own) == 1
 
 
 IMAGES = {

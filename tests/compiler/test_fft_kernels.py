@@ -113,6 +113,8 @@ def test_several_dimensions(shape):
 @pytest.mark.parametrize(("name", "allowed"), [("fft", 1.01), ("rfft", 1.07)])
 def test_errors_are_not_larger_than_those_of_pocketfft(name, allowed):
     scipy_fft = pytest.importorskip("scipy.fft")
+    if not host().has("fma"):
+        allowed *= 1.1  # products are rounded before they are added
     f = hl.jit(getattr(hnp.fft, name))
     for n in (1000, 1024, 8192):
         ours = theirs = 0.0
@@ -226,13 +228,10 @@ def test_the_text_of_a_kernel(golden):
     golden("kernels/fft_columns.py.txt", kernel_of(form(8)).text)
 
 
-def test_passes_are_vector_code():
-    machine = host()
-    (name, *_) = pass_names(form(machine.vector_bytes // 4), (8, 4, 3))
-    text = assembly(pass_kernel(name))
-    register = {16: "%xmm", 32: "%ymm", 64: "%zmm"}[machine.vector_bytes]
-    if machine.arch != "x86_64":
-        pytest.skip("looks for names of x86 registers")
+def test_passes_are_vector_code(code_machine):
+    (name, *_) = pass_names(form(code_machine.vector_bytes // 4), (8, 4, 3))
+    text = assembly(pass_kernel(name), code_machine)
+    register = {32: "%ymm", 64: "%zmm"}[code_machine.vector_bytes]
     additions = [line for line in text.splitlines() if "vaddps" in line]
     assert len(additions) > 20 and all(register in line for line in additions)
 
@@ -266,7 +265,7 @@ AROUND = {
     "reals": (lambda x: hnp.fft.fft2(x), np.fft.fft2, (3, 24, 36), "float32", 2),
     "both": (lambda x: hnp.abs(hnp.fft.fft2(x)), lambda x: np.abs(np.fft.fft2(x)), (3, 24, 36), "float64", 2),
     "real pairs": (lambda x: hnp.abs(hnp.fft.rfft2(x)), lambda x: np.abs(np.fft.rfft2(x)), (24, 36), "float32", 2),
-    "few rows": (lambda x: hnp.abs(hnp.fft.rfft(x)), lambda x: np.abs(np.fft.rfft(x)), (3, 4096), "float32", 4),
+    "few rows": (lambda x: hnp.abs(hnp.fft.rfft(x)), lambda x: np.abs(np.fft.rfft(x)), (2, 4096), "float32", 4),
     "real result": (lambda x: hnp.fft.irfft(x) * 3, lambda x: np.fft.irfft(x) * 3, (40, 31), "complex64", 2),
     "an array": (lambda x: hnp.fft.fft(x) * x, lambda x: np.fft.fft(x) * x, (40, 30), "complex64", 2),
 }

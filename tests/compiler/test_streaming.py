@@ -77,23 +77,23 @@ def test_results_in_place_and_rows_that_hold_values_between_sweeps_are_stored_pl
 
 
 @needs_x86
-def test_machine_code(always):
+def test_machine_code(always, code_machine):
     (kernel,) = _kernels(lambda x, y: x * 2 + y, np.zeros(64, np.float32), np.zeros(64, np.float32))
-    text = codegen.assembly(kernel)
+    text = codegen.assembly(kernel, code_machine)
     assert "vmovntp" in text or "movntp" in text
     assert text.rindex("sfence") > text.rindex("movnt")
 
 
 @needs_x86
-def test_loops_past_the_caches_ask_for_what_they_will_read(always):
+def test_loops_past_the_caches_ask_for_what_they_will_read(always, code_machine):
     x = np.zeros(640, np.float32)
     asked = "prefetcht1"
     (chain,) = _kernels(lambda x, y: hnp.sqrt(x) * 2 + y, x, x)
-    assert codegen.assembly(chain).count(asked) >= 2  # of each input
+    assert codegen.assembly(chain, code_machine).count(asked) >= 2  # of each input
     (filled,) = _kernels(lambda: hnp.arange(640, dtype=np.float32))
-    assert asked not in codegen.assembly(filled)
+    assert asked not in codegen.assembly(filled, code_machine)
     (summed,) = _kernels(lambda x: x.sum(1), x.reshape(10, 64))
-    assert asked not in codegen.assembly(summed)
+    assert asked not in codegen.assembly(summed, code_machine)
 
 
 @needs_x86

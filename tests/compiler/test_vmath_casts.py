@@ -3,9 +3,6 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from vmath_kernels import NUMPY, call_kernel, compile_kernel, elementwise
 
 INTEGERS = ["s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64"]
@@ -119,11 +116,6 @@ def test_accumulators(dtype):
     assert np.isnan(result).all()
 
 
-@intrinsic
-def address(context, pointer):
-    return types.int64(pointer), lambda context, builder, signature, values: builder.ptrtoint(values[0], ir.IntType(64))
-
-
 def test_scratch_is_aligned_and_allocated_once():
     kernel = compile_kernel(
         "def loop(o, misaligned, n):\n"
@@ -132,9 +124,8 @@ def test_scratch_is_aligned_and_allocated_once():
         "        for k in range(100):\n"
         "            a[k] = f32(k + i)\n"
         "        o[i] = a[99]\n"
-        "        misaligned[0] += address(a) & s64(63)\n",
+        "        misaligned[0] += address(a) & 63\n",
         ["f32*", "s64*", "s64"],
-        address=address,
     )
     misaligned = np.zeros(1, np.int64)
     result = np.empty(100_000, np.float32)  # 40 MB of stack if it were allocated at each turn

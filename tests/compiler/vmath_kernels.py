@@ -1,37 +1,37 @@
 """Loops over arrays around the functions of `hloom.compiler.kernels.math`, for its tests."""
 
 import ctypes
-import re
 
 import numpy as np
-from numba import cfunc, types
 
+from hloom.compiler.cache import default_cache
 from hloom.compiler.kernels import math
-from hloom.compiler.kernels.math.registry import REGISTER
+from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.targets.cpu import codegen
+from hloom.runtime import native
 
-STORAGE = {"pred": types.uint8, "f16": types.uint16, "bf16": types.uint16}
 NUMPY = {"pred": np.bool_, "f32": np.float32, "f64": np.float64, "c64": np.complex64, "c128": np.complex128}
 NUMPY |= {f"s{bits}": np.dtype(f"int{bits}").type for bits in (8, 16, 32, 64)}
 NUMPY |= {f"u{bits}": np.dtype(f"uint{bits}").type for bits in (8, 16, 32, 64)}
 NUMPY |= {"f16": np.float32, "bf16": np.float32}  # register type
 
 
-def compile_kernel(text, params, **names):
-    """The kernel `loop` defined by `text`, compiled; `params` are such as "f32*" and "s64"; `names` more globals."""
-    scope = math.namespace(set(re.findall(r"\w+", text)) & set(math.FUNCTIONS)) | names
-    exec(text, scope)
-    kinds = []
-    for param in params:
-        name = param.rstrip("*")
-        kinds.append(types.CPointer(STORAGE.get(name, REGISTER[name])) if param.endswith("*") else REGISTER[name])
-    return cfunc(types.void(*kinds), error_model="numpy")(scope["loop"])
+def loop_source(text, params):
+    """The kernel source of the function `loop` that `text` defines; `params` are such as "f32*" and "s64"."""
+    return KernelSource("loop", text.replace("):", ", lo, hi):", 1), (*params, "s64", "s64"))
+
+
+def compile_kernel(text, params):
+    """The address of the compiled `loop`."""
+    (code,) = codegen.compile_kernels([loop_source(text, params)], default_cache())
+    return native.load(code.data, code.symbols)["loop"]
 
 
 def call_kernel(kernel, *arguments):
     """Call with arrays (by address) and integers."""
-    kinds = [ctypes.c_void_p if isinstance(value, np.ndarray) else ctypes.c_int64 for value in arguments]
-    values = [value.ctypes.data if isinstance(value, np.ndarray) else value for value in arguments]
-    ctypes.CFUNCTYPE(None, *kinds)(kernel.address)(*values)
+    words = [value.ctypes.data if isinstance(value, np.ndarray) else value for value in arguments]
+    block = np.array(words, np.int64)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(kernel)(block.ctypes.data, 0, 0)
 
 
 def _read(dtype, pointer):

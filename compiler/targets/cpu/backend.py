@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import llvmlite.binding as llvm
 
+from hloom.compiler.targets.cpu.half_floats import CONVERSIONS
 from hloom.compiler.targets.cpu.llvm_emitter.analysis import EXPLICIT
 from hloom.compiler.targets.cpu.machine import Machine, architecture, host, level_machine, native_machine
 from hloom.compiler.targets.cpu.nontemporal_stores import is_streamed, past_caches
@@ -178,6 +179,8 @@ def optimized(text: str, libraries: Iterable[bytes | str] = (), machine: Machine
         passes.add_always_inliner_pass()
         builder = llvm.create_pass_builder(_target_machine(machine), llvm.create_pipeline_tuning_options(0))
         _unlocked("LLVMPY_RunNewModulePassManager")(passes, module, builder)
+    if machine.arch == "x86_64" and not machine.has("f16c"):
+        module.link_in(llvm.parse_assembly(CONVERSIONS, context))
     return module
 
 

@@ -130,12 +130,12 @@ def compile_ir(text: str, exported: Sequence[str]) -> ObjectCode:
     return ObjectCode(tuple(exported), backend.object_code(backend.optimized_together([text], exported)))
 
 
-def assembly(kernel: KernelSource) -> str:
-    """The assembly text of a kernel, as the host would run it."""
-    return _backend().assembly(_backend().optimized(*kernel_module(kernel)))
+def assembly(kernel: KernelSource, machine: Machine | None = None) -> str:
+    """The assembly text of a kernel. machine: None is the host."""
+    return _backend().assembly(_backend().optimized(*kernel_module(kernel), machine), machine)
 
 
-def llvm_ir(kernel: KernelSource, optimized: bool = True) -> str:
-    """The LLVM IR of a kernel, after the optimizer or as the front end emits it."""
+def llvm_ir(kernel: KernelSource, optimized: bool = True, machine: Machine | None = None) -> str:
+    """The LLVM IR of a kernel, after the optimizer or as the front end emits it. machine: None is the host."""
     text, libraries = kernel_module(kernel)
-    return str(_backend().optimized(text, libraries)) if optimized else text
+    return str(_backend().optimized(text, libraries, machine)) if optimized else text

@@ -78,6 +78,7 @@ CODE_SOURCES = (
     "kernels/math/**/*.py",
     "targets/cpu/backend.py",
     "targets/cpu/codegen.py",
+    "targets/cpu/half_floats.py",
     "targets/cpu/library.py",
     "targets/cpu/loop_hints.py",
     "targets/cpu/machine.py",

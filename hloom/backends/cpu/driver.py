@@ -16,7 +16,7 @@ from hloom.compiler.compile_timings import stage
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.targets.cpu import codegen
 from hloom.compiler.targets.cpu.interface import kernel_key
-from hloom.compiler.targets.cpu.machine import available_cores
+from hloom.compiler.targets.cpu.machine import available_cores, use_cpu
 from hloom.config import config
 from hloom.runtime import driver_source, native
 from hloom.runtime.driver import Driver, default_num_threads, install
@@ -24,9 +24,20 @@ from hloom.runtime.driver import Driver, default_num_threads, install
 config.on_change("cache_dir", use_folder)
 if config.cache_dir is not None:  # set before this module was needed
     use_folder(config.cache_dir)
+if config.cpu != "native":
+    use_cpu(config.cpu)
 
 _lock = threading.RLock()
 _addresses: dict[KernelSource, int] = {}
+
+
+def _change_cpu(name: str | None) -> None:
+    with _lock:
+        use_cpu(name)
+        _addresses.clear()  # of kernels for another processor
+
+
+config.on_change("cpu", _change_cpu)
 
 
 @functools.cache

@@ -135,7 +135,7 @@ class _Writer:
         return ir.Constant(self.vector, [value] * self.lanes)
 
     def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        module, name = self.builder.module, f"llvm.fma.v{self.lanes}{self.letters}"
+        module, name = self.builder.module, f"llvm.fmuladd.v{self.lanes}{self.letters}"
         function = module.globals.get(name) or ir.Function(
             module, ir.FunctionType(self.vector, [self.vector] * 3), name
         )

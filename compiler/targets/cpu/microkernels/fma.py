@@ -171,7 +171,7 @@ def _tile_body(
 
     def multiply_add(left, right, total):
         if is_float:
-            name = f"llvm.fma.v{lanes}{letters}"
+            name = f"llvm.fmuladd.v{lanes}{letters}"
             fma = _intrinsic_function(builder.module, name, ir.FunctionType(vector, [vector] * 3))
             return builder.call(fma, [left, right, total])
         if dtype == PAIR:
