@@ -9,7 +9,7 @@ from hloom.backends.dump import Dump, kernel_listing
 from hloom.backends.text import program_text
 from hloom.compiler.analysis import cost_analysis, memory_analysis
 from hloom.compiler.compile_timings import Stages
-from hloom.compiler.pipeline import PIPELINE, UNFUSED, PassRecord, passes_for, run_passes
+from hloom.compiler.pipeline import PIPELINE, UNFUSED, passes_for, run_passes
 from hloom.compiler.schedule.scheduler import Plan, make_plan
 from hloom.compiler.targets.cpu.target import CpuTarget, host_target
 from hloom.config import config
@@ -71,13 +71,7 @@ def optimized_plan(
     started = time.perf_counter()
     if dump:
         dump.module("traced", module)
-    records: list[PassRecord] = []
-
-    def on_pass(record: PassRecord) -> None:
-        records.append(record)
-        if dump:
-            dump.module(record.name, record.after)
-
+    on_pass = (lambda record: dump.module(record.name, record.after)) if dump else None
     optimized = run_passes(module, names, verify=config.verify, on_pass=on_pass)
     passed = time.perf_counter()
     plan = make_plan(optimized, target, donated, whole=fused)
