@@ -7,6 +7,8 @@ from time import perf_counter
 
 import hloom.compiler.passes  # noqa: F401  (registers the passes)
 from hloom.compiler.passes.registry import PASSES
+from hloom.compiler.targets.base import Target
+from hloom.compiler.targets.cpu.target import host_target
 from hloom.ir.errors import AttributeValueError
 from hloom.ir.module import Module
 from hloom.ir.records import record
@@ -17,6 +19,7 @@ PIPELINE: tuple[str, ...] = (
     "lower-scans",
     "expand-random",
     "expand-normalizations",
+    "expand-target-ops",
     "cse",
     "simplify",
     "simplify-loops",
@@ -31,16 +34,8 @@ PIPELINE: tuple[str, ...] = (
     "fuse",
     "fuse-attention",
 )
-# One kernel an operation, for comparison (`jit(fusion=False)`).
+# One kernel per operation, for comparison (`jit(fusion=False)`).
 UNFUSED: tuple[str, ...] = tuple(name for name in PIPELINE if not name.startswith("fuse"))
-
-
-def passes_for(target, names: tuple[str, ...] = PIPELINE) -> tuple[str, ...]:
-    """The passes that make what a target has: its `attention_pass` for "fuse-attention", none where it has no such
-    kernels; its `expansions` behind "expand-normalizations"."""
-    own = {"fuse-attention": [p for p in [getattr(target, "attention_pass", None)] if p]}
-    own["expand-normalizations"] = ["expand-normalizations", *getattr(target, "expansions", ())]
-    return tuple(made for name in names for made in own.get(name, [name]))
 
 
 @record(frozen=True)
@@ -81,15 +76,18 @@ def run_passes(
     module: Module,
     names: Sequence[str] = PIPELINE,
     *,
+    target: Target | None = None,
     verify: bool = False,
     on_pass: Callable[[PassRecord], None] | None = None,
 ) -> Module:
     """The module after the passes, in order. The module given stays as it is.
 
+    target: what the module is compiled for; None: this machine.
     verify: check the module before the first pass and after each that changed it; raises VerifyError with the name of
         the pass that broke it. on_pass: called with a PassRecord after each pass, for timing and dumps.
     """
     check_names(names)
+    target = target or host_target()
     if verify:
         verified(module, "the module given")
     fixed: dict[str, Module] = {}  # what each pass made, to which it has nothing to do
@@ -100,7 +98,7 @@ def run_passes(
         if wanted and opcodes is None:
             opcodes = {instruction.opcode for instruction in module.instructions()}
         idle = fixed.get(name) is module or (wanted and wanted.isdisjoint(opcodes))
-        result = module if idle else PASSES[name].run(module)
+        result = module if idle else PASSES[name].run(module, target)
         opcodes = opcodes if result is module else None
         fixed[name] = result
         seconds = perf_counter() - start

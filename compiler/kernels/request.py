@@ -9,6 +9,7 @@ from hloom.compiler.kernels.codegen.affine import merge_groups
 from hloom.compiler.kernels.codegen.constants import sized
 from hloom.compiler.kernels.codegen.description import Block, Nest
 from hloom.compiler.kernels.codegen.writer import Writer
+from hloom.compiler.targets.base import Target
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.records import field, record
@@ -21,16 +22,14 @@ class KernelRequest:
 
     computation: the fused computation. Scalar constants in it become literals, or arguments (`constants`).
     shared: output number -> parameter number whose buffer the output overwrites in place.
-    target: what it will run on, None for one without these: `streams_from`, from how many bytes read and written on
-        outputs are stored past the caches (0: never), and `streams_leaving_from`, the same of those that are `leaving`;
-        `cuts_loops`, whether an item walks its innermost loop alone.
+    target: what it will run on; by default one without any special capability.
     kept: numbers of parameters that are the same each time that the loop around does this.
     leaving: numbers of outputs that are results of the program and that nothing in it reads.
     """
 
     computation: Computation
     shared: dict[int, int] = field(default_factory=dict)
-    target: object = None
+    target: Target = Target()
     kept: frozenset[int] = frozenset()
     leaving: frozenset[int] = frozenset()
 
@@ -64,7 +63,7 @@ class KernelRequest:
         A store into a cache reads the line first, which a kernel that is bound by memory pays for: a third of the time
         of `a + b`.
         """
-        if not (self.target and self.target.streams_from):
+        if not self.target.nontemporal_threshold:
             return False
         return k not in self.shared and self.outputs[k].dtype not in COMPLEX
 
@@ -78,10 +77,14 @@ class KernelRequest:
         written twice. Rows of 1000 float32 took 2.9 times as long as through the caches.
         """
         moved, target = self.moved, self.target
-        if target is None or not 0 < target.streams_from or moved < target.streams_leaving_from:
+        if not target.nontemporal_threshold or moved < target.nontemporal_result_threshold:
             return frozenset()
-        names = {self.output_name(k) for k, o in enumerate(self.outputs) if not run * o.dtype.itemsize % target.whole}
-        return names if moved >= target.streams_from else names & self.leaving_names
+        names = {
+            self.output_name(k)
+            for k, o in enumerate(self.outputs)
+            if not run * o.dtype.itemsize % target.nontemporal_bytes
+        }
+        return names if moved >= target.nontemporal_threshold else names & self.leaving_names
 
     @property
     def leaving_names(self) -> frozenset[str]:
@@ -93,8 +96,8 @@ class KernelRequest:
         return sum(value.shape.bytes for value in (*self.computation.parameters, *self.outputs))
 
     @property
-    def cuts_loops(self) -> bool:
-        return self.target is not None and self.target.cuts_loops
+    def supports_loop_splitting(self) -> bool:
+        return self.target.supports_loop_splitting
 
     def title(self, kind: str) -> str:
         """A name for the kernel from its main ops: structure only, so that equal kernels have equal names."""

@@ -66,7 +66,7 @@ def _parts(request: KernelRequest) -> int:
     w, dims = windows_of(root), root.operands[2].dims
     serial = [k for k in w.places if dims[k] != 1]
     alone = not w.indices_batching and not root.attributes.get("unique_indices")
-    if not (request.cuts_loops and alone and serial and combiner_opcode(root["to_apply"])):
+    if not (request.supports_loop_splitting and alone and serial and combiner_opcode(root["to_apply"])):
         return 1
     return min(PARTS, dims[serial[0]], math.prod(dims) // max(TABLES * root.shape.size, ENOUGH))
 
@@ -123,7 +123,7 @@ def _scatter_nest(request: KernelRequest, parts: int = 1) -> Nest:
         within = "low", "high"
         nodes.append((block, f"low = band * {height}"))
         nodes.append((block, f"high = min(low + {height} - 1, {writer.integer('q_n', room)})"))
-    strips = request.cuts_loops and len(loops) == len(w.mapped) == 1 and dims[loops[0]] > STRIP
+    strips = request.supports_loop_splitting and len(loops) == len(w.mapped) == 1 and dims[loops[0]] > STRIP
     strips = strips and (bands > 1 or not inner)  # else the windows are the work
     for number, k in enumerate(loops):
         start, stop = "0", writer.integer(f"n{k}", dims[k])
@@ -251,7 +251,12 @@ def _bands(request: KernelRequest, w, dims, inner) -> int:
     """Into how many bands of the only indexed dimension the result is cut, one item each; a window is in one of them.
 
     As many as there are cores, since each item looks at all indexes: what is added where, and when, does not change."""
-    if not request.cuts_loops or len(w.mapped) != 1 or w.sizes[w.mapped[0]] != 1 or math.prod(dims) < ENOUGH:
+    if (
+        not request.supports_loop_splitting
+        or len(w.mapped) != 1
+        or w.sizes[w.mapped[0]] != 1
+        or math.prod(dims) < ENOUGH
+    ):
         return 1
     wide = math.prod(dims[k] for k in inner) >= BAND
     return min(request.target.machine.cores, BANDS) if wide else 1

@@ -13,8 +13,8 @@ from hloom.compiler.passes.canonicalize.dots import TRANSPOSED_DOTS
 from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.rules.movement import ELEMENTWISE, MOVEMENT
 from hloom.compiler.passes.rules.reductions import REDUCTIONS
-from hloom.compiler.passes.shapes import reshape_of_broadcast
 from hloom.compiler.passes.walk import change_computations
+from hloom.compiler.reshapes import reshape_of_broadcast
 from hloom.ir.module import Instruction, Module
 from hloom.ir.ops import OPS
 from hloom.ir.ops.indexing.movement import inverse_permutation

@@ -1,21 +1,25 @@
-"""The registry of passes: `@module_pass("name")` on a function from a valid Module to a valid Module."""
+"""The registry of passes: `@module_pass("name")` on a function from a valid Module to a valid Module.
+
+A pass with a second parameter gets the target that the module is compiled for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from hloom.compiler.targets.base import Target
 from hloom.ir.module import Module
 from hloom.ir.records import record
 
 
 @record(frozen=True)
 class Pass:
-    """A named pass. `summary`: the first line of its docstring. `run(module) -> module` never changes its argument.
-    `opcodes`: those without any of which it has nothing to do; empty where that depends on more than opcodes."""
+    """A named pass. `summary`: the first line of its docstring. `run(module, target) -> module` never changes its
+    argument. `opcodes`: without any of them it has nothing to do; empty where that depends on more than opcodes."""
 
     name: str
     summary: str
-    run: Callable[[Module], Module]
+    run: Callable[[Module, Target], Module]
     opcodes: frozenset[str] = frozenset()
 
 
@@ -23,13 +27,15 @@ PASSES: dict[str, Pass] = {}
 
 
 def module_pass(name: str, *opcodes: str):
-    """Registers a function Module -> Module as the pass of that name, for modules with one of the opcodes."""
+    """Registers a function (module) -> module, or (module, target) -> module, as a pass for modules with one of the
+    opcodes. Raises ValueError for a name that is registered already."""
 
-    def register(function: Callable[[Module], Module]) -> Callable[[Module], Module]:
+    def register(function: Callable[..., Module]) -> Callable[..., Module]:
         if name in PASSES:
             raise ValueError(f"pass {name} is registered twice")
         summary = (function.__doc__ or "").strip().split("\n")[0]
-        PASSES[name] = Pass(name, summary, function, frozenset(opcodes))
+        run = function if function.__code__.co_argcount > 1 else lambda module, target: function(module)
+        PASSES[name] = Pass(name, summary, run, frozenset(opcodes))
         return function
 
     return register

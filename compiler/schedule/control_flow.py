@@ -260,7 +260,7 @@ class Control:
         self._move_on(loop, results)
 
     def _may_exchange(self, value: Buffer) -> bool:
-        return self.planner.target.exchanges_places and value.bytes > COPIED_BYTES
+        return self.planner.target.supports_pointer_swap and value.bytes > COPIED_BYTES
 
     def _exchange(self, loop: _Loop, k: int, state: Buffer, value: Buffer) -> None:
         """The state of element `k` and a buffer with its next value change places after each step.

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hloom.compiler.kernels.emit import launches
+from hloom.compiler.fusibility import IN_PLACE
 from hloom.compiler.kernels.launch import Launch
-from hloom.compiler.kernels.loops.update import UPDATES
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.passes.cse import StructuralKeys
 from hloom.compiler.schedule.buffer_assignment import ALIGNMENT, Buffer, allocate
@@ -142,7 +141,7 @@ class Planner:
         for number, root, buffer in copies:
             if buffer.bytes:
                 planned.append((Place("output", number), buffer, buffer.bytes, root))
-        planned = with_jumps(whole_loops(self, planned) if whole and self.target.joins_loops else planned)
+        planned = with_jumps(whole_loops(self, planned) if whole and self.target.supports_loop_fusion else planned)
         waiting = [b for b in self.all if b.place is None] + self._temporaries(planned)
         arena = allocate(waiting)
         return Plan(
@@ -235,7 +234,7 @@ class Planner:
         parameter, value = computation.parameters[positions[0]], computation.outputs()[output]
         if value.shape is not parameter.shape:
             return None
-        if value.opcode in UPDATES and len(computation.outputs()) == 1:
+        if value.opcode in IN_PLACE and len(computation.outputs()) == 1:
             return positions[0] if _only_updated(computation, value, parameter) else None
         return positions[0] if _read_in_place(computation, parameter) else None
 
@@ -290,7 +289,7 @@ class Planner:
             if other is not None:
                 self.join(buffer, other)
         root = computation.root
-        if root.opcode in UPDATES and 0 not in shared and root.operands[0] in computation.parameters:
+        if root.opcode in IN_PLACE and 0 not in shared and root.operands[0] in computation.parameters:
             position = computation.parameters.index(root.operands[0])
             if _only_updated(computation, root, root.operands[0]):
                 # The array lives on: a copy is updated.
@@ -309,7 +308,7 @@ class Planner:
         same = self.keys.computation
         made = next((found for other, found in written if same(other) == same(computation)), None)
         if made is None:
-            made = launches(KernelRequest(computation, shared, self.target, kept, leaving), self.target)
+            made = self.target.launches(KernelRequest(computation, shared, self.target, kept, leaving))
             written.append((computation, made))
         for launch in made:
             pointers: dict[str, object] = {}

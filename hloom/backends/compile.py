@@ -9,7 +9,7 @@ from hloom.backends.dump import Dump, kernel_listing
 from hloom.backends.text import program_text
 from hloom.compiler.analysis import cost_analysis, memory_analysis
 from hloom.compiler.compile_timings import Stages
-from hloom.compiler.pipeline import PIPELINE, UNFUSED, passes_for, run_passes
+from hloom.compiler.pipeline import PIPELINE, UNFUSED, run_passes
 from hloom.compiler.schedule.scheduler import Plan, make_plan
 from hloom.compiler.targets.cpu.target import CpuTarget, host_target
 from hloom.config import config
@@ -66,13 +66,13 @@ def optimized_plan(
     """The module after all passes, its plan, and the seconds of both. Dumps where `hl.config.dump_to` says so."""
     target = target or host_target()
     fused = config.fusion if fusion is None else fusion
-    names = passes_for(target, PIPELINE if fused else UNFUSED)
+    names = PIPELINE if fused else UNFUSED
     dump = Dump(module) if config.dump_to else None
     started = time.perf_counter()
     if dump:
         dump.module("traced", module)
     on_pass = (lambda record: dump.module(record.name, record.after)) if dump else None
-    optimized = run_passes(module, names, verify=config.verify, on_pass=on_pass)
+    optimized = run_passes(module, names, target=target, verify=config.verify, on_pass=on_pass)
     passed = time.perf_counter()
     plan = make_plan(optimized, target, donated, whole=fused)
     planned = time.perf_counter()

@@ -6,7 +6,7 @@ import numpy as np
 from plan_simulator import Simulation
 
 import hloom as hl
-from hloom.compiler.pipeline import passes_for, run_passes
+from hloom.compiler.pipeline import PIPELINE, run_passes
 from hloom.compiler.schedule.scheduler import Plan, make_plan
 from hloom.compiler.targets.cuda.simulator import simulator
 from hloom.compiler.targets.cuda.target import CudaTarget
@@ -20,7 +20,7 @@ def planned(function, *arrays, arch: str = "sm_90", donated=frozenset()) -> tupl
     target = CudaTarget(arch)
     with np.errstate(all="ignore"):
         wanted = interpret.evaluate(module.entry, list(arrays))
-    plan = make_plan(run_passes(module, passes_for(target), verify=True), target, donated)
+    plan = make_plan(run_passes(module, PIPELINE, target=target, verify=True), target, donated)
     return plan, list(wanted) if isinstance(wanted, tuple) else [wanted]
 
 

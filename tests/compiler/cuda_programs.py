@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from kernel_nests import nests
 
-from hloom.compiler.kernels.emit import nests
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.targets.cuda.simulator.simulator import simulate
 from hloom.ir import interpret

@@ -288,7 +288,8 @@ def simulate(plan: Plan, arrays, reverse: bool = False) -> list[np.ndarray]:
 
 
 SMALL_CUTS = {
-    "hloom.compiler.kernels.emit": {"ROWS": 3, "WORK": 40, "LONG_ROW": 5},
+    "hloom.compiler.fusibility": {"ROWS": 3, "SHORT_ROW": 10},
+    "hloom.compiler.kernels.kinds": {"LONG_ROW": 5},
     "hloom.compiler.kernels.launch": {"WORK": 40},
     "hloom.compiler.kernels.loops.reduce": {
         "CHUNK": 6,

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 from cuda_programs import bias_gelu, computation, layer_norm, request, softmax, transposed
+from kernel_nests import nests
 
 from hloom.compiler.kernels import math
-from hloom.compiler.kernels.emit import nests
 from hloom.compiler.targets.cuda.codegen import compile as cuda_compile
 from hloom.compiler.targets.cuda.codegen.compile import CudaCompileError, CudaNotInstalledError, available, compile_cuda
 from hloom.compiler.targets.cuda.codegen.names import meaning

@@ -14,9 +14,9 @@ from plan_simulator import small_cuts
 from random_programs import Programs, check_outputs
 from random_programs import arguments as random_arguments
 
-from hloom.compiler.kernels.host import runs_on_host
-from hloom.compiler.pipeline import UNFUSED, passes_for, run_passes
+from hloom.compiler.pipeline import PIPELINE, UNFUSED, run_passes
 from hloom.compiler.schedule.scheduler import make_plan
+from hloom.compiler.targets.cpu.target import host_target
 from hloom.compiler.targets.cuda.target import CudaTarget, NoCudaKernelError
 from hloom.compiler.transforms.vjp import gradient
 from hloom.ir.interpret import evaluate
@@ -25,17 +25,17 @@ from hloom.ir.text import parse_module
 
 SETTINGS = {"deadline": None, "derandomize": True, "suppress_health_check": list(HealthCheck), "database": None}
 TARGET = CudaTarget("sm_90")
-FUSED = passes_for(TARGET)
+FUSED = PIPELINE
 WINDOWED = ("reduce-window", "sort", "scatter", "gather", "dot", "convolution", "select-and-scatter")
 
 
 def is_excused(error: NoCudaKernelError) -> bool:
     """Whether the CPU has no kernel for the instruction either, or it is attention, one fusion in a golden program."""
-    return runs_on_host(error.instruction) or error.instruction.opcode == "fusion"
+    return not host_target().has_kernel(error.instruction) or error.instruction.opcode == "fusion"
 
 
 def planned(module: Module, names=FUSED, donated=frozenset()):
-    return make_plan(run_passes(module, names, verify=True), TARGET, donated)
+    return make_plan(run_passes(module, names, target=TARGET, verify=True), TARGET, donated)
 
 
 def close(got, want) -> None:

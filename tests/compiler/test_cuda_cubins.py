@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cuda_programs import request, softmax
+from kernel_nests import nests
 from passes_support import DIVIDER, GOLDEN
 
 import hloom as hl
@@ -16,8 +17,7 @@ from hloom.benchmarks.workloads import WORKLOADS
 from hloom.benchmarks.workloads.training import FAMILY
 from hloom.compiler.cache import Cache, default_cache
 from hloom.compiler.compile_timings import collecting
-from hloom.compiler.kernels.emit import nests
-from hloom.compiler.pipeline import passes_for, run_passes
+from hloom.compiler.pipeline import PIPELINE, run_passes
 from hloom.compiler.schedule.scheduler import make_plan
 from hloom.compiler.targets.cuda.codegen import compile as cuda_compile
 from hloom.compiler.targets.cuda.codegen import cubins as stored
@@ -40,7 +40,7 @@ def workload_plan(name: str, arch: str = "sm_90"):
     workload = WORKLOADS[name]
     arrays = workload.inputs(np.random.default_rng(0), divide=16)
     target = CudaTarget(arch)
-    return make_plan(run_passes(hl.make_module(workload.bound(Hloom(True)))(*arrays), passes_for(target)), target)
+    return make_plan(run_passes(hl.make_module(workload.bound(Hloom(True)))(*arrays), PIPELINE, target=target), target)
 
 
 def sources(plan) -> list:
@@ -113,7 +113,7 @@ def test_every_golden_program_is_compiled(arch):
     for path in sorted(GOLDEN.glob("[fipr]*/*.hlo")):
         module = parse_module(path.read_text().partition(DIVIDER)[0], str(path))
         try:
-            plan = make_plan(run_passes(module, passes_for(target)), target)
+            plan = make_plan(run_passes(module, PIPELINE, target=target), target)
         except NoCudaKernelError:  # test_cuda_conformance says which may
             continue
         for code in cubins(sources(plan), arch, default_cache()):

@@ -12,7 +12,7 @@ import hloom.numpy as hnp
 from hloom import lax
 from hloom.compiler.cache import default_cache
 from hloom.compiler.kernels.attention import structure
-from hloom.compiler.pipeline import passes_for, run_passes
+from hloom.compiler.pipeline import PIPELINE, run_passes
 from hloom.compiler.schedule.scheduler import make_plan
 from hloom.compiler.targets.cuda import scans
 from hloom.compiler.targets.cuda.codegen.compile import available
@@ -179,7 +179,7 @@ def test_every_kind_is_compiled_for_every_dtype(make, dtype, name, arch, monkeyp
     monkeypatch.setattr(choice, "estimates", lambda *_: (1.0, 0.0) if make is digits else (0.0, 1.0))
     function, *arrays = make(dtype)
     target = CudaTarget(arch)
-    plan = make_plan(run_passes(hl.make_module(function)(*arrays), passes_for(target)), target)
+    plan = make_plan(run_passes(hl.make_module(function)(*arrays), PIPELINE, target=target), target)
     sources = list(dict.fromkeys(step.launch.source for step in plan.kernels()))
     assert any(name in source.name for source in sources), [source.name for source in sources]
     for source, code in zip(sources, cubins(sources, arch, default_cache()), strict=True):

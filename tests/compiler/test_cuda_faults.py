@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from cuda_programs import computation, expected, inputs, request, softmax, transposed
+from kernel_nests import nests
 
-from hloom.compiler.kernels.emit import nests
 from hloom.compiler.targets.cuda.codegen.render import render
 from hloom.compiler.targets.cuda.simulator.memory import LockstepError
 from hloom.compiler.targets.cuda.simulator.simulator import run

@@ -11,7 +11,7 @@ from cuda_plans import planned, simulate
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.compiler.cache import default_cache
-from hloom.compiler.pipeline import passes_for, run_passes
+from hloom.compiler.pipeline import PIPELINE, run_passes
 from hloom.compiler.schedule.scheduler import make_plan
 from hloom.compiler.targets.cuda import scatter
 from hloom.compiler.targets.cuda.codegen import compile as cuda_compile
@@ -61,7 +61,7 @@ def sorting(arrays, axis, to_apply):
     root = builder.emit("sort", *parameters, dimensions=(axis,), is_stable=True, to_apply=to_apply)
     computation = builder.finish(root)
     wanted, target = evaluate(computation, arrays), CudaTarget("sm_90")
-    plan = make_plan(run_passes(Module("sorting", computation), passes_for(target), verify=True), target)
+    plan = make_plan(run_passes(Module("sorting", computation), PIPELINE, target=target, verify=True), target)
     return plan, list(wanted) if isinstance(wanted, tuple) else [wanted]
 
 
@@ -226,7 +226,7 @@ def test_which_rows_go_by_digits(dims, dtype, passes, certain):
     x = builder.parameter(Shape(dtype, dims))
     root = builder.emit("sort", x, dimensions=(1,), is_stable=True, to_apply=comparator([Shape(dtype).dtype]))
     target = CudaTarget("sm_90")
-    plan = make_plan(run_passes(Module("f", builder.finish(root)), passes_for(target)), target)
+    plan = make_plan(run_passes(Module("f", builder.finish(root)), PIPELINE, target=target), target)
     found = kernels(plan)
     assert (found.count("count"), found.count("scatter")) == (passes, passes)
     assert found[-1] == "move" and len(found) == (1 + passes * (2 if dims[1] <= 4096 else 3) if passes else len(found))

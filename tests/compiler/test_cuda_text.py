@@ -2,8 +2,8 @@
 
 import pytest
 from cuda_programs import bias_gelu, computation, layer_norm, request, softmax, transposed
+from kernel_nests import nests
 
-from hloom.compiler.kernels.emit import nests
 from hloom.compiler.targets.cuda.codegen.render import render
 from hloom.compiler.targets.cuda.codegen.staging import store_target
 from hloom.ir.records import replace

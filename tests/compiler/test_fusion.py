@@ -235,7 +235,7 @@ def test_kernels_can_be_ordered(build):
 
 
 def test_every_value_is_computed_somewhere_and_outputs_once():
-    grouping = Grouping(run_passes(hl.make_module(mlp_step)(X, W, B, V), UNFUSED).entry)
+    grouping = Grouping(run_passes(hl.make_module(mlp_step)(X, W, B, V), UNFUSED).entry, host_target())
     grouping.producers()
     grouping.siblings()
     outputs = [o for g in grouping.groups for o in g.outputs]
@@ -283,7 +283,7 @@ def test_large_kernels_are_cut():
 def test_explain_says_why():
     before = run_passes(hl.make_module(lambda x, y: hnp.exp(x)[None, :] * y)(
         hl.ShapeDtypeStruct((400,), "f32"), hl.ShapeDtypeStruct((500, 400), "f32")), UNFUSED)  # fmt: skip
-    text = "\n".join(explain(before.entry))
+    text = "\n".join(explain(before.entry, host_target()))
     assert "would be computed 500 times" in text and "kept apart from" in text and "fused into" in text
 
 

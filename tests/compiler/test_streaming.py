@@ -19,7 +19,7 @@ needs_x86 = pytest.mark.skipif(host().arch != "x86_64", reason="non-temporal vec
 @pytest.fixture
 def always(monkeypatch):
     """Every kernel stores past the caches."""
-    monkeypatch.setattr(CpuTarget, "streams_from", property(lambda self: 1))
+    monkeypatch.setattr(CpuTarget, "nontemporal_threshold", property(lambda self: 1))
 
 
 def _kernels(function, *arguments):
@@ -28,7 +28,7 @@ def _kernels(function, *arguments):
 
 @needs_x86
 def test_only_results_that_do_not_fit_the_last_cache():
-    count = CpuTarget(host()).streams_leaving_from // 8
+    count = CpuTarget(host()).nontemporal_result_threshold // 8
     small, large = (_kernels(lambda x: x + 1, np.zeros(n, np.float32))[0].text for n in (count - 64, count + 64))
     assert "stream_" not in small and "stream_f32(out0, i0, v1)" in large
 
@@ -49,14 +49,17 @@ def test_what_the_program_reads_again_may_be_larger():
         y = hnp.sqrt(x)
         return y, hnp.cumsum(y)
 
-    for count, streamed in ((target.streams_from // 8 - 64, False), (target.streams_from // 8 + 64, True)):
-        assert count * 8 > target.streams_leaving_from
+    for count, streamed in (
+        (target.nontemporal_threshold // 8 - 64, False),
+        (target.nontemporal_threshold // 8 + 64, True),
+    ):
+        assert count * 8 > target.nontemporal_result_threshold
         first = _kernels(two, np.zeros(count, np.float32))[0].text
         assert ("stream_f32(out0" in first) == streamed
 
 
 def test_outputs_of_one_kernel_differ(monkeypatch):
-    monkeypatch.setattr(CpuTarget, "streams_leaving_from", property(lambda self: 1))
+    monkeypatch.setattr(CpuTarget, "nontemporal_result_threshold", property(lambda self: 1))
 
     def two(x):
         y = x * 2
@@ -67,7 +70,7 @@ def test_outputs_of_one_kernel_differ(monkeypatch):
     assert "stream_f32(" in text and re.search(r"out\d\[", text)
     for got, wanted in zip(hl.jit(two)(x), (np.sqrt(x), np.cumsum(x * 2), np.sin(x * 2)), strict=True):
         np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-4)
-    assert CpuTarget(records.replace(host(), arch="aarch64")).streams_from == 0
+    assert CpuTarget(records.replace(host(), arch="aarch64")).nontemporal_threshold == 0
 
 
 def test_results_in_place_and_rows_that_hold_values_between_sweeps_are_stored_plainly(always):
@@ -98,7 +101,7 @@ def test_loops_past_the_caches_ask_for_what_they_will_read(always, code_machine)
 
 @needs_x86
 def test_rows_that_begin_inside_of_vectors_go_through_the_caches(monkeypatch):
-    monkeypatch.setattr(CpuTarget, "streams_from", property(lambda self: 1))
+    monkeypatch.setattr(CpuTarget, "nontemporal_threshold", property(lambda self: 1))
 
     for columns, streamed in ((640, True), (1000 + 1, False)):
         (kernel,) = _kernels(lambda x, y: x * y, np.zeros((20, columns), np.float32), np.zeros(columns, np.float32))

@@ -28,7 +28,7 @@ def nothing_loaded(monkeypatch):
     cache = Cache(None)
     for module in (driver, autotuner):
         monkeypatch.setattr(module, "default_cache", lambda: cache)
-    monkeypatch.setattr(CpuTarget, "streams_from", property(lambda self: 20_000))
+    monkeypatch.setattr(CpuTarget, "nontemporal_threshold", property(lambda self: 20_000))
     yield
     background_compile.wait()
 
@@ -148,7 +148,7 @@ import hloom as hl
 from hloom.backends.cpu import background_compile
 from hloom.compiler.targets.cpu.target import CpuTarget
 
-CpuTarget.streams_from = property(lambda self: 20_000)
+CpuTarget.nontemporal_threshold = property(lambda self: 20_000)
 f = hl.jit(lambda x: x * 3 + 1)
 f(np.ones(1000, np.float32))
 f(np.ones(5000, np.float32))

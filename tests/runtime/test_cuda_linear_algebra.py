@@ -20,7 +20,7 @@ from hloom.backends.cuda.autotuner import ON_HOST, Chooser
 from hloom.backends.cuda.kind import CudaKind
 from hloom.backends.cuda.runner import CudaRunner
 from hloom.backends.text import program_text
-from hloom.compiler.pipeline import passes_for, run_passes
+from hloom.compiler.pipeline import PIPELINE, run_passes
 from hloom.compiler.targets.cuda.target import CudaTarget
 from hloom.ir import interpret
 from hloom.ir.text import parse_module, print_module
@@ -297,7 +297,7 @@ def test_placement_asks_whether_the_library_is_there(setup, monkeypatch):
 
 
 def test_the_text_of_a_program_with_routines():
-    module = run_passes(hl.make_module(function_of)(positive(3, 3)), passes_for(CudaTarget("sm_90")))
+    module = run_passes(hl.make_module(function_of)(positive(3, 3)), PIPELINE, target=CudaTarget("sm_90"))
     text = print_module(module)
     assert 'custom_call_target="routine.potrf/U"' in text and print_module(parse_module(text)) == text
     assert '"routine.potrf/U"' in program_text(module) and "routine.potrf/U" in program_text(module, "stablehlo")

@@ -11,7 +11,7 @@ import hloom.numpy as hnp
 from hloom import lax
 from hloom.backends.cuda.program import cuda_program
 from hloom.backends.cuda.runner import CudaRunner
-from hloom.compiler.pipeline import passes_for, run_passes
+from hloom.compiler.pipeline import PIPELINE, run_passes
 from hloom.compiler.schedule.scheduler import make_plan
 from hloom.compiler.targets.cuda.codegen.compile import CudaCode
 from hloom.compiler.targets.cuda.simulator import simulator
@@ -74,7 +74,7 @@ def made(function, *arrays, version: int = NEW):
     """(the program of a function, an opened device of a fake driver with its kernels, the results by the reference)."""
     module = hl.make_module(function)(*arrays)
     target = CudaTarget("sm_90")
-    plan = make_plan(run_passes(module, passes_for(target)), target)
+    plan = make_plan(run_passes(module, PIPELINE, target=target), target)
     kernels, codes = [], {}
     for number, source in enumerate(dict.fromkeys(step.launch.source for step in plan.kernels())):
         title = f"k{number}_{source.name}"

@@ -15,7 +15,7 @@ import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.backends.cuda.program import cuda_program
-from hloom.compiler.pipeline import passes_for, run_passes
+from hloom.compiler.pipeline import PIPELINE, run_passes
 from hloom.compiler.schedule.scheduler import make_plan
 from hloom.compiler.targets.cuda.launches import sources_of
 from hloom.compiler.targets.cuda.simulator import simulator
@@ -80,7 +80,7 @@ def compiled(function, *arrays, donated=frozenset(), version: int = 13000, tf32:
     that a library could do."""
     module = hl.make_module(function)(*arrays)
     target = CudaTarget("sm_90", tf32=tf32)
-    plan = make_plan(run_passes(module, passes_for(target)), target, donated)
+    plan = make_plan(run_passes(module, PIPELINE, target=target), target, donated)
     dev = device(cases.driver(version=version))
     codes = {}
     for source in dict.fromkeys(source for step in plan.kernels() for source in sources_of(step.launch)):

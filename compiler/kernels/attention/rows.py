@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from hloom.compiler.kernels.attention.masks import Mask, mask_of
 from hloom.compiler.kernels.attention.structure import Attention, untransposed
-from hloom.compiler.kernels.codegen.affine import ZERO, Affine, Index, linear, merge_groups, reshape_groups, variables
+from hloom.compiler.kernels.codegen.affine import ZERO, Affine, Index, linear, merge_groups, variables
 from hloom.compiler.kernels.codegen.description import Block, Collective, Lanes
 from hloom.compiler.kernels.codegen.serial import block_lines, indent
 from hloom.compiler.kernels.loops.accumulators import Reduction
 from hloom.compiler.kernels.loops.row_fusion import EXPENSIVE, reduction_levels
 from hloom.compiler.kernels.request import KernelRequest, name_dims
+from hloom.compiler.reshapes import without_ones_groups
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.types import HLO_NAME, compute_dtype
@@ -197,7 +198,7 @@ class _Row:
             row.body.append(f"t_end = min(max({writer.text(self.mask.bound, 'bound')}, 0), n)")
         for level in range(1, nest.depth + 1):
             here = [r for r in attention.reduces if nest.levels[r] == level]
-            self._reductions([Reduction(r, keys=nest.request.cuts_loops) for r in here], level)
+            self._reductions([Reduction(r, keys=nest.request.supports_loop_splitting) for r in here], level)
         self._weights()
         outputs = nest.request.outputs
         for k in attention.of_rows:
@@ -349,5 +350,5 @@ def _reaches(roots, target, *barriers) -> bool:
 
 def _dims_of_parts(parts, dims) -> list[list[int]]:
     """For each part the dimensions that it has become; a part of extent 1 has none."""
-    news = iter([news for _, news in reshape_groups(parts, dims)])
+    news = iter([news for _, news in without_ones_groups(parts, dims)])
     return [next(news) if part != 1 else [] for part in parts]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 
-from hloom.compiler.kernels.codegen.affine import reshape_groups
 from hloom.compiler.kernels.contractions.operands import Roles
 from hloom.compiler.kernels.loops.accumulators import Reduction
 from hloom.compiler.normal_forms import accumulation_dtype, is_normal_dot
+from hloom.compiler.reshapes import without_ones_groups
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.ops.linalg.dot import dot_dims
@@ -121,7 +121,7 @@ def _pays(extents, features: int, itemsize: int, first: Instruction) -> bool:
 
 def _fits(dims, parts) -> bool:
     """Whether extents are `parts`, some of them in several dimensions, with 1s anywhere."""
-    return math.prod(dims) == math.prod(parts) and all(len(olds) == 1 for olds, _ in reshape_groups(parts, dims))
+    return math.prod(dims) == math.prod(parts) and all(len(olds) == 1 for olds, _ in without_ones_groups(parts, dims))
 
 
 def _kinds(computation, first, second, rows, extent) -> dict[Instruction, str] | None:

@@ -71,31 +71,6 @@ def linear(index: Index, dims: Sequence[int]) -> Affine:
     return total
 
 
-def reshape_groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """Dimensions of a reshape that correspond: pairs (dims of old, dims of new) of equal products; no extents of 1."""
-    groups = []
-    i = j = 0
-    while True:
-        while i < len(old) and old[i] == 1:
-            i += 1
-        while j < len(new) and new[j] == 1:
-            j += 1
-        if i >= len(old) or j >= len(new):
-            return groups
-        olds, news, a, b = [i], [j], old[i], new[j]
-        i, j = i + 1, j + 1
-        while a != b:
-            if a < b:
-                if old[i] != 1:
-                    olds.append(i)
-                a, i = a * old[i], i + 1
-            else:
-                if new[j] != 1:
-                    news.append(j)
-                b, j = b * new[j], j + 1
-        groups.append((olds, news))
-
-
 def merge_groups(dims: Sequence[int], used: Sequence[Affine], barriers: Sequence[int] = ()) -> list[list[int]]:
     """Neighbouring dimensions that every affine expression walks through as if they were one.
 

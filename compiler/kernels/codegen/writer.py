@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from hloom.compiler.kernels.codegen.affine import ZERO, Affine, Index, linear, reshape_groups, row_major_strides
+from hloom.compiler.kernels.codegen.affine import ZERO, Affine, Index, linear, row_major_strides
 from hloom.compiler.kernels.codegen.constants import argument, literal
 from hloom.compiler.kernels.codegen.description import Block, Branch
 from hloom.compiler.kernels.codegen.elements import load, store
 from hloom.compiler.kernels.codegen.guards import conditions
+from hloom.compiler.reshapes import without_ones_groups
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.ops.indexing.gather import gather_windows
-from hloom.ir.types import HLO_NAME, Shape, compute_dtype
+from hloom.ir.types import HLO_NAME, compute_dtype
 
 MASKS = {"f32": "u32", "f64": "u64"}  # dtype of a register -> integers of its size
 
@@ -140,7 +141,7 @@ class Writer:
         elif OPS[opcode].family == "elementwise":
             result = self._elementwise(instruction, index, block)
         else:
-            raise AssertionError(f"{opcode} has no element expression; fusion asks can_write first")
+            raise AssertionError(f"{opcode} has no element expression; fusion asks has_expression first")
         result[1].memo[key] = result
         return result
 
@@ -274,7 +275,7 @@ def _slice(writer, instruction, index, block):
 def _reshape(writer, instruction, index, block):
     operand = instruction.operands[0]
     inner = [ZERO] * len(operand.dims)
-    for olds, news in reshape_groups(operand.dims, instruction.dims):
+    for olds, news in without_ones_groups(operand.dims, instruction.dims):
         strides = row_major_strides([instruction.dims[k] for k in news])
         position = ZERO
         for k, stride in zip(news, strides, strict=True):
@@ -522,12 +523,3 @@ _INDEX_MAPS = {
     "gather": _gather,
     "iota": _iota,
 }
-
-
-def can_write(instruction: Instruction) -> bool:
-    """Whether an instruction can be part of an element's expression."""
-    if instruction.opcode == "constant":
-        return instruction.shape.size == 1 and isinstance(instruction.shape, Shape)
-    if instruction.opcode == "bitcast-convert" and instruction.dims != instruction.operands[0].dims:
-        return False
-    return instruction.opcode in _INDEX_MAPS or OPS[instruction.opcode].family == "elementwise"

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from hloom.compiler.kernels.codegen.affine import (
-    ZERO,
-    Affine,
-    linear,
-    merge_groups,
-    reshape_groups,
-    row_major_strides,
-    variables,
-)
+from hloom.compiler.kernels.codegen.affine import ZERO, Affine, linear, merge_groups, row_major_strides, variables
 from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.kernels.codegen.serial import block_lines
 from hloom.compiler.kernels.codegen.writer import Writer
 from hloom.compiler.kernels.contractions.spec import ContractionKernels, PlainOperand, PlainStore
 from hloom.compiler.kernels.request import name_dims
+from hloom.compiler.reshapes import without_ones_groups
 from hloom.ir.module import Instruction
 from hloom.ir.ops.linalg.dot import dot_dims, free_dims
 from hloom.ir.records import record
@@ -126,7 +119,7 @@ def epilogue_of(request, dot, roles, integers, accumulate):
 
 
 def _dimension_groups(old, new):
-    groups = reshape_groups(old, new)
+    groups = without_ones_groups(old, new)
     if any(len(olds) != 1 for olds, _ in groups):
         raise ValueError(f"the dimensions {old} and {new} do not correspond")
     return groups

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 
+from hloom.compiler.fusibility import MASKED
 from hloom.compiler.kernels.codegen.affine import linear, variables
 from hloom.compiler.kernels.codegen.description import Block, Inner, Items, Nest, Pieces, Tiles
 from hloom.compiler.kernels.codegen.guards import bound_text, bounds
@@ -16,7 +17,6 @@ from hloom.ir.types import DTYPES, HLO_NAME, PRED, compute_dtype
 ACROSS_BYTES = 512
 ALONG = 64
 PAGE = 4096  # bytes
-MASKED = 32  # elements of a row from which on masks for what it reads, made before it, are less work than branches
 BALANCE = 2  # flops for a byte from which on arithmetic bounds a kernel and not memory; cores have 4 to 10
 
 
@@ -43,7 +43,10 @@ def loop_nest(request: KernelRequest) -> Nest:
 
     def between(writer, groups):
         sizes = group_sizes(dims, groups)
-        if not (request.cuts_loops and writer.guards) or _tiled_dimension(writer, groups, sizes) is not None:
+        if (
+            not (request.supports_loop_splitting and writer.guards)
+            or _tiled_dimension(writer, groups, sizes) is not None
+        ):
             return False
         state["bounds"] = bounds(writer, groups, dims)
         state["masks"] = bool(sizes) and sizes[-1] >= MASKED
@@ -66,7 +69,11 @@ def loop_nest(request: KernelRequest) -> Nest:
         writer.root.body.append(Pieces(named[0][0], texts, blocks, ("lo", "hi")) if cut else Items(named, blocks[0]))
         return finish(request, writer, "loop", writer.root, total, work)
     outer.body.append(Pieces(named[-1][0], texts, blocks) if cut else Inner(*named[-1], blocks[0]))
-    order = _item_order(writer, groups, sizes, request.outputs[0]) if request.cuts_loops else range(len(groups) - 1)
+    order = (
+        _item_order(writer, groups, sizes, request.outputs[0])
+        if request.supports_loop_splitting
+        else range(len(groups) - 1)
+    )
     writer.root.body.append(Items([named[g] for g in order], outer))
     items = total // sizes[-1] if sizes[-1] else 0
     return finish(request, writer, "loop", writer.root, items, work * sizes[-1], sizes[-1])

@@ -67,10 +67,12 @@ class _Shape:
         self.first_column = max(self.reduced, default=-1) + 1
         self.few_columns = self.columns and self.splittable and self._has_few_columns(request)
         self.weight = max(1, int(request.flops() // FLOPS))
-        self.threads = not request.cuts_loops  # neighbouring items are neighbouring threads, which read together
+        self.threads = (
+            not request.supports_loop_splitting
+        )  # neighbouring items are neighbouring threads, which read together
         self.between = False
         groups = self._merged(request)
-        self.between = self.splittable and request.cuts_loops and self._is_between(groups)
+        self.between = self.splittable and request.supports_loop_splitting and self._is_between(groups)
         self.chunks = self.cut(groups, group_sizes(self.dims, groups))[2]
 
     def _has_few_columns(self, request: KernelRequest) -> bool:
@@ -216,7 +218,7 @@ def _taken(request: KernelRequest, shape: _Shape, writer, groups, index, *more: 
     outer = [g for g, group in enumerate(groups) if group[0] not in shape.reduced]
     inner = [g for g, group in enumerate(groups) if group[0] in shape.reduced]
     item = writer.root.child(*(f"i{g}" for g in outer), *more)
-    reductions = [Reduction(r, keys=request.cuts_loops) for r in shape.reduces]
+    reductions = [Reduction(r, keys=request.supports_loop_splitting) for r in shape.reduces]
     for reduction in reductions:
         reduction.start(writer, item)
     block = item.child(*(f"i{g}" for g in inner))
@@ -320,7 +322,7 @@ def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
         state.update(item=item, outer=outer, chunks=chunks, sizes=sizes)
 
     def between(writer, groups):
-        if not (request.cuts_loops and writer.guards):
+        if not (request.supports_loop_splitting and writer.guards):
             return False
         state["bounds"] = bounds(writer, groups, dims)
         return True

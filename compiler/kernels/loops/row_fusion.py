@@ -41,7 +41,7 @@ def row_nest(request: KernelRequest) -> Nest:
         row = writer.root.child(*(f"i{g}" for g in outer))
         kept_in: dict[Instruction, str] = {}
         for level in range(1, depth + 1):
-            here = [Reduction(r, keys=request.cuts_loops) for r in reduces if levels[r] == level]
+            here = [Reduction(r, keys=request.supports_loop_splitting) for r in reduces if levels[r] == level]
             for reduction in here:
                 reduction.start(writer, row)
             block = row.child(*(f"i{g}" for g in inner))

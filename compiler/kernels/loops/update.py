@@ -7,9 +7,6 @@ from hloom.compiler.kernels.codegen.description import Block, Inner, Items, Nest
 from hloom.compiler.kernels.codegen.writer import window_starts
 from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, with_merged
 
-# Ops whose result overwrites their first operand; where that lives on, a copy of it.
-UPDATES = ("dynamic-update-slice", "scatter")
-
 
 def is_update(request: KernelRequest) -> bool:
     """Whether the computation is an update whose output overwrites the updated array."""

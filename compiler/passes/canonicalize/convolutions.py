@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from hloom.compiler.kernels.loops.elementwise import MASKED
+from hloom.compiler.fusibility import MASKED
 from hloom.compiler.normal_forms import is_normal_convolution, is_normal_labels
 from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.replace import replace

@@ -1,20 +1,16 @@
 """fuse-attention: a contraction, the row nest that alone reads its result, and a contraction over those rows become one
 kernel, so that scores never reach memory.
 
-It runs after `fuse`, on what that made: three kernels become one. Which ones `kernels/attention_structure.py` says.
-Outputs of the row nest that others read too (weights, for a gradient) are outputs of the kernel. Transposes that only
-feed it, or that alone read its result, are part of it. A target names the pass that it has kernels for (`passes_for`):
-GPUs take what has room in the shared memory of a block, of which architectures have more or less.
+It runs after `fuse`, on what that produced: three kernels become one, where the target has a kernel for all of it
+(`Target.can_fuse`). Outputs of the row nest that others read too (weights, for a gradient) are outputs of the kernel.
+Transposes that only feed it, or that alone read its result, are part of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from hloom.compiler.kernels.attention.structure import Attention, attention_of
 from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.walk import change_computations
-from hloom.compiler.targets.cuda.machine import MACHINES
+from hloom.compiler.targets.base import Target
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.records import record
@@ -25,26 +21,9 @@ THROUGH = ("reshape", "get-tuple-element")  # no kernel's work
 
 
 @module_pass("fuse-attention")
-def fuse_attention(module: Module) -> Module:
+def fuse_attention(module: Module, target: Target) -> Module:
     """Joins two contractions and the row nest between them into one kernel."""
-    return change_computations(module, lambda computation: _fuse(computation, lambda attention: True))
-
-
-def _for_machine(machine) -> Callable[[Module], Module]:
-    def accepts(attention: Attention) -> bool:
-        from hloom.compiler.targets.cuda.attention import has_attention_kernel
-
-        return has_attention_kernel(attention, machine)
-
-    def fuse_attention(module: Module) -> Module:
-        return change_computations(module, lambda computation: _fuse(computation, accepts))
-
-    fuse_attention.__doc__ = f"Joins what fuse-attention does where a block has room for its scores on {machine.arch}."
-    return fuse_attention
-
-
-for _machine in MACHINES.values():
-    module_pass(f"fuse-attention-{_machine.arch}")(_for_machine(_machine))
+    return change_computations(module, lambda computation: _fuse(computation, target))
 
 
 @record
@@ -59,10 +38,10 @@ class _Joined:
     inputs: list[Instruction]
 
 
-def _fuse(computation: Computation, accepts: Callable[[Attention], bool]) -> Computation:
+def _fuse(computation: Computation, target: Target) -> Computation:
     if not any(i.opcode == "fusion" and _has(i, "reduce") for i in computation.instructions):
         return computation
-    search = _Search(computation, accepts)
+    search = _Search(computation, target)
     joined: dict[Instruction, _Joined] = {}
     taken: set[Instruction] = set()
     for second in computation.instructions:
@@ -145,8 +124,8 @@ def _source(instruction: Instruction) -> Instruction:
 class _Search:
     """Looks for attention in one computation."""
 
-    def __init__(self, computation: Computation, accepts: Callable[[Attention], bool]):
-        self.computation, self.accepts = computation, accepts
+    def __init__(self, computation: Computation, target: Target):
+        self.computation, self.target = computation, target
         self.users = computation.users()
         self.order = {i: k for k, i in enumerate(computation.instructions)}
         self.ends: set[Instruction] = set()  # of the kernels found so far
@@ -183,8 +162,7 @@ class _Search:
             for operand in contraction.operands:
                 parts |= self._moved(operand, contraction)
         body, inputs = _body(end, nest, further, parts)
-        attention = attention_of(body)
-        if attention is None or not self.accepts(attention):
+        if not self.target.can_fuse(body):
             return None
         return _Joined(end, nest, further, body, inputs)
 

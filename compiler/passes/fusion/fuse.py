@@ -1,9 +1,9 @@
 """Fusion: which instructions become one kernel.
 
-Consumers first: each instruction joins the group of its consumers where one loop nest can do both (the conditions are
-in `fusion_rules.py`), else starts a group of its own. An instruction with consumers in several groups, or that is an
-output itself, joins one of them as a further output. Then sibling groups that walk the same domain and share an input
-are joined. Finally each group becomes a `fusion` instruction.
+Consumers first: each instruction joins the group of its consumers where one loop nest can compute both (`group.py` and
+the `accepts` of the target's kernel kinds), else starts a group of its own. An instruction with consumers in several
+groups, or that is an output itself, joins one of them as a further output. Then sibling groups over the same domain
+that share an input are joined. Finally each group becomes a `fusion` instruction.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import itertools
 from heapq import heapify, heappop, heappush
 
-from hloom.compiler.kernels.codegen.writer import can_write
-from hloom.compiler.passes.fusion.rules import MEMBERS, Group, Rules, can_fuse, is_materialized
+from hloom.compiler.fusibility import has_expression
+from hloom.compiler.passes.fusion.group import MEMBERS, Facts, Group
 from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.walk import change_computations
+from hloom.compiler.targets.base import Target
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module, reachable
 from hloom.ir.ops import OPS
@@ -25,15 +26,14 @@ from hloom.ir.types import Shape, TupleShape
 SIBLINGS = 64  # groups that one group tries in vain to join: more would cost time that grows as the square
 DEAR = ("contraction", "reduce", "window", "library")  # families whose work is worth doing while a value is on its way
 JOINED = 8  # consumers of one instruction that are joined for its sake
-KINDS = {"loop": "kLoop", "row": "kInput", "reduce": "kInput", "product": "kOutput", "fft": "kCustom"}
 
 
 @module_pass("fuse")
-def fuse(module: Module) -> Module:
+def fuse(module: Module, target: Target) -> Module:
     """Groups instructions into kernels: producers, several outputs, siblings, rows, contractions with both ends."""
 
     def fuse_computation(computation: Computation) -> Computation:
-        grouping = Grouping(computation)
+        grouping = Grouping(computation, target)
         grouping.producers()
         grouping.siblings()
         return grouping.build()
@@ -67,6 +67,7 @@ class Grouping:
     """The groups of one computation."""
 
     computation: Computation
+    target: Target
     groups_of: dict[Instruction, set[Group]] = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
@@ -76,7 +77,7 @@ class Grouping:
     def __post_init__(self):
         self.order = {i: k for k, i in enumerate(self.computation.instructions)}
         self.users = self.computation.users()
-        self.rules = Rules(self.computation.instructions, self.users)
+        self.facts = Facts(self.computation.instructions, self.users, self.target)
         self.waits = _waits(self.computation)
 
     # --- producers into consumers ---
@@ -87,7 +88,7 @@ class Grouping:
         for instruction in reversed(self.computation.instructions):
             self.groups_of[instruction] = set()
             users = self.users[instruction]
-            if is_materialized(instruction) or (not users and instruction is not root):
+            if self.facts.is_materialized(instruction) or (not users and instruction is not root):
                 continue
             consumers: dict[Group, None] = {}
             external = instruction is root
@@ -98,46 +99,48 @@ class Grouping:
             self._place(instruction, list(consumers), external)
 
     def _place(self, instruction: Instruction, consumers: list[Group], external: bool) -> None:
-        if instruction in self.rules.duplicable and consumers:
+        if instruction in self.facts.duplicable and consumers:
             accepting = [g for g in consumers if self._accepts(g, instruction)]
             for group in accepting:
-                group.add(instruction, self.users)
+                group.add(instruction)
             self.groups_of[instruction] |= set(accepting)
             if len(accepting) == len(consumers) and not external:
                 return
         elif len(consumers) == 1 and not external:
             if self._accepts(consumers[0], instruction):
-                consumers[0].add(instruction, self.users)
+                consumers[0].add(instruction)
                 self.groups_of[instruction].add(consumers[0])
                 return
         elif consumers and instruction.opcode != "reshape":
             joined = self._joined_consumers(instruction, consumers)
             if joined is not None and not external:
-                joined.add(instruction, self.users)
+                joined.add(instruction)
                 self.groups_of[instruction].add(joined)
                 return
             if joined is None and not external and self._recompute(instruction, consumers):
                 return
             for group in consumers if joined is None else [joined]:
                 if self._accepts(group, instruction, output=True) and not self._cycle(instruction, group):
-                    group.add(instruction, self.users)
+                    group.add(instruction)
                     group.outputs.append(instruction)
                     self._span(group)
                     self.groups_of[instruction].add(group)
                     return
-        if instruction.opcode == "reshape" or (instruction.opcode == "bitcast-convert" and not can_write(instruction)):
+        if instruction.opcode == "reshape" or (
+            instruction.opcode == "bitcast-convert" and not has_expression(instruction)
+        ):
             return  # free where it stands: the same buffer with other extents
-        group = Group(len(self.groups), instruction)
+        group = Group(len(self.groups), instruction, self.facts)
         self.groups.append(group)
         self._span(group)
         self.groups_of[instruction].add(group)
 
     def _recompute(self, instruction: Instruction, consumers: list[Group]) -> bool:
         """Lets each consumer compute a cheap instruction from an array in memory, where all of them can."""
-        if instruction not in self.rules.recomputed or not all(self._accepts(g, instruction) for g in consumers):
+        if instruction not in self.facts.recomputed or not all(self._accepts(g, instruction) for g in consumers):
             return False
         for group in consumers:
-            group.add(instruction, self.users)
+            group.add(instruction)
         self.groups_of[instruction] |= set(consumers)
         return True
 
@@ -146,7 +149,7 @@ class Grouping:
         from memory; None where they do not fit together."""
         if not 2 <= len(consumers) <= JOINED or OPS[instruction.opcode].family != "elementwise":
             return None
-        if any(g.kind != "loop" or g.domain != instruction.dims or g.sibling_key() is None for g in consumers):
+        if any(not g.is_loop or g.domain != instruction.dims or g.sibling_key() is None for g in consumers):
             return None
         if sum(len(g.members) for g in consumers) >= MEMBERS:
             return None
@@ -161,7 +164,7 @@ class Grouping:
         return first
 
     def _accepts(self, group: Group, instruction: Instruction, output: bool = False) -> bool:
-        fused, reason = can_fuse(self.rules, group, instruction, output)
+        fused, reason = group.can_fuse(instruction, output)
         if fused and self.waits and self._would_wait(group, instruction, output):
             fused, reason = False, "its kernel would wait for what another device sends"
         self.decisions.append(Decision(instruction, group, fused, reason))
@@ -389,7 +392,7 @@ class Grouping:
         calls = inner.finish(outputs[0] if len(outputs) == 1 else inner.tuple(outputs))
         builder.source, builder.made_by = root.source, (*root.made_by, "fuse")
         fusion = builder.emit(
-            "fusion", *operands, kind=KINDS[group.kind], calls=calls, hint=f"{root.hint or root.opcode}_fusion"
+            "fusion", *operands, kind=group.kind.fusion_kind, calls=calls, hint=f"{root.hint or root.opcode}_fusion"
         )
         if len(outputs) == 1:
             mapped[root] = fusion
@@ -405,9 +408,9 @@ class Grouping:
             mapped[output] = builder.tuple(elements) if isinstance(output.shape, TupleShape) else elements[0]
 
 
-def explain(computation: Computation) -> list[str]:
+def explain(computation: Computation, target: Target) -> list[str]:
     """For each edge that was considered: producer, consumer, fused or not, and why."""
-    grouping = Grouping(computation)
+    grouping = Grouping(computation, target)
     grouping.producers()
     lines = []
     for decision in grouping.decisions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hloom.compiler.passes.shapes import keeps_order, reshape_of_broadcast
+from hloom.compiler.reshapes import keeps_order, reshape_of_broadcast
 from hloom.ir.ops import OPS
 from hloom.ir.ops.indexing.movement import clamp_starts
 from hloom.ir.patterns import Any, Op, as_op, same_bits, splat_value

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hloom.compiler.passes.shapes import reshape_groups
+from hloom.compiler.reshapes import reshape_groups
 from hloom.ir.build import combiner_opcode
 from hloom.ir.ops import OPS
 from hloom.ir.patterns import Any, Op, as_op, same_bits, splat_value

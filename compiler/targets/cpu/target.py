@@ -2,80 +2,101 @@
 
 from __future__ import annotations
 
+from hloom.compiler.fusibility import CONTRACTIONS
+from hloom.compiler.kernels.accepts import accepts_contraction
 from hloom.compiler.kernels.attention.structure import attention_of
 from hloom.compiler.kernels.codegen.description import Nest
 from hloom.compiler.kernels.codegen.elements import fallbacks, with_stores
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.contractions.product import product_launches
-from hloom.compiler.kernels.emit import nests
-from hloom.compiler.kernels.host import runs_on_host
+from hloom.compiler.kernels.kinds import LOOP, REDUCE, ROW, SCATTER, contains, is_contraction
 from hloom.compiler.kernels.launch import Launch, launch_by_work
-from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.kernels.topk import topk_launches
-from hloom.compiler.kernels.windows.launches import window_launches
+from hloom.compiler.kernels.topk import has_topk_kernel, topk_launches
+from hloom.compiler.kernels.windows.launches import has_window_kernel, window_launches
+from hloom.compiler.normal_forms import is_normal_convolution
+from hloom.compiler.targets.base import KernelKind, Target, has_host_dtype
 from hloom.compiler.targets.cpu.attention import attention_launches
-from hloom.compiler.targets.cpu.fft.launches import fft_launches
+from hloom.compiler.targets.cpu.fft.launches import accepts_transform, fft_launches, has_fft_kernel
 from hloom.compiler.targets.cpu.machine import Machine, host
 from hloom.compiler.targets.cpu.render import render
 from hloom.ir.module import Instruction
 from hloom.ir.records import record
 
 
-def _attention(request: KernelRequest, machine: Machine) -> list[Launch]:
-    attention = attention_of(request.computation)
-    if attention is None:
-        raise ValueError(f"{request.computation.name}: no kernel has two contractions but attention")
-    return attention_launches(request, attention, machine)
+def is_supported_contraction(contraction: Instruction) -> bool:
+    """Whether the contraction kernels compute a dot or a convolution."""
+    if contraction.opcode == "convolution":
+        return is_normal_convolution(contraction)
+    return not has_host_dtype(contraction)
 
 
-# Kinds whose kernels are texts of their own, by (request, machine). All others are nests.
-_KINDS = {
-    "product": product_launches,
-    "attention": _attention,
-    "fft": fft_launches,
-    "window": lambda request, machine: window_launches(request),
-    "topk": lambda request, machine: topk_launches(request),
-}
+KINDS = (
+    KernelKind(
+        "topk", contains("topk"), lambda request, target: topk_launches(request), frozenset(["topk"]), has_topk_kernel
+    ),
+    KernelKind(
+        "fft",
+        contains("fft"),
+        lambda request, target: fft_launches(request, target.machine),
+        frozenset(["fft"]),
+        has_fft_kernel,
+        accepts_transform,
+    ),
+    SCATTER,
+    KernelKind(
+        "window",
+        contains("reduce-window", "select-and-scatter"),
+        lambda request, target: window_launches(request),
+        frozenset(["reduce-window", "select-and-scatter"]),
+        has_window_kernel,
+    ),
+    KernelKind(
+        "attention",
+        lambda computation: attention_of(computation) is not None,
+        lambda request, target: attention_launches(request, attention_of(request.computation), target.machine),
+    ),
+    KernelKind(
+        "product",
+        is_contraction,
+        lambda request, target: product_launches(request, target.machine),
+        frozenset(CONTRACTIONS),
+        is_supported_contraction,
+        accepts_contraction,
+        "kOutput",
+    ),
+    ROW,
+    REDUCE,
+    LOOP,
+)
 
 
 @record(frozen=True)
-class CpuTarget:
+class CpuTarget(Target):
     """`machine`: vector width, registers and caches that the contraction is tiled for."""
 
     machine: Machine
 
-    attention_pass = "fuse-attention"
-    cuts_loops = True  # a work item walks its innermost loop alone, so the loop may have several bodies
-    joins_loops = True  # a loop of small kernels may become one kernel
-    exchanges_places = True  # two buffers of a loop may change their roles: addresses are exchanged, nothing is copied
+    kinds = KINDS
+    supports_loop_splitting = True
+    supports_loop_fusion = True
+    supports_pointer_swap = True
 
     @property
-    def streams_from(self) -> int:
-        """From how many bytes on a kernel stores its results past the caches; 0: never, for want of such stores."""
+    def nontemporal_threshold(self) -> int:
+        # Some processors have no such stores.
         return self.machine.l3_bytes * 5 // 4 if self.machine.arch == "x86_64" else 0
 
     @property
-    def streams_leaving_from(self) -> int:
-        """The same for results that nothing in the program reads again: earlier, as other work of the program would
-        rather find what it reads in the cache."""
-        return min(self.streams_from, self.machine.l3_bytes * 7 // 8)
+    def nontemporal_result_threshold(self) -> int:
+        # Earlier: other work of the program would rather find what it reads in the cache.
+        return min(self.nontemporal_threshold, self.machine.l3_bytes * 7 // 8)
 
     @property
-    def whole(self) -> int:
-        """Of so many bytes are the stores past the caches, at addresses that are multiples of it."""
+    def nontemporal_bytes(self) -> int:
         return self.machine.vector_bytes
 
-    def runs_on_host(self, instruction: Instruction) -> bool:
-        """Whether an instruction is a Python function that the driver calls, and no kernel."""
-        return runs_on_host(instruction)
-
-    def launches(self, request: KernelRequest, kind: str) -> list[Launch]:
-        """The launches of a fused computation of a kind (`emit.nest_kind`)."""
-        if kind in _KINDS:
-            return _KINDS[kind](request, self.machine)
-        return [self._launch(nest) for nest in nests(request) if nest.items]
-
-    def _launch(self, nest: Nest) -> Launch:
+    def launch_of(self, nest: Nest) -> Launch:
+        """The launch of a nest."""
         arguments = [name for name, _ in nest.pointers] + list(nest.integers.values())
         text = self.render(nest)
         source = with_stores(text, nest.past_caches)

@@ -15,25 +15,36 @@ import cmath
 import functools
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hloom.compiler.kernels.loops.elementwise import loop_nest
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_nest, launch_of_source
+from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
 from hloom.compiler.targets.cuda.libraries.fft import library_transform
-from hloom.ir.module import Computation, Instruction
+from hloom.ir.module import Instruction
 from hloom.ir.records import replace
-from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME
+from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME, real_dtype
+
+if TYPE_CHECKING:
+    from hloom.compiler.passes.fusion.group import Group
 
 SHARED = 48 * 1024  # bytes of static shared memory, for two copies of a row
 WRITTEN_OUT = 7  # factors up to this are a thread's
 LONGEST = 1 << 24
-STEP = "in_fft"  # what lies between the transform and what is computed from it
 
 
 def has_fft_kernel(fft: Instruction) -> bool:
     return all(1 <= n <= LONGEST for n in fft["fft_length"])
+
+
+def accepts_transform(group: Group, instruction: Instruction, users: list[Instruction], output: bool):
+    """`KernelKind.accepts`: only a conversion of real numbers, which are converted as they are read."""
+    if not output and group.head is not None and users == [group.head] and instruction.opcode == "convert":
+        complex_to_complex = group.head["fft_type"] in ("FFT", "IFFT")
+        if complex_to_complex and instruction.operands[0].dtype == real_dtype(instruction.dtype):
+            return True, "numbers are converted as the transform reads them"
+    return False, "a Fourier transform reads its operand from memory and stores its result there"
 
 
 def factors_of(n: int) -> list[int]:
@@ -87,47 +98,22 @@ class _Fft:
         self.steps = steps if kind == "IRFFT" else steps[::-1]
 
     def launches(self) -> list[CudaLaunch]:
-        operand, outputs = self.fft.operands[0], self.request.outputs
+        operand = self.fft.operands[0]
         while operand not in self.request.names:  # numbers are converted as they are read
             (operand,) = operand.operands
         source, dims = self.request.names[operand], list(operand.dims)
         real = operand.dtype not in COMPLEX
-        behind = outputs != [self.fft]
         result: list[CudaLaunch] = []
         for number, (axis, n, how) in enumerate(self.steps):
             after = list(dims)
             after[axis] = n // 2 + 1 if how == "from real" else n
             last = number == len(self.steps) - 1
-            target = self.request.output_name(0) if last and not behind else STEP if last else f"step{number}"
+            target = self.request.output_name(0) if last else f"step{number}"
             into = HLO_NAME[self.fft.dtype] if last else self.kind
             made = _Step(self, source, HLO_NAME[operand.dtype] if number == 0 else self.kind, dims, axis, n, how, real)
             result += made.launches(target, into, after, number)
             source, dims, real = target, after, False
-        if behind:
-            result.append(self._behind())
         return result
-
-    def _behind(self) -> CudaLaunch:
-        """What is computed from the transform, element by element."""
-        computation, fft = self.request.computation, self.fft
-        between = Instruction("parameter", (), fft.shape, {"index": len(computation.parameters)})
-        mapped: dict[Instruction, Instruction] = {fft: between}
-        instructions = [between]
-        for instruction in computation.instructions:
-            if instruction is fft:
-                continue
-            operands = tuple(mapped.get(o, o) for o in instruction.operands)
-            changed = operands != instruction.operands
-            mapped[instruction] = instruction.with_operands(operands) if changed else instruction
-            instructions.append(mapped[instruction])
-        parameters = [*(mapped[p] for p in computation.parameters), between]
-        root = mapped[computation.root]
-        rest = Computation(computation.name, parameters, instructions, root)
-        request = KernelRequest(rest, self.request.shared, self.request.target)
-        request.names[between] = STEP
-        launch = launch_of_nest(loop_nest(request), self.processors)
-        launch.temporaries[STEP] = fft.shape.bytes
-        return launch
 
 
 class _Step:
@@ -145,7 +131,7 @@ class _Step:
         self.target, self.target_dtype = target, dtype
         self.count_out = math.prod(after) // self.rows
         self.integers = {"n": self.n, "below": self.below, "count_in": self.count_in, "count_out": self.count_out}
-        self.sizes = {target: math.prod(after) * _bytes(dtype)} if target == STEP or target.startswith("step") else {}
+        self.sizes = {target: math.prod(after) * _bytes(dtype)} if target.startswith("step") else {}
         if self.source.startswith("step"):
             self.sizes[self.source] = self.rows * self.count_in * _bytes(self.source_dtype)
         if 2 * self.n * self.whole.dtype.itemsize <= SHARED:

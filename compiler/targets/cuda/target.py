@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from hloom.compiler.fusibility import CONTRACTIONS, has_expression
+from hloom.compiler.kernels.accepts import accepts_contraction
 from hloom.compiler.kernels.attention.structure import attention_of
 from hloom.compiler.kernels.codegen.description import Nest
-from hloom.compiler.kernels.codegen.writer import can_write
-from hloom.compiler.kernels.emit import nests
+from hloom.compiler.kernels.kinds import LOOP, REDUCE, ROW, SCATTER, contains, launches_of
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.kernels.scatter import has_scatter_kernel
 from hloom.compiler.kernels.topk import has_topk_kernel
 from hloom.compiler.kernels.windows.launches import has_window_kernel, is_inlined
+from hloom.compiler.targets.base import KernelKind, Target, has_host_dtype
 from hloom.compiler.targets.cuda.attention import attention_sources, has_attention_kernel
 from hloom.compiler.targets.cuda.contractions.launches import contraction_sources, has_product_kernel
 from hloom.compiler.targets.cuda.contractions.naive import plain_product_nest
-from hloom.compiler.targets.cuda.fft import fft_launches, has_fft_kernel
+from hloom.compiler.targets.cuda.fft import accepts_transform, fft_launches, has_fft_kernel
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_nest
-from hloom.compiler.targets.cuda.libraries.linear_algebra import NAME as ROUTINES
+from hloom.compiler.targets.cuda.libraries.linear_algebra import routines
 from hloom.compiler.targets.cuda.machine import CudaMachine, machine_of
 from hloom.compiler.targets.cuda.scatter import scatter_launches
 from hloom.compiler.targets.cuda.sorting.choice import sort_launches
 from hloom.compiler.targets.cuda.sorting.topk import topk_launches
 from hloom.compiler.targets.cuda.windows import window_launches
 from hloom.ir.errors import HloomError
-from hloom.ir.module import Computation, Instruction
+from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
-from hloom.ir.records import record
-from hloom.ir.types import HOST_DTYPES, Shape
+from hloom.ir.records import record, replace
 
 
 class NoCudaKernelError(HloomError, NotImplementedError):
@@ -47,7 +49,7 @@ def has_cuda_kernel(instruction: Instruction) -> bool:
     opcode, family = instruction.opcode, OPS[instruction.opcode].family
     if opcode == "fusion":
         members = instruction["calls"].instructions
-        mixed = {i.opcode for i in members} & {"dot", "convolution", "reduce"}
+        mixed = {i.opcode for i in members} & {*CONTRACTIONS, "reduce"}
         if len(mixed) > 1 and attention_of(instruction["calls"]) is None:
             return False
         return all(has_cuda_kernel(i) for i in members)
@@ -57,24 +59,12 @@ def has_cuda_kernel(instruction: Instruction) -> bool:
         return False
     if family in ("structure", "control"):
         return True
-    shapes = [i.shape for i in (instruction, *instruction.operands)]
-    if any(isinstance(shape, Shape) and shape.dtype in HOST_DTYPES for shape in shapes):
+    if has_host_dtype(instruction):
         return opcode == "bitcast-convert"
-    if family == "window":
-        return has_window_kernel(instruction)
-    if opcode == "scatter":
-        return has_scatter_kernel(instruction)
-    if opcode == "fft":
-        return has_fft_kernel(instruction)
-    if opcode == "topk":
-        return has_topk_kernel(instruction)
-    if opcode == "sort":
-        return _has_sort_kernel(instruction)
-    if opcode == "reduce":
-        return is_inlined(instruction["to_apply"])
-    if opcode in ("dot", "convolution", "bitcast-convert"):
-        return True
-    return can_write(instruction)
+    kind = CudaTarget._by_opcode.get(opcode)
+    if kind is not None:
+        return kind.supports(instruction)
+    return opcode == "bitcast-convert" or has_expression(instruction)
 
 
 def _has_sort_kernel(sort: Instruction) -> bool:
@@ -82,18 +72,55 @@ def _has_sort_kernel(sort: Instruction) -> bool:
     return is_inlined(comparator) and sort.operands[0].dims[sort["dimensions"][0]] < 2**30
 
 
-# Kinds with kernels of their own, by (request, multiprocessors). All others are nests.
-_KINDS = {
-    "fft": fft_launches,
-    "window": window_launches,
-    "topk": topk_launches,
-    "sort": sort_launches,
-    "scatter": scatter_launches,
-}
+def _is_contraction(computation: Computation) -> bool:
+    return any(i.opcode in CONTRACTIONS for i in computation.instructions)
+
+
+def _attention(request: KernelRequest, target: CudaTarget) -> list[CudaLaunch]:
+    attention = attention_of(request.computation)
+    return attention_sources(request, attention, target.machine, vectors=target.vectors)
+
+
+def _product(request: KernelRequest, target: CudaTarget) -> list[CudaLaunch]:
+    found = [i for i in request.computation.instructions if i.opcode in CONTRACTIONS]
+    if len(found) == 1 and has_product_kernel(found[0]):
+        return contraction_sources(request, target.machine, tf32=target.tf32, vectors=target.vectors)
+    return launches_of(lambda request: [plain_product_nest(request)])(request, target)
+
+
+def _by_multiprocessors(launches: Callable) -> Callable:
+    """The `launches` of a kind that depends on the number of multiprocessors only."""
+    return lambda request, target: launches(request, target.machine.multiprocessors)
+
+
+def _kind(name: str, launches: Callable, supports: Callable, *opcodes: str, **fields) -> KernelKind:
+    """A kind for certain opcodes, whose launches depend on the number of multiprocessors only."""
+    return KernelKind(name, contains(*opcodes), _by_multiprocessors(launches), frozenset(opcodes), supports, **fields)
+
+
+KINDS = (
+    _kind("sort", sort_launches, _has_sort_kernel, "sort"),
+    _kind("topk", topk_launches, has_topk_kernel, "topk"),
+    _kind("fft", fft_launches, has_fft_kernel, "fft", accepts=accepts_transform),
+    replace(SCATTER, launches=_by_multiprocessors(scatter_launches)),
+    _kind("window", window_launches, has_window_kernel, "reduce-window", "select-and-scatter"),
+    KernelKind("attention", lambda computation: attention_of(computation) is not None, _attention),
+    KernelKind(
+        "product",
+        _is_contraction,
+        _product,
+        frozenset(CONTRACTIONS),
+        accepts=accepts_contraction,
+        fusion_kind="kOutput",
+    ),
+    replace(ROW, supports=lambda reduce: is_inlined(reduce["to_apply"])),
+    REDUCE,
+    LOOP,
+)
 
 
 @record(frozen=True)
-class CudaTarget:
+class CudaTarget(Target):
     """A GPU of an architecture. Needs neither the card nor the extra `cuda` to plan a program.
 
     arch: 'sm_80', 'sm_90', ... (`machine.MACHINES`). vectors: whether element-wise kernels load and store 16 bytes at
@@ -105,11 +132,7 @@ class CudaTarget:
     vectors: bool = True
     tf32: bool = False
 
-    cuts_loops = False  # threads take elements; a loop in pieces would be a branch in each
-    joins_loops = False
-    expansions = (ROUTINES,)  # passes that make what this target has out of ops that it has not
-    exchanges_places = False  # a captured graph has its addresses
-    streams_from = 0
+    kinds = KINDS
 
     def __post_init__(self):
         machine_of(self.arch)
@@ -118,10 +141,15 @@ class CudaTarget:
     def machine(self) -> CudaMachine:
         return machine_of(self.arch)
 
-    @property
-    def attention_pass(self) -> str:
-        """The pass that joins what `attention_sources` has kernels for."""
-        return f"fuse-attention-{self.machine.arch}"
+    def has_kernel(self, instruction: Instruction) -> bool:
+        return has_cuda_kernel(instruction)
+
+    def can_fuse(self, computation: Computation) -> bool:
+        attention = attention_of(computation)
+        return super().can_fuse(computation) if attention is None else has_attention_kernel(attention, self.machine)
+
+    def expand(self, module: Module) -> Module:
+        return routines(module)
 
     def runs_on_host(self, instruction: Instruction) -> bool:
         """Whether an instruction is a Python function of the user's (a callback), called between kernels. Raises
@@ -136,20 +164,6 @@ class CudaTarget:
             raise NoCudaKernelError(next((i for i in inside if not has_cuda_kernel(i)), instruction))
         return False
 
-    def launches(self, request: KernelRequest, kind: str) -> list[CudaLaunch]:
-        """The launches of a fused computation of a kind (`emit.nest_kind`)."""
-        if kind in _KINDS:
-            return _KINDS[kind](request, self.machine.multiprocessors)
-        if kind in ("product", "attention"):
-            if attention := attention_of(request.computation):
-                return attention_sources(request, attention, self.machine, vectors=self.vectors)
-            found = [i for i in request.computation.instructions if i.opcode in ("dot", "convolution")]
-            if len(found) == 1 and has_product_kernel(found[0]):
-                return contraction_sources(request, self.machine, tf32=self.tf32, vectors=self.vectors)
-            made = [plain_product_nest(request)]
-        else:
-            made = nests(request)
-        return [self._launch(nest) for nest in made if nest.items]
-
-    def _launch(self, nest: Nest) -> CudaLaunch:
+    def launch_of(self, nest: Nest) -> CudaLaunch:
+        """The launch of a nest."""
         return launch_of_nest(nest, self.machine.multiprocessors, self.vectors)

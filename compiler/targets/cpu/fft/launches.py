@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import TYPE_CHECKING
 
 from hloom.compiler.kernels.codegen.affine import variables
 from hloom.compiler.kernels.codegen.source import KernelSource
@@ -27,6 +28,9 @@ from hloom.compiler.targets.cpu.fft.twiddles import factors_of, radices_of, scal
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.types import COMPLEX, HLO_NAME, real_dtype
+
+if TYPE_CHECKING:
+    from hloom.compiler.passes.fusion.group import Group
 
 CAPACITIES = (64, 512, 4096)  # elements of the blocks in the texts, which so serve all lengths
 LONGEST = CAPACITIES[-1]  # elements of a block: two of them take a megabyte of the stack where vectors have 64 bytes
@@ -75,14 +79,29 @@ def _first_by_rows(fft: Instruction) -> bool:
     return goes_by_rows(n // 2 if real else n, rows, WIDEST)
 
 
-def takes_reals(fft: Instruction, operand: Instruction) -> bool:
+def accepts_transform(group: Group, instruction: Instruction, users: list[Instruction], output: bool):
+    """`KernelKind.accepts`: element-wise work after a transform, a conversion of real numbers before it."""
+    if instruction.opcode == "fft":
+        if not group.is_loop or output or len(group.outputs) > 1:
+            return False, "a Fourier transform has one result, or what is computed from it alone"
+        if not _accepts_epilogue(instruction, group.members, group.outputs[0]):
+            return False, "what is computed from the transform needs more than its elements"
+        return True, "epilogue of the Fourier transform"
+    if not output and _is_constant(instruction) and group.head not in users:
+        return True, "a constant"
+    if not output and users == [group.head] and _accepts_conversion(group.head, instruction):
+        return True, "numbers are converted as the transform reads them"
+    return False, "a Fourier transform reads its operand from memory"
+
+
+def _accepts_conversion(fft: Instruction, operand: Instruction) -> bool:
     """Whether the kernel can convert the operand, real numbers of its own precision, itself."""
     if operand.opcode != "convert" or fft["fft_type"] not in ("FFT", "IFFT"):
         return False
     return operand.operands[0].dtype == real_dtype(operand.dtype) and _first_by_rows(fft)
 
 
-def takes_epilogue(fft: Instruction, members, output: Instruction) -> bool:
+def _accepts_epilogue(fft: Instruction, members, output: Instruction) -> bool:
     """Whether the kernel can compute the output from its own result: by element-wise ops of that and of constants."""
     if fft["fft_type"] == "IRFFT" or output.dims != fft.dims:
         return False
@@ -92,16 +111,16 @@ def takes_epilogue(fft: Instruction, members, output: Instruction) -> bool:
     if len(fft["fft_length"]) == 1 and not _first_by_rows(fft):
         return False
     for member in members:
-        if is_constant(member):
+        if _is_constant(member):
             continue
         if OPS[member.opcode].family != "elementwise" or member.dims != fft.dims:
             return False
-        if not all(o is fft or o in members or is_constant(o) for o in member.operands):
+        if not all(o is fft or o in members or _is_constant(o) for o in member.operands):
             return False
     return True
 
 
-def is_constant(instruction: Instruction) -> bool:
+def _is_constant(instruction: Instruction) -> bool:
     """Whether an instruction is a scalar constant, or one in every place."""
     if instruction.opcode == "broadcast":
         instruction = instruction.operands[0]
@@ -295,6 +314,3 @@ class _Maker:
         if self.which == "RFFT":
             return self.operand.bytes
         return self.shape.bytes
-
-
-__all__ = ["Launch", "Form", "fft_launches", "has_fft_kernel", "kernel_of", "radices_of"]

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.replace import replace
 from hloom.compiler.passes.walk import change_computations
 from hloom.compiler.targets.cuda.simulator.routines import REFERENCES
@@ -79,7 +78,6 @@ def has_routine(instruction: Instruction) -> bool:
     return not (instruction.opcode == "qr" and instruction.attributes.get("pivoting"))
 
 
-@module_pass(NAME)
 def routines(module: Module) -> Module:
     """Factorizations as calls of routines, with the ops around them."""
     return change_computations(module, lambda computation: replace(computation, has_routine, _expand, NAME))

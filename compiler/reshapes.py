@@ -41,6 +41,23 @@ def reshape_groups(
     return tuple(groups)
 
 
+def without_ones_groups(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
+    """The groups of `reshape_groups` without dimensions of size 1, of empty arrays too.
+
+    >>> without_ones_groups((6, 1, 20), (2, 3, 20))
+    [([0], [0, 1]), ([2], [2])]
+    """
+    source, target = tuple(source), tuple(target)
+    if 0 in source or 0 in target:
+        pairs = zip(without_ones(source), without_ones(target), strict=False)
+        return [([i], [j]) for i, j in pairs if source[i] == target[j]]
+    groups = [
+        ([i for i in olds if source[i] != 1], [j for j in news if target[j] != 1])
+        for olds, news in reshape_groups(source, target)
+    ]
+    return [group for group in groups if group[0]]
+
+
 def reshape_of_broadcast(operand, dimensions, broadcast_dims, target):
     """Extents and dimensions with which reshape(broadcast(x)) is broadcast(reshape(x)); None when it is not one.
 

@@ -1,0 +1,240 @@
+"""Groups of instructions that become one kernel, and the facts about instructions that decide what joins them."""
+
+from __future__ import annotations
+
+import math
+
+from hloom.compiler.fusibility import CONTRACTIONS, IN_PLACE, has_expression, is_row_reduction
+from hloom.compiler.targets.base import KernelKind, Target
+from hloom.ir.module import Instruction
+from hloom.ir.ops import OPS
+from hloom.ir.types import Shape
+
+MEMBERS = 150  # instructions in a kernel: compile time grows faster than linearly beyond
+EXPENSIVE = 4.0  # flops from which recomputing an element costs more than reading it
+STEPS = 3  # cheap steps from an array in memory that are computed again rather than written and read
+NEVER = {"parameter", "tuple", "get-tuple-element", "custom-call", "call", "fusion", "optimization-barrier"}
+
+
+class Facts:
+    """Facts about the instructions of a computation that decisions need, found in one walk.
+
+    behind_contraction: element-wise work leads from a contraction of the same size to these.
+    duplicable: every consumer computes its own, which is cheaper than writing and reading it.
+    recomputed: as cheap to compute again as to read -> steps from an array in memory.
+    """
+
+    def __init__(self, instructions: list[Instruction], users: dict[Instruction, list[Instruction]], target: Target):
+        self.users, self.target = users, target
+        self.behind_contraction: set[Instruction] = set()
+        self.duplicable: set[Instruction] = set()
+        self.recomputed: dict[Instruction, int] = {}
+        for instruction in instructions:
+            if not isinstance(instruction.shape, Shape):
+                continue
+            if self._is_behind_contraction(instruction):
+                self.behind_contraction.add(instruction)
+            if self._is_duplicable(instruction):
+                self.duplicable.add(instruction)
+            self._note_recomputed(instruction)
+
+    def is_materialized(self, instruction: Instruction) -> bool:
+        """Whether an instruction's value is in memory anyway, or is no array."""
+        if instruction.opcode in NEVER or OPS[instruction.opcode].family == "control":
+            return True
+        if instruction.opcode == "constant":
+            return not has_expression(instruction)
+        return not self.target.has_kernel(instruction)
+
+    def _note_recomputed(self, instruction: Instruction) -> None:
+        """`x - mean` of an x in memory: separate consumers read x instead, and nobody writes the difference."""
+        cheap = OPS[instruction.opcode].family == "elementwise" and OPS[instruction.opcode].flops < EXPENSIVE
+        if not cheap or instruction.shape.size == 1:
+            return
+        large = {o for o in instruction.operands if o.opcode not in ("broadcast", "constant", "iota")}
+        if len(large) != 1:
+            return
+        (operand,) = large
+        steps = 0 if self.is_materialized(operand) else self.recomputed.get(operand, STEPS)
+        if steps < STEPS and operand.dtype.itemsize <= instruction.dtype.itemsize and isinstance(operand.shape, Shape):
+            self.recomputed[instruction] = steps + 1
+
+    def _is_behind_contraction(self, instruction: Instruction) -> bool:
+        if instruction.opcode in CONTRACTIONS:
+            return True
+        if OPS[instruction.opcode].family != "elementwise" and instruction.opcode != "reshape":
+            return False
+        size = instruction.shape.size
+        return any(o in self.behind_contraction and o.shape.size == size for o in instruction.operands)
+
+    def _is_duplicable(self, instruction: Instruction) -> bool:
+        opcode, operands = instruction.opcode, instruction.operands
+        if opcode == "iota" or (opcode == "constant" and has_expression(instruction)):
+            return True
+        if opcode == "broadcast":
+            return operands[0].shape.size * 4 <= instruction.shape.size or operands[0] in self.duplicable
+        if opcode == "convert":
+            return operands[0].dtype.itemsize <= instruction.dtype.itemsize
+        if OPS[opcode].family != "elementwise":
+            return False
+        scalar = instruction.shape.size == 1 and OPS[opcode].flops < EXPENSIVE
+        return all(o in self.duplicable or (scalar and self.is_materialized(o)) for o in operands)
+
+
+class Group:
+    """Instructions that become one kernel.
+
+    head: the instruction that decides the kernel's kind, if any; no reduction is one. reduction: one of its reductions.
+    by_rows: whether they are done row by row. domain: the dimensions that the kernel loops over.
+    evaluations: how often an element of a member is computed, in all. in_place: members reached from the outputs at
+    their own index. aligned: members computed at the first indices of the domain only. roles: 'lhs', 'rhs' or
+    'epilogue' of members around a contraction.
+    """
+
+    def __init__(self, number: int, root: Instruction, facts: Facts):
+        self.number, self.facts = number, facts
+        self.outputs = [root]
+        self.members: set[Instruction] = set()
+        self.kind: KernelKind = facts.target.kinds[-1]
+        self.domain = root.shape.dims if isinstance(root.shape, Shape) else root.operands[0].dims
+        self.head: Instruction | None = None
+        self.reduction: Instruction | None = None
+        self.by_rows = False
+        self.evaluations: dict[Instruction, float] = {}
+        self.in_place: set[Instruction] = set()
+        self.aligned: set[Instruction] = set()
+        self.roles: dict[Instruction, str] = {}
+        self._add(root, [])
+
+    def add(self, instruction: Instruction) -> None:
+        """Adds a producer of members."""
+        self._add(instruction, self.users_inside(instruction))
+
+    def _add(self, instruction: Instruction, users: list[Instruction]) -> None:
+        self.members.add(instruction)
+        self.evaluations[instruction] = self.evaluations_of(instruction, users)
+        at_own_index = self.is_at_own_index(users)
+        if at_own_index:
+            self.in_place.add(instruction)
+        if self.is_aligned(instruction, users):
+            self.aligned.add(instruction)
+        self.roles[instruction] = self.role_of(instruction, users)
+        kind = self.facts.target.kind_of_opcode(instruction.opcode)
+        if instruction.opcode == "reduce":
+            if self.reduction is None:
+                self.by_rows = is_row_reduction(instruction) or not at_own_index
+                self.kind, self.domain = kind, instruction.operands[0].dims
+            self.reduction = instruction
+        elif kind is not None:
+            self.kind, self.head = kind, instruction
+
+    def join(self, other: Group) -> None:
+        """Adds the work of another group over the same domain."""
+        mine, theirs = self.members - other.members, other.members - self.members
+        self.members |= other.members
+        self.outputs += other.outputs
+        for instruction, times in other.evaluations.items():
+            self.evaluations[instruction] = max(times, self.evaluations.get(instruction, 0.0))
+        self.in_place = (self.in_place & other.in_place) | (self.in_place & mine) | (other.in_place & theirs)
+        self.aligned = (self.aligned & other.aligned) | (self.aligned & mine) | (other.aligned & theirs)
+        self.roles = {**other.roles, **self.roles}
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether the group is element-wise work alone."""
+        return self.head is None and self.reduction is None
+
+    def can_fuse(self, instruction: Instruction, output: bool) -> tuple[bool, str]:
+        """(whether the group's kernel can compute the instruction too, why). output: as a further output."""
+        if len(self.members) >= MEMBERS:
+            return False, f"the kernel has {MEMBERS} instructions"
+        if not isinstance(instruction.shape, Shape):
+            return False, "it has several results"
+        if any(o.opcode in IN_PLACE and o.operands[0] is instruction for o in self.outputs):
+            return False, "the updated array stays where it is"
+        if any(o.opcode in IN_PLACE and o.operands[0] in instruction.operands for o in self.outputs):
+            return False, "it reads the array that is updated in place"
+        if instruction.opcode in IN_PLACE:
+            return False, "the update is made in place by a kernel of its own"
+        if output and instruction.opcode != "reduce" and not self._fits_output(instruction):
+            return False, "its dimensions are not the kernel's domain"
+        kind = self.facts.target.kind_of_opcode(instruction.opcode) or self.kind
+        return kind.accepts(self, instruction, self.users_inside(instruction), output)
+
+    def _fits_output(self, instruction: Instruction) -> bool:
+        if self.by_rows:
+            kept = len(self.domain) - len(self.reduction["dimensions"])
+            return instruction.dims in (self.domain, self.domain[:kept])
+        return instruction.dims == self.domain
+
+    def sibling_key(self) -> tuple | None:
+        """Groups with one key may be joined."""
+        if self.head is not None or any(o.opcode in IN_PLACE for o in self.outputs):
+            return None
+        if self.reduction is None:
+            return ("loop", self.domain) if self.outputs[0].shape.size > 1 else None
+        return ("reduce", self.by_rows, self.domain, self.reduction["dimensions"])
+
+    def domain_size(self) -> int:
+        return math.prod(self.domain)
+
+    def users_inside(self, instruction: Instruction) -> list[Instruction]:
+        """The members that use an instruction, once for each operand position."""
+        users = self.facts.users[instruction]
+        if len(users) > 2 * len(self.members):  # a constant of a large program
+            return [m for m in self.members for o in m.operands if o is instruction]
+        return [u for u in users if u in self.members]
+
+    # --- how members read an instruction; `users`: those that do ---
+
+    def evaluations_of(self, instruction: Instruction, users: list[Instruction]) -> float:
+        """How often an element of the instruction is computed in the group, in all."""
+        size = instruction.shape.size if isinstance(instruction.shape, Shape) else 1
+        if not users:
+            return float(size)
+        elsewhere = here = 0.0  # read at other indices by each such user, at one index by all others together
+        for user in users:
+            times = self.evaluations[user]
+            if user.opcode == "broadcast" and user["dimensions"] == tuple(range(len(instruction.dims))):
+                # Outer dimensions: computed outside of the inner loop.
+                times = min(times, float(size) * max(1.0, times / max(user.shape.size, 1)))
+            elif user.opcode in ("reduce", "scatter", *CONTRACTIONS):
+                times = float(size)
+            moved = OPS[user.opcode].family == "index" and user.opcode not in ("broadcast", "reshape", "transpose")
+            if moved:
+                elsewhere += times
+            else:
+                here = max(here, times)
+        return elsewhere + here
+
+    def is_at_own_index(self, users: list[Instruction]) -> bool:
+        """Whether all users read the instruction at the index of the output."""
+        return all(
+            u in self.in_place and (OPS[u.opcode].family == "elementwise" or u.opcode == "reshape") for u in users
+        )
+
+    def is_aligned(self, instruction: Instruction, users: list[Instruction]) -> bool:
+        """Whether all users read the instruction at the index of the row (and position in it) that they compute."""
+        return all(u in self.aligned and _keeps_alignment(u, instruction) for u in users)
+
+    def role_of(self, instruction: Instruction, users: list[Instruction]) -> str:
+        """What the instruction is to a contraction: 'lhs', 'rhs', 'epilogue', or 'mixed' where users differ."""
+        roles = set()
+        for user in users:
+            if user is self.head:
+                roles |= {name for name, o in zip(("lhs", "rhs"), user.operands, strict=False) if o is instruction}
+            else:
+                roles.add(self.roles[user])
+        return roles.pop() if len(roles) == 1 else "mixed" if roles else "epilogue"
+
+
+def _keeps_alignment(user: Instruction, operand: Instruction) -> bool:
+    rank = len(operand.dims)
+    if user.opcode == "broadcast":
+        return user["dimensions"] == tuple(range(rank))
+    if user.opcode == "reshape":
+        return [d for d in user.dims if d != 1] == [d for d in operand.dims if d != 1]
+    if user.opcode == "reduce":
+        kept = rank - len(user["dimensions"])
+        return set(user["dimensions"]) == set(range(kept, rank))
+    return OPS[user.opcode].family == "elementwise"
