@@ -27,7 +27,8 @@ def contains(*opcodes: str) -> Callable[[Computation], bool]:
 
 def is_contraction(computation: Computation) -> bool:
     """Whether a computation has one contraction, and perhaps element-wise work around it."""
-    return sum(i.opcode in CONTRACTIONS for i in computation.instructions) == 1
+    opcodes = [i.opcode for i in computation.instructions]
+    return sum(opcode in CONTRACTIONS for opcode in opcodes) == 1 and "reduce" not in opcodes
 
 
 def _is_scatter(computation: Computation) -> bool:

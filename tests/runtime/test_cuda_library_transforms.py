@@ -78,9 +78,13 @@ def test_front_end_names_and_several_batches(setup):
     assert (asked["lengths"], asked["batch"]) == ((4, 6), 3)
 
 
+def test_work_on_the_result_is_a_kernel_of_its_own(setup):
+    (asked,) = setup.check(lambda x: hnp.abs(FFT(x)), Z)
+    assert (asked["lengths"], asked["batch"]) == ((12,), 3)
+
+
 OTHERS = {
     "numbers that are converted as they are read": (lambda x: hnp.fft.fft(x), array(3, 12)),
-    "work behind": (lambda x: hnp.abs(FFT(x)), Z),
     "no elements": (FFT, array(0, 12, dtype=np.complex64)),
 }
 

@@ -8,7 +8,7 @@ from hloom.compiler.fusibility import CONTRACTIONS, has_expression
 from hloom.compiler.kernels.accepts import accepts_contraction
 from hloom.compiler.kernels.attention.structure import attention_of
 from hloom.compiler.kernels.codegen.description import Nest
-from hloom.compiler.kernels.kinds import LOOP, REDUCE, ROW, SCATTER, contains, launches_of
+from hloom.compiler.kernels.kinds import LOOP, REDUCE, ROW, SCATTER, contains, is_contraction, launches_of
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.kernels.topk import has_topk_kernel
 from hloom.compiler.kernels.windows.launches import has_window_kernel, is_inlined
@@ -72,18 +72,14 @@ def _has_sort_kernel(sort: Instruction) -> bool:
     return is_inlined(comparator) and sort.operands[0].dims[sort["dimensions"][0]] < 2**30
 
 
-def _is_contraction(computation: Computation) -> bool:
-    return any(i.opcode in CONTRACTIONS for i in computation.instructions)
-
-
 def _attention(request: KernelRequest, target: CudaTarget) -> list[CudaLaunch]:
     attention = attention_of(request.computation)
     return attention_sources(request, attention, target.machine, vectors=target.vectors)
 
 
 def _product(request: KernelRequest, target: CudaTarget) -> list[CudaLaunch]:
-    found = [i for i in request.computation.instructions if i.opcode in CONTRACTIONS]
-    if len(found) == 1 and has_product_kernel(found[0]):
+    (contraction,) = [i for i in request.computation.instructions if i.opcode in CONTRACTIONS]
+    if has_product_kernel(contraction):
         return contraction_sources(request, target.machine, tf32=target.tf32, vectors=target.vectors)
     return launches_of(lambda request: [plain_product_nest(request)])(request, target)
 
@@ -107,7 +103,7 @@ KINDS = (
     KernelKind("attention", lambda computation: attention_of(computation) is not None, _attention),
     KernelKind(
         "product",
-        _is_contraction,
+        is_contraction,
         _product,
         frozenset(CONTRACTIONS),
         accepts=accepts_contraction,

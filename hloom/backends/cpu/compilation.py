@@ -30,7 +30,7 @@ from hloom.compiler.schedule.steps import (
     SwapStep,
     SwitchStep,
 )
-from hloom.compiler.targets.cpu.target import CpuTarget
+from hloom.compiler.targets.cpu.target import CpuTarget, host_target
 from hloom.config import config
 from hloom.ir.module import Module
 from hloom.ir.records import field, record
@@ -85,7 +85,7 @@ def compile_module(
         runner = runtime.Executable(program, driver(device))
     timings = stage_timings(stages, times, time.perf_counter() - made)
     compiled = stages.counts.get("kernels compiled", 0)
-    _report(module, plan, timings, compiled, len(pending))
+    _report(module, target or host_target(), plan, timings, compiled, len(pending))
     for kernel, steps in pending.items():
         compile_async(kernel, functools.partial(runner.exchange, steps))
     return CpuExecutable(optimized, plan, runner, timings, compiled, len(pending))
@@ -181,7 +181,9 @@ def _host(item: HostStep, ref) -> Host:
     )
 
 
-def _report(module: Module, plan: Plan, timings: dict[str, float], compiled: int, pending: int) -> None:
+def _report(
+    module: Module, target: CpuTarget, plan: Plan, timings: dict[str, float], compiled: int, pending: int
+) -> None:
     level = config.debug
     if level >= 1:
         times = ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in timings.items())
@@ -194,8 +196,8 @@ def _report(module: Module, plan: Plan, timings: dict[str, float], compiled: int
     if level >= 3:
         from hloom.compiler.passes.fusion.fuse import explain
 
-        before = run_passes(module, UNFUSED)
-        for line in explain(before.entry):
+        before = run_passes(module, UNFUSED, target=target)
+        for line in explain(before.entry, target):
             print(f"hloom: {line}", file=sys.stderr)
     if level >= 4:
         print(kernel_listing(plan), file=sys.stderr)
