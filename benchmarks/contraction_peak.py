@@ -10,6 +10,7 @@ turn, so that what else the machine does falls on all of them; a line shows the 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import subprocess
 import sys
@@ -32,7 +33,7 @@ def timed_in_turn(calls: dict, seconds: float) -> dict:
         start = time.perf_counter()
         call()
         repeats[name] = max(1, int(3e-4 / max(time.perf_counter() - start, 1e-7)))
-    times = {name: [] for name in calls}
+    times: dict[str, list[float]] = {name: [] for name in calls}
     end = time.perf_counter() + seconds * len(calls)
     while time.perf_counter() < end or len(times[next(iter(times))]) < 8:
         for name, call in calls.items():
@@ -76,12 +77,9 @@ def measure(dtype: str, shapes, layouts, threads: int, seconds: float) -> None:
     from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand, PlainStore
     from hloom.compiler.targets.cpu.machine import host
 
-    try:
-        import jax
-
+    jax = importlib.import_module("jax") if importlib.util.find_spec("jax") else None
+    if jax is not None:
         jax.config.update("jax_enable_x64", True)
-    except ImportError:
-        jax = None
     run = driver()
     kernels = render(ContractionSpec("dot", dtype, PlainOperand("x", dtype), PlainOperand("w", dtype),
                                      PlainStore("o")), host())  # fmt: skip

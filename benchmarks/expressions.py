@@ -67,7 +67,8 @@ class _Expression:
 
     @staticmethod
     def of(form: str, *operands) -> _Expression:
-        texts, arrays, shapes = [], {}, []
+        texts, shapes = [], []
+        arrays: dict = {}
         for operand in operands:
             if isinstance(operand, _Expression):
                 texts.append(operand.text)

@@ -63,7 +63,7 @@ def profile(compiled, args: Sequence, seconds: float = 0.2, most_seconds: float 
     if len(arrays) != len(program.inputs):
         raise ValueError(f"the program takes {len(program.inputs)} arrays, {len(arrays)} were given")
     walk = _Walk(plan, program, arrays)
-    walks = []
+    walks: list = []
     end = time.perf_counter() + seconds
     while len(walks) < 3 or time.perf_counter() < end:
         start = time.perf_counter()
@@ -123,7 +123,7 @@ def _costs(step, instruction) -> tuple[float, float]:
 class _Walk:
     """The rows of a program as programs of one row, over the same argument words."""
 
-    def __init__(self, plan, program, arrays: Sequence[np.ndarray]):
+    def __init__(self, plan, program, arrays: list[np.ndarray]):
         self.driver = driver()
         callbacks, addresses = callbacks_of(program)
         frame = Frame(program, self.driver, addresses)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,8 +130,10 @@ def first_calls(names: Sequence[str] | None = None, peers: Sequence[str] = ("jax
 
 
 def new_shapes(names: Sequence[str] | None = None, peers: Sequence[str] = ("jax",)) -> list[NewShape]:
-    """Calls with inputs of half the extents, after those with the usual ones. Workloads that have no other inputs, or
-    whose functions say their extents, are left out. Measured in the processes of `first_calls`."""
+    """Times of calls with inputs of half the size, after calls with the usual ones, in the processes of `first_calls`.
+
+    Workloads without other inputs, or whose functions contain their sizes, are omitted.
+    """
     rows = []
     for name in WORKLOADS if names is None else names:
         cold, _ = _hlooms(name)
@@ -148,15 +149,9 @@ def new_shapes(names: Sequence[str] | None = None, peers: Sequence[str] = ("jax"
     return rows
 
 
-def geometric_mean(ratios: Iterable[float]) -> float:
-    """exp of the mean of the logarithms; NaN of none."""
-    logs = [math.log(ratio) for ratio in ratios]
-    return math.exp(sum(logs) / len(logs)) if logs else math.nan
-
-
 @functools.cache
 def _hlooms(name: str) -> tuple[dict, dict]:
-    """What a process with an empty cache found, and one after it."""
+    """The measurements of a process with an empty cache, and of the next one."""
     with tempfile.TemporaryDirectory() as cache:
         return _facts("hloom", name, cache), _facts("hloom", name, cache)
 

@@ -122,7 +122,7 @@ def measure(workload: Workload, libraries, budget: float, profiled: bool = True)
     flops = 0.0
     if row.flops and row.dtype:
         call, flops = peak_call(row.dtype)
-        calls["peak"] = call, ()
+        calls["peak"] = call, []
     with np.errstate(all="ignore"):
         row.seconds = in_turns(calls, budget)
     if row.bound_by == "memory":

@@ -1,4 +1,4 @@
-"""The numbers to reach: what each is, how it is found in what was measured, and which rows miss theirs."""
+"""The targets: what each is, how it follows from the measurements, and which rows miss theirs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 MEMORY = 0.85  # of the triad's bandwidth
 PEAK = 0.90  # of the FMA peak
-# Rows that their goal names; all others have to be as fast as every peer.
+# Rows with targets of their own; all others have to be as fast as every peer.
 LARGE_PRODUCTS = ("matmul_1024", "matmul_2048")
 OTHER_PRODUCTS = ("matmul_f64", "matmul_bf16", "matmul_s8")
 SMALL_LOOPS = ("scan_10000", "scan_product", "while_scalar")
@@ -19,20 +19,21 @@ def geometric_mean(values) -> float | None:
 
 
 def geometric_means(rows: list[dict]) -> dict[str, float]:
-    """Over the workloads that a library ran, the geometric mean of its ratios."""
+    """The geometric mean of each library's ratios, over the workloads that it ran."""
     names = dict.fromkeys(n for row in rows for n in row["ratios"])
-    return {name: geometric_mean(row["ratios"][name] for row in rows if name in row["ratios"]) for name in names}
+    means = {name: geometric_mean(row["ratios"][name] for row in rows if name in row["ratios"]) for name in names}
+    return {name: mean for name, mean in means.items() if mean is not None}
 
 
 def missed(row: dict) -> list[str]:
-    """What a row misses, the worst first; empty where it reaches its goals."""
+    """The targets that a row misses, the worst first; empty where it reaches all of them."""
     found = [
         (ratio, f"{1 / ratio:.2f}x the time of {name}")
         for name, ratio in row["ratios"].items()
         if ratio < 1 and name != "unfused"
     ]
     share = row.get("share_of_triad")
-    if row["memory_bound"] and share < MEMORY:
+    if row["memory_bound"] and share is not None and share < MEMORY:
         found.append((share / MEMORY, f"{share:.0%} of the triad's bandwidth"))
     share = row.get("share_of_peak")
     if row["name"] in LARGE_PRODUCTS and share is not None and share < PEAK:
@@ -43,7 +44,7 @@ def missed(row: dict) -> list[str]:
 
 
 def goals(rows: list[dict], extras: dict) -> list[dict]:
-    """The numbers to reach: what, wanted, found (None: not measured), reached, and a remark."""
+    """The targets: what, wanted, found (None: not measured), reached, and a remark."""
     by_name = {row["name"]: row for row in rows}
     means = geometric_means(rows)
 
@@ -54,7 +55,7 @@ def goals(rows: list[dict], extras: dict) -> list[dict]:
     def least(found: dict):
         """The worst of several, and its name."""
         found = {name: value for name, value in found.items() if value is not None}
-        name = min(found, key=found.get) if found else None
+        name = min(found, key=found.__getitem__) if found else None
         return (None, "") if name is None else (found[name], name)
 
     def share(part, names=None):

@@ -1,6 +1,6 @@
-"""What the benchmark says: the rows that miss their goal, tables by family, means, first calls, the numbers to reach.
+"""The report of the benchmark: rows that miss their target, tables by family, means, first calls, targets.
 
-Tables are made once, as `Page`s of headings and cells, and printed or written as Markdown.
+Tables are built once, as `Page`s of headings and cells, and printed or written as Markdown.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def judged(row: dict, limits: dict | None) -> dict:
 
 @dataclass
 class Page:
-    """One table: a title, heads, rows of cells (None: a line between), and a remark below."""
+    """One table: a title, heads, rows of cells (None: a separator), and a remark below."""
 
     title: str
     heads: list[str]
@@ -78,7 +78,7 @@ class Page:
 
 
 def _limit(row: dict) -> str:
-    """The row's share of the limit that counts for it."""
+    """The row's share of the limit that applies to it."""
     if row["bound_by"] == "memory" and row["share_of_triad"] is not None:
         return f"{row['share_of_triad']:.0%} of triad" + ("" if row["memory_bound"] else " (arithmetic)")
     if row["gflops"]:
@@ -119,7 +119,7 @@ def pages(result: dict) -> list[Page]:
     page = Page("Run time relative to hloom (geometric means)", ["library", "mean", "workloads", "worst", "slower in"])
     for name in names:
         ratios = {row["name"]: row["ratios"][name] for row in rows if name in row["ratios"]}
-        worst = min(ratios, key=ratios.get)
+        worst = min(ratios, key=ratios.__getitem__)
         page.rows.append([titles[name], f"{geometric_mean(ratios.values()):.2f}", str(len(ratios)),
                           f"{worst} {ratios[worst]:.2f}", str(sum(r < 1 for r in ratios.values()))])  # fmt: skip
     page.remark = "Above 1, hloom is faster; 'slower in' counts the workloads where hloom is slower."
@@ -204,7 +204,7 @@ def _mark(goal: dict) -> str:
 
 
 def limit_lines(result: dict) -> list[str]:
-    """The limits of the machine in words."""
+    """The limits of the machine, as sentences."""
     limits = result.get("limits") or {}
     lines = [f"triad (a + 3 b, jitted by hloom, 16M float32): {result['triad'] / 1e9:.1f} GB/s; timed interleaved "
              "with each memory-bound workload, whose share refers to these timings"]  # fmt: skip
@@ -221,7 +221,7 @@ def print_tables(result: dict, console: Console | None = None) -> None:
     for page in pages(result):
         table = Table(title=page.title, title_justify="left")
         for k, head in enumerate(page.heads):
-            wordy = k == 0 or head in ("misses", "profile summary", "what", "remark")
+            wordy = k == 0 or head in ("misses", "profile summary", "quantity", "remark")
             table.add_column(escape(head), justify="left" if wordy else "right", overflow="fold")
         for row in page.rows:
             table.add_row(*(escape(cell) for cell in row))

@@ -62,7 +62,7 @@ def command_parser(name: str) -> argparse.ArgumentParser:
 
 def examples(name: str) -> list[str]:
     """The command lines in the help text of a command."""
-    lines = importlib.import_module(COMMANDS[name][0]).__doc__.splitlines()
+    lines = (importlib.import_module(COMMANDS[name][0]).__doc__ or "").splitlines()
     return [line.strip() for line in lines if line.strip().startswith(f"hloom {name} ")]
 
 

@@ -203,7 +203,7 @@ def _startup(names, peers, before: dict) -> dict:
     from hloom.benchmarks.workloads import WORKLOADS
 
     found = {"first": startup.first_calls(names, peers), "shapes": startup.new_shapes(names, peers)}
-    rows = {}
+    rows: dict[str, list[dict]] = {}
     for part, new in found.items():
         every = {row["name"]: row for row in before.get(part, ())} | {row.name: asdict(row) for row in new}
         rows[part] = [every[name] for name in WORKLOADS if name in every]

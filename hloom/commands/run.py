@@ -55,10 +55,11 @@ def run(options: argparse.Namespace) -> int:
     verify(module)
     module = unfuse(module)
     parameters = list(module.entry.parameters)
-    if not all(isinstance(p.shape, Shape) for p in parameters):
+    shapes = [p.shape for p in parameters if isinstance(p.shape, Shape)]
+    if len(shapes) < len(parameters):
         raise CommandError("run accepts modules whose parameters are arrays", "a parameter that is a tuple")
     if options.random is not None:
-        inputs = [_drawn(p.shape, options.random, k) for k, p in enumerate(parameters)]
+        inputs = [_drawn(shape, options.random, k) for k, shape in enumerate(shapes)]
     else:
         inputs = _inputs(parameters, options.inputs)
     if options.output and Path(options.output).suffix not in (".npy", ".npz"):
