@@ -8,7 +8,16 @@ from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import DTYPES, INTEGERS, PRED, SIGNED, as_dtype
 from hloom.lax.elementwise import ge, like_arrays, lt, select
 from hloom.lax.movement import broadcast_in_dim, broadcast_to_rank, concatenate, expand_dims, full, index_in_dim
-from hloom.lax.operands import as_operand, canonical_axis, canonical_shape, convert, dtype_of, read, reshape_to
+from hloom.lax.operands import (
+    as_operand,
+    canonical_axis,
+    canonical_shape,
+    convert,
+    dtype_of,
+    promoted,
+    read,
+    reshape_to,
+)
 from hloom.lax.table import add, bitwise_and, mul, shift_right_arithmetic, shift_right_logical, sub
 
 
@@ -64,9 +73,7 @@ def empty(shape, dtype, *, out_sharding=None):
 def dtype(x):
     """The dtype that an array, a Python number, or a dtype itself has as an hloom array."""
     if isinstance(x, (type, str, np.dtype)):
-        from hloom.numpy.dtypes import result_type
-
-        return result_type(x)
+        return promoted((as_dtype(x), x is int or x is float or x is complex))[0]
     return dtype_of(*read((x,), "dtype"))[0]
 
 

@@ -7,15 +7,21 @@ the native stretches of a compiled function. A matrix for which LAPACK fails has
 from __future__ import annotations
 
 import enum
+import math
+
+import numpy as np
 
 from hloom.errors import ArgumentError, ShapeError
-from hloom.ir.types import COMPLEX, Shape
-from hloom.lax.elementwise import conj, select
+from hloom.ir.types import COMPLEX, DTYPES, Shape, real_dtype
+from hloom.lax.elementwise import conj, convert_element_type, select
 from hloom.lax.movement import broadcasted_iota, concatenate, expand_dims, full_like, slice_in_dim, squeeze, transpose
 from hloom.lax.operands import as_operand, constant, whole_number
-from hloom.lax.reduction import batch_matmul, reduce_sum
+from hloom.lax.reduction import batch_matmul, reduce_max, reduce_sum
+from hloom.lax.table import abs as magnitude
 from hloom.lax.table import add as plus
-from hloom.lax.table import mul, sub
+from hloom.lax.table import cbrt, mul, sqrt, sub
+from hloom.lax.table import max as maximum
+from hloom.lax.table import min as minimum
 from hloom.tracing.trace import bind
 
 
@@ -356,10 +362,6 @@ def qdwh(x, *, is_hermitian: bool = False, max_iterations: int | None = None, ep
     computing the matrix polar decomposition", 2010), by QR. The iterations are at most max_iterations, by default 10.
     Raises ShapeError, DTypeError, ArgumentError.
     """
-    import math
-
-    from hloom.ir.types import DTYPES, real_dtype
-
     x = matrices(x, "qdwh")
     if dynamic_shape is not None:
         raise ArgumentError("qdwh of a padded matrix", f"dynamic_shape={dynamic_shape}", "slice the matrix first")
@@ -369,31 +371,34 @@ def qdwh(x, *, is_hermitian: bool = False, max_iterations: int | None = None, ep
     unit = 2.0**-23 if real_dtype(x.dtype) == DTYPES["f32"] else 2.0**-52
     eps = unit if eps is None else float(eps)
     steps = 10 if max_iterations is None else whole_number(max_iterations, "qdwh", "max_iterations")
-    from hloom import numpy as hnp
-
-    norm = hnp.sqrt(hnp.linalg.norm(x, 1) * hnp.linalg.norm(x, hnp.inf))
-    u = x / norm
-    bottom = hnp.linalg.norm(bind("qr", u)[1], -2) * 0.9
-    done, count = hnp.asarray(False), hnp.asarray(0, "s32")
-    eye = hnp.eye(n, dtype=x.dtype)
+    sums = [reduce_max(reduce_sum(magnitude(x), (axis,)), (0,)) for axis in (0, 1)]  # the 1-norm and the inf-norm
+    u = x / sqrt(sums[0] * sums[1])
+    bottom = svd(bind("qr", u)[1], compute_uv=False)[-1] * 0.9
+    done, count = constant(False, DTYPES["pred"]), constant(0, DTYPES["s32"])
+    eye = convert_element_type(np.eye(n), x.dtype)
     for _ in range(steps):
         # The lower bound of the singular values gives the weights; it tends to 1.
-        squared = hnp.maximum(bottom * bottom, unit**2)
-        d = hnp.cbrt(4 * (1 - squared) / (squared * squared))
-        root = hnp.sqrt(1 + d)
-        a = root + 0.5 * hnp.sqrt(hnp.maximum(8 - 4 * d + 8 * (2 - squared) / (squared * root), 0))
+        squared = maximum(bottom * bottom, unit**2)
+        d = cbrt(4 * (1 - squared) / (squared * squared))
+        root = sqrt(1 + d)
+        a = root + 0.5 * sqrt(maximum(8 - 4 * d + 8 * (2 - squared) / (squared * root), 0))
         b = (a - 1) ** 2 / 4
         c = a + b - 1
-        q, _r = bind("qr", concatenate([(hnp.sqrt(c) * u).astype(x.dtype), eye], 0))
-        step = (b / c) * u + ((a - b / c) / hnp.sqrt(c)) * (q[:m] @ adjoint(q[m:]))
-        moved = hnp.linalg.norm(step - u)
-        small = moved <= (4 * eps) ** (1 / 3) * hnp.linalg.norm(step)
-        u = hnp.where(done, u, step.astype(x.dtype))
-        count = count + hnp.where(done, 0, 1).astype("s32")
-        done = done | (small & (hnp.abs(bottom - 1) < 10 * math.sqrt(unit)))
-        bottom = hnp.minimum(bottom * (a + b * squared) / (1 + c * squared), 1)
+        q, _r = bind("qr", concatenate([(sqrt(c) * u).astype(x.dtype), eye], 0))
+        step = (b / c) * u + ((a - b / c) / sqrt(c)) * (q[:m] @ adjoint(q[m:]))
+        moved = _frobenius(step - u)
+        small = moved <= (4 * eps) ** (1 / 3) * _frobenius(step)
+        u = select(done, u, step.astype(x.dtype))
+        count = count + (~done).astype("s32")
+        done = done | (small & (magnitude(bottom - 1) < 10 * math.sqrt(unit)))
+        bottom = minimum(bottom * (a + b * squared) / (1 + c * squared), 1)
     h = adjoint(u) @ x
     return u, (h + adjoint(h)) / 2, count, done
+
+
+def _frobenius(x):
+    magnitudes = magnitude(x)
+    return sqrt(reduce_sum(magnitudes * magnitudes, (0, 1)))
 
 
 __all__ = [

@@ -133,7 +133,6 @@ from hloom.numpy.elementwise.logic import (
     not_equal,
     right_shift,
     select,
-    where,
 )
 from hloom.numpy.elementwise.numbers import (
     byteswap,
@@ -209,7 +208,7 @@ from hloom.numpy.elementwise.ufuncs import (
     square,
     true_divide,
 )
-from hloom.numpy.indexing.nonzero import argwhere, flatnonzero, nonzero
+from hloom.numpy.indexing.nonzero import argwhere, flatnonzero, nonzero, where
 from hloom.numpy.indexing.take import (
     choose,
     compress,

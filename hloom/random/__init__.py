@@ -33,9 +33,7 @@ from hloom.random.continuous import (
 from hloom.random.discrete import bernoulli, categorical, choice, geometric, permutation, randint, shuffle
 from hloom.random.keys import (
     KeyArray,
-    PRNGKey,
     clone,
-    key,
     key_data,
     key_dtype,
     key_impl,
@@ -55,6 +53,7 @@ from hloom.random.rejection import (
     poisson,
     t,
 )
+from hloom.random.seeds import PRNGKey, key
 
 __all__ = [
     "KeyArray", "PRNGKey", "ball", "bernoulli", "beta", "binomial", "bits", "categorical", "cauchy", "chisquare",

@@ -6,21 +6,19 @@ the data does. Functions take raw keys too: uint32 arrays whose last dimension i
 
 from __future__ import annotations
 
-import operator
-
 import numpy as np
 
 from hloom.arrays.keys import IMPLEMENTATIONS, KeyArray, KeyType
 from hloom.arrays.operators import ArrayMethods
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
-from hloom.errors import ArgumentError, DTypeError, ShapeError
-from hloom.ir.types import DTYPES, INTEGERS
+from hloom.errors import ArgumentError, ShapeError
+from hloom.ir.types import DTYPES
 from hloom.lax.operands import as_operand
 
 U32 = DTYPES["u32"]
 
 
-def _implementation(impl) -> str:
+def implementation_name(impl) -> str:
     if impl is None:
         return "threefry2x32"
     name = impl.implementation if isinstance(impl, KeyType) else str(impl)
@@ -31,42 +29,9 @@ def _implementation(impl) -> str:
     return name
 
 
-def _seed_data(seed, implementation: str):
-    """The words of the key of a seed: its upper and its lower 32 bits."""
-    from hloom.random.bits import seed_data
-
-    if isinstance(seed, (bool, int, np.integer)) and not isinstance(seed, np.generic):
-        number = operator.index(seed)
-        if not -(2**63) <= number < 2**64:
-            raise ArgumentError("a seed has 64 bits at most", f"{number}", "take a smaller one")
-        # A Python number is an int32 here, as everywhere.
-        seed = np.array(number & 0xFFFFFFFF, np.uint32)
-    seed = as_operand(seed, "random.key")
-    if seed.dtype not in INTEGERS:
-        raise DTypeError("a seed is an integer", f"{seed._shape!r}", "pass a Python integer")
-    if seed.shape:
-        raise ShapeError("a seed is one integer", f"{seed._shape!r}", "use hl.vmap(hl.random.key)(seeds)")
-    return seed_data(seed, implementation)
-
-
-def key(seed, *, impl=None, dtype=None) -> KeyArray:
-    """A key from an integer seed.
-
-    impl: 'threefry2x32' (the default), 'rbg' or 'unsafe_rbg'. The same seed gives the same key. Only the last 32
-    bits of a Python integer count. Raises ArgumentError, DTypeError, ShapeError.
-    """
-    implementation = _implementation(dtype if impl is None else impl)
-    return KeyArray(_seed_data(seed, implementation), implementation)
-
-
-def PRNGKey(seed, *, impl=None):
-    """A raw key from an integer seed: u32[2]. `key` makes keys with a type of their own."""
-    return _seed_data(seed, _implementation(impl))
-
-
 def key_dtype(impl_spec=None) -> KeyType:
     """The dtype of keys of an implementation."""
-    return KeyType(_implementation(impl_spec))
+    return KeyType(implementation_name(impl_spec))
 
 
 def key_impl(keys) -> str:
@@ -83,7 +48,7 @@ def wrap_key_data(key_bits_array, *, impl=None, dtype=None) -> KeyArray:
     """Keys from their uint32 words, u32[..., 2] for threefry2x32, u32[..., 4] for rbg. Raises ArgumentError."""
     if isinstance(key_bits_array, KeyArray):
         raise ArgumentError("wrap_key_data takes raw words", repr(key_bits_array.dtype), "it is a key already")
-    implementation = _implementation(dtype if impl is None else impl)
+    implementation = implementation_name(dtype if impl is None else impl)
     data = as_operand(key_bits_array, "wrap_key_data")
     _check_words(data, implementation, "wrap_key_data")
     return KeyArray(data, implementation)

@@ -307,12 +307,10 @@ def conv_general_dilated_patches(
     filter_shape = static_integers(filter_shape, x.ndim - 2, name, "filter_shape")
     numbers = conv_dimension_numbers(x.shape, x.shape, dimension_numbers)
     channels, taps = x.shape[numbers.lhs_spec[1]], math.prod(filter_shape)
-    from hloom.numpy.creation import asarray
-
     one = np.eye(taps).reshape((taps, 1, *filter_shape))
     kernel = np.tile(one, (channels, *[1] * (x.ndim - 1))).transpose(np.argsort(numbers.rhs_spec))
     return conv_general_dilated(
-        x, asarray(kernel.astype(x.dtype)), window_strides, padding, lhs_dilation, rhs_dilation, numbers,
+        x, as_operand(kernel.astype(x.dtype), name), window_strides, padding, lhs_dilation, rhs_dilation, numbers,
         feature_group_count=channels, precision=precision, preferred_element_type=preferred_element_type,
     )  # fmt: skip
 

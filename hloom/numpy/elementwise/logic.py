@@ -243,22 +243,9 @@ bitwise_left_shift, bitwise_right_shift = left_shift, right_shift
 # --- choice -------------------------------------------------------------------------------------------------------
 
 
-def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=None):
-    """x where condition is true (not 0), otherwise y. All three broadcast, x and y promote.
-
-    Without x and y the places where condition is true: `nonzero`, to which size and fill_value belong.
-    Raises ShapeError, DTypeError, ArgumentError.
-    """
-    if x is None or y is None:
-        if x is not None or y is not None:
-            raise ArgumentError("where takes both x and y, or neither", "one of them", "pass the other one too")
-        from hloom.numpy.indexing.nonzero import where_places
-
-        return where_places(condition, size, fill_value)
-    if size is not None or fill_value is not None:
-        raise ArgumentError(
-            "where takes size and fill_value without x and y", f"{size=}, {fill_value=}", "leave them out"
-        )
+def where(condition, x, y):
+    """x where condition is true (not 0), otherwise y. All three broadcast, x and y promote. Raises ShapeError,
+    DTypeError, ArgumentError. `hnp.where` accepts a condition alone too."""
     if not (isinstance(condition, ArrayMethods) and condition._shape.dtype == PRED):
         condition = truth(as_operand(condition, "where"))
     (x, y), weak = promote_operands("where", (x, y), broadcast=False)

@@ -12,8 +12,10 @@ from hloom.lax.operands import (
     convert,
     default_int,
 )
-from hloom.numpy.elementwise.logic import truth, where
-from hloom.numpy.shaping.manipulation import ravel
+from hloom.numpy.elementwise.logic import truth
+from hloom.numpy.elementwise.logic import where as choose
+from hloom.numpy.elementwise.numbers import unravel_index
+from hloom.numpy.shaping.manipulation import atleast_1d, ravel, stack
 from hloom.tracing.concrete import require_known
 
 
@@ -24,7 +26,7 @@ def true_places(mask, size: int, beyond: int):
     if not size or not count:
         return lax.full((size,), beyond, dtype)
     number = lax.cumsum(convert(mask, dtype), axis=0)
-    target = where(mask, lax.sub(number, 1), size)
+    target = choose(mask, lax.sub(number, 1), size)
     places = lax.full((size,), beyond, dtype)
     return places.at[target].set(lax.iota(dtype, count), mode="drop")
 
@@ -50,11 +52,9 @@ def nonzero(a, *, size: int | None = None, fill_value=None):
     mask = ravel(truth(x))
     flat = true_places(mask, size, x.size)
     missing = lax.eq(flat, lax.full_like(flat, x.size))
-    from hloom.numpy.elementwise.numbers import unravel_index
-
     results = []
     for place, fill in zip(unravel_index(flat, x.shape) if x.size else [flat] * x.ndim, fills, strict=True):
-        results.append(where(missing, convert(as_operand(0 if fill is None else fill, "nonzero"), dtype), place))
+        results.append(choose(missing, convert(as_operand(0 if fill is None else fill, "nonzero"), dtype), place))
     return tuple(results)
 
 
@@ -65,15 +65,23 @@ def flatnonzero(a, *, size: int | None = None, fill_value=None):
 
 def argwhere(a, *, size: int | None = None, fill_value=None):
     """The places of the elements that are not 0, one row for each. Arguments as in `nonzero`."""
-    from hloom.numpy.shaping.manipulation import atleast_1d, stack
-
     x = as_operand(a, "argwhere")
     found = stack(nonzero(atleast_1d(x), size=size, fill_value=fill_value), axis=-1)
     return found if x.ndim else found[:, :0]
 
 
-def where_places(condition, size: int | None, fill_value):
-    """`where` with a condition alone."""
-    from hloom.numpy.shaping.manipulation import atleast_1d
+def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=None):
+    """x where condition is true (not 0), otherwise y. All three broadcast, x and y promote.
 
-    return nonzero(atleast_1d(as_operand(condition, "where")), size=size, fill_value=fill_value)
+    Without x and y the indices where condition is true: `nonzero`, to which size and fill_value belong.
+    Raises ShapeError, DTypeError, ArgumentError.
+    """
+    if x is None and y is None:
+        return nonzero(atleast_1d(as_operand(condition, "where")), size=size, fill_value=fill_value)
+    if x is None or y is None:
+        raise ArgumentError("where takes both x and y, or neither", "one of them", "pass the other one too")
+    if size is not None or fill_value is not None:
+        raise ArgumentError(
+            "where takes size and fill_value without x and y", f"{size=}, {fill_value=}", "leave them out"
+        )
+    return choose(condition, x, y)
