@@ -19,9 +19,10 @@ def lower_scans(module: Module) -> Module:
     if not any(i.opcode == "scan" for i in module.instructions()):
         return module
     done: dict[int, Computation] = {}
-    # Callees first, so that nothing recurses deeper than the calls of one computation.
-    for computation in module.computations():
-        done[id(computation)] = _lowered(computation, done)
+    for computation in module.computations():  # callees first
+        lowered = _lowered(computation, done)
+        if lowered is not computation:
+            done[id(computation)] = lowered
     return module.with_entry(done[id(module.entry)])
 
 
@@ -30,22 +31,7 @@ def _lowered(computation: Computation, done: dict[int, Computation]) -> Computat
     builder = Builder(computation.name)
     mapped: dict[Instruction, Instruction] = {}
     for instruction in computation.instructions:
-        operands = tuple([mapped.get(o, o) for o in instruction.operands])
-        callees = {}
-        for name, value in instruction.attributes.items():
-            if isinstance(value, Computation):
-                new = done[id(value)]
-            elif isinstance(value, tuple) and value and isinstance(value[0], Computation):
-                new = tuple([done[id(v)] for v in value])
-                new = value if all(a is b for a, b in zip(new, value, strict=True)) else new
-            else:
-                continue
-            if new is not value:
-                callees[name] = new
-        if callees or operands != instruction.operands:
-            current = instruction.with_operands(operands, **callees)
-        else:
-            current = instruction
+        current = instruction.replaced(mapped, done)
         if instruction.opcode == "scan":
             with builder.provenance(instruction, "lower-scans"):
                 mapped[instruction] = lower_scan(builder, current)

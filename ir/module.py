@@ -7,7 +7,7 @@ stay the same. Names are given by the printer from `hint`, so that they are stab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from hloom.ir.source import Source
@@ -73,6 +73,25 @@ class Instruction:
             elif isinstance(value, tuple) and value and isinstance(value[0], Computation):
                 found += value
         return found
+
+    def replaced(
+        self, operands: Mapping[Instruction, Instruction], computations: Mapping[int, Computation]
+    ) -> Instruction:
+        """The instruction with what the maps have in place of its operands and of what it calls (computations by id);
+        itself where they have neither."""
+        callees: dict[str, Any] = {}
+        for name, value in self.attributes.items():
+            new = value
+            if isinstance(value, Computation):
+                new = computations.get(id(value), value)
+            elif isinstance(value, tuple) and value and isinstance(value[0], Computation):
+                new = tuple([computations.get(id(v), v) for v in value])
+                new = value if all(a is b for a, b in zip(new, value, strict=True)) else new
+            if new is not value:
+                callees[name] = new
+        if not callees and not any([o in operands for o in self.operands]):
+            return self
+        return self.with_operands(tuple([operands.get(o, o) for o in self.operands]), **callees)
 
     def with_operands(self, operands: tuple[Instruction, ...], **attributes) -> Instruction:
         """A copy with other operands (and attributes), same provenance."""
@@ -196,20 +215,23 @@ def topological(roots: Iterable[Instruction]) -> list[Instruction]:
     return order
 
 
-def map_computation(
-    computation: Computation,
-    change: Callable[[Instruction, tuple[Instruction, ...]], Instruction],
-    name: str | None = None,
-) -> Computation:
-    """A new computation in which each instruction is `change(instruction, its new operands)`.
+def map_module(module: Module, change: Callable[[Instruction], Instruction]) -> Module:
+    """The module with `change(instruction)` in place of each instruction, callees first; the same object where nothing
+    changes.
 
-    Only for changes of one instruction into one instruction (its operands may be any already mapped ones).
+    Operands and called computations of the instruction that `change` accepts are changed ones already.
     """
-    mapped: dict[Instruction, Instruction] = {}
-    instructions = []
-    for instruction in computation.instructions:
-        new = change(instruction, tuple(mapped[o] for o in instruction.operands))
-        mapped[instruction] = new
-        instructions.append(new)
-    parameters = [mapped[p] for p in computation.parameters]
-    return Computation(name or computation.name, parameters, instructions, mapped[computation.root])
+    done: dict[int, Computation] = {}
+    for computation in module.computations():
+        mapped: dict[Instruction, Instruction] = {}
+        instructions = []
+        for instruction in computation.instructions:
+            current = change(instruction.replaced(mapped, done))
+            if current is not instruction:
+                mapped[instruction] = current
+            instructions.append(current)
+        if mapped:
+            parameters = [mapped.get(p, p) for p in computation.parameters]
+            root = mapped.get(computation.root, computation.root)
+            done[id(computation)] = Computation(computation.name, parameters, instructions, root)
+    return module.with_entry(done[id(module.entry)]) if id(module.entry) in done else module

@@ -1,4 +1,5 @@
-"""Programs for other compilers: ops that only hloom has become calls of computations in ops that HLO has.
+"""Programs for other compilers: ops that only hloom has become calls of computations in ops that HLO has, and so do
+fusions.
 
 Generators of random bits are written out exactly, and so are neighbours of floats. Sources: Salmon, Moraes, Dror and
 Shaw, Parallel random numbers: as easy as 1, 2, 3 (2011); M. Giles, Approximating the erfinv function (2010), for
@@ -13,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hloom.ir.build import Builder, Value
-from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.module import Computation, Instruction, Module, map_module
 from hloom.ir.ops.elementwise.random import philox4x32, threefry2x32
 from hloom.ir.types import DTYPES, HLO_NAME
 
@@ -26,49 +27,41 @@ _GENERATORS: dict[str, tuple[Callable, int]] = {
 
 
 def portable(module: Module, dialect: str = "hlo") -> Module:
-    """The module with the ops of `EXPANSIONS` as calls; the same object when there is none.
+    """The module in a form that other compilers accept: the ops of `EXPANSIONS` as calls, and fusions as calls.
 
-    dialect: 'hlo' or 'stablehlo', whose CHLO has some of these ops.
+    dialect: 'hlo' or 'stablehlo', whose CHLO has some of these ops. A pass: the same object where nothing changes.
     """
-    found = {i.opcode for i in module.instructions()}
-    wanted = found & (set(_GENERATORS) if dialect == "stablehlo" else set(EXPANSIONS))
-    if not wanted:
-        return module
-    done: dict[int, Computation] = {}
+    wanted = set(_GENERATORS if dialect == "stablehlo" else EXPANSIONS)
     made: dict[tuple, Computation] = {}
-    for computation in module.computations():  # callees first
-        done[id(computation)] = _expanded(computation, done, made, wanted)
-    return module.with_entry(done[id(module.entry)])
+
+    def change(instruction: Instruction) -> Instruction:
+        if instruction.opcode not in wanted:
+            return instruction
+        called = _called(instruction, made)
+        return instruction if called is None else _call(instruction, {"to_apply": called})
+
+    return fusions_as_calls(map_module(module, change))
 
 
-def _expanded(computation: Computation, done, made, wanted) -> Computation:
-    mapped: dict[Instruction, Instruction] = {}
-    instructions = []
-    for instruction in computation.instructions:
-        operands = tuple([mapped.get(o, o) for o in instruction.operands])
-        callees = {}
-        for name, value in instruction.attributes.items():
-            if isinstance(value, Computation):
-                callees[name] = done[id(value)]
-            elif isinstance(value, tuple) and value and isinstance(value[0], Computation):
-                callees[name] = tuple([done[id(v)] for v in value])
-        changed = operands != instruction.operands or any(v is not instruction[k] for k, v in callees.items())
-        current = instruction.with_operands(operands, **callees) if changed else instruction
-        if instruction.opcode in wanted:
-            called = _called(instruction, made)
-            if called is not None:
-                current = Instruction(
-                    "call", operands, instruction.shape, {"to_apply": called}, instruction.hint, instruction.source,
-                    instruction.made_by,
-                )  # fmt: skip
-        if current is not instruction:
-            mapped[instruction] = current
-        instructions.append(current)
-    if not mapped:
-        return computation
-    return Computation(
-        computation.name, computation.parameters, instructions, mapped.get(computation.root, computation.root)
-    )
+def fusions_as_calls(module: Module) -> Module:
+    """The module with a call in place of every fusion, whose kind is the attribute `fusion_kind` of the call.
+
+    Each compiler has fusions of its own forms, and XLA's backend for CPUs stops the process on others.
+    """
+
+    def change(instruction: Instruction) -> Instruction:
+        if instruction.opcode != "fusion":
+            return instruction
+        return _call(instruction, {"to_apply": instruction["calls"], "fusion_kind": instruction["kind"]})
+
+    return map_module(module, change)
+
+
+def _call(instruction: Instruction, attributes: dict) -> Instruction:
+    return Instruction(
+        "call", instruction.operands, instruction.shape, attributes, instruction.hint, instruction.source,
+        instruction.made_by,
+    )  # fmt: skip
 
 
 def _called(instruction: Instruction, made) -> Computation | None:
@@ -184,3 +177,5 @@ def _atan(x: Value) -> Value | None:
 
 EXPANSIONS: dict[str, Callable[..., Value | None]] = {name: _generated(name) for name in _GENERATORS}
 EXPANSIONS |= {"next-after": _next_after, "erf-inv": _erf_inv, "atan": _atan}
+
+__all__ = ["EXPANSIONS", "fusions_as_calls", "portable"]

@@ -24,9 +24,9 @@ class Planned:
     module: Module
     plan: Plan
 
-    def as_text(self, dialect: str = "hlo") -> str:
-        """The optimized module as HLO text, or as StableHLO (dialect="stablehlo")."""
-        return program_text(self.module, dialect)
+    def as_text(self, dialect: str = "hlo", *, export: bool = False) -> str:
+        """The optimized module as HLO text, or as StableHLO (dialect="stablehlo"); `program_text` explains export."""
+        return program_text(self.module, dialect, export=export)
 
     def source(self) -> str:
         """The kernels as Python text, each with the values that it computes and reads."""

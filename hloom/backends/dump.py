@@ -59,7 +59,7 @@ class Dump:
         self.number = 0
 
     def module(self, name: str, module: Module) -> None:
-        self._write(f"{self.prefix}.{self.number:02d}_{name}.hlo", program_text(module, metadata=True))
+        self._write(f"{self.prefix}.{self.number:02d}_{name}.hlo", program_text(module, metadata=True, export=False))
         self.number += 1
 
     def kernels(self, plan: Plan) -> None:

@@ -67,9 +67,10 @@ class MultiDeviceExecutable(Executable):
             "look at as_text(), source() or cost_analysis(), which show all of them",
         )
 
-    def as_text(self, dialect: str = "hlo") -> str:
+    def as_text(self, dialect: str = "hlo", *, export: bool = False) -> str:
         """The program of each device as text, one after the other."""
-        return "\n".join(f"// {device}\n{program_text(p.module, dialect)}" for device, p in self.parts.items())
+        texts = {device: program_text(part.module, dialect, export=export) for device, part in self.parts.items()}
+        return "\n".join(f"// {device}\n{text}" for device, text in texts.items())
 
     def source(self) -> str:
         """The kernels of each device as Python text."""

@@ -6,9 +6,13 @@ from hloom.errors import AttributeValueError
 from hloom.ir.module import Module
 
 
-def program_text(module: Module, dialect: str = "hlo", *, metadata: bool = False) -> str:
-    """A module as text of a dialect, "hlo" or "stablehlo", in ops that other compilers have where they can say what it
-    computes. Raises AttributeValueError, UnsupportedError."""
+def program_text(module: Module, dialect: str = "hlo", *, metadata: bool = False, export: bool = True) -> str:
+    """A module as text of a dialect, "hlo" or "stablehlo".
+
+    metadata: HLO with the user's lines. export: in the ops that other compilers have where these can say what it
+    computes, and with calls in place of fusions, which XLA's backend for CPUs compiles; StableHLO always is.
+    Raises AttributeValueError, UnsupportedError.
+    """
     from hloom.ir.portable import portable  # (no first call needs it, nor the texts)
 
     if dialect == "stablehlo":
@@ -23,4 +27,4 @@ def program_text(module: Module, dialect: str = "hlo", *, metadata: bool = False
         )
     from hloom.ir.text import print_module
 
-    return print_module(portable(module), metadata=metadata)
+    return print_module(portable(module) if export else module, metadata=metadata)

@@ -27,10 +27,10 @@ from hloom.backends.cpu.compilation import compile_module
 from hloom.commands import CommandError
 from hloom.errors import UnsupportedError
 from hloom.ir.module import Module
+from hloom.ir.portable import fusions_as_calls
 from hloom.ir.stablehlo import parse_program, to_module
 from hloom.ir.stablehlo.reading import is_stablehlo
 from hloom.ir.text import parse_module
-from hloom.ir.text.special import unfuse
 from hloom.ir.types import HLO_NAME, Shape
 from hloom.ir.verify import verify
 
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     module = read_module(options.file, options.inputs)
     verify(module)
-    module = unfuse(module)
+    module = fusions_as_calls(module)
     parameters = list(module.entry.parameters)
     shapes = [p.shape for p in parameters if isinstance(p.shape, Shape)]
     if len(shapes) < len(parameters):

@@ -46,14 +46,14 @@ def from_hlo(source) -> Program:
     source: the text, a path (os.PathLike, or a string that ends in .hlo or .txt), or an open file. Parameters that are
     tuples are taken as Python tuples. Returns and raises as `from_stablehlo` does.
     """
+    from hloom.ir.portable import fusions_as_calls
     from hloom.ir.text import parse_module
-    from hloom.ir.text.special import unfuse
     from hloom.ir.verify import verify
 
     text, file = _read(source, (".hlo", ".txt"))
     module = parse_module(text, file)
     verify(module)
-    return Program(_Hlo(unfuse(module)), file)
+    return Program(_Hlo(fusions_as_calls(module)), file)
 
 
 def _read(source, endings) -> tuple[str, str]:

@@ -69,9 +69,12 @@ class Compiled:
         """Launches and buffers (`hloom.compiler.schedule.scheduler.Plan`)."""
         return self.executable.plan
 
-    def as_text(self, dialect: str = "hlo") -> str:
-        """The optimized, fused graph as HLO text or, with dialect="stablehlo", as StableHLO."""
-        return self.executable.as_text(dialect)
+    def as_text(self, dialect: str = "hlo", *, export: bool = False) -> str:
+        """The optimized graph as HLO text, with fusions as in XLA's dumps, or as StableHLO (dialect="stablehlo").
+
+        export: calls in place of fusions, and only ops that other compilers have: XLA's backend for CPUs compiles it.
+        """
+        return self.executable.as_text(dialect, export=export)
 
     def source(self) -> str:
         """The kernels as Python text."""

@@ -94,8 +94,8 @@ class Executable(ABC):
         return None
 
     @abstractmethod
-    def as_text(self, dialect: str = "hlo") -> str:
-        """The optimized module as HLO text, or as StableHLO (dialect="stablehlo")."""
+    def as_text(self, dialect: str = "hlo", *, export: bool = False) -> str:
+        """The optimized module as HLO text, or as StableHLO (dialect="stablehlo"); `program_text` explains export."""
 
     @abstractmethod
     def source(self) -> str:

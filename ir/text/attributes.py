@@ -1,9 +1,9 @@
 """How each kind of attribute is written in HLO text. `Op.attributes` names the kind of each attribute of an op.
 
 A kind says how a value is written, how it is read, and which Python values it has. A question mark after the kind
-('ints?') says that the attribute may be missing; a 'flag' may always be (it is then false), and so may a 'frontend'
-attribute, which HLO does not have and which is written among the frontend attributes. A 'hidden' attribute is for
-transforms only: it may be missing and is not written.
+('ints?') says that the attribute may be missing; a 'flag' may always be (it is then false). A 'frontend' flag and a
+'frontend_word' are written among the frontend attributes, which HLO allows on every instruction; they may be missing. A
+'hidden' attribute is for transforms only: it may be missing and is not written.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def kind_of(declared: str) -> Kind:
 
 
 def is_required(declared: str) -> bool:
-    return declared not in ("flag", "frontend", "hidden") and not declared.endswith("?")
+    return declared not in ("flag", "frontend", "frontend_word", "hidden") and not declared.endswith("?")
 
 
 def is_frontend(declared: str) -> bool:
-    return declared == "frontend"
+    return declared.startswith("frontend")
 
 
 # --- integers -----------------------------------------------------------------------------------------------------
@@ -260,6 +260,14 @@ def _read_frontend(cursor: Cursor) -> bool:
     return value == "true"
 
 
+def _read_frontend_word(cursor: Cursor) -> str:
+    at = cursor.at
+    value = cursor.string()
+    if not _is_word(value):
+        raise cursor.fail("expected one word", at=at)
+    return value
+
+
 def _is_flag(value) -> bool:
     return isinstance(value, (bool, np.bool_))
 
@@ -296,6 +304,7 @@ KINDS: dict[str, Kind] = {
     "flag": Kind(lambda v, name: "true" if v else "false", _read_flag, _is_flag, "True or False"),
     "hidden": Kind(lambda v, name: "", _read_hidden, lambda v: True, "anything"),
     "frontend": Kind(lambda v, name: '"true"' if v else '"false"', _read_frontend, _is_flag, "True or False"),
+    "frontend_word": Kind(lambda v, name: f'"{v}"', _read_frontend_word, _is_word, "one word"),
     "enum": Kind(lambda v, name: v, lambda c: c.name("a word"), _is_word, "one word"),
     "computation": Kind(
         lambda v, name: f"%{name(v)}",

@@ -7,7 +7,6 @@ kinds. Whether shapes fit together is the verifier's question (`hloom.ir.verify`
 from __future__ import annotations
 
 import difflib
-import re
 
 from hloom.ir.build import Builder
 from hloom.ir.errors import HloomError, ParseError, UnsupportedError
@@ -29,7 +28,7 @@ from hloom.ir.text.lexer import Cursor, is_name
 from hloom.ir.text.literals import LiteralError, parse_literal
 from hloom.ir.text.provenance import DEVICE, Frames, parse_metadata
 from hloom.ir.text.shapes import layout_of, parse_shape
-from hloom.ir.text.special import FUSION_KIND, SPECIAL, refused
+from hloom.ir.text.special import SPECIAL, refused
 from hloom.ir.types import Shape, TupleShape
 
 # Attributes that XLA prints and that do not change what an instruction computes here: hints for other compilers,
@@ -56,7 +55,6 @@ _MODULE_HINTS = frozenset(
     frontend_attributes replica_count num_partitions buffer_donor alias_passthrough_params spmd_parameters_shardings
     spmd_output_sharding""".split()
 )
-_KIND = re.compile(r'"k[A-Za-z]{1,20}"', re.ASCII)
 _DEEPEST_CALLS = 200  # a bound on chains of calls: the interpreter and the passes recurse along them
 
 
@@ -344,11 +342,6 @@ class _Parser(Cursor):
         instruction = values[name] = Instruction(entry.name, operands, shape, attributes, name)
         if self.tokens[self.at] == ",":
             self._attributes(entry, instruction)
-        if FUSION_KIND in instruction.attributes:
-            kind = instruction.attributes.pop(FUSION_KIND)
-            if "to_apply" in instruction.attributes:
-                instruction.opcode = "fusion"
-                instruction.attributes = {"kind": kind, "calls": instruction.attributes["to_apply"]}
         target = instruction.attributes.get("custom_call_target")
         if opcode == "custom-call" and is_library_call(target or ""):
             return self._library_call(instruction, values, at)
@@ -523,9 +516,6 @@ class _Parser(Cursor):
                 attributes[key] = self._attribute_in_string(declared)
             elif key == DEVICE and self.peek()[:1] == '"':
                 device = self.string()
-            elif entry.name == "call" and key == FUSION_KIND and _KIND.fullmatch(self.peek()):
-                attributes[key] = self.peek()[1:-1]
-                self.skip_value()
             else:
                 self.skip_value()
             if not self.accept(","):

@@ -17,7 +17,6 @@ from hloom.ir.text.attributes import BRANCHES, POSITIONAL, is_frontend, kind_of,
 from hloom.ir.text.lexer import escape
 from hloom.ir.text.provenance import DEVICE, TABLES, metadata_text
 from hloom.ir.text.shapes import PRIMITIVE_TYPES, numbered, shape_text, signature_text
-from hloom.ir.text.special import FUSION_KIND, runs_in_xla
 from hloom.ir.types import PRED, Shape, TupleShape
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.\-]")
@@ -126,9 +125,6 @@ def _line(
     else:
         operands = numbered([f"%{name(o)}" for o in instruction.operands])
     written = entry.text if entry else opcode
-    if opcode == "fusion" and attributes.keys() == {"kind", "calls"} and not runs_in_xla(instruction):
-        written = "call"
-        declared = {"calls": "computation"}
     target = written if entry and entry.is_custom_call else ""
     if target:
         written = "custom-call"
@@ -153,10 +149,6 @@ def _line(
             continue
         value = _value(kind, attributes[key], computation_name)
         (frontend if is_frontend(kind) else pieces).append(f"{key}={value}")
-    if written == "call" and opcode == "fusion":
-        pieces[-1] = pieces[-1].replace("calls=", "to_apply=", 1)
-        frontend.append(f'{FUSION_KIND}="{attributes["kind"]}"')
-        declared = entry.attributes
     if instruction.device and opcode not in WITHOUT_DEVICE:
         frontend.append(f"{DEVICE}={escape(instruction.device)}")
     if frontend:

@@ -8,9 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hloom.ir.module import Computation, Instruction, Module, map_computation
-from hloom.ir.op_table import OPS
-from hloom.ir.types import COMPLEX, DTYPES, HOST_DTYPES, NARROW_FLOATS, Shape
+from hloom.ir.module import Instruction
+from hloom.ir.types import DTYPES, Shape
 
 
 def _bitcast(instruction: Instruction, source, target) -> list[Instruction]:
@@ -84,68 +83,3 @@ def refused(opcode: str) -> tuple[str, str] | None:
         if opcode.removesuffix("-done") in names:
             return reason
     return None
-
-
-# The frontend attribute of a call that is a fusion of this kind. XLA's backends each take fusions of certain forms only
-# (that for CPUs stops the process on others), but calls of any form.
-FUSION_KIND = "fusion_kind"
-_PLACED = frozenset(("broadcast", "reshape", "iota"))
-# What XLA's backend for CPUs has no code for inside of fusions: tried op by op (jaxlib 0.10.2).
-_NO_CODE = frozenset(("logistic",))
-_NO_COMPLEX_CODE = frozenset("cbrt asin acos sinh cosh asinh acosh atanh bitcast-convert".split())
-
-
-def runs_in_xla(fusion: Instruction) -> bool:
-    """Whether XLA's compilers have the fusion's form: one loop over the elements of one array."""
-    if fusion["kind"] != "kLoop" or not isinstance(fusion.shape, Shape):
-        return False
-    for instruction in fusion["calls"].instructions:
-        if instruction.opcode in ("parameter", "constant"):
-            continue
-        if instruction.opcode in _PLACED:
-            if any(o.opcode not in ("parameter", "constant") for o in instruction.operands):
-                return False
-        elif (
-            OPS[instruction.opcode].family != "elementwise"
-            or OPS[instruction.opcode].is_custom_call
-            or instruction.opcode in _NO_CODE
-        ):
-            return False
-        dtypes = {i.shape.dtype for i in (instruction, *instruction.operands)}
-        if not dtypes.isdisjoint(NARROW_FLOATS | HOST_DTYPES):
-            return False
-        if instruction.opcode in _NO_COMPLEX_CODE and not dtypes.isdisjoint(COMPLEX):
-            return False
-    return True
-
-
-def unfuse(module: Module) -> Module:
-    """The module with a call in place of every fusion: another compiler's fusions are not hloom's kernels."""
-    if not any(i.opcode == "fusion" for i in module.instructions()):
-        return module
-    done: dict[int, Computation] = {}
-    for computation in module.computations():  # callees first
-
-        def change(instruction: Instruction, operands: tuple[Instruction, ...]) -> Instruction:
-            attributes = {}
-            for name, value in instruction.attributes.items():
-                if isinstance(value, Computation):
-                    value = done[id(value)]
-                elif isinstance(value, tuple) and value and isinstance(value[0], Computation):
-                    value = tuple(done[id(v)] for v in value)
-                attributes[name] = value
-            opcode = instruction.opcode
-            if opcode == "fusion":
-                opcode, attributes = "call", {"to_apply": attributes["calls"]}
-            return Instruction(
-                opcode,
-                operands,
-                instruction.shape,
-                attributes,
-                instruction.hint,
-                instruction.source,
-                instruction.made_by,
-            )
-
-        done[id(computation)] = map_computation(computation, change)
-    return module.with_entry(done[id(module.entry)])

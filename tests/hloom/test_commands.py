@@ -124,7 +124,7 @@ def test_opt_runs_passes(files, capsys):
     arguments = ["opt", str(folder / "layer.hlo"), "--passes", "cse,fuse", "--print-after-all", "--time-passes"]
     assert main([*arguments, "--verify"]) == 0
     out = capsys.readouterr().out
-    assert "// 1: unchanged by cse" in out and "// 2: after fuse" in out and "fusion_kind=" in out and "// " in out
+    assert "// 1: unchanged by cse" in out and "// 2: after fuse" in out and "calls=%fused_" in out and "// " in out
     assert main(["opt", str(folder / "layer.hlo"), "--no-verify"]) == 0
     assert parse_module(capsys.readouterr().out).name == "layer"
 

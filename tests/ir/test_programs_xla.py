@@ -91,7 +91,7 @@ def test_xla_gets_the_numbers_of_programs(name):
     lowered = jitted.lower(*arguments)
     arguments = [np.asarray(hnp.asarray(a)) for a in arguments]
     wanted = [np.asarray(x) for x in hl.tree.leaves(jitted(*arguments))]
-    texts = {"traced": lowered.as_text(), "optimized": lowered.compile().as_text()}
+    texts = {"traced": lowered.as_text(), "optimized": lowered.compile().as_text(export=True)}
     for stage, text in (*texts.items(), ("stablehlo", lowered.as_text(dialect="stablehlo"))):
         found = (xla.run_stablehlo if stage == "stablehlo" else xla.run)(text, arguments)
         assert [(x.shape, x.dtype) for x in found] == [(x.shape, x.dtype) for x in wanted], stage

@@ -16,6 +16,7 @@ from hloom.ir.errors import ParseError
 from hloom.ir.interpret import run
 from hloom.ir.module import Instruction, Module
 from hloom.ir.ops import OPS
+from hloom.ir.portable import portable
 from hloom.ir.source import Source
 from hloom.ir.text import parse_module, print_computation, print_instruction, print_module
 from hloom.ir.text.attributes import KINDS, WindowDimension, is_required, kind_of
@@ -346,6 +347,7 @@ _VALUES = {
     "flag": [True, False],
     "frontend": [True, False],
     "enum": ["LT", "kLoop"],
+    "frontend_word": ["kInput"],
     "window": [
         (),
         (WindowDimension(3), WindowDimension(2, stride=2)),
@@ -398,7 +400,7 @@ def test_ten_thousand_instructions_parse_in_time():
     assert len(module.entry.instructions) == 10001
 
 
-def test_fusions_of_forms_that_xla_has_not_are_calls():
+def test_fusions_are_calls_in_portable_modules():
     text = """HloModule m, entry_computation_layout={(f32[4,3]{1,0})->f32[4]{0}}
 
 %sum (a: f32[], b: f32[]) -> f32[] {
@@ -415,10 +417,16 @@ def test_fusions_of_forms_that_xla_has_not_are_calls():
 
 ENTRY %main (x: f32[4,3]) -> f32[4] {
   %x = f32[4,3]{1,0} parameter(0)
-  ROOT %y = f32[4]{0} call(%x), to_apply=%rows, frontend_attributes={fusion_kind="kInput"}
+  ROOT %y = f32[4]{0} fusion(%x), kind=kInput, calls=%rows
 }
 """
     module = parse_module(text)
     verify(module)
     assert (module.entry.root.opcode, module.entry.root["kind"]) == ("fusion", "kInput")
     assert print_module(module) == text
+    exported = print_module(portable(module))
+    assert 'call(%x), to_apply=%rows, frontend_attributes={fusion_kind="kInput"}' in exported
+    again = parse_module(exported)
+    verify(again)
+    assert (again.entry.root.opcode, again.entry.root["fusion_kind"]) == ("call", "kInput")
+    assert print_module(again) == exported and portable(again) is again

@@ -9,6 +9,7 @@ from op_modules import cases
 
 from hloom.ir.interpret import run
 from hloom.ir.ops import OPS
+from hloom.ir.portable import fusions_as_calls
 from hloom.ir.source import Source
 from hloom.ir.text import parse_module, print_module
 from hloom.ir.text.literals import literal_text
@@ -74,7 +75,7 @@ def _close(found: np.ndarray, wanted: np.ndarray, largest: bool) -> None:
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.runs and c.name not in _TOO_MANY], ids=lambda c: c.name)
 def test_xla_gets_the_same_numbers(case):
-    found = xla.run(print_module(case.module), case.arguments)
+    found = xla.run(print_module(fusions_as_calls(case.module)), case.arguments)
     wanted = _leaves(run(case.module, case.arguments))
     for output, a, b in zip(range(len(wanted)), found, wanted, strict=True):
         try:

@@ -122,20 +122,19 @@ def _call_reference(attribute):
     return reference
 
 
-# A call with a `rule` (`hloom.compiler.transforms.custom.Rule`) is not inlined before differentiation and batching: the
-# rule says what they do with it. Everywhere else it is an ordinary call.
+# `fusion_kind`: the call was a fusion of this kind (`hloom.ir.portable`). A call with a `rule`
+# (`hloom.compiler.transforms.custom.Rule`) is not inlined before differentiation and batching: the rule says what they
+# do with it. Everywhere else it is an ordinary call.
 op(
     "call",
     family="structure",
     infer=_call_infer("call", "to_apply"),
-    reference=lambda *arguments, shape, to_apply, rule=None: _call_reference("to_apply")(
-        *arguments, shape=shape, to_apply=to_apply
-    ),
+    reference=_call_reference("to_apply"),
     code=STRUCTURE,
     jvp=lambda build, instruction, *given: instruction["rule"].jvp(build, instruction, *given),
     transpose=lambda build, instruction, *given: instruction["rule"].transpose(build, instruction, *given),
     batch=lambda build, instruction, *given: instruction["rule"].batch(build, instruction, *given),
-    attributes={"to_apply": "computation", "rule": "hidden"},
+    attributes={"to_apply": "computation", "rule": "hidden", "fusion_kind": "frontend_word"},
     flops=0,
     dialects="hlo",
 )
