@@ -106,3 +106,98 @@ def test_import_linter_agrees():
         cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0 and "0 broken" in done.stdout, done.stdout + done.stderr
+
+
+# --- rooms, circles, imports inside functions ----------------------------------------------------------------------
+
+
+TOP_MODULES = 12  # directly in hloom/
+ROOM_FILES = 15  # directly in a folder
+LARGER_ROOMS = {"hloom/jax": 22, "ir": 16}  # one file per module of JAX's; the IR's own parts, one file each
+
+
+def module(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts if parts[0] == "hloom" else ("hloom", *parts)).removesuffix(".__init__")
+
+
+def import_nodes(tree: ast.Module) -> list[ast.Import | ast.ImportFrom]:
+    """The imports of a file at any depth, except those under `if TYPE_CHECKING`."""
+    found, stack = [], [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            stack += node.orelse
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            found.append(node)
+        else:
+            stack += ast.iter_child_nodes(node)
+    return found
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Module -> the modules of ours that it imports. A package's own modules do not count as importing the package."""
+    paths = {module(p): p for p in sources(*ROOMS)}
+    edges: dict[str, set[str]] = {m: set() for m in paths}
+    for importer, path in paths.items():
+        package = (importer if path.name == "__init__.py" else importer.rpartition(".")[0]).split(".")
+        for node in import_nodes(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            else:
+                base = ".".join([*(package[: len(package) - node.level + 1] if node.level else []),
+                                 *([node.module] if node.module else [])])  # fmt: skip
+                names = [f"{base}.{alias.name}" for alias in node.names]
+            for name in names:
+                while name and name not in paths:
+                    name = name.rpartition(".")[0]
+                if name and name != importer and not importer.startswith(name + "."):
+                    edges[importer].add(name)
+    return edges
+
+
+def circles(edges: dict[str, set[str]]) -> list[list[str]]:
+    """The strongly connected components of more than one module (Tarjan)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(v: str) -> None:
+        index[v] = low[v] = len(index)
+        stack.append(v)
+        for w in edges[v]:
+            if w not in index:
+                visit(w)
+            if w in stack:
+                low[v] = min(low[v], low[w])
+        if low[v] == index[v]:
+            at = stack.index(v)
+            if len(stack) - at > 1:
+                found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for v in edges:
+        if v not in index:
+            visit(v)
+    return found
+
+
+def test_no_circle_of_files():
+    found = circles(import_graph())
+    assert not found, "\n".join(f"{len(c)}: {' '.join(c)}" for c in found)
+
+
+def test_the_finder_of_circles_finds_them():
+    edges = {"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}
+    assert sorted(circles(edges)) == [["a", "b", "c"], ["d", "e"]]
+
+
+def test_rooms_are_small():
+    assert len(list((ROOT / "hloom").glob("*.py"))) <= TOP_MODULES
+    folders: dict[str, int] = {}
+    for path in sources(*ROOMS):
+        if path.parent != ROOT / "hloom" and path.name != "__init__.py":
+            folders[name(path.parent)] = folders.get(name(path.parent), 0) + 1
+    large = {folder: count for folder, count in folders.items() if count > LARGER_ROOMS.get(folder, ROOM_FILES)}
+    assert not large, large
