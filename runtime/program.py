@@ -36,7 +36,7 @@ SMALL = 30_000  # element operations up to which other Python threads can wait f
 @record(frozen=True)
 class Ref:
     """A place in memory: kind 'input', 'output', 'constant' (number) or 'arena' (byte offset). In a program that runs
-    beside others (`hloom.runtime.lanes`) also 'channel' and 'control': a place of a channel, a word of their counts.
+    on several devices (`hloom.runtime.multi_device`) also 'channel' and 'control': a buffer of a channel, a count.
 
     swap: number of a place that Swaps exchange with others.
     """

@@ -42,7 +42,7 @@ class Channel:
 class Partition:
     """The programs by device. Each has all parameters of the whole; outputs[n] = (device, number of its own output)."""
 
-    lanes: dict[str, Module]
+    modules: dict[str, Module]
     channels: list[Channel]
     outputs: list[tuple[str, int]]
 
@@ -92,11 +92,11 @@ class _Partitioner:
             made = level.get(home, key, shape, len(entry.instructions))
             numbers[home].append(made)
             outputs.append((home, len(numbers[home]) - 1))
-        lanes = {}
+        modules = {}
         for device in devices:
             computation = level.finish(device, numbers[device], as_tuple=True)
-            lanes[device] = Module(f"{self.module.name}_{_identifier(device)}", computation)
-        return Partition(lanes, sorted(self.channels, key=lambda channel: channel.number), outputs)
+            modules[device] = Module(f"{self.module.name}_{_identifier(device)}", computation)
+        return Partition(modules, sorted(self.channels, key=lambda channel: channel.number), outputs)
 
     def channel(self, shape: Shape, sender: str, maker: Instruction | None) -> Channel:
         self.channels.append(Channel(len(self.channels), shape, sender, [], maker))

@@ -1,4 +1,4 @@
-"""A base for kinds of devices that compute op by op: give it what computes one instruction.
+"""A base for kinds of devices that compute op by op: override what computes one instruction.
 
 class CountingKind(InterpretedKind):
     name = "counting"
@@ -24,7 +24,7 @@ from hloom.platforms.kinds import DeviceKind
 
 
 class InterpretedKind(DeviceKind):
-    """A kind whose devices compute with NumPy, an instruction after the other, in the host's memory."""
+    """A kind whose devices compute with NumPy, one instruction after another, in the host's memory."""
 
     host_memory = True
 
@@ -37,7 +37,7 @@ class InterpretedKind(DeviceKind):
 
 
 class InterpretedExecutor:
-    """A part of a program that its kind computes instruction by instruction."""
+    """A part of a program that its kind computes one instruction after another."""
 
     donated: dict[int, int] = {}
     kept: frozenset[int] | None = None
@@ -48,7 +48,7 @@ class InterpretedExecutor:
         self.timings: dict[str, float] = {}
 
     def aliases(self) -> dict:
-        """None: what it sends is copied to the place of the channel."""
+        """None: the values that it sends are copied to the buffers of their channels."""
         return {}
 
     def resolve(self, aliases: dict) -> None:
@@ -71,7 +71,7 @@ class InterpretedExecutor:
         return {"output bytes": sum(o.shape.bytes for o in self.module.entry.outputs())}
 
     def prepare(self, control: np.ndarray, state: np.ndarray, handed: dict) -> Callable:
-        """As `hloom.runtime.lanes.Lane.prepare`."""
+        """As `hloom.runtime.multi_device.HostExecutor.prepare`."""
 
         def run(*arguments) -> None:
             _Run(self, self._aliases, control, state, arguments).run()
@@ -82,17 +82,17 @@ class InterpretedExecutor:
 class _Run:
     """One call."""
 
-    def __init__(self, lane: InterpretedExecutor, aliases, control, state, arguments):
-        self.lane = lane
-        self.channels = HostChannels(lane.request, aliases, control, state, arguments)
+    def __init__(self, executor: InterpretedExecutor, aliases, control, state, arguments):
+        self.executor = executor
+        self.channels = HostChannels(executor.request, aliases, control, state, arguments)
 
     def run(self) -> None:
-        entry = self.lane.module.entry
+        entry = self.executor.module.entry
         try:
             results = self.computation(entry, [np.asarray(x) for x in self.channels.inputs], STRAIGHT)
         except Ended:
             return
-        for number, value in zip(self.lane.request.outputs, results, strict=True):
+        for number, value in zip(self.executor.request.outputs, results, strict=True):
             self.channels.outputs[number][...] = value
 
     def computation(self, computation: Computation, arguments, where: str):
@@ -134,4 +134,4 @@ class _Run:
             index = index if 0 <= index < len(branches) else len(branches) - 1
             inner = STRAIGHT if where == STRAIGHT else BRANCH
             return self.computation(branches[index], [operands[1 + index]], inner)
-        return self.lane.kind.compute(instruction, operands)
+        return self.executor.kind.compute(instruction, operands)

@@ -27,7 +27,7 @@ from hloom.platforms.backend import (
 )
 from hloom.platforms.kinds import DeviceKind, device_kind
 from hloom.platforms.names import parse_device_name
-from hloom.runtime.lanes import Control, LanesExecutable
+from hloom.runtime.multi_device import Control, MultiDeviceProgram
 
 
 @record
@@ -41,7 +41,7 @@ class MultiDeviceExecutable(Executable):
     module: Module
     parts: dict[str, DeviceExecutor]
     channels: list[Channel]
-    runner: LanesExecutable
+    runner: MultiDeviceProgram
     output_shapes: list[Shape]
     output_devices: list[str]
     donated: dict[int, int]
@@ -142,7 +142,7 @@ class MultiDeviceBackend(Backend):
         if config.debug >= 1:
             count, nbytes = len(parts.channels), sum(c.shape.bytes for c in parts.channels)
             print(
-                f"hloom: {module.name} runs on {', '.join(parts.lanes)}, with {count} values ({nbytes} bytes) sent",
+                f"hloom: {module.name} runs on {', '.join(parts.modules)}, with {count} values ({nbytes} bytes) sent",
                 file=sys.stderr,
             )
         homes = {k: arguments.get(k, default) for k in options.donated}
@@ -156,27 +156,27 @@ class _Assembly:
         self.whole, self.parts, self.fusion, self.placements = whole, parts, fusion, placements
         self.inputs = [p.shape for p in whole.entry.parameters]
         self.seconds = seconds
-        self.numbers: dict[str, list[int]] = {d: [] for d in parts.lanes}
+        self.numbers: dict[str, list[int]] = {d: [] for d in parts.modules}
         for number, (device, _) in enumerate(parts.outputs):
             self.numbers[device].append(number)
         readers: dict[int, set[str]] = {}
-        for device, lane in parts.lanes.items():
-            used = {o for i in lane.entry.instructions for o in i.operands}
-            for parameter in lane.entry.parameters:
+        for device, module in parts.modules.items():
+            used = {o for i in module.entry.instructions for o in i.operands}
+            for parameter in module.entry.parameters:
                 if parameter in used:
                     readers.setdefault(parameter["index"], set()).add(device)
         # The memory of an argument may be overwritten by its only reader; where nobody reads it, on its own device.
         self.donated = {
-            d: frozenset(k for k, home in donated.items() if readers.get(k, {home}) == {d}) for d in parts.lanes
+            d: frozenset(k for k, home in donated.items() if readers.get(k, {home}) == {d}) for d in parts.modules
         }  # fmt: skip
 
     def made(self) -> MultiDeviceExecutable:
         parts = self.parts
-        results = [parts.lanes[device].entry.outputs()[number].shape for device, number in parts.outputs]
+        results = [parts.modules[device].entry.outputs()[number].shape for device, number in parts.outputs]
         control = Control()
         channels = {c.number: SendRecvChannel(c.shape, control.channel(c.receivers)) for c in parts.channels}
         executors: dict[str, DeviceExecutor] = {}
-        for device, module in parts.lanes.items():
+        for device, module in parts.modules.items():
             kind, index = kind_of(device)
             outputs, donated = self.numbers[device], self.donated[device]
             executors[device] = kind.executor(
@@ -198,7 +198,7 @@ class _Assembly:
             self.whole,
             executors,
             parts.channels,
-            LanesExecutable(found, results, control.initial, sizes, donated),
+            MultiDeviceProgram(found, results, control.initial, sizes, donated),
             results,
             [device for device, _ in parts.outputs],
             donated,

@@ -19,7 +19,7 @@ from hloom.ir.records import field, record
 from hloom.ir.types import Shape
 
 if TYPE_CHECKING:
-    from hloom.runtime.lanes import ChannelWords
+    from hloom.runtime.multi_device import ChannelWords
 
 
 @record(frozen=True)
@@ -156,8 +156,7 @@ class DeviceExecutor(Protocol):
     """A device's part of a program on several devices.
 
     `resolve(aliases)` compiles it once the aliases of all parts are known, `prepare(...)` returns what runs it in one
-    call (`hloom.runtime.lanes.Lane.prepare`). kept: the numbers of the results that stay in the device's own memory;
-    None for a device that shares the host's.
+    call. kept: the numbers of the results that stay in the device's own memory; None for a device in the host's.
     """
 
     name: str
@@ -180,7 +179,7 @@ class DeviceExecutor(Protocol):
         """For each channel that it sends in a loop, how many values may wait to be read while the next is written."""
 
     def prepare(self, control: np.ndarray, state: np.ndarray, handed: dict) -> Callable:
-        """As `hloom.runtime.lanes.Lane.prepare`."""
+        """As `hloom.runtime.multi_device.HostExecutor.prepare`."""
 
     def source(self) -> str:
         """The kernels as Python text."""

@@ -56,7 +56,7 @@ def on(value: Value, device: str) -> Value:
 def parts(module: Module, arguments=None, default: str = "cpu:0"):
     whole = prepared(module)
     found = partition(whole, placed(whole, arguments or {}, default), default)
-    for lane in found.lanes.values():
+    for lane in found.modules.values():
         verify(lane)
     return found
 
@@ -98,7 +98,7 @@ def test_one_send_serves_all_who_read():
     readers = [on(y + 1.0, "cpu:1"), on(y - 1.0, "cpu:1"), on(y * y, "cpu:2")]
     found = parts(Module("m", b.finish(b.tuple([r.instruction for r in readers]))))
     assert [(c.sender, c.receivers) for c in found.channels] == [("cpu:0", ["cpu:1", "cpu:2"])]
-    opcodes = {d: [i.opcode for i in m.entry.instructions] for d, m in found.lanes.items()}
+    opcodes = {d: [i.opcode for i in m.entry.instructions] for d, m in found.modules.items()}
     assert opcodes["cpu:0"].count("send") == 1
     assert opcodes["cpu:1"].count("recv") == 1 and opcodes["cpu:2"].count("recv") == 1
 
@@ -119,8 +119,8 @@ def test_a_send_follows_its_value_and_a_receive_comes_before_its_use():
     own = on(x.op("tanh"), "cpu:1")
     joined = on(own + early, "cpu:1")
     found = parts(Module("m", b.finish(b.tuple([late.instruction, joined.instruction]))))
-    sender = [i.opcode for i in found.lanes["cpu:0"].entry.instructions]
-    receiver = [i.opcode for i in found.lanes["cpu:1"].entry.instructions]
+    sender = [i.opcode for i in found.modules["cpu:0"].entry.instructions]
+    receiver = [i.opcode for i in found.modules["cpu:1"].entry.instructions]
     assert sender.index("send") < sender.index("exponential")
     assert receiver.index("tanh") < receiver.index("recv") < receiver.index("add")
 
@@ -165,7 +165,7 @@ def test_nothing_is_cut_where_nothing_was_chosen():
     b = Builder("main")
     x = Value(b, b.parameter(F32))
     found = parts(Module("m", b.finish((x.op("tanh") * x).instruction)), default="cpu:1")
-    assert list(found.lanes) == ["cpu:1"] and found.channels == []
+    assert list(found.modules) == ["cpu:1"] and found.channels == []
 
 
 def test_the_rest_is_placed_by_its_cost():
@@ -190,7 +190,7 @@ def test_ten_thousand_instructions():
         values.append(on(made, f"cpu:{k // 500 % 2}") if k % 3 == 0 else made)
     whole = prepared(Module("m", b.finish(b.tuple([v.instruction for v in values[-20:]]))))
     found = partition(whole, placed(whole, {}, "cpu:0"), "cpu:0")
-    made = [i.opcode for m in found.lanes.values() for i in m.entry.instructions]
+    made = [i.opcode for m in found.modules.values() for i in m.entry.instructions]
     work = [i for i in whole.entry.instructions if i.opcode == "multiply"]
     assert made.count("multiply") == len(work) > 5_000 and made.count("recv") == len(found.channels)
 
@@ -199,7 +199,7 @@ def test_a_counted_loop_counts_on_each_device():
     """The counter and the condition are computed everywhere: only the values that cross are sent."""
     found = parts(_loop(lambda n, x, y: (on(x * 2.0, "cpu:0"), on(y + x, "cpu:1"))))
     assert len(found.channels) == 1 and found.channels[0].shape is F32
-    for lane in found.lanes.values():
+    for lane in found.modules.values():
         (loop,) = [i for i in lane.entry.instructions if i.opcode == "while"]
         assert "recv" not in [i.opcode for i in loop["condition"].instructions]
 
@@ -223,7 +223,7 @@ def test_only_what_all_devices_compute_alike_is_counted(following, is_sent):
     start = b.tuple([b.parameter(shape) for shape in state.elements])
     loop = b.emit("while", start, condition=condition, body=body)
     found = parts(Module("loop", b.finish(b.tuple([b.emit("get-tuple-element", loop, index=k) for k in (1, 2)]))))
-    inside = [i for lane in found.lanes.values() for i in lane.instructions() if i.opcode == "while"]
+    inside = [i for lane in found.modules.values() for i in lane.instructions() if i.opcode == "while"]
     received = [i for loop in inside for i in loop["condition"].instructions if i.opcode == "recv"]
     assert len(inside) == 2 and bool(received) == is_sent
 

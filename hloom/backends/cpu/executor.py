@@ -1,4 +1,4 @@
-"""A CPU device's part of a program that runs on several: its plan, with kernels as steps among sends and receives."""
+"""A CPU device's part of a program on several devices: its plan, with kernels as steps between sends and receives."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hloom.backends.cpu.memory_limit import check_budget
 from hloom.compiler.compile_timings import collecting
 from hloom.compiler.schedule.steps import Place, ReceiveStep, RenewStep, SendStep
 from hloom.platforms.backend import ExecutorRequest
-from hloom.runtime.lanes import Lane
+from hloom.runtime.multi_device import HostExecutor
 from hloom.runtime.program import Count, Ref
 
 
 class CpuExecutor(Layout, Planned):
-    """A part of a program, and the places of its values among those of the whole."""
+    """A part of a program, with its values numbered as in the whole."""
 
     kept: frozenset[int] | None = None
 
@@ -37,7 +37,7 @@ class CpuExecutor(Layout, Planned):
         self._used: set[int] = set()
 
     def aliases(self) -> dict[int, Ref]:
-        """Places of channels whose values are elsewhere already: in an output, or in the place of another channel."""
+        """Buffers of channels whose values are elsewhere already: in an output, or in the buffer of another channel."""
         found = {}
         for item in self.plan.steps:
             if isinstance(item, SendStep) and item.once and item.place != Place("channel", 2 * item.channel):
@@ -54,17 +54,17 @@ class CpuExecutor(Layout, Planned):
             stages.seconds[name] = stages.seconds.get(name, 0.0) + seconds
         self.timings = stage_timings(stages, self._times, time.perf_counter() - started)
         self.kernels_compiled = stages.counts.get("kernels compiled", 0)
-        self._lane = Lane(self.name, program, driver(self.request.index))
+        self._executor = HostExecutor(self.name, program, driver(self.request.index))
 
     def places(self) -> set[int]:
-        """The places of channels that it reads or writes."""
+        """The buffers of channels that it reads or writes."""
         return self._used
 
     def prepare(self, control: np.ndarray, state: np.ndarray, handed: dict) -> Callable:
-        """As `Lane.prepare`."""
-        return self._lane.prepare(control, state, handed)
+        """As `HostExecutor.prepare`."""
+        return self._executor.prepare(control, state, handed)
 
-    # --- places and counts ---
+    # --- references and counts ---
 
     def ref(self, place: Place) -> Ref:
         if place.kind == "output":
@@ -96,8 +96,6 @@ class CpuExecutor(Layout, Planned):
             return Count((), tuple((word(freed), word(words.allowance)) for freed in words.freed.values()))
         return Count((word(words.freed[self.name]),))
 
-    # --- looking in ---
-
     def held(self) -> dict[int, int]:
-        """For each channel that it sends in a loop how many values may wait to be read while the next is written."""
+        """As of `DeviceExecutor`."""
         return {item.channel: item.held for item in self.plan.steps if isinstance(item, RenewStep)}

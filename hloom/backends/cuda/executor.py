@@ -1,9 +1,9 @@
-"""A GPU's part of a program that runs on several devices, driven by the host (`segments.py`).
+"""A GPU's part of a program on several devices, driven by the host (`segments.py`).
 
-Stretches are programs for the GPU (graphs). What a CPU sends or reads goes through the place of its channel in the
-host's memory; what another GPU reads is copied there at once, on its stream. In a loop that sends or receives the host
-runs stretch after stretch; it counts the steps, or reads the condition in between. Arguments and results that are on
-the GPU stay there, and values that nobody needs any more are overwritten.
+Segments are programs for the GPU (graphs). Values that a CPU sends or reads go through the buffer of their channel in
+the host's memory; values for another GPU are copied there directly, on its stream. In a loop that sends or receives the
+host runs segment after segment; it counts the steps, or reads the condition in between. Arguments and results that are
+on the GPU stay there, and values that nothing reads any more are overwritten.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from hloom.backends.cuda.compilation import compile_for_cuda
 from hloom.backends.cuda.devices import cuda_device
-from hloom.backends.cuda.segments import Choice, Count, Level, Loop, Stretch, Transfer, whole
+from hloom.backends.cuda.segments import Choice, Count, Level, Loop, Segment, Transfer, whole
 from hloom.backends.host_channels import BODY, BRANCH, STRAIGHT, Ended, HostChannels, held_in_bodies, places_of
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Instruction
@@ -27,7 +27,7 @@ from hloom.runtime.cuda.array import DeviceArray
 
 @record(frozen=True)
 class Receivers:
-    """Who reads a channel. gpus: their numbers by name. others: whether there are other devices, too."""
+    """The devices that read a channel. gpus: indices by name. others: whether there are other devices, too."""
 
     gpus: dict[str, int]
     others: bool
@@ -41,7 +41,7 @@ def _receivers(channel: SendRecvChannel) -> Receivers:
 
 @record
 class CudaExecutor:
-    """The lane of a GPU. kept: the numbers of its results, which stay there."""
+    """The executor of a GPU. kept: the numbers of its results, which stay there."""
 
     request: ExecutorRequest
     arch: str
@@ -54,42 +54,42 @@ class CudaExecutor:
         self.kept = frozenset(self.request.outputs)
         self.level = whole(self.module, self.request.donated)
         self.receivers = {number: _receivers(channel) for number, channel in self.request.channels.items()}
-        self._stretches = list(self.level.stretches())
+        self._segments = list(self.level.segments())
         self._aliases: dict = {}
 
     def aliases(self) -> dict:
-        """None: what it sends is copied to the place of the channel."""
+        """None: the values that it sends are copied to the buffers of their channels."""
         return {}
 
     def held(self) -> dict[int, int]:
         return held_in_bodies(self.module)
 
     def resolve(self, aliases: dict) -> None:
-        """Compiles the stretches. aliases: of all lanes."""
+        """Compiles the segments. aliases: of all executors."""
         self._aliases = aliases
-        for part in self._stretches:
+        for part in self._segments:
             part.compiled = compile_for_cuda(part.module, self.arch, fusion=self.request.fusion, donated=part.dying)
             self.kernels_compiled += part.compiled.kernels_compiled
             self.timings = added([self.timings, part.compiled.timings])
         self.donated = self._donated()
 
     def _donated(self) -> dict[int, int]:
-        """The results that are computed in the memory of arguments, straight or by way of what came between."""
+        """The results that are computed in the memory of arguments, directly or through values in between."""
         origin = {p: p["index"] for p in self.module.entry.parameters if p["index"] in self.request.donated}
         _follow_memory(self.level, origin)
         pairs = zip(self.request.outputs, self.level.results, strict=True)
         return {number: origin[key] for number, key in pairs if key in origin}
 
     def places(self) -> set[int]:
-        """Those that other devices than GPUs read; they name those that they write."""
+        """The buffers that devices other than GPUs read; receivers list those that they write."""
         sent = {i["channel_id"] for i in self.module.instructions() if i.opcode == "send"}
         read = {channel for channel in sent if self.receivers[channel].others}
         return {place for place in places_of(read) if place not in self._aliases}
 
     def prepare(self, control: np.ndarray, state: np.ndarray, handed: dict) -> Callable:
-        """As `hloom.runtime.lanes.Lane.prepare`."""
+        """As `hloom.runtime.multi_device.HostExecutor.prepare`."""
         device = cuda_device(self.request.index)
-        programs = {id(part): part.compiled.runner.load(device) for part in self._stretches}
+        programs = {id(part): part.compiled.runner.load(device) for part in self._segments}
 
         def run(*arguments) -> dict[int, DeviceArray] | None:
             channels = HostChannels(self.request, self._aliases, control, state, arguments)
@@ -100,22 +100,22 @@ class CudaExecutor:
 
         return run
 
-    # --- looking in ---
+    # --- introspection ---
 
     def source(self) -> str:
-        return "\n\n".join(part.compiled.source() for part in self._stretches)
+        return "\n\n".join(part.compiled.source() for part in self._segments)
 
     def cost_analysis(self) -> dict[str, float]:
-        return added(part.compiled.cost_analysis() for part in self._stretches)
+        return added(part.compiled.cost_analysis() for part in self._segments)
 
     def memory_analysis(self) -> dict[str, int]:
-        return added(part.compiled.memory_analysis() for part in self._stretches)
+        return added(part.compiled.memory_analysis() for part in self._segments)
 
 
 def _follow_memory(level: Level, origin: dict) -> None:
-    """Adds the values of a level that are computed in memory which others had. origin: whose memory a value has."""
+    """Adds the values of a level that reuse the memory of others. origin: whose memory a value has."""
     for part in level.parts:
-        if isinstance(part, Stretch):
+        if isinstance(part, Segment):
             for made, given in part.compiled.donated.items():
                 if part.given[given] in origin:
                     origin[part.made[made]] = origin[part.given[given]]
@@ -128,7 +128,7 @@ def _follow_memory(level: Level, origin: dict) -> None:
 
 
 def _counted(count: Count, state: Sequence[np.ndarray]) -> Iterator[bool]:
-    """Whether a loop goes on, step by step."""
+    """Whether a loop continues, step by step."""
     while True:
         (goes_on,) = evaluate(count.condition, state)
         yield bool(goes_on)
@@ -136,16 +136,20 @@ def _counted(count: Count, state: Sequence[np.ndarray]) -> Iterator[bool]:
 
 
 class _Run:
-    """One call. A value is a buffer that its key leads to. What dies leaves the `values` of its level first, so that a
-    buffer that a stretch may write over is referred to by nothing else."""
+    """One call.
 
-    def __init__(self, lane: CudaExecutor, device, programs: dict, channels: HostChannels, handed: dict):
-        self.lane, self.device, self.programs, self.channels, self.handed = lane, device, programs, channels, handed
+    A value is the buffer of its key. Dying values are removed from the `values` of their level first, so that nothing
+    else refers to a buffer that a segment may overwrite.
+    """
+
+    def __init__(self, executor: CudaExecutor, device, programs: dict, channels: HostChannels, handed: dict):
+        self.executor, self.device, self.programs = executor, device, programs
+        self.channels, self.handed = channels, handed
 
     def results(self) -> dict[int, DeviceArray]:
-        """The lane's results by their numbers."""
-        request = self.lane.request
-        made = self._level(self.lane.level, self._arguments(), STRAIGHT)
+        """The executor's results by their numbers."""
+        request = self.executor.request
+        made = self._level(self.executor.level, self._arguments(), STRAIGHT)
         found = {}
         for position, number in enumerate(request.outputs):
             if references(made, position) > 1:  # an argument as it is, or one result twice
@@ -156,14 +160,14 @@ class _Run:
     def _arguments(self) -> dict:
         """The arguments that are used, on the GPU."""
         values, waiting = {}, []
-        level, inputs = self.lane.level, self.channels.inputs
+        level, inputs = self.executor.level, self.channels.inputs
         used = {key for part in level.parts for key in part.given} | set(level.results)
         for parameter in level.parameters:
             given = inputs[parameter["index"]]
             if parameter not in used:
                 continue
             if isinstance(given, DeviceArray):
-                donated = parameter["index"] in self.lane.request.donated
+                donated = parameter["index"] in self.executor.request.donated
                 values[parameter] = given.give_buffer() if donated else given.buffer
             else:
                 waiting.append(parameter)
@@ -175,8 +179,8 @@ class _Run:
     def _level(self, level: Level, values: dict, where: str) -> list:
         """The results of a computation. values: its parameters' buffers."""
         for part in level.parts:
-            if isinstance(part, Stretch):
-                self._stretch(part, values)
+            if isinstance(part, Segment):
+                self._segment(part, values)
             elif isinstance(part, Loop):
                 self._loop(part, values)
             elif isinstance(part, Choice):
@@ -187,7 +191,7 @@ class _Run:
                 values[part.instruction] = self._received(part.instruction, where)
         return [values[key] for key in level.results]
 
-    def _stretch(self, part: Stretch, values: dict) -> None:
+    def _segment(self, part: Segment, values: dict) -> None:
         given = [values[key] for key in part.given]
         for position in part.dying:
             del values[part.given[position]]
@@ -213,7 +217,7 @@ class _Run:
         return bool(self._on_host(pred, np.empty((), np.bool_)))
 
     def _first(self, key, values: dict) -> np.ndarray:
-        """The first value of an integer of a loop's state, on the host."""
+        """The initial value of an integer of a loop's state, on the host."""
         if isinstance(key, Instruction) and key.opcode == "constant":
             return key["value"]
         shape = key[0].shape.elements[key[1]] if isinstance(key, tuple) else key.shape
@@ -229,7 +233,7 @@ class _Run:
         values.update(((part.instruction, k), buffer) for k, buffer in enumerate(made))
 
     def _chosen(self, selector, part: Choice) -> int:
-        """The number of the branch that a selector names."""
+        """The index of the branch that a selector names."""
         last = len(part.branches) - 1
         if not last:
             return 0
@@ -254,7 +258,7 @@ class _Run:
         channel = part.instruction["channel_id"]
         place = self.channels.next_place(channel, where)
         self.channels.wait_to_send(channel, where)
-        receivers = self.lane.receivers[channel]
+        receivers = self.executor.receivers[channel]
         for name, index in receivers.gpus.items():
             self.handed[place, name] = cuda_device(index).open().receive(buffer, self.device)
         if receivers.others:
@@ -265,7 +269,7 @@ class _Run:
         channel = instruction["channel_id"]
         place = self.channels.next_place(channel, where)
         self.channels.wait_to_receive(channel)
-        found = self.handed.pop((place, self.lane.name), None)
+        found = self.handed.pop((place, self.executor.name), None)
         if found is None:
             found = self.device.put(self.channels.memory(channel, place), instruction.hint or "a received value")
         if where != STRAIGHT:

@@ -1,8 +1,8 @@
-"""A GPU's part of a program, taken apart into what the host does one after the other: stretches without sends and
-receives, each a program for the GPU, the sends and receives between them, and loops and branches around such.
+"""A GPU's part of a program, divided into what the host runs one after another: segments without sends and receives,
+each a program for the GPU, the sends and receives between them, and loops and branches that contain such.
 
-Values are known by their keys (`partition.key_of`): an instruction, or an element of the tuple that a loop, a branch or
-a parameter is. Tuples themselves exist inside of stretches only.
+Values are identified by their keys (`partition.key_of`): an instruction, or an element of the tuple that a loop, a
+branch or a parameter is. Tuples themselves exist inside segments only.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from hloom.ir.types import Shape
 
 
 @record(eq=False)
-class Stretch:
+class Segment:
     """Instructions between transfers as a program.
 
-    given, made: keys of what it takes and of what others need of it. dying: positions of those given that nobody needs
-    afterwards, so that its results may take their memory. compiled: a CudaModule, once there is one.
+    given, made: keys of its arguments and results. dying: positions of the arguments that nothing reads afterwards, so
+    that results may reuse their memory. compiled: its CudaExecutable, once there is one.
     """
 
     given: list[Key]
@@ -36,7 +36,7 @@ class Stretch:
 
 @record(eq=False)
 class Transfer:
-    """A send or a receive. given: what is sent. last: the same, where nobody needs it afterwards."""
+    """A send or a receive. given: what is sent. last: the same, where nothing reads it afterwards."""
 
     instruction: Instruction
     given: list[Key]
@@ -45,10 +45,10 @@ class Transfer:
 
 @record(eq=False)
 class Count:
-    """What the host computes itself of a loop, so that it need not wait for the GPU in each step: whether it goes on.
+    """The trip count of a loop, computed by the host so that it need not wait for the GPU in each step.
 
-    numbers: of the integers among the state that this takes, those that they follow from included. condition,
-    following: computations of these.
+    numbers: positions in the state of the integers that decide whether the loop continues. condition, following:
+    computations of these integers: whether it continues, and their next values.
     """
 
     numbers: list[int]
@@ -58,7 +58,7 @@ class Count:
 
 @record(eq=False)
 class Loop:
-    """A `while` with transfers in it. given: its first state. last: keys of it that nobody needs afterwards."""
+    """A `while` with transfers in it. given: its initial state. last: keys of it that nothing reads afterwards."""
 
     instruction: Instruction
     given: list[Key]
@@ -69,7 +69,7 @@ class Loop:
 
 @record(eq=False)
 class Choice:
-    """A `conditional` with transfers in it. given: the selector, then what the branches take, one after the other."""
+    """A `conditional` with transfers in it. given: the selector, then the operands of the branches in order."""
 
     instruction: Instruction
     given: list[Key]
@@ -77,24 +77,24 @@ class Choice:
     last: set[Key] = field(default_factory=set)
 
 
-Part = Stretch | Transfer | Loop | Choice
+Part = Segment | Transfer | Loop | Choice
 
 
 @record(eq=False)
 class Level:
-    """A computation: the keys of its parameters' arrays, its work in order, the keys of its results."""
+    """A computation: the keys of its parameters' arrays, its parts in order, the keys of its results."""
 
     parameters: list[Key]
     parts: list[Part]
     results: list[Key]
 
-    def stretches(self) -> Iterator[Stretch]:
-        """Those of all levels."""
+    def segments(self) -> Iterator[Segment]:
+        """The segments of all levels."""
         for part in self.parts:
-            if isinstance(part, Stretch):
+            if isinstance(part, Segment):
                 yield part
             for level in inner_levels(part):
-                yield from level.stretches()
+                yield from level.segments()
 
 
 def inner_levels(part: Part) -> list[Level]:
@@ -104,13 +104,13 @@ def inner_levels(part: Part) -> list[Level]:
 
 
 def whole(module: Module, donated: Set[int]) -> Level:
-    """The program of a lane. donated: numbers of the parameters whose memory may be written."""
+    """The program of an executor. donated: the parameters whose memory may be overwritten."""
     kept = {p for p in module.entry.parameters if p["index"] not in donated}
     return _Cutter(module.name).level(module.entry, kept)
 
 
 def _is_made_anywhere(instruction: Instruction) -> bool:
-    """Whether each stretch that reads it makes it: a constant, an iota, or one value repeated."""
+    """Whether each segment that reads it computes it: a constant, an iota, or one value repeated."""
     if instruction.opcode == "broadcast":
         return _is_made_anywhere(instruction.operands[0])
     return instruction.opcode in ("constant", "iota")
@@ -121,7 +121,7 @@ class _Cutter:
         self.name, self.count = name, 0
 
     def level(self, computation: Computation, kept: Set[Key]) -> Level:
-        """kept: parameters that are not this computation's to write over."""
+        """kept: parameters that this computation may not overwrite."""
         parameters = [key for key, _ in leaf_keys(computation.parameters)]
         parts = self._parts(computation)
         results = [key for key, _ in leaf_keys(_results(computation))]
@@ -132,18 +132,18 @@ class _Cutter:
         made: list[Part] = []
         for number, part in enumerate(parts):
             if isinstance(part, list):
-                made += self._stretch(part, number, needed, kept, set(parameters))
+                made += self._segment(part, number, needed, kept, set(parameters))
             else:
                 part.last = {k for k in part.given if needed[k] == number and k not in kept}
                 made.append(part)
         return Level(parameters, made, results)
 
     def _parts(self, computation: Computation) -> list[list[Instruction] | Transfer | Loop | Choice]:
-        """In the order of the work; stretches as lists."""
-        at_once = _tuples_of_the_host(computation)
+        """In execution order; segments as lists."""
+        host_tuples = _tuples_of_the_host(computation)
         parts: list = []
         for instruction in computation.instructions:
-            if instruction.opcode == "parameter" or instruction in at_once:
+            if instruction.opcode == "parameter" or instruction in host_tuples:
                 continue
             if instruction.opcode in TRANSFERS:
                 parts.append(Transfer(instruction, [key_of(o) for o in instruction.operands]))
@@ -165,18 +165,18 @@ class _Cutter:
         branches = [self.level(b, {k for k, _ in leaf_keys(b.parameters)}) for b in instruction["branch_computations"]]
         return Choice(instruction, given, branches)
 
-    def _stretch(
+    def _segment(
         self, part: list[Instruction], number: int, needed: dict[Key, int], kept: Set[Key], parameters: Set[Key]
-    ) -> list[Stretch]:
+    ) -> list[Segment]:
         made = {key_of(i): i for i in part if isinstance(i.shape, Shape) and needed.get(key_of(i), -1) > number}
         if not made and not any(has_effects(i) for i in part):
             return []
-        # What the level was given stands first, as results take the first memory that fits: so they lie where it lay.
+        # Parameters come first: results take the first memory that fits, and so reuse that of the parameters.
         given = {key_of(o): o for o in sorted(_outside(part), key=lambda value: key_of(value) not in parameters)}
         dying = frozenset(n for n, key in enumerate(given) if needed[key] == number and key not in kept)
         self.count += 1
         computation = _computation(list(given.values()), part, list(made.values()))
-        return [Stretch(list(given), list(made), dying, Module(f"{self.name}_{self.count}", computation))]
+        return [Segment(list(given), list(made), dying, Module(f"{self.name}_{self.count}", computation))]
 
 
 def _results(computation: Computation) -> list[Instruction]:
@@ -184,7 +184,7 @@ def _results(computation: Computation) -> list[Instruction]:
 
 
 def _tuples_of_the_host(computation: Computation) -> set[Instruction]:
-    """Tuples, and elements of tuples, that no stretch makes: their arrays are known by their keys."""
+    """Tuples, and elements of tuples, that no segment computes: their arrays are identified by their keys."""
     users: dict[Instruction, list[Instruction]] = {}
     for instruction in computation.instructions:
         for operand in instruction.operands:
@@ -206,7 +206,7 @@ def _tuples_of_the_host(computation: Computation) -> set[Instruction]:
 
 
 def _outside(part: list[Instruction]) -> list[Instruction]:
-    """What a stretch takes, in the order of its first use; what it makes itself apart."""
+    """The operands of a segment in order of first use, except those that it computes itself."""
     inside, found = set(part), {}
     for instruction in part:
         for operand in instruction.operands:
@@ -220,7 +220,7 @@ def _taken(part: list[Instruction] | Transfer | Loop | Choice) -> list[Key]:
 
 
 def _computation(given: list[Instruction], part: list[Instruction], made: list[Instruction]) -> Computation:
-    builder = Builder("stretch")
+    builder = Builder("segment")
     parameters = {key_of(v): builder.parameter(v.shape, v.hint, v.source) for v in given}
     mapped: dict[Instruction, Instruction] = {}
 
@@ -240,7 +240,7 @@ def _computation(given: list[Instruction], part: list[Instruction], made: list[I
 
 
 def _count(loop: Instruction) -> Count | None:
-    """How the host counts a loop; None where it takes more than integers, or is told to other devices."""
+    """How the host counts a loop; None where that needs more than integers, or values of other devices."""
     condition, body = loop["condition"], loop["body"]
     if any(i.opcode in TRANSFERS for i in condition.instructions):
         return None
@@ -258,7 +258,8 @@ def _count(loop: Instruction) -> Count | None:
 
 
 def _integers(computation: Computation, keys: list[Key]) -> tuple[set[int], list[Instruction]] | None:
-    """The elements of the state and the work that values are made of; None where it takes more than scalar integers."""
+    """The elements of the state and the instructions that values depend on; None where these are not all scalar
+    integers."""
     (parameter,) = computation.parameters
     elements: set[int] = set()
     work: set[Instruction] = set()
@@ -281,7 +282,7 @@ def _integers(computation: Computation, keys: list[Key]) -> tuple[set[int], list
 
 
 def _of_integers(computation: Computation, numbers: list[int], keys: list[Key]) -> Computation:
-    """The values of keys as a computation of the integers of the state."""
+    """The values of keys as a computation on the integers of the state."""
     (parameter,) = computation.parameters
     builder = Builder("count")
     made: dict[Key, Instruction] = {(parameter, k): builder.parameter(parameter.shape.elements[k]) for k in numbers}

@@ -1,8 +1,8 @@
-"""Lanes: the programs of several devices that run one call together, each in the threads of its device.
+"""Programs on several devices: one executor per device, each in the threads of its device, runs its part of a call.
 
-They see the same inputs and outputs, and hand values to each other through *channels*: memory that all of them reach,
-with counts of what was sent, read and wanted. Nothing is copied on the way: a program computes a value in the place of
-its channel, and the others read it there.
+Executors see the same inputs and outputs, and pass values through *channels*: memory that all of them can access, with
+counts of the values that were sent, read and requested. Nothing is copied on the way: a program computes a value in the
+buffer of its channel, and the others read it there.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from hloom.runtime.buffer import Arena, default_pool
 from hloom.runtime.driver import Driver
 from hloom.runtime.program import Frame, Program, as_shape, callbacks_of, take_error
 
-LINE = 16  # words that what one thread writes keeps away from what others spin on
+LINE = 16  # words between control words, so that threads do not share a cache line
 ALIGNMENT = 64
 
 
-class Lane:
-    """A device's program, and the driver with the device's threads.
+class HostExecutor:
+    """The program of a device in the host's memory, and the driver with the device's threads.
 
-    Lanes of other kinds of devices have the same `name`, `prepare` and `kept`: None, or where the device has memory of
+    Executors of other kinds of devices have the same `name`, `prepare` and `kept`: None, or for a device with memory of
     its own the numbers of the results that stay there, which `run` returns by number.
     """
 
@@ -38,27 +38,27 @@ class Lane:
         self._kept, self._callbacks = callbacks_of(program)
 
     def prepare(self, control: np.ndarray, state: np.ndarray, handed: dict) -> Callable:
-        """What runs the lane in a call of its own memory: run(*inputs, *outputs, *channel addresses). What is not in
-        the host's memory is an object of its device for lanes with memory of their own, and 0 for the others.
+        """A function that runs the executor in a call: run(*inputs, *outputs, *channel addresses). What is not in the
+        host's memory is an object of its device for executors with memory of their own, and 0 for the others.
 
-        control: the counts of all lanes. state: a byte, 0 once a lane has failed: then none may wait for it. handed:
-        what lanes hand to each other outside of the host's memory, by place and receiver.
+        control: the counts of all executors. state: a byte, 0 once an executor has failed: then none may wait for it.
+        handed: values that executors pass to each other outside of the host's memory, by buffer and receiver.
         """
         frame = Frame(self.program, self.driver, self._callbacks, control, state)
         call, where = self.driver.call, frame.address
 
         def run(*arguments, frame=frame) -> None:  # the frame lives as long as what runs in it
-            call(where, *arguments)  # (its answer says nothing here)
+            call(where, *arguments)
 
         return run
 
 
 @record
 class ChannelWords:
-    """Numbers of the control words of a channel; each is written by one lane only.
+    """Ids of the control words of a channel; each is written by one executor only.
 
     sent: values sent so far. allowance: how many of them every receiver must have read before the next is written.
-    wanted, freed: by receiver, the values that it has asked for, and those that it has read.
+    wanted, freed: by receiver, the values that it has requested, and those that it has read.
     """
 
     sent: int
@@ -84,7 +84,7 @@ class Control:
 
 
 class _Thread:
-    """The thread in which a device runs its part of calls that begin elsewhere."""
+    """The thread in which a device runs its part of calls that other threads make."""
 
     def __init__(self, name: str):
         self.waiting: queue.SimpleQueue = queue.SimpleQueue()
@@ -98,7 +98,7 @@ class _Thread:
 
 
 _threads: dict[str, _Thread] = {}
-# Parts of one call stand in the queues of all devices in one order, so that none waits for one behind another.
+# The queues of all devices hold calls in one order, so that no part waits for one that is queued behind another.
 _order = threading.Lock()
 
 
@@ -117,7 +117,7 @@ def _thread_of(device: str) -> _Thread:
 
 
 def _forget_threads() -> None:
-    """In a forked child: no thread came along."""
+    """In a forked child, which has none of its parent's threads."""
     global _order
     _threads.clear()
     _order = threading.Lock()
@@ -128,11 +128,11 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Group:
-    """The memory of one running call of all lanes."""
+    """The memory of one running call of all executors."""
 
     __slots__ = ("control", "done", "handed", "memory", "places", "runs", "state")
 
-    def __init__(self, owner: LanesExecutable):
+    def __init__(self, owner: MultiDeviceProgram):
         self.control = owner.initial.copy()
         self.state = np.ones(1, np.uint8)
         offsets, total = [], 0
@@ -142,16 +142,16 @@ class _Group:
         self.memory = Arena(max(total, ALIGNMENT))
         self.places = [self.memory.address + offset for offset in offsets]
         self.handed: dict = {}
-        self.runs = [lane.prepare(self.control, self.state, self.handed) for lane in owner.lanes]
+        self.runs = [executor.prepare(self.control, self.state, self.handed) for executor in owner.executors]
         self.done: queue.SimpleQueue = queue.SimpleQueue()
 
 
-class LanesExecutable:
-    """Programs of several devices, ready to be called together; from several threads at once."""
+class MultiDeviceProgram:
+    """A program on several devices, ready to be called from several threads at once."""
 
     def __init__(
         self,
-        lanes: Sequence[Lane],
+        executors: Sequence[HostExecutor],
         outputs: Sequence[Shape],
         initial: Sequence[int],
         channel_bytes: Sequence[int],
@@ -159,12 +159,12 @@ class LanesExecutable:
     ):
         """outputs: shapes of the outputs, which the programs' references number. initial: control words of a new call.
         channel_bytes: of each place of a channel. donated: as of a Program."""
-        self.lanes = list(lanes)
+        self.executors = list(executors)
         self.initial = np.array(initial or [0], np.int64)
         self.channel_bytes = list(channel_bytes)
         pool = default_pool()
         self.outputs, self._donated = list(outputs), donated or {}
-        kept = [lane.kept for lane in self.lanes if lane.kept is not None]
+        kept = [executor.kept for executor in self.executors if executor.kept is not None]
         self._mixed, self._kept = bool(kept), frozenset().union(*kept)
         self._take = [
             None if k in self._donated else pool.shelf(shape.dims, shape.dtype).take for k, shape in enumerate(outputs)
@@ -172,8 +172,8 @@ class LanesExecutable:
         self._idle: list[_Group] = []
 
     def __call__(self, inputs: Sequence) -> list:
-        """Runs the programs. inputs: C-contiguous arrays, or what a lane keeps on its device. Returns new arrays, and
-        what lanes keep; raises what a Python step raised."""
+        """Runs the program. inputs: C-contiguous arrays, or data on an executor's device. Returns new arrays, and data
+        that stays on devices; raises what a Python step raised."""
         try:
             group = self._idle.pop()
             group.control[:] = self.initial
@@ -183,8 +183,8 @@ class LanesExecutable:
         arguments = (*inputs, *outputs, *group.places)
         in_host = tuple([a if isinstance(a, (np.ndarray, int)) else 0 for a in arguments]) if self._mixed else arguments
         first, *others = [
-            _part(run, in_host if lane.kept is None else arguments, group.state)
-            for run, lane in zip(group.runs, self.lanes, strict=True)
+            _part(run, in_host if executor.kept is None else arguments, group.state)
+            for run, executor in zip(group.runs, self.executors, strict=True)
         ]
         if _inside.part:
             # Called by a Python step of such a program, which the devices' threads may be waiting for.
@@ -192,8 +192,8 @@ class LanesExecutable:
                 threading.Thread(target=lambda part=part: group.done.put(part()), daemon=True).start()
         else:
             with _order:
-                for lane, part in zip(self.lanes[1:], others, strict=True):
-                    _thread_of(lane.name).waiting.put((part, group.done))
+                for executor, part in zip(self.executors[1:], others, strict=True):
+                    _thread_of(executor.name).waiting.put((part, group.done))
         results = [first(), *(group.done.get() for _ in others)]
         error = take_error(group.state) or next((r for r in results if isinstance(r, BaseException)), None)
         group.handed.clear()
@@ -206,26 +206,22 @@ class LanesExecutable:
         return outputs
 
     def _output(self, k: int, inputs):
-        """The memory of an output in the host's memory; None for one that a lane keeps."""
+        """The buffer of an output in the host's memory; None for one that stays on its device."""
         if k in self._kept:
             return None
         take = self._take[k]
         return take() if take else as_shape(inputs[self._donated[k]], self.outputs[k])
 
-    def for_one_output(self):
-        """None: there is no shorter way (`Executable.for_one_output`)."""
-        return
-
 
 def _part(run: Callable, arguments, state: np.ndarray) -> Callable:
-    """The part of a lane in a call; it returns what the lane keeps, or what went wrong."""
+    """An executor's part of a call; it returns the results that stay on its device, or the error."""
 
     def part() -> dict | BaseException | None:
         around, _inside.part = _inside.part, True
         try:
             return run(*arguments)
         except BaseException as error:
-            state[0] = 0  # nobody may wait for this lane
+            state[0] = 0  # no other executor may wait for this one
             return error
         finally:
             _inside.part = around
