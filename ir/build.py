@@ -140,6 +140,18 @@ class Value:
         """A constant of this one's shape and dtype."""
         return Value(self.builder, self.builder.splat(value, self.shape))
 
+    def filled(self, number, shape: Shape) -> Value:
+        """A constant of another shape and dtype, in this one's computation."""
+        return Value(self.builder, self.builder.splat(number, shape))
+
+    def scalar(self, number) -> Value:
+        """A scalar constant of this one's dtype."""
+        return self.filled(number, Shape(self.dtype))
+
+    def numbers(self, shape: Shape, dimension: int) -> Value:
+        """The index along a dimension, in each element of a shape: an iota in this one's computation."""
+        return Value(self.builder, self.builder.emit("iota", shape=shape, iota_dimension=dimension))
+
     def op(self, opcode: str, *others, shape=None, **attributes) -> Value:
         """`opcode(self, *others)`."""
         operands = [self.instruction] + [(o if isinstance(o, Value) else self.like(o)).instruction for o in others]

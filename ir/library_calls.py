@@ -166,7 +166,7 @@ def _gees(call):
         size = lower.op("abs").op("sqrt") * upper.op("abs").op("sqrt")
         size = lower.compare("EQ", 0).where(0, size)
         shift = tuple((0, 0, 0) for _ in size.dims[:-1])
-        zero = Value(call.builder, call.builder.constant(np.zeros((), size.dtype), size.dtype))
+        zero = size.scalar(0)
         if n:
             size = size - size.op("pad", zero, padding=(*shift, (1, -1, 0)))
         values.append(size)

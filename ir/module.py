@@ -197,24 +197,6 @@ def reachable(roots: Iterable[Instruction]) -> set[Instruction]:
     return seen
 
 
-def topological(roots: Iterable[Instruction]) -> list[Instruction]:
-    """The instructions that the roots depend on, operands first."""
-    order: list[Instruction] = []
-    state: dict[Instruction, int] = {}
-    stack: list[tuple[Instruction, bool]] = [(r, False) for r in reversed(list(roots))]
-    while stack:
-        instruction, expanded = stack.pop()
-        if expanded:
-            order.append(instruction)
-            continue
-        if instruction in state:
-            continue
-        state[instruction] = 1
-        stack.append((instruction, True))
-        stack.extend((o, False) for o in reversed(instruction.operands) if o not in state)
-    return order
-
-
 def map_module(module: Module, change: Callable[[Instruction], Instruction]) -> Module:
     """The module with `change(instruction)` in place of each instruction, callees first; the same object where nothing
     changes.

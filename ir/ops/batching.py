@@ -73,10 +73,10 @@ def pad_batch(build, instruction, operands, mapped):
     # One padding value a problem: where the padding is, is known from a mask that is padded likewise.
     source = instruction.operands[0].shape
     truth = operand.builder.splat(True, source.with_dtype(np.dtype(np.bool_)))
-    inside = type(operand)(operand.builder, truth)
-    off = type(operand)(operand.builder, operand.builder.constant(np.zeros((), np.bool_)))
+    inside = Value(operand.builder, truth)
+    off = Value(operand.builder, operand.builder.constant(np.zeros((), np.bool_)))
     inside = build.spread(inside.op("pad", off, padding=instruction["padding"]))
-    zero = type(operand)(operand.builder, operand.builder.constant(np.zeros((), operand.dtype), operand.dtype))
+    zero = operand.scalar(0)
     padded = operand.op("pad", zero, padding=padding)
     return inside.where(padded, value.broadcast(padded.dims, (0,)))
 
@@ -96,11 +96,7 @@ def sequential_batch(build, instruction, operands, mapped):
 
 def _zero_start(build, starts):
     dtype = starts[0].dtype if starts else as_dtype("s32")
-    return _value(build, build.builder.constant(np.zeros((), dtype), dtype))
-
-
-def _value(build, instruction):
-    return Value(build.builder, instruction)
+    return Value(build.builder, build.builder.constant(np.zeros((), dtype), dtype))
 
 
 def _start_vectors(build, starts, mapped, limits, with_number: bool):

@@ -6,8 +6,8 @@ import functools
 
 import numpy as np
 
-from hloom.ir.errors import DTypeError, ShapeError
-from hloom.ir.types import COMPLEX, HLO_NAME, NARROW_FLOATS, PRED, Shape, kind, real_dtype
+from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
+from hloom.ir.types import COMPLEX, NARROW_FLOATS, PRED, Shape, TupleShape, kind, real_dtype
 
 
 def names(kinds) -> str:
@@ -121,5 +121,61 @@ def conjugate(x):
     return x.op("real").op("complex", -x.op("imag"))
 
 
-def dtype_name(shape: Shape) -> str:
-    return HLO_NAME[shape.dtype]
+# --- reductions ---------------------------------------------------------------------------------------------------
+
+
+def arrays_and_initial_values(op_name: str, operands) -> tuple[list[Shape], list[Shape]]:
+    """The two halves of a reduction's operands: arrays of one shape, and a scalar of each one's dtype."""
+    if len(operands) < 2 or len(operands) % 2:
+        raise ShapeError(
+            f"{op_name} takes arrays and as many initial scalars",
+            f"{len(operands)} operands: {', '.join(map(repr, operands))}",
+            "pass one initial value for each array",
+        )
+    for operand in operands:
+        require_kind(op_name, operand, ())
+    count = len(operands) // 2
+    arrays, initial = list(operands[:count]), list(operands[count:])
+    for array, start in zip(arrays, initial, strict=True):
+        if array.dims != arrays[0].dims:
+            raise ShapeError(f"{op_name} takes arrays of one shape", ", ".join(map(repr, arrays)), "broadcast them")
+        if start.dims != ():
+            raise ShapeError(f"{op_name} takes scalar initial values", repr(start), "reshape it to a scalar")
+        if start.dtype != array.dtype:
+            raise DTypeError(
+                f"{op_name} takes an initial value of its array's dtype", f"{array!r} and {start!r}", "convert it"
+            )
+    return arrays, initial
+
+
+def require_combiner(op_name: str, attribute: str, combiner, scalars) -> None:
+    """Raises unless a computation accepts two groups of these scalars and returns one."""
+    if combiner is None:
+        raise AttributeValueError(f"{op_name} takes a computation {attribute}", "none", f"pass {attribute}=")
+    expected = [*scalars, *scalars]
+    found = [p.shape for p in combiner.parameters]
+    if found != expected:
+        raise DTypeError(
+            f"{op_name} takes a combiner of (accumulators, elements) to accumulators",
+            f"parameters {found}, expected {expected}",
+            "make the combiner's parameters scalars of the arrays' dtypes",
+        )
+    result = scalars[0] if len(scalars) == 1 else TupleShape(scalars)
+    if combiner.shape is not result:
+        raise DTypeError(
+            f"{op_name} takes a combiner that returns accumulators",
+            f"{combiner.shape!r}, expected {result!r}",
+            "convert the combiner's result",
+        )
+
+
+# NumPy's functions for the combiners of one op.
+UFUNCS = {
+    "add": np.add,
+    "multiply": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}

@@ -60,12 +60,14 @@ def error_at(text: str, offset: int, file: str, problem: str, found: str = "", r
 
 
 class Cursor:
-    """The tokens of a text and a place among them."""
+    """The tokens of a text and a position among them. token, unescape: of the language."""
+
+    token = _TOKEN
 
     def __init__(self, text: str, file: str):
         self.text = text
         self.file = file
-        self.tokens = _TOKEN.findall(text)
+        self.tokens = self.token.findall(text)
         self.tokens.append("")
         self.at = 0
 
@@ -110,7 +112,11 @@ class Cursor:
         if len(token) < 2 or token[0] != '"':
             raise self.unexpected("a string in double quotes")
         self.at += 1
-        return unescape(token[1:-1]) if "\\" in token else token[1:-1]
+        return self.unescape(token[1:-1]) if "\\" in token else token[1:-1]
+
+    @staticmethod
+    def unescape(body: str) -> str:
+        return unescape(body)
 
     def skip_value(self) -> str:
         """Passes over one value (a token, or everything in a pair of brackets); returns its text without spaces."""
@@ -130,7 +136,7 @@ class Cursor:
     def offset(self, index: int | None = None) -> int:
         """Where in the text a token (by default the one here) begins."""
         index = self.at if index is None else index
-        for k, match in enumerate(_TOKEN.finditer(self.text)):
+        for k, match in enumerate(self.token.finditer(self.text)):
             if k == index:
                 return match.start(1)
         return len(self.text)

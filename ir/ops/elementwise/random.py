@@ -164,11 +164,7 @@ def _numbers(value, dims):
     count = math.prod(dims)
     flat = value.builder.emit("iota", shape=Shape(U64, (count,)), iota_dimension=0)
     lead = value.dims
-    return (
-        type(value)(value.builder, flat)
-        .reshape(dims)
-        .broadcast((*lead, *dims), range(len(lead), len(lead) + len(dims)))
-    )
+    return Value(value.builder, flat).reshape(dims).broadcast((*lead, *dims), range(len(lead), len(lead) + len(dims)))
 
 
 def _limited(value, dims):

@@ -135,16 +135,6 @@ def _line(extent: int, dimension: int, rank: int) -> np.ndarray:
     return np.arange(extent).reshape([extent if k == dimension else 1 for k in range(rank)])
 
 
-def value_of(builder, instruction):
-    """The Value of an instruction (imported late: building needs the op table)."""
-    return Value(builder, instruction)
-
-
-def combiner_of(opcode: str, dtype):
-    """`scalar_computation`, imported late too."""
-    return scalar_computation(opcode, dtype)
-
-
 # --- checks -------------------------------------------------------------------------------------------------------
 
 
@@ -280,8 +270,8 @@ def _gather_jvp(build, instruction, primals, tangents):
 def _gather_transpose(build, instruction, g, operands):
     operand, indices = instruction.operands
     w = gather_windows(operand.dims, indices.dims, instruction.attributes)
-    zeros = value_of(g.builder, g.builder.splat(0, operand.shape))
-    attributes = scatter_attributes(w, combiner_of("add", g.dtype), instruction.attributes)
+    zeros = g.filled(0, operand.shape)
+    attributes = scatter_attributes(w, scalar_computation("add", g.dtype), instruction.attributes)
     return [zeros.op("scatter", clamped_indices(operands[1], w), g, **attributes), None]
 
 
@@ -292,9 +282,9 @@ def clamped_indices(indices, w: Windows):
     bounds = []
     for values in (low, high):
         if w.vector == len(w.indices):
-            bounds.append(value_of(builder, builder.splat(values[0], indices.shape)))
+            bounds.append(Value(builder, builder.splat(values[0], indices.shape)))
         else:
-            line = value_of(builder, builder.constant(values, indices.dtype))
+            line = Value(builder, builder.constant(values, indices.dtype))
             bounds.append(line.broadcast(indices.dims, (w.vector,)))
     return bounds[0].op("clamp", indices, bounds[1])
 
@@ -318,11 +308,11 @@ def inside_mask(indices, w: Windows):
             bounds = tuple((k, k + 1, 1) if d == w.vector else (0, n, 1) for d, n in enumerate(w.indices))
             one = (indices.op("slice", slice=bounds) if len(high) > 1 else indices).reshape(dims)
         for bound, direction in ((0, "GE"), (limit, "LE")):
-            condition = one.compare(direction, value_of(builder, builder.splat(bound, one.shape)))
+            condition = one.compare(direction, Value(builder, builder.splat(bound, one.shape)))
             inside = condition if inside is None else inside.op("and", condition)
     if inside is None:
-        inside = value_of(builder, builder.splat(True, Shape(PRED, dims)))
-    return value_of(
+        inside = Value(builder, builder.splat(True, Shape(PRED, dims)))
+    return Value(
         builder,
         builder.emit("broadcast", inside.instruction, shape=Shape(PRED, w.dims()), dimensions=w.places),
     )

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from hloom.ir.build import Value
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.op_table import No, op
 from hloom.ir.ops import batching
@@ -200,11 +201,7 @@ def _slice_transpose(build, instruction, g, operands):
         spread = (size - 1) * stride + 1 if size else 0
         padding.append((start, extent - start - spread, stride - 1))
     zero = g.builder.constant(np.zeros((), g.dtype))
-    return [_wrap(g, g.builder.emit("pad", g.instruction, zero, padding=tuple(padding)))]
-
-
-def _wrap(value, instruction):
-    return type(value)(value.builder, instruction)
+    return [Value(g.builder, g.builder.emit("pad", g.instruction, zero, padding=tuple(padding)))]
 
 
 op(
@@ -273,7 +270,7 @@ def _pad_transpose(build, instruction, g, operands):
     zero = g.builder.constant(np.zeros((), g.dtype))
     cropped = g.builder.emit("pad", g.instruction, zero, padding=negative)
     strides = tuple((0, d, i + 1) for d, (_, _, i) in zip(cropped.dims, instruction["padding"], strict=True))
-    inner = _wrap(g, g.builder.emit("slice", cropped, slice=strides))
+    inner = Value(g.builder, g.builder.emit("slice", cropped, slice=strides))
     everywhere = range(len(g.dims))
     return [
         inner if operands[0] is None else None,
@@ -396,7 +393,7 @@ def _dynamic_slice_jvp(build, instruction, primals, tangents):
 
 
 def _dynamic_slice_transpose(build, instruction, g, operands):
-    zeros = _wrap(g, g.builder.splat(0, instruction.operands[0].shape))
+    zeros = g.filled(0, instruction.operands[0].shape)
     return [zeros.op("dynamic-update-slice", g, *operands[1:])] + [None] * (len(operands) - 1)
 
 
@@ -452,7 +449,7 @@ def _update_jvp(build, instruction, primals, tangents):
 def _update_transpose(build, instruction, g, operands):
     starts = operands[2:]
     update_shape = instruction.operands[1].shape
-    zero = _wrap(g, g.builder.splat(0, update_shape))
+    zero = g.filled(0, update_shape)
     return [
         g.op("dynamic-update-slice", zero, *starts) if operands[0] is None else None,
         g.op("dynamic-slice", *starts, dynamic_slice_sizes=update_shape.dims) if operands[1] is None else None,

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from hloom.ir.build import Builder, combiner_opcode
+from hloom.ir.build import Builder, Value, combiner_opcode, scalar_computation
 from hloom.ir.errors import AttributeValueError, DifferentiationError, DTypeError, ShapeError
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Computation
@@ -20,11 +20,9 @@ from hloom.ir.ops.indexing.gather import (
     Windows,
     batch_windows,
     check_windows,
-    combiner_of,
     gather_attributes,
     inside_mask,
     scatter_attributes,
-    value_of,
 )
 from hloom.ir.ops.rules import require_kind
 from hloom.ir.types import NARROW_FLOATS, Shape, TupleShape, as_dtype
@@ -266,9 +264,9 @@ def _overwrite_jvp(build, w, like, operand, indices, updates, t_operand, t_updat
     builder = operand.builder
     count = math.prod(updates.dims)
     wide = np.dtype(np.int32 if count < 2**31 - 1 else np.int64)
-    numbers = value_of(builder, builder.emit("iota", shape=Shape(wide, (count,)), iota_dimension=0)) + 1
+    numbers = Value(builder, builder.emit("iota", shape=Shape(wide, (count,)), iota_dimension=0)) + 1
     numbers = numbers.reshape(updates.dims)
-    none = value_of(builder, builder.splat(0, Shape(wide, operand.dims)))
+    none = Value(builder, builder.splat(0, Shape(wide, operand.dims)))
     last = _scatter(none, indices, numbers, like, overwriter(wide))
     result = None
     if t_operand is not None:
@@ -277,7 +275,7 @@ def _overwrite_jvp(build, w, like, operand, indices, updates, t_operand, t_updat
         return result
     wins = _gathered(last, indices, w, like).compare("EQ", numbers)
     chosen = wins.where(t_updates, _zero(t_updates))
-    return _scatter(result or _zero(operand), indices, chosen, like, combiner_of("add", operand.dtype))
+    return _scatter(result or _zero(operand), indices, chosen, like, scalar_computation("add", operand.dtype))
 
 
 def _multiply_jvp(build, w, like, operand, indices, updates, t_operand, t_updates):
@@ -294,7 +292,7 @@ def _multiply_jvp(build, w, like, operand, indices, updates, t_operand, t_update
             source=operand.builder.source,
         )
     term = t_updates * _gathered(operand, indices, w, like)
-    return _scatter(total or _zero(operand), indices, term, like, combiner_of("add", operand.dtype))
+    return _scatter(total or _zero(operand), indices, term, like, scalar_computation("add", operand.dtype))
 
 
 def _extreme_jvp(build, w, like, operand, indices, updates, t_operand, t_updates):
@@ -304,7 +302,7 @@ def _extreme_jvp(build, w, like, operand, indices, updates, t_operand, t_updates
     kept = operand.compare("EQ", y).where(one, zero)
     reached = updates.compare("EQ", _gathered(y, indices, w, like))
     reached = reached.op("and", inside_mask(indices, w)).where(updates.like(1), _zero(updates))
-    plus = combiner_of("add", operand.dtype)
+    plus = scalar_computation("add", operand.dtype)
     share = one / _scatter(kept, indices, reached, like, plus).op("maximum", one)
     total = None if t_operand is None else t_operand * kept
     if t_updates is not None:
@@ -323,7 +321,7 @@ def _scatter_transpose(build, instruction, g, operands):
         first = g
         second = _gathered(g, at, w, like)
     elif kind == "overwrite":  # made by jvp with distinct places only
-        zeros = value_of(g.builder, g.builder.splat(0, updates.shape))
+        zeros = g.filled(0, updates.shape)
         first = _scatter(g, at, zeros, like, like["to_apply"])
         second = _gathered(g, at, w, like)
     elif kind == "multiply":

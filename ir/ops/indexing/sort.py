@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from hloom.ir.build import Builder
+from hloom.ir.build import Builder, Value
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.op_table import No, op
-from hloom.ir.ops.indexing.gather import Windows, gather_attributes, value_of
+from hloom.ir.ops.indexing.gather import Windows, gather_attributes
 from hloom.ir.ops.rules import require_count, require_kind
 from hloom.ir.records import record
 from hloom.ir.types import COMPLEX, FLOATS, PRED, Shape, TupleShape, as_dtype
@@ -61,7 +61,7 @@ def comparator(dtypes, num_keys: int = 1, descending: bool = False) -> Computati
         builder = Builder("descending" if descending else "ascending")
         pairs = []
         for k, dtype in enumerate(key[0]):
-            a, b = (value_of(builder, builder.parameter(Shape(dtype), f"{side}{k}")) for side in "ab")
+            a, b = (Value(builder, builder.parameter(Shape(dtype), f"{side}{k}")) for side in "ab")
             pairs.append((b, a) if descending else (a, b))
         parts = []
         for a, b in pairs[:num_keys]:
@@ -352,7 +352,7 @@ def _sort_jvp(build, instruction, primals, tangents):
     builder = first.builder
     dims = first.dims
     wide = np.dtype(np.int32 if dims[axis] < 2**31 else np.int64)
-    places = value_of(builder, builder.emit("iota", shape=Shape(wide, dims), iota_dimension=axis))
+    places = Value(builder, builder.emit("iota", shape=Shape(wide, dims), iota_dimension=axis))
     old = instruction["to_apply"]
     wider = Builder(old.name)
     parameters = [wider.parameter(p.shape, p.hint) for p in old.parameters]

@@ -296,7 +296,7 @@ def _by_kernel(instruction, g, left, labels, window, groups, batch_groups):
 
 
 def _zeros(g, shape):
-    return type(g)(g.builder, g.builder.splat(0, shape))
+    return g.filled(0, shape)
 
 
 # --- batching -----------------------------------------------------------------------------------------------------

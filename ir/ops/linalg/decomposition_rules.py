@@ -33,7 +33,6 @@ from hloom.ir.ops.linalg.matrices import (
     rows,
     solve,
     upper_part,
-    value_of,
 )
 from hloom.ir.types import COMPLEX, Shape
 
@@ -78,7 +77,7 @@ def permuted(a, permutation, of_columns: bool = False):
     dims = (*a.dims[:-2], size, size)
     # chosen[i, j] = (permutation[i] == j)
     order = permutation.broadcast(dims, range(rank - 1))
-    number = value_of(a, a.builder.emit("iota", shape=Shape(S32, dims), iota_dimension=rank - 1))
+    number = a.numbers(Shape(S32, dims), rank - 1)
     chosen = order.compare("EQ", number).convert(a.dtype)
     if of_columns:
         return dot(a, chosen.transpose((*range(rank - 2), rank - 1, rank - 2)))
@@ -148,7 +147,7 @@ def _largest_component(vectors, d_vectors):
     size = vectors.op("abs")
     peak = size.reduce("maximum", 0, (rank - 2,))
     reached = size.compare("EQ", columns(peak, size))
-    number = value_of(size, size.builder.emit("iota", shape=Shape(S32, size.dims), iota_dimension=rank - 2))
+    number = size.numbers(Shape(S32, size.dims), rank - 2)
     number = reached.where(number, number.like(vectors.dims[-2]))
     first = number.reduce("minimum", vectors.dims[-2], (rank - 2,))
     chosen = number.compare("EQ", columns(first, number))
@@ -216,7 +215,7 @@ def householder_jvp(build, instruction, primals, tangents):
     def column(x, k):
         """Column k below its diagonal."""
         whole = x.op("slice", slice=(*((0, d, 1) for d in batch), (0, m, 1), (k, k + 1, 1)))
-        number = value_of(x, x.builder.emit("iota", shape=Shape(S32, whole.dims), iota_dimension=rank - 2))
+        number = x.numbers(Shape(S32, whole.dims), rank - 2)
         return number.compare("GT", k).where(whole, whole.like(0)), number.compare("EQ", k)
 
     def scale(x, k):

@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
+from hloom.ir.build import Value
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.op_table import No, op
-from hloom.ir.ops.linalg.matrices import library_batch, require_lapack, value_of, zero
+from hloom.ir.ops.linalg.matrices import library_batch, require_lapack, zero
 from hloom.ir.ops.rules import conjugate, linear_jvp, require_count
 from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME, Shape, real_dtype
 
@@ -80,7 +81,7 @@ def _weights(length: int, dims, like, scale: float):
     count[0] = 1
     if length % 2 == 0:
         count[-1] = 1
-    vector = value_of(like, like.builder.constant((count * scale).astype(like.dtype), like.dtype))
+    vector = Value(like.builder, like.builder.constant((count * scale).astype(like.dtype), like.dtype))
     return vector.broadcast(dims, (len(dims) - 1,))
 
 
@@ -88,7 +89,7 @@ def _fft_transpose(build, instruction, g, operands):
     which, length = instruction["fft_type"], tuple(instruction["fft_length"])
     operand = instruction.operands[0].shape
     if not operand.size:
-        return [value_of(g, g.builder.splat(0, operand))]
+        return [g.filled(0, operand)]
     if which in ("FFT", "IFFT"):
         return [g.op("fft", **instruction.attributes)]  # a symmetric matrix
     if which == "RFFT":

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from hloom.ir.build import Value
-from hloom.ir.errors import DifferentiationError, DTypeError, ShapeError
+from hloom.ir.errors import DTypeError, ShapeError
 from hloom.ir.ops.batching import batched_shape
 from hloom.ir.ops.rules import conjugate, require_count, require_kind
 from hloom.ir.types import COMPLEX, DTYPES, NARROW_FLOATS, Shape, TupleShape, real_dtype
@@ -19,14 +19,9 @@ from hloom.ir.types import COMPLEX, DTYPES, NARROW_FLOATS, Shape, TupleShape, re
 S32 = DTYPES["s32"]
 
 
-def value_of(like: Value, instruction) -> Value:
-    """The Value of an instruction of the computation of `like`."""
-    return type(like)(like.builder, instruction)
-
-
 def zero(like: Value) -> Value:
     """The scalar zero of the dtype of `like`."""
-    return value_of(like, like.builder.constant(np.zeros((), like.dtype), like.dtype))
+    return like.scalar(0)
 
 
 # --- shape rules --------------------------------------------------------------------------------------------------
@@ -172,7 +167,7 @@ def places(a: Value, direction: str, offset: int = 0) -> Value:
     """pred of the shape of a: where row + offset compares so with column ('GE': on and below the diagonal)."""
     dims = a.dims[-2:]
     builder = a.builder
-    row, column = (value_of(a, builder.emit("iota", shape=Shape(S32, dims), iota_dimension=k)) for k in (0, 1))
+    row, column = (Value(a.builder, builder.emit("iota", shape=Shape(S32, dims), iota_dimension=k)) for k in (0, 1))
     if offset:
         row = row + offset
     mask = row.compare(direction, column)
@@ -222,10 +217,6 @@ def rows(vector: Value, like: Value) -> Value:
     return vector.broadcast(like.dims, range(rank - 1))
 
 
-def as_column(vector: Value) -> Value:
-    return vector.reshape((*vector.dims, 1))
-
-
 def hermitian(a: Value, lower: bool) -> Value:
     """The hermitian matrix that has this triangle of a: what ops read that look at one triangle only."""
     half = lower_part(a, strict=True) if lower else upper_part(a, strict=True)
@@ -257,15 +248,6 @@ def resized(a: Value, row_count: int, column_count: int) -> Value:
         return a
     lead = ((0, 0, 0),) * (len(a.dims) - 2)
     return a.op("pad", zero(a), padding=(*lead, (0, row_count - m, 0), (0, column_count - n, 0)))
-
-
-def with_real(a: Value, factor: Value) -> Value:
-    """a times a real factor of its shape."""
-    return a * factor.convert(a.dtype)
-
-
-def no_derivative(name: str, why: str, repair: str, source=None) -> DifferentiationError:
-    return DifferentiationError(f"the derivative of {name} was asked for", why, repair, source=source)
 
 
 def real_shape(shape: Shape) -> Shape:

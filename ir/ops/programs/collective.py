@@ -104,7 +104,7 @@ def rows(value, numbers):
     for number in numbers:
         if number is None:
             if zero is None:
-                zero = type(value)(value.builder, value.builder.splat(0, value.shape.with_dims((1, *value.dims[1:]))))
+                zero = value.filled(0, value.shape.with_dims((1, *value.dims[1:])))
             parts.append(zero)
         else:
             parts.append(value.op("slice", slice=((number, number + 1, 1), *bounds)))
@@ -223,7 +223,7 @@ def _neutral(instruction, value):
 
 
 def _reduced(value, instruction, start):
-    return type(value)(
+    return Value(
         value.builder,
         value.builder.emit("reduce", value.instruction, start, dimensions=(0,), to_apply=instruction["to_apply"]),
     )

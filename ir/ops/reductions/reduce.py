@@ -7,34 +7,16 @@ import math
 import numpy as np
 
 from hloom.ir.build import combiner_opcode
-from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
+from hloom.ir.errors import AttributeValueError
 from hloom.ir.interpret import evaluate
 from hloom.ir.op_table import OPS, No, op
 from hloom.ir.ops.batching import reduce_batch
-from hloom.ir.ops.rules import require_kind
+from hloom.ir.ops.rules import UFUNCS, arrays_and_initial_values, require_combiner
 from hloom.ir.types import NARROW_FLOATS, Shape, TupleShape
 
 
 def _reduce_infer(operands, attributes, shape):
-    if len(operands) < 2 or len(operands) % 2:
-        raise ShapeError(
-            "reduce takes arrays and as many initial scalars",
-            f"{len(operands)} operands: {', '.join(map(repr, operands))}",
-            "pass one initial value for each array",
-        )
-    count = len(operands) // 2
-    for operand in operands:
-        require_kind("reduce", operand, ())
-    arrays, initial = operands[:count], operands[count:]
-    for array, start in zip(arrays, initial, strict=True):
-        if array.dims != arrays[0].dims:
-            raise ShapeError("reduce takes arrays of one shape", ", ".join(map(repr, arrays)), "broadcast them")
-        if start.dims != ():
-            raise ShapeError("reduce takes scalar initial values", repr(start), "reshape it to a scalar")
-        if start.dtype != array.dtype:
-            raise DTypeError(
-                "reduce takes an initial value of its array's dtype", f"{array!r} and {start!r}", "convert it"
-            )
+    arrays, initial = arrays_and_initial_values("reduce", operands)
     dimensions = attributes.get("dimensions", ())
     rank = arrays[0].rank
     if len(set(dimensions)) != len(dimensions) or any(not 0 <= d < rank for d in dimensions):
@@ -43,42 +25,15 @@ def _reduce_infer(operands, attributes, shape):
             f"{tuple(dimensions)} of {arrays[0]!r}",
             "name each dimension once",
         )
-    combiner = attributes.get("to_apply")
-    if combiner is None:
-        raise AttributeValueError("reduce takes a computation to_apply", "none", "pass to_apply=")
-    expected = [s for _ in range(2) for s in initial]
-    if [p.shape for p in combiner.parameters] != expected:
-        raise DTypeError(
-            "reduce takes a combiner of (accumulators, elements) to accumulators",
-            f"parameters {[p.shape for p in combiner.parameters]}, expected {expected}",
-            "make the combiner's parameters scalars of the arrays' dtypes",
-        )
-    results = initial[0] if count == 1 else TupleShape(initial)
-    if combiner.shape is not results:
-        raise DTypeError(
-            "reduce takes a combiner that returns accumulators",
-            f"{combiner.shape!r}, expected {results!r}",
-            "convert the combiner's result",
-        )
+    require_combiner("reduce", "to_apply", attributes.get("to_apply"), initial)
     kept = tuple(extent for k, extent in enumerate(arrays[0].dims) if k not in dimensions)
     shapes = [Shape(a.dtype, kept) for a in arrays]
-    return shapes[0] if count == 1 else TupleShape(shapes)
-
-
-# Accumulated in float64 (NumPy's pairwise sums in the dtype itself are not as near), so that the reference is the best
-# answer of the dtype.
-_KNOWN = {
-    "add": lambda x, axes: np.add.reduce(x, axes, dtype=_wide(x.dtype)),
-    "multiply": lambda x, axes: np.multiply.reduce(x, axes, dtype=_wide(x.dtype)),
-    "maximum": np.maximum.reduce,
-    "minimum": np.minimum.reduce,
-    "and": np.bitwise_and.reduce,
-    "or": np.bitwise_or.reduce,
-    "xor": np.bitwise_xor.reduce,
-}
+    return shapes[0] if len(shapes) == 1 else TupleShape(shapes)
 
 
 def _wide(dtype):
+    """Sums are accumulated in float64, so that the reference is the best answer of the dtype; NumPy's pairwise sums in
+    the dtype itself are less accurate."""
     if dtype in NARROW_FLOATS or dtype == np.float32:
         return np.dtype(np.float64)
     return np.dtype(np.complex128) if dtype == np.complex64 else dtype
@@ -88,14 +43,15 @@ def _reduce_reference(*operands, shape, dimensions, to_apply):
     count = len(operands) // 2
     arrays, initial = operands[:count], operands[count:]
     opcode = combiner_opcode(to_apply)
-    if count == 1 and opcode in _KNOWN:
+    if count == 1 and opcode in UFUNCS:
         x, start = arrays[0], initial[0]
         with np.errstate(all="ignore"):
             if dimensions and x.size:
                 if x.dtype == bool and opcode in ("add", "multiply"):
                     x = (np.any if opcode == "add" else np.all)(x, tuple(dimensions))
                 else:
-                    x = _KNOWN[opcode](x, tuple(dimensions))
+                    wide = {"dtype": _wide(x.dtype)} if opcode in ("add", "multiply") else {}
+                    x = UFUNCS[opcode].reduce(x, tuple(dimensions), **wide)
                 x = np.asarray(x)
             elif dimensions:
                 return np.broadcast_to(start, shape.dims)

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from hloom.ir.build import Builder, combiner_opcode, scalar_computation
+from hloom.ir.build import Builder, Value, combiner_opcode, scalar_computation
 from hloom.ir.errors import AttributeValueError, BatchingError, DifferentiationError, DTypeError, ShapeError
 from hloom.ir.interpret import evaluate
 from hloom.ir.op_table import OPS, No, op
-from hloom.ir.ops.rules import require_kind
+from hloom.ir.ops.rules import UFUNCS, arrays_and_initial_values, require_combiner, require_kind
 from hloom.ir.types import DTYPES, NARROW_FLOATS, PRED, Shape, TupleShape
 from hloom.ir.window import WindowDimension, check_window, dilated, padded, window_of, window_output
 
@@ -18,65 +18,15 @@ from hloom.ir.window import WindowDimension, check_window, dilated, padded, wind
 
 
 def _reduce_window_infer(operands, attributes, shape):
-    if len(operands) < 2 or len(operands) % 2:
-        raise ShapeError(
-            "reduce-window takes arrays and as many initial scalars",
-            f"{len(operands)} operands: {', '.join(map(repr, operands))}",
-            "pass one initial value for each array",
-        )
-    count = len(operands) // 2
-    for operand in operands:
-        require_kind("reduce-window", operand, ())
-    arrays, initial = operands[:count], operands[count:]
-    for array, start in zip(arrays, initial, strict=True):
-        if array.dims != arrays[0].dims:
-            raise ShapeError("reduce-window takes arrays of one shape", ", ".join(map(repr, arrays)), "broadcast them")
-        if start.dims != ():
-            raise ShapeError("reduce-window takes scalar initial values", repr(start), "reshape it to a scalar")
-        if start.dtype != array.dtype:
-            raise DTypeError(
-                "reduce-window takes an initial value of its array's dtype", f"{array!r} and {start!r}", "convert it"
-            )
+    arrays, initial = arrays_and_initial_values("reduce-window", operands)
     window = attributes.get("window", ())
     check_window("reduce-window", window, arrays[0].rank)
     if any(d.reversed for d in window):
         raise AttributeValueError("reduce-window takes windows that are not reversed", f"{window}", "reverse the array")
-    _check_combiner("reduce-window", "to_apply", attributes.get("to_apply"), initial)
+    require_combiner("reduce-window", "to_apply", attributes.get("to_apply"), initial)
     dims = window_output("reduce-window", arrays[0].dims, window)
     shapes = [a.with_dims(dims) for a in arrays]
-    return shapes[0] if count == 1 else TupleShape(shapes)
-
-
-def _check_combiner(name: str, attribute: str, combiner, scalars) -> None:
-    """Whether a computation takes two groups of these scalars and returns one."""
-    if combiner is None:
-        raise AttributeValueError(f"{name} takes a computation {attribute}", "none", f"pass {attribute}=")
-    expected = [*scalars, *scalars]
-    found = [p.shape for p in combiner.parameters]
-    if found != expected:
-        raise DTypeError(
-            f"{name} takes a combiner of (accumulators, elements) to accumulators",
-            f"parameters {found}, expected {expected}",
-            "make the combiner's parameters scalars of the arrays' dtypes",
-        )
-    result = scalars[0] if len(scalars) == 1 else TupleShape(scalars)
-    if combiner.shape is not result:
-        raise DTypeError(
-            f"{name} takes a combiner that returns accumulators",
-            f"{combiner.shape!r}, expected {result!r}",
-            "convert the combiner's result",
-        )
-
-
-_UFUNCS = {
-    "add": np.add,
-    "multiply": np.multiply,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
+    return shapes[0] if len(shapes) == 1 else TupleShape(shapes)
 
 
 def _wide(dtype: np.dtype, opcode: str) -> np.dtype:
@@ -94,18 +44,18 @@ def _reduce_window_reference(*operands, shape, to_apply, window=()):
     arrays, initial = operands[:count], operands[count:]
     dims = (shape if count == 1 else shape.elements[0]).dims
     opcode = combiner_opcode(to_apply)
-    if count == 1 and opcode in _UFUNCS and arrays[0].dtype != PRED:
+    if count == 1 and opcode in UFUNCS and arrays[0].dtype != PRED:
         dtype = _wide(arrays[0].dtype, opcode)
         running = _running_axis(arrays[0].shape, window)
         if running is not None:
             axis, back = running
             x = np.flip(arrays[0], axis) if back else arrays[0]
             with np.errstate(all="ignore"):
-                x = _UFUNCS[opcode](np.asarray(initial[0], dtype), _UFUNCS[opcode].accumulate(x, axis, dtype))
+                x = UFUNCS[opcode](np.asarray(initial[0], dtype), UFUNCS[opcode].accumulate(x, axis, dtype))
                 return np.asarray(np.flip(x, axis) if back else x).astype(shape.dtype).reshape(dims)
         neutral = np.asarray(OPS[opcode].identity(arrays[0].dtype)).astype(dtype)
         x = padded(arrays[0].astype(dtype), neutral, window)
-        function = _UFUNCS[opcode]
+        function = UFUNCS[opcode]
         with np.errstate(all="ignore"):
             for k, d in enumerate(window):
                 x = _combined_along(function, x, k, d, dims[k])
@@ -229,7 +179,7 @@ def _selected(keys, values, direction: str, window):
         "reduce-window", keys.instruction, values.instruction, *starts,
         window=tuple(window), to_apply=selecting_combiner(direction, keys.dtype, values.dtype),
     )  # fmt: skip
-    return type(keys)(builder, pair).op("get-tuple-element", index=1)
+    return Value(builder, pair).op("get-tuple-element", index=1)
 
 
 # --- derivatives of reduce-window ---------------------------------------------------------------------------------
@@ -282,7 +232,7 @@ def _reduce_window_transpose(build, instruction, cotangent, operands):
         made = cotangent.builder.emit(
             "reduce-window", cotangent.instruction, zero, window=back, to_apply=instruction["to_apply"]
         )
-        results[0] = type(cotangent)(cotangent.builder, made)
+        results[0] = Value(cotangent.builder, made)
     if operands[1] is None:
         results[1] = cotangent.sum(range(len(cotangent.dims)))
     return results
@@ -315,7 +265,7 @@ def _scattered(keys, g, direction: str, window, add):
         "select-and-scatter", keys.instruction, g.instruction, zero,
         window=tuple(window), select=comparison(direction, keys.dtype), scatter=add,
     )  # fmt: skip
-    return type(g)(builder, made)
+    return Value(builder, made)
 
 
 def comparison(direction: str, dtype):
@@ -344,7 +294,7 @@ def _scattered_by_taps(keys, g, direction: str, window):
     for k, tap in enumerate(taps):
         bounds = tuple((s.start, s.stop, s.step) for s in _tap_slices(tap, window, places))
         value = spread.op("slice", slice=bounds)
-        index = type(g)(builder, builder.splat(k, Shape(DTYPES["s32"], places)))
+        index = Value(builder, builder.splat(k, Shape(DTYPES["s32"], places)))
         if best is None:
             best, number = value, index
         else:
@@ -365,7 +315,7 @@ def _scattered_by_taps(keys, g, direction: str, window):
 
 
 def _scalar(value, number):
-    return type(value)(value.builder, value.builder.constant(np.asarray(number).astype(value.dtype)))
+    return value.scalar(number)
 
 
 def pad_of(window) -> tuple[tuple[int, int, int], ...]:
@@ -433,7 +383,7 @@ def _select_and_scatter_infer(operands, attributes, shape):
             "none" if select is None else f"{[p.shape for p in select.parameters]} to {select.shape!r}",
             "pass a comparison",
         )
-    _check_combiner("select-and-scatter", "scatter", attributes.get("scatter"), [scalar])
+    require_combiner("select-and-scatter", "scatter", attributes.get("scatter"), [scalar])
     return operand
 
 
@@ -461,11 +411,11 @@ def _select_and_scatter_reference(operand, source, initial, shape, select, scatt
     values = source.reshape(-1)[chosen >= 0]
     chosen = chosen[chosen >= 0]
     opcode = combiner_opcode(scatter)
-    if opcode in _UFUNCS and shape.dtype != PRED:
+    if opcode in UFUNCS and shape.dtype != PRED:
         dtype = _wide(shape.dtype, opcode)
         result = np.full(operand.size, initial, dtype)
         with np.errstate(all="ignore"):
-            _UFUNCS[opcode].at(result, chosen, values.astype(dtype))
+            UFUNCS[opcode].at(result, chosen, values.astype(dtype))
             return result.astype(shape.dtype).reshape(shape.dims)
     # Any other combiner: each round combines the first source that is left for each element.
     result = np.full(operand.size, initial, shape.dtype)

@@ -50,19 +50,11 @@ def is_value(token: str) -> bool:
 class MlirCursor(Cursor):
     """The tokens of an MLIR text and a place among them."""
 
-    def __init__(self, text: str, file: str):
-        self.text = text
-        self.file = file
-        self.tokens = _TOKEN.findall(text)
-        self.tokens.append("")
-        self.at = 0
+    token = _TOKEN
 
-    def offset(self, index: int | None = None) -> int:
-        index = self.at if index is None else index
-        for k, match in enumerate(_TOKEN.finditer(self.text)):
-            if k == index:
-                return match.start(1)
-        return len(self.text)
+    @staticmethod
+    def unescape(body: str) -> str:
+        return unescape(body)
 
     def identifier(self, what: str = "a name") -> str:
         token = self.tokens[self.at]
@@ -92,13 +84,6 @@ class MlirCursor(Cursor):
         if token[1:2] == '"':
             return unescape(token[2:-1])
         return token[1:]
-
-    def string(self) -> str:
-        token = self.tokens[self.at]
-        if len(token) < 2 or token[0] != '"':
-            raise self.unexpected("a string in double quotes")
-        self.at += 1
-        return unescape(token[1:-1]) if "\\" in token else token[1:-1]
 
     def raw(self) -> str:
         """Everything in a pair of brackets, or one token; with single spaces where words would run together."""

@@ -60,7 +60,7 @@ def expressed_type(type_):
 def _along(x: Value, type_: Quantized, values, dtype) -> Value:
     """A number for each element: one for all, or one for each index along the type's axis."""
     if type_.axis is None:
-        return Value(x.builder, x.builder.splat(np.asarray(values[0]).astype(dtype), x.shape.with_dtype(dtype)))
+        return x.filled(values[0], x.shape.with_dtype(dtype))
     axis = type_.axis
     if not 0 <= axis < len(x.dims) or x.dims[axis] != len(values):
         raise DTypeError(
