@@ -47,7 +47,7 @@ def kernel_listing(plan: Plan) -> str:
 
 
 class Dump:
-    """Writes modules and kernels into `hl.config.dump_to`, numbered in the order of their making."""
+    """Writes modules and kernels into `hl.config.dump_to`, numbered in the order of compilation."""
 
     def __init__(self, module: Module):
         self.folder = Path(config.dump_to)
@@ -78,7 +78,7 @@ class Dump:
 
 def _unwritable(error: OSError) -> SettingError:
     return SettingError(
-        f"graphs and kernels were to be written into {config.dump_to!r} (HLOOM_DUMP_TO)",
+        f"modules and kernels dumped to {config.dump_to!r} (HLOOM_DUMP_TO)",
         str(error),
-        "name a folder that can be made and written",
+        "name a folder that can be created and written to",
     )

@@ -62,9 +62,9 @@ class MultiDeviceExecutable(Executable):
     def plan(self):
         """There is one for each device. Raises DeviceError."""
         raise DeviceError(
-            "the plan of a compiled function was asked for",
+            "the plan of a compiled function",
             f"it runs on several devices, with a plan for each: {', '.join(self.parts)}",
-            "look at as_text(), source() or cost_analysis(), which show all of them",
+            "use as_text(), source() or cost_analysis(), which show all of them",
         )
 
     def as_text(self, dialect: str = "hlo", *, export: bool = False) -> str:
@@ -94,7 +94,7 @@ def kind_of(device: str) -> tuple[DeviceKind, int]:
 
 
 def shared_memory(a: str, b: str) -> bool:
-    """Whether a device reads the arguments of another where they lie."""
+    """Whether both devices use the host's memory."""
     return kind_of(a)[0].host_memory and kind_of(b)[0].host_memory
 
 
@@ -118,9 +118,9 @@ def _settle(instruction: Instruction, device: str) -> str:
     if config.soft_placement:
         return "cpu:0"
     raise DeviceError(
-        f"{instruction.opcode} was placed on {device}",
+        f"{instruction.opcode} on {device}",
         f"devices of kind {kind.name!r} have no kernel for it",
-        "choose another device for it, or set hl.config.soft_placement",
+        "choose another device, or set hl.config.soft_placement",
         instruction.source,
     )
 

@@ -1,7 +1,7 @@
-"""What the first call of a jitted function needs, brought into the process by a thread of its own while the program
-that imported hloom makes its inputs: the modules of the compiler and the runtime's driver, 60 ms.
+"""The preload: while a program prepares its inputs, a thread imports what its first call of a jitted function needs:
+the modules of the compiler and the runtime's driver.
 
-The thread ends with that. A program that ends earlier waits for it, and one that forks does before.
+The thread ends after that. A program that exits earlier waits for it; a program that forks waits before it forks.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ _thread: threading.Thread | None = None
 def start() -> None:
     """Called once, at the end of hloom's import."""
     global _thread
-    _thread = threading.Thread(target=_prepare, name="hloom-ahead")
-    with contextlib.suppress(RuntimeError):  # no more threads, or the interpreter is ending: the first call does it
+    _thread = threading.Thread(target=_prepare, name="hloom-preload")
+    with contextlib.suppress(
+        RuntimeError
+    ):  # no more threads, or the interpreter is shutting down: the first call imports them
         _thread.start()
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=_finish)  # a child would find the locks of half-imported modules taken
 
 
 def _prepare() -> None:
-    # Whatever is wrong (a setting, a missing package) is raised where it is asked for, by the first call.
+    # Imports are in this function, as the thread is there to make them. Any error is raised again by the first call.
     with contextlib.suppress(Exception):
         from hloom.backends.cpu import driver
         from hloom.compiler.targets.cpu.interface import fingerprint

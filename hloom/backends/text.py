@@ -13,7 +13,8 @@ def program_text(module: Module, dialect: str = "hlo", *, metadata: bool = False
     computes, and with calls in place of fusions, which XLA's backend for CPUs compiles; StableHLO always is.
     Raises AttributeValueError, UnsupportedError.
     """
-    from hloom.ir.portable import portable  # (no first call needs it, nor the texts)
+    # Imported here, as no first call needs texts.
+    from hloom.ir.portable import portable
 
     if dialect == "stablehlo":
         from hloom.ir.stablehlo import stablehlo_text

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import hloom as hl
 import hloom.numpy as hnp
-from hloom.backends.cpu.compilation import Layout, program_of
 from hloom.backends.cpu.driver import driver
+from hloom.backends.cpu.program import Layout, program_of
 from hloom.compiler.kernels.attention.structure import attention_of
 from hloom.compiler.pipeline import PIPELINE, run_passes
 from hloom.compiler.schedule.scheduler import make_plan

@@ -189,8 +189,8 @@ def test_transforms_between_other_kernels_and_in_loops():
 
 def test_results_do_not_depend_on_how_items_are_cut():
     """Threads get chunks of work items; every cut gives the same bits, as every item alone does."""
-    from hloom.backends.cpu.compilation import Layout, program_of
     from hloom.backends.cpu.driver import driver
+    from hloom.backends.cpu.program import Layout, program_of
     from hloom.ir.records import replace
     from hloom.runtime.program import Call, Executable
 

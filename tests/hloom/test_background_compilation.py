@@ -122,7 +122,7 @@ def test_an_error_in_the_background_is_reported_and_the_fallback_stays(monkeypat
     def broken(kernel):
         raise RuntimeError("no memory for code")
 
-    monkeypatch.setattr(driver, "load_kernel_unlocked", broken)
+    monkeypatch.setattr(background_compile, "load_kernel_unlocked", broken)
     np.testing.assert_array_equal(np.asarray(function(LARGE)[0]), LARGE * 3 + 1)
     background_compile.wait()
     assert [str(error) for error in told] == ["no memory for code"]

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from hloom.backends.cpu.driver import load_kernel_unlocked
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.config import config
 
@@ -53,8 +54,6 @@ def _start() -> None:
 
 
 def _work() -> None:
-    from hloom.backends.cpu.driver import load_kernel_unlocked
-
     time.sleep(DELAY)
     while (task := _next()) is not None:
         kernel, install = task

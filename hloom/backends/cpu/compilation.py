@@ -1,44 +1,26 @@
-"""A schedule as a program for the CPU: kernels to machine code, steps to the driver's."""
+"""From a module to an executable for one CPU device."""
 
 from __future__ import annotations
 
 import functools
 import sys
 import time
-from collections.abc import Callable, Sequence
 
 from hloom.backends.compile import PlannedExecutable, optimized_plan, stage_timings
 from hloom.backends.cpu.background_compile import compile_async
-from hloom.backends.cpu.driver import driver, load_or_fall_back
-from hloom.backends.cpu.host_callbacks import host_function
+from hloom.backends.cpu.driver import driver
+from hloom.backends.cpu.memory_limit import check_memory
+from hloom.backends.cpu.program import Layout, program_of
 from hloom.backends.dump import kernel_listing
 from hloom.compiler.compile_timings import collecting
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.pipeline import UNFUSED, run_passes
 from hloom.compiler.schedule.scheduler import Plan
-from hloom.compiler.schedule.steps import (
-    BranchStep,
-    CopyStep,
-    FreeStep,
-    HostStep,
-    JumpStep,
-    KernelStep,
-    Place,
-    ReceiveStep,
-    RenewStep,
-    SendStep,
-    SwapStep,
-    SwitchStep,
-)
 from hloom.compiler.targets.cpu.target import CpuTarget, host_target
 from hloom.config import config
 from hloom.ir.module import Module
 from hloom.ir.records import field, record
-from hloom.ir.types import Shape, TupleShape
 from hloom.runtime import program as runtime
-from hloom.runtime.program import Branch, Call, Copy, Count, Host, Jump, Program, Ref, Step, Swap, Switch
-
-LOOP_WORK = 1e6  # nobody knows how long a loop runs: other Python threads need not wait for it
 
 
 @record
@@ -75,10 +57,7 @@ def compile_module(
     kernels may run while others are compiled in the background, if `hl.config.background_compilation` allows it."""
     with collecting() as stages:
         optimized, plan, times = optimized_plan(module, fusion=fusion, donated=donated, target=target)
-        if config.cpu_memory:
-            from hloom.backends.cpu.memory_limit import check_budget
-
-            check_budget(plan, f"cpu:{device}")
+        check_memory(plan, f"cpu:{device}")
         made = time.perf_counter()
         pending: dict[KernelSource, list[int]] = {}
         program = program_of(plan, Layout(), pending if fallbacks and config.background_compilation else None)
@@ -89,96 +68,6 @@ def compile_module(
     for kernel, steps in pending.items():
         compile_async(kernel, functools.partial(runner.exchange, steps))
     return CpuExecutable(optimized, plan, runner, timings, compiled, len(pending))
-
-
-class Layout:
-    """Where a plan's places are in its program: of a program that runs alone."""
-
-    inputs: Sequence[Shape] | None = None  # of the whole program, where this is a part of one
-    outputs: Sequence[Shape] | None = None
-    channels = 0
-
-    def ref(self, place: Place) -> Ref:
-        return Ref(place.kind, place.number, place.swap)
-
-    def count(self, item) -> Count:
-        """The counting step of a send or receive."""
-        raise ValueError(f"a program that runs alone has no channels: {item}")
-
-
-def program_of(plan: Plan, layout: Layout, pending: dict[KernelSource, list[int]] | None = None) -> Program:
-    """Compiles (or finds) the kernels and returns the program that calls them.
-
-    pending: where it is given, kernels that are not compiled yet but have a fallback are added to it, with the numbers
-    of the steps that call the fallback.
-    """
-    ref = layout.ref
-    sources: dict[KernelSource, None] = {}
-    fallbacks: dict[KernelSource, Callable[[], list[KernelSource]]] = {}
-    for item in plan.kernels():
-        sources[item.launch.source] = None
-        if item.launch.fallbacks is not None and pending is not None:
-            fallbacks[item.launch.source] = item.launch.fallbacks
-        for argument in item.launch.arguments:
-            if isinstance(argument, KernelSource):
-                sources[argument] = None
-    found, missing = load_or_fall_back(list(sources), fallbacks)
-    addresses = dict(zip(sources, found, strict=True))
-    steps: list[Step] = []
-    work = 0.0
-    for item in plan.steps:
-        if isinstance(item, KernelStep):
-            launch = item.launch
-            words = []
-            for argument in launch.arguments:
-                if isinstance(argument, str):
-                    argument = ref(item.pointers[argument])
-                elif isinstance(argument, KernelSource):
-                    argument = addresses[argument]
-                words.append(argument)
-            if launch.source in missing:
-                pending.setdefault(launch.source, []).append(len(steps))
-            chunks = launch.items, launch.grain, launch.side_by_side
-            steps.append(Call(addresses[launch.source], tuple(words), *chunks, launch.nanoseconds))
-            work += float(launch.items) * max(1.0, 65536.0 / launch.grain) if launch.items > launch.grain else 0.0
-        elif isinstance(item, CopyStep):
-            steps.append(Copy(ref(item.target), ref(item.source), item.bytes))
-        elif isinstance(item, JumpStep):
-            steps.append(Jump(item.target))
-        elif isinstance(item, BranchStep):
-            steps.append(Branch(ref(item.pred), item.target))
-        elif isinstance(item, SwitchStep):
-            steps.append(Switch(ref(item.index), tuple(item.targets)))
-        elif isinstance(item, SwapStep):
-            steps.append(Swap(ref(item.first), ref(item.second)))
-        elif isinstance(item, (SendStep, ReceiveStep, RenewStep, FreeStep)):
-            steps.append(layout.count(item))
-        else:
-            steps.append(_host(item, ref))
-    if any(isinstance(s, JumpStep) or (isinstance(s, KernelStep) and s.launch.source.parts) for s in plan.steps):
-        work += LOOP_WORK
-    work += sum(s.bytes for s in plan.input_shapes) + sum(s.bytes for s in plan.output_shapes)
-    if layout.outputs is not None:  # a part of a program, whose outputs the whole has
-        return Program(
-            steps, plan.constants, plan.arena_bytes, layout.inputs, layout.outputs, {}, work, layout.channels
-        )
-    return Program(
-        steps, plan.constants, plan.arena_bytes, plan.input_shapes, plan.output_shapes, dict(plan.donated), work
-    )
-
-
-def _host(item: HostStep, ref) -> Host:
-    instruction = item.instruction
-    shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
-    distinct = list(dict.fromkeys(instruction.operands))
-    order = [distinct.index(o) for o in instruction.operands]
-
-    return Host(
-        host_function(instruction, order),
-        tuple((ref(p), o.shape) for p, o in zip(item.inputs, distinct, strict=True)),
-        tuple((ref(p), s) for p, s in zip(item.outputs, shapes, strict=True)),
-        keeps=instruction.opcode == "custom-call",
-    )
 
 
 def _report(
@@ -194,7 +83,7 @@ def _report(
             file=sys.stderr,
         )
     if level >= 3:
-        from hloom.compiler.passes.fusion.fuse import explain
+        from hloom.compiler.passes.fusion.fuse import explain  # the passes are imported by the first pipeline only
 
         before = run_passes(module, UNFUSED, target=target)
         for line in explain(before.entry, target):

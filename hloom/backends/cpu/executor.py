@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 from hloom.backends.compile import Planned, optimized_plan, stage_timings
-from hloom.backends.cpu.compilation import Layout, program_of
 from hloom.backends.cpu.driver import driver
-from hloom.backends.cpu.memory_limit import check_budget
+from hloom.backends.cpu.memory_limit import check_memory
+from hloom.backends.cpu.program import Layout, program_of
 from hloom.compiler.compile_timings import collecting
 from hloom.compiler.schedule.steps import Place, ReceiveStep, RenewStep, SendStep
 from hloom.platforms.backend import ExecutorRequest
@@ -31,7 +31,7 @@ class CpuExecutor(Layout, Planned):
             self.module, self.plan, self._times = optimized_plan(
                 request.module, fusion=request.fusion, donated=request.donated
             )
-        check_budget(self.plan, request.device)
+        check_memory(self.plan, request.device)
         self.donated = {request.outputs[k]: given for k, given in self.plan.donated.items()}
         self._aliases: dict[int, Ref] = {}
         self._used: set[int] = set()

@@ -1,4 +1,4 @@
-"""Library ops as steps of a program: the Python functions that the driver calls between kernels."""
+"""Library ops as steps of a program: Python functions that the driver calls between kernels."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Instruction
 from hloom.ir.ops.indexing.sort import is_plain_sort, sort_keys, sort_plainly
 
-PARALLEL = 1 << 16  # elements from which threads of a library, or several calls of it at once, pay
+PARALLEL = 1 << 16  # elements from which threads of a library, or concurrent calls of it, pay off
 
 
 def host_function(instruction: Instruction, order: list[int]):
-    """The function of a step: (its operands, the arrays that its results go to) -> None. order: which of the distinct
-    operands that it is given each operand is."""
+    """The function of a step: (operands, arrays for the results) -> None.
+
+    order: for each operand of the instruction its index among the distinct operands that the function receives.
+    """
     call = _evaluated
     large = any(o.shape.size >= PARALLEL for o in instruction.operands)
     if instruction.opcode == "sort":
@@ -34,7 +36,9 @@ def host_function(instruction: Instruction, order: list[int]):
             with _fft_workers() if workers else nullcontext():
                 call(instruction, [arrays[k] for k in order], results)
         except HloomError as error:
-            error.source = instruction.source or error.source  # the line that asked for it, not the one that runs it
+            error.source = (
+                instruction.source or error.source
+            )  # the line that called the function, not the one that runs the program
             raise
         except Exception as error:
             if instruction.source:
@@ -51,7 +55,7 @@ def _evaluated(instruction: Instruction, operands: list[np.ndarray], results: li
 
 
 def _sorted(keys, instruction: Instruction, operands: list[np.ndarray], results: list[np.ndarray]) -> None:
-    """A single operand is sorted where its result lies. keys: `sort_keys` of the comparison."""
+    """Sorts a single operand in the buffer of its result. keys: `sort_keys` of the comparison."""
     if len(operands) == 1 and is_plain_sort(operands[0], keys):
         results[0][...] = operands[0]
         sort_plainly(results[0], *instruction["dimensions"], keys[0])
@@ -60,8 +64,10 @@ def _sorted(keys, instruction: Instruction, operands: list[np.ndarray], results:
 
 
 def _in_rows(call, instruction: Instruction, operands: list[np.ndarray], results: list[np.ndarray]) -> None:
-    """`call` on parts of the first dimension, in as many threads as the driver has. NumPy sorts without Python's lock;
-    each row is sorted alone, so the bits are the same."""
+    """Applies `call` to parts of the first dimension, in as many threads as the driver has.
+
+    NumPy sorts without the GIL. Each row is sorted alone, so the bits are the same.
+    """
     rows = operands[0].shape[0]
     count = min(driver().num_threads, rows)
     bounds = [rows * k // count for k in range(count + 1)]
@@ -80,8 +86,8 @@ def _threads(count: int) -> ThreadPoolExecutor:
 
 
 def _fft_workers():
-    """A context in which SciPy's transforms share our number of threads; each of them is done by one, so the bits are
+    """A context in which SciPy's transforms use our number of threads. One thread computes a transform, so the bits are
     the same."""
-    from scipy.fft import set_workers
+    from scipy.fft import set_workers  # SciPy is heavy, and most programs have no transform
 
     return set_workers(driver().num_threads)

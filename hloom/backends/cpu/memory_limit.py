@@ -1,4 +1,4 @@
-"""`hl.config.cpu_memory`: what a program may take on a CPU device, checked when it is compiled."""
+"""`hl.config.cpu_memory`: how much memory a program may use on a CPU device, checked when it is compiled."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hloom.ir.types import Shape
 SHOWN = 3  # of the largest arrays
 
 
-def check_budget(plan: Plan, device: str) -> None:
-    """Raises DeviceError where a program takes more memory on its device than it may have; names the largest arrays."""
+def check_memory(plan: Plan, device: str) -> None:
+    """Raises DeviceError for a program that uses more memory than the limit; names its largest arrays."""
     budget = config.cpu_memory
     if not budget:
         return
@@ -29,9 +29,9 @@ def check_budget(plan: Plan, device: str) -> None:
         for i in largest
     )
     raise DeviceError(
-        f"'{plan.module.name}' was to run on {device}, whose programs may take {budget} bytes (hl.config.cpu_memory)",
-        f"it takes {total} bytes: {arguments} of arguments, {outputs} of results, {plan.arena_bytes} between; the "
-        f"largest arrays: {named}",
-        "give it smaller arrays, put parts of it on other devices (hl.device), or allow more",
+        f"'{plan.module.name}' on {device}, whose programs may use {budget} bytes (hl.config.cpu_memory)",
+        f"it needs {total} bytes: {arguments} of arguments, {outputs} of results, {plan.arena_bytes} of temporaries; "
+        f"the largest arrays: {named}",
+        "use smaller arrays, put parts of it on other devices (hl.device), or raise the limit",
         largest[0].source if largest else None,
     )

@@ -1,0 +1,131 @@
+"""A schedule as a program of the runtime: kernels as addresses, steps as the driver's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hloom.backends.cpu.driver import load_or_fall_back
+from hloom.backends.cpu.host_callbacks import host_function
+from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.schedule.scheduler import Plan
+from hloom.compiler.schedule.steps import (
+    BranchStep,
+    CopyStep,
+    FreeStep,
+    HostStep,
+    JumpStep,
+    KernelStep,
+    Place,
+    ReceiveStep,
+    RenewStep,
+    SendStep,
+    SwapStep,
+    SwitchStep,
+)
+from hloom.ir.types import Shape, TupleShape
+from hloom.runtime.program import Branch, Call, Copy, Count, Host, Jump, Program, Ref, Step, Swap, Switch
+
+LOOP_WORK = 1e6  # a loop's trip count is unknown: other Python threads should not wait for it
+
+
+class Layout:
+    """Where a plan's values are in a program that runs alone."""
+
+    inputs: Sequence[Shape] | None = None  # of the whole program, where this is a part of one
+    outputs: Sequence[Shape] | None = None
+    channels = 0
+
+    def ref(self, place: Place) -> Ref:
+        return Ref(place.kind, place.number, place.swap)
+
+    def count(self, item) -> Count:
+        """The counting step of a send or receive."""
+        raise ValueError(f"a program that runs alone has no channels: {item}")
+
+
+def program_of(plan: Plan, layout: Layout, pending: dict[KernelSource, list[int]] | None = None) -> Program:
+    """Compiles (or finds) the kernels and returns the program that calls them.
+
+    pending: where it is given, kernels that are not compiled yet but have a fallback are added to it, with the numbers
+    of the steps that call the fallback.
+    """
+    addresses, missing = _addresses(plan, pending is not None)
+    steps: list[Step] = []
+    for item in plan.steps:
+        if isinstance(item, KernelStep):
+            if item.launch.source in missing:
+                pending.setdefault(item.launch.source, []).append(len(steps))
+            steps.append(_call(item, layout, addresses))
+        else:
+            steps.append(_STEPS[type(item)](item, layout))
+    if layout.outputs is not None:  # a part of a program, whose outputs the whole has
+        inputs, outputs, donated = layout.inputs, layout.outputs, {}
+    else:
+        inputs, outputs, donated = plan.input_shapes, plan.output_shapes, dict(plan.donated)
+    return Program(steps, plan.constants, plan.arena_bytes, inputs, outputs, donated, _work(plan), layout.channels)
+
+
+def _addresses(plan: Plan, may_fall_back: bool) -> tuple[dict[KernelSource, int], frozenset[KernelSource]]:
+    """The addresses of a plan's kernels, and which of them are of fallbacks."""
+    sources: dict[KernelSource, None] = {}
+    fallbacks: dict[KernelSource, Callable[[], list[KernelSource]]] = {}
+    for item in plan.kernels():
+        launch = item.launch
+        sources |= dict.fromkeys([launch.source, *(a for a in launch.arguments if isinstance(a, KernelSource))])
+        if launch.fallbacks is not None and may_fall_back:
+            fallbacks[launch.source] = launch.fallbacks
+    found, missing = load_or_fall_back(list(sources), fallbacks)
+    return dict(zip(sources, found, strict=True)), missing
+
+
+def _call(item: KernelStep, layout: Layout, addresses: dict[KernelSource, int]) -> Call:
+    launch, words = item.launch, []
+    for argument in launch.arguments:
+        if isinstance(argument, str):
+            argument = layout.ref(item.pointers[argument])
+        elif isinstance(argument, KernelSource):
+            argument = addresses[argument]
+        words.append(argument)
+    chunks = launch.items, launch.grain, launch.side_by_side
+    return Call(addresses[launch.source], tuple(words), *chunks, launch.nanoseconds)
+
+
+def _host(item: HostStep, layout: Layout) -> Host:
+    instruction = item.instruction
+    shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
+    distinct = list(dict.fromkeys(instruction.operands))
+    return Host(
+        host_function(instruction, [distinct.index(o) for o in instruction.operands]),
+        tuple((layout.ref(p), o.shape) for p, o in zip(item.inputs, distinct, strict=True)),
+        tuple((layout.ref(p), s) for p, s in zip(item.outputs, shapes, strict=True)),
+        keeps=instruction.opcode == "custom-call",
+    )
+
+
+def _count(item, layout: Layout) -> Count:
+    return layout.count(item)
+
+
+# The runtime's step for each step of a schedule but the launches of kernels.
+_STEPS: dict[type, Callable[[Any, Layout], Step]] = {
+    CopyStep: lambda item, layout: Copy(layout.ref(item.target), layout.ref(item.source), item.bytes),
+    JumpStep: lambda item, layout: Jump(item.target),
+    BranchStep: lambda item, layout: Branch(layout.ref(item.pred), item.target),
+    SwitchStep: lambda item, layout: Switch(layout.ref(item.index), tuple(item.targets)),
+    SwapStep: lambda item, layout: Swap(layout.ref(item.first), layout.ref(item.second)),
+    HostStep: _host,
+    SendStep: _count,
+    ReceiveStep: _count,
+    RenewStep: _count,
+    FreeStep: _count,
+}
+
+
+def _work(plan: Plan) -> float:
+    """About how much a call does, by which the runtime decides whether other Python threads may run meanwhile."""
+    launches = [item.launch for item in plan.steps if isinstance(item, KernelStep)]
+    work = sum(float(one.items) * max(1.0, 65536.0 / one.grain) for one in launches if one.items > one.grain)
+    if any(isinstance(item, JumpStep) for item in plan.steps) or any(one.source.parts for one in launches):
+        work += LOOP_WORK
+    return work + sum(shape.bytes for shape in (*plan.input_shapes, *plan.output_shapes))
