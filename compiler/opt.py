@@ -57,17 +57,20 @@ def time_table(records: Sequence[PassRecord]) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="HLO text or StableHLO (.mlir); - for standard input")
-    parser.add_argument("--passes", default=",".join(PIPELINE), help="names with commas (default: the whole pipeline)")
+    parser.add_argument("file", help="a file of HLO or StableHLO (.mlir) text; - reads standard input")
+    parser.add_argument(
+        "--passes", default=",".join(PIPELINE), help="comma-separated passes (default: the whole pipeline)"
+    )
     parser.add_argument("--print-after-all", action="store_true", help="print the module after each pass")
-    parser.add_argument("--time-passes", action="store_true", help="print what each pass took")
+    parser.add_argument("--time-passes", action="store_true", help="print the time of each pass")
     parser.add_argument(
         "--verify",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="verify the module before the first pass and after each that changed it (default: yes)",
+        help="verify the module before the first pass and after every pass that changes it (default: yes)",
     )
-    parser.epilog = "passes: " + "; ".join(f"{p.name}: {p.summary}" for p in PASSES.values())
+    width = max(map(len, PASSES))
+    parser.epilog = "\n".join(["passes:", *(f"  {p.name:{width}}  {p.summary}" for p in PASSES.values())])
 
 
 def run(options: argparse.Namespace) -> int:
@@ -92,7 +95,9 @@ def run(options: argparse.Namespace) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command: exit status 0, or 2 with the error on standard error."""
     parser = argparse.ArgumentParser(
-        prog="hloom opt", description="Runs passes on a module of HLO text or StableHLO and prints the result."
+        prog="hloom opt",
+        description="Runs passes on a module in HLO or StableHLO text and prints the result.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_arguments(parser)
     try:

@@ -50,12 +50,20 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps the lines of descriptions, and states defaults that are values."""
+
+    def _get_help_string(self, action):
+        text = action.help or ""
+        if "default" in text or action.default in (None, False, True, "", [], argparse.SUPPRESS):
+            return text
+        return f"{text} (default: %(default)s)"
+
+
 def command_parser(name: str) -> argparse.ArgumentParser:
     """The parser of one command's options. Its help text is the docstring of the command's module."""
     command = importlib.import_module(COMMANDS[name][0])
-    own = argparse.ArgumentParser(
-        prog=f"hloom {name}", description=command.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    own = argparse.ArgumentParser(prog=f"hloom {name}", description=command.__doc__, formatter_class=_HelpFormatter)
     command.add_arguments(own)
     return own
 

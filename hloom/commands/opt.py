@@ -1,6 +1,9 @@
-"""Runs passes on a module of HLO text or StableHLO and prints the result as HLO text.
+"""Runs passes on a module in HLO or StableHLO text and prints the result as HLO text.
 
-hloom opt layer.hlo --passes simplify,cse,dce --print-after-all --time-passes
+Examples:
+    hloom opt layer.hlo --passes simplify,cse,dce --print-after-all
+    hloom opt layer.mlir --time-passes
+
 """
 
 from hloom.compiler.opt import add_arguments, run
