@@ -1,4 +1,4 @@
-"""An array on a device: a buffer with a shape, and what other libraries ask of it."""
+"""An array on a device: a buffer with a shape, and the protocols of other libraries."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hloom.runtime.cuda.staging import Download
 
 
 class DeviceArray:
-    """C-contiguous elements in a buffer of a device. Its elements may still be being computed.
+    """C-contiguous elements in a buffer of a device. They may not be computed yet.
 
-    CuPy, torch, Numba and others take it as it is, by DLPack or __cuda_array_interface__, without a copy.
+    CuPy, torch, Numba and others read it by DLPack or __cuda_array_interface__, without a copy.
     """
 
     __slots__ = ("__weakref__", "buffer", "device", "shape_and_dtype")
@@ -45,14 +45,14 @@ class DeviceArray:
         return f"DeviceArray({self.shape_and_dtype} on {self.device})"
 
     def block_until_ready(self) -> DeviceArray:
-        """Waits until the elements are computed. Raises what went wrong on the device until then."""
+        """Waits until the elements are computed. Raises CudaError, also of earlier work on the device."""
         if self.buffer.ready is not None:
             self.device.wait(self.buffer.ready, f"{self.buffer.label} was waited for")
             self.buffer.ready = None
         return self
 
     def is_ready(self) -> bool:
-        """Whether the elements are computed. Raises what went wrong on the device until then."""
+        """Whether the elements are computed. Raises CudaError, also of earlier work on the device."""
         if self.buffer.ready is not None:
             with self.device.guard() as api:
                 if not api.query_event(self.buffer.ready.handle, f"{self.buffer.label} was asked for"):
@@ -61,11 +61,11 @@ class DeviceArray:
         return True
 
     def copy_to_host(self) -> Download:
-        """Begins a copy to the host; `.result()` waits for it and is the NumPy array. Raises CudaError."""
+        """Starts a copy to the host; `.result()` waits for it and returns the NumPy array. Raises CudaError."""
         return self.device.get(self.buffer, np.empty(self.shape, self.dtype))
 
     def numpy(self) -> np.ndarray:
-        """The elements on the host. Raises CudaError, of what computed them too."""
+        """The elements on the host. Raises CudaError, also of the work that computed them."""
         return self.copy_to_host().result()
 
     def copy(self) -> DeviceArray:
@@ -79,8 +79,8 @@ class DeviceArray:
             pass
         return not self.buffer.owned
 
-    def give_buffer(self) -> Buffer:
-        """Its memory, for a program to write over; the array has none from then on."""
+    def donate_buffer(self) -> Buffer:
+        """Its memory, for a program to overwrite; the array has none from then on."""
         buffer, self.buffer = self.buffer, None
         return buffer
 

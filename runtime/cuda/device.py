@@ -1,7 +1,7 @@
-"""One GPU: its context, three streams, events, memory, loaded machine code, and what is in flight on it.
+"""One GPU: its context, three streams, events, memory, loaded machine code, and the calls in flight on it.
 
 Programs run on one stream, `main`, in the order of their calls; copies from and to the host have a stream each and are
-tied to it by events. A `Device` takes nothing of the GPU before its first use.
+ordered with it by events. A `Device` allocates nothing on the GPU before its first use.
 """
 
 from __future__ import annotations
@@ -26,30 +26,29 @@ from hloom.runtime.cuda.programs.condition import condition_cubin
 from hloom.runtime.cuda.programs.program import Kernel
 from hloom.runtime.cuda.staging import Download, Pieces, upload, upload_all
 
-REMEMBERED = 64  # calls in flight that an error found later may name
-DEFAULT_SHARED = 48 << 10  # bytes of shared memory that a block gets without asking
-SHARE = 8  # this part of the memory may wait idle, on shelves and in the driver's pool each
+REMEMBERED = 64  # calls in flight that an error which shows later can name
+DEFAULT_SHARED = 48 << 10  # bytes of shared memory that a block may use by default
+SHARE = 8  # a 1/8 of the memory may be idle on shelves, and as much in the driver's pool
 
 
 @record(frozen=True)
 class Running:
-    """A program as an error found later names it. lines: the user's."""
+    """A program as an error that shows later names it. lines: the user's."""
 
     name: str
     lines: tuple[str, ...]
 
 
 class _Handles(list):
-    """Handles of events that are idle. closed: the device was closed, which waits for all of its events and destroys
-    them."""
+    """Handles of idle events. closed: the device was closed, which waits for all of its events and destroys them."""
 
     closed = False
 
 
 class Event:
-    """A point on a stream. Its handle is used again when nothing refers to it any more.
+    """A point on a stream. Its handle is reused when nothing refers to it any more.
 
-    calls: how many calls of programs have ended when it has happened.
+    calls: how many calls of programs have ended when the event has completed.
     """
 
     __slots__ = ("_idle", "calls", "handle")
@@ -59,24 +58,24 @@ class Event:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has happened because its device was closed; then there is no handle any more."""
+        """Whether it completed because its device was closed; the handle is destroyed then."""
         return self._idle.closed
 
     def __del__(self):
         self._idle.append(self.handle)
 
 
-_current = threading.local()  # the context that is current in a thread, as far as is known
+_current = threading.local()  # the context that is current in a thread, as far as we know
 _devices: weakref.WeakSet[Device] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """A process that was forked cannot use the driver that its parent had started."""
+    """A forked process cannot use the driver that its parent had initialized."""
     for device in list(_devices):
         if device.context is not None:
             device.lock = threading.RLock()
             device.lost = CudaDeviceLostError(
-                f"{device} was used in a process that was forked",
+                f"{device} in a forked process",
                 "its parent had used it before, which CUDA does not allow",
                 "start processes with multiprocessing's 'spawn', or use the GPU in one of them only",
             )
@@ -88,7 +87,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Guard:
-    """A context manager that is not made anew for each use: a call of a program has only microseconds."""
+    """A reusable context manager: creating one per call would cost too much."""
 
     __slots__ = ("device",)
 
@@ -115,7 +114,7 @@ class _Guard:
 
 
 class Device:
-    """A GPU that programs run on. Everything may be called from several threads.
+    """A GPU that programs run on. All methods are thread-safe.
 
     facts: of `discovery.gpus`. stepwise: programs run launch by launch, each waited for, so that an error names the
     launch (default: HLOOM_CUDA_STEPWISE). condition: architecture -> machine code of `condition.py`.
@@ -144,13 +143,13 @@ class Device:
         self._shared: dict[Kernel, int] = {}
         self._calls = 0
         self._flight: deque[tuple[int, Running]] = deque(maxlen=REMEMBERED)  # (number of the call, program)
-        self._later: deque = deque()  # (event, or those to wait for before there is one; function): what `later` noted
+        self._deferred: deque = deque()  # of `defer`: (event, or the events to wait for before it; function)
         self.given: list = []  # arrays that other libraries have
         self._closers: list[Callable[[], None]] = []
-        self._owed: list[tuple] = []  # (function, handle): what the driver refused to destroy
+        self._refused: list[tuple] = []  # (function, handle): what the driver refused to destroy
         self.waited: Event | None = None  # what the main stream has waited for last: parts of a block share it
         self.reached: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # (`peers.reach`) device -> its pool
-        self._alone = False  # whether there is no other GPU
+        self._only_gpu = False  # whether there is no other GPU
         self._guard = _Guard(self)
         _devices.add(self)
 
@@ -160,7 +159,7 @@ class Device:
     # --- opening and closing ---
 
     def open(self) -> Device:
-        """Makes the context current in this thread, and on the first call everything else. Raises CudaError."""
+        """Makes the context current in this thread; the first call creates everything else. Raises CudaError."""
         with self.lock:
             if self.lost is not None:
                 raise self._gone()
@@ -189,14 +188,14 @@ class Device:
                 _quietly(destroy, handle)
             _quietly(api.release_context, self.handle)
             raise
-        self.context, self._alone = context, count == 1
+        self.context, self._only_gpu = context, count == 1
         self.pool = Pool(self, keep)
         self.upload_pieces, self.download_pieces = Pieces(self), Pieces(self)
 
     def close(self) -> None:
-        """Waits for what was enqueued and gives everything back. Buffers and programs are dead from then on.
+        """Waits for enqueued work and releases everything. Buffers and programs are invalid from then on.
 
-        What fails does not keep the rest from being given back; the first error is raised at the end.
+        After an error the rest is released all the same; the first error is raised at the end.
         """
         with self.lock:
             if self.context is None:
@@ -216,13 +215,13 @@ class Device:
             attempt(api.set_current, self.context)
             for stream in (self.uploads, self.main, self.downloads):
                 attempt(api.synchronize_stream, stream, "what was enqueued was waited for, to close the device")
-            while self._later:
-                attempt(self._later.popleft()[1])
+            while self._deferred:
+                attempt(self._deferred.popleft()[1])
             for release in self.pool.reclaimers():
                 attempt(release)
             for close in self._closers:
                 attempt(close)
-            for destroy, handle in self._owed:
+            for destroy, handle in self._refused:
                 attempt(destroy, handle)
             attempt(self.pool.close)
             attempt(api.synchronize_stream, self.main, "memory was waited for, to close the device")
@@ -241,36 +240,36 @@ class Device:
             self._events.closed = True
             self._events, self._made_events = _Handles(), []
             self._flight.clear()
-            self._owed, self.given, self.waited = [], [], None
+            self._refused, self.given, self.waited = [], [], None
             self.reached.clear()
         if errors:
             raise errors[0]
 
     def on_close(self, function: Callable[[], None]) -> None:
         """Calls a function whenever this device is closed, after all programs have ended and while the context is
-        current: what libraries have on the device is given back then."""
+        current: libraries release what they have on the device then."""
         self._closers.append(function)
 
     # --- errors ---
 
     def guard(self) -> _Guard:
-        """Around calls of the driver: one thread at a time, the context current, and a lost device told from a mere
-        error. `with` gives the driver."""
+        """A context manager around calls of the driver, which it returns: one thread at a time, the context current. It
+        notes the loss of the device."""
         return self._guard
 
     def _enter(self) -> None:
-        # With several GPUs other libraries change what is current, too.
-        if not self._alone or self.context is None or getattr(_current, "context", None) is not self.context:
+        # With several GPUs other libraries change the current context, too.
+        if not self._only_gpu or self.context is None or getattr(_current, "context", None) is not self.context:
             self.open()
         if self.lost is not None:
             raise self._gone()
-        if self._later:
-            self._run_later()
+        if self._deferred:
+            self._run_deferred()
         if self.given:
             collect(self)
 
     def _lose(self, error: CudaDeviceLostError) -> CudaDeviceLostError:
-        """Notes that the device is lost, and says which programs may have done it."""
+        """Notes that the device is lost, and names the programs that may have caused it."""
         if self.lost is None:
             suspects = list(dict.fromkeys(program for _, program in self._flight))
             found = error.found
@@ -285,9 +284,9 @@ class Device:
     def _gone(self) -> CudaDeviceLostError:
         lost = self.lost
         error = CudaDeviceLostError(
-            f"{self} was asked for, which was lost",
+            f"{self}, which was lost",
             f"before: {lost.asked}: {lost.found}",
-            "restart the process; the CPU and other GPUs can be used on" if lost.code else lost.repair,
+            "restart the process; the CPU and other GPUs still work" if lost.code else lost.repair,
             lost.source,
             lost.code,
             lost.name,
@@ -307,7 +306,7 @@ class Device:
         return Event(handle, self._events)
 
     def record(self, stream) -> Event:
-        """An event behind everything that is on the stream now."""
+        """An event after everything that is on the stream now."""
         event = self.event()
         self.api.record(event.handle, stream)
         if stream is self.main:
@@ -315,12 +314,12 @@ class Device:
         return event
 
     def follow(self, event: Event) -> None:
-        """Makes the main stream wait for an event, of another device maybe."""
+        """Makes the main stream wait for an event, which may be of another device."""
         if not event.is_over:
             self.api.wait_event(self.main, event.handle)
 
     def wait(self, event: Event, asked: str) -> None:
-        """Until an event has happened. Raises CudaError, of what ran before it too. Others can enqueue meanwhile."""
+        """Waits for an event. Raises CudaError, also of earlier work. Other threads can enqueue meanwhile."""
         with self.guard() as api:
             pass
         try:
@@ -334,7 +333,7 @@ class Device:
                 flight.popleft()
 
     def milliseconds(self, function: Callable[[], object]) -> float:
-        """How long the main stream works at what a function enqueues. Waits for it. Raises CudaError."""
+        """How long the main stream takes for the work that a function enqueues. Waits for it. Raises CudaError."""
         with self.guard() as api:
             first, last = (api.create_event(timing=True) for _ in range(2))
             try:
@@ -359,26 +358,26 @@ class Device:
                 api.synchronize_stream(stream, f"everything that was enqueued on {self} was waited for")
             self._flight.clear()
 
-    def settle(self, stream) -> None:
-        """Waits for a stream after something failed on it; what that says is not news."""
+    def drain(self, stream) -> None:
+        """Waits for a stream after an error on it, and ignores further ones."""
         _quietly(self.api.synchronize_stream, stream, "a stream was waited for")
 
     def discard(self, destroy: Callable, handle) -> None:
-        """Destroys something; where the driver refuses, `close` tries again. Not worth an error of its own."""
+        """Destroys a handle; where the driver refuses, `close` tries again. Raises nothing."""
         try:
             destroy(handle)
         except CudaError:
-            self._owed.append((destroy, handle))
+            self._refused.append((destroy, handle))
 
-    def later(self, function: Callable[[], None], after: list | tuple = ()) -> None:
-        """Has a function called once everything that is on the main stream now is done, and after some events of other
+    def defer(self, function: Callable[[], None], after: list | tuple = ()) -> None:
+        """Calls a function once everything that is on the main stream now is done, and after some events of other
         streams. Safe in a destructor."""
-        self._later.append((after, function))
+        self._deferred.append((after, function))
 
-    def _run_later(self) -> None:
-        pending = self._later
+    def _run_deferred(self) -> None:
+        pending = self._deferred
         for _ in range(len(pending)):
-            event, function = pending[0]  # taken away only when the calls for it have succeeded
+            event, function = pending[0]  # removed only when the calls for it have succeeded
             if not isinstance(event, Event):
                 for reader in event:
                     self.follow(reader)
@@ -410,7 +409,7 @@ class Device:
             return Download(self, buffer, array, asked)
 
     def copy(self, buffer: Buffer) -> Buffer:
-        """A copy of a buffer of this device, made in the order of the main stream. Raises CudaError."""
+        """A copy of a buffer of this device, in the order of the main stream. Raises CudaError."""
         with self.guard() as api:
             self.use(buffer)
             target = self.pool.take(buffer.nbytes, buffer.label)
@@ -421,7 +420,7 @@ class Device:
         return target
 
     def receive(self, buffer: Buffer, sender: Device) -> Buffer:
-        """A copy of a buffer of another device, made without the host waiting. Raises CudaError."""
+        """A copy of a buffer of another device; the host does not wait. Raises CudaError."""
         return receive(self, buffer, sender)
 
     def use(self, buffer: Buffer) -> None:
@@ -433,21 +432,21 @@ class Device:
             buffer.pending = None
 
     def overwrite(self, buffer: Buffer) -> None:
-        """Makes the main stream wait for what is still filling a buffer, and for those who still read it."""
+        """Makes the main stream wait for pending writes to a buffer, and for its readers."""
         self.use(buffer)
         while buffer.readers:
             self.follow(buffer.readers[-1])
             buffer.readers.pop()
 
     def memory(self) -> PoolStatistics:
-        """What the buffers of this process take on this device."""
+        """Memory of this process on this device."""
         with self.guard():
             return self.pool.statistics()
 
     # --- machine code ---
 
     def function(self, kernel: Kernel, shared: int = 0, where: str = "") -> object:
-        """The loaded kernel, allowed to use so many bytes of dynamic shared memory."""
+        """The loaded kernel, which may use `shared` bytes of dynamic shared memory."""
         try:
             handle = self._functions[kernel][0]
         except KeyError:
@@ -482,6 +481,6 @@ class Device:
 
 
 def _quietly(function, *arguments) -> None:
-    """Calls a function after an error, of which its own would only be a consequence."""
+    """Calls a function after an error; its own errors would only be consequences."""
     with contextlib.suppress(CudaError):
         function(*arguments)

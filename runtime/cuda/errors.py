@@ -1,19 +1,19 @@
-"""The errors of the CUDA runtime. Each says what was asked, what was found, the user's line where one is known, one
-repair, and the driver's code with its name where a call of the driver failed.
+"""The errors of the CUDA runtime. Each has what was asked, what was found, the user's line if known, one repair, and
+the driver's code with its name where a call of the driver failed.
 
     CudaError
       CudaUnavailableError     CUDA cannot be used here at all
         CudaNotInstalledError    the Python packages are missing
-        NoDriverError            no libcuda, or one that does not start
+        NoDriverError            no libcuda, or one that cannot be initialized
         DriverTooOldError        found and needed version
-        NoGpuError               a driver, and no GPU that it shows
+        NoGpuError               a driver without a visible GPU
         ComputeCapabilityError   a GPU that kernels are not compiled for
       CudaOutOfMemoryError     also a MemoryError: the largest live buffers by the names of the user's variables
-      CudaLaunchError          a kernel, copy or graph that the driver refuses; the process and the device go on
+      CudaLaunchError          a kernel, copy or graph that the driver refuses; the device stays usable
       CudaModuleError          machine code that does not load, or lacks a function
-      CudaDeviceLostError      a kernel failed while it ran: the driver refuses all further work of this process there
-      CudaLibraryError         a call of a library such as cublasLt that it refuses
-      CudaInteropError         an array of another library that cannot be taken, or given, without a copy
+      CudaDeviceLostError      a kernel failed while it ran: this process cannot use the device any more
+      CudaLibraryError         a failed call of a library such as cublasLt
+      CudaInteropError         an array that cannot be shared with another library without a copy
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from hloom.ir.base_error import HloomError
 class CudaError(HloomError, RuntimeError):
     """Base. asked, found, repair: sentences. source: the user's line or ''. code, name: of the driver, or None.
 
-    at_once: whether such an error comes from the call that is being made, whose line is told where no other is known.
-    What the driver answers may as well belong to work that was enqueued before.
+    immediate: whether such an error comes from the current call, whose line is reported where no other is known. Other
+    answers of the driver may belong to work that was enqueued before.
     """
 
-    at_once = False
+    immediate = False
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class CudaError(HloomError, RuntimeError):
         code: int | None = None,
         name: str | None = None,
     ):
-        super().__init__(asked, found, repair, source or (None if self.at_once else ""))
+        super().__init__(asked, found, repair, source or (None if self.immediate else ""))
         self.code, self.name, self._located = code, name, bool(source)
 
     def locate(self, where: str) -> None:
-        """Takes the line of the step that the error is of, unless it was made with one."""
+        """Sets the line of the step that failed, unless the error has one."""
         if not self._located:
             self.source = where or self.source
 
@@ -51,7 +51,7 @@ class CudaError(HloomError, RuntimeError):
 class CudaUnavailableError(CudaError):
     """CUDA cannot be used in this process."""
 
-    at_once = True
+    immediate = True
 
 
 class CudaNotInstalledError(CudaUnavailableError, ImportError):
@@ -81,7 +81,7 @@ class CudaOutOfMemoryError(CudaError, MemoryError):
     """
 
     largest: tuple[tuple[str, int], ...] = ()
-    at_once = True
+    immediate = True
 
 
 class CudaLaunchError(CudaError):
@@ -109,7 +109,7 @@ class CudaLibraryError(CudaError):
 class CudaInteropError(CudaError, TypeError):
     """An array cannot be shared with another library as it is."""
 
-    at_once = True
+    immediate = True
 
 
 # Codes after which a context answers nothing else (the driver's manual: "the process must be terminated").

@@ -75,11 +75,11 @@ def _from_dlpack(device, other):
     _check_contiguous(what, dims, strides)
     rename_capsule(capsule, used)
 
-    def give_back():
+    def release():
         if managed.deleter:
             Deleter(managed.deleter)(address)
 
-    return _borrowed(device, (tensor.data or 0) + tensor.byte_offset, Shape(dtype, dims), give_back, other)
+    return _borrowed(device, (tensor.data or 0) + tensor.byte_offset, Shape(dtype, dims), release, other)
 
 
 def _from_interface(device, other):
@@ -95,10 +95,10 @@ def _from_interface(device, other):
         if stream is not None:
             api.wait_event(device.main, device.record(api.stream_of(int(stream))).handle)
 
-    def give_back(kept=other):  # holding it is all there is to do
+    def release(kept=other):  # holding it is all there is to do
         del kept
 
-    return _borrowed(device, facts["data"][0], Shape(dtype, dims), give_back, other)
+    return _borrowed(device, facts["data"][0], Shape(dtype, dims), release, other)
 
 
 def _check_contiguous(what: str, dims, strides) -> None:
@@ -110,10 +110,10 @@ def _check_contiguous(what: str, dims, strides) -> None:
         )
 
 
-def _borrowed(device, address: int, shape: Shape, give_back, other):
-    def release(address, capacity, stream, pending, readers, shelved):
-        device.later(give_back, readers)
+def _borrowed(device, address: int, shape: Shape, release, other):
+    def defer_release(address, capacity, stream, pending, readers, shelved):
+        device.defer(release, readers)
 
-    buffer = Buffer(address, shape.bytes, shape.bytes, f"memory of a {type(other).__name__}", release)
+    buffer = Buffer(address, shape.bytes, shape.bytes, f"memory of a {type(other).__name__}", defer_release)
     buffer.owned = False
     return DeviceArray(device, buffer, shape)

@@ -99,7 +99,7 @@ class Pool:
         self._stamps: dict[int, int] = {}  # by capacity: how many hits there were when it was asked for last
         self._returned: deque = deque()
         self._live: dict[int, weakref.ref] = {}
-        self._owed: list[tuple[int, object]] = []  # addresses to be freed, and on which stream
+        self._refused: list[tuple[int, object]] = []  # addresses to be freed, and on which stream
         self._capacity: dict[int, int] = {}  # of every block that the driver has given
         self._reclaimers: list[weakref.WeakMethod] = []
         self._in_use = self._idle = self._peak = self._hits = self._misses = self._retries = 0
@@ -112,7 +112,7 @@ class Pool:
         stream: that uses it first, where that is not the main stream: such a block comes from the driver, which knows
         which memory this stream need not wait for.
         """
-        if self._returned or self._owed:
+        if self._returned or self._refused:
             self._collect()
         capacity = rounded(nbytes)
         shelf = self._shelves.get(capacity) if stream is None else None
@@ -147,17 +147,17 @@ class Pool:
             self._returned.popleft()
             self._in_use -= capacity
             if stream is not None:  # it never came to the main stream, which must not use it then
-                self._owed.append((address, stream))
+                self._refused.append((address, stream))
                 continue
             if not shelved:
-                self._owed.append((address, device.main))
+                self._refused.append((address, device.main))
                 continue
             self._idle += capacity
             shelf = self._shelves.get(capacity)
             if shelf is None:
                 shelf = self._shelves[capacity] = []
             shelf.append(address)
-        if self._idle > self.idle_limit or self._owed:
+        if self._idle > self.idle_limit or self._refused:
             self._free_idle(self.idle_limit)
 
     def _free_idle(self, keep: int) -> None:
@@ -166,18 +166,18 @@ class Pool:
             while shelf and self._idle > keep:
                 address = shelf.pop(0)
                 self._idle -= capacity
-                self._owed.append((address, self.device.main))
+                self._refused.append((address, self.device.main))
             if not shelf:
                 del self._shelves[capacity]
-        while self._owed:  # one that the driver refuses stays owed, and is tried again the next time
-            address, stream = self._owed[-1]
+        while self._refused:  # one that the driver refuses stays owed, and is tried again the next time
+            address, stream = self._refused[-1]
             try:
                 self.device.api.free(address, stream)
             except CudaDeviceLostError:
                 raise
             except CudaError:
                 break
-            self._owed.pop()
+            self._refused.pop()
             del self._capacity[address]
             self._live.pop(address, None)
 
@@ -190,7 +190,7 @@ class Pool:
         try:
             address = device.api.allocate(capacity, device.pool_handle, where, asked)
         except CudaOutOfMemoryError:
-            self.give_everything_back()
+            self.release_unused()
             try:
                 address = device.api.allocate(capacity, device.pool_handle, where, asked)
             except CudaOutOfMemoryError as error:
@@ -199,7 +199,7 @@ class Pool:
         self._capacity[address] = capacity
         return address
 
-    def give_everything_back(self) -> None:
+    def release_unused(self) -> None:
         """Frees what nobody uses: buffers in cycles of garbage, idle blocks, temporaries of idle programs."""
         gc.collect()
         for reclaim in self.reclaimers():
@@ -266,7 +266,7 @@ class Pool:
         for address in list(self._capacity):
             self.device.api.free(address, self.device.main)
             del self._capacity[address]
-        self._shelves, self._owed, self._idle = {}, [], 0
+        self._shelves, self._refused, self._idle = {}, [], 0
 
 
 def _size(nbytes: int) -> str:

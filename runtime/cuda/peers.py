@@ -1,10 +1,10 @@
 """Copies from one GPU to another, without the host.
 
-A copy is on the receiver's main stream, behind the event after which the sender's buffer is filled; the sender does not
-use the memory again before it is done (`Buffer.readers`). Where a GPU can reach the other's memory (NVLink, PCIe below
-one switch) the driver copies directly as soon as it may: it is told once for each pair. Memory of a pool follows the
-pool's own access and not that of contexts (CUDA programming guide, "Stream-Ordered Memory Allocator"), other libraries'
-memory that of contexts, so both are enabled. Everywhere else the driver goes through memory of the host by itself.
+A copy runs on the receiver's main stream, after the event at which the sender's buffer is filled; the sender does not
+reuse the memory before the copy is done (`Buffer.readers`). Where a GPU can access the other's memory (NVLink, PCIe
+below one switch) the driver copies directly once access is enabled, which happens once per pair. Memory of a pool
+follows the access of the pool and not that of contexts (CUDA programming guide, "Stream-Ordered Memory Allocator"),
+other libraries' memory that of contexts, so both are enabled. Everywhere else the driver copies through host memory.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def receive(device: Device, buffer: Buffer, sender: Device) -> Buffer:
-    """A copy on a device of a buffer of another, made without the host waiting. Raises CudaError."""
+    """A copy on a device of a buffer of another; the host does not wait. Raises CudaError."""
     with sender.guard():
         ready = buffer.ready or buffer.pending
-        if ready is None:  # what another library has lent, or long there
+        if ready is None:  # borrowed from another library, or computed long ago
             ready = sender.record(sender.main)
     with device.guard() as api:
         reach(device, sender)
@@ -35,13 +35,13 @@ def receive(device: Device, buffer: Buffer, sender: Device) -> Buffer:
             target.ready = device.record(device.main)
             buffer.readers.append(target.ready)
         except BaseException:
-            device.settle(device.main)  # the copy may run all the same, and reads what the sender may use again
+            device.drain(device.main)  # the copy may still run, and reads memory that the sender may reuse
             raise
     return target
 
 
 def reach(device: Device, sender: Device) -> None:
-    """Has the driver copy directly from a GPU to this one, where it can. In the device's guard. Raises CudaError."""
+    """Enables direct copies from a GPU to this one, where possible. In the device's guard. Raises CudaError."""
     if device.reached.get(sender) is sender.pool_handle:
         return
     api = device.api

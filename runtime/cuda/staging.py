@@ -86,7 +86,7 @@ def upload(device, array: np.ndarray, label: str) -> Buffer:
             api.copy(buffer.address + first, address, count, stream, asked)
             done = device.record(stream)
         except BaseException:
-            device.settle(stream)  # the copy may run all the same: only then is the piece free
+            device.drain(stream)  # the copy may run all the same: only then is the piece free
             pieces.give(address, size)
             raise
         pieces.use(address, size, done)
@@ -141,7 +141,7 @@ def read(device, address: int, nbytes: int, asked: str, where: str = "") -> byte
             device.wait(device.record(device.main), asked)
             result[first : first + count] = ctypes.string_at(piece, count)
         except BaseException:
-            device.settle(device.main)
+            device.drain(device.main)
             raise
         finally:
             pieces.give(piece, size)
@@ -159,7 +159,7 @@ def write(device, address: int, array: np.ndarray, asked: str, where: str = "") 
             device.api.copy(address + first, piece, count, device.main, asked, where)
             event = device.record(device.main)
         except BaseException:
-            device.settle(device.main)
+            device.drain(device.main)
             pieces.give(piece, size)
             raise
         pieces.use(piece, size, event)
@@ -199,7 +199,7 @@ class Download:
             event = device.record(stream)
             event.calls = self._calls
         except BaseException:
-            device.settle(stream)
+            device.drain(stream)
             pieces.give(address, size)
             raise
         if self._held and self._held[-1][-1] in readers:

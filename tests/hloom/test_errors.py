@@ -177,7 +177,7 @@ def test_errors_of_gpus_are_hlooms_too(kind):
     assert isinstance(error, errors.HloomError) and isinstance(error, RuntimeError)
     assert str(error).splitlines()[2] == "  where:  model.py:3 in f" and error.code == 700
     here = kind("nothing is known of a line").source
-    if kind.at_once:
+    if kind.immediate:
         assert here.function == "test_errors_of_gpus_are_hlooms_too"
     else:
         assert here == ""  # not the line that happened to wait
@@ -187,7 +187,7 @@ def test_errors_of_gpus_are_hlooms_too(kind):
 
 def test_which_errors_of_gpus_come_from_the_call_that_is_made():
     """Those that no work of before can cause."""
-    names = {kind.__name__ for kind in kinds_of(errors.CudaError) if kind.at_once}
+    names = {kind.__name__ for kind in kinds_of(errors.CudaError) if kind.immediate}
     assert {"NoDriverError", "DriverTooOldError", "NoGpuError", "ComputeCapabilityError"} < names
     assert {"CudaOutOfMemoryError", "CudaInteropError"} < names
     assert not names & {"CudaError", "CudaLaunchError", "CudaModuleError", "CudaDeviceLostError", "CudaLibraryError"}

@@ -443,7 +443,7 @@ def test_a_loop_gives_up_memory_of_its_own_under_pressure():
         inputs = [dev.put(x, "x"), dev.put(y, "y"), dev.put(np.int32(2), "steps")]
         kept += [inputs, loop(inputs)]
     assert "copies of what loops" in str(dev.pool.largest(99))
-    dev.pool.give_everything_back()
+    dev.pool.release_unused()
     assert "copies of what loops" not in str(dev.pool.largest(99))
     assert np.allclose(fetch(dev, loop(inputs)[0]), x * y * y)
     assert "copies of what loops" in str(dev.pool.largest(99))

@@ -168,7 +168,7 @@ class _Run:
                 continue
             if isinstance(given, DeviceArray):
                 donated = parameter["index"] in self.executor.request.donated
-                values[parameter] = given.give_buffer() if donated else given.buffer
+                values[parameter] = given.donate_buffer() if donated else given.buffer
             else:
                 waiting.append(parameter)
         labels = [p.hint or "an argument" for p in waiting]

@@ -195,7 +195,7 @@ class Executable:
             self.device.launched(self._running_as)
             raise
         except CudaOutOfMemoryError:  # graphs are put on the device by their first launch
-            self.device.pool.give_everything_back()
+            self.device.pool.release_unused()
             api.launch_graph(captured.executable, self.device.main, self.name)
 
     def _with_memory(self, function: Callable[[], Captured]) -> Captured:
@@ -203,7 +203,7 @@ class Executable:
         try:
             return function()
         except CudaOutOfMemoryError:
-            self.device.pool.give_everything_back()
+            self.device.pool.release_unused()
             return function()
 
     def _captured(self, stretch: Stretch, inputs, outputs) -> Captured:
@@ -352,7 +352,7 @@ class Executable:
         if device is not None and device.context is not None:
             for stretch in _stretches(self.units):
                 for captured in stretch.captures.values():
-                    device.later(partial(_destroy, device, captured))
+                    device.defer(partial(_destroy, device, captured))
 
 
 def _destroy(device: Device, captured: Captured) -> None:
