@@ -42,7 +42,6 @@ from hloom.ir.ops.linalg.matrices import (
     resized,
     transposed,
     upper_part,
-    value_of,
 )
 from hloom.ir.ops.programs.structure import HostFunction
 from hloom.ir.types import COMPLEX, DTYPES, NARROW_FLOATS, Shape, TupleShape
@@ -96,7 +95,7 @@ def _call(routine: Routine, operands: list[Value], *shapes: Shape) -> list[Value
     shape = TupleShape(shapes) if len(shapes) > 1 else shapes[0]
     builder = operands[0].builder
     call = builder.emit("custom-call", *(o.instruction for o in operands), shape=shape, custom_call_target=routine)
-    return [value_of(operands[0], element) for element in tuple_elements(builder, call)]
+    return [Value(builder, element) for element in tuple_elements(builder, call)]
 
 
 def _batch(a: Value) -> tuple[int, ...]:
@@ -160,7 +159,7 @@ def _permutation(pivots: Value, size: int) -> Value:
     """The order of so many rows that exchanging them by pivots (from 1) gives."""
     batch = pivots.dims[:-1]
     shape = Shape(DTYPES["f64"], (*batch, size))
-    rows = value_of(pivots, pivots.builder.emit("iota", shape=shape, iota_dimension=len(batch)))
+    rows = Value(pivots.builder, pivots.builder.emit("iota", shape=shape, iota_dimension=len(batch)))
     return _call(Routine("laswp"), [rows, pivots], rows.shape)[0]
 
 
@@ -179,7 +178,7 @@ def _solve(a: Value, b: Value) -> Value:
 def _det(a: Value) -> Value:
     factors, pivots, _ = _factorized(a)  # the transposed matrix has the same determinant
     rank = len(a.dims)
-    own = value_of(a, a.builder.emit("iota", shape=pivots.shape, iota_dimension=rank - 2)) + 1
+    own = Value(a.builder, a.builder.emit("iota", shape=pivots.shape, iota_dimension=rank - 2)) + 1
     diagonal = diagonal_of(factors)
     signed = pivots.compare("EQ", own).where(diagonal, -diagonal)  # each exchange of two rows changes the sign
     return signed.reduce("multiply", 1, (rank - 2,))
