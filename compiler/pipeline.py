@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
@@ -12,6 +13,7 @@ from hloom.compiler.targets.cpu.target import host_target
 from hloom.ir.errors import AttributeValueError
 from hloom.ir.module import Module
 from hloom.ir.records import record
+from hloom.ir.verify import verify
 
 PIPELINE: tuple[str, ...] = (
     "inline-calls",
@@ -62,8 +64,6 @@ def pass_names(text: str) -> tuple[str, ...]:
 def check_names(names: Sequence[str]) -> None:
     for name in names:
         if name not in PASSES:
-            import difflib
-
             nearest = difflib.get_close_matches(name, PASSES, 1)
             raise AttributeValueError(
                 f"pass '{name}' was asked for",
@@ -112,8 +112,6 @@ def run_passes(
 
 def verified(module: Module, made_by: str) -> None:
     """Verifies a module; a failure says who made it."""
-    from hloom.ir.verify import verify
-
     try:
         verify(module)
     except Exception as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hloom.compiler.transforms import reduction, windows
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.compiler.transforms.jvp import SharingBuilder
 from hloom.ir.build import Builder, Value, tuple_elements
@@ -57,11 +58,9 @@ class Batching:
 
     def reduction_by_tree(self, instruction: Instruction, operands, mapped):
         """A reduce of any combiner, as ordinary ops: for initial values that differ between the problems."""
-        from hloom.compiler.transforms.reduction import reduction_tree
-
         one = Builder("reduction")
         parameters = [one.parameter(o.shape) for o in instruction.operands]
-        results = reduction_tree(one, instruction.with_operands(tuple(parameters)))
+        results = reduction.reduction_tree(one, instruction.with_operands(tuple(parameters)))
         made, _ = self.computation(one.finish(one.tuple(results)), mapped, [True] * len(results))
         root = self.builder.inline(made, [v.instruction for v in operands])
         values = [Value(self.builder, e) for e in tuple_elements(self.builder, root)]
@@ -69,9 +68,7 @@ class Batching:
 
     def reduce_window_by_tree(self, instruction: Instruction, operands, mapped):
         """A reduce-window as ordinary ops: for initial values that differ between the problems."""
-        from hloom.compiler.transforms.windows import reduce_window_by_tree
-
-        return reduce_window_by_tree(self, instruction, operands, mapped)
+        return windows.reduce_window_by_tree(self, instruction, operands, mapped)
 
     def iota(self, dtype="s32") -> Value:
         """0, 1, ..., size - 1: the number of each problem."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hloom.compiler.transforms import reduction, windows
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.ir.build import Builder, Value, tuple_elements
 from hloom.ir.errors import DifferentiationError
@@ -144,15 +145,11 @@ class Pushforward:
 
     def reduction_jvp(self, instruction: Instruction, primals, tangents):
         """The tangent of a reduce: see `hloom.compiler.transforms.reduction`."""
-        from hloom.compiler.transforms.reduction import reduction_jvp
-
-        return reduction_jvp(self, instruction, primals, tangents)
+        return reduction.reduction_jvp(self, instruction, primals, tangents)
 
     def reduce_window_jvp(self, instruction: Instruction, primals):
         """The tangent of a reduce-window: see `hloom.compiler.transforms.windows`."""
-        from hloom.compiler.transforms.windows import reduce_window_jvp
-
-        return reduce_window_jvp(self, instruction, primals)
+        return windows.reduce_window_jvp(self, instruction, primals)
 
     def tangent(self, instruction: Instruction) -> Instruction | None:
         """The tangent of an array; None where it is zero."""

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+import hloom
 from hloom.ir.errors import HloomError, ParseError, VerifyError
 
 # name: (module, summary). A command is imported when it is chosen, so that `info` does not wait for a plot library.
@@ -41,7 +42,6 @@ def parser() -> argparse.ArgumentParser:
         description="A tensor compiler: HLO graphs, fused into Numba kernels.",
         epilog="`hloom COMMAND --help` describes a command and its options.",
     )
-    import hloom
 
     top.add_argument("--version", action="version", version=f"hloom {hloom.__version__}")
     subparsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -30,7 +30,16 @@ from pathlib import Path
 
 from rich.console import Console
 
+import hloom
+from hloom.backends.cpu.driver import driver
+from hloom.benchmarks.libraries import GROUPS, PEERS, load
+from hloom.benchmarks.measure import conditions, limits, startup, timing
+from hloom.benchmarks.report import report
+from hloom.benchmarks.report.goals import geometric_mean, geometric_means, goals
+from hloom.benchmarks.report.plot import bar_chart
+from hloom.benchmarks.workloads import FAMILIES, WORKLOADS
 from hloom.commands import CommandError
+from hloom.compiler.targets.cpu.machine import host
 
 FILES = {"json": "results.json", "png": "results.png", "markdown": "RESULTS.md"}
 
@@ -57,12 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from hloom.backends.cpu.driver import driver
-    from hloom.benchmarks.libraries import GROUPS, PEERS, load
-    from hloom.benchmarks.report import report
-    from hloom.benchmarks.report.goals import geometric_means, goals
-    from hloom.benchmarks.workloads import FAMILIES
-
     console = Console() if sys.stdout.isatty() else Console(width=160)  # a file has no width of its own
     if options.list:
         for family in FAMILIES:
@@ -114,8 +117,6 @@ def run(options: argparse.Namespace) -> int:
     if files["markdown"]:
         write(files["markdown"], report.markdown(result))
     if files["png"] and importlib.util.find_spec("matplotlib") is not None:
-        from hloom.benchmarks.report.plot import bar_chart
-
         bar_chart(result, files["png"])
     written = [file for file in files.values() if file and Path(file).exists()]
     if written:
@@ -125,8 +126,6 @@ def run(options: argparse.Namespace) -> int:
 
 def chosen_workloads(options: argparse.Namespace) -> list:
     """The workloads named by --only (workloads or families), or those of the suite."""
-    from hloom.benchmarks.workloads import FAMILIES, WORKLOADS
-
     families = {family.name: list(family.members) for family in FAMILIES}
     only = [w for name in _names(options.only, [*WORKLOADS, *families], "workload") for w in families.get(name, [name])]
     return [w for w in WORKLOADS.values() if (w.name in only if only else w.suite in ("core", options.suite))]
@@ -155,10 +154,6 @@ def kept_result(file: str | None) -> dict:
 
 def _measured_rows(chosen, libraries, options, console, kept) -> tuple[list[dict], dict]:
     """The rows in suite order, kept ones included, and the limits of the machine."""
-    from hloom.benchmarks.measure import limits, timing
-    from hloom.benchmarks.report import report
-    from hloom.benchmarks.workloads import WORKLOADS
-
     old = {row["name"]: row for row in kept.get("rows", [])}
     found = kept.get("limits")
     if not found:
@@ -173,8 +168,6 @@ def _measured_rows(chosen, libraries, options, console, kept) -> tuple[list[dict
 
 
 def _conditions(console, peers) -> dict:
-    from hloom.benchmarks.measure import conditions, startup, timing
-
     known = [p for p in peers if p in ("jax", "torch")]
     # No status here: the thread that draws it slows down short calls in this process (12 us become 29).
     console.print("threads, callers, calls apart", highlight=False)
@@ -198,10 +191,6 @@ def _startup(names, peers, before: dict) -> dict:
 
     before: earlier measurements, from which the rows of all other workloads are taken.
     """
-    from hloom.benchmarks.measure import startup
-    from hloom.benchmarks.report.goals import geometric_mean
-    from hloom.benchmarks.workloads import WORKLOADS
-
     found = {"first": startup.first_calls(names, peers), "shapes": startup.new_shapes(names, peers)}
     rows: dict[str, list[dict]] = {}
     for part, new in found.items():
@@ -229,9 +218,6 @@ def _names(text: str, valid, what: str) -> list[str]:
 
 
 def machine_facts() -> dict[str, str]:
-    import hloom
-    from hloom.compiler.targets.cpu.machine import host
-
     machine = host()
     return {
         "processor": f"{machine.arch} {machine.cpu}, {machine.vector_bytes * 8}-bit vectors",

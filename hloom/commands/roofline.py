@@ -21,6 +21,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from hloom.backends.cpu.driver import driver
+from hloom.benchmarks.libraries import load
+from hloom.benchmarks.measure import limits, timing
+from hloom.benchmarks.report import report, roofline
+from hloom.benchmarks.report.plot import roof_chart
 from hloom.commands import CommandError
 from hloom.commands.bench import chosen_workloads, kept_result, machine_facts, write
 
@@ -43,11 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from hloom.backends.cpu.driver import driver
-    from hloom.benchmarks.libraries import load
-    from hloom.benchmarks.measure import limits, timing
-    from hloom.benchmarks.report import report, roofline
-
     console = Console() if sys.stdout.isatty() else Console(width=160)
     if options.png and importlib.util.find_spec("matplotlib") is None:
         raise CommandError("--png requires matplotlib", "it is not installed", "pip install 'hloom[bench]'")
@@ -69,7 +69,5 @@ def run(options: argparse.Namespace) -> int:
             options.json, json.dumps({"machine": machine_facts(), "limits": found, "points": points}, indent=1) + "\n"
         )
     if options.png:
-        from hloom.benchmarks.report.plot import roof_chart
-
         roof_chart(found, points, options.png)
     return 0

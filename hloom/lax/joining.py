@@ -19,6 +19,8 @@ from hloom.lax.operands import (
     reshape_to,
 )
 from hloom.lax.table import add, bitwise_and, mul, shift_right_arithmetic, shift_right_logical, sub
+from hloom.sharding.shardings import Sharding, single_device
+from hloom.tree import pytrees as tree
 
 
 def stack(operands, axis: int = 0):
@@ -133,9 +135,6 @@ def mulhi(x, y, /):
 
 def with_sharding_constraint(x, shardings):
     """x (an array or a tree of them): an array is on one device. Raises DeviceError for a split over several."""
-    from hloom.sharding.shardings import Sharding, single_device
-    from hloom.tree import pytrees as tree
-
     for sharding in tree.leaves(shardings):
         if isinstance(sharding, Sharding) and not sharding.is_fully_replicated:
             single_device(sharding)

@@ -13,8 +13,17 @@ import numpy as np
 
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import COMPLEX, DTYPES, Shape, real_dtype
-from hloom.lax.elementwise import conj, convert_element_type, select
-from hloom.lax.movement import broadcasted_iota, concatenate, expand_dims, full_like, slice_in_dim, squeeze, transpose
+from hloom.lax.elementwise import conj, convert_element_type, eq, ge, le, lt, select
+from hloom.lax.movement import (
+    broadcasted_iota,
+    concatenate,
+    expand_dims,
+    full_like,
+    pad,
+    slice_in_dim,
+    squeeze,
+    transpose,
+)
 from hloom.lax.operands import as_operand, constant, whole_number
 from hloom.lax.reduction import batch_matmul, reduce_max, reduce_sum
 from hloom.lax.table import abs as magnitude
@@ -98,7 +107,6 @@ def triangle(x, lower: bool, k: int = 0):
     rank = x.ndim
     row, column = (broadcasted_iota("s32", x.shape, rank - n) for n in (2, 1))
     difference = sub(column, row)
-    from hloom.lax.elementwise import ge, le
 
     return select((le if lower else ge)(difference, k), x, full_like(x, 0))
 
@@ -147,7 +155,6 @@ def cholesky_update(r_matrix, w_vector):
             "check the extents",
         )
     _, factor = bind("qr", concatenate([r, expand_dims(w, (0,))], 0))
-    from hloom.lax.elementwise import lt
 
     diagonal = reduce_sum(select(_on_diagonal(factor), factor, full_like(factor, 0)), (1,))
     sign = select(lt(diagonal, 0.0), full_like(diagonal, -1), full_like(diagonal, 1))
@@ -155,8 +162,6 @@ def cholesky_update(r_matrix, w_vector):
 
 
 def _on_diagonal(x):
-    from hloom.lax.elementwise import eq
-
     rank = x.ndim
     return eq(broadcasted_iota("s32", x.shape, rank - 2), broadcasted_iota("s32", x.shape, rank - 1))
 
@@ -213,7 +218,6 @@ def ormqr(a, taus, c, *, left: bool = True, transpose: bool = False):
         a = slice_in_dim(a, 0, rows, axis=-1)
     elif count < rows:
         widths = [(0, 0, 0)] * (a.ndim - 1) + [(0, rows - count, 0)]
-        from hloom.lax.movement import pad
 
         a = pad(a, constant(0, a.dtype), widths)
     q = householder_product(a, taus)

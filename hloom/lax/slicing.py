@@ -5,15 +5,17 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 from hloom.errors import ArgumentError, DTypeError, ShapeError
-from hloom.ir.build import scalar_computation
+from hloom.ir.build import Builder, scalar_computation
 from hloom.ir.ops.indexing.gather import Windows, gather_attributes
-from hloom.ir.ops.indexing.scatter import overwriter
+from hloom.ir.ops.indexing.scatter import overwriter, scatter_windows
 from hloom.ir.types import INEXACT, INTEGERS, PRED, Shape, as_dtype
 from hloom.lax.operands import NUMBERS, as_operand, canonical_axis, canonical_shape, constant, convert, reshape_to
 from hloom.tracing.trace import bind, trace_function
+from hloom.tree import pytrees as tree
 
 
 class GatherDimensionNumbers(NamedTuple):
@@ -80,7 +82,6 @@ _MODES = {
 
 
 def _iinfo(dtype):
-    import ml_dtypes  # NumPy's own knows no 4-bit integers
 
     return ml_dtypes.iinfo(dtype)
 
@@ -197,8 +198,6 @@ def _scatter(name, combiner, operand, scatter_indices, updates, numbers, are_sor
         "index_vector_dim": indices.ndim - 1,
     }
     if mode == GatherScatterMode.CLIP:
-        from hloom.ir.ops.indexing.scatter import scatter_windows
-
         w = scatter_windows(x.shape, indices.shape, updates.shape, attributes)
         indices = clipped(indices, w.limits())
     if are_sorted:
@@ -306,9 +305,6 @@ def scatter_apply(
 
 def applied(func, dtype):
     """The computation (element, update) -> func(element)."""
-    from hloom.ir.build import Builder
-    from hloom.tree import pytrees as tree
-
     _, structure = tree.flatten(((0,), {}))
     traced = trace_function(func, [Shape(dtype)], structure, getattr(func, "__name__", "function"))
     if traced.captures or not isinstance(traced.computation.shape, Shape) or traced.computation.shape.dims:

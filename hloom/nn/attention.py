@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import hloom.numpy as hnp
+from hloom import random
 from hloom.errors import ArgumentError
 from hloom.nn.functional import dot_product_attention, gelu
 from hloom.nn.layers import Dropout, LayerNorm, Linear
@@ -21,8 +22,6 @@ class MultiHeadAttention(Module):
     heads: int = static()
 
     def __init__(self, features: int, heads: int, *, key, use_bias: bool = True, dtype="f32"):
-        from hloom import random
-
         if features % heads:
             raise ArgumentError(
                 "MultiHeadAttention takes a number of heads that divides the features",
@@ -59,8 +58,6 @@ class TransformerBlock(Module):
     dropout: Any
 
     def __init__(self, features: int, heads: int, *, key, hidden: int | None = None, dropout: float = 0.0, dtype="f32"):
-        from hloom import random
-
         keys = random.split(key, 3)
         hidden = hidden or 4 * features
         self.first_norm = LayerNorm(features, dtype=dtype)

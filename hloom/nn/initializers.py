@@ -6,6 +6,7 @@ import math
 from typing import Protocol
 
 import hloom.numpy as hnp
+from hloom import random
 from hloom.errors import ArgumentError
 from hloom.ir.types import as_dtype
 
@@ -18,8 +19,6 @@ class Initializer(Protocol):
 
 
 def _random():
-    from hloom import random  # the random package needs the whole front end
-
     return random
 
 

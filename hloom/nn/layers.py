@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import hloom.numpy as hnp
-from hloom import lax
+from hloom import lax, random
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import INTEGERS
 from hloom.lax.operands import as_operand
 from hloom.nn import initializers
 from hloom.nn.module import Module, draw_key, is_training, record, static
+from hloom.nn.pooling import avg_pool, max_pool
 
 
 def checked_features(x, features: int, layer: str):
@@ -197,7 +198,6 @@ class Dropout(Module):
     def __call__(self, x):
         if not is_training() or self.rate == 0:
             return x
-        from hloom import random
 
         x = as_operand(x, "Dropout")
         kept = random.bernoulli(draw_key("Dropout"), 1 - self.rate, x.shape)
@@ -237,8 +237,6 @@ class MaxPool(Module):
         self.padding = padding if isinstance(padding, str) else tuple(map(tuple, padding))
 
     def __call__(self, x):
-        from hloom.nn import max_pool
-
         return max_pool(x, self.window, strides=self.strides, padding=self.padding)
 
 
@@ -246,8 +244,6 @@ class AvgPool(MaxPool):
     """The mean of each window. x: (batch, ..., features)."""
 
     def __call__(self, x):
-        from hloom.nn import avg_pool
-
         return avg_pool(x, self.window, strides=self.strides, padding=self.padding)
 
 

@@ -28,7 +28,7 @@ import functools
 import threading
 from typing import Any, dataclass_transform
 
-from hloom import tree
+from hloom import random, tree
 from hloom.errors import ArgumentError
 
 
@@ -170,7 +170,6 @@ def draw_key(layer: str):
             "nn.apply got no key",
             "write nn.apply(module, x, training=True, key=hl.random.key(0)), a new key at each step",
         )
-    from hloom import random
 
     session.draws += 1
     return random.fold_in(session.key, session.draws)

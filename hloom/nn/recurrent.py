@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import hloom.numpy as hnp
-from hloom import lax
+from hloom import lax, random
 from hloom.nn import initializers
 from hloom.nn.functional import sigmoid
 from hloom.nn.layers import checked_features
@@ -22,8 +22,6 @@ class _Cell(Module):
     _gates = 1
 
     def __init__(self, inputs: int, features: int, *, key, dtype="f32"):
-        from hloom import random
-
         first, second = random.split(key)
         gates = self._gates
         self.input_kernel = initializers.lecun_normal()(first, (inputs, gates * features), dtype)

@@ -101,7 +101,9 @@ from hloom.numpy.dtypes import (
     uint64,
     unsignedinteger,
 )
+from hloom.numpy.dtypes import default_types as _default_types
 from hloom.numpy.elementwise import table as _table
+from hloom.numpy.elementwise.interpolation import interp
 from hloom.numpy.elementwise.logic import (
     allclose,
     array_equal,
@@ -138,7 +140,6 @@ from hloom.numpy.elementwise.numbers import (
     byteswap,
     frexp,
     gcd,
-    interp,
     lcm,
     nextafter,
     packbits,
@@ -432,9 +433,7 @@ _arguments.explain_all(
 
 def __getattr__(name: str):
     if name in ("int_", "uint", "float_", "complex_"):
-        from hloom.numpy.dtypes import default_types
-
-        return default_types()[name]
+        return _default_types()[name]
     raise AttributeError(f"module 'hloom.numpy' has no attribute '{name}'")
 
 

@@ -37,6 +37,9 @@ from hloom.lax.operands import (
     with_weakness,
 )
 from hloom.lax.operands import full as full_constant
+from hloom.lax.transfer import device_put
+from hloom.numpy.elementwise.ufuncs import i0, power
+from hloom.sharding.shardings import device_of
 from hloom.tracing.trace import bind
 
 # --- from values --------------------------------------------------------------------------------------------------
@@ -49,8 +52,6 @@ def _on_device(make):
     def placed(*args, device=None, **options):
         if device is None and not device_scopes.device:
             return make(*args, **options)
-        from hloom.lax.transfer import device_put
-        from hloom.sharding.shardings import device_of
 
         with device_scope(device_scopes.device if device is None else str(device_of(device))):
             result = make(*args, **options)
@@ -300,8 +301,6 @@ def linspace(
 
 def logspace(start, stop, num: int = 50, endpoint: bool = True, base=10.0, dtype=None, axis: int = 0):
     """base to the power of `linspace(start, stop, ...)`. Raises ShapeError, DTypeError."""
-    from hloom.numpy.elementwise.ufuncs import power
-
     result = power(base, linspace(start, stop, num, endpoint, axis=axis))
     return result if dtype is None else astype(result, dtype)
 
@@ -465,8 +464,6 @@ def vander(x, N: int | None = None, increasing: bool = False):
 
 def kaiser(M: int, beta):
     """The Kaiser window over M points: I0(beta sqrt(1 - r^2)) / I0(beta), r from -1 to 1. Raises ArgumentError."""
-    from hloom.numpy.elementwise.ufuncs import i0
-
     size = whole_number(M, "kaiser", "number of points")
     if size < 2:
         return full_constant(1, default_float(), (max(size, 0),))

@@ -10,6 +10,7 @@ from hloom.arrays.operators import ArrayMethods
 from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED, SIGNED, UNSIGNED, as_dtype, default_dtype
 from hloom.lax.operands import dtype_of, promoted, read
+from hloom.numpy.creation import array
 
 
 class _ScalarMeta(type):
@@ -26,8 +27,6 @@ class _ScalarMeta(type):
         super().__init__(name, (), {})
 
     def __call__(cls, x=0, /):
-        from hloom.numpy.creation import array
-
         return array(x, cls.dtype)
 
     def __hash__(cls) -> int:

@@ -9,9 +9,13 @@ from __future__ import annotations
 import math
 
 from hloom import lax
+from hloom.arrays.promotion import default_float
 from hloom.errors import ArgumentError, DTypeError, ShapeError
-from hloom.ir.types import COMPLEX, DTYPES, INEXACT, NARROW_FLOATS
+from hloom.ir.types import COMPLEX, DTYPES, INEXACT, NARROW_FLOATS, as_dtype
 from hloom.lax.operands import as_operand, canonical_axes, canonical_axis, convert, inexact_dtype, whole_number
+from hloom.lax.transfer import device_put
+from hloom.numpy.creation import asarray
+from hloom.numpy.shaping.rearrangement import roll
 
 __all__ = (
     "fft fft2 fftfreq fftn fftshift hfft ifft ifft2 ifftn ifftshift ihfft irfft irfft2 irfftn rfft rfft2 rfftfreq rfftn"
@@ -195,19 +199,15 @@ def ihfft(a, n=None, axis: int = -1, norm=None):
 
 
 def _frequencies(name: str, n, d, dtype, device, counts):
-    from hloom import numpy as hnp
-
     size = whole_number(n, name, "number of points")
     if size == 0:
         raise ArgumentError(f"{name} takes a number of points that is not 0", "0", "pass the length of the signal")
-    dtype = hnp.dtype(hnp.float_ if dtype is None else dtype)
+    dtype = as_dtype(default_float() if dtype is None else dtype)
     if dtype not in (DTYPES["f32"], DTYPES["f64"]) and dtype not in NARROW_FLOATS:
         raise DTypeError(f"{name} makes real frequencies", f"{dtype}", "pass a float dtype")
-    steps = hnp.asarray(counts(size), dtype=dtype)
-    result = steps / (hnp.asarray(d, dtype=dtype) * size)
+    steps = asarray(counts(size), dtype=dtype)
+    result = steps / (asarray(d, dtype=dtype) * size)
     if device is not None:
-        from hloom.lax.transfer import device_put
-
         result = device_put(result, device)
     return result
 
@@ -223,13 +223,11 @@ def rfftfreq(n: int, d=1.0, *, dtype=None, device=None):
 
 
 def _shifted(name: str, x, axes, amount):
-    from hloom import numpy as hnp
-
     x = as_operand(x, name)
     if axes is None:
         axes = tuple(range(x.ndim))
     axes = (canonical_axis(axes, x.ndim, name),) if isinstance(axes, int) else canonical_axes(tuple(axes), x.ndim, name)
-    return hnp.roll(x, tuple(amount(x.shape[k]) for k in axes), axes)
+    return roll(x, tuple(amount(x.shape[k]) for k in axes), axes)
 
 
 def fftshift(x, axes=None):

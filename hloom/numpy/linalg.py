@@ -14,11 +14,31 @@ from hloom import lax
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import DTYPES, real_dtype
 from hloom.lax.linalg import adjoint, matrices, square, swapped
-from hloom.lax.operands import as_operand, canonical_axis, convert, promote_operands, to_inexact, whole_number
+from hloom.lax.operands import (
+    as_operand,
+    broadcast_dims_to,
+    broadcast_shapes,
+    canonical_axis,
+    convert,
+    inexact_dtype,
+    promote_operands,
+    to_inexact,
+    whole_number,
+)
+from hloom.numpy.creation import arange, asarray, eye, zeros
+from hloom.numpy.dtypes import finfo
+from hloom.numpy.elementwise.logic import isnan, where
+from hloom.numpy.linear import products
 from hloom.numpy.linear.einsum import multi_dot
-from hloom.numpy.linear.norms import cond, matrix_norm, norm, vector_norm
+from hloom.numpy.linear.norms import matrix_norm, norm, vector_norm
+from hloom.numpy.linear.products import cross as general
 from hloom.numpy.linear.products import matmul, matrix_transpose, tensordot, vecdot
+from hloom.numpy.reducing import reductions
+from hloom.numpy.reducing.reductions import count_nonzero, prod
+from hloom.numpy.shaping import diagonals
+from hloom.numpy.shaping.manipulation import broadcast_to, ravel, reshape, transpose
 from hloom.tracing.trace import bind
+from hloom.typing import Array
 
 __all__ = [
     "cholesky",
@@ -144,6 +164,24 @@ def _sorted(x):
     return lax.sort(x, dimension=x.ndim - 1)
 
 
+def cond(x, p=None):
+    """The condition number |x| |x^-1| in the norm p (as `norm` takes for matrices; None and 2: singular values).
+
+    inf of a singular matrix; NaN where x has one. Raises ShapeError, DTypeError, ArgumentError.
+    """
+    x = matrices(to_inexact(x, "cond"), "cond")
+    if p in (None, 2, -2):
+        s = svdvals(x)
+        if not s.shape[-1]:
+            raise ShapeError("cond takes matrices that are not empty", f"{x._shape!r}", "check the shape")
+        result = s[..., 0] / s[..., -1] if p != -2 else s[..., -1] / s[..., 0]
+    else:
+        result = norm(x, p, (-2, -1)) * norm(inv(x), p, (-2, -1))
+    # NaN from numbers that are none stays, NaN from a singular matrix is an infinite condition.
+    own = reductions.any(isnan(x), axis=(-2, -1))
+    return where(isnan(result) & ~own, lax.full_like(result, np.inf), result)
+
+
 def svdvals(x, /):
     """The singular values, descending. Raises ShapeError, DTypeError."""
     return svd(x, full_matrices=False, compute_uv=False)
@@ -194,8 +232,6 @@ def slogdet(a, *, method: str | None = None):
 
     method: 'lu' or 'qr'. Raises ShapeError, DTypeError, ArgumentError.
     """
-    from hloom import numpy as hnp
-
     a = _float_square(a, "slogdet")
     if method not in (None, "lu", "qr"):
         raise ArgumentError("slogdet takes method 'lu' or 'qr'", f"{method!r}", "leave it out")
@@ -203,19 +239,19 @@ def slogdet(a, *, method: str | None = None):
     if method == "qr":
         # The determinant of Q is the product of those of its reflections: (-1) for each of a real matrix.
         form, taus = lax.linalg.geqrf(lax.stop_gradient(a))
-        sign = hnp.prod(hnp.where(taus != 0, -1, 1), axis=-1).astype(a.dtype)
+        sign = prod(where(taus != 0, -1, 1), axis=-1).astype(a.dtype)
         if np.dtype(a.dtype).kind == "c":
             sign = det(lax.linalg.householder_product(form, taus))
-        diagonal_ = hnp.diagonal(lax.linalg.qr(a, full_matrices=False)[1], axis1=-2, axis2=-1)
+        diagonal_ = diagonals.diagonal(lax.linalg.qr(a, full_matrices=False)[1], axis1=-2, axis2=-1)
     else:
         factors, pivots, _ = lax.linalg.lu(a)
-        diagonal_ = hnp.diagonal(factors, axis1=-2, axis2=-1)
-        exchanged = hnp.count_nonzero(pivots != hnp.arange(n, dtype=pivots.dtype), axis=-1)
+        diagonal_ = diagonals.diagonal(factors, axis1=-2, axis2=-1)
+        exchanged = count_nonzero(pivots != arange(n, dtype=pivots.dtype), axis=-1)
         sign = (1 - 2 * (exchanged % 2)).astype(a.dtype)
     size = lax.abs(diagonal_)
     zero = size == 0
-    unit = hnp.where(zero, lax.full_like(diagonal_, 0), diagonal_ / hnp.where(zero, lax.full_like(size, 1), size))
-    return SlogdetResult(sign * hnp.prod(unit, axis=-1), hnp.sum(_log(size), axis=-1))
+    unit = where(zero, lax.full_like(diagonal_, 0), diagonal_ / where(zero, lax.full_like(size, 1), size))
+    return SlogdetResult(sign * prod(unit, axis=-1), reductions.sum(_log(size), axis=-1))
 
 
 def _log(x):
@@ -225,10 +261,8 @@ def _log(x):
 
 def inv(a):
     """The inverse; of a singular matrix it holds inf or NaN. Raises ShapeError, DTypeError."""
-    from hloom import numpy as hnp
-
     a = _float_square(a, "inv")
-    return bind("solve", a, hnp.broadcast_to(hnp.eye(a.shape[-1], dtype=a.dtype), a.shape))
+    return bind("solve", a, broadcast_to(eye(a.shape[-1], dtype=a.dtype), a.shape))
 
 
 def solve(a, b):
@@ -236,8 +270,6 @@ def solve(a, b):
 
     Raises ShapeError, DTypeError.
     """
-    from hloom.lax.operands import broadcast_dims_to, broadcast_shapes
-
     a, b = square(a, "solve"), as_operand(b, "solve")
     if b.ndim < 1 or b.shape[-1 if b.ndim == 1 else -2] != a.shape[-1]:
         raise ShapeError(
@@ -255,8 +287,6 @@ def solve(a, b):
 
 
 def _inexact(dtype):
-    from hloom.lax.operands import inexact_dtype
-
     return inexact_dtype(dtype)
 
 
@@ -266,14 +296,12 @@ def pinv(a, rtol=None, hermitian: bool = False, *, rcond=None):
     Singular values up to rtol times the largest count as 0; rtol (rcond is its old name) is 10 max(m, n) eps by
     default, a number or an array that broadcasts to the batch. Raises ShapeError, DTypeError.
     """
-    from hloom import numpy as hnp
-
     a = _float_matrices(a, "pinv")
     rtol = rcond if rtol is None else rtol
     dtype = real_dtype(a.dtype)
     if rtol is None:
-        rtol = 10.0 * max(a.shape[-2:]) * float(hnp.finfo(dtype).eps)
-    bound = hnp.broadcast_to(hnp.asarray(rtol, dtype=dtype), a.shape[:-2])
+        rtol = 10.0 * max(a.shape[-2:]) * float(finfo(dtype).eps)
+    bound = broadcast_to(asarray(rtol, dtype=dtype), a.shape[:-2])
     return bind("pinv", a, bound)
 
 
@@ -282,21 +310,19 @@ def matrix_rank(M, rtol=None, *, hermitian: bool = False, tol=None):
 
     An array of rank 0 or 1 has rank 1, or 0 where all of it is 0. Raises ArgumentError, DTypeError.
     """
-    from hloom import numpy as hnp
-
     x = to_inexact(M, "matrix_rank")
     if x.ndim < 2:
-        return hnp.any(x != 0).astype("s32")
+        return reductions.any(x != 0).astype("s32")
     if rtol is not None and tol is not None:
         raise ArgumentError("matrix_rank takes rtol or tol", "both", "leave one out")
     s = svd(x, compute_uv=False, hermitian=hermitian)
     if tol is not None:
-        bound = hnp.asarray(tol, dtype=s.dtype)[..., None]
+        bound = asarray(tol, dtype=s.dtype)[..., None]
     else:
         if rtol is None:
-            rtol = max(x.shape[-2:]) * float(hnp.finfo(s.dtype).eps)
-        bound = hnp.asarray(rtol, dtype=s.dtype)[..., None] * hnp.max(s, axis=-1, keepdims=True, initial=0)
-    return hnp.sum(s > bound, axis=-1, dtype="s32")
+            rtol = max(x.shape[-2:]) * float(finfo(s.dtype).eps)
+        bound = asarray(rtol, dtype=s.dtype)[..., None] * reductions.max(s, axis=-1, keepdims=True, initial=0)
+    return reductions.sum(s > bound, axis=-1, dtype="s32")
 
 
 def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
@@ -306,8 +332,6 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
     full rank or no more rows than columns). Singular values up to rcond times the largest count as 0: by default
     max(m, n) eps. Raises ShapeError, DTypeError.
     """
-    from hloom import numpy as hnp
-
     a, b = matrices(a, "lstsq"), as_operand(b, "lstsq")
     if a.ndim != 2 or b.ndim not in (1, 2) or a.shape[0] != b.shape[0]:
         raise ShapeError(
@@ -317,26 +341,24 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
         )
     (a, b), _ = promote_operands("lstsq", (a, b), _inexact, broadcast=False)
     m, n = a.shape
-    eps = float(hnp.finfo(a.dtype).eps)
-    rcond = eps * max(m, n) if rcond is None else hnp.where(hnp.asarray(rcond) < 0, eps, rcond)
+    eps = float(finfo(a.dtype).eps)
+    rcond = eps * max(m, n) if rcond is None else where(asarray(rcond) < 0, eps, rcond)
     columns = lax.expand_dims(b, (1,)) if b.ndim == 1 else b
     s = svdvals(a)
-    rank = hnp.sum(s > rcond * hnp.max(s, initial=0), dtype="s32")
+    rank = reductions.sum(s > rcond * reductions.max(s, initial=0), dtype="s32")
     x = matmul(pinv(a, rcond), columns)
-    if numpy_resid and (m <= n or not isinstance(rank, hnp.ndarray) or int(rank) < n):
-        residuals = hnp.zeros((0,), real_dtype(a.dtype))
+    if numpy_resid and (m <= n or not isinstance(rank, Array) or int(rank) < n):
+        residuals = zeros((0,), real_dtype(a.dtype))
     else:
-        residuals = hnp.sum(lax.square(lax.abs(columns - matmul(a, x))), axis=0)
+        residuals = reductions.sum(lax.square(lax.abs(columns - matmul(a, x))), axis=0)
     return (lax.squeeze(x, (1,)) if b.ndim == 1 else x), residuals, rank, s
 
 
 def matrix_power(a, n: int):
     """a @ a @ ... (n factors), by repeated squaring; of the inverse for a negative n. Raises ShapeError, DTypeError."""
-    from hloom import numpy as hnp
-
     a, n = square(a, "matrix_power"), whole_number(n, "matrix_power", "exponent")
     if n == 0:
-        return hnp.broadcast_to(hnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
+        return broadcast_to(eye(a.shape[-1], dtype=a.dtype), a.shape)
     if n < 0:
         a, n = inv(a), -n
     result = None
@@ -351,8 +373,6 @@ def matrix_power(a, n: int):
 
 def tensorinv(a, ind: int = 2):
     """The inverse of a under tensordot over its first `ind` axes. Raises ShapeError, ArgumentError."""
-    from hloom import numpy as hnp
-
     a, ind = as_operand(a, "tensorinv"), whole_number(ind, "tensorinv", "ind")
     if ind <= 0:
         raise ArgumentError("tensorinv takes a positive ind", f"{ind}", "name how many axes are the rows")
@@ -364,17 +384,15 @@ def tensorinv(a, ind: int = 2):
             f"{a._shape!r}",
             "check ind",
         )
-    return hnp.reshape(inv(hnp.reshape(a, (size, size))), tail + lead)
+    return reshape(inv(reshape(a, (size, size))), tail + lead)
 
 
 def tensorsolve(a, b, axes=None):
     """x with tensordot(a, x, x.ndim) = b. axes: axes of a that are moved to its end first. Raises ShapeError."""
-    from hloom import numpy as hnp
-
     a, b = as_operand(a, "tensorsolve"), as_operand(b, "tensorsolve")
     if axes is not None:
         moved = [canonical_axis(k, a.ndim, "tensorsolve") for k in axes]
-        a = hnp.transpose(a, [k for k in range(a.ndim) if k not in moved] + moved)
+        a = transpose(a, [k for k in range(a.ndim) if k not in moved] + moved)
     tail = a.shape[b.ndim :]
     if a.shape[: b.ndim] != b.shape or np.prod(tail, dtype=int) != b.size:
         raise ShapeError(
@@ -382,7 +400,7 @@ def tensorsolve(a, b, axes=None):
             f"{a._shape!r} and {b._shape!r}",
             "check axes",
         )
-    return hnp.reshape(solve(hnp.reshape(a, (b.size, b.size)), hnp.ravel(b)), tail)
+    return reshape(solve(reshape(a, (b.size, b.size)), ravel(b)), tail)
 
 
 # --- functions of the Array API's extension that differ from those of the main namespace --------------------------
@@ -390,8 +408,6 @@ def tensorsolve(a, b, axes=None):
 
 def cross(x1, x2, /, *, axis: int = -1):
     """The cross product of vectors of extent 3 along an axis. Raises ShapeError, DTypeError."""
-    from hloom.numpy.linear.products import cross as general
-
     a, b = as_operand(x1, "cross"), as_operand(x2, "cross")
     for x in (a, b):
         if x.shape[canonical_axis(axis, x.ndim, "cross")] != 3:
@@ -401,23 +417,17 @@ def cross(x1, x2, /, *, axis: int = -1):
 
 def outer(x1, x2, /):
     """The products of all elements of two vectors. Raises ShapeError, DTypeError."""
-    from hloom.numpy.linear.products import outer as general
-
     a, b = as_operand(x1, "outer"), as_operand(x2, "outer")
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError("outer takes two vectors", f"{a._shape!r} and {b._shape!r}", "use hnp.outer, which flattens")
-    return general(a, b)
+    return products.outer(a, b)
 
 
 def diagonal(x, /, *, offset: int = 0):
     """The diagonals of matrices (the last two axes). Raises ShapeError."""
-    from hloom import numpy as hnp
-
-    return hnp.diagonal(matrices(x, "diagonal"), offset, -2, -1)
+    return diagonals.diagonal(matrices(x, "diagonal"), offset, -2, -1)
 
 
 def trace(x, /, *, offset: int = 0, dtype=None):
     """The sums of the diagonals of matrices (the last two axes). Raises ShapeError."""
-    from hloom import numpy as hnp
-
-    return hnp.trace(matrices(x, "trace"), offset, -2, -1, dtype=dtype)
+    return diagonals.trace(matrices(x, "trace"), offset, -2, -1, dtype=dtype)

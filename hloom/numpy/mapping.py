@@ -17,6 +17,8 @@ from hloom.lax.operands import (
 )
 from hloom.numpy.elementwise.logic import truth, where
 from hloom.numpy.shaping.manipulation import expand_dims
+from hloom.transforms.vmap import vmap
+from hloom.tree import pytrees as tree
 
 _DIMENSIONS = r"\(\s*(?:\w+(?:\s*,\s*\w+)*)?\s*,?\s*\)"
 _SIDE = rf"\s*{_DIMENSIONS}(?:\s*,\s*{_DIMENSIONS})*\s*"
@@ -42,8 +44,6 @@ def vectorize(pyfunc, *, excluded=frozenset(), signature: str | None = None):
 
     @functools.wraps(pyfunc)
     def vectorized(*args, **kwargs):
-        from hloom.transforms.vmap import vmap
-
         name = getattr(pyfunc, "__name__", "the function")
         names = [key for key in kwargs if key not in excluded]
         places = [k for k in range(len(args)) if k not in excluded]
@@ -117,7 +117,6 @@ def _checked(function, name, results):
 
 def _repeated(function, extent: int):
     """A new first axis over which nothing changes."""
-    from hloom.tree import pytrees as tree
 
     def call(*args):
         found = function(*args)
@@ -131,8 +130,6 @@ def apply_along_axis(func1d, axis: int, arr, *args, **kwargs):
 
     Raises ShapeError.
     """
-    from hloom.transforms.vmap import vmap
-
     x = as_operand(arr, "apply_along_axis")
     axis = canonical_axis(axis, x.ndim, "apply_along_axis")
 

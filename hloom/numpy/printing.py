@@ -7,8 +7,10 @@ import numpy as np
 
 from hloom.arrays.array import Array
 from hloom.arrays.interchange import from_python
-from hloom.lax.operands import as_operand, default_float
+from hloom.lax import iota
+from hloom.lax.operands import as_operand, canonical_shape, default_float
 from hloom.numpy.creation import array, asarray
+from hloom.transforms.vmap import vmap
 
 # Arrays print with NumPy's options, so these are NumPy's own functions.
 printoptions, set_printoptions, get_printoptions = np.printoptions, np.set_printoptions, np.get_printoptions
@@ -87,10 +89,6 @@ def fromfunction(function, shape, *, dtype=None, **kwargs):
 
     dtype: of the indexes, floats by default. Further keywords go to the function. Raises ShapeError.
     """
-    from hloom.lax import iota
-    from hloom.lax.operands import canonical_shape
-    from hloom.transforms.vmap import vmap
-
     dims = canonical_shape(shape, "fromfunction")
     mapped = function if not kwargs else lambda *index: function(*index, **kwargs)
     for axis in reversed(range(len(dims))):

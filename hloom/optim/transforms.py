@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import hloom.numpy as hnp
 from hloom import tree
 from hloom.errors import ArgumentError
-from hloom.optim.base import GradientTransformation, global_norm, leafwise, stateless, zeros_like
+from hloom.optim.base import GradientTransformation, global_norm, leafwise, masked, stateless, zeros_like
 
 # --- scalings -----------------------------------------------------------------------------------------------------
 
@@ -292,7 +292,6 @@ def _needed(parameters, name: str):
 
 def add_decayed_weights(weight_decay=0.0, mask=None) -> GradientTransformation:
     """Adds weight_decay * parameters to the updates. mask: as in `masked`. The update needs the parameters."""
-    from hloom.optim.base import masked
 
     def decayed(updates, parameters):
         _needed(parameters, "add_decayed_weights")

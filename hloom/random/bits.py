@@ -15,7 +15,18 @@ from hloom import lax
 from hloom.arrays.keys import KeyArray
 from hloom.dispatch.jit import jit
 from hloom.errors import ArgumentError, DTypeError, ShapeError
-from hloom.ir.types import DTYPES, FLOATS, HLO_NAME, INTEGERS, UNSIGNED, Shape, as_dtype, bit_width, default_dtype
+from hloom.ir.types import (
+    DTYPES,
+    FLOATS,
+    HLO_NAME,
+    INTEGERS,
+    UNSIGNED,
+    Shape,
+    TupleShape,
+    as_dtype,
+    bit_width,
+    default_dtype,
+)
 from hloom.lax.operands import as_operand, canonical_shape, full, reshape_to
 from hloom.random.keys import take_key
 from hloom.tracing.trace import bind
@@ -68,7 +79,6 @@ def raw_bits(data, implementation: str, width: int, dims: tuple[int, ...]):
     dtype, size = UINT_OF_BITS[width], math.prod(dims)
     if implementation != "threefry2x32":
         state = lax.bitcast_convert_type(reshape_to(data, (2, 2)), U64)
-        from hloom.ir.types import TupleShape
 
         asked = TupleShape([state._shape, Shape(dtype, dims)])
         return bind("rng-bit-generator", state, shape=asked, algorithm="rng_default")[1]

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 
+import ml_dtypes
 import numpy as np
 
+import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import DTYPES, as_dtype, real_dtype
@@ -27,8 +29,6 @@ def keys_of(data, implementation: str, count: int) -> list:
 
 
 def limits(dtype):
-    import ml_dtypes
-
     return ml_dtypes.finfo(dtype)
 
 
@@ -362,8 +362,6 @@ def rademacher(key, shape=(), dtype=None, *, out_sharding=None):
 
 
 def _multivariate_normal(data, mean, cov, implementation, dims, dtype, method):
-    import hloom.numpy as hnp
-
     if method == "cholesky":
         factor = hnp.linalg.cholesky(cov)
     elif method == "eigh":
@@ -400,8 +398,6 @@ def multivariate_normal(key, mean, cov, shape=None, dtype=None, method="cholesky
 
 
 def _orthogonal(data, implementation, n, dims, dtype, m):
-    import hloom.numpy as hnp
-
     z = standard_normal(data, implementation, (*dims, max(n, m), min(n, m)), dtype)
     q, r = hnp.linalg.qr(z)
     d = hnp.diagonal(r, axis1=-2, axis2=-1)

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import DTYPES, FLOATS, HLO_NAME, INTEGERS, as_dtype
@@ -128,16 +129,12 @@ def _bound(value, info, dtype):
 
 def _categorical(data, logits, implementation, dims, axis, mode):
     """dims: the leading dimensions of the result that the logits do not have."""
-    import hloom.numpy as hnp
-
     shape = (*dims, *logits.shape)
     noise = standard_gumbel(data, implementation, shape, logits.dtype, mode)
     return hnp.argmax(noise + logits, axis=axis)
 
 
 def _categorical_without(data, logits, implementation, count, axis, mode):
-    import hloom.numpy as hnp
-
     noisy = standard_gumbel(data, implementation, logits.shape, logits.dtype, mode) + logits
     return lax.top_k(hnp.moveaxis(noisy, axis, -1), count)[1]
 
@@ -174,7 +171,6 @@ def categorical(
             f"random.categorical draws {count} different categories", f"there are {logits.shape[axis]}", "draw fewer"
         )
     drawn = run(_categorical_without, (implementation, count, axis, mode), data, logits)
-    import hloom.numpy as hnp
 
     return hnp.moveaxis(drawn, -1, 0).reshape(dims)
 
@@ -199,14 +195,11 @@ def _shuffled(data, x, implementation, axis: int):
 def _permutation(data, x, implementation, axis, independent):
     if independent or len(x.shape) == 1:
         return _shuffled(data, x, implementation, axis)
-    import hloom.numpy as hnp
 
     return hnp.take(x, _shuffled(data, hnp.arange(x.shape[axis]), implementation, 0), axis=axis)
 
 
 def _permuted_range(data, implementation, size, dtype):
-    import hloom.numpy as hnp
-
     return _shuffled(data, hnp.arange(size, dtype=dtype), implementation, 0)
 
 
@@ -231,16 +224,12 @@ def shuffle(key, x, axis: int = 0):
 
 
 def _choice_by_weight(data, p, implementation, dims):
-    import hloom.numpy as hnp
-
     total = hnp.cumsum(p)
     u = fraction(data, implementation, dims, p.dtype)
     return hnp.searchsorted(total, total[-1] * (1 - u)).astype("s32")
 
 
 def _choice_without(data, p, implementation, count, mode):
-    import hloom.numpy as hnp
-
     noisy = standard_gumbel(data, implementation, p.shape, p.dtype, mode) + hnp.log(p)
     return lax.top_k(noisy, count)[1]
 
@@ -251,8 +240,6 @@ def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: 
     replace: whether a part may be drawn again. p: (n,) probabilities; equal ones by default. Raises ArgumentError,
     DTypeError, ShapeError.
     """
-    import hloom.numpy as hnp
-
     data, implementation = take_key(key, "choice")
     mode, dims = take_mode(mode, "choice"), dims_of(shape, "choice")
     whole = None

@@ -24,6 +24,8 @@ from hloom.random.continuous import (
     standard_normal,
 )
 from hloom.random.keys import take_key
+from hloom.transforms.custom_derivatives import custom_jvp
+from hloom.transforms.vmap import vmap
 
 F32, S32 = DTYPES["f32"], DTYPES["s32"]
 SQUEEZE = 0.0331
@@ -78,9 +80,6 @@ def _gamma_one(data, a, implementation: str, logarithm: bool):
 
 def standard_gamma(data, a, implementation: str, dims, logarithm: bool):
     """Gamma numbers (their logarithms) of a traced key; `a` broadcasts to `dims`. Differentiable by a."""
-    from hloom.transforms.custom_derivatives import custom_jvp
-    from hloom.transforms.vmap import vmap
-
     size = math.prod(dims)
     a = broadcast_dims_to(a, dims)
 

@@ -10,6 +10,7 @@ import math
 
 from hloom import lax
 from hloom import numpy as hnp
+from hloom.arrays.array import Array
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import COMPLEX, DTYPES, real_dtype
 from hloom.lax.linalg import adjoint
@@ -65,8 +66,6 @@ def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
 
 def _largest(squarings):
     """The largest number of squarings where it is known outside of a trace; None inside."""
-    from hloom.arrays.array import Array
-
     return int(hnp.max(squarings)) if isinstance(squarings, Array) else None
 
 

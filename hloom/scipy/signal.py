@@ -220,7 +220,7 @@ def detrend(data, axis: int = -1, type: str = "linear", bp=0, overwrite_data=Non
 def _window_of(window, length: int, dtype):
     """The window as an array of `length` elements, periodic, as SciPy's get_window makes it."""
     if isinstance(window, (str, tuple)):
-        from scipy.signal import get_window
+        from scipy.signal import get_window  # saves start-up time
 
         return hnp.asarray(get_window(window, length).astype(dtype))
     made = to_inexact(window, "window")

@@ -30,6 +30,7 @@ from hloom.scipy.special_series import (
     sici,
     spence,
 )
+from hloom.tracing.trace import Tracer
 from hloom.transforms.custom_derivatives import custom_jvp
 
 NARROW = (DTYPES["f16"], DTYPES["bf16"])
@@ -171,7 +172,7 @@ def bernoulli(n):
     """Bernoulli numbers B(0) to B(n), n a static integer, f32: B(1) = -1/2 (DLMF 24.2). Raises ArgumentError."""
     if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or n < 0:
         raise ArgumentError("bernoulli takes a static integer from 0", f"{n!r:.60}", "pass a Python integer")
-    import scipy.special
+    import scipy.special  # saves start-up time
 
     return hnp.asarray(scipy.special.bernoulli(max(int(n), 1))[: int(n) + 1], dtype="float32")
 
@@ -356,8 +357,6 @@ def sph_harm_y(n, m, theta, phi, diff_n=None, n_max: int | None = None):
     n, m: whole numbers, |m| <= n. n_max: a static bound of n; taken from n where that is no traced value. Raises
     ArgumentError, ShapeError.
     """
-    from hloom.tracing.trace import Tracer
-
     if n_max is None:
         if isinstance(n, Tracer):
             raise ArgumentError("sph_harm_y of a traced n", "its largest value is not known", "pass n_max=")

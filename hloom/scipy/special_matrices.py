@@ -9,7 +9,7 @@ import numpy as np
 from hloom import lax
 from hloom import numpy as hnp
 from hloom.errors import ArgumentError, ShapeError
-from hloom.lax.operands import as_operand, promote_operands, whole_number
+from hloom.lax.operands import as_operand, promote_operands, to_inexact, whole_number
 
 
 def _vector(x, name: str):
@@ -87,8 +87,6 @@ def hankel(c, r=None):
 
 def companion(a):
     """The companion matrix (n - 1, n - 1) of a polynomial with coefficients a (n,), the highest power first."""
-    from hloom.lax.operands import to_inexact
-
     a = to_inexact(_vector(a, "companion"), "companion")
     n = a.shape[0]
     if n < 2:
@@ -145,8 +143,6 @@ def fiedler_companion(a):
 
     Source: M. Fiedler, "A note on companion matrices" (2003). Raises ShapeError.
     """
-    from hloom.lax.operands import to_inexact
-
     a = to_inexact(_vector(a, "fiedler_companion"), "fiedler_companion")
     n = a.shape[0] - 1
     if n < 1:

@@ -16,6 +16,8 @@ from hloom.errors import ArgumentError, DTypeError, ShapeError, TreeError
 from hloom.ir.build import tuple_elements
 from hloom.ir.module import Instruction
 from hloom.ir.types import DTYPES, PRED, Shape, kind, promote
+from hloom.lax.elementwise import clamp
+from hloom.lax.movement import concatenate, expand_dims, rev, slice_in_dim
 from hloom.lax.operands import convert, whole_number
 from hloom.tracing.refs import branches_take_refs, scan_carries_refs, while_carries_refs
 from hloom.tracing.regions import (
@@ -29,6 +31,7 @@ from hloom.tracing.regions import (
     trace_region,
 )
 from hloom.tracing.trace import as_array, current_trace
+from hloom.transforms.vmap import vmap
 from hloom.tree import pytrees as tree
 
 S32 = DTYPES["s32"]
@@ -372,7 +375,6 @@ def switch(index, branches, *operands, operand=_MISSING):
         raise error("switch takes an integer scalar as its index", described(selector._shape, False), "convert it")
     if len(branches) == 1:
         return branches[0](*operands)
-    from hloom.lax.elementwise import clamp
 
     last = len(branches) - 1
     if not (selector.dtype.itemsize == 1 and last > np.iinfo(selector.dtype).max):
@@ -475,7 +477,6 @@ def map(f, xs, *, batch_size: int | None = None):
     _require_function(f, "map", "function")
     if batch_size is None:
         return scan(lambda _, x: (None, f(x)), None, xs)[1]
-    from hloom.transforms.vmap import vmap
 
     size = whole_number(batch_size, "map", "batch_size")
     if size < 1:
@@ -492,7 +493,6 @@ def map(f, xs, *, batch_size: int | None = None):
         parts.append(vmap(f)(tree.unflatten(structure, [v[whole:] for v in leaves])))
     if len(parts) == 1:
         return parts[0]
-    from hloom.lax.movement import concatenate
 
     return tree.map(lambda *rows: concatenate(rows, 0), *parts)
 
@@ -505,7 +505,6 @@ def associative_scan(fn, elems, reverse: bool = False, axis: int = 0):
     (1990): pairs are combined, scanned in half the length, and the places between filled in.
     """
     _require_function(fn, "associative_scan", "function")
-    from hloom.lax.movement import rev
 
     leaves, structure, names = _leaves(elems, "associative_scan", "elems")
     if not leaves:
@@ -544,8 +543,6 @@ def associative_scan(fn, elems, reverse: bool = False, axis: int = 0):
 
 
 def _associative(combine, values, axis: int):
-    from hloom.lax.movement import concatenate, slice_in_dim
-
     extent = values[0]._shape.dims[axis]
     if extent < 2:
         return values
@@ -567,8 +564,6 @@ def _associative(combine, values, axis: int):
 
 def _interleaved(even, odd, axis: int):
     """even[0], odd[0], even[1], odd[1], ... along an axis; there are as many even as odd ones, or one more."""
-    from hloom.lax.movement import concatenate, expand_dims, slice_in_dim
-
     count = odd._shape.dims[axis]
     pairs = [expand_dims(x, (axis + 1,)) for x in (slice_in_dim(even, 0, count, axis=axis), odd)]
     dims = list(odd._shape.dims)

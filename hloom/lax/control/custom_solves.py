@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from hloom.compiler.transforms.linear_solve import LinearSolve, transposed_operator
 from hloom.errors import ArgumentError, ShapeError, TreeError
+from hloom.lax.reduction import stop_gradient
 from hloom.tracing.custom_rules import with_parameters
 from hloom.tracing.trace import apply_computation, as_array, current_trace, trace_function
+from hloom.transforms import gradient
 from hloom.transforms.custom_derivatives import closure_convert, custom_jvp
 from hloom.tree import pytrees as tree
 
@@ -90,9 +92,6 @@ def custom_root(f, initial_guess, solve, tangent_solve, has_aux: bool = False):
     closes over; none by initial_guess. has_aux: solve returns (x, anything), and so does this function.
     Raises ArgumentError, TreeError.
     """
-    from hloom.lax.reduction import stop_gradient
-    from hloom.transforms import gradient
-
     if not callable(f) or not callable(solve) or not callable(tangent_solve):
         raise ArgumentError("custom_root takes f, solve and tangent_solve as functions", f"{f!r:.60}", "pass functions")
     guess = tree.map(lambda leaf: stop_gradient(as_array(leaf, "initial_guess")), initial_guess)

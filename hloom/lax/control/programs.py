@@ -6,11 +6,13 @@ import functools
 
 import numpy as np
 
+from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.types import FLOATS
 from hloom.lax.operands import as_operand, canonical_shape, convert, promote_operands
 from hloom.lax.table import add, mul, sub
 from hloom.tracing.callback import debug_callback, io_callback
+from hloom.tree import pytrees as tree
 
 
 def composite(decomposition, name: str, version: int = 0):
@@ -48,7 +50,6 @@ def rng_uniform(a, b, shape):
     (low, high), _ = promote_operands("rng_uniform", (a, b))
     if low.dtype not in FLOATS or low.ndim:
         raise DTypeError("rng_uniform takes float scalars", f"{low._shape!r}", "use hloom.random.randint for integers")
-    from hloom.arrays.shape_dtype import ShapeDtypeStruct
 
     dims = canonical_shape(shape, "rng_uniform")
     share = convert(io_callback(_uniform(dims), ShapeDtypeStruct(dims, np.float32)), low.dtype)
@@ -65,8 +66,6 @@ def pcast(x, axis_name, *, to: str):
     to: 'varying' or 'reduced' or 'unreduced' or 'invariant'. Values need no such mark here: x itself. Raises
     ArgumentError.
     """
-    from hloom.tree import pytrees as tree
-
     if to not in ("varying", "reduced", "unreduced", "invariant"):
         raise ArgumentError("pcast to a kind of value", f"to={to!r}", "pass 'varying'")
     return tree.map(lambda leaf: as_operand(leaf, "pcast"), x)

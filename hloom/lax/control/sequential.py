@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hloom import lax
 from hloom.transforms.custom_batching import custom_vmap
 from hloom.tree import pytrees as tree
 
@@ -12,8 +13,6 @@ def sequential_vmap(fun):
 
     @function.def_vmap
     def rule(axis_size, in_batched, *args):
-        from hloom import lax
-
         flags = tree.leaves(in_batched)
         leaves, structure = tree.flatten(args)
         moving = [v for v, m in zip(leaves, flags, strict=True) if m]

@@ -6,22 +6,24 @@ import ml_dtypes
 import numpy as np
 
 from hloom import lax
-from hloom.errors import ArgumentError, DTypeError, ShapeError
-from hloom.ir.types import COMPLEX, DTYPES, FLOATS, HLO_NAME, INTEGERS, PRED, as_dtype
-from hloom.lax.elementwise import is_nan
+from hloom.errors import ArgumentError, DTypeError, IndexOutOfBoundsError, ShapeError
+from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME, INTEGERS, PRED, as_dtype
 from hloom.lax.operands import (
     as_operand,
     canonical_axis,
-    conform,
+    canonical_shape,
     convert,
     default_int,
     full,
     inexact_dtype,
+    product,
     promote_operands,
     reshape_to,
     to_inexact,
 )
+from hloom.numpy.elementwise.logic import truth
 from hloom.numpy.elementwise.table import refuse, weakly
+from hloom.numpy.elementwise.ufuncs import remainder, signbit
 from hloom.tracing.trace import bind, current_trace
 
 # --- floats -------------------------------------------------------------------------------------------------------
@@ -76,7 +78,6 @@ def spacing(x, /):
     x = to_inexact(x, "spacing")
     if x.dtype in COMPLEX:
         raise refuse("spacing", x, "take the real or the imaginary part")
-    from hloom.numpy.elementwise.ufuncs import signbit
 
     outward = lax.select(signbit(x), full(-np.inf, x.dtype, x.shape), full(np.inf, x.dtype, x.shape))
     distance = lax.sub(lax.nextafter(x, outward), x)
@@ -197,8 +198,6 @@ def _bit_order(name: str, order: str) -> list[int]:
 
 def packbits(a, axis: int | None = None, bitorder: str = "big"):
     """Truth values, eight to a u8, along an axis (of the flat array); zeros fill the last. Raises ShapeError."""
-    from hloom.numpy.elementwise.logic import truth
-
     x = as_operand(a, "packbits")
     if x.dtype != PRED and x.dtype not in INTEGERS:
         raise DTypeError("packbits takes booleans or integers", f"{x._shape!r}", "compare the operand with 0 first")
@@ -251,8 +250,6 @@ def unravel_index(indices, shape):
 
     Negative positions count from the end; positions outside are moved to the nearest. Raises ShapeError, DTypeError.
     """
-    from hloom.lax.operands import canonical_shape, product
-
     dims = canonical_shape(shape, "unravel_index")
     position = as_operand(indices, "unravel_index")
     if position.dtype not in INTEGERS:
@@ -275,10 +272,6 @@ def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C"):
     mode 'wrap' and 'clip' say what becomes of an index outside; 'raise' raises for values that are known, which inside
     of jit they are not. Raises ShapeError, ArgumentError, DTypeError.
     """
-    from hloom.errors import IndexOutOfBoundsError
-    from hloom.lax.operands import canonical_shape
-    from hloom.numpy.elementwise.ufuncs import remainder
-
     extents = canonical_shape(dims, "ravel_multi_index")
     given = [as_operand(i, "ravel_multi_index") for i in multi_index]
     if len(given) != len(extents) or mode not in ("raise", "wrap", "clip") or order not in ("C", "F"):
@@ -309,44 +302,3 @@ def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C"):
         total = part if total is None else lax.add(total, part)
         stride *= extent
     return full(0, default_int(), ()) if total is None else total
-
-
-def interp(x, xp, fp, left=None, right=None, period=None):
-    """fp interpolated linearly at x, where fp are the values at the increasing points xp.
-
-    left, right: the values below and above all points, fp's first and last by default ('extrapolate' continues the
-    line). period: xp is periodic and need not be sorted. Raises ShapeError, DTypeError.
-    """
-    from hloom import numpy as hnp
-
-    xp, fp = (as_operand(v, "interp") for v in (xp, fp))
-    if xp.ndim != 1 or xp.shape != fp.shape or not xp.size:
-        raise ShapeError(
-            "interp takes points and values of one length", f"{xp._shape!r} and {fp._shape!r}", "flatten them"
-        )
-    (x, xp), _ = promote_operands("interp", (x, xp), inexact_dtype, broadcast=False)
-    fp = to_inexact(fp, "interp")
-    if period is not None:
-        period = abs(period) if not hasattr(period, "_shape") else lax.abs(period)
-        x, xp = hnp.remainder(x, period), hnp.remainder(xp, period)
-        order = hnp.argsort(xp)
-        xp, fp = hnp.take(xp, order), hnp.take(fp, order)
-        ends = [lax.slice_in_dim(v, a, b) for v in (xp, fp) for a, b in ((v.shape[0] - 1, v.shape[0]), (0, 1))]
-        xp = lax.concatenate([hnp.subtract(ends[0], period), xp, hnp.add(ends[1], period)], 0)
-        fp = lax.concatenate([ends[2], fp, ends[3]], 0)
-    size = xp.shape[0]
-    above = lax.clamp(1, hnp.searchsorted(xp, x, side="right"), max(size - 1, 1))
-    below = lax.sub(above, 1)
-    above = lax.min(above, full(size - 1, above.dtype, above.shape))
-    x0, x1, f0, f1 = (hnp.take(v, k) for v in (xp, fp) for k in (below, above))
-    width = lax.sub(x1, x0)
-    flat = lax.eq(width, 0)
-    slope = hnp.divide(lax.sub(f1, f0), lax.select(flat, full(1, width.dtype, width.shape), width))
-    value = hnp.where(flat, f1, hnp.add(f0, hnp.multiply(slope, lax.sub(x, x0))))
-    if period is None:
-        low, f_low, high, f_high = (lax.index_in_dim(v, k, keepdims=False) for k in (0, size - 1) for v in (xp, fp))
-        if not (isinstance(left, str) and left == "extrapolate"):
-            value = hnp.where(hnp.less(x, low), f_low if left is None else left, value)
-        if not (isinstance(right, str) and right == "extrapolate"):
-            value = hnp.where(hnp.greater(x, high), f_high if right is None else right, value)
-    return hnp.where(is_nan(x), conform(np.nan, value.dtype, value.shape), value) if x.dtype in FLOATS else value

@@ -21,6 +21,7 @@ from hloom.lax.operands import (
     with_weakness,
 )
 from hloom.lax.table import documented
+from hloom.numpy.dtypes import finfo
 from hloom.numpy.elementwise.table import refuse, weakly
 from hloom.numpy.elementwise.ufuncs import maximum, minimum, rad2deg, real_function, with_sign
 from hloom.tracing.trace import bind
@@ -143,7 +144,6 @@ def nan_to_num(x, copy: bool = True, nan=0.0, posinf=None, neginf=None):
         return lax.complex(*parts)
     if x.dtype not in FLOATS:
         return x
-    from hloom.numpy.dtypes import finfo
 
     limits = finfo(x.dtype)
     high = float(limits.max) if posinf is None else posinf

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import functools
 
+from hloom import lax
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import as_dtype
 from hloom.lax.operands import as_operand, broadcast_dims_to, canonical_axis, convert, full, product, reshape_to
+from hloom.numpy.elementwise.logic import where as choose
+from hloom.numpy.mapping import vectorize
+from hloom.numpy.shaping.manipulation import moveaxis
 
 _METHODS = ("reduce", "accumulate", "outer", "at", "reduceat")
 
@@ -69,7 +73,6 @@ class ufunc(metaclass=_UfuncMeta):
         if where is not None and start is None:
             raise ArgumentError(f"{self.__name__}.reduce with where=", "no initial value", "pass initial=")
         dims = x.shape
-        from hloom.numpy.shaping.manipulation import moveaxis
 
         front = moveaxis(x, axes, tuple(range(len(axes))))
         rest = front.shape[len(axes) :]
@@ -84,9 +87,6 @@ class ufunc(metaclass=_UfuncMeta):
 
     def _fold(self, x, start, where):
         """x combined along its first axis by a loop."""
-        from hloom import lax
-        from hloom.numpy.elementwise.logic import where as choose
-
         if start is None:
             if not x.shape[0]:
                 raise ShapeError(f"{self.__name__}.reduce over an empty axis", f"{x._shape!r}", "pass initial=")
@@ -108,8 +108,6 @@ class ufunc(metaclass=_UfuncMeta):
         self._of_two("accumulate")
         if "accumulate" in self._quick:
             return self._quick["accumulate"](a, axis=axis, dtype=dtype)
-        from hloom import lax
-        from hloom.numpy.shaping.manipulation import moveaxis
 
         x = as_operand(a, self.__name__)
         x = x if dtype is None else convert(x, as_dtype(dtype))
@@ -147,7 +145,6 @@ class ufunc(metaclass=_UfuncMeta):
             return x.at[indices].apply(self._function)
         if "at" in self._quick:
             return self._quick["at"](x.at[indices], b)
-        from hloom import lax
 
         places = reshape_to(lax.iota("s32", x.size), x.shape)[indices]
         values = broadcast_dims_to(as_operand(b, self.__name__), places.shape)
@@ -168,8 +165,6 @@ class ufunc(metaclass=_UfuncMeta):
         Raises ShapeError.
         """
         self._of_two("reduceat")
-        from hloom import lax
-        from hloom.numpy.shaping.manipulation import moveaxis
 
         x = as_operand(a, self.__name__)
         x = x if dtype is None else convert(x, as_dtype(dtype))
@@ -195,8 +190,6 @@ class ufunc(metaclass=_UfuncMeta):
 
 def frompyfunc(func, /, nin: int, nout: int, *, identity=None) -> ufunc:
     """A ufunc of a function of nin scalars with nout results, mapped by `vectorize`. Raises ArgumentError."""
-    from hloom.numpy.mapping import vectorize
-
     if not callable(func) or nin < 1 or nout < 1:
         raise ArgumentError(
             "frompyfunc takes a function and how many arguments and results it has",

@@ -26,10 +26,12 @@ from hloom.lax.operands import (
     reshape_to,
 )
 from hloom.lax.slicing import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers, gather, scatter
-from hloom.numpy.creation import arange
+from hloom.numpy.creation import arange, ones
 from hloom.numpy.elementwise.logic import truth, where
+from hloom.numpy.elementwise.ufuncs import remainder
 from hloom.numpy.indexing.nonzero import flatnonzero, nonzero
-from hloom.numpy.shaping.manipulation import broadcast_to, ravel
+from hloom.numpy.indexing.subscripts import _wrapped
+from hloom.numpy.shaping.manipulation import broadcast_to, ravel, resize
 from hloom.tracing.concrete import known, require_known
 from hloom.tracing.trace import current_trace
 
@@ -74,8 +76,6 @@ def _in_place(function):
 def _moded(indices, extent: int, mode, name: str):
     """(indexes, mode of a gather) for NumPy's and JAX's names of modes."""
     if mode == "wrap":
-        from hloom.numpy.elementwise.ufuncs import remainder
-
         return remainder(indices, max(extent, 1)), GatherScatterMode.PROMISE_IN_BOUNDS
     if mode == "raise":
         raise ArgumentError(
@@ -134,8 +134,6 @@ def _along(x, indices, axis, name: str):
 
 
 def _wrapped_along(indices, extent: int, wrap):
-    from hloom.numpy.indexing.subscripts import _wrapped
-
     return as_operand(_wrapped(indices, extent, wrap), "indexing")
 
 
@@ -188,8 +186,6 @@ def put(a, ind, v, mode=None, *, inplace: bool = True):
 
 def _repeated(values, count: int):
     """A flat array repeated to a number of elements."""
-    from hloom.numpy.shaping.manipulation import resize
-
     return values if values.size == count else resize(values, (count,))
 
 
@@ -232,7 +228,6 @@ def place(arr, mask, vals, *, inplace: bool = True):
         return x
     number = lax.cumsum(convert(condition, default_int()), axis=0)
     turn = lax.sub(number, 1)
-    from hloom.numpy.elementwise.ufuncs import remainder
 
     chosen = values.at[remainder(turn, values.size)].get(mode="promise_in_bounds")
     return reshape_to(where(condition, convert(chosen, x.dtype), ravel(x)), x.shape)
@@ -307,8 +302,6 @@ def choose(a, choices, out=None, mode: str = "raise"):
                 f"choose among {count} choices", f"numbers from {value.min()} to {value.max()}", "pass mode='clip'"
             )
     elif mode == "wrap":
-        from hloom.numpy.elementwise.ufuncs import remainder
-
         which = remainder(which, count)
     elif mode == "clip":
         which = lax.clamp(constant(0, which.dtype), which, constant(count - 1, which.dtype))
@@ -394,6 +387,4 @@ def diag_indices_from(arr):
 
 def mask_indices(n: int, mask_func, k: int = 0, *, size: int | None = None):
     """The places where mask_func(ones of (n, n), k) is not 0. size as in `nonzero`."""
-    from hloom.numpy.creation import ones
-
     return nonzero(mask_func(ones((n, n)), k), size=size)

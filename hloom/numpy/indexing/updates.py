@@ -8,7 +8,7 @@ from hloom import lax
 from hloom.arrays.operators import ArrayMethods
 from hloom.errors import NonConcreteBooleanIndexError, ShapeError
 from hloom.ir.types import PRED, Shape
-from hloom.lax.operands import NUMBERS, as_operand, broadcast_shapes, constant, convert, reshape_to
+from hloom.lax.operands import NUMBERS, as_operand, broadcast_dims_to, broadcast_shapes, constant, convert, reshape_to
 from hloom.lax.slicing import (
     GatherScatterMode,
     ScatterDimensionNumbers,
@@ -19,6 +19,7 @@ from hloom.lax.slicing import (
     scatter_min,
     scatter_mul,
 )
+from hloom.numpy.elementwise.ufuncs import divide, power
 from hloom.numpy.indexing.subscripts import Index, is_false, read_index, start_indices, static_part, take_index
 from hloom.tracing.trace import Tracer, bind
 
@@ -101,17 +102,13 @@ class IndexedPart:
 
     def divide(self, values, **options):
         """x with its elements divided by values there. Integers become floats, as by x / y."""
-        import hloom.numpy as hnp
-
         x = as_operand(self.array, "at[].divide")
-        return hnp.divide(x, IndexedPart(lax.full_like(x, 1), self.index)._updated("multiply", values, **options))
+        return divide(x, IndexedPart(lax.full_like(x, 1), self.index)._updated("multiply", values, **options))
 
     def power(self, values, **options):
         """x with its elements raised to values there."""
-        import hloom.numpy as hnp
-
         x = as_operand(self.array, "at[].power")
-        return hnp.power(x, IndexedPart(lax.full_like(x, 1), self.index)._updated("multiply", values, **options))
+        return power(x, IndexedPart(lax.full_like(x, 1), self.index)._updated("multiply", values, **options))
 
     def min(self, values, **options):
         """x with the smaller of x and values there."""
@@ -188,7 +185,6 @@ def _to_core(values, read: Index, name: str):
             f"values {dims}, a part {full}",
             "name a larger part, or reduce the values",
         )
-    from hloom.lax.operands import broadcast_dims_to
 
     return reshape_to(broadcast_dims_to(values, full), core)
 
@@ -234,7 +230,6 @@ def _where_mask(x, index, kind: str, values):
             f"a traced mask with values {getattr(values, '_shape', values)!r}: how many elements it names is not known",
             "use hnp.where(mask, values, x), or a single mask with one value for all elements",
         )
-    from hloom.lax.operands import broadcast_dims_to
 
     if kind == "apply":
         new = convert(as_operand(values(x), "at[].apply"), x.dtype)

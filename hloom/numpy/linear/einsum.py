@@ -9,6 +9,7 @@ from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import PRED, Shape, as_dtype
 from hloom.lax.operands import as_operand, convert, promote_operands
 from hloom.numpy.linear.products import contract
+from hloom.numpy.shaping.diagonals import diagonal
 from hloom.tracing.trace import bind
 
 
@@ -62,7 +63,7 @@ def einsum_path(subscripts, /, *operands, optimize="auto"):
 
     Operands are taken off the list by position and their result is put at its end. Raises as `einsum` does.
     """
-    import opt_einsum
+    import opt_einsum  # saves start-up time
 
     if not isinstance(subscripts, str):
         subscripts, operands = _subscripts_of_lists((subscripts, *operands))
@@ -107,7 +108,7 @@ def _joined(first, second, rest, output, preferred_element_type, dot_general):
 
 def _plain(inputs, output, extents):
     """The subscripts with one letter a label, and the extents of each operand, as opt_einsum takes them."""
-    from opt_einsum import get_symbol
+    from opt_einsum import get_symbol  # saves start-up time
 
     # Labels that are letters stay as they are.
     own = all(isinstance(label, str) and len(label) == 1 for label in extents)
@@ -141,7 +142,7 @@ def _path(inputs, output, extents, optimize):
 
 @lru_cache(maxsize=1024)
 def _found_path(inputs, output, extents, optimize):
-    import opt_einsum
+    import opt_einsum  # saves start-up time
 
     text, shapes = _plain(inputs, output, dict(extents))
     try:
@@ -222,8 +223,6 @@ def _labels(word: str, extra: int) -> list[str]:
 
 def _normalize(x, labels, extents):
     """x with distinct labels (diagonals of repeated ones) and without axes that are to be stretched."""
-    from hloom.numpy.shaping.diagonals import diagonal
-
     labels = list(labels)
     stretched = [k for k, label in enumerate(labels) if x.shape[k] == 1 and extents[label] != 1]
     if stretched:

@@ -20,7 +20,16 @@ from hloom.lax.operands import (
     to_inexact,
     whole_number,
 )
-from hloom.numpy.creation import vander
+from hloom.numpy import linalg
+from hloom.numpy.creation import arange, asarray, eye, vander
+from hloom.numpy.dtypes import finfo
+from hloom.numpy.elementwise.logic import less, not_equal, where
+from hloom.numpy.elementwise.table import sqrt
+from hloom.numpy.reducing import reductions
+from hloom.numpy.reducing.reductions import argmax
+from hloom.numpy.shaping.manipulation import expand_dims
+from hloom.numpy.shaping.rearrangement import roll
+from hloom.numpy.shaping.sorting import argsort
 
 
 def poly(seq_of_zeros):
@@ -98,8 +107,6 @@ def roots(p, *, strip_zeros: bool = True):
 
 def _companion(x):
     """The matrix whose eigenvalues are the zeros of a polynomial with a first coefficient other than 0."""
-    from hloom.numpy.creation import eye
-
     size = x.shape[0] - 1
     top = lax.neg(lax.div(lax.slice_in_dim(x, 1, None), broadcast_dims_to(lax.slice_in_dim(x, 0, 1), (size,))))
     return lax.concatenate([reshape_to(top, (1, size)), eye(size - 1, size, dtype=x.dtype)], 0)
@@ -107,14 +114,12 @@ def _companion(x):
 
 def _roots_of_known_number(x, target):
     """As many zeros as the degree allows: leading zeros go to the end, and the zeros that they stand for become NaN."""
-    from hloom import numpy as hnp
-
-    leading = hnp.argmax(hnp.not_equal(x, 0))
-    companion = _companion(hnp.roll(x, lax.neg(leading)))
+    leading = argmax(not_equal(x, 0))
+    companion = _companion(roll(x, lax.neg(leading)))
     found = lax.linalg.eig(companion, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
-    found = found[hnp.argsort(lax.neg(lax.abs(found)))]
-    kept = hnp.less(hnp.arange(found.shape[0]), found.shape[0] - leading)
-    return convert(hnp.where(kept, found, complex(np.nan, np.nan)), target)
+    found = found[argsort(lax.neg(lax.abs(found)))]
+    kept = less(arange(found.shape[0]), found.shape[0] - leading)
+    return convert(where(kept, found, complex(np.nan, np.nan)), target)
 
 
 def polyfit(x, y, deg: int, rcond=None, full: bool = False, w=None, cov=False):
@@ -124,8 +129,6 @@ def polyfit(x, y, deg: int, rcond=None, full: bool = False, w=None, cov=False):
     residuals, rank, singular values and rcond. cov: also returns the covariance of the coefficients ('unscaled': not
     scaled by the residuals). y may have columns, one fit each. Raises ShapeError, ArgumentError.
     """
-    from hloom import numpy as hnp
-
     deg = whole_number(deg, "polyfit", "degree")
     (x, y), _ = promote_operands("polyfit", (x, y), inexact_dtype, broadcast=False)
     if deg < 0 or x.ndim != 1 or y.ndim not in (1, 2) or x.shape[0] != y.shape[0] or not x.shape[0]:
@@ -135,22 +138,22 @@ def polyfit(x, y, deg: int, rcond=None, full: bool = False, w=None, cov=False):
             "match them",
         )
     order, count = deg + 1, x.shape[0]
-    rcond = count * float(hnp.finfo(x.dtype).eps) if rcond is None else rcond
+    rcond = count * float(finfo(x.dtype).eps) if rcond is None else rcond
     left, right = vander(x, order), y
     if w is not None:
         weights = convert(as_operand(w, "polyfit"), x.dtype)
         if weights.shape != x.shape:
             raise ShapeError("polyfit takes a weight for each point", f"{weights._shape!r}", "match the points")
-        left = left * hnp.expand_dims(weights, 1)
-        right = right * (hnp.expand_dims(weights, 1) if y.ndim == 2 else weights)
-    scale = hnp.sqrt(hnp.sum(left * left, 0))
-    found, residuals, rank, singular = hnp.linalg.lstsq(left / scale, right, rcond)
+        left = left * expand_dims(weights, 1)
+        right = right * (expand_dims(weights, 1) if y.ndim == 2 else weights)
+    scale = sqrt(reductions.sum(left * left, 0))
+    found, residuals, rank, singular = linalg.lstsq(left / scale, right, rcond)
     found = (found.T / scale).T
     if full:
-        return found, residuals, rank, singular, hnp.asarray(rcond)
+        return found, residuals, rank, singular, asarray(rcond)
     if not cov:
         return found
-    base = hnp.linalg.inv(left.T @ left)
+    base = linalg.inv(left.T @ left)
     if isinstance(cov, str) and cov == "unscaled":
         factor = 1.0
     else:
@@ -276,8 +279,6 @@ def polymul(a1, a2, *, trim_leading_zeros: bool = False):
     given = [_coefficients(p, "polymul") for p in (a1, a2)]
     (a, b), _ = promote_operands("polymul", given, inexact_dtype, broadcast=False)
     if trim_leading_zeros:
-        from hloom.numpy.linear.polynomials import trim_zeros
-
         a, b = trim_zeros(a, "f"), trim_zeros(b, "f")
     rows, columns = a.shape[0], b.shape[0]
     if not rows or not columns:

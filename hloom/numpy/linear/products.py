@@ -14,6 +14,8 @@ from hloom.lax.operands import (
     reshape_to,
 )
 from hloom.lax.reduction import dot_dimensions
+from hloom.numpy.elementwise.signs import conj
+from hloom.numpy.shaping.manipulation import moveaxis, stack
 from hloom.tracing.trace import bind
 
 
@@ -117,17 +119,12 @@ def _same_extent(name, a, b, axis_a, axis_b):
 
 def vdot(a, b, *, precision=None, preferred_element_type=None):
     """The sum of conj(a) * b over all elements, row-major. Raises ShapeError, DTypeError."""
-    from hloom.numpy.elementwise.signs import conj
-
     a, b = (reshape_to(x, (x.size,)) for x in (as_operand(a, "vdot"), as_operand(b, "vdot")))
     return dot(conj(a), b, preferred_element_type=preferred_element_type)
 
 
 def vecdot(x1, x2, /, *, axis: int = -1, precision=None, preferred_element_type=None):
     """The sum of conj(x1) * x2 along an axis; the others broadcast. Raises ShapeError, DTypeError."""
-    from hloom.numpy.elementwise.signs import conj
-    from hloom.numpy.shaping.manipulation import moveaxis
-
     (a, b), _ = promote_operands("vecdot", (x1, x2), broadcast=False)
     axes = [canonical_axis(axis, x.ndim, "vecdot") for x in (a, b)]
     _same_extent("vecdot", a, b, *axes)
@@ -146,8 +143,6 @@ def matvec(x1, x2, /):
 
 def vecmat(x1, x2, /):
     """Vectors (..., m), conjugated, times matrices (..., m, n). Raises ShapeError, DTypeError."""
-    from hloom.numpy.elementwise.signs import conj
-
     x1 = conj(as_operand(x1, "vecmat"))
     return lax.squeeze(matmul(lax.expand_dims(x1, (-2,)), x2), (-2,))
 
@@ -210,8 +205,6 @@ def cross(a, b, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | N
 
     Two vectors of extent 2 give the third component alone. Raises ShapeError, DTypeError.
     """
-    from hloom.numpy.shaping.manipulation import moveaxis, stack
-
     if axis is not None:
         axisa = axisb = axisc = axis
     (a, b), _ = promote_operands("cross", (a, b), broadcast=False)

@@ -18,6 +18,7 @@ from hloom.lax.operands import (
     to_inexact,
     whole_number,
 )
+from hloom.numpy.creation import linspace
 from hloom.numpy.elementwise.logic import where
 from hloom.numpy.reducing.reductions import max as maximum_of
 from hloom.numpy.reducing.reductions import min as minimum_of
@@ -90,7 +91,6 @@ def histogram_bin_edges(a, bins=10, range=None, weights=None):
     same = lax.eq(low, high)
     half = lax.full((), 0.5, dtype)
     low, high = where(same, lax.sub(low, half), low), where(same, lax.add(high, half), high)
-    from hloom.numpy.creation import linspace
 
     return convert(linspace(low, high, count + 1, dtype=dtype), dtype)
 

@@ -17,6 +17,7 @@ from hloom.numpy.elementwise.signs import conjugate
 from hloom.numpy.elementwise.table import multiply, subtract
 from hloom.numpy.linear.products import dot
 from hloom.numpy.reducing.reductions import average, mean, sum
+from hloom.numpy.shaping.diagonals import diagonal
 from hloom.numpy.shaping.manipulation import concatenate
 
 
@@ -65,8 +66,6 @@ def _observations(m, rowvar, name):
 
 def corrcoef(x, y=None, rowvar: bool = True):
     """The correlation matrix of variables, laid out as for `cov`. Raises ShapeError, DTypeError."""
-    from hloom.numpy.shaping.diagonals import diagonal
-
     c = cov(x, y, rowvar)
     if not c.ndim:
         return lax.div(c, c)

@@ -12,6 +12,8 @@ from hloom.lax.operands import (
     full,
     reshape_to,
 )
+from hloom.numpy.elementwise.logic import where
+from hloom.numpy.reducing.reductions import sum
 from hloom.numpy.shaping.manipulation import moveaxis, ravel, reshape, resize
 from hloom.tracing.trace import bind
 
@@ -63,15 +65,11 @@ def diagflat(v, k: int = 0):
 
 def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=None):
     """The sum along a diagonal; dtypes as `hnp.sum`. Raises ShapeError."""
-    from hloom.numpy.reducing.reductions import sum
-
     return sum(diagonal(a, offset, axis1, axis2), -1, dtype)
 
 
 def fill_diagonal(a, val, wrap: bool = False, *, inplace: bool = False):
     """a with val, which broadcasts, on its main diagonal. inplace=True is refused. Raises ShapeError, ArgumentError."""
-    from hloom.numpy.elementwise.logic import where
-
     if inplace or wrap:
         raise ArgumentError(
             "fill_diagonal makes a new array and knows no wrap", f"{inplace=}, {wrap=}", "pass inplace=False"

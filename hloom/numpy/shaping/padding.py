@@ -10,6 +10,9 @@ from hloom.ir.types import PRED
 from hloom.lax.movement import broadcasted_iota
 from hloom.lax.operands import NUMBERS, as_operand, broadcast_dims_to, convert, inexact_dtype, whole_number
 from hloom.numpy.elementwise.table import add
+from hloom.numpy.mapping import apply_along_axis
+from hloom.numpy.reducing import reductions
+from hloom.numpy.reducing.quantiles import median
 
 _OPTIONS = {
     "constant": {"constant_values": 0},
@@ -86,8 +89,6 @@ def pad(array, pad_width, mode: str = "constant", **options):
 
 
 def _by_function(x, pad_width, function, options):
-    from hloom.numpy.mapping import apply_along_axis
-
     widths = [tuple(whole_number(n, "pad", "width") for n in pair) for pair in _pairs(pad_width, x.ndim, "pad_width")]
     x = _constant(x, widths, 0)
     for axis, pair in enumerate(widths):
@@ -150,9 +151,6 @@ def _pad_axis(x, axis: int, before: int, after: int, mode: str, options):
 
 
 def _statistic(x, axis, mode):
-    from hloom.numpy.reducing import reductions
-    from hloom.numpy.reducing.quantiles import median
-
     if mode in ("maximum", "minimum"):
         return (reductions.max if mode == "maximum" else reductions.min)(x, axis, keepdims=True)
     result = reductions.mean(x, axis, keepdims=True) if mode == "mean" else median(x, axis, keepdims=True)

@@ -19,7 +19,11 @@ from hloom.lax.operands import (
     reshape_to,
     whole_number,
 )
+from hloom.numpy.elementwise.ufuncs import remainder
+from hloom.numpy.indexing.take import take
+from hloom.numpy.reducing.scans import cumsum
 from hloom.numpy.shaping.manipulation import broadcast_to, concatenate, moveaxis, swapaxes
+from hloom.numpy.shaping.sorting import searchsorted
 from hloom.tracing.trace import bind
 
 # --- repeating ----------------------------------------------------------------------------------------------------
@@ -58,10 +62,6 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
 
 def _repeat_to_length(x, repeats, axis, length):
     """Each place of the result belongs to the element whose repeats begin last before it."""
-    from hloom.numpy.indexing.take import take
-    from hloom.numpy.reducing.scans import cumsum
-    from hloom.numpy.shaping.sorting import searchsorted
-
     extent = x.shape[axis]
     counts = as_operand(repeats, "repeat")
     counts = broadcast_dims_to(reshape_to(counts, (1,)) if counts.ndim == 0 else counts, (extent,))
@@ -126,8 +126,6 @@ def _roll_one(x, shift, axis):
     if not extent:
         return x
     if isinstance(shift, ArrayMethods):
-        from hloom.numpy.elementwise.ufuncs import remainder
-
         start = lax.sub(extent, convert(remainder(shift, extent), as_dtype("s32")))
         return lax.dynamic_slice_in_dim(lax.concatenate([x, x], axis), start, extent, axis)
     cut = -whole_number(shift, "roll", "shift") % extent

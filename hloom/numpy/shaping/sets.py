@@ -22,6 +22,7 @@ from hloom.lax.operands import (
 from hloom.lax.sorting import sort_by
 from hloom.numpy.elementwise.logic import where
 from hloom.numpy.indexing.nonzero import true_places
+from hloom.numpy.indexing.take import compress
 from hloom.numpy.shaping.manipulation import concatenate, moveaxis, ravel
 from hloom.numpy.shaping.sorting import places_along, searchsorted, sort
 from hloom.tracing.concrete import require_known
@@ -252,8 +253,6 @@ def setdiff1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None,
     a, b = _flat_pair("setdiff1d", ar1, ar2)
     mask = isin(a, b, invert=True)
     if assume_unique:
-        from hloom.numpy.indexing.take import compress
-
         return compress(mask, a, size=size, fill_value=0 if fill_value is None else fill_value)
     fill = 0 if fill_value is None and size is not None else fill_value
     return _chosen("setdiff1d", a, mask, size, fill)[0]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 import hloom.numpy as hnp
-from hloom import lax
+from hloom import lax, random
 from hloom.errors import ArgumentError, ShapeError
 from hloom.scipy import special
 from hloom.scipy.linalg import solve_triangular
@@ -164,8 +164,6 @@ class gaussian_kde:
 
     def resample(self, key, shape=()):
         """Random points of the estimate: (d, *shape)."""
-        from hloom import random
-
         first, second = random.split(key)
         index = random.choice(first, self.n, shape=shape, p=self.weights)
         noise = random.multivariate_normal(
