@@ -1,5 +1,5 @@
-"""The benchmark: each workload once, run by hloom fused and unfused, by NumPy, and by jax and torch where installed.
+"""The benchmark: workloads written once, run with hloom (fused and unfused), NumPy, and jax and torch where installed.
 
-`libraries` says how each of them runs a function, `workloads` what is run, `timing` how it is timed, `startup` what is
-timed in processes of its own, `report` and `plot` what is written. The command is `python -m hloom bench`.
+`libraries` adapts the libraries, `workloads` defines what is run, `measure` times it, and `report` writes the results.
+The command is `python -m hloom bench`.
 """

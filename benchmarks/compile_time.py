@@ -1,10 +1,9 @@
-"""How long compiling takes, for programs of 100 to 10,000 instructions, and what a step of a loop costs.
+"""Compile time of programs of 100 to 10,000 instructions, and the time of a loop step.
 
     python benchmarks/compile_time.py [--write] [--most 10000]
 
-Prints two tables; --write puts them into benchmarks/COMPILE_TIME.md. Each program is compiled once in a process with an
-empty cache of its kernels, so that a column 'kernels' holds their machine code too. The loops run in hloom and, where
-it is installed, in JAX, in turns within the same seconds.
+Prints two tables; --write stores them in benchmarks/COMPILE_TIME.md. Each program is compiled once in a process with an
+empty kernel cache. The loops run with hloom and, where it is installed, with JAX, interleaved.
 """
 
 from __future__ import annotations
@@ -134,7 +133,7 @@ def loop_times(repeat: int = 15) -> list[list[str]]:
         if name in theirs:
             runs["jax"] = (jax.jit(theirs[name][0]), theirs[name][1])
         times: dict[str, list[float]] = {key: [] for key in runs}
-        for _ in range(repeat + 2):  # in turns, so that both see the same machine
+        for _ in range(repeat + 2):  # interleaved, so that both run under the same conditions
             for key, (call, given) in runs.items():
                 start = time.perf_counter()
                 result = call(*given)

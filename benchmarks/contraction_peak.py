@@ -1,10 +1,10 @@
-"""Matrix products against the FMA peak of the cores, NumPy's BLAS and jax: `python benchmarks/contraction_peak.py`.
+"""Matrix products relative to the FMA peak, NumPy's BLAS and jax: `python benchmarks/contraction_peak.py`.
 
 Options: --threads N (default: 1 and all cores, each in a process of its own), --dtype f32|f64, --small, --large,
 --operands NN,TN,NT (T: that operand is the transpose of a contiguous array), --seconds S of each candidate.
 
-The peak is the benchmark's loop of multiply-adds in registers, on every core. All candidates of one line are timed in
-turn, so that what else the machine does falls on all of them; a line shows the lower quartile of the times.
+The peak is the benchmark's loop of multiply-adds in registers, on every core. The candidates of a line are interleaved,
+so that other load on the machine affects all of them; a line shows the lower quartile of the times.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def quartile(times: list[float]) -> float:
 
 
 def timed_in_turn(calls: dict, seconds: float) -> dict:
-    """Seconds of one call of each, the lower quartile of many short rounds in which they take turns."""
+    """Seconds per call of each, the lower quartile of many short interleaved rounds."""
     repeats = {}
     for name, call in calls.items():
         call()
@@ -45,7 +45,7 @@ def timed_in_turn(calls: dict, seconds: float) -> dict:
 
 
 def bound(driver, addresses, parameters, steps, arrays):
-    """A call without arguments that runs the steps of a contraction through the driver, and what must stay alive."""
+    """A call without arguments that runs a contraction through the driver, and the objects that must stay alive."""
     import numpy as np
 
     from hloom.compiler.kernels.contractions.spec import KernelAddress
@@ -67,7 +67,7 @@ def bound(driver, addresses, parameters, steps, arrays):
 
 
 def measure(dtype: str, shapes, layouts, threads: int, seconds: float) -> None:
-    """Prints a line for each shape (m, n, k) and layout; raises AssertionError where a product differs from NumPy's."""
+    """Prints a line per shape (m, n, k) and layout. Raises AssertionError where a product differs from NumPy's."""
     import numpy as np
 
     from hloom.backends.cpu.driver import driver, load_kernels
@@ -132,7 +132,7 @@ def main() -> None:
         for threads in sorted({1, len(cores)}):
             subprocess.run([sys.executable, __file__, *sys.argv[1:], "--threads", str(threads)], check=True)
         return
-    # Every library takes as many threads as there are cores for the process.
+    # Every library uses as many threads as the process has cores.
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores[: options.threads])
     os.environ["OPENBLAS_NUM_THREADS"] = os.environ["HLOOM_NUM_THREADS"] = str(options.threads)

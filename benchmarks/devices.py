@@ -1,7 +1,7 @@
-"""What several CPU devices cost: `python benchmarks/devices.py` writes DEVICES.md.
+"""The cost of several CPU devices: `python benchmarks/devices.py` writes DEVICES.md.
 
-A data-parallel training step over two devices of one thread each, against the same step on one device with two threads,
-in turns; the time from a send to its receive; the partition of a module of 10,000 instructions.
+A data-parallel training step on two devices with one thread each, and on one device with two threads, interleaved; the
+time from a send to its receive; the partition of a module of 10,000 instructions.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def training() -> dict[str, float]:
 
 
 def handing_over(hops: int = 200) -> float:
-    """Seconds from one device to the other and on, a hop: small work that goes to and fro."""
+    """Seconds per transfer between two devices, with a small kernel after each."""
 
     def chain(x):
         for k in range(hops):
@@ -100,7 +100,7 @@ def handing_over(hops: int = 200) -> float:
 
 
 def partitioning(count: int = 10_000) -> float:
-    """Seconds to place and partition a module of so many instructions."""
+    """Seconds to place and partition a module with that many instructions."""
     shape = Shape(DTYPES["f32"], (8,))
     b = Builder("main")
     values, generator = [Value(b, b.parameter(shape))], random.Random(0)

@@ -1,10 +1,10 @@
-"""numexpr among the libraries that are compared: a workload's operators and functions written as its expressions."""
+"""numexpr as a library of the benchmark: a workload's operators and functions as numexpr expressions."""
 
 from __future__ import annotations
 
 import numpy as np
 
-LONGEST = 20_000  # letters of an expression; a value used twice is written twice, in a chain of such again and again
+LONGEST = 20_000  # characters of an expression; a value used twice is repeated, which multiplies along a chain
 
 
 class NumExpr:
@@ -53,7 +53,7 @@ class NumExpr:
 
 
 class NotCovered(Exception):
-    """A library has not what a workload needs."""
+    """A library lacks what a workload needs."""
 
 
 class _Expression:
@@ -75,7 +75,7 @@ class _Expression:
                 shapes.append(operand.shape)
                 arrays |= operand.arrays
             elif isinstance(operand, float):
-                # A float written out is a double, and makes doubles of float32: it is given as a scalar instead.
+                # A literal float is a double, which would promote float32: it is passed as a scalar instead.
                 name = f"c{np.float64(operand).view(np.uint64)}"
                 texts.append(name)
                 arrays[name] = operand
@@ -136,7 +136,7 @@ class _ExpressionNames:
             form = f"{name}({', '.join(['{}'] * (3 if name == 'where' else 1))})"
             setattr(self, name, lambda *operands, form=form: _Expression.of(form, *operands))
 
-    # numexpr has these as well, but its make doubles of float32.
+    # numexpr's own versions promote float32 to double.
     def maximum(self, x, y):
         return _Expression.of("where({0} > {1}, {0}, {1})", x, y)
 

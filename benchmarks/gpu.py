@@ -1,9 +1,9 @@
-"""What a GPU does: `python benchmarks/gpu.py` writes RESULTS-cuda.md, where a GPU and its driver are found.
+"""Measures a GPU: `python benchmarks/gpu.py` writes RESULTS-cuda.md where a GPU and its driver are found.
 
-The workloads of `python -m hloom bench` against jax.jit on the same GPU, in turns, results checked first; a copy on the
-device as the limit of what memory bounds; a bfloat16 product of 8192 x 8192; the call of a captured program of 100
-kernels against the bare launch of its graph; first calls. Work is enqueued call after call and waited for at the end of
-a block, so that times are the GPU's wherever it is the slower one.
+The workloads of `python -m hloom bench` and jax.jit on the same GPU, interleaved, after checking the results; a copy on
+the device as the limit of memory-bound kernels; a bf16 product of 8192 x 8192; the call of a captured program of 100
+kernels, and the bare launch of its graph; first calls. Calls are enqueued and awaited once per block, so times are the
+GPU's wherever the GPU is the slower side.
 
 --only a,b    workloads        --seconds s    for each workload and library
 """
@@ -30,7 +30,7 @@ from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.discovery import available, version_text
 
 DEVICE = "cuda:0"
-COPIED = 1 << 30  # bytes of the copy that is the limit
+COPIED = 1 << 30  # bytes of the reference copy
 LAUNCHES = 100  # kernels of the captured program, and calls in a block
 
 
@@ -52,7 +52,7 @@ def wait(result):
 
 
 def blocks(function, last, count: int):
-    """`count` calls that are waited for together."""
+    """`count` calls that are awaited together."""
 
     def call(*arguments):
         for _ in range(count):
@@ -75,7 +75,7 @@ def gpu_of_jax():
 
 
 def row(workload, ours: OnGpu, jax, seconds: float) -> dict:
-    """Times of a workload. Raises CheckError for results that are off."""
+    """Times of a workload. Raises CheckError for wrong results."""
     arrays = workload.inputs(np.random.default_rng(0))
     expected = workload.reference(arrays, Numpy())
     functions, firsts, calls = {}, {}, {}
@@ -210,7 +210,7 @@ def main() -> int:
     for name in options.only.split(",") if options.only else WORKLOADS:
         try:
             rows.append(row(WORKLOADS[name], ours, jax, options.seconds))
-        except Exception as error:  # said in the page: the others are worth having
+        except Exception as error:  # reported in the page; the other rows are still useful
             left_out.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}")
         print(f"{name}: {rows[-1]['seconds'] if rows and rows[-1]['name'] == name else left_out[-1]}", flush=True)
     text = page(device, jax, rows, left_out, copy_bandwidth(device), product(), launches(device))

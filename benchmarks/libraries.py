@@ -1,13 +1,13 @@
-"""The libraries that are compared, behind one shape: JAX's. A workload is written once, as `function(lib, *arrays)`.
+"""The libraries, behind one interface, which is JAX's. A workload is written once, as `function(lib, *arrays)`.
 
 lib.np, lib.nn           the functions of NumPy and of neural networks, with jax.numpy's and jax.nn's names
 lib.erf(x)
-lib.parts                the names of what the library has: of those below and 'fft', 'bfloat16', 'float64'
+lib.parts                the features of the library: those below, and 'fft', 'bfloat16', 'float64'
 lib.lax, lib.random      jax.lax and jax.random
 lib.value_and_grad(f)    ('grad') of f(parameters, *rest): the value, and a gradient like the parameters (a tuple)
 lib.conv, lib.max_pool   ('conv') convolution and pooling of images
-lib.prepare(array)       a NumPy array made the library's own
-lib.compiled(workload)   what is timed: a function of prepared arrays that returns when the result is there
+lib.prepare(array)       converts a NumPy array to an array of the library
+lib.compiled(workload)   what is timed: a function of prepared arrays that returns when the result is ready
 lib.arrays(result)       the results as NumPy arrays
 """
 
@@ -42,7 +42,7 @@ class _JaxShaped:
 
 
 class Hloom(_JaxShaped):
-    """hloom; fused, or one kernel an operation."""
+    """hloom, fused or with one kernel per operation."""
 
     def __init__(self, fusion: bool):
         import hloom.numpy
@@ -76,7 +76,7 @@ class Jax(_JaxShaped):
         self.value_and_grad = jax.value_and_grad
 
     def prepare(self, array):
-        # By default jax would make float32 of float64, half the work. Enabled for all, it would make int64 of int32.
+        # By default jax converts float64 to float32, half the work. Enabled globally, it would widen int32 to int64.
         if array.dtype == np.float64:
             with self.jax.enable_x64(True):
                 return self.jax.device_put(array)
@@ -99,7 +99,7 @@ class Jax(_JaxShaped):
 
 
 class Numpy:
-    """NumPy, one operation after the other. In double precision it is the reference of the others."""
+    """NumPy, one operation at a time. In double precision it is the reference for the others."""
 
     parts = frozenset(("np", "nn", "fft", "float64"))
 
@@ -121,7 +121,7 @@ class Numpy:
 
     def compiled(self, workload):
         function = workload.bound(self)
-        # The others write a transposed result out; a view would have done nothing yet.
+        # The others materialize a transposed result; a view would do no work.
         return lambda *arrays: hl.tree.map(lambda x: np.asarray(x, order="C"), function(*arrays))
 
     def arrays(self, result) -> list[np.ndarray]:
@@ -226,7 +226,7 @@ class Torch:
     def compiled(self, workload):
         function = workload.bound(self)
         if self.compile:
-            # All workloads are one code object to torch, which after eight versions of it would compile no more.
+            # torch sees one code object for all workloads, and stops compiling after eight versions of it.
             self.torch._dynamo.reset()
             function = self.torch.compile(function, dynamic=False)
         if "grad" in workload.needs:
@@ -294,7 +294,7 @@ class _TorchNumpy:
         return x.argmin(dim=axis)
 
     def transpose(self, x, axes=None):
-        # As for NumPy: a view would have done nothing yet.
+        # As for NumPy: a view would do no work.
         return x.permute(*(axes or range(x.ndim - 1, -1, -1))).contiguous()
 
 

@@ -1,9 +1,9 @@
-"""How long tracing takes: a function of 1,000 operations, its gradient, its batch.
+"""Tracing time of a function of 1,000 operations, its gradient and its batch.
 
     python benchmarks/trace_time.py [--operations 1000] [--repeat 20] [--write]
 
-Prints the shortest and the median time of each in milliseconds of processor time; --write puts them into
-TRACE_TIME.md. Nothing is compiled or computed.
+Prints the shortest and the median processor time of each in milliseconds; --write stores them in TRACE_TIME.md. Nothing
+is compiled or executed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hloom.tracing.trace import trace_function
 
 
 def chain(operations: int):
-    """A function of about so many element-wise operations, of a mixture of kinds."""
+    """A function of about that many elementwise operations of mixed kinds."""
 
     def function(x, y):
         for _ in range(operations // 5):

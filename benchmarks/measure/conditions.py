@@ -1,10 +1,10 @@
-"""Circumstances: the import, one thread against all, callers in several Python threads, peak memory of training steps.
+"""Conditions: import time, one thread and all threads, concurrent Python callers, peak memory of training steps.
 
-import_seconds()            of `import hloom`, processes of their own
-threads_against_one(names)  in this process, in turns
-callers()                   Python threads that call at once, in this process
+import_seconds()            of `import hloom`, in new processes
+threads_against_one(names)  interleaved in this process
+callers()                   concurrent Python threads in this process
 calls_apart(peers)          calls with pauses between them, in this process
-peak_memory(names, peers)   processes of their own
+peak_memory(names, peers)   in new processes
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from hloom.benchmarks.measure.timing import in_turns
 from hloom.benchmarks.workloads import WORKLOADS
 from hloom.compiler.targets.cpu.machine import available_cores
 
-# Bound by arithmetic, of different kinds; large enough that handing out chunks is nothing.
+# Compute-bound, of different kinds; large enough that the cost of distributing chunks is negligible.
 COMPUTE = ("matmul_1024", "conv_3x3", "attention", "black_scholes_4m", "power_4m", "random_normal", "orbit_1m")
 APART = ("tiny_add", "gelu_16k", "chain_64k", "matmul_64", "digits_step")  # calls of 1 to 30 us, one after the other
-PAUSE = 0.001  # seconds between two calls, in which threads that wait for work go to sleep
+PAUSE = 0.001  # seconds between two calls, long enough for idle threads to sleep
 STEPS = ("mlp_step", "lenet_step", "resnet_block_step", "lstm_step", "transformer_step")
 
 
@@ -45,7 +45,7 @@ def import_seconds(package: str = "hloom", repeats: int = 5) -> float:
 
 
 def threads_against_one(names: Iterable[str] = COMPUTE, seconds: float = 0.3) -> dict[str, dict[str, float]]:
-    """For each workload: seconds with one thread ('one') and with all ('all'), and 'speedup'; blocks take turns."""
+    """For each workload: seconds with one thread ('one') and with all ('all'), and 'speedup'; interleaved."""
     library, run = Hloom(True), driver()
     count = run.num_threads
     found = {}
@@ -62,7 +62,7 @@ def threads_against_one(names: Iterable[str] = COMPUTE, seconds: float = 0.3) ->
                 times[threads].append(in_turns({"call": (function, arrays)}, seconds / 10)["call"])
         finally:
             run.set_num_threads(count)
-        one, every = (min(times[k]) for k in (1, count))  # what else the machine does only adds
+        one, every = (min(times[k]) for k in (1, count))  # other load can only add time
         found[name] = {"one": one, "all": every, "speedup": one / every}
     return found
 
@@ -124,7 +124,7 @@ def calls_apart(peers: Sequence[str] = ("jax",), names: Iterable[str] = APART, c
             times = []
             for _ in range(count):
                 pause = time.perf_counter() + PAUSE
-                while time.perf_counter() < pause:  # at work: a core that has slept is slow at first
+                while time.perf_counter() < pause:  # busy waiting: a core that slept is slow at first
                     pass
                 start = time.perf_counter()
                 function(*arrays)
@@ -164,7 +164,7 @@ def measure_memory(library: str, name: str) -> None:
     if not workload.runs_on(lib):
         print("null")
         return
-    # A small workload of another kind brings the library's own memory (threads, modules) before the line.
+    # A small workload of another kind allocates the library's own memory (threads, modules) first.
     tiny = WORKLOADS["digits_step"]
     lib.compiled(tiny)(*(lib.prepare(a) for a in tiny.inputs(np.random.default_rng(0))))
     arrays = [lib.prepare(a) for a in workload.inputs(np.random.default_rng(0))]
@@ -180,7 +180,7 @@ def measure_memory(library: str, name: str) -> None:
 def _peak_from_here() -> int:
     """Bytes resident now; the peak counts from here where the system can forget the old one (Linux)."""
     try:
-        # What was freed goes back to the system, else the steps would seem to run in no memory.
+        # Returns freed memory to the system; otherwise the steps would seem to need none.
         ctypes.CDLL(None).malloc_trim(0)
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")

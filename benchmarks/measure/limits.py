@@ -1,11 +1,11 @@
-"""What the machine can do at most, measured by kernels of our own: bandwidth by the size of what is swept, FMA peak.
+"""The limits of the machine, measured with hloom's own kernels: bandwidth by working-set size, and the FMA peak.
 
     measured(seconds) -> Limits      everything
-    triad_call(), peak_call(dtype)   one of them as a function that can take turns with a workload
+    triad_call(), peak_call(dtype)   one of them as a function that can be interleaved with a workload
 
-The triad is `o = a + s b` (McCalpin's STREAM): three arrays, 12 bytes an element in float32; the bytes that a store
+The triad is `o = a + s b` (McCalpin's STREAM): three arrays, 12 bytes per element in float32; the bytes that a store
 fetches before it writes are not counted. The peak is a loop of independent multiply-adds in registers on all threads,
-written in LLVM's language, because what a compiler makes of a loop must not decide what the limit is.
+written in LLVM IR, so that the limit does not depend on how a loop is compiled.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ SWEPT = 1 << 25  # bytes that one timed sweep of a cache passes at least
 
 @dataclass
 class Limits:
-    """triad: bytes a second of the jitted triad, 16M float32. peaks: flops a second of all threads, by dtype.
+    """triad: bytes per second of the jitted triad, 16M float32. peaks: flops per second of all threads, by dtype.
 
-    sweep: for each size that all threads together sweep again and again, [bytes, triad's bytes a second, a sum's].
-    caches: the triad's bytes a second with half of each cache filled, by its name; 'DRAM' with eight times the last.
+    sweep: for each size that all threads together sweep again and again, [bytes, triad's bytes per second, a sum's].
+    caches: the triad's bytes per second with half of each cache filled, by its name; 'DRAM' with eight times the last.
     """
 
     threads: int
@@ -61,7 +61,7 @@ def triad_call():
 
 
 def peak_ir(dtype: str, machine: Machine) -> tuple[str, int]:
-    """The loop of multiply-adds as LLVM IR, entry `fma_peak_DTYPE`, and its flops a round."""
+    """The loop of multiply-adds as LLVM IR, entry `fma_peak_DTYPE`, and its flops per round."""
     element, size, _ = PEAK_DTYPES[dtype]
     lanes = machine.vector_bytes // size
     vector, fma = f"<{lanes} x {element}>", f"@llvm.fma.v{lanes}{dtype}"
@@ -105,14 +105,14 @@ end:
 
 @functools.cache
 def _peak_kernel(dtype: str) -> tuple[int, int]:
-    """The address of the loop, and its flops a round."""
+    """The address of the loop, and its flops per round."""
     text, flops = peak_ir(dtype, host())
     symbol = f"fma_peak_{dtype}"
     return native.load(codegen.compile_ir(text, [symbol]).data, [symbol])[symbol], flops
 
 
 def _bound(address: int, words, items: int):
-    """A call without arguments that runs a kernel on `items` work items, one a chunk. words: integers or arrays."""
+    """A call without arguments that runs a kernel on `items` work items, one per chunk. words: integers or arrays."""
     run = driver()
     values = [w.ctypes.data if isinstance(w, np.ndarray) else w for w in words]
     rows = [step(KERNEL, address, 0, items, 1), step(END)]
@@ -158,7 +158,7 @@ SUM = KernelSource(
 
 
 def sweeps(sizes, seconds: float) -> list[list[float]]:
-    """[bytes, triad's bytes a second, the sum's] for each size that all threads together sweep."""
+    """[bytes, triad's bytes per second, the sum's] for each size that all threads together sweep."""
     threads = driver().num_threads
     triad, total = load_kernels([TRIAD, SUM])
     largest = max(sizes)

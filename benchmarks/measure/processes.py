@@ -1,4 +1,4 @@
-"""Processes of their own, for what is measured from their start on."""
+"""New processes, for measurements that begin with the process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEFT_OUT = ("JAX_COMPILATION_CACHE_DIR", "PYTHONDONTWRITEBYTECODE")
 
 
 def output_of(code: str, **variables: str) -> str:
-    """What Python code prints in a new process. variables: of its environment. Raises RuntimeError where it fails."""
+    """The output of Python code in a new process. variables: its environment. Raises RuntimeError where it fails."""
     environment = {name: value for name, value in os.environ.items() if name not in LEFT_OUT} | variables
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     if done.returncode:

@@ -1,11 +1,10 @@
-"""Where the time of a compiled function goes: its program walked step by step, each step timed alone.
+"""A profiler for compiled functions: runs a program step by step and times each step.
 
     for part in profile(hl.jit(f).lower(*args).compile(), args):
         print(part)
 
-Python stands in for the driver here: it runs one row of the program at a time, on all threads as ever, and follows the
-jumps. What a step takes in this way is what it takes in a call, but for the few hundred nanoseconds of Python around
-it, which are measured with an empty row and taken off.
+Python replaces the driver: it runs one step of the program at a time, on all threads, and follows jumps. The overhead
+of a few hundred nanoseconds per step is measured with an empty step and subtracted.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from hloom.runtime.program import Frame, callbacks_of
 
 @dataclass
 class Part:
-    """What one instruction of the optimized module costs in a call.
+    """The cost of one instruction of the optimized module in a call.
 
     name: of the kernel that takes longest, or 'copy' or 'Python'; what: the instruction and its shape. seconds: of all
     its launches in one call. launches: so many. bytes, flops: read and written, and computed, all launches together.

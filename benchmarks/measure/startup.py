@@ -1,4 +1,4 @@
-"""What is timed in processes of its own: from the start of a process to the first result, first calls, new shapes.
+"""Measurements in new processes: time to the first result, first calls, new shapes.
 
 first_calls(names, peers) -> list[FirstCall]     hloom with a cold and a warm disk cache, and the peers
 new_shapes(names, peers) -> list[NewShape]       other shapes for a function that has been called
@@ -191,7 +191,7 @@ def measure_calls(library: str, name: str, import_seconds: float) -> None:
         start = time.perf_counter()
         try:
             function(*prepared)
-        except Exception as error:  # a function that says its extents: not every workload has other shapes
+        except Exception as error:  # the function contains its sizes: not every workload has other shapes
             facts["refused"] = f"{type(error).__name__}: {error}"
         else:
             facts["other"] = time.perf_counter() - start

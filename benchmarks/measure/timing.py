@@ -1,8 +1,8 @@
-"""Timing: all libraries run a workload in turns, in one process, so that what else the machine does falls on all.
+"""Timing: all libraries run a workload interleaved in one process, so that other load affects all of them.
 
-A turn is a pause in which the threads of the library before stop spinning, a warm-up call, and a block of calls. Each
-round has an order of its own, so that no library always follows the same other one, and the time of a library is the
-median over its blocks. Results are checked before anything is timed.
+A turn is a pause in which the threads of the previous library stop spinning, a warm-up call, and a block of calls. Each
+round has a different order, so that no library always follows the same other one. A library's time is the median over
+its blocks. Results are checked before anything is timed.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ SLOW = 0.15  # seconds of a call from which on three turns have to do
 
 @dataclass
 class Row:
-    """What was measured of one workload. seconds, errors: by library. kernels, bytes: of hloom fused and unfused.
+    """The measurements of one workload. seconds, errors: by library. kernels, bytes: of hloom fused and unfused.
 
-    triad: bytes a second of the triad, which took turns with the workload (0 where it is not bound by memory).
-    peak: likewise flops a second of multiply-adds of its dtype (0 where its flops are not known).
+    triad: bytes per second of the triad, interleaved with the workload (0 where it is not memory-bound).
+    peak: likewise flops per second of multiply-adds of its dtype (0 where its flops are not known).
     operations: flops of the optimized module, roughly (0 where it has loops). left_out: why a peer was not timed.
     """
 
@@ -75,7 +75,7 @@ PEAK_OF = {"float64": "f64", "float32": "f32", "bfloat16": "f32"}  # in which nu
 def measure(workload: Workload, libraries, budget: float, profiled: bool = True) -> Row:
     """Checks and times a workload, hloom fused among the libraries. budget: seconds for each. Raises CheckError.
 
-    A peer that raises or whose result is off is left out of the row, with the reason.
+    A peer that raises or returns a wrong result is omitted, with the reason.
     """
     arrays = workload.inputs(np.random.default_rng(0))
     with np.errstate(all="ignore"):
@@ -157,7 +157,7 @@ def check(workload: Workload, title: str, results, expected) -> float:
     """The largest error, relative to the largest element of each result. Raises CheckError above the tolerance."""
     worst = 0.0
     if len(results) != len(expected):
-        raise CheckError(f"{workload.name}: {title} gives {len(results)} results, the reference {len(expected)}")
+        raise CheckError(f"{workload.name}: {title} returns {len(results)} results, the reference {len(expected)}")
     for result, right in zip(results, expected, strict=True):
         if result.shape != right.shape:
             raise CheckError(f"{workload.name}: {title} gives shape {result.shape}, the reference {right.shape}")
@@ -173,7 +173,7 @@ def check(workload: Workload, title: str, results, expected) -> float:
 
 
 def _pause() -> None:
-    """Waits until threads of the library before sleep, at work itself: a core that has slept is slow at first."""
+    """Busy-waits until the threads of the previous library sleep: a core that slept itself is slow at first."""
     start = time.perf_counter()
     while time.perf_counter() < start + LONGEST:
         look, others = time.perf_counter() + LOOK, _seconds_of_others()
@@ -184,7 +184,7 @@ def _pause() -> None:
 
 
 def _seconds_of_others() -> float:
-    """Processor time of the threads of this process but this one."""
+    """Processor time of all other threads of this process."""
     return time.process_time() - time.thread_time()
 
 
@@ -225,7 +225,7 @@ def in_turns(calls: dict, budget: float) -> dict[str, float]:
 
 
 def allocations(steps: int = 100) -> dict[str, int]:
-    """What the pool had to allocate in `steps` training steps of example 1's shapes after the first two."""
+    """What the pool allocates in `steps` training steps with the shapes of example 1, after the first two."""
     workload = WORKLOADS["digits_step"]
     arrays = [hl.device_put(a) for a in workload.inputs(np.random.default_rng(0))]
     function = hl.jit(workload.bound(Hloom(True)), donate_argnums=(0, 1, 2, 3))

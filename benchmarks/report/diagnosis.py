@@ -1,4 +1,4 @@
-"""Why a workload takes the time that it takes: sentences made from its profile and from the limits of the machine."""
+"""Profile summaries: sentences derived from a workload's profile and the limits of the machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FULL = 0.85  # of a limit: more than this is at the limit
 
 
 def bandwidth_at(sweep: list[list[float]], size: float) -> float:
-    """The triad's bytes a second for so many bytes that are swept, between the two measured sizes around it."""
+    """The triad's bytes per second for a working set, interpolated between measured sizes."""
     below = [row for row in sweep if row[0] <= size] or sweep[:1]
     above = [row for row in sweep if row[0] >= size] or sweep[-1:]
     low, high = below[-1], above[0]
@@ -24,7 +24,7 @@ def diagnosis(parts: list[Part], row: dict, limits: dict | None) -> str:
     inside = sum(part.seconds for part in parts)
     said = []
     outside = 1 - inside / seconds
-    if outside > 0.4 and 5e-7 < seconds - inside < 2e-4:  # more than that is no call, but other work on the machine
+    if outside > 0.4 and 5e-7 < seconds - inside < 2e-4:  # more is not call overhead but other load on the machine
         said.append(f"{outside:.0%} of {seconds * 1e6:.1f} us is call overhead outside of kernels")
     ideal = row["ideal_bytes"]
     moved = sum(part.bytes for part in parts)

@@ -1,4 +1,4 @@
-"""Charts: the ratios of a benchmark, and the workloads under the machine's roof."""
+"""Charts: the ratios of a benchmark, and the roofline."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The workloads under the machine's roof (Williams, Waterman, Patterson 2009).
+"""The roofline model of the workloads (Williams, Waterman, Patterson 2009).
 
-A workload's intensity is its operations for each byte of inputs and results; what it can reach is the lesser of the FMA
+A workload's intensity is its operations per byte of inputs and results; its limit is the minimum of the FMA
 peak and of intensity times bandwidth. Operations of element-wise work are the op table's estimates: functions such as
 exp count as several, and few of them are multiply-adds, so those stay well below the peak.
 """

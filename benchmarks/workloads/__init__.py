@@ -1,4 +1,4 @@
-"""The workloads of the benchmark, one file for each family. `WORKLOADS` has them all by name."""
+"""The workloads of the benchmark, one file per family. `WORKLOADS` has them all by name."""
 
 from hloom.benchmarks.workloads import convolution, elementwise, loops, movement, products, rows, training
 from hloom.benchmarks.workloads.table import M, Workload

@@ -1,4 +1,4 @@
-"""What a workload is: a function written once with JAX's names, its inputs, and how its results are judged."""
+"""Workloads: a function written once with JAX's names, its inputs, and the tolerance of its results."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Family:
 
 
 def divided(shape, divide: int) -> tuple[int, ...]:
-    """A shape for trying a workload out: every extent above 16 divided, so that extents that agree still do."""
+    """A smaller shape for trials: every size above 16 divided, so that equal sizes stay equal."""
     return tuple(max(2, extent // divide) if extent > 16 else extent for extent in shape)
 
 
@@ -90,7 +90,7 @@ def normal(*shapes, scale: float = 1.0, dtype=np.float32):
 
 
 def uniform(*ranges, count: int):
-    """One vector for each range."""
+    """One vector per range."""
 
     def make(random, divide=1):
         return [random.uniform(low, high, count // divide).astype(np.float32) for low, high in ranges]
@@ -99,7 +99,7 @@ def uniform(*ranges, count: int):
 
 
 def integers(high: int, *shapes, low: int = 0, dtype=np.int32):
-    """Inputs of whole numbers below `high`, which is divided with the extents where it is above 16."""
+    """Integer inputs below `high`, which is divided like the sizes where it is above 16."""
 
     def make(random, divide=1):
         (top,) = divided((high,), divide)
