@@ -11,7 +11,7 @@ from hloom.ir.base_error import HloomError
 
 
 class ShapeError(HloomError, ValueError, TypeError):
-    """Extents, ranks or axes do not fit together."""
+    """Sizes, ranks or axes do not fit together."""
 
 
 class DTypeError(HloomError, TypeError, ValueError):
@@ -35,11 +35,11 @@ class DifferentiationError(HloomError, TypeError, ValueError, AttributeError):
 
 
 class ParticipantsError(HloomError, RuntimeError, NameError):
-    """A collective operation needs participants (devices, or problems of a named axis of vmap) that are not there."""
+    """A collective operation needs participants (devices, or elements of a named vmap axis) that do not exist."""
 
 
 class BatchingError(HloomError, TypeError, ValueError):
-    """An operation cannot be applied to many problems at once (vmap)."""
+    """An operation cannot be vectorized over a batch axis (vmap)."""
 
 
 class UnsupportedError(HloomError, NotImplementedError):

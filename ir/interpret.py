@@ -23,7 +23,7 @@ def evaluate(
 ):
     """The value of a computation: a NumPy array, or a tuple of them.
 
-    lifted: extents; the computation is one on scalars and is applied to each element of arguments of these extents.
+    lifted: a shape; the computation is one on scalars and is applied to each element of arguments of this shape.
     known: values of instructions that need not be computed again. each: what computes an instruction.
     """
     values: dict[Instruction, object] = dict(known or {})

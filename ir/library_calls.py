@@ -2,7 +2,7 @@
 
 Sources: the signatures in jaxlib/cpu/lapack_kernels (the FFI's attributes: characters as their ASCII codes, pivots from
 1, and the number `info`, 0 where all went well), and XLA's custom calls Qr, LuDecomposition, Eigh, TopK, ApproxTopK. A
-problem that LAPACK fails for has NaN as its result, and info 0.
+batch element for which LAPACK fails has NaN as its result, and info 0.
 """
 
 from __future__ import annotations

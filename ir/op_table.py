@@ -43,7 +43,7 @@ class Op:
 
     name: HLO's opcode. family: 'elementwise', 'index' (moves elements), 'reduce', 'contraction', 'structure', 'control'
         (runs the computations it calls as programs), 'window' (combines what is in a sliding window) or 'library' (a
-        step of its own, computed by the reference: NumPy and SciPy between two native stretches).
+        step of its own, computed by the reference: NumPy and SciPy between two native segments).
     infer(operands: list of shapes, attributes: dict, shape: the shape that was asked for or None) -> the result's
         shape; raises ShapeError, DTypeError or AttributeValueError.
     reference(*arrays, shape, **attributes) -> NumPy array (a tuple of them for a tuple shape): the meaning of the op.
@@ -55,15 +55,15 @@ class Op:
         own Value. The tangent of a tuple is a list of Values and None.
     transpose(build, instruction, cotangent, operands) -> one cotangent or None for each operand. `operands` holds
         Values, None for those that the op is linear in. The cotangent of a tuple is a list of Values and None.
-    batch(build, instruction, operands, mapped) -> the result for `build.size` independent problems at once. `operands`
-        are Values of the new computation; those with mapped[k] have one more dimension, the first, of extent
+    batch(build, instruction, operands, mapped) -> the result for a batch of `build.size` independent elements.
+        `operands` are Values of the new computation; those with mapped[k] have one more dimension, the first, of size
         `build.size` (for a tuple operand mapped[k] is a list, and so is operands[k]); the result has it first as well.
         `build.spread(value)` broadcasts an unmapped operand, `build.spread_all(operands, mapped)` all of them,
-        `build.iota()` numbers the problems, `build.merge` and `build.split` fold the new dimension into another and
-        back, `build.sequential(instruction, operands, mapped)` is the op once for each problem, `build.computation`
-        batches a called computation (`hloom.compiler.transforms.batch.Batching`). At least one operand is mapped. The
+        `build.iota()` is the index of each batch element, `build.merge` and `build.split` fold the new dimension into
+        another and back, `build.sequential(instruction, operands, mapped)` is the op once per element,
+        `build.computation` batches a called computation (`hloom.compiler.transforms.batch.Batching`). At least one operand is mapped. The
         result of a tuple shape is a list of Values; `build.unmapped(value)` marks a result that is the same for all
-        problems. An element-wise op whose operands have one shape needs no rule: it gets `elementwise_batch`.
+        batch elements. An element-wise op whose operands have one shape needs no rule: it gets `elementwise_batch`.
     attributes: name -> how it is written in HLO text ('ints', 'int', 'string', 'flag', 'enum', 'slices', 'padding',
         'computation', 'literal', ...: `hloom.ir.text.attributes.KINDS`); all attributes an instruction of this op can
         have. A flag may be missing, and what has a question mark after it ('ints?').

@@ -1,7 +1,7 @@
 """Element types, shapes and type promotion.
 
 An element type is a NumPy dtype; its HLO name (`f32`, `bf16`, `pred`, ...) is how text and kernels spell it.
-A `Shape` is an element type with extents. Shapes are interned: equal shapes are the same object, so that they are
+A `Shape` is an element type with dimensions. Shapes are interned: equal shapes are the same object, so that they are
 cheap dictionary keys.
 """
 
@@ -142,7 +142,7 @@ def compute_dtype(dtype: np.dtype) -> np.dtype:
 
 
 class Shape:
-    """An array's element type and extents, interned (`Shape(f32, (2, 3)) is Shape(f32, (2, 3))`)."""
+    """An array's element type and dimensions, interned (`Shape(f32, (2, 3)) is Shape(f32, (2, 3))`)."""
 
     __slots__ = ("dtype", "dims", "size")
     _interned: dict[tuple, Shape] = {}

@@ -27,26 +27,26 @@ class WindowDimension(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """The extent of the dilated window: from its first element to its last."""
+        """The size of the dilated window: from its first element to its last."""
         return dilated(self.size, self.window_dilation)
 
-    def output(self, extent: int) -> int:
-        """How many places the window has on an operand of this extent."""
-        padded = dilated(extent, self.base_dilation) + self.low + self.high
+    def output(self, size: int) -> int:
+        """How many places the window has on an operand of this size."""
+        padded = dilated(size, self.base_dilation) + self.low + self.high
         return 0 if padded < self.reach else (padded - self.reach) // self.stride + 1
 
-    def transposed(self, extent: int, count: int) -> WindowDimension:
+    def transposed(self, size: int, count: int) -> WindowDimension:
         """The window that leads from `count` places back to the operand: what the derivative of a sum needs."""
         low = self.reach - 1 - self.low
-        high = dilated(extent, self.base_dilation) - 1 + self.reach - dilated(count, self.stride) - low
+        high = dilated(size, self.base_dilation) - 1 + self.reach - dilated(count, self.stride) - low
         return WindowDimension(
             self.size, self.base_dilation, low, high, self.stride, self.window_dilation, not self.reversed
         )
 
-    def running(self, extent: int) -> bool | None:
+    def running(self, size: int) -> bool | None:
         """Whether the window runs from an end of the operand to each place: False from its first element on, True to
         its last one, None where it is another window."""
-        if self.stride != 1 or self.base_dilation != 1 or self.window_dilation != 1 or self.size < extent:
+        if self.stride != 1 or self.base_dilation != 1 or self.window_dilation != 1 or self.size < size:
             return None
         return {(self.size - 1, 0): False, (0, self.size - 1): True}.get((self.low, self.high))
 
@@ -55,9 +55,9 @@ class WindowDimension(NamedTuple):
         return self.size == self.stride == self.base_dilation == 1 and self.low == self.high == 0
 
 
-def dilated(extent: int, dilation: int) -> int:
-    """The extent with `dilation - 1` places between neighbours."""
-    return (extent - 1) * dilation + 1 if extent > 0 else 0
+def dilated(size: int, dilation: int) -> int:
+    """The size with `dilation - 1` places between neighbours."""
+    return (size - 1) * dilation + 1 if size > 0 else 0
 
 
 def window_of(instruction) -> tuple[WindowDimension, ...]:
@@ -89,14 +89,14 @@ def check_window(name: str, window: Sequence[WindowDimension], rank: int, dilate
 
 def window_output(name: str, dims: Sequence[int], window: Sequence[WindowDimension]) -> tuple[int, ...]:
     """How many places the window has in each dimension. Raises ShapeError where padding removes more than there is."""
-    for k, (extent, d) in enumerate(zip(dims, window, strict=True)):
-        if dilated(extent, d.base_dilation) + d.low + d.high < 0:
+    for k, (size, d) in enumerate(zip(dims, window, strict=True)):
+        if dilated(size, d.base_dilation) + d.low + d.high < 0:
             raise ShapeError(
-                f"{name} takes padding that leaves an extent of at least 0",
-                f"padding ({d.low}, {d.high}) on extent {extent} along dimension {k}",
+                f"{name} takes padding that leaves a size of at least 0",
+                f"padding ({d.low}, {d.high}) on size {size} along dimension {k}",
                 "make the negative padding smaller",
             )
-    return tuple(d.output(extent) for extent, d in zip(dims, window, strict=True))
+    return tuple(d.output(size) for size, d in zip(dims, window, strict=True))
 
 
 def padded(array: np.ndarray, value, window: Sequence[WindowDimension]) -> np.ndarray:

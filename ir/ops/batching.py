@@ -70,7 +70,7 @@ def pad_batch(build, instruction, operands, mapped):
     padding = ((0, 0, 0), *instruction["padding"])
     if not mapped[1]:
         return operand.op("pad", value, padding=padding)
-    # One padding value a problem: where the padding is, is known from a mask that is padded likewise.
+    # One padding value per batch element: where the padding is, is known from a mask that is padded likewise.
     source = instruction.operands[0].shape
     truth = operand.builder.splat(True, source.with_dtype(np.dtype(np.bool_)))
     inside = Value(operand.builder, truth)
@@ -87,7 +87,7 @@ def concatenate_batch(build, instruction, operands, mapped):
 
 
 def sequential_batch(build, instruction, operands, mapped):
-    """The op once for each problem: for ops whose meaning hloom cannot see."""
+    """The op once per batch element: for ops whose meaning hloom cannot see."""
     return build.sequential(instruction, operands, mapped)
 
 
@@ -100,8 +100,8 @@ def _zero_start(build, starts):
 
 
 def _start_vectors(build, starts, mapped, limits, with_number: bool):
-    """s64 [size, rank]: the start of each problem's window, moved inside as HLO has it; `with_number` puts the
-    problem's number first."""
+    """s64 [size, rank]: the start of each batch element's window, moved inside as in HLO; `with_number` puts the
+    element's index first."""
     s64 = as_dtype("s64")
     columns = [build.iota("s64")] if with_number else []
     for start, is_mapped, limit in zip(starts, mapped, limits, strict=True):

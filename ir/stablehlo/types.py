@@ -1,4 +1,4 @@
-"""Types of StableHLO programs: tensors (with dynamic extents and quantized elements), tuples, tokens, functions.
+"""Types of StableHLO programs: tensors (with dynamic sizes and quantized elements), tuples, tokens, functions.
 
 Types are frozen and hashable; equal types are equal values. `str(type)` is their text.
 """
@@ -69,7 +69,7 @@ class Quantized:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor: extents (None where the type leaves them open), element type, and the text of an encoding or ''."""
+    """A tensor: sizes (None where the type leaves them open), element type, and the text of an encoding or ''."""
 
     dims: tuple[int | None, ...]
     element: str | Quantized

@@ -14,7 +14,7 @@ from hloom.ir.types import DTYPES, HLO_NAME, Shape, TupleShape
 # XLA's names of element types: none of them may be the name of an instruction (XLA appends an underscore too).
 PRIMITIVE_TYPES = frozenset(DTYPES) | frozenset("s1 u1 token opaque".split())
 _ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([^\]]*)\](?:\{([^{}]*)\})?", re.ASCII)
-_EXTENTS = re.compile(r"\s*[0-9]{1,18}\s*(?:,\s*[0-9]{1,18}\s*)*", re.ASCII)
+_SIZES = re.compile(r"\s*[0-9]{1,18}\s*(?:,\s*[0-9]{1,18}\s*)*", re.ASCII)
 _MOST_NESTED = 100  # tuples inside of tuples; a bound, so that no text exhausts the stack
 
 
@@ -48,13 +48,13 @@ def array_shape(token: str) -> Shape:
     match = _ARRAY.fullmatch(token)
     if match is None:
         raise ValueError("expected a shape", "write for example f32[2,3]")
-    dtype, extents, layout = match.groups()
+    dtype, sizes, layout = match.groups()
     if dtype not in DTYPES:
         raise ValueError(f"'{dtype}' is not an element type of hloom", f"it has {', '.join(DTYPES)}")
-    if extents.strip() and _EXTENTS.fullmatch(extents) is None:
-        problem = "dynamic extents are not supported" if "<=" in extents or "?" in extents else "expected extents"
-        raise ValueError(problem, "write the extents as integers, for example f32[2,3]")
-    dims = tuple(map(int, extents.split(","))) if extents.strip() else ()
+    if sizes.strip() and _SIZES.fullmatch(sizes) is None:
+        problem = "dynamic sizes are not supported" if "<=" in sizes or "?" in sizes else "expected sizes"
+        raise ValueError(problem, "write the sizes as integers, for example f32[2,3]")
+    dims = tuple(map(int, sizes.split(","))) if sizes.strip() else ()
     if layout is not None and layout.strip():
         _check_layout(layout, dims)
     return Shape(DTYPES[dtype], dims)
@@ -66,7 +66,7 @@ def _check_layout(layout: str, dims: tuple[int, ...]) -> tuple[int, ...]:
     order = layout.partition(":")[0]
     if not order.strip():
         return tuple(reversed(range(len(dims))))
-    found = tuple(map(int, order.split(","))) if _EXTENTS.fullmatch(order) else None
+    found = tuple(map(int, order.split(","))) if _SIZES.fullmatch(order) else None
     if found is None or sorted(found) != list(range(len(dims))):
         raise ValueError(f"the layout '{{{layout}}}' is not a permutation of {len(dims)} dimensions", "leave it out")
     return found
@@ -78,8 +78,8 @@ def layout_of(token: str) -> tuple[int, ...]:
 
     Where the elements of XLA's arrays lie changes no instruction's meaning but that of `bitcast`.
     """
-    dtype, extents, layout = _ARRAY.fullmatch(token).groups()
-    dims = tuple(map(int, extents.split(","))) if extents.strip() else ()
+    dtype, sizes, layout = _ARRAY.fullmatch(token).groups()
+    dims = tuple(map(int, sizes.split(","))) if sizes.strip() else ()
     return _check_layout(layout or "", dims)
 
 

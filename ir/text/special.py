@@ -45,8 +45,8 @@ def _bitcast(instruction: Instruction, source, target) -> list[Instruction]:
 
 def _dimension_size(instruction: Instruction, source, target) -> list[Instruction]:
     (dimension,) = instruction.attributes.get("dimensions", ())
-    extent = instruction.operands[0].dims[dimension]
-    return [Instruction("constant", (), Shape(DTYPES["s32"]), {"value": np.asarray(extent, np.int32)})]
+    size = instruction.operands[0].dims[dimension]
+    return [Instruction("constant", (), Shape(DTYPES["s32"]), {"value": np.asarray(size, np.int32)})]
 
 
 # opcode -> function (the instruction as read, layout of its first operand, its own) -> the instructions for it.
@@ -64,7 +64,7 @@ _REFUSED = {
         "use rng-bit-generator, which takes its state",
     ),
     ("set-dimension-size", "dynamic-reshape"): (
-        "extents are known when a program is compiled", "use arrays of fixed extents and a mask",
+        "sizes are known when a program is compiled", "use arrays of fixed sizes and a mask",
     ),
     ("add-dependency", "domain", "partial-reduce", "stochastic-convert", "ragged-dot"): (
         "hloom has no such op", "compile the program without it",

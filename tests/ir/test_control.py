@@ -203,7 +203,7 @@ def test_branches_return_one_shape():
 def test_xs_have_the_length():
     module = scan_module()
     body = module.entry.root["body"]
-    with pytest.raises(ShapeError, match="of extent 5"):
+    with pytest.raises(ShapeError, match="of size 5"):
         emit("scan", [F32, F32, VECTOR], num_consts=1, num_carry=1, length=5, reverse=False, body=body)
 
 

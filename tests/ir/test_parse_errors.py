@@ -102,7 +102,7 @@ main {
   x = f32[<=2] parameter(0)
       ^
 }
-dynamic extents are not supported
+dynamic sizes are not supported
 """,
     "layout": """
 main {

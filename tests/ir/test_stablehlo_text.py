@@ -56,7 +56,7 @@ def test_constants(text, expected):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("dense<[1, 2, 3]> : tensor<2xi32>", "extents [3]"),
+        ("dense<[1, 2, 3]> : tensor<2xi32>", "shape [3]"),
         ("dense<[[1], [2, 3]]> : tensor<2x2xi32>", "lists of one level have one length"),
         ("dense<1.5> : tensor<i32>", "is an integer"),
         ("dense<300> : tensor<i8>", "out of the range of s8"),
@@ -226,7 +226,7 @@ def test_open_extents_become_the_arguments():
 def test_open_extents_that_nothing_decides():
     with pytest.raises(ShapeError) as error:
         to_module(parse_program(DYNAMIC, "d.mlir"))
-    assert "argument 0 of @main has extents that are not known" in str(error.value)
+    assert "argument 0 of @main has sizes that are not known" in str(error.value)
     assert error.value.repair == "pass input_shapes=, or call the function with arrays"
     text = function(
         "%0 = stablehlo.dynamic_iota %n, dim = 0 : (tensor<1xi32>) -> tensor<?xf32>\nreturn %0 : tensor<?xf32>",
@@ -235,7 +235,7 @@ def test_open_extents_that_nothing_decides():
     )
     with pytest.raises(UnsupportedError) as error:
         to_module(parse_program(text, "d.mlir"))
-    assert "stablehlo.dynamic_iota with extents that depends on the values of arguments" in error.value.asked
+    assert "stablehlo.dynamic_iota with sizes that depends on the values of arguments" in error.value.asked
     assert str(error.value.source) == "d.mlir:2 in main"
     np.testing.assert_array_equal(evaluate(text, [3], known=[np.int32([3])]), [0, 1, 2])
 
@@ -253,7 +253,7 @@ def test_open_extents_that_nothing_decides():
         (function("%x = stablehlo.sine %x : tensor<f32>", "%x: tensor<f32>"), (2, 1), "defined twice", "another name"),
         (function("%0:2 = stablehlo.sine %x : (tensor<f32>) -> tensor<f32>", "%x: tensor<f32>"), (2, 1), "1 results", ""),
         (function("return %x : tensor<2xq8>", "%x: tensor<f32>"), (2, 13), "element type", "f32 or i64"),
-        (function("%0 = stablehlo.constant dense<1> : tensor<?xi32>"), (2, 36), "fixed extents", ""),
+        (function("%0 = stablehlo.constant dense<1> : tensor<?xi32>"), (2, 36), "fixed sizes", ""),
         ("module { func.func @a() { return } func.func @a() { return } }", (1, 36), "'@a' is defined twice", ""),
         ("func.func @main() { return } ) ", (1, 30), "expected an operation", ""),
         ('module { "stablehlo.add"() {a = 1, a = 2} : () -> () }', (1, 36), "given twice", ""),

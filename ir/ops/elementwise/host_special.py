@@ -1,4 +1,4 @@
-"""Special functions that the host computes by SciPy, between two native stretches: integrals and hypergeometric ones.
+"""Special functions that the host computes by SciPy, between two native segments: integrals and hypergeometric ones.
 
 Derivatives: NIST Digital Library of Mathematical Functions, chapters 6 to 8, 10, 13, 15 and 25.
 """

@@ -118,8 +118,8 @@ def _infer(operands, attributes, shape):
 
 def split_dimension(dims) -> int:
     """The dimension along which a block's two words of 32 bits lie: the first even one, or else the largest."""
-    for k, extent in enumerate(dims):
-        if extent % 2 == 0:
+    for k, size in enumerate(dims):
+        if size % 2 == 0:
             return k
     return dims.index(max(dims))
 
@@ -127,8 +127,8 @@ def split_dimension(dims) -> int:
 def expand(state, shape, algorithm: str) -> list:
     """The new state and the bits of rng-bit-generator, made of the generators above.
 
-    state: a Value, u64[..., 2 or 3]; its leading dimensions are independent problems, which the results have first too.
-    shape: the tuple shape of one problem's results.
+    state: a Value, u64[..., 2 or 3]; its leading dimensions are a batch, which the results have first too.
+    shape: the tuple shape of one batch element's results.
     """
     bits, lead = shape.elements[1], state.dims[:-1]
     width = bits.dtype.itemsize * 8
@@ -150,17 +150,17 @@ def expand(state, shape, algorithm: str) -> list:
 
 def _element(state, k: int):
     lead = state.dims[:-1]
-    whole = tuple((0, extent, 1) for extent in lead)
+    whole = tuple((0, size, 1) for size in lead)
     return state.op("slice", slice=(*whole, (k, k + 1, 1))).reshape(lead)
 
 
 def _spread(value, dims):
-    """One number a problem, in each of its elements."""
+    """One number per batch element, in each of its elements."""
     return value.broadcast((*value.dims, *dims), range(len(value.dims)))
 
 
 def _numbers(value, dims):
-    """0, 1, ... in row-major order, u64, for each problem."""
+    """0, 1, ... in row-major order, u64, for each batch element."""
     count = math.prod(dims)
     flat = value.builder.emit("iota", shape=Shape(U64, (count,)), iota_dimension=0)
     lead = value.dims
@@ -171,7 +171,7 @@ def _limited(value, dims):
     """The first elements of each dimension."""
     if value.dims == dims:
         return value
-    return value.op("slice", slice=tuple((0, extent, 1) for extent in dims))
+    return value.op("slice", slice=tuple((0, size, 1) for size in dims))
 
 
 def _threefry_bits(key, counter, bits, width: int):

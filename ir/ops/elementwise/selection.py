@@ -228,7 +228,7 @@ def _convert_infer(operands, attributes, shape):
     require_kind("convert", operands[0], ())
     _needs_shape("convert", shape)
     if shape.dims != operands[0].dims:
-        raise ShapeError("convert keeps the extents", f"from {operands[0]!r} to {shape!r}", "reshape separately")
+        raise ShapeError("convert keeps the shape", f"from {operands[0]!r} to {shape!r}", "reshape separately")
     return shape
 
 
@@ -284,7 +284,7 @@ def _bitcast_infer(operands, attributes, shape):
         raise ShapeError(
             "bitcast-convert keeps the bits: the last dimension holds the parts of a wider element",
             f"from {operand!r} to {shape!r}",
-            f"ask for the extents {expected}" if expected is not None else f"a last dimension of {new // old}",
+            f"request the shape {expected}" if expected is not None else f"a last dimension of {new // old}",
         )
     return shape
 

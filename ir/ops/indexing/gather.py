@@ -22,7 +22,7 @@ from hloom.ir.types import INTEGERS, PRED, Shape
 class Windows:
     """Where windows of an operand lie, in the words of HLO's gather.
 
-    operand: the operand's extents. indices: those of the array of start indexes.
+    operand: the operand's shape. indices: those of the array of start indexes.
     offset: the dimensions of the windows' array (gather's result, scatter's updates) that walk inside of a window, in
     the order of the operand's dimensions that are neither collapsed nor batching.
     mapped: component k of a start index is along operand dimension mapped[k].
@@ -61,13 +61,13 @@ class Windows:
         return tuple(k for k in range(self.rank) if k not in self.offset)
 
     def dims(self) -> tuple[int, ...]:
-        """The extents of the windows' array."""
-        extents = [0] * self.rank
+        """The shape of the windows' array."""
+        sizes = [0] * self.rank
         for place, d in zip(self.places, self.index_dimensions, strict=True):
-            extents[place] = self.indices[d]
+            sizes[place] = self.indices[d]
         for place, d in zip(self.offset, self.window_dimensions, strict=True):
-            extents[place] = self.sizes[d]
-        return tuple(extents)
+            sizes[place] = self.sizes[d]
+        return tuple(sizes)
 
     def limits(self) -> list[int]:
         """The largest start of each component for which the window is inside."""
@@ -76,7 +76,7 @@ class Windows:
     # --- positions, with NumPy ---
 
     def starts(self, indices: np.ndarray) -> list[np.ndarray]:
-        """For each component of the starts an int64 array of the extents of `index_dimensions`."""
+        """For each component of the starts an int64 array of the shape of `index_dimensions`."""
         if indices.dtype.itemsize == 8 and indices.dtype.kind == "u":
             indices = np.minimum(indices, np.uint64(2**62))
         indices = indices.astype(np.int64)
@@ -86,7 +86,7 @@ class Windows:
         return list(indices)
 
     def inside(self, starts: list[np.ndarray]) -> np.ndarray:
-        """Whether the whole window is inside of the operand; an array of the extents of `index_dimensions`."""
+        """Whether the whole window is inside of the operand; an array of the shape of `index_dimensions`."""
         result = np.ones(tuple(self.indices[d] for d in self.index_dimensions), bool)
         for start, limit in zip(starts, self.limits(), strict=True):
             result &= (start >= 0) & (start <= limit)
@@ -131,8 +131,8 @@ class Windows:
         return (*self.places, *self.offset)
 
 
-def _line(extent: int, dimension: int, rank: int) -> np.ndarray:
-    return np.arange(extent).reshape([extent if k == dimension else 1 for k in range(rank)])
+def _line(size: int, dimension: int, rank: int) -> np.ndarray:
+    return np.arange(size).reshape([size if k == dimension else 1 for k in range(rank)])
 
 
 # --- checks -------------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def check_windows(name: str, w: Windows, names: tuple[str, ...], indices: Shape)
     for a, b in zip(w.operand_batching, w.indices_batching, strict=True):
         if w.operand[a] != w.indices[b]:
             raise ShapeError(
-                f"{name} takes batching dimensions of equal extents",
+                f"{name} takes batching dimensions of equal sizes",
                 f"operand dimension {a} has {w.operand[a]}, indexes' dimension {b} has {w.indices[b]}",
                 "make them equal",
             )
@@ -238,7 +238,7 @@ def _gather_infer(operands, attributes, shape):
     w = gather_windows(operand.dims, indices.dims, attributes)
     if len(w.sizes) != operand.rank or any(not 0 <= n <= d for n, d in zip(w.sizes, operand.dims, strict=True)):
         raise AttributeValueError(
-            "gather takes a slice size between 0 and the extent for each dimension of its operand",
+            "gather takes a slice size between 0 and the size of each dimension of its operand",
             f"slice_sizes={w.sizes} of {operand!r}",
             "make the sizes fit",
         )

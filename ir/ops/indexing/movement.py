@@ -51,12 +51,12 @@ def _broadcast_infer(operands, attributes, shape):
             f"dimensions={tuple(dimensions)} for {operand!r}",
             "transpose first if the order changes",
         )
-    for extent, target in zip(operand.dims, dimensions, strict=True):
-        if not 0 <= target < shape.rank or shape.dims[target] != extent:
+    for size, target in zip(operand.dims, dimensions, strict=True):
+        if not 0 <= target < shape.rank or shape.dims[target] != size:
             raise ShapeError(
-                "broadcast keeps the extents of the operand's dimensions",
+                "broadcast keeps the sizes of the operand's dimensions",
                 f"{operand!r} to {shape!r} with dimensions={tuple(dimensions)}",
-                "reshape dimensions of extent 1 away before broadcasting",
+                "reshape dimensions of size 1 away before broadcasting",
             )
     if shape.dtype != operand.dtype:
         raise DTypeError("broadcast keeps the dtype", f"{operand!r} to {shape!r}", "convert separately")
@@ -97,7 +97,7 @@ def _reshape_infer(operands, attributes, shape):
         raise ShapeError(
             "reshape keeps the number of elements and the dtype",
             f"{operands[0]!r} ({operands[0].size} elements) to {shape!r} ({shape.size})",
-            "pass extents whose product is the operand's size",
+            "pass sizes whose product is the operand's size",
         )
     return shape
 
@@ -182,11 +182,11 @@ def _slice_infer(operands, attributes, shape):
             "slice takes (start, limit, stride) for each dimension", f"{len(slices)} for {operand!r}", "name them all"
         )
     dims = []
-    for (start, limit, stride), extent in zip(slices, operand.dims, strict=True):
-        if not (0 <= start <= limit <= extent and stride > 0):
+    for (start, limit, stride), size in zip(slices, operand.dims, strict=True):
+        if not (0 <= start <= limit <= size and stride > 0):
             raise AttributeValueError(
-                "slice takes 0 <= start <= limit <= extent and stride > 0",
-                f"[{start}:{limit}:{stride}] of extent {extent} in {operand!r}",
+                "slice takes 0 <= start <= limit <= size and stride > 0",
+                f"[{start}:{limit}:{stride}] of size {size} in {operand!r}",
                 "clip the bounds",
             )
         dims.append(-(-(limit - start) // stride))
@@ -195,11 +195,11 @@ def _slice_infer(operands, attributes, shape):
 
 def _slice_transpose(build, instruction, g, operands):
     padding = []
-    for (start, _, stride), extent, size in zip(
+    for (start, _, stride), length, size in zip(
         instruction["slice"], instruction.operands[0].dims, g.dims, strict=True
     ):
         spread = (size - 1) * stride + 1 if size else 0
-        padding.append((start, extent - start - spread, stride - 1))
+        padding.append((start, length - start - spread, stride - 1))
     zero = g.builder.constant(np.zeros((), g.dtype))
     return [Value(g.builder, g.builder.emit("pad", g.instruction, zero, padding=tuple(padding)))]
 
@@ -237,12 +237,12 @@ def _pad_infer(operands, attributes, shape):
             "pad takes (low, high, interior) for each dimension", f"{len(padding)} for {operand!r}", "name them all"
         )
     dims = []
-    for (low, high, interior), extent in zip(padding, operand.dims, strict=True):
-        size = low + high + extent + max(extent - 1, 0) * interior
+    for (low, high, interior), length in zip(padding, operand.dims, strict=True):
+        size = low + high + length + max(length - 1, 0) * interior
         if interior < 0 or size < 0:
             raise AttributeValueError(
                 "pad takes interior >= 0 and removes at most what is there",
-                f"({low}, {high}, {interior}) on extent {extent}",
+                f"({low}, {high}, {interior}) on size {length}",
                 "check the padding's signs",
             )
         dims.append(size)
@@ -328,7 +328,7 @@ def _concatenate_transpose(build, instruction, g, operands):
     results, start = [], 0
     for given, operand in zip(operands, instruction.operands, strict=True):
         limit = start + operand.dims[d]
-        bounds = tuple((start, limit, 1) if k == d else (0, extent, 1) for k, extent in enumerate(g.dims))
+        bounds = tuple((start, limit, 1) if k == d else (0, size, 1) for k, size in enumerate(g.dims))
         results.append(g.op("slice", slice=bounds) if given is None else None)
         start = limit
     return results
@@ -376,7 +376,7 @@ def _dynamic_slice_infer(operands, attributes, shape):
     sizes = attributes.get("dynamic_slice_sizes", ())
     if len(sizes) != operand.rank or any(not 0 <= n <= d for n, d in zip(sizes, operand.dims, strict=True)):
         raise AttributeValueError(
-            "dynamic-slice takes a size between 0 and the extent for each dimension",
+            "dynamic-slice takes a size between 0 and the size of each dimension",
             f"sizes {tuple(sizes)} of {operand!r}",
             "make the sizes fit",
         )
@@ -487,9 +487,9 @@ def _iota_infer(operands, attributes, shape):
 
 
 def _iota_reference(shape, iota_dimension):
-    extents = [1] * shape.rank
-    extents[iota_dimension] = shape.dims[iota_dimension]
-    line = np.arange(shape.dims[iota_dimension]).astype(shape.dtype).reshape(extents)
+    sizes = [1] * shape.rank
+    sizes[iota_dimension] = shape.dims[iota_dimension]
+    line = np.arange(shape.dims[iota_dimension]).astype(shape.dtype).reshape(sizes)
     return np.broadcast_to(line, shape.dims)
 
 
@@ -501,7 +501,7 @@ op(
     code=INDEX,
     jvp=zero_jvp,
     transpose=No("it has no operands"),
-    batch=No("it has no operands, so it is the same for all problems"),
+    batch=No("it has no operands, so it is the same for all batch elements"),
     attributes={"iota_dimension": "int"},
     shaped=True,
     flops=0,

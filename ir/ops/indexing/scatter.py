@@ -33,9 +33,9 @@ def scatter_windows(operand_dims, indices_dims, updates_dims, attributes) -> Win
     parts = [tuple(attributes.get(n, ())) for n in SCATTER_NAMES]
     left_out = {*parts[1], *parts[3]}
     sizes, offset = [], iter(parts[0])
-    for d, extent in enumerate(operand_dims):
+    for d, size in enumerate(operand_dims):
         if d in left_out:
-            sizes.append(min(extent, 1) if d in parts[3] else 1)
+            sizes.append(min(size, 1) if d in parts[3] else 1)
         else:
             place = next(offset, len(updates_dims))
             sizes.append(updates_dims[place] if 0 <= place < len(updates_dims) else 0)
@@ -74,11 +74,11 @@ def _scatter_infer(operands, attributes, shape):
     check_windows("scatter", w, SCATTER_NAMES, indices)
     if updates[0].rank != w.rank or w.dims() != updates[0].dims:
         raise ShapeError(
-            "scatter takes updates with the extents of the indexes, and of a window in update_window_dims",
+            "scatter takes updates with the shape of the indices, and of a window in update_window_dims",
             f"updates {updates[0]!r}, indexes {indices!r}, expected rank {w.rank}, {w.dims()}",
             "check update_window_dims and the shape of the updates",
         )
-    if any(size > extent for size, extent in zip(w.sizes, w.operand, strict=True) if extent or size > 1):
+    if any(size > length for size, length in zip(w.sizes, w.operand, strict=True) if length or size > 1):
         raise ShapeError(
             "scatter takes windows that fit into the operand",
             f"windows {w.sizes} of {arrays[0]!r}",

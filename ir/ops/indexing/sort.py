@@ -338,7 +338,7 @@ def _stages(count: int):
 def along(dims: tuple[int, ...], result: tuple[int, ...], axis: int) -> dict:
     """The attributes of the gather that takes along an axis: result[.., i, ..] = x[.., indices[.., i, ..], ..].
 
-    dims: x's extents; result: those of the indexes, equal but for the axis.
+    dims: x's shape; result: those of the indexes, equal but for the axis.
     """
     others = tuple(d for d in range(len(dims)) if d != axis)
     sizes = tuple(min(d, 1) if k != axis else 1 for k, d in enumerate(dims))
@@ -401,7 +401,9 @@ def _topk_infer(operands, attributes, shape):
     k = attributes.get("k", -1)
     if not operand.rank or not 0 <= k <= operand.dims[-1]:
         raise AttributeValueError(
-            "topk takes k between 0 and the last extent of its operand", f"k={k} of {operand!r}", "choose a smaller k"
+            "topk takes k between 0 and the size of its operand's last dimension",
+            f"k={k} of {operand!r}",
+            "choose a smaller k",
         )
     dims = (*operand.dims[:-1], k)
     return TupleShape([operand.with_dims(dims), Shape(np.dtype(np.int32), dims)])

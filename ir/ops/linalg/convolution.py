@@ -122,7 +122,7 @@ def _convolution_infer(operands, attributes, shape):
     sizes = tuple(right.dims[d] for d in labels.rhs.spatial)
     if tuple(d.size for d in window) != sizes:
         raise ShapeError(
-            "convolution takes a window of the kernel's spatial extents",
+            "convolution takes a window of the kernel's spatial sizes",
             f"window {tuple(d.size for d in window)}, kernel {sizes} of {right!r}",
             "give the window the kernel's sizes",
         )
@@ -135,7 +135,7 @@ def _convolution_infer(operands, attributes, shape):
         require_same_dtype(left, right, "convolution")
         return left.with_dims(dims)
     if not isinstance(shape, Shape) or shape.dims != dims:
-        raise ShapeError("convolution's result has other extents", f"{shape!r}, expected {dims}", "leave the shape out")
+        raise ShapeError("convolution's result has another shape", f"{shape!r}, expected {dims}", "leave the shape out")
     return shape
 
 
@@ -219,7 +219,7 @@ def _convolution_jvp(build, instruction, primals, tangents):
 
 
 def regrouped(value, dimension: int, groups: int, into: int):
-    """Moves the slow part (of extent `groups`) of one dimension into the slow part of another."""
+    """Moves the slow part (of size `groups`) of one dimension into the slow part of another."""
     dims = list(value.dims)
     split = [*dims[:dimension], groups, dims[dimension] // groups, *dims[dimension + 1 :]]
     target = into + (into > dimension)  # where it is, after the split
@@ -242,9 +242,9 @@ def _convolution_transpose(build, instruction, g, operands):
 def _by_operand(instruction, g, kernel, labels, window, groups, batch_groups):
     """The cotangent of the operand: the cotangent of the result convolved with the kernel turned around."""
     target = instruction.operands[0].shape
-    extents = [target.dims[d] for d in labels.lhs.spatial]
+    sizes = [target.dims[d] for d in labels.lhs.spatial]
     places = [g.dims[d] for d in labels.out.spatial]
-    back = tuple(d.transposed(e, n) for d, e, n in zip(window, extents, places, strict=True))
+    back = tuple(d.transposed(e, n) for d, e, n in zip(window, sizes, places, strict=True))
     kernel = kernel.convert(g.dtype)
     count = max(groups, batch_groups)
     # Outputs of a group become its inputs: [(group, o), i] -> input o, outputs (group, i).
@@ -268,7 +268,7 @@ def _by_operand(instruction, g, kernel, labels, window, groups, batch_groups):
 def _by_kernel(instruction, g, left, labels, window, groups, batch_groups):
     """The cotangent of the kernel: the operand convolved with the cotangent, batches summed over."""
     target = instruction.operands[1].shape
-    extents = [left.dims[d] for d in labels.lhs.spatial]
+    sizes = [left.dims[d] for d in labels.lhs.spatial]
     places = [g.dims[d] for d in labels.out.spatial]
     if 0 in places:
         return _zeros(g, target)
@@ -278,7 +278,7 @@ def _by_kernel(instruction, g, left, labels, window, groups, batch_groups):
             (d.size - 1) * d.window_dilation + dilated(n, d.stride) - dilated(e, d.base_dilation) - d.low,
             d.base_dilation, d.stride,
         )
-        for d, e, n in zip(window, extents, places, strict=True)
+        for d, e, n in zip(window, sizes, places, strict=True)
     )  # fmt: skip
     attributes = {
         "window": across,

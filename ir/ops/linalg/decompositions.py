@@ -131,7 +131,7 @@ def _permutation_infer(operands, attributes, shape):
         )
     if not isinstance(shape, Shape) or shape.dtype != pivots.dtype or shape.dims[:-1] != pivots.dims[:-1]:
         raise ShapeError(
-            "lu-pivots-to-permutation needs the shape of its result: that of the pivots with another last extent",
+            "lu-pivots-to-permutation needs the shape of its result: that of the pivots with another last dimension",
             f"{shape!r} for {pivots!r}",
             "pass shape=",
         )

@@ -45,7 +45,7 @@ def _dot_infer(operands, attributes, shape):
     for a, b in zip(lb + lc, rb + rc, strict=True):
         if left.dims[a] != right.dims[b]:
             raise ShapeError(
-                "dot takes operands whose paired dimensions have one extent",
+                "dot takes operands whose paired dimensions have one size",
                 f"{left!r} dimension {a} is {left.dims[a]}, {right!r} dimension {b} is {right.dims[b]}",
                 "transpose or reshape an operand",
             )
@@ -56,7 +56,7 @@ def _dot_infer(operands, attributes, shape):
         require_same_dtype(left, right)
         return left.with_dims(dims)
     if shape.dims != dims:
-        raise ShapeError("dot's result has other extents", f"{shape!r}, expected {dims}", "leave the shape out")
+        raise ShapeError("dot's result has another shape", f"{shape!r}, expected {dims}", "leave the shape out")
     return shape
 
 

@@ -31,7 +31,7 @@ def _fft_infer(operands, attributes, shape):
         raise ShapeError(
             "fft transforms the last one to three dimensions of its operand",
             f"fft_length {length} of {x!r}",
-            "give one extent for each dimension that is transformed",
+            "give one size for each dimension that is transformed",
         )
     if (x.dtype in COMPLEX) == (which == "RFFT"):
         raise DTypeError(

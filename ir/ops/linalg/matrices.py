@@ -1,6 +1,6 @@
 """What the entries of linear algebra share: checks of matrices, loops over batches, and matrix algebra on Values.
 
-A matrix is the last two dimensions of an array; those before are a batch of independent problems. Derivative rules are
+A matrix is the last two dimensions of an array; those before are a batch of independent matrices. Derivative rules are
 written with the functions on Values: `dot(a, b)`, `adjoint(a)`, `lower_part(a)`, ...
 """
 
@@ -69,14 +69,14 @@ def one_matrix(name: str, operands, square: bool = False) -> Shape:
 
 
 def stack(array: np.ndarray, rank: int = 2) -> np.ndarray:
-    """The array with all batch dimensions as one, the first; `rank` dimensions belong to one problem."""
+    """The array with all batch dimensions as one, the first; `rank` dimensions belong to one batch element."""
     lead = array.shape[: array.ndim - rank]
     return array.reshape(math.prod(lead), *array.shape[array.ndim - rank :])
 
 
 def each(function, shape, *arrays, ranks=None):
-    """function(one problem of each array) -> one array or a tuple of them, for every problem of the batch, into
-    arrays of `shape` (a Shape or TupleShape). A problem for which it raises LinAlgError, or whose numbers are not
+    """function(one element of each array's batch) -> one array or a tuple of them, for every batch element, into
+    arrays of `shape` (a Shape or TupleShape). An element for which it raises LinAlgError, or whose numbers are not
     finite so that LAPACK would not return, has NaN as its result (-1 in integers)."""
     shapes = shape.elements if isinstance(shape, TupleShape) else (shape,)
     results = [np.empty(s.dims, s.dtype) for s in shapes]
@@ -97,7 +97,7 @@ def each(function, shape, *arrays, ranks=None):
 
 
 def all_or_each(function, shape, *arrays):
-    """function on the whole batch at once (NumPy's loops over LAPACK), or, where a problem of it fails, one by one."""
+    """function on the whole batch (NumPy's loops over LAPACK), or on one element at a time where one of them fails."""
     try:
         with np.errstate(all="ignore"):
             found = function(*arrays)

@@ -95,7 +95,7 @@ def _sylvester_infer(operands, attributes, shape):
         raise ShapeError(
             "A X + X B = C takes A (..., m, m), B (..., n, n) and C (..., m, n)",
             f"{a!r}, {b!r}, {c!r}",
-            "check the extents",
+            "check the sizes",
         )
     return c
 

@@ -1,6 +1,6 @@
 """Collectives: ops by which the participants of one program exchange values.
 
-A participant is a device (HLO: a replica or partition), or, under `vmap` with a name for its axis, one of the problems:
+A participant is a device (HLO: a replica or partition) or, under `vmap` with a named axis, one of the batch elements:
 then the instruction has the attribute `axis_name`, and batching over that axis replaces it. hloom runs programs on one
 device, so what is left when a program runs has one participant, for which collectives are the identity.
 
@@ -48,7 +48,7 @@ def _alone(name: str, attributes) -> None:
         raise ParticipantsError(
             f"{name} among {needed} participants was to run",
             "hloom runs a program on one device",
-            "use vmap with axis_name, whose problems are participants, or a program for one device",
+            "use vmap with axis_name, whose batch elements are participants, or a program for one device",
         )
     if attributes.get("axis_name"):
         raise ParticipantsError(
@@ -98,7 +98,7 @@ def _moved(build, instruction, operands, mapped):
 
 def rows(value, numbers):
     """The places `numbers` of the first dimension in this order; None is a row of zeros."""
-    bounds = [(0, extent, 1) for extent in value.dims[1:]]
+    bounds = [(0, size, 1) for size in value.dims[1:]]
     zero = None
     parts = []
     for number in numbers:
@@ -291,7 +291,7 @@ def _reduce_scatter_infer(operands, attributes, shape):
         raise ShapeError(
             f"reduce-scatter gives each of {count} participants a part of dimension {d}",
             f"{operands[0]!r}",
-            f"make the extent a multiple of {count}",
+            f"make the size a multiple of {count}",
         )
     dims = list(operands[0].dims)
     dims[d] //= count
@@ -334,7 +334,7 @@ def _all_to_all_infer(operands, attributes, shape):
         raise ShapeError(
             f"all-to-all cuts dimension {d} into {count} parts",
             f"{operands[0]!r}",
-            f"make the extent a multiple of {count}",
+            f"make the size a multiple of {count}",
         )
     return operands[0]
 

@@ -178,9 +178,9 @@ def _scan_infer(operands, attributes, shape):
     for x in xs:
         if not isinstance(x, Shape) or not x.dims or x.dims[0] != length:
             raise ShapeError(
-                f"scan walks over the first axis, of extent {length}, of each of its xs",
+                f"scan walks over the first axis, of size {length}, of each of its xs",
                 repr(x),
-                "give all xs the same first extent",
+                "give all xs the same size along the first axis",
             )
     slices = [x.with_dims(x.dims[1:]) for x in xs]
     _require_parameters("scan", "the body", body, [*consts, *carry, *slices])

@@ -55,7 +55,7 @@ op(
     code=No("the kernel writer writes its literal"),
     jvp=zero_jvp,
     transpose=No("it has no operands"),
-    batch=No("it has no operands, so it is the same for all problems"),
+    batch=No("it has no operands, so it is the same for all batch elements"),
     attributes={"value": "literal"},
     flops=0,
     dialects="hlo",

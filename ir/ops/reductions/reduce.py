@@ -26,7 +26,7 @@ def _reduce_infer(operands, attributes, shape):
             "name each dimension once",
         )
     require_combiner("reduce", "to_apply", attributes.get("to_apply"), initial)
-    kept = tuple(extent for k, extent in enumerate(arrays[0].dims) if k not in dimensions)
+    kept = tuple(size for k, size in enumerate(arrays[0].dims) if k not in dimensions)
     shapes = [Shape(a.dtype, kept) for a in arrays]
     return shapes[0] if len(shapes) == 1 else TupleShape(shapes)
 
@@ -57,7 +57,7 @@ def _reduce_reference(*operands, shape, dimensions, to_apply):
                 return np.broadcast_to(start, shape.dims)
             start = np.broadcast_to(np.asarray(start).astype(x.dtype), shape.dims)
             return np.asarray(OPS[opcode].reference(x, start, shape=Shape(x.dtype, shape.dims))).astype(shape.dtype)
-    # Any combiner: applied to whole slices, so that the loop runs over the reduced extents only.
+    # Any combiner: applied to whole slices, so that the loop runs over the reduced sizes only.
     kept = [k for k in range(arrays[0].ndim) if k not in dimensions]
     order = (*dimensions, *kept)
     dims = tuple(arrays[0].shape[k] for k in kept)

@@ -225,8 +225,8 @@ def _reduce_window_transpose(build, instruction, cotangent, operands):
     results = [None, None]
     if operands[0] is None:
         back = tuple(
-            d.transposed(extent, n)._replace(reversed=False)
-            for d, extent, n in zip(window, array.dims, cotangent.dims, strict=True)
+            d.transposed(size, n)._replace(reversed=False)
+            for d, size, n in zip(window, array.dims, cotangent.dims, strict=True)
         )
         zero = cotangent.builder.constant(np.zeros((), cotangent.dtype))
         made = cotangent.builder.emit(
@@ -304,13 +304,13 @@ def _scattered_by_taps(keys, g, direction: str, window):
     for k, tap in enumerate(taps):
         mine = number.compare("EQ", k).where(g, g.like(0))
         padding = []
-        for s, n, extent in zip(_tap_slices(tap, window, places), places, spread.dims, strict=True):
-            padding.append((s.start, extent - s.start - dilated(n, s.step), s.step - 1))
+        for s, n, size in zip(_tap_slices(tap, window, places), places, spread.dims, strict=True):
+            padding.append((s.start, size - s.start - dilated(n, s.step), s.step - 1))
         part = mine.op("pad", _scalar(g, 0), padding=tuple(padding))
         total = part if total is None else total + part
     inverse = tuple((-d.low, -d.high, 0) for d in window)
     total = total.op("pad", _scalar(g, 0), padding=inverse)
-    bounds = tuple((0, extent, d.base_dilation) for extent, d in zip(total.dims, window, strict=True))
+    bounds = tuple((0, size, d.base_dilation) for size, d in zip(total.dims, window, strict=True))
     return total.op("slice", slice=bounds)
 
 
@@ -367,7 +367,7 @@ def _select_and_scatter_infer(operands, attributes, shape):
         raise ShapeError(
             "select-and-scatter takes a source with an element for each place of the window",
             f"source {source!r}, the window has {dims} places on {operand!r}",
-            "give the source the extents of a reduce-window with this window",
+            "give the source the shape of a reduce-window with this window",
         )
     if source.dtype != operand.dtype or initial != Shape(operand.dtype):
         raise DTypeError(

@@ -196,7 +196,7 @@ class AttributeReader(MlirCursor):
         type_at = self.at
         found = self.type()
         if not isinstance(found, Tensor) or not found.static:
-            raise self.fail("a constant has the type of a tensor of fixed extents", f"{found}", at=type_at)
+            raise self.fail("a constant has the type of a tensor of fixed sizes", f"{found}", at=type_at)
         return Dense(token[6:-1], found)
 
     def integer_array(self) -> Array:

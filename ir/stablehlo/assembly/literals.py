@@ -36,15 +36,13 @@ def dense_value(dense: Dense, shape: Shape, resources: dict[str, str] | None = N
     texts: list[str] = []
     dims = _flatten(body, texts)
     if dims != shape.dims and not (shape.size == 0 and not texts):
-        raise LiteralProblem(
-            f"the constant's list has the extents {list(dims)}", repr(shape), "write the type's extents"
-        )
+        raise LiteralProblem(f"the constant's list has the shape {list(dims)}", repr(shape), "write the type's shape")
     return _elements(texts, shape.dtype).reshape(shape.dims)
 
 
 def _flatten(body: str, texts: list[str]) -> tuple[int, ...]:
-    """Adds the elements of nested lists to `texts`; the extents. Without recursion: depth is the text's."""
-    extents: list[int | None] = []
+    """Adds the elements of nested lists to `texts`; the sizes. Without recursion: depth is the text's."""
+    sizes: list[int | None] = []
     counts: list[int] = []
     at, end = 0, len(body)
     expect_value = True
@@ -56,18 +54,18 @@ def _flatten(body: str, texts: list[str]) -> tuple[int, ...]:
             if not expect_value:
                 raise LiteralProblem("expected ',' in a list", body[at : at + 20])
             counts.append(0)
-            if len(counts) > len(extents):
-                extents.append(None)
+            if len(counts) > len(sizes):
+                sizes.append(None)
             at += 1
         elif c == "]":
             if not counts:
                 raise LiteralProblem("']' closes no list", body[at : at + 20])
             depth = len(counts) - 1
             count = counts.pop()
-            if extents[depth] is None:
-                extents[depth] = count
-            elif extents[depth] != count:
-                raise LiteralProblem("lists of one level have one length", f"{extents[depth]} and {count} elements")
+            if sizes[depth] is None:
+                sizes[depth] = count
+            elif sizes[depth] != count:
+                raise LiteralProblem("lists of one level have one length", f"{sizes[depth]} and {count} elements")
             if counts:
                 counts[-1] += 1
             expect_value = False
@@ -79,7 +77,7 @@ def _flatten(body: str, texts: list[str]) -> tuple[int, ...]:
             at += 1
         else:
             match = _ELEMENT.match(body, at)
-            if match is None or not counts or not expect_value or len(counts) != len(extents):
+            if match is None or not counts or not expect_value or len(counts) != len(sizes):
                 raise LiteralProblem("expected an element", body[at : at + 20])
             texts.append(match[1])
             counts[-1] += 1
@@ -87,7 +85,7 @@ def _flatten(body: str, texts: list[str]) -> tuple[int, ...]:
             at = match.end()
     if counts:
         raise LiteralProblem("a list is not closed", body[-20:], "add ']'")
-    return tuple(e or 0 for e in extents)
+    return tuple(e or 0 for e in sizes)
 
 
 def _elements(texts: list[str], dtype: np.dtype) -> np.ndarray:

@@ -84,12 +84,12 @@ def _broadcast_operands(scope, op, items) -> list[Item]:
         placed.append((item, where))
     dims = [1] * rank
     for item, where in placed:
-        for extent, d in zip(item.dims, where, strict=True):
-            if extent != 1:
-                if dims[d] not in (1, extent):
-                    raise ValueError(f"extents {dims[d]} and {extent} do not broadcast")
-                dims[d] = extent
-    # An extent of 0 spreads as every other one that is not 1.
+        for size, d in zip(item.dims, where, strict=True):
+            if size != 1:
+                if dims[d] not in (1, size):
+                    raise ValueError(f"sizes {dims[d]} and {size} do not broadcast")
+                dims[d] = size
+    # A size of 0 spreads as every other one that is not 1.
     return [broadcast_in_dim(scope, item, tuple(dims), where) for item, where in placed]
 
 

@@ -1,4 +1,4 @@
-"""The custom calls by which JAX writes ops with extents that are operands, where StableHLO has no such op."""
+"""The custom calls by which JAX writes ops with sizes that are operands, where StableHLO has no such op."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hloom.ir.window import WindowDimension
 
 
 def _reduce_window(scope, op, items):
-    """Arrays, their starts, then: extents, strides, dilations of the arrays, of the window, padding."""
+    """Arrays, their starts, then: sizes, strides, dilations of the arrays, of the window, padding."""
     count = (len(items) - 5) // 2
     if count < 1 or len(items) != 2 * count + 5:
         raise ValueError("dynamic_reduce_window takes arrays, as many starts, and five shape operands")
     arrays, starts = items[:count], items[count : 2 * count]
-    names = ("window extents", "strides", "base dilations", "window dilations", "padding")
+    names = ("window sizes", "strides", "base dilations", "window dilations", "padding")
     sizes, strides, base, dilations, padding = (
         scope.integers(i, name) for i, name in zip(items[2 * count :], names, strict=True)
     )
@@ -46,7 +46,7 @@ def _rng_bit_generator(scope, op, items):
     algorithm = op.attributes.get("rng_algorithm")
     name = "DEFAULT" if algorithm is None else word(algorithm) if not isinstance(algorithm, int) else ""
     names = {"DEFAULT": "rng_default", "THREE_FRY": "rng_three_fry", "PHILOX": "rng_philox"}
-    bits = Shape(scope.result_dtype(op, 1), scope.integers(items[1], "extents"))
+    bits = Shape(scope.result_dtype(op, 1), scope.integers(items[1], "sizes"))
     shape = TupleShape([items[0].shape, bits])
     return scope.elements(scope.emit("rng-bit-generator", items[0], shape=shape, algorithm=names[name]))
 
@@ -60,7 +60,7 @@ def result_shapes(scope, op, items) -> tuple[list[Shape], list]:
     places = [int(v) for v in np.asarray(scope.dense(given)).reshape(-1)]
     if len(places) != len(op.result_types) or any(not 0 <= p < len(items) for p in places):
         raise ValueError("indices_of_shape_operands names an operand for each result")
-    shapes = [Shape(scope.result_dtype(op, k), scope.integers(items[p], "extents")) for k, p in enumerate(places)]
+    shapes = [Shape(scope.result_dtype(op, k), scope.integers(items[p], "sizes")) for k, p in enumerate(places)]
     return shapes, [i for k, i in enumerate(items) if k not in places]
 
 

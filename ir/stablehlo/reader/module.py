@@ -1,7 +1,7 @@
 """From the syntax tree of a StableHLO program to a module of hloom's IR.
 
 Conversion follows the values with the shapes that they really have, not with those that the text writes: given shapes
-of the arguments, extents that the text leaves open (`?`) become known, and so do the values of shape operands that are
+of the arguments, sizes that the text leaves open (`?`) become known, and so do the values of shape operands that are
 computed from them. What a `dynamic_*` op is then given decides its result.
 """
 
@@ -49,8 +49,8 @@ def to_module(
 ) -> Module:
     """The module of a program; its entry is the function named, or `main`, or the only one.
 
-    input_shapes: shapes or extents of the arguments, where the program leaves extents open. known: the values of
-    arguments that decide extents (None for the others); they are built in.
+    input_shapes: shapes of the arguments, where the program leaves sizes open. known: the values of
+    arguments that decide sizes (None for the others); they are built in.
     Raises ParseError, UnsupportedError (an op or type that hloom does not have), ShapeError, ...
     """
     return convert_program(program, function, input_shapes, known, checks=False)[0]
@@ -161,7 +161,7 @@ class Converter:
         return Item(instruction, quantized)
 
     def argument_shape(self, function, k, type_, given):
-        """(shape, quantized type) of the function's argument k, with the extents that are given."""
+        """(shape, quantized type) of the function's argument k, with the sizes that are given."""
         name = function.attributes["sym_name"]
         if isinstance(type_, Tuple):
             return TupleShape([self.argument_shape(function, k, t, None)[0] for t in type_.elements]), None
@@ -182,7 +182,7 @@ class Converter:
                 )  # fmt: skip
         if None in dims:
             raise ShapeError(
-                f"argument {k} of @{name} has extents that are not known: {type_}", "no shape was given for it",
+                f"argument {k} of @{name} has sizes that are not known: {type_}", "no shape was given for it",
                 "pass input_shapes=, or call the function with arrays", self.source(function, name),
             )  # fmt: skip
         element = type_.element
@@ -200,7 +200,7 @@ class Converter:
         return found
 
     def is_static(self, name: str) -> bool:
-        """Whether every type in a function, and in those that it calls, is a plain tensor of known extents."""
+        """Whether every type in a function, and in those that it calls, is a plain tensor of known sizes."""
         known = self._static.get(name)
         if known is None:
             self._static[name] = True  # for functions that call themselves, which is an error elsewhere
@@ -480,12 +480,12 @@ class Scope:
         return self.converter.dtype(op, self.result(op, k))
 
     def result_shape(self, op: Operation, k: int = 0) -> Shape:
-        """The shape that the text gives a result; its extents have to be written."""
+        """The shape that the text gives a result; its sizes have to be written."""
         type_ = self.result(op, k)
         if not type_.static:
             raise UnsupportedError(
-                f"{op.name} has a result of unknown extents: {type_}", "nothing decides them",
-                "pass input_shapes=, or give the extents as constants", self.builder.source,
+                f"{op.name} has a result of unknown sizes: {type_}", "nothing decides them",
+                "pass input_shapes=, or give the sizes as constants", self.builder.source,
             )  # fmt: skip
         return Shape(self.result_dtype(op, k), type_.dims)
 
@@ -524,7 +524,7 @@ class Scope:
             raise UnsupportedError(
                 f"{self.op.name} with {what} that depends on the values of arguments",
                 "hloom's shapes are known when it compiles",
-                f"make {what} a constant, or a function of the arguments' extents", self.builder.source,
+                f"make {what} a constant, or a function of the arguments' sizes", self.builder.source,
             )  # fmt: skip
         return tuple(int(v) for v in np.asarray(value).reshape(-1))
 

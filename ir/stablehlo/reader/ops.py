@@ -63,14 +63,14 @@ def _iota(scope, op, items):
 
 @converts("stablehlo.dynamic_iota")
 def _dynamic_iota(scope, op, items):
-    dims = scope.integers(items[0], "extents")
-    shape = Shape(scope.result_dtype(op), _extents(dims))
+    dims = scope.integers(items[0], "sizes")
+    shape = Shape(scope.result_dtype(op), _sizes(dims))
     return scope.emit("iota", shape=shape, iota_dimension=number(op.attributes["iota_dimension"]))
 
 
-def _extents(dims) -> tuple[int, ...]:
+def _sizes(dims) -> tuple[int, ...]:
     if any(d < 0 for d in dims):
-        raise ShapeError("extents are not negative", f"{dims}", "check what they are computed from")
+        raise ShapeError("sizes are not negative", f"{dims}", "check what they are computed from")
     return tuple(dims)
 
 
@@ -98,7 +98,7 @@ def _bitcast_convert(scope, op, items):
     elif old < new:
         if not dims or dims[-1] != new // old:
             raise ShapeError(
-                f"bitcast_convert to a wider element takes a last dimension of extent {new // old}",
+                f"bitcast_convert to a wider element takes a last dimension of size {new // old}",
                 f"{x.shape!r}",
                 "reshape the operand",
             )
@@ -138,7 +138,7 @@ def _reduce_precision(scope, op, items):
 
 
 def broadcast_in_dim(scope, x: Item, dims: tuple[int, ...], dimensions: tuple[int, ...]) -> Item:
-    """Dimension k of x becomes dimension `dimensions[k]`, in any order; extents of 1 are spread."""
+    """Dimension k of x becomes dimension `dimensions[k]`, in any order; sizes of 1 are spread."""
     value = scope.value(x)
     if len(dimensions) != len(value.dims) or len(set(dimensions)) != len(dimensions):
         raise ShapeError(
@@ -146,12 +146,12 @@ def broadcast_in_dim(scope, x: Item, dims: tuple[int, ...], dimensions: tuple[in
             f"dims = {dimensions} of {value.shape!r}",
             "name as many dimensions as the operand has, each once",
         )
-    for extent, d in zip(value.dims, dimensions, strict=True):
-        if not 0 <= d < len(dims) or extent not in (1, dims[d]):
+    for size, d in zip(value.dims, dimensions, strict=True):
+        if not 0 <= d < len(dims) or size not in (1, dims[d]):
             raise ShapeError(
-                "broadcast_in_dim keeps the extents of the operand, or spreads extents of 1",
+                "broadcast_in_dim keeps the sizes of the operand, or spreads sizes of 1",
                 f"{value.shape!r} to {dims} with dims = {dimensions}",
-                "make the extents of the result those of the operand",
+                "make the sizes of the result those of the operand",
             )
     order = tuple(sorted(range(len(dimensions)), key=lambda k: dimensions[k]))
     value, dimensions = value.transpose(order), tuple(dimensions[k] for k in order)
@@ -172,7 +172,7 @@ def _broadcast_in_dim(scope, op, items):
 
 @converts("stablehlo.dynamic_broadcast_in_dim")
 def _dynamic_broadcast_in_dim(scope, op, items):
-    dims = _extents(scope.integers(items[1], "extents"))
+    dims = _sizes(scope.integers(items[1], "sizes"))
     item = broadcast_in_dim(scope, items[0], dims, ints(op.attributes["broadcast_dimensions"]))
     return Item(item.instruction, scope.quantized(op))
 
@@ -195,7 +195,7 @@ def _reshape(scope, op, items):
 
 @converts("stablehlo.dynamic_reshape")
 def _dynamic_reshape(scope, op, items):
-    return _reshaped(scope, op, items[0], _extents(scope.integers(items[1], "extents")))
+    return _reshaped(scope, op, items[0], _sizes(scope.integers(items[1], "sizes")))
 
 
 @converts("stablehlo.transpose")
@@ -321,19 +321,19 @@ def _get_dimension_size(scope, op, items):
 
 @converts("stablehlo.set_dimension_size")
 def _set_dimension_size(scope, op, items):
-    """The first elements along a dimension: in hloom extents are what they are."""
+    """The first elements along a dimension: in hloom sizes are static."""
     x, size = items
     k = number(op.attributes["dimension"])
-    (extent,) = scope.integers(size, "the extent")
-    if not 0 <= k < len(x.dims) or not 0 <= extent <= x.dims[k]:
+    (length,) = scope.integers(size, "the size")
+    if not 0 <= k < len(x.dims) or not 0 <= length <= x.dims[k]:
         raise ShapeError(
-            "set_dimension_size takes an extent within the operand's",
-            f"{extent} of {x.shape!r}",
+            "set_dimension_size takes a size within the operand's",
+            f"{length} of {x.shape!r}",
             "pad the operand first",
         )
-    if extent == x.dims[k]:
+    if length == x.dims[k]:
         return x
-    return scope.emit("slice", x, slice=tuple((0, extent if j == k else d, 1) for j, d in enumerate(x.dims)))
+    return scope.emit("slice", x, slice=tuple((0, length if j == k else d, 1) for j, d in enumerate(x.dims)))
 
 
 # --- dot, gather, linear algebra ----------------------------------------------------------------------------------

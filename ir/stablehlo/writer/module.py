@@ -251,8 +251,8 @@ def dense(value: np.ndarray) -> Dense:
     texts = _texts(plain)
     if value.ndim == 0:
         return Dense(texts[0], type_)
-    for extent in reversed(value.shape):
-        texts = [f"[{', '.join(texts[k : k + extent])}]" for k in range(0, len(texts), extent)]
+    for size in reversed(value.shape):
+        texts = [f"[{', '.join(texts[k : k + size])}]" for k in range(0, len(texts), size)]
     return Dense(texts[0], type_)
 
 
