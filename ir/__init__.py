@@ -2,3 +2,5 @@
 
 # The op table is complete before any module of this package runs.
 from hloom.ir import ops as _ops
+
+__all__: list[str] = []

@@ -61,9 +61,10 @@ class Op:
         `build.spread(value)` broadcasts an unmapped operand, `build.spread_all(operands, mapped)` all of them,
         `build.iota()` is the index of each batch element, `build.merge` and `build.split` fold the new dimension into
         another and back, `build.sequential(instruction, operands, mapped)` is the op once per element,
-        `build.computation` batches a called computation (`hloom.compiler.transforms.batch.Batching`). At least one operand is mapped. The
-        result of a tuple shape is a list of Values; `build.unmapped(value)` marks a result that is the same for all
-        batch elements. An element-wise op whose operands have one shape needs no rule: it gets `elementwise_batch`.
+        `build.computation` batches a called computation (`hloom.compiler.transforms.batch.Batching`). At least one
+        operand is mapped. The result of a tuple shape is a list of Values; `build.unmapped(value)` marks a result that
+        is the same for all batch elements. An element-wise op whose operands have one shape needs no rule: it gets
+        `elementwise_batch`.
     attributes: name -> how it is written in HLO text ('ints', 'int', 'string', 'flag', 'enum', 'slices', 'padding',
         'computation', 'literal', ...: `hloom.ir.text.attributes.KINDS`); all attributes an instruction of this op can
         have. A flag may be missing, and what has a question mark after it ('ints?').

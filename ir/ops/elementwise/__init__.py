@@ -1,1 +1,3 @@
 """Element-wise ops."""
+
+__all__: list[str] = []

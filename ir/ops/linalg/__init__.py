@@ -1,1 +1,3 @@
 """Contractions, transforms and linear algebra."""
+
+__all__: list[str] = []

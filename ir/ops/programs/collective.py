@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.build import Value, combiner_opcode, scalar_computation
-from hloom.ir.errors import AttributeValueError, DifferentiationError, DTypeError, ParticipantsError, ShapeError
+from hloom.ir.errors import AttributeValueError, DifferentiationError, ParticipantsError, ShapeError
 from hloom.ir.op_table import OPS, No, elementwise_batch, op
 from hloom.ir.ops.batching import shifted
-from hloom.ir.ops.rules import require_count, require_kind, zero_jvp
+from hloom.ir.ops.rules import linear_jvp, require_combiner, require_count, require_kind, zero_jvp
 from hloom.ir.types import DTYPES, Shape, TupleShape
 
 EXCHANGE = No("it exchanges values with other participants")
@@ -111,10 +111,6 @@ def rows(value, numbers):
     return parts[0] if len(parts) == 1 else parts[0].op("concatenate", *parts[1:], dimensions=(0,))
 
 
-def _linear_jvp(build, instruction, primals, tangents):
-    return tangents[0].op(instruction.opcode, shape=instruction.shape, **instruction.attributes)
-
-
 def _declare(name: str, **parts) -> None:
     attributes = {**GROUPS, "axis_size": "hidden", **parts.pop("attributes", {})}
     parts.setdefault("reference", _identity(name))
@@ -124,20 +120,6 @@ def _declare(name: str, **parts) -> None:
 # --- all-reduce ---------------------------------------------------------------------------------------------------
 
 
-def _check_combiner(name: str, attributes, operand: Shape) -> None:
-    """A computation of two scalars of the operand's dtype; with several operands each has it."""
-    combiner = attributes.get("to_apply")
-    if combiner is None:
-        raise AttributeValueError(f"{name} takes a computation to_apply", "none", "pass to_apply=")
-    scalar = Shape(operand.dtype)
-    if [p.shape for p in combiner.parameters] != [scalar] * 2 or combiner.shape is not scalar:
-        raise DTypeError(
-            f"{name} takes a computation of two scalars of its operand's dtype",
-            f"parameters {[p.shape for p in combiner.parameters]} to {combiner.shape!r} for {operand!r}",
-            f"make its parameters and its result {scalar!r}",
-        )
-
-
 def _all_reduce_infer(operands, attributes, shape):
     _check_groups("all-reduce", attributes)
     if not operands:
@@ -145,7 +127,7 @@ def _all_reduce_infer(operands, attributes, shape):
     for operand in operands:
         require_kind("all-reduce", operand, ())
     for operand in operands:
-        _check_combiner("all-reduce", attributes, operand)
+        require_combiner("all-reduce", "to_apply", attributes.get("to_apply"), [Shape(operand.dtype)])
     return operands[0] if len(operands) == 1 else TupleShape(operands)
 
 
@@ -274,7 +256,7 @@ def _all_gather_batch(build, instruction, operands, mapped):
 _declare(
     "all-gather",
     infer=_all_gather_infer,
-    jvp=_linear_jvp,
+    jvp=linear_jvp,
     transpose=_all_gather_transpose,
     batch=_all_gather_batch,
     attributes={"dimensions": "ints"},
@@ -285,7 +267,7 @@ def _reduce_scatter_infer(operands, attributes, shape):
     require_count("reduce-scatter", operands, 1)
     require_kind("reduce-scatter", operands[0], ())
     d = _one_dimension("reduce-scatter", operands[0], attributes)
-    _check_combiner("reduce-scatter", attributes, operands[0])
+    require_combiner("reduce-scatter", "to_apply", attributes.get("to_apply"), [Shape(operands[0].dtype)])
     count = attributes.get("axis_size") or _check_groups("reduce-scatter", attributes)
     if operands[0].dims[d] % count:
         raise ShapeError(
@@ -313,7 +295,7 @@ def _reduce_scatter_batch(build, instruction, operands, mapped):
 _declare(
     "reduce-scatter",
     infer=_reduce_scatter_infer,
-    jvp=_linear_jvp,
+    jvp=linear_jvp,
     transpose=_reduce_scatter_transpose,
     batch=_reduce_scatter_batch,
     attributes={"dimensions": "ints", "to_apply": "computation"},
@@ -429,7 +411,7 @@ _declare(
     "collective-permute",
     infer=_same_infer("collective-permute"),
     reference=_permute_reference,
-    jvp=_linear_jvp,
+    jvp=linear_jvp,
     transpose=_permute_transpose,
     batch=_permute_batch,
     attributes={"source_target_pairs": "groups"},
@@ -457,7 +439,7 @@ def _broadcast_transpose(build, instruction, g, operands):
 _declare(
     "collective-broadcast",
     infer=_same_infer("collective-broadcast"),
-    jvp=_linear_jvp,
+    jvp=linear_jvp,
     transpose=_broadcast_transpose,
     batch=_broadcast_batch,
     attributes={"axis_source": "hidden"},

@@ -1,1 +1,3 @@
 """Reductions over dimensions and over sliding windows."""
+
+__all__: list[str] = []

@@ -1,1 +1,3 @@
 """From a syntax tree to a module."""
+
+__all__: list[str] = []

@@ -1,1 +1,3 @@
 """From a module to a syntax tree."""
+
+__all__: list[str] = []
