@@ -4,7 +4,7 @@ The data are the 1,797 digits (8 by 8 pixels) that scikit-learn bundles. A fifth
 
     python examples/digits.py [--dump DIRECTORY]
 
---dump writes the graph after every pass and the kernels as Python text.
+--dump writes the graph after every pass and the source of the kernels.
 """
 
 import argparse

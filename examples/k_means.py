@@ -1,8 +1,8 @@
 """k-means clustering of handwritten digits, from several random starts.
 
 The 1,797 digits (8 by 8 pixels) that scikit-learn bundles are put into ten clusters without their labels. Distances,
-nearest centres and new centres are one jitted step; NumPy computes the inertia once more from the clusters found, and
-scikit-learn's KMeans says what is good. Run
+nearest centers and new centers are one jitted step. NumPy recomputes the inertia of the clusters, and scikit-learn's
+KMeans is the reference. Run
 
     python examples/k_means.py [--starts 10] [--clusters 10]
 """

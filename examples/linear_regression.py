@@ -1,8 +1,8 @@
-"""Linear regression on medical data, by the gradient and by the closed form.
+"""Linear regression on medical data, by gradient descent and in closed form.
 
 The data are the 442 diabetes patients that scikit-learn bundles: ten measurements (age, blood pressure, ...) and how
 far the disease had progressed a year later. A fifth is held out. Gradient descent with momentum follows the gradient
-that `hl.value_and_grad` makes of the loss; NumPy's least squares says where it has to arrive. Run
+that `hl.value_and_grad` returns; the result is compared with NumPy's least squares. Run
 
     python examples/linear_regression.py [--steps 3000]
 """

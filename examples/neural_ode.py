@@ -1,9 +1,9 @@
 """A neural ordinary differential equation (Chen et al., 2018) that reads handwritten digits.
 
-A state flows by dz/dt = f(z, t), f a small network, from 0 to 1; a linear layer reads the digit from where it arrives.
-The solver is adaptive (Dormand and Prince, order 5 with an error of order 4) in a `while_loop`, as long as the error
-needs it. Its gradient is not that of the steps: `custom_vjp` solves the adjoint equation backwards, with the same
-solver and without keeping anything of the way forward. Run
+A state follows dz/dt = f(z, t), with a small network f, from t = 0 to 1; a linear layer classifies the final state. The
+solver is adaptive (Dormand and Prince, order 5 with an error estimate of order 4) in a `while_loop`. Its gradient does
+not differentiate the steps: `custom_vjp` solves the adjoint equation backwards with the same solver, without saving
+anything of the forward pass. Run
 
     python examples/neural_ode.py [--epochs 12]
 """

@@ -267,7 +267,7 @@ def deep_lstm(devices, unrolled: bool):
 
 @pytest.mark.parametrize("unrolled", [True, False])
 @pytest.mark.parametrize("count", [2, 4])
-def test_a_layer_a_device(four_devices, count, unrolled):
+def test_a_layer_per_device(four_devices, count, unrolled):
     hidden, batch, steps = 8, 3, 5
     parameters = [
         (normal(2 * hidden, 4 * hidden, seed=k) * 0.3, normal(4 * hidden, seed=9 + k) * 0.1) for k in range(count)

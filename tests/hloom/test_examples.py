@@ -120,8 +120,8 @@ def test_towers_are_a_single_devices_step():
     assert accuracy >= 0.94 and apart < 1e-4
 
 
-def test_a_layer_a_device_is_a_single_devices_step():
-    accuracy, apart = example("layer_a_device").train(epochs=12, report=silent)
+def test_a_layer_per_device_is_a_single_devices_step():
+    accuracy, apart = example("layer_per_device").train(epochs=12, report=silent)
     assert accuracy >= 0.85 and apart < 1e-5
 
 

@@ -1,8 +1,8 @@
-"""Model-parallel training: an LSTM of two layers, one on each device, that reads digits row by row.
+"""Model-parallel training: an LSTM of two layers, one per device, that reads digits row by row.
 
-While the second layer works on a row the first is at the next one. Gradients go back the same way. Run it with
+While the second layer processes a row, the first processes the next one. Gradients flow back the same way. Run it with
 
-    python examples/layer_a_device.py [--devices 2]
+    python examples/layer_per_device.py [--devices 2]
 """
 
 import argparse
