@@ -1,4 +1,4 @@
-"""Facts about instructions on which fusion and the writers of kernels have to agree."""
+"""Facts about instructions on which passes, the scheduler and the writers of kernels have to agree."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ CONTRACTIONS = ("dot", "convolution")
 ROWS = 16  # so many rows keep every core busy; fewer long rows are reduced in chunks
 SHORT_ROW = 8192  # elements up to which a row is reduced as a whole
 MASKED = 32  # elements of a row from which on masks for what it reads are less work than branches
+
+
+ALIASES = {"reshape", "bitcast-convert"}  # on their own: the operand's bytes with other dimensions
+FREE = {"parameter", "constant", "tuple", "get-tuple-element", "optimization-barrier"} | ALIASES  # no kernel's work
+
+
+def is_control(instruction: Instruction) -> bool:
+    return OPS[instruction.opcode].family == "control"
 
 
 def has_expression(instruction: Instruction) -> bool:

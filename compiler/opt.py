@@ -1,17 +1,22 @@
-"""Running passes on HLO text or StableHLO: the core of `python -m hloom opt FILE --passes a,b --print-after-all`."""
+"""Running passes on HLO text or StableHLO: the core of `python -m hloom opt FILE --passes a,b --print-after-all`.
+
+load_passes("my_pass.py")       runs a file that registers passes with `module_pass`; returns their names
+"""
 
 from __future__ import annotations
 
 import argparse
+import runpy
 import sys
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
-from hloom.compiler.passes.registry import PASSES
+from hloom.compiler.passes import PASSES
 from hloom.compiler.pipeline import PIPELINE, PassRecord, pass_names, run_passes
-from hloom.ir.errors import HloomError
+from hloom.ir.errors import AttributeValueError, HloomError
 from hloom.ir.stablehlo.reading import read_module
 from hloom.ir.text import print_module
-
 
 def optimize_text(
     text: str,
@@ -56,10 +61,47 @@ def time_table(records: Sequence[PassRecord]) -> str:
     return "\n".join(lines)
 
 
+def load_passes(file: str) -> tuple[str, ...]:
+    """The names of the passes that a Python file registers (`compiler.passes.module_pass`), which it runs.
+
+    Raises AttributeValueError for a file that does not exist, does not run, or registers no pass.
+    """
+    before = set(PASSES)
+    try:
+        runpy.run_path(file, run_name=Path(file).stem)
+    except Exception as error:
+        lines = traceback.extract_tb(error.__traceback__)
+        line = next((f", line {frame.lineno}" for frame in reversed(lines) if frame.filename == file), "")
+        raise AttributeValueError(
+            f"the passes of {file!r}",
+            f"{type(error).__name__}{line}: {error}",
+            "name a Python file that runs on its own",
+        ) from error
+    names = tuple(name for name in PASSES if name not in before)
+    if not names:
+        raise AttributeValueError(
+            f"the passes of {file!r}",
+            "the file registers none",
+            'decorate a function Module -> Module with @module_pass("name") of hloom.compiler.passes',
+        )
+    return names
+
+
+def pass_list() -> str:
+    """The passes with what they do, one per line."""
+    width = max(map(len, PASSES))
+    return "passes:\n" + "\n".join(f"  {name:{width}}  {PASSES[name].summary}" for name in sorted(PASSES))
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="a file of HLO or StableHLO (.mlir) text; - reads standard input")
+    parser.add_argument("--passes", metavar="NAME,...", help="comma-separated passes (default: the whole pipeline)")
     parser.add_argument(
-        "--passes", default=",".join(PIPELINE), help="comma-separated passes (default: the whole pipeline)"
+        "--load",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a Python file that registers passes with @module_pass; without --passes they run after the pipeline",
     )
     parser.add_argument("--print-after-all", action="store_true", help="print the module after each pass")
     parser.add_argument("--time-passes", action="store_true", help="print the time of each pass")
@@ -69,12 +111,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=True,
         help="verify the module before the first pass and after every pass that changes it (default: yes)",
     )
-    width = max(map(len, PASSES))
-    parser.epilog = "\n".join(["passes:", *(f"  {p.name:{width}}  {p.summary}" for p in PASSES.values())])
+    parser.epilog = pass_list()
 
 
 def run(options: argparse.Namespace) -> int:
     """What the command does with its arguments. Raises HloomError, OSError."""
+    loaded = [name for file in options.load for name in load_passes(file)]
+    names = (*PIPELINE, *loaded) if options.passes is None else pass_names(options.passes)
     if options.file == "-":
         text = sys.stdin.read()
     else:
@@ -82,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
             text = stream.read()
     result = optimize_text(
         text,
-        pass_names(options.passes),
+        names,
         file=options.file,
         verify=options.verify,
         print_after_all=options.print_after_all,

@@ -35,9 +35,15 @@ PIPELINE: tuple[str, ...] = (
     "dce",
     "fuse",
     "fuse-attention",
+    "flatten-call-graph",
 )
 # One kernel per operation, for comparison (`jit(fusion=False)`).
 UNFUSED: tuple[str, ...] = tuple(name for name in PIPELINE if not name.startswith("fuse"))
+# For the text of a program, by dialect: ops that only hloom has become ops of the dialect.
+EXPORT: dict[str, tuple[str, ...]] = {
+    "hlo": ("lower-scans", "expand-for-hlo"),
+    "stablehlo": ("lower-scans", "expand-for-stablehlo"),
+}
 
 
 @record(frozen=True)

@@ -14,7 +14,7 @@ code: so no device waits for one that waits for it.
 
 from __future__ import annotations
 
-from hloom.compiler.schedule.copy_insertion import is_control
+from hloom.compiler.fusibility import is_control
 from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS

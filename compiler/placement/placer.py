@@ -14,7 +14,6 @@ from hloom.compiler.pipeline import run_passes
 from hloom.compiler.placement.cost_model import Costs, DeviceModel
 from hloom.compiler.placement.partition import leaf_keys
 from hloom.compiler.placement.user_devices import chosen_devices, chosen_devices_of
-from hloom.compiler.schedule.copy_insertion import private
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
 from hloom.ir.ops.programs.transfer import WITHOUT_DEVICE
@@ -26,8 +25,7 @@ ANYWHERE = ("constant", "iota")
 
 def prepared(module: Module) -> Module:
     """The module as placement and partition take it: no calls, no scans, flat loops, each callee of its own."""
-    flat = run_passes(module, ("inline-calls", "lower-scans", "simplify-loops", "dce"))
-    return Module(flat.name, private(flat.entry), flat.aliases)
+    return run_passes(module, ("inline-calls", "lower-scans", "simplify-loops", "dce", "flatten-call-graph"))
 
 
 def placed(

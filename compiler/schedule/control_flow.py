@@ -10,9 +10,9 @@ The results of a branch are computed where the conditional's result lives, or co
 
 from __future__ import annotations
 
+from hloom.compiler.fusibility import FREE, is_control
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.schedule.buffer_assignment import Buffer
-from hloom.compiler.schedule.copy_insertion import FREE, is_control
 from hloom.ir.module import Computation, Instruction
 from hloom.ir.records import field, record
 from hloom.ir.types import TupleShape

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from hloom.compiler.fusibility import IN_PLACE
+from hloom.compiler.fusibility import ALIASES, FREE, IN_PLACE, is_control
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.passes.cse import StructuralKeys
 from hloom.compiler.schedule.buffer_assignment import ALIGNMENT, Buffer, allocate
 from hloom.compiler.schedule.channels import Channels
 from hloom.compiler.schedule.control_flow import Control, Label, OnFalse, OnIndex, Swap, To, with_jumps
-from hloom.compiler.schedule.copy_insertion import ALIASES, FREE, is_control, private
 from hloom.compiler.schedule.fused_loops import whole_loops
 from hloom.compiler.schedule.steps import (
     BranchStep,
@@ -35,7 +34,6 @@ from hloom.compiler.schedule.steps import (
     SwitchStep,
 )
 from hloom.ir.build import Builder, tuple_elements
-from hloom.ir.loops import lower_scans
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
 from hloom.ir.ops.programs.transfer import TRANSFERS
@@ -77,11 +75,11 @@ class Plan:
 
 
 def make_plan(module: Module, target, donated: frozenset[int] = frozenset(), *, whole: bool = True) -> Plan:
-    """Plans a fused module for a target.
+    """Plans a module after all passes for a target: without scans, each loop and branch with its own computations.
 
     donated: numbers of parameters whose buffers may be overwritten. whole: loops of small bodies become one kernel.
     """
-    return Planner(lower_scans(module), target, donated).plan(whole)
+    return Planner(module, target, donated).plan(whole)
 
 
 class Planner:
@@ -89,7 +87,7 @@ class Planner:
 
     def __init__(self, module: Module, target, donated: frozenset[int]):
         self.module, self.target, self.donated = module, target, donated
-        self.entry = private(module.entry)
+        self.entry = module.entry
         self.buffers: dict[Instruction, list[Buffer]] = {}  # one for each element of a tuple
         self.constants: list[np.ndarray] = []
         self.all: dict[Buffer, None] = {}

@@ -14,18 +14,18 @@ def program_text(module: Module, dialect: str = "hlo", *, metadata: bool = False
     Raises AttributeValueError, UnsupportedError.
     """
     # Imported here, as no first call needs texts.
-    from hloom.ir.portable import portable
+    from hloom.compiler.pipeline import EXPORT, run_passes
 
-    if dialect == "stablehlo":
-        from hloom.ir.stablehlo import stablehlo_text
-
-        return stablehlo_text(portable(module, dialect))
-    if dialect != "hlo":
+    if dialect not in EXPORT:
         raise AttributeValueError(
             f"the text of a program in the dialect {dialect!r}",
             "hloom writes 'hlo' and 'stablehlo'",
             "pass one of them",
         )
+    if dialect == "stablehlo":
+        from hloom.ir.stablehlo import stablehlo_text
+
+        return stablehlo_text(run_passes(module, EXPORT[dialect]))
     from hloom.ir.text import print_module
 
-    return print_module(portable(module) if export else module, metadata=metadata)
+    return print_module(run_passes(module, EXPORT[dialect]) if export else module, metadata=metadata)

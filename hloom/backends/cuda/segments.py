@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 
+from hloom.compiler.fusibility import is_control
 from hloom.compiler.placement.partition import Key, is_cheap, key_of, leaf_keys
-from hloom.compiler.schedule.copy_insertion import is_control
 from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops.programs.transfer import TRANSFERS, has_transfers

@@ -1,23 +1,27 @@
-"""The copy of a program that is planned: every call of a computation has instructions of its own, and in the body of a
-loop what reads the old state stands before what may overwrite it."""
+"""flatten-call-graph: every loop and branch calls its own computations, whose order lets state be overwritten.
+
+The schedule assigns storage to each instruction, so a computation that two instructions call stands twice. In the body
+of a loop, what reads the old state precedes what computes the new one, wherever that is possible.
+"""
 
 from __future__ import annotations
 
 import heapq
 
-from hloom.ir.module import Computation, Instruction
-from hloom.ir.ops import OPS
+from hloom.compiler.fusibility import ALIASES, FREE, is_control
+from hloom.compiler.passes.registry import module_pass
+from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.rewrite import has_effects
 
-ALIASES = {"reshape", "bitcast-convert"}  # standing alone: the operand's bytes under other extents
-FREE = {"parameter", "constant", "tuple", "get-tuple-element", "optimization-barrier"} | ALIASES
+
+@module_pass("flatten-call-graph", "while", "conditional")
+def flatten_call_graph(module: Module) -> Module:
+    """Gives every loop and branch its own computations; in loop bodies, state is read before it is overwritten."""
+    entry = _flattened(module.entry)
+    return module if entry is module.entry else module.with_entry(entry)
 
 
-def is_control(instruction: Instruction) -> bool:
-    return OPS[instruction.opcode].family == "control"
-
-
-def private(computation: Computation) -> Computation:
+def _flattened(computation: Computation) -> Computation:
     """The computation with copies of all that it runs, at any depth: computations may be shared, storage may not."""
     if not any(is_control(i) for i in computation.instructions):
         return computation
@@ -50,7 +54,7 @@ def _copied(computation: Computation, ordered: bool) -> Computation:
         mapped[instruction] = instruction.with_operands(tuple([mapped[o] for o in instruction.operands]))
     parameters = [mapped[p] for p in computation.parameters]
     copied = Computation(computation.name, parameters, list(mapped.values()), mapped[computation.root])
-    copied = private(copied)
+    copied = _flattened(copied)
     return read_before_written(copied) if ordered else copied
 
 
