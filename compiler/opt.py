@@ -18,6 +18,7 @@ from hloom.ir.errors import AttributeValueError, HloomError
 from hloom.ir.stablehlo.reading import read_module
 from hloom.ir.text import print_module
 
+
 def optimize_text(
     text: str,
     passes: Sequence[str] = PIPELINE,

@@ -4,6 +4,7 @@ Examples:
     hloom opt layer.hlo --passes simplify,cse,dce --print-after-all
     hloom opt layer.mlir --time-passes
     hloom opt layer.hlo --load my_pass.py
+
 """
 
 from hloom.compiler.opt import add_arguments, run
