@@ -122,6 +122,7 @@ KeyReuseError = ArgumentError
 
 def __getattr__(name: str):
     if name == "CudaError":  # what the driver of a GPU answers; nothing of CUDA is imported before
+        # Saves start-up time: only programs on GPUs need it.
         from hloom.runtime.cuda.errors import CudaError
 
         return CudaError

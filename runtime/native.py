@@ -57,7 +57,7 @@ def load_all(objects: Iterable[tuple[bytes, Sequence[str]]]) -> list[dict[str, i
 
 def _link(group: list[tuple[bytes, Sequence[str]]]) -> list[dict[str, int]]:
     global _jit
-    import llvmlite.binding as llvm
+    import llvmlite.binding as llvm  # saves start-up time: LLVM
 
     if _jit is None:
         llvm.initialize_native_target()

@@ -114,6 +114,8 @@ def test_import_linter_agrees():
 TOP_MODULES = 12  # directly in hloom/
 ROOM_FILES = 15  # directly in a folder
 LARGER_ROOMS = {"hloom/jax": 22, "ir": 16}  # one file per module of JAX's; the IR's own parts, one file each
+LATE_IMPORTS = 80  # import statements inside functions of PACKAGES, which save the start-up time of a heavy library
+PACKAGES = ("ir", "compiler", "runtime", "hloom")
 
 
 def module(path: Path) -> str:
@@ -183,6 +185,22 @@ def circles(edges: dict[str, set[str]]) -> list[list[str]]:
     return found
 
 
+def late_imports(path: Path) -> list[tuple[int, bool]]:
+    """(line, whether a comment gives a reason) of each import inside a function: on its line, or over its block."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    found = {}
+    for function in ast.walk(ast.parse("\n".join(lines))):
+        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        reasoned, end = False, 0
+        for node in sorted(import_nodes(ast.Module([*function.body], [])), key=lambda n: n.lineno):
+            if node.lineno != end + 1:  # a block of its own
+                reasoned = lines[node.lineno - 2].lstrip().startswith("#")
+            end = node.end_lineno or node.lineno
+            found[node.lineno] = reasoned or any("#" in line for line in lines[node.lineno - 1 : end])
+    return sorted(found.items())
+
+
 def test_no_circle_of_files():
     found = circles(import_graph())
     assert not found, "\n".join(f"{len(c)}: {' '.join(c)}" for c in found)
@@ -201,3 +219,10 @@ def test_rooms_are_small():
             folders[name(path.parent)] = folders.get(name(path.parent), 0) + 1
     large = {folder: count for folder, count in folders.items() if count > LARGER_ROOMS.get(folder, ROOM_FILES)}
     assert not large, large
+
+
+def test_imports_inside_functions_are_few_and_have_reasons():
+    found = [(f"{name(p)}:{line}", reasoned) for p in sources(*PACKAGES) for line, reasoned in late_imports(p)]
+    bare = [where for where, reasoned in found if not reasoned]
+    assert not bare, "an import inside a function says why on its line or the line before:\n" + "\n".join(bare)
+    assert len(found) <= LATE_IMPORTS, f"{len(found)} imports inside functions"

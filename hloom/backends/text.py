@@ -23,9 +23,9 @@ def program_text(module: Module, dialect: str = "hlo", *, metadata: bool = False
             "pass one of them",
         )
     if dialect == "stablehlo":
-        from hloom.ir.stablehlo import stablehlo_text
+        from hloom.ir.stablehlo import stablehlo_text  # saves start-up time: no first call needs texts
 
         return stablehlo_text(run_passes(module, EXPORT[dialect]))
-    from hloom.ir.text import print_module
+    from hloom.ir.text import print_module  # saves start-up time: no first call needs texts
 
     return print_module(run_passes(module, EXPORT[dialect]) if export else module, metadata=metadata)

@@ -33,6 +33,7 @@ def from_stablehlo(source, *, function: str | None = None, input_shapes=None) ->
     Raises ParseError (line, column, caret), UnsupportedError for an op or a type that hloom does not have (an op with
     extents that depend on values, too), ShapeError and DTypeError where arguments do not fit.
     """
+    # Saves start-up time: only programs from text need the readers.
     from hloom.ir.stablehlo import parse_program
 
     text, file = _read(source, (".mlir", ".stablehlo"))
@@ -46,6 +47,7 @@ def from_hlo(source) -> Program:
     source: the text, a path (os.PathLike, or a string that ends in .hlo or .txt), or an open file. Parameters that are
     tuples are taken as Python tuples. Returns and raises as `from_stablehlo` does.
     """
+    # Saves start-up time: only programs from text need the readers.
     from hloom.ir.portable import fusions_as_calls
     from hloom.ir.text import parse_module
     from hloom.ir.verify import verify
@@ -208,6 +210,7 @@ class _StableHlo:
     """Modules of a syntax tree, for shapes."""
 
     def __init__(self, program, function: str | None, input_shapes):
+        # Saves start-up time: only programs from text need the readers.
         from hloom.ir.stablehlo.reader.module import Converter
 
         self.program, self.function = program, function
@@ -228,6 +231,7 @@ class _StableHlo:
         return self.types
 
     def shape(self, type_):
+        # Saves start-up time: only programs from text need the readers.
         from hloom.ir.stablehlo.types import Tensor, Tuple
 
         if isinstance(type_, Tuple):
@@ -240,6 +244,7 @@ class _StableHlo:
         return Shape(dtype, type_.dims) if type_.static else _OpenShape(dtype, type_.dims)
 
     def module(self, shapes, known) -> Module:
+        # Saves start-up time: only programs from text need the readers.
         from hloom.ir.stablehlo import to_module
 
         return to_module(self.program, self.function, shapes if shapes is not None else self.given, known)

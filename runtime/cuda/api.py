@@ -416,7 +416,7 @@ class Api:
 def load_api() -> Api:
     """Over cuda-python. Raises CudaNotInstalledError; a missing driver shows at `start`."""
     try:
-        from cuda.bindings import driver
+        from cuda.bindings import driver  # saves start-up time: NVIDIA's bindings
     except ImportError as error:
         raise CudaNotInstalledError(
             "the CUDA driver was asked for",

@@ -84,7 +84,7 @@ _ALONE = _Holder().references()  # what `getrefcount` says of an attribute that 
 def _deleter() -> int:
     """Address of the C function that sets the flag. LLVM assembles it at the first use (some 10 ms); it is never freed,
     as other libraries may call it while Python shuts down."""
-    import llvmlite.binding as llvm
+    import llvmlite.binding as llvm  # saves start-up time: LLVM
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()

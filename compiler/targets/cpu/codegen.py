@@ -92,6 +92,7 @@ def compile_for(kernel: KernelSource, machine: Machine) -> bytes:
 
 def kernel_module(kernel: KernelSource) -> tuple[str, list[bytes | str]]:
     """LLVM IR of a kernel with its C entry, and the libraries (bitcode or IR) that it is linked with."""
+    # These save start-up time: they import LLVM, which a warm process does without.
     from hloom.compiler.targets.cpu import library
     from hloom.compiler.targets.cpu.llvm_emitter import emitter
 

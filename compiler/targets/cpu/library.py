@@ -121,8 +121,9 @@ def _decoded(data: bytes) -> LibraryFunction:
 def _block_text(name: str) -> str:
     """A module with the block function of a name, as kernels link it."""
     import llvmlite.binding as llvm  # 30 ms of imports that a process with a warm cache does without
-    from llvmlite import ir
+    from llvmlite import ir  # saves start-up time: LLVM
 
+    # These save start-up time: they are needed only where the library is compiled.
     from hloom.compiler.targets.cpu.fft import butterflies
     from hloom.compiler.targets.cpu.microkernels import fma
 

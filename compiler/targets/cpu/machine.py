@@ -179,7 +179,7 @@ def _processor() -> tuple[str, dict[str, bool]]:
     if key and (known := cache.get(key)):
         name, flags = json.loads(known)
         return name, flags
-    import llvmlite.binding as llvm
+    import llvmlite.binding as llvm  # saves start-up time: LLVM
 
     name, flags = llvm.get_host_cpu_name(), dict(llvm.get_host_cpu_features())
     if key:

@@ -14,6 +14,7 @@ from hloom.backends.cpu.program import Layout, program_of
 from hloom.backends.dump import kernel_listing
 from hloom.compiler.compile_timings import collecting
 from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.passes.fusion.fuse import explain
 from hloom.compiler.pipeline import UNFUSED, run_passes
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.targets.cpu.target import CpuTarget, host_target
@@ -83,8 +84,6 @@ def _report(
             file=sys.stderr,
         )
     if level >= 3:
-        from hloom.compiler.passes.fusion.fuse import explain  # the passes are imported by the first pipeline only
-
         before = run_passes(module, UNFUSED, target=target)
         for line in explain(before.entry, target):
             print(f"hloom: {line}", file=sys.stderr)

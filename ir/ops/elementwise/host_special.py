@@ -18,7 +18,7 @@ def _component(name: str, which: int):
     """One of the results of a function of SciPy."""
 
     def reference(x):
-        import scipy.special
+        import scipy.special  # saves start-up time: SciPy
 
         return getattr(scipy.special, name)(x.astype(np.float64))[which]
 
@@ -78,7 +78,7 @@ for _name, (_reference, _slope) in ONE.items():
 
 
 def _expn(n, x):
-    import scipy.special
+    import scipy.special  # saves start-up time: SciPy
 
     return scipy.special.expn(n.astype(np.float64), x.astype(np.float64))
 

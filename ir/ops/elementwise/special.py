@@ -22,7 +22,7 @@ def scipy_function(name: str):
     """The function of `scipy.special`, computed in float64."""
 
     def reference(*arrays):
-        import scipy.special
+        import scipy.special  # saves start-up time: SciPy
 
         return getattr(scipy.special, name)(*(a.astype(np.float64) for a in arrays))
 
@@ -56,7 +56,7 @@ def _lgamma(x):
 
 
 def _digamma(x):
-    import scipy.special
+    import scipy.special  # saves start-up time: SciPy
 
     # The limits from the two sides of a pole differ: NaN, as in CHLO.
     pole = (x <= 0) & (np.trunc(x) == x)
@@ -127,7 +127,7 @@ unary(
 
 def _zeta(x, q):
     """sum of 1 / (k + q)^x, k = 0, 1, ...; infinite at poles; NaN where x < 1, and for q < 0 unless x is whole."""
-    import scipy.special
+    import scipy.special  # saves start-up time: SciPy
 
     x, q = np.broadcast_arrays(x.astype(np.float64), q.astype(np.float64))
     whole = np.floor(q)
@@ -147,7 +147,7 @@ def _zeta(x, q):
 
 def _polygamma(n, x):
     """The derivative of order n of digamma; NaN where n is negative or no whole number."""
-    import scipy.special
+    import scipy.special  # saves start-up time: SciPy
 
     n, x = np.broadcast_arrays(n.astype(np.float64), x.astype(np.float64))
     known = (n >= 0) & (np.floor(n) == n) & np.isfinite(n)
@@ -265,7 +265,7 @@ def _igamma_grad_a(a, x):
 
 def _prefactor(a, x):
     """(x^a exp(-x) / gamma(a), its derivative's factor log x - digamma(a))."""
-    import scipy.special
+    import scipy.special  # saves start-up time: SciPy
 
     logarithm = np.log(x)
     return np.exp(scipy.special.xlogy(a, x) - x - scipy.special.gammaln(a)), logarithm - scipy.special.digamma(a)

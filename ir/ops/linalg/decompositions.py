@@ -29,7 +29,7 @@ NOT_LINEAR = No("it is not linear")
 
 
 def lapack(name: str, dtype):
-    import scipy.linalg.lapack
+    import scipy.linalg.lapack  # saves start-up time: SciPy
 
     (function,) = scipy.linalg.lapack.get_lapack_funcs((name,), dtype=dtype)
     return function
@@ -76,7 +76,7 @@ def _qr_reference(a, shape, full_matrices=False, pivoting=False):
         q = np.broadcast_to(np.eye(m, k, dtype=a.dtype), shape.elements[0].dims)
         rest = (np.broadcast_to(np.arange(n, dtype=S32), shape.elements[2].dims),) if pivoting else ()
         return (np.array(q), np.zeros(shape.elements[1].dims, a.dtype), *(np.array(r) for r in rest))
-    import scipy.linalg
+    import scipy.linalg  # saves start-up time: SciPy
 
     mode = "full" if full_matrices else "economic"
     return each(lambda x: scipy.linalg.qr(x, mode=mode, pivoting=True), shape, a)
@@ -194,7 +194,7 @@ def _eig_reference(a, shape, left=False, right=False):
         return all_or_each(lambda x: (_finite(np.linalg.eigvals, x),), shape, a)
     if not left:
         return all_or_each(lambda x: _finite(np.linalg.eig, x), shape, a)
-    import scipy.linalg
+    import scipy.linalg  # saves start-up time: SciPy
 
     return each(lambda x: _finite(scipy.linalg.eig, x, None, True, right), shape, a)
 
@@ -252,7 +252,7 @@ def _schur_infer(operands, attributes, shape):
 def _schur_reference(a, shape, vectors=False, complex=False):  # noqa: A002  (the attribute's name)
     if not a.size:
         return tuple(np.zeros(s.dims, s.dtype) for s in shape.elements)
-    import scipy.linalg
+    import scipy.linalg  # saves start-up time: SciPy
 
     def one(x):
         form, basis = scipy.linalg.schur(x.astype(shape.elements[0].dtype), "complex" if complex else "real")

@@ -65,7 +65,7 @@ def _fft_reference(x, shape, fft_type, fft_length):
         # Where it costs nothing, single precision is rounded once, from a result in double precision.
         x = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64, copy=False)
     else:
-        import scipy.fft as transforms
+        import scipy.fft as transforms  # saves start-up time: SciPy
     axes = tuple(range(x.ndim - len(fft_length), x.ndim))
     with np.errstate(all="ignore"):
         if fft_type == "IRFFT":

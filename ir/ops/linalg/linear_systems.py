@@ -116,7 +116,7 @@ def _triangular_reference(a, b, shape, left_side=False, lower=False, unit_diagon
         return np.zeros(shape.dims, shape.dtype)
     if shape.dtype in NARROW_FLOATS:
         a, b = a.astype(np.float32), b.astype(np.float32)
-    import scipy.linalg.blas
+    import scipy.linalg.blas  # saves start-up time: SciPy
 
     (solver,) = scipy.linalg.blas.get_blas_funcs(("trsm",), dtype=b.dtype)
     flags = {
@@ -208,7 +208,7 @@ def _tridiagonal_infer(operands, attributes, shape):
 def _tridiagonal_reference(below, middle, above, b, shape):
     if not shape.size:
         return np.zeros(shape.dims, shape.dtype)
-    import scipy.linalg.lapack
+    import scipy.linalg.lapack  # saves start-up time: SciPy
 
     (solver,) = scipy.linalg.lapack.get_lapack_funcs(("gtsv",), dtype=b.dtype)
 

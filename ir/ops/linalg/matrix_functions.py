@@ -103,7 +103,7 @@ def _sylvester_infer(operands, attributes, shape):
 def _sylvester_reference(a, b, c, shape):
     if not shape.size:
         return np.zeros(shape.dims, shape.dtype)
-    import scipy.linalg
+    import scipy.linalg  # saves start-up time: SciPy
 
     return each(scipy.linalg.solve_sylvester, shape, a, b, c)
 
@@ -263,7 +263,7 @@ op(
 def _sqrtm_reference(a, shape):
     if not a.size:
         return np.zeros(shape.dims, shape.dtype)
-    import scipy.linalg
+    import scipy.linalg  # saves start-up time: SciPy
 
     def one(x):
         if not np.isfinite(x).all():

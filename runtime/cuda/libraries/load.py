@@ -26,7 +26,7 @@ def load_library(name: str) -> ctypes.CDLL:
 
 def _of_a_wheel(name: str) -> str:
     """The path of a library that a wheel has brought, or that cuda-python finds elsewhere, with those that it needs."""
-    from cuda.pathfinder import load_nvidia_dynamic_lib
+    from cuda.pathfinder import load_nvidia_dynamic_lib  # saves start-up time: NVIDIA's bindings
 
     return load_nvidia_dynamic_lib(name).abs_path
 

@@ -67,7 +67,7 @@ def condition_cubin(arch: str) -> bytes:
     Raises CudaNotInstalledError without nvJitLink, CudaModuleError where it does not know the architecture.
     """
     try:
-        from cuda.bindings import nvjitlink
+        from cuda.bindings import nvjitlink  # saves start-up time: NVIDIA's bindings
     except ImportError as error:
         raise CudaNotInstalledError(
             f"loops and branches of a graph were prepared for {arch}",

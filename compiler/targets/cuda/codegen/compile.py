@@ -68,7 +68,7 @@ def _packages() -> None:
     try:
         import cuda.bindings.nvjitlink  # noqa: F401
         import numba.cuda.compiler  # noqa: F401
-        from cuda.pathfinder import load_nvidia_dynamic_lib
+        from cuda.pathfinder import load_nvidia_dynamic_lib  # saves start-up time: NVIDIA's bindings
 
         load_nvidia_dynamic_lib("nvvm")
         load_nvidia_dynamic_lib("nvJitLink")
@@ -114,9 +114,9 @@ def _number(pattern: str, text: str) -> int:
 
 
 def _numba_type(param: str):
-    from numba import types
+    from numba import types  # saves start-up time: Numba
 
-    from hloom.compiler.kernels.math import CASTS
+    from hloom.compiler.kernels.math import CASTS  # saves start-up time: Numba
 
     if not param.endswith("*"):
         return CASTS[param]
@@ -130,12 +130,13 @@ _OLDEST = (8, 0)  # lowering asks only whether the architecture is older than th
 
 def lower_cuda(source: KernelSource) -> str:
     """The LLVM IR of a kernel source, which NVVM compiles for any architecture. Most of the time of a compilation."""
+    # These save start-up time: Numba.
     from numba.core import types
     from numba.core.compiler_lock import global_compiler_lock
     from numba.cuda import compiler
     from numba.cuda.cudadrv import nvvm
 
-    from hloom.compiler.targets.cuda.codegen.intrinsics import namespace
+    from hloom.compiler.targets.cuda.codegen.intrinsics import namespace  # saves start-up time: Numba
 
     code = compile(source.text, f"<{source.name}>", "exec")
     (inner,) = (constant for constant in code.co_consts if hasattr(constant, "co_names"))
@@ -167,7 +168,7 @@ _OPTIONS = {"fastmath": False, "opt": 3, "fma": 0}
 
 def _ptx(name: str, ir: str, capability: tuple[int, int]) -> str:
     """PTX of LLVM IR. Numba's `cuda.compile` is `lower_cuda` and this, without a way to switch contraction off."""
-    from numba.cuda.cudadrv import nvvm
+    from numba.cuda.cudadrv import nvvm  # saves start-up time: Numba
 
     major, minor = capability
     ptx = nvvm.compile_ir(ir.split(_BETWEEN), **_OPTIONS, arch=f"compute_{major}{minor}")
@@ -176,7 +177,7 @@ def _ptx(name: str, ir: str, capability: tuple[int, int]) -> str:
 
 def _assemble(name: str, ptx: str, arch: str) -> tuple[bytes, str]:
     """The cubin of PTX text, and the assembler's report."""
-    from cuda.bindings import nvjitlink
+    from cuda.bindings import nvjitlink  # saves start-up time: NVIDIA's bindings
 
     handle = nvjitlink.create(2, [f"-arch={arch}", "-verbose"])
     try:

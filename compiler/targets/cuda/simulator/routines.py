@@ -39,7 +39,7 @@ def potrf(x, triangle):
 
 
 def trsm(a, b, side, triangle, how, diagonal):
-    import scipy.linalg.blas
+    import scipy.linalg.blas  # saves start-up time: SciPy
 
     (function,) = scipy.linalg.blas.get_blas_funcs(("trsm",), dtype=b.dtype)
     flags = {"side": "LR".index(side), "lower": "UL".index(triangle), "trans_a": "NTC".index(how),
