@@ -1,21 +1,21 @@
-"""Every error that hloom raises for a user's mistake. All derive from `HloomError` and say four things: what was asked,
-what was found, the user's line (file, line, function), and one repair to try.
+"""Every error that hloom raises for a mistake of the user. All derive from `HloomError` and have four parts: what was
+asked, what was found, the user's line (file, line, function), and one repair to try.
 
-From a GPU's driver: CudaError and its kinds (`hloom.runtime.cuda.errors`), imported by their first use.
+Errors of GPUs are CudaError and its subclasses (`hloom.runtime.cuda.errors`), imported by their first use.
 
 From the IR (defined in `hloom.ir.errors`):
 
-    ShapeError              extents, ranks or axes do not fit:            hnp.ones(3) + hnp.ones(4)
+    ShapeError              sizes, ranks or axes do not fit:              hnp.ones(3) + hnp.ones(4)
     DTypeError              element types do not fit or have no meaning:  hnp.asarray("text")
     AttributeValueError     an attribute outside of its domain:           lax.slice(hnp.ones(3), (0,), (5,))
     VerifyError             a module breaks a rule of the IR (a pass or a hand-written text is wrong)
     ParseError              HLO or StableHLO text is malformed: line, column, caret
-    UnsupportedError        a program's text has an op or a type that hloom has not: it is named
+    UnsupportedError        a program's text has an op or a type that hloom lacks
     DifferentiationError    no derivative exists, or the function's result is not a float scalar for grad
     ParticipantsError       lax.psum over an axis that no vmap around it names
     BatchingError           vmap of an operation that has no batched form
 
-The rest is defined here.
+The others are defined here.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ from hloom.ir.errors import (
 
 
 class TracerError(HloomError, TypeError):
-    """Base: a traced value was used where its number is needed; inside `jit` there is none yet."""
+    """Base: a traced value was used where its number is needed, which is unknown inside `jit`."""
 
 
 class ConcretizationTypeError(TracerError):
-    """A number that is not known while tracing was asked for inside `jit`, such as the extent of a result:
-    hnp.unique(x), hnp.nonzero(x).
+    """A number was needed inside `jit` that is not known while tracing, such as the size of a result: hnp.unique(x),
+    hnp.nonzero(x).
 
-    Pass the argument that makes the extents known, mostly `size`, or mark what decides as static (`static_argnums`).
+    Pass the argument that determines the size, mostly `size`, or mark the deciding argument as static
+    (`static_argnums`).
     """
 
 
@@ -70,7 +71,7 @@ class LeakedTracerError(HloomError):
 
 
 class DonatedArrayError(HloomError, RuntimeError):
-    """An array was used after it had been given to a function as a donated argument (`donate_argnums`)."""
+    """An array was used after it was donated to a function (`donate_argnums`)."""
 
 
 class ArgumentError(HloomError, TypeError, ValueError):
@@ -82,7 +83,7 @@ class TreeError(HloomError, ValueError, TypeError):
 
 
 class ImmutableArrayError(HloomError, TypeError):
-    """Assignment to elements: `x[i] = y`. Arrays of hloom do not change; build a new one with `hnp.where` or `lax`."""
+    """Assignment to elements: `x[i] = y`. Arrays are immutable: use `x.at[i].set(y)` or `hnp.where`."""
 
 
 class UnsupportedIndexError(HloomError, TypeError):
@@ -90,14 +91,14 @@ class UnsupportedIndexError(HloomError, TypeError):
 
 
 class NonConcreteBooleanIndexError(TracerError, IndexError):
-    """A traced boolean mask as an index inside `jit`: x[x > 0]. How many elements it names is not known while tracing.
+    """A traced boolean mask as an index inside `jit`: x[x > 0]. The number of selected elements is not known.
 
     Use `hnp.where(mask, x, y)`, or `hnp.nonzero(mask, size=n)` for a fixed number of elements.
     """
 
 
 class IndexOutOfBoundsError(ShapeError, IndexError):
-    """A static index outside of the extent of its axis, or too many of them: hnp.ones(3)[5]."""
+    """A static index out of bounds for its axis, or too many indices: hnp.ones(3)[5]."""
 
 
 class DeviceError(HloomError, RuntimeError):
@@ -105,7 +106,7 @@ class DeviceError(HloomError, RuntimeError):
 
 
 class SettingError(HloomError, ValueError, AttributeError):
-    """An unknown setting or environment variable `HLOOM_*`, or a value it cannot have. Names the nearest valid one."""
+    """An unknown setting or environment variable `HLOOM_*`, or an invalid value. Names the nearest valid one."""
 
 
 class DonationWarning(UserWarning):

@@ -25,13 +25,13 @@ def from_stablehlo(source, *, function: str | None = None, input_shapes=None) ->
 
     source: the text, a path (os.PathLike, or a string that ends in .mlir), or an open file.
     function: which function; by default @main, or the only public one.
-    input_shapes: a tuple of extents for each argument, where the program leaves extents open (`tensor<?x4xf32>`); by
-        default those of the arrays that it is called with. `dynamic_*` ops are made static by them.
+    input_shapes: a shape for each argument, where the program has dynamic sizes (`tensor<?x4xf32>`); by default the
+        shapes of the arrays that it is called with. They make `dynamic_*` ops static.
 
     Returns a callable like a jitted function: `f(*arrays)`, `f.lower(*arrays)`; it works in jit, grad, vmap. A program
     of one result returns an array, one of several a tuple.
-    Raises ParseError (line, column, caret), UnsupportedError for an op or a type that hloom does not have (an op with
-    extents that depend on values, too), ShapeError and DTypeError where arguments do not fit.
+    Raises ParseError (line, column, caret), UnsupportedError for an op or a type that hloom lacks (also for sizes that
+    depend on values), ShapeError and DTypeError where arguments do not fit.
     """
     # Saves start-up time: only programs from text need the readers.
     from hloom.ir.stablehlo import parse_program
@@ -68,7 +68,7 @@ def _read(source, endings) -> tuple[str, str]:
         source = source.decode("utf-8", "replace")
     if not isinstance(source, str):
         raise ArgumentError(
-            "a program is read from text or from a file",
+            "a program from text or from a file",
             f"{type(source).__name__}",
             f"pass text or a path to a file ({endings[0]})",
         )
@@ -76,7 +76,7 @@ def _read(source, endings) -> tuple[str, str]:
 
 
 class Program:
-    """A program in text as a function. It compiles when it is called, once for each set of shapes."""
+    """A program in text as a function. It is compiled by its first call for each set of shapes."""
 
     def __init__(self, reader, file: str):
         self._reader = reader
@@ -90,12 +90,12 @@ class Program:
         return self._function(key, shapes, known)(*operands)
 
     def lower(self, *args) -> Lowered:
-        """As `hl.jit(f).lower`: traced for these arguments (arrays or ShapeDtypeStructs), not run."""
+        """As `hl.jit(f).lower`: traces for these arguments (arrays or ShapeDtypeStructs) without running."""
         operands, key, shapes, known = self._arguments(args)
         return self._function(key, shapes, known).lower(*operands)
 
     def module(self, *args) -> Module:
-        """The module of the IR, as read, for these arguments (none are needed where the text says all shapes)."""
+        """The module as read, for these arguments (none are needed where the text has all shapes)."""
         if not args:
             return self._reader.module(None, ())
         _, _, shapes, known = self._arguments(args)
@@ -124,12 +124,12 @@ class Program:
         return jit(run)
 
     def _arguments(self, args):
-        """(leaves, key of the module that they need, shapes, known values)."""
+        """(leaves, key of the module for them, shapes, known values)."""
         wanted = self._reader.parameters()
         if len(args) != len(wanted):
             raise ArgumentError(
                 f"'{self.__name__}' takes {len(wanted)} arguments: {', '.join(map(str, wanted))}", f"{len(args)} given",
-                "pass as many arrays as it has parameters",
+                "pass one array per parameter",
             )  # fmt: skip
         leaves, shapes = [], []
         for k, (arg, want) in enumerate(zip(args, wanted, strict=True)):
@@ -148,14 +148,14 @@ class Program:
             self._functions[shapes, ()] = self._make(self._reader.module(shapes, ()))
             return leaves, (shapes, ()), shapes, ()
         except UnsupportedError:
-            # Extents that are passed as numbers, as JAX's exporter does: a program for these numbers.
+            # Sizes that are passed as numbers, as JAX's exporter does: a program for these numbers.
             key = (shapes, tuple(None if k is None else int(k) for k in known))
             return leaves, key, shapes, known
 
 
 def _find_devices(computation: Computation) -> None:
-    """Gives the devices that a text names the names that they have here. Raises DeviceError for those that are not
-    here, unless `hl.config.soft_placement` is set."""
+    """Replaces the device names in a text by those of this process. Raises DeviceError for missing devices, unless
+    `hl.config.soft_placement` is set."""
     for instruction in computation.instructions:
         if instruction.device:
             found = find_device(instruction.device)
@@ -166,7 +166,7 @@ def _find_devices(computation: Computation) -> None:
 
 
 def _known(leaf):
-    """The value of an argument that may be an extent: a scalar integer that is not traced."""
+    """The value of an argument that may be a size: a scalar integer that is not traced."""
     if isinstance(leaf, (Tracer, ShapeDtypeStruct)) or leaf.ndim or leaf.dtype.kind not in "iu":
         return None
     return np.asarray(leaf)
@@ -190,14 +190,12 @@ def _leaves(arg, shape, k: int) -> list:
         raise DTypeError(f"argument {k} is {shape!r}", f"dtype {found.dtype} given", "convert it with astype")
     dims = getattr(shape, "open", None) or shape.dims
     if len(dims) != len(found.shape) or any(d is not None and d != e for d, e in zip(dims, found.shape, strict=True)):
-        raise ShapeError(
-            f"argument {k} is {shape!r}", f"extents {tuple(found.shape)} given", "pass an array of these extents"
-        )
+        raise ShapeError(f"argument {k} is {shape!r}", f"{found._shape!r} given", "pass an array of this shape")
     return [found]
 
 
 class _OpenShape:
-    """The dtype and extents of an argument whose text leaves some open (None)."""
+    """The dtype and sizes of an argument, of which some are dynamic (None)."""
 
     def __init__(self, dtype, dims):
         self.dtype, self.dims, self.open = dtype, dims, dims
@@ -223,7 +221,7 @@ class _StableHlo:
             raise ArgumentError(
                 f"@{self.name} takes {len(self.types)} arguments",
                 f"{len(self.given)} input_shapes",
-                "give one for each",
+                "pass one for each",
             )
         self.open = not self.converter.is_static(self.name) and any(None in getattr(t, "dims", ()) for t in self.types)
 
@@ -238,7 +236,7 @@ class _StableHlo:
             return TupleShape([self.shape(t) for t in type_.elements])
         if not isinstance(type_, Tensor):
             raise UnsupportedError(
-                f"@{self.name} is called from Python", f"an argument of type {type_}", "give it tensors as arguments"
+                f"@{self.name} called from Python", f"an argument of type {type_}", "use a function of tensors"
             )
         dtype = self.converter.dtype(self.entry, type_)
         return Shape(dtype, type_.dims) if type_.static else _OpenShape(dtype, type_.dims)

@@ -202,3 +202,12 @@ def _hashable(value) -> bool:
     except TypeError:
         return False
     return True
+
+
+__all__ = [
+    "Call",
+    "JitOptions",
+    "Key",
+    "Settings",
+    "Signature",
+]

@@ -116,3 +116,8 @@ class Specialization:
 def _may_be_given_away(data) -> bool:
     """Whether data are hloom's own: on a device, or no caller's NumPy array and no constant that many hold."""
     return not isinstance(data, np.ndarray) or data.flags.writeable
+
+
+__all__ = [
+    "Specialization",
+]

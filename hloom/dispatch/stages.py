@@ -111,3 +111,9 @@ class Compiled:
         """How many kernels are compiled in the background while fallback kernels run
         (`hl.config.background_compilation`)."""
         return self.executable.kernels_pending
+
+
+__all__ = [
+    "Compiled",
+    "Lowered",
+]

@@ -74,3 +74,12 @@ def copy_to_host_async(x):
 
 
 sharding.reshard = reshard  # where JAX has it; that package knows no ops
+
+
+__all__ = [
+    "block_until_ready",
+    "copy_to_host_async",
+    "device_get",
+    "device_put",
+    "reshard",
+]

@@ -62,9 +62,9 @@ def devices(kind: str | None = None) -> list[Device]:
     found = device_kind(parse_device_name(kind).kind)
     if found is None or not found.count():
         raise DeviceError(
-            f"devices of kind {kind!r} were asked for",
-            f"this process has {', '.join(map(str, devices()))}" + (f"; {found.reason()}" if found else ""),
-            "name a kind of these",
+            f"devices of kind {kind!r}",
+            f"this process has {_list()}" + (f"; {found.reason()}" if found else ""),
+            "name the kind of one of these",
         )
     return [_device(found.name, n) for n in range(found.count())]
 
@@ -77,15 +77,17 @@ def default_device() -> Device:
 
 
 def choose_default_device(device: Device | None) -> Device | None:
-    """Makes a device that of arrays for which none is chosen (None: the first). Returns what was chosen before."""
+    """Sets the device of arrays for which none is chosen (None: the first). Returns the device that was set before."""
     global _chosen
     before, _chosen = _chosen, device
     return before
 
 
 def find_device(name) -> Device:
-    """The device of a name ('cpu:0', 'cpu', '/device:CPU:0') or a Device; None means the default device. Raises
-    DeviceError; with `hl.config.soft_placement` a device that is not there is cpu:0."""
+    """The device of a name ('cpu:0', 'cpu', '/device:CPU:0') or a Device; None means the default device.
+
+    Raises DeviceError for a missing device; with `hl.config.soft_placement` it is replaced by cpu:0.
+    """
     if name is None:
         return default_device()
     parsed = DeviceName(name.kind, name.index) if isinstance(name, Device) else parse_device_name(str(name))
@@ -95,7 +97,7 @@ def find_device(name) -> Device:
         return _device(kind.name, parsed.index)
     if config.soft_placement:
         if config.log_device_placement:
-            print(f"hloom: {name} is not here: cpu:0 takes its place", file=sys.stderr)
+            print(f"hloom: {name} does not exist here; cpu:0 is used", file=sys.stderr)
         return _device("cpu", 0)
     if not here:
         found, repair = f"this process is /job:localhost/task:0, with {_list()}", "name one of its devices"
@@ -105,7 +107,7 @@ def find_device(name) -> Device:
             found += f"; {kind.reason()}"
         more = "set HLOOM_NUM_CPU_DEVICES for more" if parsed.kind == "cpu" else "set hl.config.soft_placement"
         repair = f"name one of these, or {more}"
-    raise DeviceError(f"device {name!s} was asked for", found, repair)
+    raise DeviceError(f"device {name!s}", found, repair)
 
 
 def _list() -> str:
@@ -113,10 +115,10 @@ def _list() -> str:
 
 
 class device(ContextDecorator):
-    """`with hl.device("cpu:1"):` what stands in it is computed on that device, inside of jitted functions too; what a
-    function computes for the derivative of it as well. Inner scopes win; None takes the choice back.
+    """`with hl.device("cpu:1"):` operations inside run on that device, also in jitted functions, and so do the
+    derivatives of these operations. Inner scopes win; None cancels the choice.
 
-    Raises DeviceError for a device that is not there, unless `hl.config.soft_placement` is set.
+    Raises DeviceError for a missing device, unless `hl.config.soft_placement` is set.
     """
 
     def __init__(self, name):
@@ -134,13 +136,13 @@ class device(ContextDecorator):
 
 
 def scoped_device() -> Device | None:
-    """The device of the `hl.device` scope around, if any."""
+    """The device of the surrounding `hl.device` scope, if any."""
     name = device_scopes.device
     return find_device(name) if name else None
 
 
 def local_devices(process_index=None, backend: str | None = None, host_id=None) -> list[Device]:
-    """The devices of this process, which are all there are."""
+    """The devices of this process, which are all devices."""
     return devices(backend)
 
 
@@ -165,3 +167,20 @@ def process_index(backend: str | None = None) -> int:
 def process_count(backend: str | None = None) -> int:
     """1: there is one process."""
     return 1
+
+
+__all__ = [
+    "Device",
+    "choose_default_device",
+    "default_backend",
+    "default_device",
+    "device",
+    "device_count",
+    "devices",
+    "find_device",
+    "local_device_count",
+    "local_devices",
+    "process_count",
+    "process_index",
+    "scoped_device",
+]

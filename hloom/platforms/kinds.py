@@ -26,9 +26,11 @@ MULTI_DEVICE = "hloom.backends.multi_device:MultiDeviceBackend"
 
 
 class DeviceKind(ABC):
-    """A kind of device. name: the first part of its devices' names. to_host, between: the links to the host's memory,
-    and of two devices of the kind (None: through the host). backend_name: as in an entry point, the backend of programs
-    that run on one device of the kind alone; without one they are programs on several devices that happen to be one.
+    """A kind of device.
+
+    name: the first part of its devices' names. to_host, between: the links to the host's memory, and between two
+    devices of the kind (None: through the host). backend_name: 'module:class' of the backend for programs on
+    one device of the kind; by default that of programs on several devices, which calls `executor`.
     """
 
     name = ""
@@ -46,7 +48,7 @@ class DeviceKind(ABC):
 
     @abstractmethod
     def count(self) -> int:
-        """How many of them this process has; 0 where there are none, and then `reason` says why."""
+        """The number of devices of this kind in this process. `reason` explains 0."""
 
     def reason(self) -> str:
         return "there is none"
@@ -57,10 +59,10 @@ class DeviceKind(ABC):
 
     @abstractmethod
     def executor(self, request: ExecutorRequest) -> DeviceExecutor:
-        """What runs a part of a program (`hloom.backends.cpu.executor.CpuExecutor` is one)."""
+        """The executor of a part of a program (such as `hloom.backends.cpu.executor.CpuExecutor`)."""
 
     def memory_stats(self, index: int) -> dict[str, int] | None:
-        """Bytes and counts of a device's memory by name; None where it is not counted by device."""
+        """Bytes and counts of a device's memory by name; None where memory is not counted by device."""
         return None
 
     def put(self, data, index: int, label: str):
@@ -96,8 +98,8 @@ def register_device_kind(kind: DeviceKind) -> None:
     there = _own_kind(kind.name) if kind.name in _OWN else _kinds.get(kind.name)
     if there is not None and type(there) is not type(kind):
         raise DeviceError(
-            f"a kind of device {kind.name!r} was registered",
-            f"there is one: {type(there).__module__}.{type(there).__qualname__}",
+            f"a kind of device {kind.name!r}",
+            f"that name is registered for {type(there).__module__}.{type(there).__qualname__}",
             "give the new kind another name",
         )
     _kinds[kind.name] = kind
@@ -122,7 +124,7 @@ def _load_entry_points() -> None:
 
 
 def device_kinds() -> dict[str, DeviceKind]:
-    """The kinds by name, those of other packages among them."""
+    """The kinds by name, including those of other packages."""
     for name in _OWN:
         _own_kind(name)
     _load_entry_points()
@@ -134,3 +136,14 @@ def device_kind(name: str) -> DeviceKind | None:
     if name in _kinds:
         return _kinds[name]
     return _own_kind(name) if name in _OWN else device_kinds().get(name)
+
+
+__all__ = [
+    "DeviceKind",
+    "GROUP",
+    "MULTI_DEVICE",
+    "device_kind",
+    "device_kinds",
+    "load_backend",
+    "register_device_kind",
+]

@@ -21,8 +21,11 @@ _PARTS = re.compile(
 
 @record(frozen=True)
 class DeviceName:
-    """kind: 'cpu', 'cuda' or another registered kind, lower case; index: its number among its kind, 0 where the name
-    has none. job, task: of another process of a cluster; None where the name has none."""
+    """The parts of a device name.
+
+    kind: 'cpu', 'cuda' or another registered kind, in lower case. index: 0 where the name has none. job, task: of a
+    process of a cluster; None where the name has none.
+    """
 
     kind: str
     index: int = 0
@@ -38,7 +41,7 @@ class DeviceName:
 
 
 def parse_device_name(text: str) -> DeviceName:
-    """The parts of a name. Raises DeviceError for what is no name of a device."""
+    """The parts of a name. Raises DeviceError for a malformed name."""
     position, found = 0, {}
     while position < len(text):
         match = _PARTS.match(text, position)
@@ -64,7 +67,14 @@ def parse_device_name(text: str) -> DeviceName:
 
 def _unreadable(text: str) -> DeviceError:
     return DeviceError(
-        f"device {text!r} was asked for",
-        "a name is a kind and a number, with TensorFlow's job and task before it if need be",
+        f"device {text!r}",
+        "a name is a kind and an index, optionally after TensorFlow's job and task",
         "write it as 'cpu:0', '/device:CPU:0' or '/job:worker/task:1/cpu:0'",
     )
+
+
+__all__ = [
+    "ALIASES",
+    "DeviceName",
+    "parse_device_name",
+]

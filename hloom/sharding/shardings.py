@@ -1,7 +1,7 @@
-"""Where arrays lie, in the words of `jax.sharding`. An array of hloom is whole and on one device.
+"""How arrays are laid out over devices, with the classes of `jax.sharding`. Each hloom array is on one device.
 
-A `NamedSharding` over a mesh of one device says the same as a `SingleDeviceSharding`; over several devices it splits
-arrays, which `hl.device_put` refuses.
+A `NamedSharding` over a mesh of one device is equivalent to a `SingleDeviceSharding`. `hl.device_put` rejects shardings
+that split arrays over several devices.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Shard:
 
 
 class Sharding:
-    """Base of the ways to lay an array out over devices."""
+    """Base class: how an array is laid out over devices."""
 
     is_fully_addressable = True  # all devices are in this process
 
@@ -52,7 +52,7 @@ class Sharding:
         return "device"
 
     def shard_shape(self, global_shape) -> tuple[int, ...]:
-        """The extents of the part on one device."""
+        """The shape of the part on one device."""
         return tuple(global_shape)
 
     def devices_indices_map(self, global_shape) -> dict:
@@ -81,7 +81,7 @@ class SingleDeviceSharding(Sharding):
 class PartitionSpec(tuple):
     """The names of mesh axes that split each axis of an array; None leaves an axis whole."""
 
-    UNCONSTRAINED = "unconstrained"  # for an axis of which nothing is asked
+    UNCONSTRAINED = "unconstrained"  # an axis that the compiler may lay out as it likes
 
     def __new__(cls, *names):
         return super().__new__(cls, names)
@@ -97,7 +97,7 @@ P = PartitionSpec
 
 
 class AxisType(enum.Enum):
-    """Who says how arrays lie along a mesh axis: the compiler, the types, or the program itself."""
+    """What determines the layout of arrays along a mesh axis: the compiler, the types, or the program itself."""
 
     Auto = "auto"
     Explicit = "explicit"
@@ -106,7 +106,7 @@ class AxisType(enum.Enum):
 
 @record(frozen=True)
 class AbstractMesh:
-    """The extents and names of a mesh without its devices."""
+    """The axis sizes and names of a mesh without its devices."""
 
     axis_sizes: tuple[int, ...]
     axis_names: tuple[str, ...]
@@ -141,12 +141,12 @@ def get_mesh() -> Mesh:
 
 
 def get_abstract_mesh() -> AbstractMesh:
-    """The extents and names of the current mesh."""
+    """The axis sizes and names of the current mesh."""
     return get_mesh().abstract_mesh
 
 
 class set_mesh:
-    """Makes a mesh the current one from now on; as a context manager for a while."""
+    """Makes a mesh the current one; as a context manager until the end of the block."""
 
     def __init__(self, mesh: Mesh):
         self._mesh = mesh
@@ -174,7 +174,7 @@ class Mesh:
         names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
         if grid.ndim != len(names):
             raise ArgumentError(
-                "a mesh has a name for each axis",
+                "a mesh needs one name per axis",
                 f"devices of rank {grid.ndim}, names {names}",
                 "pass as many names as axes",
             )
@@ -209,7 +209,7 @@ class Mesh:
 
     @property
     def abstract_mesh(self) -> AbstractMesh:
-        """The extents and names without the devices."""
+        """The axis sizes and names without the devices."""
         return AbstractMesh(self.devices.shape, self.axis_names)
 
     def _key(self):
@@ -257,11 +257,11 @@ class NamedSharding(Sharding):
             math.prod(self.mesh.shape[n] for n in (e if isinstance(e, tuple) else (e,)) if n is not None)
             for e in entries
         ]
-        if any(extent % count for extent, count in zip(global_shape, parts, strict=True)):
+        if any(size % count for size, count in zip(global_shape, parts, strict=True)):
             raise ArgumentError(
-                f"{self.spec!r} splits an array", f"extents {tuple(global_shape)} in {parts} parts", "pad the array"
+                f"{self.spec!r} splits an array", f"shape {tuple(global_shape)} in {parts} parts", "pad the array"
             )
-        return tuple(extent // count for extent, count in zip(global_shape, parts, strict=True))
+        return tuple(size // count for size, count in zip(global_shape, parts, strict=True))
 
     def __repr__(self) -> str:
         return f"NamedSharding(mesh={self.mesh!r}, spec={self.spec!r}, memory_kind=device)"
@@ -282,15 +282,15 @@ def single_device(sharding: Sharding):
     found = sharding.device_set
     if len(found) != 1:
         raise DeviceError(
-            "an array was to be spread over several devices",
+            "an array over several devices",
             f"{sharding!r}",
-            "arrays of hloom are on one device: name one, such as hl.devices()[0]",
+            "each hloom array is on one device: name one, such as hl.devices()[0]",
         )
     return next(iter(found))
 
 
 def make_mesh(axis_shapes, axis_names, *, devices=None, axis_types=None) -> Mesh:
-    """A mesh with these extents of this process's devices. Raises DeviceError where there are too few."""
+    """A mesh of this process's devices with these axis sizes. Raises DeviceError where there are too few devices."""
     available = list(all_devices() if devices is None else devices)
     count = math.prod(axis_shapes)
     if count > len(available):
@@ -300,3 +300,23 @@ def make_mesh(axis_shapes, axis_names, *, devices=None, axis_types=None) -> Mesh
     grid = np.empty(count, dtype=object)
     grid[:] = available[:count]
     return Mesh(grid.reshape(axis_shapes), axis_names)
+
+
+__all__ = [
+    "AbstractMesh",
+    "AxisType",
+    "Mesh",
+    "NamedSharding",
+    "P",
+    "PartitionSpec",
+    "Shard",
+    "Sharding",
+    "SingleDeviceSharding",
+    "device_of",
+    "get_abstract_mesh",
+    "get_mesh",
+    "make_mesh",
+    "set_mesh",
+    "single_device",
+    "use_mesh",
+]

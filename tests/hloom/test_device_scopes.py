@@ -49,7 +49,7 @@ def test_names(text, kind, index, job, task):
 
 @pytest.mark.parametrize("text", ["", "cpu:", "cpu:x", "/job:worker", "cpu:0/cpu:1", "0", "cpu:-1", "a b"])
 def test_what_is_no_name(text):
-    with pytest.raises(DeviceError, match="was asked for"):
+    with pytest.raises(DeviceError, match="a name is a kind and an index"):
         hl.device(text)
 
 
