@@ -47,21 +47,3 @@ def min_c128(x, y):
     first = ((x.real < y.real) & ordered) | ((x.real == y.real) & (x.imag <= y.imag))
     first = first | (x.real != x.real) | (x.imag != x.imag)
     return complex(select(first, x.real, y.real), select(first, x.imag, y.imag))
-
-
-@function("c64 c64", "c64")
-def max_c64(x, y):
-    """The later of two in dictionary order: exact."""
-    ordered = (y.real == y.real) & (y.imag == y.imag)
-    first = ((x.real > y.real) & ordered) | ((x.real == y.real) & (x.imag >= y.imag))
-    first = first | (x.real != x.real) | (x.imag != x.imag)
-    return complex_f32(select(first, x.real, y.real), select(first, x.imag, y.imag))
-
-
-@function("c64 c64", "c64")
-def min_c64(x, y):
-    """The earlier of two in dictionary order: exact."""
-    ordered = (y.real == y.real) & (y.imag == y.imag)
-    first = ((x.real < y.real) & ordered) | ((x.real == y.real) & (x.imag <= y.imag))
-    first = first | (x.real != x.real) | (x.imag != x.imag)
-    return complex_f32(select(first, x.real, y.real), select(first, x.imag, y.imag))

@@ -1,4 +1,4 @@
-"""complex64 functions: complex128's, rounded."""
+"""complex64 functions: complex128's, rounded, but for the absolute value."""
 
 from __future__ import annotations
 
@@ -14,171 +14,31 @@ from hloom.compiler.kernels.math.bits import (
     select,
     sqrt_f32,
 )
-from hloom.compiler.kernels.math.complex.functions import (
-    acos_c128,
-    acosh_c128,
-    asin_c128,
-    asinh_c128,
-    atan_c128,
-    atanh_c128,
-    cbrt_c128,
-    cos_c128,
-    cosh_c128,
-    div_c128,
-    exp_c128,
-    expm1_c128,
-    log1p_c128,
-    log_c128,
-    logistic_c128,
-    pow_c128,
-    rsqrt_c128,
-    sign_c128,
-    sin_c128,
-    sinh_c128,
-    sqrt_c128,
-    tan_c128,
-    tanh_c128,
-)
+from hloom.compiler.kernels.math.complex import arithmetic, functions
 from hloom.compiler.kernels.math.elementary.logarithm import INFINITY
 from hloom.compiler.kernels.math.registry import function
 
-
-@function("c64", "c64")
-def exp_c64(z):
-    """through complex128."""
-    return c64(exp_c128(c128(z)))
-
-
-@function("c64", "c64")
-def expm1_c64(z):
-    """through complex128."""
-    return c64(expm1_c128(c128(z)))
+UNARY = (
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh", "exp", "expm1", "log", "log1p",
+    "logistic", "rsqrt", "sign", "sin", "sinh", "sqrt", "tan", "tanh",
+)  # fmt: skip
+BINARY = ("div", "max", "min", "pow")
 
 
-@function("c64", "c64")
-def log_c64(z):
-    """through complex128."""
-    return c64(log_c128(c128(z)))
+def _enter(name: str, parameters: tuple[str, ...]) -> None:
+    """Enters the function NAME_c64 in the table."""
+    scope = {"c64": c64, "c128": c128, **vars(functions), **vars(arithmetic)}
+    arguments = ", ".join(f"c128({parameter})" for parameter in parameters)
+    exec(f"def {name}_c64({', '.join(parameters)}):\n    return c64({name}_c128({arguments}))\n", scope)
+    python = scope[f"{name}_c64"]
+    python.__doc__ = "through complex128."
+    function(" ".join(["c64"] * len(parameters)), "c64")(python)
 
 
-@function("c64", "c64")
-def log1p_c64(z):
-    """through complex128."""
-    return c64(log1p_c128(c128(z)))
-
-
-@function("c64", "c64")
-def tanh_c64(z):
-    """through complex128."""
-    return c64(tanh_c128(c128(z)))
-
-
-@function("c64", "c64")
-def logistic_c64(z):
-    """through complex128."""
-    return c64(logistic_c128(c128(z)))
-
-
-@function("c64", "c64")
-def sin_c64(z):
-    """through complex128."""
-    return c64(sin_c128(c128(z)))
-
-
-@function("c64", "c64")
-def cos_c64(z):
-    """through complex128."""
-    return c64(cos_c128(c128(z)))
-
-
-@function("c64", "c64")
-def tan_c64(z):
-    """through complex128."""
-    return c64(tan_c128(c128(z)))
-
-
-@function("c64", "c64")
-def sqrt_c64(z):
-    """through complex128."""
-    return c64(sqrt_c128(c128(z)))
-
-
-@function("c64", "c64")
-def rsqrt_c64(z):
-    """through complex128."""
-    return c64(rsqrt_c128(c128(z)))
-
-
-@function("c64", "c64")
-def cbrt_c64(z):
-    """through complex128."""
-    return c64(cbrt_c128(c128(z)))
-
-
-@function("c64", "c64")
-def sign_c64(z):
-    """through complex128."""
-    return c64(sign_c128(c128(z)))
-
-
-@function("c64", "c64")
-def sinh_c64(z):
-    """through complex128."""
-    return c64(sinh_c128(c128(z)))
-
-
-@function("c64", "c64")
-def cosh_c64(z):
-    """through complex128."""
-    return c64(cosh_c128(c128(z)))
-
-
-@function("c64", "c64")
-def asin_c64(z):
-    """through complex128."""
-    return c64(asin_c128(c128(z)))
-
-
-@function("c64", "c64")
-def acos_c64(z):
-    """through complex128."""
-    return c64(acos_c128(c128(z)))
-
-
-@function("c64", "c64")
-def atan_c64(z):
-    """through complex128."""
-    return c64(atan_c128(c128(z)))
-
-
-@function("c64", "c64")
-def asinh_c64(z):
-    """through complex128."""
-    return c64(asinh_c128(c128(z)))
-
-
-@function("c64", "c64")
-def acosh_c64(z):
-    """through complex128."""
-    return c64(acosh_c128(c128(z)))
-
-
-@function("c64", "c64")
-def atanh_c64(z):
-    """through complex128."""
-    return c64(atanh_c128(c128(z)))
-
-
-@function("c64 c64", "c64")
-def pow_c64(z, w):
-    """through complex128."""
-    return c64(pow_c128(c128(z), c128(w)))
-
-
-@function("c64 c64", "c64")
-def div_c64(z, w):
-    """through complex128."""
-    return c64(div_c128(c128(z), c128(w)))
+for _name in UNARY:
+    _enter(_name, ("z",))
+for _name in BINARY:
+    _enter(_name, ("z", "w"))
 
 
 @function("c64", "f32")

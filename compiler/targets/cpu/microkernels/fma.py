@@ -133,9 +133,9 @@ def build_tile(module: ir.Module, dtype: str, rows: int, columns: int) -> ir.Fun
             panel = builder.mul(builder.mul(b_k, k), runs)
             builder.cbranch(builder.icmp_signed(">", panel, _integer(FAR)), far, near)
             builder.position_at_end(far)
-            _tile_body(builder, function, dtype, count, columns, True)
+            _Tile(builder, function, dtype, count, columns, True).write()
             builder.position_at_end(near)
-        _tile_body(builder, function, dtype, count, columns)
+        _Tile(builder, function, dtype, count, columns, False).write()
         builder.position_at_end(fewer)
     builder.ret_void()
     return function
@@ -146,123 +146,154 @@ def _element(dtype: str) -> tuple[ir.Type, str, int]:
     return ELEMENTS["s32" if dtype == PAIR else dtype]
 
 
-def _tile_body(
-    builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: int, columns: int, far: bool = False
-) -> None:
-    """The whole computation for a tile of at most `rows` rows, from the builder's block to a return. far: whether B has
-    no room in the first cache, so that its rows are asked for."""
-    a, a_row, a_k, b, b_k, c, c_row, k, valid, accumulate, ahead, ahead_k, runs, run_offsets, split, jump = (
-        function.args
-    )
-    element, letters, size = _element(dtype)
-    lanes = _chunk(columns)
-    vectors = columns // lanes
-    vector = ir.VectorType(element, lanes)
-    is_float = dtype[0] == "f"
-    zero = ir.Constant(vector, [0.0 if is_float else 0] * lanes)
-    undefined, broadcast = ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
+class _Tile:
+    """The computation of a tile of at most `rows` rows, from the builder's block to a return. far: whether B has no
+    room in the first cache, so that its rows are prefetched."""
 
-    def offset_pointer(pointer, offset):
-        return builder.gep(pointer, [offset], source_etype=BYTE)
+    def __init__(self, builder: ir.IRBuilder, function: ir.Function, dtype: str, rows: int, columns: int, far: bool):
+        self.builder, self.dtype, self.rows, self.columns, self.far = builder, dtype, rows, columns, far
+        self.given = dict(zip(TILE_ARGUMENTS, function.args, strict=True))
+        for name in ("a", "b", "c", "ahead", "run_offsets"):
+            self.given[name] = builder.inttoptr(self.given[name], BYTES)
+        element, self.letters, self.size = _element(dtype)
+        self.lanes = _chunk(columns)
+        self.vectors = columns // self.lanes
+        self.element, self.vector = element, ir.VectorType(element, self.lanes)
+        self.is_float = dtype[0] == "f"
+        self.zero = ir.Constant(self.vector, [0.0 if self.is_float else 0] * self.lanes)
+        # A row that does not exist repeats the last one: its sums are computed and dropped.
+        self.last = builder.sub(self.given["rows"], _integer(1))
 
-    def load_right(pointer):
-        parts = [offset_pointer(pointer, _integer(j * lanes * size)) if j else pointer for j in range(vectors)]
-        return [builder.load(part, align=size, typ=vector) for part in parts]
+    def write(self) -> None:
+        builder, function = self.builder, self.builder.function
+        starts = self.row_starts()
+        self.prefetch_sums()
+        self.soon = builder.mul(self.given["b_k"], _integer(SOON)) if self.far else None
+        entry, loop = builder.block, function.append_basic_block("loop")
+        run_end, run_start = function.append_basic_block("run_end"), function.append_basic_block("run_start")
+        done, end = function.append_basic_block("done"), function.append_basic_block("end")
+        builder.cbranch(builder.icmp_signed(">", self.given["k"], _integer(0)), loop, done)
+        after = self.loop(starts, entry, loop, run_end, run_start, done)
+        builder.position_at_end(done)
+        results = []
+        for value in after:
+            phi = builder.phi(self.vector)
+            phi.add_incoming(self.zero, entry)
+            phi.add_incoming(value, run_end)
+            results.append(phi)
+        self.store(results, end)
+        builder.position_at_end(end)
+        builder.ret_void()
 
-    def multiply_add(left, right, total):
-        if is_float:
-            name = f"llvm.fmuladd.v{lanes}{letters}"
-            fma = _intrinsic_function(builder.module, name, ir.FunctionType(vector, [vector] * 3))
+    def moved(self, pointer, offset):
+        return self.builder.gep(pointer, [offset], source_etype=BYTE)
+
+    def prefetch_lines(self, pointer) -> None:
+        for line in range(0, self.columns * self.size, CACHE_LINE):
+            prefetch(self.builder, self.moved(pointer, _integer(line)) if line else pointer, 3)
+
+    def row_starts(self) -> list[ir.Value]:
+        """Addresses of the first element of each row of A."""
+        builder, given = self.builder, self.given
+        starts = [given["a"]]
+        for i in range(1, self.rows):
+            row = builder.select(builder.icmp_signed("<", self.last, _integer(i)), self.last, _integer(i))
+            more = builder.select(builder.icmp_signed("<", row, given["split"]), _integer(0), given["jump"])
+            starts.append(self.moved(given["a"], builder.add(builder.mul(row, given["a_row"]), more)))
+        return starts
+
+    def prefetch_sums(self) -> None:
+        """The sums lie in the last cache or beyond: prefetched now, they are here when the products are done."""
+        for i in range(self.rows):
+            c = self.given["c"]
+            self.prefetch_lines(self.moved(c, self.builder.mul(self.given["c_row"], _integer(i))) if i else c)
+
+    def loop(self, starts, entry, loop, run_end, run_start, done) -> list[ir.Value]:
+        """The loop over runs of k products; the sums after its last step."""
+        builder, given = self.builder, self.given
+        builder.position_at_end(loop)
+        remaining, runs_left, offset, next_run, right, later = (
+            builder.phi(kind) for kind in (I64, I64, I64, BYTES, BYTES, BYTES)
+        )
+        sums = [builder.phi(self.vector) for _ in range(self.rows * self.vectors)]
+        after = self.step(starts, sums, offset, right, later)
+        next_remaining, next_offset = builder.sub(remaining, _integer(1)), builder.add(offset, given["a_k"])
+        pointers = [self.moved(right, given["b_k"]), self.moved(later, given["ahead_k"])]
+        branch = builder.cbranch(builder.icmp_signed("!=", next_remaining, _integer(0)), loop, run_end)
+        builder.position_at_end(run_end)
+        fewer = builder.sub(runs_left, _integer(1))
+        builder.cbranch(builder.icmp_signed(">", fewer, _integer(0)), run_start, done)
+        builder.position_at_end(run_start)
+        away, following_run = builder.load(next_run, align=8, typ=I64), self.moved(next_run, _integer(8))
+        builder.branch(loop)
+        phis = [remaining, runs_left, offset, next_run, right, later, *sums]
+        zeros = [self.zero] * len(sums)
+        starting = [*(given["k"], given["runs"], _integer(0), given["run_offsets"], given["b"], given["ahead"]), *zeros]
+        following = [next_remaining, runs_left, next_offset, next_run, *pointers, *after]
+        anew = [given["k"], fewer, away, following_run, *pointers, *after]
+        for phi, *values in zip(phis, starting, following, anew, strict=True):
+            for value, block in zip(values, (entry, loop, run_start), strict=True):
+                phi.add_incoming(value, block)
+        # One step has more than enough independent work: unrolled, it would only take longer to compile.
+        options = [builder.module.add_metadata([ir.MetaDataString(builder.module, "llvm.loop.unroll.disable")])]
+        branch.set_metadata("llvm.loop", _self_referring(builder.module, options))
+        return after
+
+    def step(self, starts, sums, offset, right, later) -> list[ir.Value]:
+        """The sums with the products of one column of A and one row of B."""
+        builder, lanes = self.builder, self.lanes
+        row_of_b = [
+            builder.load(
+                self.moved(right, _integer(j * lanes * self.size)) if j else right, align=self.size, typ=self.vector
+            )
+            for j in range(self.vectors)
+        ]
+        prefetch(builder, later, 2)
+        if self.far:
+            coming = self.moved(right, self.soon)
+            for line in range(0, self.columns * self.size, CACHE_LINE):
+                prefetch(builder, self.moved(coming, _integer(line)), 3)
+        undefined = ir.Constant(self.vector, ir.Undefined)
+        broadcast = ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
+        after = []
+        for i, start in enumerate(starts):
+            scalar = builder.load(self.moved(start, offset), align=self.size, typ=self.element)
+            first = builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
+            left = builder.shuffle_vector(first, undefined, broadcast)
+            after += [self.multiply_add(left, row_of_b[j], sums[i * self.vectors + j]) for j in range(self.vectors)]
+        return after
+
+    def multiply_add(self, left, right, total):
+        builder, lanes = self.builder, self.lanes
+        if self.is_float:
+            name = f"llvm.fmuladd.v{lanes}{self.letters}"  # fused where the processor can
+            fma = _intrinsic_function(builder.module, name, ir.FunctionType(self.vector, [self.vector] * 3))
             return builder.call(fma, [left, right, total])
-        if dtype == PAIR:
+        if self.dtype == PAIR:
+            wide = ir.VectorType(I32, 2 * lanes)
+            every_other = [ir.Constant(ir.VectorType(I32, lanes), [2 * x + y for x in range(lanes)]) for y in (0, 1)]
             left, right = (builder.sext(_halves(builder, x, lanes), wide) for x in (left, right))
             products = builder.mul(left, right)
             even, odd = (builder.shuffle_vector(products, products, mask) for mask in every_other)
             return builder.add(builder.add(even, odd), total)
         return builder.add(builder.mul(left, right), total)
 
-    wide = ir.VectorType(I32, 2 * lanes)
-    every_other = [ir.Constant(ir.VectorType(I32, lanes), [2 * x + y for x in range(lanes)]) for y in (0, 1)]
-
-    # A row that does not exist repeats the last one: its sums are computed and dropped.
-    last = builder.sub(valid, _integer(1))
-    a, b, c, ahead, run_offsets = (builder.inttoptr(base, BYTES) for base in (a, b, c, ahead, run_offsets))
-    starts = [a]
-    for i in range(1, rows):
-        row = builder.select(builder.icmp_signed("<", last, _integer(i)), last, _integer(i))
-        more = builder.select(builder.icmp_signed("<", row, split), _integer(0), jump)
-        starts.append(offset_pointer(a, builder.add(builder.mul(row, a_row), more)))
-    # The sums lie in the last cache or beyond: asked for now, they are here when the products are done.
-    for i in range(rows):
-        place = offset_pointer(c, builder.mul(c_row, _integer(i))) if i else c
-        for line in range(0, columns * size, CACHE_LINE):
-            prefetch(builder, offset_pointer(place, _integer(line)) if line else place, 3)
-    soon = builder.mul(b_k, _integer(SOON)) if far else None
-    entry, loop = builder.block, function.append_basic_block("loop")
-    run_end, run_start = function.append_basic_block("run_end"), function.append_basic_block("run_start")
-    done, end = function.append_basic_block("done"), function.append_basic_block("end")
-    builder.cbranch(builder.icmp_signed(">", k, _integer(0)), loop, done)
-
-    builder.position_at_end(loop)
-    remaining, runs_left, offset, next_run, right, later = (
-        builder.phi(kind) for kind in (I64, I64, I64, BYTES, BYTES, BYTES)
-    )
-    sums = [builder.phi(vector) for _ in range(rows * vectors)]
-    row_of_b = load_right(right)
-    prefetch(builder, later, 2)
-    if far:
-        coming = offset_pointer(right, soon)
-        for line in range(0, columns * size, CACHE_LINE):
-            prefetch(builder, offset_pointer(coming, _integer(line)), 3)
-    after = []
-    for i in range(rows):
-        scalar = builder.load(offset_pointer(starts[i], offset), align=size, typ=element)
-        left = builder.shuffle_vector(
-            builder.insert_element(undefined, scalar, ir.Constant(I32, 0)), undefined, broadcast
-        )
-        after += [multiply_add(left, row_of_b[j], sums[i * vectors + j]) for j in range(vectors)]
-    next_remaining, next_place = builder.sub(remaining, _integer(1)), builder.add(offset, a_k)
-    places = [offset_pointer(right, b_k), offset_pointer(later, ahead_k)]
-    branch = builder.cbranch(builder.icmp_signed("!=", next_remaining, _integer(0)), loop, run_end)
-    builder.position_at_end(run_end)
-    fewer = builder.sub(runs_left, _integer(1))
-    builder.cbranch(builder.icmp_signed(">", fewer, _integer(0)), run_start, done)
-    builder.position_at_end(run_start)
-    away, next_offset = builder.load(next_run, align=8, typ=I64), offset_pointer(next_run, _integer(8))
-    builder.branch(loop)
-    phis = [remaining, runs_left, offset, next_run, right, later, *sums]
-    starting = [k, runs, _integer(0), run_offsets, b, ahead, *[zero] * len(sums)]
-    following = [next_remaining, runs_left, next_place, next_run, *places, *after]
-    anew = [k, fewer, away, next_offset, *places, *after]
-    for phi, *values in zip(phis, starting, following, anew, strict=True):
-        for value, block in zip(values, (entry, loop, run_start), strict=True):
-            phi.add_incoming(value, block)
-    # One step has more than enough independent work: unrolled, it would only take longer to compile.
-    options = [builder.module.add_metadata([ir.MetaDataString(builder.module, "llvm.loop.unroll.disable")])]
-    branch.set_metadata("llvm.loop", _self_referring(builder.module, options))
-
-    builder.position_at_end(done)
-    results = []
-    for value in after:
-        phi = builder.phi(vector)
-        phi.add_incoming(zero, entry)
-        phi.add_incoming(value, run_end)
-        results.append(phi)
-    adds = builder.icmp_signed("!=", accumulate, _integer(0))
-    for i in range(rows):
-        for j in range(vectors):
-            slot = offset_pointer(c, _integer(j * lanes * size)) if j else c
-            old = builder.select(adds, builder.load(slot, align=size, typ=vector), zero)
-            add = builder.fadd if is_float else builder.add
-            builder.store(add(old, results[i * vectors + j]), slot, align=size)
-        if i + 1 < rows:
-            following = function.append_basic_block("row")
-            builder.cbranch(builder.icmp_signed(">", last, _integer(i)), following, end)
-            builder.position_at_end(following)
-            c = offset_pointer(c, c_row)
-    builder.branch(end)
-    builder.position_at_end(end)
-    builder.ret_void()
+    def store(self, results: list[ir.Value], end: ir.Block) -> None:
+        """Writes the rows that exist, added to C or in its place."""
+        builder, c = self.builder, self.given["c"]
+        adds = builder.icmp_signed("!=", self.given["accumulate"], _integer(0))
+        add = builder.fadd if self.is_float else builder.add
+        for i in range(self.rows):
+            for j in range(self.vectors):
+                slot = self.moved(c, _integer(j * self.lanes * self.size)) if j else c
+                old = builder.select(adds, builder.load(slot, align=self.size, typ=self.vector), self.zero)
+                builder.store(add(old, results[i * self.vectors + j]), slot, align=self.size)
+            if i + 1 < self.rows:
+                following = builder.function.append_basic_block("row")
+                builder.cbranch(builder.icmp_signed(">", self.last, _integer(i)), following, end)
+                builder.position_at_end(following)
+                c = self.moved(c, self.given["c_row"])
+        builder.branch(end)
 
 
 def _halves(builder: ir.IRBuilder, words, lanes: int):
