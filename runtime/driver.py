@@ -1,6 +1,6 @@
 """The driver: runs a compiled program, a list of steps, without Python between the kernels.
 
-    install(addresses) -> Driver                         once, from `native_setup.driver()`
+    install(addresses) -> Driver                         once, from `backends.cpu.driver.driver()`
     Driver.activation(steps, relocations, args, slots, *, release_gil=True) -> Activation
     Driver.run(activation.address) -> bool               with the slots as they are
     Driver.call(activation.address, *inputs) -> bool     inputs: addresses (int) or ndarrays, put into slots 0, 1, ...
@@ -124,7 +124,7 @@ _METH_O, _METH_FASTCALL = 0x0008, 0x0080
 
 
 class Driver:
-    """Native code that walks programs, and its threads. One for each process (`native_setup.driver()`)."""
+    """Native code that walks programs, and its threads. One per process (`backends.cpu.driver.driver()`)."""
 
     def __init__(self, addresses: Mapping[str, int], threads: int | None = None):
         self._addresses = dict(addresses)
@@ -257,7 +257,7 @@ class Driver:
         self._end_workers(self._pools[-1])
 
     def _calibrate(self) -> int:
-        """Turns of the waiting loop in SPIN_NANOSECONDS (one `pause` is 10 to 150 cycles, by processor)."""
+        """Iterations of the waiting loop in SPIN_NANOSECONDS (one `pause` is 10 to 150 cycles, by processor)."""
         spin = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(self._addresses["hloom_spin"])
         word = np.zeros(1, np.int64)
         address = _address(word)

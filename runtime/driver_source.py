@@ -1,4 +1,4 @@
-"""The driver's native functions, as Python text for the compiler's native dialect.
+"""The driver's native functions, as Python source that the compiler's Numba front end compiles.
 
 The names `load`, `store`, `atomic_*`, `compare_exchange`, `call_kernel`, `copy_bytes`, `pause` are intrinsics of the
 compiler (8-byte words at an address); the others are the functions below, the C library and the C API of Python. Every
@@ -63,9 +63,11 @@ SPIN_NANOSECONDS = 40_000
 # What waking takes before it was measured, in nanoseconds; at least and at most. A virtual machine needs 10,000 for the
 # system call, and as long again until the sleeper is there.
 WAKING, LEAST_WAKING, MOST_WAKING = 20_000, 2_000, 200_000
-BEGINS = 64  # POOL_SPINS by this are the turns that a thread has to begin its share, before others do: 0.6 us
+BEGINS = 64  # POOL_SPINS by this are the iterations that a thread has to begin its share, before others do: 0.6 us
 MAX_JOB = (1 << (63 - JOB_SHIFT)) - 1
-LONG_WAIT = 20000  # turns in which a program that waits for another device offers its core, before it sleeps: some ms
+LONG_WAIT = (
+    20000  # iterations in which a program that waits for another device offers its core, before it sleeps: some ms
+)
 
 CLOCK = time.CLOCK_MONOTONIC
 CONSTANTS = {name: value for name, value in globals().items() if name.isupper() and isinstance(value, int)}

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from hloom.compiler.targets.cpu.prebuilt import archive
+
 pytest.importorskip("build")
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
@@ -69,6 +71,7 @@ def test_rooms_are_real_packages_in_the_wheel(wheel):
                  "numpy/creation.py", "benchmarks/workloads/table.py", "commands/run.py",
                  "__main__.py", "py.typed"):  # fmt: skip
         assert f"hloom/{path}" in names, path
+    assert f"hloom/compiler/targets/cpu/prebuilt/{archive.file_name()}" in names
     ours = {str(p.relative_to(ROOT)) for room in ("ir", "compiler", "runtime") for p in (ROOT / room).rglob("*.py")}
     assert {f"hloom/{path}" for path in ours} <= names
     assert all(n.startswith(("hloom/", "hloom-")) for n in names), "nothing but hloom is installed"

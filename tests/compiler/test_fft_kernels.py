@@ -55,7 +55,7 @@ LENGTHS = [2, 3, 4, 5, 7, 8, 11, 13, 6, 16, 64, 105, 360]
 
 @pytest.mark.parametrize("n", LENGTHS)
 def test_numbers_of_every_radix(n):
-    double = n % 3 == 1  # both precisions, and both ways, in turns: each is a kernel to compile
+    double = n % 3 == 1  # both precisions, and both ways, in twiddles: each is a kernel to compile
     real, number = ("float64", "complex128") if double else ("float32", "complex64")
     rows = int(RNG.integers(5, 21))
     check("fft" if n % 2 else "ifft", data((rows, n), number))
@@ -214,8 +214,8 @@ def test_lengths_of_the_same_radices_share_kernels_and_tables_are_constants():
 
 def test_names():
     assert parameters("fft8_f32_8_first_frompairs") == ("source", "source_step", "target", "factors", "m")
-    last = ("source", "target", "target_step", "s", "turns", "laneturns", "scale")
-    assert parameters("fft3_f64_4_last_inverse_topairs_turned_scaled") == last
+    last = ("source", "target", "target_step", "s", "twiddles", "lane_twiddles", "scale")
+    assert parameters("fft3_f64_4_last_inverse_topairs_twiddled_scaled") == last
     for wrong in ("fft8_f32_8_inner_topairs", "fft9_f32_8_first", "fft8_s32_8_first", "fft_third_f32_8", "fftshift"):
         assert parameters(wrong) is None
 

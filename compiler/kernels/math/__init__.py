@@ -39,7 +39,7 @@ from hloom.compiler.kernels.math.elementary import (
 from hloom.compiler.kernels.math.registry import FUNCTIONS, REGISTER, Function
 from hloom.compiler.kernels.math.special import bessel_zeta, error_function, gamma
 
-# Casts of the dialect: f32(x), s64(x), ... C's conversion, undefined where the value does not fit; see `casts`.
+# Casts of kernel sources: f32(x), s64(x), ... C's conversion, undefined where the value does not fit; see `casts`.
 CASTS = {name: kind for name, kind in REGISTER.items() if name not in ("pred", "f16", "bf16")}
 
 _OPTIONS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "error_model": "numpy", "forceinline": True}

@@ -52,7 +52,7 @@ def call_overloaded(builder: ir.IRBuilder, stem: str, *values: ir.Value) -> ir.V
 
 
 def negated(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """-value; NVVM's dialect has no fneg, and for LLVM this is the same."""
+    """-value; NVVM's LLVM IR has no fneg, and for LLVM this is the same."""
     return builder.fsub(ir.Constant(value.type, -0.0), value)
 
 

@@ -74,12 +74,12 @@ for _dtype, _width in (("f16", 16), ("bf16", 16), ("pred", 8)):
 
 for _dtype in ("pred", *INTEGERS, "f16", "bf16", *FLOATS):
     _parameters = (f"{_dtype}*", "s64", _dtype)
-    _note = "store past the caches, where the target has such stores: for results that do not fit into them"
+    _note = "non-temporal store, where the target has such stores: for results that do not fit into the caches"
     _enter(f"stream_{_dtype}", _store(_dtype, True), _parameters, "", _note)
 
 
 def _scratch(dtype: str) -> Callable:
-    """The array stands in the entry block, so a call inside a loop takes no more stack at each turn."""
+    """The array stands in the entry block, so a call inside a loop takes no more stack in each iteration."""
 
     def typing(context, count):
         if not isinstance(count, types.IntegerLiteral):

@@ -33,7 +33,7 @@ BITS = {"pred": 1, "f16": 16, "bf16": 16, "f32": 32, "f64": 64} | {name: int(nam
 
 @record(frozen=True)
 class Function:
-    """One callable name of the kernel dialect.
+    """One kernel intrinsic: a name that kernel sources call.
 
     name:       the name in kernel text, `exp_f32`.
     python:     a plain Python function, or a Numba intrinsic.

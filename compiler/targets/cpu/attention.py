@@ -233,6 +233,10 @@ class _Kernel:
             *queries,
             *body,
         ]
+        return [*scratch, *_loop("for t_item in range(lo, hi):", item)], self._parameters()
+
+    def _parameters(self) -> dict[str, object]:
+        """The values of the kernel's own integer parameters."""
         own: dict[str, object] = {
             "m": self.m, "n": self.n, "k": self.k, "d": self.d,
             "t_row_blocks": ceil(self.m, self.block_rows), "t_block_rows": self.block_rows,
@@ -243,7 +247,7 @@ class _Kernel:
         own |= {f"t_values_s{role}": stride for role, stride in zip("bpj", self.two.right.strides, strict=True)}
         for contraction in (self.one, self.two):
             own |= {f"t_{name}{contraction.number}": value for name, value in contraction.arguments.items()}
-        return [*scratch, *_loop("for t_item in range(lo, hi):", item)], own
+        return own
 
     def _sums(self, length: str) -> dict[str, str]:
         """What the product is told to multiply weights with the first `length` values."""

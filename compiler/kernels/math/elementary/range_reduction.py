@@ -73,7 +73,7 @@ def _fill_lanes(function: ir.Function, scalar: ir.Function, lanes: int) -> None:
 
 
 def _fill_variant(function: ir.Function, each: ir.Function, lanes: int) -> None:
-    """Zeros at once when no lane is huge."""
+    """Zeros without further work when no lane is huge."""
     x = function.args[0]
     element, width = x.type.element, 32 if x.type.element == FLOAT else 64
     entry, work, done = (function.append_basic_block(name) for name in ("entry", "work", "done"))

@@ -18,13 +18,13 @@ Words that may follow, in this order:
 - `frompairs`: the source is no block: element i is at `source + i * source_step`, the numbers of all lanes side by
   side, a real and an imaginary part each; `fromreals`: real numbers side by side. `topairs` is the same of the target
   (of `last` only), with `target_step`. A step follows the address that it belongs to.
-- `turned` (of `last`): number k of the result is multiplied by the complex number k at `turns` and by the complex
-  vector k at `laneturns` (two vectors): two further arguments.
+- `twiddled` (of `last`): number k of the result is multiplied by the complex number k at `twiddles` and by the complex
+  vector k at `lane_twiddles` (two vectors): two further arguments.
 - `scaled` (of `last`): the result is multiplied by the number at `scale`, the last argument.
 
-`fft_half_f32_8(block, turns, m)` makes of a block with the transform of m complex numbers that of the 2m real numbers
-that their parts are, of which it writes elements 0 to m; `fft_whole_f32_8` is its inverse but for a factor of 2m.
-`turns` has the complex numbers of k <= m / 2: exp(-pi i k / m) / 2, for `whole` exp(pi i k / m).
+`fft_half_f32_8(block, twiddles, m)` turns a block with the transform of m complex numbers into that of the 2m real
+numbers that their parts are, of which it writes elements 0 to m; `fft_whole_f32_8` is its inverse but for a factor of 2m.
+`twiddles` has the complex numbers of k <= m / 2: exp(-pi i k / m) / 2, for `whole` exp(pi i k / m).
 
 All arguments are int64: addresses, steps in bytes, and counts.
 """
@@ -63,7 +63,7 @@ def build(module: ir.Module, name: str) -> ir.Function:
     else:
         match = PASS.fullmatch(name)
         writer = _Writer(builder, match[2], int(match[3]), bool(match[5]))
-        _pass(writer, int(match[1]), match[4], (match[6] or "")[1:], arguments)
+        _Pass(writer, int(match[1]), (match[6] or "")[1:], arguments).write(match[4])
     builder.ret_void()
     return function
 
@@ -143,13 +143,13 @@ class _Writer:
 
     def right(self, a: _Complex, b: _Complex) -> _Complex:
         """a + w b with w the root of unity of order 4: -i, or i in the inverse transform."""
-        return self._turned(a, b, self.inverse)
+        return self._rotated(a, b, self.inverse)
 
     def left(self, a: _Complex, b: _Complex) -> _Complex:
         """a - w b."""
-        return self._turned(a, b, not self.inverse)
+        return self._rotated(a, b, not self.inverse)
 
-    def _turned(self, a: _Complex, b: _Complex, up: bool) -> _Complex:
+    def _rotated(self, a: _Complex, b: _Complex, up: bool) -> _Complex:
         add, sub = self.builder.fadd, self.builder.fsub
         if up:
             return _Complex(self, sub(a.real, b.imag), add(a.imag, b.real))
@@ -224,75 +224,77 @@ class _Writer:
         builder.position_at_end(done)
 
 
-def _pass(w: _Writer, radix: int, stage: str, read: str, given: dict[str, ir.Value]) -> None:
-    builder = w.builder
-    block = ir.Constant(I64, 2 * w.bytes)
-    one = ir.Constant(I64, 1)
-    m, s = given.get("m", one), given.get("s", one)
-    source_step, target_step = given.get("source_step", block), given.get("target_step", block)
-    apart = builder.mul(builder.mul(m, s), source_step)  # from number k of the operands to number k + 1
-    results_apart = builder.mul(s, target_step)
-    factors_step = ir.Constant(I64, 2 * (radix - 1) * w.size)
-    pairs = "target_step" in given
-    scale = w.broadcast(given["scale"]) if "scale" in given else None
+class _Pass:
+    """One pass over a block: transforms of `radix` numbers each, with the arguments of `names.parameters`."""
 
-    def steps(step: ir.Value) -> list[ir.Value]:
-        return [builder.mul(step, ir.Constant(I64, k)) for k in range(radix)]
+    def __init__(self, w: _Writer, radix: int, read: str, given: dict[str, ir.Value]):
+        self.w, self.radix, self.read, self.given = w, radix, read, given
+        builder, one = w.builder, ir.Constant(I64, 1)
+        self.block = ir.Constant(I64, 2 * w.bytes)
+        self.m, self.s = given.get("m", one), given.get("s", one)
+        self.source_step, self.target_step = (given.get(name, self.block) for name in ("source_step", "target_step"))
+        self.factors_step = ir.Constant(I64, 2 * (radix - 1) * w.size)
+        # From number k of the operands, and of the results, to number k + 1.
+        operands_apart = builder.mul(builder.mul(self.m, self.s), self.source_step)
+        results_apart = builder.mul(self.s, self.target_step)
+        self.scale = w.broadcast(given["scale"]) if "scale" in given else None
+        self.operands, self.results = (
+            [builder.mul(apart, ir.Constant(I64, k)) for k in range(radix)] for apart in (operands_apart, results_apart)
+        )
 
-    places, results = steps(apart), steps(results_apart)
+    def write(self, stage: str) -> None:
+        w, given = self.w, self.given
+        if stage == "last":
+            w.count(0, self.s, [given["source"], given["target"]], self.last)
+        else:
+            body = self.first if stage == "first" else self.inner
+            w.count(0, self.m, [given["source"], given["target"], given["factors"]], body)
 
-    def transform(source, target, factors, k1=None) -> None:
-        numbers = [w.read(builder.add(source, places[k]), read) for k in range(radix)]
-        found = _dft(w, numbers)
-        for k, number in enumerate(found):
-            if factors is not None and k:
-                number = number.times(factors(k))
-            if "turns" in given:
-                at = builder.add(k1, builder.mul(s, ir.Constant(I64, k)))
-                number = number.times(w.factor(given["turns"], builder.mul(at, ir.Constant(I64, 2 * w.size))))
-                number = number.times(w.read(builder.add(given["laneturns"], builder.mul(at, block))))
-            if scale is not None:
-                number = number.scaled(scale)
-            w.write(builder.add(target, results[k]), number, pairs)
+    def last(self, q, values):
+        self.transform(*values, None, q)
+        return self.following(*values)
 
-    def next_of(source, target):
-        return [builder.add(source, source_step), builder.add(target, target_step)]
-
-    if stage == "last":
-
-        def column(q, values):
-            transform(*values, None, q)
-            return next_of(*values)
-
-        w.count(0, s, [given["source"], given["target"]], column)
-        return
-
-    if stage == "first":
-
-        def line(p, values):
-            source, target, at = values
-            transform(source, target, lambda k: w.factor(at, 2 * (k - 1) * w.size))
-            step = builder.mul(block, ir.Constant(I64, radix))
-            return [builder.add(source, source_step), builder.add(target, step), builder.add(at, factors_step)]
-
-        w.count(0, m, [given["source"], given["target"], given["factors"]], line)
-        return
-
-    row = builder.mul(s, block)  # of one p to the next, in the source; radix times that in the target
-
-    def group(p, values):
+    def first(self, p, values):
         source, target, at = values
-        factors = [w.factor(at, 2 * k * w.size) for k in range(radix - 1)]
+        builder = self.w.builder
+        self.transform(source, target, lambda k: self.w.factor(at, 2 * (k - 1) * self.w.size))
+        step = builder.mul(self.block, ir.Constant(I64, self.radix))
+        return [
+            builder.add(source, self.source_step), builder.add(target, step), builder.add(at, self.factors_step),
+        ]  # fmt: skip
+
+    def inner(self, p, values):
+        source, target, at = values
+        builder = self.w.builder
+        factors = [self.w.factor(at, 2 * k * self.w.size) for k in range(self.radix - 1)]
 
         def column(q, inner):
-            transform(*inner, lambda k: factors[k - 1])
-            return next_of(*inner)
+            self.transform(*inner, lambda k: factors[k - 1])
+            return self.following(*inner)
 
-        w.count(0, s, [source, target], column)
-        rows = builder.mul(row, ir.Constant(I64, radix))
-        return [builder.add(source, row), builder.add(target, rows), builder.add(at, factors_step)]
+        self.w.count(0, self.s, [source, target], column)
+        row = builder.mul(self.s, self.block)  # from one p to the next in the source; radix times that in the target
+        rows = builder.mul(row, ir.Constant(I64, self.radix))
+        return [builder.add(source, row), builder.add(target, rows), builder.add(at, self.factors_step)]
 
-    w.count(0, m, [given["source"], given["target"], given["factors"]], group)
+    def following(self, source, target):
+        builder = self.w.builder
+        return [builder.add(source, self.source_step), builder.add(target, self.target_step)]
+
+    def transform(self, source, target, factors, k1=None) -> None:
+        """One transform. factors: of the number of a result, or None. k1: number of the transform for twiddles."""
+        w, builder, given = self.w, self.w.builder, self.given
+        numbers = [w.read(builder.add(source, self.operands[k]), self.read) for k in range(self.radix)]
+        for k, number in enumerate(_dft(w, numbers)):
+            if factors is not None and k:
+                number = number.times(factors(k))
+            if "twiddles" in given:
+                at = builder.add(k1, builder.mul(self.s, ir.Constant(I64, k)))
+                number = number.times(w.factor(given["twiddles"], builder.mul(at, ir.Constant(I64, 2 * w.size))))
+                number = number.times(w.read(builder.add(given["lane_twiddles"], builder.mul(at, self.block))))
+            if self.scale is not None:
+                number = number.scaled(self.scale)
+            w.write(builder.add(target, self.results[k]), number, "target_step" in given)
 
 
 def self_referring(module: ir.Module, options: list) -> ir.MDValue:
@@ -325,15 +327,15 @@ def _dft8(w: _Writer, a: list[_Complex]) -> list[_Complex]:
     even, odd = _dft4(w, *a[0::2]), _dft4(w, *a[1::2])
     root, minus = w.constant(math.sqrt(0.5)), w.constant(-math.sqrt(0.5))
 
-    def turned(z: _Complex) -> tuple[ir.Value, ir.Value]:
+    def rotated(z: _Complex) -> tuple[ir.Value, ir.Value]:
         return builder.fadd(z.real, z.imag), builder.fsub(z.imag, z.real)
 
-    total, difference = turned(odd[1])
+    total, difference = rotated(odd[1])
     # w z = (total, difference) / sqrt 2, and with the conjugate of w (-difference, total) / sqrt 2.
     first = (difference, total) if w.inverse else (total, difference)
     signs = (minus, root) if w.inverse else (root, root)
     one, five = _both(w, even[1], first, signs, (root, minus))
-    total, difference = turned(odd[3])
+    total, difference = rotated(odd[3])
     # w^3 z = (difference, -total) / sqrt 2, and with the conjugate (-total, -difference) / sqrt 2.
     third = (total, difference) if w.inverse else (difference, total)
     signs = (minus, minus) if w.inverse else (root, minus)
@@ -377,7 +379,7 @@ def _odd(w: _Writer, a: list[_Complex]) -> list[_Complex]:
     return result
 
 
-def _half(w: _Writer, block, turns, m) -> None:
+def _half(w: _Writer, block, twiddles, m) -> None:
     """X(k) = E + w^k O, X(m - k) = conj(E - w^k O): 2 E = Z(k) + conj Z(m - k) and 2 i O = Z(k) - conj Z(m - k)."""
     builder, step = w.builder, ir.Constant(I64, 2 * w.bytes)
     half = w.constant(0.5)
@@ -397,10 +399,10 @@ def _half(w: _Writer, block, turns, m) -> None:
         w.write(high, minus.conjugate())
         return [builder.add(low, step), builder.sub(high, step), builder.add(at, ir.Constant(I64, 2 * w.size))]
 
-    _pairs(w, pair, m, block, last, step, turns)
+    _pairs(w, pair, m, block, last, step, twiddles)
 
 
-def _whole(w: _Writer, block, turns, m) -> None:
+def _whole(w: _Writer, block, twiddles, m) -> None:
     """2 Z(k) = E + i O and 2 Z(m - k) = conj(E - i O), with E = X(k) + conj X(m - k) and
     w^k O = X(k) - conj X(m - k)."""
     builder, step = w.builder, ir.Constant(I64, 2 * w.bytes)
@@ -417,13 +419,13 @@ def _whole(w: _Writer, block, turns, m) -> None:
         w.write(high, minus.conjugate())
         return [builder.add(low, step), builder.sub(high, step), builder.add(at, ir.Constant(I64, 2 * w.size))]
 
-    _pairs(w, pair, m, block, last, step, turns)
+    _pairs(w, pair, m, block, last, step, twiddles)
 
 
-def _pairs(w: _Writer, pair, m, block, last, step, turns) -> None:
+def _pairs(w: _Writer, pair, m, block, last, step, twiddles) -> None:
     """Calls pair(k, (address of k, address of m - k, address of turn k)) for 1 <= k <= m / 2."""
     builder = w.builder
     stop = builder.add(builder.sdiv(m, ir.Constant(I64, 2)), ir.Constant(I64, 1))
     turn = ir.Constant(I64, 2 * w.size)
     with builder.if_then(builder.icmp_signed(">", stop, ir.Constant(I64, 1))):
-        w.count(1, stop, [builder.add(block, step), builder.sub(last, step), builder.add(turns, turn)], pair)
+        w.count(1, stop, [builder.add(block, step), builder.sub(last, step), builder.add(twiddles, turn)], pair)

@@ -24,7 +24,7 @@ from hloom.compiler.kernels.launch import Launch, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.targets.cpu.fft.parts import PARTS, SIZES, part_kernel, pass_kernel
 from hloom.compiler.targets.cpu.fft.text import PIECE, Form, kernel_of, pass_names, spectrum_kernel
-from hloom.compiler.targets.cpu.fft.twiddles import factors_of, radices_of, scale_of, spectrum_turns, turns_of
+from hloom.compiler.targets.cpu.fft.twiddles import factors_of, radices_of, scale_of, spectrum_twiddles, twiddles_of
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.types import COMPLEX, HLO_NAME, real_dtype
@@ -152,12 +152,12 @@ def shared_kernels(dtype: str, machine) -> list[KernelSource]:
     """What transforms of lengths that are powers of two have in common, whatever comes before and after them."""
     lanes = machine.vector_bytes // SIZES[dtype]
     names: dict[str, None] = {}
-    for inverse, read, write, turned, scaled in itertools.product(
+    for inverse, read, write, twiddled, scaled in itertools.product(
         (False, True), ("rows", "columns"), ("rows", "columns"), (False, True), (False, True)
     ):
-        if scaled > inverse or (turned and (scaled or write == "rows")):
+        if scaled > inverse or (twiddled and (scaled or write == "rows")):
             continue
-        form = Form(dtype, lanes, 3, inverse, read, write, turned=turned, scaled=scaled)
+        form = Form(dtype, lanes, 3, inverse, read, write, twiddled=twiddled, scaled=scaled)
         for radix in (2, 4, 8):
             names |= dict.fromkeys(pass_names(form, (radix,) * 3))
     return [pass_kernel(name) for name in names] + [part_kernel(name, dtype, lanes) for name in PARTS]
@@ -222,7 +222,7 @@ class _Maker:
             return
         n1, n2 = split_of(n)
         steps = {"outer": 2 * n, "lane": 2, "step": 2 * n2}
-        self.launch(n1, rows, n2, source, "steps", steps, steps, "columns", "columns", 0, turned=(n1, n2))
+        self.launch(n1, rows, n2, source, "steps", steps, steps, "columns", "columns", 0, twiddled=(n1, n2))
         lines = {"outer": 2 * n, "lane": 2 * n2, "width": 2 * n2}
         steps = {"outer": 2 * n, "lane": 2, "step": 2 * n1}
         self.launch(n2, rows, n1, "steps", target, lines, steps, "rows", "columns", total)
@@ -256,13 +256,13 @@ class _Maker:
 
     def spectrum(self, which: str, source: str, target: str, rows: int, m: int) -> None:
         pieces = -(-(m // 2 + 1) // PIECE)
-        tables = {"turns": spectrum_turns(m, self.dtype, which)}
-        arguments = [source, target, "turns", m, pieces]
+        tables = {"twiddles": spectrum_twiddles(m, self.dtype, which)}
+        arguments = [source, target, "twiddles", m, pieces]
         work = 20.0 * min(PIECE, m // 2 + 1)
         self.finish(spectrum_kernel(which, self.dtype), arguments, rows * pieces, work, tables)
 
     def launch(
-        self, n, outer, count, source, target, given, made, read, write, total, turned=None, spectrum=""
+        self, n, outer, count, source, target, given, made, read, write, total, twiddled=None, spectrum=""
     ) -> None:  # fmt: skip
         """One launch: outer * count transforms of n elements. given, made: strides of source and target, in numbers."""
         radices = radices_of(n)
@@ -273,14 +273,14 @@ class _Maker:
             made = {name: stride // 2 for name, stride in made.items()}
         form = Form(
             self.dtype, self.lanes, len(radices), self.inverse, read, write, source == target, spectrum,
-            turned is not None, bool(total), capacity, **epilogue,
+            twiddled is not None, bool(total), capacity, **epilogue,
         )  # fmt: skip
         factors, passes = factors_of(n, self.dtype, self.sign)
         tables = {"factors": factors}
         if spectrum in ("half", "whole"):
-            tables["turns"] = spectrum_turns(n, self.dtype, spectrum)
-        if turned:
-            tables["turns"], tables["laneturns"] = turns_of(*turned, self.lanes, self.dtype, self.sign)
+            tables["twiddles"] = spectrum_twiddles(n, self.dtype, spectrum)
+        if twiddled:
+            tables["twiddles"], tables["lane_twiddles"] = twiddles_of(*twiddled, self.lanes, self.dtype, self.sign)
         if total:
             tables["scale"] = scale_of(total, self.dtype)
         blocks = -(-count // self.lanes)

@@ -93,8 +93,8 @@ PARTS = {
             block[k * PAIRS + LANES + lane] = -block[other + LANES]
 """,
     ),
-    "half": ("block, turns, m", "\n    fft_half_TYPE_LANES(block, turns, m)\n"),
-    "whole": ("block, turns, m", "\n    fft_whole_TYPE_LANES(block, turns, m)\n"),
+    "half": ("block, twiddles, m", "\n    fft_half_TYPE_LANES(block, twiddles, m)\n"),
+    "whole": ("block, twiddles, m", "\n    fft_whole_TYPE_LANES(block, twiddles, m)\n"),
 }
 
 

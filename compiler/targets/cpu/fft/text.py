@@ -24,7 +24,7 @@ class Form:
     passes: how many there are. read, write: 'rows' or 'columns' of complex numbers, 'reals' (rows of real ones: their
     imaginary parts are 0 or left out). spectrum: 'half' after, or 'whole' before, the passes of a real transform of
     even length; 'mirror' completes the spectrum of a real one of odd length. epilogue: statements that make the result
-    `v` of an element `z`; real: whether that is a real number; title: the names of their ops. turned, scaled: as in
+    `v` of an element `z`; real: whether that is a real number; title: the names of their ops. twiddled, scaled: as in
     `tiles_fft`. capacity: elements of a block.
     """
 
@@ -36,7 +36,7 @@ class Form:
     write: str
     in_place: bool = False
     spectrum: str = ""
-    turned: bool = False
+    twiddled: bool = False
     scaled: bool = False
     capacity: int = 64
     epilogue: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ def _pass_words(form: Form, number: int) -> str:
     words = [form.dtype, str(form.lanes), "last" if last else "inner" if number else "first"]
     words += ["inverse"] * form.inverse + ["frompairs"] * (number == 0 and form.read == "columns")
     if last:
-        words += ["topairs"] * form.stores_directly + ["turned"] * form.turned + ["scaled"] * form.scaled
+        words += ["topairs"] * form.stores_directly + ["twiddled"] * form.twiddled + ["scaled"] * form.scaled
     return "_".join(words)
 
 
@@ -117,8 +117,8 @@ class _Text:
         else:
             self.rows_target(made)
         pointers = ([given] if form.in_place else [given, made]) + ["factors"]
-        pointers += ["turns"] * (form.spectrum in ("half", "whole"))
-        pointers += ["turns", "laneturns"] * form.turned + ["scale"] * form.scaled
+        pointers += ["twiddles"] * (form.spectrum in ("half", "whole"))
+        pointers += ["twiddles", "lane_twiddles"] * form.twiddled + ["scale"] * form.scaled
         title = "_".join(
             ["ifft" if form.inverse else "fft", str(form.passes), form.read, form.write]
             + [form.title] * bool(form.title)
@@ -188,15 +188,18 @@ class _Text:
                 values["m"] = self.integer(f"m{number}")
             if number or last:
                 values["s"] = self.integer(f"s{number}")
-            if last and form.turned:
+            if last and form.twiddled:
                 per_block = f"(item - outer * blocks) * {self.integer('n')} * {2 * self.size}"
-                values["turns"], values["laneturns"] = f"address(turns) + {per_block}", "address(laneturns)"
+                values["twiddles"], values["lane_twiddles"] = (
+                    f"address(twiddles) + {per_block}",
+                    "address(lane_twiddles)",
+                )
             if target == self.free:
                 self.block, self.free = self.free, self.block
             self.part(f"pass{number}", *(values[name] for name in parameters(f"fft2_{_pass_words(form, number)}")))
 
     def spectrum(self) -> None:
-        self.part(self.form.spectrum, f"address({self.block})", "address(turns)", self.integer("n"))
+        self.part(self.form.spectrum, f"address({self.block})", "address(twiddles)", self.integer("n"))
 
     # --- block to memory ---
 
@@ -237,7 +240,7 @@ def kernel_of(form: Form) -> KernelSource:
 
 
 _HALF = """
-def fft_half_{dtype}(given, made, turns, m, pieces, lo, hi):
+def fft_half_{dtype}(given, made, twiddles, m, pieces, lo, hi):
     # The spectrum of 2m real numbers from the transform of m pairs; an item is a piece of a row and its mirror image.
     for item in range(lo, hi):
         row = quotient(item, pieces)
@@ -256,8 +259,8 @@ def fft_half_{dtype}(given, made, turns, m, pieces, lo, hi):
             even_imag = (given[low + 1] - given[high + 1]) * {dtype}(0.5)
             odd_real = given[low + 1] + given[high + 1]
             odd_imag = given[high] - given[low]
-            c = turns[2 * k]
-            s = turns[2 * k + 1]
+            c = twiddles[2 * k]
+            s = twiddles[2 * k + 1]
             made[y + 2 * k] = fma_{dtype}(odd_real, c, fma_{dtype}(-odd_imag, s, even_real))
             made[y + 2 * k + 1] = fma_{dtype}(odd_real, s, fma_{dtype}(odd_imag, c, even_imag))
             made[y + 2 * (m - k)] = fma_{dtype}(-odd_real, c, fma_{dtype}(odd_imag, s, even_real))
@@ -265,7 +268,7 @@ def fft_half_{dtype}(given, made, turns, m, pieces, lo, hi):
 """
 
 _WHOLE = """
-def fft_whole_{dtype}(given, made, turns, m, pieces, lo, hi):
+def fft_whole_{dtype}(given, made, twiddles, m, pieces, lo, hi):
     # The transform of m pairs, but for a factor of 2, from the spectrum of 2m real numbers.
     for item in range(lo, hi):
         row = quotient(item, pieces)
@@ -282,8 +285,8 @@ def fft_whole_{dtype}(given, made, turns, m, pieces, lo, hi):
             even_imag = given[low + 1] - given[high + 1]
             difference_real = given[low] - given[high]
             difference_imag = given[low + 1] + given[high + 1]
-            c = turns[2 * k]
-            s = turns[2 * k + 1]
+            c = twiddles[2 * k]
+            s = twiddles[2 * k + 1]
             made[y + 2 * k] = fma_{dtype}(-difference_real, s, fma_{dtype}(-difference_imag, c, even_real))
             made[y + 2 * k + 1] = fma_{dtype}(difference_real, c, fma_{dtype}(-difference_imag, s, even_imag))
             made[y + 2 * (m - k)] = fma_{dtype}(difference_real, s, fma_{dtype}(difference_imag, c, even_real))

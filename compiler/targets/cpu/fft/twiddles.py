@@ -68,7 +68,7 @@ def factors_of(n: int, dtype: str, sign: float) -> tuple[np.ndarray, tuple[tuple
 
 
 @functools.lru_cache(16)  # a megabyte each for the longest
-def turns_of(n1: int, n2: int, lanes: int, dtype: str, sign: float) -> tuple[np.ndarray, np.ndarray]:
+def twiddles_of(n1: int, n2: int, lanes: int, dtype: str, sign: float) -> tuple[np.ndarray, np.ndarray]:
     """The roots of order n1 * n2 between the two steps, as products of those for the first of a block's columns
     (block, k) and those for each lane (k, parts, lane)."""
     k = np.arange(n1)
@@ -80,7 +80,7 @@ def turns_of(n1: int, n2: int, lanes: int, dtype: str, sign: float) -> tuple[np.
 
 
 @functools.lru_cache(64)
-def spectrum_turns(m: int, dtype: str, which: str) -> np.ndarray:
+def spectrum_twiddles(m: int, dtype: str, which: str) -> np.ndarray:
     numbers = roots(np.arange(m // 2 + 1), 2 * m, -1.0 if which == "half" else 1.0)
     return parts(numbers * (0.5 if which == "half" else 1.0), dtype)
 

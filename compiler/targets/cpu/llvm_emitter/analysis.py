@@ -1,4 +1,4 @@
-"""What `direct` asks of a kernel's syntax tree before and while it writes it."""
+"""What the LLVM emitter has to know of a kernel's syntax tree."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ SHORT = 8
 
 def is_plain(node: ast.For) -> bool:
     """Whether a loop gains nothing from LLVM's vectorizer and unroller, which take most of its time for contractions:
-    its body is vector code already, it moves elements to places that are apart, or it has a few turns, as many as are
-    left of them."""
+    its body is vector code already, it stores elements that are not adjacent, or it has a few iterations, as many as
+    are left of them."""
     match node.iter.args:
         case [ast.Call(func=ast.Name(id="min"), args=bounds)]:
             if any(isinstance(b, ast.Constant) and isinstance(b.value, int) and b.value <= SHORT for b in bounds):

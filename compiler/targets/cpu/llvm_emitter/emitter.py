@@ -162,7 +162,7 @@ class _Widen(Exception):
 
 
 class _Function(Values):
-    """The walk over one function: statements here, numbers in `Values`, calls in `dialect_calls`."""
+    """The walk over one function: statements here, numbers in `Values`, calls in `calls`."""
 
     def __init__(self, module: Module, definition: ast.FunctionDef, params: tuple[str, ...], widened: dict[str, str]):
         super().__init__()

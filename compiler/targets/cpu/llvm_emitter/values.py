@@ -1,4 +1,4 @@
-"""Typed values of `direct`: casts and arithmetic as Numba has them, written in LLVM's language.
+"""Typed values of the LLVM emitter: casts and arithmetic as Numba defines them, as LLVM IR.
 
 Integers of arithmetic are widened to 64 bits, a float and an integer make float64, f32 and f64 make f64, and quotients
 of integers are float64.
@@ -18,7 +18,7 @@ LLVM = {
 }  # fmt: skip
 # The type of the real and of the imaginary part.
 PART = {"c64": "f32", "c128": "f64"}
-# The register type of a parameter or result of a dialect function.
+# The register type of a parameter or result of a math function.
 REGISTER = {"f16": "f32", "bf16": "f32"}
 # What a pointer points at in memory, where that is not the type of the value.
 STORED = {"pred": "u8", "f16": "u16", "bf16": "u16"}
@@ -26,12 +26,12 @@ _BITS = {"pred": 1, "f32": 32, "f64": 64} | {f"{sign}{bits}": bits for sign in "
 
 
 class Unsupported(Exception):
-    """The text has something that Numba's front end has to compile."""
+    """The source has something that Numba's front end has to compile."""
 
 
 @record(frozen=True)
 class Value:
-    """kind: an HLO dtype, or "*f32" for a pointer. text: a name or constant of LLVM's language."""
+    """kind: an HLO dtype, or "*f32" for a pointer. text: a name or constant of LLVM IR."""
 
     kind: str
     text: str

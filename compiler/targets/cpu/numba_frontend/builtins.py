@@ -108,8 +108,8 @@ def _iternext(context, builder, sig, args, result):
     else:
         valid = upward if direction > 0 else downward
     result.set_valid(valid)
-    # The next value is stored before the body runs, as nothing reads it after the last turn; without a branch here the
-    # loop has one block less.
+    # The next value is stored before the body runs, as nothing reads it after the last iteration; without a branch
+    # here the loop has one block less.
     result.yield_(current)
     builder.store(builder.add(current, iterator.step, flags=["nsw"]), iterator.next)
 

@@ -214,7 +214,7 @@ class _Library:
 
 
 class FrontEnd:
-    """Numba's contexts and options, made once; `lower` turns one function text into a module."""
+    """Numba's contexts and options, made once; `lower` turns one function into a module."""
 
     def __init__(self):
         with global_compiler_lock:
