@@ -23,7 +23,7 @@ Words that may follow, in this order:
 - `scaled` (of `last`): the result is multiplied by the number at `scale`, the last argument.
 
 `fft_half_f32_8(block, twiddles, m)` turns a block with the transform of m complex numbers into that of the 2m real
-numbers that their parts are, of which it writes elements 0 to m; `fft_whole_f32_8` is its inverse but for a factor of 2m.
+numbers that their parts are, and writes elements 0 to m; `fft_whole_f32_8` is its inverse but for a factor of 2m.
 `twiddles` has the complex numbers of k <= m / 2: exp(-pi i k / m) / 2, for `whole` exp(pi i k / m).
 
 All arguments are int64: addresses, steps in bytes, and counts.
