@@ -7,7 +7,12 @@ that handlers of either kind find it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hloom.ir.base_error import HloomError
+
+if TYPE_CHECKING:
+    from hloom.ir.module import Instruction
 
 
 class ShapeError(HloomError, ValueError, TypeError):
@@ -25,9 +30,15 @@ class AttributeValueError(HloomError, ValueError, TypeError):
 class VerifyError(HloomError):
     """A module breaks a rule of the IR. Raised by the verifier, after a pass or a parse."""
 
+    rule: str
+    instruction: Instruction
+
 
 class ParseError(HloomError, ValueError):
     """Text is not well formed. Says line and column and shows the line with a caret."""
+
+    line: int
+    column: int
 
 
 class DifferentiationError(HloomError, TypeError, ValueError, AttributeError):

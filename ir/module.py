@@ -40,7 +40,7 @@ class Instruction:
     ):
         self.opcode = opcode
         self.operands = operands
-        self.shape = shape
+        self.shape: Any = shape  # a Shape or a TupleShape, as the opcode says
         self.attributes = attributes or {}
         self.hint = hint
         self.source = source
@@ -115,7 +115,7 @@ class Computation:
         self.root = root
 
     @property
-    def shape(self) -> AnyShape:
+    def shape(self) -> Any:
         return self.root.shape
 
     def outputs(self) -> list[Instruction]:

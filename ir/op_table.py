@@ -119,7 +119,7 @@ class Op:
         """The kernel dialect's expression for one element. Shapes give the dtypes; `arguments` are operand names."""
         if callable(self.code):
             return self.code(operands, shape, attributes, arguments)
-        if not self.code:
+        if isinstance(self.code, No):
             raise KeyError(f"{self.name} has no expression for one element: {self.code.reason}")
         which = kind(operands[0].dtype)
         template = self.code.get(which)

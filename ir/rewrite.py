@@ -25,6 +25,7 @@ from hloom.ir.module import AnyShape, Computation, Instruction
 from hloom.ir.op_table import OPS
 from hloom.ir.patterns import Number, Op, Pattern
 from hloom.ir.records import record
+from hloom.ir.source import Source
 from hloom.ir.types import COMPLEX, FLOATS, INTEGERS, PRED, Shape
 from hloom.ir.types import INEXACT as INEXACT_DTYPES
 
@@ -216,7 +217,7 @@ class Candidates(dict):
 
     def __missing__(self, key: tuple[str, ...]) -> list[Rule]:
         opcode, *operands = key
-        self[key] = found = [r for r in self.of(opcode) if r.pattern.may_match(operands)]
+        self[key] = found = [r for r in self.of(opcode) if r.pattern.may_match(tuple(operands))]
         return found
 
 
@@ -238,7 +239,7 @@ class Rewriter:
         self.instructions: list[Instruction] = []
         self.uses: dict[Instruction, int] = {}
         self.counted = False  # whether those of the computation are among the uses
-        self.source = None
+        self.source: Source | None = None
         self.made_by: tuple[str, ...] = ()
         self.chain: list[str] = []
         self.splats: dict[tuple[Shape, bytes], Instruction] = {}  # those made in this walk, for all that ask

@@ -85,8 +85,8 @@ def _check_attributes(computation: Computation, instruction: Instruction, declar
         kind = kind_of(declared[name])
         if not kind.holds(value):
             _fail("attribute", f"{name}={value!r:.80}, expected {kind.meaning}", computation, instruction)
-    for name, kind in declared.items():
-        if is_required(kind) and name not in instruction.attributes:
+    for name, written in declared.items():
+        if is_required(written) and name not in instruction.attributes:
             _fail("attribute", f"'{name}' is missing", computation, instruction, f"give {name}=")
 
 

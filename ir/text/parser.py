@@ -73,7 +73,8 @@ def _nearest(name: str, known) -> str:
 
 def _computations(entry: Op, called: tuple[Computation, ...]) -> dict:
     """The computations of a custom call as the attributes that the op declares, in their order."""
-    found, rest = {}, list(called)
+    found: dict[str, object] = {}
+    rest = list(called)
     for key, kind in entry.attributes.items():
         if kind == "computation" and rest:
             found[key] = rest.pop(0)
@@ -338,7 +339,8 @@ class _Parser(Cursor):
                 self.expect(")")
             elif not self.accept(")"):
                 operands = self._operands(values)
-        self.called, self.options = (), {}
+        self.called: tuple[Computation, ...] = ()
+        self.options: dict = {}
         instruction = values[name] = Instruction(entry.name, operands, shape, attributes, name)
         if self.tokens[self.at] == ",":
             self._attributes(entry, instruction)

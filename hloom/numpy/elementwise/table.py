@@ -69,8 +69,8 @@ def unary(name: str, opcode: str, text: str, inexact: bool = True, refused=froze
     return documented(function, name, f"{text}\n\n    Element-wise. {kinds}Raises DTypeError, ArgumentError.\n    ")
 
 
-def _function(name: str, opcode: str, entry: Op) -> Callable:
-    kinds = set(entry.kinds) - set(entry.numpy.refused)
+def _function(name: str, opcode: str, entry: Op, refused_kinds: tuple[str, ...]) -> Callable:
+    kinds = set(entry.kinds) - set(refused_kinds)
     inexact = kinds <= {"float", "complex"}
     refused = frozenset(dtype for dtype in DTYPES.values() if kind(dtype) not in kinds)
     if entry.arity == 1:
@@ -82,7 +82,7 @@ __all__: list[str] = []
 for _opcode, _entry in OPS.items():
     if _entry.numpy:
         _names = _entry.numpy.names.split()
-        globals().update(dict.fromkeys(_names, _function(_names[0], _opcode, _entry)))
+        globals().update(dict.fromkeys(_names, _function(_names[0], _opcode, _entry, _entry.numpy.refused)))
         __all__ += _names
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -216,12 +217,12 @@ def gather_windows(operand_dims, indices_dims, attributes) -> Windows:
     parts = [tuple(attributes.get(n, ())) for n in GATHER_NAMES]
     sizes = tuple(attributes.get("slice_sizes", ()))
     vector = attributes.get("index_vector_dim", len(indices_dims))
-    return Windows(tuple(operand_dims), tuple(indices_dims), *parts, vector, sizes)
+    return Windows(tuple(operand_dims), tuple(indices_dims), *parts, vector=vector, sizes=sizes)
 
 
 def gather_attributes(w: Windows, indices_are_sorted: bool = False) -> dict:
     """The attributes of the gather of these windows."""
-    result = dict(
+    result: dict[str, Any] = dict(
         zip(GATHER_NAMES, (w.offset, w.collapsed, w.mapped, w.operand_batching, w.indices_batching), strict=True)
     )
     result |= {"index_vector_dim": w.vector, "slice_sizes": w.sizes}
@@ -387,7 +388,7 @@ SCATTER_NAMES = (
 
 def scatter_attributes(w: Windows, to_apply: Computation, like=None, unique: bool = False) -> dict:
     """The attributes of the scatter of these windows; sorted where `like`, a gather's or scatter's, says so."""
-    result = dict(
+    result: dict[str, Any] = dict(
         zip(SCATTER_NAMES, (w.offset, w.collapsed, w.mapped, w.operand_batching, w.indices_batching), strict=True)
     )
     result["index_vector_dim"] = w.vector

@@ -40,7 +40,7 @@ def scatter_windows(operand_dims, indices_dims, updates_dims, attributes) -> Win
             place = next(offset, len(updates_dims))
             sizes.append(updates_dims[place] if 0 <= place < len(updates_dims) else 0)
     vector = attributes.get("index_vector_dim", len(indices_dims))
-    return Windows(tuple(operand_dims), tuple(indices_dims), *parts, vector, tuple(sizes))
+    return Windows(tuple(operand_dims), tuple(indices_dims), *parts, vector=vector, sizes=tuple(sizes))
 
 
 def windows_of(instruction) -> Windows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -17,7 +18,7 @@ S32 = DTYPES["s32"]
 
 # The rules of differentiation and batching: they change called computations, and are put here by
 # `hloom.compiler.transforms.control`.
-RULES: dict[str, object] = {}
+RULES: dict[str, Callable] = {}
 
 
 def _transform(name: str):

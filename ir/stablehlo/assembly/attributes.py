@@ -286,7 +286,7 @@ class AttributeReader(MlirCursor):
             elif k == 2:
                 self.expect("->")
             self.expect("[")
-            labels = []
+            labels: list[str] = []
             while not self.accept("]"):
                 if labels:
                     self.expect(",")

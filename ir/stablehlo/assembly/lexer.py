@@ -87,7 +87,8 @@ class MlirCursor(Cursor):
 
     def raw(self) -> str:
         """Everything in a pair of brackets, or one token; with single spaces where words would run together."""
-        start, stack = self.at, []
+        start = self.at
+        stack: list[str] = []
         while True:
             token = self.take()
             if not token or (not stack and token in (",", "}", ")", "]", ">")):

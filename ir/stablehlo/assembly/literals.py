@@ -94,7 +94,7 @@ def _elements(texts: list[str], dtype: np.dtype) -> np.ndarray:
         return np.array([_looked_up(known, t) for t in texts], dtype)
     if dtype in COMPLEX:
         part = real_dtype(dtype)
-        flat = []
+        flat: list = []
         for text in texts:
             if text[:1] != "(" or text.count(",") != 1:
                 raise LiteralProblem("a complex element is a pair (re, im)", text[:40])

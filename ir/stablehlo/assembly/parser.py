@@ -143,7 +143,7 @@ class Parser(AttributeReader):
 
     def _result_names(self) -> list[tuple[str, int]]:
         """Reads `%0 =`, `%0:2 =`, `%a, %b =`."""
-        found = []
+        found: list = []
         while True:
             at = self.at
             name = self.value()
@@ -325,7 +325,7 @@ class Parser(AttributeReader):
     def typed_arguments(self) -> list[tuple[str, int, object]]:
         """`(%a: type, %b: type)`, with the places of the names."""
         self.expect("(")
-        found = []
+        found: list = []
         while not self.accept(")"):
             if found:
                 self.expect(",")

@@ -130,7 +130,7 @@ class _Convolution:
     @staticmethod
     def _padding(reader) -> Dense:
         at = reader.at
-        rows = []
+        rows: list = []
         reader.expect("[")
         while not reader.accept("]"):
             if rows:

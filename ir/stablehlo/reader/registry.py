@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from hloom.ir.module import Instruction
 from hloom.ir.stablehlo.types import Quantized
 
 CONVERTERS: dict[str, Callable] = {}
@@ -14,7 +13,7 @@ CONVERTERS: dict[str, Callable] = {}
 class Item(NamedTuple):
     """A value while converting: its instruction (None for a token), and the quantized element type it stands for."""
 
-    instruction: Instruction | None
+    instruction: Any  # an Instruction; None for a token
     quantized: Quantized | None = None
 
     @property

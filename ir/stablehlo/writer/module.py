@@ -97,7 +97,7 @@ class _Emitter:
 
     def function(self, computation: Computation, name: str, visibility: str) -> Operation:
         body = Body(self)
-        arguments = []
+        arguments: list[tuple[str, object]] = []
         for parameter in computation.parameters:
             names = []
             for type_ in types_of(parameter.shape):
@@ -122,7 +122,7 @@ class Body:
         self.emitter = emitter
         self.operations: list[Operation] = []
         self.values: dict[Instruction, Names] = {}
-        self.counters = outer.counters if outer else {"": 0}
+        self.counters: dict[str, int] = outer.counters if outer else {"": 0}
 
     def run(self, computation: Computation) -> Names:
         """Emits a computation's instructions; the names of its root's value. Its parameters have names already."""
@@ -171,7 +171,7 @@ class Body:
         """A region with the computation's body. arguments: names from outside for its parameters; by default they are
         arguments of the region."""
         inner = Body(self.emitter, self)
-        own = []
+        own: list[tuple[str, object]] = []
         for k, parameter in enumerate(computation.parameters):
             if arguments is not None:
                 inner.values[parameter] = arguments[k]
