@@ -65,7 +65,10 @@ from hloom.jax.process import (
     process_indices,
 )
 from hloom.jax.version import __version_info__  # of the JAX whose names these are
-from hloom.lax.control.control_flow import associative_scan, cond, fori_loop, scan, switch, while_loop
+from hloom.lax.control.associative import associative_scan
+from hloom.lax.control.branches import cond, switch
+from hloom.lax.control.loops import fori_loop, while_loop
+from hloom.lax.control.scan import scan
 from hloom.lax.transfer import block_until_ready, copy_to_host_async, device_get, device_put, reshard
 from hloom.numpy import methods as _methods
 from hloom.platforms.device import (

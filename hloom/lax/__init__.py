@@ -6,17 +6,10 @@ Nothing is promoted or broadcast here, except Python numbers, which take the dty
 from hloom.arrays import arguments as _arguments
 from hloom.lax import linalg
 from hloom.lax import primitive_names as _primitive_names
-from hloom.lax.control.control_flow import (
-    associative_scan,
-    cond,
-    fori_loop,
-    map,
-    platform_dependent,
-    scan,
-    switch,
-    while_loop,
-)
+from hloom.lax.control.associative import associative_scan
+from hloom.lax.control.branches import cond, platform_dependent, switch
 from hloom.lax.control.custom_solves import custom_linear_solve, custom_root
+from hloom.lax.control.loops import fori_loop, while_loop
 from hloom.lax.control.parallel import (
     all_gather,
     all_to_all,
@@ -33,6 +26,7 @@ from hloom.lax.control.parallel import (
     pswapaxes,
 )
 from hloom.lax.control.programs import composite, dce_sink, pcast, rng_uniform
+from hloom.lax.control.scan import map, scan
 from hloom.lax.elementwise import (
     RoundingMethod,
     bitcast_convert_type,

@@ -321,7 +321,6 @@ from hloom.numpy.reducing.scans import (
 )
 from hloom.numpy.reducing.statistics import corrcoef, cov
 from hloom.numpy.shaping.diagonals import diag, diagflat, diagonal, fill_diagonal, trace
-from hloom.numpy.shaping.editing import delete, insert
 from hloom.numpy.shaping.grids import c_, index_exp, mgrid, ogrid, r_, s_
 from hloom.numpy.shaping.manipulation import (
     append,
@@ -361,7 +360,7 @@ from hloom.numpy.shaping.manipulation import (
     vstack,
 )
 from hloom.numpy.shaping.padding import pad
-from hloom.numpy.shaping.rearrangement import flip, fliplr, flipud, repeat, roll, rot90
+from hloom.numpy.shaping.rearrangement import delete, flip, fliplr, flipud, insert, repeat, roll, rot90
 from hloom.numpy.shaping.sets import (
     in1d,
     intersect1d,
@@ -438,7 +437,7 @@ def __getattr__(name: str):
 
 
 __all__ = [
-    "ComplexWarning", "__array_api_version__", "__array_namespace_info__", "abs", "absolute", "all", "allclose",
+    "ComplexWarning", "abs", "absolute", "all", "allclose",
     "amax", "amin", "angle", "any", "append", "apply_along_axis", "apply_over_axes", "arange", "argmax", "argmin",
     "argpartition", "argsort", "argwhere", "around", "array", "array_equal", "array_equiv", "array_repr",
     "array_split", "array_str", "asarray", "astype", "atleast_1d", "atleast_2d", "atleast_3d", "average", "bartlett",

@@ -1,1 +1,1 @@
-"""Loops, branches, named axes and implicit differentiation."""
+"""Loops, branches, scans, named axes and implicit differentiation. Exports nothing."""

@@ -1,0 +1,72 @@
+"""Arguments of loops and branches: functions, trees of arrays, and carries that keep their types."""
+
+from __future__ import annotations
+
+from hloom.errors import ArgumentError, DTypeError, ShapeError
+from hloom.ir.types import promote
+from hloom.lax.operands import convert
+from hloom.tracing.regions import (
+    Region,
+    described,
+    leaf_names,
+)
+from hloom.tracing.trace import as_array
+from hloom.tree import pytrees as tree
+
+
+def function_name(function, default: str) -> str:
+    return getattr(function, "__name__", None) or type(function).__name__ or default
+
+
+def require_function(function, name: str, what: str) -> None:
+    if not callable(function):
+        raise ArgumentError(f"{name} takes a function as its {what}", f"{type(function).__name__}", "pass a function")
+
+
+def array_leaves(value, what: str, base: str):
+    """(arrays, structure, names) of a tree of arrays and numbers."""
+    leaves, structure = tree.flatten(value)
+    names = leaf_names(value, base)
+    return [as_array(v, f"{n} of {what}") for v, n in zip(leaves, names, strict=True)], structure, names
+
+
+def checked_carry(leaves, names, body_shapes, body_weak, what: str):
+    """The first carry, where weak leaves (Python numbers) take the dtype that the body returns; and whether any did.
+
+    Raises ShapeError or DTypeError where a leaf changes its type on the way through the body.
+    """
+    promoted, changed = [], False
+    for leaf, name, shape, weak in zip(leaves, names, body_shapes, body_weak, strict=True):
+        if leaf._shape is shape:
+            promoted.append(leaf)
+            continue
+        if leaf.weak and leaf._shape.dims == shape.dims and _joins(leaf.dtype, shape.dtype, weak):
+            promoted.append(convert(leaf, shape.dtype, weak))
+            changed = True
+            continue
+        error = ShapeError if leaf._shape.dims != shape.dims else DTypeError
+        repair = f"convert the body's {name} with astype, or start with an array of its dtype"
+        if error is ShapeError:
+            repair = f"broadcast or reshape {name} so that it keeps its shape"
+        raise error(
+            f"{what}: every leaf of the carry has one type, before and after the body",
+            f"{name} goes in as {described(leaf._shape, leaf.weak)} and comes out as {described(shape, weak)}",
+            repair,
+        )
+    return promoted, changed
+
+
+def _joins(weak_dtype, dtype, weak: bool) -> bool:
+    """Whether a weakly typed number may take the dtype."""
+    return promote((weak_dtype, True), (dtype, weak))[0] == dtype
+
+
+def output_shapes(body: Region):
+    return [o.shape for o in body.outputs]
+
+
+def with_weakness_flags(values, weak):
+    for value, flag in zip(values, weak, strict=True):
+        if flag:
+            value.weak = True
+    return values

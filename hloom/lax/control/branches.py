@@ -1,0 +1,171 @@
+"""Branches on traced values with JAX's names: cond, switch and platform_dependent."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hloom.errors import ArgumentError, DTypeError, ShapeError, TreeError
+from hloom.ir.build import tuple_elements
+from hloom.ir.module import Instruction
+from hloom.ir.types import DTYPES, PRED, Shape, kind, promote
+from hloom.lax.control.arguments import (
+    array_leaves,
+    function_name,
+    require_function,
+    with_weakness_flags,
+)
+from hloom.lax.elementwise import clamp
+from hloom.lax.operands import convert
+from hloom.tracing.refs import branches_take_refs
+from hloom.tracing.regions import (
+    Region,
+    apply,
+    described,
+    inline_region,
+    joined_captures,
+    leaf_names,
+    trace_region,
+)
+from hloom.tracing.trace import as_array
+from hloom.tree import pytrees as tree
+
+S32 = DTYPES["s32"]
+_MISSING = object()
+
+
+def cond(pred, true_fun, false_fun, *operands, operand=_MISSING, linear=None):
+    """`true_fun(*operands)` where pred is true, else `false_fun(*operands)`. Only the chosen one is computed.
+
+    pred: a scalar (a number is true where it is not 0). Both functions return trees of one structure, with the same
+    shapes and dtypes. The older form cond(pred, true_operand, true_fun, false_operand, false_fun) works too.
+    Raises TreeError, ShapeError or DTypeError where the branches differ.
+    """
+    if operand is not _MISSING:
+        operands = (operand, *operands)
+    if not callable(true_fun) and len(operands) == 2 and callable(false_fun) and callable(operands[1]):
+        true_operand, on_true, false_operand, on_false = true_fun, false_fun, *operands
+        both = (true_operand, false_operand)
+        return cond(pred, lambda pair: on_true(pair[0]), lambda pair: on_false(pair[1]), both)
+    require_function(true_fun, "cond", "true_fun")
+    require_function(false_fun, "cond", "false_fun")
+    selector = as_array(pred, "pred of cond")
+    if selector._shape.dims:
+        raise ShapeError(
+            "cond takes a scalar as pred",
+            described(selector._shape, selector.weak),
+            "reduce it with .all() or .any(), or choose element by element with hnp.where",
+        )
+    if kind(selector.dtype) not in ("pred", "signed", "unsigned", "float"):
+        raise DTypeError("cond takes a bool or a real number as pred", described(selector._shape, False), "compare it")
+    if selector.dtype != PRED:
+        selector = selector != 0
+    return _choose("cond", selector, [true_fun, false_fun], ("true_fun", "false_fun"), operands)
+
+
+def switch(index, branches, *operands, operand=_MISSING):
+    """`branches[index](*operands)`; an index out of range is moved into it. Only the chosen branch is computed.
+
+    index: an int scalar. branches: functions that return trees of one structure, shapes and dtypes.
+    """
+    if operand is not _MISSING:
+        operands = (operand, *operands)
+    branches = list(branches)
+    if not branches:
+        raise ArgumentError("switch takes at least one branch", "none", "pass a list of functions")
+    for branch in branches:
+        require_function(branch, "switch", "branch")
+    selector = as_array(index, "the index of switch")
+    if selector._shape.dims or kind(selector.dtype) not in ("signed", "unsigned"):
+        error = ShapeError if selector._shape.dims else DTypeError
+        raise error("switch takes an integer scalar as its index", described(selector._shape, False), "convert it")
+    if len(branches) == 1:
+        return branches[0](*operands)
+
+    last = len(branches) - 1
+    if not (selector.dtype.itemsize == 1 and last > np.iinfo(selector.dtype).max):
+        selector = clamp(np.asarray(0, selector.dtype), selector, np.asarray(last, selector.dtype))
+    selector = convert(selector, S32)
+    return _choose("switch", selector, branches, [f"branch {k}" for k in range(len(branches))], operands)
+
+
+@branches_take_refs
+def _choose(name: str, selector, functions, titles, operands):
+    leaves, _, names = array_leaves(operands, name, "operands")
+    structure = tree.structure(operands)
+    shapes, weak = [v._shape for v in leaves], [v.weak for v in leaves]
+    bodies = [
+        trace_region(f, shapes, weak, structure, function_name(f, title), names)
+        for f, title in zip(functions, titles, strict=True)
+    ]
+    weak = _joined_branches(name, bodies, titles)
+    captures = joined_captures(bodies)
+    count = len(captures)
+
+    def build(builder, given):
+        argument = builder.tuple(given[1:])
+        branches = []
+        for body in bodies:
+            inner = type(builder)(body.computation.name)
+            elements = tuple_elements(inner, inner.parameter(argument.shape, "operands"))
+            results = inline_region(inner, body, elements[count:], captures, elements[:count])
+            results = [_converted(inner, r, s) for r, s in zip(results, wanted, strict=True)]
+            branches.append(inner.finish(inner.tuple(results)))
+        arguments = [argument] * len(branches)
+        return builder.emit("conditional", given[0], *arguments, branch_computations=tuple(branches))
+
+    wanted = [shape for shape, _ in weak]
+    results = apply(build, [selector, *captures, *leaves], name)
+    return tree.unflatten(bodies[0].out_tree, with_weakness_flags(results, [flag for _, flag in weak]))
+
+
+def _converted(builder, value: Instruction, shape: Shape) -> Instruction:
+    return value if value.shape is shape else builder.emit("convert", value, shape=shape)
+
+
+def _joined_branches(name: str, bodies: list[Region], titles) -> list[tuple[Shape, bool]]:
+    """(shape, weak) of each result: Python numbers in one branch take the dtype of the other's array."""
+    first = bodies[0]
+    for body, title in zip(bodies[1:], titles[1:], strict=True):
+        if body.out_tree != first.out_tree:
+            raise TreeError(
+                f"{name}: all branches return one structure",
+                f"{titles[0]} {first.out_tree}; {title} {body.out_tree}",
+                "return trees of the same structure",
+            )
+    joined = []
+    leaves = leaf_names(tree.unflatten(first.out_tree, [0] * len(first.outputs)), "result")
+    for k, leaf in enumerate(leaves):
+        found = [(b.outputs[k].shape, b.weak[k]) for b in bodies]
+        strong = {s.dtype for s, w in found if not w}
+        dtype = promote(*((s.dtype, w) for s, w in found))[0] if len(strong) <= 1 else None
+        if strong and dtype not in strong:
+            dtype = None
+        for title, (shape, flag) in zip(titles, found, strict=True):
+            if shape.dims == found[0][0].dims and dtype is not None:
+                continue
+            if (shape.dims, shape.dtype) == (found[0][0].dims, found[0][0].dtype):
+                continue
+            error = ShapeError if shape.dims != found[0][0].dims else DTypeError
+            raise error(
+                f"{name}: all branches return the same types",
+                f"{leaf} of {titles[0]} is {described(*found[0])}, of {title} {described(shape, flag)}",
+                "convert or broadcast the result of one branch",
+            )
+        joined.append((found[0][0].with_dtype(dtype), not strong))
+    return joined
+
+
+def platform_dependent(*args, default=None, **per_platform):
+    """The function given for the platform that the program runs on (`cpu=`, `cuda=`), or `default`, called with args.
+
+    Raises ArgumentError where there is none for it.
+    """
+    found = per_platform.get("cpu", default)
+    if found is None:
+        raise ArgumentError(
+            "platform_dependent takes a function for the platform of the program",
+            f"the platform is cpu; functions for {', '.join(per_platform) or 'none'}",
+            "pass cpu=, or default=",
+        )
+    require_function(found, "platform_dependent", "choice")
+    return found(*args)

@@ -1,0 +1,153 @@
+"""Loops of known length with JAX's names: scan and map.
+
+The body is traced once. Outside of jit a loop is compiled, once for equal bodies, and run.
+"""
+
+from __future__ import annotations
+
+import operator
+
+from hloom.errors import ArgumentError, ShapeError, TreeError
+from hloom.ir.module import Instruction
+from hloom.lax.control.arguments import (
+    array_leaves,
+    checked_carry,
+    function_name,
+    output_shapes,
+    require_function,
+    with_weakness_flags,
+)
+from hloom.lax.movement import concatenate
+from hloom.lax.operands import whole_number
+from hloom.tracing.refs import scan_carries_refs
+from hloom.tracing.regions import (
+    Region,
+    apply,
+    inline_region,
+    same_tree,
+    trace_region,
+)
+from hloom.transforms.vmap import vmap
+from hloom.tree import pytrees as tree
+
+
+@scan_carries_refs
+def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unroll=1, _split_transpose: bool = False):
+    """A loop over the first axis of xs that carries a value and stacks results: `(carry, y) = f(carry, x)` for each x.
+
+    init: the first carry, a tree that keeps its structure, shapes and dtypes. xs: a tree of arrays of one first extent,
+    or None with `length`. reverse: from the last x to the first; ys stand where their x does. unroll: True, or at least
+    the length, writes the steps one behind the other instead of a loop; smaller numbers are of no effect.
+
+    Returns (last carry, ys): ys is the tree of y, each leaf with a new first axis. Can be differentiated in both modes.
+    Raises ShapeError where extents differ, and what concerns the carry: TreeError, ShapeError, DTypeError.
+
+        total, sums = hl.lax.scan(lambda s, x: (s + x, s + x), 0.0, hnp.arange(4.0))
+    """
+    require_function(f, "scan", "body")
+    carry, carry_tree, names = array_leaves(init, "scan", "init")
+    items, items_tree, item_names = array_leaves(xs, "scan", "xs")
+    length = scan_length(items, item_names, length)
+    slices = [x._shape.with_dims(x._shape.dims[1:]) for x in items]
+    pair = tree.structure((init, xs))
+    while True:
+        shapes, weak = [v._shape for v in carry], [v.weak for v in carry]
+        body = trace_region(
+            f,
+            [*shapes, *slices],
+            [*weak, *(x.weak for x in items)],
+            pair,
+            function_name(f, "step"),
+            [*names, *item_names],
+        )
+        children = body.out_tree.children() if body.out_tree.type is tuple else ()
+        if len(children) != 2:
+            raise TreeError("scan: the body returns a pair (carry, y)", f"{body.out_tree}", "return (carry, y)")
+        new_tree, ys_tree = children
+        same_tree(new_tree, carry_tree, "scan: the body returns a carry of the structure of init")
+        count = len(carry)
+        carry, changed = checked_carry(carry, names, output_shapes(body)[:count], body.weak[:count], "scan")
+        if not changed:
+            break
+    captures = list(body.captures)
+    unrolled = unroll is True or (length > 0 and operator.index(unroll) >= length)
+
+    def build(builder, given):
+        consts, first, rest = given[: len(captures)], given[len(captures) : len(captures) + count], None
+        rest = given[len(captures) + count :]
+        if unrolled:
+            return _unrolled(builder, body, captures, consts, first, rest, length, reverse)
+        inner = type(builder)(body.computation.name)
+        parameters = [inner.parameter(i.shape, i.hint) for i in consts]
+        parameters += [inner.parameter(p.shape, p.hint) for p in body.computation.parameters[: count + len(items)]]
+        results = inline_region(inner, body, parameters[len(consts) :], captures, parameters[: len(consts)])
+        step = inner.finish(inner.tuple(results))
+        return builder.emit(
+            "scan", *given, num_consts=len(consts), num_carry=count, length=length, reverse=bool(reverse), body=step
+        )
+
+    results = apply(build, [*captures, *carry, *items], "scan")
+    with_weakness_flags(results, [*(a and b for a, b in zip(weak, body.weak, strict=False)), *body.weak[count:]])
+    return tree.unflatten(carry_tree, results[:count]), tree.unflatten(ys_tree, results[count:])
+
+
+def scan_length(items, names, length) -> int:
+    for x, name in zip(items, names, strict=True):
+        if not x._shape.dims:
+            raise ShapeError("scan walks over the first axis of its xs", f"{name} is a scalar", "give it an axis")
+    found = {name: x._shape.dims[0] for x, name in zip(items, names, strict=True)}
+    if length is not None:
+        found["length"] = whole_number(length, "scan", "length")
+    if not found:
+        raise ArgumentError("scan needs to know how many steps to make", "neither xs nor length", "pass length=")
+    if len(set(found.values())) != 1:
+        extents = ", ".join(f"{name} {extent}" for name, extent in found.items())
+        raise ShapeError("scan takes xs of one first extent, and a length that is it", extents, "make them equal")
+    (result,) = set(found.values())
+    if result < 0:
+        raise ArgumentError("scan takes a length of at least 0", f"{result}", "give the number of steps")
+    return result
+
+
+def _unrolled(builder, body: Region, captures, consts, carry, xs, length: int, reverse: bool) -> Instruction:
+    count = len(carry)
+    ys: dict[int, list[Instruction]] = {}
+    for k in reversed(range(length)) if reverse else range(length):
+        slices = []
+        for x in xs:
+            dims = x.dims[1:]
+            row = builder.emit("slice", x, slice=((k, k + 1, 1), *((0, d, 1) for d in dims)))
+            slices.append(builder.emit("reshape", row, shape=x.shape.with_dims(dims)))
+        results = inline_region(builder, body, [*carry, *slices], captures, consts)
+        carry = results[:count]
+        ys[k] = [builder.emit("reshape", y, shape=y.shape.with_dims((1, *y.dims))) for y in results[count:]]
+    columns = list(zip(*(ys[k] for k in range(length)), strict=True))
+    return builder.tuple([*carry, *(builder.emit("concatenate", *rows, dimensions=(0,)) for rows in columns)])
+
+
+def map(f, xs, *, batch_size: int | None = None):
+    """`f` applied to each slice of xs along the first axis, one after the other; results stacked.
+
+    xs: a tree of arrays of one first extent. batch_size: slices that are computed together, by vmap.
+    """
+    require_function(f, "map", "function")
+    if batch_size is None:
+        return scan(lambda _, x: (None, f(x)), None, xs)[1]
+
+    size = whole_number(batch_size, "map", "batch_size")
+    if size < 1:
+        raise ArgumentError("map takes a batch_size of at least 1", f"{size}", "say how many slices to compute at once")
+    leaves, structure, names = array_leaves(xs, "map", "xs")
+    extent = scan_length(leaves, names, None)
+    whole = extent // size * size
+    parts = []
+    if whole:
+        blocks = [v[:whole].reshape((whole // size, size, *v.shape[1:])) for v in leaves]
+        found = scan(lambda _, x: (None, vmap(f)(x)), None, tree.unflatten(structure, blocks))[1]
+        parts.append(tree.map(lambda y: y.reshape((whole, *y.shape[2:])), found))
+    if whole < extent or not extent:
+        parts.append(vmap(f)(tree.unflatten(structure, [v[whole:] for v in leaves])))
+    if len(parts) == 1:
+        return parts[0]
+
+    return tree.map(lambda *rows: concatenate(rows, 0), *parts)
