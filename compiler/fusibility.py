@@ -10,6 +10,7 @@ from hloom.ir.types import Shape
 
 IN_PLACE = ("dynamic-update-slice", "scatter")  # their result overwrites the first operand, or a copy of it
 CONTRACTIONS = ("dot", "convolution")
+EXPENSIVE = 4.0  # flops from which computing an element several times costs more than writing and reading it
 ROWS = 16  # so many rows keep every core busy; fewer long rows are reduced in chunks
 SHORT_ROW = 8192  # elements up to which a row is reduced as a whole
 MASKED = 32  # elements of a row from which on masks for what it reads are less work than branches

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from hloom.compiler.fusibility import CONTRACTIONS, has_expression
+from hloom.compiler.fusibility import CONTRACTIONS, EXPENSIVE, has_expression
 from hloom.compiler.normal_forms import is_normal_convolution, is_normal_dot
 from hloom.compiler.reshapes import without_ones_groups
 from hloom.ir.module import Instruction
@@ -17,7 +17,6 @@ from hloom.ir.ops import OPS
 if TYPE_CHECKING:
     from hloom.compiler.passes.fusion.group import Group
 
-EXPENSIVE = 4.0  # flops from which computing an element several times costs more than writing and reading it
 ROW_BYTES = 256 * 1024  # a row that is swept several times has to stay in the second-level cache
 CHEAP = ("broadcast", "constant", "iota")
 

@@ -40,22 +40,11 @@ def with_callees(computation: Computation, visit: Callable[[Computation], Comput
     mapped: dict[Instruction, Instruction] = {}
     instructions = []
     for instruction in computation.instructions:
-        callees = {}
-        if instruction.attributes and instruction.opcode in RUNNING:
-            for name, value in instruction.attributes.items():
-                if isinstance(value, Computation):
-                    new = visit(value)
-                elif isinstance(value, tuple) and value and isinstance(value[0], Computation):
-                    new = tuple([visit(v) for v in value])
-                    new = value if all(a is b for a, b in zip(new, value, strict=True)) else new
-                else:
-                    continue
-                if new is not value:
-                    callees[name] = new
-        if callees or (mapped and any(o in mapped for o in instruction.operands)):
-            operands = tuple(mapped.get(o, o) for o in instruction.operands)
-            mapped[instruction] = instruction = instruction.with_operands(operands, **callees)
-        instructions.append(instruction)
+        callees = {id(c): visit(c) for c in instruction.called()} if instruction.opcode in RUNNING else {}
+        new = instruction.replaced(mapped, callees)
+        if new is not instruction:
+            mapped[instruction] = new
+        instructions.append(new)
     if not mapped:
         return computation
     root = mapped.get(computation.root, computation.root)

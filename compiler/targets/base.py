@@ -84,9 +84,10 @@ class Target:
     def __init_subclass__(cls):
         cls._by_opcode = {opcode: kind for kind in reversed(cls.kinds) for opcode in kind.opcodes}
 
-    def kind_of_opcode(self, opcode: str) -> KernelKind | None:
+    @classmethod
+    def kind_of_opcode(cls, opcode: str) -> KernelKind | None:
         """The kind of the kernels that compute an opcode; None where those of element-wise work do."""
-        return self._by_opcode.get(opcode)
+        return cls._by_opcode.get(opcode)
 
     def kind_of(self, computation: Computation) -> KernelKind | None:
         """The kind of the kernel that computes a fused computation; None where no single kernel does."""

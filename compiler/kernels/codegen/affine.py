@@ -41,13 +41,6 @@ class Affine:
     def __repr__(self) -> str:
         return " + ".join([str(self.constant), *(f"{c}*{v}" for v, c in self.terms.items())])
 
-    def sole_variable(self) -> Variable | None:
-        """The variable where this is exactly one variable, else None."""
-        if self.constant == 0 and len(self.terms) == 1:
-            ((variable, coefficient),) = self.terms.items()
-            return variable if coefficient == 1 else None
-        return None
-
 
 Index = tuple[Affine, ...]
 ZERO = Affine()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 
-from hloom.compiler.fusibility import CONTRACTIONS, IN_PLACE, has_expression, is_row_reduction
+from hloom.compiler.fusibility import CONTRACTIONS, EXPENSIVE, IN_PLACE, has_expression, is_row_reduction
 from hloom.compiler.targets.base import KernelKind, Target
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
 from hloom.ir.types import Shape
 
 MEMBERS = 150  # instructions in a kernel: compile time grows faster than linearly beyond
-EXPENSIVE = 4.0  # flops from which recomputing an element costs more than reading it
 STEPS = 3  # cheap steps from an array in memory that are computed again rather than written and read
 NEVER = {"parameter", "tuple", "get-tuple-element", "custom-call", "call", "fusion", "optimization-barrier"}
 

@@ -61,7 +61,7 @@ def has_cuda_kernel(instruction: Instruction) -> bool:
         return True
     if has_host_dtype(instruction):
         return opcode == "bitcast-convert"
-    kind = CudaTarget._by_opcode.get(opcode)
+    kind = CudaTarget.kind_of_opcode(opcode)
     if kind is not None:
         return kind.supports(instruction)
     return opcode == "bitcast-convert" or has_expression(instruction)
