@@ -31,7 +31,7 @@ class VerifyError(HloomError):
     """A module breaks a rule of the IR. Raised by the verifier, after a pass or a parse."""
 
     rule: str
-    instruction: Instruction
+    instruction: Instruction | None
 
 
 class ParseError(HloomError, ValueError):

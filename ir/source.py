@@ -8,6 +8,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from functools import lru_cache
+from types import FrameType
 from typing import NamedTuple
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
@@ -106,7 +107,7 @@ def on_device(source: Source | None, device: str) -> Source:
 
 def current_source() -> Source | None:
     """The innermost frame of the call stack that is not hloom's own, with the chosen device; None where neither is."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not is_internal(frame.f_code.co_filename):
             source = _source_at(frame.f_code, frame.f_lasti, frame.f_lineno)

@@ -105,7 +105,8 @@ def _groups(rows) -> Dense:
 
 
 def _attributes(instruction, grouped: bool = True) -> dict:
-    a, found = instruction.attributes, {}
+    a = instruction.attributes
+    found: dict[str, object] = {}
     if grouped:
         found["replica_groups"] = _groups(a.get("replica_groups") or ())
     if a.get("channel_id") is not None:

@@ -136,7 +136,7 @@ def _line(
         if called := callees(instruction):
             pieces.append(f"called_computations={{{', '.join(f'%{computation_name(c)}' for c in called)}}}")
     frontend = []
-    branches = attributes.get("branch_computations")
+    branches = attributes.get("branch_computations", ())
     if opcode == "conditional" and len(branches) == 2 and instruction.operands[0].shape is Shape(PRED, ()):
         pieces += [f"{key}=%{computation_name(c)}" for key, c in zip(BRANCHES, branches, strict=True)]
         inside = "branch_computations"

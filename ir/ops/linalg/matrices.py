@@ -138,7 +138,7 @@ def dot(a: Value, b: Value) -> Value:
     """The product of matrices with the same batch dimensions."""
     rank = len(a.dims)
     batch = tuple(range(rank - 2))
-    attributes = {"lhs_contracting_dims": (rank - 1,), "rhs_contracting_dims": (rank - 2,)}
+    attributes: dict[str, tuple[int, ...]] = {"lhs_contracting_dims": (rank - 1,), "rhs_contracting_dims": (rank - 2,)}
     if batch:
         attributes |= {"lhs_batch_dims": batch, "rhs_batch_dims": batch}
     return a.op("dot", b, **attributes)

@@ -206,7 +206,7 @@ class AttributeReader(MlirCursor):
         if match is None:
             raise self.unexpected("array<i64: ...>")
         element, body = match.groups()
-        values = []
+        values: list[bool | float] = []
         for part in body.split(",") if body else ():
             part = part.strip()
             try:

@@ -222,14 +222,14 @@ def read_complex(reader, op) -> None:
     found = reader.type()
     if not isinstance(found, Tensor) or not str(found.element).startswith("complex<"):
         raise reader.fail("expected a tensor of complex elements", f"{found}", at=at)
-    part = Tensor(found.dims, found.element[8:-1], found.encoding)
+    part = Tensor(found.dims, str(found.element)[8:-1], found.encoding)
     op.operand_types, op.result_types = (part, part), (found,)
 
 
 def write_complex(op) -> str:
     found = op.result_types[0]
     if isinstance(found, Tensor) and str(found.element).startswith("complex<"):
-        part = Tensor(found.dims, found.element[8:-1], found.encoding)
+        part = Tensor(found.dims, str(found.element)[8:-1], found.encoding)
         if op.operand_types == (part, part):
             return str(found)
     return write_functional(op)

@@ -121,7 +121,7 @@ class _While:
     """Reads `(%a = %x, ...) : types attributes {...} cond { ... } do { ... }`."""
 
     def read(self, reader, op) -> None:
-        names: list[str] = []
+        names: list[tuple[str, int]] = []
         reader.expect("(")
         while not reader.accept(")"):
             if names:

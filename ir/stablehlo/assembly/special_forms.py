@@ -51,7 +51,9 @@ class _Func:
         if reader.peek() in ("public", "private", "nested"):
             op.attributes["sym_visibility"] = reader.take()
         op.attributes["sym_name"] = reader.symbol()
-        arguments, inputs, argument_attributes = [], [], []
+        arguments: list = []
+        inputs: list = []
+        argument_attributes: list = []
         named = True
         reader.expect("(")
         while not reader.accept(")"):
@@ -67,7 +69,8 @@ class _Func:
             inputs.append(reader.type())
             argument_attributes.append(reader.dictionary() if reader.peek() == "{" else {})
             reader.location()
-        results, result_attributes = [], []
+        results: list = []
+        result_attributes: list = []
         if reader.accept("->"):
             if reader.accept("("):
                 while not reader.accept(")"):

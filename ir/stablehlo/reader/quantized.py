@@ -35,8 +35,8 @@ def is_quantized(op: Operation, items) -> bool:
 
 def convert_quantized(scope, op: Operation, items):
     """Converts an op that has quantized operands or results."""
-    converted = CONVERTERS.get(op.name)
-    if op.name in _ON_STORAGE or op.name.startswith(("stablehlo.uniform_", "check.")) or converted is None:
+    converted = CONVERTERS[op.name]
+    if op.name in _ON_STORAGE or op.name.startswith(("stablehlo.uniform_", "check.")):
         return converted(scope, op, items)
     # The real numbers' op: the same, with the expressed types.
     real = Operation(

@@ -160,7 +160,7 @@ def convolution(scope, op, x: Item, kernel: Item, padding=None, dtype=None) -> I
     labels = f"{''.join(left)}_{''.join(right)}->{''.join(out)}"
     rank = len(left) - 2
     sizes = tuple(kernel.dims[right.index(str(k))] for k in range(rank))
-    reversal = ()
+    reversal: tuple[bool, ...] = ()
     if "window_reversal" in op.attributes:
         found = op.attributes["window_reversal"]
         reversal = tuple(bool(v) for v in (ints(found) if not hasattr(found, "body") else dense_integers(found)))

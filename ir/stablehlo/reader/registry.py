@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from hloom.ir.stablehlo.types import Quantized
-
 CONVERTERS: dict[str, Callable] = {}
 
 
@@ -14,7 +12,7 @@ class Item(NamedTuple):
     """A value while converting: its instruction (None for a token), and the quantized element type it stands for."""
 
     instruction: Any  # an Instruction; None for a token
-    quantized: Quantized | None = None
+    quantized: Any = None  # a Quantized, or None for an element type of its own
 
     @property
     def shape(self):

@@ -278,7 +278,8 @@ def _reduce(body, instruction, operands):
 
 
 def _window(window, rank: int) -> dict:
-    attributes = {"window_dimensions": integers(d.size for d in window) if window else integers((1,) * rank)}
+    sizes = [d.size for d in window] if window else [1] * rank
+    attributes: dict[str, object] = {"window_dimensions": integers(sizes)}
     if any(d.stride != 1 for d in window):
         attributes["window_strides"] = integers(d.stride for d in window)
     if any(d.base_dilation != 1 for d in window):
