@@ -36,7 +36,7 @@ class ResizeMethod(enum.Enum):
         found = _NAMES.get(s)
         if found is None:
             raise AttributeValueError(
-                f"the resize method '{s}' was asked for", f"the methods are {', '.join(_NAMES)}", "name one of them"
+                f"the resize method '{s}'", f"the methods are {', '.join(_NAMES)}", "name one of them"
             )
         return found
 
@@ -129,7 +129,7 @@ def scale_and_translate(
 ):
     """An image scaled and moved: pixel x of the image goes to (x + 0.5) * scale + translation - 0.5 of the result.
 
-    shape: the extents of the result, those of the image but in spatial_dims. scale, translation: a number for each of
+    shape: the shape of the result, that of the image except in spatial_dims. scale, translation: a number for each of
     spatial_dims, which may be traced. method: a ResizeMethod or its name, not 'nearest'. antialias: the kernel is
     widened where the image shrinks. Samples outside of the image are 0. Raises ShapeError, AttributeValueError.
     """
@@ -156,14 +156,14 @@ def scale_and_translate(
         if d not in spatial and shape[d] != x.shape[d]:
             raise ShapeError(
                 "scale_and_translate keeps the dimensions that are not in spatial_dims",
-                f"dimension {d} is {x.shape[d]}, asked for {shape[d]}",
+                f"dimension {d} is {x.shape[d]}, requested {shape[d]}",
                 "name it in spatial_dims",
             )
     return _resampled(x, shape, spatial, scales, translations, method, antialias)
 
 
 def resize(image, shape, method, antialias: bool = True, precision=None):
-    """The image with these extents; dimensions whose extent stays are left alone.
+    """The image with this shape; dimensions that keep their size are not resampled.
 
     method: a ResizeMethod or its name: 'nearest', 'linear' ('bilinear', 'trilinear', 'triangle'), 'cubic' ('bicubic',
     'tricubic'), 'lanczos3', 'lanczos5', 'cubic-pytorch' ('bicubic-pytorch'). antialias: kernels are widened where the
@@ -181,9 +181,9 @@ def resize(image, shape, method, antialias: bool = True, precision=None):
         raise ShapeError("resize takes an image with pixels", f"{x._shape!r} to {shape}", "pass a non-empty image")
     if method == ResizeMethod.NEAREST:
         for d in changed:
-            places = (np.arange(shape[d], dtype=np.float32) + np.float32(0.5)) * np.float32(x.shape[d])
-            places = np.floor(places / np.float32(shape[d])).astype(np.int32)
-            x = hnp.take(x, hnp.asarray(places), axis=d)
+            nearest = (np.arange(shape[d], dtype=np.float32) + np.float32(0.5)) * np.float32(x.shape[d])
+            nearest = np.floor(nearest / np.float32(shape[d])).astype(np.int32)
+            x = hnp.take(x, hnp.asarray(nearest), axis=d)
         return x
     x = to_inexact(x, "resize")
     if method == ResizeMethod.CUBIC_PYTORCH:

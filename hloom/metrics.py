@@ -143,7 +143,7 @@ class Accuracy(NamedTuple):
 
 
 class ConfusionCounts(NamedTuple):
-    """Streaming counts of a two-class problem, float32 scalars, for precision, recall and F1."""
+    """Streaming counts of binary classification, float32 scalars, for precision, recall and F1."""
 
     true_positives: Any
     false_positives: Any

@@ -34,7 +34,7 @@ def _segment(
             f"{name} takes a segment for each row of its data", f"{x._shape!r} and {ids._shape!r}", "match them"
         )
     if num_segments is None:
-        values = require_known(ids, name, "the number of segments is an extent", "pass num_segments=")
+        values = require_known(ids, name, "the number of segments is a size of the result", "pass num_segments=")
         num_segments = int(values.max(initial=-1)) + 1
     count = whole_number(num_segments, name, "num_segments")
     if count < 0:
@@ -83,7 +83,7 @@ def _function(name: str, kind: str, combine, meaning: str, empty: str):
     function.__doc__ = f"""The {meaning} of the rows of data with the same number in segment_ids, a row for each.
 
     data: (n, ...). segment_ids: n integers from 0 on; others, negative ones too, are left out (or as `mode` says).
-    num_segments: the extent of the result, needed inside of jit. indices_are_sorted, unique_indices: promises.
+    num_segments: the size of the result, required inside jit. indices_are_sorted, unique_indices: promises.
     bucket_size: partial results of so many rows, combined at the end. A segment without rows is {empty}.
     Raises ShapeError, DTypeError, TracerConversionError.
     """

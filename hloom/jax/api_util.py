@@ -1,4 +1,4 @@
-"""Functions of trees made functions of flat arguments, under the names of `jax.api_util`."""
+"""Functions of trees as functions of flat arguments, under the names of `jax.api_util`."""
 
 from __future__ import annotations
 

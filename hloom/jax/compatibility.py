@@ -123,7 +123,11 @@ def make_array_from_callback(shape, sharding, data_callback, dtype=None):
     data = data_callback(tuple(slice(None) for _ in shape))
     value = as_array(np.asarray(data, dtype))
     if value.shape != tuple(shape):
-        raise ArgumentError(f"the callback makes an array {tuple(shape)}", f"{value._shape!r}", "match the shapes")
+        raise ArgumentError(
+            f"make_array_from_callback of shape {tuple(shape)}",
+            f"the callback returned {value._shape!r}",
+            "match the shapes",
+        )
     return Array(value._value(), False, device)
 
 

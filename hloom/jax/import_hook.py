@@ -125,7 +125,7 @@ class _Installed(contextlib.AbstractContextManager):
 
 
 def as_jax() -> _Installed:
-    """From now on `import jax` and the imports of its submodules give hloom's. A JAX that was imported is set aside.
+    """From now on `import jax` and imports of its submodules return hloom's. An imported JAX is set aside.
 
     As in JAX without 64 bits, NumPy's arrays of 64 bits are then taken over as 32 bits (`hl.config.narrow_numpy`)
     unless enable_x64 is set, and integers outside of an axis name its first or last element

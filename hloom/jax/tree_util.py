@@ -64,24 +64,14 @@ __all__ = [
 ]
 __dir__ = __all__.copy
 
-# What a path is made of, for annotations.
+# The entries of a path, for annotations.
 KeyEntry = Hashable
 KeyPath = tuple[Any, ...]
 
-tree_all, tree_broadcast, tree_flatten, tree_flatten_with_path = (
-    _tree.all,
-    _tree.broadcast,
-    _tree.flatten,
-    _tree.flatten_with_path,
-)
-tree_leaves, tree_leaves_with_path, tree_map, tree_map_with_path = (
-    _tree.leaves,
-    _tree.leaves_with_path,
-    _tree.map,
-    _tree.map_with_path,
-)
-tree_reduce, tree_reduce_associative, tree_structure = _tree.reduce, _tree.reduce_associative, _tree.structure
-tree_transpose, tree_unflatten = _tree.transpose, _tree.unflatten
+tree_all, tree_broadcast, tree_map, tree_map_with_path = _tree.all, _tree.broadcast, _tree.map, _tree.map_with_path
+tree_flatten, tree_flatten_with_path, tree_unflatten = _tree.flatten, _tree.flatten_with_path, _tree.unflatten
+tree_leaves, tree_leaves_with_path, tree_structure = _tree.leaves, _tree.leaves_with_path, _tree.structure
+tree_reduce, tree_reduce_associative, tree_transpose = _tree.reduce, _tree.reduce_associative, _tree.transpose
 
 
 def all_leaves(iterable, is_leaf=None) -> bool:
@@ -114,9 +104,9 @@ def flatten_one_level(tree):
 
 
 def register_pytree_node(nodetype, flatten_func, unflatten_func, flatten_with_keys_func=None) -> None:
-    """Makes a class a node: flatten_func(node) -> (children, metadata), unflatten_func(metadata, children) -> node.
+    """Registers a class: flatten_func(node) -> (children, metadata), unflatten_func(metadata, children) -> node.
 
-    metadata has to compare and hash. flatten_with_keys_func gives (key, child) pairs instead, for paths.
+    metadata must be comparable and hashable. flatten_with_keys_func returns (key, child) pairs instead, for paths.
     """
     register(nodetype, flatten_func, unflatten_func)
     if flatten_with_keys_func is not None:
@@ -130,7 +120,7 @@ def register_pytree_node_class(cls):
 
 
 def register_pytree_with_keys(nodetype, flatten_with_keys, unflatten_func, flatten_func=None):
-    """`register_pytree_node` of a class with keys: flatten_with_keys gives ((key, child) pairs, metadata)."""
+    """`register_pytree_node` of a class with keys: flatten_with_keys returns ((key, child) pairs, metadata)."""
 
     def flatten(node):
         pairs, metadata = flatten_with_keys(node)
@@ -148,15 +138,17 @@ def register_pytree_with_keys_class(cls):
 
 
 def register_dataclass(nodetype, data_fields=None, meta_fields=None, drop_fields=()):
-    """Makes a class a node whose data_fields are children and whose meta_fields are static; also a decorator.
+    """Registers a class as a node whose data_fields are children and whose meta_fields are static; also a decorator.
 
-    Without them the fields of a dataclass are children, but for those made by `field(metadata={"static": True})`.
-    drop_fields are left out and take their defaults. Raises TreeError where a field of a dataclass is missing.
+    Without them the fields of a dataclass are children, except those created with `field(metadata={"static": True})`.
+    drop_fields are omitted and keep their defaults. Raises TreeError where a field of a dataclass is missing.
     """
     if data_fields is None or meta_fields is None:
         if not dataclasses.is_dataclass(nodetype):
             raise TreeError(
-                f"{nodetype.__name__} was to be registered", "it is no dataclass", "name data_fields and meta_fields"
+                f"register_dataclass of {nodetype.__name__}",
+                "it is not a dataclass",
+                "name data_fields and meta_fields",
             )
         fields = [f for f in dataclasses.fields(nodetype) if f.init and f.name not in drop_fields]
         data_fields = [f.name for f in fields if not f.metadata.get("static", False)]
@@ -166,7 +158,7 @@ def register_dataclass(nodetype, data_fields=None, meta_fields=None, drop_fields
         wanted = {f.name for f in dataclasses.fields(nodetype) if f.init} - set(drop_fields)
         if wanted != set(data_fields) | set(meta_fields):
             raise TreeError(
-                f"the dataclass {nodetype.__name__} was to be registered",
+                f"register_dataclass of {nodetype.__name__}",
                 f"fields {sorted(wanted)}, named {sorted({*data_fields, *meta_fields})}",
                 "name each field once, as data or as metadata",
             )
@@ -185,7 +177,7 @@ def register_dataclass(nodetype, data_fields=None, meta_fields=None, drop_fields
 
 
 def register_static(cls):
-    """Makes instances of a class nodes without children: part of the structure. They have to compare and hash."""
+    """Registers instances of a class as part of the structure. They must be comparable and hashable."""
     register(cls, lambda node: ((), node), lambda node, _: node)
     register_keys(cls, lambda node: [])
     return cls

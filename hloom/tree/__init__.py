@@ -77,7 +77,7 @@ class PyTreeDef:
         return pytrees.unflatten(self.spec, leaves)
 
     def flatten_up_to(self, tree) -> list:
-        """What stands in a tree at the places of this structure's leaves. Raises ValueError where it differs."""
+        """The subtrees at the leaves of this structure. Raises ValueError where the tree differs."""
         return self.spec.flatten_up_to(tree)
 
     def compose(self, inner: PyTreeDef) -> PyTreeDef:
@@ -98,7 +98,9 @@ class PyTreeDef:
             return dict, root.entries()
         if not is_tree_node(root.type) or root.type in (tuple, list):
             return root.type, None
-        return root.type, optree.tree_flatten_one_level(root.unflatten([0] * root.num_leaves), namespace="hloom")[1]
+        return root.type, optree.tree_flatten_one_level(
+            root.unflatten([0] * root.num_leaves), namespace=pytrees.NAMESPACE
+        )[1]
 
     def __eq__(self, other) -> bool:
         return self.spec == specification(other)
@@ -122,16 +124,16 @@ def specification(structure):
 
 # --- leaves -------------------------------------------------------------------------------------------------------
 
-_whole: list[type] = []  # classes whose instances are leaves for users, though hloom looks into them
+_whole: list[type] = []  # classes that are leaves for users and nodes inside hloom
 
 
 def count_as_leaf(cls: type) -> None:
-    """Makes instances of a node class leaves of the functions of this module."""
+    """Treats instances of a node class as leaves in the functions of this module."""
     _whole.append(cls)
 
 
 def _stops(is_leaf):
-    """The test of leaves that a user's test and `count_as_leaf` make together."""
+    """The user's is_leaf combined with `count_as_leaf`."""
     if not _whole:
         return is_leaf
     classes = tuple(_whole)
@@ -189,11 +191,8 @@ def flatten_with_path(tree, is_leaf=None, is_leaf_takes_path: bool = False):
 
 
 def transpose(outer_treedef, inner_treedef, pytree_to_transpose):
-    """A tree of structure `outer_treedef` of trees of structure `inner_treedef`, turned inside out. Raises TreeError.
+    """A tree of structure `outer_treedef` of trees of structure `inner_treedef`, transposed. Raises TreeError.
 
-    inner_treedef=None takes the structure of the first of the inner trees.
+    inner_treedef=None: the structure of the first inner tree.
     """
     return pytrees.transpose(specification(outer_treedef), specification(inner_treedef), pytree_to_transpose)
-
-
-tree_map, tree_leaves, tree_flatten, tree_unflatten, tree_structure = map, leaves, flatten, unflatten, structure

@@ -28,11 +28,11 @@ def mapped_axes(prefix, value, what: str) -> list:
         raise TreeError(
             f"{what} has to be a prefix of the tree that it describes",
             f"{prefix!r} for {tree.structure(value)}",
-            "use one integer (or None) for a whole subtree",
+            "use one integer (or None) per subtree",
         )
     return [leaf for a, b in zip(children, others, strict=True) for leaf in mapped_axes(a, b, what)]
 
 
 def _one_level(value):
-    children, metadata, entries, restore = optree.tree_flatten_one_level(value, namespace="hloom")
+    children, metadata, entries, restore = optree.tree_flatten_one_level(value, namespace=tree.NAMESPACE)
     return tuple(children), metadata, tuple(entries), restore

@@ -10,12 +10,12 @@ import optree
 from hloom.errors import TreeError
 from hloom.ir.records import record
 
-NAMESPACE = _NAMESPACE = "hloom"
+NAMESPACE = "hloom"
 
 
 def flatten(tree, is_leaf=None):
     """(leaves, structure)."""
-    return optree.tree_flatten(tree, is_leaf, namespace=_NAMESPACE)
+    return optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
 
 
 def unflatten(structure, leaves):
@@ -23,7 +23,7 @@ def unflatten(structure, leaves):
     leaves = list(leaves)
     if structure.num_leaves != len(leaves):
         raise TreeError(
-            "a tree was to be put together",
+            "unflatten of a tree",
             f"{len(leaves)} leaves for a structure with {structure.num_leaves}: {structure}",
             "flatten a tree of the same structure",
         )
@@ -32,26 +32,31 @@ def unflatten(structure, leaves):
 
 def leaves(tree, is_leaf=None):
     """The leaves in order."""
-    return optree.tree_leaves(tree, is_leaf, namespace=_NAMESPACE)
+    return optree.tree_leaves(tree, is_leaf, namespace=NAMESPACE)
 
 
 def structure(tree, is_leaf=None):
     """The structure without the leaves."""
-    return optree.tree_structure(tree, is_leaf, namespace=_NAMESPACE)
+    return optree.tree_structure(tree, is_leaf, namespace=NAMESPACE)
 
 
 def map(function, tree, *rest, is_leaf=None):  # noqa: A001  (JAX's name)
     """Applies a function to the leaves of trees of one structure. Raises TreeError where structures differ."""
     given, first = flatten(tree, is_leaf)
+    others = _flattened_like(first, tree, rest)
+    return optree.tree_unflatten(first, [function(*leaves) for leaves in zip(given, *others, strict=True)])
+
+
+def _flattened_like(structure_of_first, first, rest) -> list[list]:
+    """The leaves of the other trees, flattened up to the structure of the first. Raises TreeError."""
     try:
-        others = [first.flatten_up_to(t) for t in rest]
+        return [structure_of_first.flatten_up_to(t) for t in rest]
     except ValueError:
         raise TreeError(
-            "trees were to be mapped together",
-            "; ".join(str(structure(t)) for t in (tree, *rest)),
-            "give all trees one structure",
+            "map over several trees",
+            "; ".join(str(structure(t)) for t in (first, *rest)),
+            "pass trees of one structure",
         ) from None
-    return optree.tree_unflatten(first, [function(*leaves) for leaves in zip(given, *others, strict=True)])
 
 
 _UNSET = object()
@@ -60,40 +65,40 @@ _UNSET = object()
 def reduce(function, tree, initializer=_UNSET, is_leaf=None):
     """Combines the leaves from left to right."""
     if initializer is _UNSET:
-        return optree.tree_reduce(function, tree, is_leaf=is_leaf, namespace=_NAMESPACE)
-    return optree.tree_reduce(function, tree, initializer, is_leaf=is_leaf, namespace=_NAMESPACE)
+        return optree.tree_reduce(function, tree, is_leaf=is_leaf, namespace=NAMESPACE)
+    return optree.tree_reduce(function, tree, initializer, is_leaf=is_leaf, namespace=NAMESPACE)
 
 
 def all(tree, is_leaf=None):  # noqa: A001  (JAX's name)
     """True when every leaf is true."""
-    return optree.tree_all(tree, is_leaf=is_leaf, namespace=_NAMESPACE)
+    return optree.tree_all(tree, is_leaf=is_leaf, namespace=NAMESPACE)
 
 
 def transpose(outer_treedef, inner_treedef, pytree_to_transpose):
-    """A tree of structure `outer_treedef` of trees of structure `inner_treedef`, turned inside out. Raises TreeError.
+    """A tree of structure `outer_treedef` of trees of structure `inner_treedef`, transposed. Raises TreeError.
 
-    inner_treedef=None takes the structure of the first of the inner trees.
+    inner_treedef=None: the structure of the first inner tree.
     """
     outer, inner, tree = outer_treedef, inner_treedef, pytree_to_transpose
     if inner is None:
         inner = structure(outer.flatten_up_to(tree)[0])
     if structure(tree) != outer.compose(inner):
         raise TreeError(
-            "a tree of trees was to be turned inside out",
+            "transpose of a tree of trees",
             f"{structure(tree)}; outer {outer}, inner {inner}",
-            "give the structures that the tree is made of",
+            "pass the structures of the tree and of its subtrees",
         )
     return optree.tree_transpose(outer, inner, tree)
 
 
 def paths(tree):
     """The path of each leaf, a tuple of keys and indexes."""
-    return optree.tree_paths(tree, namespace=_NAMESPACE)
+    return optree.tree_paths(tree, namespace=NAMESPACE)
 
 
 def register(cls, to_children, from_children):
-    """Makes a class a node: to_children(node) -> (children, metadata), from_children(metadata, children) -> node."""
-    optree.register_pytree_node(cls, to_children, from_children, namespace=_NAMESPACE)
+    """Registers a class: to_children(node) -> (children, metadata), from_children(metadata, children) -> node."""
+    optree.register_pytree_node(cls, to_children, from_children, namespace=NAMESPACE)
     return cls
 
 
@@ -103,23 +108,23 @@ def static(**options):
 
 
 def broadcast(prefix_tree, full_tree, is_leaf=None):
-    """full_tree's structure with each leaf of prefix_tree at all leaves below it. Raises TreeError."""
+    """prefix_tree with the structure of full_tree: each leaf at all leaves below it. Raises TreeError."""
     try:
-        return optree.tree_broadcast_prefix(prefix_tree, full_tree, is_leaf, namespace=_NAMESPACE)
+        return optree.tree_broadcast_prefix(prefix_tree, full_tree, is_leaf, namespace=NAMESPACE)
     except ValueError as error:
         raise TreeError(
-            "a tree was to be spread over another",
+            "broadcast of a tree prefix",
             f"{structure(prefix_tree)} is no prefix of {structure(full_tree)}: {error}",
-            "give a tree of the same structure, or with leaves in place of branches",
+            "pass a tree of the same structure, or with leaves in place of branches",
         ) from None
 
 
 def reduce_associative(operation, tree, *, identity=_UNSET, is_leaf=None):
-    """Combines the leaves in a balanced way; the operation has to be associative. Raises TreeError without leaves."""
+    """Combines the leaves pairwise; the operation must be associative. Raises TreeError without leaves."""
     level = leaves(tree, is_leaf)
     if not level:
         if identity is _UNSET:
-            raise TreeError("the leaves of a tree were to be combined", "it has none", "pass identity=")
+            raise TreeError("reduction of a tree", "it has no leaves", "pass identity=")
         return identity
     while len(level) > 1:
         pairs = [operation(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
@@ -162,7 +167,7 @@ class GetAttrKey:
 
 @record(frozen=True)
 class FlattenedIndexKey:
-    """The position of a child of a class that gave no keys."""
+    """The position of a child of a class registered without keys."""
 
     key: int
 
@@ -188,7 +193,7 @@ def keystr(keys, *, simple: bool = False, separator: str = "") -> str:
 
 def is_tree_node(cls: type) -> bool:
     """Whether instances of a class have children."""
-    known = optree.register_pytree_node.get(cls, namespace=_NAMESPACE)
+    known = optree.register_pytree_node.get(cls, namespace=NAMESPACE)
     return known is not None or optree.is_namedtuple_class(cls)
 
 
@@ -196,8 +201,8 @@ def flatten_one_level_with_keys(tree):
     """((key, child) pairs, metadata) of the root of a tree. Raises TreeError for a leaf."""
     cls = type(tree)
     if not is_tree_node(cls):
-        raise TreeError("the root of a tree was to be taken apart", f"a leaf: {tree!r:.60}", "pass a node")
-    children, metadata, entries, _ = optree.tree_flatten_one_level(tree, namespace=_NAMESPACE)
+        raise TreeError("flatten_one_level of a tree", f"a leaf: {tree!r:.60}", "pass a node")
+    children, metadata, entries, _ = optree.tree_flatten_one_level(tree, namespace=NAMESPACE)
     children = list(children)
     if cls in _KEYS:
         keys = list(_KEYS[cls](tree))
@@ -247,16 +252,6 @@ def flatten_with_path(tree, is_leaf=None, is_leaf_takes_path: bool = False):
 def map_with_path(f, tree, *rest, is_leaf=None, is_leaf_takes_path: bool = False):
     """f(path, leaf, *other leaves) of the leaves of trees of one structure. Raises TreeError."""
     pairs, first = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
-    try:
-        others = [first.flatten_up_to(t) for t in rest]
-    except ValueError:
-        raise TreeError(
-            "trees were to be mapped together",
-            "; ".join(str(structure(t)) for t in (tree, *rest)),
-            "give all trees one structure",
-        ) from None
+    others = _flattened_like(first, tree, rest)
     mapped = [f(path, leaf, *more) for (path, leaf), *more in zip(pairs, *others, strict=True)]
     return unflatten(first, mapped)
-
-
-tree_map, tree_leaves, tree_flatten, tree_unflatten, tree_structure = map, leaves, flatten, unflatten, structure

@@ -26,12 +26,16 @@ class Optimizer(NamedTuple):
 
 @record(frozen=True)
 class OptimizerState:
-    """The states of all leaves. packed_state: a list of tuples of arrays, one tuple a leaf; the structures of the
+    """The states of all leaves. packed_state: a list of tuples of arrays, one per leaf; the structures of the
     parameters and of each tuple are part of this object's structure."""
 
     packed_state: Any
     tree_def: Any
     subtree_defs: Any
+
+    def unpacked(self) -> list:
+        """The state of each leaf."""
+        return [tree.unflatten(s, x) for s, x in zip(self.subtree_defs, self.packed_state, strict=True)]
 
 
 tree.register(
@@ -42,7 +46,7 @@ tree.register(
 
 
 def optimizer(make):
-    """Makes an optimizer on single arrays one on trees.
+    """Extends an optimizer on single arrays to trees.
 
     make(*args) returns (init(array) -> state, update(step, gradient, state) -> state, get_params(state) -> array), a
     state being any tree of arrays.
@@ -63,21 +67,21 @@ def optimizer(make):
                 raise TreeError(
                     "an optimizer's update takes gradients of the parameters' structure",
                     f"{structure}, parameters {state.tree_def}",
-                    "differentiate by the parameters that init was given",
+                    "differentiate with respect to the parameters passed to init",
                 )
-            states = [tree.unflatten(s, x) for s, x in zip(state.subtree_defs, state.packed_state, strict=True)]
+            states = state.unpacked()
             new = [tree.flatten(update(step, g, s)) for g, s in zip(leaves, states, strict=True)]
             for (_, found), expected in zip(new, state.subtree_defs, strict=True):
                 if found != expected:
                     raise TreeError(
                         "an optimizer's update keeps its state's structure",
                         f"{found}, {expected}",
-                        "return it as it came",
+                        "return the structure that it was passed",
                     )
             return OptimizerState([tuple(x) for x, _ in new], state.tree_def, state.subtree_defs)
 
         def get_tree(state):
-            states = [tree.unflatten(s, x) for s, x in zip(state.subtree_defs, state.packed_state, strict=True)]
+            states = state.unpacked()
             return tree.unflatten(state.tree_def, [get_params(s) for s in states])
 
         return Optimizer(init_tree, update_tree, get_tree)
@@ -299,7 +303,7 @@ class JoinPoint:
 
 def unpack_optimizer_state(state):
     """The state as a tree like the parameters, with a JoinPoint of each parameter's state at its leaves."""
-    states = [tree.unflatten(s, x) for s, x in zip(state.subtree_defs, state.packed_state, strict=True)]
+    states = state.unpacked()
     return tree.unflatten(state.tree_def, [JoinPoint(s) for s in states])
 
 

@@ -193,8 +193,7 @@ def _pool(pool):
     return make
 
 
-MaxPool = _pool(lambda x, *args, **kwargs: nn.max_pool(x, *args, **kwargs))
-AvgPool = _pool(lambda x, *args, **kwargs: nn.avg_pool(x, *args, **kwargs))
+MaxPool, AvgPool = _pool(nn.max_pool), _pool(nn.avg_pool)
 SumPool = _pool(
     lambda x, window, strides, padding: lax.reduce_window(
         x, hnp.zeros((), x.dtype), lax.add, (1, *window, 1), (1, *strides, 1), padding

@@ -1,8 +1,8 @@
 """Checks of values inside of compiled programs whose errors are values too (`jax.experimental.checkify`).
 
 `checkify(f)` returns (error, result) instead of the result; `error.throw()` raises the first failed `check`. The error
-of a check at the level of f itself is computed as any other value, so that vmap gives one for each problem; checks in
-loops, branches and compiled functions inside of f report to the host, where the end of f collects the first of them.
+of a check at the level of f itself is computed like any other value, so vmap returns one per batch element; checks in
+loops, branches and compiled functions inside f report to the host, where the end of f collects the first failure.
 """
 
 from __future__ import annotations
@@ -102,16 +102,16 @@ class Error:
         return cls(*children)
 
     def get(self) -> str | None:
-        """The message of the first failed check; None where none failed. For many problems, one line for each."""
+        """The message of the first failed check; None where none failed. For a batch, one line per failed element."""
         codes = np.asarray(self.code)
         if not codes.any():
             return None
         if codes.ndim == 0:
             return _messages.texts.get(int(codes), "a check failed")
-        places = [k for k in np.ndindex(codes.shape) if codes[k]]
+        failed = [k for k in np.ndindex(codes.shape) if codes[k]]
         return "\n".join(
             f"at mapped index {', '.join(map(str, k))}: {_messages.texts.get(int(codes[k]), 'a check failed')}"
-            for k in places
+            for k in failed
         )
 
     def throw(self) -> None:
@@ -125,9 +125,9 @@ class Error:
 
 
 def check(pred, msg: str, *fmt_args, debug: bool = False, **fmt_kwargs) -> None:
-    """Asks for pred, a bool scalar, to be true; msg, formatted with the other arguments, says what is wrong otherwise.
+    """Checks that pred, a bool scalar, is true; msg, formatted with the other arguments, is the error otherwise.
 
-    Inside of a function under `checkify` the failure becomes its error. Elsewhere it is raised at once
+    Inside of a function under `checkify` the failure becomes its error. Elsewhere it is raised immediately
     (JaxRuntimeError), and in a program that is compiled without `checkify` ArgumentError is raised; with debug=True
     such a check is left out.
     """
@@ -141,7 +141,7 @@ def check(pred, msg: str, *fmt_args, debug: bool = False, **fmt_kwargs) -> None:
                 raise JaxRuntimeError(_text(msg, fmt_args, fmt_kwargs))
         elif not debug:
             raise ArgumentError(
-                "a checkify.check in a program that is compiled",
+                "checkify.check in a compiled program",
                 "no checkify around it",
                 "call hl.jit(checkify.checkify(f)), which returns the error too",
             )
@@ -167,7 +167,7 @@ def debug_check(pred, msg: str, *fmt_args, **fmt_kwargs) -> None:
 
 
 def check_error(error: Error) -> None:
-    """Raises an error's message at once or, inside of another `checkify`, makes it that one's."""
+    """Raises an error immediately or, inside another `checkify`, adds it to that one's."""
     code = as_array(error.code)
     if current_trace() is None and not _contexts.active:
         error.throw()
@@ -195,11 +195,11 @@ def checkify(f, errors=user_checks):
 
     errors: which checks count: user_checks (`check`), nan_checks (NaN out of an operation), div_checks (a divisor that
     is zero), float_checks (both), index_checks (indexes that are clamped or dropped), all_checks. Of operations inside
-    of loops and branches only the results are looked at.
+    loops and branches only the results are checked.
     """
     errors = frozenset(errors)
     if errors - all_checks:
-        raise ArgumentError("checkify knows these errors", f"{sorted(errors - all_checks)}", f"{sorted(all_checks)}")
+        raise ArgumentError("checkify of unknown errors", f"{sorted(errors - all_checks)}", f"{sorted(all_checks)}")
 
     @functools.wraps(f)
     def checked(*args, **kwargs):
@@ -220,7 +220,7 @@ def checkify(f, errors=user_checks):
 
 
 def _watched(f, args, kwargs, context: _Context):
-    """f(*args, **kwargs), with the results of its operations looked at."""
+    """f(*args, **kwargs), with checks of the results of its operations."""
     leaves, structure = tree.flatten((args, kwargs))
     leaves = [as_array(leaf, "an argument of a checkified function") for leaf in leaves]
     name = getattr(f, "__name__", "function")

@@ -8,7 +8,7 @@ from hloom.sharding.shardings import make_mesh
 
 
 def create_device_mesh(mesh_shape, devices=None, **options) -> np.ndarray:
-    """An array of devices of these extents, for `hloom.sharding.Mesh`. Raises DeviceError where there are too few."""
+    """An array of devices of this shape, for `hloom.sharding.Mesh`. Raises DeviceError where there are too few."""
     names = tuple(f"axis{k}" for k in range(len(mesh_shape)))
     return make_mesh(tuple(mesh_shape), names, devices=devices).devices
 

@@ -27,7 +27,7 @@ class Literal:
 
 
 class TraceState:
-    """Which traces and named axes surround a piece of code. Equal in one place of one trace."""
+    """The traces and named axes around a piece of code; equal for equal surroundings."""
 
     def __init__(self):
         self._traces, self._axes = tuple(TRACES.active), TRACES.axes
@@ -59,7 +59,7 @@ def take_current_trace():
 
 @contextmanager
 def set_current_trace(trace):
-    """Records in this trace for the time of the block; None computes at once."""
+    """Records in this trace within the block; None computes eagerly."""
     TRACES.active.append(trace)
     try:
         yield
@@ -73,14 +73,14 @@ def jaxpr_as_fun(closed_jaxpr: Program):
 
 
 def mapped_aval(size: int, axis: int | None, aval):
-    """The shape of one problem of many along an axis."""
+    """The shape of one batch element along an axis."""
     if axis is None:
         return aval
     return ShapeDtypeStruct((*aval.shape[:axis], *aval.shape[axis + 1 :]), aval.dtype)
 
 
 def unmapped_aval(size: int, axis: int | None, aval, *more):
-    """The shape of many problems along an axis."""
+    """The shape of a batch along an axis."""
     if axis is None:
         return aval
     return ShapeDtypeStruct((*aval.shape[:axis], size, *aval.shape[axis:]), aval.dtype)

@@ -22,7 +22,7 @@ from hloom.tree import pytrees as tree
 class Primitive:
     """An operation by name. `bind(*arrays, **params)` applies it: outside of traces its implementation (`def_impl`)
     runs; in traces the function of its lowering, or the implementation, is traced. An implementation that needs NumPy
-    arrays becomes a call of a Python function, whose result has the shape that `def_abstract_eval` gives.
+    arrays becomes a call of a Python function, whose result has the shape from `def_abstract_eval`.
 
     Rules are found in `interpreters.ad.primitive_jvps` and `interpreters.batching.primitive_batchers`; without them the
     traced function is differentiated and vectorized. multiple_results: it returns a sequence.
@@ -39,12 +39,12 @@ class Primitive:
     __str__ = __repr__
 
     def def_impl(self, impl):
-        """Gives the implementation: impl(*arrays, **params)."""
+        """Defines the implementation: impl(*arrays, **params)."""
         self.impl = impl
         return impl
 
     def def_abstract_eval(self, abstract_eval):
-        """Gives the shapes of results: abstract_eval(*shapes, **params) -> a ShapedArray, or a sequence of them."""
+        """Defines the shapes of results: abstract_eval(*shapes, **params) -> a ShapedArray, or a sequence of them."""
         self.abstract_eval = abstract_eval
         return abstract_eval
 
@@ -90,7 +90,9 @@ class Primitive:
         def make(linear):
             if any(linear[len(shapes) :]):
                 raise DifferentiationError(
-                    f"the transpose of primitive '{self.name}' by a value from outside", "it is no operand", "pass it"
+                    f"the transpose of primitive '{self.name}' with respect to a value from outside",
+                    "it is not an operand",
+                    "pass it",
                 )
             kept = [s for s, of in zip(shapes, linear, strict=False) if not of]
             cotangents = [s for s in outputs if s.dtype in INEXACT]

@@ -12,7 +12,7 @@ axis_primitive_batchers = fancy_primitive_batchers
 
 
 def moveaxis(x, src, dst):
-    """x with its mapped axis at another place; x itself where it has none."""
+    """x with its mapped axis moved; x itself where it has none."""
     return x if src is not_mapped else hnp.moveaxis(x, src, dst)
 
 
