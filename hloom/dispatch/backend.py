@@ -53,9 +53,3 @@ def check_target(target: str, device) -> None:
             "a target says what is compiled for, a device where it runs",
             "leave out one of them: what runs on a device is compiled for it",
         )
-
-
-__all__ = [
-    "check_target",
-    "select_backend",
-]

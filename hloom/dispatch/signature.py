@@ -202,12 +202,3 @@ def _hashable(value) -> bool:
     except TypeError:
         return False
     return True
-
-
-__all__ = [
-    "Call",
-    "JitOptions",
-    "Key",
-    "Settings",
-    "Signature",
-]

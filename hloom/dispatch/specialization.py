@@ -26,6 +26,7 @@ class Specialization:
     ):
         self.name, self.traced, self.executable, self.donated = name, traced, executable, donated
         self._run, self._as_they_lie = executable.runner, executable.accepts_device_data
+        self._weak, self._structure = traced.weak, traced.out_tree
         self.shapes = executable.output_shapes
         devices = executable.output_devices
         self.devices = [device] * len(self.shapes) if devices is None else [find_device(d) for d in devices]
@@ -56,18 +57,17 @@ class Specialization:
         return self._wrap(outputs)
 
     def _wrap(self, outputs: list):
-        results = zip(outputs, self.traced.weak, self.devices, self.shapes, strict=True)
-        return tree.unflatten(self.traced.out_tree, [Array(x, w, d, s) for x, w, d, s in results])
+        results = zip(outputs, self._weak, self.devices, self.shapes, strict=True)
+        return tree.unflatten(self._structure, [Array(x, w, d, s) for x, w, d, s in results])
 
     def fast(self) -> Callable:
         """The call for a tuple of arrays of the right shapes, with as little Python as it takes."""
-        executable, structure = self.executable, self.traced.out_tree
+        executable = self.executable
         if self.donated or executable.accepts_device_data:
             return lambda args: self([*args])
-        weak, devices, shapes, unflatten = self.traced.weak, self.devices, self.shapes, tree.unflatten
         run = executable.for_one_output()
-        if run is not None and structure == tree.structure(0):
-            (one_weak,), (device,), (one_shape,) = weak, devices, shapes
+        if run is not None and self._structure == tree.structure(0):
+            (one_weak,), (device,), (one_shape,) = self._weak, self.devices, self.shapes
 
             def call_one(args):
                 try:
@@ -78,11 +78,7 @@ class Specialization:
 
             return call_one
 
-        runner = executable.runner
-
-        def wrapped(outputs):
-            made = [Array(x, w, d, s) for x, w, d, s in zip(outputs, weak, devices, shapes, strict=True)]
-            return unflatten(structure, made)
+        runner, wrapped = executable.runner, self._wrap
 
         def call(args):
             return wrapped(runner([a._value() for a in args]))
@@ -116,8 +112,3 @@ class Specialization:
 def _may_be_given_away(data) -> bool:
     """Whether data are hloom's own: on a device, or no caller's NumPy array and no constant that many hold."""
     return not isinstance(data, np.ndarray) or data.flags.writeable
-
-
-__all__ = [
-    "Specialization",
-]

@@ -197,14 +197,3 @@ def added(parts: Iterable[dict]) -> dict:
             if isinstance(value, (int, float)):
                 total[name] = total.get(name, 0) + value
     return total
-
-
-__all__ = [
-    "Backend",
-    "CompileOptions",
-    "DeviceExecutor",
-    "Executable",
-    "ExecutorRequest",
-    "SendRecvChannel",
-    "added",
-]

@@ -136,14 +136,3 @@ def device_kind(name: str) -> DeviceKind | None:
     if name in _kinds:
         return _kinds[name]
     return _own_kind(name) if name in _OWN else device_kinds().get(name)
-
-
-__all__ = [
-    "DeviceKind",
-    "GROUP",
-    "MULTI_DEVICE",
-    "device_kind",
-    "device_kinds",
-    "load_backend",
-    "register_device_kind",
-]

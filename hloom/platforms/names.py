@@ -71,10 +71,3 @@ def _unreadable(text: str) -> DeviceError:
         "a name is a kind and an index, optionally after TensorFlow's job and task",
         "write it as 'cpu:0', '/device:CPU:0' or '/job:worker/task:1/cpu:0'",
     )
-
-
-__all__ = [
-    "ALIASES",
-    "DeviceName",
-    "parse_device_name",
-]
