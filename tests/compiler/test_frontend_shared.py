@@ -6,15 +6,14 @@ import pytest
 from numba import cfunc, types
 
 from hloom.compiler.kernels.codegen.source import KernelSource
-from hloom.compiler.kernels.math import namespace
+from hloom.compiler.kernels.math import FUNCTIONS
 from hloom.compiler.targets.cpu import codegen
 
 SIGNATURE = types.void(types.CPointer(types.uint8), types.int64)
 
 
 def through_numba(number: int) -> None:
-    names = namespace(["load_pred", "store_pred"])
-    scope = dict(names)
+    scope = {name: FUNCTIONS[name].python for name in ("load_pred", "store_pred")}
     exec(f"def negate{number}(p, i):\n    store_pred(p, i, not load_pred(p, i))\n", scope)
     assert cfunc(SIGNATURE)(scope[f"negate{number}"]).address
 

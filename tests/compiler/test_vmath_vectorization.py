@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-from numba import types
 from vmath_kernels import loop_source
 
 from hloom.compiler.kernels import math
@@ -68,11 +67,3 @@ def test_import_compiles_nothing():
         "assert len(v.FUNCTIONS) > 500 and not made, made\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
-
-
-def test_namespace_gives_the_casts_and_the_chosen_names():
-    names = math.namespace(["tanh_f32"])
-    assert names["f32"] is types.float32 and callable(names["tanh_f32"])
-    assert "exp_f32" not in names
-    with pytest.raises(KeyError):
-        math.namespace(["tanh_f31"])
