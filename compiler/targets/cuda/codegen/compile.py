@@ -6,6 +6,7 @@ refused by an older driver, a cubin of the same architecture is not.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 from collections.abc import Iterable
@@ -143,7 +144,7 @@ def lower_cuda(source: KernelSource) -> str:
     scope = namespace(inner.co_names)
     exec(code, scope)
     arguments = tuple(_numba_type(param) for param in source.params)
-    with global_compiler_lock:
+    with global_compiler_lock, _remembered_overloads():
         result = compiler.compile_cuda(
             scope[source.name], types.void, arguments, fastmath=False, nvvm_options=_OPTIONS, cc=_OLDEST
         )
@@ -160,6 +161,35 @@ def lower_cuda(source: KernelSource) -> str:
         ir = _BETWEEN.join(library.llvm_strs)
     # Numba's names differ from one compile to the next.
     return ir.replace(result.fndesc.llvm_func_name, source.name)
+
+
+_overloads: dict[tuple, object] = {}  # by function and the types of its arguments
+
+
+@contextlib.contextmanager
+def _remembered_overloads():
+    """Within it, Numba's type inference resolves each overload once per process: a third of the time of lowering."""
+    from numba.cuda.descriptor import cuda_target
+
+    context = cuda_target.typing_context
+    resolve = context.resolve_function_type
+
+    def remembered(function, arguments, keywords):
+        try:
+            known = None if keywords else _overloads.get((function, arguments))
+        except TypeError:  # arguments that have no hash
+            return resolve(function, arguments, keywords)
+        if known is None:
+            known = resolve(function, arguments, keywords)
+            if known is not None and not keywords:
+                _overloads[function, arguments] = known
+        return known
+
+    context.resolve_function_type = remembered
+    try:
+        yield
+    finally:
+        del context.resolve_function_type
 
 
 # fma=0: a * b + c is rounded twice, as HLO says and as the CPU does; `fma_f32` and libdevice stay fused.
