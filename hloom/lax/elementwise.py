@@ -142,7 +142,7 @@ def convert_element_type(operand, new_dtype):
 def bitcast_convert_type(operand, new_dtype):
     """The bits of operand read as another dtype.
 
-    A wider element becomes several along a new last dimension, and a last dimension of the right extent becomes one
+    A wider element becomes several along a new last dimension, and a last dimension of the right size becomes one
     wider element. Raises ShapeError, DTypeError.
     """
     x, dtype = as_operand(operand, "bitcast_convert_type"), as_dtype(new_dtype)

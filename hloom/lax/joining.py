@@ -85,7 +85,7 @@ def stage(x, /):
 
 
 def shape_as_value(shape):
-    """The extents as a vector of integers."""
+    """The shape as a vector of integers."""
     return as_operand(np.asarray(tuple(shape), np.int32), "shape_as_value")
 
 

@@ -152,7 +152,7 @@ def cholesky_update(r_matrix, w_vector):
         raise ShapeError(
             "cholesky_update takes a matrix (n, n) and a vector (n,)",
             f"{r._shape!r}, {w._shape!r}",
-            "check the extents",
+            "check the sizes",
         )
     _, factor = bind("qr", concatenate([r, expand_dims(w, (0,))], 0))
 
@@ -262,7 +262,7 @@ def eig(
 def svd(x, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_index=None, algorithm=None):
     """(u, s, vh) with x = u diag(s) vh and s descending, or s alone.
 
-    full_matrices: u is (..., m, m) and vh (..., n, n), otherwise the outer extents are min(m, n).
+    full_matrices: u is (..., m, m) and vh (..., n, n), otherwise the outer sizes are min(m, n).
     subset_by_index: (start, stop), the values to return. Raises ShapeError, DTypeError, ArgumentError.
     """
     x = matrices(x, "svd")

@@ -69,7 +69,7 @@ def full_like(x, fill_value, dtype=None, shape=None):
 
 
 def broadcast(operand, sizes):
-    """operand with new leading dimensions of these extents. Raises ShapeError."""
+    """operand with new leading dimensions of this shape. Raises ShapeError."""
     x = as_operand(operand, "broadcast")
     lead = canonical_shape(sizes, "broadcast")
     if not lead:
@@ -81,7 +81,7 @@ def broadcast(operand, sizes):
 def broadcast_in_dim(operand, shape, broadcast_dimensions):
     """operand with its dimension k placed at broadcast_dimensions[k] of the result.
 
-    A dimension of extent 1 is stretched where the result has another extent; dimensions that are not named are new.
+    A dimension of size 1 is stretched where the result has another size; dimensions that are not named are new.
     Raises ShapeError, AttributeValueError.
     """
     x = as_operand(operand, "broadcast_in_dim")
@@ -96,22 +96,22 @@ def broadcast_in_dim(operand, shape, broadcast_dimensions):
     kept = [k for k, d in enumerate(targets) if x.shape[k] == dims[d]]
     if any(x.shape[k] != 1 for k in range(x.ndim) if k not in kept):
         raise ShapeError(
-            "broadcast_in_dim stretches dimensions of extent 1 only",
+            "broadcast_in_dim stretches dimensions of size 1 only",
             f"{x._shape!r} to {dims} with broadcast_dimensions={targets}",
-            "choose a shape that has the operand's extents at those dimensions",
+            "choose a shape that has the operand's sizes at those dimensions",
         )
     x = reshape_to(x, tuple(x.shape[k] for k in kept))
     return bind("broadcast", x, shape=Shape(x.dtype, dims), weak=x.weak, dimensions=tuple(targets[k] for k in kept))
 
 
 def broadcast_to_rank(x, rank: int):
-    """x with leading dimensions of extent 1 up to this rank."""
+    """x with leading dimensions of size 1 up to this rank."""
     x = as_operand(x, "broadcast_to_rank")
     return reshape_to(x, (1,) * (rank - x.ndim) + x.shape)
 
 
 def reshape(operand, new_sizes, dimensions=None):
-    """operand with these extents, row-major; first transposed by `dimensions`, if given. Raises ShapeError."""
+    """operand with this shape, row-major; first transposed by `dimensions`, if given. Raises ShapeError."""
     x = as_operand(operand, "reshape")
     dims = canonical_shape(new_sizes, "reshape")
     if dimensions is not None:
@@ -120,24 +120,24 @@ def reshape(operand, new_sizes, dimensions=None):
         raise ShapeError(
             "reshape keeps the number of elements",
             f"{x._shape!r} ({x.size} elements) to {dims} ({product(dims)})",
-            "pass extents whose product is the operand's size",
+            "pass sizes whose product is the operand's size",
         )
     return reshape_to(x, dims)
 
 
 def squeeze(array, dimensions):
-    """array without these dimensions, which have extent 1. Raises ShapeError."""
+    """array without these dimensions, which have size 1. Raises ShapeError."""
     x = as_operand(array, "squeeze")
     axes = canonical_axes(dimensions, x.ndim, "squeeze")
     if any(x.shape[a] != 1 for a in axes):
         raise ShapeError(
-            "squeeze removes axes of extent 1", f"axes {axes} of {x._shape!r}", "name axes of extent 1, or index them"
+            "squeeze removes axes of size 1", f"axes {axes} of {x._shape!r}", "name axes of size 1, or index them"
         )
     return reshape_to(x, tuple(d for k, d in enumerate(x.shape) if k not in axes))
 
 
 def expand_dims(array, dimensions):
-    """array with new dimensions of extent 1 at these positions of the result. Raises ShapeError."""
+    """array with new dimensions of size 1 at these positions of the result. Raises ShapeError."""
     x = as_operand(array, "expand_dims")
     dimensions = tuple(dimensions) if isinstance(dimensions, (tuple, list)) else (dimensions,)
     rank = x.ndim + len(dimensions)
@@ -172,7 +172,7 @@ def rev(operand, dimensions):
 
 
 def slice(operand, start_indices, limit_indices, strides=None):
-    """operand[start:limit:stride] along each dimension, with 0 <= start <= limit <= extent and stride > 0.
+    """operand[start:limit:stride] along each dimension, with 0 <= start <= limit <= size and stride > 0.
 
     Raises AttributeValueError.
     """
@@ -218,7 +218,7 @@ def index_in_dim(operand, index: int, axis: int = 0, keepdims: bool = True):
     extent, position = x.shape[axis], int(index)
     if not -extent <= position < extent:
         raise ShapeError(
-            f"index_in_dim takes element {position} of axis {axis}", f"{x._shape!r}", "index inside of the extent"
+            f"index_in_dim takes element {position} of axis {axis}", f"{x._shape!r}", "index inside of the size"
         )
     position %= extent
     result = slice_in_dim(x, position, position + 1, axis=axis)
@@ -308,7 +308,7 @@ def dynamic_slice_in_dim(operand, start_index, slice_size: int, axis: int = 0, *
 
 
 def dynamic_index_in_dim(operand, index, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True):
-    """operand[index] along one axis with a computed index, clamped to the extent."""
+    """operand[index] along one axis with a computed index, clamped to the size."""
     result = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=allow_negative_indices)
     return result if keepdims else squeeze(result, (axis,))
 
@@ -334,7 +334,7 @@ def dynamic_update_slice_in_dim(operand, update, start_index, axis: int, *, allo
 
 
 def dynamic_update_index_in_dim(operand, update, index, axis: int, *, allow_negative_indices: bool = True):
-    """operand[index] along one axis replaced by update, which has that axis with extent 1 or lacks it."""
+    """operand[index] along one axis replaced by update, which has that axis with size 1 or lacks it."""
     x = as_operand(operand, "dynamic_update_index_in_dim")
     axis = canonical_axis(axis, x.ndim, "dynamic_update_index_in_dim")
     update = convert(update, x.dtype) if type(update) in NUMBERS else as_operand(update, "dynamic_update_index_in_dim")
@@ -344,19 +344,19 @@ def dynamic_update_index_in_dim(operand, update, index, axis: int, *, allow_nega
 
 
 def broadcast_shapes_of(*shapes) -> tuple[int, ...]:
-    """The extents to which all of these shapes broadcast. Raises ShapeError."""
+    """The shape to which all of these shapes broadcast. Raises ShapeError."""
     return broadcast_shapes("broadcast_shapes", [canonical_shape(s, "broadcast_shapes") for s in shapes])
 
 
 def split(operand, sizes, axis: int = 0) -> list:
-    """The consecutive parts of these extents along an axis. Raises ShapeError where they do not add up."""
+    """The consecutive parts of this shape along an axis. Raises ShapeError where they do not add up."""
     x = as_operand(operand, "split")
     axis = canonical_axis(axis, x.ndim, "split")
     sizes = canonical_shape(tuple(sizes), "split")
     if sum(sizes) != x.shape[axis]:
         raise ShapeError(
             f"split into {sizes}",
-            f"{x._shape!r} with extent {x.shape[axis]} along axis {axis}",
+            f"{x._shape!r} with size {x.shape[axis]} along axis {axis}",
             "make the sizes add up",
         )
     edges = [sum(sizes[:k]) for k in range(len(sizes) + 1)]

@@ -211,9 +211,9 @@ def canonical_shape(shape, name: str) -> tuple[int, ...]:
         shape = tuple(shape)
     if not isinstance(shape, (tuple, list)):
         shape = (shape,)
-    dims = tuple(whole_number(d, name, "extent") for d in shape)
+    dims = tuple(whole_number(d, name, "size") for d in shape)
     if any(d < 0 for d in dims):
-        raise ShapeError(f"{name} takes extents that are not negative", f"{dims}", "check the shape")
+        raise ShapeError(f"{name} takes sizes that are not negative", f"{dims}", "check the shape")
     return dims
 
 

@@ -134,7 +134,7 @@ def _arg_extreme(name: str, operand, axis: int, index_dtype, largest: bool):
     if x.dtype in FLOATS:
         found = bind("or", found, is_nan(x))
     index = broadcasted_iota(dtype, x.shape, axis)
-    last = highest(dtype)  # some element reaches the extreme; a number that follows no extent serves all shapes
+    last = highest(dtype)  # some element reaches the extreme; a number that follows no size serves all shapes
     return reduce_with("minimum", bind("select", found, index, full(last, dtype, x.shape)), (axis,), last)
 
 
@@ -192,7 +192,7 @@ def dot(lhs, rhs, precision=None, preferred_element_type=None):
     left, right = as_operand(lhs, "dot"), as_operand(rhs, "dot")
     if not (1 <= left.ndim <= 2 and 1 <= right.ndim <= 2) or left.shape[-1] != right.shape[0]:
         raise ShapeError(
-            "lax.dot takes vectors or matrices that share an extent",
+            "lax.dot takes vectors or matrices that share a size",
             f"{left._shape!r} and {right._shape!r}",
             "transpose one of them, or use lax.dot_general or hnp.matmul",
         )
@@ -241,7 +241,7 @@ def optimization_barrier(operand):
 def custom_call(target: str, *operands, shape, has_side_effect: bool = False):
     """The function registered under this name (`hl.register_custom_call`) applied to arrays.
 
-    shape: (dtype, extents) of its result, or a list of them for several results. Raises ShapeError where the function
+    shape: (dtype, sizes) of its result, or a list of them for several results. Raises ShapeError where the function
     returns something else, HloomError where none is registered.
     """
     arrays = [as_operand(x, "custom_call") for x in read(operands, "custom_call")]
@@ -271,5 +271,5 @@ def swap_last(x):
 
 
 def keep_axes(x, axes, dims):
-    """A reduced x with the reduced axes back as extent 1. dims: the extents before the reduction."""
+    """A reduced x with the reduced axes back as size 1. dims: the sizes before the reduction."""
     return reshape_to(x, tuple(1 if k in axes else d for k, d in enumerate(dims)))

@@ -1,4 +1,4 @@
-"""Running sums and products by windows as long as the array; other running combinations in log2(extent) steps."""
+"""Running sums and products by windows as long as the array; other running combinations in log2(size) steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hloom.tracing.trace import bind
 
 
 def scan_steps(x, axis: int, combine, neutral, reverse: bool = False):
-    """Running `combine` along an axis: each step combines with what stands 1, 2, 4, ... places before (or behind).
+    """Running `combine` along an axis: each step combines with what stands 1, 2, 4, ... positions before (or behind).
 
     combine(x, shifted) -> array, associative and commutative; neutral: a number.
     """

@@ -1,4 +1,4 @@
-"""gather and scatter of `hloom.lax`: elements at computed places, with the rules for places outside of the array."""
+"""gather and scatter of `hloom.lax`: elements at computed positions, with rules for positions outside of the array."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ScatterDimensionNumbers(NamedTuple):
 
 
 class GatherScatterMode(enum.Enum):
-    """What becomes of places outside of the array.
+    """What becomes of positions outside of the array.
 
     CLIP: moved to the nearest inside. FILL_OR_DROP: a gather gives fill_value, a scatter leaves the update out.
     PROMISE_IN_BOUNDS: there are none (a gather then clips, a scatter drops). ONE_HOT: as FILL_OR_DROP.
@@ -87,7 +87,7 @@ def _iinfo(dtype):
 
 
 def default_fill(dtype):
-    """What a gather gives for places outside: NaN, the least signed integer, the largest unsigned one, True."""
+    """What a gather gives for positions outside: NaN, the least signed integer, the largest unsigned one, True."""
     dtype = as_dtype(dtype)
     if dtype in INEXACT:
         return float("nan")
@@ -126,7 +126,7 @@ def clipped(indices, limits):
 
 
 def inside(indices, limits):
-    """pred of the extents of the indexes without the last dimension: whether all components are in 0..limit.
+    """pred of the sizes of the indexes without the last dimension: whether all components are in 0..limit.
 
     None where there is nothing to compare."""
     result = None
@@ -153,7 +153,7 @@ def gather(
     mode=None,
     fill_value=None,
 ):
-    """Windows of `operand`, of extents slice_sizes, that begin at start_indices.
+    """Windows of `operand`, of sizes slice_sizes, that begin at start_indices.
 
     start_indices: integers, components in the last dimension. mode: see `GatherScatterMode`, by default
     'fill'; fill_value: by default NaN, the least signed or the largest unsigned integer, or True.
@@ -232,7 +232,7 @@ def _scatter_function(name: str, opcode: str | None, meaning: str):
         )
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""operand with windows {meaning} updates, at the places scatter_indices.
+    function.__doc__ = f"""operand with windows {meaning} updates, at the positions scatter_indices.
 
     scatter_indices: integers, components in the last dimension. Several updates of one place are applied in their
     order. mode: see `GatherScatterMode`, by default updates outside are dropped.
@@ -258,7 +258,7 @@ def scatter_sub(
     unique_indices: bool = False,
     mode=None,
 ):
-    """operand with windows decreased by updates, at the places scatter_indices; the rest as in `scatter_add`."""
+    """operand with windows decreased by updates, at the positions scatter_indices; the rest as in `scatter_add`."""
     x = as_operand(operand, "scatter_sub")
     updates = constant(updates, x.dtype) if type(updates) in NUMBERS else as_operand(updates, "scatter_sub")
     return scatter_add(
@@ -285,7 +285,7 @@ def scatter_apply(
 ):
     """operand with func (scalar to scalar of the same dtype) applied to the windows at scatter_indices.
 
-    update_shape: the extents that the updates of a `scatter` would have. A place that is named twice is changed twice.
+    update_shape: the sizes that the updates of a `scatter` would have. A place that is named twice is changed twice.
     Raises ShapeError, DTypeError, ArgumentError.
     """
     x = as_operand(operand, "scatter_apply")

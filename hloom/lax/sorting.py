@@ -48,7 +48,7 @@ def sort_key_val(keys, values, dimension: int = -1, is_stable: bool = True):
 
 
 def top_k(operand, k: int, *, axis: int = -1):
-    """(the k largest elements along an axis in decreasing order, their places as s32).
+    """(the k largest elements along an axis in decreasing order, their positions as s32).
 
     Equal elements come by place; by the total order of floats, so 0.0 before -0.0 and NaN before everything.
     Raises ShapeError, AttributeValueError, DTypeError.
@@ -96,5 +96,5 @@ def approx_min_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ):
-    """The k smallest along reduction_dimension in increasing order and their places: exact."""
+    """The k smallest along reduction_dimension in increasing order and their positions: exact."""
     return _approximate("approx_min_k", operand, k, reduction_dimension, aggregate_to_topk, False)

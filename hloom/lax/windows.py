@@ -32,7 +32,7 @@ def _window(name: str, dims, sizes, strides, padding, base_dilation=None, window
 def reduce_window_shape_tuple(
     operand_shape, window_dimensions, window_strides, padding, base_dilation=None, window_dilation=None
 ) -> tuple[int, ...]:
-    """The extents of a reduce_window: how many places the window has. Raises ShapeError, AttributeValueError."""
+    """The shape of a reduce_window: how many positions the window has. Raises ShapeError, AttributeValueError."""
     window = _window(
         "reduce_window_shape_tuple", operand_shape, window_dimensions, window_strides, padding, base_dilation,
         window_dilation,
@@ -63,7 +63,7 @@ def reduce_window(
     base_dilation=None,
     window_dilation=None,
 ):
-    """operand (an array, or a tree of arrays of one shape) combined over the places of a sliding window.
+    """operand (an array, or a tree of arrays of one shape) combined over the positions of a sliding window.
 
     computation(accumulator, element) -> accumulator, on scalars or trees of scalars, associative; init_value: its
     neutral element, a scalar for each array. window_dimensions, window_strides, base_dilation, window_dilation: an
@@ -119,7 +119,7 @@ def select_and_scatter(operand, select, window_dimensions, window_strides, paddi
     element of operand that is selected in that place of the window.
 
     select(selected, element) -> pred: whether the first stays; scatter(old, new) -> element: how several sources for
-    one element are combined. source has the extents of the places of the window. Raises ShapeError, DTypeError.
+    one element are combined. source has the sizes of the positions of the window. Raises ShapeError, DTypeError.
     """
     name = "select_and_scatter"
     x, s = as_operand(operand, name), as_operand(source, name)

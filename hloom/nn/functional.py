@@ -158,12 +158,12 @@ def gelu(x, approximate: bool = True):
 
 
 def glu(x, axis: int = -1):
-    """The first half along an axis times the sigmoid of the second. Raises ShapeError for an odd extent."""
+    """The first half along an axis times the sigmoid of the second. Raises ShapeError for an odd size."""
     x = to_inexact(x, "glu")
     axis = canonical_axis(axis, x.ndim, "glu")
     size = x.shape[axis]
     if size % 2:
-        raise ShapeError("glu halves an axis", f"{x._shape!r} with extent {size} along axis {axis}", "pass an even one")
+        raise ShapeError("glu halves an axis", f"{x._shape!r} with size {size} along axis {axis}", "pass an even one")
     first, second = (lax.slice_in_dim(x, a, b, axis=axis) for a, b in ((0, size // 2), (size // 2, size)))
     return lax.mul(first, lax.logistic(second))
 
@@ -263,7 +263,7 @@ def standardize(x, axis=-1, mean=None, variance=None, epsilon=1e-5, where=None):
 
 
 def one_hot(x, num_classes: int, *, dtype="f32", axis: int = -1):
-    """1 at position x[i] of a new axis of extent num_classes, 0 elsewhere; all 0 for an x outside.
+    """1 at position x[i] of a new axis of size num_classes, 0 elsewhere; all 0 for an x outside.
 
     x: integers. Raises ShapeError, DTypeError.
     """

@@ -144,7 +144,7 @@ def scaled_dot_general(
 
 
 def _as_rows(x, contracted, batch):
-    """(x as (B, M, K), the extents that B stands for, those that M stands for)."""
+    """(x as (B, M, K), the sizes that B stands for, those that M stands for)."""
     free = tuple(k for k in range(x.ndim) if k not in contracted and k not in batch)
     x = hnp.transpose(x, (*batch, *free, *contracted))
     dims = x.shape

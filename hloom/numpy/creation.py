@@ -326,7 +326,7 @@ def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axi
 
 
 def indices(dimensions, dtype=None, sparse: bool = False):
-    """The index of every element along each axis: extents (rank, *dimensions), or a tuple of broadcastable arrays."""
+    """The index of every element along each axis: sizes (rank, *dimensions), or a tuple of broadcastable arrays."""
     dims = canonical_shape(dimensions, "indices")
     dtype = default_int() if dtype is None else as_dtype(dtype)
     if sparse:

@@ -95,7 +95,7 @@ def _transform(name: str, a, s, axes, norm, kind: str):
 
 
 def _resized(x, lead: int, lengths):
-    """The last axes cut or filled with zeros to these extents."""
+    """The last axes cut or filled with zeros to this shape."""
     widths = [(0, 0, 0)] * lead + [(0, n - d, 0) for n, d in zip(lengths, x.shape[lead:], strict=True)]
     if not any(w[1] for w in widths):
         return x

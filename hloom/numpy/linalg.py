@@ -338,7 +338,7 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
         raise ShapeError(
             "lstsq takes one matrix (m, n) and a right side (m,) or (m, k)",
             f"{a._shape!r} and {b._shape!r}",
-            "check the extents; hl.vmap does batches",
+            "check the sizes; hl.vmap does batches",
         )
     (a, b), _ = promote_operands("lstsq", (a, b), _inexact, broadcast=False)
     m, n = a.shape
@@ -397,7 +397,7 @@ def tensorsolve(a, b, axes=None):
     tail = a.shape[b.ndim :]
     if a.shape[: b.ndim] != b.shape or np.prod(tail, dtype=int) != b.size:
         raise ShapeError(
-            "tensorsolve takes an array that begins with the extents of the right side and holds as many after them",
+            "tensorsolve takes an array that begins with the sizes of the right side and holds as many after them",
             f"{a._shape!r} and {b._shape!r}",
             "check axes",
         )
@@ -500,11 +500,11 @@ def _matrix(x, order, axes, keepdims):
 
 
 def cross(x1, x2, /, *, axis: int = -1):
-    """The cross product of vectors of extent 3 along an axis. Raises ShapeError, DTypeError."""
+    """The cross product of vectors of size 3 along an axis. Raises ShapeError, DTypeError."""
     a, b = as_operand(x1, "cross"), as_operand(x2, "cross")
     for x in (a, b):
         if x.shape[canonical_axis(axis, x.ndim, "cross")] != 3:
-            raise ShapeError("cross takes vectors of extent 3", f"{a._shape!r} and {b._shape!r}", "check the axis")
+            raise ShapeError("cross takes vectors of size 3", f"{a._shape!r} and {b._shape!r}", "check the axis")
     return general(a, b, axis=axis)
 
 

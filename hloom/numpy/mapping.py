@@ -68,7 +68,7 @@ def vectorize(pyfunc, *, excluded=frozenset(), signature: str | None = None):
         ranks = [a.ndim - len(core) for a, core in zip(arrays, cores, strict=True)]
         dims = broadcast_shapes(name, [a.shape[:rank] for a, rank in zip(arrays, ranks, strict=True)] or [()])
         mapped = call if results is None else _checked(call, name, results)
-        # One vmap for each leading axis, the last axis innermost; an array of extent 1 there is not mapped.
+        # One vmap for each leading axis, the last axis innermost; an array of size 1 there is not mapped.
         squeezed = []
         for a, rank in zip(arrays, ranks, strict=True):
             stretched = [k for k in range(rank) if a.shape[k] == 1 and dims[len(dims) - rank + k] != 1]
@@ -95,7 +95,7 @@ def _check_cores(name, arrays, cores) -> None:
         for label, extent in zip(core, a.shape[a.ndim - len(core) :], strict=True):
             if extents.setdefault(label, extent) != extent:
                 raise ShapeError(
-                    f"{name}: the core axis {label!r} has one extent", f"{extents[label]} and {extent}", "match them"
+                    f"{name}: the core axis {label!r} has one size", f"{extents[label]} and {extent}", "match them"
                 )
 
 

@@ -85,7 +85,7 @@ def fromiter(iter, dtype, count: int = -1):
 
 
 def fromfunction(function, shape, *, dtype=None, **kwargs):
-    """function(i, j, ...) for each index of these extents: called once on indexes of one element, then mapped.
+    """function(i, j, ...) for each index of this shape: called once on indexes of one element, then mapped.
 
     dtype: of the indexes, floats by default. Further keywords go to the function. Raises ShapeError.
     """

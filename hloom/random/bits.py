@@ -192,7 +192,7 @@ def fold_in(key, data):
 
 
 def dims_of(shape, name: str) -> tuple[int, ...]:
-    """Static extents. Raises ArgumentError, ShapeError."""
+    """Static sizes. Raises ArgumentError, ShapeError."""
     return canonical_shape(shape, f"random.{name}")
 
 
@@ -206,7 +206,7 @@ def float_dtype(dtype, name: str, complex_too: bool = False) -> np.dtype:
 
 
 def parameters(name: str, shape, values, dtype, trailing: int = 0):
-    """(static extents of the result, the parameters as arrays of `dtype`).
+    """(static sizes of the result, the parameters as arrays of `dtype`).
 
     shape: None for what the parameters broadcast to; otherwise they must broadcast to it. trailing: how many last
     dimensions of the parameters belong to one problem. Raises ShapeError.

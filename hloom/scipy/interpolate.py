@@ -35,7 +35,7 @@ class RegularGridInterpolator:
             raise ShapeError(
                 "a grid has the coordinates of each dimension of its values",
                 f"{', '.join(repr(p._shape) for p in self.grid)} for {self.values._shape!r}",
-                "pass a vector for each dimension, of its extent",
+                "pass a vector for each dimension, of its size",
             )
         self.method, self.fill_value = method, fill_value
 

@@ -226,9 +226,7 @@ def rsf2csf(T, Z, check_finite: bool = True):
     """
     t, z = _square(T, "rsf2csf"), _square(Z, "rsf2csf")
     if t.ndim != 2 or t.shape != z.shape:
-        raise ShapeError(
-            "rsf2csf takes two matrices of one extent", f"{t._shape!r}, {z._shape!r}", "check the operands"
-        )
+        raise ShapeError("rsf2csf takes two matrices of one size", f"{t._shape!r}, {z._shape!r}", "check the operands")
     (t, z), _ = promote_operands("rsf2csf", (t, z), broadcast=False)
     wide = t.dtype if t.dtype in COMPLEX else DTYPES["c64" if t.dtype == DTYPES["f32"] else "c128"]
     t, z = convert(t, wide), convert(z, wide)

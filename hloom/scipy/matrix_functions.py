@@ -84,7 +84,7 @@ def expm_frechet(A, E, *, method: str | None = None, compute_expm: bool = True):
         "expm_frechet", (_float_square(A, "expm_frechet"), _float_square(E, "expm_frechet")), broadcast=False
     )
     if a.shape != e.shape:
-        raise ShapeError("expm_frechet takes matrices of one extent", f"{a._shape!r}, {e._shape!r}", "check them")
+        raise ShapeError("expm_frechet takes matrices of one size", f"{a._shape!r}, {e._shape!r}", "check them")
     n = a.shape[-1]
     whole = expm(_blocks(a, e))
     direction = whole[..., :n, n:]

@@ -189,7 +189,7 @@ def _smooth(size: int) -> int:
 def detrend(data, axis: int = -1, type: str = "linear", bp=0, overwrite_data=None):
     """data without its mean ('constant') or its least-squares line ('linear') along an axis.
 
-    bp: places at which a new line begins. Raises ShapeError, AttributeValueError.
+    bp: positions at which a new line begins. Raises ShapeError, AttributeValueError.
     """
     x = to_inexact(data, "detrend")
     axis = canonical_axis(axis, x.ndim, "detrend")

@@ -86,7 +86,7 @@ MISTAKES = {
                             (lambda: hl.jit(lambda x: x.__setitem__(0, 1))(X), "f32[2,3]")],
     "UnsupportedIndexError": [(lambda: X["a"], "str"), (lambda: X[1.5], "float"), (lambda: X[X], "f32[2,3]")],
     "NonConcreteBooleanIndexError": [(lambda: hl.jit(lambda x: x[x > 0])(X), "pred[2,3]")],
-    "IndexOutOfBoundsError": [(lambda: X[5], "extent 2"), (lambda: X[0, 0, 0], "f32[2,3]")],
+    "IndexOutOfBoundsError": [(lambda: X[5], "size 2"), (lambda: X[0, 0, 0], "f32[2,3]")],
     "DeviceError": [(lambda: hl.device_put(X, "cpu:99"), "cpu:0"), (lambda: hl.devices("tpu"), "cpu"),
                     (lambda: hl.jit(lambda x: x, device="gpu")(X), "cpu:0")],
     "UnsupportedError": [(lambda: lax.infeed(X), "no queue"), (lambda: lax.outfeed(X), "no queue")],

@@ -228,7 +228,7 @@ def test_an_empty_mask_names_nothing(shape, empty):
     """The Array API standard: an extent of a mask is that of the array, or 0."""
     found = hnp.ones(shape)[hnp.zeros(empty, bool)]
     assert found.shape == (0, *shape[len(empty) :])
-    with pytest.raises(IndexOutOfBoundsError, match="boolean index with the extents"):
+    with pytest.raises(IndexOutOfBoundsError, match="boolean index with the sizes"):
         hnp.ones(shape)[hnp.zeros((shape[0] + 1,) * len(empty), bool)]
 
 

@@ -235,13 +235,13 @@ def test_errors_of_movement():
     x = hnp.ones((2, 3))
     with pytest.raises(ShapeError, match="keeps the number of elements"):
         lax.reshape(x, (4,))
-    with pytest.raises(ShapeError, match="stretches dimensions of extent 1"):
+    with pytest.raises(ShapeError, match="stretches dimensions of size 1"):
         lax.broadcast_in_dim(x, (2, 4), (0, 1))
     with pytest.raises(ShapeError, match="each axis once"):
         lax.transpose(x, (0, 0))
     with pytest.raises(AttributeValueError, match="0 <= start <= limit"):
         lax.slice(x, (0, 2), (2, 4))
-    with pytest.raises(ShapeError, match="removes axes of extent 1"):
+    with pytest.raises(ShapeError, match="removes axes of size 1"):
         lax.squeeze(x, (0,))
     with pytest.raises(ShapeError, match="a start index for each dimension"):
         lax.dynamic_slice(x, (0,), (1, 1))

@@ -76,7 +76,7 @@ def test_products_with_a_scale_for_each_block():
     found = lax.scaled_dot(lhs, rhs, lhs_scale=a, rhs_scale=b, preferred_element_type="f32")
     close(found, (lhs * np.repeat(a, 4, 2)) @ (rhs * np.repeat(b, 4, 1)))
     assert lax.scaled_dot(lhs, rhs).dtype == hnp.bfloat16
-    with pytest.raises(ShapeError, match="extents divide"):
+    with pytest.raises(ShapeError, match="sizes divide"):
         lax.scaled_dot(lhs, rhs, lhs_scale=a[:, :2])
 
 

@@ -109,7 +109,7 @@ def test_glu_and_options(jax):
     close(one(lambda x: nn.elu(x, 0.5), x), jax.nn.elu(x, 0.5))
     close(one(lambda x: nn.celu(x, 2.0), x), jax.nn.celu(x, 2.0))
     close(one(lambda x: nn.log1mexp(abs(x) + 0.01), x), jax.nn.log1mexp(abs(x) + 0.01), None, 5.0)
-    with pytest.raises(ShapeError, match="extent 3 along axis 1"):
+    with pytest.raises(ShapeError, match="size 3 along axis 1"):
         nn.glu(hnp.ones((2, 3)))
 
 

@@ -157,7 +157,7 @@ def test_errors_of_products():
         hnp.ones((2, 3)) @ hnp.ones((4, 2))
     with pytest.raises(ShapeError, match="use \\* to multiply"):
         hnp.matmul(hnp.ones(3), 2.0)
-    with pytest.raises(ShapeError, match="label 'j' has extents 3 and 4"):
+    with pytest.raises(ShapeError, match="label 'j' has sizes 3 and 4"):
         hnp.einsum("ij,jk", hnp.ones((2, 3)), hnp.ones((4, 2)))
     with pytest.raises(ArgumentError, match="takes 2 operands"):
         hnp.einsum("ij,jk", hnp.ones((2, 3)))

@@ -20,9 +20,9 @@ from hloom.tree import pytrees as tree
 def associative_scan(fn, elems, reverse: bool = False, axis: int = 0):
     """The running results of an associative function along an axis, in a number of steps that grows as the logarithm.
 
-    fn: (a, b) -> a tree like elems; it combines slices element by element. elems: a tree of arrays of one extent along
+    fn: (a, b) -> a tree like elems; it combines slices element by element. elems: a tree of arrays of one size along
     the axis. reverse: from the end. Returns a tree like elems. G. E. Blelloch, Prefix sums and their applications
-    (1990): pairs are combined, scanned in half the length, and the places between filled in.
+    (1990): pairs are combined, scanned in half the length, and the positions between filled in.
     """
     require_function(fn, "associative_scan", "function")
 
@@ -42,7 +42,7 @@ def associative_scan(fn, elems, reverse: bool = False, axis: int = 0):
         extents[name] = leaf._shape.dims[axis]
     if len(set(extents.values())) != 1:
         found = ", ".join(f"{name} {extent}" for name, extent in extents.items())
-        raise ShapeError("associative_scan takes elems of one extent along the axis", found, "make them equal")
+        raise ShapeError("associative_scan takes elems of one size along the axis", found, "make them equal")
     axis = axis % rank if axis < 0 and len({v._shape.rank for v in leaves}) == 1 else axis
 
     def combine(a, b):

@@ -92,7 +92,7 @@ def all_gather(x, axis_name, *, axis_index_groups=None, axis: int = 0, tiled: bo
 def psum_scatter(x, axis_name, *, scatter_dimension: int = 0, axis_index_groups=None, tiled: bool = False):
     """The sum over all participants, of which each keeps its part along `scatter_dimension`.
 
-    Without tiled the extent is the number of participants, and the dimension goes; with tiled=True it is a multiple of
+    Without tiled the size is the number of participants, and the dimension goes; with tiled=True it is a multiple of
     it, and is divided. Raises ShapeError.
     """
     name, size = _one("psum_scatter", axis_name, axis_index_groups)
@@ -104,7 +104,7 @@ def psum_scatter(x, axis_name, *, scatter_dimension: int = 0, axis_index_groups=
             raise ShapeError(
                 f"psum_scatter gives each of {size} participants a part of dimension {d}",
                 f"{leaf._shape!r}",
-                f"make the extent {size}, or set tiled=True for a multiple of it",
+                f"make the size {size}, or set tiled=True for a multiple of it",
             )
         part = bind(
             "reduce-scatter",
@@ -122,8 +122,8 @@ def psum_scatter(x, axis_name, *, scatter_dimension: int = 0, axis_index_groups=
 def all_to_all(x, axis_name, split_axis: int, concat_axis: int, *, axis_index_groups=None, tiled: bool = False):
     """Part k of `split_axis` goes to participant k; what arrives is put together along `concat_axis`.
 
-    Without tiled the extent of split_axis is the number of participants, the axis goes, and a new axis concat_axis
-    counts the senders; with tiled=True the extents are divided and multiplied. Raises ShapeError.
+    Without tiled the size of split_axis is the number of participants, the axis goes, and a new axis concat_axis
+    counts the senders; with tiled=True the sizes are divided and multiplied. Raises ShapeError.
     """
     name, size = _one("all_to_all", axis_name, axis_index_groups)
 
@@ -136,7 +136,7 @@ def all_to_all(x, axis_name, split_axis: int, concat_axis: int, *, axis_index_gr
             raise ShapeError(
                 f"all_to_all cuts dimension {split} for {size} participants",
                 f"{leaf._shape!r}",
-                f"make the extent {'a multiple of ' if tiled else ''}{size}",
+                f"make the size {'a multiple of ' if tiled else ''}{size}",
             )
         sent = bind("all-to-all", leaf, dimensions=(split,), axis_name=(name,), axis_size=size)
         dims = leaf.shape
@@ -186,7 +186,7 @@ def pshuffle(x, axis_name, perm):
 
 
 def pswapaxes(x, axis_name, axis: int, *, axis_index_groups=None):
-    """Exchanges the named axis with an axis of the array, whose extent is the number of participants."""
+    """Exchanges the named axis with an axis of the array, whose size is the number of participants."""
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
 

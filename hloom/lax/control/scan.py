@@ -35,12 +35,12 @@ from hloom.tree import pytrees as tree
 def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unroll=1, _split_transpose: bool = False):
     """A loop over the first axis of xs that carries a value and stacks results: `(carry, y) = f(carry, x)` for each x.
 
-    init: the first carry, a tree that keeps its structure, shapes and dtypes. xs: a tree of arrays of one first extent,
+    init: the first carry, a tree that keeps its structure, shapes and dtypes. xs: a tree of arrays of one first size,
     or None with `length`. reverse: from the last x to the first; ys stand where their x does. unroll: True, or at least
     the length, writes the steps one behind the other instead of a loop; smaller numbers are of no effect.
 
     Returns (last carry, ys): ys is the tree of y, each leaf with a new first axis. Can be differentiated in both modes.
-    Raises ShapeError where extents differ, and what concerns the carry: TreeError, ShapeError, DTypeError.
+    Raises ShapeError where sizes differ, and what concerns the carry: TreeError, ShapeError, DTypeError.
 
         total, sums = hl.lax.scan(lambda s, x: (s + x, s + x), 0.0, hnp.arange(4.0))
     """
@@ -102,7 +102,7 @@ def scan_length(items, names, length) -> int:
         raise ArgumentError("scan needs to know how many steps to make", "neither xs nor length", "pass length=")
     if len(set(found.values())) != 1:
         extents = ", ".join(f"{name} {extent}" for name, extent in found.items())
-        raise ShapeError("scan takes xs of one first extent, and a length that is it", extents, "make them equal")
+        raise ShapeError("scan takes xs of one first size, and a length that is it", extents, "make them equal")
     (result,) = set(found.values())
     if result < 0:
         raise ArgumentError("scan takes a length of at least 0", f"{result}", "give the number of steps")
@@ -128,7 +128,7 @@ def _unrolled(builder, body: Region, captures, consts, carry, xs, length: int, r
 def map(f, xs, *, batch_size: int | None = None):
     """`f` applied to each slice of xs along the first axis, one after the other; results stacked.
 
-    xs: a tree of arrays of one first extent. batch_size: slices that are computed together, by vmap.
+    xs: a tree of arrays of one first size. batch_size: slices that are computed together, by vmap.
     """
     require_function(f, "map", "function")
     if batch_size is None:

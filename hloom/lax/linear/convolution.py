@@ -84,7 +84,7 @@ def _layouts(dimension_numbers, rank: int):
 def padtype_to_pads(in_shape, window_shape, window_strides, padding) -> list[tuple[int, int]]:
     """(low, high) padding of each spatial dimension.
 
-    padding: 'VALID' (none), 'SAME' or 'SAME_LOWER' (as many places as the extent divided by the stride, rounded up; the
+    padding: 'VALID' (none), 'SAME' or 'SAME_LOWER' (the size divided by the stride, rounded up, as many positions; the
     odd element goes to the end, or the start). Raises AttributeValueError for another name.
     """
     if hasattr(padding, "name"):
@@ -236,7 +236,7 @@ def conv_transpose(
 ):
     """The transpose of a convolution ("deconvolution"): lhs is spread by `strides` and convolved with rhs.
 
-    padding: 'SAME' (extent * stride places), 'VALID' (what a VALID convolution would have come from), or (low, high)
+    padding: 'SAME' (size * stride positions), 'VALID' (what a VALID convolution would have come from), or (low, high)
     pairs of the spread array; with use_consistent_padding, pairs of the convolution that it is the transpose of.
     transpose_kernel: rhs is the kernel of that convolution: turned around, input and output features exchanged.
     dimension_numbers: as in `conv_general_dilated`, by default channels last. Raises ShapeError, AttributeValueError.
@@ -272,7 +272,7 @@ def conv_transpose(
 
 
 def _transposed_padding(size: int, stride: int, padding: str) -> tuple[int, int]:
-    """(low, high) of a transposed convolution, so that 'SAME' gives extent * stride places."""
+    """(low, high) of a transposed convolution, so that 'SAME' gives size * stride positions."""
     if padding.upper() == "SAME":
         total = size + stride - 2
         low = size - 1 if stride > size - 1 else -(-total // 2)
@@ -328,7 +328,7 @@ def conv_general_dilated_local(
 ):
     """A convolution with a kernel of its own at each place (a locally connected layer).
 
-    rhs: its spatial extents are those of the result, its input features C * prod(filter_shape), those of one channel
+    rhs: its spatial sizes are those of the result, its input features C * prod(filter_shape), those of one channel
     together. Raises ShapeError, AttributeValueError.
     """
     x, w = as_operand(lhs, "conv_general_dilated_local"), as_operand(rhs, "conv_general_dilated_local")
@@ -342,7 +342,7 @@ def conv_general_dilated_local(
         raise ShapeError(
             "conv_general_dilated_local takes a kernel for each place, with the elements of its window",
             f"kernel {w._shape!r}, windows {patches._shape!r}",
-            "give rhs the result's spatial extents and C * prod(filter_shape) input features",
+            "give rhs the result's spatial sizes and C * prod(filter_shape) input features",
         )
     made = dot_general(w, patches, (((inputs,), (feature,)), (tuple(places), tuple(space))))
     order = [*space, feature, batch]  # of the product's dimensions: where each goes
@@ -350,7 +350,7 @@ def conv_general_dilated_local(
 
 
 def conv_shape_tuple(lhs_shape, rhs_shape, strides, pads, batch_group_count: int = 1) -> tuple[int, ...]:
-    """The extents of a convolution in NCHW and OIHW. Raises ShapeError."""
+    """The shape of a convolution in NCHW and OIHW. Raises ShapeError."""
     if isinstance(pads, str):
         pads = padtype_to_pads(lhs_shape[2:], rhs_shape[2:], strides, pads)
     if len(pads) != len(lhs_shape) - 2:
@@ -365,7 +365,7 @@ def conv_shape_tuple(lhs_shape, rhs_shape, strides, pads, batch_group_count: int
 
 
 def conv_general_shape_tuple(lhs_shape, rhs_shape, window_strides, padding, dimension_numbers) -> tuple[int, ...]:
-    """The extents of a convolution with these dimension numbers. Raises ShapeError, AttributeValueError."""
+    """The shape of a convolution with these dimension numbers. Raises ShapeError, AttributeValueError."""
     numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
     left = [lhs_shape[d] for d in numbers.lhs_spec]
     right = [rhs_shape[d] for d in numbers.rhs_spec]
@@ -374,7 +374,7 @@ def conv_general_shape_tuple(lhs_shape, rhs_shape, window_strides, padding, dime
 
 
 def conv_transpose_shape_tuple(lhs_shape, rhs_shape, window_strides, padding, dimension_numbers) -> tuple[int, ...]:
-    """The extents of a transposed convolution. Raises ShapeError, AttributeValueError."""
+    """The shape of a transposed convolution. Raises ShapeError, AttributeValueError."""
     numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
     left = [lhs_shape[d] for d in numbers.lhs_spec]
     right = [rhs_shape[d] for d in numbers.rhs_spec]

@@ -21,7 +21,7 @@ class FftType(enum.IntEnum):
 def fft(x, fft_type, fft_lengths):
     """The discrete Fourier transform over the last one to three axes.
 
-    fft_type: an FftType or its name; fft_lengths: the extents of those axes (of the real side for RFFT and IRFFT).
+    fft_type: an FftType or its name; fft_lengths: the sizes of those axes (of the real side for RFFT and IRFFT).
     Forward transforms are not scaled, inverse ones are divided by the number of points. f32 and c64 stay in single
     precision. Raises ShapeError, DTypeError, ArgumentError.
     """

@@ -91,7 +91,7 @@ def ragged_dot_general(
         group = canonical_axis(groups[0], right.ndim, name)
         if right.shape[group] != sizes.shape[-1]:
             raise ShapeError(
-                "rhs has a matrix for each group", f"{right._shape!r} and {sizes._shape!r}", "match their extents"
+                "rhs has a matrix for each group", f"{right._shape!r} and {sizes._shape!r}", "match their sizes"
             )
         pairs = (((0, *lc), (group, *rc)), (lb, rb))
         return dot_general(parts, right, pairs, precision, preferred_element_type)
@@ -140,7 +140,7 @@ def scaled(x, scale, name: str, dtype):
     scale = convert(as_operand(scale, name), dtype)
     if scale.ndim != x.ndim or any(not s or d % s for d, s in zip(x.shape, scale.shape, strict=True)):
         raise ShapeError(
-            f"{name} takes a scale whose extents divide those of its operand",
+            f"{name} takes a scale whose sizes divide those of its operand",
             f"{scale._shape!r} for {x._shape!r}",
             "pass one scale for each block",
         )

@@ -129,7 +129,7 @@ def _integers(name, x1, x2):
 
 
 def view(a, dtype):
-    """The same bits as another dtype; the last extent follows from the sizes of the elements.
+    """The same bits as another dtype; the last size follows from the sizes of the elements.
 
     Python's float, int and complex are the wide ones where the elements are of 64 bits. Raises ShapeError where the
     last axis cannot be cut or joined, DTypeError.
@@ -246,7 +246,7 @@ def unpackbits(a, axis: int | None = None, count: int | None = None, bitorder: s
 
 
 def unravel_index(indices, shape):
-    """The index along each axis, a tuple of arrays, of positions in the row-major order of these extents.
+    """The index along each axis, a tuple of arrays, of positions in the row-major order of this shape.
 
     Negative positions count from the end; positions outside are moved to the nearest. Raises ShapeError, DTypeError.
     """
@@ -277,7 +277,7 @@ def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C"):
     if len(given) != len(extents) or mode not in ("raise", "wrap", "clip") or order not in ("C", "F"):
         raise ArgumentError(
             "ravel_multi_index takes an index for each axis, mode 'raise', 'wrap' or 'clip', order 'C' or 'F'",
-            f"{len(given)} indexes for extents {extents}, {mode=}, {order=}",
+            f"{len(given)} indexes for sizes {extents}, {mode=}, {order=}",
             "match them",
         )
     given, _ = promote_operands("ravel_multi_index", given)
@@ -294,7 +294,7 @@ def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C"):
             values = np.asarray(index)  # a traced index raises here: it has no value that could be checked
             if values.size and not (values.min() >= 0 and values.max() < extent):
                 raise IndexOutOfBoundsError(
-                    f"an index along an axis of extent {extent}",
+                    f"an index along an axis of size {extent}",
                     f"{values.min()} to {values.max()}",
                     "pass mode='clip' or mode='wrap'",
                 )

@@ -126,7 +126,7 @@ class ufunc(metaclass=_UfuncMeta):
         return moveaxis(joined, 0, axis)
 
     def outer(self, A, B):
-        """The function of each element of A with each of B: extents A.shape + B.shape."""
+        """The function of each element of A with each of B: sizes A.shape + B.shape."""
         self._of_two("outer")
         a, b = as_operand(A, self.__name__), as_operand(B, self.__name__)
         return self._function(reshape_to(a, a.shape + (1,) * b.ndim), b)

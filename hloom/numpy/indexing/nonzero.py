@@ -20,7 +20,7 @@ from hloom.tracing.concrete import require_known
 
 
 def true_places(mask, size: int, beyond: int):
-    """The places of the true elements of a mask of rank 1 in order, `size` of them; missing ones are `beyond`."""
+    """The positions of the true elements of a mask of rank 1 in order, `size` of them; missing ones are `beyond`."""
     dtype = default_int()
     count = mask.shape[0]
     if not size or not count:
@@ -32,9 +32,9 @@ def true_places(mask, size: int, beyond: int):
 
 
 def nonzero(a, *, size: int | None = None, fill_value=None):
-    """The places of the elements that are not 0: one array of integers for each axis, in row-major order.
+    """The positions of the elements that are not 0: one array of integers for each axis, in row-major order.
 
-    size: so many places, needed inside of jit; more are cut off, missing ones are fill_value (0; a number, or one for
+    size: the number of positions, needed under jit; others are cut off, missing ones are fill_value (0; one, or one for
     each axis). Raises TracerConversionError, ArgumentError.
     """
     x = as_operand(a, "nonzero")
@@ -47,7 +47,7 @@ def nonzero(a, *, size: int | None = None, fill_value=None):
             "nonzero takes a fill value for each axis", f"{fill_value!r} for {x._shape!r}", f"pass {x.ndim} or one"
         )
     if size is None:
-        value = require_known(x, "nonzero", "the number of places is a shape", "pass size=")
+        value = require_known(x, "nonzero", "the number of positions is a shape", "pass size=")
         return tuple(Array(p.astype(dtype)) for p in np.nonzero(value))
     mask = ravel(truth(x))
     flat = true_places(mask, size, x.size)
@@ -59,12 +59,12 @@ def nonzero(a, *, size: int | None = None, fill_value=None):
 
 
 def flatnonzero(a, *, size: int | None = None, fill_value=None):
-    """The places of the elements of the flat array that are not 0. Arguments as in `nonzero`."""
+    """The positions of the elements of the flat array that are not 0. Arguments as in `nonzero`."""
     return nonzero(ravel(as_operand(a, "flatnonzero")), size=size, fill_value=fill_value)[0]
 
 
 def argwhere(a, *, size: int | None = None, fill_value=None):
-    """The places of the elements that are not 0, one row for each. Arguments as in `nonzero`."""
+    """The positions of the elements that are not 0, one row for each. Arguments as in `nonzero`."""
     x = as_operand(a, "argwhere")
     found = stack(nonzero(atleast_1d(x), size=size, fill_value=fill_value), axis=-1)
     return found if x.ndim else found[:, :0]

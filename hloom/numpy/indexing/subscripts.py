@@ -1,4 +1,4 @@
-"""x[index]: NumPy's indexing, basic and advanced. `Index` says what an index means for an array of some extents."""
+"""x[index]: NumPy's indexing, basic and advanced. `Index` says what an index means for an array of some sizes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Index:
     integers: set[int] = field(default_factory=set)
 
     def counts(self) -> list[int]:
-        """The extents of the static part, one for each axis."""
+        """The shape of the static part, one for each axis."""
         return [len(range(*b)) for b in self.bounds]
 
     def is_whole(self) -> bool:
@@ -60,7 +60,7 @@ class Index:
         return [axis for kind, axis in self.items if kind == "slice"]
 
     def array_shape(self) -> tuple[int, ...]:
-        """The extents to which the arrays broadcast."""
+        """The shape to which the arrays broadcast."""
         if not self.arrays:
             return ()
         return broadcast_shapes(
@@ -68,7 +68,7 @@ class Index:
         )
 
     def shape(self, core: bool = False) -> tuple[int, ...]:
-        """The extents of what the index names; core: without new axes."""
+        """The shape of what the index names; core: without new axes."""
         counts = self.counts()
         rest = [1 if kind == "new" else counts[axis] for kind, axis in self.items if kind in ("slice", "new")]
         _, before, kept_before = self.place()
@@ -132,7 +132,7 @@ def _read_slice(x, entry, axis: int, result: Index) -> None:
 
 
 def _entries(x, index) -> list:
-    """The entries, one for each axis and new axis: masks as arrays of places, the Ellipsis filled with whole slices."""
+    """One entry for each axis and new axis: masks as arrays of positions, the Ellipsis filled with whole slices."""
     entries = []
     for entry in index:
         entry = _entry(entry)
@@ -175,16 +175,16 @@ def _axis_of(x, entries, index) -> int:
 
 
 def _mask(x, mask, axis: int) -> list[np.ndarray]:
-    """The places of the true elements of a boolean array, one array for each of its dimensions.
+    """The positions of the true elements of a boolean array, one array for each of its dimensions.
 
-    An empty mask names nothing along any axis: the Array API standard lets its extents be 0 where the array's are not.
+    An empty mask names nothing along any axis: the Array API standard lets its sizes be 0 where the array's are not.
     """
     dims = x.shape[axis : axis + mask.ndim]
     if len(dims) != mask.ndim or any(m not in (d, 0) for m, d in zip(mask.shape, dims, strict=True)):
         raise IndexOutOfBoundsError(
-            f"a boolean index with the extents of the axes from {axis} on",
+            f"a boolean index with the sizes of the axes from {axis} on",
             f"a mask of {tuple(mask.shape)} for {x._shape!r}",
-            f"make the mask's extents {dims}" if len(dims) == mask.ndim else "use a mask of lower rank",
+            f"make the mask's sizes {dims}" if len(dims) == mask.ndim else "use a mask of lower rank",
         )
     return list(np.nonzero(concrete_mask(mask)))
 
@@ -270,7 +270,7 @@ def _position(x, entry: int, axis: int, extent: int) -> int:
             return 0 if entry < 0 else extent - 1
         raise IndexOutOfBoundsError(
             f"element {entry} of axis {axis}",
-            f"{x._shape!r}, whose axis {axis} has extent {extent}",
+            f"{x._shape!r}, whose axis {axis} has size {extent}",
             f"index between {-extent} and {extent - 1}" if extent else "the axis is empty",
         )
     return entry % extent
@@ -292,7 +292,7 @@ def index_array(x, index):
     index: an integer, a slice (any step), None (a new axis), Ellipsis, an array of integers or a boolean mask, or a
     tuple of these. A negative integer counts from the end. A static integer outside raises; a computed one is moved to
     the nearest, since a compiled function cannot raise. A mask has to be known: its count of true elements is a shape.
-    Raises IndexOutOfBoundsError (also for too many indexes and masks of other extents), UnsupportedIndexError,
+    Raises IndexOutOfBoundsError (also for too many indexes and masks of other sizes), UnsupportedIndexError,
     NonConcreteBooleanIndexError.
     """
     x = as_operand(x, "indexing")
@@ -329,7 +329,7 @@ def static_part(x, read: Index):
 
 
 def _dynamic(x, read: Index):
-    """Scalar places: one window, which compiled code reads in place."""
+    """Scalar positions: one window, which compiled code reads in place."""
     part = static_part(x, read)
     for axis in read.arrays:
         _not_empty(x, axis)
@@ -339,7 +339,7 @@ def _dynamic(x, read: Index):
 
 
 def _at_once(x: Array, read: Index) -> Array:
-    """Outside of a trace: NumPy's own indexing, with places moved inside first."""
+    """Outside of a trace: NumPy's own indexing, with positions moved inside first."""
     value = x._value()[tuple(builtins.slice(*b) for b in read.bounds)]
     value = np.flip(value, read.reverse) if read.reverse else value
     entries = []
@@ -369,7 +369,7 @@ def _fits(extent: int, dtype) -> bool:
 
 
 def start_indices(read: Index, wrap_negative: bool = True):
-    """The places of the arrays, broadcast together, components in the last dimension: start indexes of a gather."""
+    """The positions of the arrays, broadcast together, components in the last dimension: start indexes of a gather."""
     dims = read.array_shape()
     arrays = [_wrapped(a, read.dims[axis], wrap_negative) for axis, a in read.arrays.items()]
     if len({a.dtype for a in arrays}) > 1:

@@ -1,4 +1,4 @@
-"""Elements by place and places by value: take, put, nonzero, compress, choose and their like."""
+"""Elements by place and positions by value: take, put, nonzero, compress, choose and their like."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def take(
     indices_are_sorted: bool = False,
     fill_value=None,
 ):
-    """Elements of a along an axis (None: of the flat array), at integer indices of any extents.
+    """Elements of a along an axis (None: of the flat array), at integer indices of any shape.
 
     mode: outside of the axis 'fill' (the default: fill_value, or NaN, the least integer, True), 'clip' or 'wrap'.
     Negative indexes count from the end. Raises ShapeError, DTypeError, ArgumentError.
@@ -119,13 +119,13 @@ def take(
 
 
 def _along(x, indices, axis, name: str):
-    """(x, indexes, axis) of one rank and equal extents but for the axis."""
+    """(x, indexes, axis) of one rank and equal sizes but for the axis."""
     x, indices = as_operand(x, name), index_operand(indices, name)
     if axis is None:
         x, axis = ravel(x), 0
     if x.ndim != indices.ndim:
         raise ShapeError(
-            f"{name} takes indexes of the array's rank", f"{x._shape!r} and {indices._shape!r}", "add axes of extent 1"
+            f"{name} takes indexes of the array's rank", f"{x._shape!r} and {indices._shape!r}", "add axes of size 1"
         )
     axis = canonical_axis(axis, x.ndim, name)
     others = broadcast_shapes(name, [tuple(1 if k == axis else d for k, d in enumerate(v.shape)) for v in (x, indices)])
@@ -140,7 +140,7 @@ def _wrapped_along(indices, extent: int, wrap):
 def take_along_axis(
     arr, indices, axis: int | None = -1, mode=None, fill_value=None, *, wrap_negative_indices: bool | None = None
 ):
-    """result[.., i, ..] = arr[.., indices[.., i, ..], ..]: the places that argsort and argmax give.
+    """result[.., i, ..] = arr[.., indices[.., i, ..], ..]: the positions that argsort and argmax give.
 
     indices: integers of arr's rank, other axes broadcast. mode: outside 'fill' (the default), 'clip', 'wrap'.
     Raises ShapeError, DTypeError, ArgumentError.
@@ -191,7 +191,7 @@ def _repeated(values, count: int):
 
 @_in_place
 def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True, *, mode=None):
-    """arr with values at the places that `take_along_axis` reads. inplace=True needs `hl.config.item_assignment`.
+    """arr with values at the positions that `take_along_axis` reads. inplace=True needs `hl.config.item_assignment`.
 
     mode: outside 'clip' or 'wrap'; by default left out. Raises ShapeError, DTypeError, ArgumentError.
     """
@@ -242,7 +242,7 @@ def putmask(a, mask, values):
     )
 
 
-# --- places of true elements --------------------------------------------------------------------------------------
+# --- positions of true elements --------------------------------------------------------------------------------------
 
 
 # --- choosing -----------------------------------------------------------------------------------------------------
@@ -314,11 +314,11 @@ def choose(a, choices, out=None, mode: str = "raise"):
     return result
 
 
-# --- grids of places ----------------------------------------------------------------------------------------------
+# --- grids of positions ----------------------------------------------------------------------------------------------
 
 
 def ix_(*args):
-    """Arrays of rank 1 shaped so that together they index a grid: x[ix_(rows, columns)]. Masks become places.
+    """Arrays of rank 1 shaped so that together they index a grid: x[ix_(rows, columns)]. Masks become positions.
 
     Raises ShapeError.
     """
@@ -359,32 +359,32 @@ def _matrix_extents(arr, name: str):
 
 
 def tril_indices_from(arr, k: int = 0):
-    """`tril_indices` for the extents of a matrix. Raises ShapeError."""
+    """`tril_indices` for the sizes of a matrix. Raises ShapeError."""
     n, m = _matrix_extents(arr, "tril_indices_from")
     return tril_indices(n, k, m)
 
 
 def triu_indices_from(arr, k: int = 0):
-    """`triu_indices` for the extents of a matrix. Raises ShapeError."""
+    """`triu_indices` for the sizes of a matrix. Raises ShapeError."""
     n, m = _matrix_extents(arr, "triu_indices_from")
     return triu_indices(n, k, m)
 
 
 def diag_indices(n: int, ndim: int = 2):
-    """The places of the main diagonal of an array with ndim axes of extent n. Raises ArgumentError."""
+    """The positions of the main diagonal of an array with ndim axes of size n. Raises ArgumentError."""
     if n < 0 or ndim < 0:
         raise ArgumentError("diag_indices takes n and ndim that are not negative", f"{n}, {ndim}", "check them")
     return (arange(n, dtype=default_int()),) * ndim
 
 
 def diag_indices_from(arr):
-    """`diag_indices` for an array of at least two axes, all of one extent. Raises ShapeError."""
+    """`diag_indices` for an array of at least two axes, all of one size. Raises ShapeError."""
     dims = tuple(arr.shape)
     if len(dims) < 2 or len(set(dims)) != 1:
-        raise ShapeError("diag_indices_from takes two or more axes of one extent", f"{dims}", "slice it to a cube")
+        raise ShapeError("diag_indices_from takes two or more axes of one size", f"{dims}", "slice it to a cube")
     return diag_indices(dims[0], len(dims))
 
 
 def mask_indices(n: int, mask_func, k: int = 0, *, size: int | None = None):
-    """The places where mask_func(ones of (n, n), k) is not 0. size as in `nonzero`."""
+    """The positions where mask_func(ones of (n, n), k) is not 0. size as in `nonzero`."""
     return nonzero(mask_func(ones((n, n)), k), size=size)

@@ -68,7 +68,7 @@ class IndexedPart:
         out_sharding=None,
         wrap_negative_indices: bool = True,
     ):
-        """The elements: x[index], places outside by `mode`: moved inside by default, filled with a fill_value."""
+        """The elements: x[index], positions outside by `mode`: moved inside by default, filled with a fill_value."""
         x = as_operand(self.array, "at[].get")
         if mode is None:
             mode = GatherScatterMode.CLIP if fill_value is None else GatherScatterMode.FILL_OR_DROP
@@ -190,7 +190,7 @@ def _to_core(values, read: Index, name: str):
 
 
 def _combined(kind: str, part, values, read: Index):
-    """The new static part: old elements and values, whose extents lack the axes with an integer."""
+    """The new static part: old elements and values, whose sizes lack the axes with an integer."""
     if kind == "apply":
         made = as_operand(values(reshape_to(part, read.shape())), "at[].apply")
         return reshape_to(convert(made, part.dtype), part.shape)

@@ -11,7 +11,7 @@ MODES = ("full", "same", "valid")
 
 
 def mode_padding(mode: str, size: int, name: str) -> tuple[int, int]:
-    """(low, high) padding with which a window of `size` elements gives the places of a mode. Raises
+    """(low, high) padding with which a window of `size` elements gives the positions of a mode. Raises
     AttributeValueError."""
     if mode == "full":
         return size - 1, size - 1
@@ -52,7 +52,7 @@ def _sequences(name: str, a, v):
 def convolve(a, v, mode: str = "full", *, precision=None, preferred_element_type=None):
     """The convolution of two sequences: the sum over k of a[k] v[n - k].
 
-    mode: 'full' (everywhere they overlap: M + N - 1 places), 'same' (the max(M, N) middle ones), 'valid' (where they
+    mode: 'full' (everywhere they overlap: M + N - 1 positions), 'same' (the max(M, N) middle ones), 'valid' (where they
     overlap completely). Raises ShapeError, AttributeValueError.
     """
     x, y = _sequences("convolve", a, v)

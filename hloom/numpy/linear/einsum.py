@@ -75,7 +75,7 @@ def einsum_path(subscripts, /, *operands, optimize="auto"):
 
 
 def _labelled(subscripts: str, operands):
-    """(labels of each operand, labels of the result, extent of each label)."""
+    """(labels of each operand, labels of the result, size of each label)."""
     inputs, output = _parse(subscripts, operands)
     extents: dict[str, int] = {}
     for labels, x in zip(inputs, operands, strict=True):
@@ -84,8 +84,8 @@ def _labelled(subscripts: str, operands):
                 extents[label] = extent
             elif extent != 1:
                 raise ShapeError(
-                    f"einsum('{subscripts}') gives each label one extent",
-                    f"label '{label}' has extents {extents[label]} and {extent}",
+                    f"einsum('{subscripts}') gives each label one size",
+                    f"label '{label}' has sizes {extents[label]} and {extent}",
                     "check the order of the labels",
                 )
     return inputs, output, extents
@@ -107,7 +107,7 @@ def _joined(first, second, rest, output, preferred_element_type, dot_general):
 
 
 def _plain(inputs, output, extents):
-    """The subscripts with one letter a label, and the extents of each operand, as opt_einsum takes them."""
+    """The subscripts with one letter a label, and the sizes of each operand, as opt_einsum takes them."""
     from opt_einsum import get_symbol  # saves start-up time
 
     # Labels that are letters stay as they are.

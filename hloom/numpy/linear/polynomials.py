@@ -283,7 +283,7 @@ def polymul(a1, a2, *, trim_leading_zeros: bool = False):
     rows, columns = a.shape[0], b.shape[0]
     if not rows or not columns:
         return full(0, a.dtype, (0,))
-    # Row k holds a[k] b moved by k places: rows of one element more than the result, read as rows of its extent.
+    # Row k holds a[k] b moved by k positions: rows of one element more than the result, read as rows of its size.
     products = lax.mul(*(lax.broadcast_in_dim(p, (rows, columns), (k,)) for k, p in enumerate((a, b))))
     flat = reshape_to(lax.pad(products, 0, ((0, 0, 0), (0, rows, 0))), (rows * (rows + columns),))
     size = rows + columns - 1

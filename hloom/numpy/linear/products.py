@@ -22,7 +22,7 @@ from hloom.tracing.trace import bind
 def contract(left, left_labels, right, right_labels, out_labels, preferred_element_type=None, dot_general=None):
     """The sum of left * right over the labels that are not in out_labels, as one dot and a transpose.
 
-    Labels are hashable, distinct within an operand, one for each dimension; equal labels have equal extents. A label in
+    Labels are hashable, distinct within an operand, one for each dimension; equal labels have equal sizes. A label in
     out_labels is in one operand or in both, one that is missing there is in both. dot_general: instead of lax's.
     """
     position = {label: k for k, label in enumerate(right_labels)}
@@ -72,7 +72,7 @@ def matmul(a, b, *, precision=None, preferred_element_type=None):
     a, left = _matmul_labels(a, dims, [(), ("k",)] if ra == 1 else [("m",), ("k",)])
     b, right = _matmul_labels(b, dims, [("k",), ("n",)])
     out = [*range(len(dims)), *(("m",) if ra > 1 else ()), "n"]
-    # A leading axis that both operands lack, or have with extent 1, is put back by the reshape.
+    # A leading axis that both operands lack, or have with size 1, is put back by the reshape.
     present = [label for label in out if label in left or label in right]
     result = contract(a, left, b, right, present, preferred_element_type)
     tail = result._shape.dims[len(result._shape.dims) - (2 if ra > 1 else 1) :]
@@ -157,7 +157,7 @@ def inner(a, b, *, precision=None, preferred_element_type=None):
 
 
 def outer(a, b, out=None):
-    """The products of all elements of a with all of b, extents (a.size, b.size). Raises DTypeError."""
+    """The products of all elements of a with all of b, sizes (a.size, b.size). Raises DTypeError."""
     (a, b), _ = promote_operands("outer", (a, b), broadcast=False)
     return scaled(reshape_to(a, (a.size, 1)), reshape_to(b, (1, b.size)))
 
@@ -191,7 +191,7 @@ def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None):
 
 
 def kron(a, b):
-    """The Kronecker product: each element of a times b; extents are products. Raises DTypeError."""
+    """The Kronecker product: each element of a times b; sizes are products. Raises DTypeError."""
     (a, b), _ = promote_operands("kron", (a, b), broadcast=False)
     rank = max(a.ndim, b.ndim)
     da, db = ((1,) * (rank - x.ndim) + x.shape for x in (a, b))
@@ -201,16 +201,16 @@ def kron(a, b):
 
 
 def cross(a, b, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None):
-    """The cross product of vectors of extent 3 (or 2, whose third component is 0). Other axes broadcast.
+    """The cross product of vectors of size 3 (or 2, whose third component is 0). Other axes broadcast.
 
-    Two vectors of extent 2 give the third component alone. Raises ShapeError, DTypeError.
+    Two vectors of size 2 give the third component alone. Raises ShapeError, DTypeError.
     """
     if axis is not None:
         axisa = axisb = axisc = axis
     (a, b), _ = promote_operands("cross", (a, b), broadcast=False)
     a, b = moveaxis(a, axisa, -1), moveaxis(b, axisb, -1)
     if a.shape[-1] not in (2, 3) or b.shape[-1] not in (2, 3):
-        raise ShapeError("cross takes vectors of extent 2 or 3", f"{a._shape!r} and {b._shape!r}", "check the axes")
+        raise ShapeError("cross takes vectors of size 2 or 3", f"{a._shape!r} and {b._shape!r}", "check the axes")
     components = [[lax.index_in_dim(x, k, -1, keepdims=False) for k in range(x.shape[-1])] for x in (a, b)]
 
     def minor(i, j):

@@ -30,8 +30,8 @@ from hloom.tracing.concrete import known, require_known
 def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None, out_sharding=None):
     """How often each of 0, 1, 2, ... is among the integers x, of rank 1; with weights their sums.
 
-    length: the extent of the result, needed inside of jit; larger numbers are left out, negative ones count as 0.
-    minlength: the least extent without `length`. Counts are integers, sums have the dtype of the weights.
+    length: the size of the result, needed inside of jit; larger numbers are left out, negative ones count as 0.
+    minlength: the least size without `length`. Counts are integers, sums have the dtype of the weights.
     Raises ShapeError, DTypeError, TracerConversionError.
     """
     x = as_operand(x, "bincount")
@@ -41,7 +41,7 @@ def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None, 
         raise ShapeError("bincount takes an array of rank 1", f"{x._shape!r}", "ravel it")
     x = convert(x, default_int()) if x.dtype == PRED else x
     if length is None:
-        values = require_known(x, "bincount", "the largest number is an extent", "pass length=")
+        values = require_known(x, "bincount", "the largest number is a size", "pass length=")
         needed = int(values.max()) + 1 if values.size else 0
         length = max(needed, 0, whole_number(minlength, "bincount", "minlength"))
     if weights is None:
@@ -112,7 +112,7 @@ def _places(x, edges):
 def histogram(a, bins=10, range=None, weights=None, density: bool | None = None):
     """(the number of elements, or the sum of their weights, in each bin; the edges, one more than bins).
 
-    a: any extents, flat. bins, range: as in `histogram_bin_edges`; the last bin holds its upper edge too.
+    a: any sizes, flat. bins, range: as in `histogram_bin_edges`; the last bin holds its upper edge too.
     density: divided so that the integral is 1. The result is of floating point numbers.
     Raises ShapeError, ArgumentError, DTypeError.
     """

@@ -71,7 +71,7 @@ def _quantile(name, a, q, axis, method, keepdims, out, overwrite_input, skip_nan
 
 
 def _unweighted(x, q, method, skip_nan):
-    """The quantiles q along the last axis of x: extents of q, then the rest."""
+    """The quantiles q along the last axis of x: sizes of q, then the rest."""
     dtype = x.dtype
     rest, size = x.shape[:-1], x.shape[-1]
     x = sort(x, -1)
@@ -143,7 +143,7 @@ def _neighbours(p, count, method):
 
 
 def _element(x, place, q_rank: int, dims):
-    """x[.., place[q, ..]]: extents `dims`."""
+    """x[.., place[q, ..]]: sizes `dims`."""
     rest, size = x.shape[:-1], x.shape[-1]
     place = convert(place, default_int())
     probabilities = product(dims[:q_rank])
@@ -163,7 +163,7 @@ def _weighted(name, x, q, method, skip_nan, weights, a, axes):
         lengths = tuple(original.shape[k] for k in axes)
         if w.shape != lengths:
             raise ArgumentError(
-                f"{name} takes weights of the array's extents, or of its axes'", f"{w._shape!r}", f"extents {lengths}"
+                f"{name} takes weights of the array's sizes, or of its axes'", f"{w._shape!r}", f"sizes {lengths}"
             )
         w = reshape_to(w, tuple(d if k in axes else 1 for k, d in enumerate(original.shape)))
         w = broadcast_dims_to(w, original.shape)
@@ -203,7 +203,7 @@ def quantile(
 ):
     """The value below which the share q (0 to 1) of the elements along the axes (None: all) lies; NaN if one is NaN.
 
-    q: a number or an array, whose extents come first in the result; its dtype is that of a (f32 for integers). method:
+    q: a number or an array, whose sizes come first in the result; its dtype is that of a (f32 for integers). method:
     one of `METHODS`; weights only with 'inverted_cdf'. Raises ArgumentError, DTypeError, ShapeError.
     """
     return _quantile("quantile", a, q, axis, method, keepdims, out, overwrite_input, False, False, weights)

@@ -91,7 +91,7 @@ def _extreme(name, a, axis, keepdims, initial, where_mask, opcode, neutral):
     if initial is None and 0 in [x.shape[k] for k in axes]:
         raise ShapeError(f"{name} over axes {axes}", f"{x._shape!r}, which has nothing there", "pass initial=")
     if where_mask is not None and initial is None:
-        raise ShapeError(f"{name} with where=", "no initial value for places where nothing is true", "pass initial=")
+        raise ShapeError(f"{name} with where=", "no initial value for positions where nothing is true", "pass initial=")
     if x.dtype in COMPLEX:
         return _complex_extreme(name, x, axes, keepdims, initial, where_mask, opcode, neutral)
     x = _masked(x, where_mask, neutral(x.dtype), name)

@@ -188,7 +188,7 @@ def _gradient(x, axis, distance):
         if distance.shape != (extent,):
             raise ShapeError(
                 "gradient takes one coordinate for each element",
-                f"{distance._shape!r} for extent {extent}",
+                f"{distance._shape!r} for size {extent}",
                 "match them",
             )
         gaps = diff(distance)

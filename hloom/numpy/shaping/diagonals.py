@@ -76,7 +76,7 @@ def fill_diagonal(a, val, wrap: bool = False, *, inplace: bool = False):
         )
     x = as_operand(a, "fill_diagonal")
     if x.ndim < 2 or (x.ndim > 2 and len(set(x.shape)) > 1):
-        raise ShapeError("fill_diagonal takes a matrix, or equal extents", f"{x._shape!r}", "check the shape")
+        raise ShapeError("fill_diagonal takes a matrix, or equal sizes", f"{x._shape!r}", "check the shape")
     index = [lax.broadcasted_iota("s32", x.shape, k) for k in range(x.ndim)]
     mask = lax.eq(index[0], index[1])
     for other in index[2:]:

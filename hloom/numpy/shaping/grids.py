@@ -41,7 +41,7 @@ class _Joined:
     """Ranges, arrays and numbers joined along an axis.
 
     A text in front, 'axis,rank,place' (all but the first may be missing), says along which axis, of which rank at least
-    the parts are, and where new axes of extent 1 go: the parts' first axis is axis `place` of the result.
+    the parts are, and where new axes of size 1 go: the parts' first axis is axis `place` of the result.
     """
 
     def __init__(self, axis: int, rank: int, place: int):

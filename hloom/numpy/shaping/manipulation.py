@@ -41,7 +41,7 @@ def _sequence(arrays, name: str) -> list:
 
 
 def _order(rest, order, name):
-    """(extents or axes that were given one by one, the order)."""
+    """(sizes or axes that were given one by one, the order)."""
     if rest and isinstance(rest[-1], str):
         rest, order = rest[:-1], rest[-1]
     if order not in ("C", "F", "A", "K", None):
@@ -50,7 +50,7 @@ def _order(rest, order, name):
 
 
 def reshape(a, shape, *rest, order: str = "C", copy: bool | None = None):
-    """a with other extents; one of them may be -1 and follows from the size. Also reshape(a, 2, 3).
+    """a with another shape; one of them may be -1 and follows from the size. Also reshape(a, 2, 3).
 
     order 'F' reads and writes with the first axis fastest. Raises ShapeError, ArgumentError.
     """
@@ -59,7 +59,7 @@ def reshape(a, shape, *rest, order: str = "C", copy: bool | None = None):
     dims = (shape, *rest) if rest else shape
     if not isinstance(dims, (tuple, list)):
         dims = (dims,)
-    dims = [whole_number(d, "reshape", "extent") for d in dims]
+    dims = [whole_number(d, "reshape", "size") for d in dims]
     unknown = [k for k, d in enumerate(dims) if d == -1]
     rest_size = product(d for d in dims if d != -1)
     possible = x.size % rest_size == 0 if rest_size else x.size == 0
@@ -67,7 +67,7 @@ def reshape(a, shape, *rest, order: str = "C", copy: bool | None = None):
         raise ShapeError(
             f"reshape to {tuple(dims)}",
             f"{x._shape!r} ({x.size} elements)",
-            "pass extents whose product is the operand's size; at most one may be -1",
+            "pass sizes whose product is the operand's size; at most one may be -1",
         )
     if unknown:
         dims[unknown[0]] = x.size // rest_size
@@ -75,7 +75,7 @@ def reshape(a, shape, *rest, order: str = "C", copy: bool | None = None):
         raise ShapeError(
             f"reshape to {tuple(dims)}, {rest_size} elements",
             f"{x._shape!r} ({x.size} elements)",
-            "pass extents whose product is the operand's size; one may be -1",
+            "pass sizes whose product is the operand's size; one may be -1",
         )
     if order == "F":
         return _reversed_axes(reshape_to(_reversed_axes(x), tuple(reversed(dims))))
@@ -92,7 +92,7 @@ def ravel(a, order: str = "C"):
 
 
 def shape(a) -> tuple[int, ...]:
-    """The extents."""
+    """The shape."""
     return as_operand(a, "shape").shape
 
 
@@ -102,13 +102,13 @@ def ndim(a) -> int:
 
 
 def size(a, axis=None) -> int:
-    """The number of elements, or the extent along an axis (or axes). Raises ShapeError."""
+    """The number of elements, or the size along an axis (or axes). Raises ShapeError."""
     x = as_operand(a, "size")
     return product(x.shape[k] for k in canonical_axes(axis, x.ndim, "size"))
 
 
 def squeeze(a, axis=None):
-    """a without its axes of extent 1, or without these. Raises ShapeError."""
+    """a without its axes of size 1, or without these. Raises ShapeError."""
     x = as_operand(a, "squeeze")
     if axis is None:
         axis = tuple(k for k, d in enumerate(x.shape) if d == 1)
@@ -116,22 +116,22 @@ def squeeze(a, axis=None):
 
 
 def expand_dims(a, axis):
-    """a with new axes of extent 1 at these positions of the result. Raises ShapeError."""
+    """a with new axes of size 1 at these positions of the result. Raises ShapeError."""
     return lax.expand_dims(a, axis)
 
 
 def broadcast_to(array, shape):
-    """array with these extents, by NumPy's broadcasting. Raises ShapeError."""
+    """array with this shape, by NumPy's broadcasting. Raises ShapeError."""
     x, dims = as_operand(array, "broadcast_to"), canonical_shape(shape, "broadcast_to")
     if common_shape("broadcast_to", [x.shape, dims]) != dims:
         raise ShapeError(
-            f"broadcast_to to {dims}", f"{x._shape!r}, which would shrink", "each extent must be equal, or 1 before"
+            f"broadcast_to to {dims}", f"{x._shape!r}, which would shrink", "each size must be equal, or 1 before"
         )
     return broadcast_dims_to(x, dims)
 
 
 def broadcast_arrays(*args):
-    """All arrays with the extents to which they broadcast, a list. Raises ShapeError."""
+    """All arrays with the sizes to which they broadcast, a list. Raises ShapeError."""
     arrays = [as_operand(a, "broadcast_arrays") for a in args]
     if not arrays:
         return []
@@ -140,7 +140,7 @@ def broadcast_arrays(*args):
 
 
 def broadcast_shapes(*shapes) -> tuple[int, ...]:
-    """The extents to which all of these shapes broadcast. Raises ShapeError."""
+    """The shape to which all of these shapes broadcast. Raises ShapeError."""
     return common_shape("broadcast_shapes", [canonical_shape(s, "broadcast_shapes") for s in shapes] or [()])
 
 
@@ -150,7 +150,7 @@ def _at_least(name: str, rank: int, place):
         return results[0] if len(results) == 1 else results
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Arrays with axes of extent 1 added up to rank {rank}; a list of them for several arguments."
+    function.__doc__ = f"Arrays with axes of size 1 added up to rank {rank}; a list of them for several arguments."
     return function
 
 
@@ -310,8 +310,8 @@ def _split(name: str, a, indices_or_sections, axis: int, equal: bool) -> list:
         if count < 1 or (equal and extent % count):
             raise ShapeError(
                 f"{name} into {count} equal sections",
-                f"{x._shape!r} with extent {extent} along axis {axis}",
-                "choose a divisor of the extent, or use hnp.array_split",
+                f"{x._shape!r} with size {extent} along axis {axis}",
+                "choose a divisor of the size, or use hnp.array_split",
             )
         size, longer = divmod(extent, count)
         edges = [k * size + builtins.min(k, longer) for k in range(count + 1)]
@@ -325,7 +325,7 @@ def split(ary, indices_or_sections, axis: int = 0):
 
 
 def array_split(ary, indices_or_sections, axis: int = 0):
-    """As split; the first parts are longer by one where the extent does not divide."""
+    """As split; the first parts are longer by one where the size does not divide."""
     return _split("array_split", ary, indices_or_sections, axis, False)
 
 
@@ -356,7 +356,7 @@ def tile(A, reps):
 
 
 def resize(a, new_shape):
-    """The elements of a, repeated or cut to fill these extents. Raises ShapeError."""
+    """The elements of a, repeated or cut to fill this shape. Raises ShapeError."""
     x, dims = as_operand(a, "resize"), canonical_shape(new_shape, "resize")
     count = product(dims)
     if not x.size:

@@ -184,7 +184,7 @@ def _repeated(x, axis, before, after, mode, reflect_type):
     period = x.shape[axis] - skip
     while before or after:
         extent = x.shape[axis]
-        # Whole periods, so that the new edges are again places to mirror at.
+        # Whole periods, so that the new edges are again positions to mirror at.
         longest = (extent - skip) // period * period
         low, high = min(before, longest), min(after, longest)
         parts = [x]

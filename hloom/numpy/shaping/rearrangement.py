@@ -37,7 +37,7 @@ from hloom.tracing.trace import bind
 def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | None = None):
     """Every element repeated along an axis (of the flat array); repeats is a number or one static number an element.
 
-    total_repeat_length: the static extent of the result, with which repeats may be traced; what is missing at the end
+    total_repeat_length: the static size of the result, with which repeats may be traced; what is missing at the end
     is the last element, what is too much is left out. Raises ShapeError.
     """
     x = as_operand(a, "repeat")
@@ -149,7 +149,7 @@ def _flat_unless(x, axis, name: str):
 
 
 def insert(arr, obj, values, axis: int | None = None):
-    """arr with values inserted before places along an axis (None: of the flat array).
+    """arr with values inserted before positions along an axis (None: of the flat array).
 
     obj: an integer, a slice, or integers of rank 1 (before the insertion); values broadcast to what is inserted.
     Raises ShapeError, DTypeError, IndexOutOfBoundsError.
@@ -162,7 +162,7 @@ def insert(arr, obj, values, axis: int | None = None):
     else:
         places = index_operand(obj, "insert")
     if places.ndim > 1:
-        raise ShapeError("insert takes places of rank 1", f"{places._shape!r}", "ravel them")
+        raise ShapeError("insert takes positions of rank 1", f"{places._shape!r}", "ravel them")
     value = known(places)
     if value is not None and value.size and not (-extent <= value.min() and value.max() <= extent):
         raise IndexOutOfBoundsError(
@@ -204,7 +204,7 @@ def insert(arr, obj, values, axis: int | None = None):
 
 
 def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = False):
-    """arr without the elements at places along an axis (None: of the flat array).
+    """arr without the elements at positions along an axis (None: of the flat array).
 
     obj: an integer, a slice, integers, or a mask. Inside of jit integers that are traced need assume_unique_indices.
     Raises IndexOutOfBoundsError, DTypeError, TracerConversionError.
@@ -221,10 +221,10 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
             else as_operand(obj, "delete")
         )
         if given.dtype == PRED:
-            mask = require_known(given, "delete", "the mask says how many elements remain", "pass places instead")
+            mask = require_known(given, "delete", "the mask says how many elements remain", "pass positions instead")
             if mask.shape != (extent,):
                 raise IndexOutOfBoundsError(
-                    f"delete with a mask of the axis's extent {extent}", f"{given._shape!r}", "match them"
+                    f"delete with a mask of the axis's size {extent}", f"{given._shape!r}", "match them"
                 )
             gone = np.flatnonzero(mask)
         else:
@@ -233,7 +233,7 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
             if gone is None and (not given.ndim or assume_unique_indices):
                 return _delete_traced(x, given, axis)
             if gone is None:
-                require_known(given, "delete", "equal places count once", "pass assume_unique_indices=True")
+                require_known(given, "delete", "equal positions count once", "pass assume_unique_indices=True")
     gone = np.ravel(gone)
     if gone.size and not (-extent <= gone.min() and gone.max() < extent):
         raise IndexOutOfBoundsError(

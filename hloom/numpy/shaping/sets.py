@@ -1,4 +1,4 @@
-"""Sets: unique elements and what two arrays have in common. Inside of jit results have the extents that `size` says."""
+"""Sets: unique elements and what two arrays have in common. Inside of jit results have the sizes that `size` says."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def unique(
 ):
     """The distinct elements of ar in order (axis: the distinct slices along it); a tuple with what else is asked for.
 
-    return_index: places of their first appearances. return_inverse: for each element its place in the result.
+    return_index: positions of their first appearances. return_inverse: for each element its place in the result.
     return_counts: how often each appears. size: so many elements, needed inside of jit; missing ones are fill_value
     (by default the smallest) with count 0. equal_nan: all NaN count as one.
     Raises ShapeError, TracerConversionError.
@@ -91,7 +91,7 @@ def unique(
 
 
 def _unique_rows(rows, size, fill_value, equal_nan):
-    """(distinct rows, first places, inverse, counts) of a matrix."""
+    """(distinct rows, first positions, inverse, counts) of a matrix."""
     count, width = rows.shape
     dtype = default_int()
     if not count:
@@ -199,7 +199,7 @@ def in1d(ar1, ar2, assume_unique: bool = False, invert: bool = False):
 
 
 def _chosen(name: str, x, mask, size, fill_value):
-    """(distinct elements of x where mask is true, in order; the places of their first appearances)."""
+    """(distinct elements of x where mask is true, in order; the positions of their first appearances)."""
     if size is None:
         flags = require_known(mask, name, "the number of elements of the result is a shape", _SIZE)
         places = np.flatnonzero(flags)
@@ -233,9 +233,9 @@ def union1d(ar1, ar2, *, size: int | None = None, fill_value=None):
 def intersect1d(
     ar1, ar2, assume_unique: bool = False, return_indices: bool = False, *, size: int | None = None, fill_value=None
 ):
-    """The distinct elements that both arrays have, in order; with return_indices also their first places in both.
+    """The distinct elements that both arrays have, in order; with return_indices also their first positions in both.
 
-    size and fill_value as in `unique`; missing places are the arrays' sizes. Raises TracerConversionError.
+    size and fill_value as in `unique`; missing positions are the arrays' sizes. Raises TracerConversionError.
     """
     a, b = _flat_pair("intersect1d", ar1, ar2)
     values, first = _chosen("intersect1d", a, isin(a, b), size, fill_value)

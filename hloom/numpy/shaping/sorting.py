@@ -56,9 +56,9 @@ def places_along(dims, axis: int, dtype=None):
 def argsort(
     a, axis: int | None = -1, *, kind=None, order=None, stable: bool = True, descending: bool = False, dtype=None
 ):
-    """The places that sort a along an axis (None: of the flat array); equal elements keep their order.
+    """The positions that sort a along an axis (None: of the flat array); equal elements keep their order.
 
-    dtype: of the places, by default the default integer. Raises ShapeError, ArgumentError.
+    dtype: of the positions, by default the default integer. Raises ShapeError, ArgumentError.
     """
     _options("argsort", kind, order)
     x, axis = _axis_of(as_operand(a, "argsort"), axis, "argsort")
@@ -67,7 +67,7 @@ def argsort(
 
 
 def lexsort(keys, axis: int = -1):
-    """The places that sort by several keys: the last one is the most important, the others decide among equal ones.
+    """The positions that sort by several keys: the last one is the most important, the others decide among equal ones.
 
     keys: a list of arrays, or the rows of an array. Raises ShapeError, ArgumentError.
     """
@@ -106,7 +106,7 @@ def partition(a, kth: int, axis: int = -1):
 
 
 def argpartition(a, kth: int, axis: int = -1):
-    """The places of the elements of `partition`, those behind kth in the order of places."""
+    """The positions of the elements of `partition`, those behind kth in the order of positions."""
     x, axis = _axis_of(as_operand(a, "argpartition"), axis, "argpartition")
     _kth(x, kth, axis, "argpartition")
     place = np.ravel(np.asarray(kth)).max().item() % x.shape[axis] + 1
@@ -123,7 +123,7 @@ def _kth(x, kth, axis: int, name: str) -> None:
 def canonical_axis_of_extent(place: int, extent: int, name: str) -> int:
     """A static place along an axis counted from the front. Raises ArgumentError."""
     if not isinstance(place, int) or not -extent <= place < extent:
-        raise ArgumentError(f"{name} at place {place} of an axis", f"its extent is {extent}", "name an existing place")
+        raise ArgumentError(f"{name} at place {place} of an axis", f"its size is {extent}", "name an existing place")
     return place % extent
 
 
@@ -131,9 +131,9 @@ def canonical_axis_of_extent(place: int, extent: int, name: str) -> int:
 
 
 def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan"):
-    """Where to insert v (any extents) into a (rank 1, increasing) so that it stays sorted: places from 0 to a.size.
+    """Where to insert v (any sizes) into a (rank 1, increasing) so that it stays sorted: positions from 0 to a.size.
 
-    side: 'left' before equal elements, 'right' behind. sorter: places that sort a. NaN counts as the largest.
+    side: 'left' before equal elements, 'right' behind. sorter: positions that sort a. NaN counts as the largest.
     method: 'scan', 'scan_unrolled', 'sort' or 'compare_all' as in JAX; all give the same.
     Raises ShapeError, ArgumentError, DTypeError.
     """
@@ -204,10 +204,10 @@ def digitize(x, bins, right: bool = False, *, method=None):
 
 
 def sorted_with_places(x, axis: int):
-    """(x sorted along an axis, the places of its elements before)."""
+    """(x sorted along an axis, the positions of its elements before)."""
     return sort_by((x, places_along(x.shape, axis)), axis, True, 1, False)
 
 
 def broadcast_column(x, dims):
-    """An array of rank 1 along the first of these extents."""
+    """An array of rank 1 along the first of this shape."""
     return broadcast_dims_to(reshape_to(x, (x.shape[0],) + (1,) * (len(dims) - 1)), dims)
