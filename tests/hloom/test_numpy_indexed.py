@@ -257,7 +257,7 @@ ERRORS = {
     "quantile of complex": (lambda: hnp.quantile(X * 1j, 0.5), "c64"),
     "searchsorted side": (lambda: hnp.searchsorted(SORTED, 1, side="middle"), "middle"),
     "searchsorted rank": (lambda: hnp.searchsorted(X, 1), "f32[4,5]"),
-    "partition place": (lambda: hnp.partition(X, 9), "extent is 5"),
+    "partition place": (lambda: hnp.partition(X, 9), "size is 5"),
     "where with one": (lambda: hnp.where(X > 0, X), "one of them"),
     "segments of floats": (lambda: hl.ops.segment_sum(X, X[:, 0]), "f32[4]"),
     "segments of other extent": (lambda: hl.ops.segment_sum(X, V), "s32[20]"),
