@@ -22,5 +22,5 @@ unchanged = hl.make_module(hnp.sin)(x)
 assert run_passes(unchanged, ["pull-out-negations"]) is unchanged
 np.testing.assert_allclose(function(x), np.sin(-x), rtol=1e-6)
 
-tests = ["tests/compiler/test_passes_golden.py", "-k", "pull-out"]
+tests = ["tests/compiler/passes/test_passes_golden.py", "-k", "pull-out"]
 subprocess.run([sys.executable, "-m", "pytest", "-q", *tests], check=True)

@@ -5,8 +5,8 @@
     .call(matmul, algorithm)       -> LibraryCall
     .close()                       gives its handle back; it makes another when it is used again
 
-Numbers and records are those of cublasLt.h 13.10 (`tests/runtime/test_cublas_lt.py` compares them with the header of
-the wheel nvidia-cublas where that is installed). Descriptors are memory of the host only, made for each use and
+Numbers and records are those of cublasLt.h 13.10 (`test_cublas_lt.py` compares them with the header of the
+wheel nvidia-cublas where that is installed). Descriptors are memory of the host only, made for each use and
 destroyed after it; the handle has memory on the device that is current when it is made.
 """
 

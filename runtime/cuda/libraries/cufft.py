@@ -5,8 +5,8 @@
     .call(transform, work_bytes)   -> LibraryCall
     .close()                       gives plans and handle back; it makes others when it is used again
 
-Functions and numbers are those of cufft.h 12.5 and cublas_api.h 13.10 (`tests/runtime/test_cufft.py` compares them with
-the headers of the wheels where these are installed). A plan has tables on the device that is current when it is made,
+Functions and numbers are those of cufft.h 12.5 and cublas_api.h 13.10 (`test_cufft.py` compares them with the
+headers of the wheels where these are installed). A plan has tables on the device that is current when it is made,
 and no memory to work in: that is part of the program's temporaries. There is one plan for each transform, until the
 device is closed. On one machine the results of a plan have the same bits from run to run.
 """

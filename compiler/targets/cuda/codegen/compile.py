@@ -169,7 +169,7 @@ _overloads: dict[tuple, object] = {}  # by function and the types of its argumen
 @contextlib.contextmanager
 def _remembered_overloads():
     """Within it, Numba's type inference resolves each overload once per process: a third of the time of lowering."""
-    from numba.cuda.descriptor import cuda_target
+    from numba.cuda.descriptor import cuda_target  # numba-cuda takes 0.2 s
 
     context = cuda_target.typing_context
     resolve = context.resolve_function_type

@@ -1,0 +1,3 @@
+"""Assembly of kernels, and what vector instructions look like in it."""
+
+ANY = r"%[yz]mm"
