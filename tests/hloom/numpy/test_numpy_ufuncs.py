@@ -223,7 +223,7 @@ def test_functions_of_real_numbers_keep_64_bits():
 
 
 def test_a_python_integer_that_does_not_fit_is_an_error():
-    with pytest.raises(DTypeError, match="the Python integer 300 was to take the dtype u8"):
+    with pytest.raises(DTypeError, match="the Python integer 300 with the dtype u8"):
         hnp.ones(3, "uint8") + 300
     with pytest.raises(DTypeError, match="-1"):
         hnp.ones(3, "uint32") * -1
