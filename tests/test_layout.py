@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.quick
+
 ROOT = Path(__file__).parents[1]
 ROOMS = ("ir", "compiler", "runtime", "hloom", "benchmarks")
 LINES = 600  # files are split by subject near 500 lines

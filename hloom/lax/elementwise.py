@@ -37,7 +37,7 @@ from hloom.tracing.trace import bind
 
 def _comparison(name: str, direction: str, sign: str):
     text = f"x {sign} y, pred.\n\n    Element-wise (HLO compare). Raises ShapeError, DTypeError.\n    "
-    return documented(binary(name, "compare", direction=direction), name, text)
+    return documented(binary(name, "compare", keeps_weak=False, direction=direction), name, text)
 
 
 eq = _comparison("eq", "EQ", "==")

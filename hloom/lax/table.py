@@ -105,14 +105,17 @@ def _with_accuracy(plain: Callable) -> Callable:
     return function
 
 
-def binary(name: str, opcode: str, **attributes) -> Callable:
-    """The function of two operands that is the op with these attributes."""
+def binary(name: str, opcode: str, keeps_weak: bool = True, **attributes) -> Callable:
+    """The function of two operands that is the op with these attributes.
+
+    keeps_weak: whether the result of weakly typed operands is weakly typed; that of a comparison is not.
+    """
 
     def function(x, y):
         (x, y), weak = like_arrays(name, (x, y))
         if x._shape.dims != y._shape.dims:
             x, y = _stretched(name, (x, y))
-        return bind(opcode, x, y, weak=weak, **attributes)
+        return bind(opcode, x, y, weak=weak and keeps_weak, **attributes)
 
     return function
 

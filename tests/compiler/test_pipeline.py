@@ -19,6 +19,8 @@ from hloom.ir.module import Computation, Module
 from hloom.ir.text import parse_module
 from hloom.ir.types import Shape
 
+pytestmark = pytest.mark.quick
+
 TEXT = """
 HloModule m
 ENTRY main {

@@ -17,6 +17,8 @@ from hloom.ir.text import parse_module
 from hloom.ir.types import Shape
 from hloom.ir.verify import verify
 
+pytestmark = pytest.mark.quick
+
 X = hnp.ones((2, 3))
 kept: list = []
 

@@ -12,6 +12,8 @@ import pytest
 import hloom as hl
 from hloom.jax.import_hook import MODULES
 
+pytestmark = pytest.mark.quick
+
 FOLDERS = ("example_libraries", "experimental", "extend", "interpreters")  # of hloom.jax: their modules are public
 
 

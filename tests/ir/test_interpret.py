@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_modules import callee, cases
@@ -12,6 +13,8 @@ from hloom.ir.interpret import evaluate, evaluate_instruction, run
 from hloom.ir.module import Module
 from hloom.ir.types import Shape
 from hloom.ir.verify import verify
+
+pytestmark = pytest.mark.quick
 
 _dims = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 

@@ -10,6 +10,8 @@ import pytest
 from hloom.ir import records
 from hloom.ir.records import asdict, record, replace
 
+pytestmark = pytest.mark.quick
+
 
 def classes(decorator, fields):
     """The same classes by records and by dataclasses."""

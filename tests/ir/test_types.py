@@ -28,6 +28,8 @@ from hloom.ir.types import (
     scalar_dtype,
 )
 
+pytestmark = pytest.mark.quick
+
 LATTICE = [n for n, d in DTYPES.items() if d not in HOST_DTYPES]
 # A dtype whose kind is that of a Python scalar, for JAX's weak types.
 SCALARS = {"s32": 1, "f32": 1.0, "c64": 1j}

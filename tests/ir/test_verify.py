@@ -14,6 +14,8 @@ from hloom.ir.text import parse_module
 from hloom.ir.types import Shape, TupleShape
 from hloom.ir.verify import RULES, verify, verify_computation
 
+pytestmark = pytest.mark.quick
+
 F2 = Shape("f32", (2,))
 
 

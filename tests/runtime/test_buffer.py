@@ -13,6 +13,8 @@ import pytest
 from hloom.runtime import buffer
 from hloom.runtime.buffer import Arena, Pool, address
 
+pytestmark = pytest.mark.quick
+
 FLOAT = np.dtype(np.float32)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hloom.compiler.targets.cpu import backend
 from hloom.runtime import elf, native
 
-pytestmark = pytest.mark.skipif(not elf.usable(), reason="it is for Linux on x86-64")
+pytestmark = [pytest.mark.quick, pytest.mark.skipif(not elf.usable(), reason="it is for Linux on x86-64")]
 
 
 def compiled(text: str) -> bytes:

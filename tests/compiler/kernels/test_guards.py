@@ -9,6 +9,8 @@ import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
 
+pytestmark = pytest.mark.quick
+
 
 def source(function, *arguments):
     return hl.jit(function).lower(*arguments).compile().source()

@@ -16,6 +16,8 @@ from hloom.ir.rewrite import INEXACT, Rewriter, Rules, is_integer, rewrite, rule
 from hloom.ir.source import Source
 from hloom.ir.types import Shape
 
+pytestmark = pytest.mark.quick
+
 x, y, c = Any("x"), Any("y"), Splat("c")
 VECTOR = Shape("f32", (4,))
 

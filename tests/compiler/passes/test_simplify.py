@@ -13,6 +13,8 @@ from hloom.ir.rewrite import EXACT, INEXACT, Rules, rewrite
 from hloom.ir.text import parse_module
 from hloom.ir.verify import verify
 
+pytestmark = pytest.mark.quick
+
 ALL = {
     r.name: r
     for table in (SIMPLIFY, CANONICAL, MOVED_RESHAPES, MOVED_TRANSPOSES, RESHAPES, TRANSPOSES, DOTS, FOLD_ARRAYS)

@@ -19,6 +19,8 @@ from hloom.ir.module import Module
 from hloom.ir.ops.programs.structure import register_custom_call
 from hloom.ir.types import Shape, TupleShape
 
+pytestmark = pytest.mark.quick
+
 register_custom_call("test.plan_double", lambda x: x + x)
 register_custom_call("test.plan_parts", lambda x: (x + 1, x.sum(axis=0)))
 register_custom_call("test.plan_broken", lambda x: (_ for _ in ()).throw(OSError("the disk is gone")))

@@ -18,6 +18,8 @@ from hloom.ir.ops.programs.structure import CUSTOM_CALLS
 from hloom.ir.types import INEXACT, Shape, TupleShape
 from hloom.ir.verify import verify
 
+pytestmark = pytest.mark.quick
+
 SIZE = 3
 
 

@@ -9,6 +9,8 @@ from linalg_cases import CASES
 from hloom.ir.errors import DifferentiationError
 from hloom.ir.ops.linalg.matrices import elements
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_derivative(case):

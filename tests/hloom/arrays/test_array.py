@@ -9,6 +9,8 @@ import hloom as hl
 import hloom.numpy as hnp
 from hloom.errors import ArgumentError, DeviceError, ImmutableArrayError
 
+pytestmark = pytest.mark.quick
+
 PRINTED = [
     (lambda: hnp.array([1.0, 2.0]), "Array([1., 2.], dtype=float32)"),
     (lambda: hnp.array(1), "Array(1, dtype=int32, weak_type=True)"),

@@ -23,6 +23,8 @@ from hloom.errors import (
 from hloom.runtime.buffer import statistics
 from hloom.tracing.trace import current_trace
 
+pytestmark = pytest.mark.quick
+
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 

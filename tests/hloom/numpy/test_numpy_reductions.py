@@ -9,6 +9,8 @@ from frontend import bfloat16, both, close, one, sample
 import hloom.numpy as hnp
 from hloom.errors import ShapeError
 
+pytestmark = pytest.mark.quick
+
 AXES = [None, 0, -1, (0, 2), (), (1,), (2, 0, 1)]
 REDUCTIONS = "sum prod max min any all mean var std ptp count_nonzero nansum nanprod nanmean nanvar nanstd".split()
 

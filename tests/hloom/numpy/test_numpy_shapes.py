@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 import hloom.numpy as hnp
 
+pytestmark = pytest.mark.quick
+
 X = sample((2, 3, 4), "float32")
 M = sample((3, 5), "int32", 0, -9, 9)
 V = sample((6,), "float64")

@@ -10,6 +10,8 @@ import hloom as hl
 import hloom.numpy as hnp
 from hloom.errors import ArgumentError, DTypeError
 
+pytestmark = pytest.mark.quick
+
 FLOATS = ["float16", "float32", "float64"]
 UNARY = (
     "negative absolute fabs square reciprocal exp exp2 expm1 log log2 log10 log1p sqrt cbrt sin cos tan arcsin arccos "

@@ -10,6 +10,8 @@ import hloom.numpy as hnp
 from hloom import optim
 from hloom.errors import ArgumentError, TreeError
 
+pytestmark = pytest.mark.quick
+
 PARAMETERS = {"w": np.array([[1.0, -2.0], [0.5, 3.0]], np.float32), "b": np.array([0.1, -0.3], np.float32)}
 
 OPTIMIZERS = {

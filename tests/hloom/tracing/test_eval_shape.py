@@ -11,6 +11,8 @@ from hloom.errors import ArgumentError, DTypeError, TracerBoolError
 from hloom.ir.ops.programs.structure import CUSTOM_CALLS
 from hloom.tracing.trace import bind
 
+pytestmark = pytest.mark.quick
+
 
 def test_eval_shape():
     struct = hl.ShapeDtypeStruct((2, 3), "bf16")

@@ -10,6 +10,8 @@ import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import ArgumentError, BatchingError, HloomError, IndexOutOfBoundsError, UnsupportedError
 
+pytestmark = pytest.mark.quick
+
 
 def test_every_form_of_index():
     ref, plain = hl.new_ref(hnp.arange(12.0).reshape(3, 4)), np.arange(12.0).reshape(3, 4)

@@ -12,6 +12,8 @@ import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import ArgumentError, BatchingError, HloomError, ShapeError, TracerBoolError, TreeError
 
+pytestmark = pytest.mark.quick
+
 rng = np.random.default_rng(0)
 A = rng.normal(size=(3, 4, 5)).astype(np.float32)
 B = rng.normal(size=(3, 5)).astype(np.float32)

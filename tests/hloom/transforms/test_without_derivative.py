@@ -12,6 +12,8 @@ from hloom.errors import DifferentiationError
 from hloom.ir.ops import OPS
 from hloom.jax.experimental import io_callback
 
+pytestmark = pytest.mark.quick
+
 M = hnp.ones((3, 3)) + hnp.eye(3)
 LIKE = hl.ShapeDtypeStruct((3, 3), "float32")
 TWICE = hnp.asarray([0, 0])

@@ -10,6 +10,8 @@ import pytest
 import hloom as hl
 from hloom.errors import TreeError
 
+pytestmark = pytest.mark.quick
+
 TREE = {"b": (1, 2, None), "a": [3, {"x": 4}]}
 Pair = namedtuple("Pair", "first second")
 

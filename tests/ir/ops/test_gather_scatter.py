@@ -19,6 +19,8 @@ from hloom.ir.errors import HloomError
 from hloom.ir.interpret import evaluate
 from hloom.ir.types import Shape
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize("seed", range(80))
 def test_gather_is_its_definition(seed):

@@ -18,6 +18,8 @@ from hloom.ir.ops.programs.structure import CUSTOM_CALLS, register_custom_call
 from hloom.ir.text.attributes import KINDS
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, PRED, Shape, TupleShape
 
+pytestmark = pytest.mark.quick
+
 F32, S32 = np.float32, np.int32
 
 

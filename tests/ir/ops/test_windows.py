@@ -14,6 +14,8 @@ from hloom.ir.ops.reductions.window import comparison
 from hloom.ir.types import DTYPES, Shape
 from hloom.ir.window import WindowDimension as W
 
+pytestmark = pytest.mark.quick
+
 SOME = ("float32", "float64", "int32", "uint8", "complex64", "bfloat16", "bool")
 
 

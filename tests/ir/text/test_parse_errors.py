@@ -11,6 +11,8 @@ from hloom.ir.errors import HloomError, ParseError
 from hloom.ir.text import parse_module, print_module
 from hloom.ir.verify import verify
 
+pytestmark = pytest.mark.quick
+
 # Each text has a caret line under the place that the error must name; the first line of the message follows.
 BROKEN = {
     "opcode": """

@@ -10,6 +10,8 @@ from hloom.runtime.cuda.programs.program import Conditional, Fill, Ref, While
 from hloom.runtime.cuda.programs.structure import Jumps, structured
 from hloom.runtime.program import Branch, Jump, Switch
 
+pytestmark = pytest.mark.quick
+
 PRED = Ref("arena", 0)
 JUMPS = Jumps(
     lambda s: s.target if isinstance(s, Jump) else None,
