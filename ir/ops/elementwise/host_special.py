@@ -9,18 +9,19 @@ import math
 
 import numpy as np
 
+from hloom.ir.lazy import LazyModule
 from hloom.ir.ops.elementwise.declare import host_function
 from hloom.ir.ops.elementwise.special import no_partial, odd, scipy_function
 from hloom.ir.ops.rules import partials
+
+scipy_special = LazyModule("scipy.special")
 
 
 def _component(name: str, which: int):
     """One of the results of a function of SciPy."""
 
     def reference(x):
-        import scipy.special  # saves start-up time: SciPy
-
-        return getattr(scipy.special, name)(x.astype(np.float64))[which]
+        return getattr(scipy_special, name)(x.astype(np.float64))[which]
 
     return reference
 
@@ -78,9 +79,7 @@ for _name, (_reference, _slope) in ONE.items():
 
 
 def _expn(n, x):
-    import scipy.special  # saves start-up time: SciPy
-
-    return scipy.special.expn(n.astype(np.float64), x.astype(np.float64))
+    return scipy_special.expn(n.astype(np.float64), x.astype(np.float64))
 
 
 host_function("expn", 2, _expn, partials(no_partial("expn", "n"), _expn_slope), 100)

@@ -12,19 +12,20 @@ import math
 import numpy as np
 
 from hloom.ir.errors import DifferentiationError
+from hloom.ir.lazy import LazyModule
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.elementwise.declare import ANALYTIC, FLOAT, NOT_LINEAR, binary, host_function, unary
 from hloom.ir.ops.rules import elementwise, partials
 from hloom.ir.types import HLO_NAME
+
+scipy_special = LazyModule("scipy.special")
 
 
 def scipy_function(name: str):
     """The function of `scipy.special`, computed in float64."""
 
     def reference(*arrays):
-        import scipy.special  # saves start-up time: SciPy
-
-        return getattr(scipy.special, name)(*(a.astype(np.float64) for a in arrays))
+        return getattr(scipy_special, name)(*(a.astype(np.float64) for a in arrays))
 
     return reference
 
@@ -56,11 +57,9 @@ def _lgamma(x):
 
 
 def _digamma(x):
-    import scipy.special  # saves start-up time: SciPy
-
     # The limits from the two sides of a pole differ: NaN, as in CHLO.
     pole = (x <= 0) & (np.trunc(x) == x)
-    return np.where(pole, np.nan, scipy.special.digamma(x.astype(np.float64)))
+    return np.where(pole, np.nan, scipy_special.digamma(x.astype(np.float64)))
 
 
 def _polygamma_one(x):
@@ -127,18 +126,16 @@ unary(
 
 def _zeta(x, q):
     """sum of 1 / (k + q)^x, k = 0, 1, ...; infinite at poles; NaN where x < 1, and for q < 0 unless x is whole."""
-    import scipy.special  # saves start-up time: SciPy
-
     x, q = np.broadcast_arrays(x.astype(np.float64), q.astype(np.float64))
     whole = np.floor(q)
     # q < 0: the terms of negative base, -(1 - f), ..., -|q| with f the fraction of q, are those of two positive zetas.
     below = (q < 0) & (whole != q) & (np.floor(x) == x) & (x > 1) & np.isfinite(x)
     fraction = np.where(below, q - whole, 1.0)
-    plain = scipy.special.zeta(np.where(below, 2.0, x), np.where(below, 1.0, q))
+    plain = scipy_special.zeta(np.where(below, 2.0, x), np.where(below, 1.0, q))
     safe = np.where(below, x, 2.0)
-    mirrored = scipy.special.zeta(safe, 1 - fraction) - scipy.special.zeta(safe, 1 - np.where(below, q, 0.0))
+    mirrored = scipy_special.zeta(safe, 1 - fraction) - scipy_special.zeta(safe, 1 - np.where(below, q, 0.0))
     sign = np.where(np.fmod(safe, 2) == 0, 1.0, -1.0)
-    result = np.where(below, scipy.special.zeta(safe, fraction) + sign * mirrored, plain)
+    result = np.where(below, scipy_special.zeta(safe, fraction) + sign * mirrored, plain)
     # the largest term alone, where x is infinite or nearly so, which SciPy does not have
     finite = np.where(np.isfinite(x), np.inf, np.nan)
     limit = np.select([q > 1, q == 1, (q > 0) | (whole == q)], [0.0, 1.0, np.inf], finite)
@@ -147,12 +144,10 @@ def _zeta(x, q):
 
 def _polygamma(n, x):
     """The derivative of order n of digamma; NaN where n is negative or no whole number."""
-    import scipy.special  # saves start-up time: SciPy
-
     n, x = np.broadcast_arrays(n.astype(np.float64), x.astype(np.float64))
     known = (n >= 0) & (np.floor(n) == n) & np.isfinite(n)
     order = np.where(known, n, 1.0)
-    higher = np.where(np.fmod(order, 2) == 0, -1.0, 1.0) * scipy.special.gamma(order + 1) * _zeta(order + 1, x)
+    higher = np.where(np.fmod(order, 2) == 0, -1.0, 1.0) * scipy_special.gamma(order + 1) * _zeta(order + 1, x)
     return np.where(known, np.where(order == 0, _digamma(x), higher), np.nan)
 
 
@@ -265,10 +260,8 @@ def _igamma_grad_a(a, x):
 
 def _prefactor(a, x):
     """(x^a exp(-x) / gamma(a), its derivative's factor log x - digamma(a))."""
-    import scipy.special  # saves start-up time: SciPy
-
     logarithm = np.log(x)
-    return np.exp(scipy.special.xlogy(a, x) - x - scipy.special.gammaln(a)), logarithm - scipy.special.digamma(a)
+    return np.exp(scipy_special.xlogy(a, x) - x - scipy_special.gammaln(a)), logarithm - scipy_special.digamma(a)
 
 
 def _grad_of_series(a, x):

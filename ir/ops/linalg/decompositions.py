@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import DTypeError, ShapeError
+from hloom.ir.lazy import LazyModule
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.linalg.decomposition_rules import eig_jvp, eigh_jvp, householder_jvp, lu_jvp, qr_jvp, svd_jvp
 from hloom.ir.ops.linalg.matrices import (
@@ -24,14 +25,15 @@ from hloom.ir.ops.linalg.matrices import (
 from hloom.ir.ops.rules import require_count, require_kind, zero_jvp
 from hloom.ir.types import COMPLEX, DTYPES, Shape, TupleShape
 
+scipy_lapack = LazyModule("scipy.linalg.lapack")
+scipy_linalg = LazyModule("scipy.linalg")
+
 ON_HOST = No("LAPACK computes it on the host")
 NOT_LINEAR = No("it is not linear")
 
 
 def lapack(name: str, dtype):
-    import scipy.linalg.lapack  # saves start-up time: SciPy
-
-    (function,) = scipy.linalg.lapack.get_lapack_funcs((name,), dtype=dtype)
+    (function,) = scipy_lapack.get_lapack_funcs((name,), dtype=dtype)
     return function
 
 
@@ -76,10 +78,8 @@ def _qr_reference(a, shape, full_matrices=False, pivoting=False):
         q = np.broadcast_to(np.eye(m, k, dtype=a.dtype), shape.elements[0].dims)
         rest = (np.broadcast_to(np.arange(n, dtype=S32), shape.elements[2].dims),) if pivoting else ()
         return (np.array(q), np.zeros(shape.elements[1].dims, a.dtype), *(np.array(r) for r in rest))
-    import scipy.linalg  # saves start-up time: SciPy
-
     mode = "full" if full_matrices else "economic"
-    return each(lambda x: scipy.linalg.qr(x, mode=mode, pivoting=True), shape, a)
+    return each(lambda x: scipy_linalg.qr(x, mode=mode, pivoting=True), shape, a)
 
 
 decomposition(
@@ -194,9 +194,7 @@ def _eig_reference(a, shape, left=False, right=False):
         return all_or_each(lambda x: (_finite(np.linalg.eigvals, x),), shape, a)
     if not left:
         return all_or_each(lambda x: _finite(np.linalg.eig, x), shape, a)
-    import scipy.linalg  # saves start-up time: SciPy
-
-    return each(lambda x: _finite(scipy.linalg.eig, x, None, True, right), shape, a)
+    return each(lambda x: _finite(scipy_linalg.eig, x, None, True, right), shape, a)
 
 
 decomposition(
@@ -252,10 +250,9 @@ def _schur_infer(operands, attributes, shape):
 def _schur_reference(a, shape, vectors=False, complex=False):  # noqa: A002  (the attribute's name)
     if not a.size:
         return tuple(np.zeros(s.dims, s.dtype) for s in shape.elements)
-    import scipy.linalg  # saves start-up time: SciPy
 
     def one(x):
-        form, basis = scipy.linalg.schur(x.astype(shape.elements[0].dtype), "complex" if complex else "real")
+        form, basis = scipy_linalg.schur(x.astype(shape.elements[0].dtype), "complex" if complex else "real")
         return (form, basis) if vectors else (form,)
 
     return each(lambda x: _finite(one, x), shape, a)

@@ -8,10 +8,13 @@ import numpy as np
 
 from hloom.ir.build import Value
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
+from hloom.ir.lazy import LazyModule
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.linalg.matrices import library_batch, require_lapack, zero
 from hloom.ir.ops.rules import conjugate, linear_jvp, require_count
 from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME, Shape, real_dtype
+
+scipy_fft = LazyModule("scipy.fft")
 
 FFT_TYPES = ("FFT", "IFFT", "RFFT", "IRFFT")
 SMALL = 4096  # elements
@@ -65,7 +68,7 @@ def _fft_reference(x, shape, fft_type, fft_length):
         # Where it costs nothing, single precision is rounded once, from a result in double precision.
         x = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64, copy=False)
     else:
-        import scipy.fft as transforms  # saves start-up time: SciPy
+        transforms = scipy_fft
     axes = tuple(range(x.ndim - len(fft_length), x.ndim))
     with np.errstate(all="ignore"):
         if fft_type == "IRFFT":

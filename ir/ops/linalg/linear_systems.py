@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, ShapeError
+from hloom.ir.lazy import LazyModule
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.linalg.matrices import (
     adjoint,
@@ -31,6 +32,9 @@ from hloom.ir.ops.linalg.matrices import (
 )
 from hloom.ir.ops.rules import conjugate, require_count, require_same
 from hloom.ir.types import NARROW_FLOATS
+
+scipy_lapack = LazyModule("scipy.linalg.lapack")
+scipy_blas = LazyModule("scipy.linalg.blas")
 
 ON_HOST = No("LAPACK computes it on the host")
 
@@ -116,9 +120,7 @@ def _triangular_reference(a, b, shape, left_side=False, lower=False, unit_diagon
         return np.zeros(shape.dims, shape.dtype)
     if shape.dtype in NARROW_FLOATS:
         a, b = a.astype(np.float32), b.astype(np.float32)
-    import scipy.linalg.blas  # saves start-up time: SciPy
-
-    (solver,) = scipy.linalg.blas.get_blas_funcs(("trsm",), dtype=b.dtype)
+    (solver,) = scipy_blas.get_blas_funcs(("trsm",), dtype=b.dtype)
     flags = {
         "side": 0 if left_side else 1,
         "lower": int(lower),
@@ -208,9 +210,7 @@ def _tridiagonal_infer(operands, attributes, shape):
 def _tridiagonal_reference(below, middle, above, b, shape):
     if not shape.size:
         return np.zeros(shape.dims, shape.dtype)
-    import scipy.linalg.lapack  # saves start-up time: SciPy
-
-    (solver,) = scipy.linalg.lapack.get_lapack_funcs(("gtsv",), dtype=b.dtype)
+    (solver,) = scipy_lapack.get_lapack_funcs(("gtsv",), dtype=b.dtype)
 
     def one(dl, d, du, right):
         if len(d) == 1:

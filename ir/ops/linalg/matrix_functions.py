@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import ShapeError
+from hloom.ir.lazy import LazyModule
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.linalg.decompositions import NOT_LINEAR, ON_HOST, checked, decomposition, lapack
 from hloom.ir.ops.linalg.matrices import (
@@ -30,6 +31,8 @@ from hloom.ir.ops.linalg.matrices import (
 )
 from hloom.ir.ops.rules import require_count, require_same
 from hloom.ir.types import TupleShape
+
+scipy_linalg = LazyModule("scipy.linalg")
 
 # --- linear systems -----------------------------------------------------------------------------------------------
 
@@ -103,9 +106,7 @@ def _sylvester_infer(operands, attributes, shape):
 def _sylvester_reference(a, b, c, shape):
     if not shape.size:
         return np.zeros(shape.dims, shape.dtype)
-    import scipy.linalg  # saves start-up time: SciPy
-
-    return each(scipy.linalg.solve_sylvester, shape, a, b, c)
+    return each(scipy_linalg.solve_sylvester, shape, a, b, c)
 
 
 def _sylvester_jvp(build, instruction, primals, tangents):
@@ -263,12 +264,11 @@ op(
 def _sqrtm_reference(a, shape):
     if not a.size:
         return np.zeros(shape.dims, shape.dtype)
-    import scipy.linalg  # saves start-up time: SciPy
 
     def one(x):
         if not np.isfinite(x).all():
             raise np.linalg.LinAlgError
-        return scipy.linalg.sqrtm(x)
+        return scipy_linalg.sqrtm(x)
 
     return each(one, shape, a)
 
