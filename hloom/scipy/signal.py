@@ -10,8 +10,11 @@ import numpy as np
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import AttributeValueError, ShapeError
+from hloom.ir.lazy import LazyModule
 from hloom.lax.operands import as_operand, canonical_axes, canonical_axis, promote_operands, to_inexact
 from hloom.numpy.linear.convolution import MODES, mode_padding, slide
+
+scipy_signal = LazyModule("scipy.signal")
 
 # --- convolution --------------------------------------------------------------------------------------------------
 
@@ -220,9 +223,7 @@ def detrend(data, axis: int = -1, type: str = "linear", bp=0, overwrite_data=Non
 def _window_of(window, length: int, dtype):
     """The window as an array of `length` elements, periodic, as SciPy's get_window makes it."""
     if isinstance(window, (str, tuple)):
-        from scipy.signal import get_window  # saves start-up time
-
-        return hnp.asarray(get_window(window, length).astype(dtype))
+        return hnp.asarray(scipy_signal.get_window(window, length).astype(dtype))
     made = to_inexact(window, "window")
     if made.shape != (length,):
         raise ShapeError("a window is a vector of nperseg elements", f"{made._shape!r}, nperseg {length}", "cut it")

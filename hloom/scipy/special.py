@@ -13,6 +13,7 @@ import numpy as np
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import ArgumentError, DTypeError
+from hloom.ir.lazy import LazyModule
 from hloom.ir.types import COMPLEX, DTYPES
 from hloom.lax.operands import inexact_dtype, promote_operands
 from hloom.scipy.faddeeva import wofz
@@ -32,6 +33,8 @@ from hloom.scipy.special_series import (
 )
 from hloom.tracing.trace import Tracer
 from hloom.transforms.custom_derivatives import custom_jvp
+
+scipy_special = LazyModule("scipy.special")
 
 NARROW = (DTYPES["f16"], DTYPES["bf16"])
 
@@ -172,9 +175,7 @@ def bernoulli(n):
     """Bernoulli numbers B(0) to B(n), n a static integer, f32: B(1) = -1/2 (DLMF 24.2). Raises ArgumentError."""
     if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or n < 0:
         raise ArgumentError("bernoulli takes a static integer from 0", f"{n!r:.60}", "pass a Python integer")
-    import scipy.special  # saves start-up time
-
-    return hnp.asarray(scipy.special.bernoulli(max(int(n), 1))[: int(n) + 1], dtype="float32")
+    return hnp.asarray(scipy_special.bernoulli(max(int(n), 1))[: int(n) + 1], dtype="float32")
 
 
 # --- error functions and the normal distribution ------------------------------------------------------------------

@@ -6,11 +6,14 @@ from functools import lru_cache
 
 from hloom import lax
 from hloom.errors import ArgumentError, ShapeError
+from hloom.ir.lazy import LazyModule
 from hloom.ir.types import PRED, Shape, as_dtype
 from hloom.lax.operands import as_operand, convert, promote_operands
 from hloom.numpy.linear.products import contract
 from hloom.numpy.shaping.diagonals import diagonal
 from hloom.tracing.trace import bind
+
+opt_einsum = LazyModule("opt_einsum")
 
 
 def einsum(
@@ -63,8 +66,6 @@ def einsum_path(subscripts, /, *operands, optimize="auto"):
 
     Operands are taken off the list by position and their result is put at its end. Raises as `einsum` does.
     """
-    import opt_einsum  # saves start-up time
-
     if not isinstance(subscripts, str):
         subscripts, operands = _subscripts_of_lists((subscripts, *operands))
     operands = [as_operand(x, "einsum_path") for x in operands]
@@ -108,11 +109,9 @@ def _joined(first, second, rest, output, preferred_element_type, dot_general):
 
 def _plain(inputs, output, extents):
     """The subscripts with one letter a label, and the sizes of each operand, as opt_einsum takes them."""
-    from opt_einsum import get_symbol  # saves start-up time
-
     # Labels that are letters stay as they are.
     own = all(isinstance(label, str) and len(label) == 1 for label in extents)
-    letters = {label: label if own else get_symbol(k) for k, label in enumerate(extents)}
+    letters = {label: label if own else opt_einsum.get_symbol(k) for k, label in enumerate(extents)}
     words = ["".join(letters[label] for label in labels) for labels in inputs]
     shapes = [tuple(extents[label] for label in labels) for labels in inputs]
     return f"{','.join(words)}->{''.join(letters[label] for label in output)}", shapes
@@ -142,8 +141,6 @@ def _path(inputs, output, extents, optimize):
 
 @lru_cache(maxsize=1024)
 def _found_path(inputs, output, extents, optimize):
-    import opt_einsum  # saves start-up time
-
     text, shapes = _plain(inputs, output, dict(extents))
     try:
         path, _ = opt_einsum.contract_path(text, *shapes, shapes=True, optimize=optimize)
