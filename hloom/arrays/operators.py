@@ -16,8 +16,9 @@ class ArrayMethods:
 
     __slots__ = ()
     __array_priority__ = 100
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]  # equality is elementwise, as in NumPy
     _shape: Shape
+    weak: bool
 
     @property
     def shape(self) -> tuple[int, ...]:

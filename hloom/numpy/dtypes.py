@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+
 import ml_dtypes
 import numpy as np
 
@@ -32,12 +34,12 @@ class _ScalarMeta(type):
     def __hash__(cls) -> int:
         return hash(cls.dtype)
 
-    def __eq__(cls, other) -> bool:
+    def __eq__(cls, other) -> builtins.bool:
         if other is None:  # which NumPy takes for float64
             return False
         return other is cls or cls.dtype == (other if isinstance(other, type) else getattr(other, "dtype", other))
 
-    def __ne__(cls, other) -> bool:
+    def __ne__(cls, other) -> builtins.bool:
         return not cls == other
 
     def __repr__(cls) -> str:
@@ -87,7 +89,7 @@ character, flexible, object_ = np.character, np.flexible, np.object_
 
 
 class _DtypeMeta(type):
-    def __instancecheck__(cls, value) -> bool:
+    def __instancecheck__(cls, value) -> builtins.bool:
         return isinstance(value, np.dtype)
 
 
@@ -120,6 +122,16 @@ class finfo:
     smallest_subnormal, resolution, precision, nmant, nexp, iexp, maxexp, minexp, machep, negep, dtype.
     Raises DTypeError for another dtype.
     """
+
+    eps: float
+    epsneg: float
+    max: float
+    min: float
+    smallest_normal: float
+    tiny: float
+    smallest_subnormal: float
+    resolution: float
+    nmant: int
 
     def __init__(self, dtype):
         found = _limits_of(dtype)
@@ -176,16 +188,16 @@ _KINDS = {
 }
 
 
-def _is_extended(value) -> bool:
+def _is_extended(value) -> builtins.bool:
     return isinstance(value, type) and issubclass(value, extended)
 
 
-def is_category(value) -> bool:
+def is_category(value) -> builtins.bool:
     """Whether value is an abstract type such as `hnp.floating`."""
     return isinstance(value, type) and value in _CATEGORIES
 
 
-def issubdtype(arg1, arg2) -> bool:
+def issubdtype(arg1, arg2) -> builtins.bool:
     """Whether a dtype (or category) lies in a category such as `hnp.floating`, or is that dtype. Raises DTypeError."""
     if isinstance(arg1, ExtendedDType):
         if arg1 == arg2:
@@ -200,7 +212,7 @@ def issubdtype(arg1, arg2) -> bool:
     return as_dtype(arg1) == as_dtype(arg2)
 
 
-def isdtype(dtype, kind) -> bool:
+def isdtype(dtype, kind) -> builtins.bool:
     """Whether dtype is of a kind: a dtype, 'bool', 'integral', 'real floating', ..., or a tuple of these.
 
     The kinds are those of the Array API standard. Raises ArgumentError.
@@ -215,7 +227,7 @@ def isdtype(dtype, kind) -> bool:
         raise ArgumentError("isdtype takes a dtype or a kind", f"{kind!r}", f"one of {', '.join(_KINDS)}") from None
 
 
-def _is_dtype(value) -> bool:
+def _is_dtype(value) -> builtins.bool:
     return isinstance(value, (type, np.dtype, str))
 
 
@@ -240,7 +252,7 @@ def promote_types(a, b):
     return result_type(*(t if t in (int, float, complex) else as_dtype(t) for t in (a, b)))
 
 
-def can_cast(from_, to, casting: str = "safe") -> bool:
+def can_cast(from_, to, casting: str = "safe") -> builtins.bool:
     """Whether a conversion is allowed: as NumPy's, but 'safe' means that promotion with `to` gives `to`.
 
     from_: an array, a Python number or a dtype.

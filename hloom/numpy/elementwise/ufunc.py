@@ -33,7 +33,7 @@ class ufunc(metaclass=_UfuncMeta):
     def __init__(self, function, nin: int, nout: int, identity=None, name: str | None = None, quick=None):
         self._function = function
         self.nin, self.nout, self.nargs, self.identity = nin, nout, nin + nout, identity
-        self.__name__ = name or getattr(function, "__name__", "ufunc")
+        self.__name__: str = name or str(getattr(function, "__name__", "ufunc"))
         self.__doc__ = getattr(function, "__doc__", None)
         self._quick = quick or {}  # methods that are functions of hloom.numpy already
 
