@@ -2,15 +2,21 @@
 
     cache = Cache(folder=None, limit=1 << 30)     folder None: default_folder()
     cache.get(key) -> bytes | None
+    cache.load(key, decode) -> what decode(data) returns, or None
     cache.put(key, data)
     cache.put_first(key, data) -> bytes | None     what is kept: another process may have been first
     default_cache() -> Cache                       the one of this process
     use_folder(folder)                             another place for it
 
-One file for each key. Several processes may read and write at once: a file appears whole (written aside, then renamed)
-or not at all. An entry that does not match its checksum is removed, reported once and compiled anew. A folder that
-cannot be written costs one warning and nothing else. When the files outgrow `limit` bytes, those used longest ago go:
-they are measured once an hour, and by each process that has written a sixteenth of the limit.
+One file per key. Several processes may read and write at the same time: a file appears whole (written aside, then
+renamed) or not at all. The checksum of an entry covers its key and its data, so neither damage nor an entry in the
+place of another is used: it is removed, reported once and compiled anew. A folder that cannot be written costs one
+warning and nothing else. When the files outgrow `limit` bytes, the least recently used are removed; the folder is
+measured once an hour, and by each process that has written a sixteenth of the limit.
+
+Entries are machine code that this process executes. So the folder and each entry must belong to the effective user (or
+to the superuser) and must not be writable by anybody else; a folder is created with mode 0700, a file with 0600. What
+does not meet this is not read, with one warning.
 """
 
 from __future__ import annotations
@@ -20,22 +26,29 @@ import functools
 import hashlib
 import os
 import re
+import stat
 import struct
 import sys
 import tempfile
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
-_HEADER = struct.Struct("<8sQ32s")  # magic, length of the data, sha256 of the data
-_MAGIC = b"hloom\x00\x00\x01"
+_HEADER = struct.Struct("<8sQ32s")  # magic, length of the data, sha256 of key and data
+_MAGIC = b"hloom\x00\x00\x02"
 _KEY = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _SUFFIX = ".bin"
 _MEASURED = ".measured"  # the file whose time is that of the last look at all files
+_WRITING = ".writing"  # the folder of files that are being written
+_ABANDONED = 60.0  # seconds after which a file in it is what a killed process left
 # Seconds between such looks of processes that write little: one at 42,000 files took 0.3 s of a first call.
 _INTERVAL = 3600.0
 
+
+T = TypeVar("T")
 
 _chosen: str | None = None
 
@@ -48,7 +61,7 @@ def default_folder() -> Path | None:
     """What `use_folder` named, else HLOOM_CACHE_DIR (empty: None, no disk cache), else the platform's place."""
     chosen = os.environ.get("HLOOM_CACHE_DIR") if _chosen is None else _chosen
     if chosen is not None:
-        return Path(chosen).expanduser() if chosen.strip() else None
+        return Path(chosen).expanduser().absolute() if chosen.strip() else None
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "hloom"
     if sys.platform == "win32":
@@ -74,6 +87,7 @@ class Cache:
         self._writable = True
         self._unmeasured = 0  # bytes written since the folder was last measured; prunes early in a long process
         self._asked = False  # whether it is time to measure the folder
+        self._trusted: bool | None = None  # None: not looked at
 
     def get(self, key: str) -> bytes | None:
         """The data under `key`, or None."""
@@ -89,14 +103,25 @@ class Cache:
                 self.hits += 1
             return data
 
+    def load(self, key: str, decode: Callable[[bytes], T]) -> T | None:
+        """`decode(data)` of the data under `key`, or None. Data that `decode` raises on is damage: it is removed."""
+        data = self.get(key)
+        if data is None:
+            return None
+        try:
+            return decode(data)
+        except Exception as error:
+            self.discard(key, f"is damaged ({type(error).__name__}: {error})")
+            return None
+
     def put(self, key: str, data: bytes) -> None:
         """Keep `data` under `key`."""
         with self._lock:
             self._memory[key] = bytes(data)
-            if self.folder is None or not self._writable:
+            if self.folder is None or not self._writable or not self._is_trusted():
                 return
             try:
-                self._write(self._path(key), bytes(data))
+                self._write(key, bytes(data))
             except OSError as error:
                 self._no_writing(error)
                 return
@@ -106,11 +131,10 @@ class Cache:
         """Keep `data` under `key` on disk unless there is something, and return what is there: all processes get the
         same. None where nothing can be kept on disk."""
         with self._lock:
-            if self.folder is None or not self._writable:
+            if self.folder is None or not self._writable or not self._is_trusted():
                 return None
-            path = self._path(key)
             try:
-                self._write(path, bytes(data), first=True)
+                self._write(key, bytes(data), first=True)
                 self._count(data)
             except FileExistsError:
                 pass
@@ -122,13 +146,22 @@ class Cache:
                 self._memory[key] = found
             return found
 
+    def discard(self, key: str, reason: str) -> None:
+        """Remove an entry that cannot be used, with one warning: the data of `key` is to be made anew."""
+        with self._lock:
+            self._memory.pop(key, None)
+            if self.folder is not None:
+                self._remove_damaged(self._path(key), reason)
+
     def clear(self) -> None:
         """Forget everything, on disk too."""
         with self._lock:
             self._memory.clear()
-            for path in self._files():
-                with contextlib.suppress(OSError):
-                    path.unlink()
+            if self._is_trusted():
+                for path in self._files():
+                    with contextlib.suppress(OSError):
+                        path.unlink()
+                self._remove_abandoned(0.0)
 
     def _path(self, key: str) -> Path:
         if not _KEY.fullmatch(key):
@@ -136,29 +169,62 @@ class Cache:
         return self.folder / (key + _SUFFIX)
 
     def _read(self, key: str) -> bytes | None:
-        if self.folder is None:
+        if self.folder is None or not self._is_trusted():
             return None
         path = self._path(key)
         try:
-            content = path.read_bytes()
+            with open(path, "rb") as file:
+                fault = _others_may_write(os.fstat(file.fileno()))
+                content = b"" if fault else file.read()
         except FileNotFoundError:
             return None
         except OSError as error:
             self._warn("read", f"cannot read the compilation cache {self.folder} ({error}); going on without")
             return None
-        data = _checked(content)
+        if fault:
+            self._warn(
+                "foreign",
+                f"entry {path} of the compilation cache {fault}: it is machine code, so it is not used; remove it",
+            )
+            return None
+        if content[:5] == _MAGIC[:5] and content[: len(_MAGIC)] != _MAGIC:
+            return None  # of a version of hloom with another format
+        data = _checked(key, content)
         if data is None:
-            self._warn("corrupt", f"entry {path} of the compilation cache is damaged; it is removed and compiled anew")
-            with contextlib.suppress(OSError):
-                path.unlink()
+            self._remove_damaged(path, "is damaged or belongs to another key")
             return None
         with contextlib.suppress(OSError):
             os.utime(path)  # pruning takes the entries that were used longest ago
         return data
 
+    def _remove_damaged(self, path: Path, reason: str) -> None:
+        self._warn("corrupt", f"entry {path} of the compilation cache {reason}; it is removed and compiled anew")
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+    def _is_trusted(self) -> bool:
+        """Whether nobody else can put code into the folder. A folder that does not exist yet is trusted. Looked at when
+        the process uses the folder for the first time."""
+        if self._trusted is None:
+            try:
+                fault = _others_may_write(os.stat(self.folder))
+            except OSError:
+                return True
+            if fault:
+                self._warn(
+                    "foreign folder",
+                    f"the compilation cache {self.folder} {fault}: others could replace the machine code in it, so it "
+                    f"is not used; run `chown {_user()} {self.folder} && chmod go-w {self.folder}`, or name another "
+                    "folder with HLOOM_CACHE_DIR",
+                )
+            self._trusted = not fault
+        return self._trusted
+
     def _count(self, data: bytes) -> None:
         """Notes that an entry was written; from time to time the folder is measured."""
         self._unmeasured += len(data) + _HEADER.size
+        if not self._asked:
+            self._remove_abandoned(_ABANDONED)
         if self._unmeasured > self.limit // 16 or (not self._asked and self._is_due()):
             self._prune()
         self._asked = True
@@ -174,13 +240,15 @@ class Cache:
         self._writable = False
         self._warn("write", f"cannot write to the compilation cache {self.folder} ({error}); going on without")
 
-    def _write(self, path: Path, data: bytes, first: bool = False) -> None:
+    def _write(self, key: str, data: bytes, first: bool = False) -> None:
         """first: raises FileExistsError where there is such a file."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        handle, aside = tempfile.mkstemp(prefix=".writing-", dir=self.folder)
+        path, writing = self._path(key), self.folder / _WRITING
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        writing.mkdir(mode=0o700, exist_ok=True)
+        handle, aside = tempfile.mkstemp(dir=writing)  # mode 0600
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(_HEADER.pack(_MAGIC, len(data), hashlib.sha256(data).digest()))
+                file.write(_HEADER.pack(_MAGIC, len(data), _digest(key, data)))
                 file.write(data)
             if first and _linked(aside, path):
                 os.unlink(aside)
@@ -198,6 +266,14 @@ class Cache:
             return [path for path in self.folder.iterdir() if path.suffix == _SUFFIX]
         except OSError:
             return []
+
+    def _remove_abandoned(self, age: float) -> None:
+        """Remove files that were being written `age` seconds ago, when their processes were killed."""
+        with contextlib.suppress(OSError):
+            for path in (self.folder / _WRITING).iterdir():
+                with contextlib.suppress(OSError):
+                    if time.time() - path.stat().st_mtime >= age:
+                        path.unlink()
 
     def _prune(self) -> None:
         """Remove the entries used longest ago until three quarters of the limit are left."""
@@ -239,15 +315,34 @@ def _linked(source: str, path: Path) -> bool:
     return True
 
 
-def _checked(content: bytes) -> bytes | None:
-    """The data of a file's content, or None where header, length or checksum are wrong."""
+def _digest(key: str, data: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + b"\0" + data).digest()
+
+
+def _checked(key: str, content: bytes) -> bytes | None:
+    """The data of a file's content, or None where header, length or checksum are not those of an entry of `key`."""
     if len(content) < _HEADER.size:
         return None
     magic, length, digest = _HEADER.unpack_from(content)
     data = content[_HEADER.size :]
-    if magic != _MAGIC or length != len(data) or hashlib.sha256(data).digest() != digest:
+    if magic != _MAGIC or length != len(data) or _digest(key, data) != digest:
         return None
     return data
+
+
+def _others_may_write(status: os.stat_result) -> str:
+    """What lets another user change a file or folder, '' where nothing does. Systems without POSIX owners: nothing."""
+    if not hasattr(os, "geteuid"):
+        return ""
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"belongs to user {status.st_uid}, not to {_user()}"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"may be written by other users (mode {stat.S_IMODE(status.st_mode):04o})"
+    return ""
+
+
+def _user() -> str:
+    return str(os.geteuid())
 
 
 @functools.cache

@@ -1,13 +1,15 @@
 """`hl.config`: every setting in one table, with its environment variable, type, default and meaning.
 
-`hl.config.num_threads = 1` changes one, `with hl.config(fusion=False):` changes some for a while. An unknown name, an
-unknown environment variable `HLOOM_*` or a value that does not fit raises SettingError, which names the nearest valid.
+`hl.config.num_threads = 1` changes one, `with hl.config(fusion=False):` changes some for a while. An unknown name or an
+invalid value raises SettingError, which names the nearest valid one. An unknown environment variable `HLOOM_*` is
+ignored with a warning, as it may belong to another version or to the user.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
+import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
 
@@ -55,6 +57,11 @@ def _level(text: str) -> int:
     return int(text)
 
 
+def _folder(text: str) -> str:
+    """An absolute path, so that a program that changes its working directory keeps its folder; empty stays empty."""
+    return os.path.abspath(os.path.expanduser(text)) if text.strip() else ""
+
+
 def _libraries(text: str) -> str:
     if text not in ("measured", "never", "always"):
         raise ValueError("'measured', 'never' or 'always'")
@@ -87,8 +94,8 @@ SETTINGS = {
     s.name: s
     for s in (
         Setting("num_threads", "HLOOM_NUM_THREADS", _count, None, "threads that share a kernel; default: the cores"),
-        Setting("cache_dir", "HLOOM_CACHE_DIR", str, None, "folder of compiled kernels; empty: no disk cache"),
-        Setting("dump_to", "HLOOM_DUMP_TO", str, "", "folder for the module after every pass and every kernel"),
+        Setting("cache_dir", "HLOOM_CACHE_DIR", _folder, None, "folder of compiled kernels; empty: no disk cache"),
+        Setting("dump_to", "HLOOM_DUMP_TO", _folder, "", "folder for the module after every pass and every kernel"),
         Setting("fusion", "HLOOM_FUSION", _flag, True, "fuse operations into kernels (0: one kernel an operation)"),
         Setting(
             "autotune_seconds", "HLOOM_AUTOTUNE_SECONDS", _seconds, 2.0, "what `jit(autotune=True)` may take, a program"
@@ -158,11 +165,12 @@ class Config:
         for variable, text in os.environ.items():
             if variable.startswith("HLOOM_"):
                 if variable not in _VARIABLES:
-                    raise SettingError(
-                        f"environment variable {variable}",
-                        f"hloom knows {', '.join(sorted(_VARIABLES))}",
-                        f"did you mean {_nearest(variable, _VARIABLES)}?",
+                    warnings.warn(
+                        f"hloom does not know the environment variable {variable} and ignores it; did you mean "
+                        f"{_nearest(variable, _VARIABLES)}?",
+                        stacklevel=2,
                     )
+                    continue
                 setting = _VARIABLES[variable]
                 values[setting.name] = _parse(setting, text, variable)
         object.__setattr__(self, "_values", values)

@@ -106,7 +106,7 @@ class DeviceError(HloomError, RuntimeError):
 
 
 class SettingError(HloomError, ValueError, AttributeError):
-    """An unknown setting or environment variable `HLOOM_*`, or an invalid value. Names the nearest valid one."""
+    """An unknown setting, or an invalid value of a setting or environment variable. Names the nearest valid one."""
 
 
 class DonationWarning(UserWarning):

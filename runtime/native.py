@@ -20,6 +20,10 @@ _jit = None
 _kept: list[object] = []
 
 
+class LoadError(RuntimeError):
+    """Object code that the linker refuses or that lacks a symbol."""
+
+
 def load(data: bytes, symbols: Sequence[str]) -> dict[str, int]:
     """Load one object file; the address of each of `symbols`. Functions of the C library resolve in this process."""
     return load_all([(data, symbols)])[0]
@@ -72,6 +76,6 @@ def _link(group: list[tuple[bytes, Sequence[str]]]) -> list[dict[str, int]]:
         library = builder.link(_jit, f"hloom-{next(_counter)}")
     except RuntimeError as error:
         names = ", ".join(symbol for _, symbols in group for symbol in symbols)
-        raise RuntimeError(f"the object code of {names} does not load: {error}") from error
+        raise LoadError(f"the object code of {names} does not load: {error}") from error
     _kept.append(library)
     return [{symbol: library[symbol] for symbol in symbols} for _, symbols in group]

@@ -103,8 +103,7 @@ def compare(
 
 def load_choice(key: str) -> dict | None:
     """The choice that is kept under a key."""
-    kept = default_cache().get(key)
-    return None if kept is None else json.loads(kept)
+    return default_cache().load(key, lambda data: dict(json.loads(data)))
 
 
 def keep_choice(key: str, choice: dict) -> dict | None:

@@ -1,6 +1,9 @@
 """The disk cache: several processes at once, damaged entries, folders that cannot be written, pruning."""
 
+import json
 import os
+import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -12,7 +15,11 @@ from hloom.compiler.cache import Cache, CacheWarning, default_folder
 
 
 def files(folder):
-    return sorted(path for path in folder.iterdir() if path.name != ".measured")
+    return sorted(path for path in folder.iterdir() if path.name not in (".measured", ".writing"))
+
+
+def written_aside(folder):
+    return list((folder / ".writing").iterdir())
 
 
 def test_round_trip_through_the_disk(tmp_path):
@@ -86,8 +93,118 @@ def test_a_full_disk_leaves_no_half_entry(tmp_path, monkeypatch):
     cache = Cache(tmp_path)
     with pytest.warns(CacheWarning, match="No space left"):
         cache.put("key", b"data")
-    assert files(tmp_path) == []
+    assert files(tmp_path) == written_aside(tmp_path) == []
     assert cache.get("key") == b"data"
+
+
+def test_an_entry_in_the_place_of_another_is_damage(tmp_path):
+    writer = Cache(tmp_path)
+    writer.put("one", b"code of one")
+    writer.put("two", b"code of two")
+    shutil.copy(tmp_path / "two.bin", tmp_path / "one.bin")
+    cache = Cache(tmp_path)
+    with pytest.warns(CacheWarning, match="one.bin .* belongs to another key"):
+        assert cache.get("one") is None
+    assert cache.get("two") == b"code of two"
+    assert [path.name for path in files(tmp_path)] == ["two.bin"]
+
+
+def test_folder_and_entries_are_the_users_alone(tmp_path):
+    folder = tmp_path / "a" / "cache"
+    Cache(folder).put("key", b"data")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "key.bin").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o777, 0o1777])
+def test_a_folder_that_others_may_write_is_refused(tmp_path, mode):
+    folder = tmp_path / "cache"
+    Cache(folder).put("key", b"data")
+    folder.chmod(mode)
+    cache = Cache(folder)
+    with pytest.warns(CacheWarning, match="may be written by other users .*HLOOM_CACHE_DIR") as caught:
+        assert cache.get("key") is None
+        cache.put("key", b"new")
+        assert cache.put_first("other", b"x") is None
+    assert len(caught) == 1
+    assert cache.get("key") == b"new"  # in memory
+    assert [path.name for path in files(folder)] == ["key.bin"]
+    folder.chmod(0o700)
+    assert Cache(folder).get("key") == b"data"
+
+
+def test_an_entry_that_others_may_write_is_not_used(tmp_path):
+    Cache(tmp_path).put("key", b"data")
+    (tmp_path / "key.bin").chmod(0o666)
+    with pytest.warns(CacheWarning, match="key.bin .* may be written by other users"):
+        assert Cache(tmp_path).get("key") is None
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only the superuser can give files away")
+@pytest.mark.parametrize("what", ["folder", "entry"])
+def test_what_belongs_to_another_user_is_refused(tmp_path, what):
+    folder = tmp_path / "cache"
+    Cache(folder).put("key", b"data")
+    os.chown(folder if what == "folder" else folder / "key.bin", 12345, -1)
+    with pytest.warns(CacheWarning, match="belongs to user 12345, not to 0"):
+        assert Cache(folder).get("key") is None
+
+
+def test_what_killed_processes_left_is_removed(tmp_path):
+    Cache(tmp_path).put("one", b"1")
+    (tmp_path / ".writing" / "old").write_bytes(b"half")
+    (tmp_path / ".writing" / "running").write_bytes(b"half")
+    os.utime(tmp_path / ".writing" / "old", (time.time() - 100,) * 2)
+    Cache(tmp_path).put("two", b"2")
+    assert [path.name for path in written_aside(tmp_path)] == ["running"]
+    Cache(tmp_path).clear()
+    assert files(tmp_path) == written_aside(tmp_path) == []
+
+
+def test_discarded_data_is_made_anew(tmp_path):
+    cache = Cache(tmp_path)
+    cache.put("key", b"data")
+    with pytest.warns(CacheWarning, match="key.bin .* does not load; it is removed"):
+        cache.discard("key", "does not load")
+    assert cache.get("key") is None and Cache(tmp_path).get("key") is None
+
+
+def test_data_that_cannot_be_decoded_is_damage(tmp_path):
+    cache = Cache(tmp_path)
+    cache.put("key", b"{")
+    with pytest.warns(CacheWarning, match="key.bin .* is damaged .JSONDecodeError"):
+        assert cache.load("key", json.loads) is None
+    assert files(tmp_path) == []
+    cache.put("key", b"[1]")
+    assert cache.load("key", json.loads) == [1]
+    assert cache.load("other", json.loads) is None
+
+
+PROGRAM = """
+import hloom as hl, hloom.numpy as hnp
+print(hl.jit(lambda x: hnp.sort(hnp.sin(x) * 3.25))(hnp.arange(5.0)).tolist())
+"""
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", os.urandom(300), b"\x7fELF\x02\x01" + bytes(200)], ids=len)
+def test_entries_that_do_not_load_are_compiled_anew(tmp_path, data):
+    def run():
+        environment = os.environ | {"HLOOM_CACHE_DIR": str(tmp_path / "kernels")}
+        done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    right = run().stdout
+    cache = Cache(tmp_path / "kernels")
+    keys = [path.stem for path in files(tmp_path / "kernels")]
+    assert any(key.startswith("kernel-") for key in keys)
+    for key in keys:
+        cache.put(key, data)
+    again = run()
+    assert again.stdout == right
+    assert "compiled anew" in again.stderr
+    third = run()
+    assert third.stdout == right and "Warning" not in third.stderr
 
 
 def test_keys_cannot_leave_the_folder(tmp_path):
@@ -156,7 +273,7 @@ for turn in range(60):
     for process in running:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
-    assert not [path for path in files(tmp_path) if path.name.startswith(".writing")]
+    assert written_aside(tmp_path) == []
 
 
 def test_the_default_folder(tmp_path, monkeypatch):
@@ -172,6 +289,22 @@ def test_the_default_folder(tmp_path, monkeypatch):
     assert default_folder().name in ("hloom", "cache")
 
 
+def test_a_relative_folder_is_made_absolute_at_import(tmp_path):
+    program = """
+import os, hloom as hl, hloom.numpy as hnp
+os.mkdir("elsewhere")
+os.chdir("elsewhere")
+print(float(hl.jit(lambda x: hnp.sin(x) * 3.25)(hnp.ones(5)).sum()))
+assert not os.path.exists("kernels")
+"""
+    environment = os.environ | {"HLOOM_CACHE_DIR": "kernels"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "kernels").is_dir()
+
+
 def test_reading_a_fresh_entry_warns_about_nothing(tmp_path):
     Cache(tmp_path).put("key", b"data")
     with warnings.catch_warnings():
@@ -183,7 +316,7 @@ def test_the_first_to_keep_something_decides(tmp_path):
     one, other = Cache(tmp_path), Cache(tmp_path)
     assert one.put_first("key", b"one") == b"one"
     assert other.put_first("key", b"other") == b"one" == other.get("key")
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".writing")]
+    assert written_aside(tmp_path) == []
     assert Cache(tmp_path).get("key") == b"one"
 
 

@@ -130,13 +130,19 @@ def test_the_debug_ladder(level, says, capsys):
 
 
 @pytest.mark.parametrize("variable,value,says", [
-    ("HLOOM_NUM_THREAD", "2", "did you mean HLOOM_NUM_THREADS?"),
     ("HLOOM_FUSION", "perhaps", "HLOOM_FUSION was set to 'perhaps'"),
     ("HLOOM_NUM_THREADS", "none", "HLOOM_NUM_THREADS was set to 'none'"),
 ])  # fmt: skip
 def test_wrong_variables_stop_the_import(variable, value, says):
     status, _, err = run("import hloom", **{variable: value})
     assert status != 0 and "SettingError" in err and says in err
+
+
+def test_an_unknown_variable_is_ignored_with_one_warning():
+    status, _, err = run("import hloom; print(hloom.config.num_threads)", HLOOM_NUM_THREAD="2")
+    assert status == 0 and err.count("UserWarning") == 1
+    assert "does not know the environment variable HLOOM_NUM_THREAD " in err
+    assert "did you mean HLOOM_NUM_THREADS?" in err
 
 
 def test_variables_are_read():

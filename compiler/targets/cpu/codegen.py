@@ -31,6 +31,7 @@ __all__ = [
     "compile_functions",
     "compile_ir",
     "compile_kernels",
+    "functions_key",
     "kernel_module",
     "llvm_ir",
 ]
@@ -111,7 +112,7 @@ def compile_functions(functions: Sequence[NativeFunction], cache: Store | None =
     host's architecture: prebuilt, or from `cache` where it has it, else compiled."""
     exported = tuple(function.name for function in functions if function.exported)
     data = prebuilt.functions_code(functions)
-    key = "functions-" + hashlib.sha256(f"{code_version()} {functions!r}".encode()).hexdigest()
+    key = functions_key(functions)
     if data is None and cache is not None:
         data = cache.get(key)
     if data is None:
@@ -123,6 +124,11 @@ def compile_functions(functions: Sequence[NativeFunction], cache: Store | None =
         if cache is not None:
             cache.put(key, data)
     return ObjectCode(exported, data)
+
+
+def functions_key(functions: Sequence[NativeFunction]) -> str:
+    """The cache key of what `compile_functions` returns."""
+    return "functions-" + hashlib.sha256(f"{code_version()} {functions!r}".encode()).hexdigest()
 
 
 def compile_ir(text: str, exported: Sequence[str]) -> ObjectCode:

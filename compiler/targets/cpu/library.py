@@ -33,10 +33,11 @@ _lock = threading.RLock()
 @functools.cache
 def signature(name: str) -> tuple[tuple[str, ...], str] | None:
     """HLO dtypes of the parameters and of the result of a math function that kernels may call; None for other names."""
-    data = _stored(name)
-    if data is None and (archive.is_current() or name not in _callable()):
-        return None
-    function = _decoded(data) if data is not None else _compiled(name)
+    function = _stored(name)
+    if function is None:
+        if archive.is_current() or name not in _callable():
+            return None
+        function = _compiled(name)
     return function.parameters, function.result
 
 
@@ -46,8 +47,7 @@ def module_text(name: str) -> str:
     if argument_count(name) is not None:
         data = archive.get(f"block {name}")
         return data.decode() if data is not None else _block_text(name)
-    data = _stored(name)
-    return (_decoded(data) if data is not None else _compiled(name)).text
+    return (_stored(name) or _compiled(name)).text
 
 
 def entries() -> dict[str, bytes]:
@@ -73,11 +73,11 @@ def _callable() -> frozenset[str]:
     return frozenset(_numba().library_names({*LLVM, *REGISTER} - {"*"})) - CALLS.keys()
 
 
-def _stored(name: str) -> bytes | None:
+def _stored(name: str) -> LibraryFunction | None:
     data = archive.get(f"function {name}")
-    if data is None and not archive.is_current():
-        data = default_cache().get(_cache_key(name))
-    return data
+    if data is not None:
+        return _decoded(data)
+    return None if archive.is_current() else default_cache().load(_cache_key(name), _decoded)
 
 
 @functools.cache

@@ -176,15 +176,19 @@ def _processor() -> tuple[str, dict[str, bool]]:
     description = _described()
     cache = default_cache()
     key = "processor-" + hashlib.sha256(description).hexdigest() if description else ""
-    if key and (known := cache.get(key)):
-        name, flags = json.loads(known)
-        return name, flags
+    if key and (known := cache.load(key, _decoded_processor)):
+        return known
     import llvmlite.binding as llvm  # saves start-up time: LLVM
 
     name, flags = llvm.get_host_cpu_name(), dict(llvm.get_host_cpu_features())
     if key:
         cache.put(key, json.dumps((name, flags)).encode())
     return name, flags
+
+
+def _decoded_processor(data: bytes) -> tuple[str, dict[str, bool]]:
+    name, flags = json.loads(data)
+    return str(name), dict(flags)
 
 
 def version_file(package: str) -> bytes:

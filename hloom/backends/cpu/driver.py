@@ -43,8 +43,17 @@ config.on_change("cpu", _change_cpu)
 @functools.cache
 def _entry_points() -> dict[str, int]:
     """Addresses of the driver's native functions."""
-    code = codegen.compile_functions(driver_source.FUNCTIONS, default_cache())
-    return native.load(code.data, code.symbols)
+    functions = driver_source.FUNCTIONS
+
+    def loaded() -> dict[str, int]:
+        code = codegen.compile_functions(functions, default_cache())
+        return native.load(code.data, code.symbols)
+
+    try:
+        return loaded()
+    except native.LoadError as error:
+        default_cache().discard(codegen.functions_key(functions), f"does not load ({error})")
+        return loaded()
 
 
 def threads_of_device() -> int:
@@ -82,12 +91,31 @@ def load_kernels(kernels: Sequence[KernelSource]) -> list[int]:
     with _lock:
         missing = list(dict.fromkeys(kernel for kernel in kernels if kernel not in _addresses))
         if missing:
-            made = codegen.compile_kernels(missing, default_cache())
-            with stage("load"):
-                loaded = native.load_all([(code.data, code.symbols) for code in made])
+            try:
+                loaded = _loaded(missing)
+            except native.LoadError:  # cached code that is not code: compiled anew, or an error of the compiler
+                for kernel in missing:
+                    _discard_if_unloadable(kernel)
+                loaded = _loaded(missing)
             for kernel, addresses in zip(missing, loaded, strict=True):
                 _addresses[kernel] = addresses[kernel.name]
         return [_addresses[kernel] for kernel in kernels]
+
+
+def _loaded(kernels: Sequence[KernelSource]) -> list[dict[str, int]]:
+    made = codegen.compile_kernels(kernels, default_cache())
+    with stage("load"):
+        return native.load_all([(code.data, code.symbols) for code in made])
+
+
+def _discard_if_unloadable(kernel: KernelSource) -> None:
+    key = kernel_key(kernel)
+    data = default_cache().get(key)
+    if data is not None:
+        try:
+            native.load(data, (kernel.name,))
+        except native.LoadError as error:
+            default_cache().discard(key, f"does not load ({error})")
 
 
 def load_or_fall_back(

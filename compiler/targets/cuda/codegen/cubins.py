@@ -69,8 +69,7 @@ def cubins(sources: Sequence[CudaSource], arch: str, cache=None) -> list[CudaCod
     made: dict[CudaSource, CudaCode] = {}
     for source in dict.fromkeys(sources):
         key = cubin_key(source, arch)
-        data = cache.get(key) if cache is not None else None
-        code = _unpacked(data) if data is not None else None
+        code = cache.load(key, _unpacked) if cache is not None else None
         if code is None:
             with stage("cubins"):
                 (code,) = compile_cuda([source], arch, functools.partial(_lowered, cache=cache))
@@ -84,9 +83,8 @@ def cubins(sources: Sequence[CudaSource], arch: str, cache=None) -> list[CudaCod
 def _lowered(source: CudaSource, cache=None) -> str:
     """The LLVM IR of a source, from `cache` where another architecture has put it there."""
     key = cubin_key(source, f"llvm {versions()}")
-    data = cache.get(key) if cache is not None else None
-    if data is not None:
-        return zlib.decompress(data).decode()
+    if cache is not None and (known := cache.load(key, lambda data: zlib.decompress(data).decode())):
+        return known
     ir = lower_cuda(source)
     if cache is not None:
         cache.put(key, zlib.compress(ir.encode(), 1))
