@@ -7,11 +7,9 @@ bounds. f32 functions that go through float64 are within 0.501.
 
 from __future__ import annotations
 
-import re
-
 from hloom.ir.op_table import OPS
 
 ULP = {"exp2": (0.94, 0.90), "log2": (0.501, 0.51), "log10": (0.501, 0.51), "hypot": (0.501, 0.501)}
 for _entry in OPS.values():
-    if _entry.ulp:
-        ULP[re.match(r"\w+(?=_\{t\})", _entry.code["any"])[0]] = _entry.ulp
+    if _entry.ulp and isinstance(_entry.code, dict):
+        ULP[_entry.code["any"].partition("_{t}")[0]] = _entry.ulp

@@ -60,27 +60,37 @@ def _overloaded(stem: str) -> Callable:
     return lambda builder, *values: call_overloaded(builder, stem, *values)
 
 
-# ---- one LLVM operation each, for f32 and f64
+# ---- one operation each, for f32 and f64
 
-_UNARY = {
-    "sqrt": "llvm.sqrt",
-    "floor": "llvm.floor",
-    "ceil": "llvm.ceil",
-    "trunc": "llvm.trunc",
-    "round_even": "llvm.roundeven",
-    "round_afz": "llvm.round",
-    "abs": "llvm.fabs",
-}
-_BINARY = {"copysign": "llvm.copysign", "max": "llvm.maximum", "min": "llvm.minimum"}
 
-for _name, _stem in _UNARY.items():
-    for _dtype in FLOATS:
-        instruction(f"{_name}_{_dtype}", _dtype, _dtype, _overloaded(_stem), f"{_stem}: correctly rounded")
-for _name, _stem in _BINARY.items():
-    for _dtype in FLOATS:
-        instruction(f"{_name}_{_dtype}", f"{_dtype} {_dtype}", _dtype, _overloaded(_stem), f"{_stem}: exact")
-for _dtype in FLOATS:
-    instruction(f"fma_{_dtype}", f"{_dtype} {_dtype} {_dtype}", _dtype, _overloaded("llvm.fma"), "rounded once")
+def _pair(stem: str, parameters: int, result: str, emit: Callable, reference: str) -> tuple[Callable, Callable]:
+    """Enters STEM_f32 and STEM_f64. result: its dtype; "" is that of the parameters."""
+    single, double = (
+        instruction(f"{stem}_{dtype}", " ".join([dtype] * parameters), result or dtype, emit, reference)
+        for dtype in FLOATS
+    )
+    return single, double
+
+
+def _rounded(stem: str, name: str) -> tuple[Callable, Callable]:
+    return _pair(stem, 1, "", _overloaded(name), f"{name}: correctly rounded")
+
+
+def _exact(stem: str, name: str) -> tuple[Callable, Callable]:
+    return _pair(stem, 2, "", _overloaded(name), f"{name}: exact")
+
+
+sqrt_f32, sqrt_f64 = _rounded("sqrt", "llvm.sqrt")
+floor_f32, floor_f64 = _rounded("floor", "llvm.floor")
+ceil_f32, ceil_f64 = _rounded("ceil", "llvm.ceil")
+trunc_f32, trunc_f64 = _rounded("trunc", "llvm.trunc")
+round_even_f32, round_even_f64 = _rounded("round_even", "llvm.roundeven")
+round_afz_f32, round_afz_f64 = _rounded("round_afz", "llvm.round")
+abs_f32, abs_f64 = _rounded("abs", "llvm.fabs")
+copysign_f32, copysign_f64 = _exact("copysign", "llvm.copysign")
+max_f32, max_f64 = _exact("max", "llvm.maximum")
+min_f32, min_f64 = _exact("min", "llvm.minimum")
+fma_f32, fma_f64 = _pair("fma", 3, "", _overloaded("llvm.fma"), "rounded once")
 
 
 def _is_finite(builder, x):
@@ -90,8 +100,7 @@ def _is_finite(builder, x):
     return builder.icmp_unsigned("!=", bits, exponent)
 
 
-for _dtype in FLOATS:
-    instruction(f"is_finite_{_dtype}", _dtype, "pred", _is_finite, "exponent field below its maximum")
+is_finite_f32, is_finite_f64 = _pair("is_finite", 1, "pred", _is_finite, "exponent field below its maximum")
 
 
 # ---- reading a bit pattern as another dtype
@@ -151,6 +160,18 @@ for _source in (*INTEGERS, "f16", "bf16", "f32", "f64"):
         if _source != _target and BITS[_source] == BITS[_target]:
             _note = "the same bits read as the other dtype; a signalling f16 NaN becomes quiet"
             instruction(f"bitcast_{_source}_{_target}", _source, _target, _bitcast(_source, _target), _note)
+
+
+def _both_ways(one: str, other: str) -> tuple[Callable, Callable]:
+    return FUNCTIONS[f"bitcast_{one}_{other}"].python, FUNCTIONS[f"bitcast_{other}_{one}"].python
+
+
+bitcast_f16_s16, bitcast_s16_f16 = _both_ways("f16", "s16")
+bitcast_bf16_s16, bitcast_s16_bf16 = _both_ways("bf16", "s16")
+bitcast_f32_s32, bitcast_s32_f32 = _both_ways("f32", "s32")
+bitcast_f32_u32, bitcast_u32_f32 = _both_ways("f32", "u32")
+bitcast_f64_s64, bitcast_s64_f64 = _both_ways("f64", "s64")
+bitcast_f64_u64, bitcast_u64_f64 = _both_ways("f64", "u64")
 
 
 # ---- intrinsics whose types follow their arguments
@@ -224,7 +245,4 @@ def polynomial_parts(context, x, coefficients):
 
 for _python in (select, polynomial, polynomial_parts):
     _name = _python._name
-    FUNCTIONS[_name] = Function(_name, _python, (), "*", "intrinsic", 0.0, _python.__doc__.split("\n")[0])
-
-# The names that the plain functions of this package use.
-globals().update({name: entry.python for name, entry in FUNCTIONS.items()})
+    FUNCTIONS[_name] = Function(_name, _python, (), "*", "intrinsic", 0.0, (_python.__doc__ or "").split("\n")[0])

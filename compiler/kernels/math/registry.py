@@ -13,6 +13,7 @@ from numba import types
 
 from hloom.compiler.kernels.math.accuracy import ULP
 from hloom.ir.records import record
+from hloom.ir.types import DTYPES
 
 # The type that a value of each HLO dtype has in a register: f16 and bf16 are computed in float32.
 REGISTER = {
@@ -72,3 +73,17 @@ def function(parameters: str, result: str, ulp: float = 0.0) -> Callable:
         return python
 
     return enter
+
+
+def rounded_from(wide: str, narrow: str, names: str) -> None:
+    """Enters NAME_narrow for each name of the list: NAME_wide of the arguments, rounded to the narrower dtype."""
+    for name in names.split():
+        entry = FUNCTIONS[f"{name}_{wide}"]
+        parameters = ("x", "y")[: len(entry.parameters)]
+        scope: dict[str, Any] = {narrow: REGISTER[narrow], wide: REGISTER[wide], entry.name: entry.python}
+        arguments = ", ".join(f"{wide}({parameter})" for parameter in parameters)
+        head = f"def {name}_{narrow}({', '.join(parameters)}):"
+        exec(f"{head}\n    return {narrow}({entry.name}({arguments}))\n", scope)
+        python = scope[f"{name}_{narrow}"]
+        python.__doc__ = f"through {DTYPES[wide].name}."
+        function(" ".join([narrow] * len(parameters)), narrow)(python)

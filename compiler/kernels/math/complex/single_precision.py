@@ -6,39 +6,21 @@ from hloom.compiler.kernels.math.bits import (
     abs_f32,
     bitcast_f32_s32,
     bitcast_s32_f32,
-    c64,
-    c128,
     f32,
     fma_f32,
     s32,
     select,
     sqrt_f32,
 )
-from hloom.compiler.kernels.math.complex import arithmetic, functions
 from hloom.compiler.kernels.math.elementary.logarithm import INFINITY
-from hloom.compiler.kernels.math.registry import function
+from hloom.compiler.kernels.math.registry import function, rounded_from
 
-UNARY = (
-    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh", "exp", "expm1", "log", "log1p",
-    "logistic", "rsqrt", "sign", "sin", "sinh", "sqrt", "tan", "tanh",
-)  # fmt: skip
-BINARY = ("div", "max", "min", "pow")
-
-
-def _enter(name: str, parameters: tuple[str, ...]) -> None:
-    """Enters the function NAME_c64 in the table."""
-    scope = {"c64": c64, "c128": c128, **vars(functions), **vars(arithmetic)}
-    arguments = ", ".join(f"c128({parameter})" for parameter in parameters)
-    exec(f"def {name}_c64({', '.join(parameters)}):\n    return c64({name}_c128({arguments}))\n", scope)
-    python = scope[f"{name}_c64"]
-    python.__doc__ = "through complex128."
-    function(" ".join(["c64"] * len(parameters)), "c64")(python)
-
-
-for _name in UNARY:
-    _enter(_name, ("z",))
-for _name in BINARY:
-    _enter(_name, ("z", "w"))
+rounded_from(
+    "c128",
+    "c64",
+    "acos acosh asin asinh atan atanh cbrt cos cosh exp expm1 log log1p logistic rsqrt sign sin sinh sqrt tan tanh "
+    "div max min pow",
+)
 
 
 @function("c64", "f32")

@@ -14,7 +14,6 @@ from hloom.compiler.kernels.math.bits import (
     copysign_f32,
     copysign_f64,
     f32,
-    f64,
     fma_f32,
     fma_f64,
     polynomial,
@@ -32,7 +31,7 @@ from hloom.compiler.kernels.math.elementary.exponential import (
     scale_f64,
 )
 from hloom.compiler.kernels.math.elementary.logarithm import INFINITY, LN2, NAN, log_parts_f64
-from hloom.compiler.kernels.math.registry import function
+from hloom.compiler.kernels.math.registry import function, rounded_from
 
 # (tanh(x) - x) / x^3 in x^2, |x| <= 0.42; relative error of tanh 2^-26.5
 TANH_F32 = (-0.333332807, 0.133305088, -0.0534787104, 0.0184519142)
@@ -206,34 +205,4 @@ def atanh_f64(x):
     return copysign_f64(select(magnitude <= 1.0, result, NAN), x)
 
 
-# ---- float32 through float64
-
-
-@function("f32", "f32")
-def sinh_f32(x):
-    """through float64."""
-    return f32(sinh_f64(f64(x)))
-
-
-@function("f32", "f32")
-def cosh_f32(x):
-    """through float64."""
-    return f32(cosh_f64(f64(x)))
-
-
-@function("f32", "f32")
-def asinh_f32(x):
-    """through float64."""
-    return f32(asinh_f64(f64(x)))
-
-
-@function("f32", "f32")
-def acosh_f32(x):
-    """through float64."""
-    return f32(acosh_f64(f64(x)))
-
-
-@function("f32", "f32")
-def atanh_f32(x):
-    """through float64."""
-    return f32(atanh_f64(f64(x)))
+rounded_from("f64", "f32", "sinh cosh asinh acosh atanh")

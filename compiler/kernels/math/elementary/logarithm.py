@@ -16,7 +16,6 @@ from hloom.compiler.kernels.math.bits import (
     bitcast_u32_f32,
     bitcast_u64_f64,
     f32,
-    f64,
     fma_f32,
     fma_f64,
     polynomial,
@@ -25,7 +24,7 @@ from hloom.compiler.kernels.math.bits import (
     u32,
     u64,
 )
-from hloom.compiler.kernels.math.registry import function
+from hloom.compiler.kernels.math.registry import function, rounded_from
 
 NAN = float("nan")
 INFINITY = float("inf")
@@ -256,13 +255,4 @@ def log10_f64(x):
     return log_edges_f64(x, high + (error + fma_f64(e, LOG10_2_REST, part_low)))
 
 
-@function("f32", "f32")
-def log2_f32(x):
-    """through float64."""
-    return f32(log2_f64(f64(x)))
-
-
-@function("f32", "f32")
-def log10_f32(x):
-    """through float64."""
-    return f32(log10_f64(f64(x)))
+rounded_from("f64", "f32", "log2 log10")

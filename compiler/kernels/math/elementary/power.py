@@ -28,7 +28,7 @@ from hloom.compiler.kernels.math.bits import (
 )
 from hloom.compiler.kernels.math.elementary.exponential import EXPONENT_F32, LN2_HIGH_F32, exp_sum_f64, scale_grown_f32
 from hloom.compiler.kernels.math.elementary.logarithm import INFINITY, MINIMUM_NORMAL_F32, NAN, log_parts_f64
-from hloom.compiler.kernels.math.registry import function
+from hloom.compiler.kernels.math.registry import function, rounded_from
 
 # 1 / cbrt(m) on [1, 8]; relative error 2^-8.4
 INVERSE_CBRT = (
@@ -220,7 +220,4 @@ def cbrt_f64(x):
     return select((magnitude < INFINITY) & (magnitude > 0.0), result, x)
 
 
-@function("f32", "f32")
-def cbrt_f32(x):
-    """through float64."""
-    return f32(cbrt_f64(f64(x)))
+rounded_from("f64", "f32", "cbrt")

@@ -29,7 +29,7 @@ from hloom.compiler.kernels.math.bits import (
 )
 from hloom.compiler.kernels.math.elementary.logarithm import INFINITY, NAN
 from hloom.compiler.kernels.math.elementary.range_reduction import HUGE
-from hloom.compiler.kernels.math.registry import FUNCTIONS, function
+from hloom.compiler.kernels.math.registry import FUNCTIONS, function, rounded_from
 
 huge_sin_f32, huge_sin_f64 = FUNCTIONS["huge_sin_f32"].python, FUNCTIONS["huge_sin_f64"].python
 huge_cos_f32, huge_cos_f64 = FUNCTIONS["huge_cos_f32"].python, FUNCTIONS["huge_cos_f64"].python
@@ -295,12 +295,6 @@ def asin_f32(x):
     return copysign_f32(select(large, above, base + tail), x)
 
 
-@function("f32", "f32")
-def acos_f32(x):
-    """through float64."""
-    return f32(acos_f64(f64(x)))
-
-
 @function("f64 f64 f64", "f64")
 def atan_quotient_f64(top, bottom, mirrored):
     """atan(top / bottom) for 0 <= top <= bottom, and pi/2 (mirrored 1), pi (2), 3 pi/2 - pi... minus it; see below.
@@ -403,7 +397,4 @@ def atan2_f64(y, x):
     return copysign_f64(result, y)
 
 
-@function("f32 f32", "f32")
-def atan2_f32(y, x):
-    """through float64."""
-    return f32(atan2_f64(f64(y), f64(x)))
+rounded_from("f64", "f32", "acos atan2")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from hloom.compiler.kernels.math.bits import (
     abs_f64,
     copysign_f64,
-    f32,
     f64,
     floor_f64,
     fma_f64,
@@ -20,7 +19,7 @@ from hloom.compiler.kernels.math.bits import (
 )
 from hloom.compiler.kernels.math.elementary.exponential import EXPONENT_F64, LOG2_E, exp_parts_f64, scale_f64
 from hloom.compiler.kernels.math.elementary.power import pow_f64
-from hloom.compiler.kernels.math.registry import function
+from hloom.compiler.kernels.math.registry import function, rounded_from
 from hloom.compiler.kernels.math.special.gamma import digamma_f64
 
 INFINITY, NAN = float("inf"), float("nan")
@@ -148,18 +147,6 @@ def bessel_i1e_f64(x):
     return select(x != x, x, copysign_f64(result, x))
 
 
-@function("f32", "f32")
-def bessel_i0e_f32(x):
-    """through float64."""
-    return f32(bessel_i0e_f64(f64(x)))
-
-
-@function("f32", "f32")
-def bessel_i1e_f32(x):
-    """through float64."""
-    return f32(bessel_i1e_f64(f64(x)))
-
-
 # B(2 k) / (2 k)!
 EULER_MACLAURIN = (
     0.08333333333333333, -0.001388888888888889, 3.306878306878307e-05, -8.267195767195768e-07, 2.08767569878681e-08,
@@ -226,13 +213,4 @@ def polygamma_f64(n, x):
     return select(known, select(n == 0.0, digamma_f64(x), higher), NAN)
 
 
-@function("f32 f32", "f32")
-def zeta_f32(s, q):
-    """through float64."""
-    return f32(zeta_f64(f64(s), f64(q)))
-
-
-@function("f32 f32", "f32")
-def polygamma_f32(n, x):
-    """through float64."""
-    return f32(polygamma_f64(f64(n), f64(x)))
+rounded_from("f64", "f32", "bessel_i0e bessel_i1e zeta polygamma")

@@ -13,7 +13,6 @@ from hloom.compiler.kernels.math.bits import (
     copysign_f32,
     copysign_f64,
     f32,
-    f64,
     fma_f32,
     fma_f64,
     polynomial,
@@ -26,7 +25,7 @@ from hloom.compiler.kernels.math.elementary.exponential import (
     exp_sum_f64,
     scale_f64,
 )
-from hloom.compiler.kernels.math.registry import function
+from hloom.compiler.kernels.math.registry import function, rounded_from
 
 TWO_OVER_SQRT_PI_REST = 0.12837916709551256  # 2 / sqrt(pi) - 1
 # erf(x) / x - 1 in x^2, |x| <= 1; relative error 2^-29.4, 2^-56
@@ -174,12 +173,6 @@ def erfcx_f64(x):
 
 
 @function("f32", "f32")
-def erfcx_f32(x):
-    """through float64."""
-    return f32(erfcx_f64(f64(x)))
-
-
-@function("f32", "f32")
 def erf_f32(x):
     """odd polynomial of degree 15 below 1, 1 - (polynomial of degree 8)^4 above."""
     magnitude = abs_f32(x)
@@ -191,7 +184,4 @@ def erf_f32(x):
     return copysign_f32(select(magnitude < f32(1.0), small, fma_f32(-root, root, f32(1.0))), x)
 
 
-@function("f32", "f32")
-def erfc_f32(x):
-    """through float64."""
-    return f32(erfc_f64(f64(x)))
+rounded_from("f64", "f32", "erfcx erfc")

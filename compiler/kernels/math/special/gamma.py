@@ -13,7 +13,6 @@ from hloom.compiler.kernels.math.bits import (
     copysign_f32,
     copysign_f64,
     f32,
-    f64,
     fma_f32,
     fma_f64,
     polynomial,
@@ -35,7 +34,7 @@ from hloom.compiler.kernels.math.elementary.logarithm import (
     log_parts_f64,
 )
 from hloom.compiler.kernels.math.elementary.trigonometry import PI, cosine_parts_f64, sine_parts_f64
-from hloom.compiler.kernels.math.registry import function
+from hloom.compiler.kernels.math.registry import function, rounded_from
 
 HALF_LOG_TWO_PI, LOG_PI = 0.9189385332046728, 1.1447298858494002
 
@@ -288,18 +287,6 @@ def erf_inv_f64(x):
 
 
 @function("f32", "f32")
-def lgamma_f32(x):
-    """through float64."""
-    return f32(lgamma_f64(f64(x)))
-
-
-@function("f32", "f32")
-def digamma_f32(x):
-    """through float64."""
-    return f32(digamma_f64(f64(x)))
-
-
-@function("f32", "f32")
 def erf_inv_f32(x):
     """x times a polynomial of -log(1 - x^2) or its root (the form of Giles, 2012)."""
     y = fma_f32(-x, x, f32(1.0))
@@ -319,3 +306,6 @@ def erf_inv_f32(x):
     result = fma_f32(x, first, x * rest)
     result = copysign_f32(select(y == f32(0.0), f32(INFINITY), result), x)
     return select(y >= f32(0.0), result, f32(NAN))
+
+
+rounded_from("f64", "f32", "lgamma digamma")
