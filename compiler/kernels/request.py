@@ -187,11 +187,11 @@ def name_dims(writer: Writer, block: Block, dims, merged: list[list[int]], name:
         quotient, remainder = writer.fresh("q"), writer.fresh("q")
         divisor = writer.integer("q_s", math.prod(sizes[g + 1 :]))
         block.body += [f"{quotient} = {rest} // {divisor}", f"{remainder} = {rest} - {quotient} * {divisor}"]
-        writer.merged[group[-1]] = (quotient, 1)
+        writer.merged[group[-1]] = quotient
         block.variables = block.variables | {quotient, remainder}
         rest = remainder
     if merged:
-        writer.merged[merged[-1][-1]] = (rest, 1)
+        writer.merged[merged[-1][-1]] = rest
 
 
 def group_sizes(dims, groups) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hloom.compiler.compile_timings import stage
 from hloom.ir.module import Computation, Instruction, Module
@@ -42,7 +42,7 @@ class KernelKind:
 
     name: the first word of its kernels' names.
     matches(computation): whether such a kernel computes a fused computation that no earlier kind in the table matches.
-    launches(request, target): the launches of that computation.
+    launches(request, target): the launches of that computation; target: of the class whose table has the kind.
     opcodes: instructions that only kernels of this kind compute; none for kinds of element-wise work.
     supports(instruction): whether there is a kernel for an instruction with one of these opcodes.
     accepts(group, instruction, users, output): (whether fusion may add an instruction to a group, why). It decides on
@@ -53,7 +53,7 @@ class KernelKind:
 
     name: str
     matches: Callable[[Computation], bool]
-    launches: Callable[[KernelRequest, Target], list[Launch]]
+    launches: Callable[[KernelRequest, Any], list[Launch]]
     opcodes: frozenset[str] = frozenset()
     supports: Callable[[Instruction], bool] = loads_dtypes
     accepts: Callable[[Group, Instruction, list[Instruction], bool], tuple[bool, str]] = accepts_nothing
@@ -67,19 +67,28 @@ class Target:
     supports_loop_splitting: a work item runs its innermost loop alone, so that the loop may have several bodies.
     supports_loop_fusion: a loop of small kernels may become one kernel.
     supports_pointer_swap: two buffers of a loop may be exchanged by address, without a copy.
-    nontemporal_threshold: bytes read and written from which on a kernel stores its results past the caches; 0: never.
-    nontemporal_result_threshold: the same for results that nothing in the program reads again.
-    nontemporal_bytes: size of a non-temporal store, whose address is a multiple of it.
     """
 
     kinds: tuple[KernelKind, ...] = ()
     supports_loop_splitting: bool = False
     supports_loop_fusion: bool = False
     supports_pointer_swap: bool = False
-    nontemporal_threshold: int = 0
-    nontemporal_result_threshold: int = 0
-    nontemporal_bytes: int = 0
     _by_opcode: dict[str, KernelKind] = {}
+
+    @property
+    def nontemporal_threshold(self) -> int:
+        """Bytes read and written from which on a kernel's stores are non-temporal; 0: never."""
+        return 0
+
+    @property
+    def nontemporal_result_threshold(self) -> int:
+        """The same for results that nothing in the program reads again."""
+        return 0
+
+    @property
+    def nontemporal_bytes(self) -> int:
+        """Size of a non-temporal store, whose address is a multiple of it."""
+        return 0
 
     def __init_subclass__(cls):
         cls._by_opcode = {opcode: kind for kind in reversed(cls.kinds) for opcode in kind.opcodes}

@@ -58,7 +58,7 @@ class RowNest:
         probe = self.request.writer(dims)
         probe.root.variables = frozenset(f"i{k}" for k in range(len(dims)))
         probe.set_domain_plain()
-        probe.merged[last] = ("t_j", 1)
+        probe.merged[last] = "t_j"
         write(probe, probe.root.child())
         merged = merge_groups(dims, probe.used, [news[0] for news in split if news])
         writer = self.request.writer(dims)
@@ -69,7 +69,7 @@ class RowNest:
         name_dims(writer, item, dims, [g for g in merged if set(g) <= set(split[0])], "t_b")
         row = item.child("t_i")
         name_dims(writer, row, dims, [g for g in merged if set(g) <= set(split[1])], "t_i")
-        writer.merged[last] = ("t_j", 1)
+        writer.merged[last] = "t_j"
         write(writer, row)
         self.counter = writer.counter
         self.item += self.lines(item)

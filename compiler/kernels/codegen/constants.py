@@ -7,7 +7,6 @@ they literals, a kernel would be compiled anew for each shape, though nothing el
 from __future__ import annotations
 
 import math
-import re
 
 import numpy as np
 
@@ -58,7 +57,7 @@ def argument(value, dtype: np.dtype) -> tuple[str, int, str]:
 
 def shown_arguments(text: str, arguments: list) -> str:
     """'constant_f32 = 0.5, ...' of the arguments of a kernel's text that are constants; '' where it has none."""
-    names = re.search(r"\((.*?)\)", text)[1].split(", ")
+    names = text.partition("(")[2].partition(")")[0].split(", ")
     parts = []
     for name, value in zip(names, arguments, strict=False):
         if name.startswith("constant_f32"):

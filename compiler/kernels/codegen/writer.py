@@ -6,6 +6,8 @@ copy is made. Every value is written into the outermost block of the nest in whi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from hloom.compiler.kernels.codegen.affine import ZERO, Affine, Index, linear, row_major_strides
@@ -41,12 +43,12 @@ class Writer:
         self.sized: frozenset[Instruction] = frozenset()  # constants that are arguments
         self.masks = False  # whether what is outside of an operand may be masked, see `masked`
         self.literals = 0  # coefficients and constants of indexes up to this are part of the text, not arguments
-        self.expressions: dict[str, object] = {}  # further index maps that this nest has
+        self.expressions: dict[str, Callable[..., tuple[str, Block]]] = {}  # further index maps that this nest has
         self.piece = 0  # a value in one piece of a loop is not the one in another
         self.used: list[Affine] = []  # every affine expression that was written: what may be merged is decided by them
         self.loads: dict[str, set[Affine]] = {}
         self.load_sites: list[tuple[Block, str, Affine, np.dtype, str]] = []  # (block, name, place, dtype, expression)
-        self.merged: dict[object, tuple[str, int] | None] = {k: (f"i{k}", 1) for k in range(len(dims))}
+        self.merged: dict[int, str | None] = {k: f"i{k}" for k in range(len(dims))}  # names of domain dimensions
         self.counter = 0
         self.root = Block()
 
@@ -70,22 +72,21 @@ class Writer:
 
     def set_domain_plain(self) -> None:
         """Every domain dimension is a variable of its own."""
-        self.merged = {k: (f"i{k}", 1) for k in range(len(self.dims))}
+        self.merged = {k: f"i{k}" for k in range(len(self.dims))}
 
     def set_domain(self, groups: list[list[int]]) -> None:
         """Merges domain dimensions: group g becomes the variable i<g>, with its last dimension's coefficients."""
         self.merged = dict.fromkeys(range(len(self.dims)))
         for g, group in enumerate(groups):
-            self.merged[group[-1]] = (f"i{g}", 1)
+            self.merged[group[-1]] = f"i{g}"
 
     def variable_names(self, affine: Affine) -> list[tuple[str, int]]:
         """(variable name, coefficient) of the terms, after merging."""
         terms = []
         for variable, coefficient in affine.terms.items():
-            if isinstance(variable, str):
-                terms.append((variable, coefficient))
-            elif self.merged[variable] is not None:
-                terms.append((self.merged[variable][0], coefficient))
+            name = variable if isinstance(variable, str) else self.merged[variable]
+            if name is not None:
+                terms.append((name, coefficient))
         return terms
 
     def text(self, affine: Affine, prefix: str) -> str:

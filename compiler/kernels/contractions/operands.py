@@ -6,7 +6,7 @@ from hloom.compiler.kernels.codegen.affine import ZERO, Affine, linear, merge_gr
 from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.kernels.codegen.serial import block_lines
 from hloom.compiler.kernels.codegen.writer import Writer
-from hloom.compiler.kernels.contractions.spec import ContractionKernels, PlainOperand, PlainStore
+from hloom.compiler.kernels.contractions.spec import ContractionKernels, Element, PlainOperand, PlainStore
 from hloom.compiler.kernels.request import name_dims
 from hloom.compiler.reshapes import without_ones_groups
 from hloom.ir.module import Instruction
@@ -51,7 +51,7 @@ class Roles:
 class Operand:
     """An operand of a contraction: its code, its strides by role, and its fastest-varying role."""
 
-    code: object
+    code: Element | PlainOperand
     strides: tuple[int, int, int]
     fast: str
 

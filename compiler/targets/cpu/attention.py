@@ -25,7 +25,7 @@ from __future__ import annotations
 import re
 
 from hloom.compiler.kernels.attention.rows import RowNest
-from hloom.compiler.kernels.attention.structure import SCORES, SUMS, Attention
+from hloom.compiler.kernels.attention.structure import SCORES, SUMS, Attention, attention_of
 from hloom.compiler.kernels.codegen.elements import fallbacks, load, with_stores
 from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.codegen.source import KernelSource
@@ -38,6 +38,7 @@ from hloom.compiler.kernels.contractions.spec import (
     PRODUCT,
     ContractionKernels,
     ContractionSpec,
+    KernelAddress,
     PlainOperand,
     PlainStore,
 )
@@ -45,6 +46,7 @@ from hloom.compiler.kernels.contractions.tile_shapes import ITEMSIZES, tile_shap
 from hloom.compiler.kernels.launch import Launch, launch_by_grain
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.normal_forms import accumulation_dtype
+from hloom.compiler.targets.cpu.machine import Machine
 from hloom.ir.records import record
 from hloom.ir.types import HLO_NAME
 
@@ -58,8 +60,10 @@ TEMPORARIES = ("t_packed1", "t_packed2", "t_open")
 WANTED = 4  # a block's scores are such a part of the second cache, where that is some rows: keys and values stay beside
 
 
-def attention_launches(request: KernelRequest, attention: Attention, machine) -> list[Launch]:
+def attention_launches(request: KernelRequest, machine: Machine) -> list[Launch]:
     """The launches: packing of keys, packing of values, and the kernel of all rows."""
+    attention = attention_of(request.computation)
+    assert attention is not None, "the kind of an attention kernel matches only these"
     return _Kernel(request, attention, machine).launches()
 
 
@@ -71,7 +75,7 @@ class _Contraction:
     number: int
     kernels: ContractionKernels
     right: Operand
-    arguments: dict[str, int]
+    arguments: dict[str, int | KernelAddress]
     packing: list[Launch]
 
     def product(self, values: dict[str, str]) -> list[str]:
@@ -95,7 +99,7 @@ class _Contraction:
 class _Kernel:
     """The making of one attention kernel."""
 
-    def __init__(self, request: KernelRequest, attention: Attention, machine):
+    def __init__(self, request: KernelRequest, attention: Attention, machine: Machine):
         self.request, self.attention, self.machine = request, attention, machine
         self.dtype = accumulation_dtype(attention.first)
         self.integers: dict[str, int] = {}
@@ -162,8 +166,8 @@ class _Kernel:
         temporaries = {name: 0 for name in TEMPORARIES if name in words}
         for launch in packing:
             temporaries |= {name: size for name, size in launch.temporaries.items() if name in words}
-        work = own["t_block_rows"] * (self.n * self.k + self.n * self.d)
-        items = self.batch * own["t_row_blocks"]
+        work = self.block_rows * (self.n * self.k + self.n * self.d)
+        items = self.batch * ceil(self.m, self.block_rows)
         grain = max(1, SERIAL_WORK // work)
         chosen = with_stores(source, self.request.past_caches(*self.request.outputs[0].dims[-1:]))
         launch = launch_by_grain(chosen, arguments, items, grain, temporaries, items * work * PRODUCT_WORK)

@@ -19,7 +19,16 @@ from hloom.compiler.targets.cpu.nontemporal_stores import is_streamed, past_cach
 # whose loops the loop vectorizer has widened.
 _OPTIMIZATION = 2
 _lock = threading.RLock()
-_threads = threading.local()
+
+
+class _TargetMachines(threading.local):
+    """The target machines of each thread: LLVM changes them during code generation."""
+
+    def __init__(self) -> None:
+        self.by_machine: dict[Machine, llvm.TargetMachine] = {}
+
+
+_threads = _TargetMachines()
 
 
 @functools.cache
@@ -35,21 +44,17 @@ def triple() -> str:
 
 
 def _target_machine(machine: Machine) -> llvm.TargetMachine:
-    """The target machine of the current thread: LLVM changes it during code generation."""
-    made = _threads.__dict__.get(machine)
-    if made is None:
-        made = _threads.__dict__[machine] = _new_target_machine(machine)
-    return made
-
-
-def _new_target_machine(machine: Machine) -> llvm.TargetMachine:
+    """The target machine of the current thread."""
+    if (made := _threads.by_machine.get(machine)) is not None:
+        return made
     with _lock:
         _initialize()
         # Position-independent code of the small model addresses constants relative to the instruction pointer; the
         # JIT's default (large) model needs a 10-byte move for each. Loaders put both of one object side by side.
-        return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+        made = _threads.by_machine[machine] = llvm.Target.from_triple(triple()).create_target_machine(
             cpu=machine.cpu, features=machine.features, opt=_OPTIMIZATION, reloc="pic", codemodel="small"
         )
+        return made
 
 
 def _optimize(module: llvm.ModuleRef, machine: Machine, vectorize: bool, alone: bool = False) -> None:

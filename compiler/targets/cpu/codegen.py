@@ -22,7 +22,7 @@ from hloom.compiler.compile_timings import collecting, count, current, stage
 from hloom.compiler.gil import fast_switching
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.targets.cpu.interface import NativeFunction, ObjectCode, Store, code_version, kernel_key
-from hloom.compiler.targets.cpu.machine import Machine, available_cores, host, portable_machine
+from hloom.compiler.targets.cpu.machine import Machine, available_cores, host_name, machine_of, portable_machine
 from hloom.compiler.targets.cpu.prebuilt import keys as prebuilt
 
 __all__ = [
@@ -43,30 +43,35 @@ def _backend():
     return backend
 
 
-def compile_kernels(kernels: Sequence[KernelSource], cache: Store | None = None) -> list[ObjectCode]:
+def compile_kernels(
+    kernels: Sequence[KernelSource], cache: Store | None = None, name: str | None = None
+) -> list[ObjectCode]:
     """Object code of each kernel: prebuilt, or from `cache` where it has it, else compiled. Raises KernelCompileError
-    for a source with an error."""
-    made: list[ObjectCode | None] = [None] * len(kernels)
-    missing = []
+    for a source with an error.
+
+    name: of the processor, one of `machine.CHOICES`; None is `host_name()`.
+    """
+    name = name or host_name()
+    machine = machine_of(name)
+    made: dict[int, ObjectCode] = {}
     for index, kernel in enumerate(kernels):
-        data = prebuilt.kernel_code(kernel)
+        data = prebuilt.kernel_code(kernel, name)
         if data is None and cache is not None:
-            data = cache.get(kernel_key(kernel))
-        if data is None:
-            missing.append(index)
-        else:
+            data = cache.get(kernel_key(kernel, machine))
+        if data is not None:
             made[index] = ObjectCode((kernel.name,), data)
+    missing = [index for index in range(len(kernels)) if index not in made]
     if missing:
         count("kernels compiled", len(missing))
-        for index, code in zip(missing, _compile([kernels[index] for index in missing]), strict=True):
+        for index, code in zip(missing, _compile([kernels[index] for index in missing], machine), strict=True):
             made[index] = code
             if cache is not None:
-                cache.put(kernel_key(kernels[index]), code.data)
-    return made
+                cache.put(kernel_key(kernels[index], machine), code.data)
+    return [made[index] for index in range(len(kernels))]
 
 
-def _compile(kernels: Sequence[KernelSource]) -> list[ObjectCode]:
-    machine, stages = host(), current()
+def _compile(kernels: Sequence[KernelSource], machine: Machine) -> list[ObjectCode]:
+    stages = current()
 
     def front_end(kernel: KernelSource) -> tuple[str, list[bytes | str]]:
         with stage("front end"):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hloom.compiler.kernels.codegen.source import KernelSource
-from hloom.compiler.targets.cpu.machine import host, version_file
+from hloom.compiler.targets.cpu.machine import Machine, host, version_file
 from hloom.ir.records import record
 
 
@@ -105,14 +105,15 @@ def code_version() -> str:
     return digest.hexdigest()
 
 
-def fingerprint() -> str:
-    """What decides the code of a kernel besides its source: the machine and the code generator."""
-    return f"{host().identity} {sys.platform} {code_version()}"
+def fingerprint(machine: Machine | None = None) -> str:
+    """What decides the code of a kernel besides its source: the machine (None: the host) and the code generator."""
+    return f"{(machine or host()).identity} {sys.platform} {code_version()}"
 
 
-def kernel_key(kernel: KernelSource) -> str:
-    """The cache key of a kernel's object code: equal text, parameters, machine and versions give equal keys."""
-    parts = [fingerprint(), kernel.name, ",".join(kernel.params), kernel.text]
+def kernel_key(kernel: KernelSource, machine: Machine | None = None) -> str:
+    """The cache key of a kernel's object code: equal text, parameters, machine (None: the host) and versions give
+    equal keys."""
+    parts = [fingerprint(machine), kernel.name, ",".join(kernel.params), kernel.text]
     for name, part in kernel.parts:
-        parts += [name, kernel_key(part)]
+        parts += [name, kernel_key(part, machine)]
     return "kernel-" + hashlib.sha256("\0".join(parts).encode()).hexdigest()

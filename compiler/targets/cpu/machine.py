@@ -194,7 +194,8 @@ def _decoded_processor(data: bytes) -> tuple[str, dict[str, bool]]:
 def version_file(package: str) -> bytes:
     """What says the version of Numba or llvmlite; read, because an import takes as long as all else of a warm start."""
     found = importlib.util.find_spec(package)
-    return Path(found.submodule_search_locations[0], "_version.py").read_bytes()
+    assert found is not None and found.origin is not None, f"{package} is a dependency of hloom"
+    return Path(found.origin).with_name("_version.py").read_bytes()
 
 
 def _described() -> bytes:

@@ -53,7 +53,7 @@ KINDS = (
     KernelKind(
         "attention",
         lambda computation: attention_of(computation) is not None,
-        lambda request, target: attention_launches(request, attention_of(request.computation), target.machine),
+        lambda request, target: attention_launches(request, target.machine),
     ),
     KernelKind(
         "product",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 from hloom.compiler.targets.cpu.llvm_emitter.values import LLVM
 
@@ -35,8 +36,8 @@ def is_plain(node: ast.For) -> bool:
     """Whether a loop gains nothing from LLVM's vectorizer and unroller, which take most of its time for contractions:
     its body is vector code already, it stores elements that are not adjacent, or it has a few iterations, as many as
     are left of them."""
-    match node.iter.args:
-        case [ast.Call(func=ast.Name(id="min"), args=bounds)]:
+    match node.iter:
+        case ast.Call(args=[ast.Call(func=ast.Name(id="min"), args=bounds)]):
             if any(isinstance(b, ast.Constant) and isinstance(b.value, int) and b.value <= SHORT for b in bounds):
                 return True
     return _calls(node, _BLOCKS) or _moves_apart(node)
@@ -68,9 +69,17 @@ def scratch_dtypes(definition: ast.FunctionDef) -> dict[str, str]:
     return found
 
 
-def is_run(node: ast.For, scratch: dict[str, str], dtypes: dict[str, str]) -> bool:
-    """Whether a loop fills adjacent elements of scratch memory with zeros, or with adjacent elements of the same dtype
-    from a parameter: a call of the C library, as LLVM would find out after much else.
+class Run(NamedTuple):
+    """A loop over `variable` that fills adjacent elements of scratch memory: with zeros (source: None), or with
+    adjacent elements of the same dtype from a parameter."""
+
+    variable: str
+    target: ast.Subscript
+    source: ast.Subscript | None
+
+
+def run_of(node: ast.For, scratch: dict[str, str], dtypes: dict[str, str]) -> Run | None:
+    """The loop as a run, which is a call of the C library, as LLVM would find out after much else; None for others.
 
     scratch, dtypes: dtypes of scratch memory and of what parameters point to, by name.
     """
@@ -87,19 +96,20 @@ def is_run(node: ast.For, scratch: dict[str, str], dtypes: dict[str, str]) -> bo
         case ast.For(
             target=ast.Name(id=variable),
             iter=ast.Call(args=bounds),
-            body=[ast.Assign(targets=[ast.Subscript(value=ast.Name(id=target), slice=index)], value=value)],
+            body=[ast.Assign(targets=[ast.Subscript(value=ast.Name(id=target), slice=index) as place], value=value)],
         ) if len(bounds) < 3 and target in scratch and adjacent(index):
             match value:
                 case ast.Subscript(value=ast.Name(id=source), slice=index):
-                    return dtypes.get(source) == scratch[target] and adjacent(index)
-                case ast.Call(func=ast.Name(id=dtype), args=[ast.Constant(value=0)]):
-                    return dtype == scratch[target]
-    return False
+                    if dtypes.get(source) == scratch[target] and adjacent(index):
+                        return Run(variable, place, value)
+                case ast.Call(func=ast.Name(id=dtype), args=[ast.Constant(value=0)]) if dtype == scratch[target]:
+                    return Run(variable, place, None)
+    return None
 
 
-def is_explicit(definition: ast.FunctionDef, written: Callable[[ast.For], bool]) -> bool:
+def is_explicit(definition: ast.FunctionDef, written: Callable[[ast.For], object]) -> bool:
     """Whether a kernel has vectors that are written out, and no innermost loop that is neither of them nor short.
-    written: whether a loop will be none, as `is_run` says."""
+    written: true for a loop that will be none (a run)."""
     plain = 0
     for loop in ast.walk(definition):
         if isinstance(loop, ast.For | ast.While):
@@ -109,7 +119,7 @@ def is_explicit(definition: ast.FunctionDef, written: Callable[[ast.For], bool])
                 return False
             if is_plain(loop) or _calls(loop, _VECTORS) or written(loop):
                 plain += 1
-            elif not (len(loop.iter.args) == 1 and isinstance(loop.iter.args[0], ast.Constant)):
+            elif not (isinstance(loop.iter, ast.Call) and [type(bound) for bound in loop.iter.args] == [ast.Constant]):
                 return False
     return plain > 0
 

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from typing import Any
 
 from hloom.compiler.kernels.codegen.source import KernelSource, parsed
 from hloom.compiler.targets.cpu.llvm_emitter.analysis import (
     EXPLICIT,
+    Run,
     in_slots,
     is_explicit,
     is_harmless,
     is_plain,
-    is_run,
+    run_of,
     scratch_dtypes,
 )
 from hloom.compiler.targets.cpu.llvm_emitter.calls import CALLS, call_function
@@ -108,7 +110,7 @@ class Module:
         widened: dict[str, str] = {}
         for _ in range(8):
             made = _Function(self, definition, kernel.params, widened)
-            self.explicit &= is_explicit(definition, made.is_run)
+            self.explicit &= is_explicit(definition, made.run_of)
             try:
                 self.functions.append(made.define(symbol, attributes))
                 return
@@ -194,8 +196,9 @@ class _Function(Values):
         body = "\n".join(["entry:", *self.allocas, "  br label %start", "start:", *self.lines, "  ret void"])
         return f"define internal void @{symbol}({parameters}) {attributes} {{\n{body}\n}}"
 
-    def is_run(self, node: ast.For) -> bool:
-        return is_run(node, self.scratch, self.dtypes) and node.target.id not in self.in_slots
+    def run_of(self, node: ast.For) -> Run | None:
+        run = run_of(node, self.scratch, self.dtypes)
+        return run if run is not None and run.variable not in self.in_slots else None
 
     # --- statements
 
@@ -294,8 +297,8 @@ class _Function(Values):
             raise Unsupported("a loop over something else than a range")
         bounds = [self.cast(self.value(bound), "s64").text for bound in iterator.args]
         start, stop, step = ("0", *bounds, "1") if len(bounds) == 1 else (*bounds, "1")[:3]
-        if self.is_run(node):
-            return self._run(node, start, stop)
+        if (run := self.run_of(node)) is not None:
+            return self._run(run, start, stop)
         head, body, latch, end = (self.label(what) for what in ("head", "body", "latch", "end"))
         current, following = self.name(), self.name()
         before = self.label("before")
@@ -326,11 +329,10 @@ class _Function(Values):
         self.add(f"br label %{head}{self.module.plain_loop() if is_plain(node) else ''}")
         self.block(end)
 
-    def _run(self, node: ast.For, start: str, stop: str) -> None:
-        (assignment,) = node.body
-        self.scopes.append({node.target.id: Value("s64", start)})
-        place, dtype = self.element_address(assignment.targets[0])
-        source = self.element_address(assignment.value)[0] if isinstance(assignment.value, ast.Subscript) else None
+    def _run(self, run: Run, start: str, stop: str) -> None:
+        self.scopes.append({run.variable: Value("s64", start)})
+        place, dtype = self.element_address(run.target)
+        source = self.element_address(run.source)[0] if run.source is not None else None
         self.scopes.pop()
         count = CALLS["max"](self, [Value("s64", self.result(f"sub i64 {stop}, {start}")), Value("s64", "0")])
         size = self.result(f"mul i64 {count.text}, {DTYPES[dtype].itemsize}")
@@ -397,16 +399,14 @@ class _Function(Values):
         return self.read(node.id)
 
     def _constant(self, node: ast.Constant) -> Value:
-        kind = type(node.value)
-        if kind is bool:
-            return Value("pred", str(node.value).lower())
-        if kind is int and -(1 << 63) <= node.value < 1 << 63:
-            return Value("s64", str(node.value))
-        if kind is int and node.value < 1 << 64:
-            return Value("u64", str(node.value))
-        if kind is float:
-            return self.float_constant("f64", node.value)
-        raise Unsupported(f"the constant {node.value!r}")
+        value = node.value
+        if isinstance(value, bool):
+            return Value("pred", str(value).lower())
+        if isinstance(value, int) and -(1 << 63) <= value < 1 << 64:
+            return Value("s64" if value < 1 << 63 else "u64", str(value))
+        if isinstance(value, float):
+            return self.float_constant("f64", value)
+        raise Unsupported(f"the constant {value!r}")
 
     def _binary(self, node: ast.BinOp) -> Value:
         return self.arithmetic(type(node.op), self.value(node.left), self.value(node.right))
@@ -563,12 +563,13 @@ class _Function(Values):
         return made
 
 
-_STATEMENTS = {
+# What writes a node, by its type, which is the type of the method's argument.
+_STATEMENTS: dict[type[ast.stmt], Callable[[_Function, Any], None]] = {
     ast.Assign: _Function._assign, ast.AugAssign: _Function._augmented, ast.Expr: _Function._expression,
     ast.For: _Function._for, ast.While: _Function._while, ast.If: _Function._if, ast.Break: _Function._jump,
     ast.Continue: _Function._jump, ast.Pass: _Function._pass, ast.Return: _Function._return,
 }  # fmt: skip
-_EXPRESSIONS = {
+_EXPRESSIONS: dict[type[ast.expr], Callable[[_Function, Any], Value]] = {
     ast.Name: _Function._name, ast.Constant: _Function._constant, ast.BinOp: _Function._binary,
     ast.UnaryOp: _Function._unary, ast.Compare: _Function._comparison, ast.BoolOp: _Function._and_or,
     ast.IfExp: _Function._choice, ast.Subscript: _Function._element, ast.Call: _Function._call,

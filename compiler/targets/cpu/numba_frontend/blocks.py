@@ -25,7 +25,7 @@ def _integer(value: int) -> ir.Constant:
 
 def _check_int64(arguments, name) -> None:
     for argument in arguments:
-        if isinstance(argument, types.BaseTuple):
+        if isinstance(argument, types.Tuple | types.UniTuple):
             _check_int64(argument.types, name)
             continue
         if not isinstance(argument, types.Integer | types.IntegerLiteral):

@@ -12,6 +12,7 @@ import operator
 import threading
 import types as python_types
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import llvmlite.binding as llvm
 import llvmlite.ir as ir
@@ -125,7 +126,8 @@ def _get_target_registry(self, reason):
     return builtin_registry if isinstance(self.context, _Typing) else _numbas_registry(self, reason)
 
 
-templates._TemplateTargetHelperMixin._get_target_registry = _get_target_registry
+# No other place has a say in this: Numba asks the class of each intrinsic's template.
+templates._TemplateTargetHelperMixin._get_target_registry = _get_target_registry  # type: ignore[method-assign]
 
 
 class _Target(cpu.CPUContext):
@@ -273,6 +275,7 @@ class FrontEnd:
             with self.subtarget.push_code_library(library):
                 _Lower(self.subtarget, library, descriptor, state.func_ir, metadata=state.metadata).lower()
         module = library.module
+        assert module is not None, "lowering adds the module to the library"
         body = module.get_global(descriptor.llvm_func_name)
         body.linkage = "internal"
         body.attributes.add("nounwind")
@@ -330,16 +333,18 @@ def front_end() -> FrontEnd:
 
 def define(name: str, text: str, names: Mapping[str, object]) -> python_types.FunctionType:
     """The Python function that `text` defines, with `names` as its globals."""
-    scope = dict(names)
+    scope: dict[str, Any] = dict(names)
     exec(compile(text, f"<kernel {name}>", "exec"), scope)
     return with_kernel_builtins(scope[name])
 
 
-def with_kernel_builtins(function: python_types.FunctionType) -> python_types.FunctionType:
-    """`function` with its `range`, `min` and `max` replaced by those of `builtin`."""
+def with_kernel_builtins(
+    function: python_types.FunctionType, more: Mapping[str, object] | None = None
+) -> python_types.FunctionType:
+    """`function` with its `range`, `min` and `max` replaced by those of `builtins`, and `more` globals."""
     code = function.__code__
     names = tuple(REPLACEMENTS[name][0] if name in REPLACEMENTS else name for name in code.co_names)
-    scope = {**function.__globals__, **dict(REPLACEMENTS.values())}
+    scope = {**function.__globals__, **(more or {}), **dict(REPLACEMENTS.values())}
     return python_types.FunctionType(code.replace(co_names=names), scope, function.__name__, function.__defaults__)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from types import FunctionType
 
 import llvmlite.binding as llvm
 import llvmlite.ir as ir
@@ -174,11 +175,9 @@ def library_function(name: str, library: Library) -> LibraryFunction:
     """A function of the math library, with everything it calls inlined."""
     entry = math_library.FUNCTIONS[name]
     used: list[str] = []
-    if entry.kind == "function":
-        plain = entry.python
-        scope = {**plain.__globals__, **_names()}
-        function = with_kernel_builtins(type(plain)(plain.__code__, scope, plain.__name__, plain.__defaults__))
-        used = [called for called in plain.__code__.co_names if _is_function(called)]
+    if isinstance(entry.python, FunctionType):
+        function = with_kernel_builtins(entry.python, _names())
+        used = [called for called in entry.python.__code__.co_names if _is_function(called)]
     else:
         names = ", ".join(f"a{k}" for k in range(len(entry.parameters)))
         function = define("call", f"def call({names}):\n    return {name}({names})\n", _names())
