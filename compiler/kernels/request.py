@@ -79,11 +79,11 @@ class KernelRequest:
         moved, target = self.moved, self.target
         if not target.nontemporal_threshold or moved < target.nontemporal_result_threshold:
             return frozenset()
-        names = {
+        names = frozenset(
             self.output_name(k)
             for k, o in enumerate(self.outputs)
             if not run * o.dtype.itemsize % target.nontemporal_bytes
-        }
+        )
         return names if moved >= target.nontemporal_threshold else names & self.leaving_names
 
     @property

@@ -42,7 +42,8 @@ class KernelKind:
 
     name: the first word of its kernels' names.
     matches(computation): whether such a kernel computes a fused computation that no earlier kind in the table matches.
-    launches(request, target): the launches of that computation; target: of the class whose table has the kind.
+    launches(request, target): the launches of that computation, of the target's own class; target: of the class whose
+        table has the kind.
     opcodes: instructions that only kernels of this kind compute; none for kinds of element-wise work.
     supports(instruction): whether there is a kernel for an instruction with one of these opcodes.
     accepts(group, instruction, users, output): (whether fusion may add an instruction to a group, why). It decides on
@@ -53,7 +54,7 @@ class KernelKind:
 
     name: str
     matches: Callable[[Computation], bool]
-    launches: Callable[[KernelRequest, Any], list[Launch]]
+    launches: Callable[[KernelRequest, Any], list[Any]]
     opcodes: frozenset[str] = frozenset()
     supports: Callable[[Instruction], bool] = loads_dtypes
     accepts: Callable[[Group, Instruction, list[Instruction], bool], tuple[bool, str]] = accepts_nothing

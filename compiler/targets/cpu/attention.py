@@ -81,8 +81,9 @@ class _Contraction:
     def product(self, values: dict[str, str]) -> list[str]:
         """The call of the shared product for one block. values: of its parameters; of others this contraction's own."""
         code, number, size = self.right.code, self.number, self.kernels.blocking.size
-        in_place = isinstance(code, PlainOperand) and code.dtype == self.kernels.spec.accumulate
-        pointer = code.pointer if in_place else f"t_packed{number}"
+        pointer = f"t_packed{number}"
+        if isinstance(code, PlainOperand) and code.dtype == self.kernels.spec.accumulate:
+            pointer = code.pointer  # read in place
         given = {
             "rhs": f"address({pointer}) + t_b * t_rhs_sb{number} * {size}",
             "packed": f"address(t_packed{number}) + t_b * t_packed_sb{number} * {size}",
@@ -196,6 +197,7 @@ class _Kernel:
         }  # fmt: skip
         queries = self._queries()
         if not queries:
+            assert isinstance(self.queries.code, PlainOperand)
             at = f"(t_b * t_queries_sb + t_i0 * t_queries_si) * {size}"
             scores |= {"lhs": f"address({self.queries.code.pointer}) + {at}", "lhs_si": "t_queries_si"}
         row = ["t_r = t_i - t_i0", "t_at = t_r * t_line", *nest.row]

@@ -18,20 +18,21 @@ from collections.abc import Callable
 
 from hloom.backends.cpu.driver import load_kernel_unlocked
 from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.targets.cpu.machine import host_name
 from hloom.config import config
 
 DELAY = 0.02  # seconds for which the call with the fallback has the processor for itself
 
 _lock = threading.Lock()
-_waiting: deque[tuple[KernelSource, Callable[[int], None]]] = deque()
+_waiting: deque[tuple[KernelSource, str, Callable[[int], None]]] = deque()
 _thread: threading.Thread | None = None
 _forking = False
 
 
 def compile_async(kernel: KernelSource, install: Callable[[int], None]) -> None:
-    """Compiles a kernel in another thread, which then calls `install` with its address."""
+    """Compiles a kernel for the processor of now in another thread, which then calls `install` with its address."""
     with _lock:
-        _waiting.append((kernel, install))
+        _waiting.append((kernel, host_name(), install))
     _start()
 
 
@@ -56,10 +57,10 @@ def _start() -> None:
 def _work() -> None:
     time.sleep(DELAY)
     while (task := _next()) is not None:
-        kernel, install = task
+        kernel, cpu, install = task
         started = time.perf_counter()
         try:
-            install(load_kernel_unlocked(kernel))
+            install(load_kernel_unlocked(kernel, cpu))
         except Exception:  # reported as any thread's; the fallback stays
             threading.excepthook(threading.ExceptHookArgs([*sys.exc_info(), threading.current_thread()]))
             continue
@@ -68,7 +69,7 @@ def _work() -> None:
             print(f"hloom: compiled {kernel.name} in the background, {passed:.1f} ms", file=sys.stderr)
 
 
-def _next() -> tuple[KernelSource, Callable[[int], None]] | None:
+def _next() -> tuple[KernelSource, str, Callable[[int], None]] | None:
     global _thread
     with _lock:
         if _waiting and not _forking and threading.main_thread().is_alive():

@@ -16,7 +16,7 @@ from hloom.compiler.compile_timings import stage
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.targets.cpu import codegen
 from hloom.compiler.targets.cpu.interface import kernel_key
-from hloom.compiler.targets.cpu.machine import available_cores, use_cpu
+from hloom.compiler.targets.cpu.machine import available_cores, host_name, use_cpu
 from hloom.config import config
 from hloom.runtime import driver_source, native
 from hloom.runtime.driver import Driver, default_num_threads, install
@@ -24,8 +24,7 @@ from hloom.runtime.driver import Driver, default_num_threads, install
 config.on_change("cache_dir", use_folder)
 if config.cache_dir is not None:  # set before this module was needed
     use_folder(config.cache_dir)
-if config.cpu != "native":
-    use_cpu(config.cpu)
+use_cpu(config.cpu)  # set before this module was needed, by the program or by HLOOM_CPU
 
 _lock = threading.RLock()
 _addresses: dict[KernelSource, int] = {}
@@ -138,8 +137,14 @@ def load_or_fall_back(
         return load_kernels([taken.get(kernel, kernel) for kernel in kernels]), frozenset(taken)
 
 
-def load_kernel_unlocked(kernel: KernelSource) -> int:
-    """The address of a kernel that is compiled, if it must be, while other threads may load others."""
-    if kernel not in _addresses:
-        codegen.compile_kernels([kernel], default_cache())
-    return load_kernels([kernel])[0]
+def load_kernel_unlocked(kernel: KernelSource, name: str) -> int:
+    """The address of a kernel that is compiled, if it must be, while other threads may load others. name: of the
+    processor it is for, one of `machine.CHOICES`, which need not be the one of `hl.config.cpu` any more."""
+    with _lock:
+        if name == host_name() and kernel in _addresses:
+            return _addresses[kernel]
+    (code,) = codegen.compile_kernels([kernel], default_cache(), name)
+    with _lock:
+        if name == host_name():
+            return load_kernels([kernel])[0]
+    return native.load(code.data, code.symbols)[kernel.name]

@@ -13,7 +13,8 @@ import hloom.numpy as hnp
 from hloom.backends import autotuner
 from hloom.backends.cpu import background_compile, driver
 from hloom.compiler.cache import Cache
-from hloom.compiler.targets.cpu.machine import host
+from hloom.compiler.targets.cpu import codegen
+from hloom.compiler.targets.cpu.machine import host, host_name
 from hloom.compiler.targets.cpu.target import CpuTarget
 
 pytestmark = pytest.mark.skipif(host().arch != "x86_64", reason="stores past the caches are x86's")
@@ -119,7 +120,7 @@ def test_an_error_in_the_background_is_reported_and_the_fallback_stays(monkeypat
     function(SMALL)
     monkeypatch.setattr(threading, "excepthook", lambda arguments: told.append(arguments.exc_value))
 
-    def broken(kernel):
+    def broken(kernel, cpu):
         raise RuntimeError("no memory for code")
 
     monkeypatch.setattr(background_compile, "load_kernel_unlocked", broken)
@@ -127,6 +128,27 @@ def test_an_error_in_the_background_is_reported_and_the_fallback_stays(monkeypat
     background_compile.wait()
     assert [str(error) for error in told] == ["no memory for code"]
     np.testing.assert_array_equal(np.asarray(function(LARGE)[0]), LARGE * 3 + 1)
+
+
+def test_a_kernel_is_compiled_for_the_processor_of_its_program(monkeypatch):
+    made, compile_kernels = [], codegen.compile_kernels
+
+    def recorded(kernels, cache=None, name=None):
+        made.append(name or host_name())
+        return compile_kernels(kernels, cache, name)
+
+    function = _function()
+    with hl.config(cpu="x86-64-v2"):
+        function(SMALL)
+        monkeypatch.setattr(codegen, "compile_kernels", recorded)
+        compiled = _compiled(function, LARGE)
+        before = _running(compiled)
+    background_compile.wait()
+    assert made == ["x86-64-v2"] and not set(driver._addresses.values()) & _running(compiled)
+    assert before.isdisjoint(_running(compiled))
+    np.testing.assert_array_equal(np.asarray(function(LARGE)[0]), LARGE * 3 + 1)
+    background_compile.wait()
+    assert set(made[1:]) == {"native"}
 
 
 def test_it_is_told(monkeypatch, capsys):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.targets.cpu.interface import NativeFunction
-from hloom.compiler.targets.cpu.machine import NATIVE, runs_level
+from hloom.compiler.targets.cpu.machine import NATIVE, host_name, runs_level
 from hloom.compiler.targets.cpu.prebuilt import archive
 
 __all__ = ["LEVELS", "functions_code", "functions_key", "kernel_code", "kernel_key"]
@@ -31,10 +31,12 @@ def functions_key(functions: Sequence[NativeFunction]) -> str:
     return f"functions {_digest(*map(repr, functions))}"
 
 
-def kernel_code(kernel: KernelSource, name: str) -> bytes | None:
-    """The prebuilt object code of a kernel for a processor of `machine.CHOICES`; None where there is none."""
+def kernel_code(kernel: KernelSource, name: str | None = None) -> bytes | None:
+    """The prebuilt object code of a kernel for a processor of `machine.CHOICES` (None: `host_name()`); None where there
+    is none."""
     if kernel.parts:
         return None
+    name = name or host_name()
     levels = reversed(LEVELS) if name == NATIVE else (name,)
     level = next((level for level in levels if level in LEVELS and (level == name or runs_level(level))), None)
     return archive.get(kernel_key(kernel, level)) if level else None

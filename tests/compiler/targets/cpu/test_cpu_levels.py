@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 import hloom as hl
 import hloom.numpy as hnp
+from hloom.backends.cpu import driver
+from hloom.compiler.cache import Cache
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.targets.cpu import codegen, machine
 from hloom.compiler.targets.cpu.interface import kernel_key
@@ -60,6 +65,43 @@ def test_one_function_is_compiled_for_each_level():
             made.add(kernel_key(EXP))
             np.testing.assert_array_equal(np.asarray(f(np.ones(9, np.float32))), 2)
     assert len(made) == len({machine.machine_of(level).identity for level in machine.valid_choices()})
+
+
+def test_a_changed_setting_uses_neither_programs_nor_kernels_of_another_level(monkeypatch):
+    made, compile_kernels = [], codegen.compile_kernels
+
+    def recorded(kernels, cache=None, name=None):
+        made.append(name or machine.host_name())
+        return compile_kernels(kernels, cache, name)
+
+    monkeypatch.setattr(codegen, "compile_kernels", recorded)
+    monkeypatch.setattr(driver, "_addresses", {})
+    f, x = hl.jit(lambda x: x * 3 - 1), hnp.array(np.ones(11, np.float32))
+    programs = {}
+    for level in ("native", "x86-64-v2", "native", "x86-64-v2"):
+        with hl.config(cpu=level):
+            before, known = len(made), level in programs
+            for _ in range(3):  # the first call, the second and the shortest way
+                np.testing.assert_array_equal(np.asarray(f(x)), 2)
+            assert made[before:] == ([] if known else [level])
+            programs.setdefault(level, f.lower(x).compile().executable)
+            assert f.lower(x).compile().executable is programs[level]
+    assert programs["native"] is not programs["x86-64-v2"]
+
+
+def test_the_setting_outweighs_the_variable(monkeypatch):
+    text = (
+        "import hloom as hl\nhl.config.cpu = 'native'\nhl.jit(lambda x: x + 1)(1.0)\n"
+        "from hloom.compiler.targets.cpu.machine import host_name\nprint(host_name())"
+    )
+    monkeypatch.setenv("HLOOM_CPU", "x86-64-v2")
+    assert subprocess.run([sys.executable, "-c", text], capture_output=True, check=True).stdout == b"native\n"
+
+
+def test_code_is_cached_under_the_key_of_its_processor():
+    cache = Cache(None)
+    codegen.compile_kernels([EXP], cache, "x86-64-v2")
+    assert cache.get(kernel_key(EXP, machine.machine_of("x86-64-v2"))) and cache.get(kernel_key(EXP)) is None
 
 
 def test_a_fused_multiply_add_without_the_instruction_is_rounded_once(cpu_level):

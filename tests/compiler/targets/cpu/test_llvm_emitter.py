@@ -177,7 +177,7 @@ def test_programs_have_the_same_bits(name, monkeypatch):
             monkeypatch.setattr(emitter, "kernel_text", refuse)
         monkeypatch.setattr("hloom.backends.cpu.driver._addresses", {})
         monkeypatch.setattr("hloom.backends.cpu.driver.default_cache", functools.partial(made_once, Cache(None)))
-        monkeypatch.setattr(keys, "kernel_code", lambda kernel: None)
+        monkeypatch.setattr(keys, "kernel_code", lambda kernel, name: None)
         made = compile_module(module)
         through.append(made.kernels_compiled)
         results.append([r.tobytes() for r in made([np.asarray(a) for a in arrays])])

@@ -150,7 +150,7 @@ def test_results_have_the_bits_of_kernels_compiled_for_this_processor(dtype, mon
         return np.asarray(hl.jit(f)(x, y))
 
     prebuilt = products()
-    monkeypatch.setattr(keys, "kernel_code", lambda kernel: None)
+    monkeypatch.setattr(keys, "kernel_code", lambda kernel, name: None)
     monkeypatch.setattr(driver, "_addresses", {})
     monkeypatch.setattr(driver, "default_cache", lambda: None)
     compiled = products()
