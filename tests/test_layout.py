@@ -126,11 +126,12 @@ def module(path: Path) -> str:
 
 
 def import_nodes(tree: ast.Module) -> list[ast.Import | ast.ImportFrom]:
-    """The imports of a file at any depth, except those under `if TYPE_CHECKING`."""
+    """The imports of a file at any depth, except those under `if TYPE_CHECKING`, which only `lazy_names` makes real."""
     found, stack = [], [tree]
+    lazy = any(isinstance(node, ast.Attribute) and node.attr == "lazy_names" for node in ast.walk(tree))
     while stack:
         node = stack.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and not lazy:
             stack += node.orelse
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             found.append(node)

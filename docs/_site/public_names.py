@@ -19,11 +19,12 @@ FIELD = re.compile(r"^(\*{0,2}[a-zA-Z_]\w*(?:, \*{0,2}\w+)*): (?=\S)")
 class PublicNames(griffe.Extension):
     """Completes `PAGES` from the imported modules, and turns `name: meaning` lines of docstrings into lists."""
 
-    PAGES = ("hloom.lax", "hloom.numpy")
+    PAGES = ("hloom", "hloom.lax", "hloom.numpy")
 
     def on_package(self, *, pkg: griffe.Module, **_) -> None:
         for path in self.PAGES if pkg.path == "hloom" else ():
-            module, runtime = pkg[path.removeprefix("hloom.")], importlib.import_module(path)
+            module = pkg if path == "hloom" else pkg[path.removeprefix("hloom.")]
+            runtime = importlib.import_module(path)
             names = getattr(runtime, "__all__", None) or [n for n in vars(runtime) if not n.startswith("_")]
             for name in names:
                 value = getattr(runtime, name)

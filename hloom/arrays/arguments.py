@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 from hloom.arrays.array import Array
 from hloom.errors import ArgumentError, AttributeValueError, HloomError
@@ -76,21 +78,22 @@ def _described(value) -> str:
     return f"{value!r:.60}"
 
 
-def explain_all(namespace: dict, but: set[str]) -> None:
-    """Wraps the functions of a package in its namespace of public names; hloom itself calls them as they are.
+def explained_functions(package: str, but: set[str]) -> Callable[[str, Any], Any]:
+    """What wraps a public function of the package by its name; hloom itself calls the functions as they are.
 
     but: modules of the package, relative to it, whose functions check all that they accept, or are called too often to
     be wrapped.
     """
-    package = namespace["__name__"] + "."
-    left_out = {package + module for module in but}
-    wrapped: dict = {}
-    for name, function in list(namespace.items()):
-        if not inspect.isfunction(function) or name.startswith("_"):
-            continue
-        if not function.__module__.startswith(package) or function.__module__ in left_out:
-            continue
-        if function not in wrapped:
-            call = wrapped[function] = explains_arguments(function)
-            call.__module__, call.__qualname__ = namespace["__name__"], name  # where pickle finds it
-        namespace[name] = wrapped[function]
+    left_out = {f"{package}.{module}" for module in but}
+    wrapped: dict[Callable, Callable] = {}
+
+    def explained(name: str, value: Any) -> Any:
+        module = value.__module__ if inspect.isfunction(value) else ""
+        if not module.startswith(package + ".") or module in left_out:
+            return value
+        if value not in wrapped:
+            call = wrapped[value] = explains_arguments(value)
+            call.__module__, call.__qualname__ = package, name  # where pickle finds it
+        return wrapped[value]
+
+    return explained

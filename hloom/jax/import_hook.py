@@ -91,7 +91,7 @@ class _Finder:
         """What stands under a name that is no module here, such as a distribution of `scipy.stats`; or None."""
         parent, _, name = ours.rpartition(".")
         try:
-            return vars(importlib.import_module(parent)).get(name) if parent else None
+            return getattr(importlib.import_module(parent), name, None) if parent else None
         except ModuleNotFoundError:
             return None
 

@@ -11,7 +11,6 @@ from hloom.ir.types import INTEGERS, PRED, Shape, as_dtype
 from hloom.lax.operands import (
     NUMBERS,
     as_operand,
-    broadcast_shapes,
     canonical_axes,
     canonical_axis,
     canonical_shape,
@@ -21,6 +20,7 @@ from hloom.lax.operands import (
     product,
     reshape_to,
 )
+from hloom.lax.operands import broadcast_shapes as broadcast_dims
 from hloom.lax.operands import full as full_constant
 from hloom.tracing.trace import bind
 
@@ -343,9 +343,9 @@ def dynamic_update_index_in_dim(operand, update, index, axis: int, *, allow_nega
     return dynamic_update_slice_in_dim(x, update, index, axis, allow_negative_indices=allow_negative_indices)
 
 
-def broadcast_shapes_of(*shapes) -> tuple[int, ...]:
+def broadcast_shapes(*shapes) -> tuple[int, ...]:
     """The shape to which all of these shapes broadcast. Raises ShapeError."""
-    return broadcast_shapes("broadcast_shapes", [canonical_shape(s, "broadcast_shapes") for s in shapes])
+    return broadcast_dims("broadcast_shapes", [canonical_shape(s, "broadcast_shapes") for s in shapes])
 
 
 def split(operand, sizes, axis: int = 0) -> list:

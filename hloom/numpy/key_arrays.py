@@ -8,12 +8,6 @@ from hloom.arrays.keys import KeyArray
 from hloom.transforms.vmap import vmap
 from hloom.tree import pytrees as tree
 
-MOVERS = (
-    "append array_split atleast_1d atleast_2d atleast_3d broadcast_to column_stack concat concatenate delete "
-    "dsplit dstack expand_dims flip fliplr flipud hsplit hstack insert moveaxis permute_dims ravel repeat reshape "
-    "roll rollaxis rot90 split squeeze stack swapaxes take tile transpose unstack vsplit vstack where"
-).split()
-
 
 def takes_keys(function):
     """The function, with key arrays (`hl.random.key`) among its arguments where it has none of numbers alone."""

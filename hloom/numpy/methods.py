@@ -5,55 +5,70 @@ Importing this module attaches them to `ArrayMethods`, the base of Array and Tra
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from hloom import numpy as hnp
 from hloom.arrays.operators import ArrayMethods
+from hloom.ir.lazy import LazyModule
 from hloom.lax.transfer import device_put
-from hloom.numpy.indexing.subscripts import index_array
-from hloom.numpy.indexing.updates import IndexUpdates
 from hloom.typing import Array
 
 # Operators with a reflected form: name without the underscores -> function of hloom.numpy.
 BINARY = {
-    "add": hnp.add,
-    "sub": hnp.subtract,
-    "mul": hnp.multiply,
-    "truediv": hnp.true_divide,
-    "floordiv": hnp.floor_divide,
-    "mod": hnp.remainder,
-    "divmod": hnp.divmod,
-    "pow": hnp.power,
-    "matmul": hnp.matmul,
-    "and": hnp.bitwise_and,
-    "or": hnp.bitwise_or,
-    "xor": hnp.bitwise_xor,
-    "lshift": hnp.left_shift,
-    "rshift": hnp.right_shift,
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "true_divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "divmod": "divmod",
+    "pow": "power",
+    "matmul": "matmul",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "left_shift",
+    "rshift": "right_shift",
 }
 COMPARISONS = {
-    "eq": hnp.equal,
-    "ne": hnp.not_equal,
-    "lt": hnp.less,
-    "le": hnp.less_equal,
-    "gt": hnp.greater,
-    "ge": hnp.greater_equal,
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
 }
-UNARY = {"neg": hnp.negative, "pos": hnp.positive, "abs": hnp.absolute, "invert": hnp.invert}
+UNARY = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}
 # Methods that are the function of that name, with the array as its first argument.
 METHODS = (
     "all any argmax argmin argpartition argsort astype byteswap choose clip conj conjugate copy cumsum cumprod "
     "diagonal dot max mean min nonzero partition prod ptp ravel repeat round searchsorted sort squeeze std sum "
     "swapaxes take trace var"
 ).split()
-PROPERTIES = {
-    "T": hnp.transpose,
-    "mT": hnp.matrix_transpose,
-    "real": hnp.real,
-    "imag": hnp.imag,
-    "at": IndexUpdates,
-}
+PROPERTIES = {"T": "transpose", "mT": "matrix_transpose", "real": "real", "imag": "imag"}
+_updates, _subscripts = LazyModule("hloom.numpy.indexing.updates"), LazyModule("hloom.numpy.indexing.subscripts")
 _OPERANDS = (ArrayMethods, int, float, complex, bool, np.ndarray, np.generic)
+
+
+class _Deferred:
+    """An attribute of arrays that replaces itself, when it is used first, by what it makes of a function.
+
+    Programs start without the modules of the methods that they do not call.
+    """
+
+    def __init__(self, attribute: str, module, function: str, make: Callable[[Any], Any] | None = None):
+        self._attribute, self._module, self._function, self._make = attribute, module, function, make
+
+    def __get__(self, instance, owner):
+        value = getattr(self._module, self._function)
+        if self._make is not None:
+            value = self._make(value)
+        for each in (ArrayMethods, Array):
+            setattr(each, self._attribute, value)
+        return value.__get__(instance, owner)
 
 
 def _operator(function):
@@ -108,14 +123,17 @@ def _namespace(self, *, api_version=None):
 
 
 def _attach() -> None:
-    table = {
-        **{f"__{name}__": _operator(function) for name, function in (BINARY | COMPARISONS).items()},
-        **{f"__r{name}__": _reflected(function) for name, function in BINARY.items()},
-        **{f"__{name}__": function for name, function in UNARY.items()},
-        **{name: getattr(hnp, name) for name in METHODS},
-        **{name: property(function) for name, function in PROPERTIES.items()},
+    deferred: dict[str, tuple] = {
+        **{f"__{name}__": (hnp, function, _operator) for name, function in (BINARY | COMPARISONS).items()},
+        **{f"__r{name}__": (hnp, function, _reflected) for name, function in BINARY.items()},
+        **{f"__{name}__": (hnp, function) for name, function in UNARY.items()},
+        **{name: (hnp, name) for name in METHODS},
+        **{name: (hnp, function, property) for name, function in PROPERTIES.items()},
+        "at": (_updates, "IndexUpdates", property),
+        "__getitem__": (_subscripts, "index_array"),
+    }
+    own = {
         "__array_namespace__": _namespace,
-        "__getitem__": index_array,
         "compress": _compress,
         "flatten": _flatten,
         "reshape": _reshape,
@@ -123,7 +141,7 @@ def _attach() -> None:
         "transpose": _transpose,
         "view": _view,
     }
-    for name, value in table.items():
+    for name, value in {**{name: _Deferred(name, *how) for name, how in deferred.items()}, **own}.items():
         setattr(ArrayMethods, name, value)
     for name, value in vars(ArrayMethods).items():
         if name not in ("__slots__", "__dict__", "__weakref__", "__doc__", "__module__"):

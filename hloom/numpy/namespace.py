@@ -8,8 +8,6 @@ from hloom.ir.types import as_dtype, default_dtype
 from hloom.platforms.device import Device, default_device, devices
 from hloom.sharding.shardings import device_of
 
-VERSION = "2024.12"
-
 _KINDS = {
     "bool": ("bool",),
     "signed integer": ("int8", "int16", "int32", "int64"),

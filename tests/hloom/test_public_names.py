@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
 import types
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +55,21 @@ def test_the_walk_finds_the_packages():
         *names
     }
     assert len(names) > 60
+
+
+@pytest.mark.parametrize("name", ("hloom", "hloom.numpy", "hloom.lax"))
+def test_type_checkers_see_the_lazy_names(name):
+    """Names that `__getattr__` finds are imported from the same modules under TYPE_CHECKING, and nothing else is."""
+    module = importlib.import_module(name)
+    body = ast.parse(Path(module.__file__).read_text(encoding="utf-8")).body
+    (block,) = [node for node in body if isinstance(node, ast.If) and ast.unparse(node.test) == "_TYPE_CHECKING"]
+    seen = {(node.module, alias.name): alias.asname or alias.name for node in block.body for alias in node.names}
+    homes = {(home, n): n for home, names in module._HOMES.items() for n in names.split()}
+    assert homes.items() <= seen.items()
+    for (package, submodule), public in seen.items() - homes.items():
+        assert getattr(module, public) is importlib.import_module(f"{package}.{submodule}")
+    eager = {n for n in module.__all__ if n not in seen.values()} - {*getattr(module, "_table", module).__all__}
+    assert not eager - vars(module).keys() - {*getattr(module, "_DEFAULT_TYPES", ())}
 
 
 def test_names_that_are_only_ours_are_not_shown():

@@ -6,14 +6,12 @@ that calling them costs nothing more; `frompyfunc` makes a `ufunc` of any functi
 
 from __future__ import annotations
 
-import functools
-
 from hloom import lax
+from hloom import numpy as hnp
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import as_dtype
 from hloom.lax.operands import as_operand, broadcast_dims_to, canonical_axis, convert, full, product, reshape_to
 from hloom.numpy.elementwise.logic import where as choose
-from hloom.numpy.mapping import vectorize
 from hloom.numpy.shaping.manipulation import moveaxis
 
 _METHODS = ("reduce", "accumulate", "outer", "at", "reduceat")
@@ -30,12 +28,12 @@ class ufunc(metaclass=_UfuncMeta):
     Made by `frompyfunc`. Element-wise functions of hloom.numpy count as ufuncs (`isinstance(hnp.add, hnp.ufunc)`).
     """
 
-    def __init__(self, function, nin: int, nout: int, identity=None, name: str | None = None, quick=None):
+    def __init__(self, function, nin: int, nout: int, identity=None, name: str | None = None, methods=None):
         self._function = function
         self.nin, self.nout, self.nargs, self.identity = nin, nout, nin + nout, identity
         self.__name__: str = name or str(getattr(function, "__name__", "ufunc"))
         self.__doc__ = getattr(function, "__doc__", None)
-        self._quick = quick or {}  # methods that are functions of hloom.numpy already
+        self._methods = methods or {}  # method -> the function of hloom.numpy, or the method of `x.at[...]`, that it is
 
     def __repr__(self) -> str:
         return f"<hloom.numpy.elementwise.ufunc '{self.__name__}'>"
@@ -61,8 +59,9 @@ class ufunc(metaclass=_UfuncMeta):
         where leaves elements out and needs initial, or the function's identity. Raises ArgumentError, ShapeError.
         """
         self._of_two("reduce")
-        if "reduce" in self._quick:
-            return self._quick["reduce"](a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
+        if "reduce" in self._methods:
+            function = getattr(hnp, self._methods["reduce"])
+            return function(a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
         x = as_operand(a, self.__name__)
         x = x if dtype is None else convert(x, as_dtype(dtype))
         axes = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
@@ -106,8 +105,8 @@ class ufunc(metaclass=_UfuncMeta):
     def accumulate(self, a, axis: int = 0, dtype=None, out=None):
         """The results of combining the first, the first two, ... elements along an axis. Raises ShapeError."""
         self._of_two("accumulate")
-        if "accumulate" in self._quick:
-            return self._quick["accumulate"](a, axis=axis, dtype=dtype)
+        if "accumulate" in self._methods:
+            return getattr(hnp, self._methods["accumulate"])(a, axis=axis, dtype=dtype)
 
         x = as_operand(a, self.__name__)
         x = x if dtype is None else convert(x, as_dtype(dtype))
@@ -143,8 +142,8 @@ class ufunc(metaclass=_UfuncMeta):
         x = as_operand(a, self.__name__)
         if self.nin == 1:
             return x.at[indices].apply(self._function)
-        if "at" in self._quick:
-            return self._quick["at"](x.at[indices], b)
+        if "at" in self._methods:
+            return getattr(x.at[indices], self._methods["at"])(b)
 
         places = reshape_to(lax.iota("s32", x.size), x.shape)[indices]
         values = broadcast_dims_to(as_operand(b, self.__name__), places.shape)
@@ -196,16 +195,14 @@ def frompyfunc(func, /, nin: int, nout: int, *, identity=None) -> ufunc:
             f"{func!r}, {nin}, {nout}",
             "check them",
         )
-    made = ufunc(vectorize(func), nin, nout, identity, getattr(func, "__name__", None))
+    made = ufunc(hnp.vectorize(func), nin, nout, identity, getattr(func, "__name__", None))
     made.__doc__ = f"{getattr(func, '__name__', func)!s} of {nin} arrays, element by element."
     return made
 
 
-def equip(function, nin: int, nout: int = 1, identity=None, **quick):
-    """Gives a plain element-wise function the attributes and methods of a ufunc. `quick`: faster methods."""
-    methods = ufunc(function, nin, nout, identity, function.__name__, quick)
-    for name in ("nin", "nout", "nargs", "identity"):
-        setattr(function, name, getattr(methods, name))
-    for name in _METHODS:
-        setattr(function, name, functools.partial(getattr(ufunc, name), methods))
+def equip(function, nin: int, identity, methods: dict[str, str]):
+    """The plain element-wise function with the attributes and methods of a ufunc; methods: see `ufunc._methods`."""
+    equipped = ufunc(function, nin, 1, identity, function.__name__, methods)
+    for name in ("nin", "nout", "nargs", "identity", *_METHODS):
+        setattr(function, name, getattr(equipped, name))
     return function
