@@ -163,10 +163,15 @@ class Cache:
                         path.unlink()
                 self._remove_abandoned(0.0)
 
+    @property
+    def _disk(self) -> Path:
+        assert self.folder is not None  # its users have looked
+        return self.folder
+
     def _path(self, key: str) -> Path:
         if not _KEY.fullmatch(key):
             raise ValueError(f"a cache key is 1 to 200 letters, digits, '.', '_' or '-', got {key!r}")
-        return self.folder / (key + _SUFFIX)
+        return self._disk / (key + _SUFFIX)
 
     def _read(self, key: str) -> bytes | None:
         if self.folder is None or not self._is_trusted():
@@ -207,7 +212,7 @@ class Cache:
         the process uses the folder for the first time."""
         if self._trusted is None:
             try:
-                fault = _others_may_write(os.stat(self.folder))
+                fault = _others_may_write(os.stat(self._disk))
             except OSError:
                 return True
             if fault:
@@ -232,7 +237,7 @@ class Cache:
     def _is_due(self) -> bool:
         """Whether no process has measured the folder for long."""
         try:
-            return not 0 <= time.time() - (self.folder / _MEASURED).stat().st_mtime < _INTERVAL
+            return not 0 <= time.time() - (self._disk / _MEASURED).stat().st_mtime < _INTERVAL
         except OSError:
             return True
 
@@ -242,8 +247,8 @@ class Cache:
 
     def _write(self, key: str, data: bytes, first: bool = False) -> None:
         """first: raises FileExistsError where there is such a file."""
-        path, writing = self._path(key), self.folder / _WRITING
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path, writing = self._path(key), self._disk / _WRITING
+        self._disk.mkdir(mode=0o700, parents=True, exist_ok=True)
         writing.mkdir(mode=0o700, exist_ok=True)
         handle, aside = tempfile.mkstemp(dir=writing)  # mode 0600
         try:
@@ -270,7 +275,7 @@ class Cache:
     def _remove_abandoned(self, age: float) -> None:
         """Remove files that were being written `age` seconds ago, when their processes were killed."""
         with contextlib.suppress(OSError):
-            for path in (self.folder / _WRITING).iterdir():
+            for path in (self._disk / _WRITING).iterdir():
                 with contextlib.suppress(OSError):
                     if time.time() - path.stat().st_mtime >= age:
                         path.unlink()
@@ -279,7 +284,7 @@ class Cache:
         """Remove the entries used longest ago until three quarters of the limit are left."""
         self._unmeasured = 0
         with contextlib.suppress(OSError):
-            (self.folder / _MEASURED).touch()
+            (self._disk / _MEASURED).touch()
         entries = []
         for path in self._files():
             with contextlib.suppress(OSError):  # another process may prune at the same time

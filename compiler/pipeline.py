@@ -101,9 +101,11 @@ def run_passes(
     for name in names:
         start = perf_counter()
         wanted = PASSES[name].opcodes
-        if wanted and opcodes is None:
-            opcodes = {instruction.opcode for instruction in module.instructions()}
-        idle = fixed.get(name) is module or (wanted and wanted.isdisjoint(opcodes))
+        idle = fixed.get(name) is module
+        if wanted and not idle:
+            if opcodes is None:
+                opcodes = {instruction.opcode for instruction in module.instructions()}
+            idle = wanted.isdisjoint(opcodes)
         result = module if idle else PASSES[name].run(module, target)
         opcodes = opcodes if result is module else None
         fixed[name] = result

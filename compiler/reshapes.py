@@ -48,13 +48,11 @@ def without_ones_groups(source: tuple[int, ...], target: tuple[int, ...]) -> lis
     [([0], [0, 1]), ([2], [2])]
     """
     source, target = tuple(source), tuple(target)
-    if 0 in source or 0 in target:
+    found = reshape_groups(source, target)
+    if found is None:
         pairs = zip(without_ones(source), without_ones(target), strict=False)
         return [([i], [j]) for i, j in pairs if source[i] == target[j]]
-    groups = [
-        ([i for i in olds if source[i] != 1], [j for j in news if target[j] != 1])
-        for olds, news in reshape_groups(source, target)
-    ]
+    groups = [([i for i in olds if source[i] != 1], [j for j in news if target[j] != 1]) for olds, news in found]
     return [group for group in groups if group[0]]
 
 

@@ -8,7 +8,7 @@ does not have are written as `No("reason")`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from hloom.ir.errors import AttributeValueError
 from hloom.ir.records import field, record
@@ -21,7 +21,7 @@ class No:
 
     reason: str
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> Literal[False]:
         return False
 
 

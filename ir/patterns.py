@@ -223,6 +223,12 @@ def splat_value(instruction: Instruction) -> np.ndarray | None:
     return None
 
 
+def is_splat_of(instruction: Instruction, number) -> bool:
+    """Whether every element is just this number, as `same_bits` compares."""
+    value = splat_value(instruction)
+    return value is not None and same_bits(value, number)
+
+
 def same_bits(value: np.ndarray, number) -> bool:
     """Whether a rank-0 array holds just this number: 0 is not -0, NaN is NaN, 0.5 is not an integer."""
     with np.errstate(all="ignore"):

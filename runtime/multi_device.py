@@ -11,6 +11,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -24,12 +25,22 @@ LINE = 16  # words between control words, so that threads do not share a cache l
 ALIGNMENT = 64
 
 
-class HostExecutor:
-    """The program of a device in the host's memory, and the driver with the device's threads.
+class Executor(Protocol):
+    """What runs a device's part of a program.
 
-    Executors of other kinds of devices have the same `name`, `prepare` and `kept`: None, or for a device with memory of
-    its own the numbers of the results that stay there, which `run` returns by number.
+    kept: None, or for a device with memory of its own the numbers of the results that stay there, which what `prepare`
+    returns returns by number.
     """
+
+    name: str
+    kept: frozenset[int] | None
+
+    def prepare(self, control: np.ndarray, state: np.ndarray, handed: dict) -> Callable:
+        """As `HostExecutor.prepare`."""
+
+
+class HostExecutor:
+    """The program of a device in the host's memory, and the driver with the device's threads."""
 
     kept: frozenset[int] | None = None
 
@@ -151,7 +162,7 @@ class MultiDeviceProgram:
 
     def __init__(
         self,
-        executors: Sequence[HostExecutor],
+        executors: Sequence[Executor],
         outputs: Sequence[Shape],
         initial: Sequence[int],
         channel_bytes: Sequence[int],

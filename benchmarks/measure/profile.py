@@ -164,7 +164,9 @@ class _Walk:
                 chosen, count = int(self._read(self.args[operands[0]], np.int32)), operands[1]
                 place = int(self.args[operands[2] + (chosen if 0 <= chosen < count else count - 1)])
             else:
-                spent = max(0.0, _timed(run, self.single[place].address) - around)
+                single = self.single[place]
+                assert single is not None  # jumps alone have none
+                spent = max(0.0, _timed(run, single.address) - around)
                 before = found.get(self.owner[place], (0.0, 0))
                 found[self.owner[place]] = before[0] + spent, before[1] + 1
                 place += 1

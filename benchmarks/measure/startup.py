@@ -153,7 +153,9 @@ def new_shapes(names: Sequence[str] | None = None, peers: Sequence[str] = ("jax"
 def _hlooms(name: str) -> tuple[dict, dict]:
     """The measurements of a process with an empty cache, and of the next one."""
     with tempfile.TemporaryDirectory() as cache:
-        return _facts("hloom", name, cache), _facts("hloom", name, cache)
+        cold, warm = _facts("hloom", name, cache), _facts("hloom", name, cache)
+    assert cold is not None and warm is not None  # hloom runs every workload
+    return cold, warm
 
 
 @functools.cache

@@ -69,11 +69,11 @@ def judged(row: dict, limits: dict | None) -> dict:
 
 @dataclass
 class Page:
-    """One table: a title, heads, rows of cells (None: a separator), and a remark below."""
+    """One table: a title, heads, rows of cells, and a remark below."""
 
     title: str
     heads: list[str]
-    rows: list[list[str] | None] = field(default_factory=list)
+    rows: list[list[str]] = field(default_factory=list)
     remark: str = ""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 
 from hloom.compiler.passes.registry import module_pass
@@ -27,8 +29,8 @@ def eliminate_common_subexpressions(module: Module) -> Module:
 class StructuralKeys:
     """Hashable keys of attributes and computations: equal keys mean the same meaning."""
 
-    def __init__(self):
-        self._computations: dict[int, tuple[Computation, int]] = {}
+    def __init__(self) -> None:
+        self._computations: dict[int, tuple[Computation, Hashable]] = {}
         self._numbers: dict[tuple, int] = {}
 
     def attributes(self, instruction: Instruction) -> tuple:
@@ -46,17 +48,17 @@ class StructuralKeys:
             return tuple([self.value(v) for v in value])
         return (type(value).__name__, value)
 
-    def computation(self, computation: Computation) -> int:
-        """A number that equal computations share; names and provenance do not count."""
+    def computation(self, computation: Computation) -> Hashable:
+        """What equal computations share; names and provenance do not count."""
         known = self._computations.get(id(computation))
         if known is None:
-            key = self.rows(computation)
-            # The computation is kept beside its number, so that its id stays taken.
-            known = self._computations[id(computation)] = (
-                computation,
-                self._numbers.setdefault(key, len(self._numbers)),
-            )
+            # The computation is kept beside its key, so that its id stays taken.
+            known = self._computations[id(computation)] = computation, self.shortened(self.rows(computation))
         return known[1]
+
+    def shortened(self, rows: tuple) -> Hashable:
+        """What stands for the rows of a computation: a number."""
+        return self._numbers.setdefault(rows, len(self._numbers))
 
     def rows(self, computation: Computation) -> tuple:
         """What a computation is: an entry for each instruction, operands by their place, and the place of the root."""
@@ -72,11 +74,8 @@ class StructuralKeys:
 class LastingKeys(StructuralKeys):
     """Keys that mean the same in every instance."""
 
-    def computation(self, computation: Computation) -> tuple:
-        found = self._computations.get(id(computation))
-        if found is None:
-            found = self._computations[id(computation)] = (computation, self.rows(computation))
-        return found[1]
+    def shortened(self, rows: tuple) -> Hashable:
+        return rows
 
 
 def _eliminate(computation: Computation, keys: StructuralKeys) -> Computation:

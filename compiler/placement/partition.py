@@ -33,8 +33,8 @@ class Channel:
     number: int
     shape: Shape
     sender: str
+    maker: Instruction
     receivers: list[str] = field(default_factory=list)
-    maker: Instruction | None = None
     ends: list[Instruction] = field(default_factory=list)
 
 
@@ -98,8 +98,8 @@ class _Partitioner:
             modules[device] = Module(f"{self.module.name}_{_identifier(device)}", computation)
         return Partition(modules, sorted(self.channels, key=lambda channel: channel.number), outputs)
 
-    def channel(self, shape: Shape, sender: str, maker: Instruction | None) -> Channel:
-        self.channels.append(Channel(len(self.channels), shape, sender, [], maker))
+    def channel(self, shape: Shape, sender: str, maker: Instruction) -> Channel:
+        self.channels.append(Channel(len(self.channels), shape, sender, maker))
         return self.channels[-1]
 
 
@@ -442,8 +442,8 @@ class _Conditional:
     def __init__(self, level: _Level, instruction: Instruction, position: int, devices: list[str]):
         self.level, self.instruction, self.position, self.devices = level, instruction, position, devices
         self.branches = instruction["branch_computations"]
-        self.shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
-        self.homes = [self._home(k) for k in range(len(self.shapes))]
+        self.results = leaf_keys([instruction])
+        self.homes = [self._home(k) for k in range(len(self.results))]
 
     def _home(self, k: int) -> str:
         for branch in self.branches:
@@ -464,23 +464,22 @@ class _Conditional:
             readers = _readers(branch, outer.device_of)
             results = [key for key, _ in leaf_keys([branch.root])]
             for k, home in enumerate(self.homes):  # handed on as it is, or of cheap work
-                for key in _roots(results[k], parameter):
-                    readers[key].add(home)
+                for element in _roots(results[k], parameter):
+                    readers[element].add(home)
             inner = _Level(outer.owner, branch, self.devices)
             for device in self.devices:
                 taken = [k for k in range(len(given)) if device in readers[k]]
                 shape = TupleShape([given[k][1] for k in taken])
                 state = inner.place(inner.builders[device].parameter(shape, parameter.hint), device, -1)
                 for number, k in enumerate(taken):
-                    element = inner.emit(device, -1, "get-tuple-element", state, index=number)
-                    inner.local[device][parameter, k] = element
+                    inner.local[device][parameter, k] = inner.emit(device, -1, "get-tuple-element", state, index=number)
                     inner.home.setdefault((parameter, k), device)
                 parts = [outer.get(device, *given[k], position) for k in taken]
                 operands[device].append(outer.emit(device, position, "tuple", *parts))
             inner.run()
             end = len(branch.instructions)
             own = {
-                d: [inner.get(d, results[k], self.shapes[k], end) for k, h in enumerate(self.homes) if h == d]
+                d: [inner.get(d, results[k], self.results[k][1], end) for k, h in enumerate(self.homes) if h == d]
                 for d in self.devices
             }
             for device in self.devices:
@@ -491,11 +490,10 @@ class _Conditional:
                 device, position, "conditional", chosen, *operands[device], like=instruction, hint=instruction.hint,
                 branch_computations=tuple(branches[device]),
             )  # fmt: skip
-            numbers = [k for k, home in enumerate(self.homes) if home == device]
-            for number, k in enumerate(numbers):
-                key = (instruction, k) if isinstance(instruction.shape, TupleShape) else instruction
-                element = outer.emit(device, position, "get-tuple-element", made, index=number)
-                outer.local[device][key], outer.home[key] = element, device
+            for number, k in enumerate(k for k, home in enumerate(self.homes) if home == device):
+                key, _ = self.results[k]
+                outer.local[device][key] = outer.emit(device, position, "get-tuple-element", made, index=number)
+                outer.home[key] = device
 
 
 def _roots(key: Key, parameter: Instruction) -> set[int]:

@@ -7,7 +7,7 @@ first, by estimates of computing times and of the links between devices, in a si
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from hloom.compiler.analysis import instruction_flops
 from hloom.compiler.pipeline import run_passes
@@ -30,7 +30,7 @@ def prepared(module: Module) -> Module:
 
 def placed(
     module: Module,
-    arguments: dict[int, str],
+    arguments: Mapping[int, str],
     default: str,
     costs: Costs | None = None,
     settle: Callable[[Instruction, str], str] = lambda instruction, device: device,
@@ -130,10 +130,7 @@ class _Run:
         finished = self._finish(instruction, device)
         self.device_of[instruction] = device
         self.clock[device] = finished
-        keys = [instruction]
-        if not isinstance(instruction.shape, Shape):
-            keys = [(instruction, k) for k in range(len(instruction.shape.elements))]
-        for key in keys:
+        for key, _ in leaf_keys([instruction]):
             self.made[key] = (device, finished)
 
 

@@ -29,6 +29,12 @@ class Buffer:
     reads: list[tuple[int, tuple[Computation, int] | None]] = field(default_factory=list)
     swap: int | None = None
 
+    @property
+    def assigned(self) -> Place:
+        """The place, of a buffer that has one."""
+        assert self.place is not None
+        return self.place
+
     def read(self, time: int, result: tuple[Computation, int] | None = None) -> None:
         self.reads.append((time, result))
         self.last = max(self.last, time)
@@ -50,7 +56,7 @@ def _by_size(buffers: list[Buffer]) -> int:
     for buffer in sorted(buffers, key=lambda b: -b.bytes):
         size = _size(buffer)
         busy = [
-            (b.place.number, b.place.number + _size(b))
+            (b.assigned.number, b.assigned.number + _size(b))
             for b in placed
             if b.first <= buffer.last and buffer.first <= b.last
         ]
@@ -80,11 +86,11 @@ def _by_time(buffers: list[Buffer]) -> int:
             length = at_offset.pop(before)
             by_size.pop(bisect_left(by_size, (length, before)))
             offset, size = before, size + length
-        length = at_offset.pop(offset + size, None)
-        if length is not None:
-            by_size.pop(bisect_left(by_size, (length, offset + size)))
-            del at_end[offset + size + length]
-            size += length
+        behind = at_offset.pop(offset + size, None)
+        if behind is not None:
+            by_size.pop(bisect_left(by_size, (behind, offset + size)))
+            del at_end[offset + size + behind]
+            size += behind
         at_offset[offset] = size
         at_end[offset + size] = offset
         insort(by_size, (size, offset))
@@ -92,7 +98,7 @@ def _by_time(buffers: list[Buffer]) -> int:
     for buffer in order:
         while ends[finished].last < buffer.first:
             # One that ended has been placed: it began no later than it ended.
-            add(ends[finished].place.number, _size(ends[finished]))
+            add(ends[finished].assigned.number, _size(ends[finished]))
             finished += 1
         size = _size(buffer)
         found = bisect_left(by_size, (size, -1))

@@ -31,13 +31,12 @@ class Channels:
     def _pair(self, number: int, bytes: int) -> tuple[Buffer, Buffer]:
         found = self.places.get(number)
         if found is None:
-            control = self.planner.control
-            made = []
-            for place in (2 * number, 2 * number + 1):
-                control.swaps += 1
-                made.append(Buffer(bytes, Place("channel", place, control.swaps), swap=control.swaps))
-            found = self.places[number] = tuple(made)
+            found = self.places[number] = self._place(2 * number, bytes), self._place(2 * number + 1, bytes)
         return found
+
+    def _place(self, number: int, bytes: int) -> Buffer:
+        swap = self.planner.control.swaps = self.planner.control.swaps + 1
+        return Buffer(bytes, Place("channel", number, swap), swap=swap)
 
     def take_place(self, instruction: Instruction, window: tuple[int, int] | None, in_body: bool) -> None:
         """Has a value that is sent computed in the channel's place, where it is free to be anywhere. window: the times

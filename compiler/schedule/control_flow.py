@@ -285,16 +285,12 @@ class Control:
         for swap in list(loop.swaps):
             last = swap.first
             while True:
-                k = next(
-                    (
-                        k
-                        for k, value in enumerate(results)
-                        if value is last and k not in loop.moved and not loop.kept[k]
-                    ),
-                    None,
-                )
-                state = None if k is None else loop.state[k]
-                if state is None or not _free(state) or state not in self.planner.all or state.bytes != last.bytes:
+                candidates = (k for k, value in enumerate(results) if value is last)
+                k = next((k for k in candidates if k not in loop.moved and not loop.kept[k]), None)
+                if k is None:
+                    break
+                state = loop.state[k]
+                if not _free(state) or state not in self.planner.all or state.bytes != last.bytes:
                     break
                 self._exchange(loop, k, state, swap.second)
                 last = state
@@ -335,9 +331,9 @@ class Control:
     def _fits(self, value: Buffer, other: Buffer, window: tuple[int, int], own) -> bool:
         """Whether a value that is made in the window may be computed in place of another, whose old content nobody in
         the window needs then. `own`: the reading of `other` that stands for the value itself."""
-        if value.bytes != other.bytes or not value.bytes:
-            return False
         maker = value.maker
+        if maker is None or value.bytes != other.bytes or not value.bytes:
+            return False
         reads = [
             time for time, result in other.reads if window[0] < time <= window[1] and (own is None or result != own)
         ]

@@ -9,6 +9,7 @@ Small values live on the stack; the state of the loop is read before it and writ
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Launch
@@ -16,6 +17,9 @@ from hloom.compiler.schedule.buffer_assignment import Buffer
 from hloom.compiler.schedule.control_flow import ChoiceItem, LoopItem, Swap
 from hloom.ir.records import field, record
 from hloom.ir.types import DTYPES
+
+if TYPE_CHECKING:
+    from hloom.compiler.schedule.scheduler import Planner
 
 KERNELS = 24  # more of them cost more compilation than the driver's steps cost time
 WORK = 8192  # element operations of a kernel, on average, up to which a step of the driver is felt
@@ -49,7 +53,7 @@ def whole_loops(planner, planned: list) -> list:
 class _Whole:
     """The writing of one kernel."""
 
-    planner: object
+    planner: Planner
     loop: LoopItem
     dtypes: dict[Buffer, str] = field(default_factory=dict)  # of the elements, as in a kernel's parameters
     names: dict[Buffer, str] = field(default_factory=dict)

@@ -392,11 +392,11 @@ class Planner:
         if isinstance(item, To):
             return JumpStep(numbers[item.label])
         if isinstance(item, OnFalse):
-            return BranchStep(item.pred.place, numbers[item.label])
+            return BranchStep(item.pred.assigned, numbers[item.label])
         if isinstance(item, OnIndex):
-            return SwitchStep(item.index.place, [numbers[label] for label in item.labels])
+            return SwitchStep(item.index.assigned, [numbers[label] for label in item.labels])
         if isinstance(item, Swap):
-            return SwapStep(item.first.place, item.second.place)
+            return SwapStep(item.first.assigned, item.second.assigned)
         if isinstance(item, (SendStep, ReceiveStep, RenewStep, FreeStep)):
             return item
         if isinstance(item[0], Launch):
@@ -405,14 +405,14 @@ class Planner:
             for argument in launch.arguments:
                 if isinstance(argument, str):
                     buffer = pointers.get(argument) or self.temporaries[(id(instruction), argument)]
-                    places[argument] = buffer.place
+                    places[argument] = buffer.assigned
             return KernelStep(launch, places, instruction)
         if len(item) == 4:
             target, source, size, instruction = item
-            target = target if isinstance(target, Place) else target.place
-            return CopyStep(target, source.place, size, instruction)
+            target = target if isinstance(target, Place) else target.assigned
+            return CopyStep(target, source.assigned, size, instruction)
         instruction, inputs, outputs = item
-        return HostStep(instruction, [b.place for b in inputs], [b.place for b in outputs])
+        return HostStep(instruction, [b.assigned for b in inputs], [b.assigned for b in outputs])
 
 
 def _only_updated(computation: Computation, update: Instruction, parameter: Instruction) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hloom.compiler.transforms import reduction, windows
+from hloom.compiler.transforms.flat import leaf_shapes
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.compiler.transforms.jvp import SharingBuilder
 from hloom.ir.build import Builder, Value, tuple_elements
@@ -39,7 +40,7 @@ class Batching:
         self.size = size
         self.axis_name = axis_name
         self.values: dict[Instruction, Value | list] = {}
-        self.mapped: dict[Instruction, bool | list[bool]] = {}
+        self.mapped: dict[Instruction, bool | list] = {}
 
     # --- for rules ---
 
@@ -108,8 +109,8 @@ class Batching:
             made = self.builder.add(copy)
             results.append([Value(self.builder, e) for e in tuple_elements(self.builder, made)])
         if not results:
-            shapes = instruction.shape.elements if isinstance(instruction.shape, TupleShape) else (instruction.shape,)
-            stacked = [Value(self.builder, self.builder.splat(0, s.with_dims((0, *s.dims)))) for s in shapes]
+            shapes = [s.with_dims((0, *s.dims)) for s in leaf_shapes(instruction.shape)]
+            stacked = [Value(self.builder, self.builder.splat(0, s)) for s in shapes]
         else:
             stacked = [_stack(list(column)) for column in zip(*results, strict=True)]
         return stacked if isinstance(instruction.shape, TupleShape) else stacked[0]
@@ -139,8 +140,9 @@ class Batching:
             self.values[instruction], self.mapped[instruction] = operands, mapped
             return
         if opcode == "get-tuple-element":
-            index = instruction["index"]
-            self.values[instruction], self.mapped[instruction] = operands[0][index], mapped[0][index]
+            index, of_tuple, flags = instruction["index"], operands[0], mapped[0]
+            assert isinstance(of_tuple, list) and isinstance(flags, list)
+            self.values[instruction], self.mapped[instruction] = of_tuple[index], flags[index]
             return
         rule = OPS[opcode].batch
         if not rule:
@@ -232,13 +234,12 @@ def batch(
             batching.push(instruction)
     root = computation.root
     is_tuple = isinstance(root.shape, TupleShape)
-    values, flags = batching.value(root), batching.mapped.get(root, False)
-    if not is_tuple:
-        values, flags = [values], [flags]
-    elif not isinstance(values, list):
-        values = [Value(builder, e) for e in tuple_elements(builder, values.instruction)]
-    if not isinstance(flags, list):
-        flags = [False] * len(values)
+    found, differs = batching.value(root), batching.mapped.get(root, False)
+    if isinstance(found, list):
+        values = found
+    else:
+        values = [Value(builder, e) for e in tuple_elements(builder, found.instruction)]
+    flags = differs if isinstance(differs, list) else [differs] * len(values)
     if out is not None:
         pairs = zip(values, flags, out, strict=True)
         values = [batching.spread(v) if wanted and not flag else v for v, flag, wanted in pairs]

@@ -20,10 +20,14 @@ from hloom.ir.types import INEXACT, Shape, TupleShape
 
 class SharingBuilder(Builder):
     """A builder for rules, which ask for the same few things again and again: it makes each splat of a Python number
-    once, and infers the shape of an op without attributes once for each list of operand shapes."""
+    once, and infers the shape of an op without attributes once for each list of operand shapes.
+
+    linear: the linear instructions that are being transposed, for rules of ops whose operands are tuples of both sorts.
+    """
 
     def __init__(self, name: str):
         super().__init__(name)
+        self.linear: dict[Instruction, None] = {}
         self._splats: dict[tuple[str, Shape], Instruction] = {}
         self._inferred: dict[tuple, Shape | TupleShape] = {}
 
@@ -124,9 +128,10 @@ class Pushforward:
             known[instruction] = tangents
             return
         if opcode == "get-tuple-element":
-            element = tangents[0][instruction["index"]]
-            if element is not None:
-                known[instruction] = element
+            elements = tangents[0]
+            assert isinstance(elements, list)
+            if elements[instruction["index"]] is not None:
+                known[instruction] = elements[instruction["index"]]
             return
         if not has_tangent(instruction.shape):
             return
@@ -154,7 +159,7 @@ class Pushforward:
     def tangent(self, instruction: Instruction) -> Instruction | None:
         """The tangent of an array; None where it is zero."""
         found = self.tangents.get(instruction)
-        return None if found is None else found.instruction
+        return found.instruction if isinstance(found, Value) else None
 
 
 def push_computation(builder: Builder, computation: Computation, nonzero: Sequence[bool], linear: bool = False):
@@ -225,7 +230,7 @@ def _push_copy(pushforward: Pushforward, instruction: Instruction) -> None:
         index = instruction["index"]
         element = replaced[instruction] = operands[0].operands[index]
         given = tangents.get(operands[0])
-        if given is not None and given[index] is not None:
+        if isinstance(given, list) and given[index] is not None:
             tangents[element] = given[index]
         return
     copy = pushforward.builder.add(instruction.with_operands(operands))

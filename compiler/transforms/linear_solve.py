@@ -67,14 +67,11 @@ class LinearSolve(Rule):
         shapes = output_shapes(instruction)[: self.count]
         given = [Value(build, build.splat(0, s)) if g is None else g for g, s in zip(given, shapes, strict=False)]
         values = operands[self.count :]
-        results = self.flipped()._call(build, given, values)
-        return [*results, *[None] * len(values)]
-
-    def flipped(self) -> LinearSolve:
-        """The rule of the system with the transposed operator."""
-        solve = self.transposed_solve()
+        # The rule of the system with the transposed operator.
         matvec = self.matvec if self.symmetric else transposed_operator(self.matvec, self.count)
-        return LinearSolve(self.name, self.count, matvec, solve, lambda: self.solve, self.symmetric)
+        solve = self.transposed_solve()
+        flipped = LinearSolve(self.name, self.count, matvec, solve, lambda: self.solve, self.symmetric)
+        return [*flipped._call(build, given, values), *[None] * len(values)]
 
     def batch(self, build, instruction, operands, mapped):
         count = self.count

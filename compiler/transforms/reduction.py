@@ -117,17 +117,19 @@ def lift(builder: Builder, computation: Computation, arguments, dims, reduction:
 
     Raises DifferentiationError, at the line of `reduction`, where an op in it cannot be applied element by element.
     """
-    mapped: dict[Instruction, Value | list[Value]] = dict(zip(computation.parameters, arguments, strict=True))
+    mapped: dict[Instruction, Value] = dict(zip(computation.parameters, arguments, strict=True))
+    tuples: dict[Instruction, list[Value]] = {}
     for instruction in computation.instructions:
         if instruction in mapped:
             continue
         opcode = instruction.opcode
+        if opcode == "get-tuple-element":
+            mapped[instruction] = tuples[instruction.operands[0]][instruction["index"]]
+            continue
         operands = [mapped[o] for o in instruction.operands]
         entry = OPS[opcode]
         if opcode == "tuple":
-            mapped[instruction] = operands
-        elif opcode == "get-tuple-element":
-            mapped[instruction] = operands[0][instruction["index"]]
+            tuples[instruction] = operands
         elif opcode == "constant" and instruction.dims == ():
             scalar = builder.constant(instruction["value"])
             mapped[instruction] = Value(builder, scalar).broadcast(dims, ()) if dims else Value(builder, scalar)
@@ -143,5 +145,4 @@ def lift(builder: Builder, computation: Computation, arguments, dims, reduction:
                 "write the combiner with element-wise ops on scalars",
                 source=reduction.source,
             )
-    root = mapped[computation.root]
-    return root if isinstance(root, list) else [root]
+    return tuples.get(computation.root) or [mapped[computation.root]]

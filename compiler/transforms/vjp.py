@@ -125,7 +125,8 @@ def _pulled(computation: Computation, wrt: Sequence[int], by: Sequence[int] | No
     builder = SharingBuilder(name)
     outputs, pushforward, tangents = push_computation(builder, computation, _chosen(computation, wrt), linear=True)
     linear = _depending(builder.instructions, tangents)
-    parameters, cotangents = [], {}
+    parameters: list[Instruction] = []
+    cotangents: dict = {}
     start = len(builder.instructions)
     for output in outputs if by is None else [outputs[k] for k in by]:
         if has_tangent(output.shape):
@@ -164,14 +165,14 @@ def _accumulate_element(cotangents: dict, instruction: Instruction, index: int, 
     elements[index] = value if elements[index] is None else elements[index] + value
 
 
-def transpose(builder: Builder, linear: dict[Instruction, None], cotangents: dict) -> None:
+def transpose(builder: SharingBuilder, linear: dict[Instruction, None], cotangents: dict) -> None:
     """Walks linear instructions backwards, adding to `cotangents` those of what they depend on.
 
     linear: the linear instructions in program order, the tangent parameters among them.
     cotangents: Values by instruction (for tuples a list with None for zero elements); given for the results.
     """
     outer = builder.source, builder.made_by
-    builder.linear = linear  # for rules of ops whose operands are tuples of both sorts
+    builder.linear = linear
     for instruction in reversed(linear):
         cotangent = cotangents.get(instruction)
         if cotangent is None or instruction.opcode == "parameter":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from hloom.backends.donation import copy_shared
 from hloom.backends.dump import Dump, kernel_listing
@@ -14,7 +15,6 @@ from hloom.compiler.schedule.scheduler import Plan, make_plan
 from hloom.compiler.targets.cpu.target import CpuTarget, host_target
 from hloom.config import config
 from hloom.ir.module import Module
-from hloom.ir.types import Shape
 from hloom.platforms.backend import Executable
 
 
@@ -32,7 +32,7 @@ class Planned:
         """The kernels as Python text, each with the values that it computes and reads."""
         return kernel_listing(self.plan)
 
-    def cost_analysis(self) -> dict[str, object]:
+    def cost_analysis(self) -> Mapping[str, object]:
         return cost_analysis(self.plan)
 
     def memory_analysis(self) -> dict[str, int]:
@@ -42,13 +42,8 @@ class Planned:
 class PlannedExecutable(Planned, Executable):
     """An executable with one plan, which says what it returns."""
 
-    @property
-    def donated(self) -> dict[int, int]:
-        return self.plan.donated
-
-    @property
-    def output_shapes(self) -> list[Shape]:
-        return self.plan.output_shapes
+    def __post_init__(self) -> None:
+        self.donated, self.output_shapes = self.plan.donated, self.plan.output_shapes
 
     def call_donating(self, arrays: list, release) -> list:
         release()

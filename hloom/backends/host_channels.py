@@ -93,7 +93,7 @@ class HostChannels:
             return (self.outputs if found.kind == "output" else self.inputs)[found.number].reshape(shape.dims)
         if not shape.bytes:
             return np.zeros(shape.dims, shape.dtype)
-        memory = np.frombuffer((ctypes.c_uint8 * shape.bytes).from_address(self.addresses[place]), np.uint8)
+        memory = np.ctypeslib.as_array((ctypes.c_uint8 * shape.bytes).from_address(self.addresses[place]))
         return memory.view(shape.dtype).reshape(shape.dims)
 
     def _add(self, word: int) -> None:

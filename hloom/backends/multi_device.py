@@ -90,7 +90,9 @@ class MultiDeviceExecutable(Executable):
 
 def kind_of(device: str) -> tuple[DeviceKind, int]:
     name = parse_device_name(device)
-    return device_kind(name.kind), name.index
+    kind = device_kind(name.kind)
+    assert kind is not None  # `parse_device_name` refuses others
+    return kind, name.index
 
 
 def shared_memory(a: str, b: str) -> bool:
@@ -178,9 +180,9 @@ class _Assembly:
         executors: dict[str, DeviceExecutor] = {}
         for device, module in parts.modules.items():
             kind, index = kind_of(device)
-            outputs, donated = self.numbers[device], self.donated[device]
+            numbers, given = self.numbers[device], self.donated[device]
             executors[device] = kind.executor(
-                ExecutorRequest(device, index, module, outputs, self.inputs, results, channels, donated, self.fusion)
+                ExecutorRequest(device, index, module, numbers, self.inputs, results, channels, given, self.fusion)
             )
         found = list(executors.values())
         for executor in found:

@@ -28,7 +28,6 @@ def start() -> None:
 def _prepare() -> None:
     # Imports are in this function, as the thread is there to make them. Any error is raised again by the first call.
     with contextlib.suppress(Exception):
-        # These imports are what this thread is for.
         from hloom.backends.cpu import driver
         from hloom.compiler.targets.cpu.interface import fingerprint
         from hloom.compiler.targets.cpu.target import host_target

@@ -110,7 +110,7 @@ class Executable(ABC):
         )
 
     @abstractmethod
-    def cost_analysis(self) -> dict[str, object]:
+    def cost_analysis(self) -> Mapping[str, object]:
         """'flops', 'bytes accessed', 'kernels', 'distinct kernels', and what else the backend knows."""
 
     @abstractmethod

@@ -253,7 +253,7 @@ def _written_out(x: Value, w: Value, shape: Shape, labels: Labels, window) -> Va
             x = x.op("optimization-barrier")
     places = [shape.dims[d] for d in labels.out.spatial]
     dims = (x.dims[0], *places, groups, outputs // groups)
-    total = None
+    total: Value | None = None
     for tap in np.ndindex(*(d.size for d in window)):
         bounds = [(0, x.dims[0], 1), *[(0, 0, 1)] * rank, (0, groups, 1)]
         for k, (t, d, n) in enumerate(zip(tap, window, places, strict=True)):
@@ -263,6 +263,7 @@ def _written_out(x: Value, w: Value, shape: Shape, labels: Labels, window) -> Va
         at = (*((t, t + 1, 1) for t in tap), (0, 1, 1), (0, outputs, 1))
         factor = w.op("slice", slice=at).reshape(dims[-2:]).convert(sums).broadcast(dims, (rank + 1, rank + 2))
         total = part * factor if total is None else total + part * factor
+    assert total is not None  # a window has elements
     made = total.convert(shape.dtype).reshape((*dims[:-2], outputs))
     order = [labels.out.batch, *labels.out.spatial, labels.out.feature]
     return made.transpose([order.index(d) for d in range(len(order))])
@@ -312,8 +313,7 @@ def _turned(x: Value, w: Value, shape: Shape, labels: Labels, attributes: dict) 
 def _with_normal_labels(x: Value, w: Value, shape: Shape, labels: Labels, attributes: dict) -> Value:
     rank = len(labels.out.order)
     groups = attributes.get("feature_group_count", 1)
-    made = Instruction("convolution", (x.instruction, w.instruction), shape, attributes)
-    if _is_turned(made):
+    if _is_turned(Instruction("convolution", (x.instruction, w.instruction), shape, attributes)):
         return _turned(x, w, shape, labels, attributes)
     if labels.rhs.batch not in (0, rank - 1):
         order = [*labels.rhs.spatial, labels.rhs.feature, labels.rhs.batch]

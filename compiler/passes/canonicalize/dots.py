@@ -114,7 +114,7 @@ def best_plan(left: Side, right: Side, result: Sequence[Label], extents: dict[La
     batch = {label for label in shared if label in wide}
     contracted = shared - batch
     own_left, own_right = set(mine) - shared, set(other) - shared
-    best = None
+    best: Plan | None = None
     for b, m, n, k in product(
         orders(batch, wide, mine, other),
         orders(own_left, wide, mine),
@@ -130,6 +130,7 @@ def best_plan(left: Side, right: Side, result: Sequence[Label], extents: dict[La
             cost += result_bytes
         if best is None or cost < best.bytes:
             best = Plan(b, m, n, k, cost)
+    assert best is not None  # each kind has one order at least
     return best
 
 
@@ -138,9 +139,7 @@ def best_sides(left: Side, right: Side, result, extents, result_bytes: int) -> t
     moves the fewest bytes. A transpose that has to be is left where it stands, so that the pass ends."""
     best = left, right, best_plan(left, right, result, extents, result_bytes)
     before_left, before_right = through_transposes(left), through_transposes(right)
-    choices = {}
-    for mine, other in ((left, before_right), (before_left, right), (before_left, before_right)):
-        choices[mine, other] = False
+    choices = dict.fromkeys(((left, before_right), (before_left, right), (before_left, before_right)), False)
     for mine, other in ((before_left, before_right), (left, right)):
         # Without its repetition along the batch an operand is smaller, and the product has more rows to a matrix.
         choices[mine, without_broadcast_batch(other)] = True
@@ -196,9 +195,7 @@ def canonical(b, root: Instruction) -> Instruction | None:
     if is_canonical(root):
         return None
     left, right, result = labelled(root)
-    extents = {}
-    for side in (left, right):
-        extents.update(zip(side.labels, side.array.dims, strict=True))
+    extents = dict(zip(left.labels + right.labels, left.array.dims + right.array.dims, strict=True))
     if math.prod(extents[label] for label in extents if label[0] == "k") == 0:
         return b.splat(0, root.shape)
     if 0 in root.dims:

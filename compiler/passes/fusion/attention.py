@@ -143,8 +143,7 @@ class _Search:
                 if not _has(first, "dot") or _has(first, "reduce"):
                     continue
                 for end in (self._transposing(second), second):
-                    found = end and self._joined(first, nest, second, end)
-                    if found is not None:
+                    if end is not None and (found := self._joined(first, nest, second, end)) is not None:
                         return found
         return None
 
@@ -264,10 +263,11 @@ def _body(end: Instruction, nest, further: list[int], parts) -> tuple[Computatio
         values[value] = builder.parameter(value.shape, value.hint and f"p_{value.hint}")
     elements: dict[Instruction, list[Instruction]] = {}
     for instruction in order:
-        operands = [values.get(o) for o in instruction.operands]  # None: a kernel of several results
         if instruction.opcode == "get-tuple-element":
             values[instruction] = elements[instruction.operands[0]][instruction["index"]]
-        elif instruction.opcode == "fusion":
+            continue
+        operands = [values[o] for o in instruction.operands]
+        if instruction.opcode == "fusion":
             elements[instruction] = _inlined(builder, instruction["calls"], operands)
             values[instruction] = elements[instruction][0]
         else:

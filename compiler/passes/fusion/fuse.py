@@ -184,9 +184,9 @@ class Grouping:
         """Whether kernels other than `own` that need one of the instructions in `start` lead to the target's."""
         bound = self._bound(target)
         seen: set[Instruction | Group] = set()
-        stack = [(instruction, own) for instruction in start]
+        stack: list[tuple[Instruction, Group | None]] = [(instruction, own) for instruction in start]
         while stack:
-            instruction, group = stack.pop()
+            instruction, group = stack.pop()  # no group: an instruction that is no kernel's work
             for user in self.users[instruction]:
                 if self.order[user] > bound:
                     continue
@@ -194,7 +194,7 @@ class Grouping:
                 groups = self.groups_of[user]
                 if not groups and user not in seen:
                     seen.add(user)
-                    stack.append((user, None))  # no kernel's work: what comes behind it is outside of `own` too
+                    stack.append((user, None))  # what comes behind it is outside of `own` too
                 for other in groups - seen:
                     if other is group:
                         continue
@@ -300,10 +300,7 @@ class Grouping:
         """The computation with a fusion instruction for each group of more than one instruction."""
         builder = Builder(self.computation.name)
         mapped: dict[Instruction, Instruction] = {}
-        materialized: dict[Instruction, Group] = {}
-        for group in self.groups:
-            for output in group.outputs:
-                materialized[output] = group
+        materialized = {output: group for group in self.groups for output in group.outputs}
         bodies = {id(g): self._body(g) for g in self.groups}
         for parameter in self.computation.parameters:
             mapped[parameter] = builder.add(parameter)
@@ -313,8 +310,8 @@ class Grouping:
             instruction, ready = stack.pop()
             if instruction in mapped:
                 continue
-            group = materialized.get(instruction)
-            needs = bodies[id(group)][0] if group else list(instruction.operands)
+            made_by = materialized.get(instruction)
+            needs = bodies[id(made_by)][0] if made_by else list(instruction.operands)
             if not ready:
                 stack.append((instruction, True))
                 # What waits for other devices comes after what does not, for what is sent late after the rest.
@@ -322,12 +319,11 @@ class Grouping:
                 stack.extend((n, False) for n in reversed(order) if n not in mapped)
                 continue
             operands = tuple(mapped[n] for n in needs)
-            if group is None:
+            if made_by is None:
                 mapped[instruction] = builder.add(instruction.with_operands(operands))
             else:
-                self._emit(builder, group, bodies[id(group)], operands, mapped)
-        result = builder.finish(mapped[self.computation.root])
-        return result
+                self._emit(builder, made_by, bodies[id(made_by)], operands, mapped)
+        return builder.finish(mapped[self.computation.root])
 
     def _last_received(self, instruction: Instruction) -> int:
         """The last channel that an instruction waits for, in the order of sends; -1 for none."""
@@ -394,9 +390,6 @@ class Grouping:
         fusion = builder.emit(
             "fusion", *operands, kind=group.kind.fusion_kind, calls=calls, hint=f"{root.hint or root.opcode}_fusion"
         )
-        if len(outputs) == 1:
-            mapped[root] = fusion
-            return
         if len(group.outputs) == 1:
             mapped[root] = fusion
             return

@@ -119,13 +119,15 @@ class Group:
             self.aligned.add(instruction)
         self.roles[instruction] = self.role_of(instruction, users)
         kind = self.facts.target.kind_of_opcode(instruction.opcode)
-        if instruction.opcode == "reduce":
-            if self.reduction is None:
-                self.by_rows = is_row_reduction(instruction) or not at_own_index
-                self.kind, self.domain = kind, instruction.operands[0].dims
-            self.reduction = instruction
-        elif kind is not None:
+        if kind is None:
+            return
+        if instruction.opcode != "reduce":
             self.kind, self.head = kind, instruction
+            return
+        if self.reduction is None:
+            self.by_rows = is_row_reduction(instruction) or not at_own_index
+            self.kind, self.domain = kind, instruction.operands[0].dims
+        self.reduction = instruction
 
     def join(self, other: Group) -> None:
         """Adds the work of another group over the same domain."""
@@ -161,7 +163,7 @@ class Group:
         return kind.accepts(self, instruction, self.users_inside(instruction), output)
 
     def _fits_output(self, instruction: Instruction) -> bool:
-        if self.by_rows:
+        if self.by_rows and self.reduction is not None:
             kept = len(self.domain) - len(self.reduction["dimensions"])
             return instruction.dims in (self.domain, self.domain[:kept])
         return instruction.dims == self.domain

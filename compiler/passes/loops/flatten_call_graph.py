@@ -30,7 +30,7 @@ def _flattened(computation: Computation) -> Computation:
     for instruction in computation.instructions:
         operands = tuple([mapped.get(o, o) for o in instruction.operands])
         if is_control(instruction):
-            callees = {}
+            callees: dict[str, Computation | tuple[Computation, ...]] = {}
             for name, value in instruction.attributes.items():
                 if isinstance(value, Computation):
                     callees[name] = _copied(value, ordered=name == "body")

@@ -8,7 +8,7 @@ import numpy as np
 
 from hloom.ir.build import combiner_opcode
 from hloom.ir.ops import OPS
-from hloom.ir.patterns import Any, Number, Op, Splat, as_op, same_bits, splat_value
+from hloom.ir.patterns import Any, Number, Op, Splat, as_op, is_splat_of, splat_value
 from hloom.ir.rewrite import INEXACT, ROUNDING, Rules, is_discrete, is_float, is_inexact, is_integer, is_real, rule
 from hloom.ir.types import COMPLEX, FLOATS, NARROW_FLOATS, SIGNED, UNSIGNED
 
@@ -49,12 +49,12 @@ def is_constant(instruction) -> bool:
 
 def is_neutral(root, c) -> bool:
     """Whether c is the neutral element, exactly: floats add -0, because x + 0 turns -0 into 0."""
-    value = splat_value(c)
     if root.shape.dtype in COMPLEX:
         return False
     if root.opcode == "add" and is_float(root):
-        return same_bits(value, -0.0)
-    return same_bits(value, OPS[root.opcode].identity(root.shape.dtype))
+        return is_splat_of(c, -0.0)
+    identity = OPS[root.opcode].identity
+    return identity is not None and is_splat_of(c, identity(root.dtype))
 
 
 def absorbing_value(root):
@@ -68,11 +68,13 @@ def absorbing_value(root):
 
 
 def is_absorbing(root, c) -> bool:
-    return is_discrete(root) and (value := absorbing_value(root)) is not None and same_bits(splat_value(c), value)
+    return is_discrete(root) and (value := absorbing_value(root)) is not None and is_splat_of(c, value)
 
 
 def number(instruction) -> float:
-    return splat_value(instruction).item()
+    value = splat_value(instruction)
+    assert value is not None  # patterns and `is_constant` let only splats come here
+    return value.item()
 
 
 def power_of_two(instruction) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from hloom.compiler.passes.rules.arithmetic import is_constant, is_unsigned
-from hloom.ir.patterns import Any, Op, Splat, as_op, same_bits, splat_value
+from hloom.ir.patterns import Any, Op, Splat, as_op, is_splat_of, splat_value
 from hloom.ir.rewrite import Rules, is_discrete, is_float, is_integer, rule
 from hloom.ir.types import PRED
 
@@ -116,9 +116,7 @@ choices = Rules(
         rule(
             Op("clamp", Splat("low"), x, Splat("high")),
             x,
-            when=lambda x, low, high: (
-                is_float(x) and same_bits(splat_value(low), -math.inf) and same_bits(splat_value(high), math.inf)
-            ),
+            when=lambda x, low, high: is_float(x) and is_splat_of(low, -math.inf) and is_splat_of(high, math.inf),
             name="clamp-to-everything",
             identity="clamp(-inf, x, inf) = x",
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hloom.compiler.reshapes import keeps_order, reshape_of_broadcast
 from hloom.ir.ops import OPS
 from hloom.ir.ops.indexing.movement import clamp_starts
-from hloom.ir.patterns import Any, Op, as_op, same_bits, splat_value
+from hloom.ir.patterns import Any, Op, as_op, is_splat_of, splat_value
 from hloom.ir.rewrite import Rules, rule
 from hloom.ir.types import PRED
 
@@ -238,7 +238,7 @@ def sum_of_pads(b, root, left, right):
 
     Two arrays with zeros around them that meet at one place of one dimension, and have the same place in the others.
     """
-    if any(splat_value(p.operands[1]) is None or not same_bits(splat_value(p.operands[1]), 0) for p in (left, right)):
+    if not all(is_splat_of(p.operands[1], 0) for p in (left, right)):
         return None
     if any(low < 0 or high < 0 or inner for p in (left, right) for low, high, inner in p["padding"]):
         return None
@@ -261,8 +261,7 @@ def _plus_zero(b, x):
     """x + 0, which differs from x where that is -0."""
 
     def is_sum(x):
-        zero = splat_value(x.operands[1]) if x.opcode == "add" else None
-        return zero is not None and same_bits(zero, 0)
+        return x.opcode == "add" and is_splat_of(x.operands[1], 0)
 
     done = is_sum(x) or (x.opcode == "concatenate" and all(is_sum(o) for o in x.operands))
     return x if done else b.emit("add", x, b.splat(0, x.shape))
@@ -439,11 +438,9 @@ def known_starts(root, first: int, sizes):
     starts = []
     for start, extent, size in zip(root.operands[first:], dims, sizes, strict=True):
         value = splat_value(start)
-        if value is None:
-            if extent != size:
-                return None
-            value = 0  # wherever it starts, a window of the whole extent is moved to 0
-        starts.append(value)
+        if value is None and extent != size:
+            return None
+        starts.append(0 if value is None else value)  # wherever it starts, a window of the whole size is moved to 0
     return clamp_starts(starts, dims, sizes)
 
 
@@ -457,8 +454,7 @@ def dynamic_slice_as_slice(b, root, x):
 
 def same_starts(left, right) -> bool:
     return len(left) == len(right) and all(
-        a is b
-        or (splat_value(a) is not None and splat_value(b) is not None and same_bits(splat_value(a), splat_value(b)))
+        a is b or ((value := splat_value(b)) is not None and is_splat_of(a, value))
         for a, b in zip(left, right, strict=True)
     )
 

@@ -31,8 +31,8 @@ def starts_neutral(root) -> bool:
     value = splat_value(root.operands[1])
     if opcode is None or value is None:
         return False
-    identity = OPS[opcode].identity(root.shape.dtype)
-    return same_bits(value, identity) or (opcode == "add" and value == 0)
+    identity = OPS[opcode].identity
+    return (identity is not None and same_bits(value, identity(root.dtype))) or bool(opcode == "add" and value == 0)
 
 
 def with_start(b, root, reduced):

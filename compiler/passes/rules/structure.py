@@ -29,9 +29,9 @@ def constant_value(instruction: Instruction, most: int) -> np.ndarray | None:
     if instruction.shape.size > most:
         return None
     if instruction.opcode == "iota":
-        return evaluate_instruction(instruction, [])
+        return np.asarray(evaluate_instruction(instruction, []))
     if instruction.opcode == "broadcast" and instruction.operands[0].opcode == "constant":
-        return evaluate_instruction(instruction, [instruction.operands[0]["value"]])
+        return np.asarray(evaluate_instruction(instruction, [instruction.operands[0]["value"]]))
     return None
 
 

@@ -18,9 +18,7 @@ convert, bitcast = as_op("convert"), as_op("bitcast-convert")
 @cache
 def holds(wide: np.dtype, narrow: np.dtype) -> bool:
     """Whether every value of `narrow` is one of `wide`, so that converting to it loses nothing."""
-    if wide == narrow:
-        return True
-    if narrow == PRED:
+    if narrow in (wide, PRED):
         return True
     if wide == PRED or (narrow in COMPLEX and wide not in COMPLEX):
         return False
@@ -29,16 +27,16 @@ def holds(wide: np.dtype, narrow: np.dtype) -> bool:
     if wide in INTEGERS:
         if narrow not in INTEGERS:
             return False
-        inner, outer = ml_dtypes.iinfo(narrow), ml_dtypes.iinfo(wide)
-        return outer.min <= inner.min and inner.max <= outer.max
+        small, large = ml_dtypes.iinfo(narrow), ml_dtypes.iinfo(wide)
+        return large.min <= small.min and small.max <= large.max
     outer = ml_dtypes.finfo(wide)
     if narrow in INTEGERS:
-        inner = ml_dtypes.iinfo(narrow)
-        return inner.bits - (narrow in SIGNED) <= outer.nmant + 1 and float(inner.max) <= float(outer.max)
-    inner = ml_dtypes.finfo(narrow)
+        small = ml_dtypes.iinfo(narrow)
+        return small.bits - (narrow in SIGNED) <= outer.nmant + 1 and float(small.max) <= float(outer.max)
     # Floats of 8 bits differ in whether they have infinities, -0 and which NaN.
     if wide in FLOATS8:
         return False
+    inner = ml_dtypes.finfo(narrow)
     return inner.nmant <= outer.nmant and inner.minexp >= outer.minexp and inner.maxexp <= outer.maxexp
 
 

@@ -13,6 +13,7 @@ a program is compiled for it and timed on copies of the arguments.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import sys
@@ -117,7 +118,7 @@ def _factories(module, default, arguments, donated, options) -> list[Callable[[]
         seen.add(steps)
         return ProgramCandidate(sizes, compiled, arguments, donated)
 
-    return [lambda sizes=sizes: create(sizes) for sizes in changed_sizes(host())]
+    return [functools.partial(create, sizes) for sizes in changed_sizes(host())]
 
 
 def _target(sizes: dict[str, int]) -> CpuTarget:

@@ -35,10 +35,10 @@ class CpuExecutable(PlannedExecutable):
     kernels_compiled: int = 0
     kernels_pending: int = 0
 
-    @property
-    def rejects_none(self) -> bool:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         # What a Python function of the program raises may be a TypeError too, and it is not to run twice.
-        return not self.runner.runs_python
+        self.rejects_none = not self.runner.runs_python
 
     def for_one_output(self):
         return self.runner.for_one_output()

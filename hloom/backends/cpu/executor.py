@@ -25,7 +25,7 @@ class CpuExecutor(Layout, Planned):
 
     def __init__(self, request: ExecutorRequest):
         self.request, self.name = request, request.device
-        self.inputs, self.outputs = request.inputs, request.results
+        self.whole = request.inputs, request.results
         self.channels = 2 * len(request.channels)
         with collecting() as self._stages:
             self.module, self.plan, self._times = optimized_plan(

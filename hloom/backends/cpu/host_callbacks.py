@@ -36,9 +36,8 @@ def host_function(instruction: Instruction, order: list[int]):
             with _fft_workers() if workers else nullcontext():
                 call(instruction, [arrays[k] for k in order], results)
         except HloomError as error:
-            error.source = (
-                instruction.source or error.source
-            )  # the line that called the function, not the one that runs the program
+            # The line that called the function, not the one that runs the program.
+            error.source = instruction.source or error.source
             raise
         except Exception as error:
             if instruction.source:
@@ -57,8 +56,9 @@ def _evaluated(instruction: Instruction, operands: list[np.ndarray], results: li
 def _sorted(keys, instruction: Instruction, operands: list[np.ndarray], results: list[np.ndarray]) -> None:
     """Sorts a single operand in the buffer of its result. keys: `sort_keys` of the comparison."""
     if len(operands) == 1 and is_plain_sort(operands[0], keys):
+        (axis,) = instruction["dimensions"]
         results[0][...] = operands[0]
-        sort_plainly(results[0], *instruction["dimensions"], keys[0])
+        sort_plainly(results[0], axis, keys[0])
     else:
         _evaluated(instruction, operands, results)
 

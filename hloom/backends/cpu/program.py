@@ -30,10 +30,12 @@ LOOP_WORK = 1e6  # a loop's trip count is unknown: other Python threads should n
 
 
 class Layout:
-    """Where a plan's values are in a program that runs alone."""
+    """Where a plan's values are in a program that runs alone.
 
-    inputs: Sequence[Shape] | None = None  # of the whole program, where this is a part of one
-    outputs: Sequence[Shape] | None = None
+    whole: shapes of the inputs and outputs of the whole program, where this is a part of one.
+    """
+
+    whole: tuple[Sequence[Shape], Sequence[Shape]] | None = None
     channels = 0
 
     def ref(self, place: Place) -> Ref:
@@ -54,15 +56,13 @@ def program_of(plan: Plan, layout: Layout, pending: dict[KernelSource, list[int]
     steps: list[Step] = []
     for item in plan.steps:
         if isinstance(item, KernelStep):
-            if item.launch.source in missing:
+            if pending is not None and item.launch.source in missing:
                 pending.setdefault(item.launch.source, []).append(len(steps))
             steps.append(_call(item, layout, addresses))
         else:
             steps.append(_STEPS[type(item)](item, layout))
-    if layout.outputs is not None:  # a part of a program, whose outputs the whole has
-        inputs, outputs, donated = layout.inputs, layout.outputs, {}
-    else:
-        inputs, outputs, donated = plan.input_shapes, plan.output_shapes, dict(plan.donated)
+    inputs, outputs = layout.whole or (plan.input_shapes, plan.output_shapes)
+    donated = {} if layout.whole else dict(plan.donated)  # the whole program has the outputs of its parts
     return Program(steps, plan.constants, plan.arena_bytes, inputs, outputs, donated, _work(plan), layout.channels)
 
 
@@ -80,13 +80,12 @@ def _addresses(plan: Plan, may_fall_back: bool) -> tuple[dict[KernelSource, int]
 
 
 def _call(item: KernelStep, layout: Layout, addresses: dict[KernelSource, int]) -> Call:
-    launch, words = item.launch, []
+    launch, words = item.launch, list[int | Ref]()
     for argument in launch.arguments:
         if isinstance(argument, str):
-            argument = layout.ref(item.pointers[argument])
-        elif isinstance(argument, KernelSource):
-            argument = addresses[argument]
-        words.append(argument)
+            words.append(layout.ref(item.pointers[argument]))
+        else:
+            words.append(addresses[argument] if isinstance(argument, KernelSource) else argument)
     chunks = launch.items, launch.grain, launch.side_by_side
     return Call(addresses[launch.source], tuple(words), *chunks, launch.nanoseconds)
 
