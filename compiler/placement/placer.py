@@ -18,7 +18,6 @@ from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.ops import OPS
 from hloom.ir.ops.programs.transfer import WITHOUT_DEVICE
 from hloom.ir.records import field, record
-from hloom.ir.types import Shape
 
 ANYWHERE = ("constant", "iota")
 

@@ -17,9 +17,7 @@ def start() -> None:
     """Called once, at the end of hloom's import."""
     global _thread
     _thread = threading.Thread(target=_prepare, name="hloom-preload")
-    with contextlib.suppress(
-        RuntimeError
-    ):  # no more threads, or the interpreter is shutting down: the first call imports them
+    with contextlib.suppress(RuntimeError):  # no more threads, or the interpreter exits: the first call imports them
         _thread.start()
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=_finish)  # a child would find the locks of half-imported modules taken
@@ -28,12 +26,14 @@ def start() -> None:
 def _prepare() -> None:
     # Imports are in this function, as the thread is there to make them. Any error is raised again by the first call.
     with contextlib.suppress(Exception):
+        # These imports are what this thread is for.
         from hloom.backends.cpu import driver
+        from hloom.backends.cpu.kind import CpuKind
         from hloom.compiler.targets.cpu.interface import fingerprint
         from hloom.compiler.targets.cpu.target import host_target
-        from hloom.platforms.kinds import device_kind
+        from hloom.platforms.kinds import load_backend
 
-        assert device_kind("cpu").backend
+        load_backend(CpuKind.backend_name)
         host_target()
         driver.driver()
         fingerprint()

@@ -30,7 +30,7 @@ class Lowered:
     def out_tree(self):
         return self._traced.out_tree
 
-    def cost_analysis(self) -> dict[str, float]:
+    def cost_analysis(self) -> dict[str, object]:
         return self.compile().cost_analysis()
 
     def compile(self) -> Compiled:
@@ -91,7 +91,7 @@ class Compiled:
     def cost_analysis(self) -> dict[str, object]:
         """'flops', 'bytes accessed', 'kernels', 'distinct kernels'; for a GPU also 'by kernel': registers, spills,
         shared memory, occupancy and the like of each."""
-        return self.executable.cost_analysis()
+        return dict(self.executable.cost_analysis())
 
     def memory_analysis(self) -> dict[str, int]:
         """Bytes of arguments, outputs, donated outputs, temporaries and constants."""

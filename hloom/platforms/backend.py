@@ -58,6 +58,14 @@ class Backend(ABC):
         )
 
 
+class DeviceBackend(Backend):
+    """A backend of one kind of device, which also compiles the parts of programs on several devices."""
+
+    @abstractmethod
+    def executor(self, request: ExecutorRequest) -> DeviceExecutor:
+        """The executor of a part of a program."""
+
+
 class Executable(ABC):
     """A compiled program, called with the arrays of its parameters in their order.
 
@@ -184,12 +192,12 @@ class DeviceExecutor(Protocol):
     def source(self) -> str:
         """The kernels as Python text."""
 
-    def cost_analysis(self) -> dict[str, float]: ...
+    def cost_analysis(self) -> Mapping[str, object]: ...
 
     def memory_analysis(self) -> dict[str, int]: ...
 
 
-def added(parts: Iterable[dict]) -> dict:
+def added(parts: Iterable[Mapping[str, object]]) -> dict:
     """The sums by name of several dictionaries of numbers; other values are left out."""
     total: dict = {}
     for part in parts:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from hloom.compiler.placement.cost_model import DeviceModel, Link
 from hloom.errors import DeviceError
 from hloom.ir.module import Instruction
-from hloom.platforms.backend import Backend, DeviceExecutor, ExecutorRequest
+from hloom.platforms.backend import Backend, DeviceBackend, DeviceExecutor, ExecutorRequest
 
 GROUP = "hloom.devices"
 MULTI_DEVICE = "hloom.backends.multi_device:MultiDeviceBackend"
@@ -57,9 +57,11 @@ class DeviceKind(ABC):
         """Whether it can compute an instruction."""
         return True
 
-    @abstractmethod
     def executor(self, request: ExecutorRequest) -> DeviceExecutor:
-        """The executor of a part of a program (such as `hloom.backends.cpu.executor.CpuExecutor`)."""
+        """The executor of a part of a program (such as `hloom.backends.cpu.executor.CpuExecutor`): the backend's."""
+        if not isinstance(self.backend, DeviceBackend):
+            raise TypeError(f"devices of kind {self.name!r} have neither an executor nor a backend of their own")
+        return self.backend.executor(request)
 
     def memory_stats(self, index: int) -> dict[str, int] | None:
         """Bytes and counts of a device's memory by name; None where memory is not counted by device."""

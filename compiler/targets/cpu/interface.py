@@ -30,13 +30,20 @@ class NativeFunction(Protocol):
     constants: names of integers that the text uses.
     """
 
-    name: str
-    text: str
-    params: tuple[str, ...]
-    result: str
-    calls: Mapping[str, tuple[tuple[str, ...], str]]
-    exported: bool
-    constants: Mapping[str, int]
+    @property
+    def name(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def params(self) -> tuple[str, ...]: ...
+    @property
+    def result(self) -> str: ...
+    @property
+    def calls(self) -> Mapping[str, tuple[tuple[str, ...], str]]: ...
+    @property
+    def exported(self) -> bool: ...
+    @property
+    def constants(self) -> Mapping[str, int]: ...
 
 
 @record(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hloom.backends.cpu.compilation import CpuExecutable, compile_module
 from hloom.backends.cpu.executor import CpuExecutor
 from hloom.ir.module import Module
-from hloom.platforms.backend import Backend, CompileOptions, ExecutorRequest
+from hloom.platforms.backend import CompileOptions, DeviceBackend, ExecutorRequest
 from hloom.platforms.names import parse_device_name
 
 
-class CpuBackend(Backend):
+class CpuBackend(DeviceBackend):
     """Compiles programs that run on one CPU device, and the parts of others that do."""
 
     def compile(self, module: Module, options: CompileOptions) -> CpuExecutable:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hloom.config import config
-from hloom.platforms.backend import DeviceExecutor, ExecutorRequest
 from hloom.platforms.kinds import DeviceKind
 
 
@@ -16,6 +15,3 @@ class CpuKind(DeviceKind):
 
     def count(self) -> int:
         return config.num_cpu_devices
-
-    def executor(self, request: ExecutorRequest) -> DeviceExecutor:
-        return self.backend.executor(request)

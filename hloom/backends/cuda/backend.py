@@ -10,12 +10,12 @@ from hloom.compiler.targets.cuda.libraries.linear_algebra import has_routine
 from hloom.compiler.targets.cuda.target import NoCudaKernelError, has_cuda_kernel
 from hloom.config import config
 from hloom.ir.module import Instruction, Module
-from hloom.platforms.backend import Backend, CompileOptions, Executable, ExecutorRequest
+from hloom.platforms.backend import CompileOptions, DeviceBackend, Executable, ExecutorRequest
 from hloom.platforms.kinds import MULTI_DEVICE, load_backend
 from hloom.platforms.names import parse_device_name
 
 
-class CudaBackend(Backend):
+class CudaBackend(DeviceBackend):
     """Compiles programs for one GPU or for an architecture, and the parts of others on a GPU."""
 
     def check_target(self, text: str) -> None:

@@ -6,7 +6,6 @@ from hloom.backends.cuda.devices import cuda_device, on_gpu
 from hloom.compiler.placement.cost_model import DeviceModel, Link
 from hloom.ir.module import Instruction
 from hloom.ir.records import asdict
-from hloom.platforms.backend import DeviceExecutor, ExecutorRequest
 from hloom.platforms.kinds import DeviceKind
 from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.discovery import GpuFacts, gpus
@@ -41,9 +40,6 @@ class CudaKind(DeviceKind):
 
     def has_kernel(self, instruction: Instruction) -> bool:
         return self.backend.has_kernel(instruction)
-
-    def executor(self, request: ExecutorRequest) -> DeviceExecutor:
-        return self.backend.executor(request)
 
     def memory_stats(self, index: int) -> dict[str, int]:
         """Raises CudaError."""
