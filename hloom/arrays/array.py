@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import numpy as np
 
-from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.base import ArrayMethods
 from hloom.config import config
 from hloom.errors import ArgumentError, DeviceError, DonatedArrayError
 from hloom.ir.types import HLO_NAME, Shape
@@ -20,6 +22,8 @@ class Array(ArrayMethods):
     """
 
     __slots__ = ("_shape", "_data", "_key", "_device", "_lent", "__weakref__")
+    _data: Any  # a NumPy array, or data in the memory of a device; None after donation
+    _key: Any
 
     def __init__(self, data: np.ndarray, weak: bool = False, device=None, shape: Shape | None = None):
         self._data = data
@@ -248,7 +252,7 @@ class Array(ArrayMethods):
     def on_device_size_in_bytes(self) -> int:
         return self._shape.bytes
 
-    def tobytes(self, order: str = "C") -> bytes:
+    def tobytes(self, order: Literal["K", "A", "C", "F"] = "C") -> bytes:
         """The elements as bytes in row-major order."""
         return self._value().tobytes(order)
 

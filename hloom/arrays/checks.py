@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.arrays.array import Array
-from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.base import ArrayMethods
 from hloom.config import config
 from hloom.tree import pytrees as tree
 

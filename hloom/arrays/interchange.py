@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.arrays.array import Array
-from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.base import ArrayMethods
 from hloom.errors import ArgumentError, DeviceError, DTypeError
 from hloom.ir.types import DTYPES, HLO_NAME, NARROWED, as_dtype, default_dtype, scalar_dtype
 

@@ -6,12 +6,11 @@ A KeyArray is a tree node around its uint32 data, so that it goes through jit, v
 from __future__ import annotations
 
 import numpy as np
-import optree
 
 from hloom.arrays.array import Array
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.records import record
-from hloom.tree import count_as_leaf
+from hloom.tree import count_as_leaf, register
 from hloom.typing import Array as AnyArray
 
 
@@ -168,11 +167,10 @@ class KeyArray:
         return KeyArray, (self._data, self._implementation)
 
 
-optree.register_pytree_node(
+register(
     KeyArray,
     lambda keys: ((keys._data,), keys._implementation),
     lambda implementation, children: KeyArray(children[0], implementation),
-    namespace="hloom",
 )
 count_as_leaf(KeyArray)
 AnyArray.register(KeyArray)

@@ -11,7 +11,7 @@ from functools import lru_cache
 import ml_dtypes
 import numpy as np
 
-from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.base import ArrayMethods
 from hloom.config import config
 from hloom.errors import ShapeError
 from hloom.ir.types import (

@@ -191,7 +191,7 @@ def _startup(names, peers, before: dict) -> dict:
 
     before: earlier measurements, from which the rows of all other workloads are taken.
     """
-    found = {"first": startup.first_calls(names, peers), "shapes": startup.new_shapes(names, peers)}
+    found: dict[str, list] = {"first": startup.first_calls(names, peers), "shapes": startup.new_shapes(names, peers)}
     rows: dict[str, list[dict]] = {}
     for part, new in found.items():
         every = {row["name"]: row for row in before.get(part, ())} | {row.name: asdict(row) for row in new}

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -166,7 +167,8 @@ def _save(file: str, results: list[np.ndarray]) -> None:
             if path.suffix == ".npy":
                 np.save(stream, results[0])
             else:
-                np.savez(stream, **{f"out{k}": result for k, result in enumerate(results)})
+                named: dict[str, Any] = {f"out{k}": result for k, result in enumerate(results)}
+                np.savez(stream, **named)
         os.chmod(aside, 0o644)
         os.replace(aside, path)
     except BaseException:

@@ -23,6 +23,7 @@ def select_backend(options: JitOptions, call: Call, traced: Traced) -> tuple[Bac
     fusion, donated = call.key.settings.fusion, call.donated
     if options.target is not None:
         kind = device_kind(options.target.partition(":")[0])
+        assert kind is not None  # `check_target` has accepted it
         return kind.backend, CompileOptions(target=options.target, donated=donated, fusion=fusion), None
     arguments = {k: str(a._device) for k, a in enumerate(call.leaves) if getattr(a, "_device", None) is not None}
     device = options.device or scoped_device()
@@ -36,7 +37,7 @@ def select_backend(options: JitOptions, call: Call, traced: Traced) -> tuple[Bac
         device = device or common_device(call.leaves, f"'{traced.computation.name}'")
     home = device or default_device()
     single = named <= {str(home)}
-    backend = device_kind(home.kind).backend if single else load_backend(MULTI_DEVICE)
+    backend = home.kind_object.backend if single else load_backend(MULTI_DEVICE)
     asked = CompileOptions(
         str(home), arguments, donated=donated, fusion=fusion, autotune=options.autotune, arguments=call.values
     )

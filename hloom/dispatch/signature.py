@@ -130,7 +130,7 @@ class Signature:
 
     def _static_key(self, statics: dict[int | str, Any]) -> tuple:
         try:
-            key = tuple((where, *_distinct(statics[where])) for where in sorted(statics, key=str))
+            key: tuple = tuple((where, *_distinct(statics[where])) for where in sorted(statics, key=str))
             if TRACES.axes:  # named axes of the vmaps around the call: what collectives in the function mean
                 key = (*key, TRACES.axes)
             if device_scopes.device and not TRACES.active:
@@ -177,7 +177,7 @@ def _check_arguments_exist(function: Callable, options: JitOptions) -> None:
         return
     kinds = {p.kind for p in parameters.values()}
     count = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters.values())
-    unknown = []
+    unknown: list[int | str] = []
     if inspect.Parameter.VAR_POSITIONAL not in kinds:
         unknown += [k for k in (*options.static_argnums, *options.donate_argnums) if not -count <= k < count]
     if inspect.Parameter.VAR_KEYWORD not in kinds:

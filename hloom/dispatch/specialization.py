@@ -47,7 +47,9 @@ class Specialization:
         try:
             inputs = [a._held() for a in arrays] if self._as_they_lie else [a._value() for a in arrays]
         except AttributeError:
-            next(a for a in arrays if isinstance(a, Tracer)).trace_ended()
+            for array in arrays:
+                if isinstance(array, Tracer):
+                    array.trace_ended()
             raise
         if self.donated:
             self._check_donated_twice(arrays, inputs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hloom.arrays.keys import ExtendedDType, extended, prng_key
@@ -22,7 +24,8 @@ def canonicalize_dtype(dtype, allow_extended_dtype: bool = False) -> np.dtype:
 
 def scalar_type_of(x) -> type:
     """The Python type (bool, int, float or complex) of the kind of an array or number. Raises ArgumentError."""
-    dtype = as_dtype(getattr(x, "dtype", type(x)))
+    python_type: Any = type(x)
+    dtype = as_dtype(getattr(x, "dtype", python_type))
     for category, kind in ((np.bool_, bool), (np.integer, int), (np.floating, float), (np.complexfloating, complex)):
         if dtype == as_dtype(bool) if category is np.bool_ else issubdtype(dtype, category):
             return kind

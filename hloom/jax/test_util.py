@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from hloom.errors import ArgumentError
@@ -37,19 +39,19 @@ def _check(f, args, order, modes, atol, rtol, eps, rng, path: str) -> None:
     precise = _precision(leaves)
     step = eps if eps is not None else _STEPS.get(precise, 1e-2)
     tolerance = _TOLERANCES.get(precise, 2e-2)
-    tolerances = {"atol": atol if atol is not None else tolerance, "rtol": rtol if rtol is not None else tolerance}
+    atol_used, rtol_used = (tolerance if t is None else t for t in (atol, rtol))
     tangents = tree.unflatten(structure, [_random(leaf, rng) for leaf in leaves])
     numeric = _difference(f, args, tangents, step)
     for mode in modes:
         where = f"{path}{mode}"
+        message = f"check_grads: {where}"
         if mode == "fwd":
             _, found = jvp(f, args, tangents)
             for a, b in zip(tree.leaves(found), numeric, strict=True):
                 if b is not None:
-                    np.testing.assert_allclose(np.asarray(a, b.dtype), b, **tolerances, err_msg=f"check_grads: {where}")
+                    np.testing.assert_allclose(np.asarray(a, b.dtype), b, rtol_used, atol_used, err_msg=message)
 
-            def derivative(*args, tangents=tangents):
-                return jvp(f, args, tangents)[1]
+            derivative = functools.partial(_jvp_along, f, tangents)
 
         else:
             result, back = vjp(f, *args)
@@ -57,12 +59,19 @@ def _check(f, args, order, modes, atol, rtol, eps, rng, path: str) -> None:
             cotangents = tree.unflatten(out_structure, [_random(leaf, rng) for leaf in out])
             left = _pairing(back(cotangents), tangents)
             right = _pairing(cotangents, [n if n is not None else np.zeros(()) for n in numeric])
-            np.testing.assert_allclose(left, right, **tolerances, err_msg=f"check_grads: {where}")
+            np.testing.assert_allclose(left, right, rtol_used, atol_used, err_msg=message)
 
-            def derivative(*args, cotangents=cotangents):
-                return vjp(f, *args)[1](cotangents)
+            derivative = functools.partial(_vjp_along, f, cotangents)
 
         _check(derivative, args, order - 1, modes, atol, rtol, eps, rng, f"{where} of ")
+
+
+def _jvp_along(f, tangents, *args):
+    return jvp(f, args, tangents)[1]
+
+
+def _vjp_along(f, cotangents, *args):
+    return vjp(f, *args)[1](cotangents)
 
 
 def _precision(leaves) -> str:
@@ -92,7 +101,7 @@ def _difference(f, args, tangents, step: float) -> list:
 
         return [np.asarray(leaf) for leaf in tree.leaves(f(*tree.map(move, args, tangents)))]
 
-    found = []
+    found: list[np.ndarray | None] = []
     for up, down in zip(moved(1.0), moved(-1.0), strict=True):
         if up.dtype not in INEXACT:
             found.append(None)

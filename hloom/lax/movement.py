@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import itertools
 
-from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.base import ArrayMethods
 from hloom.errors import ArgumentError, AttributeValueError, DTypeError, ShapeError
 from hloom.ir.types import INTEGERS, PRED, Shape, as_dtype
 from hloom.lax.operands import (

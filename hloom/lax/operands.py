@@ -11,7 +11,7 @@ import operator
 
 import numpy as np
 
-from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.base import ArrayMethods
 from hloom.arrays.promotion import (
     F32,
     F64,

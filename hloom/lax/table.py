@@ -10,7 +10,7 @@ import builtins
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.base import ArrayMethods
 from hloom.errors import DTypeError, ShapeError
 from hloom.ir.op_table import OPS, Op
 from hloom.lax.operands import (

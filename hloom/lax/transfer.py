@@ -6,7 +6,7 @@ import numpy as np
 
 from hloom import sharding
 from hloom.arrays.array import Array
-from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.base import ArrayMethods
 from hloom.ir.source import current_source, device_scope
 from hloom.platforms.device import scoped_device
 from hloom.platforms.kinds import device_kind

@@ -26,7 +26,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
-from typing import Any, dataclass_transform
+from typing import Any, ClassVar, dataclass_transform
 
 from hloom import random, tree
 from hloom.errors import ArgumentError
@@ -39,18 +39,22 @@ def static(**options):
 
 @dataclass_transform(field_specifiers=(dataclasses.field, static))
 class Module:
-    """The base class of layers; see the module's docstring. Fields cannot be assigned: `replace` makes a copy."""
+    """The base class of layers; see the module's docstring. Fields cannot be assigned: `replace` returns a copy."""
 
-    def __init_subclass__(cls, **options):
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
+    _leaves: ClassVar[tuple[str, ...]]
+    _static: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls, *, init: bool = True, **options):
         super().__init_subclass__(**options)
-        # A subclass that adds no field keeps the __init__ that it inherits.
+        # A subclass that adds no field keeps the __init__ that it inherits; init=False says so to type checkers.
         inherits = "__annotations__" not in cls.__dict__ and Module not in cls.__bases__
-        makes_init = not (inherits or "__init__" in cls.__dict__)
+        makes_init = init and not (inherits or "__init__" in cls.__dict__)
         dataclasses.dataclass(init=makes_init, repr=False, eq=False)(cls)
         fields = dataclasses.fields(cls)
         cls._leaves = tuple(f.name for f in fields if not f.metadata.get("static"))
         cls._static = tuple(f.name for f in fields if f.metadata.get("static"))
-        cls.__init__ = _freezing(cls.__init__)
+        cls.__init__ = _freezing(cls.__init__)  # type: ignore[method-assign]  # the class is being defined
         tree.register(cls, _children, lambda metadata, children: _restored(cls, metadata, children))
 
     def __setattr__(self, name, value):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import hloom.numpy as hnp
 from hloom import lax, random
@@ -46,7 +46,7 @@ class _Cell(Module):
         return self.step(state, self.prepare(x))
 
 
-class RNNCell(_Cell):
+class RNNCell(_Cell, init=False):
     """h' = tanh(x W + h U + b) (Elman, 1990)."""
 
     def step(self, state, gates):
@@ -81,7 +81,7 @@ class LSTMCell(_Cell):
         return (memory, hidden), hidden
 
 
-class GRUCell(_Cell):
+class GRUCell(_Cell, init=False):
     """Gated recurrent unit (Cho et al., 2014). Gates stand in the order reset, update, candidate."""
 
     _gates = 3
@@ -115,22 +115,28 @@ class Recurrent(Module):
         return hnp.moveaxis(outputs, 0, -2), state
 
 
-class LSTM(Recurrent):
+class _CellLayer(Recurrent):
+    """`Recurrent` over a cell of its own."""
+
+    _cell: ClassVar[type[_Cell]]
+
+    def __init__(self, inputs: int, features: int, *, key, dtype="f32"):
+        self.cell = self._cell(inputs, features, key=key, dtype=dtype)
+
+
+class LSTM(_CellLayer, init=False):
     """`Recurrent` over an LSTMCell."""
 
-    def __init__(self, inputs: int, features: int, *, key, dtype="f32"):
-        self.cell = LSTMCell(inputs, features, key=key, dtype=dtype)
+    _cell = LSTMCell
 
 
-class GRU(Recurrent):
+class GRU(_CellLayer, init=False):
     """`Recurrent` over a GRUCell."""
 
-    def __init__(self, inputs: int, features: int, *, key, dtype="f32"):
-        self.cell = GRUCell(inputs, features, key=key, dtype=dtype)
+    _cell = GRUCell
 
 
-class RNN(Recurrent):
+class RNN(_CellLayer, init=False):
     """`Recurrent` over an RNNCell."""
 
-    def __init__(self, inputs: int, features: int, *, key, dtype="f32"):
-        self.cell = RNNCell(inputs, features, key=key, dtype=dtype)
+    _cell = RNNCell

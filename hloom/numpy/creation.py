@@ -9,8 +9,8 @@ import numpy as np
 
 from hloom import lax
 from hloom.arrays.array import Array
+from hloom.arrays.base import ArrayMethods
 from hloom.arrays.interchange import from_python
-from hloom.arrays.operators import ArrayMethods
 from hloom.config import config
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.source import device_scope, device_scopes

@@ -7,8 +7,8 @@ import builtins
 import ml_dtypes
 import numpy as np
 
+from hloom.arrays.base import ArrayMethods
 from hloom.arrays.keys import ExtendedDType, extended
-from hloom.arrays.operators import ArrayMethods
 from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED, SIGNED, UNSIGNED, as_dtype, default_dtype
 from hloom.lax.operands import dtype_of, promoted, read

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hloom import numpy as hnp
-from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.base import ArrayMethods
 from hloom.ir.lazy import LazyModule
 from hloom.lax.transfer import device_put
 from hloom.typing import Array

@@ -70,7 +70,7 @@ def exponential_decay(
 def cosine_decay_schedule(init_value, decay_steps: int, alpha: float = 0.0, exponent: float = 1.0):
     """Half a cosine from init_value to alpha * init_value (Loshchilov and Hutter, SGDR, 2017)."""
     if decay_steps <= 0:
-        raise ArgumentError("cosine_decay_schedule takes a positive decay_steps", decay_steps, "pass at least 1")
+        raise ArgumentError("cosine_decay_schedule takes a positive decay_steps", f"{decay_steps}", "pass at least 1")
 
     def schedule(count):
         step = hnp.minimum(hnp.asarray(count), decay_steps)

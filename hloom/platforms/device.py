@@ -13,7 +13,7 @@ from hloom.config import config
 from hloom.errors import DeviceError
 from hloom.ir.records import record
 from hloom.ir.source import device_scope, device_scopes
-from hloom.platforms.kinds import device_kind, device_kinds
+from hloom.platforms.kinds import DeviceKind, device_kind, device_kinds
 from hloom.platforms.names import DeviceName, parse_device_name
 
 
@@ -44,10 +44,16 @@ class Device:
 
     process_index = 0
 
+    @property
+    def kind_object(self) -> DeviceKind:
+        kind = device_kind(self.kind)
+        assert kind is not None  # `find_device` has looked it up
+        return kind
+
     def memory_stats(self) -> dict[str, int] | None:
         """Bytes and counts of the device's own memory by name; None for devices in the host's memory, which is not
         counted by device. Raises CudaError."""
-        return device_kind(self.kind).memory_stats(self.index)
+        return self.kind_object.memory_stats(self.index)
 
 
 @lru_cache(maxsize=64)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from hloom.arrays.base import ArrayMethods
 from hloom.arrays.keys import IMPLEMENTATIONS, KeyArray, KeyType
-from hloom.arrays.operators import ArrayMethods
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import DTYPES

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from hloom.arrays.array import Array
-from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.base import ArrayMethods
 from hloom.arrays.promotion import limits
 from hloom.config import config
 from hloom.errors import DTypeError

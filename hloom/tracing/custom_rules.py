@@ -88,7 +88,9 @@ class Call:
 
     def trace(self) -> Traced:
         """The function itself, traced on the leaves."""
-        self.carries_values = current_trace().carries_values
+        trace = current_trace()
+        assert trace is not None
+        self.carries_values = trace.carries_values
         return trace_function(
             lambda *chosen: self.function(*self.with_arguments(chosen)),
             self.leaves,
@@ -185,7 +187,8 @@ def _positional(function, args, kwargs, what: str) -> list:
 def tracers_outside(*functions) -> list[Tracer]:
     """The tracers that functions hold in their closures."""
     found: dict[int, Tracer] = {}
-    stack, seen = [f for f in functions if f is not None], set()
+    stack: list[Any] = [f for f in functions if f is not None]
+    seen: set[int] = set()
     while stack:
         value = stack.pop()
         if id(value) in seen or len(seen) > 200:

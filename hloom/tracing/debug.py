@@ -8,7 +8,7 @@ import linecache
 import sys
 from types import FrameType
 
-from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.base import ArrayMethods
 from hloom.ir.source import is_internal
 from hloom.platforms.device import default_device
 from hloom.sharding.shardings import SingleDeviceSharding
@@ -26,7 +26,8 @@ def breakpoint(*, ordered: bool = False, num_frames: int | None = None, filter_f
     arrays have now. num_frames: how many of them at most. filter_frames: leaves out hloom's own. ordered, and other
     options of JAX's debuggers, are accepted.
     """
-    frame, found = sys._getframe(1), []
+    frame: FrameType | None = sys._getframe(1)
+    found: list[_Frame] = []
     while frame is not None and (num_frames is None or len(found) < num_frames):
         if not (filter_frames and is_internal(frame.f_code.co_filename)):
             found.append(_Frame(frame))
@@ -116,8 +117,9 @@ class _Prompt(cmd.Cmd):
 
     do_quit = do_exit = do_q
 
-    def emptyline(self) -> None:
+    def emptyline(self) -> bool:
         """Nothing."""
+        return False
 
     def default(self, line: str) -> None:
         """What is no command is an expression."""

@@ -21,9 +21,11 @@ class OuterRef(UnsupportedError):
 
     def __init__(self, ref: Ref):
         self.ref = ref
+        trace = current_trace()
+        name = "hl.ensure_compile_time_eval" if trace is None else trace.name
         super().__init__(
             "use of a Ref from outside in a traced function",
-            f"{ref.description}, used in '{current_trace().name}'",
+            f"{ref.description}, used in '{name}'",
             "use it in jit, vmap, grad, scan, while_loop, fori_loop, cond or switch, or create it inside the function",
         )
 

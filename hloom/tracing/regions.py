@@ -87,15 +87,15 @@ def apply(build, operands, name: str) -> list:
     if trace is None:
         operands = [as_array(o) for o in operands]
         device = eager_device(operands, name)
-        values = run_compiled(_program(build, [o._shape for o in operands], name), [o._value() for o in operands])
-        return [Array(v, False, device) for v in values]
+        results = run_compiled(_program(build, [o._shape for o in operands], name), [o._value() for o in operands])
+        return [Array(r, False, device) for r in results]
     lifted = [trace.lift(o) for o in operands]
     trace.builder.source = current_source()
     made = build(trace.builder, [i for i, _ in lifted])
     source = trace.builder.source
     if source is not None and source.variable:
         trace.last_of_line[source] = made
-    values = None
+    values: list[np.ndarray] | None = None
     if trace.carries_values and all(v is not None for _, v in lifted):
         values = run_compiled(_program(build, [i.shape for i, _ in lifted], name), [v for _, v in lifted])
         if made.opcode != "tuple":

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from hloom.arrays.array import Array, common_device
+from hloom.arrays.base import ArrayMethods
 from hloom.arrays.checks import check_result
 from hloom.arrays.interchange import from_python
-from hloom.arrays.operators import ArrayMethods
 from hloom.compiler.placement.user_devices import chosen_devices, chosen_devices_of
 from hloom.config import config
 from hloom.errors import ArgumentError, LeakedTracerError, ParticipantsError, TracerBoolError, TracerConversionError
@@ -61,7 +61,7 @@ class _Traces(threading.local):
     """The traces that run in this thread, the innermost last."""
 
     def __init__(self):
-        self.active: list[Trace] = []
+        self.active: list[Trace | None] = []  # None: operations in between run eagerly
         self.axes: tuple[tuple[object, int], ...] = ()  # (name, size) of the named axes, the innermost last
 
 
@@ -99,7 +99,7 @@ class Trace:
         self.last_of_line: dict[Source, Instruction] = {}
         self.kind = "jit"  # the transformation that messages name
         self.adopted: dict[int, Tracer] = {}  # tracers that may be captured though their trace has ended
-        self.values: dict[Instruction, object] = {}  # of the instructions, where the trace carries values
+        self.values: dict[Instruction, Any] = {}  # of the instructions, where the trace carries values
 
     def __enter__(self) -> Trace:
         self.active = True
@@ -125,11 +125,11 @@ class Trace:
                     f"{operand!r}, created at {operand.instruction.source or 'a parameter'}",
                     "return the value from the function instead of storing it",
                 )
-            found = self.captures.get(id(operand))
-            if found is None:
+            captured = self.captures.get(id(operand))
+            if captured is None:
                 parameter = self.builder.parameter(operand._shape, operand.instruction.hint)
-                found = self.captures[id(operand)] = (operand, parameter)
-            return found[1], operand.value if self.carries_values else None
+                captured = self.captures[id(operand)] = (operand, parameter)
+            return captured[1], operand.value if self.carries_values else None
         if not isinstance(operand, Array):
             operand = from_python(operand)
         found = self.constants.get(id(operand))
@@ -157,10 +157,10 @@ class Trace:
             elements.append(Tracer(self, element, None if value is None else value[k], False))
         return tuple(elements)
 
-    def inline(self, computation: Computation, operands, known: dict[Instruction, object]) -> list[Tracer]:
+    def inline(self, computation: Computation, operands, known: dict[Instruction, Any]) -> list[Tracer]:
         """Copies a computation's instructions in; returns a Tracer for each output. `known` as in `evaluate`."""
         mapped: dict[Instruction, Instruction] = {}
-        values: dict[Instruction, object] = {}
+        values: dict[Instruction, Any] = {}
         for parameter, operand in zip(computation.parameters, operands, strict=True):
             mapped[parameter], values[parameter] = self.lift(operand)
         for instruction in computation.instructions:
@@ -267,7 +267,7 @@ def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
     trace = current_trace()
     if trace is not None:
         result = trace.emit(opcode, operands, shape, attributes)
-        if weak:
+        if weak and isinstance(result, Tracer):
             result.weak = True
         return result
     try:
@@ -353,7 +353,7 @@ class Traced:
     captures: list[Tracer] = field(default_factory=list)
     weak: tuple[bool, ...] = ()
     values: list | None = None
-    known: dict[Instruction, object] | None = None
+    known: dict[Instruction, Any] | None = None
     seconds: float = 0.0
 
     def unflatten(self, results):
@@ -402,7 +402,7 @@ def trace_function(
 
 
 def apply_computation(
-    computation: Computation, operands, known: dict[Instruction, object] | None = None, beside=()
+    computation: Computation, operands, known: dict[Instruction, Any] | None = None, beside=()
 ) -> list:
     """The outputs of a computation: computed eagerly by the interpreter, or inlined in the current trace.
 
@@ -439,7 +439,9 @@ def call_computation(computation: Computation, operands, inline: bool = False, r
     if inline:
         return apply_computation(computation, operands)
     attributes = {"to_apply": computation} if rule is None else {"to_apply": computation, "rule": rule}
-    result = current_trace().emit("call", operands, None, attributes)
+    trace = current_trace()
+    assert trace is not None
+    result = trace.emit("call", operands, None, attributes)
     return list(result) if isinstance(result, tuple) else [result]
 
 

@@ -92,7 +92,9 @@ def _split(x, spec, sizes: dict[str, int], name: str):
     if len(spec) > x.ndim:
         raise ArgumentError(f"shard_map of '{name}': a spec has one entry per dimension", f"{spec!r} for {x._shape!r}",
                             "pass as many as there are")  # fmt: skip
-    dims, positions, rest = [], {}, []
+    dims: list[int] = []
+    positions: dict[str, int] = {}
+    rest = []
     for size, entry in zip(x.shape, [*_entries(spec), *[()] * (x.ndim - len(spec))], strict=True):
         for axis in entry:
             if axis not in sizes or size % sizes[axis]:

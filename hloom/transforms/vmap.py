@@ -8,6 +8,8 @@ otherwise. So vmap nests in any order with itself, with `jit` and with derivativ
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import optree
 
@@ -15,9 +17,12 @@ from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.compiler.transforms.batch import batch
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.errors import ArgumentError, BatchingError, ShapeError, TreeError
+from hloom.ir.module import Computation
+from hloom.ir.records import record
 from hloom.tracing.refs import OuterRef, RefArgument, mapped_with_refs
 from hloom.tracing.signatures import argument_hints, function_name
 from hloom.tracing.trace import (
+    Traced,
     apply_computation,
     as_array,
     bind,
@@ -61,75 +66,101 @@ def vmap(
         in_axes = tuple(in_axes)
     _check_axes(in_axes, "in_axes")
     _check_axes(out_axes, "out_axes")
-    name = function_name(function)
-    what = f"vmap of '{name}'"
+    vectorized = _Vectorized(function, in_axes, out_axes, axis_name, axis_size)
 
     @functools.wraps(function)
     def mapped(*args, **kwargs):
         try:
-            return on_arrays(*args, **kwargs)
+            return vectorized(args, kwargs)
         except (OuterRef, RefArgument):
             if not _takes_refs:
                 raise
             again = functools.partial(vmap, axis_name=axis_name, axis_size=axis_size, _takes_refs=False)
             return mapped_with_refs(again, function, in_axes, out_axes, args, kwargs)
 
-    def on_arrays(*args, **kwargs):
-        if isinstance(in_axes, tuple) and len(in_axes) != len(args):
-            raise TreeError(
-                f"{what}: in_axes has an entry for each positional argument",
-                f"{len(in_axes)} entries, {len(args)} arguments",
-                "pass as many entries as arguments; keyword arguments are mapped over axis 0",
-            )
+    return mapped
+
+
+@record(frozen=True, eq=False)
+class _Vectorized:
+    """A function of arrays, mapped. The fields are vmap's arguments."""
+
+    function: Callable
+    in_axes: Any
+    out_axes: Any
+    axis_name: Any
+    axis_size: int | None
+
+    @property
+    def what(self) -> str:
+        return f"vmap of '{function_name(self.function)}'"
+
+    def __call__(self, args: tuple, kwargs: dict):
         leaves, structure = tree.flatten((args, kwargs))
-        axes = [a for k, arg in enumerate(args) for a in _each(in_axes, k, arg, what)]
-        axes += [0] * (len(leaves) - len(axes))
-        hints = argument_hints(function, args, kwargs)
-        chosen = [k for k, axis in enumerate(axes) if axis is not None]
-        arrays = {k: as_array(leaves[k], f"argument '{hints[k]}' of {what}") for k in chosen}
-        axes = [_normal(axes[k], arrays[k], hints[k], what) if k in arrays else None for k in range(len(axes))]
-        size = _common_size([(hints[k], arrays[k], axes[k]) for k in chosen], axis_size, what)
+        in_axes = self._axes(args, len(leaves))
+        hints = argument_hints(self.function, args, kwargs)
+        arrays, axes = self._mapped(leaves, in_axes, hints)
+        size = _common_size([(hints[k], arrays[k], axes[k]) for k in arrays], self.axis_size, self.what)
 
         def one(*elements):
             flat = list(leaves)
-            for k, element in zip(chosen, elements, strict=True):
+            for k, element in zip(arrays, elements, strict=True):
                 flat[k] = element
             given, named = tree.unflatten(structure, flat)
-            return function(*given, **named)
+            return self.function(*given, **named)
 
-        outer = current_trace()
-        shapes = [_without(arrays[k], axes[k]) for k in chosen]
-        _, in_tree = tree.flatten((tuple(shapes), {}))
-        with named_axis(axis_name, size):
-            traced = trace_function(
-                one,
-                shapes,
-                in_tree,
-                name,
-                outer is None or outer.carries_values,
-                [hints[k] for k in chosen],
-                kind="vmap",
+        traced = self._trace(one, [_without(arrays[k], axes[k]) for k in arrays], [hints[k] for k in arrays], size)
+        positions = _out_positions(self.out_axes, traced.out_tree, self.what)
+        computation = self._batch(traced, len(arrays), size, positions)
+        operands = [_move(arrays[k], axes[k], 0) for k in arrays]
+        results = apply_computation(computation, [*operands, *traced.captures], traced.known, leaves)
+        return traced.unflatten([
+            result if position is None else _move(result, 0, _out_axis(position, result, k, self.what))
+            for k, (result, position) in enumerate(zip(results, positions, strict=True))
+        ])  # fmt: skip
+
+    def _axes(self, args: tuple, count: int) -> list[int | None]:
+        """The axis of each leaf; those of keyword arguments are mapped over axis 0."""
+        if isinstance(self.in_axes, tuple) and len(self.in_axes) != len(args):
+            raise TreeError(
+                f"{self.what}: in_axes has an entry for each positional argument",
+                f"{len(self.in_axes)} entries, {len(args)} arguments",
+                "pass as many entries as arguments; keyword arguments are mapped over axis 0",
             )
-        positions = _out_positions(out_axes, traced.out_tree, what)
-        computation = inline_calls(traced.computation, traced.known)
-        flags = [True] * len(chosen) + [False] * len(traced.captures)
-        computation, differs = batch(computation, flags, size, [p is not None for p in positions], axis_name)
+        axes = [a for k, arg in enumerate(args) for a in _each(self.in_axes, k, arg, self.what)]
+        return axes + [0] * (count - len(axes))
+
+    def _mapped(self, leaves: list, axes: list[int | None], hints: list[str]) -> tuple[dict[int, Any], dict[int, int]]:
+        """The mapped leaves as arrays, and their axes counted from the start, by position."""
+        arrays: dict[int, Any] = {}
+        found: dict[int, int] = {}
+        for k, axis in enumerate(axes):
+            if axis is not None:
+                arrays[k] = as_array(leaves[k], f"argument '{hints[k]}' of {self.what}")
+                found[k] = _normal(axis, arrays[k], hints[k], self.what)
+        return arrays, found
+
+    def _trace(self, one: Callable, shapes: list[ShapeDtypeStruct], hints: list[str], size: int) -> Traced:
+        """The function of one batch element."""
+        outer = current_trace()
+        concrete = outer is None or outer.carries_values
+        _, in_tree = tree.flatten((tuple(shapes), {}))
+        with named_axis(self.axis_name, size):
+            return trace_function(one, shapes, in_tree, function_name(self.function), concrete, hints, kind="vmap")
+
+    def _batch(self, traced: Traced, mapped: int, size: int, positions: list[int | None]) -> Computation:
+        """The computation of all batch elements. Raises BatchingError for a batched result without a position."""
+        flags = [True] * mapped + [False] * len(traced.captures)
+        one = inline_calls(traced.computation, traced.known)
+        computation, differs = batch(one, flags, size, [p is not None for p in positions], self.axis_name)
         for k, (position, differing) in enumerate(zip(positions, differs, strict=True)):
             if position is None and differing:
                 raise BatchingError(
-                    f"{what} with out_axes None for result {k}",
+                    f"{self.what} with out_axes None for result {k}",
                     "the result differs between the batch elements",
                     "set an axis in out_axes, or reduce it over the batch with lax.psum",
                 )
-        operands = [_move(arrays[k], axes[k], 0) for k in chosen]
-        results = apply_computation(computation, [*operands, *traced.captures], traced.known, leaves)
-        results = [
-            result if position is None else _move(result, 0, _out_axis(position, result, k, what))
-            for k, (result, position) in enumerate(zip(results, positions, strict=True))
-        ]
-        return traced.unflatten(results)
-
-    return mapped
+        return computation
 
 
 # --- axes ---------------------------------------------------------------------------------------------------------
@@ -193,7 +224,7 @@ def _without(array, axis: int) -> ShapeDtypeStruct:
     return ShapeDtypeStruct((*dims[:axis], *dims[axis + 1 :]), array._shape.dtype, weak=array.weak)
 
 
-def _out_positions(out_axes, out_tree, what: str) -> list:
+def _out_positions(out_axes, out_tree, what: str) -> list[int | None]:
     if _is_axis(out_axes):
         return [out_axes] * out_tree.num_leaves
     return mapped_axes(out_axes, tree.unflatten(out_tree, [0] * out_tree.num_leaves), f"out_axes of {what}")

@@ -8,7 +8,7 @@ from typing import Any
 import optree
 
 from hloom.errors import TreeError
-from hloom.ir.records import record
+from hloom.ir.records import asdict, record
 
 NAMESPACE = "hloom"
 
@@ -135,44 +135,43 @@ def reduce_associative(operation, tree, *, identity=_UNSET, is_leaf=None):
 # --- keys and paths -----------------------------------------------------------------------------------------------
 
 
+class _PathKey:
+    """A key with one field, which its text shows."""
+
+    _text = "[{!r}]"
+
+    def __str__(self) -> str:
+        return self._text.format(*asdict(self).values())
+
+
 @record(frozen=True)
-class DictKey:
+class DictKey(_PathKey):
     """The key of a child of a dictionary."""
 
     key: Any
 
-    def __str__(self) -> str:
-        return f"[{self.key!r}]"
-
 
 @record(frozen=True)
-class SequenceKey:
+class SequenceKey(_PathKey):
     """The position of a child of a list or tuple."""
 
     idx: int
 
-    def __str__(self) -> str:
-        return f"[{self.idx}]"
-
 
 @record(frozen=True)
-class GetAttrKey:
+class GetAttrKey(_PathKey):
     """The attribute of a child of a named tuple or a dataclass."""
 
+    _text = ".{}"
     name: str
-
-    def __str__(self) -> str:
-        return f".{self.name}"
 
 
 @record(frozen=True)
-class FlattenedIndexKey:
+class FlattenedIndexKey(_PathKey):
     """The position of a child of a class registered without keys."""
 
+    _text = "[<flat index {}>]"
     key: int
-
-    def __str__(self) -> str:
-        return f"[<flat index {self.key}>]"
 
 
 _KEYS: dict[type, Any] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from hloom import lax
-from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.base import ArrayMethods
 from hloom.errors import ArgumentError
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED
 from hloom.lax.elementwise import is_nan

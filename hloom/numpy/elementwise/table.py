@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.base import ArrayMethods
 from hloom.errors import DTypeError
 from hloom.ir.op_table import OPS, Op
 from hloom.ir.types import DTYPES, HLO_NAME, INEXACT, kind

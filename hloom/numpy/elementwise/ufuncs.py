@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from hloom import lax
-from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.base import ArrayMethods
 from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INEXACT, INTEGERS, PRED, bit_width
 from hloom.lax.elementwise import is_nan
 from hloom.lax.operands import as_operand, convert, default_int, full, inexact_dtype, promote_operands, to_inexact

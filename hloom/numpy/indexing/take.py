@@ -10,7 +10,7 @@ import numpy as np
 
 from hloom import lax
 from hloom.arrays.array import Array
-from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.base import ArrayMethods
 from hloom.config import config
 from hloom.errors import ArgumentError, DTypeError, IndexOutOfBoundsError, ShapeError
 from hloom.ir.types import INTEGERS, PRED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom import lax
-from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.base import ArrayMethods
 from hloom.errors import NonConcreteBooleanIndexError, ShapeError
 from hloom.ir.types import PRED, Shape
 from hloom.lax.operands import NUMBERS, as_operand, broadcast_dims_to, broadcast_shapes, constant, convert, reshape_to

@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 
 from hloom import lax
-from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.base import ArrayMethods
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import as_dtype
 from hloom.lax.operands import (

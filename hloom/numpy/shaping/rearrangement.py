@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom import lax
-from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.base import ArrayMethods
 from hloom.errors import IndexOutOfBoundsError, ShapeError
 from hloom.ir.types import DTYPES, PRED, Shape, as_dtype
 from hloom.lax.operands import (

@@ -13,7 +13,7 @@ import numpy as np
 
 from hloom import lax
 from hloom import numpy as hnp
-from hloom.arrays.operators import ArrayMethods
+from hloom.arrays.base import ArrayMethods
 from hloom.errors import ArgumentError, ShapeError, TreeError
 from hloom.lax.operands import NUMBERS
 from hloom.tree import pytrees as tree

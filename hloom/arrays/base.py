@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
+
 from hloom.arrays.shape_dtype import ShapeDtypeStruct
 from hloom.errors import ImmutableArrayError
 from hloom.ir.types import Shape
@@ -19,6 +23,7 @@ class ArrayMethods:
     __hash__ = None  # type: ignore[assignment]  # equality is elementwise, as in NumPy
     _shape: Shape
     weak: bool
+    __array__: Callable[..., np.ndarray]
 
     @property
     def shape(self) -> tuple[int, ...]:
