@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
-from hloom.compiler.kernels.codegen.affine import merge_groups
 from hloom.compiler.kernels.codegen.constants import sized
 from hloom.compiler.kernels.codegen.description import Block, Nest
 from hloom.compiler.kernels.codegen.writer import Writer
@@ -129,34 +128,7 @@ class KernelRequest:
 
     def flops(self) -> float:
         """Rough work for one element of the domain."""
-        total = 1.0
-        for instruction in self.computation.instructions:
-            total += OPS[instruction.opcode].flops
-        return total
-
-
-def with_merged(
-    request: KernelRequest, dims: tuple[int, ...], write, barriers=(), between=None
-) -> tuple[Writer, list[list[int]]]:
-    """What `write(writer, groups)` writes where neighbouring dimensions are merged that all index expressions walk
-    through as if they were one. Which these are is seen when it has written: it first does as if all were, which is
-    right for most kernels, and writes again where it was not.
-
-    between: called with the first writer and the groups that its expressions allow; says whether to write again for
-    its sake.
-    """
-    used, groups = [], merge_groups(dims, (), barriers)
-    again = between is not None
-    while True:
-        writer = request.writer(dims)
-        writer.set_domain(groups)
-        write(writer, groups)
-        used += writer.used  # of every writing, so that groups only become smaller
-        found = merge_groups(dims, used, barriers)
-        again = again and between(writer, found)
-        if found == groups and not again:
-            return writer, groups
-        groups, again = found, False
+        return sum((OPS[i.opcode].flops for i in self.computation.instructions), 1.0)
 
 
 def finish(request, writer: Writer, kind: str, root: Block, items: int, work: float, run: int = 0) -> Nest:
@@ -168,21 +140,10 @@ def finish(request, writer: Writer, kind: str, root: Block, items: int, work: fl
     return nest
 
 
-def extents(writer: Writer, dims, groups) -> list[tuple[str, str]]:
-    """(variable, extent argument) of each group of merged dimensions."""
-    result = []
-    for g, group in enumerate(groups):
-        size = 1
-        for k in group:
-            size *= dims[k]
-        result.append((f"i{g}", writer.integer(f"n{g}", size)))
-    return result
-
-
 def name_dims(writer: Writer, block: Block, dims, merged: list[list[int]], name: str) -> None:
     """Makes the index variable `name` the merged dimensions: divided, in `block`, where they are used apart."""
     rest = name
-    sizes = group_sizes(dims, merged)
+    sizes = [math.prod(dims[k] for k in group) for group in merged]
     for g, group in enumerate(merged[:-1]):
         quotient, remainder = writer.fresh("q"), writer.fresh("q")
         divisor = writer.integer("q_s", math.prod(sizes[g + 1 :]))
@@ -192,13 +153,3 @@ def name_dims(writer: Writer, block: Block, dims, merged: list[list[int]], name:
         rest = remainder
     if merged:
         writer.merged[merged[-1][-1]] = rest
-
-
-def group_sizes(dims, groups) -> list[int]:
-    sizes = []
-    for group in groups:
-        size = 1
-        for k in group:
-            size *= dims[k]
-        sizes.append(size)
-    return sizes

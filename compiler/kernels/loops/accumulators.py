@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hloom.compiler.kernels.codegen.constants import literal
 from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.kernels.codegen.writer import Writer
@@ -17,8 +19,8 @@ _ACCUMULATORS = {"add": "sum", "multiply": "prod", "maximum": "accmax", "minimum
 class Reduction:
     """One reduce instruction: its arrays, initial values and combiner.
 
-    keys: whether a maximum or minimum of floats is taken of their keys (`vmath.keys`), integers that the accumulators
-    hold until `settle`. kind: HLO dtype of the numbers that they hold then.
+    keys: whether a maximum or minimum of floats compares their keys (`kernels.math.keys`), integers that the
+    accumulators hold until `settle`. kind: HLO dtype of the numbers that they hold then.
     """
 
     def __init__(self, instruction: Instruction, keys: bool = False):
@@ -46,8 +48,15 @@ class Reduction:
             value = self.neutral(array) if self.splittable else writer.value(initial, (), block)
             block.body.append(f"{name} = {self.key}({value})" if self.key else f"{name} = {value}")
 
+    def _identity(self, dtype: np.dtype):
+        """The neutral element of a known combiner."""
+        assert self.opcode is not None
+        identity = OPS[self.opcode].identity
+        assert identity is not None, f"{self.opcode} combines elements, so it has a neutral one"
+        return identity(dtype)
+
     def neutral(self, array: Instruction) -> str:
-        return literal(OPS[self.opcode].identity(array.dtype), array.dtype)
+        return literal(self._identity(array.dtype), array.dtype)
 
     def take(self, writer: Writer, block: Block, values: list[str]) -> None:
         """Statements that put the elements `values` into the accumulators."""
@@ -70,8 +79,7 @@ class Reduction:
         (initial,) = self.initial
         if initial.opcode != "constant":
             return False
-        neutral = OPS[self.opcode].identity(initial.dtype)
-        return bool(initial["value"].reshape(())[()] == neutral)
+        return bool(initial["value"].reshape(())[()] == self._identity(initial.dtype))
 
     def settle(self, writer: Writer, block: Block) -> None:
         """Numbers in place of keys in the accumulators."""
@@ -84,6 +92,14 @@ class Reduction:
         if not self.splittable or self.initial_is_neutral():
             return list(self.names)
         return self.join(writer, block, [writer.value(self.initial[0], (), block)], self.names)
+
+    def define(self, writer: Writer, block: Block) -> None:
+        """Makes the results the values of the instruction, in `block`."""
+        results = self.finish(writer, block)
+        if len(results) == 1:
+            writer.overrides[self.instruction] = (results[0], block)
+        else:
+            writer.elements[self.instruction] = [(name, block) for name in results]
 
 
 def inline_scalars(writer: Writer, block: Block, computation: Computation, arguments: list[str]) -> list[str]:

@@ -3,13 +3,14 @@ across the grain (transposes)."""
 
 from __future__ import annotations
 
-import itertools
+import math
 
 from hloom.compiler.fusibility import MASKED
-from hloom.compiler.kernels.codegen.affine import linear, variables
 from hloom.compiler.kernels.codegen.description import Block, Inner, Items, Nest, Pieces, Tiles
 from hloom.compiler.kernels.codegen.guards import bound_text, bounds
-from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, with_merged
+from hloom.compiler.kernels.loops.domain import Domain, store_outputs, written
+from hloom.compiler.kernels.request import KernelRequest, finish
+from hloom.ir.module import Instruction
 from hloom.ir.types import DTYPES, HLO_NAME, PRED, compute_dtype
 
 # A tile uses so many bytes of each memory page that it reads across the grain, and so many elements of each row of the
@@ -21,72 +22,46 @@ BALANCE = 2  # flops for a byte from which on arithmetic bounds a kernel and not
 
 
 def loop_nest(request: KernelRequest) -> Nest:
-    """One element of every output for each index of the domain, the first output's extents."""
-    dims = request.outputs[0].dims
-    state: dict[str, object] = {"bounds": [0, 0], "masks": False}
+    """One element of every output for each index of the domain, the first output's dimensions."""
+    total, work = request.outputs[0].shape.size, request.flops()
+    outputs = range(len(request.outputs))
+    streamed = [] if _is_arithmetic(request) else [k for k in outputs if request.streamed(k)]
+    cuts, masks = [0, 0], False
 
-    def write(writer, groups):
-        writer.masks = state["masks"]
-        names = [f"i{g}" for g in range(len(groups))]
+    def write(domain: Domain) -> tuple[Block, list[Block]]:
+        domain.writer.masks = masks
         # Values that depend on the outer indexes only are written outside of the innermost loop.
-        outer = writer.root.child(*names[:-1])
-        places = state["bounds"]
+        outer = domain.writer.root.child(*domain.names[:-1])
         blocks = []
-        for piece, (first, end) in enumerate(itertools.pairwise(places)):
-            writer.piece = piece
-            if len(places) > 2:
-                writer.ranges = {groups[-1][-1]: (first, end - 1)}
-            block = outer.child(*names[-1:])
-            _element(request, writer, dims, block)
-            blocks.append(block)
-        state["outer"], state["blocks"] = outer, blocks
+        for _ in domain.pieces(cuts):
+            blocks.append(outer.child(*domain.names[-1:]))
+            store_outputs(request, domain.writer, outputs, domain.index, blocks[-1], streamed)
+        return outer, blocks
 
-    def between(writer, groups):
-        sizes = group_sizes(dims, groups)
-        if (
-            not (request.supports_loop_splitting and writer.guards)
-            or _tiled_dimension(writer, groups, sizes) is not None
-        ):
+    def between(domain: Domain) -> bool:
+        nonlocal cuts, masks
+        if not (request.supports_loop_splitting and domain.writer.guards) or _tiled_dimension(domain) is not None:
             return False
-        state["bounds"] = bounds(writer, groups, dims)
-        state["masks"] = bool(sizes) and sizes[-1] >= MASKED
+        cuts = bounds(domain.writer, domain.groups, domain.dims)
+        masks = bool(domain.groups) and domain.sizes[-1] >= MASKED
         return True
 
-    writer, groups = with_merged(request, dims, write, between=between)
-    sizes = group_sizes(dims, groups)
-    named = extents(writer, dims, groups)
-    outer, blocks = state["outer"], state["blocks"]
-    work = request.flops()
-    total = request.outputs[0].shape.size
-    tiled = _tiled_dimension(writer, groups, sizes)
+    domain, (outer, blocks) = written(request, request.outputs[0].dims, write, between=between)
+    writer, named, sizes = domain.writer, domain.extents(), domain.sizes
+    tiled = _tiled_dimension(domain)
     if tiled is not None:
-        return _tiles(request, writer, named, groups, sizes, tiled, outer, blocks[0])
+        return _tiles(request, domain, tiled, outer, blocks[0])
     cut = len(blocks) > 1
-    if cut:
-        texts = [bound_text(writer, place, named[-1][1], sizes[-1]) for place in state["bounds"]]
-    if len(groups) <= 1:
+    texts = [bound_text(writer, place, named[-1][1], sizes[-1]) for place in cuts] if cut else []
+    if len(named) <= 1:
         writer.root.body += outer.body
         writer.root.body.append(Pieces(named[0][0], texts, blocks, ("lo", "hi")) if cut else Items(named, blocks[0]))
         return finish(request, writer, "loop", writer.root, total, work)
     outer.body.append(Pieces(named[-1][0], texts, blocks) if cut else Inner(*named[-1], blocks[0]))
-    order = (
-        _item_order(writer, groups, sizes, request.outputs[0])
-        if request.supports_loop_splitting
-        else range(len(groups) - 1)
-    )
+    order = _item_order(domain, request.outputs[0]) if request.supports_loop_splitting else range(len(named) - 1)
     writer.root.body.append(Items([named[g] for g in order], outer))
     items = total // sizes[-1] if sizes[-1] else 0
     return finish(request, writer, "loop", writer.root, items, work * sizes[-1], sizes[-1])
-
-
-def _element(request: KernelRequest, writer, dims, block: Block) -> None:
-    """One element of every output, in `block`."""
-    index = variables(dims)
-    values = [writer.value(output, index, block) for output in request.outputs]
-    for k, (output, value) in enumerate(zip(request.outputs, values, strict=True)):
-        place = linear(index, output.dims)
-        streamed = request.streamed(k) and not _is_arithmetic(request)
-        writer.store(request.output_name(k), place, output.dtype, value, block, streamed)
 
 
 def _is_arithmetic(request: KernelRequest) -> bool:
@@ -94,12 +69,13 @@ def _is_arithmetic(request: KernelRequest) -> bool:
     return request.flops() * request.outputs[0].shape.size > BALANCE * request.moved
 
 
-def _tiled_dimension(writer, groups, sizes) -> int | None:
+def _tiled_dimension(domain: Domain) -> int | None:
     """The dimension along which an input is contiguous while the innermost one jumps; None where there is none."""
+    groups, sizes = domain.groups, domain.sizes
     if len(groups) < 2:
         return None
     last = groups[-1][-1]
-    for affines in writer.loads.values():
+    for affines in domain.writer.loads.values():
         for affine in affines:
             if affine.terms.get(last, 0) in (0, 1, -1):
                 continue
@@ -109,18 +85,19 @@ def _tiled_dimension(writer, groups, sizes) -> int | None:
     return None
 
 
-def _item_order(writer, groups, sizes, output) -> list[int]:
+def _item_order(domain: Domain, output: Instruction) -> list[int]:
     """The dimensions of the items, the slowest first: those of the output, or of the inputs where rows are short.
 
     A row is contiguous on both sides. Of rows shorter than a memory page, those that are read one after the other
     should be neighbours: what is read is waited for, what is written is not.
     """
+    groups = domain.groups
     natural = list(range(len(groups) - 1))
     last = groups[-1][-1]
-    if sizes[-1] * output.dtype.itemsize >= PAGE:
+    if domain.sizes[-1] * output.dtype.itemsize >= PAGE:
         return natural
     orders = set()
-    for affines in writer.loads.values():
+    for affines in domain.writer.loads.values():
         for affine in affines:
             steps = [affine.terms.get(groups[g][-1], 0) for g in natural]
             if affine.terms.get(last, 0) == 1 and all(steps):
@@ -128,29 +105,28 @@ def _item_order(writer, groups, sizes, output) -> list[int]:
     return list(orders.pop()) if len(orders) == 1 else natural
 
 
-def _tiles(request, writer, named, groups, sizes, across: int, outer: Block, inner: Block) -> Nest:
-    staged = _staged(writer, groups, across, inner)
+def _tiles(request: KernelRequest, domain: Domain, across: int, outer: Block, inner: Block) -> Nest:
+    writer, named, sizes = domain.writer, domain.extents(), domain.sizes
+    staged = _staged(domain, across, inner)
     widest = max((DTYPES[dtype].itemsize for _, dtype, _ in staged), default=8)
     tall, wide = ACROSS_BYTES // max(widest, 4), ALONG
     body = Block(writer.root, inner.variables, [*outer.body, *inner.body])
-    rest = [pair for g, pair in enumerate(named[:-1]) if g != across]
-    writer.root.body.append(Tiles(rest, named[across], named[-1], (tall, wide), body, staged))
-    tiles = -(-sizes[across] // tall) * -(-sizes[-1] // wide)
-    for g, size in enumerate(sizes[:-1]):
-        if g != across:
-            tiles *= size
+    others = [g for g in range(len(named) - 1) if g != across]
+    dims = [named[g] for g in others]
+    writer.root.body.append(Tiles(dims, named[across], named[-1], (tall, wide), body, staged))
+    tiles = -(-sizes[across] // tall) * -(-sizes[-1] // wide) * math.prod(sizes[g] for g in others)
     return finish(request, writer, "transpose", writer.root, tiles, request.flops() * tall * wide, sizes[-1])
 
 
-def _staged(writer, groups, across: int, inner: Block) -> list[tuple[str, str, str]]:
+def _staged(domain: Domain, across: int, inner: Block) -> list[tuple[str, str, str]]:
     """The loads of inputs that are contiguous along `across`: a target reads a tile of them into an array first.
 
     Walking down their columns instead, a tile's rows would lie a large power of two apart for common extents, and evict
     each other from the first-level cache.
     """
-    last, far = groups[-1][-1], groups[across][-1]
+    last, far = domain.groups[-1][-1], domain.groups[across][-1]
     staged = []
-    for block, name, affine, dtype, text in writer.load_sites:
+    for block, name, affine, dtype, text in domain.writer.load_sites:
         contiguous = affine.terms.get(far, 0) in (1, -1) and affine.terms.get(last, 0) not in (0, 1, -1)
         computed = any(isinstance(variable, str) for variable in affine.terms)  # known only inside of the body
         if block is not inner or not contiguous or computed or dtype == PRED:

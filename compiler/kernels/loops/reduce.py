@@ -8,15 +8,20 @@ do not depend on the number of threads.
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Iterable
 
-from hloom.compiler.kernels.codegen.affine import Affine, linear, variables
+import numpy as np
+
+from hloom.compiler.kernels.codegen.affine import Affine, Index, linear, variables
 from hloom.compiler.kernels.codegen.description import Block, Collective, Items, Lanes, Nest, Pieces, Serial
 from hloom.compiler.kernels.codegen.elements import load, store
 from hloom.compiler.kernels.codegen.guards import bound_text, bounds
 from hloom.compiler.kernels.loops.accumulators import Reduction
+from hloom.compiler.kernels.loops.domain import Domain, store_outputs, written
 from hloom.compiler.kernels.loops.short_rows import ROWS, SHORT, STATEMENTS, places
-from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, with_merged
-from hloom.ir.types import HLO_NAME, PRED, compute_dtype
+from hloom.compiler.kernels.request import KernelRequest, finish
+from hloom.ir.types import HLO_NAME, compute_dtype
 
 CHUNK = 32768  # elements that are worth a work item of their own: about 5 microseconds
 FLOPS = 8  # of an element that reading it hides
@@ -32,7 +37,7 @@ LANES = 256  # that share a kept index where the fast dimension is reduced
 
 
 def reduce_nests(request: KernelRequest) -> list[Nest]:
-    """The stages. Outputs have the kept extents, or the operand's (written along the way in stage 1)."""
+    """The stages. Outputs have the kept dimensions, or the operand's (written along the way in stage 1)."""
     shape = _Shape(request)
     if shape.threads and shape.chunks == 1:
         return [_whole_stage(request, shape)]
@@ -49,15 +54,18 @@ def reduce_nests(request: KernelRequest) -> list[Nest]:
 
 
 class _Shape:
-    """How a reduction is cut into work items, from its extents only."""
+    """How a reduction is cut into work items, from its dimensions only."""
 
     def __init__(self, request: KernelRequest):
         self.reduces = [i for i in request.computation.instructions if i.opcode == "reduce"]
         self.dims = self.reduces[0].operands[0].dims
         self.reduced = set(self.reduces[0]["dimensions"])
         self.kept = [k for k in range(len(self.dims)) if k not in self.reduced]
-        self.kept_size = _product(self.dims[k] for k in self.kept)
-        self.full_outputs = [k for k, o in enumerate(request.outputs) if o.dims == self.dims and self.reduced]
+        self.kept_dims = tuple(self.dims[k] for k in self.kept)
+        self.kept_size = math.prod(self.kept_dims)
+        outputs = range(len(request.outputs))
+        self.full_outputs = [k for k in outputs if request.outputs[k].dims == self.dims and self.reduced]
+        self.kept_outputs = [k for k in outputs if k not in self.full_outputs]
         self.splittable = all(Reduction(r).splittable for r in self.reduces)
         # Neighbours of one class may merge; a change from kept to reduced may not.
         last = [k for k, extent in enumerate(self.dims) if extent != 1]
@@ -67,107 +75,98 @@ class _Shape:
         self.first_column = max(self.reduced, default=-1) + 1
         self.few_columns = self.columns and self.splittable and self._has_few_columns(request)
         self.weight = max(1, int(request.flops() // FLOPS))
-        self.threads = (
-            not request.supports_loop_splitting
-        )  # neighbouring items are neighbouring threads, which read together
+        self.threads = not request.supports_loop_splitting  # neighbouring items are threads, which read together
         self.between = False
-        groups = self._merged(request)
-        self.between = self.splittable and request.supports_loop_splitting and self._is_between(groups)
-        self.chunks = self.cut(groups, group_sizes(self.dims, groups))[2]
+        domain = self._merged(request)
+        self.between = self.splittable and request.supports_loop_splitting and self._is_between(domain)
+        self.chunks = self.cut(domain)[2]
 
     def _has_few_columns(self, request: KernelRequest) -> bool:
         """Whether the columns are so few that each has a scalar accumulator, and vectors go along what is reduced."""
-        columns = _product(self.dims[self.first_column :])
-        steps = _product(self.dims[k] for k in self.reduced)
+        columns = math.prod(self.dims[self.first_column :])
+        steps = math.prod(self.dims[k] for k in self.reduced)
         work = columns * len(request.computation.instructions)
         return columns <= SHORT and work <= STATEMENTS and steps >= ROWS and not self.full_outputs
 
-    def _is_between(self, groups) -> bool:
+    def _is_between(self, domain: Domain) -> bool:
         """Whether what is kept stands between what is reduced, in short runs: memory is then walked in its order."""
-        if [group[0] in self.reduced for group in groups] != [True, False, True] or self.full_outputs:
+        if [group[0] in self.reduced for group in domain.groups] != [True, False, True] or self.full_outputs:
             return False
-        return group_sizes(self.dims, groups)[-1] <= RUN
+        return domain.sizes[-1] <= RUN
 
-    def _merged(self, request: KernelRequest) -> list[list[int]]:
+    def _merged(self, request: KernelRequest) -> Domain:
         """The merged dimensions of stage 1, which depend on its index expressions."""
         indexes = places(self.dims, self.first_column) if self.few_columns else [variables(self.dims)]
 
-        def write(writer, groups):
-            block = writer.root.child(*(f"i{g}" for g in range(len(groups))))
+        def write(domain: Domain) -> None:
+            writer, block = domain.writer, domain.writer.root.child(*domain.names)
             for index in indexes:
                 for reduce in self.reduces:
                     for array in Reduction(reduce).arrays:
                         writer.value(array, index, block)
-                _store_full(request, self, writer, index, block)
+                store_outputs(request, writer, self.full_outputs, index, block)
                 writer.text(self.kept_position(index), "part")
 
-        return with_merged(request, self.dims, write, self.barriers)[1]
+        return written(request, self.dims, write, self.barriers)[0]
 
-    def kept_position(self, index) -> Affine:
-        """The position of a kept index in an array of the kept extents."""
-        return linear(tuple(index[k] for k in self.kept), tuple(self.dims[k] for k in self.kept))
+    def groups(self, domain: Domain, last: int | None = None) -> tuple[list[int], list[int]]:
+        """The kept and the reduced ones of the merged dimensions before `last`."""
+        reduced = [group[0] in self.reduced for group in domain.groups[:last]]
+        return [g for g, inside in enumerate(reduced) if not inside], [g for g, inside in enumerate(reduced) if inside]
 
-    def cut(self, groups, sizes) -> tuple[int, int, int]:
-        """(the group that is chunked, steps a chunk, chunks)."""
-        inner = [g for g, group in enumerate(groups) if group[0] in self.reduced]
+    def kept_position(self, index: Index) -> Affine:
+        """The position of a kept index in an array of the kept dimensions."""
+        return linear(tuple(index[k] for k in self.kept), self.kept_dims)
+
+    def cut(self, domain: Domain) -> tuple[int, int, int]:
+        """(the group that is chunked, steps per chunk, chunks)."""
+        sizes, (_, inner) = domain.sizes, self.groups(domain)
         if not inner:
             return -1, 1, 1
         g = inner[0]
         if not self.splittable:
             return g, sizes[g], 1
-        below, items = _product(sizes[h] for h in inner[1:]), self.kept_size
+        below, items = math.prod(sizes[h] for h in inner[1:]), self.kept_size
         if self.threads:
             lanes = 1 if self.columns and not self.few_columns else LANES
             steps = -(-EACH * lanes // max(below, 1))
             chunks = max(1, min(-(-sizes[g] // steps), THREADS // max(lanes * items, 1)))
             if sizes[g] * below <= WHOLE * EACH * lanes:
                 chunks = 1  # a second kernel would take longer than the rest of the loop
-            steps = -(-sizes[g] // chunks)
-            return g, steps, -(-sizes[g] // steps)
-        if self.columns or self.between:  # an item has a block of accumulators
-            block = max(min(sizes[1] if self.between else sizes[-1], COLUMNS), 1)
-            below, items = below * block, items // block
-        steps = max(1, CHUNK // max(below * self.weight, 1))
-        chunks = min(-(-sizes[g] // steps), max(1, CHUNKS // max(items, 1)))
+        else:
+            if self.columns or self.between:  # an item has a block of accumulators
+                block = max(min(sizes[1] if self.between else sizes[-1], COLUMNS), 1)
+                below, items = below * block, items // block
+            steps = max(1, CHUNK // max(below * self.weight, 1))
+            chunks = min(-(-sizes[g] // steps), max(1, CHUNKS // max(items, 1)))
         steps = -(-sizes[g] // chunks)
         return g, steps, -(-sizes[g] // steps)
 
-    def parts(self, chunks: int) -> dict[str, tuple[str, int]]:
-        """part name -> (dtype, bytes) for every array that is reduced."""
-        result = {}
-        for r, reduce in enumerate(self.reduces):
-            for k, array in enumerate(reduce.operands[: len(reduce.operands) // 2]):
-                dtype = PRED if array.dtype == PRED else compute_dtype(array.dtype)
-                result[f"part{r}_{k}"] = (HLO_NAME[dtype], chunks * self.kept_size * dtype.itemsize)
-        return result
+
+def _parts(r: int, reduction: Reduction) -> list[tuple[str, np.dtype]]:
+    """(name, dtype) of the part buffers of reduction number r, one for each of its arrays."""
+    return [(f"part{r}_{k}", compute_dtype(array.dtype)) for k, array in enumerate(reduction.arrays)]
 
 
-def _product(values) -> int:
-    total = 1
-    for value in values:
-        total *= value
-    return total
-
-
-def _store_full(request, shape, writer, index, block) -> None:
-    # All values before all stores: an output may overwrite an input that another output still reads.
-    values = {k: writer.value(request.outputs[k], index, block) for k in shape.full_outputs}
-    for k, value in values.items():
-        writer.store(request.output_name(k), linear(index, shape.dims), request.outputs[k].dtype, value, block)
-
-
-def _with_parts(nest: Nest, shape: _Shape, drop) -> Nest:
-    """Puts the part buffers into a nest's pointers, in the place of those that `drop` names."""
-    parts = shape.parts(shape.chunks)
-    nest.pointers = [p for p in nest.pointers if not drop(p[0])] + [(n, t) for n, (t, _) in parts.items()]
-    nest.temporaries = {name: size for name, (_, size) in parts.items()}
+def _stage(
+    request: KernelRequest, shape: _Shape, kind: str, domain: Domain, items: int, work: float, dropped: Iterable[int]
+) -> Nest:
+    """The nest that was written, with part buffers in the place of the outputs that it leaves out."""
+    nest = finish(request, domain.writer, kind, domain.writer.root, items, work)
+    names = {request.output_name(k) for k in dropped}
+    nest.pointers = [pointer for pointer in nest.pointers if pointer[0] not in names]
+    for r, reduce in enumerate(shape.reduces):
+        for name, dtype in _parts(r, Reduction(reduce)):
+            nest.pointers.append((name, HLO_NAME[dtype]))
+            nest.temporaries[name] = shape.chunks * shape.kept_size * dtype.itemsize
     return nest
 
 
-def _only_full(request, shape):
-    full = {request.output_name(k) for k in shape.full_outputs}
-    every = {request.output_name(k) for k in range(len(request.outputs))}
-    return lambda name: name in every and name not in full
+def _first_stage(request: KernelRequest, shape: _Shape, domain: Domain, node: Items, items: int) -> Nest:
+    """Stage 1 with these work items, which leave the outputs of the kept dimensions to stage 2."""
+    domain.writer.root.body.append(node)
+    work = math.prod(shape.dims) / max(items, 1) * request.flops()
+    return _stage(request, shape, "reduce", domain, items, work, shape.kept_outputs)
 
 
 def _lanes_stage(request: KernelRequest, shape: _Shape) -> Nest:
@@ -175,48 +174,36 @@ def _lanes_stage(request: KernelRequest, shape: _Shape) -> Nest:
 
     Where items are threads it is that of columns too: neighbouring threads have neighbouring columns.
     """
-    dims, state = shape.dims, {}
 
-    def write(writer, groups):
-        sizes = group_sizes(dims, groups)
-        chunked, steps, chunks = shape.cut(groups, sizes)
-        index = variables(dims)
-        outer, inner, item, block, reductions = _taken(request, shape, writer, groups, index, "chunk")
-        named = dict(extents(writer, dims, groups))
-        first = _chunk_bounds(writer, item, named.get(f"i{chunked}"), steps) if chunked >= 0 else ("0", "1")
-        _reduced_loops(item, block, named, inner, chunked, first)
-        position = writer.text(shape.kept_position(index), "part")
-        at = f"({position}) * {writer.integer('chunks', chunks)} + chunk"
+    def write(domain: Domain) -> Block:
+        writer = domain.writer
+        item, block, reductions = _taken(request, shape, domain, "chunk")
+        _reduced_loops(shape, domain, item, block)
+        position = writer.text(shape.kept_position(domain.index), "part")
+        at = f"({position}) * {writer.integer('chunks', shape.chunks)} + chunk"
         if shape.columns:
             at = f"chunk * {writer.integer('kept', shape.kept_size)} + {position}"
         for r, reduction in enumerate(reductions):
             reduction.settle(writer, item)
-            for k, (name, array) in enumerate(zip(reduction.names, reduction.arrays, strict=True)):
-                dtype = PRED if array.dtype == PRED else compute_dtype(array.dtype)
-                if reduction.splittable and not shape.columns:
+            for (part, dtype), name in zip(_parts(r, reduction), reduction.names, strict=True):
+                if reduction.opcode is not None and not shape.columns:
                     item.body.append(Collective(name, reduction.opcode, HLO_NAME[dtype]))
-                item.body.append(store(f"part{r}_{k}", at, dtype, name))
-        state.update(item=item, outer=outer, chunks=chunks)
+                item.body.append(store(part, at, dtype, name))
+        return item
 
-    writer, groups = with_merged(request, dims, write, shape.barriers)
-    named = dict(extents(writer, dims, groups))
-    chunks = state["chunks"]
-    pairs = [(f"i{g}", named[f"i{g}"]) for g in state["outer"]] + [("chunk", writer.integer("chunks", chunks))]
-    if shape.columns:
-        pairs = [*pairs[:-2], pairs[-1], pairs[-2]]
+    domain, item = written(request, shape.dims, write, shape.barriers)
+    named = domain.extents()
+    pairs = [named[g] for g in shape.groups(domain)[0]]
+    pairs.insert(len(pairs) - shape.columns, ("chunk", domain.writer.integer("chunks", shape.chunks)))
     grain = "row" if shape.splittable and not shape.columns else "serial"
-    writer.root.body.append(Items(pairs, state["item"], grain))
-    work = _product(dims) / max(shape.kept_size * chunks, 1) * request.flops()
-    nest = finish(request, writer, "reduce", writer.root, shape.kept_size * chunks, work)
-    assert chunks == shape.chunks, "the stages of a reduction are cut differently"
-    return _with_parts(nest, shape, _only_full(request, shape))
+    return _first_stage(request, shape, domain, Items(pairs, item, grain), shape.kept_size * shape.chunks)
 
 
-def _taken(request: KernelRequest, shape: _Shape, writer, groups, index, *more: str):
-    """One step of the loops over what an item reduces: (kept groups, reduced groups, the item's block with its
-    accumulators, the block of the step, the reductions). more: further variables of the item."""
-    outer = [g for g, group in enumerate(groups) if group[0] not in shape.reduced]
-    inner = [g for g, group in enumerate(groups) if group[0] in shape.reduced]
+def _taken(request: KernelRequest, shape: _Shape, domain: Domain, *more: str) -> tuple[Block, Block, list[Reduction]]:
+    """One step of the loops over what an item reduces: (the item's block with its accumulators, the block of the step,
+    the reductions). more: further variables of the item."""
+    outer, inner = shape.groups(domain)
+    writer, index = domain.writer, domain.index
     item = writer.root.child(*(f"i{g}" for g in outer), *more)
     reductions = [Reduction(r, keys=request.supports_loop_splitting) for r in shape.reduces]
     for reduction in reductions:
@@ -224,167 +211,151 @@ def _taken(request: KernelRequest, shape: _Shape, writer, groups, index, *more: 
     block = item.child(*(f"i{g}" for g in inner))
     for reduction in reductions:
         reduction.take(writer, block, [writer.value(a, index, block) for a in reduction.arrays])
-    _store_full(request, shape, writer, index, block)
-    return outer, inner, item, block, reductions
+    store_outputs(request, writer, shape.full_outputs, index, block)
+    return item, block, reductions
 
 
 def _whole_stage(request: KernelRequest, shape: _Shape) -> Nest:
     """Both stages at once, where items are threads and nothing is cut."""
-    dims, state = shape.dims, {}
     lanes = shape.splittable and not shape.columns
 
-    def write(writer, groups):
-        index = variables(dims)
-        outer, inner, item, block, reductions = _taken(request, shape, writer, groups, index)
-        _reduced_loops(item, block, dict(extents(writer, dims, groups)), inner, -1, ("0", "1"))
+    def write(domain: Domain) -> Block:
+        item, block, reductions = _taken(request, shape, domain)
+        _reduced_loops(shape, domain, item, block, cut=False)
         for reduction in reductions:
-            reduction.settle(writer, item)
-            if lanes:
+            reduction.settle(domain.writer, item)
+            if lanes and reduction.opcode is not None:
                 item.body.append(Collective(reduction.names[0], reduction.opcode, reduction.kind))
-            finals = reduction.finish(writer, item)
-            if len(finals) == 1:
-                writer.overrides[reduction.instruction] = (finals[0], item)
-            else:
-                writer.elements[reduction.instruction] = [(name, item) for name in finals]
-        kept = tuple(index[k] for k in shape.kept)
-        results = {k: o for k, o in enumerate(request.outputs) if k not in shape.full_outputs}
-        values = {k: writer.value(output, kept, item) for k, output in results.items()}
-        for k, value in values.items():
-            writer.store(request.output_name(k), linear(kept, results[k].dims), results[k].dtype, value, item)
-        state.update(item=item, outer=outer)
+            reduction.define(domain.writer, item)
+        kept = tuple(domain.index[k] for k in shape.kept)
+        store_outputs(request, domain.writer, shape.kept_outputs, kept, item)
+        return item
 
-    writer, groups = with_merged(request, dims, write, shape.barriers)
-    named = extents(writer, dims, groups)
-    writer.root.body.append(Items([named[g] for g in state["outer"]], state["item"], "row" if lanes else "serial"))
+    domain, item = written(request, shape.dims, write, shape.barriers)
+    named, root = domain.extents(), domain.writer.root
+    outer = shape.groups(domain)[0]
+    root.body.append(Items([named[g] for g in outer], item, "row" if lanes else "serial"))
     items = shape.kept_size
-    return finish(request, writer, "reduce", writer.root, items, _product(dims) / max(items, 1) * request.flops())
+    work = math.prod(shape.dims) / max(items, 1) * request.flops()
+    return finish(request, domain.writer, "reduce", root, items, work)
 
 
 def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
     """Stage 1 where the fast dimension is kept: a row of accumulators for each block of columns and chunk."""
-    dims, state = shape.dims, {"bounds": [0, 0]}
+    cuts = [0, 0]
 
-    def write(writer, groups):
-        sizes = group_sizes(dims, groups)
-        chunked, steps, chunks = shape.cut(groups, sizes)
-        fast = len(groups) - 1
-        outer = [g for g, group in enumerate(groups[:-1]) if group[0] not in shape.reduced]
-        inner = [g for g, group in enumerate(groups[:-1]) if group[0] in shape.reduced]
-        index = variables(dims)
+    def write(domain: Domain) -> Block:
+        writer, fast = domain.writer, domain.names[-1]
+        outer, inner = shape.groups(domain, -1)
         item = writer.root.child(*(f"i{g}" for g in outer), "chunk", "block")
-        named = dict(extents(writer, dims, groups))
+        named = dict(domain.extents())
         columns = writer.integer("columns", COLUMNS)
-        item.body.append(f"first = block * {columns}")
-        item.body.append(f"last = min(first + {columns}, {named[f'i{fast}']})")
-        position = shape.kept_position(index)
-        reductions = [Reduction(r) for r in shape.reduces]
-        begin = item.child(f"i{fast}")
-        size = writer.integer("kept", shape.kept_size)
-        for r, reduction in enumerate(reductions):
-            for k, array in enumerate(reduction.arrays):
-                dtype = PRED if array.dtype == PRED else compute_dtype(array.dtype)
-                start = reduction.neutral(array) if reduction.splittable else None
-                start = start or writer.value(reduction.initial[k], (), begin)
-                at = f"chunk * {size} + {writer.text(position, 'part')}"
-                begin.body.append(store(f"part{r}_{k}", at, dtype, start))
-        at = f"chunk * {size} + {writer.text(position, 'part')}"
-        places, blocks = state["bounds"], []
+        item.body += [f"first = block * {columns}", f"last = min(first + {columns}, {named[fast]})"]
+        begin = _started_columns(shape, domain, item)
         outside = item.child(*(f"i{g}" for g in inner))
-        for piece, (start, stop) in enumerate(itertools.pairwise(places)):
-            writer.piece = piece
-            if len(places) > 2:
-                writer.ranges = {groups[-1][-1]: (start, stop - 1)}
-            body = outside.child(f"i{fast}")
-            for r, reduction in enumerate(reductions):
-                values = [writer.value(a, index, body) for a in reduction.arrays]
-                types = [PRED if a.dtype == PRED else compute_dtype(a.dtype) for a in reduction.arrays]
-                reduction.names = [writer.fresh("a") for _ in reduction.arrays]
-                for k, name in enumerate(reduction.names):
-                    body.body.append(f"{name} = {load(f'part{r}_{k}', at, types[k])}")
-                reduction.take(writer, body, values)
-                for k, name in enumerate(reduction.names):
-                    body.body.append(store(f"part{r}_{k}", at, types[k], name))
-            _store_full(request, shape, writer, index, body)
-            blocks.append(body)
-        item.body.append(Lanes(f"i{fast}", "last", begin, "first"))
-        chunk = _chunk_bounds(writer, item, named.get(f"i{chunked}"), steps) if chunked >= 0 else ("0", "1")
-        node = Lanes(f"i{fast}", "last", blocks[0], "first")
+        blocks = [_taken_columns(request, shape, domain, outside) for _ in domain.pieces(cuts)]
+        item.body.append(Lanes(fast, "last", begin, "first"))
+        chunked, chunk = _chunk(shape, domain, item)
         if len(blocks) > 1:
-            texts = [bound_text(writer, place, named[f"i{fast}"], sizes[-1]) for place in places]
-            node = Pieces(f"i{fast}", texts, blocks, ("first", "last"))
-        outside.body.append(node)
+            texts = [bound_text(writer, place, named[fast], domain.sizes[-1]) for place in cuts]
+            outside.body.append(Pieces(fast, texts, blocks, ("first", "last")))
+        else:
+            outside.body.append(Lanes(fast, "last", blocks[0], "first"))
         around = outside
         for g in reversed(inner):
             start, stop = chunk if g == chunked else ("0", named[f"i{g}"])
             loop = Serial(f"i{g}", start, stop, around, together=around is outside)
             around = Block(item, item.variables, [loop])
         item.body += around.body
-        state.update(item=item, outer=outer, chunks=chunks, sizes=sizes)
+        return item
 
-    def between(writer, groups):
-        if not (request.supports_loop_splitting and writer.guards):
+    def between(domain: Domain) -> bool:
+        nonlocal cuts
+        if not (request.supports_loop_splitting and domain.writer.guards):
             return False
-        state["bounds"] = bounds(writer, groups, dims)
+        cuts = bounds(domain.writer, domain.groups, domain.dims)
         return True
 
-    writer, groups = with_merged(request, dims, write, shape.barriers, between)
-    named = dict(extents(writer, dims, groups))
-    chunks, sizes = state["chunks"], state["sizes"]
+    domain, item = written(request, shape.dims, write, shape.barriers, between)
+    writer, named, sizes = domain.writer, domain.extents(), domain.sizes
+    outer = shape.groups(domain, -1)[0]
     blocks = -(-sizes[-1] // COLUMNS)
-    pairs = [(f"i{g}", named[f"i{g}"]) for g in state["outer"]]
-    pairs += [("chunk", writer.integer("chunks", chunks)), ("block", writer.integer("blocks", blocks))]
-    writer.root.body.append(Items(pairs, state["item"], "row"))
-    items = _product(sizes[g] for g in state["outer"]) * chunks * blocks
-    nest = finish(request, writer, "reduce", writer.root, items, _product(dims) / max(items, 1) * request.flops())
-    assert chunks == shape.chunks, "the stages of a reduction are cut differently"
-    return _with_parts(nest, shape, _only_full(request, shape))
+    pairs = [named[g] for g in outer]
+    pairs += [("chunk", writer.integer("chunks", shape.chunks)), ("block", writer.integer("blocks", blocks))]
+    items = math.prod(sizes[g] for g in outer) * shape.chunks * blocks
+    return _first_stage(request, shape, domain, Items(pairs, item, "row"), items)
+
+
+def _started_columns(shape: _Shape, domain: Domain, item: Block) -> Block:
+    """A step of the loop that gives the accumulators of a block of columns their first values."""
+    writer, position = domain.writer, shape.kept_position(domain.index)
+    begin = item.child(domain.names[-1])
+    kept = writer.integer("kept", shape.kept_size)
+    for r, reduction in enumerate(map(Reduction, shape.reduces)):
+        for k, (part, dtype) in enumerate(_parts(r, reduction)):
+            if reduction.splittable:
+                start = reduction.neutral(reduction.arrays[k])
+            else:
+                start = writer.value(reduction.initial[k], (), begin)
+            begin.body.append(store(part, f"chunk * {kept} + {writer.text(position, 'part')}", dtype, start))
+    return begin
+
+
+def _taken_columns(request: KernelRequest, shape: _Shape, domain: Domain, outside: Block) -> Block:
+    """A step of the loop that adds one element to the accumulator of each column."""
+    writer, index = domain.writer, domain.index
+    kept = writer.integer("kept", shape.kept_size)
+    at = f"chunk * {kept} + {writer.text(shape.kept_position(index), 'part')}"
+    body = outside.child(domain.names[-1])
+    for r, reduction in enumerate(map(Reduction, shape.reduces)):
+        values = [writer.value(a, index, body) for a in reduction.arrays]
+        reduction.names = [writer.fresh("a") for _ in reduction.arrays]
+        accumulators = list(zip(_parts(r, reduction), reduction.names, strict=True))
+        body.body += [f"{name} = {load(part, at, dtype)}" for (part, dtype), name in accumulators]
+        reduction.take(writer, body, values)
+        body.body += [store(part, at, dtype, name) for (part, dtype), name in accumulators]
+    store_outputs(request, writer, shape.full_outputs, index, body)
+    return body
 
 
 def _between_stage(request: KernelRequest, shape: _Shape) -> Nest:
     """Stage 1 where reduced dimensions stand before and after the kept ones: as columns, with a run for each place."""
-    dims, state = shape.dims, {}
 
-    def write(writer, groups):
-        _, steps, chunks = shape.cut(groups, group_sizes(dims, groups))
-        index = variables(dims)
-        named = dict(extents(writer, dims, groups))
+    def write(domain: Domain) -> Block:
+        writer, index = domain.writer, domain.index
+        named = dict(domain.extents())
         item = writer.root.child("chunk", "block")
         columns = writer.integer("columns", COLUMNS)
-        item.body.append(f"first = block * {columns}")
-        item.body.append(f"last = min(first + {columns}, {named['i1']})")
+        item.body += [f"first = block * {columns}", f"last = min(first + {columns}, {named['i1']})"]
         size = writer.integer("kept", shape.kept_size)
         at = f"chunk * {size} + {writer.text(shape.kept_position(index), 'part')}"
         begin, place = item.child("i1"), item.child("i0", "i1")
         run = place.child("i2")
-        for r, reduce in enumerate(shape.reduces):
-            reduction = Reduction(reduce)
+        reductions = [Reduction(reduce) for reduce in shape.reduces]
+        for r, reduction in enumerate(reductions):
+            ((part, dtype),) = _parts(r, reduction)
             (array,) = reduction.arrays
-            dtype = PRED if array.dtype == PRED else compute_dtype(array.dtype)
-            begin.body.append(store(f"part{r}_0", at, dtype, reduction.neutral(array)))
+            begin.body.append(store(part, at, dtype, reduction.neutral(array)))
             reduction.start(writer, place)
             reduction.take(writer, run, [writer.value(array, index, run)])
-            state[r] = reduction, dtype
         place.body.append(Lanes("i2", named["i2"], run))
-        for r in range(len(shape.reduces)):
-            reduction, dtype = state[r]
+        for r, reduction in enumerate(reductions):
+            ((part, dtype),) = _parts(r, reduction)
             old = writer.fresh("a")
-            place.body.append(f"{old} = {load(f'part{r}_0', at, dtype)}")
+            place.body.append(f"{old} = {load(part, at, dtype)}")
             (joined,) = reduction.join(writer, place, [old], reduction.names)
-            place.body.append(store(f"part{r}_0", at, dtype, joined))
+            place.body.append(store(part, at, dtype, joined))
         item.body.append(Lanes("i1", "last", begin, "first"))
-        start, stop = _chunk_bounds(writer, item, named["i0"], steps)
+        _, (start, stop) = _chunk(shape, domain, item)
         around = Block(item, item.variables | {"i0"}, [Serial("i1", "first", "last", place)])
         item.body.append(Serial("i0", start, stop, around))
-        state.update(item=item, chunks=chunks)
+        return item
 
-    writer, groups = with_merged(request, dims, write, shape.barriers)
-    chunks, blocks = state["chunks"], -(-shape.kept_size // COLUMNS)
-    pairs = [("chunk", writer.integer("chunks", chunks)), ("block", writer.integer("blocks", blocks))]
-    writer.root.body.append(Items(pairs, state["item"], "serial"))
-    items = chunks * blocks
-    nest = finish(request, writer, "reduce", writer.root, items, _product(dims) / max(items, 1) * request.flops())
-    assert chunks == shape.chunks, "the stages of a reduction are cut differently"
-    return _with_parts(nest, shape, _only_full(request, shape))
+    domain, item = written(request, shape.dims, write, shape.barriers)
+    blocks = -(-shape.kept_size // COLUMNS)
+    integer = domain.writer.integer
+    pairs = [("chunk", integer("chunks", shape.chunks)), ("block", integer("blocks", blocks))]
+    return _first_stage(request, shape, domain, Items(pairs, item, "serial"), shape.chunks * blocks)
 
 
 def _few_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
@@ -392,136 +363,123 @@ def _few_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
 
     What the columns share is computed once, and a vector holds steps, not columns.
     """
-    dims, state = shape.dims, {}
 
-    def write(writer, groups):
+    def before(domain: Domain) -> tuple[list[int], list[int]]:
+        """The kept and the reduced ones of the merged dimensions before the columns."""
+        return shape.groups(domain, sum(group[0] < shape.first_column for group in domain.groups))
+
+    def write(domain: Domain) -> Block:
+        writer = domain.writer
         writer.literals = SHORT * SHORT
-        chunked, steps, chunks = shape.cut(groups, group_sizes(dims, groups))
-        groups_before = [g for g, group in enumerate(groups) if group[0] < shape.first_column]
-        outer = [g for g in groups_before if groups[g][0] not in shape.reduced]
-        inner = [g for g in groups_before if groups[g][0] in shape.reduced]
+        outer, inner = before(domain)
         item = writer.root.child(*(f"i{g}" for g in outer), "chunk")
         block = item.child(*(f"i{g}" for g in inner))
-        columns = places(dims, shape.first_column)
-        reductions = [(r, index, Reduction(r)) for index in columns for r in shape.reduces]
+        columns = places(shape.dims, shape.first_column)
+        reductions = [(r, index, Reduction(reduce)) for index in columns for r, reduce in enumerate(shape.reduces)]
         for _, _, reduction in reductions:
             reduction.start(writer, item)
         for _, index, reduction in reductions:
             reduction.take(writer, block, [writer.value(a, index, block) for a in reduction.arrays])
-        named = dict(extents(writer, dims, groups))
-        bounds = _chunk_bounds(writer, item, named[f"i{chunked}"], steps)
-        _reduced_loops(item, block, named, inner, chunked, bounds)
+        _reduced_loops(shape, domain, item, block)
         size = writer.integer("kept", shape.kept_size)
-        for reduce, index, reduction in reductions:
-            dtype = PRED if reduction.arrays[0].dtype == PRED else compute_dtype(reduction.arrays[0].dtype)
-            (name,) = reduction.names
+        for r, index, reduction in reductions:
+            ((part, dtype),), (name,) = _parts(r, reduction), reduction.names
+            assert reduction.opcode is not None, "few columns are of splittable reductions"
             item.body.append(Collective(name, reduction.opcode, HLO_NAME[dtype]))
             at = f"chunk * {size} + {writer.text(shape.kept_position(index), 'part')}"
-            item.body.append(store(f"part{shape.reduces.index(reduce)}_0", at, dtype, name))
-        state.update(item=item, outer=outer, chunks=chunks)
+            item.body.append(store(part, at, dtype, name))
+        return item
 
-    writer, groups = with_merged(request, dims, write, [*shape.barriers, shape.first_column])
-    named = dict(extents(writer, dims, groups))
-    chunks = state["chunks"]
-    pairs = [(f"i{g}", named[f"i{g}"]) for g in state["outer"]] + [("chunk", writer.integer("chunks", chunks))]
-    writer.root.body.append(Items(pairs, state["item"], "row"))
-    items = _product(group_sizes(dims, [groups[g] for g in state["outer"]])) * chunks
-    nest = finish(request, writer, "reduce", writer.root, items, _product(dims) / max(items, 1) * request.flops())
+    domain, item = written(request, shape.dims, write, [*shape.barriers, shape.first_column])
+    named, (outer, _) = domain.extents(), before(domain)
+    pairs = [named[g] for g in outer] + [("chunk", domain.writer.integer("chunks", shape.chunks))]
+    items = math.prod(domain.sizes[g] for g in outer) * shape.chunks
+    return _first_stage(request, shape, domain, Items(pairs, item, "row"), items)
+
+
+def _chunk(shape: _Shape, domain: Domain, item: Block) -> tuple[int, tuple[str, str]]:
+    """(the group that is chunked, the bounds of the item's chunk), computed in `item`; (-1, ...) where nothing is."""
+    chunked, steps, chunks = shape.cut(domain)
     assert chunks == shape.chunks, "the stages of a reduction are cut differently"
-    return _with_parts(nest, shape, _only_full(request, shape))
+    if chunked < 0:
+        return chunked, ("0", "1")
+    step = domain.writer.integer("steps", steps)
+    item.body += [f"begin = chunk * {step}", f"end = min(begin + {step}, {domain.extents()[chunked][1]})"]
+    return chunked, ("begin", "end")
 
 
-def _chunk_bounds(writer, item: Block, extent: str, steps: int) -> tuple[str, str]:
-    step = writer.integer("steps", steps)
-    item.body.append(f"begin = chunk * {step}")
-    item.body.append(f"end = min(begin + {step}, {extent})")
-    return "begin", "end"
-
-
-def _reduced_loops(item: Block, block: Block, named, inner, chunked, bounds) -> None:
+def _reduced_loops(shape: _Shape, domain: Domain, item: Block, block: Block, cut: bool = True) -> None:
+    """Puts `block` into loops over the reduced dimensions, in `item`. cut: over its chunk of them only."""
+    named = domain.extents()
+    chunked, chunk = _chunk(shape, domain, item) if cut else (-1, ("0", "1"))
+    inner = shape.groups(domain, sum(group[0] < shape.first_column for group in domain.groups))[1]
     if not inner:
         item.body.extend(block.body)
         return
-    last = inner[-1]
-    start, stop = bounds if last == chunked else ("0", named[f"i{last}"])
-    node = Lanes(f"i{last}", stop, block, start)
+    start, stop = chunk if inner[-1] == chunked else ("0", named[inner[-1]][1])
+    node: Lanes | Serial = Lanes(f"i{inner[-1]}", stop, block, start)
     for g in reversed(inner[:-1]):
-        start, stop = bounds if g == chunked else ("0", named[f"i{g}"])
+        start, stop = chunk if g == chunked else ("0", named[g][1])
         node = Serial(f"i{g}", start, stop, Block(item, item.variables | {f"i{g}"}, [node]))
     item.body.append(node)
 
 
 def _join_stage(request: KernelRequest, shape: _Shape) -> Nest:
-    """Stage 2: joins the chunks of each kept index and writes the outputs of the kept extents."""
-    dims = tuple(shape.dims[k] for k in shape.kept)
-    results = [k for k in range(len(request.outputs)) if k not in shape.full_outputs]
+    """Stage 2: joins the chunks of each kept index and writes the outputs of the kept dimensions."""
     shared = shape.threads and shape.splittable and shape.chunks >= SHARED
-    state = {}
 
-    def write(writer, groups):
-        index = variables(dims)
-        item = writer.root.child(*(f"i{g}" for g in range(len(groups))))
-        position = linear(index, dims)
-        reductions = [Reduction(r) for r in shape.reduces]
+    def write(domain: Domain) -> Block:
+        writer = domain.writer
+        item = writer.root.child(*domain.names)
+        position = linear(domain.index, shape.kept_dims)
         count = writer.integer("chunks", shape.chunks)
-        at = (
-            f"chunk * {writer.integer('kept', shape.kept_size)} + {writer.text(position, 'part')}"
-            if shape.columns or shape.between
-            else f"({writer.text(position, 'part')}) * {count} + chunk"
-        )
-        for r, reduction in enumerate(reductions):
+        if shape.columns or shape.between:
+            at = f"chunk * {writer.integer('kept', shape.kept_size)} + {writer.text(position, 'part')}"
+        else:
+            at = f"({writer.text(position, 'part')}) * {count} + chunk"
+        for r, reduction in enumerate(map(Reduction, shape.reduces)):
             block = item.child("chunk")
-            types = [PRED if a.dtype == PRED else compute_dtype(a.dtype) for a in reduction.arrays]
-            loads = [load(f"part{r}_{k}", at, t) for k, t in enumerate(types)]
-            if reduction.splittable:
+            parts = _parts(r, reduction)
+            if reduction.opcode is not None:
+                ((part, dtype),) = parts
                 reduction.start(writer, item)
                 value = writer.fresh()
-                block.body.append(f"{value} = {loads[0]}")
-                joined = reduction.join(writer, block, reduction.names, [value])
-                block.body.append(f"{reduction.names[0]} = {joined[0]}")
+                block.body.append(f"{value} = {load(part, at, dtype)}")
+                (joined,) = reduction.join(writer, block, reduction.names, [value])
+                block.body.append(f"{reduction.names[0]} = {joined}")
                 item.body.append(Lanes("chunk", count, block) if shared else Serial("chunk", "0", count, block))
                 if shared:
-                    kind = HLO_NAME[compute_dtype(types[0])]
-                    item.body.append(Collective(reduction.names[0], reduction.opcode, kind))
-            else:
-                reduction.names = [writer.fresh("a") for _ in loads]
-                for name, text in zip(reduction.names, loads, strict=True):
-                    item.body.append(f"{name} = {text.replace(' + chunk', '').replace('chunk * ', '0 * ')}")
-            finals = reduction.finish(writer, item)
-            if len(finals) == 1:
-                writer.overrides[reduction.instruction] = (finals[0], item)
-            else:
-                writer.elements[reduction.instruction] = [(name, item) for name in finals]
-        values = {k: writer.value(request.outputs[k], index, item) for k in results}
-        for k, value in values.items():
-            writer.store(request.output_name(k), linear(index, dims), request.outputs[k].dtype, value, item)
-        state["item"] = item
+                    item.body.append(Collective(reduction.names[0], reduction.opcode, HLO_NAME[dtype]))
+            else:  # there is one chunk
+                reduction.names = [writer.fresh("a") for _ in parts]
+                only = at.replace(" + chunk", "").replace("chunk * ", "0 * ")
+                for name, (part, dtype) in zip(reduction.names, parts, strict=True):
+                    item.body.append(f"{name} = {load(part, only, dtype)}")
+            reduction.define(writer, item)
+        store_outputs(request, writer, shape.kept_outputs, domain.index, item)
+        return item
 
-    writer, groups = with_merged(request, dims, write)
-    writer.root.body.append(Items(extents(writer, dims, groups), state["item"], "row" if shared else "serial"))
-    nest = finish(request, writer, "join", writer.root, shape.kept_size, 4.0 * shape.chunks * len(shape.reduces))
-    full = {request.output_name(k) for k in shape.full_outputs}
-    return _with_parts(nest, shape, lambda name: name in full)
+    domain, item = written(request, shape.kept_dims, write)
+    domain.writer.root.body.append(Items(domain.extents(), item, "row" if shared else "serial"))
+    work = 4.0 * shape.chunks * len(shape.reduces)
+    return _stage(request, shape, "join", domain, shape.kept_size, work, shape.full_outputs)
 
 
 def _join_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
     """Stage 2 where the chunks of neighbouring kept indexes lie side by side: joined in the place of the first chunk,
     some columns at a time."""
-    dims, state = tuple(shape.dims[k] for k in shape.kept), {}
-    results = [k for k in range(len(request.outputs)) if k not in shape.full_outputs]
 
-    def write(writer, groups):
-        index, fast = variables(dims), f"i{len(groups) - 1}"
-        item = writer.root.child(*(f"i{g}" for g in range(len(groups) - 1)), "block")
+    def write(domain: Domain) -> Block:
+        writer, fast = domain.writer, domain.names[-1]
+        item = writer.root.child(*domain.names[:-1], "block")
         columns, count = writer.integer("columns", JOINED), writer.integer("chunks", shape.chunks)
         size = writer.integer("kept", shape.kept_size)
-        stop = dict(extents(writer, dims, groups))[fast]
+        stop = domain.extents()[-1][1]
         item.body += [f"first = block * {columns}", f"last = min(first + {columns}, {stop})"]
         steps, ends = item.child("chunk", fast), item.child(fast)
-        for r, reduction in enumerate(Reduction(reduce) for reduce in shape.reduces):
-            (array,) = reduction.arrays
-            dtype = PRED if array.dtype == PRED else compute_dtype(array.dtype)
-            part, at = f"part{r}_0", writer.text(linear(index, dims), "part")
+        for r, reduction in enumerate(map(Reduction, shape.reduces)):
+            ((part, dtype),) = _parts(r, reduction)
+            at = writer.text(linear(domain.index, shape.kept_dims), "part")
             old, new = writer.fresh("a"), writer.fresh()
             steps.body += [
                 f"{old} = {load(part, at, dtype)}", f"{new} = {load(part, f'chunk * {size} + {at}', dtype)}"
@@ -532,21 +490,17 @@ def _join_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
             ends.body.append(f"{new} = {load(part, at, dtype)}")
             (joined,) = reduction.join(writer, ends, reduction.names, [new])
             ends.body.append(f"{reduction.names[0]} = {joined}")
-            (final,) = reduction.finish(writer, ends)
-            writer.overrides[reduction.instruction] = (final, ends)
-        values = {k: writer.value(request.outputs[k], index, ends) for k in results}
-        for k, value in values.items():
-            writer.store(request.output_name(k), linear(index, dims), request.outputs[k].dtype, value, ends)
+            reduction.define(writer, ends)
+        store_outputs(request, writer, shape.kept_outputs, domain.index, ends)
         around = Block(item, item.variables | {"chunk"}, [Lanes(fast, "last", steps, "first")])
         item.body.append(Serial("chunk", "1", count, around, together=True))
         item.body.append(Lanes(fast, "last", ends, "first"))
-        state["item"] = item
+        return item
 
-    writer, groups = with_merged(request, dims, write)
-    named, sizes = extents(writer, dims, groups), group_sizes(dims, groups)
-    blocks = -(-sizes[-1] // JOINED)
-    writer.root.body.append(Items([*named[:-1], ("block", writer.integer("blocks", blocks))], state["item"], "serial"))
-    work = 4.0 * shape.chunks * len(shape.reduces) * min(sizes[-1], JOINED)
-    nest = finish(request, writer, "join", writer.root, _product(sizes[:-1]) * blocks, work)
-    full = {request.output_name(k) for k in shape.full_outputs}
-    return _with_parts(nest, shape, lambda name: name in full)
+    domain, item = written(request, shape.kept_dims, write)
+    *around, fast = domain.sizes
+    blocks = -(-fast // JOINED)
+    pairs = [*domain.extents()[:-1], ("block", domain.writer.integer("blocks", blocks))]
+    domain.writer.root.body.append(Items(pairs, item, "serial"))
+    work = 4.0 * shape.chunks * len(shape.reduces) * min(fast, JOINED)
+    return _stage(request, shape, "join", domain, math.prod(around) * blocks, work, shape.full_outputs)

@@ -10,9 +10,10 @@ import itertools
 import math
 
 from hloom.compiler.kernels.codegen.affine import Affine, Index, linear, variables
-from hloom.compiler.kernels.codegen.description import Inner, Items, Nest
+from hloom.compiler.kernels.codegen.description import Block, Inner, Items, Nest
 from hloom.compiler.kernels.loops.accumulators import Reduction
-from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, with_merged
+from hloom.compiler.kernels.loops.domain import Domain, written
+from hloom.compiler.kernels.request import KernelRequest, finish
 from hloom.ir.module import Computation, Instruction
 
 SHORT = 8  # elements of a row that are written out
@@ -47,29 +48,27 @@ def short_nest(request: KernelRequest) -> Nest:
     dims = reduces[0].operands[0].dims
     kept = len(dims) - len(reduces[0]["dimensions"])
     rows = dims[:kept]
-    state = {}
 
-    def write(writer, groups):
+    def write(domain: Domain) -> tuple[Block, Block]:
+        writer, names = domain.writer, domain.names
         writer.literals = SHORT * SHORT
-        names = [f"i{g}" for g in range(len(groups))]
         outer = writer.root.child(*names[:-1])
         block = outer.child(*names[-1:])
         writer.expressions["reduce"] = _reduced
         # All values before all stores: an output may overwrite an input that another output still reads.
         values = []
         for k, output in enumerate(request.outputs):
-            for index in places(dims, kept) if len(output.dims) > kept else [variables(rows)]:
+            for index in places(dims, kept) if len(output.dims) > kept else [domain.index]:
                 values.append((k, index, writer.value(output, index, block)))
         for k, index, value in values:
             output = request.outputs[k]
             writer.store(request.output_name(k), linear(index, output.dims), output.dtype, value, block)
-        state.update(outer=outer, block=block)
+        return outer, block
 
-    writer, groups = with_merged(request, rows, write)
-    named, sizes = extents(writer, rows, groups), group_sizes(rows, groups)
+    domain, (outer, block) = written(request, rows, write)
+    writer, named, sizes = domain.writer, domain.extents(), domain.sizes
     work = request.flops() * math.prod(dims[kept:])
-    outer, block = state["outer"], state["block"]
-    if len(groups) == 1:
+    if len(named) == 1:
         writer.root.body += [*outer.body, Items(named, block)]
         return finish(request, writer, "loop", writer.root, sizes[0], work)
     outer.body.append(Inner(*named[-1], block))
@@ -89,10 +88,8 @@ def _reduced(writer, instruction: Instruction, index: Index, block):
         name, where = writer._value(array, tuple(at[d] for d in range(rank)), block)
         values.append(name)
         blocks.append(where)
-    start, where = writer._value(reduction.initial[0], (), block)
+    result, where = writer._value(reduction.initial[0], (), block)
     target = writer.place(block, (), [*blocks, where])
-    result = start
     for value in values:
-        (text,) = reduction.join(writer, target, [result], [value])
-        result = text
+        (result,) = reduction.join(writer, target, [result], [value])
     return result, target

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from hloom.compiler.kernels.codegen.affine import linear, variables
+from hloom.compiler.kernels.codegen.affine import linear
 from hloom.compiler.kernels.codegen.description import Block, Inner, Items, Nest
 from hloom.compiler.kernels.codegen.writer import window_starts
-from hloom.compiler.kernels.request import KernelRequest, extents, finish, group_sizes, with_merged
+from hloom.compiler.kernels.loops.domain import Domain, written
+from hloom.compiler.kernels.request import KernelRequest, finish
 
 
 def is_update(request: KernelRequest) -> bool:
@@ -20,28 +21,23 @@ def update_nest(request: KernelRequest) -> Nest:
     """One element of the update for each index of its extents, stored at the window's place."""
     root = request.outputs[0]
     operand, update, *starts = root.operands
-    dims = update.dims
-    state: dict[str, Block] = {}
 
-    def write(writer, groups):
-        names = [f"i{g}" for g in range(len(groups))]
-        outer = writer.root.child(*(names[:-1] if len(groups) > 1 else names))
-        inner = outer.child(*names[-1:]) if len(groups) > 1 else outer
-        index = variables(dims)
-        value = writer.value(update, index, inner)
-        begin = window_starts(writer, starts, operand.dims, dims, inner)
-        place = tuple(a + b for a, b in zip(index, begin, strict=True))
+    def write(domain: Domain) -> tuple[Block, Block]:
+        writer, names = domain.writer, domain.names
+        outer = writer.root.child(*(names[:-1] if len(names) > 1 else names))
+        inner = outer.child(*names[-1:]) if len(names) > 1 else outer
+        value = writer.value(update, domain.index, inner)
+        begin = window_starts(writer, starts, operand.dims, update.dims, inner)
+        place = tuple(a + b for a, b in zip(domain.index, begin, strict=True))
         writer.store(request.output_name(0), linear(place, operand.dims), root.dtype, value, inner)
-        state.update(outer=outer, inner=inner)
+        return outer, inner
 
-    writer, groups = with_merged(request, dims, write)
-    sizes = group_sizes(dims, groups)
-    named = extents(writer, dims, groups)
-    if len(groups) > 1:
-        state["outer"].body.append(Inner(*named[-1], state["inner"]))
-        named, width = named[:-1], sizes[-1]
-    else:
-        width = 1
-    writer.root.body.append(Items(named, state["outer"]))
+    domain, (outer, inner) = written(request, update.dims, write)
+    named, width = domain.extents(), 1
+    if outer is not inner:
+        outer.body.append(Inner(*named.pop(), inner))
+        width = domain.sizes[-1]
+    root_block = domain.writer.root
+    root_block.body.append(Items(named, outer))
     items = update.shape.size // max(width, 1)
-    return finish(request, writer, "update", writer.root, items, request.flops() * width)
+    return finish(request, domain.writer, "update", root_block, items, request.flops() * width)
