@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hloom.ir.module import Computation, Instruction, Module
-from hloom.ir.op_table import OPS
+from hloom.ir.op_table import OPS, No
 from hloom.ir.types import Shape
 
 
 def evaluate_instruction(instruction: Instruction, operands, shape=None) -> np.ndarray | tuple:
     """The value of one instruction from its operands' values."""
-    return OPS[instruction.opcode].reference(*operands, shape=shape or instruction.shape, **instruction.attributes)
+    reference = OPS[instruction.opcode].reference
+    assert not isinstance(reference, No), reference.reason
+    return reference(*operands, shape=shape or instruction.shape, **instruction.attributes)
 
 
 def evaluate(
@@ -26,7 +30,7 @@ def evaluate(
     lifted: a shape; the computation is one on scalars and is applied to each element of arguments of this shape.
     known: values of instructions that need not be computed again. each: what computes an instruction.
     """
-    values: dict[Instruction, object] = dict(known or {})
+    values: dict[Instruction, Any] = dict(known or {})
     values.update(zip(computation.parameters, arguments, strict=True))
     for instruction in computation.instructions:
         if instruction in values:

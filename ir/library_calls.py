@@ -44,13 +44,12 @@ class Call(NamedTuple):
         return chr(value) if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def expand(target: str, call: Call) -> list[Instruction] | None:
-    """The results of a custom call in ops of the table; None for a target that is not known here.
+def expand(target: str, call: Call) -> list[Instruction]:
+    """The results of a custom call, of which `is_library_call` holds, in ops of the table.
 
     Raises ValueError for options that the ops do not have, and the errors of the ops.
     """
-    known = _CALLS.get(target)
-    return None if known is None else known(call)
+    return _CALLS[target](call)
 
 
 def is_library_call(target: str) -> bool:

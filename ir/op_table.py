@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+import numpy as np
+
 from hloom.ir.errors import AttributeValueError
 from hloom.ir.records import field, record
 from hloom.ir.types import HLO_NAME, compute_dtype, kind
@@ -114,6 +116,12 @@ class Op:
     def is_custom_call(self) -> bool:
         """Whether HLO text has no opcode for the op, so that it is written as a custom call of the target `text`."""
         return "." in self.text
+
+    def neutral(self, dtype) -> np.ndarray:
+        """The neutral element, a scalar array of the dtype."""
+        if self.identity is None:
+            raise ValueError(f"{self.name} has no neutral element")
+        return np.asarray(self.identity(dtype)).astype(dtype)
 
     def expression(self, operands, shape, attributes, arguments: list[str]) -> str:
         """The kernel dialect's expression for one element. Shapes give the dtypes; `arguments` are operand names."""

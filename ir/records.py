@@ -40,7 +40,7 @@ def field(*, default: Any = _NONE, default_factory: Callable[[], Any] | None = N
 
 
 @dataclass_transform(field_specifiers=(field,))
-def record(cls: type | None = None, *, frozen: bool = False, eq: bool = True):
+def record(cls: Any = None, *, frozen: bool = False, eq: bool = True):
     """Makes a class a record of its annotated names, those of its bases before its own.
 
     frozen: fields can't be set (AttributeError), and the hash is that of the fields. eq: equal when of the same class
@@ -83,7 +83,7 @@ def record(cls: type | None = None, *, frozen: bool = False, eq: bool = True):
             setattr(cls, name, method)
 
     cls.__record_fields__ = fields
-    cls.__match_args__ = names
+    cls.__match_args__ = names  # type: ignore[misc]  # (mypy lets nobody assign this name, not even of Any)
     give("__init__", _init(cls, fields, frozen))
     give("__repr__", __repr__)
     if eq:
@@ -98,7 +98,7 @@ def record(cls: type | None = None, *, frozen: bool = False, eq: bool = True):
 
 def replace(instance: T, **changes) -> T:
     """A record of the same class with some fields changed."""
-    cls = type(instance)
+    cls: Any = type(instance)
     return cls(**{name: getattr(instance, name) for name in cls.__record_fields__} | changes)
 
 

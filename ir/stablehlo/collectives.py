@@ -24,7 +24,8 @@ def _rows(value) -> tuple[tuple[int, ...], ...]:
 
 
 def _common(op) -> dict:
-    a, found = op.attributes, {}
+    a = op.attributes
+    found: dict[str, object] = {}
     if "replica_groups" in a:
         groups = _rows(a["replica_groups"])
         if any(groups):

@@ -10,8 +10,8 @@ from hloom.ir.stablehlo.assembly.parser import parse_program
 from hloom.ir.stablehlo.reader.module import to_module
 from hloom.ir.text import parse_module
 
-_COMMENTS = re.compile(r"(?:\s+|//[^\n]*|/\*[\s\S]*?\*/)*+")
-_MLIR = re.compile(r'module\b(?!\s*\()|func\.func\b|"builtin\.module"|"func\.func"|#|![\w$.]+\s*=')
+_COMMENTS = r"(?:\s+|//[^\n]*|/\*[\s\S]*?\*/)*+"
+_MLIR = re.compile(_COMMENTS + r'(?:module\b(?!\s*\()|func\.func\b|"builtin\.module"|"func\.func"|#|![\w$.]+\s*=)')
 
 
 def is_stablehlo(text: str, file: str = "") -> bool:
@@ -21,7 +21,7 @@ def is_stablehlo(text: str, file: str = "") -> bool:
         return True
     if suffix in (".hlo", ".txt"):
         return False
-    return _MLIR.match(text, _COMMENTS.match(text).end()) is not None
+    return _MLIR.match(text) is not None
 
 
 def read_module(text: str, file: str = "<text>", input_shapes=None, known=()) -> Module:

@@ -24,7 +24,7 @@ class Operation:
     operand_types: tuple = ()
     result_types: tuple = ()
     successors: list[tuple[str, list[str]]] = field(default_factory=list)
-    location: object = None
+    location: str | None = None
     place: int = 0
 
     def result_names(self) -> list[str]:

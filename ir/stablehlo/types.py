@@ -79,6 +79,12 @@ class Tensor:
     def static(self) -> bool:
         return None not in self.dims
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The dimensions of a type that leaves none open."""
+        assert self.static, f"{self} has open sizes"
+        return tuple([d for d in self.dims if d is not None])
+
     def __str__(self) -> str:
         dims = "".join("?x" if d is None else f"{d}x" for d in self.dims)
         return f"tensor<{dims}{self.element}{', ' if self.encoding else ''}{self.encoding}>"

@@ -26,7 +26,7 @@ def dense_integers(value: Dense) -> np.ndarray:
     dtype = element_dtype(value.type.element) if isinstance(value.type.element, str) else None
     if dtype is None or dtype.kind not in "iub":
         raise ValueError(f"expected integers, found {value.type}")
-    return dense_value(value, Shape(dtype, value.type.dims))
+    return dense_value(value, Shape(dtype, value.type.sizes))
 
 
 def number(value):

@@ -145,8 +145,9 @@ def _read_padding(cursor: Cursor) -> tuple[tuple[int, int, int], ...]:
         cursor.at += 1
         return ()
     if token[:1].isdigit() or token[:1] == "-":
-        matches = [_PADDING.fullmatch(part) for part in token.split("x")]
-        if all(matches):
+        parts = token.split("x")
+        matches = [m for part in parts if (m := _PADDING.fullmatch(part))]
+        if len(matches) == len(parts):
             cursor.at += 1
             return tuple((int(m[1]), int(m[2]), int(m[3] or 0)) for m in matches)
     raise cursor.unexpected("padding such as 0_1x2_3_1 (low_high_interior of each dimension)")
@@ -201,17 +202,12 @@ def _read_window(cursor: Cursor) -> tuple[WindowDimension, ...]:
         columns.setdefault(field, [default] * rank)
     if not rank or any(len(c) != rank for c in columns.values()):
         raise cursor.fail("a window has each field once for each dimension, and a size", at=start)
-    pads = [tuple(map(int, p.split("_"))) for p in columns["pad"]]
+    pads = [pad.split("_") for pad in columns.pop("pad")]
+    fields = ("size", "stride", "lhs_dilate", "rhs_dilate", "rhs_reversal")
+    rows = zip(*(map(int, columns[field]) for field in fields), strict=True)
     return tuple(
-        WindowDimension(
-            int(columns["size"][k]),
-            int(columns["stride"][k]),
-            *pads[k],
-            int(columns["lhs_dilate"][k]),
-            int(columns["rhs_dilate"][k]),
-            columns["rhs_reversal"][k] != "0",
-        )
-        for k in range(rank)
+        WindowDimension(size, stride, int(low), int(high), base, dilation, bool(turned))
+        for (size, stride, base, dilation, turned), (low, high) in zip(rows, pads, strict=True)
     )
 
 

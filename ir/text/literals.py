@@ -188,20 +188,21 @@ def _row(body: str, start: int, dtype: np.dtype) -> np.ndarray:
         values = _fast(body.split(","), dtype)
         if values is not None:
             return values
-    values, at = [], 0
+    elements: list = []
+    at = 0
     while True:
         match = _ELEMENT.match(body, at)
         if match is None:
             raise LiteralError("expected a number", start + at, f"'{body[at : at + 20]}'", "")
         try:
-            values.append(_one(match[1].rstrip(), dtype))
+            elements.append(_one(match[1].rstrip(), dtype))
         except ValueError as error:
             raise LiteralError(error.args[0], start + match.start(1), "", "") from None
         if not match[2]:
             break
         at = match.end()
-    result = np.empty(len(values), dtype)
-    for k, value in enumerate(values):
+    result = np.empty(len(elements), dtype)
+    for k, value in enumerate(elements):
         result[k] = value  # element by element: a list of narrow NaNs would lose their bits
     return result
 

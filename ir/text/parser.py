@@ -27,7 +27,7 @@ from hloom.ir.text.attributes import (
 from hloom.ir.text.lexer import Cursor, is_name
 from hloom.ir.text.literals import LiteralError, parse_literal
 from hloom.ir.text.provenance import DEVICE, Frames, parse_metadata
-from hloom.ir.text.shapes import layout_of, parse_shape
+from hloom.ir.text.shapes import array_shape, parse_shape
 from hloom.ir.text.special import SPECIAL, refused
 from hloom.ir.types import Shape, TupleShape
 
@@ -311,7 +311,7 @@ class _Parser(Cursor):
         shape = self.shape = parse_shape(self)
         token = self.tokens[self.at]
         if "{" in shape_token and shape_token[0] != "(":
-            self.layouts[name] = layout_of(shape_token)
+            self.layouts[name] = array_shape(shape_token)[1]
         if token in SPECIAL:
             return self._special(token, name, shape, values)
         if token[:9] == "constant(":
@@ -324,8 +324,8 @@ class _Parser(Cursor):
             if not is_name(opcode):
                 self.at -= bool(token)
                 raise self.unexpected("an opcode")
-            if refused(opcode):
-                raise self._refused(opcode)
+            if reason := refused(opcode):
+                raise self._refused(opcode, *reason)
             raise self.fail(f"'{opcode}' is not an op of hloom", repair=_nearest(opcode, self.ops), at=self.at - 1)
         attributes: dict = {}
         operands: tuple[Instruction, ...] = ()
@@ -384,9 +384,8 @@ class _Parser(Cursor):
         values[name] = last
         return last
 
-    def _refused(self, opcode: str) -> UnsupportedError:
+    def _refused(self, opcode: str, what: str, repair: str) -> UnsupportedError:
         line = self.text.count("\n", 0, self.offset(self.at - 1)) + 1
-        what, repair = refused(opcode)
         return UnsupportedError(f"{opcode}: {what}", f"{self.file}, line {line}", repair, Source(self.file, line, ""))
 
     def _special(self, opcode: str, name: str, shape: AnyShape, values: dict[str, Instruction]) -> Instruction:

@@ -52,7 +52,7 @@ class Frames:
     """XLA's tables of file names, functions, places and frames, which `stack_frame_id` refers to."""
 
     def __init__(self):
-        self.tables: dict[str, dict[int, object]] = {name: {} for name in TABLES}
+        self.tables: dict[str, dict[object, object]] = {name: {} for name in TABLES}
 
     def parse(self, cursor: Cursor) -> None:
         while cursor.peek() in TABLES:

@@ -43,8 +43,11 @@ def numbered(items: list[str]) -> str:
 
 
 @lru_cache(maxsize=4096)
-def array_shape(token: str) -> Shape:
-    """The shape that a token such as `f32[2,3]{1,0}` means. Raises ValueError(problem, repair)."""
+def array_shape(token: str) -> tuple[Shape, tuple[int, ...]]:
+    """The shape that a token such as `f32[2,3]{1,0}` means, and its layout from minor to major, row-major by default.
+
+    The layout changes the meaning of no instruction but `bitcast`. Raises ValueError(problem, repair).
+    """
     match = _ARRAY.fullmatch(token)
     if match is None:
         raise ValueError("expected a shape", "write for example f32[2,3]")
@@ -55,14 +58,12 @@ def array_shape(token: str) -> Shape:
         problem = "dynamic sizes are not supported" if "<=" in sizes or "?" in sizes else "expected sizes"
         raise ValueError(problem, "write the sizes as integers, for example f32[2,3]")
     dims = tuple(map(int, sizes.split(","))) if sizes.strip() else ()
-    if layout is not None and layout.strip():
-        _check_layout(layout, dims)
-    return Shape(DTYPES[dtype], dims)
+    return Shape(DTYPES[dtype], dims), _layout(layout or "", dims)
 
 
-def _check_layout(layout: str, dims: tuple[int, ...]) -> tuple[int, ...]:
-    """The dimensions from the one that varies fastest to the slowest. Tiles and memory spaces (`:T(8,128)S(1)`) are
-    other machines' affair."""
+def _layout(layout: str, dims: tuple[int, ...]) -> tuple[int, ...]:
+    """The dimensions from the one that varies fastest to the slowest, without tiles and memory spaces
+    (`:T(8,128)S(1)`)."""
     order = layout.partition(":")[0]
     if not order.strip():
         return tuple(reversed(range(len(dims))))
@@ -70,17 +71,6 @@ def _check_layout(layout: str, dims: tuple[int, ...]) -> tuple[int, ...]:
     if found is None or sorted(found) != list(range(len(dims))):
         raise ValueError(f"the layout '{{{layout}}}' is not a permutation of {len(dims)} dimensions", "leave it out")
     return found
-
-
-@lru_cache(maxsize=4096)
-def layout_of(token: str) -> tuple[int, ...]:
-    """The layout that a shape's token has, from minor to major; row-major where it has none.
-
-    Where the elements of XLA's arrays lie changes no instruction's meaning but that of `bitcast`.
-    """
-    dtype, sizes, layout = _ARRAY.fullmatch(token).groups()
-    dims = tuple(map(int, sizes.split(","))) if sizes.strip() else ()
-    return _check_layout(layout or "", dims)
 
 
 def parse_shape(cursor: Cursor, depth: int = 0) -> AnyShape:
@@ -109,7 +99,7 @@ def parse_shape(cursor: Cursor, depth: int = 0) -> AnyShape:
             Source(cursor.file, line, ""),
         )
     try:
-        shape = array_shape(token)
+        shape, _ = array_shape(token)
     except ValueError as error:
         problem, repair = error.args
         raise cursor.fail(problem, f"'{token}'", repair) from None

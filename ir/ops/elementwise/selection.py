@@ -110,6 +110,10 @@ def _select_infer(operands, attributes, shape):
     return on_true
 
 
+def _select_reference(condition, x, y, shape):
+    return np.where(condition, x, y).astype(shape.dtype, copy=False)
+
+
 def _select_jvp(build, instruction, primals, tangents):
     _, on_true, on_false = tangents
     condition = primals[0]
@@ -135,7 +139,7 @@ op(
     "select",
     family="elementwise",
     infer=_select_infer,
-    reference=lambda condition, x, y, shape: np.where(condition, x, y).astype(shape.dtype, copy=False),
+    reference=_select_reference,
     code=lambda operands, shape, attributes, a: f"{a[1]} if {a[0]} else {a[2]}",
     jvp=_select_jvp,
     transpose=_select_transpose,

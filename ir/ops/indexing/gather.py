@@ -214,10 +214,11 @@ GATHER_NAMES = (
 
 def gather_windows(operand_dims, indices_dims, attributes) -> Windows:
     """The `Windows` of a gather with these attributes."""
-    parts = [tuple(attributes.get(n, ())) for n in GATHER_NAMES]
+    offset, collapsed, mapped, batching, indices_batching = (tuple(attributes.get(n, ())) for n in GATHER_NAMES)
     sizes = tuple(attributes.get("slice_sizes", ()))
     vector = attributes.get("index_vector_dim", len(indices_dims))
-    return Windows(tuple(operand_dims), tuple(indices_dims), *parts, vector=vector, sizes=sizes)
+    operand, indices = tuple(operand_dims), tuple(indices_dims)
+    return Windows(operand, indices, offset, collapsed, mapped, batching, indices_batching, vector, sizes)
 
 
 def gather_attributes(w: Windows, indices_are_sorted: bool = False) -> dict:

@@ -30,17 +30,19 @@ from hloom.ir.types import NARROW_FLOATS, Shape, TupleShape, as_dtype
 
 def scatter_windows(operand_dims, indices_dims, updates_dims, attributes) -> Windows:
     """The `Windows` of a scatter with these attributes; the windows' array is that of the updates."""
-    parts = [tuple(attributes.get(n, ())) for n in SCATTER_NAMES]
-    left_out = {*parts[1], *parts[3]}
-    sizes, offset = [], iter(parts[0])
+    offset, collapsed, mapped, batching, indices_batching = (tuple(attributes.get(n, ())) for n in SCATTER_NAMES)
+    sizes, places = [], iter(offset)
     for d, size in enumerate(operand_dims):
-        if d in left_out:
-            sizes.append(min(size, 1) if d in parts[3] else 1)
+        if d in batching:
+            sizes.append(min(size, 1))
+        elif d in collapsed:
+            sizes.append(1)
         else:
-            place = next(offset, len(updates_dims))
+            place = next(places, len(updates_dims))
             sizes.append(updates_dims[place] if 0 <= place < len(updates_dims) else 0)
     vector = attributes.get("index_vector_dim", len(indices_dims))
-    return Windows(tuple(operand_dims), tuple(indices_dims), *parts, vector=vector, sizes=tuple(sizes))
+    operand, indices = tuple(operand_dims), tuple(indices_dims)
+    return Windows(operand, indices, offset, collapsed, mapped, batching, indices_batching, vector, tuple(sizes))
 
 
 def windows_of(instruction) -> Windows:

@@ -67,10 +67,10 @@ def comparator(dtypes, num_keys: int = 1, descending: bool = False) -> Computati
         for a, b in pairs[:num_keys]:
             complex_ = a.dtype in COMPLEX
             parts += [(a.op(p), b.op(p)) for p in ("real", "imag")] if complex_ else [(a, b)]
-        result = None
-        for a, b in reversed(parts):
-            less = _less(a, b)
-            result = less if result is None else less.op("or", _same(a, b).op("and", result))
+        last, *earlier = reversed(parts)
+        result = _less(*last)
+        for a, b in earlier:
+            result = _less(a, b).op("or", _same(a, b).op("and", result))
         _comparators[key] = builder.finish(result.instruction)
     return _comparators[key]
 

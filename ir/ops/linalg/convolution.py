@@ -61,7 +61,7 @@ def parse_labels(text: str) -> Labels:
     """The dimensions named by a text such as 'b01f_01io->b01f'. Raises AttributeValueError."""
     sides = text.replace("->", "_").split("_")
     found = []
-    for side, (batch, feature) in zip(sides, ("bf", "oi", "bf"), strict=False):
+    for side, (batch, feature) in zip(sides, (("b", "f"), ("o", "i"), ("b", "f")), strict=False):
         spatial = sorted(c for c in side if c.isdigit())
         expected = [batch, feature, *map(str, range(len(side) - 2))]
         if sorted(side) != sorted(expected):

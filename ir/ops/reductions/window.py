@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -53,7 +54,7 @@ def _reduce_window_reference(*operands, shape, to_apply, window=()):
             with np.errstate(all="ignore"):
                 x = UFUNCS[opcode](np.asarray(initial[0], dtype), UFUNCS[opcode].accumulate(x, axis, dtype))
                 return np.asarray(np.flip(x, axis) if back else x).astype(shape.dtype).reshape(dims)
-        neutral = np.asarray(OPS[opcode].identity(arrays[0].dtype)).astype(dtype)
+        neutral = OPS[opcode].neutral(dtype)
         x = padded(arrays[0].astype(dtype), neutral, window)
         function = UFUNCS[opcode]
         with np.errstate(all="ignore"):
@@ -107,14 +108,14 @@ def _combined_along(function, x: np.ndarray, axis: int, d: WindowDimension, plac
         stop = start + (places - 1) * d.stride + 1
         return array[(*[slice(None)] * axis, slice(start, stop, d.stride))]
 
-    total, done, width, power = None, 0, 1, x
+    pieces: list[np.ndarray] = []  # of widths that are powers of two, those of the bits of the size
+    done, width, power = 0, 1, x
     while True:
         if d.size & width:
-            piece = part(power, done * d.window_dilation)
-            total = piece if total is None else function(total, piece)
+            pieces.append(part(power, done * d.window_dilation))
             done += width
         if done == d.size:
-            return total
+            return functools.reduce(function, pieces)
         # power[i]: the combination of 2 * width elements from i on, a window dilation apart.
         shift = width * d.window_dilation
         length = power.shape[axis] - shift
@@ -168,7 +169,7 @@ def select_direction(select) -> str | None:
 def _last_key(direction: str, dtype):
     """The key that every other one is ahead of: the smallest where the larger are selected."""
     opcode = "maximum" if direction in ("GE", "GT") else "minimum"
-    return np.asarray(OPS[opcode].identity(dtype)).astype(dtype)
+    return OPS[opcode].neutral(dtype)
 
 
 def _selected(keys, values, direction: str, window):
@@ -288,34 +289,33 @@ def _scattered_by_taps(keys, g, direction: str, window):
     cotangents of the places where it is the selected one."""
     builder = keys.builder
     places = g.dims
-    spread = keys.op("pad", _scalar(keys, _last_key(direction, keys.dtype)), padding=pad_of(window))
+    spread = keys.op("pad", keys.scalar(_last_key(direction, keys.dtype)), padding=pad_of(window))
     taps = list(np.ndindex(tuple(d.size for d in window)))
-    best, number = None, None
+    best: Value | None = None
+    number: Value | None = None
     for k, tap in enumerate(taps):
         bounds = tuple((s.start, s.stop, s.step) for s in _tap_slices(tap, window, places))
         value = spread.op("slice", slice=bounds)
         index = Value(builder, builder.splat(k, Shape(DTYPES["s32"], places)))
-        if best is None:
+        if best is None or number is None:
             best, number = value, index
         else:
             keep = best.compare(direction, value)
             best, number = keep.where(best, value), keep.where(number, index)
+    assert number is not None  # a window has an element
     total = None
     for k, tap in enumerate(taps):
         mine = number.compare("EQ", k).where(g, g.like(0))
         padding = []
         for s, n, size in zip(_tap_slices(tap, window, places), places, spread.dims, strict=True):
             padding.append((s.start, size - s.start - dilated(n, s.step), s.step - 1))
-        part = mine.op("pad", _scalar(g, 0), padding=tuple(padding))
+        part = mine.op("pad", g.scalar(0), padding=tuple(padding))
         total = part if total is None else total + part
     inverse = tuple((-d.low, -d.high, 0) for d in window)
-    total = total.op("pad", _scalar(g, 0), padding=inverse)
+    assert total is not None
+    total = total.op("pad", g.scalar(0), padding=inverse)
     bounds = tuple((0, size, d.base_dilation) for size, d in zip(total.dims, window, strict=True))
     return total.op("slice", slice=bounds)
-
-
-def _scalar(value, number):
-    return value.scalar(number)
 
 
 def pad_of(window) -> tuple[tuple[int, int, int], ...]:
@@ -391,13 +391,10 @@ def selected_places(operand: np.ndarray, window, select, places) -> np.ndarray:
     """The flat index of the selected element of the operand, for each place of the window; -1 where none is inside."""
     spread = padded(operand, np.zeros((), operand.dtype)[()], window)
     numbers = padded(np.arange(operand.size).reshape(operand.shape), np.int64(-1), window)
-    best, chosen = None, None
-    for tap in np.ndindex(tuple(d.size for d in window)):
-        slices = _tap_slices(tap, window, places)
+    first, *others = (_tap_slices(tap, window, places) for tap in np.ndindex(tuple(d.size for d in window)))
+    best, chosen = spread[first], numbers[first]
+    for slices in others:
         value, number = spread[slices], numbers[slices]
-        if best is None:
-            best, chosen = value.copy(), number.copy()
-            continue
         keep = np.asarray(evaluate(select, [best, value], lifted=places), dtype=bool)
         take = (number >= 0) & ((chosen < 0) | ~keep)
         best, chosen = np.where(take, value, best), np.where(take, number, chosen)
@@ -472,7 +469,7 @@ def _select_and_scatter_batch(build, instruction, operands, mapped):
             "scatter by add, multiply, maximum or minimum",
             source=instruction.source,
         )
-    neutral = _scalar(operand, OPS[opcode].identity(operand.dtype))
+    neutral = operand.scalar(OPS[opcode].identity(operand.dtype))
     made = operand.op("select-and-scatter", source, neutral, **attributes)
     return initial.broadcast(made.dims, (0,)).op(opcode, made)
 

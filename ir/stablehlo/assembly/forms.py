@@ -7,13 +7,22 @@ spelling does not fit have a form of their own in `special_forms`. An op without
 from __future__ import annotations
 
 import re
+from typing import Protocol
 
 from hloom.ir.op_table import OPS
 from hloom.ir.stablehlo.assembly.attributes import Array, Dialect, Number, attribute_text, dictionary_text
 from hloom.ir.stablehlo.assembly.lexer import is_identifier
 from hloom.ir.stablehlo.types import Function, Tensor, Tuple, parse_results, parse_type_list
 
-FORMS: dict[str, object] = {}
+
+class Spelling(Protocol):
+    """How an op is read after its name, and written."""
+
+    def read(self, reader, op) -> None: ...
+    def write(self, op, printer) -> str: ...
+
+
+FORMS: dict[str, Spelling] = {}
 
 
 class NotPretty(Exception):

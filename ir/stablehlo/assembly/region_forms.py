@@ -148,9 +148,9 @@ class _While:
         op.regions.append(reader.region(arguments))
 
     def write(self, op, printer) -> str:
-        condition, body = op.regions if len(op.regions) == 2 else (None, None)
-        if condition is None or len(condition.blocks) != 1 or len(body.blocks) != 1:
+        if len(op.regions) != 2 or any(len(r.blocks) != 1 for r in op.regions):
             raise NotPretty
+        condition, body = op.regions
         if op.operand_types != op.result_types or len(condition.arguments) != len(op.operands):
             raise NotPretty
         if [n for n, _ in condition.arguments] != [n for n, _ in body.arguments]:

@@ -259,7 +259,9 @@ class _Slice:
 
     def read(self, reader, op) -> None:
         op.operands = [reader.operand()]
-        starts, limits, strides = [], [], []
+        starts: list[int] = []
+        limits: list[int] = []
+        strides: list[int] = []
         reader.expect("[")
         while not reader.accept("]"):
             if starts:

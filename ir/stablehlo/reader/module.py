@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -75,7 +75,6 @@ class Converter:
         self.program = program
         self.functions = program.functions()
         self.computations: dict[tuple, Computation] = {}
-        self.signatures: dict[int, list] = {}
         self.collects = checks
         self.has_quantized = "!quant." in program.text
         self.checks: list[Check] = []
@@ -199,6 +198,15 @@ class Converter:
             )  # fmt: skip
         return found
 
+    def callee(self, op: Operation, name: str) -> Operation:
+        """The function that an operation calls, which has a body and isn't being converted."""
+        function = self.functions.get(name)
+        if function is None or not function.regions:
+            raise self.fail(op, f"there is no function @{name} with a body", ", ".join(self.functions))
+        if name in self.calls or len(self.calls) > _DEEPEST:
+            raise self.fail(op, f"@{name} calls itself, or calls are nested too deep", " -> ".join(self.calls))
+        return function
+
     def is_static(self, name: str) -> bool:
         """Whether every type in a function, and in those that it calls, is a plain tensor of known sizes."""
         known = self._static.get(name)
@@ -247,9 +255,9 @@ class Scope:
         self.function = function
         self.outer = outer
         self.values: dict[str, Item] = {}
-        self.op: Operation | None = None
+        self.op = Operation("func.func")  # the one that is being converted
         self.is_entry = False  # the computation is the module's own
-        self.constants: dict[int, tuple[Instruction, np.ndarray | None]] = {}
+        self.constants: dict[int, tuple[Instruction, Any]] = {}  # by id: what `known` found
 
     # --- bodies ---------------------------------------------------------------------------------------------------
 
@@ -259,7 +267,7 @@ class Scope:
             last = region.blocks[0].operations[-1] if region.blocks[0].operations else None
             raise UnsupportedError(
                 f"a region with {len(region.blocks)} blocks in @{self.function}", "jumps between blocks",
-                "use stablehlo.if, case and while", last and self.converter.source(last, self.function),
+                "use stablehlo.if, case and while", self.converter.source(last, self.function) if last else None,
             )  # fmt: skip
         for (name, _), item in zip(region.arguments, arguments, strict=True):
             self.set(name, item)
@@ -281,15 +289,15 @@ class Scope:
     def get(self, op: Operation, name: str) -> Item:
         item = self.values.get(name)
         if item is None and self.outer is not None:
-            item = self._captured(op, name)
+            item = self._captured(self.outer, op, name)
         if item is None:
             raise self.converter.fail(op, f"'{name}' is not defined above")
         return item
 
-    def _captured(self, op: Operation, name: str) -> Item | None:
+    def _captured(self, outer: Scope, op: Operation, name: str) -> Item:
         """A value from outside of a region. HLO's computations see none, so that only constants can be had."""
-        outside = self.outer.get(op, name)
-        value = None if outside.instruction is None else self.outer.known(outside.instruction)
+        outside = outer.get(op, name)
+        value = None if outside.instruction is None else outer.known(outside.instruction)
         if value is None:
             raise UnsupportedError(
                 f"{op.name} in the body of another op uses {name}, which is computed outside of it",
@@ -324,10 +332,8 @@ class Scope:
         except LiteralProblem as error:
             raise converter.fail(op, *error.args) from None
         except HloomError as error:
-            error.source = (
-                builder.source if not isinstance(error.source, Source) or error.source.line == 0 else error.source
-            )
-            if error.source.file != converter.program.file or not error.source.line:
+            source = error.source
+            if not isinstance(source, Source) or source.file != converter.program.file or not source.line:
                 error.source = builder.source
             raise
         except (AttributeError, TypeError, ValueError, LookupError, ArithmeticError) as error:
@@ -403,13 +409,7 @@ class Scope:
     def computation_of(self, op: Operation, name: str, shapes: tuple[Shape, ...]) -> tuple[Computation, int]:
         """The computation of a function, made once, and how many results it has."""
         converter = self.converter
-        function = converter.functions.get(name)
-        if function is None or not function.regions:
-            raise converter.fail(op, f"there is no function @{name} with a body", ", ".join(converter.functions))
-        if name in converter.calls or len(converter.calls) > _DEEPEST:
-            raise converter.fail(
-                op, f"@{name} calls itself, or calls are nested too deep", " -> ".join(converter.calls)
-            )
+        function = converter.callee(op, name)
         found = converter.computations.get((name, shapes))
         count = len(function.attributes["function_type"].results)
         if found is None:
@@ -429,13 +429,7 @@ class Scope:
     def inline(self, op: Operation, name: str, items: Sequence[Item]) -> list[Item]:
         """Converts a function's body here, with these arguments."""
         converter = self.converter
-        function = converter.functions.get(name)
-        if function is None or not function.regions:
-            raise converter.fail(op, f"there is no function @{name} with a body", ", ".join(converter.functions))
-        if name in converter.calls or len(converter.calls) > _DEEPEST:
-            raise converter.fail(
-                op, f"@{name} calls itself, or calls are nested too deep", " -> ".join(converter.calls)
-            )
+        function = converter.callee(op, name)
         converter.calls.append(name)
         inner = Scope(converter, self.builder, name, self.outer)
         inner.constants, inner.is_entry = self.constants, self.is_entry
@@ -487,7 +481,7 @@ class Scope:
                 f"{op.name} has a result of unknown sizes: {type_}", "nothing decides them",
                 "pass input_shapes=, or give the sizes as constants", self.builder.source,
             )  # fmt: skip
-        return Shape(self.result_dtype(op, k), type_.dims)
+        return Shape(self.result_dtype(op, k), type_.sizes)
 
     def quantized(self, op: Operation, k: int = 0) -> Quantized | None:
         return _quantized_element(op.result_types[k])
@@ -530,7 +524,7 @@ class Scope:
 
     def dense(self, dense: Dense, type_: Tensor | None = None) -> np.ndarray:
         type_ = type_ or dense.type
-        shape = Shape(self.converter.dtype(self.op, type_), type_.dims)
+        shape = Shape(self.converter.dtype(self.op, type_), type_.sizes)
         return dense_value(dense, shape, self.converter.program.resources)
 
 
