@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Sequence
 
 from hloom.compiler.kernels.codegen.description import Nest
@@ -80,6 +81,14 @@ def _range(call: ast.expr) -> tuple[str, str, str]:
     return (("0", words[0], "1"), (*words, "1"), tuple(words))[len(words) - 1]
 
 
+@functools.lru_cache(256)
+def _rewritten(text: str) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The lines of a text with its loops rewritten, and the names in it. Passes of a sort share their texts."""
+    tree = _Loops().visit(parsed(text))
+    lines = ast.unparse(ast.fix_missing_locations(tree)).splitlines()
+    return tuple(lines), frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+
+
 def cuda_source(
     name: str,
     pointers: Sequence[tuple[str, str]],
@@ -113,13 +122,11 @@ def cuda_source(
         )
         text.append("stride = cuda.gridDim.x" + (f" * {warps}" if grain == "warp" else ""))
         text += [f"while {item} < items:", *indent([*lines, f"{item} += stride"])]
-    tree = _Loops().visit(parsed("\n".join(text)))
-    text = ast.unparse(ast.fix_missing_locations(tree)).splitlines()
+    text, loaded = _rewritten("\n".join(text))
     divided = divisors(text)
     literal = [word for word in integers if word in divided]
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    arguments = tuple(word for word in integers if word not in divided and word in used)
-    pointers = [(word, dtype) for word, dtype in pointers if word in used]
+    arguments = tuple(word for word in integers if word not in divided and word in loaded)
+    pointers = [(word, dtype) for word, dtype in pointers if word in loaded]
     parameters = (*(word for word, _ in pointers), *arguments)
     body = [
         *(f"{word} = {integers[word]}" for word in literal),

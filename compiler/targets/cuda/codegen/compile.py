@@ -144,7 +144,7 @@ def lower_cuda(source: KernelSource) -> str:
     scope = namespace(inner.co_names)
     exec(code, scope)
     arguments = tuple(_numba_type(param) for param in source.params)
-    with global_compiler_lock, _remembered_overloads():
+    with global_compiler_lock, _remembered_overloads(), _few_passes():
         result = compiler.compile_cuda(
             scope[source.name], types.void, arguments, fastmath=False, nvvm_options=_OPTIONS, cc=_OLDEST
         )
@@ -163,33 +163,71 @@ def lower_cuda(source: KernelSource) -> str:
     return ir.replace(result.fndesc.llvm_func_name, source.name)
 
 
-_overloads: dict[tuple, object] = {}  # by function and the types of its arguments
+_overloads: dict[tuple, object] = {}  # by what is asked, the function, and the types of its arguments
+
+
+def _remembering(method):
+    """A method `(self, ..)` of Numba that answers each question about types without keywords once per process."""
+
+    def remembered(*arguments):
+        *question, keywords = arguments
+        try:
+            known = None if keywords else _overloads.get((method.__name__, *question))
+        except TypeError:  # arguments that have no hash
+            return method(*arguments)
+        if known is None:
+            known = method(*arguments)
+            if known is not None and not keywords:
+                _overloads[method.__name__, *question] = known
+        return known
+
+    return remembered
 
 
 @contextlib.contextmanager
 def _remembered_overloads():
-    """Within it, Numba's type inference resolves each overload once per process: a third of the time of lowering."""
+    """Within it, Numba resolves each overload once per process, in type inference and in lowering: half of its time."""
+    from numba.core.types.functions import BaseFunction  # saves start-up time: Numba
     from numba.cuda.descriptor import cuda_target  # numba-cuda takes 0.2 s
 
-    context = cuda_target.typing_context
-    resolve = context.resolve_function_type
-
-    def remembered(function, arguments, keywords):
-        try:
-            known = None if keywords else _overloads.get((function, arguments))
-        except TypeError:  # arguments that have no hash
-            return resolve(function, arguments, keywords)
-        if known is None:
-            known = resolve(function, arguments, keywords)
-            if known is not None and not keywords:
-                _overloads[function, arguments] = known
-        return known
-
-    context.resolve_function_type = remembered
+    context, get_call_type = cuda_target.typing_context, BaseFunction.get_call_type
+    context.resolve_function_type = _remembering(context.resolve_function_type)
+    BaseFunction.get_call_type = _remembering(get_call_type)
     try:
         yield
     finally:
         del context.resolve_function_type
+        BaseFunction.get_call_type = get_call_type
+
+
+@contextlib.contextmanager
+def _few_passes():
+    """Within it, Numba's compiler for CUDA runs the passes that a kernel text needs: no closures, no `with` blocks, no
+    branches on constants, no arrays and none of Python's objects are in it. A third of the time of lowering."""
+    # These save start-up time: Numba.
+    from numba.cuda import compiler
+    from numba.cuda.core import typed_passes, untyped_passes
+    from numba.cuda.core.compiler_machinery import PassManager
+
+    usual = compiler.CUDACompiler
+
+    class Few(usual):
+        def define_pipelines(self):
+            manager = PassManager("hloom")
+            for part in (
+                compiler.CUDATranslateBytecode, untyped_passes.FixupArgs, untyped_passes.IRProcessing,
+                untyped_passes.ReconstructSSA, typed_passes.NopythonTypeInference, typed_passes.PreLowerStripPhis,
+                compiler.IRLegalization, compiler.CreateLibrary, compiler.CUDANativeLowering, compiler.CUDABackend,
+            ):  # fmt: skip
+                manager.add_pass(part, part.__name__)
+            manager.finalize()
+            return [manager]
+
+    compiler.CUDACompiler = Few
+    try:
+        yield
+    finally:
+        compiler.CUDACompiler = usual
 
 
 # fma=0: a * b + c is rounded twice, as HLO says and as the CPU does; `fma_f32` and libdevice stay fused.

@@ -104,7 +104,7 @@ def _weight(line: str) -> int:
     return 2 + sum(UNROLLED if name in LONG else 15 for name in known)
 
 
-def divisors(lines: list[str]) -> set[str]:
+def divisors(lines: list[str] | tuple[str, ...]) -> set[str]:
     """The names by which something is divided."""
     return {name for line in lines for name in _DIVISOR.findall(line)}
 

@@ -47,11 +47,16 @@ def cast(name: str) -> Callable:
     """The cast `f32(x)`, `s8(x)`, ...: C's conversion; its `dtype` is that of the result."""
     dtype = register_dtype(name)
     scalar = dtype.type
+    whole = dtype.kind in "iu"
+    least, most = (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) if whole else (0, 0)
 
     def convert(x):
-        if isinstance(x, (float, np.floating)) or dtype.kind in "fc":
+        if type(x) is scalar:
+            return x
+        if not whole or isinstance(x, (float, np.floating)):
             return scalar(x)
-        return np.asarray(int(x) & ((1 << 8 * dtype.itemsize) - 1), f"u{dtype.itemsize}").view(dtype)[()]
+        x = int(x)
+        return scalar(x if least <= x <= most else (x - least) % (most - least + 1) + least)
 
     convert.dtype = dtype
     return convert

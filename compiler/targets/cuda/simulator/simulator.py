@@ -8,10 +8,10 @@ order hides are found by the log of accesses in `memory`. The names of the diale
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import types as python_types
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from hloom.compiler.targets.cuda.simulator import dialect, tensor_cores
 from hloom.compiler.targets.cuda.simulator.memory import LockstepError, Memory, Place, View
 from hloom.ir.types import DTYPES
 
-_END = ("end", None, 0)
+_END = ("end", None, 0, 0)  # the kind of a collective, what the thread brings, the distance of a shuffle, the line
 
 
 # Collectives of a warp besides shuffles, from what its lanes bring to what each gets.
@@ -31,7 +31,7 @@ _OF_A_WARP: dict[str, Callable] = {
     "ballot": lambda values, read: [np.uint32(sum(bool(x) << lane for lane, (x,) in enumerate(values)))] * WARP,
     "load_matrix4": lambda values, read: tensor_cores.load_matrix4(values, False, read),
     "load_matrix4_turned": lambda values, read: tensor_cores.load_matrix4(values, True, read),
-    **{f"mma_{kind}": partial(lambda kind, values, _: tensor_cores.multiply(values, kind), kind)
+    **{f"mma_{kind}": functools.partial(lambda kind, values, _: tensor_cores.multiply(values, kind), kind)
        for kind in ("f16", "bf16", "tf32")},
 }  # fmt: skip
 # Names that the machine gives, for it knows whose shared memory and copies they mean.
@@ -39,7 +39,7 @@ _OF_THE_MACHINE = re.compile(r"shared_(?:as_|part_)?[a-z]+\d+|(?:copy|close|wait
 
 
 class _Collectives(ast.NodeTransformer):
-    """Collectives as yields: `shuffle_xor(x, d)` becomes `(yield ("shuffle", x, d))`."""
+    """Collectives as yields: `shuffle_xor(x, d)` in line 7 becomes `(yield ("shuffle", x, d, 7))`."""
 
     def visit_Call(self, node: ast.Call):
         self.generic_visit(node)
@@ -53,43 +53,49 @@ class _Collectives(ast.NodeTransformer):
             values = [ast.Constant(name), ast.Tuple(node.args, ast.Load()), ast.Constant(0)]
         else:
             return node
+        values.append(ast.Constant(node.lineno))
         return ast.copy_location(ast.Yield(ast.Tuple(values, ast.Load())), node)
 
 
-def _generator(source: CudaSource, machine: _Machine) -> Callable:
-    tree = parsed(source.text)
+@functools.lru_cache(256)
+def _compiled(name: str, text: str) -> tuple[python_types.CodeType, frozenset[str], frozenset[str]]:
+    """The text's function as a generator, the names that it calls, and the casts that it loads."""
+    tree = parsed(text)
     called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     loaded = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    own = {name for name in called if _OF_THE_MACHINE.fullmatch(name)}
-    known = called - {"shuffle_xor", "min", "max"} - own - _OF_A_WARP.keys() | loaded & dialect.CASTS
-    scope = {"cuda": machine.namespace(), "nan": np.nan, "inf": np.inf}
-    scope |= {name: dialect.function(name) for name in known} | {name: machine.meaning(name) for name in own}
     tree = _Collectives().visit(tree)
     (function,) = tree.body
     # A yield that is never reached makes a text without collectives a generator too.
     function.body.append(parsed("if False:\n    yield").body[0])
-    exec(compile(ast.fix_missing_locations(tree), f"<{source.name}>", "exec"), scope)
+    code = compile(ast.fix_missing_locations(tree), f"<{name}>", "exec")
+    return code, frozenset(called), frozenset(loaded & dialect.CASTS)
+
+
+def _generator(source: CudaSource, machine: _Machine) -> Callable:
+    code, called, casts = _compiled(source.name, source.text)
+    own = {name for name in called if _OF_THE_MACHINE.fullmatch(name)}
+    known = called - {"shuffle_xor", "min", "max"} - own - _OF_A_WARP.keys() | casts
+    scope = {"cuda": machine.namespace(), "nan": np.nan, "inf": np.inf}
+    scope |= {name: dialect.function(name) for name in known} | {name: machine.meaning(name) for name in own}
+    exec(code, scope)
     return scope[source.name]
 
 
 class _Thread:
     """A thread of a block: its generator and the collective at which it waits."""
 
-    __slots__ = ("generator", "number", "shared_calls", "waits", "line", "copies")
+    __slots__ = ("send", "number", "warp", "shared_calls", "waits", "copies")
 
     def __init__(self, number: int, generator):
-        self.number, self.generator = number, generator
+        self.number, self.warp, self.send = number, number // WARP, generator.send
         self.shared_calls = 0
         self.copies: list[list[tuple]] = [[]]  # on their way, a list for each group; the last one is open
-        self.waits: tuple | None = None
-        self.line = 0
+        self.waits: tuple = _END
 
-    def resume(self, value) -> None:
-        try:
-            self.waits = self.generator.send(value)
-            self.line = self.generator.gi_frame.f_lineno
-        except StopIteration:
-            self.waits, self.line = _END, 0
+    @property
+    def place(self) -> tuple[str, int]:
+        """The collective's kind and line."""
+        return self.waits[0], self.waits[3]
 
 
 class _Machine:
@@ -172,13 +178,16 @@ class _Machine:
             threads.reverse()
         warps: dict[int, list[_Thread]] = {}
         for thread in threads:
-            warps.setdefault(thread.number // WARP, []).append(thread)
-        epochs = dict.fromkeys(warps, 0)
+            warps.setdefault(thread.warp, []).append(thread)
+        epochs, place = dict.fromkeys(warps, 0), self.place
 
         def resume(thread: _Thread, value) -> None:
             self.thread = thread
-            self.place.thread, self.place.warp_epoch = thread.number, epochs[thread.number // WARP]
-            thread.resume(value)
+            place.thread, place.warp_epoch = thread.number, epochs[thread.warp]
+            try:
+                thread.waits = thread.send(value)
+            except StopIteration:
+                thread.waits = _END
 
         self.place.epoch = 0
         for thread in threads:
@@ -186,7 +195,7 @@ class _Machine:
         while True:
             for number, warp in warps.items():
                 self._run_warp(block, number, warp, epochs, resume)
-            waiting = {(thread.waits[0], thread.line) for thread in threads}
+            waiting = {thread.place for thread in threads}
             if waiting == {("end", 0)}:
                 return
             if len(waiting) > 1:
@@ -198,17 +207,14 @@ class _Machine:
     def _run_warp(self, block: int, number: int, warp: list[_Thread], epochs, resume) -> None:
         """Until the warp is at a barrier of the block or at its end."""
         while True:
-            waiting = {(thread.waits[0], thread.line) for thread in warp}
-            kinds = {kind for kind, _ in waiting}
-            if kinds <= {"barrier", "end"}:
+            waiting = {(thread.waits[0], thread.waits[2], thread.waits[3]) for thread in warp}
+            if {kind for kind, _, _ in waiting} <= {"barrier", "end"}:
                 return
-            distances = {thread.waits[2] for thread in warp}
-            if len(waiting) > 1 or len(distances) > 1:
+            if len(waiting) > 1:
                 raise LockstepError(f"warp {number} of block {block} diverges: {self._places(warp)}")
-            (kind,) = kinds
+            ((kind, distance, _),) = waiting
             if kind == "warp":
                 epochs[number] += 1
-            (distance,) = distances
             values = {thread.number % WARP: thread.waits[1] for thread in warp}
             if kind in _OF_A_WARP:
                 results = self._together(kind, [values[lane] for lane in range(WARP)], number, epochs[number])
@@ -231,7 +237,7 @@ class _Machine:
         lines = ["", *self.source.text.splitlines()]
         places: dict[tuple, list[int]] = {}
         for thread in threads:
-            places.setdefault((thread.waits[0], thread.line), []).append(thread.number)
+            places.setdefault(thread.place, []).append(thread.number)
         return "; ".join(
             f"{len(numbers)} threads from {min(numbers)} on at "
             + (f"'{lines[line].strip()}' (line {line})" if line else "the end")
