@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hloom.compiler.compile_timings import count, stage
-from hloom.compiler.targets.cuda.codegen.compile import CudaCode, CudaNotInstalledError, compile_cuda, lower_cuda
+from hloom.compiler.targets.cuda.codegen.compile import CudaCode, CudaNotInstalledError, compile_cuda
 from hloom.compiler.targets.cuda.codegen.render import CudaSource
 
 _PACKAGES = ("numba", "numba-cuda", "llvmlite", "nvidia-nvvm", "nvidia-nvjitlink")
@@ -42,7 +42,8 @@ def fingerprint() -> str:
     folder = Path(__file__).resolve().parent
     library = folder.parents[2] / "kernels" / "math"
     digest = hashlib.sha256()
-    for path in sorted([*folder.glob("*intrinsics.py"), folder / "compile.py", *library.rglob("*.py")]):
+    ours = [*folder.glob("*intrinsics.py"), folder / "compile.py", folder / "lowering.py"]
+    for path in sorted([*ours, *library.rglob("*.py")]):
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
 
@@ -85,6 +86,8 @@ def _lowered(source: CudaSource, cache=None) -> str:
     key = cubin_key(source, f"llvm {versions()}")
     if cache is not None and (known := cache.load(key, lambda data: zlib.decompress(data).decode())):
         return known
+    from hloom.compiler.targets.cuda.codegen.lowering import lower_cuda  # saves start-up time: Numba
+
     ir = lower_cuda(source)
     if cache is not None:
         cache.put(key, zlib.compress(ir.encode(), 1))

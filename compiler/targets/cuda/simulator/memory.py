@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from hloom.ir.records import record
-
 
 class LockstepError(RuntimeError):
     """A kernel text that a GPU would not run as it is meant: a race, a barrier that some threads miss, a bad index."""
 
 
-@record
 class Place:
-    """Where the running thread stands. epoch: barriers its block has passed; warp_epoch: barriers of its warp."""
+    """Where the running thread stands.
 
-    block: int = -1
-    thread: int = -1
-    epoch: int = 0
-    warp_epoch: int = 0
+    now: (block, thread, barriers that its block has passed, barriers that its warp has passed)
+    """
 
-    def now(self) -> tuple[int, int, int, int]:
-        return self.block, self.thread, self.epoch, self.warp_epoch
+    __slots__ = ("now",)
+
+    def __init__(self):
+        self.now = (-1, -1, 0, 0)
+
+    def __str__(self) -> str:
+        return f"thread {self.now[1]} of block {self.now[0]}"
 
 
 def ordered(before, after) -> bool:
@@ -40,61 +40,70 @@ class Memory:
 
     def __init__(self, name: str, array: np.ndarray, place: Place, initialised: bool = True):
         self.name, self.array, self.place = name, array, place
+        self.size = array.size
         self.writers: dict[int, tuple] = {}
-        self.readers: dict[int, list[tuple]] = {}
+        self.readers: dict[int, tuple[tuple, ...]] = {}  # the last two that differ
         self.initialised = initialised
         self.coming: dict[int, tuple] = {}  # elements that copies are on their way to, and who asked for them
 
-    def _check(self, index, what: str) -> int:
-        index = int(index)
-        if not 0 <= index < self.array.size:
-            raise LockstepError(
-                f"thread {self.place.thread} of block {self.place.block} {what} {self.name}[{index}], which has "
-                f"{self.array.size} elements"
-            )
-        return index
+    def _outside(self, index: int, what: str) -> LockstepError:
+        return LockstepError(f"{self.place} {what} {self.name}[{index}], which has {self.array.size} elements")
 
     def _race(self, index: int, other: tuple, what: str) -> LockstepError:
         return LockstepError(
-            f"race on {self.name}[{index}]: thread {self.place.thread} of block {self.place.block} {what} what thread "
-            f"{other[1]} of block {other[0]} touches, with no barrier between"
+            f"race on {self.name}[{index}]: {self.place} {what} what thread {other[1]} of block {other[0]} touches, "
+            "with no barrier between"
         )
 
     def __getitem__(self, index):
+        index = int(index)
         self.read(index)
-        return self.array[int(index)]
+        return self.array[index]
 
     def __setitem__(self, index, value) -> None:
+        index = int(index)
         self.write(index)
-        self.array[int(index)] = value
+        self.array[index] = value
 
     def _arrived(self, index: int, what: str) -> None:
         if index in self.coming:
             _, thread, *_ = self.coming[index]
             raise LockstepError(
-                f"thread {self.place.thread} of block {self.place.block} {what} {self.name}[{index}], which a copy by "
-                f"thread {thread} is on its way to: nothing has waited for it"
+                f"{self.place} {what} {self.name}[{index}], which a copy by thread {thread} is on its way to: nothing "
+                "has waited for it"
             )
 
-    def read(self, index) -> None:
+    def read(self, index: int) -> None:
         """Notes that the running thread reads an element."""
-        index, now = self._check(index, "reads"), self.place.now()
-        self._arrived(index, "reads")
+        now = self.place.now
+        if not 0 <= index < self.size:
+            raise self._outside(index, "reads")
+        if self.coming:
+            self._arrived(index, "reads")
         writer = self.writers.get(index)
-        if writer is not None and not ordered(writer, now):
+        if writer is None:
+            if not self.initialised:
+                raise LockstepError(f"{self.place} reads {self.name}[{index}] before it was written")
+        elif writer is not now and not ordered(writer, now):
             raise self._race(index, writer, "reads")
-        if writer is None and not self.initialised:
-            raise LockstepError(f"thread {now[1]} of block {now[0]} reads {self.name}[{index}] before it was written")
-        others = [r for r in self.readers.get(index, ()) if r[1] != now[1] or r[0] != now[0]]
         # Two readers are enough to find any later writer that is unordered with one of them.
-        self.readers[index] = [*others[-1:], now]
+        before = self.readers.get(index)
+        if before is None:
+            self.readers[index] = (now,)
+        elif before[-1] is not now:
+            last = before[-1]
+            same_thread = last[1] == now[1] and last[0] == now[0]
+            self.readers[index] = (*before[:-1], now) if same_thread else (last, now)
 
-    def write(self, index) -> None:
+    def write(self, index: int) -> None:
         """Notes that the running thread writes an element."""
-        index, now = self._check(index, "writes"), self.place.now()
-        self._arrived(index, "writes")
+        now = self.place.now
+        if not 0 <= index < self.size:
+            raise self._outside(index, "writes")
+        if self.coming:
+            self._arrived(index, "writes")
         for other in (self.writers.get(index), *self.readers.pop(index, ())):
-            if other is not None and not ordered(other, now):
+            if other is not None and other is not now and not ordered(other, now):
                 raise self._race(index, other, "writes")
         self.writers[index] = now
 
@@ -102,14 +111,14 @@ class Memory:
         """A copy of the running thread is on its way to these elements, and writes them at any time from now on."""
         for x in range(values.size):
             self.write(index + x)
-            self.coming[index + x] = self.place.now()
+            self.coming[index + x] = self.place.now
         self.array[index : index + values.size] = values
 
     def arrive(self, index: int, count: int) -> None:
         """The copy has arrived, for the running thread; for the others after a barrier."""
         for x in range(index, index + count):
             del self.coming[x]
-            self.writers[x] = self.place.now()
+            self.writers[x] = self.place.now
 
 
 class View:
@@ -121,15 +130,27 @@ class View:
         self.first = start * self.ratio
         self.array = base.array[: base.array.size // self.ratio * self.ratio].view(dtype)[start:]
 
-    def _touch(self, index, note) -> int:
+    def _elements(self, index: int) -> range:
+        """The elements of the base that an element consists of."""
         if index < 0:
             raise LockstepError(f"a part of {self.name} is touched in front of its beginning, at {index}")
-        for x in range(self.ratio):
-            note(self.first + int(index) * self.ratio + x)
-        return int(index)
+        start = self.first + index * self.ratio
+        return range(start, start + self.ratio)
+
+    def read(self, index: int) -> None:
+        for x in self._elements(index):
+            self.base.read(x)
+
+    def write(self, index: int) -> None:
+        for x in self._elements(index):
+            self.base.write(x)
 
     def __getitem__(self, index):
-        return self.array[self._touch(index, self.base.read)]
+        index = int(index)
+        self.read(index)
+        return self.array[index]
 
     def __setitem__(self, index, value) -> None:
-        self.array[self._touch(index, self.base.write)] = value
+        index = int(index)
+        self.write(index)
+        self.array[index] = value

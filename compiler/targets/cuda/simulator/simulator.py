@@ -114,12 +114,12 @@ class _Machine:
         class Index:
             @property
             def x(self):
-                return machine.place.thread
+                return machine.place.now[1]
 
         class BlockIndex:
             @property
             def x(self):
-                return machine.place.block
+                return machine.place.now[0]
 
         axis = python_types.SimpleNamespace
         return axis(
@@ -156,7 +156,7 @@ class _Machine:
                 raise LockstepError(f"16 bytes are copied at {memory.name}[{place}], which is not aligned to them")
         values = np.zeros(count, to.array.dtype)
         if inside:
-            values[:] = [source[int(source_index) + x] for x in range(count)]
+            values[:] = tensor_cores.load_wide(source, source_index, count)
         to.expect(int(index), values)
         self.thread.copies[-1].append((to, int(index), count))
 
@@ -172,39 +172,37 @@ class _Machine:
 
     def run_block(self, block: int, function: Callable, arguments: Sequence, reverse: bool) -> None:
         self.arrays = []
-        self.place.block = block
         threads = [_Thread(number, function(*arguments)) for number in range(self.source.threads)]
         if reverse:
             threads.reverse()
         warps: dict[int, list[_Thread]] = {}
         for thread in threads:
             warps.setdefault(thread.warp, []).append(thread)
-        epochs, place = dict.fromkeys(warps, 0), self.place
+        epochs, passed, place = dict.fromkeys(warps, 0), 0, self.place
 
         def resume(thread: _Thread, value) -> None:
             self.thread = thread
-            place.thread, place.warp_epoch = thread.number, epochs[thread.warp]
+            place.now = (block, thread.number, passed, epochs[thread.warp])
             try:
                 thread.waits = thread.send(value)
             except StopIteration:
                 thread.waits = _END
 
-        self.place.epoch = 0
         for thread in threads:
             resume(thread, None)
         while True:
             for number, warp in warps.items():
-                self._run_warp(block, number, warp, epochs, resume)
+                self._run_warp(block, number, warp, passed, epochs, resume)
             waiting = {thread.place for thread in threads}
             if waiting == {("end", 0)}:
                 return
             if len(waiting) > 1:
                 raise LockstepError(f"block {block}: threads wait at different places: {self._places(threads)}")
-            self.place.epoch += 1
+            passed += 1
             for thread in threads:
                 resume(thread, None)
 
-    def _run_warp(self, block: int, number: int, warp: list[_Thread], epochs, resume) -> None:
+    def _run_warp(self, block: int, number: int, warp: list[_Thread], passed: int, epochs, resume) -> None:
         """Until the warp is at a barrier of the block or at its end."""
         while True:
             waiting = {(thread.waits[0], thread.waits[2], thread.waits[3]) for thread in warp}
@@ -217,21 +215,17 @@ class _Machine:
                 epochs[number] += 1
             values = {thread.number % WARP: thread.waits[1] for thread in warp}
             if kind in _OF_A_WARP:
-                results = self._together(kind, [values[lane] for lane in range(WARP)], number, epochs[number])
+
+                def read(lane: int, memory: Memory, index: int):
+                    self.place.now = (block, number * WARP + lane, passed, epochs[number])
+                    return memory[index]
+
+                results = _OF_A_WARP[kind]([values[lane] for lane in range(WARP)], read)
                 for thread in warp:
                     resume(thread, results[thread.number % WARP])
                 continue
             for thread in warp:
                 resume(thread, values[thread.number % WARP ^ distance] if kind == "shuffle" else None)
-
-    def _together(self, kind: str, values: list, warp: int, epoch: int) -> list:
-        """The results of a collective for each lane."""
-
-        def read(lane: int, memory: Memory, index: int):
-            self.place.thread, self.place.warp_epoch = warp * WARP + lane, epoch
-            return memory[index]
-
-        return _OF_A_WARP[kind](values, read)
 
     def _places(self, threads: list[_Thread]) -> str:
         lines = ["", *self.source.text.splitlines()]

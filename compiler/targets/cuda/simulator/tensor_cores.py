@@ -101,17 +101,22 @@ def outer(a, b, c):
 
 def load_wide(pointer, index, count: int):
     """Neighbours, by one instruction: its address has to be aligned to their size."""
-    if int(index) % count:
+    index = int(index)
+    if index % count:
         raise LockstepError(f"{count} elements are read at {pointer.name}[{index}], which is not aligned to them")
-    return np.array([pointer[int(index) + x] for x in range(count)], pointer.array.dtype)
+    for x in range(index, index + count):
+        pointer.read(x)
+    return pointer.array[index : index + count].copy()
 
 
 def store_wide(pointer, index, values) -> None:
     """Stores neighbours, as `load_wide` loads them."""
-    if int(index) % len(values):
+    index = int(index)
+    if index % len(values):
         raise LockstepError(f"{len(values)} elements are stored at {pointer.name}[{index}], which is not aligned")
-    for x, value in enumerate(values):
-        pointer[int(index) + x] = value
+    for x in range(index, index + len(values)):
+        pointer.write(x)
+    pointer.array[index : index + len(values)] = values
 
 
 def store_sums(pointer, index, step, sums) -> None:

@@ -9,7 +9,6 @@ from cuda_programs import bias_gelu, computation, layer_norm, request, softmax, 
 from kernel_nests import nests
 
 from hloom.compiler.kernels import math
-from hloom.compiler.targets.cuda.codegen import compile as cuda_compile
 from hloom.compiler.targets.cuda.codegen.compile import CudaCompileError, CudaNotInstalledError, available, compile_cuda
 from hloom.compiler.targets.cuda.codegen.names import meaning
 from hloom.compiler.targets.cuda.codegen.render import CudaSource, render
@@ -133,6 +132,8 @@ def test_maximum_keeps_nan_in_one_instruction():
 @pytest.mark.parametrize("how", ["libdevice", "written", "saturate", "shared", "composed"])
 def test_every_name_compiles(how):
     """All names of one kind, a few dozen in a kernel, to PTX."""
+    from hloom.compiler.targets.cuda.codegen.lowering import lower_cuda, ptx_of
+
     chosen = [
         name
         for name, entry in math.FUNCTIONS.items()
@@ -157,9 +158,8 @@ def test_every_name_compiles(how):
             # A place of its own for each result, or all but the last would be removed.
             place = 8 + len(body)
             body.append(f"store_pred({pointer}, {place}, {call})" if kind == "pred" else f"{pointer}[{place}] = {call}")
-        cuda_compile._packages()
         source = text(f"names_{how}_{start}", body, tuple(f"{kind}*" for kind in pointers))
-        assert ".visible .entry" in cuda_compile._ptx(source.name, cuda_compile.lower_cuda(source), (9, 0))
+        assert ".visible .entry" in ptx_of(lower_cuda(source), (9, 0))
 
 
 @needs_cuda
