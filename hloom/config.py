@@ -1,6 +1,6 @@
-"""`hl.config`: every setting in one table, with its environment variable, type, default and meaning.
+"""`hl.config`: all settings in one table, each with its environment variable, parser, default and meaning.
 
-`hl.config.num_threads = 1` changes one, `with hl.config(fusion=False):` changes some for a while. An unknown name or an
+`hl.config.num_threads = 1` changes one; `with hl.config(fusion=False):` changes some temporarily. An unknown name or an
 invalid value raises SettingError, which names the nearest valid one. An unknown environment variable `HLOOM_*` is
 ignored with a warning, as it may belong to another version or to the user.
 """
@@ -27,7 +27,7 @@ def _flag(text: str) -> bool:
 
 def _count(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
-        raise ValueError("a number from 1")
+        raise ValueError("an integer of at least 1")
     return int(text)
 
 
@@ -93,50 +93,94 @@ class Setting:
 SETTINGS = {
     s.name: s
     for s in (
-        Setting("num_threads", "HLOOM_NUM_THREADS", _count, None, "threads that share a kernel; default: the cores"),
-        Setting("cache_dir", "HLOOM_CACHE_DIR", _folder, None, "folder of compiled kernels; empty: no disk cache"),
+        Setting("num_threads", "HLOOM_NUM_THREADS", _count, None, "threads per kernel; default: the number of cores"),
+        Setting("cache_dir", "HLOOM_CACHE_DIR", _folder, None, "folder for compiled kernels; empty: no disk cache"),
         Setting("dump_to", "HLOOM_DUMP_TO", _folder, "", "folder for the module after every pass and every kernel"),
-        Setting("fusion", "HLOOM_FUSION", _flag, True, "fuse operations into kernels (0: one kernel an operation)"),
+        Setting("fusion", "HLOOM_FUSION", _flag, True, "fuse operations into kernels (0: one kernel per operation)"),
         Setting(
-            "autotune_seconds", "HLOOM_AUTOTUNE_SECONDS", _seconds, 2.0, "what `jit(autotune=True)` may take, a program"
+            "autotune_seconds",
+            "HLOOM_AUTOTUNE_SECONDS",
+            _seconds,
+            2.0,
+            "time limit of `jit(autotune=True)` per program",
         ),
         Setting(
             "background_compilation",
             "HLOOM_BACKGROUND_COMPILATION",
             _flag,
             True,
-            "a fallback kernel runs while one is compiled",
+            "run a fallback kernel while the kernel is compiled",
         ),
         Setting("verify", "HLOOM_VERIFY", _flag, False, "verify the module after every pass"),
-        Setting("enable_x64", "HLOOM_ENABLE_X64", _flag, False, "Python numbers alone are of 64 bits instead of 32"),
-        Setting("item_assignment", "HLOOM_ITEM_ASSIGNMENT", _flag, False, "x[i] = y changes x, for NumPy's libraries"),
-        Setting("narrow_numpy", "HLOOM_NARROW_NUMPY", _flag, False, "NumPy's 64 bits become 32, as in JAX (`as_jax`)"),
-        Setting("clamp_indexes", "HLOOM_CLAMP_INDEXES", _flag, False, "x[11] of 10 is the last, as in JAX (`as_jax`)"),
+        Setting(
+            "enable_x64", "HLOOM_ENABLE_X64", _flag, False, "Python numbers without arrays have 64 bits instead of 32"
+        ),
+        Setting(
+            "item_assignment",
+            "HLOOM_ITEM_ASSIGNMENT",
+            _flag,
+            False,
+            "x[i] = y changes x, for libraries written for NumPy",
+        ),
+        Setting(
+            "narrow_numpy",
+            "HLOOM_NARROW_NUMPY",
+            _flag,
+            False,
+            "64-bit NumPy arrays become 32-bit, as in JAX (`as_jax`)",
+        ),
+        Setting(
+            "clamp_indexes",
+            "HLOOM_CLAMP_INDEXES",
+            _flag,
+            False,
+            "indices out of bounds are clamped, as in JAX (`as_jax`)",
+        ),
         Setting("debug_nans", "HLOOM_DEBUG_NANS", _flag, False, "a NaN in a result raises FloatingPointError"),
         Setting("debug_infs", "HLOOM_DEBUG_INFS", _flag, False, "an infinity in a result raises FloatingPointError"),
-        Setting("disable_jit", "HLOOM_DISABLE_JIT", _flag, False, "functions under jit run step by step, on values"),
-        Setting("num_cpu_devices", "HLOOM_NUM_CPU_DEVICES", _count, 1, "CPU devices; they share the threads"),
-        Setting("cpu", "HLOOM_CPU", _cpu, "native", "what CPU kernels are compiled for: x86-64-v2, -v3, -v4 or native"),
-        Setting("cpu_memory", "HLOOM_CPU_MEMORY", _bytes, 0, "bytes of a program on a CPU device; 0: any"),
-        Setting("soft_placement", "HLOOM_SOFT_PLACEMENT", _flag, False, "what cannot be on its device goes to cpu:0"),
-        Setting("log_device_placement", "HLOOM_LOG_DEVICE_PLACEMENT", _flag, False, "print each operation's device"),
-        Setting("cuda_stepwise", "HLOOM_CUDA_STEPWISE", _flag, False, "GPU programs wait for each launch, to name it"),
+        Setting("disable_jit", "HLOOM_DISABLE_JIT", _flag, False, "run functions under jit step by step, on values"),
+        Setting("num_cpu_devices", "HLOOM_NUM_CPU_DEVICES", _count, 1, "number of CPU devices; they share the threads"),
+        Setting("cpu", "HLOOM_CPU", _cpu, "native", "target of CPU kernels: x86-64-v2, -v3, -v4 or native"),
+        Setting(
+            "cpu_memory", "HLOOM_CPU_MEMORY", _bytes, 0, "memory limit of a program on a CPU device, in bytes; 0: none"
+        ),
+        Setting(
+            "soft_placement",
+            "HLOOM_SOFT_PLACEMENT",
+            _flag,
+            False,
+            "operations that their device cannot run are placed on cpu:0",
+        ),
+        Setting(
+            "log_device_placement", "HLOOM_LOG_DEVICE_PLACEMENT", _flag, False, "print the device of each operation"
+        ),
+        Setting(
+            "cuda_stepwise",
+            "HLOOM_CUDA_STEPWISE",
+            _flag,
+            False,
+            "wait for each GPU launch, so that errors name the kernel",
+        ),
         Setting(
             "cuda_libraries",
             "HLOOM_CUDA_LIBRARIES",
             _libraries,
             "measured",
-            "on GPUs NVIDIA's libraries or another way of ours: 'measured' (where that is faster), 'never', 'always'",
+            "NVIDIA's libraries on GPUs: 'measured' (where they are faster), 'never' or 'always'",
         ),
         Setting(
-            "cuda_tf32", "HLOOM_CUDA_TF32", _flag, False, "float32 products on GPUs have factors of 11 bits (TF32)"
+            "cuda_tf32",
+            "HLOOM_CUDA_TF32",
+            _flag,
+            False,
+            "round the operands of float32 products on GPUs to TF32 (11 bits)",
         ),
         Setting(
             "debug",
             "HLOOM_DEBUG",
             _level,
             0,
-            "0 quiet, 1 compilations and why, 2 and times, 3 and fusion decisions, 4 and kernel sources",
+            "0: quiet; 1: log compilations and reasons; 2: and times; 3: and fusion decisions; 4: and kernel sources",
         ),
     )
 }
@@ -153,7 +197,7 @@ def _parse(setting: Setting, text: str, what: str):
         return setting.parse(text)
     except ValueError as error:
         raise SettingError(
-            f"{what} was set to {text!r}", f"{setting.help}", f"give it {error}" if str(error) else "fix the value"
+            f"{what} was set to {text!r}", setting.help, f"set it to {error}" if str(error) else "correct the value"
         ) from None
 
 

@@ -19,7 +19,7 @@ FIELD = re.compile(r"^(\*{0,2}[a-zA-Z_]\w*(?:, \*{0,2}\w+)*): (?=\S)")
 class PublicNames(griffe.Extension):
     """Completes `PAGES` from the imported modules, and turns `name: meaning` lines of docstrings into lists."""
 
-    PAGES = ("hloom", "hloom.lax", "hloom.numpy")
+    PAGES = ("hloom", "hloom.lax", "hloom.nn", "hloom.numpy", "hloom.optim")
 
     def on_package(self, *, pkg: griffe.Module, **_) -> None:
         for path in self.PAGES if pkg.path == "hloom" else ():

@@ -18,10 +18,6 @@ class Initializer(Protocol):
         """The initial values."""
 
 
-def _random():
-    return random
-
-
 def zeros(key, shape, dtype="f32"):
     """Zeros; the key is not used."""
     return hnp.zeros(shape, dtype)
@@ -34,42 +30,35 @@ def ones(key, shape, dtype="f32"):
 
 def constant(value, dtype="f32"):
     """The same value everywhere."""
-    default = dtype
 
-    def init(key, shape, dtype=default):
+    def init(key, shape, dtype=dtype):
         return hnp.full(shape, value, dtype)
+
+    return init
+
+
+def _scaled_draws(draw, factor, dtype):
+    """The initializer factor * draw(key, shape, dtype)."""
+
+    def init(key, shape, dtype=dtype):
+        return draw(key, shape, dtype) * hnp.asarray(factor, dtype)
 
     return init
 
 
 def uniform(scale=1e-2, dtype="f32"):
     """Uniform between 0 and `scale`."""
-    default = dtype
-
-    def init(key, shape, dtype=default):
-        return _random().uniform(key, shape, dtype) * hnp.asarray(scale, dtype)
-
-    return init
+    return _scaled_draws(random.uniform, scale, dtype)
 
 
 def normal(stddev=1e-2, dtype="f32"):
     """Normal with mean 0."""
-    default = dtype
-
-    def init(key, shape, dtype=default):
-        return _random().normal(key, shape, dtype) * hnp.asarray(stddev, dtype)
-
-    return init
+    return _scaled_draws(random.normal, stddev, dtype)
 
 
 def truncated_normal(stddev=1e-2, dtype="f32", lower=-2.0, upper=2.0):
     """Normal, cut off at `lower` and `upper` standard deviations."""
-    default = dtype
-
-    def init(key, shape, dtype=default):
-        return _random().truncated_normal(key, lower, upper, shape, dtype) * hnp.asarray(stddev, dtype)
-
-    return init
+    return _scaled_draws(lambda key, *like: random.truncated_normal(key, lower, upper, *like), stddev, dtype)
 
 
 def _axes(axis) -> tuple[int, ...]:
@@ -96,9 +85,8 @@ def variance_scaling(scale, mode, distribution, in_axis=-2, out_axis=-1, batch_a
 
     distribution: 'truncated_normal', 'normal' or 'uniform'. Raises ArgumentError for other names.
     """
-    default = dtype
 
-    def init(key, shape, dtype=default):
+    def init(key, shape, dtype=dtype):
         shape = tuple(shape)
         fan_in, fan_out = _fans(shape, in_axis, out_axis, batch_axis)
         sizes = {
@@ -111,7 +99,6 @@ def variance_scaling(scale, mode, distribution, in_axis=-2, out_axis=-1, batch_a
             raise ArgumentError("a mode of variance_scaling", repr(mode), f"one of {', '.join(sizes)}")
         variance = scale / sizes[mode]
         dtype = as_dtype(dtype)
-        random = _random()
         if distribution == "truncated_normal":
             # 0.8796...: the standard deviation of a normal cut off at two of them.
             factor = math.sqrt(variance) / 0.87962566103423978
@@ -147,16 +134,15 @@ he_normal = kaiming_normal = _scaled("he_normal", 2.0, "fan_in", "truncated_norm
 
 def orthogonal(scale=1.0, column_axis=-1, dtype="f32"):
     """Random matrices with orthonormal rows or columns, the fewer of the two (Saxe et al., 2014)."""
-    default = dtype
 
-    def init(key, shape, dtype=default):
+    def init(key, shape, dtype=dtype):
         shape = tuple(shape)
         if len(shape) < 2:
             raise ArgumentError("orthogonal needs two or more dimensions", f"{shape}", "use normal for vectors")
         columns = shape[column_axis]
         rows = math.prod(shape) // columns
         tall = (columns, rows) if rows < columns else (rows, columns)
-        q, r = hnp.linalg.qr(_random().normal(key, tall, dtype))
+        q, r = hnp.linalg.qr(random.normal(key, tall, dtype))
         q = q * hnp.sign(hnp.diagonal(r))  # makes the distribution uniform over orthogonal matrices
         if rows < columns:
             q = q.T
@@ -169,9 +155,8 @@ def orthogonal(scale=1.0, column_axis=-1, dtype="f32"):
 def delta_orthogonal(scale=1.0, column_axis=-1, dtype="f32"):
     """Convolution kernels (1 to 3 window dimensions first) that are orthogonal in the middle and zero elsewhere
     (Xiao et al., 2018)."""
-    default = dtype
 
-    def init(key, shape, dtype=default):
+    def init(key, shape, dtype=dtype):
         shape = tuple(shape)
         if not 3 <= len(shape) <= 5:
             raise ArgumentError("delta_orthogonal makes kernels of 3 to 5 dimensions", f"{shape}", "use orthogonal")

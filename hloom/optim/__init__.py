@@ -6,102 +6,64 @@ updates, state = optimizer.update(gradients, state, parameters)
 parameters = optim.apply_updates(parameters, updates)
 """
 
-from hloom.nn.losses import (
-    cosine_distance,
-    cosine_similarity,
-    ctc_loss,
-    hinge_loss,
-    huber_loss,
-    kl_divergence,
-    l2_loss,
-    log_cosh,
-    sigmoid_binary_cross_entropy,
-    smooth_labels,
-    softmax_cross_entropy,
-    softmax_cross_entropy_with_integer_labels,
-    squared_error,
-)
-from hloom.optim.averages import ExponentialMovingAverage
-from hloom.optim.base import (
-    ChainState,
-    EmptyState,
-    GradientTransformation,
-    apply_if_finite,
-    apply_updates,
-    chain,
-    global_norm,
-    identity,
-    incremental_update,
-    masked,
-    multi_transform,
-    partition,
-    periodic_update,
-    set_to_zero,
-    stateless,
-)
-from hloom.optim.optimizers import (
-    adadelta,
-    adagrad,
-    adam,
-    adamax,
-    adamw,
-    amsgrad,
-    lamb,
-    lars,
-    lion,
-    nadam,
-    rmsprop,
-    sgd,
-)
-from hloom.optim.schedules import (
-    constant_schedule,
-    cosine_decay_schedule,
-    cosine_onecycle_schedule,
-    exponential_decay,
-    join_schedules,
-    linear_schedule,
-    piecewise_constant_schedule,
-    polynomial_schedule,
-    sgdr_schedule,
-    warmup_constant_schedule,
-    warmup_cosine_decay_schedule,
-    warmup_exponential_decay_schedule,
-)
-from hloom.optim.transforms import (
-    add_decayed_weights,
-    bias_correction,
-    centralize,
-    clip,
-    clip_by_block_rms,
-    clip_by_global_norm,
-    ema,
-    scale,
-    scale_by_adadelta,
-    scale_by_adam,
-    scale_by_adamax,
-    scale_by_amsgrad,
-    scale_by_learning_rate,
-    scale_by_lion,
-    scale_by_rms,
-    scale_by_rss,
-    scale_by_schedule,
-    scale_by_stddev,
-    scale_by_trust_ratio,
-    trace,
-)
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-__all__ = [
-    "ChainState", "EmptyState", "ExponentialMovingAverage", "GradientTransformation", "adadelta", "adagrad", "adam",
-    "adamax", "adamw", "add_decayed_weights", "amsgrad", "apply_if_finite", "apply_updates", "bias_correction",
-    "centralize", "chain", "clip", "clip_by_block_rms", "clip_by_global_norm", "constant_schedule",
-    "cosine_decay_schedule", "cosine_distance", "cosine_onecycle_schedule", "cosine_similarity", "ctc_loss", "ema",
-    "exponential_decay", "global_norm", "hinge_loss", "huber_loss", "identity", "incremental_update",
-    "join_schedules", "kl_divergence", "l2_loss", "lamb", "lars", "linear_schedule", "lion", "log_cosh", "masked",
-    "multi_transform", "nadam", "partition", "periodic_update", "piecewise_constant_schedule", "polynomial_schedule",
-    "rmsprop", "scale", "scale_by_adadelta", "scale_by_adam", "scale_by_adamax", "scale_by_amsgrad",
-    "scale_by_learning_rate", "scale_by_lion", "scale_by_rms", "scale_by_rss", "scale_by_schedule", "scale_by_stddev",
-    "scale_by_trust_ratio", "set_to_zero", "sgd", "sgdr_schedule", "sigmoid_binary_cross_entropy", "smooth_labels",
-    "softmax_cross_entropy", "softmax_cross_entropy_with_integer_labels", "squared_error", "stateless", "trace",
-    "warmup_constant_schedule", "warmup_cosine_decay_schedule", "warmup_exponential_decay_schedule",
-]  # fmt: skip
+from hloom.ir import lazy as _lazy
+
+if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
+    # fmt: off
+    # isort: off
+    from hloom.nn.losses import (
+        cosine_distance, cosine_similarity, ctc_loss, hinge_loss, huber_loss, kl_divergence, l2_loss, log_cosh,
+        sigmoid_binary_cross_entropy, smooth_labels, softmax_cross_entropy, softmax_cross_entropy_with_integer_labels,
+        squared_error,
+    )
+    from hloom.optim.averages import ExponentialMovingAverage
+    from hloom.optim.base import (
+        ChainState, EmptyState, GradientTransformation, apply_if_finite, apply_updates, chain, global_norm, identity,
+        incremental_update, masked, multi_transform, partition, periodic_update, set_to_zero, stateless,
+    )
+    from hloom.optim.optimizers import (
+        adadelta, adagrad, adam, adamax, adamw, amsgrad, lamb, lars, lion, nadam, rmsprop, sgd,
+    )
+    from hloom.optim.schedules import (
+        constant_schedule, cosine_decay_schedule, cosine_onecycle_schedule, exponential_decay, join_schedules,
+        linear_schedule, piecewise_constant_schedule, polynomial_schedule, sgdr_schedule, warmup_constant_schedule,
+        warmup_cosine_decay_schedule, warmup_exponential_decay_schedule,
+    )
+    from hloom.optim.transforms import (
+        add_decayed_weights, bias_correction, centralize, clip, clip_by_block_rms, clip_by_global_norm, ema, scale,
+        scale_by_adadelta, scale_by_adam, scale_by_adamax, scale_by_amsgrad, scale_by_learning_rate, scale_by_lion,
+        scale_by_rms, scale_by_rss, scale_by_schedule, scale_by_stddev, scale_by_trust_ratio, trace,
+    )
+    # isort: on
+    # fmt: on
+
+# Where the public names are defined.
+_HOMES = {
+    "hloom.nn.losses": (
+        "cosine_distance cosine_similarity ctc_loss hinge_loss huber_loss kl_divergence l2_loss log_cosh "
+        "sigmoid_binary_cross_entropy smooth_labels softmax_cross_entropy softmax_cross_entropy_with_integer_labels "
+        "squared_error"
+    ),
+    "hloom.optim.averages": "ExponentialMovingAverage",
+    "hloom.optim.base": (
+        "ChainState EmptyState GradientTransformation apply_if_finite apply_updates chain global_norm identity "
+        "incremental_update masked multi_transform partition periodic_update set_to_zero stateless"
+    ),
+    "hloom.optim.optimizers": "adadelta adagrad adam adamax adamw amsgrad lamb lars lion nadam rmsprop sgd",
+    "hloom.optim.schedules": (
+        "constant_schedule cosine_decay_schedule cosine_onecycle_schedule exponential_decay join_schedules "
+        "linear_schedule piecewise_constant_schedule polynomial_schedule sgdr_schedule warmup_constant_schedule "
+        "warmup_cosine_decay_schedule warmup_exponential_decay_schedule"
+    ),
+    "hloom.optim.transforms": (
+        "add_decayed_weights bias_correction centralize clip clip_by_block_rms clip_by_global_norm ema scale "
+        "scale_by_adadelta scale_by_adam scale_by_adamax scale_by_amsgrad scale_by_learning_rate scale_by_lion "
+        "scale_by_rms scale_by_rss scale_by_schedule scale_by_stddev scale_by_trust_ratio trace"
+    ),
+}
+__getattr__ = _lazy.lazy_names(globals(), _HOMES)
+
+__all__ = " ".join(_HOMES.values()).split()
 __dir__ = __all__.copy

@@ -60,8 +60,9 @@ def test_with_blocks_restore_what_was():
 
 
 @pytest.mark.parametrize("name,value,says", [
-    ("fusion", "perhaps", "give it 1 or 0"), ("debug", 9, "a level from 0 to 4"), ("num_threads", 0, "a number from 1"),
-    ("verify", "maybe", "1 or 0"), ("num_threads", "many", "threads that share a kernel"),
+    ("fusion", "perhaps", "set it to 1 or 0"), ("debug", 9, "a level from 0 to 4"),
+    ("num_threads", 0, "an integer of at least 1"),
+    ("verify", "maybe", "1 or 0"), ("num_threads", "many", "threads per kernel"),
 ])  # fmt: skip
 def test_values_that_do_not_fit(name, value, says):
     before = getattr(hl.config, name)

@@ -57,7 +57,7 @@ def test_the_walk_finds_the_packages():
     assert len(names) > 60
 
 
-@pytest.mark.parametrize("name", ("hloom", "hloom.numpy", "hloom.lax"))
+@pytest.mark.parametrize("name", ("hloom", "hloom.numpy", "hloom.lax", "hloom.nn", "hloom.optim"))
 def test_type_checkers_see_the_lazy_names(name):
     """Names that `__getattr__` finds are imported from the same modules under TYPE_CHECKING, and nothing else is."""
     module = importlib.import_module(name)

@@ -65,7 +65,7 @@ def optimizer(make):
             leaves, structure = tree.flatten(gradients)
             if structure != state.tree_def:
                 raise TreeError(
-                    "an optimizer's update takes gradients of the parameters' structure",
+                    "the update of an optimizer requires gradients with the structure of the parameters",
                     f"{structure}, parameters {state.tree_def}",
                     "differentiate with respect to the parameters passed to init",
                 )
@@ -74,9 +74,9 @@ def optimizer(make):
             for (_, found), expected in zip(new, state.subtree_defs, strict=True):
                 if found != expected:
                     raise TreeError(
-                        "an optimizer's update keeps its state's structure",
+                        "the update of an optimizer must keep the structure of its state",
                         f"{found}, {expected}",
-                        "return the structure that it was passed",
+                        "return a state with the same structure",
                     )
             return OptimizerState([tuple(x) for x, _ in new], state.tree_def, state.subtree_defs)
 
@@ -196,7 +196,7 @@ def adamax(step_size, b1=0.9, b2=0.999, eps=1e-8):
 
 @optimizer
 def sm3(step_size, momentum=0.9):
-    """SM3 (Anil et al., 2019): Adagrad whose sums are kept for each slice of an array only."""
+    """SM3 (Anil et al., 2019): Adagrad with one sum per slice of an array instead of one per element."""
     rate = make_schedule(step_size)
 
     def along(sums, axis, ndim):
@@ -232,11 +232,11 @@ def exponential_decay(step_size, decay_steps, decay_rate):
 
 
 def inverse_time_decay(step_size, decay_steps, decay_rate, staircase=False):
-    """The schedule step_size / (1 + decay_rate * step / decay_steps); staircase: in whole multiples of decay_steps."""
+    """The schedule step_size / (1 + decay_rate * step / decay_steps); staircase: changes every decay_steps steps."""
 
     def schedule(i):
-        turns = hnp.floor(i / decay_steps) if staircase else i / decay_steps
-        return step_size / (1 + decay_rate * turns)
+        periods = hnp.floor(i / decay_steps) if staircase else i / decay_steps
+        return step_size / (1 + decay_rate * periods)
 
     return schedule
 
@@ -256,9 +256,9 @@ def piecewise_constant(boundaries, values):
     boundaries, values = hnp.asarray(boundaries), hnp.asarray(values)
     if values.shape[0] != boundaries.shape[0] + 1:
         raise ArgumentError(
-            "piecewise_constant takes one value more than boundaries",
+            "piecewise_constant requires one more value than boundaries",
             f"{boundaries.shape[0]} boundaries and {values.shape[0]} values",
-            "add or drop a value",
+            "add or remove a value",
         )
     return lambda i: values[hnp.sum(i > boundaries)]
 
@@ -308,10 +308,10 @@ def unpack_optimizer_state(state):
 
 
 def pack_optimizer_state(marked):
-    """The state of what `unpack_optimizer_state` returned."""
+    """The inverse of `unpack_optimizer_state`."""
     points, structure = tree.flatten(marked, is_leaf=lambda x: isinstance(x, JoinPoint))
     if not all(isinstance(p, JoinPoint) for p in points):
-        raise TreeError("a tree of JoinPoints", "another leaf", "pass what unpack_optimizer_state returned")
+        raise TreeError("a tree of JoinPoints", "another leaf", "pass the result of unpack_optimizer_state")
     flat = [tree.flatten(p.subtree) for p in points]
     return OptimizerState([tuple(x) for x, _ in flat], structure, tuple(s for _, s in flat))
 

@@ -44,23 +44,24 @@ def Dense(out_dim, W_init=None, b_init=None):
 
 
 def _window_shape(shape, window, strides, padding) -> tuple[int, ...]:
-    """Extents after a window has moved over `shape`; -1 stays."""
-    made = []
-    pads = padding if not isinstance(padding, str) else [None] * len(shape)
-    for extent, size, stride, pad in zip(shape, window, strides, pads, strict=True):
-        if extent == -1:
-            made.append(-1)
+    """The sizes of the results of a window over dimensions of these sizes; -1 (unknown) stays."""
+    sizes = []
+    pads = [(0, 0)] * len(shape) if isinstance(padding, str) else padding
+    for size, width, stride, pad in zip(shape, window, strides, pads, strict=True):
+        if size == -1:
+            sizes.append(-1)
         elif padding == "SAME":
-            made.append(-(-extent // stride))
+            sizes.append(-(-size // stride))
         else:
-            around = 0 if pad is None else sum(pad)
-            made.append((extent + around - size) // stride + 1)
-    return tuple(made)
+            sizes.append((size + sum(pad) - width) // stride + 1)
+    return tuple(sizes)
 
 
-def _convolution(function, extents, dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init):
-    """A layer of function(inputs, W, strides, padding, dimension_numbers=). extents(spatial extents, strides) -> those
-    of the result."""
+def _convolution(function, result_sizes, dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init):
+    """A layer of function(inputs, W, strides, padding, dimension_numbers=).
+
+    result_sizes(spatial sizes, strides) returns the spatial sizes of the result.
+    """
     lhs, rhs, out = dimension_numbers
     strides = strides or (1,) * len(filter_shape)
     W_init = W_init or glorot_normal(rhs.index("I"), rhs.index("O"))
@@ -70,11 +71,11 @@ def _convolution(function, extents, dimension_numbers, out_chan, filter_shape, s
         sizes = iter(filter_shape)
         kernel = [out_chan if c == "O" else input_shape[lhs.index("C")] if c == "I" else next(sizes) for c in rhs]
         spatial = [c for c in rhs if c not in "OI"]
-        made = dict(zip(spatial, extents([input_shape[lhs.index(c)] for c in spatial], strides), strict=True))
-        made |= {"N": input_shape[lhs.index("N")], "C": out_chan}
+        sizes_of_result = result_sizes([input_shape[lhs.index(c)] for c in spatial], strides)
+        result = {**dict(zip(spatial, sizes_of_result, strict=True)), "N": input_shape[lhs.index("N")], "C": out_chan}
         first, second = random.split(rng)
         bias = tuple(out_chan if c == "C" else 1 for c in out)
-        return tuple(made[c] for c in out), (W_init(first, tuple(kernel)), b_init(second, bias))
+        return tuple(result[c] for c in out), (W_init(first, tuple(kernel)), b_init(second, bias))
 
     def apply_fun(params, inputs, **kwargs):
         W, b = params
@@ -86,23 +87,15 @@ def _convolution(function, extents, dimension_numbers, out_chan, filter_shape, s
 def GeneralConv(dimension_numbers, out_chan, filter_shape, strides=None, padding="VALID", W_init=None, b_init=None):
     """A convolution with any layout: dimension_numbers as ('NHWC', 'HWIO', 'NHWC')."""
 
-    def extents(given, strides):
+    def sizes(given, strides):
         return _window_shape(given, filter_shape, strides, padding)
 
     return _convolution(
-        lax.conv_general_dilated, extents, dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init
+        lax.conv_general_dilated, sizes, dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init
     )
 
 
 Conv = functools.partial(GeneralConv, ("NHWC", "HWIO", "NHWC"))
-
-
-def _transposed_extent(extent, size, stride, padding) -> int:
-    if extent == -1:
-        return -1
-    if padding == "SAME":
-        return extent * stride
-    return extent * stride + max(size - stride, 0)
 
 
 def GeneralConvTranspose(
@@ -110,12 +103,12 @@ def GeneralConvTranspose(
 ):
     """A transposed convolution with any layout."""
 
-    def extents(given, strides):
-        sizes = zip(given, filter_shape, strides, strict=True)
-        return [_transposed_extent(extent, size, stride, padding) for extent, size, stride in sizes]
+    def sizes(given, strides):
+        overlaps = [0 if padding == "SAME" else max(w - s, 0) for w, s in zip(filter_shape, strides, strict=True)]
+        return [-1 if n == -1 else n * s + o for n, s, o in zip(given, strides, overlaps, strict=True)]
 
     return _convolution(
-        lax.conv_transpose, extents, dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init
+        lax.conv_transpose, sizes, dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init
     )
 
 
@@ -124,7 +117,7 @@ ConvTranspose = functools.partial(GeneralConvTranspose, ("NHWC", "HWIO", "NHWC")
 
 
 def BatchNorm(axis=(0, 1, 2), epsilon=1e-5, center=True, scale=True, beta_init=zeros, gamma_init=ones):
-    """Normalization by the batch's statistics, over `axis`; no running statistics are kept."""
+    """Normalization by the statistics of the batch over `axis`; it keeps no running statistics."""
     axis = (axis,) if isinstance(axis, int) else tuple(axis)
 
     def init_fun(rng, input_shape):
@@ -179,9 +172,8 @@ def _pool(pool):
         back = tuple(order.index(k) for k in range(len(order)))
 
         def init_fun(rng, input_shape):
-            extents = [input_shape[k] for k in order[1:-1]]
-            made = _window_shape(extents, window_shape, strides, padding)
-            moved = (input_shape[order[0]], *made, input_shape[order[-1]])
+            sizes = _window_shape([input_shape[k] for k in order[1:-1]], window_shape, strides, padding)
+            moved = (input_shape[order[0]], *sizes, input_shape[order[-1]])
             return tuple(moved[k] for k in back), ()
 
         def apply_fun(params, inputs, **kwargs):
@@ -240,7 +232,7 @@ def Dropout(rate, mode="train"):
     def apply_fun(params, inputs, **kwargs):
         rng = kwargs.get("rng")
         if rng is None:
-            raise ArgumentError("Dropout's apply_fun takes rng", "none", "call apply_fun(params, inputs, rng=key)")
+            raise ArgumentError("apply_fun of Dropout requires rng", "none", "call apply_fun(params, inputs, rng=key)")
         if mode != "train":
             return inputs
         return hnp.where(random.bernoulli(rng, rate, inputs.shape), inputs / rate, 0)
@@ -273,12 +265,13 @@ def serial(*layers):
 
 
 def parallel(*layers):
-    """Layers side by side, each on its own element of the list of inputs."""
+    """Parallel layers, each applied to its own element of the list of inputs."""
     inits, applies = zip(*layers, strict=True)
 
     def init_fun(rng, input_shape):
-        made = [init(k, s) for init, k, s in zip(inits, random.split(rng, len(inits)), input_shape, strict=True)]
-        return [shape for shape, _ in made], [param for _, param in made]
+        keys = random.split(rng, len(inits))
+        shapes, params = zip(*(init(k, s) for init, k, s in zip(inits, keys, input_shape, strict=True)), strict=True)
+        return list(shapes), list(params)
 
     def apply_fun(params, inputs, **kwargs):
         rngs = _keys(kwargs.pop("rng", None), len(applies))
@@ -288,7 +281,7 @@ def parallel(*layers):
 
 
 def shape_dependent(make_layer):
-    """A layer that is made once the shape of its input is known: make_layer(input_shape) -> layer."""
+    """A layer that is created when the shape of its input is known: make_layer(input_shape) -> layer."""
 
     def init_fun(rng, input_shape):
         return make_layer(input_shape)[0](rng, input_shape)
