@@ -79,7 +79,7 @@ class Op:
     doc: what these compute, in terms of the operands {0}, {1}, ...: the first line of their docstrings.
     takes_accuracy: the functions of `hloom.lax` accept `accuracy=`. There is one implementation, the exact one.
     ulp: the largest error seen of its kernel in f32 and f64, in units in the last place
-        (`hloom.compiler.kernels.math.accuracy`); None where it is exact or not measured.
+        (`hloom.compiler.kernels.math.registry`); None where it is exact or not measured.
     shaped: the result's shape is not implied by the operands and has to be given.
     flops: floating point operations for each element of the result.
     """

@@ -78,7 +78,6 @@ def _scatter_nest(request: KernelRequest, parts: int = 1) -> Nest:
     w = windows_of(root)
     dims = updates.dims
     writer = request.writer(dims)
-    writer.set_domain_plain()
     index = list(variables(dims))
     which = [index[k] for k in w.places]
     batching = {w.places[w.index_dimensions.index(d)] for d in w.indices_batching}

@@ -57,7 +57,6 @@ class RowNest:
         split = _dims_of_parts((*self.attention.rows, dims[last]), dims)
         probe = self.request.writer(dims)
         probe.root.variables = frozenset(f"i{k}" for k in range(len(dims)))
-        probe.set_domain_plain()
         probe.merged[last] = "t_j"
         write(probe, probe.root.child())
         merged = merge_groups(dims, probe.used, [news[0] for news in split if news])

@@ -14,12 +14,14 @@ from hloom.ir.records import field, record
 
 @record
 class Block:
-    """A list of statements (str) and inner nodes. `variables`: index variables defined by it or around it."""
+    """A list of statements (str) and inner nodes. `variables`: index variables defined by it or around it. `guarded`:
+    whether it runs under a condition, without which what it reads may not exist."""
 
     parent: Block | None = None
     variables: frozenset = frozenset()
     body: list = field(default_factory=list)
     memo: dict = field(default_factory=dict)
+    guarded: bool = False
 
     def child(self, *variables) -> Block:
         return Block(self, self.variables | frozenset(variables))

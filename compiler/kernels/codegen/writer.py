@@ -70,12 +70,9 @@ class Writer:
     def _number(self, name: str, value: int) -> str:
         return str(value) if 0 <= value <= self.literals else self.integer(name, value)
 
-    def set_domain_plain(self) -> None:
-        """Every domain dimension is a variable of its own."""
-        self.merged = {k: f"i{k}" for k in range(len(self.dims))}
-
     def set_domain(self, groups: list[list[int]]) -> None:
-        """Merges domain dimensions: group g becomes the variable i<g>, with its last dimension's coefficients."""
+        """Merges domain dimensions, each a variable of its own by default: group g becomes the variable i<g>,
+        with the coefficients of its last dimension."""
         self.merged = dict.fromkeys(range(len(self.dims)))
         for g, group in enumerate(groups):
             self.merged[group[-1]] = f"i{g}"
@@ -239,7 +236,7 @@ def _contains(outer: Block, inner: Block) -> bool:
 def _innermost_guard(current: Block, target: Block) -> Block:
     """The first guarded block on the way from `current` out to `target`, or `target`."""
     for block in current.chain():
-        if block is target or getattr(block, "guarded", False):
+        if block is target or block.guarded:
             return block
     return target
 
@@ -346,12 +343,16 @@ def _conditional(writer, block, asked: list, default: str, inside):
     """value = default; if conditions: value = inside(branch). The value is written where `block` is."""
     name = writer.fresh()
     block.body.append(f"{name} = {default}")
+    _branch(block, name, asked, inside)
+    return name, block
+
+
+def _branch(block: Block, name: str, asked: list, inside: Callable[[Block], str]) -> None:
     branch = block.child()
     branch.guarded = True
     value = inside(branch)
     branch.body.append(f"{name} = {value}")
     block.body.append(Branch(" and ".join(map(str, asked)), branch))
-    return name, block
 
 
 def _pad(writer, instruction, index, block):
@@ -408,10 +409,7 @@ def _concatenate(writer, instruction, index, block):
     name = writer.fresh()
     block.body.append(f"{name} = {literal(0, instruction.dtype)}")
     for operand, inner, asked in possible:
-        branch = block.child()
-        branch.guarded = True
-        branch.body.append(f"{name} = {writer.value(operand, inner, branch)}")
-        block.body.append(Branch(" and ".join(map(str, asked)), branch))
+        _branch(block, name, asked, lambda branch, o=operand, at=inner: writer.value(o, at, branch))
     return name, block
 
 
@@ -424,17 +422,22 @@ def window_starts(writer, starts, dims, sizes, block):
             names.append(ZERO)
             continue
         value, where = writer._value(start, (), block)
-        key = ("start", start, room)
-        found = next((b.memo[key] for b in block.chain() if key in b.memo), None)
-        if found is None:
-            name = writer.fresh("q")
-            limit = writer.integer("q_n", room)
-            where.body.append(f"{name} = min(max(s64({value}), s64(0)), {limit})")
-            where.variables = where.variables | {name}
-            extend_variables(block, where)
-            found = where.memo[key] = Affine(0, {name: 1})
-        names.append(found)
+        names.append(_clamped(writer, value, where, ("start", start), room, block))
     return names
+
+
+def _clamped(writer, value: str, where: Block, key: tuple, room: int, block: Block) -> Affine:
+    """An index variable for a value of the block `where`, clamped to 0..room. key: the same value has the same."""
+    key = (*key, room)
+    found = next((b.memo[key] for b in block.chain() if key in b.memo), None)
+    if found is None:
+        name = writer.fresh("q")
+        limit = writer.integer("q_n", room)
+        where.body.append(f"{name} = min(max(s64({value}), s64(0)), {limit})")
+        where.variables = where.variables | {name}
+        extend_variables(block, where)
+        found = where.memo[key] = Affine(0, {name: 1})
+    return found
 
 
 def _dynamic_slice(writer, instruction, index, block):
@@ -479,16 +482,7 @@ def _gather(writer, instruction, index, block):
 def gathered_start(writer, indices, w, which, component: int, room: int, block):
     """(the clamped start along one dimension as an index variable, the block)."""
     value, where = start_value(writer, indices, w, which, component, block)
-    key = ("gathered", value, room)
-    found = next((b.memo[key] for b in block.chain() if key in b.memo), None)
-    if found is None:
-        name = writer.fresh("q")
-        limit = writer.integer("q_n", room)
-        where.body.append(f"{name} = min(max(s64({value}), s64(0)), {limit})")
-        where.variables = where.variables | {name}
-        extend_variables(block, where)
-        found = where.memo[key] = Affine(0, {name: 1})
-    return found, block
+    return _clamped(writer, value, where, ("gathered", value), room, block), block
 
 
 def start_value(writer, indices, w, which, component: int, block):

@@ -18,10 +18,11 @@ import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from hloom.compiler.cache import Cache
 from hloom.compiler.compile_timings import collecting, count, current, stage
 from hloom.compiler.gil import fast_switching
 from hloom.compiler.kernels.codegen.source import KernelSource
-from hloom.compiler.targets.cpu.interface import NativeFunction, ObjectCode, Store, code_version, kernel_key
+from hloom.compiler.targets.cpu.interface import NativeFunction, ObjectCode, code_version, kernel_key
 from hloom.compiler.targets.cpu.machine import Machine, available_cores, host_name, machine_of, portable_machine
 from hloom.compiler.targets.cpu.prebuilt import keys as prebuilt
 
@@ -44,7 +45,7 @@ def _backend():
 
 
 def compile_kernels(
-    kernels: Sequence[KernelSource], cache: Store | None = None, name: str | None = None
+    kernels: Sequence[KernelSource], cache: Cache | None = None, name: str | None = None
 ) -> list[ObjectCode]:
     """Object code of each kernel: prebuilt, or from `cache` where it has it, else compiled. Raises KernelCompileError
     for a source with an error.
@@ -112,7 +113,7 @@ def kernel_module(kernel: KernelSource) -> tuple[str, list[bytes | str]]:
         return lower.kernel_module(kernel, library.module_text)
 
 
-def compile_functions(functions: Sequence[NativeFunction], cache: Store | None = None) -> ObjectCode:
+def compile_functions(functions: Sequence[NativeFunction], cache: Cache | None = None) -> ObjectCode:
     """One object file with all `functions`, which may call each other and the C library, for every processor of the
     host's architecture: prebuilt, or from `cache` where it has it, else compiled."""
     exported = tuple(function.name for function in functions if function.exported)

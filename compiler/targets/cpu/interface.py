@@ -70,14 +70,6 @@ class KernelCompileError(Exception):
         super().__init__(f"kernel {name} does not compile: {message}\n{numbered}")
 
 
-class Store(Protocol):
-    """Where object code is kept between processes (`compiler.cache.Cache`)."""
-
-    def get(self, key: str) -> bytes | None: ...
-
-    def put(self, key: str, data: bytes) -> None: ...
-
-
 # What decides the code of a kernel source, from the folder of the compiler. A test holds the list complete.
 CODE_SOURCES = (
     "kernels/codegen/source.py",

@@ -136,7 +136,6 @@ class _Scatter:
     def updates_kernel(self, parts: int = 1) -> CudaLaunch:
         """Each update into its place. parts: into as many tables, of which a thread has one (or a column of one)."""
         writer = self.request.writer(self.dims)
-        writer.set_domain_plain()
         index = variables(self.dims)
         which = [index[k] for k in self.w.places]
         parallel = sorted([*self.free, *self.apart])
@@ -222,7 +221,6 @@ class _Scatter:
     def places_kernel(self, windows: int) -> CudaLaunch:
         """Where each window begins in the result, -1 where it is not inside."""
         writer = self.request.writer(self.dims)
-        writer.set_domain_plain()
         index = [Affine() if k in self.w.offset else a for k, a in enumerate(variables(self.dims))]
         which = [index[k] for k in self.w.places]
         block = writer.root.child(*(f"i{k}" for k in self.w.places))
@@ -279,7 +277,6 @@ class _Scatter:
     def combine_kernel(self, windows: int) -> CudaLaunch:
         """Chains from their first windows on: a thread for each element of a window."""
         writer = self.request.writer(self.dims)
-        writer.set_domain_plain()
         index, count = variables(self.dims), writer.integer("windows", windows)
         head = writer.root.child(*(f"i{k}" for k in self.apart))
         lines, rest = self.decoded(writer, self.apart, "item")

@@ -25,7 +25,7 @@ from hloom.compiler.kernels.math.elementary.exponential import (
     scale_f64,
 )
 from hloom.compiler.kernels.math.elementary.hyperbolic import asinh_f64, cosh_f64, sinh_f64
-from hloom.compiler.kernels.math.elementary.logarithm import INFINITY, NAN, log1p_f64, log_parts_f64
+from hloom.compiler.kernels.math.elementary.logarithm import INFINITY, NAN, log1p_f64, log_parts_f64, sum_error_f64
 from hloom.compiler.kernels.math.elementary.power import cbrt_f64, hypot_f64
 from hloom.compiler.kernels.math.elementary.trigonometry import HALF_PI, atan2_f64, cos_f64, sin_f64
 from hloom.compiler.kernels.math.registry import function
@@ -78,8 +78,7 @@ def log_magnitude_parts_f64(x, y):
     first = exponent * LN2
     half = 0.5 * parts.real
     high = first + half
-    step = high - first
-    error = (first - (high - step)) + (half - step)
+    error = sum_error_f64(first, half, high)
     low = fma_f64(exponent, LN2, -first) + fma_f64(exponent, LN2_LOW, 0.5 * parts.imag)
     return complex(high, error + low)
 
@@ -151,15 +150,12 @@ def log1p_c128(z):
     first = a * a
     second = b * b
     total = first + second
-    step = total - first
-    low = (first - (total - step)) + (second - step) + (fma_f64(a, a, -first) + fma_f64(b, b, -second))
+    low = sum_error_f64(first, second, total) + (fma_f64(a, a, -first) + fma_f64(b, b, -second))
     twice = 2.0 * a
     high = twice + total
-    step = high - twice
-    low = low + ((twice - (high - step)) + (total - step))
+    low = low + sum_error_f64(twice, total, high)
     u = 1.0 + high
-    step = u - 1.0
-    rest = (1.0 - (u - step)) + (high - step) + low
+    rest = sum_error_f64(1.0, high, u) + low
     positive = u + rest > 0.0
     real = 0.5 * log_parts_f64(select(positive, u, 1.0), select(positive, rest, 0.0)).real
     usual = positive & (not large) & (x == x) & (y == y)
@@ -267,8 +263,7 @@ def pow_c128(z, w):
     first = w.imag * parts.real
     second = w.real * angle
     turned = first + second
-    step = turned - first
-    rest = (first - (turned - step)) + (second - step) + fma_f64(w.imag, parts.real, -first)
+    rest = sum_error_f64(first, second, turned) + fma_f64(w.imag, parts.real, -first)
     rest = rest + fma_f64(w.imag, parts.imag, fma_f64(w.real, angle, -second))
     rest = select(is_finite_f64(rest), rest, 0.0)
     cosine = cos_f64(turned)

@@ -30,7 +30,7 @@ from hloom.compiler.kernels.math.elementary.exponential import (
     expm1_parts_f64,
     scale_f64,
 )
-from hloom.compiler.kernels.math.elementary.logarithm import INFINITY, LN2, NAN, log_parts_f64
+from hloom.compiler.kernels.math.elementary.logarithm import INFINITY, LN2, NAN, log_parts_f64, sum_error_f64
 from hloom.compiler.kernels.math.registry import function, rounded_from
 
 # (tanh(x) - x) / x^3 in x^2, |x| <= 0.42; relative error of tanh 2^-26.5
@@ -69,8 +69,7 @@ def tanh_f64(x):
     parts = expm1_parts_f64(y)
     top = parts.real
     bottom = 2.0 + top
-    step = bottom - 2.0
-    bottom_low = (2.0 - (bottom - step)) + (top - step) + parts.imag
+    bottom_low = sum_error_f64(2.0, top, bottom) + parts.imag
     inverse = 1.0 / bottom
     quotient = top * inverse
     remainder = fma_f64(-quotient, bottom_low, fma_f64(-quotient, bottom, top) + parts.imag)
@@ -86,8 +85,7 @@ def sinh_f64(x):
     parts = expm1_parts_f64(y)
     top = parts.real
     bottom = 1.0 + top
-    step = bottom - 1.0
-    bottom_low = (1.0 - (bottom - step)) + (top - step) + parts.imag
+    bottom_low = sum_error_f64(1.0, top, bottom) + parts.imag
     inverse = 1.0 / bottom
     quotient = top * inverse
     remainder = fma_f64(-quotient, bottom_low, fma_f64(-quotient, bottom, top) + parts.imag)
@@ -133,8 +131,7 @@ def asinh_f64(x):
     square = y * y
     square_low = fma_f64(y, y, -square)
     one = 1.0 + square
-    step = one - 1.0
-    one_low = (1.0 - (one - step)) + (square - step) + square_low
+    one_low = sum_error_f64(1.0, square, one) + square_low
     root = sqrt_f64(one)
     root_low = 0.5 * (fma_f64(-root, root, one) + one_low) / root
     bottom = 1.0 + root
@@ -142,11 +139,9 @@ def asinh_f64(x):
     quotient = square / bottom
     quotient_low = (fma_f64(-quotient, bottom, square) + square_low - quotient * bottom_low) / bottom
     total = y + quotient
-    step = total - y
-    error = (y - (total - step)) + (quotient - step) + quotient_low
+    error = sum_error_f64(y, quotient, total) + quotient_low
     u = 1.0 + total
-    step = u - 1.0
-    rest = (1.0 - (u - step)) + (total - step) + error
+    rest = sum_error_f64(1.0, total, u) + error
     parts = log_parts_f64(select(large, magnitude, u), select(large, 0.0, rest))
     result = parts.real + (parts.imag + select(large, LN2, 0.0))
     result = select(magnitude < 1e-100, magnitude, result)
@@ -197,8 +192,7 @@ def atanh_f64(x):
     quotient_low = fma_f64(-quotient, bottom_low, fma_f64(-quotient, bottom, y)) / bottom
     total = 2.0 * quotient
     u = 1.0 + total
-    step = u - 1.0
-    rest = (1.0 - (u - step)) + (total - step) + 2.0 * quotient_low
+    rest = sum_error_f64(1.0, total, u) + 2.0 * quotient_low
     result = 0.5 * log_parts_f64(u, rest).real
     result = select(magnitude < 1e-100, magnitude, result)
     result = select(magnitude == 1.0, INFINITY, result)

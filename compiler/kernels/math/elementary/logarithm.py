@@ -76,6 +76,13 @@ LOG_REST_F64 = (
 # ---- pieces
 
 
+@function("f64 f64 f64", "f64")
+def sum_error_f64(x, y, total):
+    """x + y - total, exactly, where total = x + y was rounded (Knuth)."""
+    step = total - x
+    return (x - (total - step)) + (y - step)
+
+
 @function("f64", "f64")
 def log_exponent_f64(x):
     """e of x = 2^e m, sqrt(1/2) <= m < sqrt(2), for normal positive x."""
@@ -125,8 +132,7 @@ def log_parts_f64(x, low):
     e = e - select(tiny, 54.0, 0.0)
     first = e * LN2_FIRST_F64
     high = first + mantissa.real
-    step = high - first
-    error = (first - (high - step)) + (mantissa.real - step)
+    error = sum_error_f64(first, mantissa.real, high)
     rest = error + fma_f64(e, LN2_REST_F64, mantissa.imag)
     result = high + rest
     return complex(result, rest - (result - high))
@@ -212,8 +218,7 @@ def log1p_f32(x):
 def log1p_f64(x):
     """log of u + low = 1 + x in two parts."""
     u = 1.0 + x
-    step = u - 1.0
-    low = (1.0 - (u - step)) + (x - step)
+    low = sum_error_f64(1.0, x, u)
     result = select(abs_f64(x) < 1e-290, x, log_parts_f64(u, low).real)
     result = select(x < INFINITY, result, x)
     result = select(x < -1.0, NAN, result)
@@ -250,8 +255,7 @@ def log10_f64(x):
     part_low = part_low + fma_f64(mantissa.real, INVERSE_LN10_LOW, mantissa.imag * INVERSE_LN10_HIGH)
     first = e * LOG10_2_FIRST
     high = first + part
-    step = high - first
-    error = (first - (high - step)) + (part - step)
+    error = sum_error_f64(first, part, high)
     return log_edges_f64(x, high + (error + fma_f64(e, LOG10_2_REST, part_low)))
 
 

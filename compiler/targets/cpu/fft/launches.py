@@ -140,7 +140,6 @@ def _epilogue(request: KernelRequest, fft: Instruction) -> dict[str, object]:
     """What a `Form` says of the element-wise ops behind a transform."""
     output = request.outputs[0]
     writer = request.writer(output.dims)
-    writer.set_domain_plain()
     writer.overrides[fft] = ("z", writer.root)
     value = writer.value(output, variables(output.dims), writer.root)
     lines = tuple(str(line) for line in writer.root.body)

@@ -204,10 +204,7 @@ class _Function(Values):
 
     def suite(self, statements: list[ast.stmt]) -> None:
         for statement in statements:
-            method = _STATEMENTS.get(type(statement))
-            if method is None:
-                raise Unsupported(type(statement).__name__)
-            method(self, statement)
+            self._write(statement)
 
     def nested(self, statements: list[ast.stmt], bound: dict[str, Value] | None = None) -> None:
         self.scopes.append(dict(bound or {}))
@@ -270,7 +267,7 @@ class _Function(Values):
         else:
             raise Unsupported(type(target).__name__)
 
-    def _augmented(self, node: ast.AugAssign) -> None:
+    def _augassign(self, node: ast.AugAssign) -> None:
         if isinstance(node.target, ast.Name):
             old = self.read(node.target.id)
             self.assign(node.target.id, self.arithmetic(type(node.op), old, self.value(node.value)))
@@ -282,7 +279,7 @@ class _Function(Values):
         else:
             raise Unsupported(type(node.target).__name__)
 
-    def _expression(self, node: ast.Expr) -> None:
+    def _expr(self, node: ast.Expr) -> None:
         if isinstance(node.value, ast.Constant):
             return  # a docstring
         if not isinstance(node.value, ast.Call):
@@ -378,6 +375,8 @@ class _Function(Values):
         self.go_to(self.loops[-1][isinstance(node, ast.Break)])
         self.block(self.label("dead"))  # text after a jump is never reached, but has to stand in a block
 
+    _break = _continue = _jump
+
     def _return(self, node: ast.Return) -> None:
         if node.value is not None:
             raise Unsupported("a result")
@@ -390,10 +389,14 @@ class _Function(Values):
     # --- expressions
 
     def value(self, node: ast.expr) -> Value:
-        method = _EXPRESSIONS.get(type(node))
+        return self._write(node)
+
+    def _write(self, node: ast.AST) -> Any:
+        """What the method for nodes of this type returns: nothing for statements, the value of expressions."""
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
             raise Unsupported(type(node).__name__)
-        return method(self, node)
+        return method(node)
 
     def _name(self, node: ast.Name) -> Value:
         return self.read(node.id)
@@ -408,10 +411,10 @@ class _Function(Values):
             return self.float_constant("f64", value)
         raise Unsupported(f"the constant {value!r}")
 
-    def _binary(self, node: ast.BinOp) -> Value:
+    def _binop(self, node: ast.BinOp) -> Value:
         return self.arithmetic(type(node.op), self.value(node.left), self.value(node.right))
 
-    def _unary(self, node: ast.UnaryOp) -> Value:
+    def _unaryop(self, node: ast.UnaryOp) -> Value:
         value = self.value(node.operand)
         if isinstance(node.op, ast.USub):
             return self.negative(value)
@@ -422,7 +425,7 @@ class _Function(Values):
             return Value(value.kind, self.result(f"xor {self.typed(value)}, {ones}"))
         raise Unsupported(type(node.op).__name__)
 
-    def _comparison(self, node: ast.Compare) -> Value:
+    def _compare(self, node: ast.Compare) -> Value:
         if len(node.ops) != 1 or type(node.ops[0]) not in _COMPARE:
             raise Unsupported("a chain of comparisons")
         left, right = self.value(node.left), self.value(node.comparators[0])
@@ -445,7 +448,7 @@ class _Function(Values):
         how = signed if left.kind[0] == "s" else unsigned
         return Value("pred", self.result(f"icmp {how} {self.typed(left)}, {right.text}"))
 
-    def _and_or(self, node: ast.BoolOp) -> Value:
+    def _boolop(self, node: ast.BoolOp) -> Value:
         first, *others = node.values
         value = self._pred(first)
         name = "and" if isinstance(node.op, ast.And) else "or"
@@ -475,7 +478,7 @@ class _Function(Values):
             raise Unsupported("and, or of numbers")
         return value.text
 
-    def _choice(self, node: ast.IfExp) -> Value:
+    def _ifexp(self, node: ast.IfExp) -> Value:
         test = self.truth(self.value(node.test))
         if is_harmless(node.body) and is_harmless(node.orelse):
             yes, no = self.value(node.body), self.value(node.orelse)
@@ -518,12 +521,12 @@ class _Function(Values):
         self.block(end)
         return Value(yes.kind, self.result(f"load {kind}, ptr {slot}"))
 
-    def _part(self, node: ast.Attribute) -> Value:
+    def _attribute(self, node: ast.Attribute) -> Value:
         if node.attr not in ("real", "imag"):
             raise Unsupported(node.attr)
         return self.parts(self.value(node.value))[node.attr == "imag"]
 
-    def _element(self, node: ast.Subscript) -> Value:
+    def _subscript(self, node: ast.Subscript) -> Value:
         pointer, kind = self.element_address(node)
         return Value(kind, self.result(f"load {LLVM[kind]}, ptr {pointer}"))
 
@@ -561,17 +564,3 @@ class _Function(Values):
         if made is None:
             raise Unsupported(f"the result of {ast.unparse(node.func)}")
         return made
-
-
-# What writes a node, by its type, which is the type of the method's argument.
-_STATEMENTS: dict[type[ast.stmt], Callable[[_Function, Any], None]] = {
-    ast.Assign: _Function._assign, ast.AugAssign: _Function._augmented, ast.Expr: _Function._expression,
-    ast.For: _Function._for, ast.While: _Function._while, ast.If: _Function._if, ast.Break: _Function._jump,
-    ast.Continue: _Function._jump, ast.Pass: _Function._pass, ast.Return: _Function._return,
-}  # fmt: skip
-_EXPRESSIONS: dict[type[ast.expr], Callable[[_Function, Any], Value]] = {
-    ast.Name: _Function._name, ast.Constant: _Function._constant, ast.BinOp: _Function._binary,
-    ast.UnaryOp: _Function._unary, ast.Compare: _Function._comparison, ast.BoolOp: _Function._and_or,
-    ast.IfExp: _Function._choice, ast.Subscript: _Function._element, ast.Call: _Function._call,
-    ast.Attribute: _Function._part,
-}  # fmt: skip

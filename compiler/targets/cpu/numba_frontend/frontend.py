@@ -25,34 +25,18 @@ from numba.core.typing.templates import signature
 from numba.core.untyped_passes import ExtractByteCode, FixupArgs, IRProcessing, ReconstructSSA, TranslateByteCode
 from numba.extending import intrinsic
 
+from hloom.compiler.kernels.math.registry import REGISTER
 from hloom.compiler.targets.cpu.numba_frontend.builtins import REPLACEMENTS
 
-NUMBA_TYPES = {
-    "pred": types.boolean,
-    "s8": types.int8,
-    "s16": types.int16,
-    "s32": types.int32,
-    "s64": types.int64,
-    "u8": types.uint8,
-    "u16": types.uint16,
-    "u32": types.uint32,
-    "u64": types.uint64,
-    "f16": types.float32,  # half-width floats live in float32 registers
-    "bf16": types.float32,
-    "f32": types.float32,
-    "f64": types.float64,
-    "c64": types.complex64,
-    "c128": types.complex128,
-}
 # What a pointer points at in memory, where that is not the type of the value.
-STORAGE_TYPES = NUMBA_TYPES | {"pred": types.uint8, "f16": types.uint16, "bf16": types.uint16}
+STORAGE_TYPES = REGISTER | {"pred": types.uint8, "f16": types.uint16, "bf16": types.uint16}
 
 
 def numba_type(param: str) -> types.Type:
     """The Numba type of a parameter such as `"f32*"` or `"s64"`."""
     if param.endswith("*"):
         return types.CPointer(STORAGE_TYPES[param[:-1]])
-    return NUMBA_TYPES[param]
+    return REGISTER[param]
 
 
 def external(symbol: str, result: str, parameters: Sequence[str], check: Callable | None = None):
