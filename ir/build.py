@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import contextmanager
 
 import numpy as np
@@ -83,11 +84,16 @@ class Builder:
     def inline(self, computation: Computation, arguments) -> Instruction:
         """Copies the computation's instructions in, its parameters replaced; returns the root's copy."""
         mapped = dict(zip(computation.parameters, arguments, strict=True))
-        for instruction in computation.instructions:
-            if instruction not in mapped:
-                operands = tuple(mapped[o] for o in instruction.operands)
-                mapped[instruction] = self.add(instruction.with_operands(operands))
+        self.add_copies(computation.instructions, mapped)
         return mapped[computation.root]
+
+    def add_copies(self, instructions: Iterable[Instruction], mapped: dict[Instruction, Instruction]) -> None:
+        """Copies instructions in, in their order. mapped: what stands for their operands; the copies go into it, and
+        instructions that are in it already are skipped."""
+        for instruction in instructions:
+            if instruction not in mapped:
+                operands = tuple([mapped[o] for o in instruction.operands])
+                mapped[instruction] = self.add(instruction.with_operands(operands))
 
     def finish(self, root: Instruction) -> Computation:
         return Computation(self.name, self.parameters, self.instructions, root)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 
 from hloom.ir.build import Builder
 from hloom.ir.module import Computation, Instruction, Module
@@ -54,28 +54,35 @@ def with_callees(computation: Computation, visit: Callable[[Computation], Comput
 def replaced(
     computation: Computation,
     made_by: str,
-    opcodes: Container[str],
-    make: Callable[[Builder, Instruction, Instruction], Instruction | None],
+    wanted: Callable[[Instruction], bool],
+    make: Callable[[Builder, Instruction, Instruction], Instruction | list[Instruction] | None],
 ) -> Computation:
-    """The computation with `make(builder, instruction, original)` in the place of each of the opcodes, which
-    stays where that is None; itself where all stay. instruction: with new operands; original: as it stood."""
+    """The computation with what `make` emits in the place of each wanted instruction; itself where all stay.
+
+    make(builder, instruction, original) -> the new instruction, the elements of a tuple, or None: the instruction
+    stays. instruction: with new operands; original: as it stood.
+    """
+    if not any(wanted(i) for i in computation.instructions):
+        return computation
     builder = Builder(computation.name)
     mapped: dict[Instruction, Instruction] = {}
     changed = False
     for original in computation.instructions:
         operands = tuple([mapped.get(o, o) for o in original.operands])
         current = original if operands == original.operands else original.with_operands(operands)
-        made = None
-        if original.opcode in opcodes:
+        made: Instruction | None = None
+        if wanted(original):
             with builder.provenance(original, made_by):
-                made = make(builder, current, original)
-        if made is not None:
+                found = make(builder, current, original)
+            made = builder.tuple(found) if isinstance(found, list) else found
+            changed = changed or made is not None
+            if made is not None and not made.hint and made.opcode not in ("parameter", "constant", "tuple"):
+                made.hint = original.hint
+        elif current is not original and current.opcode == "get-tuple-element" and operands[0].opcode == "tuple":
+            made = operands[0].operands[current["index"]]
+        made = made or builder.add(current)
+        if made is not original:
             mapped[original] = made
-            changed = True
-            continue
-        if current is not original:
-            mapped[original] = current
-        builder.add(current)
     if not changed:
         return computation
     root = mapped.get(computation.root, computation.root)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hloom.compiler.transforms.batch import batch
+from hloom.compiler.transforms.flat import elements
 from hloom.compiler.transforms.inline import inline_calls
 from hloom.compiler.transforms.jvp import SharingBuilder, has_tangent, jvp, push_computation
 from hloom.compiler.transforms.vjp import transposed
@@ -19,14 +20,10 @@ from hloom.ir.rewrite import sweep
 from hloom.ir.types import TupleShape
 
 
-def results_of(builder: Builder, instruction: Instruction) -> list[Value]:
-    return [Value(builder, e) for e in tuple_elements(builder, instruction)]
-
-
 def inlined(builder: Builder, computation: Computation, operands: Sequence[Value]) -> list[Value]:
     """The outputs of a computation whose instructions are put into the builder."""
     root = builder.inline(inline_calls(computation), [v.instruction for v in operands])
-    return results_of(builder, root)
+    return elements(builder, root)
 
 
 def packed(instruction: Instruction, results: list):
@@ -70,7 +67,7 @@ class Rule:
         made, _ = batch(instruction["to_apply"], mapped, build.size, [True] * count, build.axis_name)
         rule = self.batched(build, list(mapped), count)
         call = operands[0].builder.emit("call", *(v.instruction for v in operands), to_apply=made, rule=rule)
-        return packed(instruction, results_of(build.builder, call))
+        return packed(instruction, elements(build.builder, call))
 
     def batched(self, build, mapped: list[bool], count: int) -> Rule:
         """The rule of the call for many problems; its `count` results are all mapped."""
@@ -180,7 +177,7 @@ class CustomVjp(Rule):
         made = stub.emit("custom-call", *parameters, shape=TupleShape(differentiable), custom_call_target=target)
         rule = VjpTangent(self, nonzero, len(residuals))
         call = builder.emit("call", *(v.instruction for v in given), to_apply=stub.finish(made), rule=rule)
-        found = iter(results_of(builder, call))
+        found = iter(elements(builder, call))
         return packed(instruction, [next(found) if has_tangent(s) else None for s in shapes])
 
     def batched(self, build, mapped, count):
@@ -203,7 +200,7 @@ class CustomVjp(Rule):
             # The cotangent of an operand that is the same for all problems is the sum of the problems' cotangents.
             builder = Builder(made.name)
             builder.parameters, builder.instructions = list(made.parameters), list(made.instructions)
-            outputs = [v if m else v.sum((0,)) for v, m in zip(results_of(builder, made.root), own, strict=True)]
+            outputs = [v if m else v.sum((0,)) for v, m in zip(elements(builder, made.root), own, strict=True)]
             return builder.finish(builder.tuple([v.instruction for v in outputs]))
 
         many = CustomVjp(self.name, forward, backward, self.captured)
@@ -321,7 +318,7 @@ class Checkpoint(Rule):
             call = builder.emit(
                 "call", *(v.instruction for v in [*primals, *given]), to_apply=made, rule=self, hint=instruction.hint
             )
-            results = results_of(builder, call)
+            results = elements(builder, call)
             build.replace(instruction, packed(instruction, results[: len(shapes)]))
             found = iter(results[len(shapes) :])
             return packed(instruction, [next(found) if has_tangent(s) else None for s in shapes])
@@ -333,7 +330,7 @@ class Checkpoint(Rule):
             outputs = tuple_elements(forward, body.root)
             made = sweep(forward.finish(forward.tuple([*outputs, *saved])))
             call = builder.emit("call", *(p.instruction for p in primals), to_apply=made, rule=self)
-            results = results_of(builder, call)
+            results = elements(builder, call)
             build.replace(instruction, packed(instruction, results[: len(shapes)]))
             kept = results[len(shapes) :]
         made, present = _tangents(body, nonzero, saved)
@@ -345,7 +342,7 @@ class Checkpoint(Rule):
             to_apply=made,
             rule=CheckpointTangent(self, len(primals) + len(kept)),
         )
-        found = iter(results_of(builder, call))
+        found = iter(elements(builder, call))
         return packed(instruction, [next(found) if p else None for p in present])
 
     def _keeps(self, instruction: Instruction) -> bool:
@@ -370,10 +367,7 @@ def _tangents(body: Computation, nonzero, saved) -> tuple[Computation, list[bool
         mapped[instruction] = mapped[replaced.get(instruction, instruction)] = parameter
     for parameter in added:
         mapped[parameter] = builder.parameter(parameter.shape, parameter.hint, parameter.source)
-    for instruction in pushing.instructions:
-        if instruction not in mapped:
-            operands = tuple([mapped[o] for o in instruction.operands])
-            mapped[instruction] = builder.add(instruction.with_operands(operands))
+    builder.add_copies(pushing.instructions, mapped)
     made = sweep(builder.finish(builder.tuple([mapped[r] for r in results])))
     return made, [f is not None for f in found]
 
@@ -395,9 +389,9 @@ class CheckpointTangent(Rule):
         start = [v for v in [*values, *cotangents] if v is not None]
         if self.rule.barrier and start:
             held = start[0].op("optimization-barrier", *start[1:])
-            start = results_of(build, held.instruction)
+            start = elements(build, held.instruction)
         call = build.emit(
             "call", *(v.instruction for v in start), to_apply=made, rule=Checkpoint(None, self.rule.barrier)
         )
-        results = iter(results_of(build, call))
+        results = iter(elements(build, call))
         return [next(results) if o is None else None for o in operands]

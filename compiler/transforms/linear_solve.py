@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hloom.compiler.transforms.batch import batch
-from hloom.compiler.transforms.custom import Rule, as_tuple, inlined, output_shapes, packed, results_of
+from hloom.compiler.transforms.custom import Rule, as_tuple, inlined, output_shapes, packed
+from hloom.compiler.transforms.flat import elements
 from hloom.compiler.transforms.jvp import has_tangent, jvp
 from hloom.compiler.transforms.vjp import transposed
 from hloom.ir.build import Builder, Value
@@ -33,7 +34,7 @@ class LinearSolve(Rule):
 
     def _call(self, builder, right, values):
         operands = [v.instruction for v in [*right, *values]]
-        return results_of(builder, builder.emit("call", *operands, to_apply=self.solve, rule=self))[: self.count]
+        return elements(builder, builder.emit("call", *operands, to_apply=self.solve, rule=self))[: self.count]
 
     def jvp(self, build, instruction, primals, tangents):
         builder, count = build.builder, self.count
@@ -41,7 +42,7 @@ class LinearSolve(Rule):
         right = list(tangents[:count])
         changed = [t for t in tangents[count:] if t is not None]
         if changed:
-            x = results_of(builder, instruction)[:count]
+            x = elements(builder, instruction)[:count]
             made = jvp(self.matvec, [False] * count + [t is not None for t in tangents[count:]])
             moved = inlined(builder, made, [*x, *values, *changed])[count:]
             found = iter(moved)
@@ -87,7 +88,7 @@ class LinearSolve(Rule):
         rule = LinearSolve(self.name, count, many(self.matvec), many(self.solve), later, self.symmetric)
         values = [v.instruction for v in [*right, *operands[count:]]]
         call = build.builder.emit("call", *values, to_apply=rule.solve, rule=rule)
-        return packed(instruction, results_of(build.builder, call))
+        return packed(instruction, elements(build.builder, call))
 
 
 def transposed_operator(matvec: Computation, count: int) -> Computation:

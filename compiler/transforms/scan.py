@@ -7,7 +7,7 @@ needs of them; the second is linear in the tangents. It is transposed and walked
 from __future__ import annotations
 
 from hloom.compiler.transforms.batch import batch
-from hloom.compiler.transforms.flat import carried, elements, flat, instructions, place, with_tangents, zeros
+from hloom.compiler.transforms.flat import carried, elements, flat, instructions, place, values, with_tangents, zeros
 from hloom.compiler.transforms.jvp import has_tangent
 from hloom.compiler.transforms.vjp import linearize, transposed
 from hloom.ir.build import Builder, Value
@@ -17,24 +17,18 @@ from hloom.ir.ops.programs.control import RULES, split_scan
 from hloom.ir.rewrite import sweep
 
 
-def _scan(builder: Builder, body: Computation, consts, carry, xs, like: Instruction, reverse: bool) -> list[Value]:
-    """Emits a scan; all results."""
+def _scan(builder: Builder, body: Computation, consts, carry, xs, like: Instruction, opposite=False) -> list[Value]:
+    """Emits a scan with as many steps as another one, in its direction or the opposite one; all results."""
     made = builder.emit(
         "scan",
-        *consts,
-        *carry,
-        *xs,
+        *instructions([*consts, *carry, *xs]),
         body=body,
         num_consts=len(consts),
         num_carry=len(carry),
         length=like["length"],
-        reverse=reverse,
+        reverse=bool(like.attributes.get("reverse", False)) != opposite,
     )
     return elements(builder, made)
-
-
-def _is_reversed(instruction: Instruction) -> bool:
-    return bool(instruction.attributes.get("reverse", False))
 
 
 def _parts(attributes, given):
@@ -62,15 +56,7 @@ def scan_batch(build, instruction, operands, mapped):
         for v, m, f in zip(carry, mapped[first : first + count], k_flags, strict=True)
     ]
     xs = [_swapped(x) if m else x for x, m in zip(xs, x_flags, strict=True)]
-    results = _scan(
-        builder,
-        made,
-        instructions(consts),
-        instructions(carry),
-        instructions(xs),
-        instruction,
-        _is_reversed(instruction),
-    )
+    results = _scan(builder, made, consts, carry, xs, instruction)
     found = [v if f else build.unmapped(v) for v, f in zip(results[:count], k_flags, strict=True)]
     found += [_swapped(v) if f else build.unmapped(v) for v, f in zip(results[count:], out[count:], strict=True)]
     return found
@@ -109,9 +95,7 @@ def scan_jvp(build, instruction, primals, tangents):
     outputs, made_tangents = results[:total], results[total:]
     split = sum(carry_active)
     inner_root = inner.tuple([*outputs[:count], *made_tangents[:split], *outputs[count:], *made_tangents[split:]])
-    results = _scan(
-        builder, inner.finish(inner_root), *map(instructions, joined), instruction, _is_reversed(instruction)
-    )
+    results = _scan(builder, inner.finish(inner_root), *joined, instruction)
     new_carry, rest = results[: count + split], results[count + split :]
     ys = rest[: total - count]
     build.replace(instruction, [*new_carry[:count], *ys])
@@ -137,49 +121,45 @@ def _scan_split(build, instruction, body: Computation, primals, tangents, active
     shortened = Builder(forward.name)
     shortened.parameters, shortened.instructions = list(forward.parameters), list(forward.instructions)
     kept = sweep(shortened.finish(shortened.tuple([*forward.outputs()[:total], *stacked])))
-    operands = instructions(consts), instructions(carry), instructions(xs)
-    results = _scan(builder, kept, *operands, instruction, _is_reversed(instruction))
+    results = _scan(builder, kept, consts, carry, xs, instruction)
     build.replace(instruction, results[:total])
-    stacks = dict(zip(stacked, results[total:], strict=True))
+    by_step = at_xs | dict(zip(stacked, results[total:], strict=True))
 
-    # The linear scan: consts are what is the same for all steps and the tangents of consts.
+    fixed = [k for k, r in enumerate(residuals) if r in outside]
+    moving = [k for k, r in enumerate(residuals) if r in by_step]
     given = [
         t if t is not None else zeros(builder, p.shape) if a else None
         for t, p, a in zip(tangents, primals, active, strict=True)
     ]
     t_consts, t_carry, t_xs = ([v for v in part if v is not None] for part in _parts(attributes, given))
-    inner = Builder(linear.name)
-    count_residuals = len(residuals)
-    parameters = linear.parameters
-    fixed = [k for k, r in enumerate(residuals) if r in outside]
-    moving = [k for k, r in enumerate(residuals) if r in at_xs or r in stacks]
-    tangent_parameters = parameters[count_residuals:]
-    in_consts, in_carry = len(t_consts), len(t_carry)
+    step = _linear_body(body, forward, linear, present, fixed, moving, len(t_consts) + len(t_carry))
+    same = values(builder, [outside[residuals[k]] for k in fixed])
+    xs = [*(by_step[residuals[k]] for k in moving), *t_xs]
+    found = iter(_scan(builder, step, [*same, *t_consts], t_carry, xs, instruction))
+    return [next(found) if p else None for p in present]
+
+
+def _linear_body(body: Computation, forward: Computation, linear: Computation, present, fixed, moving, before: int):
+    """The step of a scan of tangents: (residuals that all steps share, the first `before` tangents, residuals that
+    differ, the other tangents) -> the tangents of the outputs that have one.
+
+    fixed, moving: the numbers of such residuals.
+    """
+    total, residuals = len(present), forward.outputs()[len(present) :]
+    parameters, tangents = linear.parameters, linear.parameters[len(residuals) :]
     order = [
         *(parameters[k] for k in fixed),
-        *tangent_parameters[:in_consts],
-        *tangent_parameters[in_consts : in_consts + in_carry],
+        *tangents[:before],
         *(parameters[k] for k in moving),
-        *tangent_parameters[in_consts + in_carry :],
+        *tangents[before:],
     ]
-    places = {p: inner.parameter(p.shape, p.hint, p.source) for p in order}
-    again = _invariant(inner, forward, {residuals[k]: places[parameters[k]] for k in (*fixed, *moving)}, residuals)
-    outputs = place(inner, linear, [*(again[r] for r in residuals), *(places[p] for p in tangent_parameters)])
+    inner = Builder(linear.name)
+    own = {p: inner.parameter(p.shape, p.hint, p.source) for p in order}
+    again = _invariant(inner, forward, {residuals[k]: own[parameters[k]] for k in (*fixed, *moving)}, residuals)
+    outputs = place(inner, linear, [*(again[r] for r in residuals), *(own[p] for p in tangents)])
     inexact = [k for k, o in enumerate(body.outputs()) if has_tangent(o.shape)]
     by_output = dict(zip(inexact, outputs, strict=True))
-    root = inner.tuple([by_output[k] for k in range(total) if present[k]])
-    found = _scan(
-        builder,
-        sweep(inner.finish(root)),
-        [outside[residuals[k]] for k in fixed] + instructions(t_consts),
-        instructions(t_carry),
-        [(stacks[residuals[k]] if residuals[k] in stacks else at_xs[residuals[k]]).instruction for k in moving]
-        + instructions(t_xs),
-        instruction,
-        _is_reversed(instruction),
-    )
-    made = iter(found)
-    return [next(made) if p else None for p in present]
+    return sweep(inner.finish(inner.tuple([by_output[k] for k in range(total) if present[k]])))
 
 
 CHEAP = 4.0  # flops below which a value is computed again rather than stacked for each step
@@ -230,11 +210,7 @@ def _invariant(builder: Builder, computation: Computation, given: dict, wanted) 
         if instruction in needed and instruction not in given:
             needed.update(instruction.operands)
     mapped = dict(given)
-    for instruction in computation.instructions:
-        if instruction in needed and instruction not in mapped:
-            mapped[instruction] = builder.add(
-                instruction.with_operands(tuple([mapped[o] for o in instruction.operands]))
-            )
+    builder.add_copies([i for i in computation.instructions if i in needed], mapped)
     return {w: mapped[w] for w in wanted if w in same}
 
 
@@ -243,7 +219,6 @@ def scan_transpose(build, instruction, cotangent, operands):
     body = flat(instruction["body"])
     first, count = attributes["num_consts"], attributes["num_carry"]
     linear = _linear_parameters(body, [o is None for o in operands], first, count)
-    reverse = _is_reversed(instruction)
     parameter_shapes = [p.shape for p in body.parameters]
     consts, carry, xs = _parts(attributes, operands)
     l_consts, l_carry, l_xs = _parts(attributes, linear)
@@ -279,22 +254,12 @@ def scan_transpose(build, instruction, cotangent, operands):
     found = place(inner, made, [*p_consts, *p_steps, *p_xs, *cotangents])
     total = [inner.emit("add", a, b) for a, b in zip(sums, found[:n_consts], strict=True)]
     root = inner.tuple([*total, *found[n_consts:]])
-    start = [zeros(build, s).instruction for s in shapes_l[:n_consts]]
+    start = [zeros(build, s) for s in shapes_l[:n_consts]]
     for k in range(count):
         if l_carry[k]:
-            given = cotangent[k]
-            start.append((zeros(build, outputs[k].shape) if given is None else given).instruction)
-    walked = [c.instruction for c, p in zip(cotangent[count:], ct_ys, strict=True) if p is not None]
-    results = _scan(
-        build,
-        sweep(inner.finish(root)),
-        instructions(plain_consts),
-        start,
-        [*instructions(steps), *instructions(plain_xs), *walked],
-        instruction,
-        not reverse,
-    )
-    made_iter = iter(results)
+            start.append(zeros(build, outputs[k].shape) if cotangent[k] is None else cotangent[k])
+    walked = [*steps, *plain_xs, *(c for c, p in zip(cotangent[count:], ct_ys, strict=True) if p is not None)]
+    made_iter = iter(_scan(build, sweep(inner.finish(root)), plain_consts, start, walked, instruction, True))
     back = [next(made_iter) if l else None for l in linear]
     # A start that is no linear value (a constant zero) takes no cotangent.
     return [b if o is None else None for b, o in zip(back, operands, strict=True)]
@@ -329,15 +294,8 @@ def _plain_carry(build, instruction, body, linear, consts, carry, xs) -> list[Va
             mapped[one] = None if None in given else inner.add(one.with_operands(tuple(given)))
     before = [mapped[body.parameters[first + k]] for k in plain]
     root = inner.tuple([*(mapped[body.outputs()[k]] for k in plain), *before])
-    results = _scan(
-        build,
-        sweep(inner.finish(root)),
-        instructions(consts),
-        [carry[k].instruction for k in plain],
-        instructions(xs),
-        instruction,
-        _is_reversed(instruction),
-    )
+    step = sweep(inner.finish(root))
+    results = _scan(build, step, consts, [carry[k] for k in plain], xs, instruction)
     return results[len(plain) :]
 
 

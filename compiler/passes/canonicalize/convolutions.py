@@ -14,8 +14,7 @@ import numpy as np
 from hloom.compiler.fusibility import MASKED
 from hloom.compiler.normal_forms import is_normal_convolution, is_normal_labels
 from hloom.compiler.passes.registry import module_pass
-from hloom.compiler.passes.replace import replace
-from hloom.compiler.passes.walk import change_computations
+from hloom.compiler.passes.walk import change_computations, replaced
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Instruction, Module
 from hloom.ir.ops.linalg.convolution import Dimensions, Labels, groups_of, parse_labels, regrouped
@@ -44,7 +43,7 @@ _STORED = {d: DTYPES["f32" if d in FLOATS8 else "s32" if d in SIGNED else "u32"]
 @module_pass(NAME, "convolution")
 def canonicalize_convolutions(module: Module) -> Module:
     """Convolutions in the form that the contraction nest takes, or as dots, or as sums of products."""
-    return change_computations(module, lambda computation: replace(computation, _is_wanted, _simplified, NAME))
+    return change_computations(module, lambda computation: replaced(computation, NAME, _is_wanted, _simplified))
 
 
 def _is_wanted(instruction: Instruction) -> bool:
@@ -55,7 +54,7 @@ def _is_wanted(instruction: Instruction) -> bool:
     return _is_turned(instruction)
 
 
-def _simplified(builder: Builder, instruction: Instruction) -> Instruction:
+def _simplified(builder: Builder, instruction: Instruction, _) -> Instruction:
     """One convolution, made simpler step by step until it is in normal form or gone."""
     left, right = (Value(builder, o) for o in instruction.operands)
     return _simplify(left, right, instruction.shape, dict(instruction.attributes)).instruction

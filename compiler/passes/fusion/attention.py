@@ -281,9 +281,5 @@ def _body(end: Instruction, nest, further: list[int], parts) -> tuple[Computatio
 def _inlined(builder: Builder, computation: Computation, arguments) -> list[Instruction]:
     """The outputs of a computation written out."""
     mapped = dict(zip(computation.parameters, arguments, strict=True))
-    for instruction in computation.instructions:
-        if instruction not in mapped and instruction.opcode != "tuple":
-            mapped[instruction] = builder.add(
-                instruction.with_operands(tuple([mapped[o] for o in instruction.operands]))
-            )
+    builder.add_copies([i for i in computation.instructions if i.opcode != "tuple"], mapped)
     return [e for o in computation.outputs() for e in tuple_elements(builder, mapped[o])]

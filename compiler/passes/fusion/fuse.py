@@ -381,8 +381,7 @@ class Grouping:
             copies[instruction] = inner.parameter(
                 instruction.shape, f"p_{instruction.hint}" if instruction.hint else ""
             )
-        for instruction in members:
-            copies[instruction] = inner.add(instruction.with_operands(tuple(copies[o] for o in instruction.operands)))
+        inner.add_copies(members, copies)
         # A reduction of several operands is an output for each of them.
         outputs = [element for o in group.outputs for element in tuple_elements(inner, copies[o])]
         calls = inner.finish(outputs[0] if len(outputs) == 1 else inner.tuple(outputs))

@@ -29,7 +29,7 @@ def simplify_loops(module: Module) -> Module:
 
 
 def _simplified(computation: Computation) -> Computation:
-    if not any(i.opcode in _MADE for i in computation.instructions):
+    if not any(map(_is_loop_or_branch, computation.instructions)):
         return computation
     computation = sweep(computation)
     users = computation.users()
@@ -38,7 +38,11 @@ def _simplified(computation: Computation) -> Computation:
         used = _used(original, users, computation.root)
         return _MADE[instruction.opcode](builder, instruction, used)
 
-    return replaced(computation, "simplify-loops", _MADE, make)
+    return replaced(computation, "simplify-loops", _is_loop_or_branch, make)
+
+
+def _is_loop_or_branch(instruction: Instruction) -> bool:
+    return instruction.opcode in _MADE
 
 
 # --- while --------------------------------------------------------------------------------------------------------
@@ -86,11 +90,7 @@ def _while(builder: Builder, loop: Instruction, used: set[int] | None) -> Instru
             mapped[computation.parameters[k]] = _copied_constant(inner, initial[k])
         wanted = [computation.outputs()[k] for k in state] if is_body else computation.outputs()[:1]
         needed = reachable(wanted) | _effects(computation)
-        for instruction in computation.instructions:
-            if instruction in needed and instruction not in mapped:
-                mapped[instruction] = inner.add(
-                    instruction.with_operands(tuple([mapped[o] for o in instruction.operands]))
-                )
+        inner.add_copies([i for i in computation.instructions if i in needed], mapped)
         results = [mapped[w] for w in wanted]
         if not is_body:
             return sweep(inner.finish(results[0]))
@@ -187,10 +187,7 @@ def _before(builder: Builder, body: Computation, kept, initial, hoisted) -> list
         return []
     mapped = {body.parameters[k]: initial[k] for k in kept}
     needed = reachable(hoisted)
-    for instruction in body.instructions:
-        if instruction in needed and instruction not in mapped:
-            operands = tuple([mapped[o] for o in instruction.operands])
-            mapped[instruction] = builder.add(instruction.with_operands(operands))
+    builder.add_copies([i for i in body.instructions if i in needed], mapped)
     return [mapped[i] for i in hoisted]
 
 
@@ -236,9 +233,7 @@ def _conditional(builder: Builder, instruction: Instruction, used: set[int] | No
         for parameter, value in zip(body.parameters, values, strict=True):
             if parameter in needed and parameter not in mapped:
                 mapped[parameter] = _copied_constant(inner, value)
-        for member in body.instructions:
-            if member in needed and member not in mapped:
-                mapped[member] = inner.add(member.with_operands(tuple([mapped[o] for o in member.operands])))
+        inner.add_copies([i for i in body.instructions if i in needed], mapped)
         new_branches.append(inner.finish(inner.tuple([mapped[o] for o in outputs])))
         new_arguments.append(argument)
     made = builder.emit(

@@ -17,15 +17,20 @@ from hloom.ir.ops.programs.control import split_scan
 from hloom.ir.records import field, record
 from hloom.ir.rewrite import sweep
 
+NAME = "sum-after-scans"
 LEAST_STEPS = 4
 LONGEST = 512  # terms of a step's sums; longer ones pay for the way to the sum and back themselves
 MOVES = ("transpose", "reshape")  # what may lie between the sum and what is added: the same for a sum as for its terms
 
 
-@module_pass("sum-after-scans", "scan")
+@module_pass(NAME, "scan")
 def sum_after_scans(module: Module) -> Module:
     """Takes products and reductions that a scan only adds up out of it, to where all its steps are one operand."""
-    return change_computations(module, lambda c: replaced(c, "sum-after-scans", ("scan",), _without_sums))
+    return change_computations(module, lambda c: replaced(c, NAME, _is_scan, _without_sums))
+
+
+def _is_scan(instruction: Instruction) -> bool:
+    return instruction.opcode == "scan"
 
 
 def _without_sums(builder: Builder, scan: Instruction, _) -> Instruction | None:
@@ -131,7 +136,7 @@ class _Sums:
         everything = dict(zip(self.xs, xs, strict=True)) | dict(zip(ys, outputs[len(stays) :], strict=True))
         finals = dict(zip(stays, outputs, strict=False))
         for k, term in self.terms.items():
-            with builder.provenance(term.summed, "sum-after-scans"):
+            with builder.provenance(term.summed, NAME):
                 finals[k] = builder.emit("add", carry[k], _summed(builder, term, everything))
         own = outputs[len(stays) : len(stays) + len(self.ys)]
         return builder.tuple([*(finals[k] for k in range(len(carry))), *own])

@@ -26,8 +26,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hloom.compiler.passes.replace import replace
-from hloom.compiler.passes.walk import change_computations
+from hloom.compiler.passes.walk import change_computations, replaced
 from hloom.compiler.targets.cuda.simulator.routines import REFERENCES
 from hloom.ir.build import Builder, Value, tuple_elements
 from hloom.ir.module import Instruction, Module
@@ -79,10 +78,10 @@ def has_routine(instruction: Instruction) -> bool:
 
 def routines(module: Module) -> Module:
     """Factorizations as calls of routines, with the ops around them."""
-    return change_computations(module, lambda computation: replace(computation, has_routine, _expand, NAME))
+    return change_computations(module, lambda computation: replaced(computation, NAME, has_routine, _expand))
 
 
-def _expand(builder: Builder, instruction: Instruction):
+def _expand(builder: Builder, instruction: Instruction, _) -> Instruction | list[Instruction]:
     """What the instruction becomes, or the elements of the tuple that it does."""
     operands = [Value(builder, operand) for operand in instruction.operands]
     shape = {"shape": instruction.shape} if OPS[instruction.opcode].shaped else {}
