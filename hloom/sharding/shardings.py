@@ -104,8 +104,23 @@ class AxisType(enum.Enum):
     Manual = "manual"
 
 
+class _NamedAxes:
+    """What a mesh and an abstract mesh derive from the sizes and names of their axes."""
+
+    axis_sizes: Any
+    axis_names: Any
+
+    @property
+    def shape(self) -> dict[str, int]:
+        return dict(zip(self.axis_names, self.axis_sizes, strict=True))
+
+    @property
+    def empty(self) -> bool:
+        return not self.axis_names
+
+
 @record(frozen=True)
-class AbstractMesh:
+class AbstractMesh(_NamedAxes):
     """The axis sizes and names of a mesh without its devices."""
 
     axis_sizes: tuple[int, ...]
@@ -113,16 +128,8 @@ class AbstractMesh:
     axis_types: Any = None
 
     @property
-    def shape(self) -> dict[str, int]:
-        return dict(zip(self.axis_names, self.axis_sizes, strict=True))
-
-    @property
     def size(self) -> int:
         return math.prod(self.axis_sizes) if self.axis_names else 0
-
-    @property
-    def empty(self) -> bool:
-        return not self.axis_names
 
 
 class _Meshes(threading.local):
@@ -162,7 +169,7 @@ class set_mesh:
 use_mesh = set_mesh
 
 
-class Mesh:
+class Mesh(_NamedAxes):
     """Devices in a grid whose axes have names; `with mesh:` makes it the current one.
 
     devices: a nested list or an array of devices. axis_names: one name, or one for each axis. Raises ArgumentError.
@@ -178,19 +185,11 @@ class Mesh:
                 f"devices of rank {grid.ndim}, names {names}",
                 "pass as many names as axes",
             )
-        self.devices, self.axis_names = grid, names
-
-    @property
-    def shape(self) -> dict[str, int]:
-        return dict(zip(self.axis_names, self.devices.shape, strict=True))
+        self.devices, self.axis_names, self.axis_sizes = grid, names, grid.shape
 
     @property
     def size(self) -> int:
         return self.devices.size
-
-    @property
-    def empty(self) -> bool:
-        return not self.axis_names
 
     def __enter__(self) -> Mesh:
         _meshes.active.append(self)
@@ -198,10 +197,6 @@ class Mesh:
 
     def __exit__(self, *exception) -> None:
         _meshes.active.pop()
-
-    @property
-    def axis_sizes(self) -> tuple[int, ...]:
-        return self.devices.shape
 
     @property
     def axis_types(self) -> tuple[AxisType, ...]:

@@ -208,81 +208,66 @@ def _attempt(first: OuterRef, attempt):
             return result
 
 
-def scan_carries_refs(scan):
-    """scan, whose carry takes along the Refs that the body uses."""
+def _carrying_refs(attempt):
+    """The decorator of a function whose functions may use Refs: where they do, attempt(function, refs, before,
+    *arguments) calls it with functions that accept the values of the Refs and return the new ones."""
 
-    @functools.wraps(scan)
-    def call(f, init, *args, **kwargs):
-        try:
-            return scan(f, init, *args, **kwargs)
-        except OuterRef as found:
-            first = found
+    def decorate(function):
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            try:
+                return function(*args, **kwargs)
+            except OuterRef as found:
+                first = found
+            return _attempt(first, lambda refs, before: attempt(function, refs, before, *args, **kwargs))
 
-        def attempt(refs, before):
-            def step(state, x):
-                with held(refs, state[0]) as after:
-                    carry, y = f(state[1], x)
-                    return (after(), carry), y
+        return call
 
-            (values, carry), ys = scan(step, (before, init), *args, **kwargs)
-            return values, (carry, ys)
-
-        return _attempt(first, attempt)
-
-    return call
+    return decorate
 
 
-def while_carries_refs(while_loop):
-    """while_loop, whose value takes along the Refs that the functions use."""
+@_carrying_refs
+def scan_carries_refs(scan, refs, before, f, init, *args, **kwargs):
+    """scan, whose carry also holds the Refs that the body uses."""
 
-    @functools.wraps(while_loop)
-    def call(cond_fun, body_fun, init_val, **kwargs):
-        try:
-            return while_loop(cond_fun, body_fun, init_val, **kwargs)
-        except OuterRef as found:
-            first = found
+    def step(state, x):
+        with held(refs, state[0]) as after:
+            carry, y = f(state[1], x)
+            return (after(), carry), y
 
-        def attempt(refs, before):
-            def condition(state):
-                with held(refs, state[0]):
-                    return cond_fun(state[1])
-
-            def body(state):
-                with held(refs, state[0]) as after:
-                    value = body_fun(state[1])
-                    return after(), value
-
-            return while_loop(condition, body, (before, init_val), **kwargs)
-
-        return _attempt(first, attempt)
-
-    return call
+    (values, carry), ys = scan(step, (before, init), *args, **kwargs)
+    return values, (carry, ys)
 
 
-def branches_take_refs(choose):
+@_carrying_refs
+def while_carries_refs(while_loop, refs, before, cond_fun, body_fun, init_val, **kwargs):
+    """while_loop, whose value also holds the Refs that the functions use."""
+
+    def condition(state):
+        with held(refs, state[0]):
+            return cond_fun(state[1])
+
+    def body(state):
+        with held(refs, state[0]) as after:
+            value = body_fun(state[1])
+            return after(), value
+
+    return while_loop(condition, body, (before, init_val), **kwargs)
+
+
+@_carrying_refs
+def branches_take_refs(choose, refs, before, name, selector, functions, titles, operands):
     """choose(name, selector, functions, titles, operands), whose functions use Refs."""
 
-    @functools.wraps(choose)
-    def call(name, selector, functions, titles, operands):
-        try:
-            return choose(name, selector, functions, titles, operands)
-        except OuterRef as found:
-            first = found
+    def with_values(function):
+        def branch(values, *given):
+            with held(refs, values) as after:
+                result = function(*given)
+                return after(), result
 
-        def attempt(refs, before):
-            def with_values(function):
-                def branch(values, *given):
-                    with held(refs, values) as after:
-                        result = function(*given)
-                        return after(), result
+        return branch
 
-                return branch
-
-            return choose(name, selector, [with_values(f) for f in functions], titles, (before, *operands))
-
-        return _attempt(first, attempt)
-
-    return call
+    return choose(name, selector, [with_values(f) for f in functions], titles, (before, *operands))
 
 
 def gradient_keeps_refs(first: OuterRef, function, has_aux: bool, transform, args, kwargs):

@@ -23,6 +23,7 @@ from hloom.errors import ArgumentError, LeakedTracerError, ParticipantsError, Tr
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.interpret import evaluate, evaluate_instruction
 from hloom.ir.module import Computation, Instruction
+from hloom.ir.op_table import No
 from hloom.ir.ops import OPS
 from hloom.ir.records import field, record
 from hloom.ir.source import Source, current_source, device_scopes
@@ -275,9 +276,12 @@ def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
     except _StillTraced as found:  # within ensure_compile_time_eval, of a value that is not known
         with resumed(found.trace):
             return bind(opcode, *operands, shape=shape, weak=weak, **attributes)
-    shape = OPS[opcode].infer([a._shape for a in arrays], attributes, shape)
+    op = OPS[opcode]
+    shape = op.infer([a._shape for a in arrays], attributes, shape)
     device = eager_device(arrays, opcode)
-    value = OPS[opcode].reference(*(a._value() for a in arrays), shape=shape, **attributes)
+    reference = op.reference
+    assert not isinstance(reference, No), reference.reason
+    value = reference(*(a._value() for a in arrays), shape=shape, **attributes)
     if isinstance(value, tuple):
         return tuple(Array(_owned(v), False, device) for v in value)
     return Array(_owned(value), weak, device)

@@ -148,15 +148,9 @@ class custom_jvp(_WithRule):
             result, tangent = pair_of(rule(*call.nondiff, primals, tangents), what)
             results = same_tree(result, out_tree, f"the result of {what}", "return what the function returns")
             found = same_tree(tangent, out_tree, f"the tangent of {what}", "return it with the structure of the result")
-            results = [
-                matching(v, s, f"result {k} of {what}")
-                for k, (v, s) in enumerate(zip(results, out_shapes, strict=True))
-            ]
-            wanted = [
-                matching(v, s, f"tangent {k} of {what}")
-                for k, (v, s) in enumerate(zip(found, out_shapes, strict=True))
-                if s.dtype in INEXACT
-            ]
+            results = _matching(enumerate(zip(results, out_shapes, strict=True)), "result", what)
+            pairs = enumerate(zip(found, out_shapes, strict=True))
+            wanted = _matching(((k, pair) for k, pair in pairs if pair[1].dtype in INEXACT), "tangent", what)
             return [*results, *wanted]
 
         traced, order = call.trace_rule(run, [*call.given(), *tangent_shapes], f"{call.name}_jvp")
@@ -252,10 +246,7 @@ class custom_vjp(_WithRule):
                 primals, _ = tree.unflatten(call.structure, leaves)
             result, residuals = pair_of(self.fwd(*call.with_arguments(primals)), what)
             results = same_tree(result, out_tree, f"the result of {what}", "return (result, residuals)")
-            results = [
-                matching(v, s, f"result {k} of {what}")
-                for k, (v, s) in enumerate(zip(results, out_shapes, strict=True))
-            ]
+            results = _matching(enumerate(zip(results, out_shapes, strict=True)), "result", what)
             leaves, found["tree"] = tree.flatten(residuals)
             # Python numbers stay as they are, so that the backward rule may branch on them.
             found["numbers"] = {k: leaf for k, leaf in enumerate(leaves) if type(leaf) in (bool, int, float, complex)}
@@ -327,6 +318,11 @@ class custom_vjp(_WithRule):
                         what_for = f"the cotangent of '{hint}' from {what}"
                         found.append(matching(one, leaf._shape, what_for, leaf.weak))
         return found
+
+
+def _matching(pairs, role: str, what: str) -> list:
+    """The leaves of a rule's result as arrays. pairs: (position, (leaf, expected shape))."""
+    return [matching(leaf, shape, f"{role} {k} of {what}") for k, (leaf, shape) in pairs]
 
 
 def _up_to(value, structure, what: str) -> list:
