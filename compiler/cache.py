@@ -30,12 +30,13 @@ import stat
 import struct
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
+
+from hloom.ir import forking
 
 _HEADER = struct.Struct("<8sQ32s")  # magic, length of the data, sha256 of key and data
 _MAGIC = b"hloom\x00\x00\x02"
@@ -82,7 +83,7 @@ class Cache:
         self.hits = 0
         self.misses = 0
         self._memory: dict[str, bytes] = {}
-        self._lock = threading.Lock()
+        self._lock = forking.lock()
         self._warned: set[str] = set()
         self._writable = True
         self._unmeasured = 0  # bytes written since the folder was last measured; prunes early in a long process

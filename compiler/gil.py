@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-import threading
+
+from hloom.ir import forking
 
 
 class _FastSwitching:
@@ -14,7 +15,7 @@ class _FastSwitching:
     """
 
     def __init__(self):
-        self.lock = threading.Lock()
+        self.lock = forking.lock()
         self.users = 0
         self.usual = 0.0
 
@@ -31,5 +32,12 @@ class _FastSwitching:
             if self.users == 0:
                 sys.setswitchinterval(self.usual)
 
+    def forget(self) -> None:
+        """In a forked child, where no block runs."""
+        if self.users:
+            self.users = 0
+            sys.setswitchinterval(self.usual)
+
 
 fast_switching = _FastSwitching()
+forking.on_fork(child=fast_switching.forget)

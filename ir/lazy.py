@@ -6,6 +6,8 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hloom.ir.forking import no_fork
+
 
 class LazyModule:
     """Stands for a module: its first attribute imports it. SciPy takes longer to import than all of hloom."""
@@ -16,7 +18,8 @@ class LazyModule:
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("__"):  # what copy, pickle and inspect ask any object for
             raise AttributeError(attribute)
-        value = getattr(importlib.import_module(self._name), attribute)
+        with no_fork():
+            value = getattr(importlib.import_module(self._name), attribute)
         setattr(self, attribute, value)
         return value
 

@@ -19,11 +19,11 @@ import math
 import mmap
 import os
 import sys
-import threading
 from sys import getrefcount
 
 import numpy as np
 
+from hloom.ir import forking
 from hloom.ir.records import record
 
 ALIGNMENT = 64
@@ -175,7 +175,7 @@ class Pool:
     def __init__(self, limit: int | None = None):
         self.limit = _default_limit() if limit is None else limit
         self._shelves: dict[tuple, Shelf] = {}
-        self._lock = threading.Lock()
+        self._lock = forking.lock()
         self._misses = 0
         self._allocated = 0
         self._held = 0

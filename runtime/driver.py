@@ -41,6 +41,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from hloom.ir import forking
 from hloom.runtime import driver_source as source
 from hloom.runtime.driver_source import AWAIT, COPY, END, JUMP, JUMP_IF_ZERO, KERNEL, SIGNAL, STEP_WORDS, SWAP, SWITCH
 
@@ -132,7 +133,7 @@ class Driver:
         self._stop = ctypes.CFUNCTYPE(None, ctypes.c_int64)(addresses["hloom_stop"])
         # Pools stay alive for good: a program that runs in another thread may hold the address of an old one.
         self._pools: list[_Pool] = []
-        self._lock = threading.Lock()
+        self._lock = forking.lock()
         self._spins = self._calibrate()
         self._crowded = False
         self._start_callable = self._start_workers
@@ -152,8 +153,7 @@ class Driver:
         self._new_pool(default_num_threads() if threads is None else threads)
         self.run = self._builtin(b"run", "hloom_entry_run", _METH_O)
         self.call = self._builtin(b"call", "hloom_entry_call", _METH_FASTCALL)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
+        forking.on_fork(child=self._after_fork)
         atexit.register(self._shut_down)
 
     def _builtin(self, name: bytes, symbol: str, flags: int):
@@ -248,7 +248,6 @@ class Driver:
     def _after_fork(self) -> None:
         """In a forked child: no worker came along, and the old pool's lock may be held by a thread that did not."""
         threads = self.num_threads
-        self._lock = threading.Lock()
         self._pools[-1].workers = []
         self._pools.append(_Pool(threads, self._turns()))
         self._state[source.STATE_POOL] = self._pools[-1].address

@@ -7,7 +7,6 @@ buffer of its channel, and the others read it there.
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from hloom.ir import forking
 from hloom.ir.records import field, record
 from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, default_pool
@@ -110,7 +110,7 @@ class _Thread:
 
 _threads: dict[str, _Thread] = {}
 # The queues of all devices hold calls in one order, so that no part waits for one that is queued behind another.
-_order = threading.Lock()
+_order = forking.lock()
 
 
 class _Inside(threading.local):
@@ -129,13 +129,10 @@ def _thread_of(device: str) -> _Thread:
 
 def _forget_threads() -> None:
     """In a forked child, which has none of its parent's threads."""
-    global _order
     _threads.clear()
-    _order = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
+forking.on_fork(child=_forget_threads)
 
 
 class _Group:

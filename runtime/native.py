@@ -9,12 +9,12 @@ Code stays loaded until the process ends: programs hold bare addresses. Names of
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterable, Sequence
 
+from hloom.ir import forking
 from hloom.runtime import elf
 
-_lock = threading.Lock()
+_lock = forking.lock()
 _counter = itertools.count()
 _jit = None
 _kept: list[object] = []
@@ -45,7 +45,7 @@ def load_all(objects: Iterable[tuple[bytes, Sequence[str]]]) -> list[dict[str, i
             _kept.append(memory)
             return found
     addresses: list[dict[str, int]] = []
-    with _lock:
+    with forking.no_fork(), _lock:
         group: list[tuple[bytes, Sequence[str]]] = []
         taken: set[str] = set()
         for data, symbols in objects:

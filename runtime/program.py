@@ -7,12 +7,12 @@ What it raises is kept; a byte that the next step tests then ends the program, a
 from __future__ import annotations
 
 import ctypes
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from hloom.ir import forking
 from hloom.ir.records import field, record, replace
 from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, address, default_pool
@@ -345,7 +345,7 @@ class Executable:
         self._kept, self._callbacks = callbacks_of(program)
         self._idle: list[Frame] = []
         self._frames: weakref.WeakSet[Frame] = weakref.WeakSet()
-        self._lock = threading.Lock()
+        self._lock = forking.lock()
 
     @property
     def runs_python(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 import time
 import weakref
 from typing import Any
@@ -17,6 +16,7 @@ from hloom.dispatch.signature import Call, JitOptions, Settings, Signature
 from hloom.dispatch.specialization import Specialization
 from hloom.dispatch.stages import Lowered
 from hloom.errors import ArgumentError
+from hloom.ir import forking
 from hloom.ir.module import Module
 from hloom.ir.source import current_source, device_scope, device_scopes
 from hloom.sharding.shardings import device_of
@@ -104,7 +104,7 @@ class JitFunction:
         self._specializations: dict[Any, Specialization] = {}
         self._traced: dict[Any, Traced] = {}
         self._fast: dict[tuple, Any] = {}
-        self._lock = threading.RLock()
+        self._lock = forking.rlock()
         self._ref_versions: dict | None = None  # compiled forms that take values of Refs, by which arguments are Refs
         self._closed_refs: list = []
         _settings.functions.add(self)

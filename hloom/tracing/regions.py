@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 
 import numpy as np
 
 from hloom.arrays.array import Array
 from hloom.errors import TreeError
+from hloom.ir import forking
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
 from hloom.ir.records import record
@@ -114,7 +114,7 @@ def _program(build, shapes, name: str) -> Computation:
 
 
 _programs: OrderedDict = OrderedDict()
-_lock = threading.Lock()
+_lock = forking.lock()
 
 
 def run_compiled(computation: Computation, values) -> list[np.ndarray]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from hloom.ir import forking
 from hloom.ir.records import record
 from hloom.runtime.cuda.api import Api, FunctionFacts
 from hloom.runtime.cuda.discovery import GpuFacts
@@ -73,7 +74,6 @@ def _after_fork() -> None:
     """A forked process cannot use the driver that its parent had initialized."""
     for device in list(_devices):
         if device.context is not None:
-            device.lock = threading.RLock()
             device.lost = CudaDeviceLostError(
                 f"{device} in a forked process",
                 "its parent had used it before, which CUDA does not allow",
@@ -82,8 +82,7 @@ def _after_fork() -> None:
             device.lost.told = True
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+forking.on_fork(child=_after_fork)
 
 
 class _Guard:
@@ -130,7 +129,7 @@ class Device:
     ):
         self.api, self.facts = api, facts
         self.stepwise = os.environ.get("HLOOM_CUDA_STEPWISE", "") not in ("", "0") if stepwise is None else stepwise
-        self.lock = threading.RLock()
+        self.lock = forking.rlock()
         self.lost: CudaDeviceLostError | None = None
         self.handle = self.context = self.pool_handle = None  # the driver's, from the first use on
         self.main = self.uploads = self.downloads = self.recording = None

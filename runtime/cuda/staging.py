@@ -8,13 +8,13 @@ copied to once the host has read it.
 from __future__ import annotations
 
 import ctypes
-import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 
+from hloom.ir import forking
 from hloom.runtime.cuda.memory import Buffer, rounded
 
 # Bytes of a piece, and how many of them one direction keeps at most.
@@ -176,7 +176,7 @@ class Download:
         """array: C-contiguous, of no more bytes than the buffer."""
         self.device, self.buffer, self.array, self.asked = device, buffer, array, asked
         self._held: deque = deque()  # (first byte, bytes, address, size, event)
-        self._mine = threading.RLock()
+        self._mine = forking.rlock()
         api, stream = device.api, device.downloads
         before = device.record(device.main)
         self._calls = before.calls

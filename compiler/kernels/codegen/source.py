@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import threading
 
+from hloom.ir import forking
 from hloom.ir.records import record
 
 # An alias scope that nothing else names: LLVM's vectorizer keeps this mark on the vector stores it makes of stores.
@@ -29,7 +29,7 @@ class KernelSource:
     parts: tuple[tuple[str, KernelSource], ...] = ()
 
 
-_parsing = threading.Lock()
+_parsing = forking.lock()
 _PARSES = 10
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import re
@@ -14,11 +15,12 @@ from hloom.compiler.targets.cpu.half_floats import CONVERSIONS
 from hloom.compiler.targets.cpu.llvm_emitter.analysis import EXPLICIT
 from hloom.compiler.targets.cpu.machine import Machine, architecture, host, level_machine, native_machine
 from hloom.compiler.targets.cpu.nontemporal_stores import is_streamed, past_caches
+from hloom.ir import forking
 
 # Level 3 makes the same vector loops and takes longer. The superword vectorizer is off: it finds nothing in kernels
 # whose loops the loop vectorizer has widened.
 _OPTIMIZATION = 2
-_lock = threading.RLock()
+_lock = forking.rlock()
 
 
 class _TargetMachines(threading.local):
@@ -111,7 +113,13 @@ class _StrengthReductionOff:
     """
 
     def __init__(self) -> None:
-        self._inside, self._lock = 0, threading.Lock()
+        self._inside, self._lock = 0, forking.lock()
+
+    def forget(self) -> None:
+        """In a forked child, where no block runs."""
+        if self._inside:
+            self._inside = 0
+            self._set(False)
 
     def _set(self, off: bool) -> None:
         llvm.set_option("", f"-disable-lsr={str(off).lower()}")
@@ -130,6 +138,16 @@ class _StrengthReductionOff:
 
 
 _strength_reduction_off = _StrengthReductionOff()
+
+
+def _after_fork() -> None:
+    """In a forked child: other threads may have been in llvmlite, to free a module, which `no_fork` does not cover."""
+    with contextlib.suppress(AttributeError):
+        llvm.ffi.lib._lock._lock._at_fork_reinit()
+    _strength_reduction_off.forget()
+
+
+forking.on_fork(child=_after_fork)
 
 
 def compiled(text: str, libraries: Iterable[bytes | str] = (), machine: Machine | None = None) -> bytes:

@@ -25,6 +25,7 @@ from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.targets.cpu.interface import NativeFunction, ObjectCode, code_version, kernel_key
 from hloom.compiler.targets.cpu.machine import Machine, available_cores, host_name, machine_of, portable_machine
 from hloom.compiler.targets.cpu.prebuilt import keys as prebuilt
+from hloom.ir import forking
 
 __all__ = [
     "assembly",
@@ -75,11 +76,11 @@ def _compile(kernels: Sequence[KernelSource], machine: Machine) -> list[ObjectCo
     stages = current()
 
     def front_end(kernel: KernelSource) -> tuple[str, list[bytes | str]]:
-        with stage("front end"):
+        with stage("front end"), forking.no_fork():
             return kernel_module(kernel)
 
     def emit(name: str, text: str, libraries: list[bytes | str]) -> ObjectCode:
-        with collecting(stages), stage("llvm"):
+        with collecting(stages), stage("llvm"), forking.no_fork():
             return ObjectCode((name,), _backend().compiled(text, libraries, machine))
 
     if len(kernels) == 1:
@@ -122,11 +123,12 @@ def compile_functions(functions: Sequence[NativeFunction], cache: Cache | None =
     if data is None and cache is not None:
         data = cache.get(key)
     if data is None:
-        from hloom.compiler.targets.cpu.numba_frontend import lower  # imports Numba: 0.3 s
+        with forking.no_fork():
+            from hloom.compiler.targets.cpu.numba_frontend import lower  # imports Numba: 0.3 s
 
-        machine, backend = portable_machine(), _backend()
-        modules = [lower.function_module(function) for function in functions]
-        data = backend.object_code(backend.optimized_together(modules, exported, machine), machine)
+            machine, backend = portable_machine(), _backend()
+            modules = [lower.function_module(function) for function in functions]
+            data = backend.object_code(backend.optimized_together(modules, exported, machine), machine)
         if cache is not None:
             cache.put(key, data)
     return ObjectCode(exported, data)

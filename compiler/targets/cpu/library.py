@@ -15,7 +15,6 @@ import functools
 import hashlib
 import re
 import sys
-import threading
 
 from hloom.compiler.cache import default_cache
 from hloom.compiler.targets.cpu.interface import LibraryFunction, code_version
@@ -24,10 +23,11 @@ from hloom.compiler.targets.cpu.llvm_emitter.values import LLVM, REGISTER
 from hloom.compiler.targets.cpu.machine import architecture
 from hloom.compiler.targets.cpu.microkernels.names import BLOCK, argument_count, prebuilt_blocks
 from hloom.compiler.targets.cpu.prebuilt import archive
+from hloom.ir import forking
 
 __all__ = ["entries", "module_text", "signature"]
 
-_lock = threading.RLock()
+_lock = forking.rlock()
 
 
 @functools.cache
@@ -87,7 +87,7 @@ def _cache_key(name: str) -> str:
 
 @functools.cache
 def _compiled(name: str) -> LibraryFunction:
-    with _lock:
+    with forking.no_fork(), _lock:
         if not archive.is_current():
             _report()
         function = _numba().library_function(name, module_text)

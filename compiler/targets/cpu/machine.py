@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from hloom.compiler.cache import default_cache
+from hloom.ir import forking
 from hloom.ir.records import record, replace
 
 
@@ -178,9 +179,10 @@ def _processor() -> tuple[str, dict[str, bool]]:
     key = "processor-" + hashlib.sha256(description).hexdigest() if description else ""
     if key and (known := cache.load(key, _decoded_processor)):
         return known
-    import llvmlite.binding as llvm  # saves start-up time: LLVM
+    with forking.no_fork():
+        import llvmlite.binding as llvm  # saves start-up time: LLVM
 
-    name, flags = llvm.get_host_cpu_name(), dict(llvm.get_host_cpu_features())
+        name, flags = llvm.get_host_cpu_name(), dict(llvm.get_host_cpu_features())
     if key:
         cache.put(key, json.dumps((name, flags)).encode())
     return name, flags

@@ -3,13 +3,12 @@
     compile_async(kernel, install)     calls install(address) once the kernel is compiled
     wait()                             returns when nothing is left to compile
 
-One thread compiles and ends when nothing is left. A program that exits or forks waits at most for the kernel that is
-being compiled.
+One thread compiles and ends when nothing is left. A program that exits waits at most for the kernel that is being
+compiled.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -20,13 +19,13 @@ from hloom.backends.cpu.driver import load_kernel_unlocked
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.targets.cpu.machine import host_name
 from hloom.config import config
+from hloom.ir import forking
 
 DELAY = 0.02  # seconds for which the call with the fallback has the processor for itself
 
-_lock = threading.Lock()
+_lock = forking.lock()
 _waiting: deque[tuple[KernelSource, str, Callable[[int], None]]] = deque()
 _thread: threading.Thread | None = None
-_forking = False
 
 
 def compile_async(kernel: KernelSource, install: Callable[[int], None]) -> None:
@@ -45,7 +44,7 @@ def wait() -> None:
 def _start() -> None:
     global _thread
     with _lock:
-        if _waiting and _thread is None and not _forking:
+        if _waiting and _thread is None:
             _thread = threading.Thread(target=_work, name="hloom-background-compilation")
             try:
                 _thread.start()
@@ -72,25 +71,17 @@ def _work() -> None:
 def _next() -> tuple[KernelSource, str, Callable[[int], None]] | None:
     global _thread
     with _lock:
-        if _waiting and not _forking and threading.main_thread().is_alive():
+        if _waiting and threading.main_thread().is_alive():
             return _waiting.popleft()
         _thread = None
         return None
 
 
-def _before_fork() -> None:
-    global _forking
-    with _lock:
-        _forking, thread = True, _thread
-    if thread is not None and thread is not threading.current_thread():
-        thread.join()  # a child would find LLVM's locks taken
-
-
-def _after_fork() -> None:
-    global _forking
-    _forking = False
+def _forget() -> None:
+    """In a forked child, where the thread is not: what it was compiling keeps its fallback, the rest is compiled."""
+    global _thread
+    _thread = None
     _start()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+forking.on_fork(child=_forget)

@@ -8,7 +8,6 @@ load_or_fall_back(kernels, fallbacks)   the same, without compiling kernels that
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from hloom.compiler.cache import default_cache, use_folder
@@ -18,6 +17,7 @@ from hloom.compiler.targets.cpu import codegen
 from hloom.compiler.targets.cpu.interface import kernel_key
 from hloom.compiler.targets.cpu.machine import available_cores, host_name, use_cpu
 from hloom.config import config
+from hloom.ir import forking
 from hloom.runtime import driver_source, native
 from hloom.runtime.driver import Driver, default_num_threads, install
 
@@ -26,7 +26,7 @@ if config.cache_dir is not None:  # set before this module was needed
     use_folder(config.cache_dir)
 use_cpu(config.cpu)  # set before this module was needed, by the program or by HLOOM_CPU
 
-_lock = threading.RLock()
+_lock = forking.rlock()
 _addresses: dict[KernelSource, int] = {}
 
 

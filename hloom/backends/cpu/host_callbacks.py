@@ -11,6 +11,7 @@ import numpy as np
 
 from hloom.backends.cpu.driver import driver
 from hloom.errors import HloomError
+from hloom.ir import forking
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Instruction
 from hloom.ir.ops.indexing.sort import is_plain_sort, sort_keys, sort_plainly
@@ -83,6 +84,9 @@ def _in_rows(call, instruction: Instruction, operands: list[np.ndarray], results
 @functools.cache
 def _threads(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, "hloom-library")
+
+
+forking.on_fork(child=_threads.cache_clear)
 
 
 def _fft_workers():

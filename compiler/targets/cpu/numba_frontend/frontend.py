@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import operator
-import threading
 import types as python_types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,6 +26,7 @@ from numba.extending import intrinsic
 
 from hloom.compiler.kernels.math.registry import REGISTER
 from hloom.compiler.targets.cpu.numba_frontend.builtins import REPLACEMENTS
+from hloom.ir import forking
 
 # What a pointer points at in memory, where that is not the type of the value.
 STORAGE_TYPES = REGISTER | {"pred": types.uint8, "f16": types.uint16, "bf16": types.uint16}
@@ -302,7 +302,7 @@ class _NoGarbageCollection:
             gc.enable()
 
 
-_lock = threading.Lock()
+_lock = forking.lock()
 _front_end: FrontEnd | None = None
 
 

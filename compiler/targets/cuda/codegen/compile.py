@@ -7,14 +7,14 @@ refused by an older driver, a cubin of the same architecture is not.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterable
 
 from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.ir import forking
 from hloom.ir.errors import HloomError
 from hloom.ir.records import record
 
-_lock = threading.Lock()
+_lock = forking.lock()
 _REPAIR = 'pip install "hloom[cuda]" (numba-cuda, nvJitLink, and NVVM 13.0)'
 
 
@@ -84,7 +84,7 @@ def _compile(source: KernelSource, arch: str, lower, ptx_of) -> CudaCode:
         raise CudaCompileError(
             f"compile {source.name} for {arch!r}", repair="name an architecture from sm_80 on: 'sm_90'"
         )
-    with _lock:
+    with forking.no_fork(), _lock:
         try:
             ptx = ptx_of(lower(source), (int(found[1]), int(found[2])))
         except LookupError:

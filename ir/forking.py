@@ -1,0 +1,127 @@
+"""What happens to locks and helper threads when the process forks. Everything in hloom that has a rule for it is here.
+
+    lock(), rlock()                               locks that a forked child finds free
+    with no_fork():                               a fork by another thread waits until the block is left
+    on_fork(before=None, parent=None, child=None) functions to call before a fork, and after it in parent and child
+
+A forked child has the thread that forked and no other. A lock that another thread held stays locked in it, and what
+that thread was changing stays half changed. So:
+
+- What a `lock()` guards is changed by single assignments, so that it is valid whenever another thread forks.
+- Libraries that keep state of their own and have no rule for forks (LLVM, Numba, modules during their import) are used
+  under `no_fork()`.
+- A helper thread's owner forgets it in the child, and starts another when it is needed.
+
+`multiprocessing` (method "fork"), pools of workers and data loaders fork in the middle of programs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+
+__all__ = ["lock", "no_fork", "on_fork", "rlock"]
+
+# Seconds that a fork waits for other threads. More than any kernel takes to compile; beyond it something hangs already,
+# and a fork that hangs with it would be worse.
+PATIENCE = 60.0
+
+Hook = Callable[[], None]
+_hooks: list[tuple[Hook | None, Hook | None, Hook | None]] = []
+_locks: weakref.WeakSet = weakref.WeakSet()
+_changed = threading.Condition(threading.Lock())
+_inside: dict[int, int] = {}  # thread: how many blocks of `no_fork` it is in
+_forks = 0  # threads that are about to fork
+
+
+def lock():
+    """A `threading.Lock` that is free in a forked child."""
+    made = threading.Lock()
+    _locks.add(made)
+    return made
+
+
+def rlock():
+    """A `threading.RLock` that is free in a forked child."""
+    made = threading.RLock()
+    _locks.add(made)
+    return made
+
+
+def on_fork(before: Hook | None = None, parent: Hook | None = None, child: Hook | None = None) -> None:
+    """Calls functions around each fork: `before` in reverse order of registration, the others in order."""
+    _hooks.append((before, parent, child))
+
+
+class no_fork:
+    """While a thread is in this block, other threads that fork wait. Blocks nest.
+
+    Locks under which other threads enter such a block are taken before it, or three threads could wait for each other.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        with _changed:
+            if me not in _inside:
+                _changed.wait_for(lambda: not _forks, PATIENCE)
+            _inside[me] = _inside.get(me, 0) + 1
+
+    def __exit__(self, *_) -> None:
+        me = threading.get_ident()
+        with _changed:
+            _inside[me] -= 1
+            if not _inside[me]:
+                del _inside[me]
+                _changed.notify_all()
+
+
+# Locks of the standard library that a module acquires before a fork and releases after it, once it is imported.
+_ACQUIRED_BEFORE = {"logging": "_lock", "concurrent.futures.thread": "_global_shutdown_lock"}
+
+
+def _before_fork() -> None:
+    global _forks
+    for before, _, _ in reversed(_hooks):
+        if before is not None:
+            before()
+    me, absent = threading.get_ident(), _ACQUIRED_BEFORE.keys() - sys.modules.keys()
+    with _changed:
+        _forks += 1
+        _changed.wait_for(lambda: _inside.keys() <= {me}, PATIENCE)
+    for name in absent & sys.modules.keys():
+        # Imported while the fork waited, too late to be asked to acquire its lock, and it will be asked to release it.
+        with contextlib.suppress(AttributeError):
+            getattr(sys.modules[name], _ACQUIRED_BEFORE[name]).acquire()
+
+
+def _in_parent() -> None:
+    global _forks
+    with _changed:
+        _forks -= 1
+        _changed.notify_all()
+    for _, parent, _ in _hooks:
+        if parent is not None:
+            parent()
+
+
+def _in_child() -> None:
+    global _forks, _changed
+    _changed, _forks = threading.Condition(threading.Lock()), 0
+    for thread in _inside.keys() - {threading.get_ident()}:
+        del _inside[thread]
+    for each in list(_locks):
+        if not getattr(each, "_is_owned", bool)():  # the thread that forked goes on with what it holds
+            each._at_fork_reinit()  # as the standard library does for its own locks
+    for _, _, child in _hooks:
+        if child is not None:
+            child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
