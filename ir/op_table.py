@@ -110,7 +110,6 @@ class Op:
     involution: bool = False  # f(f(x)) = x
     identity: Callable[[Any], Any] | None = None  # dtype -> the neutral element
     effects: bool = False
-    pure_movement: bool = False  # every element of the result is an element of an operand
 
     @property
     def is_custom_call(self) -> bool:

@@ -9,8 +9,8 @@ import numpy as np
 
 from hloom.ir.ops.elementwise.declare import (
     ARITHMETIC,
-    binary,
-    unary,
+    hlo_binary,
+    hlo_unary,
     wrapped,
 )
 from hloom.ir.ops.rules import conjugate, partials, to_real
@@ -83,7 +83,7 @@ def _power(x, y):
     return np.where(negative, np.where(x == 1, 1, np.where(x == -1, parity, 0)), positive)
 
 
-binary(
+hlo_binary(
     "add",
     ("pred", *ARITHMETIC),
     np.add,
@@ -93,24 +93,22 @@ binary(
     commutative=True,
     associative=True,
     identity=lambda dtype: 0,
-    dialects="hlo stablehlo",
     doc="{0} + {1}; `or` of booleans.",
     lax="add",
     numpy="add",
 )
-binary(
+hlo_binary(
     "subtract",
     ARITHMETIC,
     np.subtract,
     wrapped("{0} - {1}"),
     _subtract_jvp,
     _subtract_transpose,
-    dialects="hlo stablehlo",
     doc="{0} - {1}.",
     lax="sub",
     numpy="subtract",
 )
-binary(
+hlo_binary(
     "multiply",
     ("pred", *ARITHMETIC),
     np.multiply,
@@ -120,12 +118,11 @@ binary(
     commutative=True,
     associative=True,
     identity=lambda dtype: 1,
-    dialects="hlo stablehlo",
     doc="{0} * {1}; `and` of booleans.",
     lax="mul",
     numpy="multiply",
 )
-binary(
+hlo_binary(
     "divide",
     ARITHMETIC,
     _truncated_divide,
@@ -133,11 +130,10 @@ binary(
     partials(lambda g, z, x, y: g / y, lambda g, z, x, y: -(g * z) / y),
     _divide_transpose,
     flops=4,
-    dialects="hlo stablehlo",
     doc="{0} / {1}. Integers truncate toward zero; a division by zero has all bits set.",
     lax="div",
 )
-binary(
+hlo_binary(
     "remainder",
     ("signed", "unsigned", "float"),
     _remainder,
@@ -148,11 +144,10 @@ binary(
         lambda g, z, x, y: -g * ((x / y).op("sign") * (x / y).op("abs").op("floor")),
     ),
     flops=10,
-    dialects="hlo stablehlo",
     doc="The remainder of {0} / {1} with the sign of {0}.",
     lax="rem",
 )
-binary(
+hlo_binary(
     "power",
     ARITHMETIC,
     _power,
@@ -164,12 +159,11 @@ binary(
         lambda g, z, x, y: g * z * x.compare("EQ", 0).where(x.like(1), x).op("log"),
     ),
     flops=40,
-    dialects="hlo stablehlo",
     doc="{0} to the power {1}, of one dtype.",
     lax="pow",
     ulp=(1.92, 0.62),
 )
-binary(
+hlo_binary(
     "maximum",
     ("pred", "signed", "unsigned", "float", "complex"),
     np.maximum,
@@ -182,11 +176,10 @@ binary(
     associative=True,
     idempotent=True,
     identity=lambda dtype: _lowest(dtype),
-    dialects="hlo stablehlo",
     doc="The larger of {0} and {1}; NaN where one is NaN.",
     lax="max",
 )
-binary(
+hlo_binary(
     "minimum",
     ("pred", "signed", "unsigned", "float", "complex"),
     np.minimum,
@@ -199,7 +192,6 @@ binary(
     associative=True,
     idempotent=True,
     identity=lambda dtype: _highest(dtype),
-    dialects="hlo stablehlo",
     doc="The smaller of {0} and {1}; NaN where one is NaN.",
     lax="min",
 )
@@ -227,7 +219,7 @@ def _negate_transpose(build, instruction, cotangent, operands):
     return [-cotangent]
 
 
-unary(
+hlo_unary(
     "negate",
     ARITHMETIC,
     np.negative,
@@ -235,12 +227,11 @@ unary(
     partials(lambda g, y, x: -g),
     _negate_transpose,
     involution=True,
-    dialects="hlo stablehlo",
     doc="-{0}.",
     lax="neg",
     numpy="negative",
 )
-unary(
+hlo_unary(
     "abs",
     ARITHMETIC,
     np.abs,
@@ -254,11 +245,10 @@ unary(
         )
     ),
     result=to_real,
-    dialects="hlo stablehlo",
     doc="The absolute value; real for complex {0}.",
     lax="abs",
 )
-unary(
+hlo_unary(
     "sign",
     ARITHMETIC,
     # Zero keeps its sign, which NumPy drops.
@@ -267,7 +257,6 @@ unary(
     lambda build, instruction, primals, tangents: (
         _direction_jvp(primals[0], build.primal, tangents[0]) if instruction.dtype in COMPLEX else None
     ),
-    dialects="hlo stablehlo",
     doc="-1, 0 or 1; {0} / |{0}| for complex {0}; NaN for NaN.",
     lax="sign",
 )

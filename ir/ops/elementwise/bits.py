@@ -12,8 +12,8 @@ from hloom.ir.ops.elementwise.declare import (
     FLOAT,
     INTEGER,
     NO_TANGENT,
-    binary,
-    unary,
+    hlo_binary,
+    hlo_unary,
     wrapped,
 )
 from hloom.ir.ops.rules import linear_jvp, to_pred, to_real, zero_jvp
@@ -28,50 +28,45 @@ def _half_away(x):
     return np.copysign(np.where(np.abs(x - whole) >= 0.5, whole + np.sign(x), whole), x)
 
 
-unary(
+hlo_unary(
     "floor",
     FLOAT,
     np.floor,
     "floor_{t}({0})",
     zero_jvp,
-    dialects="hlo stablehlo",
     doc="The largest integer that is not above {0}, as a float.",
     lax="floor",
 )
-unary(
+hlo_unary(
     "ceil",
     FLOAT,
     np.ceil,
     "ceil_{t}({0})",
     zero_jvp,
-    dialects="hlo stablehlo",
     doc="The smallest integer that is not below {0}, as a float.",
     lax="ceil",
 )
-unary(
+hlo_unary(
     "round-nearest-even",
     FLOAT,
     np.rint,
     "round_even_{t}({0})",
     zero_jvp,
-    dialects="hlo stablehlo",
 )
-unary(
+hlo_unary(
     "round-nearest-afz",
     FLOAT,
     _half_away,
     "round_afz_{t}({0})",
     zero_jvp,
-    dialects="hlo stablehlo",
 )
-unary(
+hlo_unary(
     "is-finite",
     FLOAT,
     np.isfinite,
     "is_finite_{t}({0})",
     zero_jvp,
     result=to_pred,
-    dialects="hlo stablehlo",
     doc="Whether {0} is neither infinite nor NaN, pred.",
     lax="is_finite",
 )
@@ -114,7 +109,7 @@ def _sign_fill(x):
 
 bitwise = {"commutative": True, "associative": True}
 ones = lambda dtype: True if dtype == DTYPES["pred"] else -1 if dtype in SIGNED else np.iinfo(dtype).max  # noqa: E731
-binary(
+hlo_binary(
     "and",
     BITS,
     np.bitwise_and,
@@ -124,12 +119,11 @@ binary(
     idempotent=True,
     identity=ones,
     **bitwise,
-    dialects="hlo stablehlo",
     doc="{0} & {1}.",
     lax="bitwise_and",
     numpy="bitwise_and",
 )
-binary(
+hlo_binary(
     "or",
     BITS,
     np.bitwise_or,
@@ -139,12 +133,11 @@ binary(
     idempotent=True,
     identity=lambda dtype: 0,
     **bitwise,
-    dialects="hlo stablehlo",
     doc="{0} | {1}.",
     lax="bitwise_or",
     numpy="bitwise_or",
 )
-binary(
+hlo_binary(
     "xor",
     BITS,
     np.bitwise_xor,
@@ -153,12 +146,11 @@ binary(
     NO_TANGENT,
     identity=lambda dtype: 0,
     **bitwise,
-    dialects="hlo stablehlo",
     doc="{0} ^ {1}.",
     lax="bitwise_xor",
     numpy="bitwise_xor",
 )
-unary(
+hlo_unary(
     "not",
     BITS,
     lambda x: np.logical_not(x) if x.dtype == bool else np.invert(x),
@@ -166,54 +158,49 @@ unary(
     zero_jvp,
     NO_TANGENT,
     involution=True,
-    dialects="hlo stablehlo",
     doc="~{0} of integers, `not` of booleans.",
     lax="bitwise_not",
     numpy="bitwise_not invert bitwise_invert",
 )
 shift_left = _shift(_shift_left, lambda x: 0)
-binary(
+hlo_binary(
     "shift-left",
     INTEGER,
     shift_left,
     "shl_{t}({0}, {1})",
     zero_jvp,
     NO_TANGENT,
-    dialects="hlo stablehlo",
     doc="{0} << {1}; 0 where {1} is at least the width of {0}.",
     lax="shift_left",
 )
-binary(
+hlo_binary(
     "shift-right-logical",
     INTEGER,
     _shift(_shift_right_logical, lambda x: 0),
     "shr_logical_{t}({0}, {1})",
     zero_jvp,
     NO_TANGENT,
-    dialects="hlo stablehlo",
     doc="{0} >> {1}, with zeros shifted in.",
     lax="shift_right_logical",
 )
-binary(
+hlo_binary(
     "shift-right-arithmetic",
     INTEGER,
     _shift(_shift_right_arithmetic, _sign_fill),
     "shr_arithmetic_{t}({0}, {1})",
     zero_jvp,
     NO_TANGENT,
-    dialects="hlo stablehlo",
     doc="{0} >> {1}, with copies of the sign bit shifted in.",
     lax="shift_right_arithmetic",
 )
 # NumPy counts the bits of the absolute value; HLO those of the two's complement.
-unary(
+hlo_unary(
     "popcnt",
     INTEGER,
     lambda x: np.bitwise_count(x.view(f"u{x.dtype.itemsize}")),
     "popcnt_{t}({0})",
     zero_jvp,
     NO_TANGENT,
-    dialects="hlo stablehlo",
     doc="The number of bits set, in the dtype of {0}.",
     lax="population_count",
 )
@@ -228,14 +215,13 @@ def _leading_zeros(x):
     return count
 
 
-unary(
+hlo_unary(
     "count-leading-zeros",
     INTEGER,
     _leading_zeros,
     "clz_{t}({0})",
     zero_jvp,
     NO_TANGENT,
-    dialects="hlo stablehlo",
     doc="The number of leading zero bits, in the dtype of {0}.",
     lax="clz",
 )
@@ -258,7 +244,7 @@ def _zero(cotangent):
     return cotangent.like(0)
 
 
-binary(
+hlo_binary(
     "complex",
     ("float",),
     _make_complex,
@@ -269,11 +255,10 @@ binary(
         -g.op("imag") if operands[1] is None else None,
     ],
     result=_complex_dtype,
-    dialects="hlo stablehlo",
     doc="The complex number {0} + i {1}.",
     lax="complex",
 )
-unary(
+hlo_unary(
     "real",
     ("float", "complex"),
     np.real,
@@ -283,11 +268,10 @@ unary(
         g.op("complex", _zero(g)) if instruction.operands[0].dtype in COMPLEX else g
     ],
     result=to_real,
-    dialects="hlo stablehlo",
     doc="The real part.",
     lax="real",
 )
-unary(
+hlo_unary(
     "imag",
     ("float", "complex"),
     np.imag,
@@ -297,7 +281,6 @@ unary(
         _zero(g).op("complex", -g) if instruction.operands[0].dtype in COMPLEX else _zero(g)
     ],
     result=to_real,
-    dialects="hlo stablehlo",
     doc="The imaginary part.",
     lax="imag",
 )

@@ -48,11 +48,19 @@ def _elementwise_op(
 
 unary = functools.partial(_elementwise_op, 1)
 binary = functools.partial(_elementwise_op, 2)
+hlo_unary = functools.partial(unary, dialects="hlo stablehlo")
+hlo_binary = functools.partial(binary, dialects="hlo stablehlo")
 
 
-def math_function(name, kernel, reference, derivative, flops, kinds=ANALYTIC, **facts):
-    """Declares a unary function computed by the kernel `kernel_DTYPE`; derivative(g, y, x)."""
-    unary(name, kinds, reference, kernel + "_{t}({0})", partials(derivative), flops=flops, **facts)
+def _math_function(name, reference, derivative, flops, kernel="", kinds=ANALYTIC, **facts):
+    """Declares a unary function computed by the kernel `kernel_DTYPE`, by default its own name; derivative(g, y, x)."""
+    code = f"{kernel or name}_{{t}}({{0}})"
+    unary(name, kinds, reference, code, partials(derivative), flops=flops, **facts)
+
+
+# Functions that StableHLO has take an accuracy there; those of CHLO do not.
+hlo_function = functools.partial(_math_function, dialects="hlo stablehlo", takes_accuracy=True)
+chlo_function = functools.partial(_math_function, dialects="hlo chlo")
 
 
 def host_function(name, arity, reference, jvp, flops, **facts):

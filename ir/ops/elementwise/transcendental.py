@@ -12,8 +12,9 @@ import numpy as np
 from hloom.ir.op_table import NumPy
 from hloom.ir.ops.elementwise.declare import (
     FLOAT,
-    binary,
-    math_function,
+    chlo_function,
+    hlo_binary,
+    hlo_function,
 )
 from hloom.ir.ops.rules import partials
 
@@ -36,114 +37,91 @@ def _complex_or(real_function, complex_function):
     return lambda x: complex_function(x) if x.dtype.kind == "c" else real_function(x)
 
 
-math_function(
+hlo_function(
     "exponential",
-    "exp",
     np.exp,
     lambda g, y, x: g * y,
     15,
-    dialects="hlo stablehlo",
+    kernel="exp",
     doc="e to the power {0}.",
     lax="exp",
     numpy="exp",
-    takes_accuracy=True,
     ulp=(1.06, 1.01),
 )
-math_function(
+hlo_function(
     "exponential-minus-one",
-    "expm1",
     np.expm1,
     lambda g, y, x: g * (y + 1),
     20,
-    dialects="hlo stablehlo",
+    kernel="expm1",
     doc="exp({0}) - 1, exact near 0.",
     lax="expm1",
-    takes_accuracy=True,
     ulp=(1.64, 0.98),
 )
-math_function(
-    "log",
+hlo_function(
     "log",
     np.log,
     lambda g, y, x: g / x,
     15,
-    dialects="hlo stablehlo",
     doc="The natural logarithm; -inf at 0, NaN for negative floats.",
     lax="log",
     numpy="log",
-    takes_accuracy=True,
     ulp=(0.93, 0.83),
 )
-math_function(
+hlo_function(
     "log-plus-one",
-    "log1p",
     np.log1p,
     lambda g, y, x: g / (x + 1),
     20,
-    dialects="hlo stablehlo",
+    kernel="log1p",
     doc="log(1 + {0}), exact near 0; -inf at -1, NaN for floats below.",
     lax="log1p",
     numpy="log1p",
-    takes_accuracy=True,
     ulp=(0.98, 0.86),
 )
-math_function(
-    "logistic",
+hlo_function(
     "logistic",
     _logistic,
     lambda g, y, x: g * y * (1 - y),
     20,
-    dialects="hlo stablehlo",
     doc="The logistic function, 1 / (1 + exp(-{0})).",
     lax="logistic",
-    takes_accuracy=True,
     ulp=(1.0, 0.93),
 )
-math_function(
-    "sqrt",
+hlo_function(
     "sqrt",
     np.sqrt,
     lambda g, y, x: g * 0.5 / y,
     4,
-    dialects="hlo stablehlo",
     doc="The square root; NaN for negative floats.",
     lax="sqrt",
     numpy="sqrt",
-    takes_accuracy=True,
 )
-math_function(
-    "rsqrt",
+hlo_function(
     "rsqrt",
     lambda x: 1 / np.sqrt(x),
     lambda g, y, x: g * -0.5 * y / x,
     5,
-    dialects="hlo stablehlo",
     doc="The reciprocal square root, 1 / sqrt({0}); NaN for negative floats.",
     lax="rsqrt",
-    takes_accuracy=True,
     ulp=(0.501, 0.501),
 )
-math_function(
-    "cbrt",
+hlo_function(
     "cbrt",
     _complex_or(np.cbrt, lambda x: np.power(x, 1 / 3)),
     lambda g, y, x: g / (y * y * 3),
     20,
-    dialects="hlo stablehlo",
     doc="The cube root; negative for negative floats.",
     lax="cbrt",
     numpy=NumPy("cbrt", refused=("complex",)),
-    takes_accuracy=True,
     ulp=(0.501, 0.501),
 )
-math_function(
-    "erf",
+chlo_function(
     "erf",
     _erf,
     lambda g, y, x: g * (2 / math.sqrt(math.pi)) * (-(x * x)).op("exponential"),
     25,
     kinds=FLOAT,
-    dialects="hlo chlo",
     doc="The error function.",
     lax="erf",
     ulp=(1.71, 0.85),
@@ -158,34 +136,29 @@ def _off_unit(x):
     return (1 - x) * (1 + x)
 
 
-math_function(
+hlo_function(
     "sine",
-    "sin",
     np.sin,
     lambda g, y, x: g * x.op("cosine"),
     20,
-    dialects="hlo stablehlo",
+    kernel="sin",
     doc="The sine of {0} radians.",
     lax="sin",
     numpy="sin",
-    takes_accuracy=True,
     ulp=(0.79, 0.72),
 )
-math_function(
+hlo_function(
     "cosine",
-    "cos",
     np.cos,
     lambda g, y, x: -(g * x.op("sine")),
     20,
-    dialects="hlo stablehlo",
+    kernel="cos",
     doc="The cosine of {0} radians.",
     lax="cos",
     numpy="cos",
-    takes_accuracy=True,
     ulp=(0.79, 0.78),
 )
-math_function(
-    "tan",
+hlo_function(
     "tan",
     np.tan,
     lambda g, y, x: g * (y * y + 1),
@@ -194,101 +167,83 @@ math_function(
     doc="The tangent of {0} radians.",
     lax="tan",
     numpy="tan",
-    takes_accuracy=True,
     ulp=(0.501, 0.8),
 )
-math_function(
-    "tanh",
+hlo_function(
     "tanh",
     np.tanh,
     lambda g, y, x: g * (1 - y * y),
     20,
-    dialects="hlo stablehlo",
     doc="The hyperbolic tangent.",
     lax="tanh",
     numpy="tanh",
-    takes_accuracy=True,
     ulp=(1.63, 0.74),
 )
-math_function(
-    "asin",
+chlo_function(
     "asin",
     np.arcsin,
     lambda g, y, x: g * _off_unit(x).op("rsqrt"),
     25,
-    dialects="hlo chlo",
     doc="The arc sine in radians; NaN for floats outside of [-1, 1].",
     lax="asin",
     numpy="arcsin asin",
     ulp=(0.67, 0.72),
 )
-math_function(
-    "acos",
+chlo_function(
     "acos",
     np.arccos,
     lambda g, y, x: -(g * _off_unit(x).op("rsqrt")),
     25,
-    dialects="hlo chlo",
     doc="The arc cosine in radians; NaN for floats outside of [-1, 1].",
     lax="acos",
     numpy="arccos acos",
     ulp=(0.501, 0.69),
 )
-math_function(
-    "sinh",
+chlo_function(
     "sinh",
     np.sinh,
     lambda g, y, x: g * x.op("cosh"),
     25,
-    dialects="hlo chlo",
     doc="The hyperbolic sine.",
     lax="sinh",
     numpy="sinh",
     ulp=(0.501, 0.74),
 )
-math_function(
-    "cosh",
+chlo_function(
     "cosh",
     np.cosh,
     lambda g, y, x: g * x.op("sinh"),
     25,
-    dialects="hlo chlo",
     doc="The hyperbolic cosine.",
     lax="cosh",
     numpy="cosh",
     ulp=(0.501, 0.82),
 )
-math_function(
-    "asinh",
+chlo_function(
     "asinh",
     np.arcsinh,
     lambda g, y, x: g * (x * x + 1).op("rsqrt"),
     25,
-    dialects="hlo chlo",
     doc="The inverse hyperbolic sine.",
     lax="asinh",
     numpy="arcsinh asinh",
     ulp=(0.501, 0.52),
 )
-math_function(
-    "acosh",
+chlo_function(
     "acosh",
     np.arccosh,
     lambda g, y, x: g * (x - 1).op("rsqrt") * (x + 1).op("rsqrt"),
     25,
-    dialects="hlo chlo",
     doc="The inverse hyperbolic cosine; NaN for floats below 1.",
     lax="acosh",
     numpy="arccosh acosh",
     ulp=(0.501, 0.52),
 )
-math_function(
-    "atanh",
+chlo_function(
     "atanh",
     np.arctanh,
     lambda g, y, x: g / _off_unit(x),
     25,
-    dialects="hlo chlo",
     doc="The inverse hyperbolic tangent; infinite at -1 and 1, NaN for floats outside of [-1, 1].",
     lax="atanh",
     numpy="arctanh atanh",
@@ -303,7 +258,7 @@ def _atan2(y, x):
     return np.arctan2(y.astype(np.float64), x.astype(np.float64)).astype(x.dtype)
 
 
-binary(
+hlo_binary(
     "atan2",
     ("float",),
     _atan2,
@@ -313,7 +268,6 @@ binary(
         lambda g, z, y, x: -(g * (y / (x * x + y * y))),
     ),
     flops=30,
-    dialects="hlo stablehlo",
     doc="The angle of the point ({1}, {0}) in radians: the arc tangent of {0} / {1}, in [-pi, pi].",
     lax="atan2",
     numpy="arctan2 atan2",

@@ -373,7 +373,6 @@ op(
         "indices_are_sorted": "flag",
     },
     flops=0,
-    pure_movement=True,
     dialects="hlo",
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -14,6 +15,7 @@ from hloom.ir.ops.rules import linear_jvp, require_count, require_kind, zero_jvp
 from hloom.ir.types import INTEGERS, Shape
 
 INDEX = No("moves elements: the kernel writer composes its index map")
+_movement = functools.partial(op, family="index", code=INDEX, jvp=linear_jvp, flops=0, dialects="hlo")
 
 
 def _permutation(name, dimensions, rank):
@@ -70,22 +72,16 @@ def _broadcast_reference(x, shape, dimensions):
     return np.broadcast_to(x.reshape(expanded), shape.dims)
 
 
-op(
+_movement(
     "broadcast",
-    family="index",
     infer=_broadcast_infer,
     reference=_broadcast_reference,
-    code=INDEX,
-    jvp=linear_jvp,
     transpose=lambda build, instruction, g, operands: [
         g.sum([d for d in range(len(g.dims)) if d not in instruction["dimensions"]])
     ],
     attributes={"dimensions": "ints"},
     shaped=True,
     batch=batching.broadcast_batch,
-    flops=0,
-    pure_movement=True,
-    dialects="hlo",
 )
 
 
@@ -102,18 +98,13 @@ def _reshape_infer(operands, attributes, shape):
     return shape
 
 
-op(
+_movement(
     "reshape",
-    family="index",
     infer=_reshape_infer,
     reference=lambda x, shape: x.reshape(shape.dims),
-    code=INDEX,
-    jvp=linear_jvp,
     transpose=lambda build, instruction, g, operands: [g.reshape(instruction.operands[0].dims)],
     shaped=True,
     batch=batching.reshape_batch,
-    flops=0,
-    pure_movement=True,
     dialects="hlo stablehlo",
 )
 
@@ -130,19 +121,13 @@ def inverse_permutation(permutation) -> tuple[int, ...]:
     return tuple(int(k) for k in np.argsort(permutation))
 
 
-op(
+_movement(
     "transpose",
-    family="index",
     infer=_transpose_infer,
     reference=lambda x, shape, dimensions: np.transpose(x, dimensions),
-    code=INDEX,
-    jvp=linear_jvp,
     transpose=lambda build, instruction, g, operands: [g.transpose(inverse_permutation(instruction["dimensions"]))],
     attributes={"dimensions": "ints"},
     batch=batching.transpose_batch,
-    flops=0,
-    pure_movement=True,
-    dialects="hlo",
 )
 
 
@@ -153,20 +138,13 @@ def _reverse_infer(operands, attributes, shape):
     return operands[0]
 
 
-op(
+_movement(
     "reverse",
-    family="index",
     infer=_reverse_infer,
     reference=lambda x, shape, dimensions: np.flip(x, dimensions) if dimensions else x,
-    code=INDEX,
-    jvp=linear_jvp,
     transpose=lambda build, instruction, g, operands: [g.op("reverse", **instruction.attributes)],
     attributes={"dimensions": "ints"},
     batch=batching.reverse_batch,
-    flops=0,
-    involution=False,
-    pure_movement=True,
-    dialects="hlo",
 )
 
 # --- slice, pad, concatenate --------------------------------------------------------------------------------------
@@ -204,19 +182,13 @@ def _slice_transpose(build, instruction, g, operands):
     return [Value(g.builder, g.builder.emit("pad", g.instruction, zero, padding=tuple(padding)))]
 
 
-op(
+_movement(
     "slice",
-    family="index",
     infer=_slice_infer,
     reference=lambda x, shape, **a: x[tuple(slice(*s) for s in a["slice"])],
-    code=INDEX,
-    jvp=linear_jvp,
     transpose=_slice_transpose,
     attributes={"slice": "slices"},
     batch=batching.slice_batch,
-    flops=0,
-    pure_movement=True,
-    dialects="hlo",
 )
 
 
@@ -278,19 +250,14 @@ def _pad_transpose(build, instruction, g, operands):
     ]
 
 
-op(
+_movement(
     "pad",
-    family="index",
     infer=_pad_infer,
     reference=lambda x, value, shape, padding: pad_array(x, value, padding),
-    code=INDEX,
     jvp=_pad_jvp,
     transpose=_pad_transpose,
     attributes={"padding": "padding"},
     batch=batching.pad_batch,
-    flops=0,
-    pure_movement=True,
-    dialects="hlo",
 )
 
 
@@ -334,19 +301,13 @@ def _concatenate_transpose(build, instruction, g, operands):
     return results
 
 
-op(
+_movement(
     "concatenate",
-    family="index",
     infer=_concatenate_infer,
     reference=lambda *xs, shape, dimensions: np.concatenate(xs, dimensions[0]),
-    code=INDEX,
-    jvp=linear_jvp,
     transpose=_concatenate_transpose,
     attributes={"dimensions": "ints"},
     batch=batching.concatenate_batch,
-    flops=0,
-    pure_movement=True,
-    dialects="hlo",
 )
 
 # --- dynamic slices -----------------------------------------------------------------------------------------------
@@ -397,19 +358,14 @@ def _dynamic_slice_transpose(build, instruction, g, operands):
     return [zeros.op("dynamic-update-slice", g, *operands[1:])] + [None] * (len(operands) - 1)
 
 
-op(
+_movement(
     "dynamic-slice",
-    family="index",
     infer=_dynamic_slice_infer,
     reference=_dynamic_slice_reference,
-    code=INDEX,
     jvp=_dynamic_slice_jvp,
     transpose=_dynamic_slice_transpose,
     attributes={"dynamic_slice_sizes": "ints"},
     batch=batching.dynamic_slice_batch,
-    flops=0,
-    pure_movement=True,
-    dialects="hlo",
 )
 
 
@@ -456,17 +412,13 @@ def _update_transpose(build, instruction, g, operands):
     ] + [None] * len(starts)
 
 
-op(
+_movement(
     "dynamic-update-slice",
-    family="index",
     infer=_update_infer,
     reference=_update_reference,
-    code=INDEX,
     jvp=_update_jvp,
     transpose=_update_transpose,
     batch=batching.dynamic_update_slice_batch,
-    flops=0,
-    pure_movement=True,
     dialects="hlo stablehlo",
 )
 
@@ -493,17 +445,13 @@ def _iota_reference(shape, iota_dimension):
     return np.broadcast_to(line, shape.dims)
 
 
-op(
+_movement(
     "iota",
-    family="index",
     infer=_iota_infer,
     reference=_iota_reference,
-    code=INDEX,
     jvp=zero_jvp,
     transpose=No("it has no operands"),
     batch=No("it has no operands, so it is the same for all batch elements"),
     attributes={"iota_dimension": "int"},
     shaped=True,
-    flops=0,
-    dialects="hlo",
 )

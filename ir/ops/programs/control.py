@@ -21,8 +21,14 @@ S32 = DTYPES["s32"]
 RULES: dict[str, Callable] = {}
 
 
-def _transform(name: str):
-    return lambda build, instruction, *given: RULES[name](build, instruction, *given)
+def _control(name: str, **parts) -> None:
+    """Declares an op that runs programs; its rules are RULES["NAME_jvp"], "NAME_transpose" and "NAME_batch"."""
+
+    def transform(part: str):
+        return lambda build, instruction, *given: RULES[f"{name}_{part}"](build, instruction, *given)
+
+    rules = {part: transform(part) for part in ("jvp", "transpose", "batch")}
+    op(name, family="control", code=PROGRAM, flops=0, dialects="hlo", **rules, **parts)
 
 
 def _callee(name: str, attributes, attribute: str):
@@ -86,18 +92,11 @@ def _while_reference(state, shape, condition, body):
     return state
 
 
-op(
+_control(
     "while",
-    family="control",
     infer=_while_infer,
     reference=_while_reference,
-    code=PROGRAM,
-    jvp=_transform("while_jvp"),
-    transpose=_transform("while_transpose"),
-    batch=_transform("while_batch"),
     attributes={"condition": "computation", "body": "computation"},
-    flops=0,
-    dialects="hlo",
 )
 
 
@@ -141,18 +140,11 @@ def _conditional_reference(selector, *arguments, shape, branch_computations):
 
 # In HLO text a conditional on a pred has true_computation= and false_computation=; here it has branch_computations
 # (true, false). An index out of range chooses the last branch.
-op(
+_control(
     "conditional",
-    family="control",
     infer=_conditional_infer,
     reference=_conditional_reference,
-    code=PROGRAM,
-    jvp=_transform("conditional_jvp"),
-    transpose=_transform("conditional_transpose"),
-    batch=_transform("conditional_batch"),
     attributes={"branch_computations": "computations"},
-    flops=0,
-    dialects="hlo",
 )
 
 
@@ -208,18 +200,11 @@ def _scan_reference(*operands, shape, body, num_consts, num_carry, length, rever
 # axis, and returns a tuple: the new carry, then the slices of the ys. The result is a tuple (also for one element or
 # none): the last carry, then the ys, stacked along a new first axis. `reverse` walks from the last place to the first.
 # `ir.loops.lower_scan` makes the while loop of it; HLO text shows that.
-op(
+_control(
     "scan",
-    family="control",
     infer=_scan_infer,
     reference=_scan_reference,
-    code=PROGRAM,
-    jvp=_transform("scan_jvp"),
-    transpose=_transform("scan_transpose"),
-    batch=_transform("scan_batch"),
     attributes={"num_consts": "int", "num_carry": "int", "length": "int", "reverse": "flag", "body": "computation"},
-    flops=0,
-    dialects="hlo",
 )
 
 

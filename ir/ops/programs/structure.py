@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -15,6 +16,7 @@ from hloom.ir.ops.rules import elementwise, require_count, zero_jvp
 from hloom.ir.types import Shape, TupleShape
 
 STRUCTURE = No("holds no element of its own")
+_structure = functools.partial(op, family="structure", flops=0, dialects="hlo")
 
 
 def _given(name):
@@ -26,9 +28,8 @@ def _given(name):
     return infer
 
 
-op(
+_structure(
     "parameter",
-    family="structure",
     infer=_given("parameter"),
     reference=No("its value is the argument"),
     code=No("the kernel writer loads it"),
@@ -37,8 +38,6 @@ op(
     batch=No("its value is the argument"),
     attributes={"index": "int"},
     shaped=True,
-    flops=0,
-    dialects="hlo",
 )
 
 
@@ -47,9 +46,8 @@ def _constant_infer(operands, attributes, shape):
     return Shape(value.dtype, value.shape)
 
 
-op(
+_structure(
     "constant",
-    family="structure",
     infer=_constant_infer,
     reference=lambda shape, value: value,
     code=No("the kernel writer writes its literal"),
@@ -57,20 +55,15 @@ op(
     transpose=No("it has no operands"),
     batch=No("it has no operands, so it is the same for all batch elements"),
     attributes={"value": "literal"},
-    flops=0,
-    dialects="hlo",
 )
-op(
+_structure(
     "tuple",
-    family="structure",
     infer=lambda operands, attributes, shape: TupleShape(operands),
     reference=lambda *elements, shape: tuple(elements),
     code=STRUCTURE,
     jvp=No("differentiation takes tuples apart"),
     transpose=No("differentiation takes tuples apart"),
     batch=No("batching takes tuples apart"),
-    flops=0,
-    dialects="hlo",
 )
 
 
@@ -84,9 +77,8 @@ def _element_infer(operands, attributes, shape):
     return operands[0].elements[index]
 
 
-op(
+_structure(
     "get-tuple-element",
-    family="structure",
     infer=_element_infer,
     reference=lambda elements, shape, index: elements[index],
     code=STRUCTURE,
@@ -94,8 +86,6 @@ op(
     transpose=No("differentiation takes tuples apart"),
     batch=No("batching takes tuples apart"),
     attributes={"index": "int"},
-    flops=0,
-    dialects="hlo",
 )
 
 
@@ -125,9 +115,8 @@ def _call_reference(attribute):
 # `fusion_kind`: the call was a fusion of this kind (`hloom.ir.portable`). A call with a `rule`
 # (`hloom.compiler.transforms.custom.Rule`) is not inlined before differentiation and batching: the rule says what they
 # do with it. Everywhere else it is an ordinary call.
-op(
+_structure(
     "call",
-    family="structure",
     infer=_call_infer("call", "to_apply"),
     reference=_call_reference("to_apply"),
     code=STRUCTURE,
@@ -135,12 +124,9 @@ op(
     transpose=lambda build, instruction, *given: instruction["rule"].transpose(build, instruction, *given),
     batch=lambda build, instruction, *given: instruction["rule"].batch(build, instruction, *given),
     attributes={"to_apply": "computation", "rule": "hidden", "fusion_kind": "frontend_word"},
-    flops=0,
-    dialects="hlo",
 )
-op(
+_structure(
     "fusion",
-    family="structure",
     infer=_call_infer("fusion", "calls"),
     reference=_call_reference("calls"),
     code=STRUCTURE,
@@ -148,8 +134,6 @@ op(
     transpose=No("differentiation comes before fusion"),
     batch=No("batching comes before fusion"),
     attributes={"kind": "enum", "calls": "computation"},
-    flops=0,
-    dialects="hlo",
 )
 
 CUSTOM_CALLS: dict[str, object] = {}
@@ -214,9 +198,8 @@ def _custom_call_reference(*arrays, shape, custom_call_target, **attributes):
     return results if isinstance(shape, TupleShape) else results[0]
 
 
-op(
+_structure(
     "custom-call",
-    family="structure",
     infer=_given("custom-call"),
     reference=_custom_call_reference,
     code=No("its function is called by the runtime"),
@@ -225,8 +208,6 @@ op(
     batch=_custom_call_batch,
     attributes={"custom_call_target": "string", "custom_call_has_side_effect": "flag"},
     shaped=True,
-    flops=0,
-    dialects="hlo",
 )
 
 
@@ -258,9 +239,8 @@ def _barrier_transpose(build, instruction, g, operands):
     return [results] if len(operands) == 1 else results
 
 
-op(
+_structure(
     "optimization-barrier",
-    family="structure",
     text="opt-barrier",
     infer=lambda operands, attributes, shape: operands[0] if len(operands) == 1 else TupleShape(operands),
     reference=_barrier_reference,
@@ -268,8 +248,6 @@ op(
     jvp=_barrier_jvp,
     transpose=_barrier_transpose,
     batch=barrier_batch,
-    flops=0,
-    dialects="hlo",
 )
 
 
