@@ -11,7 +11,7 @@ from hloom.ir.stablehlo.assembly.attributes import Dense, Dialect, Number, Unit
 from hloom.ir.stablehlo.reader.registry import converts
 from hloom.ir.stablehlo.types import Tensor
 from hloom.ir.stablehlo.values import dense_integers, fields, flag, number
-from hloom.ir.stablehlo.writer.module import emits, flat, integer, nested, types_of
+from hloom.ir.stablehlo.writer.module import emits, integer
 from hloom.ir.types import Shape
 
 
@@ -118,30 +118,23 @@ def _attributes(instruction, grouped: bool = True) -> dict:
     return found
 
 
-def _emit(body, name, instruction, operands, attributes, regions=()):
-    types = [t for o in instruction.operands for t in types_of(o.shape)]
-    names = [n for o in operands for n in flat(o)]
-    found = body.add(name, names, types, types_of(instruction.shape), attributes, regions)
-    return nested(instruction.shape, iter(found))
-
-
 @emits("all-reduce")
 def _write_all_reduce(body, instruction, operands):
     region = body.region(instruction["to_apply"])
-    return _emit(body, "stablehlo.all_reduce", instruction, operands, _attributes(instruction), [region])
+    return body.simple("stablehlo.all_reduce", instruction, operands, [region], **_attributes(instruction))
 
 
 @emits("all-gather")
 def _write_all_gather(body, instruction, operands):
     attributes = {"all_gather_dim": integer(instruction["dimensions"][0]), **_attributes(instruction)}
-    return _emit(body, "stablehlo.all_gather", instruction, operands, attributes)
+    return body.simple("stablehlo.all_gather", instruction, operands, **attributes)
 
 
 @emits("reduce-scatter")
 def _write_reduce_scatter(body, instruction, operands):
     region = body.region(instruction["to_apply"])
     attributes = {"scatter_dimension": integer(instruction["dimensions"][0]), **_attributes(instruction)}
-    return _emit(body, "stablehlo.reduce_scatter", instruction, operands, attributes, [region])
+    return body.simple("stablehlo.reduce_scatter", instruction, operands, [region], **attributes)
 
 
 @emits("all-to-all")
@@ -156,18 +149,18 @@ def _write_all_to_all(body, instruction, operands):
         "split_dimension": integer(d), "concat_dimension": integer(d), "split_count": integer(len(groups[0])),
         **_attributes(instruction),
     }  # fmt: skip
-    return _emit(body, "stablehlo.all_to_all", instruction, operands, attributes)
+    return body.simple("stablehlo.all_to_all", instruction, operands, **attributes)
 
 
 @emits("collective-permute")
 def _write_collective_permute(body, instruction, operands):
     attributes = {"source_target_pairs": _groups(instruction["source_target_pairs"]), **_attributes(instruction, False)}
-    return _emit(body, "stablehlo.collective_permute", instruction, operands, attributes)
+    return body.simple("stablehlo.collective_permute", instruction, operands, **attributes)
 
 
 @emits("collective-broadcast")
 def _write_collective_broadcast(body, instruction, operands):
-    return _emit(body, "stablehlo.collective_broadcast", instruction, operands, _attributes(instruction))
+    return body.simple("stablehlo.collective_broadcast", instruction, operands, **_attributes(instruction))
 
 
 @emits("partition-id", "replica-id")

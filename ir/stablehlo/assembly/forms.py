@@ -140,6 +140,13 @@ def read_functional(reader, op) -> None:
     op.result_types = parse_results(reader, reader.type_aliases)
 
 
+def read_rest(reader, op) -> None:
+    """The other attributes and the functional type: how most spellings end."""
+    reader.attribute_dictionary(op)
+    reader.expect(":")
+    read_functional(reader, op)
+
+
 def write_functional(op) -> str:
     return str(Function(op.operand_types, op.result_types))
 

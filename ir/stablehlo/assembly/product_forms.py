@@ -9,8 +9,8 @@ from hloom.ir.stablehlo.assembly.forms import (
     PRECISION,
     NotPretty,
     others,
-    read_functional,
     read_ints,
+    read_rest,
     write_functional,
     write_ints,
 )
@@ -55,9 +55,7 @@ class _DotGeneral:
         op.attributes["dot_dimension_numbers"] = Dialect(
             "stablehlo.dot", {k: fields[k] for k in _DOT_FIELDS if k in fields}
         )
-        reader.attribute_dictionary(op)
-        reader.expect(":")
-        read_functional(reader, op)
+        read_rest(reader, op)
 
     def write(self, op, printer) -> str:
         names = {"dot_dimension_numbers", "precision_config", "algorithm"}
@@ -123,9 +121,7 @@ class _Convolution:
                 op.attributes[names[key]] = Array("i1", flags)
             else:
                 op.attributes[names[key]] = read_ints(reader)
-        reader.attribute_dictionary(op)
-        reader.expect(":")
-        read_functional(reader, op)
+        read_rest(reader, op)
 
     @staticmethod
     def _padding(reader) -> Dense:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from hloom.ir.stablehlo.assembly.attributes import Array, dictionary_text
 from hloom.ir.stablehlo.assembly.forms import INTS, NotPretty, others, read_functional, write_functional
 from hloom.ir.stablehlo.assembly.special_forms import INDENT, form
@@ -183,20 +185,7 @@ def renamed(region: Region, names: list[str]) -> Region:
                         raise NotPretty
                     blocks.append(Block(b.label, b.arguments, change(b.operations)))
                 regions.append(Region(blocks))
-            changed.append(
-                Operation(
-                    o.name,
-                    o.results,
-                    [mapping.get(v, v) for v in o.operands],
-                    o.attributes,
-                    regions,
-                    o.operand_types,
-                    o.result_types,
-                    o.successors,
-                    o.location,
-                    o.place,
-                )  # fmt: skip
-            )
+            changed.append(dataclasses.replace(o, operands=[mapping.get(v, v) for v in o.operands], regions=regions))
         return changed
 
     block = region.blocks[0]

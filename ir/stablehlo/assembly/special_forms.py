@@ -19,6 +19,7 @@ from hloom.ir.stablehlo.assembly.forms import (
     others,
     read_format,
     read_functional,
+    read_rest,
     read_same,
     write_arrow,
     write_functional,
@@ -151,9 +152,7 @@ class _Call:
     def read(self, reader, op) -> None:
         op.attributes["callee"] = Symbol(reader.symbol())
         op.operands = reader.operands_in_parentheses()
-        reader.attribute_dictionary(op)
-        reader.expect(":")
-        read_functional(reader, op)
+        read_rest(reader, op)
 
     def write(self, op, printer) -> str:
         if not isinstance(op.attributes.get("callee"), Symbol):
@@ -169,9 +168,7 @@ class _CustomCall:
     def read(self, reader, op) -> None:
         op.attributes["call_target_name"] = reader.symbol()
         op.operands = reader.operands_in_parentheses()
-        reader.attribute_dictionary(op)
-        reader.expect(":")
-        read_functional(reader, op)
+        read_rest(reader, op)
 
     def write(self, op, printer) -> str:
         target = op.attributes.get("call_target_name")
@@ -189,9 +186,7 @@ class _Composite:
         op.attributes["name"] = reader.string()
         if reader.peek()[:1] == "%":
             op.operands = reader.operand_list()
-        reader.attribute_dictionary(op)
-        reader.expect(":")
-        read_functional(reader, op)
+        read_rest(reader, op)
 
     def write(self, op, printer) -> str:
         if not isinstance(op.attributes.get("name"), str):
@@ -272,9 +267,7 @@ class _Slice:
             strides.append(reader.integer("the stride") if reader.accept(":") else 1)
         for name, values in (("start_indices", starts), ("limit_indices", limits), ("strides", strides)):
             op.attributes[name] = Array("i64", tuple(values))
-        reader.attribute_dictionary(op)
-        reader.expect(":")
-        read_functional(reader, op)
+        read_rest(reader, op)
 
     def write(self, op, printer) -> str:
         names = ("start_indices", "limit_indices", "strides")
@@ -300,9 +293,7 @@ class _Compare:
         op.operands = reader.operand_list()
         if reader.accept(","):
             op.attributes["compare_type"] = _COMPARISON[0](reader)
-        reader.attribute_dictionary(op)
-        reader.expect(":")
-        read_functional(reader, op)
+        read_rest(reader, op)
 
     def write(self, op, printer) -> str:
         names = ("comparison_direction", "compare_type")

@@ -15,7 +15,9 @@ from hloom.ir.types import DTYPES, HLO_NAME, Shape
 S32, S64 = DTYPES["s32"], DTYPES["s64"]
 
 
-def _elementwise(opcode: str):
+def _plain(opcode: str):
+    """The converter of an op of the table without attributes."""
+
     def convert(scope, op, items):
         return scope.emit(opcode, *items)
 
@@ -25,7 +27,9 @@ def _elementwise(opcode: str):
 for _opcode, _entry in OPS.items():
     if _entry.arity:
         for _dialect in _entry.dialects.split():
-            converts(f"{_dialect}.{_opcode.replace('-', '_')}")(_elementwise(_opcode))
+            converts(f"{_dialect}.{_opcode.replace('-', '_')}")(_plain(_opcode))
+converts("stablehlo.select")(_plain("select"))
+converts("stablehlo.dynamic_update_slice")(_plain("dynamic-update-slice"))
 
 
 @converts("stablehlo.constant", "chlo.constant")
@@ -115,11 +119,6 @@ def _compare(scope, op, items):
     return scope.emit("compare", *items, direction=direction)
 
 
-@converts("stablehlo.select")
-def _select(scope, op, items):
-    return Item(scope.emit("select", *items).instruction, items[1].quantized)
-
-
 @converts("stablehlo.clamp")
 def _clamp(scope, op, items):
     low, x, high = (scope.value(i) for i in items)
@@ -166,15 +165,13 @@ def broadcast_in_dim(scope, x: Item, dims: tuple[int, ...], dimensions: tuple[in
 @converts("stablehlo.broadcast_in_dim")
 def _broadcast_in_dim(scope, op, items):
     shape = scope.result_shape(op)
-    item = broadcast_in_dim(scope, items[0], shape.dims, ints(op.attributes["broadcast_dimensions"]))
-    return Item(item.instruction, scope.quantized(op))
+    return broadcast_in_dim(scope, items[0], shape.dims, ints(op.attributes["broadcast_dimensions"]))
 
 
 @converts("stablehlo.dynamic_broadcast_in_dim")
 def _dynamic_broadcast_in_dim(scope, op, items):
     dims = _sizes(scope.integers(items[1], "sizes"))
-    item = broadcast_in_dim(scope, items[0], dims, ints(op.attributes["broadcast_dimensions"]))
-    return Item(item.instruction, scope.quantized(op))
+    return broadcast_in_dim(scope, items[0], dims, ints(op.attributes["broadcast_dimensions"]))
 
 
 @converts("stablehlo.broadcast")
@@ -184,38 +181,33 @@ def _broadcast(scope, op, items):
     return broadcast_in_dim(scope, x, (*sizes, *x.dims), tuple(range(len(sizes), len(sizes) + len(x.dims))))
 
 
-def _reshaped(scope, op, x: Item, dims) -> Item:
-    return Item(scope.emit("reshape", x, shape=x.shape.with_dims(dims)).instruction, scope.quantized(op))
-
-
 @converts("stablehlo.reshape")
 def _reshape(scope, op, items):
-    return _reshaped(scope, op, items[0], scope.result_shape(op).dims)
+    return scope.emit("reshape", *items, shape=items[0].shape.with_dims(scope.result_shape(op).dims))
 
 
 @converts("stablehlo.dynamic_reshape")
 def _dynamic_reshape(scope, op, items):
-    return _reshaped(scope, op, items[0], _sizes(scope.integers(items[1], "sizes")))
+    x, dims = items
+    return scope.emit("reshape", x, shape=x.shape.with_dims(_sizes(scope.integers(dims, "sizes"))))
 
 
 @converts("stablehlo.transpose")
 def _transpose(scope, op, items):
     permutation = ints(op.attributes["permutation"])
-    return Item(scope.emit("transpose", *items, dimensions=permutation).instruction, scope.quantized(op))
+    return scope.emit("transpose", *items, dimensions=permutation)
 
 
 @converts("stablehlo.reverse")
 def _reverse(scope, op, items):
-    item = scope.emit("reverse", *items, dimensions=ints(op.attributes["dimensions"]))
-    return Item(item.instruction, scope.quantized(op))
+    return scope.emit("reverse", *items, dimensions=ints(op.attributes["dimensions"]))
 
 
 @converts("stablehlo.slice")
 def _slice(scope, op, items):
     a = op.attributes
     parts = [ints(a[name]) for name in ("start_indices", "limit_indices", "strides")]
-    item = scope.emit("slice", *items, slice=tuple(zip(*parts, strict=True)))
-    return Item(item.instruction, scope.quantized(op))
+    return scope.emit("slice", *items, slice=tuple(zip(*parts, strict=True)))
 
 
 @converts("stablehlo.real_dynamic_slice")
@@ -225,8 +217,7 @@ def _real_dynamic_slice(scope, op, items):
     values = [scope.known(b.instruction) for b in bounds]
     starts, limits, strides = (None if v is None else tuple(int(i) for i in v) for v in values)
     if starts is not None and limits is not None and strides is not None:
-        item = scope.emit("slice", x, slice=tuple(zip(starts, limits, strides, strict=True)))
-        return Item(item.instruction, scope.quantized(op))
+        return scope.emit("slice", x, slice=tuple(zip(starts, limits, strides, strict=True)))
     # Starts that depend on values: a slice whose size is known, in the type or as the limits' distance from the starts.
     sizes = _static_sizes(scope, op, bounds)
     if sizes is not None and strides is not None and all(s == 1 for s in strides):
@@ -234,9 +225,7 @@ def _real_dynamic_slice(scope, op, items):
         for k in range(len(x.dims)):
             one = scope.emit("slice", bounds[0], slice=((k, k + 1, 1),))
             scalars.append(scope.emit("reshape", one, shape=one.shape.with_dims(())))
-        return Item(
-            scope.emit("dynamic-slice", x, *scalars, dynamic_slice_sizes=sizes).instruction, scope.quantized(op)
-        )
+        return scope.emit("dynamic-slice", x, *scalars, dynamic_slice_sizes=sizes)
     for item, name, value in zip(bounds, names, values, strict=True):
         if value is None:
             scope.integers(item, name)
@@ -282,36 +271,27 @@ def _is_same(a, b) -> bool:
 
 @converts("stablehlo.dynamic_slice")
 def _dynamic_slice(scope, op, items):
-    item = scope.emit("dynamic-slice", *items, dynamic_slice_sizes=ints(op.attributes["slice_sizes"]))
-    return Item(item.instruction, scope.quantized(op))
-
-
-@converts("stablehlo.dynamic_update_slice")
-def _dynamic_update_slice(scope, op, items):
-    return Item(scope.emit("dynamic-update-slice", *items).instruction, scope.quantized(op))
+    return scope.emit("dynamic-slice", *items, dynamic_slice_sizes=ints(op.attributes["slice_sizes"]))
 
 
 @converts("stablehlo.pad")
 def _pad(scope, op, items):
     a = op.attributes
     parts = [ints(a[name]) for name in ("edge_padding_low", "edge_padding_high", "interior_padding")]
-    item = scope.emit("pad", *items, padding=tuple(zip(*parts, strict=True)))
-    return Item(item.instruction, scope.quantized(op))
+    return scope.emit("pad", *items, padding=tuple(zip(*parts, strict=True)))
 
 
 @converts("stablehlo.dynamic_pad")
 def _dynamic_pad(scope, op, items):
     parts = [scope.integers(i, "padding") for i in items[2:]]
-    item = scope.emit("pad", *items[:2], padding=tuple(zip(*parts, strict=True)))
-    return Item(item.instruction, scope.quantized(op))
+    return scope.emit("pad", *items[:2], padding=tuple(zip(*parts, strict=True)))
 
 
 @converts("stablehlo.concatenate")
 def _concatenate(scope, op, items):
     if len(items) == 1:
         return items[0]
-    item = scope.emit("concatenate", *items, dimensions=(number(op.attributes["dimension"]),))
-    return Item(item.instruction, scope.quantized(op))
+    return scope.emit("concatenate", *items, dimensions=(number(op.attributes["dimension"]),))
 
 
 @converts("stablehlo.get_dimension_size")
@@ -406,7 +386,7 @@ def gather(scope, op, x: Item, starts: Item, sizes: tuple[int, ...]) -> Item:
             attributes[name] = ints(n[name])
     if "indices_are_sorted" in op.attributes and flag(op.attributes["indices_are_sorted"]):
         attributes["indices_are_sorted"] = True
-    return Item(scope.emit("gather", x, starts, **attributes).instruction, scope.quantized(op))
+    return scope.emit("gather", x, starts, **attributes)
 
 
 @converts("stablehlo.gather")

@@ -6,6 +6,8 @@ the result (StableHLO specification, "Quantization computations"). Ops that only
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from hloom.ir.build import Value
@@ -39,11 +41,8 @@ def convert_quantized(scope, op: Operation, items):
     if op.name in _ON_STORAGE or op.name.startswith(("stablehlo.uniform_", "check.")):
         return converted(scope, op, items)
     # The real numbers' op: the same, with the expressed types.
-    real = Operation(
-        op.name, op.results, op.operands, op.attributes, op.regions,
-        tuple(map(expressed_type, op.operand_types)), tuple(map(expressed_type, op.result_types)),
-        op.successors, op.location, op.place,
-    )  # fmt: skip
+    operand_types, result_types = (tuple(map(expressed_type, types)) for types in (op.operand_types, op.result_types))
+    real = dataclasses.replace(op, operand_types=operand_types, result_types=result_types)
     results = converted(scope, real, [dequantize(scope, i) if i.quantized else i for i in items])
     results = [results] if isinstance(results, Item) else results
     targets = [scope.quantized(op, k) for k in range(len(op.result_types))]

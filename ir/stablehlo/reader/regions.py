@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import numpy as np
@@ -11,7 +12,6 @@ from hloom.ir.errors import UnsupportedError
 from hloom.ir.stablehlo.assembly.attributes import Array
 from hloom.ir.stablehlo.reader.module import Scope
 from hloom.ir.stablehlo.reader.registry import Item, converts
-from hloom.ir.stablehlo.syntax import Operation
 from hloom.ir.stablehlo.values import dense_integers, fields, flag, ints, number, word
 from hloom.ir.types import DTYPES, Shape, TupleShape
 from hloom.ir.window import WindowDimension
@@ -190,10 +190,7 @@ def _dynamic_conv(scope, op, items):
     for name in ("window_strides", "lhs_dilation", "rhs_dilation"):
         if name in attributes:
             attributes[name] = Array("i64", ints(attributes[name])[:rank])
-    op = Operation(
-        op.name, op.results, op.operands, attributes, op.regions, op.operand_types, op.result_types, op.successors,
-        op.location, op.place,
-    )  # fmt: skip
+    op = dataclasses.replace(op, attributes=attributes)
     return convolution(scope, op, *items[:2], tuple(zip(rows[::2], rows[1::2], strict=True)))
 
 
@@ -288,4 +285,4 @@ def _if(scope, op, items):
         selector = scope.constant(np.zeros((), np.int32), S32)
     argument = scope.emit("tuple", *state)
     result = scope.emit("conditional", selector, *[argument] * len(branches), branch_computations=tuple(branches))
-    return [Item(r.instruction, scope.quantized(op, k)) for k, r in enumerate(scope.elements(result))]
+    return scope.elements(result)

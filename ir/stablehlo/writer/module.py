@@ -160,11 +160,11 @@ class Body:
         self.operations.append(Operation(name, pairs, operands, attributes or {}, list(regions), tuple(types), results))
         return names
 
-    def simple(self, name: str, instruction: Instruction, operands: list[Names], **attributes) -> Names:
+    def simple(self, name: str, instruction: Instruction, operands: list[Names], regions=(), **attributes) -> Names:
         """An operation whose operands and results are the instruction's own."""
         types = [t for o in instruction.operands for t in types_of(o.shape)]
         names = [n for o in operands for n in flat(o)]
-        found = self.add(name, names, types, types_of(instruction.shape), attributes)
+        found = self.add(name, names, types, types_of(instruction.shape), attributes, regions)
         return nested(instruction.shape, iter(found))
 
     def region(self, computation: Computation, arguments: list[Names] | None = None) -> Region:

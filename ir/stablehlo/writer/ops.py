@@ -75,26 +75,20 @@ def _reduce_precision(body, instruction, operands):
 # --- moving elements ----------------------------------------------------------------------------------------------
 
 
-@emits("broadcast")
-def _broadcast(body, instruction, operands):
-    dims = integers(instruction["dimensions"])
-    return body.simple("stablehlo.broadcast_in_dim", instruction, operands, broadcast_dimensions=dims)
+# opcode -> (StableHLO's op, the attribute, its name in StableHLO, its form there)
+_RENAMED = {
+    "broadcast": ("broadcast_in_dim", "dimensions", "broadcast_dimensions", integers),
+    "iota": ("iota", "iota_dimension", "iota_dimension", integer),
+    "transpose": ("transpose", "dimensions", "permutation", integers),
+    "reverse": ("reverse", "dimensions", "dimensions", integers),
+    "dynamic-slice": ("dynamic_slice", "dynamic_slice_sizes", "slice_sizes", integers),
+}
 
 
-@emits("iota")
-def _iota(body, instruction, operands):
-    return body.simple("stablehlo.iota", instruction, operands, iota_dimension=integer(instruction["iota_dimension"]))
-
-
-@emits("transpose")
-def _transpose(body, instruction, operands):
-    dims = integers(instruction["dimensions"])
-    return body.simple("stablehlo.transpose", instruction, operands, permutation=dims)
-
-
-@emits("reverse")
-def _reverse(body, instruction, operands):
-    return body.simple("stablehlo.reverse", instruction, operands, dimensions=integers(instruction["dimensions"]))
+@emits(*_RENAMED)
+def _renamed(body, instruction, operands):
+    name, attribute, written, form = _RENAMED[instruction.opcode]
+    return body.simple(f"stablehlo.{name}", instruction, operands, **{written: form(instruction[attribute])})
 
 
 @emits("slice")
@@ -119,12 +113,6 @@ def _pad(body, instruction, operands):
 def _concatenate(body, instruction, operands):
     (dimension,) = instruction["dimensions"]
     return body.simple("stablehlo.concatenate", instruction, operands, dimension=integer(dimension))
-
-
-@emits("dynamic-slice")
-def _dynamic_slice(body, instruction, operands):
-    sizes = integers(instruction["dynamic_slice_sizes"])
-    return body.simple("stablehlo.dynamic_slice", instruction, operands, slice_sizes=sizes)
 
 
 def _place_numbers(kind: str, attributes, names: str) -> Dialect:
@@ -263,18 +251,11 @@ def _smallest(body, instruction, operands):
 # --- ops with bodies ----------------------------------------------------------------------------------------------
 
 
-def _with_regions(body, name, instruction, operands, regions, **attributes):
-    types = [t for o in instruction.operands for t in types_of(o.shape)]
-    names = [n for o in operands for n in flat(o)]
-    found = body.add(name, names, types, types_of(instruction.shape), attributes, regions)
-    return nested(instruction.shape, iter(found))
-
-
 @emits("reduce")
 def _reduce(body, instruction, operands):
     region = body.region(instruction["to_apply"])
     dims = integers(instruction["dimensions"])
-    return _with_regions(body, "stablehlo.reduce", instruction, operands, [region], dimensions=dims)
+    return body.simple("stablehlo.reduce", instruction, operands, [region], dimensions=dims)
 
 
 def _window(window, rank: int) -> dict:
@@ -295,14 +276,14 @@ def _window(window, rank: int) -> dict:
 def _reduce_window(body, instruction, operands):
     region = body.region(instruction["to_apply"])
     window = _window(instruction.attributes.get("window", ()), len(instruction.operands[0].dims))
-    return _with_regions(body, "stablehlo.reduce_window", instruction, operands, [region], **window)
+    return body.simple("stablehlo.reduce_window", instruction, operands, [region], **window)
 
 
 @emits("select-and-scatter")
 def _select_and_scatter(body, instruction, operands):
     regions = [body.region(instruction[name]) for name in ("select", "scatter")]
     window = _window(instruction.attributes.get("window", ()), len(instruction.operands[0].dims))
-    return _with_regions(body, "stablehlo.select_and_scatter", instruction, operands, regions, **window)
+    return body.simple("stablehlo.select_and_scatter", instruction, operands, regions, **window)
 
 
 @emits("scatter")
@@ -312,8 +293,8 @@ def _scatter(body, instruction, operands):
         "update_window_dims inserted_window_dims input_batching_dims scatter_indices_batching_dims "
         "scatter_dims_to_operand_dims"
     )
-    return _with_regions(
-        body, "stablehlo.scatter", instruction, operands, [body.region(a["to_apply"])],
+    return body.simple(
+        "stablehlo.scatter", instruction, operands, [body.region(a["to_apply"])],
         scatter_dimension_numbers=_place_numbers("stablehlo.scatter", a, names),
         indices_are_sorted=bool(a.get("indices_are_sorted", False)),
         unique_indices=bool(a.get("unique_indices", False)),
@@ -323,8 +304,8 @@ def _scatter(body, instruction, operands):
 @emits("sort")
 def _sort(body, instruction, operands):
     a = instruction.attributes
-    return _with_regions(
-        body, "stablehlo.sort", instruction, operands, [body.region(a["to_apply"])],
+    return body.simple(
+        "stablehlo.sort", instruction, operands, [body.region(a["to_apply"])],
         dimension=integer(a["dimensions"][0]), is_stable=bool(a.get("is_stable", False)),
     )  # fmt: skip
 
@@ -333,7 +314,7 @@ def _sort(body, instruction, operands):
 def _map(body, instruction, operands):
     region = body.region(instruction["to_apply"])
     dims = integers(range(len(instruction.dims)))
-    return _with_regions(body, "stablehlo.map", instruction, operands, [region], dimensions=dims)
+    return body.simple("stablehlo.map", instruction, operands, [region], dimensions=dims)
 
 
 @emits("while")
@@ -342,7 +323,7 @@ def _while(body, instruction, operands):
     # The arguments of both regions have one set of names in the pretty spelling.
     names = [name for name, _ in regions[1].arguments]
     regions[0] = renamed(regions[0], names)
-    return _with_regions(body, "stablehlo.while", instruction, operands, regions)
+    return body.simple("stablehlo.while", instruction, operands, regions)
 
 
 @emits("conditional")
