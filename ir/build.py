@@ -163,6 +163,12 @@ class Value:
         operands = [self.instruction] + [(o if isinstance(o, Value) else self.like(o)).instruction for o in others]
         return Value(self.builder, self.builder.emit(opcode, *operands, shape=shape, **attributes))
 
+    def results(self) -> Value | list[Value]:
+        """What rules return of an op with one result or several: the value itself, or the elements of a tuple."""
+        if not isinstance(self.instruction.shape, TupleShape):
+            return self
+        return [self.op("get-tuple-element", index=k) for k in range(len(self.instruction.shape.elements))]
+
     def _binary(self, opcode: str, other) -> Value:
         """`op` for the operators: differentiation spends most of its time here."""
         if not isinstance(other, Value):

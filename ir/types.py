@@ -141,6 +141,14 @@ def compute_dtype(dtype: np.dtype) -> np.dtype:
     return DTYPES["f32"] if dtype in NARROW_FLOATS else dtype
 
 
+def wide_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype of the references' sums and products, one step wider than that of floats: the best answer of the dtype,
+    which sums in the dtype itself are not."""
+    if dtype in NARROW_FLOATS or dtype == DTYPES["f32"]:
+        return DTYPES["f64"]
+    return DTYPES["c128"] if dtype == DTYPES["c64"] else dtype
+
+
 class Shape:
     """An array's element type and dimensions, interned (`Shape(f32, (2, 3)) is Shape(f32, (2, 3))`)."""
 

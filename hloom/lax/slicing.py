@@ -9,9 +9,9 @@ import ml_dtypes
 import numpy as np
 
 from hloom.errors import ArgumentError, DTypeError, ShapeError
-from hloom.ir.build import Builder, scalar_computation
+from hloom.ir.build import Builder, assignment_computation, scalar_computation
 from hloom.ir.ops.indexing.gather import Windows, gather_attributes
-from hloom.ir.ops.indexing.scatter import overwriter, scatter_windows
+from hloom.ir.ops.indexing.scatter import scatter_windows
 from hloom.ir.types import INEXACT, INTEGERS, PRED, Shape, as_dtype
 from hloom.lax.operands import NUMBERS, as_operand, canonical_axis, canonical_shape, constant, convert, reshape_to
 from hloom.tracing.trace import bind, trace_function
@@ -218,7 +218,7 @@ def _scatter_function(name: str, opcode: str | None, meaning: str):
         unique_indices: bool = False,
         mode=None,
     ):
-        combiner = overwriter if opcode is None else lambda dtype: scalar_computation(opcode, dtype)
+        combiner = assignment_computation if opcode is None else lambda dtype: scalar_computation(opcode, dtype)
         return _scatter(
             name,
             combiner,

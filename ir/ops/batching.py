@@ -163,12 +163,8 @@ def reduce_batch(build, instruction, operands, mapped):
     dimensions = shifted(instruction["dimensions"])
     if not any(mapped[count:]):
         arrays = build.spread_all(operands[:count], mapped[:count])
-        result = arrays[0].op(
-            "reduce", *arrays[1:], *operands[count:], dimensions=dimensions, to_apply=instruction["to_apply"]
-        )
-        if count == 1:
-            return result
-        return [result.op("get-tuple-element", index=k) for k in range(count)]
+        attributes = {"dimensions": dimensions, "to_apply": instruction["to_apply"]}
+        return arrays[0].op("reduce", *arrays[1:], *operands[count:], **attributes).results()
     opcode = combiner_opcode(instruction["to_apply"])
     if count == 1 and opcode is not None and OPS[opcode].identity is not None:
         array = operands[0] if mapped[0] else build.spread(operands[0])

@@ -6,9 +6,8 @@ import itertools
 
 import numpy as np
 
-from hloom.ir.build import Builder, Value, scalar_computation
+from hloom.ir.build import Builder, Value, assignment_computation, scalar_computation
 from hloom.ir.ops.indexing.gather import Windows, gather_attributes, scatter_attributes
-from hloom.ir.ops.indexing.scatter import overwriter
 from hloom.ir.types import Shape
 
 
@@ -120,7 +119,7 @@ COMBINERS = {
     "multiply": (lambda d: scalar_computation("multiply", d), lambda a, b: a * b),
     "minimum": (lambda d: scalar_computation("minimum", d), min),
     "maximum": (lambda d: scalar_computation("maximum", d), max),
-    "overwrite": (overwriter, lambda a, b: b),
+    "overwrite": (assignment_computation, lambda a, b: b),
     "halves": (halves, lambda a, b: a * np.float32(0.5) + b),
 }
 

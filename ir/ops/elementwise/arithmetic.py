@@ -163,38 +163,23 @@ hlo_binary(
     lax="pow",
     ulp=(1.92, 0.62),
 )
-hlo_binary(
-    "maximum",
-    ("pred", "signed", "unsigned", "float", "complex"),
-    np.maximum,
-    {"pred": "{0} | {1}", "any": "max_{t}({0}, {1})"},
-    partials(
-        lambda g, z, x, y: g * _share(x, y, z),
-        lambda g, z, x, y: g * _share(y, x, z),
-    ),
-    commutative=True,
-    associative=True,
-    idempotent=True,
-    identity=lambda dtype: _lowest(dtype),
-    doc="The larger of {0} and {1}; NaN where one is NaN.",
-    lax="max",
-)
-hlo_binary(
-    "minimum",
-    ("pred", "signed", "unsigned", "float", "complex"),
-    np.minimum,
-    {"pred": "{0} & {1}", "any": "min_{t}({0}, {1})"},
-    partials(
-        lambda g, z, x, y: g * _share(x, y, z),
-        lambda g, z, x, y: g * _share(y, x, z),
-    ),
-    commutative=True,
-    associative=True,
-    idempotent=True,
-    identity=lambda dtype: _highest(dtype),
-    doc="The smaller of {0} and {1}; NaN where one is NaN.",
-    lax="min",
-)
+
+
+def _extreme(name: str, lax: str, function, joined: str, farthest, doc: str) -> None:
+    """Declares maximum or minimum. farthest: dtype -> its element that any other one replaces."""
+    hlo_binary(
+        name,
+        ("pred", *ARITHMETIC),
+        function,
+        {"pred": joined, "any": lax + "_{t}({0}, {1})"},
+        partials(lambda g, z, x, y: g * _share(x, y, z), lambda g, z, x, y: g * _share(y, x, z)),
+        commutative=True,
+        associative=True,
+        idempotent=True,
+        identity=farthest,
+        doc=doc,
+        lax=lax,
+    )
 
 
 def _share(x, other, extreme):
@@ -213,6 +198,10 @@ def _highest(dtype):
     if kind(dtype) in ("float", "complex"):
         return np.inf
     return True if kind(dtype) == "pred" else np.iinfo(dtype).max
+
+
+_extreme("maximum", "max", np.maximum, "{0} | {1}", _lowest, "The larger of {0} and {1}; NaN where one is NaN.")
+_extreme("minimum", "min", np.minimum, "{0} & {1}", _highest, "The smaller of {0} and {1}; NaN where one is NaN.")
 
 
 def _negate_transpose(build, instruction, cotangent, operands):

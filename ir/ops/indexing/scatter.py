@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from hloom.ir.build import Builder, Value, combiner_opcode, scalar_computation
-from hloom.ir.errors import AttributeValueError, DifferentiationError, DTypeError, ShapeError
+from hloom.ir.build import Value, assignment_computation, combiner_opcode, scalar_computation
+from hloom.ir.errors import DifferentiationError, DTypeError, ShapeError
 from hloom.ir.interpret import evaluate
 from hloom.ir.module import Computation
 from hloom.ir.op_table import No, op
@@ -24,8 +24,8 @@ from hloom.ir.ops.indexing.gather import (
     inside_mask,
     scatter_attributes,
 )
-from hloom.ir.ops.rules import require_kind
-from hloom.ir.types import NARROW_FLOATS, Shape, TupleShape, as_dtype
+from hloom.ir.ops.rules import UFUNCS, require_combiner, require_kind
+from hloom.ir.types import NARROW_FLOATS, Shape, TupleShape
 
 
 def scatter_windows(operand_dims, indices_dims, updates_dims, attributes) -> Windows:
@@ -86,38 +86,11 @@ def _scatter_infer(operands, attributes, shape):
             f"windows {w.sizes} of {arrays[0]!r}",
             "slice the updates",
         )
-    _check_combiner(attributes.get("to_apply"), [a.dtype for a in arrays])
+    require_combiner("scatter", "to_apply", attributes.get("to_apply"), [Shape(a.dtype) for a in arrays])
     return arrays[0] if count == 1 else TupleShape(arrays)
 
 
-def _check_combiner(combiner, dtypes) -> None:
-    if combiner is None:
-        raise AttributeValueError("scatter takes a computation to_apply", "none", "pass to_apply=")
-    scalars = [Shape(d) for d in dtypes]
-    results = scalars[0] if len(scalars) == 1 else TupleShape(scalars)
-    if [p.shape for p in combiner.parameters] != scalars * 2 or combiner.shape is not results:
-        raise DTypeError(
-            "scatter takes a computation of (elements, updates) to elements",
-            f"parameters {[p.shape for p in combiner.parameters]} to {combiner.shape!r}, "
-            f"expected {scalars * 2} to {results!r}",
-            "make its parameters and results scalars of the arrays' dtypes",
-        )
-
-
 # --- combiners ----------------------------------------------------------------------------------------------------
-
-_OPCODES = ("add", "multiply", "minimum", "maximum", "and", "or", "xor")
-_overwriters: dict[object, Computation] = {}
-
-
-def overwriter(dtype) -> Computation:
-    """The computation (element, update) -> update, the same object each time."""
-    key = as_dtype(dtype)
-    if key not in _overwriters:
-        builder = Builder(f"overwrite_{key.name}")
-        builder.parameter(Shape(key), "element")
-        _overwriters[key] = builder.finish(builder.parameter(Shape(key), "update"))
-    return _overwriters[key]
 
 
 def combiner_kind(combiner: Computation) -> str | None:
@@ -126,7 +99,7 @@ def combiner_kind(combiner: Computation) -> str | None:
         if combiner.root is combiner.parameters[1]:
             return "overwrite"
         opcode = combiner_opcode(combiner)
-        return opcode if opcode in _OPCODES else None
+        return opcode if opcode in UFUNCS else None
     return None
 
 
@@ -160,17 +133,6 @@ def _are_distinct(positions: np.ndarray) -> bool:
     return not (ordered[1:] == ordered[:-1]).any()
 
 
-_UFUNCS = {
-    "add": np.add,
-    "multiply": np.multiply,
-    "minimum": np.minimum,
-    "maximum": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
-
-
 def _combine(rows, positions, updates, combiner, unique: bool) -> None:
     """Combines row k of each of `updates` into row positions[k] of each of `rows`, k in increasing order."""
     kind = combiner_kind(combiner)
@@ -182,7 +144,7 @@ def _combine(rows, positions, updates, combiner, unique: bool) -> None:
             width = rows[0].shape[1]
             if width != 1:
                 positions = (positions[:, None] * width + np.arange(width)).reshape(-1)
-            _UFUNCS[kind].at(rows[0].reshape(-1), positions, updates[0].reshape(-1))
+            UFUNCS[kind].at(rows[0].reshape(-1), positions, updates[0].reshape(-1))
         else:
             for chosen in [slice(None)] if unique else _rounds(positions):
                 _apply(rows, positions[chosen], [u[chosen] for u in updates], combiner)
@@ -269,7 +231,7 @@ def _overwrite_jvp(build, w, like, operand, indices, updates, t_operand, t_updat
     numbers = Value(builder, builder.emit("iota", shape=Shape(wide, (count,)), iota_dimension=0)) + 1
     numbers = numbers.reshape(updates.dims)
     none = Value(builder, builder.splat(0, Shape(wide, operand.dims)))
-    last = _scatter(none, indices, numbers, like, overwriter(wide))
+    last = _scatter(none, indices, numbers, like, assignment_computation(wide))
     result = None
     if t_operand is not None:
         result = last.compare("EQ", 0).where(t_operand, _zero(t_operand))
@@ -343,9 +305,7 @@ def _scatter_batch(build, instruction, operands, mapped):
     unique = bool(instruction.attributes.get("unique_indices"))
     attributes = scatter_attributes(batched, instruction["to_apply"], like, unique)
     result = given[0].op("scatter", *given[1:], **attributes)
-    if count == 1:
-        return result
-    return [result.op("get-tuple-element", index=k) for k in range(count)]
+    return result.results()
 
 
 op(

@@ -368,10 +368,7 @@ def _sort_jvp(build, instruction, primals, tangents):
 def _sort_batch(build, instruction, operands, mapped):
     given = [o if m else build.spread(o) for o, m in zip(operands, mapped, strict=True)]
     attributes = {**instruction.attributes, "dimensions": tuple(d + 1 for d in instruction["dimensions"])}
-    result = given[0].op("sort", *given[1:], **attributes)
-    if len(given) == 1:
-        return result
-    return [result.op("get-tuple-element", index=k) for k in range(len(given))]
+    return given[0].op("sort", *given[1:], **attributes).results()
 
 
 NOT_LINEAR = No("its tangent is made of gathers")
@@ -430,8 +427,7 @@ def _topk_jvp(build, instruction, primals, tangents):
 
 
 def _topk_batch(build, instruction, operands, mapped):
-    result = operands[0].op("topk", **instruction.attributes)
-    return [result.op("get-tuple-element", index=k) for k in range(2)]
+    return operands[0].op("topk", **instruction.attributes).results()
 
 
 op(

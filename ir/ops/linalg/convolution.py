@@ -12,7 +12,7 @@ from hloom.ir.errors import AttributeValueError, ShapeError
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.linalg.dot import require_same_dtype
 from hloom.ir.ops.rules import require_count, require_kind
-from hloom.ir.types import BITS, DTYPES, INTEGERS, NARROW_FLOATS, PRED, Shape
+from hloom.ir.types import BITS, DTYPES, INTEGERS, PRED, Shape, wide_dtype
 from hloom.ir.window import WindowDimension, check_window, dilated, padded, window_of, window_output, window_view
 
 
@@ -141,11 +141,7 @@ def _convolution_infer(operands, attributes, shape):
 
 def _compute_dtype(dtype: np.dtype) -> np.dtype:
     """The dtype of the reference's sums: one step wider than that of floats, so that it is the best answer."""
-    if dtype in NARROW_FLOATS or dtype == DTYPES["f32"]:
-        return DTYPES["f64"]
-    if dtype == DTYPES["c64"]:
-        return DTYPES["c128"]
-    return DTYPES["s32"] if dtype == PRED or (dtype in BITS and dtype in INTEGERS) else dtype
+    return DTYPES["s32"] if dtype == PRED or (dtype in BITS and dtype in INTEGERS) else wide_dtype(dtype)
 
 
 VIEW_BYTES = 1 << 26  # the reference copies whole windows up to this size, and goes tap by tap beyond

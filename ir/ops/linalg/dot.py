@@ -8,7 +8,7 @@ from hloom.ir.errors import AttributeValueError, ShapeError
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.batching import dot_batch
 from hloom.ir.ops.rules import require_count, require_kind
-from hloom.ir.types import NARROW_FLOATS, PRED, Shape
+from hloom.ir.types import PRED, Shape, wide_dtype
 
 DOT_ATTRIBUTES = ("lhs_batch_dims", "rhs_batch_dims", "lhs_contracting_dims", "rhs_contracting_dims")
 
@@ -73,9 +73,7 @@ def _dot_reference(left, right, shape, **attributes):
     lb, rb, lc, rc = dot_dims(attributes)
     lf, rf = free_dims(left.ndim, lb, lc), free_dims(right.ndim, rb, rc)
     dtype = shape.dtype
-    compute = np.float64 if dtype in NARROW_FLOATS or dtype == np.float32 else dtype
-    if dtype == np.complex64:
-        compute = np.complex128
+    compute = wide_dtype(dtype)
     batch = [left.shape[k] for k in lb]
     m, n = (int(np.prod([x.shape[k] for k in f], dtype=int)) for x, f in ((left, lf), (right, rf)))
     k = int(np.prod([left.shape[d] for d in lc], dtype=int))

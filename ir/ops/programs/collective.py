@@ -172,10 +172,7 @@ def _all_reduce_transpose(build, instruction, g, operands):
 def _all_reduce_batch(build, instruction, operands, mapped):
     values = build.spread_all(operands, mapped)
     if not _is_named(build, instruction):
-        result = values[0].op("all-reduce", *values[1:], **instruction.attributes)
-        if len(values) == 1:
-            return result
-        return [result.op("get-tuple-element", index=k) for k in range(len(values))]
+        return values[0].op("all-reduce", *values[1:], **instruction.attributes).results()
     attributes, groups = _others(build, instruction), instruction.attributes.get("axis_groups")
     found = []
     for value in values:
@@ -201,7 +198,7 @@ def _neutral(instruction, value):
         raise AttributeValueError(
             "all-reduce combines by one op such as add or maximum", instruction["to_apply"].name, "use all_gather"
         )
-    return value.builder.constant(np.asarray(OPS[opcode].identity(value.dtype)).astype(value.dtype), value.dtype)
+    return value.builder.constant(OPS[opcode].neutral(value.dtype))
 
 
 def _reduced(value, instruction, start):
@@ -323,10 +320,7 @@ def _all_to_all_infer(operands, attributes, shape):
 
 def _all_to_all_jvp(build, instruction, primals, tangents):
     given = [p.like(0) if t is None else t for p, t in zip(primals, tangents, strict=True)]
-    result = given[0].op("all-to-all", *given[1:], **instruction.attributes)
-    if not isinstance(instruction.shape, TupleShape):
-        return result
-    return [result.op("get-tuple-element", index=k) for k in range(len(given))]
+    return given[0].op("all-to-all", *given[1:], **instruction.attributes).results()
 
 
 def _all_to_all_transpose(build, instruction, g, operands):
@@ -344,8 +338,7 @@ def _all_to_all_transpose(build, instruction, g, operands):
 def _all_to_all_batch(build, instruction, operands, mapped):
     if isinstance(instruction.shape, TupleShape):
         first, *rest = build.spread_all(operands, mapped)
-        result = first.op("all-to-all", *rest, **instruction.attributes)
-        return [result.op("get-tuple-element", index=k) for k in range(len(operands))]
+        return first.op("all-to-all", *rest, **instruction.attributes).results()
     if not _is_named(build, instruction):
         return _moved(build, instruction, operands, mapped)
     (value,) = build.spread_all(operands, mapped)

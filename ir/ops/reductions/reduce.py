@@ -12,7 +12,7 @@ from hloom.ir.interpret import evaluate
 from hloom.ir.op_table import OPS, No, op
 from hloom.ir.ops.batching import reduce_batch
 from hloom.ir.ops.rules import UFUNCS, arrays_and_initial_values, require_combiner
-from hloom.ir.types import NARROW_FLOATS, Shape, TupleShape
+from hloom.ir.types import Shape, TupleShape, wide_dtype
 
 
 def _reduce_infer(operands, attributes, shape):
@@ -31,14 +31,6 @@ def _reduce_infer(operands, attributes, shape):
     return shapes[0] if len(shapes) == 1 else TupleShape(shapes)
 
 
-def _wide(dtype):
-    """Sums are accumulated in float64, so that the reference is the best answer of the dtype; NumPy's pairwise sums in
-    the dtype itself are less accurate."""
-    if dtype in NARROW_FLOATS or dtype == np.float32:
-        return np.dtype(np.float64)
-    return np.dtype(np.complex128) if dtype == np.complex64 else dtype
-
-
 def _reduce_reference(*operands, shape, dimensions, to_apply):
     count = len(operands) // 2
     arrays, initial = operands[:count], operands[count:]
@@ -50,7 +42,7 @@ def _reduce_reference(*operands, shape, dimensions, to_apply):
                 if x.dtype == bool and opcode in ("add", "multiply"):
                     x = (np.any if opcode == "add" else np.all)(x, tuple(dimensions))
                 else:
-                    wide = {"dtype": _wide(x.dtype)} if opcode in ("add", "multiply") else {}
+                    wide = {"dtype": wide_dtype(x.dtype)} if opcode in ("add", "multiply") else {}
                     x = UFUNCS[opcode].reduce(x, tuple(dimensions), **wide)
                 x = np.asarray(x)
             elif dimensions:

@@ -10,9 +10,10 @@ import numpy as np
 from hloom.ir.build import Builder, Value, combiner_opcode, scalar_computation
 from hloom.ir.errors import AttributeValueError, BatchingError, DifferentiationError, DTypeError, ShapeError
 from hloom.ir.interpret import evaluate
+from hloom.ir.module import Computation
 from hloom.ir.op_table import OPS, No, op
 from hloom.ir.ops.rules import UFUNCS, arrays_and_initial_values, require_combiner, require_kind
-from hloom.ir.types import DTYPES, NARROW_FLOATS, PRED, Shape, TupleShape
+from hloom.ir.types import DTYPES, NARROW_FLOATS, PRED, Shape, TupleShape, wide_dtype
 from hloom.ir.window import WindowDimension, check_window, dilated, padded, window_of, window_output
 
 # --- reduce-window ------------------------------------------------------------------------------------------------
@@ -31,12 +32,9 @@ def _reduce_window_infer(operands, attributes, shape):
 
 
 def _wide(dtype: np.dtype, opcode: str) -> np.dtype:
-    """The dtype of the reference's sums and products, one step wider than that of floats."""
+    """The dtype in which the reference combines: `wide_dtype` for sums and products."""
     if opcode in ("add", "multiply"):
-        if dtype in NARROW_FLOATS or dtype == DTYPES["f32"]:
-            return DTYPES["f64"]
-        if dtype == DTYPES["c64"]:
-            return DTYPES["c128"]
+        return wide_dtype(dtype)
     return DTYPES["f32"] if dtype in NARROW_FLOATS else dtype
 
 
@@ -127,20 +125,15 @@ def _combined_along(function, x: np.ndarray, axis: int, d: WindowDimension, plac
 # --- the combiner that selects ------------------------------------------------------------------------------------
 
 
-def selecting_combiner(direction: str, key: np.dtype, value: np.dtype):
+@functools.cache
+def selecting_combiner(direction: str, key: np.dtype, value: np.dtype) -> Computation:
     """(k1, v1, k2, v2) -> the pair whose key is ahead: the first where `k1 direction k2` holds."""
-    found = _SELECTING.get((direction, key, value))
-    if found is None:
-        builder = Builder(f"select_{direction.lower()}")
-        k1, v1 = builder.parameter(Shape(key), "k1"), builder.parameter(Shape(value), "v1")
-        k2, v2 = builder.parameter(Shape(key), "k2"), builder.parameter(Shape(value), "v2")
-        first = builder.emit("compare", k1, k2, direction=direction)
-        pair = [builder.emit("select", first, a, b) for a, b in ((k1, k2), (v1, v2))]
-        found = _SELECTING[direction, key, value] = builder.finish(builder.tuple(pair))
-    return found
-
-
-_SELECTING: dict[tuple, object] = {}
+    builder = Builder(f"select_{direction.lower()}")
+    k1, v1 = builder.parameter(Shape(key), "k1"), builder.parameter(Shape(value), "v1")
+    k2, v2 = builder.parameter(Shape(key), "k2"), builder.parameter(Shape(value), "v2")
+    first = builder.emit("compare", k1, k2, direction=direction)
+    pair = [builder.emit("select", first, a, b) for a, b in ((k1, k2), (v1, v2))]
+    return builder.finish(builder.tuple(pair))
 
 
 def selected_direction(combiner) -> str | None:
@@ -269,19 +262,12 @@ def _scattered(keys, g, direction: str, window, add):
     return Value(builder, made)
 
 
-def comparison(direction: str, dtype):
+@functools.cache
+def comparison(direction: str, dtype) -> Computation:
     """The computation (a, b) -> a direction b on scalars, the same object each time."""
-    found = _COMPARISONS.get((direction, dtype))
-    if found is None:
-        builder = Builder(direction.lower())
-        left, right = builder.parameter(Shape(dtype), "a"), builder.parameter(Shape(dtype), "b")
-        found = _COMPARISONS[direction, dtype] = builder.finish(
-            builder.emit("compare", left, right, direction=direction)
-        )
-    return found
-
-
-_COMPARISONS: dict[tuple, object] = {}
+    builder = Builder(direction.lower())
+    left, right = builder.parameter(Shape(dtype), "a"), builder.parameter(Shape(dtype), "b")
+    return builder.finish(builder.emit("compare", left, right, direction=direction))
 
 
 def _scattered_by_taps(keys, g, direction: str, window):
@@ -328,10 +314,7 @@ def _reduce_window_batch(build, instruction, operands, mapped):
         return build.reduce_window_by_tree(instruction, operands, mapped)
     arrays = build.spread_all(operands[:half], mapped[:half])
     attributes = instruction.attributes | {"window": (WindowDimension(1), *window_of(instruction))}
-    made = arrays[0].op("reduce-window", *arrays[1:], *operands[half:], **attributes)
-    if half == 1:
-        return made
-    return [made.op("get-tuple-element", index=k) for k in range(half)]
+    return arrays[0].op("reduce-window", *arrays[1:], *operands[half:], **attributes).results()
 
 
 op(
