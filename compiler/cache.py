@@ -36,7 +36,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from hloom.ir import forking
+from hloom.ir.process import forking
 
 _HEADER = struct.Struct("<8sQ32s")  # magic, length of the data, sha256 of key and data
 _MAGIC = b"hloom\x00\x00\x02"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from hloom.ir import forking
+from hloom.ir.process import forking
 
 
 class _FastSwitching:

@@ -17,7 +17,7 @@ from hloom._version import __version__
 from hloom.backends import preload as _preload
 from hloom.config import config
 from hloom.dispatch.jit import jit, make_module
-from hloom.ir import lazy as _lazy
+from hloom.ir.process import lazy as _lazy
 from hloom.jax import lax_primitives as _lax_primitives
 from hloom.jax import settings as _settings
 from hloom.jax.import_hook import MODULES as _MODULES

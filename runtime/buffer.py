@@ -23,7 +23,7 @@ from sys import getrefcount
 
 import numpy as np
 
-from hloom.ir import forking
+from hloom.ir.process import forking
 from hloom.ir.records import record
 
 ALIGNMENT = 64

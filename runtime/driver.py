@@ -41,7 +41,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from hloom.ir import forking
+from hloom.ir.process import forking
 from hloom.runtime import driver_source as source
 from hloom.runtime.driver_source import AWAIT, COPY, END, JUMP, JUMP_IF_ZERO, KERNEL, SIGNAL, STEP_WORDS, SWAP, SWITCH
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from hloom.ir import forking
+from hloom.ir.process import forking
 from hloom.ir.records import field, record
 from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, default_pool

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 
-from hloom.ir import forking
+from hloom.ir.process import forking
 from hloom.runtime import elf
 
 _lock = forking.lock()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hloom.ir import forking
+from hloom.ir.process import forking
 from hloom.ir.records import field, record, replace
 from hloom.ir.types import Shape
 from hloom.runtime.buffer import Arena, address, default_pool

@@ -18,7 +18,13 @@ LINES = 600  # files are split by subject near 500 lines
 ALLOWED = {
     "ir": ("hloom.ir",),
     "compiler": ("hloom.ir", "hloom.compiler"),
-    "runtime": ("hloom.ir.types", "hloom.ir.records", "hloom.ir.base_error", "hloom.ir.forking", "hloom.runtime"),
+    "runtime": (
+        "hloom.ir.types",
+        "hloom.ir.records",
+        "hloom.ir.base_error",
+        "hloom.ir.process.forking",
+        "hloom.runtime",
+    ),
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 
-from hloom.ir import forking
+from hloom.ir.process import forking
 
 
 def start() -> None:

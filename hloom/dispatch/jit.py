@@ -16,8 +16,8 @@ from hloom.dispatch.signature import Call, JitOptions, Settings, Signature
 from hloom.dispatch.specialization import Specialization
 from hloom.dispatch.stages import Lowered
 from hloom.errors import ArgumentError
-from hloom.ir import forking
 from hloom.ir.module import Module
+from hloom.ir.process import forking
 from hloom.ir.source import current_source, device_scope, device_scopes
 from hloom.sharding.shardings import device_of
 from hloom.tracing.refs import OuterRef, RefArgument, compiled_with_refs

@@ -6,7 +6,7 @@ Nothing is promoted or broadcast here, except Python numbers, which take the dty
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from hloom.arrays import arguments as _arguments
-from hloom.ir import lazy as _lazy
+from hloom.ir.process import lazy as _lazy
 from hloom.lax import primitive_names as _primitive_names
 from hloom.lax import table as _table
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from hloom.ir import lazy as _lazy
+from hloom.ir.process import lazy as _lazy
 
 if _TYPE_CHECKING:  # the names of _HOMES, for type checkers
     # fmt: off

@@ -11,7 +11,7 @@ from numpy import iterable
 from numpy.exceptions import ComplexWarning
 
 from hloom.arrays import arguments as _arguments
-from hloom.ir import lazy as _lazy
+from hloom.ir.process import lazy as _lazy
 from hloom.numpy.elementwise import table as _table
 from hloom.typing import Array as _AnyArray
 

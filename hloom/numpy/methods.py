@@ -12,7 +12,7 @@ import numpy as np
 
 from hloom import numpy as hnp
 from hloom.arrays.base import ArrayMethods
-from hloom.ir.lazy import LazyModule
+from hloom.ir.process.lazy import LazyModule
 from hloom.lax.transfer import device_put
 from hloom.typing import Array
 

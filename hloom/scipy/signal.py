@@ -10,7 +10,7 @@ import numpy as np
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import AttributeValueError, ShapeError
-from hloom.ir.lazy import LazyModule
+from hloom.ir.process.lazy import LazyModule
 from hloom.lax.operands import as_operand, canonical_axes, canonical_axis, promote_operands, to_inexact
 from hloom.numpy.linear.convolution import MODES, mode_padding, slide
 

@@ -13,7 +13,7 @@ import numpy as np
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import ArgumentError, DTypeError
-from hloom.ir.lazy import LazyModule
+from hloom.ir.process.lazy import LazyModule
 from hloom.ir.types import COMPLEX, DTYPES
 from hloom.lax.operands import inexact_dtype, promote_operands
 from hloom.scipy.faddeeva import wofz

@@ -8,9 +8,9 @@ import numpy as np
 
 from hloom.arrays.array import Array
 from hloom.errors import TreeError
-from hloom.ir import forking
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.process import forking
 from hloom.ir.records import record
 from hloom.ir.source import current_source
 from hloom.ir.types import Shape, TupleShape

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hloom.ir import forking
+from hloom.ir.process import forking
 from hloom.ir.records import record
 from hloom.runtime.cuda.api import Api, FunctionFacts
 from hloom.runtime.cuda.discovery import GpuFacts

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hloom.ir import forking
+from hloom.ir.process import forking
 from hloom.runtime.cuda.memory import Buffer, rounded
 
 # Bytes of a piece, and how many of them one direction keeps at most.

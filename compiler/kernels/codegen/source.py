@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from hloom.ir import forking
+from hloom.ir.process import forking
 from hloom.ir.records import record
 
 # An alias scope that nothing else names: LLVM's vectorizer keeps this mark on the vector stores it makes of stores.

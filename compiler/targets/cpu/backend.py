@@ -15,7 +15,7 @@ from hloom.compiler.targets.cpu.half_floats import CONVERSIONS
 from hloom.compiler.targets.cpu.llvm_emitter.analysis import EXPLICIT
 from hloom.compiler.targets.cpu.machine import Machine, architecture, host, level_machine, native_machine
 from hloom.compiler.targets.cpu.nontemporal_stores import is_streamed, past_caches
-from hloom.ir import forking
+from hloom.ir.process import forking
 
 # Level 3 makes the same vector loops and takes longer. The superword vectorizer is off: it finds nothing in kernels
 # whose loops the loop vectorizer has widened.

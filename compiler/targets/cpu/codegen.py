@@ -25,7 +25,7 @@ from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.targets.cpu.interface import NativeFunction, ObjectCode, code_version, kernel_key
 from hloom.compiler.targets.cpu.machine import Machine, available_cores, host_name, machine_of, portable_machine
 from hloom.compiler.targets.cpu.prebuilt import keys as prebuilt
-from hloom.ir import forking
+from hloom.ir.process import forking
 
 __all__ = [
     "assembly",

@@ -23,7 +23,7 @@ from hloom.compiler.targets.cpu.llvm_emitter.values import LLVM, REGISTER
 from hloom.compiler.targets.cpu.machine import architecture
 from hloom.compiler.targets.cpu.microkernels.names import BLOCK, argument_count, prebuilt_blocks
 from hloom.compiler.targets.cpu.prebuilt import archive
-from hloom.ir import forking
+from hloom.ir.process import forking
 
 __all__ = ["entries", "module_text", "signature"]
 

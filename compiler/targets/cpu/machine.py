@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from hloom.compiler.cache import default_cache
-from hloom.ir import forking
+from hloom.ir.process import forking
 from hloom.ir.records import record, replace
 
 

@@ -19,7 +19,7 @@ from hloom.backends.cpu.driver import load_kernel_unlocked
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.targets.cpu.machine import host_name
 from hloom.config import config
-from hloom.ir import forking
+from hloom.ir.process import forking
 
 DELAY = 0.02  # seconds for which the call with the fallback has the processor for itself
 

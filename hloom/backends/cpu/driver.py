@@ -17,7 +17,7 @@ from hloom.compiler.targets.cpu import codegen
 from hloom.compiler.targets.cpu.interface import kernel_key
 from hloom.compiler.targets.cpu.machine import available_cores, host_name, use_cpu
 from hloom.config import config
-from hloom.ir import forking
+from hloom.ir.process import forking
 from hloom.runtime import driver_source, native
 from hloom.runtime.driver import Driver, default_num_threads, install
 

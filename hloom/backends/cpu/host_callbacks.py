@@ -11,10 +11,10 @@ import numpy as np
 
 from hloom.backends.cpu.driver import driver
 from hloom.errors import HloomError
-from hloom.ir import forking
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Instruction
 from hloom.ir.ops.indexing.sort import is_plain_sort, sort_keys, sort_plainly
+from hloom.ir.process import forking
 
 PARALLEL = 1 << 16  # elements from which threads of a library, or concurrent calls of it, pay off
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from hloom import lax
 from hloom.errors import ArgumentError, ShapeError
-from hloom.ir.lazy import LazyModule
+from hloom.ir.process.lazy import LazyModule
 from hloom.ir.types import PRED, Shape, as_dtype
 from hloom.lax.operands import as_operand, convert, promote_operands
 from hloom.numpy.linear.products import contract

@@ -9,10 +9,10 @@ import math
 
 import numpy as np
 
-from hloom.ir.lazy import LazyModule
 from hloom.ir.ops.elementwise.declare import host_function
 from hloom.ir.ops.elementwise.special import no_partial, odd, scipy_function
 from hloom.ir.ops.rules import partials
+from hloom.ir.process.lazy import LazyModule
 
 scipy_special = LazyModule("scipy.special")
 

@@ -12,10 +12,10 @@ import math
 import numpy as np
 
 from hloom.ir.errors import DifferentiationError
-from hloom.ir.lazy import LazyModule
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.elementwise.declare import ANALYTIC, FLOAT, NOT_LINEAR, binary, host_function, unary
 from hloom.ir.ops.rules import elementwise, partials
+from hloom.ir.process.lazy import LazyModule
 from hloom.ir.types import HLO_NAME
 
 scipy_special = LazyModule("scipy.special")

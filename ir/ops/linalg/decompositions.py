@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import DTypeError, ShapeError
-from hloom.ir.lazy import LazyModule
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.linalg.decomposition_rules import eig_jvp, eigh_jvp, householder_jvp, lu_jvp, qr_jvp, svd_jvp
 from hloom.ir.ops.linalg.matrices import (
@@ -23,6 +22,7 @@ from hloom.ir.ops.linalg.matrices import (
     require_matrix,
 )
 from hloom.ir.ops.rules import require_count, require_kind, zero_jvp
+from hloom.ir.process.lazy import LazyModule
 from hloom.ir.types import COMPLEX, DTYPES, Shape, TupleShape
 
 scipy_lapack = LazyModule("scipy.linalg.lapack")

@@ -8,10 +8,10 @@ import numpy as np
 
 from hloom.ir.build import Value
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
-from hloom.ir.lazy import LazyModule
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.linalg.matrices import library_batch, require_lapack, zero
 from hloom.ir.ops.rules import conjugate, linear_jvp, require_count
+from hloom.ir.process.lazy import LazyModule
 from hloom.ir.types import COMPLEX, DTYPES, HLO_NAME, Shape, real_dtype
 
 scipy_fft = LazyModule("scipy.fft")

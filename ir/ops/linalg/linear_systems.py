@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, ShapeError
-from hloom.ir.lazy import LazyModule
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.linalg.matrices import (
     adjoint,
@@ -31,6 +30,7 @@ from hloom.ir.ops.linalg.matrices import (
     zero,
 )
 from hloom.ir.ops.rules import conjugate, require_count, require_same
+from hloom.ir.process.lazy import LazyModule
 from hloom.ir.types import NARROW_FLOATS
 
 scipy_lapack = LazyModule("scipy.linalg.lapack")

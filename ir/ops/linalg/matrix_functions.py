@@ -11,7 +11,6 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import ShapeError
-from hloom.ir.lazy import LazyModule
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.linalg.decompositions import NOT_LINEAR, ON_HOST, checked, decomposition, lapack
 from hloom.ir.ops.linalg.matrices import (
@@ -30,6 +29,7 @@ from hloom.ir.ops.linalg.matrices import (
     transposed,
 )
 from hloom.ir.ops.rules import require_count, require_same
+from hloom.ir.process.lazy import LazyModule
 from hloom.ir.types import TupleShape
 
 scipy_linalg = LazyModule("scipy.linalg")

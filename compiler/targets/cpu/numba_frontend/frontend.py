@@ -26,7 +26,7 @@ from numba.extending import intrinsic
 
 from hloom.compiler.kernels.math.registry import REGISTER
 from hloom.compiler.targets.cpu.numba_frontend.builtins import REPLACEMENTS
-from hloom.ir import forking
+from hloom.ir.process import forking
 
 # What a pointer points at in memory, where that is not the type of the value.
 STORAGE_TYPES = REGISTER | {"pred": types.uint8, "f16": types.uint16, "bf16": types.uint16}

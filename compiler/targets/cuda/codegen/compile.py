@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable
 
 from hloom.compiler.kernels.codegen.source import KernelSource
-from hloom.ir import forking
 from hloom.ir.errors import HloomError
+from hloom.ir.process import forking
 from hloom.ir.records import record
 
 _lock = forking.lock()

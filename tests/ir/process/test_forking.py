@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from hloom.ir import forking
+from hloom.ir.process import forking
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 

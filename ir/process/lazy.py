@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hloom.ir.forking import no_fork
+from hloom.ir.process.forking import no_fork
 
 
 class LazyModule:
