@@ -51,27 +51,16 @@ def collecting(stages: Stages | None = None):
         _local.stages = before
 
 
-class stage:
-    """The time of a block, or of a function that this decorates. Costs 0.3 microseconds where nobody collects."""
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __enter__(self):
-        self.started = time.perf_counter()
-
-    def __exit__(self, *exception):
+@contextlib.contextmanager
+def stage(name: str):
+    """The time of a block, or of a function that this decorates."""
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
         stages = current()
         if stages is not None:
-            stages.add(self.name, time.perf_counter() - self.started)
-
-    def __call__(self, function):
-        def timed(*args, **kwargs):
-            with stage(self.name):
-                return function(*args, **kwargs)
-
-        timed.__wrapped__, timed.__name__, timed.__doc__ = function, function.__name__, function.__doc__
-        return timed
+            stages.add(name, time.perf_counter() - started)
 
 
 def count(name: str, more: int = 1) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hloom.compiler.passes import PASSES
 from hloom.compiler.pipeline import PIPELINE, PassRecord, pass_names, run_passes
-from hloom.ir.errors import AttributeValueError, HloomError
+from hloom.ir.errors import AttributeValueError
 from hloom.ir.stablehlo.reading import read_module
 from hloom.ir.text import print_module
 
@@ -134,19 +134,3 @@ def run(options: argparse.Namespace) -> int:
     )
     print(result, end="")
     return 0
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command: exit status 0, or 2 with the error on standard error."""
-    parser = argparse.ArgumentParser(
-        prog="hloom opt",
-        description="Runs passes on a module in HLO or StableHLO text and prints the result.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_arguments(parser)
-    try:
-        return run(parser.parse_args(arguments))
-    except (HloomError, OSError) as error:
-        notes = "\n".join(getattr(error, "__notes__", ()))
-        print(f"{error}\n{notes}".rstrip(), file=sys.stderr)
-        return 2

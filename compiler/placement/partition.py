@@ -223,6 +223,18 @@ class _Level:
             for end in channel.ends:
                 end.attributes["channel_id"] = number
 
+    def state(self, device: str, parameter: Instruction, shapes: list[Shape], taken: list[int]) -> None:
+        """The parameter of a device's part of a loop or branch: a tuple of those elements of the whole's that it takes."""
+        own = self.builders[device].parameter(TupleShape([shapes[k] for k in taken]), parameter.hint)
+        self.place(own, device, -1)
+        self.elements(device, -1, own, parameter, taken)
+
+    def elements(self, device: str, position: int, made: Instruction, whole: Instruction, taken: list[int]) -> None:
+        """Notes that a tuple on a device has these elements of the whole's."""
+        for number, k in enumerate(taken):
+            self.local[device][whole, k] = self.emit(device, position, "get-tuple-element", made, index=number)
+            self.home.setdefault((whole, k), device)
+
     # --- values ---
 
     def home_of(self, key: Key, otherwise: str) -> str:
@@ -336,7 +348,7 @@ class _While:
         self.level, self.loop, self.position, self.devices = level, loop, position, devices
         self.condition, self.body = loop["condition"], loop["body"]
         (self.state,) = self.body.parameters
-        self.shapes = loop.shape.elements
+        self.shapes = [shape for _, shape in leaf_keys([loop])]
         self.given = leaf_keys([loop.operands[0]])
         self.results = [key for key, _ in leaf_keys([self.body.root])]
         self.kept = {k for k, key in enumerate(self.results) if key == (self.state, k)}
@@ -394,12 +406,7 @@ class _While:
         (parameter,) = computation.parameters
         level = _Level(self.level.owner, computation, self.devices, [(parameter, k) for k in sorted(self.counted)])
         for device in self.devices:
-            shape = TupleShape([self.shapes[k] for k in states[device]])
-            given = level.place(level.builders[device].parameter(shape, parameter.hint), device, -1)
-            for number, k in enumerate(states[device]):
-                element = level.emit(device, -1, "get-tuple-element", given, index=number)
-                level.local[device][parameter, k] = element
-                level.home.setdefault((parameter, k), device)
+            level.state(device, parameter, self.shapes, states[device])
         for k, home in self.homes.items():
             level.home[parameter, k] = home
         return level
@@ -428,10 +435,7 @@ class _While:
                 device, position, "while", start, like=loop, hint=loop.hint,
                 condition=conditions[device], body=bodies[device],
             )  # fmt: skip
-            for number, k in enumerate(states[device]):
-                element = outer.emit(device, position, "get-tuple-element", made, index=number)
-                outer.local[device][loop, k] = element
-                outer.home.setdefault((loop, k), device)
+            outer.elements(device, position, made, loop, states[device])
         for k, home in self.homes.items():
             outer.home[loop, k] = home
 
@@ -469,11 +473,7 @@ class _Conditional:
             inner = _Level(outer.owner, branch, self.devices)
             for device in self.devices:
                 taken = [k for k in range(len(given)) if device in readers[k]]
-                shape = TupleShape([given[k][1] for k in taken])
-                state = inner.place(inner.builders[device].parameter(shape, parameter.hint), device, -1)
-                for number, k in enumerate(taken):
-                    inner.local[device][parameter, k] = inner.emit(device, -1, "get-tuple-element", state, index=number)
-                    inner.home.setdefault((parameter, k), device)
+                inner.state(device, parameter, [shape for _, shape in given], taken)
                 parts = [outer.get(device, *given[k], position) for k in taken]
                 operands[device].append(outer.emit(device, position, "tuple", *parts))
             inner.run()

@@ -14,7 +14,7 @@ from hloom.compiler.fusibility import ALIASES, FREE, IN_PLACE, is_control
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.passes.cse import StructuralKeys
-from hloom.compiler.schedule.buffer_assignment import ALIGNMENT, Buffer, allocate
+from hloom.compiler.schedule.buffer_assignment import Buffer, allocate
 from hloom.compiler.schedule.channels import Channels
 from hloom.compiler.schedule.control_flow import Control, Label, OnFalse, OnIndex, Swap, To, with_jumps
 from hloom.compiler.schedule.fused_loops import whole_loops
@@ -39,20 +39,6 @@ from hloom.ir.ops import OPS
 from hloom.ir.ops.programs.transfer import TRANSFERS
 from hloom.ir.records import field, record
 from hloom.ir.types import Shape, TupleShape
-
-__all__ = [
-    "ALIGNMENT",
-    "BranchStep",
-    "CopyStep",
-    "HostStep",
-    "JumpStep",
-    "KernelStep",
-    "Place",
-    "Plan",
-    "SwapStep",
-    "SwitchStep",
-    "make_plan",
-]
 
 
 @record

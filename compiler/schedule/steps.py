@@ -20,8 +20,12 @@ class Place:
     swap: int | None = None
 
 
+class Step:
+    """One entry of a plan's list."""
+
+
 @record
-class KernelStep:
+class KernelStep(Step):
     """A launch with its pointers resolved. `instruction` is what it computes."""
 
     launch: Launch
@@ -30,7 +34,7 @@ class KernelStep:
 
 
 @record
-class CopyStep:
+class CopyStep(Step):
     """Bytes copied from one place to another."""
 
     target: Place
@@ -40,7 +44,7 @@ class CopyStep:
 
 
 @record
-class HostStep:
+class HostStep(Step):
     """A custom call or a library op: Python, called by the driver."""
 
     instruction: Instruction
@@ -49,14 +53,14 @@ class HostStep:
 
 
 @record
-class JumpStep:
+class JumpStep(Step):
     """To the step of this number."""
 
     target: int
 
 
 @record
-class BranchStep:
+class BranchStep(Step):
     """To the step of this number where the pred is false, else to the next."""
 
     pred: Place
@@ -64,7 +68,7 @@ class BranchStep:
 
 
 @record
-class SwitchStep:
+class SwitchStep(Step):
     """To the step of the number that the s32 chooses; the last where it chooses none."""
 
     index: Place
@@ -72,7 +76,7 @@ class SwitchStep:
 
 
 @record
-class SwapStep:
+class SwapStep(Step):
     """From here on the two places, which have `swap` numbers, stand for each other."""
 
     first: Place
@@ -80,7 +84,7 @@ class SwapStep:
 
 
 @record
-class SendStep:
+class SendStep(Step):
     """The value of a channel is in its place. place: where that is; once: whether nothing will be sent after it."""
 
     channel: int
@@ -89,14 +93,14 @@ class SendStep:
 
 
 @record
-class ReceiveStep:
+class ReceiveStep(Step):
     """Waits until the value of a channel is in its place."""
 
     channel: int
 
 
 @record
-class RenewStep:
+class RenewStep(Step):
     """Waits until the place of a channel may be written again: all but the last `held` values have been read."""
 
     channel: int
@@ -104,22 +108,7 @@ class RenewStep:
 
 
 @record
-class FreeStep:
+class FreeStep(Step):
     """The value that was received last on a channel is not needed any more."""
 
     channel: int
-
-
-Step = (
-    KernelStep
-    | CopyStep
-    | HostStep
-    | JumpStep
-    | BranchStep
-    | SwitchStep
-    | SwapStep
-    | SendStep
-    | ReceiveStep
-    | RenewStep
-    | FreeStep
-)

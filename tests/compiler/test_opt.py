@@ -2,7 +2,7 @@
 
 import pytest
 
-from hloom.compiler.opt import main
+from hloom.commands import main
 from hloom.compiler.passes import PASSES
 from hloom.compiler.pipeline import PIPELINE
 
@@ -35,7 +35,7 @@ def files(tmp_path):
 
 
 def opt(*arguments) -> int:
-    return main([str(argument) for argument in arguments])
+    return main(["opt", *(str(argument) for argument in arguments)])
 
 
 @pytest.mark.parametrize("passes", [(), ("--passes", "dce,rename-main")])
@@ -66,7 +66,7 @@ def test_files_without_a_pass_are_errors(files, capsys, name, text, found):
 
 def test_help_lists_the_passes_one_per_line(capsys):
     with pytest.raises(SystemExit):
-        main(["--help"])
+        main(["opt", "--help"])
     lines = capsys.readouterr().out.splitlines()
     for name in PIPELINE:
         (line,) = [line for line in lines if line.split()[:1] == [name]]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from passes_support import GOLDEN
 
-from hloom.compiler.opt import main, optimize_text
+from hloom.commands import main
+from hloom.compiler.opt import optimize_text
 from hloom.compiler.passes.dce import eliminate_dead_code
 from hloom.compiler.passes.registry import PASSES, Pass
 from hloom.compiler.pipeline import PIPELINE, UNFUSED, check_names, pass_names, run_passes
@@ -144,16 +145,16 @@ def test_print_after_all_and_times():
 def test_main_reads_a_file_and_prints(tmp_path, capsys):
     path = tmp_path / "m.hlo"
     path.write_text(TEXT)
-    assert main([str(path), "--passes", "simplify"]) == 0
+    assert main(["opt", str(path), "--passes", "simplify"]) == 0
     assert capsys.readouterr().out == optimize_text(TEXT, ["simplify"])
 
 
 def test_main_says_what_is_wrong(tmp_path, capsys):
     path = tmp_path / "m.hlo"
     path.write_text(TEXT.replace("exponential", "exponentiel"))
-    assert main([str(path)]) == 2
+    assert main(["opt", str(path)]) == 2
     assert "exponentiel" in capsys.readouterr().err
-    assert main([str(tmp_path / "missing.hlo")]) == 2
+    assert main(["opt", str(tmp_path / "missing.hlo")]) == 2
     assert "missing.hlo" in capsys.readouterr().err
-    assert main([str(GOLDEN / "passes" / "fold-constants.hlo"), "--passes", "fold-constant"]) == 2
+    assert main(["opt", str(GOLDEN / "passes" / "fold-constants.hlo"), "--passes", "fold-constant"]) == 2
     assert "did you mean" in capsys.readouterr().err

@@ -13,16 +13,8 @@ import re
 
 import numpy as np
 
-from hloom.compiler.schedule.scheduler import (
-    BranchStep,
-    CopyStep,
-    HostStep,
-    JumpStep,
-    KernelStep,
-    Plan,
-    SwapStep,
-    SwitchStep,
-)
+from hloom.compiler.schedule.scheduler import Plan
+from hloom.compiler.schedule.steps import BranchStep, CopyStep, HostStep, JumpStep, KernelStep, SwapStep, SwitchStep
 from hloom.compiler.targets.cuda.simulator import dialect
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.types import DTYPES, TupleShape

@@ -10,7 +10,8 @@ from plan_simulator import simulate
 
 from hloom.backends.cpu.compilation import compile_module
 from hloom.compiler.pipeline import PIPELINE, run_passes
-from hloom.compiler.schedule.scheduler import HostStep, make_plan
+from hloom.compiler.schedule.scheduler import make_plan
+from hloom.compiler.schedule.steps import HostStep
 from hloom.compiler.targets.cpu.target import host_target
 from hloom.ir.build import scalar_computation
 from hloom.ir.interpret import evaluate

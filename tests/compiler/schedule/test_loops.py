@@ -9,7 +9,8 @@ from plan_simulator import simulate
 
 from hloom.backends.cpu.compilation import compile_module
 from hloom.compiler.pipeline import PIPELINE, UNFUSED, run_passes
-from hloom.compiler.schedule.scheduler import CopyStep, KernelStep, SwapStep, make_plan
+from hloom.compiler.schedule.scheduler import make_plan
+from hloom.compiler.schedule.steps import CopyStep, KernelStep, SwapStep
 from hloom.compiler.targets.cpu.target import host_target
 from hloom.ir.build import Builder, Value
 from hloom.ir.interpret import run

@@ -12,7 +12,8 @@ from random_programs import arguments, reference
 
 from hloom.backends.cpu.compilation import compile_module
 from hloom.compiler.pipeline import PIPELINE, UNFUSED, run_passes
-from hloom.compiler.schedule.scheduler import CopyStep, HostStep, KernelStep, Place, Plan, make_plan
+from hloom.compiler.schedule.scheduler import Plan, make_plan
+from hloom.compiler.schedule.steps import CopyStep, HostStep, KernelStep, Place
 from hloom.compiler.targets.cpu.target import host_target
 from hloom.ir.build import Builder, Value
 from hloom.ir.module import Module

@@ -7,7 +7,7 @@ from cuda_plans import check, planned
 import hloom.nn as hnn
 import hloom.numpy as hnp
 from hloom import grad, lax
-from hloom.compiler.schedule.scheduler import BranchStep, CopyStep, HostStep, JumpStep, SwapStep
+from hloom.compiler.schedule.steps import BranchStep, CopyStep, HostStep, JumpStep, SwapStep
 from hloom.compiler.targets.cuda.target import CudaTarget, NoCudaKernelError, has_cuda_kernel
 
 RANDOM = np.random.default_rng(0)
