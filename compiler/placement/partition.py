@@ -224,7 +224,7 @@ class _Level:
                 end.attributes["channel_id"] = number
 
     def state(self, device: str, parameter: Instruction, shapes: list[Shape], taken: list[int]) -> None:
-        """The parameter of a device's part of a loop or branch: a tuple of those elements of the whole's that it takes."""
+        """The parameter of a device's part of a loop or branch: a tuple of some elements of the whole state."""
         own = self.builders[device].parameter(TupleShape([shapes[k] for k in taken]), parameter.hint)
         self.place(own, device, -1)
         self.elements(device, -1, own, parameter, taken)

@@ -26,11 +26,12 @@ def _prepare() -> None:
         with forking.no_fork():  # a child would find the locks of half-imported modules taken
             # These imports are what this thread is for.
             from hloom.backends.cpu import driver
+            from hloom.backends.cpu.kind import CpuKind
             from hloom.compiler.targets.cpu.interface import fingerprint
             from hloom.compiler.targets.cpu.target import host_target
-            from hloom.platforms.kinds import device_kind
+            from hloom.platforms.kinds import load_backend
 
-            assert device_kind("cpu").backend
+            load_backend(CpuKind.backend_name)
             host_target()
             fingerprint()
         driver.driver()
