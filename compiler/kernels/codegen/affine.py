@@ -47,7 +47,7 @@ ZERO = Affine()
 
 
 def variables(dims: Sequence[int]) -> Index:
-    """The index of a domain: one variable a dimension, 0 where the extent is 1."""
+    """The index of a domain: one variable per dimension, 0 where its size is 1."""
     return tuple(Affine(0, {k: 1}) if extent != 1 else ZERO for k, extent in enumerate(dims))
 
 
@@ -57,7 +57,7 @@ def row_major_strides(dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def linear(index: Index, dims: Sequence[int]) -> Affine:
-    """The position of an index in a contiguous array of these extents."""
+    """The position of an index in a contiguous array of these dimensions."""
     total = ZERO
     for affine, stride in zip(index, row_major_strides(dims), strict=True):
         total = total + affine * stride
@@ -67,7 +67,7 @@ def linear(index: Index, dims: Sequence[int]) -> Affine:
 def merge_groups(dims: Sequence[int], used: Sequence[Affine], barriers: Sequence[int] = ()) -> list[list[int]]:
     """Neighbouring dimensions that every affine expression walks through as if they were one.
 
-    Dimensions of extent 1 are left out. `barriers`: dimensions that, as all after them, must not be merged with those
+    Dimensions of size 1 are left out. `barriers`: dimensions that, as all after them, must not be merged with those
     before them.
     """
     groups: list[list[int]] = []

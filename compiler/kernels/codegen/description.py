@@ -35,7 +35,7 @@ class Block:
 
 @record
 class Items:
-    """Independent work items: all combinations of the dims' (variable name, extent name).
+    """Independent work items: all combinations of the dims' (variable name, name of its size).
 
     grain: 'element' (one thread does one item), 'row' (a warp or block shares the Lanes loops of one item) or 'serial'
     (one thread does one item, loops and all).
@@ -113,10 +113,10 @@ class Collective:
 
 @record
 class Tiles:
-    """Like Items and two Inner loops, in tiles over two dimensions: for inputs read across the grain.
+    """Like Items and two Inner loops, in tiles over two dimensions: for inputs that are read with a large stride.
 
-    outer: further item dims. across, along: (variable, extent) of the two tiled dimensions, `along` the fast one of
-    the outputs. sizes: a tile's extents across and along.
+    outer: further item dims. across, along: (variable, size) of the two tiled dimensions, `along` the fast one of
+    the outputs. sizes: a tile's, across and along.
     staged: (value name, dtype, load) of statements `name = load` in the body whose input is contiguous along `across`:
     a target reads them along `across` into a small array first.
     """
@@ -138,7 +138,7 @@ class Nest:
     temporaries: bytes of each pointer that is neither input nor output, but scratch between the stages of a kernel.
     items, inner_work: how many work items a CPU launch has, and about how many element operations each is.
     moved: bytes of what it reads and writes.
-    past_caches: the outputs whose streamed stores (`writer.store`) go past the caches; the others are plain stores.
+    past_caches: the outputs whose streamed stores (`writer.store`) are non-temporal; the others are plain stores.
     leaving: outputs that nothing in the program reads.
     """
 

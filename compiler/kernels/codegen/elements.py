@@ -1,4 +1,4 @@
-"""Statements that read or write an element: loads, plain stores, and stores past the caches, for large results.
+"""Statements that read or write an element: loads, plain stores, and non-temporal stores for large results.
 
 Which stores are right depends on the shape, and nothing else of the text does. So while the kernel for a shape is
 compiled, the one with the other stores may serve as a fallback.
@@ -27,7 +27,7 @@ def load(pointer: str, index: str, dtype: np.dtype) -> str:
 
 
 def store(pointer: str, index: str, dtype: np.dtype, value: str, streamed: bool = False) -> str:
-    """The statement that writes an element; `streamed`: past the caches, `value` being a name or a number."""
+    """The statement that writes an element; `streamed`: non-temporal, `value` being a name or a number."""
     if streamed:
         return f"stream_{HLO_NAME[dtype]}({pointer}, {index}, {value})"
     if dtype in NARROW_FLOATS or dtype == PRED:
@@ -36,7 +36,7 @@ def store(pointer: str, index: str, dtype: np.dtype, value: str, streamed: bool 
 
 
 def with_stores(source: KernelSource, past_caches: frozenset[str]) -> KernelSource:
-    """The kernel of a text that has stores past the caches wherever it may, with those of the pointers named alone."""
+    """The kernel of a text with non-temporal stores wherever possible, with those to the named pointers only."""
 
     def kept(found: re.Match) -> str:
         kind, pointer, index, value = found.groups()
@@ -49,8 +49,8 @@ def with_stores(source: KernelSource, past_caches: frozenset[str]) -> KernelSour
 
 
 def fallbacks(source: KernelSource, leaving: frozenset[str]) -> Callable[[], list[KernelSource]] | None:
-    """Makes the kernels with all stores, those of the pointers in `leaving`, or none past the caches: all make the same
-    bits. None where there is no difference."""
+    """Returns the kernels with all stores non-temporal, those to the pointers in `leaving`, or none: their results have
+    the same bits. None where there is no difference."""
     if "stream_" not in source.text:
         return None
     pointers = frozenset(found[1] for found in _STREAM.findall(source.text))

@@ -1,8 +1,8 @@
-"""Guards: whether an index falls into an operand (pad, concatenate, dynamic-update-slice), decided as early as can be.
+"""Guards: whether an index is inside an operand (pad, concatenate, dynamic-update-slice), decided as early as possible.
 
-What the extents of the domain decide costs nothing. What the innermost index decides cuts its loop into pieces, in each
-of which the answer is one; a vector loop then has no branches, and reads each operand where it is needed only. What is
-left becomes a condition in the text.
+What the sizes of the domain decide costs nothing. What the innermost index decides cuts its loop into pieces with one
+answer each; a vector loop then has no branches and reads each operand only where it is needed. The rest becomes a
+condition in the text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from hloom.compiler.kernels.codegen.affine import Affine
 from hloom.ir.records import record
 
 PIECES = 8  # a loop is cut into no more; each is a loop to compile
-SHORTEST = 16  # extents below this are not worth a cut
+SHORTEST = 16  # smaller sizes are not worth a cut
 LITERAL = 8  # cuts so near to an end are written as numbers, so that the loop there has a known length
 
 
@@ -28,7 +28,7 @@ def span(writer, affine: Affine) -> tuple[float, float]:
 
 
 def conditions(writer, position: Affine, extent: int) -> list[Condition] | None:
-    """What has to be asked for 0 <= position < extent: a list of conditions, empty if it always is; None: never."""
+    """The run-time conditions for 0 <= position < extent: an empty list where it always holds, None where never."""
     low, high = span(writer, position)
     if high < 0 or low >= extent:
         return None
@@ -57,7 +57,7 @@ class Condition:
 
 
 def bounds(probe, groups: list[list[int]], dims: tuple[int, ...]) -> list[int]:
-    """Where the innermost loop is cut, with its ends: where guards change that ask for its index alone."""
+    """Where the innermost loop is cut, with its ends: where guards that depend on its index alone change."""
     if not groups:
         return [0, 1]
     last, size = groups[-1][-1], 1

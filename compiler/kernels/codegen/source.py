@@ -18,7 +18,7 @@ class KernelSource:
     name:   a Python identifier; `text` defines one function of that name.
     text:   the Python source of that function.
     params: one type for each parameter of the function, in order. `"f32*"` is a pointer to float32 elements (any HLO
-            dtype name followed by `*`), `"s64"` a 64-bit integer (extents, strides, byte addresses). On the CPU the
+            dtype name followed by `*`), `"s64"` a 64-bit integer (sizes, strides, byte addresses). On the CPU the
             last two parameters are always `lo` and `hi`: the kernel does the work items lo <= item < hi.
     parts:  (name, kernel) of kernels that the text calls by that name; they become part of this one's code.
     """

@@ -39,7 +39,7 @@ class Writer:
         self.elements: dict[Instruction, list[tuple[str, Block]]] = {}  # the results of reductions of several operands
         self.integers: dict[str, int] = {}
         self.ranges: dict[int, tuple[int, int]] = {}  # first and last of an index in the piece that is being written
-        self.guards: list[tuple[Affine, int]] = []  # (position, extent) of each question that is left to the text
+        self.guards: list[tuple[Affine, int]] = []  # (position, size) of each condition that is left to the text
         self.sized: frozenset[Instruction] = frozenset()  # constants that are arguments
         self.masks = False  # whether what is outside of an operand may be masked, see `masked`
         self.literals = 0  # coefficients and constants of indexes up to this are part of the text, not arguments
@@ -225,7 +225,7 @@ class Writer:
     def store(
         self, pointer: str, affine: Affine, dtype: np.dtype, value: str, block: Block, streamed: bool = False
     ) -> None:
-        """Writes `value` to the place `affine` of an output; `streamed`: past the caches, if the nest does so."""
+        """Writes `value` to the place `affine` of an output; `streamed`: non-temporal, if the nest's stores are."""
         block.body.append(store(pointer, self.text(affine, pointer), dtype, value, streamed))
 
 

@@ -1,4 +1,4 @@
-"""Accumulators of reductions: how they start, take an element, and are joined."""
+"""Accumulators of reductions: their first values, adding an element, joining."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Reduction:
         return self.join(writer, block, [writer.value(self.initial[0], (), block)], self.names)
 
     def define(self, writer: Writer, block: Block) -> None:
-        """Makes the results the values of the instruction, in `block`."""
+        """Sets the values of the instruction to the results, in `block`."""
         results = self.finish(writer, block)
         if len(results) == 1:
             writer.overrides[self.instruction] = (results[0], block)

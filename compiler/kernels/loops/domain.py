@@ -37,7 +37,7 @@ class Domain:
     def sizes(self) -> list[int]:
         return [math.prod(self.dims[k] for k in group) for group in self.groups]
 
-    def extents(self) -> list[tuple[str, str]]:
+    def named(self) -> list[tuple[str, str]]:
         """(variable, size argument) of each group."""
         return [(f"i{g}", self.writer.integer(f"n{g}", size)) for g, size in enumerate(self.sizes)]
 

@@ -47,7 +47,7 @@ def loop_nest(request: KernelRequest) -> Nest:
         return True
 
     domain, (outer, blocks) = written(request, request.outputs[0].dims, write, between=between)
-    writer, named, sizes = domain.writer, domain.extents(), domain.sizes
+    writer, named, sizes = domain.writer, domain.named(), domain.sizes
     tiled = _tiled_dimension(domain)
     if tiled is not None:
         return _tiles(request, domain, tiled, outer, blocks[0])
@@ -106,7 +106,7 @@ def _item_order(domain: Domain, output: Instruction) -> list[int]:
 
 
 def _tiles(request: KernelRequest, domain: Domain, across: int, outer: Block, inner: Block) -> Nest:
-    writer, named, sizes = domain.writer, domain.extents(), domain.sizes
+    writer, named, sizes = domain.writer, domain.named(), domain.sizes
     staged = _staged(domain, across, inner)
     widest = max((DTYPES[dtype].itemsize for _, dtype, _ in staged), default=8)
     tall, wide = ACROSS_BYTES // max(widest, 4), ALONG
@@ -121,7 +121,7 @@ def _tiles(request: KernelRequest, domain: Domain, across: int, outer: Block, in
 def _staged(domain: Domain, across: int, inner: Block) -> list[tuple[str, str, str]]:
     """The loads of inputs that are contiguous along `across`: a target reads a tile of them into an array first.
 
-    Walking down their columns instead, a tile's rows would lie a large power of two apart for common extents, and evict
+    Walking down their columns instead, a tile's rows would lie a large power of two apart for common sizes, and evict
     each other from the first-level cache.
     """
     last, far = domain.groups[-1][-1], domain.groups[across][-1]

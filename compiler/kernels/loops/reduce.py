@@ -109,10 +109,10 @@ class _Shape:
 
         return written(request, self.dims, write, self.barriers)[0]
 
-    def groups(self, domain: Domain, last: int | None = None) -> tuple[list[int], list[int]]:
-        """The kept and the reduced ones of the merged dimensions before `last`."""
-        reduced = [group[0] in self.reduced for group in domain.groups[:last]]
-        return [g for g, inside in enumerate(reduced) if not inside], [g for g, inside in enumerate(reduced) if inside]
+    def groups(self, domain: Domain) -> tuple[list[int], list[int]]:
+        """The merged dimensions that are kept, and those that are reduced."""
+        reduced = [g for g, group in enumerate(domain.groups) if group[0] in self.reduced]
+        return [g for g in range(len(domain.groups)) if g not in reduced], reduced
 
     def kept_position(self, index: Index) -> Affine:
         """The position of a kept index in an array of the kept dimensions."""
@@ -192,7 +192,7 @@ def _lanes_stage(request: KernelRequest, shape: _Shape) -> Nest:
         return item
 
     domain, item = written(request, shape.dims, write, shape.barriers)
-    named = domain.extents()
+    named = domain.named()
     pairs = [named[g] for g in shape.groups(domain)[0]]
     pairs.insert(len(pairs) - shape.columns, ("chunk", domain.writer.integer("chunks", shape.chunks)))
     grain = "row" if shape.splittable and not shape.columns else "serial"
@@ -232,7 +232,7 @@ def _whole_stage(request: KernelRequest, shape: _Shape) -> Nest:
         return item
 
     domain, item = written(request, shape.dims, write, shape.barriers)
-    named, root = domain.extents(), domain.writer.root
+    named, root = domain.named(), domain.writer.root
     outer = shape.groups(domain)[0]
     root.body.append(Items([named[g] for g in outer], item, "row" if lanes else "serial"))
     items = shape.kept_size
@@ -246,9 +246,9 @@ def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
 
     def write(domain: Domain) -> Block:
         writer, fast = domain.writer, domain.names[-1]
-        outer, inner = shape.groups(domain, -1)
-        item = writer.root.child(*(f"i{g}" for g in outer), "chunk", "block")
-        named = dict(domain.extents())
+        outer, inner = shape.groups(domain)
+        item = writer.root.child(*(f"i{g}" for g in outer[:-1]), "chunk", "block")
+        named = dict(domain.named())
         columns = writer.integer("columns", COLUMNS)
         item.body += [f"first = block * {columns}", f"last = min(first + {columns}, {named[fast]})"]
         begin = _started_columns(shape, domain, item)
@@ -277,8 +277,8 @@ def _columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
         return True
 
     domain, item = written(request, shape.dims, write, shape.barriers, between)
-    writer, named, sizes = domain.writer, domain.extents(), domain.sizes
-    outer = shape.groups(domain, -1)[0]
+    writer, named, sizes = domain.writer, domain.named(), domain.sizes
+    *outer, _ = shape.groups(domain)[0]
     blocks = -(-sizes[-1] // COLUMNS)
     pairs = [named[g] for g in outer]
     pairs += [("chunk", writer.integer("chunks", shape.chunks)), ("block", writer.integer("blocks", blocks))]
@@ -323,7 +323,7 @@ def _between_stage(request: KernelRequest, shape: _Shape) -> Nest:
 
     def write(domain: Domain) -> Block:
         writer, index = domain.writer, domain.index
-        named = dict(domain.extents())
+        named = dict(domain.named())
         item = writer.root.child("chunk", "block")
         columns = writer.integer("columns", COLUMNS)
         item.body += [f"first = block * {columns}", f"last = min(first + {columns}, {named['i1']})"]
@@ -364,16 +364,14 @@ def _few_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
     What the columns share is computed once, and a vector holds steps, not columns.
     """
 
-    def before(domain: Domain) -> tuple[list[int], list[int]]:
-        """The kept and the reduced ones of the merged dimensions before the columns."""
-        return shape.groups(domain, sum(group[0] < shape.first_column for group in domain.groups))
+    def outer(domain: Domain) -> list[int]:
+        return [g for g in shape.groups(domain)[0] if domain.groups[g][0] < shape.first_column]
 
     def write(domain: Domain) -> Block:
         writer = domain.writer
         writer.literals = SHORT * SHORT
-        outer, inner = before(domain)
-        item = writer.root.child(*(f"i{g}" for g in outer), "chunk")
-        block = item.child(*(f"i{g}" for g in inner))
+        item = writer.root.child(*(f"i{g}" for g in outer(domain)), "chunk")
+        block = item.child(*(f"i{g}" for g in shape.groups(domain)[1]))
         columns = places(shape.dims, shape.first_column)
         reductions = [(r, index, Reduction(reduce)) for index in columns for r, reduce in enumerate(shape.reduces)]
         for _, _, reduction in reductions:
@@ -391,9 +389,9 @@ def _few_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
         return item
 
     domain, item = written(request, shape.dims, write, [*shape.barriers, shape.first_column])
-    named, (outer, _) = domain.extents(), before(domain)
-    pairs = [named[g] for g in outer] + [("chunk", domain.writer.integer("chunks", shape.chunks))]
-    items = math.prod(domain.sizes[g] for g in outer) * shape.chunks
+    named = domain.named()
+    pairs = [named[g] for g in outer(domain)] + [("chunk", domain.writer.integer("chunks", shape.chunks))]
+    items = math.prod(domain.sizes[g] for g in outer(domain)) * shape.chunks
     return _first_stage(request, shape, domain, Items(pairs, item, "row"), items)
 
 
@@ -404,15 +402,15 @@ def _chunk(shape: _Shape, domain: Domain, item: Block) -> tuple[int, tuple[str, 
     if chunked < 0:
         return chunked, ("0", "1")
     step = domain.writer.integer("steps", steps)
-    item.body += [f"begin = chunk * {step}", f"end = min(begin + {step}, {domain.extents()[chunked][1]})"]
+    item.body += [f"begin = chunk * {step}", f"end = min(begin + {step}, {domain.named()[chunked][1]})"]
     return chunked, ("begin", "end")
 
 
 def _reduced_loops(shape: _Shape, domain: Domain, item: Block, block: Block, cut: bool = True) -> None:
     """Puts `block` into loops over the reduced dimensions, in `item`. cut: over its chunk of them only."""
-    named = domain.extents()
+    named = domain.named()
     chunked, chunk = _chunk(shape, domain, item) if cut else (-1, ("0", "1"))
-    inner = shape.groups(domain, sum(group[0] < shape.first_column for group in domain.groups))[1]
+    inner = shape.groups(domain)[1]
     if not inner:
         item.body.extend(block.body)
         return
@@ -460,7 +458,7 @@ def _join_stage(request: KernelRequest, shape: _Shape) -> Nest:
         return item
 
     domain, item = written(request, shape.kept_dims, write)
-    domain.writer.root.body.append(Items(domain.extents(), item, "row" if shared else "serial"))
+    domain.writer.root.body.append(Items(domain.named(), item, "row" if shared else "serial"))
     work = 4.0 * shape.chunks * len(shape.reduces)
     return _stage(request, shape, "join", domain, shape.kept_size, work, shape.full_outputs)
 
@@ -474,7 +472,7 @@ def _join_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
         item = writer.root.child(*domain.names[:-1], "block")
         columns, count = writer.integer("columns", JOINED), writer.integer("chunks", shape.chunks)
         size = writer.integer("kept", shape.kept_size)
-        stop = domain.extents()[-1][1]
+        stop = domain.named()[-1][1]
         item.body += [f"first = block * {columns}", f"last = min(first + {columns}, {stop})"]
         steps, ends = item.child("chunk", fast), item.child(fast)
         for r, reduction in enumerate(map(Reduction, shape.reduces)):
@@ -500,7 +498,7 @@ def _join_columns_stage(request: KernelRequest, shape: _Shape) -> Nest:
     domain, item = written(request, shape.kept_dims, write)
     *around, fast = domain.sizes
     blocks = -(-fast // JOINED)
-    pairs = [*domain.extents()[:-1], ("block", domain.writer.integer("blocks", blocks))]
+    pairs = [*domain.named()[:-1], ("block", domain.writer.integer("blocks", blocks))]
     domain.writer.root.body.append(Items(pairs, item, "serial"))
     work = 4.0 * shape.chunks * len(shape.reduces) * min(fast, JOINED)
     return _stage(request, shape, "join", domain, math.prod(around) * blocks, work, shape.full_outputs)

@@ -28,7 +28,7 @@ def row_nest(request: KernelRequest) -> Nest:
         return short_nest(request)
     rows = _Rows(request)
     domain, row = written(request, rows.dims, rows.write, barriers=(rows.kept,))
-    named, sizes = domain.extents(), domain.sizes
+    named, sizes = domain.named(), domain.sizes
     outer, inner = rows.outer_and_inner(domain)
     width = math.prod(sizes[g] for g in inner)
     # Lanes can share a row only where there is a loop over it, and its parts can be joined.
@@ -122,7 +122,7 @@ class _Rows:
 
     def _add_loops(self, domain: Domain, row: Block, block: Block) -> None:
         """Puts `block` into the loops over the row: Lanes over the innermost merged dimension, Serial over others."""
-        named = domain.extents()
+        named = domain.named()
         _, inner = self.outer_and_inner(domain)
         if not inner:
             row.body.extend(block.body)

@@ -43,7 +43,7 @@ def places(dims: tuple[int, ...], first: int) -> list[Index]:
 
 
 def short_nest(request: KernelRequest) -> Nest:
-    """One row of every output for each kept index. Outputs: of the domain's extents, or of those that are kept."""
+    """One row of every output for each kept index. Outputs have the dimensions of the domain, or the kept ones."""
     reduces = [i for i in request.computation.instructions if i.opcode == "reduce"]
     dims = reduces[0].operands[0].dims
     kept = len(dims) - len(reduces[0]["dimensions"])
@@ -66,7 +66,7 @@ def short_nest(request: KernelRequest) -> Nest:
         return outer, block
 
     domain, (outer, block) = written(request, rows, write)
-    writer, named, sizes = domain.writer, domain.extents(), domain.sizes
+    writer, named, sizes = domain.writer, domain.named(), domain.sizes
     work = request.flops() * math.prod(dims[kept:])
     if len(named) == 1:
         writer.root.body += [*outer.body, Items(named, block)]

@@ -18,7 +18,7 @@ def is_update(request: KernelRequest) -> bool:
 
 
 def update_nest(request: KernelRequest) -> Nest:
-    """One element of the update for each index of its extents, stored at the window's place."""
+    """One element of the update for each of its indexes, stored in the window."""
     root = request.outputs[0]
     operand, update, *starts = root.operands
 
@@ -33,7 +33,7 @@ def update_nest(request: KernelRequest) -> Nest:
         return outer, inner
 
     domain, (outer, inner) = written(request, update.dims, write)
-    named, width = domain.extents(), 1
+    named, width = domain.named(), 1
     if outer is not inner:
         outer.body.append(Inner(*named.pop(), inner))
         width = domain.sizes[-1]

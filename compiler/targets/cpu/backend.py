@@ -17,7 +17,7 @@ from hloom.compiler.targets.cpu.machine import Machine, architecture, host, leve
 from hloom.compiler.targets.cpu.nontemporal_stores import is_streamed, past_caches
 from hloom.ir.process import forking
 
-# Level 3 makes the same vector loops and takes longer. The superword vectorizer is off: it finds nothing in kernels
+# Level 3 generates the same vector loops in more time. The superword vectorizer is off: it finds nothing in kernels
 # whose loops the loop vectorizer has widened.
 _OPTIMIZATION = 2
 _lock = forking.rlock()
@@ -76,7 +76,7 @@ def _optimize(module: llvm.ModuleRef, machine: Machine, vectorize: bool, alone: 
 
 def _simplify(module: llvm.ModuleRef, machine: Machine) -> None:
     """The few passes that a kernel needs whose vectors are written out, contractions and their packing: the standard
-    pipeline takes five times as long for the same speed."""
+    pipeline takes much longer for code of the same speed."""
     passes = llvm.create_new_module_pass_manager()
     passes.add_always_inliner_pass()
     passes.add_sroa_pass()
@@ -108,7 +108,7 @@ class _StrengthReductionOff:
     """While code is made in this block, LLVM's loop strength reduction is off, which only an option of the process can
     say; what Numba compiles for the user at other times has it.
 
-    Strides are variables in kernels, and it tries sums of their multiples: it takes up to 80 % of the compile time and
+    Strides are variables in kernels, and it tries sums of their multiples: it takes most of the compile time and
     makes no loop faster, as x86 adds a base and a scaled index in a load.
     """
 
@@ -195,7 +195,7 @@ def optimized(text: str, libraries: Iterable[bytes | str] = (), machine: Machine
         module = past_caches(module, machine.vector_bytes, context)
     if streamed or any(function.name.startswith("hloom_huge_") for function in module.functions):
         # The vectorizer, which comes after the inliner, calls the vector forms of those: a test of the lanes, which
-        # costs less than the call (sin + cos: 1.3 times as fast).
+        # costs less than the call.
         passes = llvm.create_new_module_pass_manager()
         passes.add_always_inliner_pass()
         builder = llvm.create_pass_builder(_target_machine(machine), llvm.create_pipeline_tuning_options(0))

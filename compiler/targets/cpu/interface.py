@@ -1,4 +1,4 @@
-"""What compiling for the CPU takes and gives: native functions, object code, the cache keys of kernels, errors."""
+"""Inputs and outputs of compiling for the CPU: native functions, object code, cache keys of kernels, errors."""
 
 from __future__ import annotations
 

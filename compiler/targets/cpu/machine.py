@@ -55,10 +55,8 @@ class Machine:
         return f"+{feature}" in self.features.split(",")
 
 
-# Of the last cache no more is counted on for each core of this process. A guest on two cores of a server is shown all
-# 480 MB of a Xeon, of which 5 MB a core are its share: what it finds there depends on its neighbours. With 48 MiB for
-# each core kernels over 33 MB whose arrays had stayed in the cache were at most a tenth faster than past it, and two
-# fifths slower where they had not (running sums along columns, joined arrays, transposes).
+# The most of the last-level cache that each core of this process counts on: a virtual machine on two cores of a server
+# sees the whole cache, but shares it with its neighbours.
 L3_OF_A_CORE = 16 << 20
 
 

@@ -26,7 +26,7 @@ _BYTES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8}
 _FENCE = "llvm.x86.sse.sfence"
 _STREAM = "call void @hloom_stream_"
 _AHEAD = "llvm.prefetch.p0"
-AHEAD = 4096  # bytes that a loop asks for before it reads them
+AHEAD = 4096  # bytes between what a loop prefetches and what it reads
 
 
 def is_streamed(text: str) -> bool:
@@ -66,13 +66,13 @@ def past_caches(module: llvm.ModuleRef, vector_bytes: int, context: llvm.Context
         result.append(line)
     if not helpers:
         return module
-    result = _asking_ahead(result, vector_bytes)
+    result = _prefetching(result, vector_bytes)
     result += [*helpers.values(), f"declare void @{_FENCE}()", "!90000 = !{i32 1}"]
     return llvm.parse_assembly("\n".join(result), context)
 
 
-def _asking_ahead(lines: list[str], vector_bytes: int) -> list[str]:
-    """The lines with a request for each line of the caches that a loop will read, where the loop stores past them."""
+def _prefetching(lines: list[str], vector_bytes: int) -> list[str]:
+    """The lines with a prefetch of each cache line that a loop will read, where its stores are non-temporal."""
     result: list[str] = []
     block: list[str] = []  # from a label on
     offsets: dict[str, int] = {}  # of addresses that are so many bytes from another

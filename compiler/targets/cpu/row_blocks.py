@@ -1,11 +1,10 @@
-"""Rows that are only read once go through the processor four at a time.
+"""Unroll and jam: rows that are read only once are processed four at a time.
 
-One row after the other is one stream from memory, and a processor keeps more than that under way: the product of a
-4096 x 4096 matrix and a vector ran at 32 GB/s a row at a time, at 42 GB/s with four (Zen 3, two cores). What rows
-share, such as the vector, is read once for all. Each row keeps its own accumulator and its own order of steps. Short
-rows lie side by side: those are one stream anyway.
+One row after the other is one stream from memory, and a processor can load more than one concurrently. What rows share,
+such as the vector of a product, is read once for all. Each row keeps its own accumulator and its own order of steps.
+Short rows are adjacent, so they are one stream anyway.
 
-Where columns are reduced, four rows at a time are read, added to each other, and the sums of the columns written once.
+Where columns are reduced, four rows are read and added to each other, and the sums of the columns are written once.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ import re
 from hloom.compiler.kernels.codegen.description import Block, Collective, Items, Lanes, Nest, Serial
 
 ROWS = 4
-FEWEST = 256  # rows of which it is worth while
-SHORTEST = 1024  # elements of a row: of 256 each, one at a time ran at 27 GB/s, four at 18
+FEWEST = 256  # rows; fewer gain nothing
+SHORTEST = 1024  # elements of a row; shorter ones are slower four at a time
 MOST_STATEMENTS = 12  # of the loop over a row; with more than that it is arithmetic that takes the time
 MOST_OF_STEPS = 8  # of the loop over columns, which has its statements four times
 # Calls that cost about as much as an addition.

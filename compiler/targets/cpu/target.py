@@ -88,7 +88,7 @@ class CpuTarget(Target):
 
     @property
     def nontemporal_result_threshold(self) -> int:
-        # Earlier: other work of the program would rather find what it reads in the cache.
+        # Lower than for results with readers: other work of the program profits from the space in the cache.
         return min(self.nontemporal_threshold, self.machine.l3_bytes * 7 // 8)
 
     @property
@@ -103,8 +103,7 @@ class CpuTarget(Target):
         launch = launch_by_work(source, arguments, nest.items, nest.inner_work, nest.temporaries, moved=nest.moved)
         if nest.kind == "row" and nest.items >= 256:
             launch.grain = -(-launch.grain // 4) * 4  # a processor may do so many rows at once
-        # Of what the last cache does not hold, nothing stays in a core's own: then it is memory that counts, and it is
-        # faster where threads read near each other (a step of Adam on 4M parameters by a fifth).
+        # What the last-level cache does not hold comes from memory, which is faster where threads read adjacent chunks.
         launch.side_by_side = nest.moved > self.machine.l3_bytes
         launch.fallbacks = fallbacks(text, nest.leaving)
         return launch

@@ -255,7 +255,7 @@ def asin_core_f64(magnitude, mode):
     # small: asin = base + tail; large: asin = pi/2 - 2 (base + tail); acos = pi/2 - asin
     factor = select(large, select(mode == 0.0, -2.0, 2.0 * mode), select(mode == 0.0, 1.0, -mode))
     positive_acos = large & (mode > 0.0)
-    offset = select(positive_acos, 0.0, select(large == (mode < 0.0), HALF_PI, select(large, HALF_PI, HALF_PI)))
+    offset = select(positive_acos, 0.0, HALF_PI)
     offset = select(large & (mode < 0.0), PI, offset)
     offset = select((not large) & (mode == 0.0), 0.0, offset)
     offset_low = select(offset == 0.0, 0.0, select(offset == PI, PI_F64_REST, HALF_PI_SECOND))

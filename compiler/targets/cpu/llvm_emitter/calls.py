@@ -63,17 +63,12 @@ def _words(function, arguments: list[Value], count: int | None = None) -> list[V
 
 
 def _casts(kind: str) -> Callable:
-    def cast(function, arguments):
-        (value,) = arguments
-        return function.cast(value, kind)
-
-    return cast
+    return lambda function, arguments: _of_kind(function, arguments, kind, 1)[0]
 
 
 def _bitcast(source: str, target: str) -> Callable:
     def cast(function, arguments):
-        (value,) = arguments
-        value = function.cast(value, source)
+        (value,) = _of_kind(function, arguments, source, 1)
         if LLVM[source] == LLVM[target]:
             return Value(target, value.text)
         return Value(target, function.result(f"bitcast {function.typed(value)} to {LLVM[target]}"))
@@ -105,11 +100,15 @@ def _extremum(signed: str, ordered: str) -> Callable:
     return call
 
 
+def _of_kind(function, arguments: list[Value], kind: str, count: int) -> list[Value]:
+    if len(arguments) != count:
+        raise Unsupported("the number of arguments")
+    return [function.cast(value, kind) for value in arguments]
+
+
 def _instruction(kind: str, count: int, text: str) -> Callable:
     def call(function, arguments):
-        values = [function.cast(value, kind) for value in arguments]
-        if len(values) != count:
-            raise Unsupported("the number of arguments")
+        values = _of_kind(function, arguments, kind, count)
         return Value(kind, function.result(text.format(*[value.text for value in values])))
 
     return call
@@ -117,9 +116,7 @@ def _instruction(kind: str, count: int, text: str) -> Callable:
 
 def _llvm_function(kind: str, count: int, stem: str) -> Callable:
     def call(function, arguments):
-        values = [function.cast(value, kind) for value in arguments]
-        if len(values) != count:
-            raise Unsupported("the number of arguments")
+        values = _of_kind(function, arguments, kind, count)
         symbol = f"{stem}.{kind}"
         ir = LLVM[kind]
         function.module.declare(symbol, f"declare {ir} @{symbol}({', '.join([ir] * count)})")
@@ -136,8 +133,7 @@ def _select(function, arguments):
 
 def _complex(kind: str) -> Callable:
     def call(function, arguments):
-        real, imaginary = arguments
-        return function.complex(function.cast(real, kind), function.cast(imaginary, kind))
+        return function.complex(*_of_kind(function, arguments, kind, 2))
 
     return call
 
@@ -147,8 +143,7 @@ def _product(kind: str) -> Callable:
     fma = _llvm_function(PART[kind], 3, "llvm.fma")
 
     def call(function, arguments):
-        x, y = arguments
-        (a, b), (c, d) = function.parts(function.cast(x, kind)), function.parts(function.cast(y, kind))
+        (a, b), (c, d) = map(function.parts, _of_kind(function, arguments, kind, 2))
         less = function.negative(function.arithmetic(ast.Mult, b, d))
         return function.complex(fma(function, [a, c, less]), fma(function, [b, c, function.arithmetic(ast.Mult, a, d)]))
 
@@ -270,8 +265,7 @@ def _copy_first(function, dtype: str, columns: int, arguments: list[str]) -> Non
         # The elements before these are those of the larger powers of two.
         first = function.result(f"and i64 {count}, {-2 * lanes}")
         _move(function, dtype, lanes, source, target, function.result(f"mul i64 {first}, {_BYTES[dtype]}"))
-        function.go_to(end)
-        function.block(end)
+        function.next_block(end)
         lanes //= 2
 
 

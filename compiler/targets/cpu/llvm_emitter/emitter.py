@@ -298,11 +298,8 @@ class _Function(Values):
             return self._run(run, start, stop)
         head, body, latch, end = (self.label(what) for what in ("head", "body", "latch", "end"))
         current, following = self.name(), self.name()
-        before = self.label("before")
-        self.go_to(before)
-        self.block(before)
-        self.go_to(head)
-        self.block(head)
+        before = self.next_block(self.label("before"))
+        self.next_block(head)
         self.add(f"{current} = phi i64 [ {start}, %{before} ], [ {following}, %{latch} ]")
         if step.lstrip("-").isdigit():
             test = self.result(f"icmp {'slt' if int(step) > 0 else 'sgt'} i64 {current}, {stop}")
@@ -320,8 +317,7 @@ class _Function(Values):
         else:
             self.nested(node.body, {node.target.id: value})
         self.loops.pop()
-        self.go_to(latch)
-        self.block(latch)
+        self.next_block(latch)
         self.add(f"{following} = add nsw i64 {current}, {step}")
         self.add(f"br label %{head}{self.module.plain_loop() if is_plain(node) else ''}")
         self.block(end)
@@ -344,8 +340,7 @@ class _Function(Values):
         if node.orelse:
             raise Unsupported("while ... else")
         head, body, end = (self.label(what) for what in ("head", "body", "end"))
-        self.go_to(head)
-        self.block(head)
+        self.next_block(head)
         if isinstance(node.test, ast.Constant) and node.test.value is True:
             self.go_to(body)
         else:
@@ -458,16 +453,12 @@ class _Function(Values):
                 continue
             # What guards a read has to come first.
             more, end, here = self.label("more"), self.label("end"), self.label("here")
-            self.go_to(here)
-            self.block(here)
+            self.next_block(here)
             self.add(f"br i1 {value}, label %{more if name == 'and' else end}, label %{end if name == 'and' else more}")
             self.block(more)
             second = self._pred(other)
-            last = self.label("last")
-            self.go_to(last)
-            self.block(last)
-            self.go_to(end)
-            self.block(end)
+            last = self.next_block(self.label("last"))
+            self.next_block(end)
             known = "false" if name == "and" else "true"
             value = self.result(f"phi i1 [ {known}, %{here} ], [ {second}, %{last} ]")
         return Value("pred", value)
@@ -493,9 +484,7 @@ class _Function(Values):
         for label, part in ((then, node.body), (other, node.orelse)):
             self.block(label)
             value = self.value(part)
-            last = self.label("last")
-            self.go_to(last)
-            self.block(last)
+            last = self.next_block(self.label("last"))
             self.go_to(end)
             made.append((value, last))
         if made[0][0].kind != made[1][0].kind:

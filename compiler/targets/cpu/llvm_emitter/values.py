@@ -82,6 +82,12 @@ class Values:
     def go_to(self, label: str) -> None:
         self.lines.append(f"  br label %{label}")
 
+    def next_block(self, label: str) -> str:
+        """Ends the block with a jump to the next one, which begins here."""
+        self.go_to(label)
+        self.block(label)
+        return label
+
     def typed(self, value: Value) -> str:
         return f"{'ptr' if is_pointer(value.kind) else LLVM[value.kind]} {value.text}"
 

@@ -7,6 +7,7 @@ module that comes out goes straight to LLVM (`backend`), past Numba's linking, w
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import operator
 import types as python_types
@@ -248,7 +249,7 @@ class FrontEnd:
             func_id=bytecode.FunctionIdentity.from_function(function),
         )
         library = _Library()
-        with global_compiler_lock, _NoGarbageCollection(), compiler.ConfigStack().enter(self.flags.copy()):
+        with global_compiler_lock, _no_garbage_collection(), compiler.ConfigStack().enter(self.flags.copy()):
             self.typing.refresh()  # intrinsics that were made since
             for make in _PASSES:
                 make().run_pass(state)
@@ -290,15 +291,15 @@ _PASSES = (
 )
 
 
-class _NoGarbageCollection:
-    """Numba makes many small objects and no garbage that matters; collections in between cost up to 50 ms each."""
-
-    def __enter__(self):
-        self.enabled = gc.isenabled()
-        gc.disable()
-
-    def __exit__(self, *exception):
-        if self.enabled:
+@contextlib.contextmanager
+def _no_garbage_collection():
+    """Numba creates many small objects and no garbage that matters; each collection in between takes long."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
             gc.enable()
 
 

@@ -5,8 +5,6 @@ All addresses and values are int64. `load(address, index)` reads word `index` of
 
 from __future__ import annotations
 
-import functools
-
 import llvmlite.binding as llvm
 import llvmlite.ir as ir
 from numba.core import types
@@ -19,10 +17,18 @@ def _word(builder, address, index):
     return builder.gep(builder.inttoptr(address, _I64.as_pointer()), [index])
 
 
-def _define(parameters: int, result: types.Type):
-    """Decorator: an intrinsic of `parameters` int64 values from emit(builder, module, values)."""
+_INTRINSICS: dict[str, object] = {}
 
-    def make(emit):
+
+def _define(parameters: int, result: types.Type, name: str = ""):
+    """Decorator: enters an intrinsic of `parameters` int64 values, from emit(builder, module, values).
+
+    name: that of `emit` by default.
+    """
+
+    def enter(emit):
+        entered = name or emit.__name__
+
         def lower(context, builder, signature, values):
             value = emit(builder, builder.module, values)
             return context.get_dummy_value() if value is None else value
@@ -31,10 +37,10 @@ def _define(parameters: int, result: types.Type):
         names = ", ".join(f"a{position}" for position in range(parameters))
         scope = {"signature": signature, "lower": lower}
         # Numba reads the number of parameters from the Python signature.
-        exec(f"def {emit.__name__}(typing{', ' + names if names else ''}):\n    return signature, lower", scope)
-        return intrinsic(scope[emit.__name__])
+        exec(f"def {entered}(typing{', ' + names if names else ''}):\n    return signature, lower", scope)
+        _INTRINSICS[entered] = intrinsic(scope[entered])
 
-    return make
+    return enter
 
 
 @_define(2, types.int64)
@@ -52,24 +58,21 @@ def load_byte(builder, module, values):
     return builder.zext(builder.load(builder.inttoptr(values[0], ir.IntType(8).as_pointer())), _I64)
 
 
-@_define(2, types.int64)
-def atomic_load(builder, module, values):
-    return builder.load_atomic(_word(builder, *values), "seq_cst", 8)
+def _ordered(prefix: str, ordering: str) -> None:
+    """Enters PREFIX_load and PREFIX_store: atomic, in one of LLVM's orderings."""
+
+    def load(builder, module, values):
+        return builder.load_atomic(_word(builder, *values), ordering, 8)
+
+    def store(builder, module, values):
+        builder.store_atomic(values[2], _word(builder, *values[:2]), ordering, 8)
+
+    _define(2, types.int64, f"{prefix}_load")(load)
+    _define(3, types.void, f"{prefix}_store")(store)
 
 
-@_define(3, types.void)
-def atomic_store(builder, module, values):
-    builder.store_atomic(values[2], _word(builder, *values[:2]), "seq_cst", 8)
-
-
-@_define(2, types.int64)
-def relaxed_load(builder, module, values):
-    return builder.load_atomic(_word(builder, *values), "monotonic", 8)
-
-
-@_define(3, types.void)
-def relaxed_store(builder, module, values):
-    builder.store_atomic(values[2], _word(builder, *values[:2]), "monotonic", 8)
+_ordered("atomic", "seq_cst")
+_ordered("relaxed", "monotonic")
 
 
 @_define(3, types.int64)
@@ -108,9 +111,6 @@ def pause(builder, module, values):
     builder.asm(ir.FunctionType(ir.VoidType(), []), text, "~{memory}", [], side_effect=True)
 
 
-@functools.cache
 def namespace() -> dict[str, object]:
-    """The names a native function's text may use."""
-    memory = (load, store, load_byte, copy_bytes, relaxed_load, relaxed_store)
-    others = (atomic_load, atomic_store, atomic_add, compare_exchange, call_kernel, pause)
-    return {function._name: function for function in memory + others}
+    """The names that a native function's text may use."""
+    return dict(_INTRINSICS)
