@@ -1,4 +1,4 @@
-"""Measures memory bandwidth and peak multiply-add throughput, and places the workloads on that roofline.
+"""Measures memory bandwidth and peak multiply-add throughput, and positions the workloads on that roofline.
 
 Examples:
     hloom roofline

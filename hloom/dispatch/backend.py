@@ -13,8 +13,8 @@ from hloom.tracing.trace import Traced
 
 
 def select_backend(options: JitOptions, call: Call, traced: Traced) -> tuple[Backend, CompileOptions, Device | None]:
-    """The backend, what it is asked for, and the device that results belong to where the executable does not say: None
-    where nobody chose one.
+    """The backend, the options of compilation, and the device of results for which the executable names none (None
+    where no device was chosen).
 
     A program that names one device is compiled by the backend of its kind, one that names several by that of programs
     on several. Raises DeviceError where arguments are on several devices and the function does not say what is done

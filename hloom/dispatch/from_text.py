@@ -14,8 +14,11 @@ from hloom.dispatch.stages import Lowered
 from hloom.errors import ArgumentError, DTypeError, ParseError, ShapeError, UnsupportedError
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.portable import fusions_as_calls
 from hloom.ir.source import on_device
+from hloom.ir.text import parse_module
 from hloom.ir.types import Shape, TupleShape, scalar_dtype
+from hloom.ir.verify import verify
 from hloom.platforms.device import find_device
 from hloom.tracing.trace import Tracer, apply_computation, as_array
 
@@ -33,7 +36,7 @@ def from_stablehlo(source, *, function: str | None = None, input_shapes=None) ->
     Raises ParseError (line, column, caret), UnsupportedError for an op or a type that hloom lacks (also for sizes that
     depend on values), ShapeError and DTypeError where arguments do not fit.
     """
-    # Saves start-up time: only programs from text need the readers.
+    # Saves start-up time: only StableHLO needs its reader.
     from hloom.ir.stablehlo import parse_program
 
     text, file = _read(source, (".mlir", ".stablehlo"))
@@ -47,11 +50,6 @@ def from_hlo(source) -> Program:
     source: the text, a path (os.PathLike, or a string that ends in .hlo or .txt), or an open file. Parameters that are
     tuples are taken as Python tuples. Returns and raises as `from_stablehlo` does.
     """
-    # Saves start-up time: only programs from text need the readers.
-    from hloom.ir.portable import fusions_as_calls
-    from hloom.ir.text import parse_module
-    from hloom.ir.verify import verify
-
     text, file = _read(source, (".hlo", ".txt"))
     module = parse_module(text, file)
     verify(module)
@@ -208,7 +206,7 @@ class _StableHlo:
     """Modules of a syntax tree, for shapes."""
 
     def __init__(self, program, function: str | None, input_shapes):
-        # Saves start-up time: only programs from text need the readers.
+        # Saves start-up time: only StableHLO needs its reader.
         from hloom.ir.stablehlo.reader.module import Converter
 
         self.program, self.function = program, function
@@ -229,7 +227,7 @@ class _StableHlo:
         return self.types
 
     def shape(self, type_):
-        # Saves start-up time: only programs from text need the readers.
+        # Saves start-up time: only StableHLO needs its reader.
         from hloom.ir.stablehlo.types import Tensor, Tuple
 
         if isinstance(type_, Tuple):
@@ -242,7 +240,7 @@ class _StableHlo:
         return Shape(dtype, type_.dims) if type_.static else _OpenShape(dtype, type_.dims)
 
     def module(self, shapes, known) -> Module:
-        # Saves start-up time: only programs from text need the readers.
+        # Saves start-up time: only StableHLO needs its reader.
         from hloom.ir.stablehlo import to_module
 
         return to_module(self.program, self.function, shapes if shapes is not None else self.given, known)

@@ -1,4 +1,4 @@
-"""One compiled version of a jitted function: its executable, and the ways to call it."""
+"""One compiled version of a jitted function: its executable, and how it is called."""
 
 from __future__ import annotations
 

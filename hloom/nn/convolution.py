@@ -83,7 +83,7 @@ class Conv(Module):
 
 
 class ConvTranspose(Module):
-    """Transposed convolution: makes (batch, ..., channels) larger by its strides."""
+    """Transposed convolution: (batch, ..., channels) grows by the strides."""
 
     kernel: Any
     bias: Any

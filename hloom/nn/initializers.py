@@ -159,7 +159,7 @@ def delta_orthogonal(scale=1.0, column_axis=-1, dtype="f32"):
     def init(key, shape, dtype=dtype):
         shape = tuple(shape)
         if not 3 <= len(shape) <= 5:
-            raise ArgumentError("delta_orthogonal makes kernels of 3 to 5 dimensions", f"{shape}", "use orthogonal")
+            raise ArgumentError("delta_orthogonal requires a shape of 3 to 5 dimensions", f"{shape}", "use orthogonal")
         if shape[-1] < shape[-2]:
             raise ArgumentError("delta_orthogonal needs as many outputs as inputs", f"{shape}", "use orthogonal")
         matrix = orthogonal(scale, column_axis, dtype)(key, shape[-2:])

@@ -1,4 +1,4 @@
-"""Losses, one value an example (no mean is taken), with Optax's names and arguments."""
+"""Losses, one value per example (without a mean), with Optax's names and arguments."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def softmax_cross_entropy_with_integer_labels(logits, labels, axis: int = -1, wh
     expected = logits.shape[:axis] + logits.shape[axis + 1 :]
     if labels.shape != expected:
         raise ShapeError(
-            "softmax_cross_entropy_with_integer_labels takes one label an example",
+            "softmax_cross_entropy_with_integer_labels requires one label per example",
             f"logits {logits._shape!r}, labels {labels._shape!r}",
             f"give the labels the shape {expected}",
         )

@@ -56,8 +56,8 @@ def avg_pool(inputs, window_shape, strides=None, padding="VALID", count_include_
     total = reduce_window_sum(x, window, steps, pads)
     if count_include_pad:
         count = 1
-        for extent in window:
-            count *= extent
+        for size in window:
+            count *= size
         return lax.div(total, full(count, total.dtype, total.shape))
     lead = x.ndim - len(window_shape if not isinstance(window_shape, int) else (window_shape,)) - 1
     ones = full(1, x.dtype, (*[1] * lead, *x.shape[lead:-1], 1))

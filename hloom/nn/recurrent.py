@@ -99,7 +99,7 @@ class GRUCell(_Cell, init=False):
 class Recurrent(Module):
     """A cell scanned over time: (batch, time, features) to (outputs, last state).
 
-    The product with the inputs is done for all times at once; the loop keeps the product with the state only.
+    One product computes all time steps of the input; the loop computes the product with the state only.
     """
 
     cell: Any

@@ -1,11 +1,11 @@
-"""Gradient transformations: what an optimizer is made of, and how they are put together.
+"""Gradient transformations, the parts of an optimizer, and their composition.
 
 A transformation is a pair of pure functions on trees, with Optax's names and argument order:
 
     init(parameters) -> state
     update(updates, state, parameters=None) -> (updates, state)
 
-The updates that come out of the last one are added to the parameters (`apply_updates`). States are named tuples of
+The updates of the last one are added to the parameters (`apply_updates`). States are named tuples of
 arrays, so that they go through `jit`, checkpoints and `tree.map` like any other tree.
 """
 
@@ -73,7 +73,7 @@ def chain(*transformations: GradientTransformation) -> GradientTransformation:
         states = getattr(state, "states", None)
         if states is None or len(states) != len(transformations):
             raise ArgumentError(
-                f"the update of a chain of {len(transformations)} transformations takes the state that its init made",
+                f"the update of a chain of {len(transformations)} requires the state that its init created",
                 f"{type(state).__name__}",
                 "pass optimizer.init(parameters), then the state that each update returns",
             )
@@ -244,7 +244,7 @@ class FiniteState(NamedTuple):
 
 
 def apply_if_finite(inner: GradientTransformation, max_consecutive_errors: int) -> GradientTransformation:
-    """Passes over updates with an infinity or NaN in them, up to `max_consecutive_errors` times in a row."""
+    """Skips updates that contain an infinity or NaN, up to `max_consecutive_errors` times in a row."""
 
     def init(parameters):
         zero = hnp.zeros((), "s32")

@@ -79,7 +79,7 @@ def rmsprop(
     momentum=None,
     nesterov: bool = False,
 ) -> GradientTransformation:
-    """RMSProp (Tieleman and Hinton, 2012), centred and with momentum where asked for."""
+    """RMSProp (Tieleman and Hinton, 2012), optionally centred and with momentum."""
     if centered:
         first = t.scale_by_stddev(decay, eps, initial_scale)
     else:

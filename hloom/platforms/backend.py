@@ -1,6 +1,6 @@
 """What dispatch asks of a backend: `Backend.compile(module, CompileOptions) -> Executable`.
 
-A backend compiles for one kind of device (`DeviceKind.backend`) or for several devices at once
+A backend compiles for one kind of device (`DeviceKind.backend`) or for several devices
 (`hloom.backends.multi_device`). The parts of a program on several devices are `DeviceExecutor`s, which kinds of devices
 create for an `ExecutorRequest`.
 """

@@ -192,7 +192,7 @@ def held(refs, values):
 
 
 def _attempt(first: OuterRef, attempt):
-    """attempt(refs) with as many Refs from outside as it turns out to need. It returns (new values, result)."""
+    """attempt(refs, values) -> (new values, result), repeated until refs holds all Refs from outside that it uses."""
     refs = [first.ref]
     while True:
         before = [ref.read() for ref in refs]

@@ -142,7 +142,7 @@ def check(pred, msg: str, *fmt_args, debug: bool = False, **fmt_kwargs) -> None:
         elif not debug:
             raise ArgumentError(
                 "checkify.check in a compiled program",
-                "no checkify around it",
+                "it is not inside checkify",
                 "call hl.jit(checkify.checkify(f)), which returns the error too",
             )
         return
@@ -247,7 +247,7 @@ def _watched(f, args, kwargs, context: _Context):
         made = builder.add(instruction.with_operands(tuple(mapped[o] for o in instruction.operands)))
         mapped[instruction] = made
         if "index" in context.errors and made.opcode in _INDEXED:
-            watched += [(*pair, instruction.source) for pair in _places(builder, made)]
+            watched += [(*pair, instruction.source) for pair in _start_checks(builder, made)]
         if "div" in context.errors and made.opcode == "divide" and made.shape.dtype in INEXACT:
             zero = builder.emit("compare", made.operands[1], _zeros(builder, made.operands[1]), direction="EQ")
             watched.append((zero, "division by zero", instruction.source))
@@ -272,13 +272,13 @@ def _zeros(builder: Builder, like, number: int = 0):
     return builder.emit("broadcast", constant, shape=like.shape, dimensions=()) if like.dims else constant
 
 
-def _places(builder: Builder, made) -> list:
+def _start_checks(builder: Builder, made) -> list:
     """(whether a start lies outside, message) for each of an indexing operation's axes."""
-    operand, extents = made.operands[0], made.operands[0].dims
+    dims = made.operands[0].dims
     if made.opcode in ("dynamic-slice", "dynamic-update-slice"):
         sizes = made["dynamic_slice_sizes"] if made.opcode == "dynamic-slice" else made.operands[1].dims
         starts = made.operands[1 if made.opcode == "dynamic-slice" else 2 :]
-        axes = list(zip(range(len(extents)), starts, sizes, strict=True))
+        axes = list(zip(range(len(dims)), starts, sizes, strict=True))
     else:
         gather = made.opcode == "gather"
         indices = made.operands[1] if gather else made.operands[len(made.operands) // 2]
@@ -295,8 +295,8 @@ def _places(builder: Builder, made) -> list:
     found = []
     for axis, start, size in axes:
         low = builder.emit("compare", start, _zeros(builder, start), direction="LT")
-        high = builder.emit("compare", start, _zeros(builder, start, extents[axis] - size), direction="GT")
-        message = f"out-of-bounds indexing for array of shape {tuple(operand.dims)}: axis {axis}"
+        high = builder.emit("compare", start, _zeros(builder, start, dims[axis] - size), direction="GT")
+        message = f"out-of-bounds indexing for array of shape {tuple(dims)}: axis {axis}"
         found.append((builder.emit("or", low, high), message))
     return found
 

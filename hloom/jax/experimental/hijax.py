@@ -90,7 +90,7 @@ class VJPHiPrimitive:
         lin(nzs_in, *args) -> (result, residuals), and linearized(residuals, *tangents) -> the tangent.
     batch(axis_data, args, dims) -> (result, its axis): vmap; without it `expand` and the rules are vectorized.
 
-    Raises DifferentiationError where a derivative is asked for that has no rule.
+    Raises DifferentiationError for a derivative without a rule.
     """
 
     in_avals: tuple

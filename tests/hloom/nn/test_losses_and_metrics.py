@@ -75,7 +75,7 @@ def test_distances():
 def test_wrong_arguments():
     with pytest.raises(DTypeError, match="class numbers"):
         losses.softmax_cross_entropy_with_integer_labels(LOGITS, LABELS.astype(np.float32))
-    with pytest.raises(ShapeError, match="one label an example"):
+    with pytest.raises(ShapeError, match="one label per example"):
         losses.softmax_cross_entropy_with_integer_labels(LOGITS, LABELS[:3])
     with pytest.raises(ShapeError, match="labels of the logits' shape"):
         losses.softmax_cross_entropy(LOGITS, LABELS)

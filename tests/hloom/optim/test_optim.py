@@ -198,7 +198,7 @@ def test_errors():
     state = adamw.init(hnp.ones(2))
     with pytest.raises(ArgumentError, match="takes the parameters"):
         adamw.update(hnp.ones(2), state)
-    with pytest.raises(ArgumentError, match="the state that its init made"):
+    with pytest.raises(ArgumentError, match="the state that its init created"):
         optim.sgd(0.1).update(hnp.ones(2), state, hnp.ones(2))
     with pytest.raises(TreeError):
         optim.apply_updates({"a": hnp.ones(2)}, {"b": hnp.ones(2)})
