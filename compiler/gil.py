@@ -11,7 +11,7 @@ class _FastSwitching:
     """Lets a thread that is often out of Python have the GIL back quickly, as long as a block runs.
 
     LLVM makes twenty calls for each kernel. With Python's usual 5 ms a thread waits that long after each of them while
-    another one computes, and nothing overlaps. (Imports do not profit: `hloom.backends.preload` took longer with it.)
+    another one computes, and nothing overlaps. Imports do not profit.
     """
 
     def __init__(self):

@@ -1,7 +1,7 @@
-"""Vectorization: from a computation on one problem to one on `size` independent problems at once.
+"""Vectorization: from a computation on one batch element to one on `size` independent ones.
 
-Values that differ between the problems are mapped: they have one more dimension, the first. Instructions that depend on
-no mapped value stay the same objects. Each other one becomes what the `batch` part of its op's entry makes of it.
+Values that differ between batch elements are mapped: they have one more dimension, the first. Instructions that depend
+on no mapped value stay the same objects. Each other one becomes what the `batch` part of its op's entry makes of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hloom.ir.types import Shape, TupleShape, as_dtype
 
 @record(frozen=True)
 class Unmapped:
-    """What a rule returns in place of a Value that is the same for all problems, and has no new dimension."""
+    """What a rule returns in place of a Value that is the same for all batch elements, and has no new dimension."""
 
     value: Value
 
@@ -31,7 +31,7 @@ class Unmapped:
 class Batching:
     """Makes mapped values, instruction by instruction. It is the `build` argument of the ops' batching rules.
 
-    builder: where new instructions go. size: how many problems there are. axis_name: the name of the new dimension for
+    builder: where new instructions go. size: the number of batch elements. axis_name: the name of the new dimension for
     collectives, or None.
     """
 
@@ -45,7 +45,7 @@ class Batching:
     # --- for rules ---
 
     def spread(self, value: Value) -> Value:
-        """An unmapped value repeated along a new first dimension of extent `size`."""
+        """An unmapped value repeated along a new first dimension of size `size`."""
         dims = value.dims
         return value.broadcast((self.size, *dims), range(1, len(dims) + 1))
 
@@ -54,11 +54,11 @@ class Batching:
         return [v if m else self.spread(v) for v, m in zip(operands, mapped, strict=True)]
 
     def unmapped(self, value: Value) -> Unmapped:
-        """Marks a result of a rule that is the same for all problems and has no new dimension."""
+        """Marks a result of a rule that is the same for all batch elements and has no new dimension."""
         return Unmapped(value)
 
     def reduction_by_tree(self, instruction: Instruction, operands, mapped):
-        """A reduce of any combiner, as ordinary ops: for initial values that differ between the problems."""
+        """A reduce of any combiner, as ordinary ops: for initial values that differ between the batch elements."""
         one = Builder("reduction")
         parameters = [one.parameter(o.shape) for o in instruction.operands]
         results = reduction.reduction_tree(one, instruction.with_operands(tuple(parameters)))
@@ -68,18 +68,18 @@ class Batching:
         return values if isinstance(instruction.shape, TupleShape) else values[0]
 
     def reduce_window_by_tree(self, instruction: Instruction, operands, mapped):
-        """A reduce-window as ordinary ops: for initial values that differ between the problems."""
+        """A reduce-window as ordinary ops: for initial values that differ between the batch elements."""
         return windows.reduce_window_by_tree(self, instruction, operands, mapped)
 
     def iota(self, dtype="s32") -> Value:
-        """0, 1, ..., size - 1: the number of each problem."""
+        """0, 1, ..., size - 1: the index of each batch element."""
         return Value(
             self.builder, self.builder.emit("iota", shape=Shape(as_dtype(dtype), (self.size,)), iota_dimension=0)
         )
 
     def merge(self, value: Value, dimension: int) -> Value:
         """A mapped value with the new dimension folded into another: dimension `dimension` of the unmapped value then
-        counts problems in its slow part, and its extents are multiplied."""
+        counts batch elements in its slow part, and the sizes are multiplied."""
         rank = len(value.dims)
         order = [*range(1, dimension + 1), 0, *range(dimension + 1, rank)]
         moved = value.transpose(order)
@@ -97,11 +97,11 @@ class Batching:
     def computation(
         self, computation: Computation, mapped: Sequence[bool], out: Sequence[bool] | None = None
     ) -> tuple[Computation, list[bool]]:
-        """A called computation for all problems: see `batch`."""
+        """A called computation for all batch elements: see `batch`."""
         return batch(computation, mapped, self.size, out, self.axis_name)
 
     def sequential(self, instruction: Instruction, operands, mapped):
-        """The op once for each problem, on slices, and the results stacked."""
+        """The op once for each batch element, on slices, and the results stacked."""
         results = []
         for k in range(self.size):
             one = [_one(v, k) if m is True else v for v, m in zip(operands, mapped, strict=True)]
@@ -127,7 +127,7 @@ class Batching:
         return self.mapped.get(instruction, False)
 
     def push(self, instruction: Instruction) -> None:
-        """Puts an instruction whose operands are there into the builder, for all problems."""
+        """Puts an instruction whose operands are there into the builder, for all batch elements."""
         mapped = [self.mapped.get(o, False) for o in instruction.operands]
         opcode = instruction.opcode
         named = self.axis_name is not None and self.axis_name in _axes(instruction)
@@ -148,7 +148,7 @@ class Batching:
         if not rule:
             raise BatchingError(
                 f"vmap of '{opcode}' was asked for",
-                f"{instruction.shape!r} {opcode} cannot be applied to many problems at once: {rule.reason}",
+                f"{instruction.shape!r} {opcode} cannot be applied to a batch: {rule.reason}",
                 "use lax.map, which goes through them one after the other",
                 source=instruction.source,
             )
@@ -159,7 +159,7 @@ class Batching:
         self._take(instruction, result)
 
     def _keep(self, instruction: Instruction) -> None:
-        """An instruction that is the same for all problems: itself, or a copy where an operand became another one."""
+        """An instruction that all batch elements share: itself, or a copy where an operand became another one."""
         operands = tuple([_instruction(self.builder, self.value(o)) for o in instruction.operands])
         same = all(a is b for a, b in zip(operands, instruction.operands, strict=True))
         made = self.builder.add(instruction if same else instruction.with_operands(operands))
@@ -210,11 +210,11 @@ def batch(
     out: Sequence[bool] | None = None,
     axis_name=None,
 ) -> tuple[Computation, list[bool]]:
-    """(the computation for `size` problems, which of its outputs are mapped).
+    """(the computation for `size` batch elements, which of its outputs are mapped).
 
-    mapped: for each parameter whether it has the new first dimension of extent `size`.
-    out: for each output whether it is to have the new dimension even where it is the same for all problems; by default
-        those have it that differ.
+    mapped: for each parameter whether it has the new first dimension of size `size`.
+    out: for each output whether it has the new dimension even where it is the same for all batch elements; by default
+        those that differ have it.
     The result is a tuple where that of `computation` is one. Raises BatchingError, with the user's line, for an op that
     has no batching rule.
     """

@@ -69,7 +69,7 @@ def while_batch(build, instruction, operands, mapped):
 
 
 def _until_all_end(body: Computation, condition: Computation, shapes, unchanged, size: int):
-    """(body, condition) of a loop that goes on while one problem does; those that have ended keep their values."""
+    """(body, condition) of a loop that runs while an element needs it; those that have ended keep their values."""
     inner = Builder(body.name)
     before = [inner.parameter(s) for s in shapes]
     (runs,) = values(inner, place(inner, condition, before))
@@ -161,7 +161,7 @@ def while_transpose(build, instruction, cotangent, operands):
 
 
 def _chosen(selector: Value, results: list[list[Value]]) -> list[Value]:
-    """For each output the select among the branches' results, for a selector with a value a problem."""
+    """For each output the select among the branches' results, for a selector with a value per batch element."""
     found = results[-1]
     for k in reversed(range(len(results) - 1)):
         hit = selector if selector.dtype == PRED else selector.compare("EQ", k)

@@ -70,7 +70,7 @@ class Rule:
         return packed(instruction, elements(build.builder, call))
 
     def batched(self, build, mapped: list[bool], count: int) -> Rule:
-        """The rule of the call for many problems; its `count` results are all mapped."""
+        """The rule of the call for many batch elements; its `count` results are all mapped."""
         return self
 
 
@@ -197,7 +197,7 @@ class CustomVjp(Rule):
             if not inexact:
                 forward()
             own = [m for m, i in zip(mapped, inexact, strict=True) if i][:results]
-            # The cotangent of an operand that is the same for all problems is the sum of the problems' cotangents.
+            # The cotangent of an operand that is the same for all batch elements is the sum of their cotangents.
             builder = Builder(made.name)
             builder.parameters, builder.instructions = list(made.parameters), list(made.instructions)
             outputs = [v if m else v.sum((0,)) for v, m in zip(elements(builder, made.root), own, strict=True)]
@@ -246,7 +246,7 @@ class VjpTangent(Rule):
 
 
 class CustomModes(Rule):
-    """One rule for forward mode, another one for reverse mode, and one for many problems or None: theirs.
+    """One rule for forward mode, another one for reverse mode, and one for many batch elements or None: theirs.
 
     make_transpose(which operands it is linear in) -> the computation (other operands, cotangents of the outputs with an
     inexact dtype) -> the cotangents of those; None: the computation itself is transposed.
@@ -283,7 +283,7 @@ class CustomModes(Rule):
 
 
 class CustomBatch(Rule):
-    """make(size, mapped) -> (the computation for `size` problems, which of its outputs are mapped)."""
+    """make(size, mapped) -> (the computation for `size` batch elements, which of its outputs are mapped)."""
 
     def __init__(self, name: str, make):
         self.name, self.make = name, make

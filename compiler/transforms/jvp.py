@@ -178,9 +178,9 @@ def push_computation(builder: Builder, computation: Computation, nonzero: Sequen
             continue
         if not has_tangent(parameter.shape) or not isinstance(parameter.shape, Shape):
             raise DifferentiationError(
-                f"the derivative of '{computation.name}' by parameter {parameter['index']} was asked for",
+                f"the derivative of '{computation.name}' with respect to parameter {parameter['index']} was requested",
                 f"{parameter.shape!r} has no tangents",
-                "differentiate by floating point arrays only",
+                "differentiate with respect to floating-point arrays only",
                 source=parameter.source,
             )
         hint = f"t_{parameter.hint}" if parameter.hint else ""

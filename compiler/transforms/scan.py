@@ -63,7 +63,7 @@ def scan_batch(build, instruction, operands, mapped):
 
 
 def _swapped(value: Value) -> Value:
-    """The first two dimensions exchanged: the steps of a loop and the problems of a batch."""
+    """The first two dimensions exchanged: the steps of a loop and the elements of a batch."""
     return value.transpose((1, 0, *range(2, len(value.dims))))
 
 

@@ -22,7 +22,7 @@ from hloom.ir.types import TupleShape
 def gradient(computation: Computation, wrt: Sequence[int], by: Sequence[int] | None = None) -> Computation:
     """The computation (parameters, cotangents) -> (outputs, gradients), the result a tuple.
 
-    wrt: the parameters to differentiate by; their gradients come in this order.
+    wrt: the parameters to differentiate with respect to; the gradients are in this order.
     by: the outputs that are differentiated, by default all; the cotangents of the others are zero.
     One cotangent parameter is added for each of them with an inexact dtype; it has that output's shape.
     Raises DifferentiationError, with the user's line, for an op without a derivative.

@@ -1,4 +1,4 @@
-"""reduce-window as ordinary ops: its derivative for any combiner, and initial values that differ between problems."""
+"""reduce-window as ordinary ops: its derivative for any combiner, and batches of initial values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def reduce_window_jvp(pushforward, instruction, primals):
 
 
 def reduce_window_by_tree(batching, instruction, operands, mapped):
-    """A reduce-window for all problems whose initial values differ."""
+    """A reduce-window for all batch elements whose initial values differ."""
     values = batching.spread_all(operands, mapped)
     made = reduce_window_tree(batching.builder, instruction, [v.instruction for v in values])
     results = [Value(batching.builder, m) for m in made]
@@ -35,7 +35,7 @@ def reduce_window_tree(builder, instruction, operands, places=None):
     """Emits a reduce-window as ordinary ops, the combiner applied to whole arrays, by doubling along each dimension.
 
     operands: instructions in the place of the instruction's own; initial values may have the extents of the arrays
-    without their windows' dimensions (one for each problem: leading dimensions that the arrays have too).
+    without their windows' dimensions (one for each batch element: leading dimensions that the arrays have too).
     Returns one instruction for each operand.
     """
     half = len(operands) // 2
@@ -75,7 +75,7 @@ def _padded_value(array, start, window, extra: int):
 
 
 class _Combining:
-    """Applies a combiner to whole arrays, whose first `extra` dimensions count problems.
+    """Applies a combiner to whole arrays, whose first `extra` dimensions count batch elements.
 
     Beside the arrays goes a mask, a NumPy array, of the elements that are no padding.
     """
