@@ -21,6 +21,13 @@ def quick(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-n", "2", "-q", "-m", "quick", *session.posargs)
 
 
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """Runs the tests with coverage of lines and branches, and prints a table by package."""
+    session.run("python", "-m", "pytest", "-n", "2", "-q", "--cov", "--cov-report=", *session.posargs)
+    session.run("python", "tests/coverage_by_package.py")
+
+
 # Tests that compile kernels and run them.
 KERNEL_SUITES = [
     "tests/compiler/targets/cpu/test_codegen.py",

@@ -25,7 +25,7 @@ from hloom.runtime.driver import (
     default_num_threads,
     step,
 )
-from hloom.runtime.driver_source import BLOCK_BUSY, MOST_WAKING
+from hloom.runtime.driver_source import BLOCK_BUSY, MOST_WAKING, POOL_SLEEPERS, POOL_STARTED
 
 ADD_ONE = KernelSource(
     "add_one",
@@ -253,28 +253,37 @@ def test_workers_wake_up_after_a_pause(machine):
 def test_sleepers_are_woken_for_what_takes_longer_than_waking(machine):
     """A long step wakes them, a short one does not, many short ones without a pause do in the end."""
     machine.set_num_threads(2)
-    threads = []
+    threads, both = [], threading.Event()
 
     def note(arguments, lo, hi):
         threads.append(threading.get_ident())
-        time.sleep(0.001)
+        if len(set(threads)) == 2:
+            both.set()
+        both.wait(patience)
 
     callback = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(note)
     where = ctypes.cast(callback, ctypes.c_void_p).value
 
-    def takers(steps, nanoseconds):
+    def takers(steps, nanoseconds, seconds):
+        nonlocal patience
+        patience = seconds
         act = machine.activation([step(KERNEL, where, 0, 4, 1, 0, nanoseconds)] * steps, [], [0], 0)
-        time.sleep(0.02)  # long enough that the worker sleeps
+        pool = machine._pools[-1]
+        while pool.words[POOL_STARTED] and not pool.words[POOL_SLEEPERS]:
+            time.sleep(0.001)
         threads.clear()
+        both.clear()
         machine.run(act.address)
         assert len(threads) == 4 * steps
         return set(threads)
 
-    assert len(takers(1, 0)) == 2  # how long is not known: it may be long
-    assert len(takers(1, MOST_WAKING)) == 2
-    for _ in range(3):  # a pause between them
-        assert takers(1, 1000) == {threading.get_ident()}
-    assert len(takers(MOST_WAKING // 1000 + 5, 1000)) == 2
+    patience = 0.0  # seconds for which a thread that is alone so far leaves chunks to another
+    assert len(takers(1, 0, 30)) == 2  # how long is not known: it may be long
+    assert len(takers(1, MOST_WAKING, 30)) == 2
+    for _ in range(3):
+        time.sleep(0.001)  # a pause between them
+        assert takers(1, 1000, 0.01) == {threading.get_ident()}
+    assert len(takers(MOST_WAKING // 1000 + 5, 1000, 0.001)) == 2
 
 
 def test_one_thread_starts_no_worker():
