@@ -9,6 +9,7 @@ from hloom.ir.module import Instruction
 from hloom.jax.compatibility import Program
 from hloom.jax.extend.primitive import Primitive
 from hloom.tracing.trace import TRACES, apply_computation
+from hloom.tracing.trace import resumed as set_current_trace
 
 ClosedJaxpr = Jaxpr = Program
 Atom = Var = JaxprEqn = Instruction
@@ -55,16 +56,6 @@ def take_current_trace():
         yield innermost
     finally:
         TRACES.active[:] = before
-
-
-@contextmanager
-def set_current_trace(trace):
-    """Records in this trace within the block; None computes eagerly."""
-    TRACES.active.append(trace)
-    try:
-        yield
-    finally:
-        TRACES.active.pop()
 
 
 def jaxpr_as_fun(closed_jaxpr: Program):
