@@ -159,20 +159,7 @@ class Module:
 
     def computations(self) -> list[Computation]:
         """All computations, callees before callers, the entry last."""
-        order: list[Computation] = []
-        seen = {id(self.entry)}
-        stack = [(self.entry, iter([c for i in self.entry.instructions for c in i.called()]))]
-        while stack:
-            computation, callees = stack[-1]
-            for callee in callees:
-                if id(callee) not in seen:
-                    seen.add(id(callee))
-                    stack.append((callee, iter([c for i in callee.instructions for c in i.called()])))
-                    break
-            else:
-                order.append(computation)
-                stack.pop()
-        return order
+        return callees_first(self.entry, Instruction.called)
 
     def with_entry(self, entry: Computation) -> Module:
         return Module(self.name, entry, self.aliases)
@@ -183,6 +170,25 @@ class Module:
 
     def __repr__(self) -> str:
         return f"<module {self.name}>"
+
+
+def callees_first(entry: Computation, called: Callable[[Instruction], list[Computation]]) -> list[Computation]:
+    """The computations below an entry, callees before callers, the entry last. called: those that an instruction calls,
+    in the order in which they are walked."""
+    order: list[Computation] = []
+    seen = {id(entry)}
+    stack = [(entry, iter([c for i in entry.instructions for c in called(i)]))]
+    while stack:
+        computation, callees = stack[-1]
+        for callee in callees:
+            if id(callee) not in seen:
+                seen.add(id(callee))
+                stack.append((callee, iter([c for i in callee.instructions for c in called(i)])))
+                break
+        else:
+            order.append(computation)
+            stack.pop()
+    return order
 
 
 def reachable(roots: Iterable[Instruction]) -> set[Instruction]:

@@ -283,14 +283,7 @@ def parse_type(cursor: MlirCursor, aliases: dict[str, Type], depth: int = 0) -> 
         raise cursor.fail(f"types are nested deeper than {_MOST_NESTED}")
     if token == "tuple":
         cursor.at += 1
-        cursor.expect("<")
-        elements = []
-        if not cursor.accept(">"):
-            elements.append(parse_type(cursor, aliases, depth + 1))
-            while cursor.accept(","):
-                elements.append(parse_type(cursor, aliases, depth + 1))
-            cursor.expect(">")
-        return Tuple(tuple(elements))
+        return Tuple(tuple(cursor.bracketed("<", lambda: parse_type(cursor, aliases, depth + 1), ">")))
     if token == "(":
         inputs = parse_type_list(cursor, aliases, depth + 1)
         cursor.expect("->")
@@ -300,14 +293,7 @@ def parse_type(cursor: MlirCursor, aliases: dict[str, Type], depth: int = 0) -> 
 
 def parse_type_list(cursor: MlirCursor, aliases, depth: int = 0) -> tuple:
     """Reads `(type, type)`."""
-    cursor.expect("(")
-    found = []
-    if not cursor.accept(")"):
-        found.append(parse_type(cursor, aliases, depth))
-        while cursor.accept(","):
-            found.append(parse_type(cursor, aliases, depth))
-        cursor.expect(")")
-    return tuple(found)
+    return tuple(cursor.bracketed("(", lambda: parse_type(cursor, aliases, depth), ")"))
 
 
 def parse_results(cursor: MlirCursor, aliases, depth: int = 0) -> tuple:

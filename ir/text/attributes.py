@@ -91,9 +91,7 @@ def _read_groups(cursor: Cursor) -> tuple[tuple[int, ...], ...]:
         cursor.at += 1
         return ()
     cursor.expect("{")
-    groups = [read_integers(cursor)]
-    while cursor.accept(","):
-        groups.append(read_integers(cursor))
+    groups = cursor.separated(lambda: read_integers(cursor))
     cursor.expect("}")
     return tuple(groups)
 
@@ -229,9 +227,7 @@ def _read_dim_labels(cursor: Cursor) -> str:
 def read_computations(parser) -> tuple[Computation, ...]:
     """Reads `{%true_branch, %false_branch}`."""
     parser.expect("{")
-    found = [parser.computation_reference()]
-    while parser.accept(","):
-        found.append(parser.computation_reference())
+    found = parser.separated(parser.computation_reference)
     parser.expect("}")
     return tuple(found)
 

@@ -8,10 +8,13 @@ and a large constant is not cut into a million pieces. Positions are found again
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
 from hloom.ir.errors import ParseError
 from hloom.ir.source import Source
 
+T = TypeVar("T")
 _SKIPPED = r"(?:\s+|/\*[\s\S]*?\*/|//[^\n]*)*+"
 _TOKENS = (
     r'"(?:[^"\\\n]|\\.)*+"',
@@ -91,6 +94,22 @@ class Cursor:
             self.at += 1
             return True
         return False
+
+    def separated(self, read: Callable[[], T]) -> list[T]:
+        """What `read` reads, at least once, with commas between."""
+        found = [read()]
+        while self.accept(","):
+            found.append(read())
+        return found
+
+    def bracketed(self, opening: str, read: Callable[[], T], closing: str) -> list[T]:
+        """What `read` reads in a pair of brackets, with commas between; nothing in empty brackets."""
+        self.expect(opening)
+        if self.accept(closing):
+            return []
+        found = self.separated(read)
+        self.expect(closing)
+        return found
 
     def name(self, what: str) -> str:
         """A name, without its percent sign."""

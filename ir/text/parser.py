@@ -146,14 +146,7 @@ class _Parser(Cursor):
 
     def _shapes(self) -> list[AnyShape]:
         """Shapes in parentheses."""
-        self.expect("(")
-        shapes = []
-        if not self.accept(")"):
-            shapes.append(parse_shape(self))
-            while self.accept(","):
-                shapes.append(parse_shape(self))
-            self.expect(")")
-        return shapes
+        return self.bracketed("(", lambda: parse_shape(self), ")")
 
     def _result(self) -> AnyShape:
         self.expect("->")
@@ -266,17 +259,13 @@ class _Parser(Cursor):
 
     def _signature(self) -> list[AnyShape]:
         """Reads `(x: f32[2], y: f32[])`."""
-        self.expect("(")
-        shapes = []
-        if not self.accept(")"):
-            while True:
-                self.name("the name of a parameter")
-                self.expect(":")
-                shapes.append(parse_shape(self))
-                if not self.accept(","):
-                    break
-            self.expect(")")
-        return shapes
+
+        def parameter() -> AnyShape:
+            self.name("the name of a parameter")
+            self.expect(":")
+            return parse_shape(self)
+
+        return self.bracketed("(", parameter, ")")
 
     def _parameters(self, instructions: list[Instruction], at: int) -> list[Instruction]:
         parameters = sorted((i for i in instructions if i.opcode == "parameter"), key=lambda p: p["index"])

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from hloom.ir.loops import lower_scans
-from hloom.ir.module import Computation, Instruction, Module
+from hloom.ir.module import Computation, Instruction, Module, callees_first
 from hloom.ir.op_table import OPS
 from hloom.ir.ops.programs.transfer import WITHOUT_DEVICE
 from hloom.ir.text.attributes import BRANCHES, POSITIONAL, is_frontend, kind_of, text_of_attribute
@@ -68,20 +68,7 @@ def printing_order(entry: Computation) -> list[Computation]:
 
     By the order of the text alone (not of attribute dictionaries), so that a parsed module has the same order.
     """
-    order: list[Computation] = []
-    seen = {id(entry)}
-    stack = [(entry, iter([c for i in entry.instructions for c in callees(i)]))]
-    while stack:
-        computation, following = stack[-1]
-        for callee in following:
-            if id(callee) not in seen:
-                seen.add(id(callee))
-                stack.append((callee, iter([c for i in callee.instructions for c in callees(i)])))
-                break
-        else:
-            order.append(computation)
-            stack.pop()
-    return order
+    return callees_first(entry, callees)
 
 
 class Names:

@@ -79,14 +79,7 @@ def parse_shape(cursor: Cursor, depth: int = 0) -> AnyShape:
     if token == "(":
         if depth >= _MOST_NESTED:
             raise cursor.fail(f"tuples are nested deeper than {_MOST_NESTED}")
-        cursor.at += 1
-        elements = []
-        if not cursor.accept(")"):
-            elements.append(parse_shape(cursor, depth + 1))
-            while cursor.accept(","):
-                elements.append(parse_shape(cursor, depth + 1))
-            cursor.expect(")")
-        return TupleShape(elements)
+        return TupleShape(cursor.bracketed("(", lambda: parse_shape(cursor, depth + 1), ")"))
     if "[" not in token or (token[0] in '"c{' and _ARRAY.fullmatch(token) is None):
         raise cursor.unexpected("a shape")
     if token.startswith("token["):

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import DTypeError, ShapeError
-from hloom.ir.op_table import No, op
+from hloom.ir.op_table import No
 from hloom.ir.ops.linalg.decomposition_rules import eig_jvp, eigh_jvp, householder_jvp, lu_jvp, qr_jvp, svd_jvp
 from hloom.ir.ops.linalg.matrices import (
     S32,
     all_or_each,
     each,
-    library_batch,
+    library_op,
     one_matrix,
     real_shape,
     require_lapack,
@@ -28,9 +28,6 @@ from hloom.ir.types import COMPLEX, DTYPES, Shape, TupleShape
 scipy_lapack = LazyModule("scipy.linalg.lapack")
 scipy_linalg = LazyModule("scipy.linalg")
 
-ON_HOST = No("LAPACK computes it on the host")
-NOT_LINEAR = No("it is not linear")
-
 
 def lapack(name: str, dtype):
     (function,) = scipy_lapack.get_lapack_funcs((name,), dtype=dtype)
@@ -40,20 +37,6 @@ def lapack(name: str, dtype):
 def checked(info: int) -> None:
     if info:
         raise np.linalg.LinAlgError
-
-
-def decomposition(name: str, infer, reference, jvp, **parts):
-    parts.setdefault("transpose", NOT_LINEAR)
-    op(
-        name,
-        family="library",
-        infer=infer,
-        reference=reference,
-        code=ON_HOST,
-        jvp=jvp,
-        batch=library_batch,
-        **parts,
-    )
 
 
 # --- qr -----------------------------------------------------------------------------------------------------------
@@ -82,7 +65,7 @@ def _qr_reference(a, shape, full_matrices=False, pivoting=False):
     return each(lambda x: scipy_linalg.qr(x, mode=mode, pivoting=True), shape, a)
 
 
-decomposition(
+library_op(
     "qr", _qr_infer, _qr_reference, qr_jvp, attributes={"full_matrices": "frontend", "pivoting": "frontend"}, flops=20
 )
 
@@ -118,7 +101,7 @@ def _lu_reference(a, shape):
     return each(one, shape, a)
 
 
-decomposition("lu", _lu_infer, _lu_reference, lu_jvp, flops=10)
+library_op("lu", _lu_infer, _lu_reference, lu_jvp, flops=10)
 
 
 def _permutation_infer(operands, attributes, shape):
@@ -144,7 +127,7 @@ def _permutation_infer(operands, attributes, shape):
     return shape
 
 
-decomposition(
+library_op(
     "lu-pivots-to-permutation",
     _permutation_infer,
     lambda pivots, shape: each(lambda p: pivots_to_permutation(p, shape.dims[-1]), shape, pivots, ranks=[1]),
@@ -175,7 +158,7 @@ def _finite(function, x, *options):
     return function(x, *options)
 
 
-decomposition("eigh", _eigh_infer, _eigh_reference, eigh_jvp, attributes={"lower": "frontend"}, flops=30)
+library_op("eigh", _eigh_infer, _eigh_reference, eigh_jvp, attributes={"lower": "frontend"}, flops=30)
 
 
 def _complex(shape: Shape) -> Shape:
@@ -197,9 +180,7 @@ def _eig_reference(a, shape, left=False, right=False):
     return each(lambda x: _finite(scipy_linalg.eig, x, None, True, right), shape, a)
 
 
-decomposition(
-    "eig", _eig_infer, _eig_reference, eig_jvp, attributes={"left": "frontend", "right": "frontend"}, flops=80
-)
+library_op("eig", _eig_infer, _eig_reference, eig_jvp, attributes={"left": "frontend", "right": "frontend"}, flops=80)
 
 # --- svd ----------------------------------------------------------------------------------------------------------
 
@@ -232,7 +213,7 @@ def _svd_reference(a, shape, full_matrices=False, compute_uv=False):
     return all_or_each(lambda x: (_finite(np.linalg.svd, x, False, False),), shape, a)
 
 
-decomposition(
+library_op(
     "svd", _svd_infer, _svd_reference, svd_jvp, attributes={"full_matrices": "frontend", "compute_uv": "frontend"},
     flops=40,
 )  # fmt: skip
@@ -258,7 +239,7 @@ def _schur_reference(a, shape, vectors=False, complex=False):  # noqa: A002  (th
     return each(lambda x: _finite(one, x), shape, a)
 
 
-decomposition(
+library_op(
     "schur", _schur_infer, _schur_reference,
     No("the derivative of a Schur form is not known to hloom"),
     attributes={"vectors": "frontend", "complex": "frontend"}, flops=80,
@@ -283,7 +264,7 @@ def _hessenberg_reference(a, shape):
     return each(one, shape, a)
 
 
-decomposition(
+library_op(
     "hessenberg", _hessenberg_infer, _hessenberg_reference,
     No("the derivative of a Hessenberg form is not known to hloom"), flops=20,
 )  # fmt: skip
@@ -310,7 +291,7 @@ def _tridiagonal_reference(a, shape, lower=False):
     return each(one, shape, a)
 
 
-decomposition(
+library_op(
     "tridiagonal", _tridiagonal_infer, _tridiagonal_reference,
     No("the derivative of a tridiagonal form is not known to hloom"), attributes={"lower": "frontend"}, flops=20,
 )  # fmt: skip
@@ -348,4 +329,4 @@ def _householder_reference(a, taus, shape):
     return each(one, shape, a, taus, ranks=(2, 1))
 
 
-decomposition("householder-product", _householder_infer, _householder_reference, householder_jvp, flops=10)
+library_op("householder-product", _householder_infer, _householder_reference, householder_jvp, flops=10)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import AttributeValueError, ShapeError
-from hloom.ir.op_table import No, op
+from hloom.ir.op_table import No
 from hloom.ir.ops.linalg.matrices import (
     adjoint,
     all_or_each,
@@ -18,6 +18,7 @@ from hloom.ir.ops.linalg.matrices import (
     half_lower,
     hermitian,
     library_batch,
+    library_op,
     lower_part,
     one_matrix,
     require_lapack,
@@ -35,8 +36,6 @@ from hloom.ir.types import NARROW_FLOATS
 
 scipy_lapack = LazyModule("scipy.linalg.lapack")
 scipy_blas = LazyModule("scipy.linalg.blas")
-
-ON_HOST = No("LAPACK computes it on the host")
 
 # --- cholesky -----------------------------------------------------------------------------------------------------
 
@@ -68,15 +67,11 @@ def _cholesky_jvp(build, instruction, primals, tangents):
     return dot(adjoint(half_lower(inner)), factor)
 
 
-op(
+library_op(
     "cholesky",
-    family="library",
-    infer=lambda operands, attributes, shape: one_matrix("cholesky", operands, square=True),
-    reference=_cholesky_reference,
-    code=ON_HOST,
-    jvp=_cholesky_jvp,
-    transpose=No("it is not linear"),
-    batch=library_batch,
+    lambda operands, attributes, shape: one_matrix("cholesky", operands, square=True),
+    _cholesky_reference,
+    _cholesky_jvp,
     attributes={"lower": "flag"},
     flops=8,
     dialects="hlo",
@@ -171,13 +166,12 @@ def _triangular_batch(build, instruction, operands, mapped):
     return build.split(a.op("triangular-solve", build.merge(b, side), **instruction.attributes), side)
 
 
-op(
+library_op(
     "triangular-solve",
-    family="library",
-    infer=_triangular_infer,
-    reference=_triangular_reference,
+    _triangular_infer,
+    _triangular_reference,
+    _triangular_jvp,
     code=No("BLAS computes it on the host"),
-    jvp=_triangular_jvp,
     transpose=_triangular_transpose,
     batch=_triangular_batch,
     attributes={"left_side": "flag", "lower": "flag", "unit_diagonal": "flag", "transpose_a": "enum?"},
@@ -246,14 +240,11 @@ def _tridiagonal_transpose(build, instruction, g, operands):
     return [None, None, None, lower.op("tridiagonal-solve", middle, upper, g)]
 
 
-op(
+library_op(
     "tridiagonal-solve",
-    family="library",
-    infer=_tridiagonal_infer,
-    reference=_tridiagonal_reference,
-    code=ON_HOST,
-    jvp=_tridiagonal_jvp,
+    _tridiagonal_infer,
+    _tridiagonal_reference,
+    _tridiagonal_jvp,
     transpose=_tridiagonal_transpose,
-    batch=library_batch,
     flops=8,
 )

@@ -12,11 +12,14 @@ import numpy as np
 
 from hloom.ir.build import Value
 from hloom.ir.errors import DTypeError, ShapeError
+from hloom.ir.op_table import No, op
 from hloom.ir.ops.batching import batched_shape
 from hloom.ir.ops.rules import conjugate, require_count, require_kind
 from hloom.ir.types import COMPLEX, DTYPES, NARROW_FLOATS, Shape, TupleShape, real_dtype
 
 S32 = DTYPES["s32"]
+ON_HOST = No("LAPACK computes it on the host")
+NOT_LINEAR = No("it is not linear")
 
 
 def zero(like: Value) -> Value:
@@ -119,6 +122,12 @@ def library_batch(build, instruction, operands, mapped):
         return elements(first.op(instruction.opcode, *rest, **instruction.attributes))
     shape = batched_shape(build, instruction)
     return first.op(instruction.opcode, *rest, shape=shape, **instruction.attributes)
+
+
+def library_op(name: str, infer, reference, jvp, **parts) -> None:
+    """Declares an op on matrices that LAPACK computes on the host, not linear unless it has a `transpose`."""
+    defaults = {"code": ON_HOST, "transpose": NOT_LINEAR, "batch": library_batch}
+    op(name, family="library", infer=infer, reference=reference, jvp=jvp, **{**defaults, **parts})
 
 
 # --- algebra of matrices on Values --------------------------------------------------------------------------------

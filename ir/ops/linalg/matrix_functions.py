@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from hloom.ir.errors import ShapeError
-from hloom.ir.op_table import No, op
-from hloom.ir.ops.linalg.decompositions import NOT_LINEAR, ON_HOST, checked, decomposition, lapack
+from hloom.ir.op_table import No
+from hloom.ir.ops.linalg.decompositions import checked, lapack
 from hloom.ir.ops.linalg.matrices import (
     adjoint,
     all_or_each,
@@ -20,7 +20,7 @@ from hloom.ir.ops.linalg.matrices import (
     dot,
     each,
     identity,
-    library_batch,
+    library_op,
     one_matrix,
     real_shape,
     require_lapack,
@@ -70,15 +70,12 @@ def _solve_jvp(build, instruction, primals, tangents):
     return primals[0].op("solve", right)
 
 
-op(
+library_op(
     "solve",
-    family="library",
-    infer=_solve_infer,
-    reference=_solve_reference,
-    code=ON_HOST,
-    jvp=_solve_jvp,
+    _solve_infer,
+    _solve_reference,
+    _solve_jvp,
     transpose=lambda build, instruction, g, operands: [None, transposed(operands[0]).op("solve", g)],
-    batch=library_batch,
     flops=12,
 )
 
@@ -127,15 +124,12 @@ def _sylvester_transpose(build, instruction, g, operands):
     return [None, None, transposed(a).op("sylvester", transposed(b), g)]
 
 
-op(
+library_op(
     "sylvester",
-    family="library",
-    infer=_sylvester_infer,
-    reference=_sylvester_reference,
-    code=ON_HOST,
-    jvp=_sylvester_jvp,
+    _sylvester_infer,
+    _sylvester_reference,
+    _sylvester_jvp,
     transpose=_sylvester_transpose,
-    batch=library_batch,
     flops=60,
 )
 
@@ -159,7 +153,7 @@ def _det_jvp(build, instruction, primals, tangents):
     return (transposed(a.op("adjugate")) * tangents[0]).sum((rank - 2, rank - 1))
 
 
-decomposition("det", _det_infer, _det_reference, _det_jvp, flops=10)
+library_op("det", _det_infer, _det_reference, _det_jvp, flops=10)
 
 
 def _adjugate_reference(a, shape):
@@ -192,7 +186,7 @@ def _adjugate_jvp(build, instruction, primals, tangents):
     return (spread * adj - dot(turned, adj)) / det.broadcast(a.dims, range(rank - 2))
 
 
-decomposition(
+library_op(
     "adjugate",
     lambda operands, attributes, shape: one_matrix("adjugate", operands, square=True),
     _adjugate_reference,
@@ -246,15 +240,11 @@ def _pinv_jvp(build, instruction, primals, tangents):
     return result + dot(dot(identity(right) - right, d_adjoint), dot(adjoint(p), p))
 
 
-op(
+library_op(
     "pinv",
-    family="library",
-    infer=_pinv_infer,
-    reference=_pinv_reference,
-    code=ON_HOST,
-    jvp=_pinv_jvp,
-    transpose=NOT_LINEAR,
-    batch=library_batch,
+    _pinv_infer,
+    _pinv_reference,
+    _pinv_jvp,
     flops=60,
 )
 
@@ -273,7 +263,7 @@ def _sqrtm_reference(a, shape):
     return each(one, shape, a)
 
 
-decomposition(
+library_op(
     "sqrtm",
     # A root of a real matrix may be complex: it takes complex matrices only.
     lambda operands, attributes, shape: one_matrix("sqrtm", operands, square=True),
@@ -303,4 +293,4 @@ def _geqrf_reference(a, shape):
     return each(one, shape, a)
 
 
-decomposition("geqrf", _geqrf_infer, _geqrf_reference, No("the reflections are not differentiated: use qr"), flops=10)
+library_op("geqrf", _geqrf_infer, _geqrf_reference, No("the reflections are not differentiated: use qr"), flops=10)

@@ -161,14 +161,7 @@ class AttributeReader(MlirCursor):
 
     def array(self, depth: int = 0) -> tuple:
         """Reads `[a, b]`."""
-        self.expect("[")
-        found = []
-        if not self.accept("]"):
-            found.append(self.attribute(depth + 1))
-            while self.accept(","):
-                found.append(self.attribute(depth + 1))
-            self.expect("]")
-        return tuple(found)
+        return tuple(self.bracketed("[", lambda: self.attribute(depth + 1), "]"))
 
     def dictionary(self, depth: int = 0) -> dict:
         """Reads `{a = 1 : i64, b, "c d" = "text"}`."""
@@ -266,14 +259,7 @@ class AttributeReader(MlirCursor):
 
     def integers(self) -> tuple[int, ...]:
         """Reads `[0, 1]`."""
-        self.expect("[")
-        found = []
-        if not self.accept("]"):
-            found.append(self.integer())
-            while self.accept(","):
-                found.append(self.integer())
-            self.expect("]")
-        return tuple(found)
+        return tuple(self.bracketed("[", self.integer, "]"))
 
     def convolution_dimensions(self) -> str:
         """`[b, 0, f]x[0, i, o]->[b, 0, f]`, as text."""

@@ -101,13 +101,8 @@ def enum(dialect: str, name: str, space: str = " "):
 
 
 def read_precision(reader):
-    reader.expect("[")
-    found = []
-    while not reader.accept("]"):
-        if found:
-            reader.expect(",")
-        found.append(Dialect("stablehlo", None, f"precision {reader.identifier('a precision')}"))
-    return tuple(found)
+    words = reader.bracketed("[", lambda: reader.identifier("a precision"), "]")
+    return tuple(Dialect("stablehlo", None, f"precision {word}") for word in words)
 
 
 def write_precision(value) -> str:
@@ -175,18 +170,11 @@ def write_result(op) -> str:
     return ", ".join(map(str, op.result_types))
 
 
-def _type_list(reader) -> list:
-    found = [reader.type()]
-    while reader.accept(","):
-        found.append(reader.type())
-    return found
-
-
 def read_pairwise(reader, op) -> None:
     """A type for each operand, which is the type of the result with its number."""
     if not op.operands:
         return
-    op.operand_types = op.result_types = tuple(_type_list(reader))
+    op.operand_types = op.result_types = tuple(reader.separated(reader.type))
 
 
 def write_pairwise(op) -> str:
@@ -200,7 +188,7 @@ def read_arrow(reader, op) -> None:
     if reader.peek() == "(":
         read_functional(reader, op)
         return
-    op.operand_types = tuple(_type_list(reader))
+    op.operand_types = tuple(reader.separated(reader.type))
     if reader.accept("->"):
         op.result_types = parse_results(reader, reader.type_aliases)
     else:

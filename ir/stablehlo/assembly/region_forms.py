@@ -135,9 +135,7 @@ class _While:
         types = []
         if names:
             reader.expect(":")
-            types.append(reader.type())
-            while reader.accept(","):
-                types.append(reader.type())
+            types = reader.separated(reader.type)
         if len(types) != len(names):
             raise reader.fail("while has a type for each value", f"{len(types)} types, {len(names)} values")
         op.operand_types = op.result_types = tuple(types)

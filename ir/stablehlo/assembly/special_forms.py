@@ -134,10 +134,7 @@ class _Return:
         reader.attribute_dictionary(op)
         if op.operands:
             reader.expect(":")
-            types = [reader.type()]
-            while reader.accept(","):
-                types.append(reader.type())
-            op.operand_types = tuple(types)
+            op.operand_types = tuple(reader.separated(reader.type))
 
     def write(self, op, printer) -> str:
         if not op.operands:
