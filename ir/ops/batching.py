@@ -171,7 +171,7 @@ def reduce_batch(build, instruction, operands, mapped):
         neutral = OPS[opcode].identity(array.dtype)
         reduced = array.reduce(opcode, neutral, dimensions)
         return operands[1].broadcast(reduced.dims, (0,)).op(opcode, reduced)
-    # An initial value for each problem: a reduce takes scalars, so the combiner is applied in a tree of halves.
+    # An initial value for each batch element: a reduce takes scalars, so the combiner is applied in a tree of halves.
     return build.reduction_by_tree(instruction, operands, mapped)
 
 

@@ -183,7 +183,7 @@ def _extreme(name: str, lax: str, function, joined: str, farthest, doc: str) -> 
 
 
 def _share(x, other, extreme):
-    """The derivative of max or min by x: 1 where x is the extreme, 0.5 where both are, else 0."""
+    """The derivative of max or min with respect to x: 1 where x is the extreme, 0.5 where both are, else 0."""
     both = other.compare("EQ", extreme).where(x.like(0.5), x.like(1))
     return x.compare("EQ", extreme).where(both, x.like(0))
 

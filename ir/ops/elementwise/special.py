@@ -40,7 +40,7 @@ def no_partial(name: str, operand: str):
 
     def derivative(*values):
         raise DifferentiationError(
-            f"the derivative of {name} by its operand {operand}",
+            f"the derivative of {name} with respect to its operand {operand}",
             "it has no closed form, and hloom does not have it",
             f"stop the gradient: hl.lax.stop_gradient({operand})",
             source=values[0].builder.source,
@@ -214,7 +214,7 @@ unary(
 
 
 def _gamma_density(a, x):
-    """x^(a-1) exp(-x) / gamma(a), the derivative of igamma by x."""
+    """x^(a-1) exp(-x) / gamma(a), the derivative of igamma with respect to x."""
     return ((a - 1) * x.op("log") - x - a.op("lgamma")).op("exponential")
 
 
@@ -245,7 +245,7 @@ host_function(
 
 
 def _igamma_grad_a(a, x):
-    """The derivative of igamma(a, x) by a: its power series, or the continued fraction of igammac, differentiated."""
+    """The derivative of igamma(a, x) with respect to a, by its power series or the continued fraction of igammac."""
     a, x = np.broadcast_arrays(a.astype(np.float64), x.astype(np.float64))
     valid = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
     a1, x1 = np.where(valid, a, 1.0), np.where(valid, x, 1.0)
@@ -314,7 +314,7 @@ host_function(
     "igamma-grad-a",
     2,
     _igamma_grad_a,
-    No("hloom has no second derivative of igamma by a"),
+    No("hloom has no second derivative of igamma with respect to a"),
     400,
     doc="The derivative of igamma({0}, {1}) with respect to {0}.",
     lax="igamma_grad_a",

@@ -184,7 +184,7 @@ def _scatter(operand, indices, updates, like, combiner: Computation):
 def _scatter_jvp(build, instruction, primals, tangents):
     if len(primals) != 3:
         raise DifferentiationError(
-            "the derivative of a scatter of several arrays at once was asked for",
+            "the derivative of a scatter of several arrays was asked for",
             f"{len(primals) // 2} arrays",
             "scatter each array by itself",
             source=instruction.source,
@@ -250,7 +250,7 @@ def _multiply_jvp(build, w, like, operand, indices, updates, t_operand, t_update
         return total
     if not like.get("unique_indices"):
         raise DifferentiationError(
-            "the derivative of scatter-multiply by its updates was asked for",
+            "the derivative of scatter-multiply with respect to its updates was asked for",
             "the indexes may name a place twice",
             "pass unique_indices=True if they are distinct",
             source=operand.builder.source,

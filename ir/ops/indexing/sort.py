@@ -1,7 +1,7 @@
 """sort by any comparator, and topk.
 
 The comparators that programs use (one key or several, ascending or descending, NaN last or by total order) are
-recognized and sorted by NumPy; any other is applied in a sorting network, to whole arrays at once.
+recognized and sorted by NumPy; any other is applied to whole arrays in a sorting network.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class MlirCursor(Cursor):
         """The name after an at sign, without it (and without the quotes around it)."""
         token = self.tokens[self.at]
         if token == "@":
-            # `@"name with spaces"` is lexed as two tokens where the quote follows at once.
+            # `@"name with spaces"` is lexed as two tokens where the quote follows directly.
             self.at += 1
             return self.string()
         if token[:1] != "@":
