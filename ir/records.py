@@ -1,7 +1,7 @@
 """Classes that consist of their fields, as in `dataclasses`, but cheap to define.
 
-`import hloom` defines over a hundred of them. `dataclasses` writes and compiles up to seven methods per class; here only
-`__init__` is compiled. Comparison, hash and repr are closures over the names of the fields.
+`import hloom` defines over a hundred of them. `dataclasses` writes and compiles up to seven methods per class; here
+only `__init__` is. Comparison, hash and repr are closures over the names of the fields.
 
     @record                         or @record(frozen=True), @record(eq=False)
     class Chunk:

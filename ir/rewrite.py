@@ -227,7 +227,7 @@ class Candidates(dict):
 class Rewriter:
     """One walk over a computation. Rules make instructions through it: `emit`, `splat`, `reshape`, ...
 
-    Whatever is emitted is simplified immediately, so what comes back need not be an instruction of the opcode asked for.
+    Whatever is emitted is simplified first, so what comes back need not be an instruction of the opcode asked for.
     """
 
     def __init__(self, computation: Computation, rules: Rules, inexact: bool = False):
