@@ -191,16 +191,25 @@ def callees_first(entry: Computation, called: Callable[[Instruction], list[Compu
     return order
 
 
-def reachable(roots: Iterable[Instruction]) -> set[Instruction]:
-    """All instructions that the roots depend on, the roots included."""
+def walk(
+    roots: Iterable[Instruction], stops: Callable[[Instruction], bool] = lambda instruction: False
+) -> Iterator[Instruction]:
+    """Yields each instruction that the roots depend on once, the roots included, depth first from the last root and the
+    last operand on. The walk does not continue to the operands of an instruction for which `stops` returns True."""
     seen: set[Instruction] = set()
     stack = list(roots)
     while stack:
         instruction = stack.pop()
         if instruction not in seen:
             seen.add(instruction)
-            stack.extend(instruction.operands)
-    return seen
+            yield instruction
+            if not stops(instruction):
+                stack.extend(instruction.operands)
+
+
+def reachable(roots: Iterable[Instruction]) -> set[Instruction]:
+    """All instructions that the roots depend on, the roots included."""
+    return set(walk(roots))
 
 
 def map_module(module: Module, change: Callable[[Instruction], Instruction]) -> Module:

@@ -9,15 +9,14 @@ import numpy as np
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.ir.records import field, record
 
-# What one thread does in a nanosecond, roughly: operations of elements, in vectors, and bytes that it reads and writes.
-OPERATIONS, BYTES = 65.5, 20
-# Element operations of a chunk, at least: half a microsecond, as long as two threads need to meet.
-WORK = 32768
+OPERATIONS, BYTES = 65.5, 20  # element operations, and bytes moved, of one thread per nanosecond
+WORK = 32768  # element operations of a chunk, at least: half a microsecond, as long as two threads need to meet
 LARGEST = 32 * WORK
-CHUNKS = 128  # of a large kernel, for all cores to have some until the end
-# Bytes that a chunk reads and writes, at most: threads that walk memory far from each other were slower (a step of Adam
-# on 4M parameters by 1.2 in chunks of 900 KB).
-NEAR = 128 << 10
+CHUNKS = 128  # of a large kernel, so that all cores have work until the end
+NEAR = 128 << 10  # bytes that a chunk moves, at most: threads that walk memory far from each other are slower
+
+
+Argument = str | int | KernelSource
 
 
 @record
@@ -28,16 +27,16 @@ class Launch:
     items, grain: work items, and how many of them are one chunk. work: element operations of all, roughly. moved: bytes
         that all read and write, 0 where that matters less.
     temporaries: bytes by pointer name. tables: constant arrays by pointer name.
-    prepares: whether it only makes temporaries that no other launch writes, so that it need not run again before what
-        it reads has changed.
-    side_by_side: whether any thread takes the next chunk, so that all walk through memory near each other, in place of
-        a share of the chunks for each, whose memory then stays in its core's cache.
-    fallbacks: makes kernels that take the same arguments and compute the same bits, only slower: they may run while
-        `source` is compiled.
+    prepares: whether it only writes temporaries that no other launch writes, so that it runs again only when what it
+        reads has changed.
+    side_by_side: dynamic schedule: any thread takes the next chunk, so that all walk through memory near each other.
+        Otherwise each thread has its share of the chunks, whose memory stays in its core's cache.
+    fallbacks: returns slower kernels with the same arguments and the same bits, which may run while `source` is
+        compiled.
     """
 
     source: KernelSource
-    arguments: list[str | int | KernelSource]
+    arguments: list[Argument]
     items: int
     grain: int
     work: float = 0.0
@@ -50,31 +49,29 @@ class Launch:
 
     @property
     def nanoseconds(self) -> int:
-        """That the launch takes one thread, roughly."""
+        """The approximate time of the launch on one thread."""
         return max(1, int(self.work / OPERATIONS), self.moved // BYTES)
 
     def grid(self) -> str:
-        """How the work is handed out, for people."""
+        """The distribution of the work, as text."""
         return f"items {self.items}, in chunks of {self.grain}"
 
 
 def launch_by_work(
     source, arguments, items: int, work: float, temporaries=None, tables=None, least: int = 1, moved: int = 0
 ) -> Launch:
-    """A launch whose items are about `work` element operations each, at least `least` of them in a chunk. moved: bytes
-    that all read and write."""
+    """A launch whose items are about `work` element operations each, with at least `least` of them in a chunk."""
     grain = min(max(grain_of(items, work, moved), least), items)
     return Launch(source, arguments, items, grain, items * work, temporaries or {}, tables or {}, moved)
 
 
 def launch_by_grain(source, arguments, items: int, grain: int, temporaries=None, work: float = 0.0) -> Launch:
-    """A launch whose chunks, of `grain` items, were made to be worth a thread's while. work: element operations of all,
-    roughly; where it is not given, of chunks that are just so."""
+    """A launch with chunks of `grain` items. work: element operations of all; 0: `WORK` for each chunk."""
     return Launch(source, arguments, items, grain, work or items * WORK / grain, temporaries or {})
 
 
 def grain_of(items: int, work: float, moved: int = 0) -> int:
-    """Items in a chunk, from their work; small kernels stay in one piece. Depends on the shape only."""
+    """Items in a chunk, from their work; small kernels have one. Depends on the shape only."""
     total = items * work
     if total <= 3 * WORK:
         return items

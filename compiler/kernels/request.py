@@ -9,7 +9,7 @@ from hloom.compiler.kernels.codegen.constants import sized
 from hloom.compiler.kernels.codegen.description import Block, Nest
 from hloom.compiler.kernels.codegen.writer import Writer
 from hloom.compiler.targets.base import Target
-from hloom.ir.module import Computation, Instruction
+from hloom.ir.module import Computation, Instruction, reachable
 from hloom.ir.ops import OPS
 from hloom.ir.records import field, record
 from hloom.ir.types import COMPLEX, HLO_NAME
@@ -22,7 +22,7 @@ class KernelRequest:
     computation: the fused computation. Scalar constants in it become literals, or arguments (`constants`).
     shared: output number -> parameter number whose buffer the output overwrites in place.
     target: what it will run on; by default one without any special capability.
-    kept: numbers of parameters that are the same each time that the loop around does this.
+    kept: numbers of parameters that are loop-invariant in the surrounding loop.
     leaving: numbers of outputs that are results of the program and that nothing in it reads.
     """
 
@@ -40,40 +40,24 @@ class KernelRequest:
             self.names[parameter] = f"io{by_parameter[k]}" if k in by_parameter else f"in{k}"
 
     def stays(self, instruction: Instruction) -> bool:
-        """Whether a value is the same each time that the loop around computes it."""
-        parameters = {p: k for k, p in enumerate(self.computation.parameters)}
-        waiting, seen = [instruction], set()
-        while waiting:
-            value = waiting.pop()
-            if value in seen:
-                continue
-            seen.add(value)
-            if value in parameters and parameters[value] not in self.kept:
-                return False
-            waiting += value.operands
-        return bool(self.kept)
+        """Whether a value is loop-invariant in the surrounding loop."""
+        changing = {p for k, p in enumerate(self.computation.parameters) if k not in self.kept}
+        return bool(self.kept) and changing.isdisjoint(reachable([instruction]))
 
     def output_name(self, k: int) -> str:
         return f"io{k}" if k in self.shared else f"out{k}"
 
     def streamed(self, k: int) -> bool:
-        """Whether output `k` can be stored past the caches; `past_caches` says whether it is.
-
-        A store into a cache reads the line first, which a kernel that is bound by memory pays for: a third of the time
-        of `a + b`.
-        """
-        if not self.target.nontemporal_threshold:
-            return False
-        return k not in self.shared and self.outputs[k].dtype not in COMPLEX
+        """Whether output `k` can have non-temporal stores; `past_caches` says whether it has."""
+        direct = k not in self.shared and self.outputs[k].dtype not in COMPLEX
+        return direct and self.target.nontemporal_threshold > 0
 
     def past_caches(self, run: int = 0) -> frozenset[str]:
-        """The outputs (pointers) that are stored past the caches, as far as they can be: all, where what the kernel
-        reads and writes does not fit into the last cache, so that nobody would find the result there; those that leave
-        the program already where hardly anything else would fit.
+        """The outputs (pointers) that have non-temporal stores, as far as they can: all, where the kernel reads and
+        writes more than the last cache holds; with a little less traffic only results that leave the program.
 
-        run: so many elements are stored one after the other; 0: all. Where that is no multiple of a vector, most rows
-        begin inside of one: their stores could not go past the caches, and the lines that two rows share would be
-        written twice.
+        run: elements that are stored one after the other; 0: all. Where a run is no multiple of a vector, most runs
+        begin inside of one, so that they need ordinary stores, and lines shared by two runs would be written twice.
         """
         moved, target = self.moved, self.target
         if not target.nontemporal_threshold or moved < target.nontemporal_result_threshold:
@@ -106,7 +90,7 @@ class KernelRequest:
         return "_".join([kind, *reversed(distinct)])
 
     def writer(self, dims: tuple[int, ...]) -> Writer:
-        writer = Writer(dict(self.names.items()), dims)
+        writer = Writer(dict(self.names), dims)
         writer.sized = self.sized
         return writer
 
@@ -117,14 +101,15 @@ class KernelRequest:
 
     def pointers(self, writer: Writer) -> list[tuple[str, str]]:
         """(name, dtype) of every pointer parameter: all inputs that are read, then all outputs."""
-        result = []
-        for parameter in self.computation.parameters:
-            name = self.names[parameter]
-            if name.startswith("in") and name in writer.loads:
-                result.append((name, HLO_NAME[parameter.dtype]))
-        for k, output in enumerate(self.outputs):
-            result.append((self.output_name(k), HLO_NAME[output.dtype]))
-        return result
+        return [p for p in self.input_pointers() if p[0] in writer.loads] + self.output_pointers()
+
+    def input_pointers(self) -> list[tuple[str, str]]:
+        """(name, HLO dtype) of every parameter that no output overwrites."""
+        names = [(self.names[p], HLO_NAME[p.dtype]) for p in self.computation.parameters]
+        return [p for p in names if p[0].startswith("in")]
+
+    def output_pointers(self) -> list[tuple[str, str]]:
+        return [(self.output_name(k), HLO_NAME[output.dtype]) for k, output in enumerate(self.outputs)]
 
     def flops(self) -> float:
         """Rough work for one element of the domain."""
@@ -133,7 +118,7 @@ class KernelRequest:
 
 def finish(request, writer: Writer, kind: str, root: Block, items: int, work: float, run: int = 0) -> Nest:
     """The Nest, with the parts that all kinds have in common. run: see `KernelRequest.past_caches`."""
-    outputs = frozenset(request.output_name(k) for k in range(len(request.outputs)))
+    outputs = frozenset(name for name, _ in request.output_pointers())
     nest = Nest(kind, request.title(kind), request.pointers(writer), dict(writer.integers), root, items, work, outputs)
     nest.past_caches, nest.leaving = request.past_caches(run), request.leaving_names
     nest.moved = request.moved
@@ -141,7 +126,7 @@ def finish(request, writer: Writer, kind: str, root: Block, items: int, work: fl
 
 
 def name_dims(writer: Writer, block: Block, dims, merged: list[list[int]], name: str) -> None:
-    """Makes the index variable `name` the merged dimensions: divided, in `block`, where they are used apart."""
+    """Makes the index variable `name` stand for the merged dimensions; `block` divides it where they are used apart."""
     rest = name
     sizes = [math.prod(dims[k] for k in group) for group in merged]
     for g, group in enumerate(merged[:-1]):

@@ -1,4 +1,4 @@
-"""The scatter nest: updates combined in place, those of one place in the order of the indexes.
+"""The scatter nest: updates combined in place, those of one element in the order of the indexes.
 
 Work items are what never meets in one element: batching dimensions, the windows themselves where the indexes are
 promised to be distinct, blocks of a window dimension that windows hold whole, and bands of the result, each of which
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from hloom.compiler.kernels.codegen.affine import Affine, linear, variables
+from hloom.compiler.kernels.codegen.affine import ZERO, Affine, Index, linear, variables
 from hloom.compiler.kernels.codegen.constants import literal
 from hloom.compiler.kernels.codegen.description import Block, Branch, Items, Nest, Serial
 from hloom.compiler.kernels.codegen.elements import load, store
@@ -21,21 +21,19 @@ from hloom.compiler.kernels.request import KernelRequest, finish
 from hloom.ir.build import combiner_opcode
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
+from hloom.ir.ops.indexing.gather import Windows
 from hloom.ir.ops.indexing.scatter import combiner_kind, windows_of
 from hloom.ir.types import HLO_NAME, HOST_DTYPES
 
 BLOCK = 256  # elements of a window dimension in one item, where windows are cut for several threads
-LITERAL = 16  # extents of windows up to this are numbers in the text: a short loop costs less if its length is known
+LITERAL = 16  # sizes of windows up to this are numbers in the text: a short loop costs less if its length is known
 ENOUGH = 1 << 17  # update elements from which cutting windows pays, and of a part
-# Elements of a window from which looking at its index in each thread costs less than the window, and bands at most. The
-# gradient of 32,768 rows of 64 elements of a table of 8,192 took 0.82 of the time by two threads (Xeon).
+# Elements of a window from which looking at its index in each thread costs less than the window, and bands at most.
 BAND, BANDS = 32, 8
 PARTS = 16  # at most so many: each has a table
 TABLES = 8  # so many times a table's elements a part has of updates: the table is begun, and joined
 JOINED = 4096  # elements of the result in one item
-# Indexes that are looked at together, by vectors, before what they lead to. Counts of 4M numbers in 256 bins took
-# 2.1 ms index by index, 1.3 so (Xeon, two cores; 8.6 and 1.9 by one, which then expected each count to need the last).
-STRIP = 1024
+STRIP = 1024  # indexes that are looked at together, by vectors, before what they lead to
 
 
 def has_scatter_kernel(scatter: Instruction) -> bool:
@@ -55,8 +53,8 @@ def scatter_nests(request: KernelRequest) -> list[Nest]:
     """The nests of a scatter whose output overwrites its operand: one, or parts and what joins them."""
     parts = _parts(request)
     if parts < 2:
-        return [_scatter_nest(request)]
-    return [_scatter_nest(request, parts), _join_nest(request, parts)]
+        return [_Scatter(request).nest()]
+    return [_Scatter(request, parts).nest(), _join_nest(request, parts)]
 
 
 def _parts(request: KernelRequest) -> int:
@@ -71,134 +69,147 @@ def _parts(request: KernelRequest) -> int:
     return min(PARTS, dims[serial[0]], math.prod(dims) // max(TABLES * root.shape.size, ENOUGH))
 
 
-def _scatter_nest(request: KernelRequest, parts: int = 1) -> Nest:
-    """The updates' way into their places; parts: into as many tables, one work item each."""
-    root = request.outputs[0]
-    operand, indices, updates = root.operands
-    w = windows_of(root)
-    dims = updates.dims
-    writer = request.writer(dims)
-    index = list(variables(dims))
-    which = [index[k] for k in w.places]
-    batching = {w.places[w.index_dimensions.index(d)] for d in w.indices_batching}
-    free = {k for k in w.places if k in batching or root.attributes.get("unique_indices")}
-    parallel = [k for k in w.places if k in free and dims[k] != 1]
-    loops = [k for k in w.places if k not in free and dims[k] != 1]
-    inner = [k for k in w.offset if dims[k] != 1]
-    cut = _cut(w, dims, inner, parallel) if parts == 1 else None
-    bands = _bands(request, w, dims, inner) if parts == 1 and cut is None and not parallel else 1
-
-    named = [(f"i{k}", writer.integer(f"n{k}", dims[k])) for k in parallel]
-    items = 1
-    for k in parallel:
-        items *= dims[k]
-    if cut is not None:
-        blocks = -(-dims[cut] // BLOCK)
-        named.append(("block", writer.integer("blocks", blocks)))
-        items *= blocks
-    if parts > 1:
-        named.append(("part", writer.integer("parts", parts)))
-        items = parts
-    if bands > 1:
-        named.append(("band", writer.integer("bands", bands)))
-        items = bands
-    if not named:
-        named.append(("once", writer.integer("one", 1)))
-    outer = block = writer.root.child(*(name for name, _ in named))
-    # What a node is computed from comes before it, so nodes are put into their blocks when all is written.
-    nodes = []
-    pointer, shift = request.output_name(0), ""
-    if parts > 1:
-        pointer, shift = "table", "first + "
-        size = writer.integer("size", root.shape.size)
-        begin = block.child("x")
-        begin.body.append(store(pointer, "first + x", root.dtype, neutral_of(root)))
-        nodes.append((block, f"first = part * {size}"))
-        nodes.append((block, Serial("x", "0", size, begin)))
-    within = None
-    if bands > 1:
-        (room,) = w.limits()
-        height = writer.integer("height", room // bands + 1)
-        within = "low", "high"
-        nodes.append((block, f"low = band * {height}"))
-        nodes.append((block, f"high = min(low + {height} - 1, {writer.integer('q_n', room)})"))
-    strips = request.supports_loop_splitting and len(loops) == len(w.mapped) == 1 and dims[loops[0]] > STRIP
-    strips = strips and (bands > 1 or not inner)  # else the windows are the work
-    for number, k in enumerate(loops):
-        start, stop = "0", writer.integer(f"n{k}", dims[k])
-        if parts > 1 and not number:
-            start, stop = f"{stop} * part // parts", f"{stop} * (part + 1) // parts"
-        if strips:
-            block, start, stop = _strip(writer, nodes, block, start, stop)
-        inside = block.child(f"i{k}")
-        nodes.append((block, Serial(f"i{k}", start, stop, inside)))
-        block = inside
-    conditions, begin = window_begin(writer, indices, w, which, block, within)
-    if strips:
-        conditions, block = _taken(writer, nodes, block, f"i{loops[0]}", conditions, begin, bands > 1)
-    if conditions:
-        branch = block.child()
-        branch.guarded = True
-        nodes.append((block, Branch(" and ".join(conditions), branch)))
-        block = branch
-    for k in inner:
-        inside = block.child(f"i{k}")
-        extent = str(dims[k]) if dims[k] <= LITERAL else writer.integer(f"n{k}", dims[k])
-        start, stop = ("0", extent) if k != cut else (f"block * {BLOCK}", f"min(block * {BLOCK} + {BLOCK}, {extent})")
-        nodes.append((block, Serial(f"i{k}", start, stop, inside)))
-        block = inside
-    place = [Affine()] * len(operand.dims)
-    for d, start in begin.items():
-        place[d] = start
+def place_of(w: Windows, index: Index, begin: dict[int, Affine]) -> Index:
+    """Where the element `index` of the updates goes; begin: the start of its window along indexed dimensions."""
+    place = [begin.get(d, ZERO) for d in range(len(w.operand))]
     for d, k in zip(w.operand_batching, w.indices_batching, strict=True):
-        place[d] = which[w.index_dimensions.index(k)]
+        place[d] = index[w.places[w.index_dimensions.index(k)]]
     for d, k in zip(w.window_dimensions, w.offset, strict=True):
         place[d] = place[d] + index[k]
-    combine_update(writer, root, (pointer, shift), linear(tuple(place), operand.dims), tuple(index), block)
-    # Of nodes of one block the later ones come later; those around others have been made before them.
-    for around, node in nodes:
-        around.body.append(node)
-    writer.root.body.append(Items(named, outer))
-    work = request.flops() * updates.shape.size / max(items, 1)
-    nest = finish(request, writer, "scatter", writer.root, items if updates.shape.size else 0, work)
-    return _with_table(nest, root, parts) if parts > 1 else nest
+    return tuple(place)
 
 
-def _strip(writer, nodes, block: Block, start: str, stop: str) -> tuple[Block, str, str]:
-    """(the block of a strip of the indexes from start to stop, where the strip starts, where it stops)."""
-    writer.root.body.append(f"places = scratch_s64({STRIP})")
-    strip = block.child("strip")
-    nodes.append((block, f"first_place = {start}"))
-    nodes.append((block, f"last_place = {stop}"))
-    nodes.append((block, Serial("strip", "0", f"(last_place - first_place + {STRIP - 1}) // {STRIP}", strip)))
-    nodes.append((strip, f"low_place = first_place + strip * {STRIP}"))
-    nodes.append((strip, f"high_place = min(low_place + {STRIP}, last_place)"))
-    return strip, "low_place", "high_place"
+class _Scatter:
+    """Writes the updates' way into their places; parts: into as many tables, one work item each."""
 
+    def __init__(self, request: KernelRequest, parts: int = 1):
+        self.request, self.parts, self.root = request, parts, request.outputs[0]
+        _, self.indices, updates = self.root.operands
+        self.w, self.dims = windows_of(self.root), updates.dims
+        self.writer = request.writer(self.dims)
+        # What a node is computed from comes before it, so nodes are put into their blocks when all is written.
+        self.nodes: list[tuple[Block, str | Serial | Branch]] = []
+        w, dims = self.w, self.dims
+        batching = {w.places[w.index_dimensions.index(d)] for d in w.indices_batching}
+        free = {k for k in w.places if k in batching or self.root.attributes.get("unique_indices")}
+        self.parallel = [k for k in w.places if k in free and dims[k] != 1]
+        self.loops = [k for k in w.places if k not in free and dims[k] != 1]
+        self.inner = [k for k in w.offset if dims[k] != 1]
+        whole = parts > 1 or bool(self.parallel)
+        self.cut = None if whole else _cut(w, dims, self.inner)
+        self.bands = 1 if whole or self.cut is not None else _bands(request, w, dims, self.inner)
+        strips = request.supports_loop_splitting and len(self.loops) == len(w.mapped) == 1
+        # Where windows have several elements and are not in bands, the windows are the work.
+        self.strips = strips and dims[self.loops[0]] > STRIP and (self.bands > 1 or not self.inner)
 
-def _taken(writer, nodes, asked: Block, variable: str, conditions, begin, sparse: bool) -> tuple[list[str], Block]:
-    """(what is left to ask, the block of an update), where `asked` says of each index of a strip where it leads to.
+    def nest(self) -> Nest:
+        request, writer, w, dims = self.request, self.writer, self.w, self.dims
+        named = self._items()
+        items = math.prod(count for _, _, count in named)
+        outer = block = writer.root.child(*(name for name, _, _ in named))
+        target, within = self._table(block), self._limits(block)
+        for number, k in enumerate(self.loops):
+            start, stop = "0", writer.integer(f"n{k}", dims[k])
+            if self.parts > 1 and not number:
+                start, stop = f"{stop} * part // parts", f"{stop} * (part + 1) // parts"
+            if self.strips:
+                block, start, stop = self._strip(block, start, stop)
+            block = self._loop(block, f"i{k}", start, stop)
+        index = variables(dims)
+        conditions, begin = window_begin(writer, self.indices, w, [index[k] for k in w.places], block, within)
+        if self.strips:
+            conditions, block = self._taken(block, f"i{self.loops[0]}", conditions, begin)
+        if conditions:
+            branch = block.child()
+            branch.guarded = True
+            self.nodes.append((block, Branch(" and ".join(conditions), branch)))
+            block = branch
+        for k in self.inner:
+            size = str(dims[k]) if dims[k] <= LITERAL else writer.integer(f"n{k}", dims[k])
+            first, last = f"block * {BLOCK}", f"min(block * {BLOCK} + {BLOCK}, {size})"
+            block = self._loop(block, f"i{k}", *((first, last) if k == self.cut else ("0", size)))
+        combine_update(writer, self.root, target, linear(place_of(w, index, begin), w.operand), index, block)
+        # Of nodes of one block the later ones come later; those around others have been made before them.
+        for around, node in self.nodes:
+            around.body.append(node)
+        writer.root.body.append(Items([(name, count) for name, count, _ in named], outer))
+        size = math.prod(dims)
+        nest = finish(
+            request, writer, "scatter", writer.root, items if size else 0, request.flops() * size / max(items, 1)
+        )
+        return _with_table(nest, self.root, self.parts) if self.parts > 1 else nest
 
-    Asked together the indexes are vectors. sparse: many lead nowhere, and a branch for each could not be predicted: a
-    list is made of the others.
-    """
-    (name,) = (v for affine in begin.values() for v in affine.terms)
-    strip, holds = asked.parent, " & ".join(f"({condition})" for condition in conditions)
-    asked.body.append(f"places[{variable} - low_place] = {name} if {holds} else s64(-1)")
-    if not sparse:
-        taken = strip.child(variable, name)
-        nodes.append((strip, Serial(variable, "low_place", "high_place", taken)))
-        taken.body.append(f"{name} = places[{variable} - low_place]")
-        return [f"{name} >= 0"], taken
-    writer.root.body.append(f"kept = scratch_s64({STRIP})")
-    listed = strip.child("place")
-    listed.body += ["kept[count] = place", "count += s64(places[place] >= 0)"]
-    nodes.append((strip, "count = 0"))
-    nodes.append((strip, Serial("place", "0", "high_place - low_place", listed)))
-    taken = strip.child("place", variable, name)
-    nodes.append((strip, Serial("number", "0", "count", taken)))
-    taken.body += ["place = kept[number]", f"{variable} = low_place + place", f"{name} = places[place]"]
-    return [], taken
+    def _items(self) -> list[tuple[str, str, int]]:
+        """(variable, name of the size, size) of the dimensions of the work items."""
+        found = [(f"i{k}", f"n{k}", self.dims[k]) for k in self.parallel]
+        if self.cut is not None:
+            found.append(("block", "blocks", -(-self.dims[self.cut] // BLOCK)))
+        if self.parts > 1:
+            found.append(("part", "parts", self.parts))
+        if self.bands > 1:
+            found.append(("band", "bands", self.bands))
+        return [(name, self.writer.integer(size, count), count) for name, size, count in found or [("once", "one", 1)]]
+
+    def _loop(self, block: Block, variable: str, start: str, stop: str) -> Block:
+        """The body of a loop in `block`."""
+        inside = block.child(variable)
+        self.nodes.append((block, Serial(variable, start, stop, inside)))
+        return inside
+
+    def _table(self, block: Block) -> tuple[str, str]:
+        """(the pointer that updates go to, what its indexes begin with); a table starts with neutral elements."""
+        if self.parts == 1:
+            return self.request.output_name(0), ""
+        size = self.writer.integer("size", self.root.shape.size)
+        self.nodes.append((block, f"first = part * {size}"))
+        begin = self._loop(block, "x", "0", size)
+        begin.body.append(store("table", "first + x", self.root.dtype, neutral_of(self.root)))
+        return "table", "first + "
+
+    def _limits(self, block: Block) -> tuple[str, str] | None:
+        """The names of the first and the last start that a band has, where there are bands."""
+        if self.bands == 1:
+            return None
+        (room,) = self.w.limits()
+        height = self.writer.integer("height", room // self.bands + 1)
+        self.nodes.append((block, f"low = band * {height}"))
+        self.nodes.append((block, f"high = min(low + {height} - 1, {self.writer.integer('q_n', room)})"))
+        return "low", "high"
+
+    def _strip(self, block: Block, start: str, stop: str) -> tuple[Block, str, str]:
+        """(the block of a strip of the indexes from start to stop, where the strip starts, where it stops)."""
+        self.writer.root.body.append(f"places = scratch_s64({STRIP})")
+        self.nodes += [(block, f"first_place = {start}"), (block, f"last_place = {stop}")]
+        strip = self._loop(block, "strip", "0", f"(last_place - first_place + {STRIP - 1}) // {STRIP}")
+        self.nodes.append((strip, f"low_place = first_place + strip * {STRIP}"))
+        self.nodes.append((strip, f"high_place = min(low_place + {STRIP}, last_place)"))
+        return strip, "low_place", "high_place"
+
+    def _taken(
+        self, asked: Block, variable: str, conditions: list[str], begin: dict[int, Affine]
+    ) -> tuple[list[str], Block]:
+        """(what is left to ask, the block of an update), where `asked` says of each index of a strip where it leads to.
+
+        Asked together the indexes are vectors. In bands many lead nowhere, and a branch for each could not be
+        predicted: a list is made of the others.
+        """
+        (name,) = (v for affine in begin.values() for v in affine.terms)
+        strip, holds = asked.parent, " & ".join(f"({condition})" for condition in conditions)
+        assert strip is not None
+        asked.body.append(f"places[{variable} - low_place] = {name} if {holds} else s64(-1)")
+        if self.bands == 1:
+            taken = strip.child(variable, name)
+            self.nodes.append((strip, Serial(variable, "low_place", "high_place", taken)))
+            taken.body.append(f"{name} = places[{variable} - low_place]")
+            return [f"{name} >= 0"], taken
+        self.writer.root.body.append(f"kept = scratch_s64({STRIP})")
+        self.nodes.append((strip, "count = 0"))
+        listed = self._loop(strip, "place", "0", "high_place - low_place")
+        listed.body += ["kept[count] = place", "count += s64(places[place] >= 0)"]
+        taken = strip.child("place", variable, name)
+        self.nodes.append((strip, Serial("number", "0", "count", taken)))
+        taken.body += ["place = kept[number]", f"{variable} = low_place + place", f"{name} = places[place]"]
+        return [], taken
 
 
 def _join_nest(request: KernelRequest, parts: int) -> Nest:
@@ -211,9 +222,8 @@ def _join_nest(request: KernelRequest, parts: int) -> Nest:
     each = item.child("part")
     inside = each.child("x")
     pointer = request.output_name(0)
-    inside.body += [
-        f"old = {load(pointer, 'x', root.dtype)}", f"new = {load('table', f'part * {size} + x', root.dtype)}"
-    ]  # fmt: skip
+    inside.body.append(f"old = {load(pointer, 'x', root.dtype)}")
+    inside.body.append(f"new = {load('table', f'part * {size} + x', root.dtype)}")
     (value,) = inline_scalars(writer, inside, root["to_apply"], ["old", "new"])
     inside.body.append(store(pointer, "x", root.dtype, value))
     each.body.append(Serial("x", f"block * {JOINED}", f"min(block * {JOINED} + {JOINED}, {size})", inside))
@@ -233,12 +243,16 @@ def _with_table(nest: Nest, root: Instruction, parts: int, joins: bool = False) 
 
 
 def neutral_of(root: Instruction) -> str:
-    return literal(OPS[combiner_opcode(root["to_apply"])].identity(root.dtype), root.dtype)
+    """The neutral element of a scatter's combiner, which has one."""
+    opcode = combiner_opcode(root["to_apply"])
+    identity = opcode and OPS[opcode].identity
+    assert identity
+    return literal(identity(root.dtype), root.dtype)
 
 
-def _cut(w, dims, inner, parallel) -> int | None:
+def _cut(w: Windows, dims: tuple[int, ...], inner: list[int]) -> int | None:
     """The dimension of the updates that is cut into blocks, one item each; None where that does not pay."""
-    if parallel or not inner or math.prod(dims) < ENOUGH:
+    if not inner or math.prod(dims) < ENOUGH:
         return None
     last = inner[-1]
     d = w.window_dimensions[w.offset.index(last)]
@@ -246,19 +260,15 @@ def _cut(w, dims, inner, parallel) -> int | None:
     return last if whole and dims[last] > BLOCK else None
 
 
-def _bands(request: KernelRequest, w, dims, inner) -> int:
+def _bands(request: KernelRequest, w: Windows, dims: tuple[int, ...], inner: list[int]) -> int:
     """Into how many bands of the only indexed dimension the result is cut, one item each; a window is in one of them.
 
     As many as there are cores, since each item looks at all indexes: what is added where, and when, does not change."""
-    if (
-        not request.supports_loop_splitting
-        or len(w.mapped) != 1
-        or w.sizes[w.mapped[0]] != 1
-        or math.prod(dims) < ENOUGH
-    ):
+    single = len(w.mapped) == 1 and w.sizes[w.mapped[0]] == 1
+    if not (request.supports_loop_splitting and single and math.prod(dims) >= ENOUGH):
         return 1
     wide = math.prod(dims[k] for k in inner) >= BAND
-    return min(request.target.machine.cores, BANDS) if wide else 1
+    return min(request.target.cores, BANDS) if wide else 1
 
 
 def window_begin(

@@ -1,4 +1,4 @@
-"""topk: each row is walked once, with the best so far in order beside it; an item is a row."""
+"""topk: one walk over each row, which keeps the best elements so far in order; an item is a row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.module import Instruction
 from hloom.ir.types import DTYPES, HLO_NAME, HOST_DTYPES, NARROW_FLOATS, PRED
 
-LARGEST = 128  # of k: a value that is better than the last has to be put between the others
+LARGEST = 128  # of k: a value that is better than the last is inserted among the others
 
 
 def has_topk_kernel(instruction: Instruction) -> bool:
@@ -58,14 +58,12 @@ def topk_launches(request: KernelRequest) -> list[Launch]:
 
 
 def key_lines(dtype, largest: bool) -> list[str]:
-    """Statements that make `key`, an integer in the order of the values: for floats that of their bits, in which -0
+    """Statements that compute `key`, an integer in the order of the values: for floats that of their bits, in which -0
     precedes 0 and NaN comes last."""
     if dtype == DTYPES["f64"]:
-        lines = ["key = flipped_s64(bitcast_f64_s64(value))"]
+        key = "flipped_s64(bitcast_f64_s64(value))"
     elif dtype == DTYPES["f32"] or dtype in NARROW_FLOATS:
-        lines = ["key = s64(flipped_s32(bitcast_f32_s32(value)))"]
-    elif dtype == PRED:
-        lines = ["key = s64(1) if value else s64(0)"]
+        key = "s64(flipped_s32(bitcast_f32_s32(value)))"
     else:
-        lines = ["key = s64(value)"]
-    return lines if largest else [*lines, "key = -1 - key"]
+        key = "s64(1) if value else s64(0)" if dtype == PRED else "s64(value)"
+    return [f"key = {key}"] if largest else [f"key = {key}", "key = -1 - key"]

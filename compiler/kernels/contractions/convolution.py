@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.contractions.convolution_dims import Component, ConvolutionRoles
-from hloom.compiler.kernels.contractions.im2col import Image
-from hloom.compiler.kernels.contractions.operands import Product, epilogue_of
-from hloom.compiler.kernels.contractions.render import render
-from hloom.compiler.kernels.contractions.spec import ContractionSpec, FilledOperand, PlainOperand, PlainStore
+from hloom.compiler.kernels.contractions.im2col import image_of
+from hloom.compiler.kernels.contractions.operands import ContractionParts, epilogue_of, extra_params
+from hloom.compiler.kernels.contractions.spec import ContractionSpec, FilledOperand, PlainOperand, StagedOperand
 from hloom.compiler.kernels.contractions.tile_shapes import ITEMSIZES
+from hloom.compiler.kernels.contractions.writer import load_plain
+from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.normal_forms import accumulation_dtype
 from hloom.ir.module import Instruction
 from hloom.ir.types import HLO_NAME
@@ -24,37 +25,27 @@ from hloom.ir.types import HLO_NAME
 SHORT = 128  # elements of a run that is copied without a loop
 
 
-def convolution_product(request, instruction: Instruction, machine):
-    """The contraction of a fused computation with one convolution in normal form."""
+def convolution_parts(request: KernelRequest, instruction: Instruction, machine) -> ContractionParts:
+    """What a fused computation with this convolution, in normal form, contracts."""
     roles = ConvolutionRoles(instruction)
     integers: dict[str, int] = {}
     accumulate = accumulation_dtype(instruction)
     left, right = instruction.operands
     fast = roles.fast()
     dtype = HLO_NAME[left.dtype]
-    image = Image(roles, request.names[left], dtype, integers) if dtype == accumulate else None
-    filled = image and image.operand(machine)
+    filled: StagedOperand | FilledOperand | None = None
+    if dtype == accumulate and (image := image_of(roles, request.names[left], dtype, integers)):
+        filled = image.operand(machine)
     if filled is None:
         filled = FilledOperand(_Packing(roles, request.names[left], dtype, accumulate, fast, integers).lines)
     rhs = PlainOperand(request.names[right], HLO_NAME[right.dtype])
     epilogue = epilogue_of(request, instruction, roles, integers, accumulate)
-    pointers = [(request.names[p], f"{HLO_NAME[p.dtype]}*") for p in request.computation.parameters]
-    pointers = [p for p in pointers if p[0].startswith("in")]
-    pointers += [(request.output_name(k), f"{HLO_NAME[o.dtype]}*") for k, o in enumerate(request.outputs)]
-    plain = {x.pointer for x in (rhs, epilogue) if isinstance(x, (PlainOperand, PlainStore))}
+    params = extra_params(request, integers, rhs, epilogue)
+    last = "i" if roles.result[-1] == "i" else "j"
     spec = ContractionSpec(
-        request.title("product"),
-        accumulate,
-        filled,
-        rhs,
-        epilogue,
-        tuple(p for p in pointers if p[0] not in plain) + tuple((name, "s64") for name in integers),
-        fast,
-        "j",
-        roles.groups > 1,
-        "i" if roles.result[-1] == "i" else "j",
+        request.title("product"), accumulate, filled, rhs, epilogue, params, fast, "j", roles.groups > 1, last
     )
-    return Product(render(spec, machine, roles.extents), roles.extents, (0, 0, 0), roles.rhs_strides, integers)
+    return ContractionParts(spec, roles.extents, (0, 0, 0), roles.rhs_strides, integers)
 
 
 class _Packing:
@@ -228,9 +219,4 @@ class _Packing:
         return lines
 
     def element(self, at: str) -> str:
-        if self.dtype == self.accumulate:
-            return f"{self.pointer}[{at}]"
-        if self.dtype in ("f16", "bf16"):
-            value = f"load_{self.dtype}({self.pointer}, {at})"
-            return value if self.accumulate == "f32" else f"{self.accumulate}({value})"
-        return f"{self.accumulate}({self.pointer}[{at}])"
+        return load_plain(PlainOperand(self.pointer, self.dtype), at, self.accumulate)

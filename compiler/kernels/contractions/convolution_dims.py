@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import cached_property
 
 from hloom.compiler.kernels.codegen.affine import row_major_strides
 from hloom.compiler.normal_forms import is_batch_first
 from hloom.ir.module import Instruction
-from hloom.ir.ops.linalg.convolution import Labels, groups_of, parse_labels
+from hloom.ir.ops.linalg.convolution import groups_of, parse_labels
 from hloom.ir.records import record
 from hloom.ir.window import window_of
 
 
 @record(frozen=True)
 class Component:
-    """A part of i or p: `extent` values, each `step` further along spatial dimension `space`, or in memory (None)."""
+    """A part of i or p: `extent` values, `step` apart along spatial dimension `space`, or in memory (None)."""
 
     extent: int
     step: int
@@ -23,7 +25,7 @@ class Component:
 
 @record(frozen=True)
 class Space:
-    """A spatial dimension of the operand: where its positions start, its extent, its stride in memory, and whether
+    """A spatial dimension of the operand: where its positions start, its size, its stride in memory, and whether
     positions can be outside."""
 
     start: int
@@ -33,7 +35,7 @@ class Space:
 
 
 class ConvolutionRoles:
-    """Which part of a convolution in normal form is batch, row, depth and column (as `product._Roles` for a dot)."""
+    """Which part of a convolution in normal form is batch, row, depth and column (as `operands.Roles` for a dot)."""
 
     def __init__(self, instruction: Instruction):
         left, right = (o.dims for o in instruction.operands)
@@ -42,17 +44,18 @@ class ConvolutionRoles:
         strides = row_major_strides(left)
         out = instruction.dims
         batched = is_batch_first(labels) and self.groups == 1
-        rows = [d for d in sorted(labels.out.order) if d != labels.out.feature and not (batched and d == 0)]
-        depths = [d for d in sorted(labels.rhs.order) if d != labels.rhs.batch]
-        self.rows = [self._row(d, labels, window, out, strides) for d in rows]
-        self.depths = [self._depth(d, labels, window, right, strides) for d in depths]
+        row_spaces = [(d, w.stride) for d, w in zip(labels.out.spatial, window, strict=True)]
+        depth_spaces = [(d, w.window_dilation) for d, w in zip(labels.rhs.spatial, window, strict=True)]
+        rows = _components(out, labels.out.batch, strides[labels.lhs.batch], row_spaces)
+        depths = _components(right, labels.rhs.feature, strides[labels.lhs.feature], depth_spaces)
+        self.rows = [c for d, c in sorted(rows.items()) if not (batched and d == 0)]
+        self.depths = [c for _, c in sorted(depths.items())]
         outputs = out[labels.out.feature]
         batch = out[0] if batched else self.groups
         columns = outputs // self.groups
         self.extents = (batch, _count(self.rows), columns, _count(self.depths))
-        self.batch_stride = strides[0] if batched else right[labels.rhs.feature] * strides[labels.lhs.feature]
-        if batched:
-            self.batch_stride = strides[labels.lhs.batch]
+        of_groups = right[labels.rhs.feature] * strides[labels.lhs.feature]
+        self.batch_stride = strides[labels.lhs.batch] if batched else of_groups
         self.spaces = []
         for d, (place, w) in enumerate(zip(labels.out.spatial, window, strict=True)):
             extent = left[labels.lhs.spatial[d]]
@@ -89,17 +92,22 @@ class ConvolutionRoles:
         self.depths[-2:] = [Component(window.extent * count, 1, d)]
         self.rows = [Component(c.extent, c.step * count, d) if c.space == d else c for c in self.rows]
 
-    def _row(self, d: int, labels: Labels, window, out, strides) -> Component:
-        if d == labels.out.batch:
-            return Component(out[d], strides[labels.lhs.batch])
-        space = labels.out.spatial.index(d)
-        return Component(out[d], window[space].stride, space)
+    @cached_property
+    def along(self) -> int:
+        """The spatial dimension with the smallest stride, whose neighbours are next to each other in memory."""
+        return min(range(len(self.spaces)), key=lambda d: self.spaces[d].stride)
 
-    def _depth(self, d: int, labels: Labels, window, right, strides) -> Component:
-        if d == labels.rhs.feature:
-            return Component(right[d], strides[labels.lhs.feature])
-        space = labels.rhs.spatial.index(d)
-        return Component(right[d], window[space].window_dilation, space)
+    @property
+    def across(self) -> int | None:
+        """The other one of two spatial dimensions."""
+        return 1 - self.along if len(self.spaces) == 2 else None
+
+    def is_along(self, component: Component) -> bool:
+        """Whether a component walks positions along `along`, or features."""
+        return component.space == self.along or (component.space is None and component.step == 1)
+
+    def is_batch(self, component: Component) -> bool:
+        return component.space is None and component.step != 1
 
     def memory_step(self, component: Component) -> int:
         """How far apart in memory neighbours along a component are."""
@@ -109,17 +117,21 @@ class ConvolutionRoles:
 
     def fast(self) -> str:
         """'p' or 'i': the one whose innermost component is contiguous in memory, of two the longer."""
-        found = {}
-        for name, components in (("p", self.depths), ("i", self.rows)):
-            inner = _inner(components)
-            found[name] = (self.memory_step(inner) == 1 and inner.extent > 1, inner.extent, name == "p")
-        return max(found, key=found.__getitem__)
+
+        def rank(components: Sequence[Component]) -> tuple[bool, int]:
+            inner = next((c for c in reversed(components) if c.extent != 1), Component(1, 1))
+            return self.memory_step(inner) == 1 and inner.extent > 1, inner.extent
+
+        return "i" if rank(self.rows) > rank(self.depths) else "p"
 
 
-def _count(components) -> int:
+def _components(
+    dims: Sequence[int], plain: int, stride: int, spaces: Sequence[tuple[int, int]]
+) -> dict[int, Component]:
+    """The components of dimension `plain`, `stride` in memory, and of the spatial ones, (dimension, step) each."""
+    found = {d: Component(dims[d], step, space) for space, (d, step) in enumerate(spaces)}
+    return found | {plain: Component(dims[plain], stride)}
+
+
+def _count(components: Sequence[Component]) -> int:
     return math.prod(c.extent for c in components)
-
-
-def _inner(components) -> Component:
-    wide = [c for c in components if c.extent != 1]
-    return wide[-1] if wide else Component(1, 1)

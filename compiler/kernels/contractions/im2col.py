@@ -1,19 +1,19 @@
 """The left operand of a convolution as an image in scratch memory, in which tiles read the windows where they lie.
 
-Copied one by one, the windows of a 3 x 3 convolution are nine times its operand, and their copies took 14 % of its time
-(56 x 56 places of 64 features, two cores of a Xeon with vectors of 64 bytes). Here the rows of the operand that a block
-needs are copied once, with the zeros around them. An element of the left operand, of row i and product p of the
+Copied one by one, the windows of a 3 x 3 convolution are nine times its operand. Here the rows of the operand that a
+block needs are copied once, with the zeros around them. An element of the left operand, of row i and product p of the
 contraction, then lies at
 
     lines[i // line] + i % line * row_step + runs[p // run] + p % run * depth_step
 
-where a line is a row of places and a run the part of a window that lies in one row of the image, for convolutions and
-their gradients by the operand; for those by the kernel a line is a part of the window, and a run a row of places.
+In convolutions and their gradients with respect to the operand, a line is a row of positions and a run the part of a
+window that lies in one row of the image; in gradients with respect to the kernel it is the other way round.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.contractions.convolution_dims import Component, ConvolutionRoles
@@ -25,7 +25,7 @@ from hloom.ir.records import record
 SHORTEST_LINE, SHORTEST_RUN = 6, 12
 FEWEST = 96  # rows of a block, and products of a step: with fewer the panels of the kernel are read too often
 NEAR_ROWS = 512  # of a block at most: longer ones copy fewer rows of the image twice, but cores wait for the last
-PLACES = 192  # in a step of a gradient by the kernel, whose panels then stay in the first cache (a tenth faster)
+PLACES = 192  # in a step of a gradient with respect to the kernel, whose panels then stay in the first cache
 WHOLE = 16  # elements that rows of the image are a multiple of
 SETS = 1024  # elements: rows that far apart share sets of the cache
 
@@ -43,55 +43,91 @@ class Side:
     outer: tuple[Component, ...]
 
 
+def image_of(roles: ConvolutionRoles, pointer: str, dtype: str, integers: dict[str, int]) -> Image | None:
+    """The image of a convolution's operand; None where tiles cannot read the operand in one."""
+    if roles.groups != 1 or not 1 <= len(roles.spaces) <= 2:
+        return None
+    # All features of a position lie side by side, and positions after each other.
+    features = [c.extent for c in (*roles.rows, *roles.depths) if c.space is None and c.step == 1]
+    if math.prod(features) != roles.spaces[roles.along].stride:
+        return None
+    rows, depths = _side(roles, roles.rows), _side(roles, roles.depths)
+    if rows is None or depths is None:
+        return None
+    of_rows, of_depths = (any(roles.is_batch(c) for c in side.outer) for side in (rows, depths))
+    if of_rows and of_depths:
+        return None
+    image = Image(roles, pointer, dtype, integers, rows, depths, of_rows)
+    if not of_rows and not of_depths and image.height(rows) >= image.height(depths):
+        image = Image(roles, pointer, dtype, integers, rows, depths, True)
+    outer = image.places.outer
+    kinds = [roles.is_batch(c) or c.space == roles.across for c in outer]
+    if not all(kinds) or len(kinds) > 2 or any(roles.is_batch(c) for c in outer[1:]):
+        return None
+    return image
+
+
+def _side(roles: ConvolutionRoles, components: Sequence[Component]) -> Side | None:
+    wide = [c for c in components if c.extent != 1]
+    if not wide or not roles.is_along(wide[-1]):
+        return None
+    extent, step = wide[-1].extent, roles.memory_step(wide[-1])
+    outer = wide[:-1]
+    while outer and roles.is_along(outer[-1]) and roles.memory_step(outer[-1]) == extent * step:
+        extent *= outer.pop().extent
+    if extent > DEPTH and step == 1:
+        # A part of a run that has as many elements as all others.
+        parts = next((q for q in range(ceil(extent, DEPTH), 17) if extent % q == 0), 1)
+        if parts > 1:
+            extent //= parts
+            stride = roles.spaces[roles.along].stride
+            if extent % stride:
+                return None
+            outer.append(Component(parts, extent // stride, roles.along))
+    return Side((extent, step), tuple(outer))
+
+
 class Image:
     """Of a convolution's operand: what its rows are, and the statements that copy those of a block.
 
-    taps, places: the sides that walk the window, and the places of the result (with the batch).
+    taps, places: the sides that walk the window, and the positions of the result (with the batch). by_rows: whether the
+    rows of the contraction are the positions.
     """
 
-    def __init__(self, roles: ConvolutionRoles, pointer: str, dtype: str, integers: dict[str, int]):
+    def __init__(
+        self,
+        roles: ConvolutionRoles,
+        pointer: str,
+        dtype: str,
+        integers: dict[str, int],
+        rows: Side,
+        depths: Side,
+        by_rows: bool,
+    ):
         self.roles, self.pointer, self.dtype, self.integers = roles, pointer, dtype, integers
-        self.size = ITEMSIZES[dtype]
-        strides = [space.stride for space in roles.spaces]
-        self.along = strides.index(min(strides)) if strides else None
-        self.across = 1 - self.along if len(strides) == 2 else None
-
-    def operand(self, machine) -> StagedOperand | None:
-        """None where tiles can't read the operand in such an image, or would in pieces too small. machine: sizes of its
-        caches."""
-        roles = self.roles
-        if roles.groups != 1 or not 1 <= len(roles.spaces) <= 2 or not self._features_are_whole():
-            return None
-        sides = [self._side(components) for components in (roles.rows, roles.depths)]
-        if None in sides:
-            return None
-        rows, depths = sides
-        with_batch = [any(self._is_batch(c) for c in side.outer) for side in sides]
-        if all(with_batch):
-            return None
-        by_rows = with_batch[0] or (not with_batch[1] and self._height(rows) >= self._height(depths))
+        self.size, self.by_rows = ITEMSIZES[dtype], by_rows
+        self.rows, self.depths = rows, depths
         self.places, self.taps = (rows, depths) if by_rows else (depths, rows)
-        self.by_rows = by_rows
-        kinds = [self._is_batch(c) or c.space == self.across for c in self.places.outer]
-        if not all(kinds) or len(kinds) > 2 or any(self._is_batch(c) for c in self.places.outer[1:]):
-            return None
-        (line, row_step), (run, depth_step) = rows.inner, depths.inner
-        if line < SHORTEST_LINE or run < SHORTEST_RUN:
-            return None
-        reach = sum((c.extent - 1) * roles.memory_step(c) for c in (*roles.rows, *roles.depths) if self._is_along(c))
+        reach = sum((c.extent - 1) * roles.memory_step(c) for c in (*roles.rows, *roles.depths) if roles.is_along(c))
         self.length = reach + 1
         self.row = ceil(self.length, WHOLE) * WHOLE
         self.row += WHOLE * (self.row % SETS == 0)
-        k = roles.extents[3]
+
+    def operand(self, machine) -> StagedOperand | None:
+        """None where tiles would read the operand in pieces too small. machine: sizes of its caches."""
+        (line, row_step), (run, depth_step) = self.rows.inner, self.depths.inner
+        if line < SHORTEST_LINE or run < SHORTEST_RUN:
+            return None
+        _, m, _, k = self.roles.extents
         # Whether there is an image, and its steps, which order the sums, are the same for all machines.
         fitting = self._lines_in(LEFT_BYTES // self.size)
-        units = min(DEPTH // run if by_rows else min(max(PLACES // run, 1), fitting), k // run, OFFSETS)
-        few = fitting < 2 or fitting * line < min(FEWEST, roles.extents[1])
-        if units < 1 or units * run < min(k, FEWEST) or (by_rows and few):
+        units = min(DEPTH // run if self.by_rows else min(max(PLACES // run, 1), fitting), k // run, OFFSETS)
+        few = fitting < 2 or fitting * line < min(FEWEST, m)
+        if units < 1 or units * run < min(k, FEWEST) or (self.by_rows and few):
             return None
         units = ceil(k // run, ceil(k // run, units))
         near = max(self._lines_in(block_area(machine, self.size)) - 1, 1)
-        most = min(near * line, NEAR_ROWS) if by_rows else EDGE_ROWS
+        most = min(near * line, NEAR_ROWS) if self.by_rows else EDGE_ROWS
         window = math.prod(c.extent for c in self.taps.outer) * self.taps.inner[0]
         share = 1.5 * self.length * self._step_across(self.places) / (self.places.inner[0] * window)
         self.lines()  # written once to know its integer arguments
@@ -105,60 +141,30 @@ class Image:
             units * run,
             most,
             min(1.0, share),
-            by_rows,
+            self.by_rows,
         )
 
     def number(self, name: str, value: int) -> str:
         self.integers[name] = value
         return name
 
-    # --- what the operand is ---
-
-    def _is_along(self, component: Component) -> bool:
-        """Whether a component walks a row of the image: places along it, or features."""
-        return component.space == self.along or (component.space is None and component.step == 1)
-
-    def _is_batch(self, component: Component) -> bool:
-        return component.space is None and component.step != 1
-
-    def _features_are_whole(self) -> bool:
-        """Whether all features of a place lie side by side, and places after each other."""
-        stride = self.roles.spaces[self.along].stride
-        features = [c.extent for c in (*self.roles.rows, *self.roles.depths) if c.space is None and c.step == 1]
-        return math.prod(features) == stride
-
-    def _side(self, components) -> Side | None:
-        wide = [c for c in components if c.extent != 1]
-        if not wide or not self._is_along(wide[-1]):
-            return None
-        extent, step = wide[-1].extent, self.roles.memory_step(wide[-1])
-        outer = wide[:-1]
-        while outer and self._is_along(outer[-1]) and self.roles.memory_step(outer[-1]) == extent * step:
-            extent *= outer.pop().extent
-        if extent > DEPTH and step == 1:
-            # A part of a run that has as many elements as all others.
-            parts = next((q for q in range(ceil(extent, DEPTH), 17) if extent % q == 0), 1)
-            if parts > 1:
-                extent //= parts
-                stride = self.roles.spaces[self.along].stride
-                if extent % stride:
-                    return None
-                outer.append(Component(parts, extent // stride, self.along))
-        return Side((extent, step), tuple(outer))
-
-    def _height(self, side: Side) -> int:
-        return math.prod(c.extent for c in side.outer if c.space is not None and c.space == self.across)
+    def height(self, side: Side) -> int:
+        """Rows of the image that a side walks."""
+        return math.prod(c.extent for c in side.outer if self._is_across(c))
 
     def _step_across(self, side: Side) -> int:
-        return next((c.step for c in side.outer if c.space is not None and c.space == self.across), 1)
+        return next((c.step for c in side.outer if self._is_across(c)), 1)
+
+    def _is_across(self, component: Component) -> bool:
+        return component.space is not None and component.space == self.roles.across
 
     def _span(self) -> int:
-        """Rows of the image that a line of places reads."""
-        return (self._height(self.taps) - 1) * self._step_across(self.taps) + 1
+        """Rows of the image that a line of positions reads."""
+        return (self.height(self.taps) - 1) * self._step_across(self.taps) + 1
 
     def _lines_in(self, area: int) -> int:
-        """Lines of places for whose rows there is room."""
-        height, step = self._height(self.places), self._step_across(self.places)
+        """Lines of positions whose rows there is room for."""
+        height, step = self.height(self.places), self._step_across(self.places)
         room, more = area // self.row, max(self._span() - step, 0)
         fitting = 0
         while (fitting + 1) * step + ((fitting - 1) // height + 2) * more <= room and fitting < OFFSETS - 2:
@@ -189,7 +195,7 @@ class Image:
         terms, rest, digits = [], "w_rest", []
         for k in range(len(self.taps.outer) - 1, -1, -1):
             component = self.taps.outer[k]
-            step = component.step * (self.row if component.space == self.across else self._along_step(component))
+            step = component.step * self.row if component.space == self.roles.across else self._step_along(component)
             if k:
                 extent = self.number(f"c_tap{k}", component.extent)
                 digits += [f"w_q = quotient({rest}, {extent})", f"w_d{k} = {rest} - w_q * {extent}", f"{rest} = w_q"]
@@ -203,45 +209,15 @@ class Image:
             body.append(f"{table}[w_t] = w_away")
         return ["t_origin = 0", *self._counted(self.taps, "tap"), "for w_t in range(w_taps):", *indent(body)]
 
-    def _along_step(self, component: Component) -> int:
-        return 1 if component.space is None else self.roles.spaces[component.space].stride
+    def _step_along(self, component: Component) -> int:
+        return component.step * (1 if component.space is None else self.roles.spaces[component.space].stride)
 
     def _places(self) -> list[str]:
-        roles, number = self.roles, self.number
         table = self._begin(self.places)[2]
-        across = roles.spaces[self.across] if self.across is not None else None
-        height = number("c_height", self._height(self.places))
-        step, span = number("c_across", self._step_across(self.places)), number("c_span", self._span())
-        row = number("c_image_row", self.row)
-        batch = [number("c_image", c.step) for c in self.places.outer if self._is_batch(c)]
-        memory = [f"t_b * {number('c_batch', roles.batch_stride)}", *[f"w_image * {step_}" for step_ in batch]]
-        along = roles.spaces[self.along]
-        first = along.start * along.stride
-        memory.append(number("c_first", first))
-        conditions = []
-        if across is not None:
-            memory.append(f"w_in * {number('c_stride', across.stride)}")
-            if across.checked:
-                conditions = ["w_in >= 0", f"w_in < {number('c_rows', across.extent)}"]
-        left = number("c_left", max(-first, 0))
-        right = number("c_right", max(min(self.length, along.extent * along.stride - first), 0))
-        length = number("c_length", self.length)
-        inside = [f"w_0 = {left}", f"w_1 = {right}"]
-        if conditions:
-            inside = ["w_0 = 0", "w_1 = 0", f"if {' and '.join(conditions)}:", *indent(inside)]
-        start = number("c_start", across.start) if across is not None else "0"
-        copy = [
-            f"w_in = w_top * {step} + {start} + w_r",
-            f"w_to = w_at + w_r * {row}",
-            f"w_from = {' + '.join(memory)}",
-            *inside,
-            "for w_e in range(w_0):",
-            f"    t_left[w_to + w_e] = {self.dtype}(0)",
-            "for w_e in range(w_0, w_1):",
-            f"    t_left[w_to + w_e] = {self.pointer}[w_from + w_e]",
-            f"for w_e in range(w_1, {length}):",
-            f"    t_left[w_to + w_e] = {self.dtype}(0)",
-        ]
+        height = self.number("c_height", self.height(self.places))
+        step, span = self.number("c_across", self._step_across(self.places)), self.number("c_span", self._span())
+        row = self.number("c_image_row", self.row)
+        copy, length = self._copied_row(step, row)
         body = [
             f"w_need = (w_y - w_top) * {step} + {span}",
             "for w_r in range(w_ready, w_need):",
@@ -273,3 +249,35 @@ class Image:
         if self.by_rows:
             lines = ["if t_p0 == t_first:", *indent(lines)]
         return ["w_from, t_soon, t_soon_bytes = 0, 0, 0", *lines]
+
+    def _copied_row(self, step: str, row: str) -> tuple[list[str], str]:
+        """(the statements that copy row w_r of the image, with the zeros around it; its length)."""
+        roles, number = self.roles, self.number
+        along, across = roles.spaces[roles.along], None if roles.across is None else roles.spaces[roles.across]
+        batch = [f"w_image * {number('c_image', c.step)}" for c in self.places.outer if roles.is_batch(c)]
+        first = along.start * along.stride
+        memory = [f"t_b * {number('c_batch', roles.batch_stride)}", *batch, number("c_first", first)]
+        conditions = []
+        if across is not None:
+            memory.append(f"w_in * {number('c_stride', across.stride)}")
+            if across.checked:
+                conditions = ["w_in >= 0", f"w_in < {number('c_rows', across.extent)}"]
+        left = number("c_left", max(-first, 0))
+        right = number("c_right", max(min(self.length, along.extent * along.stride - first), 0))
+        length = number("c_length", self.length)
+        inside = [f"w_0 = {left}", f"w_1 = {right}"]
+        if conditions:
+            inside = ["w_0 = 0", "w_1 = 0", f"if {' and '.join(conditions)}:", *indent(inside)]
+        start = number("c_start", across.start) if across is not None else "0"
+        return [
+            f"w_in = w_top * {step} + {start} + w_r",
+            f"w_to = w_at + w_r * {row}",
+            f"w_from = {' + '.join(memory)}",
+            *inside,
+            "for w_e in range(w_0):",
+            f"    t_left[w_to + w_e] = {self.dtype}(0)",
+            "for w_e in range(w_0, w_1):",
+            f"    t_left[w_to + w_e] = {self.pointer}[w_from + w_e]",
+            f"for w_e in range(w_1, {length}):",
+            f"    t_left[w_to + w_e] = {self.dtype}(0)",
+        ], length

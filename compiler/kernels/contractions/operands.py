@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
 from hloom.compiler.kernels.codegen.affine import ZERO, Affine, linear, merge_groups, row_major_strides, variables
 from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.kernels.codegen.serial import block_lines
 from hloom.compiler.kernels.codegen.writer import Writer
-from hloom.compiler.kernels.contractions.spec import ContractionKernels, Element, PlainOperand, PlainStore
-from hloom.compiler.kernels.request import name_dims
+from hloom.compiler.kernels.contractions.convolution_dims import ConvolutionRoles
+from hloom.compiler.kernels.contractions.spec import ContractionSpec, Element, Epilogue, PlainOperand, PlainStore
+from hloom.compiler.kernels.request import KernelRequest, name_dims
 from hloom.compiler.reshapes import without_ones_groups
 from hloom.ir.module import Instruction
 from hloom.ir.ops.linalg.dot import dot_dims, free_dims
 from hloom.ir.records import record
 from hloom.ir.types import HLO_NAME, compute_dtype
 
+Strides = tuple[int, int, int]
+
 
 @record
-class Product:
-    """A contraction ready to plan: its kernels, the extents, strides of plain operands, and integer arguments."""
+class ContractionParts:
+    """A contraction with what surrounds it, before any target: sizes (batch, m, n, k), strides of plain operands, and
+    the values of the integers in its texts."""
 
-    kernels: ContractionKernels
+    spec: ContractionSpec
     extents: tuple[int, int, int, int]
-    lhs_strides: tuple[int, int, int]
-    rhs_strides: tuple[int, int, int]
+    lhs_strides: Strides
+    rhs_strides: Strides
     integers: dict[str, int]
-    rhs_stays: bool = False  # as of `blocking.step_plan`
 
 
 class Roles:
@@ -36,11 +42,9 @@ class Roles:
         lf, rf = free_dims(len(x), lb, lc), free_dims(len(y), rb, rc)
         if max(map(len, (lb, lc, lf, rf))) > 1:
             raise ValueError(f"{dot!r} is not in normal form")
-        first = lambda dims: dims[0] if dims else None  # noqa: E731
-        self.left = {"b": first(lb), "i": first(lf), "p": first(lc)}
-        self.right = {"b": first(rb), "p": first(rc), "j": first(rf)}
-        extent = lambda dims, which: dims[which[0]] if which else 1  # noqa: E731
-        self.extents = (extent(x, lb), extent(x, lf), extent(y, rf), extent(x, lc))
+        self.left = {role: dims[0] if dims else None for role, dims in (("b", lb), ("i", lf), ("p", lc))}
+        self.right = {role: dims[0] if dims else None for role, dims in (("b", rb), ("p", rc), ("j", rf))}
+        self.extents = (_size(x, lb), _size(x, lf), _size(y, rf), _size(x, lc))
         self.batch = self.extents[0]
         self.right_has_no_batch = not rb
         self.result = [role for role, there in (("b", lb), ("i", lf), ("j", rf)) if there]
@@ -52,63 +56,83 @@ class Operand:
     """An operand of a contraction: its code, its strides by role, and its fastest-varying role."""
 
     code: Element | PlainOperand
-    strides: tuple[int, int, int]
+    strides: Strides
     fast: str
 
 
-def operand_of(request, instruction, roles, integers, accumulate, order) -> Operand:
+def _size(dims: Sequence[int], which: Sequence[int]) -> int:
+    return math.prod(dims[d] for d in which)
+
+
+def extra_params(request: KernelRequest, integers: Iterable[str], *parts: object) -> tuple[tuple[str, str], ...]:
+    """`ContractionSpec.extra_params`: the pointers of a computation that no plain operand or store among `parts` has,
+    and its integers."""
+    plain = {getattr(part, "pointer", None) for part in parts}
+    pointers = [p for p in request.input_pointers() + request.output_pointers() if p[0] not in plain]
+    return (*((name, f"{dtype}*") for name, dtype in pointers), *((name, "s64") for name in integers))
+
+
+def operand_of(
+    request: KernelRequest,
+    instruction: Instruction,
+    roles: Mapping[str, int | None],
+    integers: dict[str, int],
+    accumulate: str,
+    order: Sequence[str],
+) -> Operand:
     """A plain array, or the text of an element. `order`: roles to prefer as the fast one, the default first."""
-    names = list(roles)
     if instruction in request.names:
         strides = row_major_strides(instruction.dims)
-        by_role = tuple(0 if roles[r] is None else strides[roles[r]] for r in names)
-        return Operand(PlainOperand(request.names[instruction], HLO_NAME[instruction.dtype]), by_role, order[0])
+        first, second, third = (0 if d is None else strides[d] for d in roles.values())
+        array = PlainOperand(request.names[instruction], HLO_NAME[instruction.dtype])
+        return Operand(array, (first, second, third), order[0])
 
-    def index(variables_of):
-        position = [ZERO] * len(instruction.dims)
-        for role, dimension in roles.items():
-            if dimension is not None:
-                position[dimension] = Affine(0, {variables_of[role]: 1})
-        return tuple(position)
-
-    def element(*at: str):
-        writer = _shared_writer(request, integers)
+    def write(at: Iterable[str]) -> tuple[Writer, str]:
+        writer = request.writer(())
+        writer.integers = integers
         writer.root.variables = frozenset(at)
-        value = writer.value(instruction, index(dict(zip(names, at, strict=True))), writer.root)
+        position = [ZERO] * len(instruction.dims)
+        for variable, dimension in zip(at, roles.values(), strict=True):
+            if dimension is not None:
+                position[dimension] = Affine(0, {variable: 1})
+        return writer, writer.value(instruction, tuple(position), writer.root)
+
+    def element(*at: str) -> tuple[list[str], str]:
+        writer, value = write(at)
         own = HLO_NAME[compute_dtype(instruction.dtype)]
-        lines = block_lines(writer.root)
-        return lines, value if own == accumulate else f"{accumulate}({value})"
+        return block_lines(writer.root), value if own == accumulate else f"{accumulate}({value})"
 
     # Writing it once tells which integer arguments there are, and along which index the largest input is contiguous.
-    writer = _shared_writer(request, integers)
-    writer.root.variables = frozenset(f"t_{r}" for r in names)
-    writer.value(instruction, index({r: f"t_{r}" for r in names}), writer.root)
+    loads = write([f"t_{role}" for role in roles])[0].loads
     fast, largest = order[0], 0
     for parameter, pointer in request.names.items():
-        for affine in writer.loads.get(pointer, ()):
+        for affine in loads.get(pointer, ()):
             for role in order:
                 if affine.terms.get(f"t_{role}") == 1 and parameter.shape.size > largest:
                     fast, largest = role, parameter.shape.size
     return Operand(element, (0, 0, 0), fast)
 
 
-def _shared_writer(request, integers) -> Writer:
-    writer = request.writer(())
-    writer.integers = integers
-    return writer
-
-
-def epilogue_of(request, dot, roles, integers, accumulate):
-    """What becomes of a sum. roles: `result`, the roles of the result's dimensions (some of which may be several dims
-    of the instruction; "bj" is b and j joined), and `dims`, their extents."""
+def epilogue_of(
+    request: KernelRequest,
+    dot: Instruction,
+    roles: Roles | ConvolutionRoles,
+    integers: dict[str, int],
+    accumulate: str,
+) -> Epilogue | PlainStore:
+    """What is computed from a sum. roles: `result`, the roles of the result's dimensions (some of which may be several
+    dimensions of the instruction; "bj" is b and j joined), and `dims`, their sizes."""
     outputs = request.outputs
     wide = [role for role, extent in zip(roles.result, roles.dims, strict=True) if extent != 1]
     if outputs == [dot] and HLO_NAME[dot.dtype] == accumulate and wide == sorted(set(wide) - {"bj"}):
         return PlainStore(request.output_name(0))
     dims = outputs[0].dims
-    split = [news for _, news in _dimension_groups(roles.dims, dims)]
+    groups = without_ones_groups(roles.dims, dims)
+    if any(len(olds) != 1 for olds, _ in groups):
+        raise ValueError(f"the dimensions {roles.dims} and {dims} do not correspond")
+    split = [news for _, news in groups]
 
-    def lines(value: str, b: str, i: str, j: str):
+    def lines(value: str, b: str, i: str, j: str) -> list[str]:
         names = [{"b": b, "i": i, "j": j, "bj": "t_bj"}[role] for role in wide]
         writer = _write_epilogue(request, dot, dims, split, names, value, integers, accumulate)
         joined = [f"t_bj = {b} * n + {j}"] if "bj" in wide else []
@@ -116,13 +140,6 @@ def epilogue_of(request, dot, roles, integers, accumulate):
 
     lines("t_sum", "t_b", "t_i", "t_j")  # written once to know its integer arguments
     return lines
-
-
-def _dimension_groups(old, new):
-    groups = without_ones_groups(old, new)
-    if any(len(olds) != 1 for olds, _ in groups):
-        raise ValueError(f"the dimensions {old} and {new} do not correspond")
-    return groups
 
 
 def _write_epilogue(request, dot, dims, split, names, value, integers, accumulate) -> Writer:

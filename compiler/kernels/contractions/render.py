@@ -44,7 +44,7 @@ FEWEST_IN_MATRIX = 1 << 15  # products: to say how large the registers are takes
 
 
 def shared_kernels(accumulate: str, machine) -> list[KernelSource]:
-    """Every kernel that `render` may give for an accumulation dtype on this machine, whatever else the spec says."""
+    """Every kernel that `render` may return for an accumulation dtype on this machine, whatever else the spec says."""
     kernels = []
     for tile in tile_shapes(accumulate, machine.vector_bytes, machine.vector_registers):
         for word in ("", "pair32") if accumulate in PAIRED else ("",):
@@ -57,9 +57,7 @@ def _blocking(dtype: str, tile: TileShape, machine, word: str) -> Blocking:
     size = ITEMSIZES[dtype]
     area = block_area(machine, size)
     sums = max(min(machine.l2_bytes // 4, SUMS_BYTES) // size, tile.rows * tile.columns)
-    # The last cache has other guests. 2048 x 2048 x 2048 ran at 149 GF/s with all of rhs in turn, 16 MB; at 161 in
-    # slabs of 8 MB, at 177 of 4 or 2, at 165 of 1 (Zen 3 with 32 MB).
-    slab = max(machine.l3_bytes // 8, machine.l2_bytes // 2)
+    slab = max(machine.l3_bytes // 8, machine.l2_bytes // 2)  # the last cache has other guests
     return Blocking(dtype, size, tile, area, sums, machine.l1_bytes, slab, machine.cores, word)
 
 
@@ -68,51 +66,46 @@ def render(
 ) -> ContractionKernels:
     """The kernels of `spec` for a machine (`vector_bytes`, `vector_registers`, sizes of the three caches, `cores`).
 
-    extents: (batch, m, n, k) that they are for, where sums may be cut into parts for it; None: for all extents.
-    columns: those that the tile is chosen for; None: n, or the widest tile where no extents are given.
+    extents: (batch, m, n, k) that they are for, so that sums may be cut into parts; None: for all sizes.
+    columns: those that the tile is chosen for; None: n, or the widest tile where no sizes are given.
     """
     for name, _ in spec.extra_params:
         if re.match(r"t_|(lhs|rhs)_s[bijp]$|(batch|m|n|k|lo|hi)$", name):
             raise ValueError(f"contraction {spec.name}: the kernel has a variable {name!r} of its own")
-    columns = columns or (extents and extents[2])
-    far = extents and is_same(spec, spec.rhs) and columns * ITEMSIZES[spec.accumulate] >= FAR_ROWS
-    rows = extents[0] * extents[1] if far else None
+    rows = None
+    if extents:
+        columns = columns or extents[2]
+        if is_same(spec.rhs, spec.accumulate) and columns * ITEMSIZES[spec.accumulate] >= FAR_ROWS:
+            rows = extents[0] * extents[1]
     tile = tile_shape(spec.accumulate, machine.vector_bytes, machine.vector_registers, columns, rows)
     word = _word(spec, machine, extents)
     if word in MATRIX_WORDS:
         tile = MATRIX_TILE
     blocking = _blocking(spec.accumulate, tile, machine, word)
-    kernels = [pack_kernel(blocking), product_kernel(blocking)]
-    parameters = [tuple(PACK_PARAMS), tuple(PRODUCT_PARAMS)]
+    made = [(pack_kernel(blocking), tuple(PACK_PARAMS)), (product_kernel(blocking), tuple(PRODUCT_PARAMS))]
     fused, packing = PRODUCT, PACK
     splits = splits_of(*extents) if extents else 1
     whole = spec
     if splits > 1:
         spec = replace(spec, epilogue=PlainStore("t_parts"))
     writer = Writer(spec, blocking)
-    if not (is_same(spec, spec.lhs) and isinstance(spec.epilogue, PlainStore)):
-        fused = len(kernels)
-        kernel, names = writer.fused_kernel()
-        kernels.append(kernel)
-        parameters.append(names)
-    if not is_same(spec, spec.rhs):
-        packing = len(kernels)
-        kernel, names = writer.rhs_kernel()
-        kernels.append(kernel)
-        parameters.append(names)
+    if not (is_same(spec.lhs, spec.accumulate) and isinstance(spec.epilogue, PlainStore)):
+        fused = len(made)
+        made.append(writer.fused_kernel())
+    if not is_same(spec.rhs, spec.accumulate):
+        packing = len(made)
+        made.append(writer.rhs_kernel())
     if splits > 1:
-        kernel, names = Writer(whole, blocking).join_kernel()
-        kernels.append(kernel)
-        parameters.append(names)
-    return ContractionKernels(tuple(kernels), tuple(parameters), spec, blocking, fused, packing, splits)
+        made.append(Writer(whole, blocking).join_kernel())
+    kernels, parameters = zip(*made, strict=True)
+    return ContractionKernels(kernels, parameters, spec, blocking, fused, packing, splits)
 
 
 def _word(spec: ContractionSpec, machine, extents: tuple[int, int, int, int] | None) -> str:
     """What an element of the operands is (`Blocking.word`)."""
-    operands = spec.lhs, spec.rhs
-    if not all(isinstance(operand, PlainOperand) for operand in operands):
+    dtypes = [operand.dtype for operand in (spec.lhs, spec.rhs) if isinstance(operand, PlainOperand)]
+    if len(dtypes) < 2:
         return ""
-    dtypes = [operand.dtype for operand in operands]
     large = extents is not None and math.prod(extents) >= FEWEST_IN_MATRIX
     if spec.accumulate == "f32":
         return "pairbf32" if large and dtypes == ["bf16", "bf16"] and machine.has("amx-bf16") else ""

@@ -2,14 +2,13 @@
 
 out[b, i, j] = epilogue(sum over p of lhs(b, i, p) * rhs(b, p, j)) for b < batch, i < m, j < n, p < k.
 
-Two kernel texts (`contraction_shared`) serve every contraction of one accumulation dtype, for all shapes and strides:
-`pack_T` copies rhs into *panels* of as many columns as the register tile has, and `product_T` multiplies blocks of
-rows with panels. What is special to one `ContractionSpec` is small, because it is compiled for each: a kernel that
-evaluates rhs into panels, and one that evaluates a block of lhs into scratch memory, calls `product_T` on it (by its
-address, as every kernel can be called) and runs the epilogue over the rows of the sums, which are still in the cache.
+Two kernel sources (`shared`) serve every contraction of one accumulation dtype, for all shapes and strides: `pack_T`
+copies rhs into *panels* of as many columns as the register tile has, and `product_T` multiplies blocks of rows with
+panels. Each `ContractionSpec` adds at most a kernel that evaluates rhs into panels, and one that evaluates a block of
+lhs into scratch memory, calls `product_T` on it by its address, and runs the epilogue on the sums in the cache.
 
-- Where an operand is a function of its indices, that runs while the operand is packed; a plain array is read in place
-  where that is as fast (`step_plan` decides). A plain result is summed in place in the output.
+- An operand that is a function of its indices is evaluated while it is packed; a plain array is read in place where
+  that is as fast (`step_plan` decides). A plain result is summed in place in the output.
 - Every element is summed in the order of p, in partial sums of `depth_step(k)` products, or of fewer where few rows
   read a wide rhs in memory: its bits do not depend on the blocks, the threads, the width of the machine's vectors, or
   on which operand was packed.
@@ -17,7 +16,8 @@ address, as every kernel can be called) and runs the epilogue over the rows of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TypeGuard
 
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.contractions.shared import Blocking
@@ -55,17 +55,17 @@ class FilledOperand:
 
 @record(frozen=True)
 class StagedOperand:
-    """A lhs that lies in scratch memory such that tiles read it in place: rows of it in lines, products in runs.
+    """A lhs in scratch memory that tiles read in place: its rows are in lines, its products in runs.
 
-    lines:    the statements that write, for a block (as of `FilledOperand`), `t_left` and distances in bytes: those of
-              the lines of the block's rows to `t_lines`; from the first run of the step's products, which is `t_origin`
-              from where those begin, to each other one to `t_runs`.
-    row_step, depth_step: texts of the elements from a row of a line to the next, and from a product of a run.
-    line, run: rows of a line, products of a run; line_text, run_text: their texts.
+    lines:    the statements that write, for a block (as of `FilledOperand`), `t_left` and distances in bytes: to
+              `t_lines` those of the lines of the block's rows; to `t_runs` those of each run from the first run of the
+              step's products, which is `t_origin` bytes from the beginning of the products.
+    row_step, depth_step: names of the elements from a row of a line to the next, and from a product of a run.
+    line:     rows of a line. line_text, run_text: names of the rows of a line and of the products of a run.
     step:     products in a partial sum, whole runs.
-    most_rows: in a block, for which there is room.
-    share:    elements written to scratch memory for each element of a block; of a block of all rows, where each writes
-              the same whatever its rows are (not by_rows).
+    most_rows: rows of a block that scratch memory has room for.
+    by_rows:  whether a block writes elements for its own rows only; otherwise every block writes those of all rows.
+    share:    elements written to scratch memory per element of a block, or per element of all rows (not by_rows).
     """
 
     lines: Callable[[], list[str]]
@@ -82,7 +82,7 @@ class StagedOperand:
 
 @record(frozen=True)
 class PlainStore:
-    """The result goes as it is, in the accumulation dtype, to `pointer[(b*m + i)*n + j]`."""
+    """The sum is stored unchanged, in the accumulation dtype, at `pointer[(b*m + i)*n + j]`."""
 
     pointer: str
 
@@ -140,7 +140,7 @@ class Step:
     kernel: int
     items: int
     grain: int
-    arguments: dict[str, int | KernelAddress]
+    arguments: Mapping[str, int | KernelAddress]
     pointers: dict[str, str]
     temporaries: dict[str, int]
     work: float = 0.0
@@ -168,6 +168,6 @@ class ContractionKernels:
     splits: int = 1
 
 
-def is_same(spec: ContractionSpec, operand: Element | PlainOperand) -> bool:
+def is_same(operand: object, accumulate: str) -> TypeGuard[PlainOperand]:
     """Whether an operand is an array of the accumulation dtype, which tiles can read in place."""
-    return isinstance(operand, PlainOperand) and operand.dtype == spec.accumulate
+    return isinstance(operand, PlainOperand) and operand.dtype == accumulate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.codegen.source import KernelSource
@@ -21,6 +21,7 @@ from hloom.compiler.kernels.contractions.shared import (
 from hloom.compiler.kernels.contractions.spec import (
     ContractionSpec,
     Element,
+    Epilogue,
     FilledOperand,
     PlainOperand,
     PlainStore,
@@ -28,6 +29,12 @@ from hloom.compiler.kernels.contractions.spec import (
     is_same,
 )
 from hloom.ir.types import DTYPES
+
+Kernel = tuple[KernelSource, tuple[str, ...]]  # with the names of its parameters
+
+
+def _integers(names: str) -> list[tuple[str, str]]:
+    return [(name, "s64") for name in names.split()]
 
 
 def _loop(header: str, *body: str | list[str]) -> list[str]:
@@ -54,8 +61,8 @@ class Writer:
         self.adjacent = False  # whether lhs_sp is known to be 1
         self.last = False  # whether it is the last word, which may lack elements
 
-    def kernel(self, name: str, own: Sequence[tuple[str, str]], body: Sequence[str]):
-        """The KernelSource of a body, with those parameters of the spec and of `own` which it uses, and their names."""
+    def kernel(self, name: str, own: Sequence[tuple[str, str]], body: list[str]) -> Kernel:
+        """The kernel of a body, with those parameters of the spec and of `own` which it uses."""
         words = set(re.findall(r"[A-Za-z_]\w*", "\n".join(body)))
         plain = [(x.pointer, f"{x.dtype}*") for x in (self.spec.lhs, self.spec.rhs) if isinstance(x, PlainOperand)]
         if isinstance(self.spec.epilogue, PlainStore):
@@ -65,14 +72,14 @@ class Writer:
         text = "\n".join([f"def {name}({', '.join(name for name, _ in params)}):", *indent(body)]) + "\n"
         return KernelSource(name, text, tuple(kind for _, kind in params)), tuple(name for name, _ in params)
 
-    def call(self, function: str, params: Sequence[str], values: dict[str, str], item: str = "0") -> list[str]:
+    def call(self, function: str, params: Iterable[str], values: dict[str, str], item: str = "0") -> list[str]:
         """A call of a shared kernel for one item, the arguments given by name (the others are zero)."""
         listed = ", ".join(values.get(name, "0") for name in list(params)[:-2])
         return [f"call_kernel({function}, {item}, {item} + 1, {listed})"]
 
     # --- rhs -----------------------------------------------------------------------------------------------------
 
-    def rhs_kernel(self):
+    def rhs_kernel(self) -> Kernel:
         """Evaluates rhs into panels; items are (batch element, group of panels, step of p)."""
         spec, columns = self.spec, self.columns
         group = max(1, GROUP_COLUMNS // columns)
@@ -82,13 +89,9 @@ class Writer:
         else:
             body = turned if spec.rhs_fast == "p" else lines
         used = "\n".join(body)
-        scratch = []
-        if "t_line" in used:
-            scratch += [f"t_line = scratch_{self.dtype}({group * columns})"]
-        if "t_turn" in used:
-            scratch += [f"t_turn = scratch_{self.dtype}({columns * (DEPTH + GAP)})"]
+        sizes = {"t_line": group * columns, "t_turn": columns * (DEPTH + GAP)}
         text = [
-            *scratch,
+            *(f"{name} = scratch_{self.dtype}({size})" for name, size in sizes.items() if name in used),
             *_loop(
                 "for t_item in range(lo, hi):",
                 "t_strip = quotient(t_item, t_chunks)",
@@ -102,10 +105,8 @@ class Writer:
                 body,
             ),
         ]
-        own = [("t_packed", f"{self.dtype}*")]
-        own += [(x, "s64") for x in ("batch", "m", "n", "k", "rhs_sb", "rhs_sp", "rhs_sj")]
-        own += [(x, "s64") for x in ("t_panels", "t_groups", "t_chunks", "t_step", "t_pack", "t_k")]
-        return self.kernel(f"{spec.name}_rhs", own, text)
+        own = _integers("batch m n k rhs_sb rhs_sp rhs_sj t_panels t_groups t_chunks t_step t_pack t_k")
+        return self.kernel(f"{spec.name}_rhs", [("t_packed", f"{self.dtype}*"), *own], text)
 
     def rhs_element(self, fast: str) -> Element:
         """The element code of rhs; of a plain rhs of another dtype, along p with the stride known to be one."""
@@ -116,8 +117,8 @@ class Writer:
         return lambda b, p, j: self.load(rhs, lambda p: f"{b} * rhs_sb + {p}{step} + {j} * rhs_sj", p)
 
     def load(self, operand: PlainOperand, at: Callable[[str], str], p: str) -> tuple[list[str], str]:
-        """The element of a plain operand at p; of words that of two or four elements from 2 p or 4 p on, or of those of
-        them that there are."""
+        """The element of a plain operand at p; of words the two or four elements from 2 p or 4 p on, zeros where there
+        are no more."""
         count = self.blocking.in_word
         if count == 1:
             return [], load_plain(operand, at(p), self.dtype)
@@ -134,7 +135,7 @@ class Writer:
         return [], f"bitcast_s32_f32(s32({word}))" if self.dtype == "f32" else f"{self.dtype}({word})"
 
     def bits(self, value: str) -> str:
-        """The number that stands for a value in a word."""
+        """The integer that represents a value in a word."""
         return f"bitcast_f32_u32({value}) >> u32(16)" if self.dtype == "f32" else value
 
     def over_p(
@@ -219,86 +220,36 @@ class Writer:
 
     # --- lhs and epilogue ----------------------------------------------------------------------------------------
 
-    def fused_kernel(self):
+    def fused_kernel(self) -> Kernel:
         """Evaluates blocks of lhs, multiplies them with panels, runs the epilogue; items are blocks of the result.
 
         The columns of a panel are an argument, so that other tiles have the same text."""
-        spec, size = self.spec, self.size
-        scratch = []
+        spec, epilogue = self.spec, self.spec.epilogue
         # The product gets our item of the same blocks, and addresses moved so that its block lies in scratch memory.
-        blocks = ("row_blocks", "column_blocks", "block_rows", "block_panels", "panels", "packed_sb", "packed_sp")
-        product = {name: f"t_{name}" for name in blocks} | {
-            "m": "m", "direct_panels": "t_direct", "copy_rhs": "t_copy_rhs", "step": "t_step",
-            "part": "t_part", "part_items": "t_part_items",
-        }  # fmt: skip
-        if isinstance(spec.epilogue, PlainStore):
-            out = f"address({spec.epilogue.pointer}) + (t_number * t_out_part + t_b * m * n) * {size}"
+        blocks = (
+            "row_blocks column_blocks block_rows block_panels panels packed_sb packed_sp copy_rhs step part part_items"
+        )
+        product = {name: f"t_{name}" for name in blocks.split()} | {"m": "m", "direct_panels": "t_direct"}
+        scratch, consume = [], []
+        if isinstance(epilogue, PlainStore):
+            out = f"address({epilogue.pointer}) + (t_number * t_out_part + t_b * m * n) * {self.size}"
             product |= {"out": out, "out_si": "n", "n": "n", "full_panels": "t_full_panels"}
-            epilogue = []
         else:
             scratch.append(f"t_sums = scratch_{self.dtype}({self.blocking.sums})")
-            out = f"address(t_sums) - (t_i0 * t_sums_row + t_q0 * t_columns) * {size}"
+            out = f"address(t_sums) - (t_i0 * t_sums_row + t_q0 * t_columns) * {self.size}"
             product |= {"out": out, "out_si": "t_sums_row", "full_panels": "t_panels"}
-            epilogue = self.epilogue()
-        if is_same(spec, spec.rhs):
-            product |= {
-                "rhs": f"address({spec.rhs.pointer})",
-                "rhs_sb": "rhs_sb",
-                "rhs_sp": "rhs_sp",
-                "rhs_sj": "rhs_sj",
-            }
-        if is_same(spec, spec.lhs):
-            product |= {
+            consume = self.epilogue(epilogue)
+        if is_same(spec.rhs, self.dtype):
+            product |= {name: name for name in ("rhs_sb", "rhs_sp", "rhs_sj")}
+            product["rhs"] = f"address({spec.rhs.pointer})"
+        if is_same(spec.lhs, self.dtype):
+            product |= {name: name for name in ("lhs_sb", "lhs_si", "lhs_sp", "k")} | {
                 "lhs": f"address({spec.lhs.pointer})", "packed": "address(t_packed)", "pack_lhs": "t_pack_lhs",
-                "lhs_sb": "lhs_sb", "lhs_si": "lhs_si", "lhs_sp": "lhs_sp", "k": "k",
             }  # fmt: skip
             multiply = self.call("t_product", PRODUCT_PARAMS, product, "t_item")
         else:
-            if isinstance(spec.lhs, StagedOperand):
-                area = LEFT_BYTES // size
-            else:
-                area = max(self.blocking.area, DEPTH * self.blocking.tile.rows) + MOST_ROWS * GAP
-            scratch.append(f"t_left = scratch_{self.dtype}({area})")
-            product |= {
-                "packed": f"address(t_packed) + t_p0 * t_packed_sp * {size}", "k": "t_depth",
-                "accumulate": "t_p0 - t_first", "part": "t_depth",
-            }  # fmt: skip
-            if "rhs" in product:
-                product["rhs"] += f" + t_p0 * rhs_sp * {size}"
-            for_rows = f"address(t_left) - t_i0 * t_row * {size}"
-            for_columns = f"address(t_left) - t_i0 * {size}"
-            by_row = {"lhs": for_rows, "lhs_si": "t_row", "lhs_sp": "1"}
-            by_column = {"lhs": for_columns, "lhs_si": "1", "lhs_sp": "t_block_rows", "pack_lhs": "t_pack_lhs"}
-            if isinstance(spec.lhs, PlainOperand):
-                strides = {
-                    "lhs": f"address(t_left) - t_i0 * t_si * {size}", "lhs_si": "t_si", "lhs_sp": "t_sp",
-                    "pack_lhs": "t_turned",
-                }  # fmt: skip
-                evaluate = ["t_turned, t_si, t_sp = 0, t_row, 1", *self.lhs_any_rows()]
-                if not self.blocking.by_matrix:
-                    turned = ["t_turned, t_si, t_sp = t_pack_lhs, 1, t_block_rows", *self.lhs_columns()]
-                    evaluate = [*_loop("if lhs_si == 1 and lhs_sp != 1:", turned), *_loop("else:", evaluate)]
-            elif isinstance(spec.lhs, StagedOperand):
-                staged = spec.lhs
-                scratch += [f"t_lines = scratch_s64({OFFSETS})", f"t_runs = scratch_s64({OFFSETS})"]
-                strides = {
-                    "lhs": f"address(t_left) + t_origin - t_i0 * {staged.row_step} * {size}", "lhs_si": staged.row_step,
-                    "lhs_sp": staged.depth_step, "line_rows": staged.line_text, "line_offsets": "address(t_lines)",
-                    "line_start": f"t_i0 - quotient(t_i0, {staged.line_text}) * {staged.line_text}",
-                    "run": staged.run_text, "run_offsets": "address(t_runs)",
-                    "soon": "t_soon", "soon_bytes": "t_soon_bytes",
-                }  # fmt: skip
-                evaluate = staged.lines()
-            elif spec.lhs_fast == "i":
-                strides, evaluate = by_column, self.lhs_columns()
-            else:
-                strides, evaluate = by_row, self.lhs_rows()
-            multiply = _loop(
-                "for t_p0 in range(t_first, max(t_last, t_first + 1), t_step):",
-                "t_depth = min(t_step, t_last - t_p0)",
-                evaluate,
-                self.call("t_product", PRODUCT_PARAMS, product | strides, "t_block"),
-            )
+            room, multiply = self.evaluated_product(product)
+            scratch += room
         body = [
             *scratch,
             *_loop(
@@ -315,19 +266,65 @@ class Writer:
                 "t_q0 = (t_line - t_b * t_column_blocks) * t_block_panels",
                 "t_j1 = min((t_q0 + t_block_panels) * t_columns, n)",
                 multiply,
-                epilogue,
+                consume,
             ),
         ]
-        own = [("t_packed", f"{self.dtype}*"), ("t_product", "s64")]
-        own += [(x, "s64") for x in ("batch", "m", "n", "k")]
-        own += [(x, "s64") for x in ("lhs_sb", "lhs_si", "lhs_sp", "rhs_sb", "rhs_sp", "rhs_sj")]
-        own += [(x, "s64") for x in ("t_row_blocks", "t_column_blocks", "t_block_rows", "t_block_panels", "t_panels")]
-        own += [(x, "s64") for x in ("t_direct", "t_packed_sb", "t_packed_sp", "t_pack_lhs", "t_copy_rhs")]
-        own += [(x, "s64") for x in ("t_step", "t_k", "t_full_panels", "t_sums_row", "t_columns")]
-        own += [(x, "s64") for x in ("t_part", "t_part_items", "t_out_part")]
-        return self.kernel(spec.name, own, body)
+        integers = _integers(
+            "t_product batch m n k lhs_sb lhs_si lhs_sp rhs_sb rhs_sp rhs_sj t_row_blocks t_column_blocks t_block_rows"
+            " t_block_panels t_panels t_direct t_packed_sb t_packed_sp t_pack_lhs t_copy_rhs t_step t_k t_full_panels"
+            " t_sums_row t_columns t_part t_part_items t_out_part"
+        )
+        return self.kernel(spec.name, [("t_packed", f"{self.dtype}*"), *integers], body)
 
-    def join_kernel(self):
+    def evaluated_product(self, product: dict[str, str]) -> tuple[list[str], list[str]]:
+        """(scratch memory, statements) of the product of a block of lhs that is evaluated step by step."""
+        lhs, size = self.spec.lhs, self.size
+        area = max(self.blocking.area, DEPTH * self.blocking.tile.rows) + MOST_ROWS * GAP
+        tables = []
+        if isinstance(lhs, StagedOperand):
+            area = LEFT_BYTES // size
+            tables = [f"t_lines = scratch_s64({OFFSETS})", f"t_runs = scratch_s64({OFFSETS})"]
+        product = product | {
+            "packed": f"address(t_packed) + t_p0 * t_packed_sp * {size}", "k": "t_depth",
+            "accumulate": "t_p0 - t_first", "part": "t_depth",
+        }  # fmt: skip
+        if "rhs" in product:
+            product["rhs"] += f" + t_p0 * rhs_sp * {size}"
+        strides, evaluate = self.lhs_block()
+        multiply = _loop(
+            "for t_p0 in range(t_first, max(t_last, t_first + 1), t_step):",
+            "t_depth = min(t_step, t_last - t_p0)",
+            evaluate,
+            self.call("t_product", PRODUCT_PARAMS, product | strides, "t_block"),
+        )
+        return [f"t_left = scratch_{self.dtype}({area})", *tables], multiply
+
+    def lhs_block(self) -> tuple[dict[str, str], list[str]]:
+        """(arguments of the product, statements that write `t_left`) of a block of lhs in one step."""
+        lhs, size = self.spec.lhs, self.size
+        if isinstance(lhs, StagedOperand):
+            return {
+                "lhs": f"address(t_left) + t_origin - t_i0 * {lhs.row_step} * {size}", "lhs_si": lhs.row_step,
+                "lhs_sp": lhs.depth_step, "line_rows": lhs.line_text, "line_offsets": "address(t_lines)",
+                "line_start": f"t_i0 - quotient(t_i0, {lhs.line_text}) * {lhs.line_text}",
+                "run": lhs.run_text, "run_offsets": "address(t_runs)", "soon": "t_soon", "soon_bytes": "t_soon_bytes",
+            }, lhs.lines()  # fmt: skip
+        if isinstance(lhs, PlainOperand):
+            evaluate = ["t_turned, t_si, t_sp = 0, t_row, 1", *self.lhs_any_rows(lhs)]
+            if not self.blocking.by_matrix:
+                turned = ["t_turned, t_si, t_sp = t_pack_lhs, 1, t_block_rows", *self.lhs_columns(lhs)]
+                evaluate = [*_loop("if lhs_si == 1 and lhs_sp != 1:", turned), *_loop("else:", evaluate)]
+            first = f"address(t_left) - t_i0 * t_si * {size}"
+            return {"lhs": first, "lhs_si": "t_si", "lhs_sp": "t_sp", "pack_lhs": "t_turned"}, evaluate
+        if self.spec.lhs_fast == "i":
+            first, pack = f"address(t_left) - t_i0 * {size}", {"pack_lhs": "t_pack_lhs"}
+            lines = lhs.lines("t_block_rows") if isinstance(lhs, FilledOperand) else self.lhs_columns(lhs)
+            return {"lhs": first, "lhs_si": "1", "lhs_sp": "t_block_rows"} | pack, lines
+        first = f"address(t_left) - t_i0 * t_row * {size}"
+        lines = lhs.lines("t_row") if isinstance(lhs, FilledOperand) else self.lhs_rows(lhs)
+        return {"lhs": first, "lhs_si": "t_row", "lhs_sp": "1"}, lines
+
+    def join_kernel(self) -> Kernel:
         """Adds the parts of every sum and runs the epilogue; items are rows of the result."""
         epilogue, add = self.spec.epilogue, f"{self.dtype}(t_parts[t_at + t_j] + t_parts[t_from + t_j])"
         if isinstance(epilogue, PlainStore):
@@ -346,49 +343,41 @@ class Writer:
             ),
             _loop("for t_j in range(n):", ["t_sum = t_parts[t_at + t_j]", *statements]),
         )
-        own = [("t_parts", f"{self.dtype}*")]
-        own += [(x, "s64") for x in ("batch", "m", "n", "k", "t_splits", "t_out_part")]
+        own = [("t_parts", f"{self.dtype}*"), *_integers("batch m n k t_splits t_out_part")]
         return self.kernel(f"{self.spec.name}_join", own, body)
 
-    def lhs_element(self, fast: str) -> Element:
+    def lhs_element(self, lhs: Element | PlainOperand, fast: str) -> Element:
         """The element code of lhs; of a plain lhs of another dtype, along i with the stride known to be one."""
-        lhs = self.spec.lhs
         if not isinstance(lhs, PlainOperand):
             return lhs
         step = "" if fast == "i" else " * lhs_si"
         p_step = "" if self.adjacent else " * lhs_sp"
         return lambda b, i, p: self.load(lhs, lambda p: f"{b} * lhs_sb + {i}{step} + {p}{p_step}", p)
 
-    def lhs_rows(self) -> list[str]:
-        if isinstance(self.spec.lhs, FilledOperand):
-            return self.spec.lhs.lines("t_row")
-
+    def lhs_rows(self, lhs: Element | PlainOperand) -> list[str]:
         def element() -> list[str]:
-            statements, value = self.lhs_element("p")("t_b", "t_i", "t_p")
+            statements, value = self.lhs_element(lhs, "p")("t_b", "t_i", "t_p")
             return [*statements, f"t_left[t_at + t_p] = {value}"]
 
-        copied = self.words_of(self.spec.lhs, "t_b * lhs_sb + t_i * lhs_si", "t_left") if self.adjacent else None
+        copied = self.words_of(lhs, "t_b * lhs_sb + t_i * lhs_si", "t_left") if self.adjacent else None
         return _loop(
             "for t_i in range(t_i0, t_i0 + t_rows):",
             "t_at = (t_i - t_i0) * t_row - t_p0",
             self.over_p("t_p0", "t_p0 + t_depth", element, copied),
         )
 
-    def lhs_any_rows(self) -> list[str]:
+    def lhs_any_rows(self, lhs: PlainOperand) -> list[str]:
         # The vectorizer makes two versions of a loop with an unknown step by itself, but not of one with words.
         if self.blocking.in_word == 1:
-            return self.lhs_rows()
+            return self.lhs_rows(lhs)
         self.adjacent = True
-        adjacent = self.lhs_rows()
+        adjacent = self.lhs_rows(lhs)
         self.adjacent = False
-        return [*_loop("if lhs_sp == 1:", adjacent), *_loop("else:", self.lhs_rows())]
+        return [*_loop("if lhs_sp == 1:", adjacent), *_loop("else:", self.lhs_rows(lhs))]
 
-    def lhs_columns(self) -> list[str]:
-        if isinstance(self.spec.lhs, FilledOperand):
-            return self.spec.lhs.lines("t_block_rows")
-
+    def lhs_columns(self, lhs: Element | PlainOperand) -> list[str]:
         def column() -> list[str]:
-            statements, value = self.lhs_element("i")("t_b", "t_i", "t_p")
+            statements, value = self.lhs_element(lhs, "i")("t_b", "t_i", "t_p")
             return [
                 "t_at = (t_p - t_p0) * t_block_rows - t_i0",
                 *_loop("for t_i in range(t_i0, t_i0 + t_rows):", [*statements, f"t_left[t_at + t_i] = {value}"]),
@@ -396,8 +385,8 @@ class Writer:
 
         return self.over_p("t_p0", "t_p0 + t_depth", column)
 
-    def epilogue(self) -> list[str]:
-        statements = self.spec.epilogue("t_sum", "t_b", "t_i", "t_j")
+    def epilogue(self, epilogue: Epilogue) -> list[str]:
+        statements = epilogue("t_sum", "t_b", "t_i", "t_j")
         if self.spec.epilogue_fast == "i":
             return _loop(
                 "for t_j in range(t_q0 * t_columns, t_j1):",

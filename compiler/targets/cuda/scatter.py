@@ -24,7 +24,7 @@ from hloom.compiler.kernels.codegen.serial import block_lines
 from hloom.compiler.kernels.codegen.writer import Writer
 from hloom.compiler.kernels.loops.accumulators import inline_scalars
 from hloom.compiler.kernels.request import KernelRequest
-from hloom.compiler.kernels.scatter import combine_update, neutral_of, window_begin
+from hloom.compiler.kernels.scatter import combine_update, neutral_of, place_of, window_begin
 from hloom.compiler.targets.cuda.launches import CudaLaunch, cuda_source, launch_of_source
 from hloom.compiler.targets.cuda.sorting.bitonic import Sort
 from hloom.compiler.targets.cuda.sorting.choice import launches_by
@@ -168,7 +168,7 @@ class _Scatter:
             branch.guarded = True
             nodes.append((block, Branch(" and ".join(conditions), branch)))
             block = branch
-        place = self.place(index, which, begin)
+        place = place_of(self.w, index, begin)
         combine_update(writer, self.root, (pointer, shift), linear(place, self.operand.dims), index, block)
         for around, node in nodes:
             around.body.append(node)
@@ -226,7 +226,7 @@ class _Scatter:
         block = writer.root.child(*(f"i{k}" for k in self.w.places))
         block.body += self.decoded(writer, self.w.places, "item")[0]
         conditions, begin = window_begin(writer, self.indices, self.w, which, block)
-        at = writer.text(linear(self.place(index, which, begin), self.operand.dims), "o")
+        at = writer.text(linear(place_of(self.w, index, begin), self.operand.dims), "o")
         (kind, _, _) = self.arrays(windows, "places")["places"]
         block.body.append(f"at = {kind}(-1)")
         lines = [*block_lines(writer.root), *block_lines(block)]
@@ -301,15 +301,3 @@ class _Scatter:
         items = windows * math.prod(self.dims[k] for k in self.apart)
         arrays = self.arrays(windows, "places", "following", "first")
         return self.finish("scatter_chain", writer, lines, items, self.request.flops(), arrays)
-
-    def place(self, index, which, begin) -> tuple[Affine, ...]:
-        """Where the element `index` of the updates goes; begin: the start of its window along indexed dimensions."""
-        w = self.w
-        place = [Affine()] * len(self.operand.dims)
-        for d, start in begin.items():
-            place[d] = start
-        for d, k in zip(w.operand_batching, w.indices_batching, strict=True):
-            place[d] = which[w.index_dimensions.index(k)]
-        for d, k in zip(w.window_dimensions, w.offset, strict=True):
-            place[d] = place[d] + index[k]
-        return tuple(place)

@@ -6,7 +6,8 @@ the CPU has (`contractions.product`). One kernel, and a second one that adds par
 
 from __future__ import annotations
 
-from hloom.compiler.kernels.contractions.product import DotParts, dot_parts
+from hloom.compiler.kernels.contractions.operands import ContractionParts
+from hloom.compiler.kernels.contractions.product import dot_parts
 from hloom.compiler.kernels.contractions.spec import PlainStore
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.normal_forms import is_normal_convolution, is_normal_dot
@@ -65,7 +66,13 @@ def tensor_dtype(dot: Instruction, accumulate: str, tf32: bool) -> str | None:
 
 class _Contraction:
     def __init__(
-        self, made: DotParts, dot: Instruction, machine: CudaMachine, tile: Tile | None, tf32: bool, vectors: bool
+        self,
+        made: ContractionParts,
+        dot: Instruction,
+        machine: CudaMachine,
+        tile: Tile | None,
+        tf32: bool,
+        vectors: bool,
     ):
         self.made, self.spec, self.machine, self.vectors = made, made.spec, machine, vectors
         self.batch, self.m, self.n, self.k = made.extents

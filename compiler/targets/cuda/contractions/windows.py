@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hloom.compiler.kernels.contractions.convolution_dims import Component, ConvolutionRoles
-from hloom.compiler.kernels.contractions.operands import epilogue_of
-from hloom.compiler.kernels.contractions.product import DotParts
+from hloom.compiler.kernels.contractions.operands import ContractionParts, epilogue_of, extra_params
 from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand, PlainStore
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.normal_forms import accumulation_dtype
@@ -34,7 +33,7 @@ class Gathered:
     runs: Callable[[int], str | None]
 
 
-def convolution_parts(request: KernelRequest, instruction: Instruction) -> DotParts:
+def convolution_parts(request: KernelRequest, instruction: Instruction) -> ContractionParts:
     """What a fused computation with this convolution, in normal form, contracts."""
     roles = ConvolutionRoles(instruction)
     integers: dict[str, int] = {}
@@ -44,20 +43,16 @@ def convolution_parts(request: KernelRequest, instruction: Instruction) -> DotPa
     gathered = Gathered(request.names[left], HLO_NAME[left.dtype], windows.place, windows.runs)
     kernel = PlainOperand(request.names[right], HLO_NAME[right.dtype])
     epilogue = epilogue_of(request, instruction, roles, integers, accumulate)
-    pointers = [(request.names[p], f"{HLO_NAME[p.dtype]}*") for p in request.computation.parameters]
-    pointers = [p for p in pointers if p[0].startswith("in")]
-    pointers += [(request.output_name(k), f"{HLO_NAME[o.dtype]}*") for k, o in enumerate(request.outputs)]
-    plain = {x.pointer for x in (gathered, kernel, epilogue) if isinstance(x, (Gathered, PlainOperand, PlainStore))}
-    parameters = tuple(p for p in pointers if p[0] not in plain) + tuple((name, "s64") for name in integers)
+    parameters = extra_params(request, integers, gathered, kernel, epilogue)
     spec = ContractionSpec(
         request.title("product"), accumulate, gathered, kernel, epilogue, parameters, roles.fast(), "j"
     )
-    made = DotParts(spec, roles.extents, (0, 0, 0), roles.rhs_strides, integers)
+    made = ContractionParts(spec, roles.extents, (0, 0, 0), roles.rhs_strides, integers)
     # Where places are the fast index of the result, they are the columns.
     return swapped(made) if roles.result[-1] == "i" and roles.result[-2:-1] == ["j"] else made
 
 
-def swapped(made: DotParts) -> DotParts:
+def swapped(made: ContractionParts) -> ContractionParts:
     """The same product with rows and columns in each other's place."""
     spec, (batch, m, n, k) = made.spec, made.extents
     gathered, epilogue = spec.lhs, spec.epilogue
@@ -74,7 +69,7 @@ def swapped(made: DotParts) -> DotParts:
         lhs_fast="i",
     )
     sb, sp, sj = made.rhs_strides
-    return DotParts(turned, (batch, n, m, k), (sb, sj, sp), (0, 0, 0), made.integers)
+    return ContractionParts(turned, (batch, n, m, k), (sb, sj, sp), (0, 0, 0), made.integers)
 
 
 class _Windows:

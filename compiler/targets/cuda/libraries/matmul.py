@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from hloom.compiler.kernels.contractions.product import DotParts
+from hloom.compiler.kernels.contractions.operands import ContractionParts
 from hloom.compiler.kernels.contractions.spec import PlainOperand
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.ir.module import Instruction
@@ -51,7 +51,9 @@ class LibraryProduct:
         return (self.lhs, self.rhs, self.addend or self.out, self.out, *([self.bias] if self.bias else []))
 
 
-def library_product(request: KernelRequest, dot: Instruction, made: DotParts, tf32: bool) -> LibraryProduct | None:
+def library_product(
+    request: KernelRequest, dot: Instruction, made: ContractionParts, tf32: bool
+) -> LibraryProduct | None:
     """What a fused computation with this dot is for a library; None where it is more, or something else."""
     factors, sums = HLO_NAME[dot.operands[0].dtype], made.spec.accumulate
     if dot.opcode != "dot" or dot.operands[1].dtype != dot.operands[0].dtype or len(request.outputs) != 1:
@@ -87,7 +89,7 @@ class _Epilogue:
     bf16 are what is stored at the end.
     """
 
-    def __init__(self, request: KernelRequest, dot: Instruction, made: DotParts):
+    def __init__(self, request: KernelRequest, dot: Instruction, made: ContractionParts):
         self.request, self.dot, self.sums, self.n = request, dot, made.spec.accumulate, made.extents[2]
         self.size, self.dtype = math.prod(made.extents[:3]), request.outputs[0].dtype
         self.alpha, self.beta, self.relu = 1.0, 0.0, False
