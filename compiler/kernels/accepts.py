@@ -114,7 +114,7 @@ def _refused_prologue(group: Group, instruction: Instruction, output: bool) -> s
     """Why the operand of a contraction is better computed by a kernel of its own; '' where it is not."""
     if output:
         return "an operand of the contraction is not stored"
-    if group.head.opcode == "convolution":
+    if group.head is not None and group.head.opcode == "convolution":
         return "a convolution reads its operands in place"
     if instruction in group.facts.behind_contraction:
         return "it belongs into the epilogue of the contraction before it"

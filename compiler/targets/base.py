@@ -91,6 +91,11 @@ class Target:
         """Size of a non-temporal store, whose address is a multiple of it."""
         return 0
 
+    @property
+    def cores(self) -> int:
+        """Cores among which a kernel's work items may be divided."""
+        return 1
+
     def __init_subclass__(cls):
         cls._by_opcode = {opcode: kind for kind in reversed(cls.kinds) for opcode in kind.opcodes}
 

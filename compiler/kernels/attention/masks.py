@@ -1,20 +1,20 @@
 """Masks that hide the rest of a row: found by their indexes, so that what they hide need not be computed.
 
-`select(index of the row >= index in the row, score, constant)` gives the constant from some place of each row on, and
-that place is an affine function of the row. Scores behind it are not needed, and all that the row nest makes of them is
-one value for each row.
+`select(index of the row >= index in the row, score, constant)` is the constant from some position of each row on, and
+that position is an affine function of the row. Scores behind it are not needed, and all that the row nest computes from
+them is one value per row.
 """
 
 from __future__ import annotations
 
 from hloom.compiler.kernels.codegen.affine import ZERO, Affine, Index, variables
 from hloom.compiler.kernels.loops.accumulators import Reduction
-from hloom.ir.module import Instruction
+from hloom.ir.module import Instruction, walk
 from hloom.ir.ops import OPS
 from hloom.ir.records import record
 
-# a - b compared with 0: how much is added to the place where they are equal for the first place that is outside, where
-# the index in the row has the coefficient -1 (i - j >= 0 up to j = i) and 1 (j - i <= 0).
+# a - b compared with 0: from the position where they are equal to the first one that is outside, where the index in the
+# row has the coefficient -1 (i - j >= 0 up to j = i) and 1 (j - i <= 0).
 _FALLING = {"GE": 1, "GT": 0}
 _RISING = {"LE": 1, "LT": 0}
 _NEGATED = {"GE": "LT", "LT": "GE", "GT": "LE", "LE": "GT"}
@@ -23,8 +23,8 @@ LARGEST = 1 << 30  # of index arithmetic that s32 does without wrapping
 
 @record(frozen=True)
 class Mask:
-    """`select` is `inside` or something else before the place `bound` of a row and `outside`, one value for each row,
-    from there on. alone: before that place it is always `inside`. bound: in the variables of the domain."""
+    """`select` is `inside` or something else before the position `bound` of a row and `outside`, one value per row,
+    from there on. alone: before that position it is always `inside`. bound: in the variables of the domain."""
 
     select: Instruction
     inside: Instruction
@@ -34,19 +34,12 @@ class Mask:
 
 
 def mask_of(domain: tuple[int, ...], reduces, targets) -> Mask | None:
-    """The mask of a row nest over `domain` behind whose bound all that is reduced, and all `targets`, are one value for
-    each row; None where there is none."""
+    """The mask of a row nest over `domain` behind whose bound all that is reduced, and all `targets`, are one value per
+    row; None where there is none."""
     if any(Reduction(r).opcode not in ("add", "maximum", "minimum") for r in reduces):
         return None
     needed = [*(r.operands[0] for r in reduces), *targets]
-    seen: set[Instruction] = set()
-    stack = list(needed)
-    while stack:
-        instruction = stack.pop()
-        if instruction in seen:
-            continue
-        seen.add(instruction)
-        stack.extend(instruction.operands)
+    for instruction in walk(needed):
         if instruction.opcode == "select" and instruction.dims == domain:
             mask = _mask(instruction, domain)
             if mask is not None and all(_is_known(value, mask.select) for value in needed):
@@ -55,7 +48,7 @@ def mask_of(domain: tuple[int, ...], reduces, targets) -> Mask | None:
 
 
 def _is_known(value: Instruction, select: Instruction) -> bool:
-    """Whether a value is one for each row where `select` is."""
+    """Whether a value is one per row where `select` is."""
     known: dict[Instruction, bool] = {select: True}
 
     def ask(value: Instruction) -> bool:
@@ -86,16 +79,13 @@ def _mask(select: Instruction, domain) -> Mask | None:
 
 
 def _outside(condition: Instruction, index: Index, last: int, value: bool) -> tuple[Affine, bool] | None:
-    """(place in the row from which on a condition has a value, whether it has the other value before)."""
+    """(position in the row from which on a condition has a value, whether it has the other value before)."""
     opcode = condition.opcode
     if opcode == "not":
         return _outside(condition.operands[0], index, last, not value)
     if opcode == ("or" if value else "and"):
-        for operand in condition.operands:
-            found = _outside(operand, index, last, value)
-            if found is not None:
-                return found[0], False
-        return None
+        every = (_outside(operand, index, last, value) for operand in condition.operands)
+        return next(((found[0], False) for found in every if found is not None), None)
     if opcode in ("broadcast", "reshape", "transpose"):
         inner = _operand_index(condition, index)
         return None if inner is None else _outside(condition.operands[0], inner, last, value)
@@ -104,10 +94,9 @@ def _outside(condition: Instruction, index: Index, last: int, value: bool) -> tu
     direction = condition["direction"]
     if value:
         direction = _NEGATED.get(direction)
-    a, b = (_affine(o, index) for o in condition.operands)
-    if a is None or b is None:
+    difference = _difference(condition, index)
+    if difference is None:
         return None
-    difference = a + b * -1
     step = difference.terms.get(last, 0)
     rest = Affine(difference.constant, {v: c for v, c in difference.terms.items() if v != last})
     if step == -1 and direction in _FALLING:
@@ -152,9 +141,12 @@ def _affine(value: Instruction, index: Index) -> Affine | None:
     if opcode == "convert":
         return _affine(value.operands[0], index)
     if opcode in ("add", "subtract"):
-        a, b = (_affine(o, index) for o in value.operands)
-        if a is None or b is None:
-            return None
-        result = a + b * (1 if opcode == "add" else -1)
-        return result if abs(result.constant) < LARGEST else None
+        result = _difference(value, index, 1 if opcode == "add" else -1)
+        return result if result is not None and abs(result.constant) < LARGEST else None
     return None
+
+
+def _difference(instruction: Instruction, index: Index, sign: int = -1) -> Affine | None:
+    """The first operand minus (or plus) the second as an affine function, where it is one."""
+    a, b = (_affine(o, index) for o in instruction.operands)
+    return None if a is None or b is None else a + b * sign

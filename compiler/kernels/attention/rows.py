@@ -13,15 +13,14 @@ from hloom.compiler.kernels.attention.structure import Attention, untransposed
 from hloom.compiler.kernels.codegen.affine import ZERO, Affine, Index, linear, merge_groups, variables
 from hloom.compiler.kernels.codegen.description import Block, Collective, Lanes
 from hloom.compiler.kernels.codegen.serial import block_lines, indent
+from hloom.compiler.kernels.codegen.writer import Writer
 from hloom.compiler.kernels.loops.accumulators import Reduction
 from hloom.compiler.kernels.loops.row_fusion import EXPENSIVE, reduction_levels
 from hloom.compiler.kernels.request import KernelRequest, name_dims
 from hloom.compiler.reshapes import without_ones_groups
-from hloom.ir.module import Instruction
+from hloom.ir.module import Instruction, walk
 from hloom.ir.ops import OPS
 from hloom.ir.types import HLO_NAME, compute_dtype
-
-_TAIL = {"maximum": "accmax", "minimum": "accmin"}
 
 
 class RowNest:
@@ -45,7 +44,13 @@ class RowNest:
         self.mask: Mask | None = self.find_mask([self.numerator, *outputs])
         self.counter = 0
         self.item: list[str] = []
-        self.limit = self._text(attention.domain, self._write_limit) if self.mask else []
+        self.limit: list[str] = []
+        if mask := self.mask:
+
+            def write_limit(writer: Writer, row: Block) -> None:
+                row.body.append(f"t_limit = max(t_limit, {writer.text(mask.bound, 'bound')})")
+
+            self.limit = self._text(attention.domain, write_limit)
         self.row = self._text(attention.domain, _Row(self).write)
         source = untransposed(request.outputs[attention.results[0]])
         self.result = self._text(source.dims, self._write_result)
@@ -74,16 +79,11 @@ class RowNest:
         self.item += self.lines(item)
         return self.lines(row)
 
-    def lines(self, block: Block) -> list[str]:
-        """The lines of a block."""
-        return block_lines(block)
+    lines = staticmethod(block_lines)
 
     def find_mask(self, targets: list[Instruction]) -> Mask | None:
         """The mask behind which nothing is computed."""
         return mask_of(self.attention.domain, self.attention.reduces, targets)
-
-    def _write_limit(self, writer, row: Block) -> None:
-        row.body.append(f"t_limit = max(t_limit, {writer.text(self.mask.bound, 'bound')})")
 
     def _write_result(self, writer, row: Block) -> None:
         attention, request = self.attention, self.request
@@ -125,7 +125,7 @@ class RowNest:
         domain = self.attention.domain
         if dims == domain:
             return variables(domain)
-        parts = (*self.attention.rows, self.attention.extent)
+        parts: tuple[int, ...] = (*self.attention.rows, self.attention.extent)
         if row:
             parts, domain = parts[:-1], domain[:-1]
             if dims == domain:
@@ -138,7 +138,7 @@ class RowNest:
                     place = place + Affine(0, {k: below})
                 below *= domain[k]
             if len(theirs) > 1:
-                raise AssertionError(f"scores have the extents {domain} and {dims}")
+                raise AssertionError(f"scores have the dimensions {domain} and {dims}")
             for k in theirs:
                 index[k] = place
         return tuple(index)
@@ -167,14 +167,16 @@ class RowNest:
         """(an expensive value that a sweep and a later one need, and which then stands for the scores, since all later
         needs of the scores go through it; the level of the sweep)."""
         attention = self.attention
+        first = attention.first
         later: list[Instruction] = [self.numerator, *(self.request.outputs[k] for k in attention.scores)]
         for level in range(self.depth, 0, -1):
             arrays = [r.operands[0] for r in attention.reduces if self.levels[r] == level]
-            for value in _scores(arrays, attention.first):
+            for value in _scores(arrays, first):
                 other = value.dims != attention.domain or HLO_NAME[value.dtype] != self.dtype
                 if OPS[value.opcode].flops < EXPENSIVE or other:
                     continue
-                if value in _scores(later, attention.first) and not _reaches(later, attention.first, value):
+                others = walk(later, {value, *attention.reduces}.__contains__)
+                if value in _scores(later, first) and first not in others:
                     return value, level
             later += arrays
         return None, 0
@@ -186,7 +188,7 @@ class _Row:
     def __init__(self, nest: RowNest):
         self.nest, self.attention, self.mask = nest, nest.attention, nest.mask
         self.index = variables(self.attention.domain)
-        # The index of the first place that the mask hides: nothing there depends on the place.
+        # The index of the first position that the mask hides: nothing there depends on the position.
         self.behind = (*self.index[:-1], Affine(0, {"t_end": 1}))
         self.stop = "t_end" if self.mask else "n"
 
@@ -204,8 +206,8 @@ class _Row:
             place = nest.index(outputs[k].dims, row=True)
             value = writer.value(outputs[k], place, row)
             writer.store(nest.request.output_name(k), linear(place, outputs[k].dims), outputs[k].dtype, value, row)
-        if nest.divides:
-            self._divide()
+        if nest.divisor is not None:
+            self._divide(nest.divisor)
         for k, reduce in enumerate(attention.needed):
             row.body.append(f"t_kept{k}[t_r] = {writer.overrides[reduce][0]}")
         if self.mask:
@@ -231,9 +233,9 @@ class _Row:
             block.memo[(self.mask.select, self.index)] = (writer.value(self.mask.inside, self.index, block), block)
         return block
 
-    def _tail(self, value: Instruction, dims=None) -> str:
+    def _tail(self, value: Instruction, mask: Mask) -> str:
         """A value behind the mask, computed in the row."""
-        writer, mask = self.writer, self.mask
+        writer = self.writer
         outside = writer.value(mask.outside, self.behind, self.row)
         writer.overrides[mask.select] = (outside, self.row)
         index = self.behind if value.dims == self.attention.domain else self.nest.index(value.dims)
@@ -257,16 +259,17 @@ class _Row:
         row.body.append(Lanes("t_j", self.stop, block))
         for reduction in here:
             reduction.settle(writer, row)
+            assert reduction.opcode is not None  # rows are reduced in parts
             row.body.append(Collective(reduction.names[0], reduction.opcode, HLO_NAME[reduction.arrays[0].dtype]))
         if self.mask:
-            tails = [self._tail(reduction.arrays[0]) for reduction in here]
+            tails = [self._tail(reduction.arrays[0], self.mask) for reduction in here]
             row.body.append("if t_end < n:")
             for reduction, tail in zip(here, tails, strict=True):
                 (name,) = reduction.names
                 if reduction.opcode == "add":
                     row.body.append(f"    {name} = {name} + {nest.dtype}(n - t_end) * {tail}")
                 else:
-                    row.body.append(f"    {name} = {_TAIL[reduction.opcode]}_{nest.dtype}({name}, {tail})")
+                    row.body.append(f"    {name} = acc{str(reduction.opcode)[:3]}_{nest.dtype}({name}, {tail})")
         for reduction in here:
             (result,) = reduction.finish(writer, row)
             writer.overrides[reduction.instruction] = (result, row)
@@ -288,19 +291,19 @@ class _Row:
                 writer.store(request.output_name(k), at, outputs[k].dtype, values[k], block, streamed)
             self.row.body.append(Lanes("t_j", self.stop, block))
         if self.mask:
-            tails = {k: self._tail(outputs[k]) for k in places}
-            self.row.body.append(f"t_tail = {nest.cast(self._tail(nest.numerator), nest.numerator)}")
+            tails = {k: self._tail(outputs[k], self.mask) for k in places}
+            self.row.body.append(f"t_tail = {nest.cast(self._tail(nest.numerator, self.mask), nest.numerator)}")
             block = self.row.child("t_j")
             for k, place in places.items():
                 writer.store(request.output_name(k), linear(place, outputs[k].dims), outputs[k].dtype, tails[k], block)
             if places:
                 self.row.body.append(Lanes("t_j", "n", block, "t_end"))
 
-    def _divide(self) -> None:
+    def _divide(self, divisor: Instruction) -> None:
         nest, row = self.nest, self.row
-        value = self.writer.value(nest.divisor, nest.index(nest.divisor.dims), row)
+        value = self.writer.value(divisor, nest.index(divisor.dims), row)
         row.body += [
-            f"t_divisor = {nest.cast(value, nest.divisor)}",
+            f"t_divisor = {nest.cast(value, divisor)}",
             f"if t_divisor >= {nest.dtype}(1) and t_exact[t_r] == 0:",
             "    t_divisors[t_r] = t_divisor",
             "else:",
@@ -313,7 +316,7 @@ class _Row:
 
 
 def _is_of_row(value: Instruction, last: int) -> bool:
-    """Whether a value of the scores' extents is one for each row."""
+    """Whether a value with the scores' dimensions is one per row."""
     if value.opcode == "broadcast":
         return last not in value["dimensions"]
     if OPS[value.opcode].family != "elementwise":
@@ -323,31 +326,12 @@ def _is_of_row(value: Instruction, last: int) -> bool:
 
 def _scores(roots, first) -> list[Instruction]:
     """What the evaluation of `roots` computes for each score, from the last to the first."""
-    found: dict[Instruction, None] = {}
-    stack = list(roots)
-    while stack:
-        instruction = stack.pop()
-        if instruction in found or instruction is first or instruction.opcode in ("reduce", "parameter", "constant"):
-            continue
-        found[instruction] = None
-        stack.extend(instruction.operands)
-    return [i for i in found if i.dims and i.opcode not in ("broadcast", "iota", "reshape")]
-
-
-def _reaches(roots, target, *barriers) -> bool:
-    """Whether `roots` need `target` for each element other than through `barriers` or reductions."""
-    seen, stack = set(barriers), list(roots)
-    while stack:
-        instruction = stack.pop()
-        if instruction is target:
-            return True
-        if instruction not in seen and instruction.opcode != "reduce":
-            seen.add(instruction)
-            stack.extend(instruction.operands)
-    return False
+    found = walk(roots, lambda i: i is first or i.opcode == "reduce")
+    others = ("reduce", "parameter", "constant", "broadcast", "iota", "reshape")
+    return [i for i in found if i is not first and i.dims and i.opcode not in others]
 
 
 def _dims_of_parts(parts, dims) -> list[list[int]]:
-    """For each part the dimensions that it has become; a part of extent 1 has none."""
+    """For each part the dimensions that it has become; a part of size 1 has none."""
     news = iter([news for _, news in without_ones_groups(parts, dims)])
     return [next(news) if part != 1 else [] for part in parts]

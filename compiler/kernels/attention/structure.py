@@ -1,4 +1,4 @@
-"""Which fused computations are attention: two contractions with a row nest between.
+"""Which fused computations are attention: two contractions with a row nest between them.
 
 first = dot(queries, keys), any element-wise work and reductions of its rows, then second = dot(weights, values) over
 the rows. Nothing here looks at what the row nest computes: softmax with or without masks, with the maximum subtracted
@@ -13,7 +13,7 @@ from hloom.compiler.kernels.contractions.operands import Roles
 from hloom.compiler.kernels.loops.accumulators import Reduction
 from hloom.compiler.normal_forms import accumulation_dtype, is_normal_dot
 from hloom.compiler.reshapes import without_ones_groups
-from hloom.ir.module import Computation, Instruction
+from hloom.ir.module import Computation, Instruction, walk
 from hloom.ir.ops import OPS
 from hloom.ir.ops.linalg.dot import dot_dims
 from hloom.ir.records import record
@@ -24,9 +24,8 @@ SCORES = 256 << 10  # bytes of scratch memory for scores: with the product's own
 SUMS = 64 << 10  # bytes of scratch memory for the sums, and for queries that are computed
 ROW_BYTES = SCORES // 4  # of a row of scores
 LEAST = 8  # scores in a row, below which it is no work for a register tile
-# Rows of a block that use a panel of keys or values while it is in the first cache. With fewer of them the panels'
-# way from the second or third cache shows: 125 GF/s of 137 with 12 rows, keys and values of 8 MiB (Zen 3); unless the
-# scores are so many that they would go to memory otherwise.
+# Rows of a block that use a panel of keys or values while it is in the first cache. With fewer of them the panels' way
+# from the second or third cache costs time, unless the scores are so many that they would go to memory otherwise.
 BLOCK = 24
 KEPT = 4 << 20  # bytes of keys and values that come fast enough for half of such a block
 MEMORY = 64 << 20  # bytes of scores that no cache holds
@@ -102,9 +101,10 @@ def attention_of(computation: Computation) -> Attention | None:
         return None
     if any(outputs[k] is first or outputs[k].dims not in (domain, weights.dims) for k in numbers["score"]):
         return None
-    needed = _needed_behind(results, second, set(reduces))
-    places = (tuple(numbers[kind]) for kind in ("result", "score", "row"))
-    return Attention(first, second, (batch, rows), extent, domain, tuple(reduces), tuple(needed), *places)
+    # The reductions that the outputs read other than through the second contraction.
+    needed = [i for i in walk(results, lambda i: i is second or i in reduces) if i in reduces]
+    indices = (tuple(numbers[kind]) for kind in ("result", "score", "row"))
+    return Attention(first, second, (batch, rows), extent, domain, tuple(reduces), tuple(needed), *indices)
 
 
 def _pays(extents, features: int, itemsize: int, first: Instruction) -> bool:
@@ -120,14 +120,14 @@ def _pays(extents, features: int, itemsize: int, first: Instruction) -> bool:
 
 
 def _fits(dims, parts) -> bool:
-    """Whether extents are `parts`, some of them in several dimensions, with 1s anywhere."""
+    """Whether dims are `parts`, some of them in several dimensions, with 1s anywhere."""
     return math.prod(dims) == math.prod(parts) and all(len(olds) == 1 for olds, _ in without_ones_groups(parts, dims))
 
 
 def _kinds(computation, first, second, rows, extent) -> dict[Instruction, str] | None:
     """How each instruction that needs `first` and is not behind `second` depends on it: a 'score' needs the element of
-    `first` at its own index, a 'row' is one value for each row, a 'spread' is made of such values at further indexes.
-    None where one depends on it otherwise (other rows, other places in the row)."""
+    `first` at its own index, a 'row' is one value per row, a 'spread' repeats such values along further dimensions.
+    None where one depends on it otherwise (other rows, other positions in the row)."""
     kinds: dict[Instruction, str] = {first: "score"}
     behind, outputs = {second}, set(computation.outputs())
     if not _is_score(first.dims, rows, extent):
@@ -180,20 +180,3 @@ def untransposed(output: Instruction) -> Instruction:
 
 def _is_score(dims, rows, extent) -> bool:
     return bool(dims) and dims[-1] == extent and _fits(dims, (*rows, extent))
-
-
-def _needed_behind(outputs, second, reduces) -> list[Instruction]:
-    """The reductions that the outputs read other than through the second contraction."""
-    found: dict[Instruction, None] = {}
-    seen = {second}
-    stack = list(outputs)
-    while stack:
-        instruction = stack.pop()
-        if instruction in seen:
-            continue
-        seen.add(instruction)
-        if instruction in reduces:
-            found[instruction] = None
-        else:
-            stack.extend(instruction.operands)
-    return list(found)

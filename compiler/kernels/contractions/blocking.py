@@ -294,15 +294,6 @@ class _Block:
         """The work below which nothing is handed out as a chunk of its own."""
         return SERIAL_WORK // (self.blocking.tile.rows * self.blocking.tile.columns)
 
-    @cached_property
-    def depth(self) -> int:
-        """The time of a tile."""
-        return self.k + 10 * _ceil(self.k, self.step)
-
-    @cached_property
-    def far(self) -> bool:
-        return _is_far(self.blocking, self.batch, self.m, self.k)
-
     def candidates(self) -> Iterator[tuple[int, int]]:
         """(rows of tiles, panels) of blocks of about equal size."""
         blocking, tiles, panels = self.blocking, self.tiles, self.panels
@@ -327,11 +318,11 @@ class _Block:
 
     def time(self, rows: int, width: int) -> float:
         """The time of all blocks of so many rows of tiles and panels."""
-        cores, down = self.blocking.cores, _ceil(self.tiles, rows)
+        cores, down, tile = self.blocking.cores, _ceil(self.tiles, rows), self.k + 10 * _ceil(self.k, self.step)
         lhs, fetches = self._time_of_lhs(rows, width), self._time_of_fetches(rows, width)
-        one = rows * width * self.depth + lhs + fetches + 100
+        one = rows * width * tile + lhs + fetches + 100
         blocks = down * _ceil(self.panels, width)
-        time = self.batch * (self.tiles * self.panels * self.depth + blocks * (lhs + fetches + 100))
+        time = self.batch * (self.tiles * self.panels * tile + blocks * (lhs + fetches + 100))
         blocks *= self.batch
         if cores > 1 and time > 2 * self.least:
             # When the last round is not full, its blocks may still be the smaller ones of the edges.
@@ -348,9 +339,10 @@ class _Block:
             _, share, by_rows = self.image
             return (rows if by_rows else self.tiles) * self.k * share
         height, strides = min(rows * self.blocking.tile.rows, self.m), self.lhs_strides
-        if strides is None or _pack_lhs(self.blocking, height, width, self.step, *strides, self.far):
+        far = _is_far(self.blocking, self.batch, self.m, self.k)
+        if strides is None or _pack_lhs(self.blocking, height, width, self.step, *strides, far):
             return rows * self.k
-        fetch = 0.0 if not self.far else 0.5 if strides[1] == 1 else 2.0
+        fetch = 0.0 if not far else 0.5 if strides[1] == 1 else 2.0
         return rows * self.k * (fetch + 0.03 * width)
 
     def _time_of_fetches(self, rows: int, width: int) -> float:

@@ -192,12 +192,12 @@ class _Packing:
         # Few loops: each takes LLVM as long as the rest of a run.
         parts = ["if w_e1 - w_e0 < w_run:", *indent(clear), "for w_e in range(w_e0, w_e1):", f"    {copy}"]
         if self.copied():
-            size, extent = ITEMSIZES[self.accumulate], inner.extent
+            itemsize, extent = ITEMSIZES[self.accumulate], inner.extent
             parts = [
                 f"if w_run == {extent}:",
-                f"    zero_{self.dtype}_{extent}(address(t_left) + w_to * {size})",
-                f"    copy_first_{self.dtype}_{extent}(address({self.pointer}) + (w_from + w_e0) * {size}, "
-                f"address(t_left) + (w_to + w_e0) * {size}, w_e1 - w_e0)",
+                f"    zero_{self.dtype}_{extent}(address(t_left) + w_to * {itemsize})",
+                f"    copy_first_{self.dtype}_{extent}(address({self.pointer}) + (w_from + w_e0) * {itemsize}, "
+                f"address(t_left) + (w_to + w_e0) * {itemsize}, w_e1 - w_e0)",
                 "else:",
                 *indent(parts),
             ]

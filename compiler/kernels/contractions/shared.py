@@ -1,8 +1,7 @@
 """The two kernels that all contractions of one accumulation dtype share: packing a plain rhs, and the product itself.
 
-Their texts depend on the dtype and on the shape of the register tile, and on nothing else of a contraction, so they
-are compiled once. Both can be launched over work items, and both are called by the kernels of single contractions for
-one block (`call_kernel`).
+Their sources depend only on the dtype and the shape of the register tile, so they are compiled once. Both can be
+launched over work items, and the kernels of single contractions call both for one block (`call_kernel`).
 """
 
 from __future__ import annotations
@@ -19,15 +18,10 @@ from hloom.ir.records import record
 # processor, which begin anew in each row.
 GROUP_COLUMNS = 384
 # The most products in a partial sum. After each, a tile is added to the result, which takes as long as 10 products
-# more: 1024 x 1024 x 1024 ran at 91.6 % of the FMA peak with steps of 256, at 95 % with 512, at 96 % with 1024 (Zen 3,
-# the product alone). Longer steps leave fewer rows of lhs in the cache, and sums that are less exact.
+# more. Longer steps leave fewer rows of lhs in the cache, and sums that are less exact.
 DEPTH = 640
-# Elements between rows of scratch memory beyond those in use. At a power of two, the rows of a tile share sets of the
-# cache: 31 GF/s of 51 (float64, 256).
-GAP = 16
-# Bytes between the rows of a copied block of lhs. Without them, the tiles of a block of 240 x 512 began 12288 bytes
-# apart and evicted each other while rows of lhs.T were copied: 16384 x 64 x 512 took 6.1 ms, 4.4 with them.
-SKEW = 16
+GAP = 16  # elements between rows of scratch memory, so that the rows of a tile do not share sets of the cache
+SKEW = 16  # bytes between the rows of a copied block of lhs, so that they do not evict each other while they are copied
 OFFSETS = 128  # of lines in a block, and of runs in a step
 MOST_ROWS = 384  # in a block of lhs, where sums are short
 EDGE_ROWS = 768  # in any block
@@ -44,8 +38,7 @@ class Blocking:
     area: the most elements in a block of lhs, of one step of p; sums: the most elements in a block of sums; size: bytes
     of an element. slab: bytes of rhs that all cores use one block of rows after the other and that should stay in the
     last cache. word: what an element of an operand is: '' for one number; 'pair32' for two 16-bit integers, of p and
-    p + 1; 'quadss32' and the like for four 8-bit ones, 'pairbf32' for two bfloat16, these for matrix registers
-    (`tiles`).
+    p + 1; 'quadss32' and the like for four 8-bit ones, 'pairbf32' for two bfloat16, these for matrix registers.
     """
 
     dtype: str
@@ -70,7 +63,7 @@ class Blocking:
 
     @property
     def is_wide(self) -> bool:
-        """Whether a vector of a tile is a cache line: what is known of such machines was measured on Xeons."""
+        """Whether a vector of a tile is a cache line."""
         return self.tile.lanes * self.size >= CACHE_LINE
 
     @property
@@ -78,11 +71,6 @@ class Blocking:
         """Panels that are copied together: a power of two."""
         most = COPIED // (self.tile.columns * DEPTH * self.size)
         return 1 << (max(1, min(most, 4)).bit_length() - 1)
-
-    @property
-    def rows(self) -> int:
-        """Rows of a block of lhs that there is always room for."""
-        return self.rows_for(DEPTH)
 
     def rows_for(self, step: int) -> int:
         """The most rows in a block of lhs where a step of p is that long."""
@@ -110,11 +98,9 @@ def split_steps(m: int, k: int, splits: int, given: int = 0) -> tuple[int, int]:
 
 
 def block_area(machine, size: int) -> int:
-    """The most elements, of so many bytes, in a block of lhs: less than a third of the second-level cache.
+    """The most elements, of `size` bytes, in a block of lhs: less than a third of the second-level cache.
 
-    Larger ones were slower even where they fitted: the same rows of the result have to stay there too, from one partial
-    sum to the next. So were smaller ones, where the last cache is far: 1024 x 1024 x 1024 ran at 63 % of the FMA peak
-    with 144 KB, at 72 % with 400 to 700 (Xeon with 2 MB for each core; two cores).
+    The same rows of the result have to stay there too, from one partial sum to the next.
     """
     return min(machine.l2_bytes * 2 // 7, LEFT_BYTES) // size
 

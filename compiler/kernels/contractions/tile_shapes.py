@@ -1,7 +1,4 @@
-"""Shapes of register tiles: how many sums fit into a machine's vector registers.
-
-Needs no Numba, so that a process whose kernels are all in the cache never imports it.
-"""
+"""Shapes of register tiles: how many sums fit into a machine's vector registers."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from hloom.ir.records import record
 
 # Bytes of the dtypes that tiles accumulate in.
 ITEMSIZES = {"f32": 4, "f64": 8, "s32": 4, "u32": 4, "s64": 8, "u64": 8}
-# What a tile function takes, all int64 (`tiles`).
+# The parameters of a tile function, all int64 (`microkernels.fma`).
 TILE_ARGUMENTS = (
     "a", "a_row", "a_k", "b", "b_k", "c", "c_row", "k", "rows", "accumulate", "ahead", "ahead_k", "runs", "run_offsets",
     "split", "jump",
@@ -32,7 +29,7 @@ _FEW = ((6, 2, 1.0, 1.0), (12, 1, 1.2, 1.2))
 # Of lhs, for which reading a rhs in memory takes the time and not the products, where its rows lie so many bytes apart.
 FEW_ROWS, FAR_ROWS = 16, 2048
 CACHE_LINE = 64  # bytes
-MATRIX_TILE = TileShape(32, 32, 16)  # of 8-bit integers or bfloat16, by matrix registers (`tiles_amx`)
+MATRIX_TILE = TileShape(32, 32, 16)  # of 8-bit integers or bfloat16, by matrix registers (`microkernels.amx`)
 # Kinds of words that matrix registers multiply -> the instruction.
 MATRIX_WORDS = {f"quad{signs}32": f"tdpb{signs}d" for signs in ("ss", "su", "us", "uu")} | {"pairbf32": "tdpbf16ps"}
 
@@ -47,21 +44,18 @@ def tile_shape(
     loads can delay. 64-bit integers have no vector multiply before AVX-512; the sequence that replaces it needs
     registers, hence the smaller tile.
 
-    columns: those of the result, where they are known. Floats whose columns would leave much of a tile empty get one of
-    fewer vectors and more rows, or of more and fewer: 12x1 of 16 registers; 6x4, 12x2 and 12x1 of 32 (12x1 is 1.7 times
-    as fast for 8 columns of float32 on Zen 3, and as fast for each column as 16). The addresses of more rows do not fit
-    into the registers of x86. On a Xeon, tiles of 8x3 ran at 95 % of the FMA peak, 6x4 at 93, 12x2 at 87; 12x1 takes
-    1.2 times as long for each column. A little is asked of a change, so that other columns seldom have another tile.
+    columns: those of the result, where they are known. Floats whose columns would leave much of a tile empty use one of
+    fewer vectors and more rows, or of more and fewer: 12x1 of 16 registers; 6x4, 12x2 and 12x1 of 32. The addresses of
+    more rows do not fit into the registers of x86.
 
-    rows: those of lhs, where they are known and rhs lies in memory. For few, tiles with long rows of B read it faster:
-    2 x 1024 x 512 took 25 us instead of 37.
+    rows: those of lhs, where they are known and rhs lies in memory. For few, tiles with long rows of B read it faster.
     """
     if dtype not in ITEMSIZES:
         raise ValueError(f"no register tile accumulates {dtype!r}; one of {', '.join(ITEMSIZES)} does")
     lanes = vector_bytes // ITEMSIZES[dtype]
     if dtype in ("s64", "u64") and vector_bytes < 64:
         return TileShape(4, lanes, lanes)
-    tiles = _in_registers(registers)
+    tiles = _MANY if registers >= 32 else _FEW
     tall, vectors, *_ = tiles[0]
     if columns is not None and dtype[0] == "f":
         time = 2 if rows is None or rows > FEW_ROWS else 3
@@ -69,15 +63,10 @@ def tile_shape(
     return TileShape(tall, vectors * lanes, lanes)
 
 
-def _in_registers(registers: int) -> tuple[tuple[int, int, float, float], ...]:
-    return _MANY if registers >= 32 else _FEW
-
-
 def tile_shapes(dtype: str, vector_bytes: int, registers: int) -> list[TileShape]:
-    """Every shape that `tile_shape` gives for some number of columns, the fastest first."""
-    lanes = vector_bytes // ITEMSIZES[dtype]
-    made = _in_registers(registers)
-    shapes = [tile_shape(dtype, vector_bytes, registers, vectors * lanes) for _, vectors, *_ in made]
+    """Every shape that `tile_shape` returns for some number of columns, the fastest first."""
+    lanes, tiles = vector_bytes // ITEMSIZES[dtype], _MANY if registers >= 32 else _FEW
+    shapes = [tile_shape(dtype, vector_bytes, registers, vectors * lanes) for _, vectors, *_ in tiles]
     return list(dict.fromkeys(shapes))
 
 

@@ -85,7 +85,7 @@ class Writer:
         group = max(1, GROUP_COLUMNS // columns)
         lines, turned = self.rhs_lines(group), self.rhs_turned()
         if isinstance(spec.rhs, PlainOperand):
-            body = ["if rhs_sp == 1 and rhs_sj != 1:", *indent(turned), "else:", *indent(lines)]
+            body = [*_loop("if rhs_sp == 1 and rhs_sj != 1:", turned), *_loop("else:", lines)]
         else:
             body = turned if spec.rhs_fast == "p" else lines
         used = "\n".join(body)
@@ -165,7 +165,9 @@ class Writer:
     def words_of(self, operand: Element | PlainOperand, begin: str, scratch: str) -> tuple[str, str] | None:
         """The addresses (in memory, in scratch memory) of the words of an operand from its element `begin` on, where
         elements that lie side by side are words as they are."""
-        size = DTYPES[operand.dtype].itemsize if isinstance(operand, PlainOperand) else 0
+        if not isinstance(operand, PlainOperand):
+            return None
+        size = DTYPES[operand.dtype].itemsize
         if self.blocking.in_word * size != self.size:
             return None
         return f"address({operand.pointer}) + ({begin}) * {size}", f"address({scratch}) + t_at * {self.size}"

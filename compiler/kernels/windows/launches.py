@@ -1,8 +1,8 @@
-"""reduce-window and select-and-scatter: loops over places, and in them over the elements of the window that are inside.
+"""reduce-window and select-and-scatter: loops over windows, and in them over the elements that are inside.
 
 Dimensions that the window leaves alone are joined: those before the others are work items, those after them (features
 of images) an innermost loop. Elements are combined in the order of the window, as a loop over the definition does. A
-cumulative window, which is as long as the array, is a running combination and costs what the array costs.
+cumulative window, which is as long as the array, is a scan, with as many steps as the array has elements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hloom.ir.ops import OPS
 from hloom.ir.types import HLO_NAME, HOST_DTYPES, NARROW_FLOATS, Shape
 from hloom.ir.window import dilated
 
-SHORT = 16  # windows up to this size are looped over where a running combination would round otherwise
+SHORT = 16  # windows up to this size are looped over where a scan would round otherwise
 
 
 def is_inlined(computation: Computation) -> bool:
@@ -37,20 +37,15 @@ def is_inlined(computation: Computation) -> bool:
 def has_window_kernel(instruction: Instruction) -> bool:
     """Whether a reduce-window or select-and-scatter has a kernel: where its computations are element-wise ops."""
     names = ("to_apply",) if instruction.opcode == "reduce-window" else ("select", "scatter")
-    dtypes = {o.dtype for o in instruction.operands}
-    if not dtypes.isdisjoint(HOST_DTYPES):
-        return False
-    return all(is_inlined(instruction[name]) for name in names)
+    host = any(o.dtype in HOST_DTYPES for o in instruction.operands)
+    return not host and all(is_inlined(instruction[name]) for name in names)
 
 
 def window_launches(request: KernelRequest) -> list[Launch]:
     """The kernels of a computation of one reduce-window or select-and-scatter; none where the result is empty."""
     (instruction,) = [i for i in request.computation.instructions if OPS[i.opcode].family == "window"]
     maker = ReduceWindow if instruction.opcode == "reduce-window" else SelectAndScatter
-    made = maker(request, instruction).kernel()
-    if isinstance(made, list):
-        return made
-    return [] if made is None else [made]
+    return maker(request, instruction).kernels()
 
 
 class ReduceWindow(Windows):
@@ -61,34 +56,35 @@ class ReduceWindow(Windows):
         half = len(instruction.operands) // 2
         self.arrays, self.initial = instruction.operands[:half], instruction.operands[half:]
         self.combiner = instruction["to_apply"]
+        self.names = [f"a{k}" for k in range(half)]  # the accumulators
 
     def another(self) -> ReduceWindow:
         """The same with a text of its own: for a further kernel."""
         return ReduceWindow(self.request, self.instruction)
 
-    def kernel(self) -> Launch | list[Launch] | None:
+    def kernels(self) -> list[Launch]:
         if not self.lead * self.places * self.inner:
-            return None
+            return []
         scanned = self._scanned()
         if scanned is not None:
             return running_launches(self, *scanned)
         taps = math.prod(d.window.size for d in self.middle)
         if self.inner > 1:
-            return self._rows(taps)
+            return [self._rows(taps)]
         if self.middle and (self.middle[-1].window.base_dilation == 1 or self.middle[-1].window.stride == 1):
-            return self._lines(taps)
-        return self._elements(taps)
+            return [self._lines(taps)]
+        return [self._elements(taps)]
 
     def _source(self, position: str) -> str:
         terms = f"lead * {self.text.number('plane', self.plane)} + {position}" if self.middle else "lead"
         return f"({terms}) * {self.text.number('inner', self.inner)}" if self.inner != 1 else terms
 
-    def _take(self, names: list[str], at: str) -> None:
-        """Combines the accumulators `names` with the elements at `at`."""
+    def take(self, names: list[str], at: str, reverse: bool = False) -> None:
+        """Combines the accumulators `names` with the elements at `at`, which come first where `reverse`."""
         values = [f"e{k}" for k in range(len(self.arrays))]
         for value, array in zip(values, self.arrays, strict=True):
             self.text.add(f"{value} = {load(self.request.names[array], at, array.dtype)}")
-        self.combine(names, [*names, *values])
+        self.combine(names, [*values, *names] if reverse else [*names, *values])
 
     def combine(self, names: list[str], arguments: list[str]) -> None:
         """names = combiner(arguments). Narrow floats are rounded each time, as a loop over arrays of them does it."""
@@ -99,72 +95,70 @@ class ReduceWindow(Windows):
         self.text.add(f"{', '.join(names)} = {', '.join(results)}")
 
     def _elements(self, taps: int) -> Launch:
-        """One accumulator: an item is a row of places."""
-        text = self.text
-        names = [f"a{k}" for k in range(len(self.arrays))]
-        last = len(self.middle) - 1
+        """One accumulator: an item is a row of windows, along the last dimension."""
+        text, last, row = self.text, len(self.middle) - 1, 1
         text.open("for item in range(lo, hi):")
-        if self.inner > 1 or last < 0:
-            row = self.inner
-            self.place("item", range(last + 1))
-            text.open(f"for column in range({text.number('inner', self.inner)}):")
-            out = f"item * {text.number('inner', self.inner)} + column"
+        self.place("item", range(last))
+        if last < 0:
+            inner = text.number("inner", self.inner)
+            text.open(f"for column in range({inner}):")
+            out = f"item * {inner} + column"
         else:
             row = self.middle[last].count
-            self.place("item", range(last))
             count = text.number(f"count{last}", row)
             text.open(f"for p{last} in range({count}):")
             out = f"item * {count} + p{last}"
-        for name, start in zip(names, self.initial, strict=True):
+        for name, start in zip(self.names, self.initial, strict=True):
             text.add(f"{name} = {self.scalar(start)}")
         depth = text.depth
-        source = self._source(self.open_window())
-        self._take(names, f"{source} + column" if self.inner > 1 else source)
+        self.take(self.names, self._source(self.open_window()))
         text.depth = depth
-        for k, (name, array) in enumerate(zip(names, self.arrays, strict=True)):
+        for k, (name, array) in enumerate(zip(self.names, self.arrays, strict=True)):
             text.add(store(self.request.output_name(k), out, array.dtype, name))
         return self.finished("window", self.lead * self.places * self.inner // row, row * taps * 2.0)
 
+    def _open_rows(self, variable: str, count: str) -> None:
+        """Begins an item whose accumulators are a row of `count` elements of the result, from `out` on."""
+        self.text.add(f"out = item * {count}")
+        self.text.open(f"for {variable} in range({count}):")
+        for k, start in enumerate(self.initial):
+            self.text.add(store(self.request.output_name(k), f"out + {variable}", start.dtype, self.scalar(start)))
+        self.text.depth -= 1
+
+    def _accumulate(self, out: str, at: str) -> None:
+        """Combines the elements of the result at `out` with those of the arrays at `at`."""
+        outputs = [(self.request.output_name(k), array.dtype) for k, array in enumerate(self.arrays)]
+        for name, (output, dtype) in zip(self.names, outputs, strict=True):
+            self.text.add(f"{name} = {load(output, out, dtype)}")
+        self.take(self.names, at)
+        for name, (output, dtype) in zip(self.names, outputs, strict=True):
+            self.text.add(store(output, out, dtype, name))
+
     def _rows(self, taps: int) -> Launch:
-        """A row of accumulators, in the result itself: an item is a place."""
+        """A row of accumulators, in the result itself: an item is a window."""
         text = self.text
-        outputs = [self.request.output_name(k) for k in range(len(self.arrays))]
         inner = text.number("inner", self.inner)
         text.open("for item in range(lo, hi):")
         self.place("item", range(len(self.middle)))
-        text.add(f"out = item * {inner}")
-        text.open(f"for c in range({inner}):")
-        for name, start in zip(outputs, self.initial, strict=True):
-            text.add(store(name, "out + c", start.dtype, self.scalar(start)))
-        text.depth -= 1
+        self._open_rows("c", inner)
         source = self._source(self.open_window())
         text.add(f"at = {source}")
         text.open(f"for c in range({inner}):")
-        names = [f"a{k}" for k in range(len(self.arrays))]
-        for name, output, array in zip(names, outputs, self.arrays, strict=True):
-            text.add(f"{name} = {load(output, 'out + c', array.dtype)}")
-        self._take(names, "at + c")
-        for name, output, array in zip(names, outputs, self.arrays, strict=True):
-            text.add(store(output, "out + c", array.dtype, name))
+        self._accumulate("out + c", "at + c")
         return self.finished("window", self.lead * self.places, self.inner * taps * 2.0)
 
     def _lines(self, taps: int) -> Launch:
-        """A row of accumulators, in the result itself, for all places along the last dimension: an item is such a row.
+        """A row of accumulators, in the result itself, for all windows along the last dimension: an item is such a row.
 
-        The loop over these places is the innermost, so that it becomes vectors; each element of the window has a range
-        of places at which it is inside, known before that loop.
+        The loop over these windows is the innermost, so that it becomes vectors; each position in the window has a
+        range of windows in which it is inside, known before that loop.
         """
         text, last = self.text, len(self.middle) - 1
         d, w = self.middle[last], self.middle[last].window
-        outputs = [self.request.output_name(k) for k in range(len(self.arrays))]
         count = text.number(f"count{last}", d.count)
         text.open("for item in range(lo, hi):")
         self.place("item", range(last))
-        text.add(f"out = item * {count}")
-        text.open(f"for p in range({count}):")
-        for name, start in zip(outputs, self.initial, strict=True):
-            text.add(store(name, "out + p", start.dtype, self.scalar(start)))
-        text.depth -= 1
+        self._open_rows("p", count)
         above = self.open_window(last)
         extent = text.number(f"extent{last}", d.extent)
         terms = f"lead * {text.number('lines', self.plane // d.extent)} + {above}" if last else "lead"
@@ -195,16 +189,11 @@ class ReduceWindow(Windows):
             text.add("line_at = line + first + b", "out_at = out + first")
             step, source = "", "line_at + p"
         text.open("for p in range(steps):")
-        names = [f"a{k}" for k in range(len(self.arrays))]
-        for name, output, array in zip(names, outputs, self.arrays, strict=True):
-            text.add(f"{name} = {load(output, f'out_at + p{step}', array.dtype)}")
-        self._take(names, source)
-        for name, output, array in zip(names, outputs, self.arrays, strict=True):
-            text.add(store(output, f"out_at + p{step}", array.dtype, name))
+        self._accumulate(f"out_at + p{step}", source)
         return self.finished("window", self.lead * self.places // d.count, d.count * taps * 2.0)
 
     def _scanned(self) -> tuple[int, bool] | None:
-        """(the dimension, whether from its end) of a running combination."""
+        """(the dimension, whether from its end) of a scan; None where the windows are none."""
         wide = [k for k, d in enumerate(self.middle) if not d.window.is_plain()]
         if len(wide) != 1:
             return None

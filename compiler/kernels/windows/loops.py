@@ -7,7 +7,7 @@ import math
 from hloom.compiler.kernels.codegen.constants import literal
 from hloom.compiler.kernels.codegen.description import Block
 from hloom.compiler.kernels.codegen.elements import fallbacks, load, with_stores
-from hloom.compiler.kernels.codegen.serial import block_lines
+from hloom.compiler.kernels.codegen.serial import block_lines, indent
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.codegen.writer import Writer
 from hloom.compiler.kernels.launch import Launch, launch_by_work
@@ -23,7 +23,7 @@ LITERAL = 8  # window sizes up to this are constants of the kernel, so that thei
 
 @record
 class Dimension:
-    """A windowed dimension: of the operand `extent`, of the places `count`."""
+    """A windowed dimension: `extent` elements of the operand, `count` windows."""
 
     extent: int
     count: int
@@ -66,9 +66,8 @@ class Windows:
         self.request, self.instruction = request, instruction
         window = window_of(instruction)
         dims = instruction.operands[0].dims
-        plain = [d.is_plain() for d in window]
-        first = plain.index(False) if False in plain else len(plain)
-        last = len(plain) - plain[::-1].index(False) if False in plain else len(plain)
+        wide = [k for k, d in enumerate(window) if not d.is_plain()]
+        first, last = (wide[0], wide[-1] + 1) if wide else (len(window), len(window))
         self.lead = math.prod(dims[:first])
         self.inner = math.prod(dims[last:])
         self.middle = [Dimension(e, d.output(e), d) for e, d in zip(dims[first:last], window[first:last], strict=True)]
@@ -79,7 +78,7 @@ class Windows:
         self.writer.integers = self.text.integers
 
     def position(self, terms: list[tuple[str, int, str]]) -> str:
-        """The flat index of coordinates with extents, the last fastest: (variable, extent, name of the extent)."""
+        """The flat index of coordinates, the last fastest: (variable, size, name of the size) each."""
         result = ""
         for variable, extent, name in terms:
             if not result:
@@ -123,7 +122,7 @@ class Windows:
         return self.position([(f"x{k}", d.extent, f"extent{k}") for k, d in enumerate(opened)])
 
     def place(self, item: str, dims) -> None:
-        """Statements that take a work item apart into lead and p0, p1, ... (those of `dims`)."""
+        """Statements that split a work item into lead and p0, p1, ... (those of `dims`)."""
         rest = item
         for k in reversed(dims):
             count = self.text.number(f"count{k}", self.middle[k].count)
@@ -149,19 +148,14 @@ class Windows:
     ) -> Launch:
         """parts: name -> (dtype, elements) of arrays between kernels. outputs: whether the results are written."""
         parts = parts or {}
-        pointers = [
-            (self.request.names[p], p.dtype)
-            for p in self.request.computation.parameters
-            if self.request.names[p].startswith("in") and any(self.request.names[p] in line for line in self.text.lines)
-        ]
-        pointers += [(name, dtype) for name, (dtype, _) in parts.items()]
+        pointers = [p for p in self.request.input_pointers() if any(p[0] in line for line in self.text.lines)]
+        pointers += [(name, HLO_NAME[dtype]) for name, (dtype, _) in parts.items()]
         if outputs:
-            pointers += [(self.request.output_name(k), o.dtype) for k, o in enumerate(self.request.outputs)]
-        # An argument may have been asked for by a loop that was then not written.
+            pointers += self.request.output_pointers()
         names = [name for name, _ in pointers] + list(self.text.integers)
         title = self.request.title(kind)
-        lines = [f"def {title}({', '.join([*names, 'lo', 'hi'])}):", *("    " + line for line in self.text.lines)]
-        types = [f"{HLO_NAME[dtype]}*" for _, dtype in pointers] + ["s64"] * (len(self.text.integers) + 2)
+        lines = [f"def {title}({', '.join([*names, 'lo', 'hi'])}):", *indent(self.text.lines)]
+        types = [f"{dtype}*" for _, dtype in pointers] + ["s64"] * (len(self.text.integers) + 2)
         source = KernelSource(title, "\n".join(lines) + "\n", tuple(types))
         arguments = [name for name, _ in pointers] + list(self.text.integers.values())
         temporaries = {name: dtype.itemsize * count for name, (dtype, count) in parts.items()}

@@ -1,10 +1,10 @@
-"""Running combinations: cumulative windows, which cost what the array costs.
+"""Scans: cumulative windows, with as many steps as the array has elements.
 
-A few long rows are cut into groups, and a group into chains that are combined side by side, as one would wait for its
-last addition. The first kernel combines each chain alone, the second goes through them again and puts what comes before
-in front: before[k + 1] = before[k] + (all of chain k), in the order in which the chain itself is gone through. So the
-step from one chain to the next is one more element, and running sums of what is not negative never fall. How rows are
-cut depends on their length only, so the bits do not depend on the number of threads.
+A few long rows are cut into groups, and a group into dependence chains that are combined side by side, as a single one
+would wait for its last addition. The first kernel combines each chain alone; the second walks them again, starting with
+what comes before: before[k + 1] = before[k] + (all of chain k), in the chain's own order. So the step from one chain to
+the next is one more element, and prefix sums of non-negative numbers never fall. How rows are cut depends on their
+length only, so the bits do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROWS = 16  # so many rows keep every core busy; fewer long rows are cut
 GROUP = 16384  # elements at least that are worth a work item of their own
 GROUPS = 64  # at most so many of a row: each puts the parts before its own together
-CHAINS = 8  # additions under way at once: the latency of one, 4 cycles, times two a cycle
+CHAINS = 8  # additions in flight: the latency of one, 4 cycles, times two per cycle
 TOGETHER = 4  # rows side by side, for the same reason; their lines fit in the ways of a set of the first cache
 COLUMNS = 256  # of a chunk at least: a memory page is touched for so many of its elements
 BLOCK = 512  # columns whose accumulators are kept beside each other
@@ -31,7 +31,7 @@ STEPS = 4  # rows of columns that are read, and written, at a time: so many stre
 
 
 def running_launches(made: ReduceWindow, dimension: int, reverse: bool) -> list[Launch]:
-    """The kernels of a running combination along a dimension of the window, `reverse` from its end."""
+    """The kernels of a scan along a dimension of the window, `reverse` from its end."""
     extent = made.middle[dimension].extent
     below = math.prod(d.extent for d in made.middle[dimension + 1 :]) * made.inner
     rows = made.lead * made.plane * made.inner // extent
@@ -60,7 +60,7 @@ def _rows(made: ReduceWindow, extent: int, reverse: bool) -> Launch:
     text.open("for x in range(extent):")
     text.add(f"at = {'extent - 1 - x' if reverse else 'x'}")
     for r in rows:
-        _take(made, names[r], f"first{r} + at", reverse)
+        made.take(names[r], f"first{r} + at", reverse)
     for r in rows:
         _write(made, names[r], f"first{r} + at")
     return made.finished("running", made.lead * made.plane * made.inner // extent, extent * 4.0, TOGETHER)
@@ -72,7 +72,6 @@ def _columns(made: ReduceWindow, extent: int, below: int, reverse: bool) -> Laun
     text, sign = made.text, "-" if reverse else "+"
     text.number("extent", extent)
     text.number("below", below)
-    names = [f"a{k}" for k in range(len(made.arrays))]
     kept = [f"kept{k}" for k in range(len(made.arrays))]
     for name, array in zip(kept, made.arrays, strict=True):
         text.add(f"{name} = scratch_{HLO_NAME[array.dtype]}({BLOCK})")
@@ -86,13 +85,12 @@ def _columns(made: ReduceWindow, extent: int, below: int, reverse: bool) -> Laun
         """The loop over the columns of `count` rows from row x on."""
         text.add(*[f"at{r} = first {sign} (x + {r}) * below" for r in range(count)])
         text.open("for c in range(begin, end):")
-        for name, start in zip(names, accumulators, strict=True):
-            text.add(f"{name} = {start}")
+        text.add(*[f"{name} = {start}" for name, start in zip(made.names, accumulators, strict=True)])
         for r in range(count):
-            _take(made, names, f"at{r} + c", reverse)
-            _write(made, names, f"at{r} + c", streamed=True)
-        for name, place, array in zip(names, kept, made.arrays, strict=True):
-            text.add(store(place, "c - begin", array.dtype, name))
+            made.take(made.names, f"at{r} + c", reverse)
+            _write(made, made.names, f"at{r} + c", streamed=True)
+        for name, scratch, array in zip(made.names, kept, made.arrays, strict=True):
+            text.add(store(scratch, "c - begin", array.dtype, name))
         text.depth -= 1
 
     before = [load(name, "c - begin", array.dtype) for name, array in zip(kept, made.arrays, strict=True)]
@@ -107,15 +105,8 @@ def _columns(made: ReduceWindow, extent: int, below: int, reverse: bool) -> Laun
     return made.finished("running_rows", items, extent * 1.0, min(COLUMNS, below))
 
 
-def _take(made: ReduceWindow, names: list[str], at: str, reverse: bool) -> None:
-    values = [f"e{k}" for k in range(len(made.arrays))]
-    for value, array in zip(values, made.arrays, strict=True):
-        made.text.add(f"{value} = {load(made.request.names[array], at, array.dtype)}")
-    made.combine(names, [*values, *names] if reverse else [*names, *values])
-
-
 def _write(made: ReduceWindow, names: list[str], at: str, streamed: bool = False) -> None:
-    """Writes the accumulators to a place. streamed: past the caches, if the kernel does so."""
+    """Stores the accumulators. streamed: by non-temporal stores, if the kernel has them."""
     request = made.request
     for k, (name, array) in enumerate(zip(names, made.arrays, strict=True)):
         made.text.add(store(request.output_name(k), at, array.dtype, name, streamed and request.streamed(k)))
@@ -134,6 +125,8 @@ def _chains(made: ReduceWindow, extent: int, rows: int, groups: int, reverse: bo
 
     def element(chain: int, at: str) -> None:
         text.add(f"e{chain} = {load(source, at, dtype)}")
+        combine(f"a{chain}", f"a{chain}", f"e{chain}")
+        write(chain, at)
 
     def write(chain: int, at: str) -> None:
         if last:
@@ -164,14 +157,10 @@ def _chains(made: ReduceWindow, extent: int, rows: int, groups: int, reverse: bo
     text.open("for x in range(1, length):")
     for k in numbers:
         element(k, f"at{k} {sign} x")
-        combine(f"a{k}", f"a{k}", f"e{k}")
-        write(k, f"at{k} {sign} x")
     text.depth -= 1
     end = CHAINS - 1  # the last chain has what does not divide by the number of them
     text.open(f"for x in range(length * {CHAINS}, count):")
     element(end, f"first {sign} x")
-    combine(f"a{end}", f"a{end}", f"e{end}")
-    write(end, f"first {sign} x")
     text.depth -= 1
     if not last:
         for k in numbers:

@@ -1,4 +1,4 @@
-"""select-and-scatter: each place chooses an element of its window, into which its update goes.
+"""select-and-scatter: each window chooses one of its elements, into which its update goes.
 
 Where windows overlap, an item is all between the dimensions that are joined; windows side by side are items each.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 
+from hloom.compiler.kernels.codegen.affine import row_major_strides
 from hloom.compiler.kernels.codegen.constants import literal
 from hloom.compiler.kernels.codegen.elements import load, store
 from hloom.compiler.kernels.launch import Launch
@@ -19,13 +20,13 @@ TAPS = 16  # elements of windows that are chosen from side by side
 class SelectAndScatter(Windows):
     """The launches of a select-and-scatter."""
 
-    def kernel(self) -> Launch | None:
+    def kernels(self) -> list[Launch]:
         operand, source, initial = self.instruction.operands
         if not operand.shape.size:
-            return None
+            return []
         taps = math.prod(d.window.size for d in self.middle)
         if self.middle and taps <= TAPS and all(d.is_tiled() for d in self.middle):
-            return self._side_by_side(taps)
+            return [self._side_by_side(taps)]
         text, dtype = self.text, operand.dtype
         out = self.request.output_name(0)
         size = text.number("whole", self.plane * self.inner)
@@ -54,7 +55,7 @@ class SelectAndScatter(Windows):
         text.add(f"old = {load(out, 'chosen', dtype)}", f"new = {load(self.request.names[source], at, dtype)}")
         (result,) = self.combined(self.instruction["scatter"], ["old", "new"])
         text.add(store(out, "chosen", dtype, result))
-        return self.finished("select", self.lead, self.inner * (self.places * taps * 3.0 + self.plane))
+        return [self.finished("select", self.lead, self.inner * (self.places * taps * 3.0 + self.plane))]
 
     def _side_by_side(self, taps: int) -> Launch:
         """Where each element is in one window: it is written once, and the innermost loop becomes vectors.
@@ -66,17 +67,11 @@ class SelectAndScatter(Windows):
         out, inner = self.request.output_name(0), self.inner
         text.open("for item in range(lo, hi):")
         self.place("item", range(last + 1 if inner > 1 else last))
-        if inner > 1:
-            row = text.number("inner", inner)
-            places = [f"p{k}" for k in range(last + 1)]
-        else:
-            row = text.number(f"count{last}", self.middle[last].count)
-            places = [f"p{k}" for k in range(last)]
+        row = inner if inner > 1 else self.middle[last].count
+        count = text.number("inner" if inner > 1 else f"count{last}", row)
+        places = [f"p{k}" for k in range(last + 1 if inner > 1 else last)]
         corner = f"lead * {text.number('plane', self.plane)}"
-        below, steps = 1, [0] * (last + 1)
-        for k in range(last, -1, -1):
-            steps[k] = below
-            below *= self.middle[k].extent
+        steps = row_major_strides([d.extent for d in self.middle])
         for k, place in enumerate(places):
             corner += f" + {place} * {text.number(f'corner{k}', self.middle[k].window.stride * steps[k])}"
         text.add(f"corner = ({corner}) * inner" if inner > 1 else f"corner = {corner}")
@@ -87,16 +82,15 @@ class SelectAndScatter(Windows):
         for k, offset in enumerate(offsets):
             text.add(f"at{k} = corner + {text.number(f'offset{k}', offset)}" if offset else f"at{k} = corner")
         text.add(f"nothing = {self.scalar(initial)}")
-        text.open(f"for c in range({row}):")
+        text.open(f"for c in range({count}):")
         at = "c" if inner > 1 else f"c * {self.middle[last].window.stride}"
         text.add(f"best = {load(self.request.names[operand], f'at0 + {at}', dtype)}", "chosen = s32(0)")
         for k in range(1, taps):
             text.add(f"value = {load(self.request.names[operand], f'at{k} + {at}', dtype)}")
             (keep,) = self.combined(self.instruction["select"], ["best", "value"])
             text.add(f"best = best if {keep} else value", f"chosen = chosen if {keep} else s32({k})")
-        text.add(f"new = {load(self.request.names[source], f'item * {row} + c', dtype)}")
+        text.add(f"new = {load(self.request.names[source], f'item * {count} + c', dtype)}")
         (result,) = self.combined(self.instruction["scatter"], ["nothing", "new"])
         for k in range(taps):
             text.add(store(out, f"at{k} + {at}", dtype, f"{result} if chosen == s32({k}) else nothing"))
-        row = inner if inner > 1 else self.middle[last].count
         return self.finished("select_tiled", self.lead * self.places * inner // row, row * taps * 3.0)

@@ -95,6 +95,10 @@ class CpuTarget(Target):
     def nontemporal_bytes(self) -> int:
         return self.machine.vector_bytes
 
+    @property
+    def cores(self) -> int:
+        return self.machine.cores
+
     def launch_of(self, nest: Nest) -> Launch:
         """The launch of a nest."""
         arguments = [name for name, _ in nest.pointers] + list(nest.integers.values())

@@ -49,7 +49,7 @@ class _ReduceWindow(ReduceWindow):
         for name, start in zip(names, self.initial, strict=True):
             text.add(f"{name} = {self.scalar(start)}")
         source = self._source(self.open_window())
-        self._take(names, f"{source} + {column}" if column else source)
+        self.take(names, f"{source} + {column}" if column else source)
         text.depth = 0
         for k, (name, array) in enumerate(zip(names, self.arrays, strict=True)):
             text.add(store(self.request.output_name(k), "item", array.dtype, name))

@@ -14,7 +14,7 @@ After the last pass the elements stand in their natural order.
 
 Words that may follow, in this order:
 
-- `inverse`: roots of unity turn the other way (the factors that are given have to do so too).
+- `inverse`: roots of unity are the conjugates (and so must be the factors that are passed).
 - `frompairs`: the source is no block: element i is at `source + i * source_step`, the numbers of all lanes side by
   side, a real and an imaginary part each; `fromreals`: real numbers side by side. `topairs` is the same of the target
   (of `last` only), with `target_step`. A step follows the address that it belongs to.
@@ -36,32 +36,31 @@ import math
 from llvmlite import ir
 
 from hloom.compiler.targets.cpu.fft.names import PASS, SPECTRUM, parameters
+from hloom.compiler.targets.cpu.microkernels.ir_building import (
+    BYTES,
+    ELEMENTS,
+    I32,
+    I64,
+    block_function,
+    disable_unrolling,
+    integer,
+    multiply_add,
+)
 from hloom.ir.records import record
-
-I32, I64 = ir.IntType(32), ir.IntType(64)
-VOID, BYTE, BYTES = ir.VoidType(), ir.IntType(8), ir.PointerType()
-ELEMENTS = {"f32": (ir.FloatType(), "f32", 4), "f64": (ir.DoubleType(), "f64", 8)}
 
 
 def build(module: ir.Module, name: str) -> ir.Function:
     """Defines the function of a name in a module, once, and returns it. Needs no Numba."""
-    symbol = f"hloom_{name}"
-    if symbol in module.globals:
-        return module.globals[symbol]
-    names = parameters(name)
-    function = ir.Function(module, ir.FunctionType(VOID, [I64] * len(names)), symbol)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    function.attributes.add("nounwind")
-    for argument, parameter in zip(function.args, names, strict=True):
-        argument.name = parameter
+    names = parameters(name) or ()
+    function, new = block_function(module, f"hloom_{name}", names)
+    if not new:
+        return function
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     arguments = dict(zip(names, function.args, strict=True))
     if match := SPECTRUM.fullmatch(name):
         writer = _Writer(builder, match[2], int(match[3]), False)
         (_half if match[1] == "half" else _whole)(writer, **arguments)
-    else:
-        match = PASS.fullmatch(name)
+    elif match := PASS.fullmatch(name):
         writer = _Writer(builder, match[2], int(match[3]), bool(match[5]))
         _Pass(writer, int(match[1]), (match[6] or "")[1:], arguments).write(match[4])
     builder.ret_void()
@@ -135,11 +134,7 @@ class _Writer:
         return ir.Constant(self.vector, [value] * self.lanes)
 
     def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        module, name = self.builder.module, f"llvm.fmuladd.v{self.lanes}{self.letters}"
-        function = module.globals.get(name) or ir.Function(
-            module, ir.FunctionType(self.vector, [self.vector] * 3), name
-        )
-        return self.builder.call(function, [a, b, c])
+        return multiply_add(self.builder, self.letters, a, b, c)
 
     def right(self, a: _Complex, b: _Complex) -> _Complex:
         """a + w b with w the root of unity of order 4: -i, or i in the inverse transform."""
@@ -158,9 +153,7 @@ class _Writer:
     # --- memory ---
 
     def place(self, base: ir.Value, offset: ir.Value | int) -> ir.Value:
-        if isinstance(offset, int):
-            offset = ir.Constant(I64, offset)
-        return self.builder.inttoptr(self.builder.add(base, offset), BYTES)
+        return self.builder.inttoptr(self._after(base, offset), BYTES)
 
     def load(self, base: ir.Value, offset: ir.Value | int = 0) -> ir.Value:
         return self.builder.load(self.place(base, offset), align=self.size, typ=self.vector)
@@ -176,7 +169,7 @@ class _Writer:
         return _Complex(self, self.broadcast(base, offset), self.broadcast(self._after(base, offset), self.size))
 
     def _after(self, base: ir.Value, offset: ir.Value | int) -> ir.Value:
-        return self.builder.add(base, ir.Constant(I64, offset) if isinstance(offset, int) else offset)
+        return self.builder.add(base, integer(offset) if isinstance(offset, int) else offset)
 
     def shuffled(self, a: ir.Value, b: ir.Value, places) -> ir.Value:
         return self.builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, self.lanes), list(places)))
@@ -213,14 +206,12 @@ class _Writer:
         index = builder.phi(I64)
         values = [builder.phi(I64) for _ in starting]
         following = body(index, values)
-        after = builder.add(index, ir.Constant(I64, 1))
+        after = builder.add(index, integer(1))
         for phi, first, then in zip([index, *values], [start, *starting], [after, *following], strict=True):
-            phi.add_incoming(ir.Constant(I64, first) if isinstance(first, int) else first, entry)
+            phi.add_incoming(integer(first) if isinstance(first, int) else first, entry)
             phi.add_incoming(then, builder.block)
         branch = builder.cbranch(builder.icmp_signed("<", after, stop), loop, done)
-        # A turn has enough independent work: unrolled, it would only take longer to compile.
-        options = [builder.module.add_metadata([ir.MetaDataString(builder.module, "llvm.loop.unroll.disable")])]
-        branch.set_metadata("llvm.loop", self_referring(builder.module, options))
+        disable_unrolling(branch)
         builder.position_at_end(done)
 
 
@@ -229,17 +220,17 @@ class _Pass:
 
     def __init__(self, w: _Writer, radix: int, read: str, given: dict[str, ir.Value]):
         self.w, self.radix, self.read, self.given = w, radix, read, given
-        builder, one = w.builder, ir.Constant(I64, 1)
-        self.block = ir.Constant(I64, 2 * w.bytes)
+        builder, one = w.builder, integer(1)
+        self.block = integer(2 * w.bytes)
         self.m, self.s = given.get("m", one), given.get("s", one)
         self.source_step, self.target_step = (given.get(name, self.block) for name in ("source_step", "target_step"))
-        self.factors_step = ir.Constant(I64, 2 * (radix - 1) * w.size)
+        self.factors_step = integer(2 * (radix - 1) * w.size)
         # From number k of the operands, and of the results, to number k + 1.
         operands_apart = builder.mul(builder.mul(self.m, self.s), self.source_step)
         results_apart = builder.mul(self.s, self.target_step)
         self.scale = w.broadcast(given["scale"]) if "scale" in given else None
         self.operands, self.results = (
-            [builder.mul(apart, ir.Constant(I64, k)) for k in range(radix)] for apart in (operands_apart, results_apart)
+            [builder.mul(apart, integer(k)) for k in range(radix)] for apart in (operands_apart, results_apart)
         )
 
     def write(self, stage: str) -> None:
@@ -258,7 +249,7 @@ class _Pass:
         source, target, at = values
         builder = self.w.builder
         self.transform(source, target, lambda k: self.w.factor(at, 2 * (k - 1) * self.w.size))
-        step = builder.mul(self.block, ir.Constant(I64, self.radix))
+        step = builder.mul(self.block, integer(self.radix))
         return [
             builder.add(source, self.source_step), builder.add(target, step), builder.add(at, self.factors_step),
         ]  # fmt: skip
@@ -274,7 +265,7 @@ class _Pass:
 
         self.w.count(0, self.s, [source, target], column)
         row = builder.mul(self.s, self.block)  # from one p to the next in the source; radix times that in the target
-        rows = builder.mul(row, ir.Constant(I64, self.radix))
+        rows = builder.mul(row, integer(self.radix))
         return [builder.add(source, row), builder.add(target, rows), builder.add(at, self.factors_step)]
 
     def following(self, source, target):
@@ -289,19 +280,12 @@ class _Pass:
             if factors is not None and k:
                 number = number.times(factors(k))
             if "twiddles" in given:
-                at = builder.add(k1, builder.mul(self.s, ir.Constant(I64, k)))
-                number = number.times(w.factor(given["twiddles"], builder.mul(at, ir.Constant(I64, 2 * w.size))))
+                at = builder.add(k1, builder.mul(self.s, integer(k)))
+                number = number.times(w.factor(given["twiddles"], builder.mul(at, integer(2 * w.size))))
                 number = number.times(w.read(builder.add(given["lane_twiddles"], builder.mul(at, self.block))))
             if self.scale is not None:
                 number = number.scaled(self.scale)
             w.write(builder.add(target, self.results[k]), number, "target_step" in given)
-
-
-def self_referring(module: ir.Module, options: list) -> ir.MDValue:
-    """A metadata node whose first operand is the node itself, the form LLVM asks of a loop's name."""
-    node = ir.MDValue(module, options, name=str(len(module.metadata)))
-    node.operands = (node, *options)
-    return node
 
 
 def _dft(w: _Writer, a: list[_Complex]) -> list[_Complex]:
@@ -364,24 +348,21 @@ def _odd(w: _Writer, a: list[_Complex]) -> list[_Complex]:
         first = first + t
     result = [first] * r
     for k in range(1, half + 1):
-        even = a[0]
-        odd: _Complex | None = None
-        for j in range(1, half + 1):
-            # The angle within a half turn, so that equal numbers are equal in every result.
-            turn = j * k % r
-            sine = math.sin(2 * math.pi * min(turn, r - turn) / r) * (1 if 2 * turn < r else -1)
-            even = even.plus(w.constant(math.cos(2 * math.pi * min(turn, r - turn) / r)), sums[j - 1])
-            if odd is None:
-                odd = differences[0].scaled(w.constant(sine))
-            else:
-                odd = odd.plus(w.constant(sine), differences[j - 1])
+        # The angles within a half turn, so that equal numbers are equal in every result.
+        turns = [j * k % r for j in range(1, half + 1)]
+        angles = [2 * math.pi * min(turn, r - turn) / r for turn in turns]
+        sines = [math.sin(x) * (1 if 2 * turn < r else -1) for x, turn in zip(angles, turns, strict=True)]
+        even = a[0].plus(w.constant(math.cos(angles[0])), sums[0])
+        odd = differences[0].scaled(w.constant(sines[0]))
+        for x, sine, t, u in zip(angles[1:], sines[1:], sums[1:], differences[1:], strict=True):
+            even, odd = even.plus(w.constant(math.cos(x)), t), odd.plus(w.constant(sine), u)
         result[k], result[r - k] = w.right(even, odd), w.left(even, odd)
     return result
 
 
 def _half(w: _Writer, block, twiddles, m) -> None:
     """X(k) = E + w^k O, X(m - k) = conj(E - w^k O): 2 E = Z(k) + conj Z(m - k) and 2 i O = Z(k) - conj Z(m - k)."""
-    builder, step = w.builder, ir.Constant(I64, 2 * w.bytes)
+    builder, step = w.builder, integer(2 * w.bytes)
     half = w.constant(0.5)
     last = builder.add(block, builder.mul(m, step))
     first = w.read(block)
@@ -389,15 +370,10 @@ def _half(w: _Writer, block, twiddles, m) -> None:
     w.write(block, _Complex(w, builder.fadd(first.real, first.imag), zero))
     w.write(last, _Complex(w, builder.fsub(first.real, first.imag), zero))
 
-    def pair(k, values):
-        low, high, at = values
-        a, b = w.read(low), w.read(high).conjugate()
+    def pair(a: _Complex, b: _Complex, at: ir.Value) -> tuple[_Complex, _Complex]:
         even, difference = (a + b).scaled(half), a - b
         odd = _Complex(w, difference.imag, builder.fneg(difference.real))
-        plus, minus = odd.rotated(w.factor(at), even)
-        w.write(low, plus)
-        w.write(high, minus.conjugate())
-        return [builder.add(low, step), builder.sub(high, step), builder.add(at, ir.Constant(I64, 2 * w.size))]
+        return odd.rotated(w.factor(at), even)
 
     _pairs(w, pair, m, block, last, step, twiddles)
 
@@ -405,27 +381,31 @@ def _half(w: _Writer, block, twiddles, m) -> None:
 def _whole(w: _Writer, block, twiddles, m) -> None:
     """2 Z(k) = E + i O and 2 Z(m - k) = conj(E - i O), with E = X(k) + conj X(m - k) and
     w^k O = X(k) - conj X(m - k)."""
-    builder, step = w.builder, ir.Constant(I64, 2 * w.bytes)
+    builder, step = w.builder, integer(2 * w.bytes)
     last = builder.add(block, builder.mul(m, step))
     a, b = w.load(block), w.load(last)
     w.write(block, _Complex(w, builder.fadd(a, b), builder.fsub(a, b)))
 
-    def pair(k, values):
-        low, high, at = values
-        a, b = w.read(low), w.read(high).conjugate()
+    def pair(a: _Complex, b: _Complex, at: ir.Value) -> tuple[_Complex, _Complex]:
         even, factor = a + b, w.factor(at)
-        plus, minus = (a - b).rotated(_Complex(w, builder.fneg(factor.imag), factor.real), even)
-        w.write(low, plus)
-        w.write(high, minus.conjugate())
-        return [builder.add(low, step), builder.sub(high, step), builder.add(at, ir.Constant(I64, 2 * w.size))]
+        return (a - b).rotated(_Complex(w, builder.fneg(factor.imag), factor.real), even)
 
     _pairs(w, pair, m, block, last, step, twiddles)
 
 
 def _pairs(w: _Writer, pair, m, block, last, step, twiddles) -> None:
-    """Calls pair(k, (address of k, address of m - k, address of turn k)) for 1 <= k <= m / 2."""
+    """For 1 <= k <= m / 2 elements k and m - k become z and conj z', (z, z') = pair(element k, conj of element m - k,
+    address of twiddle factor k)."""
     builder = w.builder
-    stop = builder.add(builder.sdiv(m, ir.Constant(I64, 2)), ir.Constant(I64, 1))
-    turn = ir.Constant(I64, 2 * w.size)
-    with builder.if_then(builder.icmp_signed(">", stop, ir.Constant(I64, 1))):
-        w.count(1, stop, [builder.add(block, step), builder.sub(last, step), builder.add(twiddles, turn)], pair)
+    stop = builder.add(builder.sdiv(m, integer(2)), integer(1))
+    twiddle = integer(2 * w.size)
+
+    def body(k: ir.Value, values: list[ir.Value]) -> list[ir.Value]:
+        low, high, at = values
+        plus, minus = pair(w.read(low), w.read(high).conjugate(), at)
+        w.write(low, plus)
+        w.write(high, minus.conjugate())
+        return [builder.add(low, step), builder.sub(high, step), builder.add(at, twiddle)]
+
+    with builder.if_then(builder.icmp_signed(">", stop, integer(1))):
+        w.count(1, stop, [builder.add(block, step), builder.sub(last, step), builder.add(twiddles, twiddle)], body)

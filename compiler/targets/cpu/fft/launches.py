@@ -1,6 +1,6 @@
 """fft: Stockham transforms of as many rows or columns at a time as a vector has lanes, one launch for each dimension.
 
-A work item is a block of neighbouring transforms (`tiles_fft` has the passes over blocks). Transforms along the last
+A work item is a block of neighbouring transforms (`butterflies` has the passes over blocks). Transforms along the last
 dimension are *rows*: their elements are brought into a block, and out of it, by square transposes. Transforms along
 another dimension are *columns*: those of neighbouring columns lie side by side in memory already.
 
@@ -8,8 +8,8 @@ One long transform, or a few, would leave lanes empty. Such a transform of lengt
 length N1, which are multiplied by roots of unity of order N1 * N2, and N1 rows of length N2 whose results are columns
 (the four-step algorithm). A real transform of even length is one of half the length, whose elements are pairs.
 
-The way of reading and writing and the number of passes are in the kernel's text; passes are kernels of their own, whose
-addresses are arguments as lengths, strides and roots are. So another length needs no other code but for new radices.
+A kernel's text depends on how it reads and writes and on the number of passes; passes are kernels of their own, whose
+addresses are arguments as lengths, strides and roots are. So another length needs new code only for new radices.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 from hloom.compiler.kernels.codegen.affine import variables
 from hloom.compiler.kernels.codegen.source import KernelSource
-from hloom.compiler.kernels.launch import Launch, launch_by_work
+from hloom.compiler.kernels.launch import Argument, Launch, launch_by_work
 from hloom.compiler.kernels.request import KernelRequest
 from hloom.compiler.targets.cpu.fft.parts import PARTS, SIZES, part_kernel, pass_kernel
-from hloom.compiler.targets.cpu.fft.text import PIECE, Form, kernel_of, pass_names, spectrum_kernel
+from hloom.compiler.targets.cpu.fft.text import PIECE, Epilogue, Form, kernel_of, pass_names, spectrum_kernel
 from hloom.compiler.targets.cpu.fft.twiddles import factors_of, radices_of, scale_of, spectrum_twiddles, twiddles_of
 from hloom.ir.module import Instruction
 from hloom.ir.ops import OPS
@@ -89,7 +89,7 @@ def accepts_transform(group: Group, instruction: Instruction, users: list[Instru
         return True, "epilogue of the Fourier transform"
     if not output and _is_constant(instruction) and group.head not in users:
         return True, "a constant"
-    if not output and users == [group.head] and _accepts_conversion(group.head, instruction):
+    if not output and group.head and users == [group.head] and _accepts_conversion(group.head, instruction):
         return True, "numbers are converted as the transform reads them"
     return False, "a Fourier transform reads its operand from memory"
 
@@ -133,18 +133,18 @@ def _is_constant(instruction: Instruction) -> bool:
 def fft_launches(request: KernelRequest, machine) -> list[Launch]:
     """The launches of a computation of one fft (`has_fft_kernel`), and what the others allow."""
     (instruction,) = [i for i in request.computation.instructions if i.opcode == "fft"]
-    return _Maker(request, instruction, machine).launches()
+    return _Launches(request, instruction, machine).launches()
 
 
-def _epilogue(request: KernelRequest, fft: Instruction) -> dict[str, object]:
-    """What a `Form` says of the element-wise ops behind a transform."""
+def _epilogue(request: KernelRequest, fft: Instruction) -> Epilogue:
+    """The element-wise ops behind a transform."""
     output = request.outputs[0]
     writer = request.writer(output.dims)
     writer.overrides[fft] = ("z", writer.root)
     value = writer.value(output, variables(output.dims), writer.root)
     lines = tuple(str(line) for line in writer.root.body)
     title = request.title("").split("_fft_")[-1].strip("_")
-    return {"epilogue": (*lines, f"v = {value}"), "real": output.dtype not in COMPLEX, "title": title}
+    return Epilogue((*lines, f"v = {value}"), output.dtype not in COMPLEX, title)
 
 
 def shared_kernels(dtype: str, machine) -> list[KernelSource]:
@@ -162,15 +162,13 @@ def shared_kernels(dtype: str, machine) -> list[KernelSource]:
     return [pass_kernel(name) for name in names] + [part_kernel(name, dtype, lanes) for name in PARTS]
 
 
-class _Maker:
+class _Launches:
     def __init__(self, request: KernelRequest, instruction: Instruction, machine):
         (operand,) = instruction.operands
         self.reals = operand.opcode == "convert"
         self.given = request.names[operand.operands[0] if self.reals else operand]
         self.made = request.output_name(0)
-        self.epilogue: dict[str, object] = {}
-        if request.outputs[0] is not instruction:
-            self.epilogue = _epilogue(request, instruction)
+        self.epilogue = Epilogue() if request.outputs[0] is instruction else _epilogue(request, instruction)
         self.operand, self.shape = operand.shape, instruction.shape
         self.which, self.lengths = instruction["fft_type"], tuple(instruction["fft_length"])
         self.dtype = HLO_NAME[real_dtype(operand.dtype)]
@@ -192,7 +190,7 @@ class _Maker:
                 source = "spectrum"
             self.real_rows(source, total)
             return self.result
-        between = "spectrum" if self.epilogue and others else self.made
+        between = "spectrum" if self.epilogue.statements and others else self.made
         if self.which == "RFFT":
             self.real_rows(self.given, 0, between)
         else:
@@ -211,7 +209,8 @@ class _Maker:
 
     def rows(self, source: str, target: str, rows: int, n: int, total: int) -> None:
         """Complex transforms of rows of n elements."""
-        if goes_by_rows(n, rows, self.lanes):
+        split = split_of(n)
+        if split is None or goes_by_rows(n, rows, self.lanes):
             strides = {"outer": 0, "lane": 2 * n, "width": 2 * n}
             if self.reals and source == self.given:
                 given = {"outer": 0, "lane": n, "width": n}
@@ -219,7 +218,7 @@ class _Maker:
             else:
                 self.launch(n, 1, rows, source, target, strides, strides, "rows", "rows", total)
             return
-        n1, n2 = split_of(n)
+        n1, n2 = split
         steps = {"outer": 2 * n, "lane": 2, "step": 2 * n2}
         self.launch(n1, rows, n2, source, "steps", steps, steps, "columns", "columns", 0, twiddled=(n1, n2))
         lines = {"outer": 2 * n, "lane": 2 * n2, "width": 2 * n2}
@@ -264,15 +263,15 @@ class _Maker:
         self, n, outer, count, source, target, given, made, read, write, total, twiddled=None, spectrum=""
     ) -> None:  # fmt: skip
         """One launch: outer * count transforms of n elements. given, made: strides of source and target, in numbers."""
-        radices = radices_of(n)
+        radices = radices_of(n) or ()
         capacity = next(size for size in CAPACITIES if size >= n) + 8  # the spectrum of real numbers has one more
         results = made.get("width", 2 * n) // 2
-        epilogue = self.epilogue if target == self.made else {}
-        if epilogue and epilogue["real"]:
+        epilogue = self.epilogue if target == self.made else Epilogue()
+        if epilogue.real:
             made = {name: stride // 2 for name, stride in made.items()}
         form = Form(
             self.dtype, self.lanes, len(radices), self.inverse, read, write, source == target, spectrum,
-            twiddled is not None, bool(total), capacity, **epilogue,
+            twiddled is not None, bool(total), capacity, epilogue,
         )  # fmt: skip
         factors, passes = factors_of(n, self.dtype, self.sign)
         tables = {"factors": factors}
@@ -283,8 +282,7 @@ class _Maker:
         if total:
             tables["scale"] = scale_of(total, self.dtype)
         blocks = -(-count // self.lanes)
-        values: dict[str, object] = {"n": n, "blocks": blocks, "count": count}
-        values["results"] = results
+        values: dict[str, Argument] = {"n": n, "blocks": blocks, "count": count, "results": results}
         for side, strides in (("given", given), ("made", made)):
             values |= {f"{side}_{name}": stride for name, stride in strides.items()}
         for number, (place, m, s) in enumerate(passes):
@@ -299,17 +297,10 @@ class _Maker:
         self.finish(source_text, arguments, outer * blocks, work, tables)
 
     def finish(self, source: KernelSource, arguments: list, items: int, work: float, tables) -> None:
-        bytes_of = {
-            "spectrum": self.operand.bytes if self.which == "IRFFT" else self.shape.bytes,
-            "pairs": self.pairs_bytes(),
-            "steps": self.pairs_bytes(),
-        }
+        # The complex numbers that the passes along the last dimension work on.
+        pairs = self.operand.bytes if self.which == "RFFT" else self.shape.bytes
+        spectrum = self.operand.bytes if self.which == "IRFFT" else self.shape.bytes
+        bytes_of = {"spectrum": spectrum, "pairs": pairs, "steps": pairs}
         temporaries = {name: size for name, size in bytes_of.items() if name in arguments}
         # The names of tables are those of temporaries and buffers too: each launch has its own.
         self.result.append(launch_by_work(source, arguments, items, work, temporaries, tables))
-
-    def pairs_bytes(self) -> int:
-        """Bytes of the complex numbers that the passes along the last dimension work on."""
-        if self.which == "RFFT":
-            return self.operand.bytes
-        return self.shape.bytes

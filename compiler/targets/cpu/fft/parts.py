@@ -1,6 +1,6 @@
-"""What all transforms do with their blocks, as kernels of their own: the kernels of `fft_text` call them by address.
+"""What all transforms do with their blocks, as kernels of their own: the kernels of `text` call them by address.
 
-So they are compiled once, whatever the lengths, and are part of the prebuilt code. A block has element i of LANES
+They are compiled once for all lengths, and are part of the prebuilt code. A block has element i of LANES
 transforms at i * 2 * LANES, real parts, then imaginary ones; of the last transforms there may be fewer (`lanes`).
 """
 
@@ -112,8 +112,8 @@ def part_kernel(name: str, dtype: str, lanes: int) -> KernelSource:
 
 @functools.cache
 def pass_kernel(name: str) -> KernelSource:
-    """A pass of `tiles_fft` by its name."""
-    words = parameters(name)
+    """A pass of `butterflies` by its name."""
+    words = parameters(name) or ()
     return _kernel(f"{name}_alone", words, "", f"\n    {name}({', '.join(words)})\n")
 
 

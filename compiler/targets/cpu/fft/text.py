@@ -1,6 +1,6 @@
-"""Texts of the kernels of `fft`: blocks of transforms from memory, through the passes, back to memory.
+"""Sources of the kernels of `fft`: blocks of transforms from memory, through the passes, back to memory.
 
-What they call is in `fft_parts`; their own are the order of it, places in memory, and what is computed from results.
+What they call is in `parts`; their own are the order of calls, addresses, and what is computed from results.
 """
 
 from __future__ import annotations
@@ -18,14 +18,23 @@ APART = 2048
 
 
 @record(frozen=True)
+class Epilogue:
+    """Statements that compute the result `v` of an element `z`; none: that is the result. real: whether `v` is a real
+    number. title: the names of their ops."""
+
+    statements: tuple[str, ...] = ()
+    real: bool = False
+    title: str = ""
+
+
+@record(frozen=True)
 class Form:
     """What the text of a kernel depends on.
 
     passes: how many there are. read, write: 'rows' or 'columns' of complex numbers, 'reals' (rows of real ones: their
     imaginary parts are 0 or left out). spectrum: 'half' after, or 'whole' before, the passes of a real transform of
-    even length; 'mirror' completes the spectrum of a real one of odd length. epilogue: statements that make the result
-    `v` of an element `z`; real: whether that is a real number; title: the names of their ops. twiddled, scaled: as in
-    `tiles_fft`. capacity: elements of a block.
+    even length; 'mirror' completes the spectrum of a real one of odd length. epilogue: what is computed from each
+    element. twiddled, scaled: as in `butterflies`. capacity: elements of a block.
     """
 
     dtype: str
@@ -39,14 +48,12 @@ class Form:
     twiddled: bool = False
     scaled: bool = False
     capacity: int = 64
-    epilogue: tuple[str, ...] = ()
-    real: bool = False
-    title: str = ""
+    epilogue: Epilogue = Epilogue()
 
     @property
     def stores_directly(self) -> bool:
         """Whether the last pass writes to the array itself: not where something is to be computed from its results."""
-        return self.write == "columns" and not self.epilogue
+        return self.write == "columns" and not self.epilogue.statements
 
 
 def pass_names(form: Form, radices: tuple[int, ...]) -> list[str]:
@@ -71,7 +78,6 @@ class _Text:
         self.form = form
         self.lines: list[str] = []
         self.depth = 2
-        self.integers: dict[str, None] = {}
         size = SIZES[form.dtype]
         self.size, self.vector, self.element = size, form.lanes * size, 2 * form.lanes * size
 
@@ -93,8 +99,7 @@ class _Text:
         form = self.form
         given, made = ("data", "data") if form.in_place else ("given", "made")
         lanes, integer = form.lanes, self.integer
-        for name in ("blocks", "count"):
-            integer(name)
+        self.integers = {"blocks": None, "count": None}
         room = form.capacity * 2 * lanes + APART // self.size
         body = [f"    {block} = scratch_{form.dtype}({room})" for block in "ab"] + ["    for item in range(lo, hi):"]
         self.add("outer = quotient(item, blocks)", f"first = (item - outer * blocks) * {lanes}")
@@ -110,7 +115,7 @@ class _Text:
         self.passes(source, made)
         if form.spectrum == "half":
             self.spectrum()
-        if form.epilogue:
+        if form.epilogue.statements:
             self.epilogue()
         if form.write == "columns":
             self.columns_target(made)
@@ -121,7 +126,7 @@ class _Text:
         pointers += ["twiddles", "lane_twiddles"] * form.twiddled + ["scale"] * form.scaled
         title = "_".join(
             ["ifft" if form.inverse else "fft", str(form.passes), form.read, form.write]
-            + [form.title] * bool(form.title)
+            + [form.epilogue.title] * bool(form.epilogue.title)
         )
         names = [*pointers, *self.integers, "lo", "hi"]
         text = "\n".join([f"def {title}({', '.join(names)}):", *body, *self.lines]) + "\n"
@@ -129,13 +134,13 @@ class _Text:
         return KernelSource(title, text, tuple(kinds))
 
     def part(self, name: str, *arguments: str) -> None:
-        """A call of one of `fft_parts`, whose address is the argument of that name."""
+        """A call of one of `parts`, whose address is the argument of that name."""
         self.add(f"call_kernel({self.integer(name)}, 0, 1, {', '.join(arguments)})")
 
     # --- memory to block ---
 
     def columns_source(self, given: str) -> str:
-        """Statements that make `source` and `source_step`; a block that is not full is copied."""
+        """Statements that set `source` and `source_step`; a block that is not full is copied."""
         step = self.integer("given_step")
         self.add(f"source = address({given}) + x * {self.size}", f"source_step = {step} * {self.size}")
         self.open(f"if lanes < {self.form.lanes}:")
@@ -190,13 +195,12 @@ class _Text:
                 values["s"] = self.integer(f"s{number}")
             if last and form.twiddled:
                 per_block = f"(item - outer * blocks) * {self.integer('n')} * {2 * self.size}"
-                values["twiddles"], values["lane_twiddles"] = (
-                    f"address(twiddles) + {per_block}",
-                    "address(lane_twiddles)",
-                )
+                values["twiddles"] = f"address(twiddles) + {per_block}"
+                values["lane_twiddles"] = "address(lane_twiddles)"
             if target == self.free:
                 self.block, self.free = self.free, self.block
-            self.part(f"pass{number}", *(values[name] for name in parameters(f"fft2_{_pass_words(form, number)}")))
+            names = parameters(f"fft2_{_pass_words(form, number)}") or ()
+            self.part(f"pass{number}", *(values[name] for name in names))
 
     def spectrum(self) -> None:
         self.part(self.form.spectrum, f"address({self.block})", "address(twiddles)", self.integer("n"))
@@ -209,8 +213,8 @@ class _Text:
         self.open(f"for i in range({self.integer('results')}):")
         self.open(f"for lane in range({lanes}):")
         at = f"{self.block}[i * {2 * lanes} + lane]", f"{self.block}[i * {2 * lanes} + {lanes} + lane]"
-        self.add(f"z = complex_{form.dtype}({at[0]}, {at[1]})", *form.epilogue)
-        if form.real:
+        self.add(f"z = complex_{form.dtype}({at[0]}, {at[1]})", *form.epilogue.statements)
+        if form.epilogue.real:
             self.block, self.free = self.free, self.block
             self.add(f"{self.block}[i * {lanes} + lane] = v")
         else:
@@ -221,7 +225,7 @@ class _Text:
         step = self.integer("made_step")
         target = f"address({made}) + y * {self.size}"
         arguments = f"address({self.block})", target, step, self.integer("n"), "lanes"
-        if self.form.epilogue:
+        if self.form.epilogue.statements:
             self.part("real_columns_out", *arguments)
             return
         self.open(f"if lanes < {self.form.lanes}:")

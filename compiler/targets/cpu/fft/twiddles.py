@@ -7,13 +7,15 @@ import math
 
 import numpy as np
 
+from hloom.ir.types import DTYPES
+
 PRIMES = (2, 3, 5, 7, 11, 13)
 
 
 def radices_of(n: int) -> tuple[int, ...] | None:
     """The radices of the passes of a transform of length n >= 2; None where a prime factor is too large.
 
-    Eights where possible: a pass of radix 8 reads and writes everything once for three of radix 2.
+    Eights where possible: a pass of radix 8 reads and writes everything once, three of radix 2 three times.
     """
     twos = (n & -n).bit_length() - 1
     rest = n >> twos
@@ -48,14 +50,14 @@ def roots(numerators: np.ndarray, n: int, sign: float) -> np.ndarray:
 def parts(numbers: np.ndarray, dtype: str) -> np.ndarray:
     """Complex numbers as a flat array of real and imaginary parts."""
     flat = np.ascontiguousarray(numbers.reshape(-1)).view(np.float64)
-    return np.ascontiguousarray(flat.astype(np.float32 if dtype == "f32" else np.float64))
+    return np.ascontiguousarray(flat.astype(DTYPES[dtype]))
 
 
 @functools.lru_cache(256)
 def factors_of(n: int, dtype: str, sign: float) -> tuple[np.ndarray, tuple[tuple[int, int, int], ...]]:
     """(the factors of all passes but the last, then of each pass (place in them, m, s))."""
     tables, passes, place, s = [], [], 0, 1
-    for radix in radices_of(n):
+    for radix in radices_of(n) or ():
         m = n // (s * radix)
         passes.append((place, m, s))
         if m > 1:
@@ -63,7 +65,7 @@ def factors_of(n: int, dtype: str, sign: float) -> tuple[np.ndarray, tuple[tuple
             tables.append(parts(roots(powers, m * radix, sign), dtype))
             place += tables[-1].size
         s *= radix
-    tables.append(np.zeros(1, np.float32 if dtype == "f32" else np.float64))
+    tables.append(np.zeros(1, DTYPES[dtype]))
     return np.concatenate(tables), tuple(passes)
 
 
@@ -75,8 +77,7 @@ def twiddles_of(n1: int, n2: int, lanes: int, dtype: str, sign: float) -> tuple[
     blocks = np.arange(0, n2, lanes)[:, None] * k
     lane = roots(k[:, None] * np.arange(lanes), n1 * n2, sign)
     vectors = np.stack([lane.real, lane.imag], 1)
-    real = np.float32 if dtype == "f32" else np.float64
-    return parts(roots(blocks, n1 * n2, sign), dtype), np.ascontiguousarray(vectors.astype(real).reshape(-1))
+    return parts(roots(blocks, n1 * n2, sign), dtype), np.ascontiguousarray(vectors.astype(DTYPES[dtype]).reshape(-1))
 
 
 @functools.lru_cache(64)
@@ -87,4 +88,4 @@ def spectrum_twiddles(m: int, dtype: str, which: str) -> np.ndarray:
 
 @functools.lru_cache(256)
 def scale_of(count: int, dtype: str) -> np.ndarray:
-    return np.full(1, 1 / count, np.float32 if dtype == "f32" else np.float64)
+    return np.full(1, 1 / count, DTYPES[dtype])

@@ -21,9 +21,8 @@ from __future__ import annotations
 from llvmlite import ir
 
 from hloom.compiler.kernels.contractions.tile_shapes import MATRIX_WORDS
+from hloom.compiler.targets.cpu.microkernels.ir_building import BYTE, BYTES, I16, I64, VOID, integer, intrinsic
 
-I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
-VOID, BYTES = ir.VoidType(), ir.PointerType()
 SIDE = 16  # rows of a register, and words of a row
 LINE = 64  # bytes of a row of a register
 SUMS, LEFT, RIGHT = (0, 1, 2, 3), (4, 5), (6, 7)  # numbers of registers: sums of A's half i and B's half j in 2 i + j
@@ -34,14 +33,10 @@ def build_matrix_tile(builder: ir.IRBuilder, function: ir.Function, words: str) 
     """The body of a tile of 32 x 32 sums, from the builder's block to a return. words: of MATRIX_WORDS."""
     rows = function.args[8]
     whole, upper = function.append_basic_block("whole"), function.append_basic_block("upper")
-    builder.cbranch(builder.icmp_signed(">", rows, _integer(SIDE)), whole, upper)
+    builder.cbranch(builder.icmp_signed(">", rows, integer(SIDE)), whole, upper)
     for block, halves in ((whole, 2), (upper, 1)):
         builder.position_at_end(block)
         _Body(builder, function, MATRIX_WORDS[words], halves).write()
-
-
-def _integer(value: int) -> ir.Constant:
-    return ir.Constant(I64, value)
 
 
 class _Body:
@@ -56,36 +51,36 @@ class _Body:
     def write(self) -> None:
         builder = self.builder
         with builder.goto_entry_block():
-            room = builder.alloca(I8, _integer(CONFIGURATION))
+            room = builder.alloca(BYTE, integer(CONFIGURATION))
             room.align = LINE
             self.configuration = builder.inttoptr(builder.ptrtoint(room, I64), BYTES)
-        steps, rest = builder.lshr(self.k, _integer(4)), builder.and_(self.k, _integer(SIDE - 1))
-        self.configure(_integer(SIDE))
-        self.begin(builder.icmp_signed("!=", self.accumulate, _integer(0)))
+        steps, rest = builder.lshr(self.k, integer(4)), builder.and_(self.k, integer(SIDE - 1))
+        self.configure(integer(SIDE))
+        self.begin(builder.icmp_signed("!=", self.accumulate, integer(0)))
         entry, loop, done = builder.block, *(self.function.append_basic_block(name) for name in ("loop", "done"))
-        builder.cbranch(builder.icmp_signed(">", steps, _integer(0)), loop, done)
+        builder.cbranch(builder.icmp_signed(">", steps, integer(0)), loop, done)
         builder.position_at_end(loop)
         left, right, remaining = (builder.phi(I64) for _ in range(3))
         self.step(left, right)
         following = [
-            builder.add(left, _integer(LINE)),
-            builder.add(right, builder.mul(self.b_k, _integer(SIDE))),
-            builder.sub(remaining, _integer(1)),
+            builder.add(left, integer(LINE)),
+            builder.add(right, builder.mul(self.b_k, integer(SIDE))),
+            builder.sub(remaining, integer(1)),
         ]
         for phi, first, then in zip((left, right, remaining), (self.a, self.b, steps), following, strict=True):
             phi.add_incoming(first, entry)
             phi.add_incoming(then, loop)
-        builder.cbranch(builder.icmp_signed(">", following[2], _integer(0)), loop, done)
+        builder.cbranch(builder.icmp_signed(">", following[2], integer(0)), loop, done)
         builder.position_at_end(done)
         self.end()
         some, last = self.function.append_basic_block("some"), self.function.append_basic_block("last")
-        builder.cbranch(builder.icmp_signed(">", rest, _integer(0)), some, last)
+        builder.cbranch(builder.icmp_signed(">", rest, integer(0)), some, last)
         builder.position_at_end(some)
         self.configure(rest)
         self.begin(ir.Constant(ir.IntType(1), 1))
         taken = builder.sub(self.k, rest)
         self.step(
-            builder.add(self.a, builder.mul(taken, _integer(4))), builder.add(self.b, builder.mul(taken, self.b_k))
+            builder.add(self.a, builder.mul(taken, integer(4))), builder.add(self.b, builder.mul(taken, self.b_k))
         )
         self.end()
         builder.branch(last)
@@ -95,42 +90,39 @@ class _Body:
 
     def call(self, name: str, arguments: list) -> None:
         """An instruction; Python numbers are registers."""
-        name = f"llvm.x86.{name}"
-        values = [ir.Constant(I8, x) if isinstance(x, int) else x for x in arguments]
-        module = self.builder.module
-        kind = ir.FunctionType(VOID, [value.type for value in values])
-        function = module.globals[name] if name in module.globals else ir.Function(module, kind, name)
-        self.builder.call(function, values)
+        values = [ir.Constant(BYTE, x) if isinstance(x, int) else x for x in arguments]
+        kinds = [value.type for value in values]
+        self.builder.call(intrinsic(self.builder.module, f"llvm.x86.{name}", VOID, kinds), values)
 
     def configure(self, words) -> None:
         """Says how large the registers are: `words` of each row of A and as many rows of B, 16 columns."""
         builder = self.builder
         for at in range(0, CONFIGURATION, 8):
-            builder.store(_integer(1 if at == 0 else 0), self.place(at), align=8)
-        lower = builder.sub(self.rows, _integer(SIDE))
-        used = [_integer(SIDE) if self.halves == 2 else self.rows, lower][: self.halves]
+            builder.store(integer(1 if at == 0 else 0), self.place(at), align=8)
+        lower = builder.sub(self.rows, integer(SIDE))
+        used = [integer(SIDE) if self.halves == 2 else self.rows, lower][: self.halves]
         for i, count in enumerate(used):
             for register in (*SUMS[2 * i : 2 * i + 2], LEFT[i]):
-                size = builder.shl(words, _integer(2)) if register in LEFT else _integer(LINE)
+                size = builder.shl(words, integer(2)) if register in LEFT else integer(LINE)
                 self.shape(register, size, count)
         for register in RIGHT:
-            self.shape(register, _integer(LINE), words)
+            self.shape(register, integer(LINE), words)
         self.call("ldtilecfg", [self.configuration])
 
     def place(self, at: int):
-        return self.builder.gep(self.configuration, [_integer(at)], source_etype=I8)
+        return self.builder.gep(self.configuration, [integer(at)], source_etype=BYTE)
 
     def shape(self, register: int, size, rows) -> None:
         builder = self.builder
         builder.store(builder.trunc(size, I16), self.place(16 + 2 * register), align=2)
-        builder.store(builder.trunc(rows, I8), self.place(48 + register), align=1)
+        builder.store(builder.trunc(rows, BYTE), self.place(48 + register), align=1)
 
     def sums(self) -> list[tuple[int, ir.Value]]:
         """The registers of sums that are used, and their addresses in C."""
         builder = self.builder
-        lower = builder.add(self.c, builder.mul(self.c_row, _integer(SIDE)))
+        lower = builder.add(self.c, builder.mul(self.c_row, integer(SIDE)))
         return [
-            (SUMS[2 * i + j], builder.inttoptr(builder.add(base, _integer(j * LINE)), BYTES))
+            (SUMS[2 * i + j], builder.inttoptr(builder.add(base, integer(j * LINE)), BYTES))
             for i, base in enumerate((self.c, lower)[: self.halves])
             for j in range(2)
         ]
@@ -149,10 +141,10 @@ class _Body:
     def step(self, left, right) -> None:
         builder = self.builder
         for i in range(self.halves):
-            place = builder.add(left, builder.mul(self.a_row, _integer(i * SIDE)))
+            place = builder.add(left, builder.mul(self.a_row, integer(i * SIDE)))
             self.call("tileloadd64", [LEFT[i], builder.inttoptr(place, BYTES), self.a_row])
         for j in range(2):
-            place = builder.add(right, _integer(j * LINE))
+            place = builder.add(right, integer(j * LINE))
             self.call("tileloadd64", [RIGHT[j], builder.inttoptr(place, BYTES), self.b_k])
         for i in range(self.halves):
             for j in range(2):

@@ -36,31 +36,26 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from hloom.compiler.kernels.contractions.tile_shapes import (
-    CACHE_LINE,
-    MATRIX_WORDS,
-    TILE_ARGUMENTS,
-)
+from hloom.compiler.kernels.contractions.tile_shapes import CACHE_LINE, MATRIX_WORDS, TILE_ARGUMENTS
 from hloom.compiler.targets.cpu.microkernels.amx import build_matrix_tile
+from hloom.compiler.targets.cpu.microkernels.ir_building import (
+    BYTE,
+    BYTES,
+    ELEMENTS,
+    I16,
+    I32,
+    I64,
+    VOID,
+    block_function,
+    disable_unrolling,
+    integer,
+    intrinsic,
+    multiply_add,
+)
 from hloom.compiler.targets.cpu.microkernels.names import PAIR
 
-I32, I64 = ir.IntType(32), ir.IntType(64)
-VOID = ir.VoidType()
-BYTE = ir.IntType(8)
-BYTES = ir.PointerType()
-
-# HLO dtype -> (LLVM element type, letters of the type in the names of LLVM's overloaded intrinsics, bytes)
-ELEMENTS = {
-    "f32": (ir.FloatType(), "f32", 4),
-    "f64": (ir.DoubleType(), "f64", 8),
-    "s32": (I32, "i32", 4),
-    "u32": (I32, "i32", 4),
-    "s64": (I64, "i64", 8),
-    "u64": (I64, "i64", 8),
-}
 # A panel of more bytes does not stay in the first cache while the tiles of a block use it. Rows of so many bytes or
-# more are then asked for so many steps before their use: 3 x 3 convolutions of 64 features took 3 % less time on a Xeon
-# (panels of 144 KB). Of shorter rows the processor itself asks as well, and where panels stay all it costs is time.
+# more are then prefetched so many steps before their use. Shorter rows the processor prefetches itself.
 FAR, LONG_ROW, SOON = 40 << 10, 4 * CACHE_LINE, 8
 
 
@@ -71,53 +66,18 @@ def row_counts(rows: int) -> list[int]:
     return [rows, *range((rows - 1) // step * step, 0, -step)]
 
 
-def _chunk(columns: int) -> int:
-    # The widest power of two that divides the columns: LLVM splits wide vectors into registers of the target, but pads
-    # a vector whose length is not a power of two.
-    return columns & -columns
-
-
-def _function(module: ir.Module, name: str, arguments: int) -> tuple[ir.Function, bool]:
-    """The internal function `name` of int64 arguments in `module`, and whether it is new and lacks a body."""
-    if name in module.globals:
-        return module.globals[name], False
-    function = ir.Function(module, ir.FunctionType(VOID, [I64] * arguments), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    function.attributes.add("nounwind")
-    return function, True
-
-
-def _intrinsic_function(module: ir.Module, name: str, function_type: ir.FunctionType) -> ir.Function:
-    return module.globals[name] if name in module.globals else ir.Function(module, function_type, name)
-
-
 def prefetch(builder: ir.IRBuilder, place, level: int) -> None:
     """Ask for a cache line that is read soon. level: 3 for all caches, 2 for all but the first."""
-    kind = ir.FunctionType(VOID, [BYTES, I32, I32, I32])
-    function = _intrinsic_function(builder.module, "llvm.prefetch.p0", kind)
+    function = intrinsic(builder.module, "llvm.prefetch.p0", VOID, [BYTES, I32, I32, I32])
     builder.call(function, [place, *(ir.Constant(I32, value) for value in (0, level, 1))])
-
-
-def _self_referring(module: ir.Module, options: list) -> ir.MDValue:
-    """A metadata node whose first operand is the node itself, the form LLVM asks of a loop's name."""
-    node = ir.MDValue(module, options, name=str(len(module.metadata)))
-    node.operands = (node, *options)
-    return node
-
-
-def _integer(value: int) -> ir.Constant:
-    return ir.Constant(I64, value)
 
 
 def build_tile(module: ir.Module, dtype: str, rows: int, columns: int) -> ir.Function:
     """Define the tile function `dtype`, rows x columns, in `module` (once) and return it; arguments as in the module's
     docstring. It needs no Numba: the tests compile it for machines other than the host."""
-    function, new = _function(module, f"hloom_tile_{dtype}_{rows}x{columns}", len(TILE_ARGUMENTS))
+    function, new = block_function(module, f"hloom_tile_{dtype}_{rows}x{columns}", TILE_ARGUMENTS)
     if not new:
         return function
-    for argument, name in zip(function.args, TILE_ARGUMENTS, strict=True):
-        argument.name = name
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     if dtype in MATRIX_WORDS:
         build_matrix_tile(builder, function, dtype)
@@ -125,13 +85,13 @@ def build_tile(module: ir.Module, dtype: str, rows: int, columns: int) -> ir.Fun
     counts = row_counts(rows)
     for count, less in zip(counts, [*counts[1:], 0], strict=True):
         enough, fewer = function.append_basic_block(f"rows{count}"), function.append_basic_block("fewer")
-        builder.cbranch(builder.icmp_signed(">", function.args[8], _integer(less)), enough, fewer)
+        builder.cbranch(builder.icmp_signed(">", function.args[8], integer(less)), enough, fewer)
         builder.position_at_end(enough)
         if count == rows and columns * _element(dtype)[2] >= LONG_ROW:
             far, near = function.append_basic_block("far"), function.append_basic_block("near")
             b_k, k, runs = function.args[4], function.args[7], function.args[12]
             panel = builder.mul(builder.mul(b_k, k), runs)
-            builder.cbranch(builder.icmp_signed(">", panel, _integer(FAR)), far, near)
+            builder.cbranch(builder.icmp_signed(">", panel, integer(FAR)), far, near)
             builder.position_at_end(far)
             _Tile(builder, function, dtype, count, columns, True).write()
             builder.position_at_end(near)
@@ -156,23 +116,25 @@ class _Tile:
         for name in ("a", "b", "c", "ahead", "run_offsets"):
             self.given[name] = builder.inttoptr(self.given[name], BYTES)
         element, self.letters, self.size = _element(dtype)
-        self.lanes = _chunk(columns)
+        # The widest power of two that divides the columns: LLVM splits wide vectors into registers of the target, but
+        # pads a vector whose length is not a power of two.
+        self.lanes = columns & -columns
         self.vectors = columns // self.lanes
         self.element, self.vector = element, ir.VectorType(element, self.lanes)
         self.is_float = dtype[0] == "f"
         self.zero = ir.Constant(self.vector, [0.0 if self.is_float else 0] * self.lanes)
         # A row that does not exist repeats the last one: its sums are computed and dropped.
-        self.last = builder.sub(self.given["rows"], _integer(1))
+        self.last = builder.sub(self.given["rows"], integer(1))
 
     def write(self) -> None:
         builder, function = self.builder, self.builder.function
         starts = self.row_starts()
         self.prefetch_sums()
-        self.soon = builder.mul(self.given["b_k"], _integer(SOON)) if self.far else None
+        self.soon = builder.mul(self.given["b_k"], integer(SOON)) if self.far else None
         entry, loop = builder.block, function.append_basic_block("loop")
         run_end, run_start = function.append_basic_block("run_end"), function.append_basic_block("run_start")
         done, end = function.append_basic_block("done"), function.append_basic_block("end")
-        builder.cbranch(builder.icmp_signed(">", self.given["k"], _integer(0)), loop, done)
+        builder.cbranch(builder.icmp_signed(">", self.given["k"], integer(0)), loop, done)
         after = self.loop(starts, entry, loop, run_end, run_start, done)
         builder.position_at_end(done)
         results = []
@@ -190,15 +152,15 @@ class _Tile:
 
     def prefetch_lines(self, pointer) -> None:
         for line in range(0, self.columns * self.size, CACHE_LINE):
-            prefetch(self.builder, self.moved(pointer, _integer(line)) if line else pointer, 3)
+            prefetch(self.builder, self.moved(pointer, integer(line)) if line else pointer, 3)
 
     def row_starts(self) -> list[ir.Value]:
         """Addresses of the first element of each row of A."""
         builder, given = self.builder, self.given
         starts = [given["a"]]
         for i in range(1, self.rows):
-            row = builder.select(builder.icmp_signed("<", self.last, _integer(i)), self.last, _integer(i))
-            more = builder.select(builder.icmp_signed("<", row, given["split"]), _integer(0), given["jump"])
+            row = builder.select(builder.icmp_signed("<", self.last, integer(i)), self.last, integer(i))
+            more = builder.select(builder.icmp_signed("<", row, given["split"]), integer(0), given["jump"])
             starts.append(self.moved(given["a"], builder.add(builder.mul(row, given["a_row"]), more)))
         return starts
 
@@ -206,7 +168,7 @@ class _Tile:
         """The sums lie in the last cache or beyond: prefetched now, they are here when the products are done."""
         for i in range(self.rows):
             c = self.given["c"]
-            self.prefetch_lines(self.moved(c, self.builder.mul(self.given["c_row"], _integer(i))) if i else c)
+            self.prefetch_lines(self.moved(c, self.builder.mul(self.given["c_row"], integer(i))) if i else c)
 
     def loop(self, starts, entry, loop, run_end, run_start, done) -> list[ir.Value]:
         """The loop over runs of k products; the sums after its last step."""
@@ -217,26 +179,24 @@ class _Tile:
         )
         sums = [builder.phi(self.vector) for _ in range(self.rows * self.vectors)]
         after = self.step(starts, sums, offset, right, later)
-        next_remaining, next_offset = builder.sub(remaining, _integer(1)), builder.add(offset, given["a_k"])
+        next_remaining, next_offset = builder.sub(remaining, integer(1)), builder.add(offset, given["a_k"])
         pointers = [self.moved(right, given["b_k"]), self.moved(later, given["ahead_k"])]
-        branch = builder.cbranch(builder.icmp_signed("!=", next_remaining, _integer(0)), loop, run_end)
+        branch = builder.cbranch(builder.icmp_signed("!=", next_remaining, integer(0)), loop, run_end)
         builder.position_at_end(run_end)
-        fewer = builder.sub(runs_left, _integer(1))
-        builder.cbranch(builder.icmp_signed(">", fewer, _integer(0)), run_start, done)
+        fewer = builder.sub(runs_left, integer(1))
+        builder.cbranch(builder.icmp_signed(">", fewer, integer(0)), run_start, done)
         builder.position_at_end(run_start)
-        away, following_run = builder.load(next_run, align=8, typ=I64), self.moved(next_run, _integer(8))
+        away, following_run = builder.load(next_run, align=8, typ=I64), self.moved(next_run, integer(8))
         builder.branch(loop)
         phis = [remaining, runs_left, offset, next_run, right, later, *sums]
         zeros = [self.zero] * len(sums)
-        starting = [*(given["k"], given["runs"], _integer(0), given["run_offsets"], given["b"], given["ahead"]), *zeros]
+        starting = [*(given["k"], given["runs"], integer(0), given["run_offsets"], given["b"], given["ahead"]), *zeros]
         following = [next_remaining, runs_left, next_offset, next_run, *pointers, *after]
         anew = [given["k"], fewer, away, following_run, *pointers, *after]
         for phi, *values in zip(phis, starting, following, anew, strict=True):
             for value, block in zip(values, (entry, loop, run_start), strict=True):
                 phi.add_incoming(value, block)
-        # One step has more than enough independent work: unrolled, it would only take longer to compile.
-        options = [builder.module.add_metadata([ir.MetaDataString(builder.module, "llvm.loop.unroll.disable")])]
-        branch.set_metadata("llvm.loop", _self_referring(builder.module, options))
+        disable_unrolling(branch)
         return after
 
     def step(self, starts, sums, offset, right, later) -> list[ir.Value]:
@@ -244,7 +204,7 @@ class _Tile:
         builder, lanes = self.builder, self.lanes
         row_of_b = [
             builder.load(
-                self.moved(right, _integer(j * lanes * self.size)) if j else right, align=self.size, typ=self.vector
+                self.moved(right, integer(j * lanes * self.size)) if j else right, align=self.size, typ=self.vector
             )
             for j in range(self.vectors)
         ]
@@ -252,7 +212,7 @@ class _Tile:
         if self.far:
             coming = self.moved(right, self.soon)
             for line in range(0, self.columns * self.size, CACHE_LINE):
-                prefetch(builder, self.moved(coming, _integer(line)), 3)
+                prefetch(builder, self.moved(coming, integer(line)), 3)
         undefined = ir.Constant(self.vector, ir.Undefined)
         broadcast = ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
         after = []
@@ -266,13 +226,12 @@ class _Tile:
     def multiply_add(self, left, right, total):
         builder, lanes = self.builder, self.lanes
         if self.is_float:
-            name = f"llvm.fmuladd.v{lanes}{self.letters}"  # fused where the processor can
-            fma = _intrinsic_function(builder.module, name, ir.FunctionType(self.vector, [self.vector] * 3))
-            return builder.call(fma, [left, right, total])
+            return multiply_add(builder, self.letters, left, right, total)
         if self.dtype == PAIR:
             wide = ir.VectorType(I32, 2 * lanes)
             every_other = [ir.Constant(ir.VectorType(I32, lanes), [2 * x + y for x in range(lanes)]) for y in (0, 1)]
-            left, right = (builder.sext(_halves(builder, x, lanes), wide) for x in (left, right))
+            halves = ir.VectorType(I16, 2 * lanes)
+            left, right = (builder.sext(builder.bitcast(x, halves), wide) for x in (left, right))
             products = builder.mul(left, right)
             even, odd = (builder.shuffle_vector(products, products, mask) for mask in every_other)
             return builder.add(builder.add(even, odd), total)
@@ -281,28 +240,25 @@ class _Tile:
     def store(self, results: list[ir.Value], end: ir.Block) -> None:
         """Writes the rows that exist, added to C or in its place."""
         builder, c = self.builder, self.given["c"]
-        adds = builder.icmp_signed("!=", self.given["accumulate"], _integer(0))
+        adds = builder.icmp_signed("!=", self.given["accumulate"], integer(0))
         add = builder.fadd if self.is_float else builder.add
         for i in range(self.rows):
             for j in range(self.vectors):
-                slot = self.moved(c, _integer(j * self.lanes * self.size)) if j else c
+                slot = self.moved(c, integer(j * self.lanes * self.size)) if j else c
                 old = builder.select(adds, builder.load(slot, align=self.size, typ=self.vector), self.zero)
                 builder.store(add(old, results[i * self.vectors + j]), slot, align=self.size)
             if i + 1 < self.rows:
                 following = builder.function.append_basic_block("row")
-                builder.cbranch(builder.icmp_signed(">", self.last, _integer(i)), following, end)
+                builder.cbranch(builder.icmp_signed(">", self.last, integer(i)), following, end)
                 builder.position_at_end(following)
                 c = self.moved(c, self.given["c_row"])
         builder.branch(end)
 
 
-def _halves(builder: ir.IRBuilder, words, lanes: int):
-    return builder.bitcast(words, ir.VectorType(ir.IntType(16), 2 * lanes))
-
-
 def build_transpose(module: ir.Module, dtype: str, lanes: int) -> ir.Function:
     """Define the function that transposes a lanes x lanes block (arguments as in the module's docstring)."""
-    function, new = _function(module, f"hloom_transpose_{dtype}_{lanes}x{lanes}", 4)
+    names = ("source", "source_row", "target", "target_row")
+    function, new = block_function(module, f"hloom_transpose_{dtype}_{lanes}x{lanes}", names)
     if not new:
         return function
     source, source_row, target, target_row = function.args
@@ -311,7 +267,7 @@ def build_transpose(module: ir.Module, dtype: str, lanes: int) -> ir.Function:
     builder = ir.IRBuilder(function.append_basic_block("entry"))
 
     def row(base, stride, i):
-        address = builder.add(base, builder.mul(_integer(i), stride))
+        address = builder.add(base, builder.mul(integer(i), stride))
         return builder.inttoptr(address, BYTES)
 
     rows = [builder.load(row(source, source_row, i), align=size, typ=vector) for i in range(lanes)]

@@ -12,7 +12,7 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 from hloom.compiler.targets.cpu.microkernels import fma
-from hloom.compiler.targets.cpu.microkernels.fma import BYTE, BYTES, ELEMENTS, I64, VOID
+from hloom.compiler.targets.cpu.microkernels.ir_building import BYTE, BYTES, ELEMENTS, I64, VOID
 from hloom.compiler.targets.cpu.microkernels.names import argument_count
 from hloom.compiler.targets.cpu.numba_frontend.frontend import external
 
