@@ -31,17 +31,9 @@ def is_contraction(computation: Computation) -> bool:
     return sum(opcode in CONTRACTIONS for opcode in opcodes) == 1 and "reduce" not in opcodes
 
 
-def _is_scatter(computation: Computation) -> bool:
-    return computation.root.opcode == "scatter"
-
-
 def _is_row(computation: Computation) -> bool:
     reduces = _reduces(computation)
     return bool(reduces) and (is_row_reduction(reduces[0]) or _is_used_inside(computation, set(reduces)))
-
-
-def _is_reduction(computation: Computation) -> bool:
-    return bool(_reduces(computation))
 
 
 def _is_elementwise(computation: Computation) -> bool:
@@ -93,7 +85,7 @@ def launches_of(nests: Callable[[KernelRequest], list[Nest]]) -> Callable:
 
 SCATTER = KernelKind(
     "scatter",
-    _is_scatter,
+    lambda computation: computation.root.opcode == "scatter",
     launches_of(scatter_nests),
     frozenset(["scatter"]),
     has_scatter_kernel,
@@ -103,5 +95,11 @@ SCATTER = KernelKind(
 ROW = KernelKind(
     "row", _is_row, launches_of(_row_nests), frozenset(["reduce"]), accepts=accepts_reduction, fusion_kind="kInput"
 )
-REDUCE = KernelKind("reduce", _is_reduction, launches_of(reduce_nests), accepts=accepts_reduction, fusion_kind="kInput")
+REDUCE = KernelKind(
+    "reduce",
+    lambda computation: bool(_reduces(computation)),
+    launches_of(reduce_nests),
+    accepts=accepts_reduction,
+    fusion_kind="kInput",
+)
 LOOP = KernelKind("loop", _is_elementwise, launches_of(_loop_nests), accepts=accepts_element, fusion_kind="kLoop")

@@ -43,6 +43,9 @@ class Side:
     outer: tuple[Component, ...]
 
 
+_Sides = tuple[Side, Side]  # of the rows and of the products of the contraction
+
+
 def image_of(roles: ConvolutionRoles, pointer: str, dtype: str, integers: dict[str, int]) -> Image | None:
     """The image of a convolution's operand; None where tiles cannot read the operand in one."""
     if roles.groups != 1 or not 1 <= len(roles.spaces) <= 2:
@@ -57,14 +60,12 @@ def image_of(roles: ConvolutionRoles, pointer: str, dtype: str, integers: dict[s
     of_rows, of_depths = (any(roles.is_batch(c) for c in side.outer) for side in (rows, depths))
     if of_rows and of_depths:
         return None
-    image = Image(roles, pointer, dtype, integers, rows, depths, of_rows)
-    if not of_rows and not of_depths and image.height(rows) >= image.height(depths):
-        image = Image(roles, pointer, dtype, integers, rows, depths, True)
-    outer = image.places.outer
+    by_rows = of_rows or (not of_depths and _height(roles, rows) >= _height(roles, depths))
+    outer = (rows if by_rows else depths).outer
     kinds = [roles.is_batch(c) or c.space == roles.across for c in outer]
     if not all(kinds) or len(kinds) > 2 or any(roles.is_batch(c) for c in outer[1:]):
         return None
-    return image
+    return Image(roles, pointer, dtype, integers, (rows, depths), by_rows)
 
 
 def _side(roles: ConvolutionRoles, components: Sequence[Component]) -> Side | None:
@@ -87,6 +88,15 @@ def _side(roles: ConvolutionRoles, components: Sequence[Component]) -> Side | No
     return Side((extent, step), tuple(outer))
 
 
+def _is_across(roles: ConvolutionRoles, component: Component) -> bool:
+    return component.space is not None and component.space == roles.across
+
+
+def _height(roles: ConvolutionRoles, side: Side) -> int:
+    """Rows of the image that a side walks."""
+    return math.prod(c.extent for c in side.outer if _is_across(roles, c))
+
+
 class Image:
     """Of a convolution's operand: what its rows are, and the statements that copy those of a block.
 
@@ -95,19 +105,12 @@ class Image:
     """
 
     def __init__(
-        self,
-        roles: ConvolutionRoles,
-        pointer: str,
-        dtype: str,
-        integers: dict[str, int],
-        rows: Side,
-        depths: Side,
-        by_rows: bool,
+        self, roles: ConvolutionRoles, pointer: str, dtype: str, integers: dict[str, int], sides: _Sides, by_rows: bool
     ):
         self.roles, self.pointer, self.dtype, self.integers = roles, pointer, dtype, integers
         self.size, self.by_rows = ITEMSIZES[dtype], by_rows
-        self.rows, self.depths = rows, depths
-        self.places, self.taps = (rows, depths) if by_rows else (depths, rows)
+        self.rows, self.depths = sides
+        self.places, self.taps = sides if by_rows else sides[::-1]
         reach = sum((c.extent - 1) * roles.memory_step(c) for c in (*roles.rows, *roles.depths) if roles.is_along(c))
         self.length = reach + 1
         self.row = ceil(self.length, WHOLE) * WHOLE
@@ -148,23 +151,16 @@ class Image:
         self.integers[name] = value
         return name
 
-    def height(self, side: Side) -> int:
-        """Rows of the image that a side walks."""
-        return math.prod(c.extent for c in side.outer if self._is_across(c))
-
     def _step_across(self, side: Side) -> int:
-        return next((c.step for c in side.outer if self._is_across(c)), 1)
-
-    def _is_across(self, component: Component) -> bool:
-        return component.space is not None and component.space == self.roles.across
+        return next((c.step for c in side.outer if _is_across(self.roles, c)), 1)
 
     def _span(self) -> int:
         """Rows of the image that a line of positions reads."""
-        return (self.height(self.taps) - 1) * self._step_across(self.taps) + 1
+        return (_height(self.roles, self.taps) - 1) * self._step_across(self.taps) + 1
 
     def _lines_in(self, area: int) -> int:
         """Lines of positions whose rows there is room for."""
-        height, step = self.height(self.places), self._step_across(self.places)
+        height, step = _height(self.roles, self.places), self._step_across(self.places)
         room, more = area // self.row, max(self._span() - step, 0)
         fitting = 0
         while (fitting + 1) * step + ((fitting - 1) // height + 2) * more <= room and fitting < OFFSETS - 2:
@@ -214,7 +210,7 @@ class Image:
 
     def _places(self) -> list[str]:
         table = self._begin(self.places)[2]
-        height = self.number("c_height", self.height(self.places))
+        height = self.number("c_height", _height(self.roles, self.places))
         step, span = self.number("c_across", self._step_across(self.places)), self.number("c_span", self._span())
         row = self.number("c_image_row", self.row)
         copy, length = self._copied_row(step, row)

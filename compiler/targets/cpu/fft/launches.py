@@ -162,6 +162,11 @@ def shared_kernels(dtype: str, machine) -> list[KernelSource]:
     return [pass_kernel(name) for name in names] + [part_kernel(name, dtype, lanes) for name in PARTS]
 
 
+def _rows_of(numbers: int) -> dict[str, int]:
+    """The strides of rows of so many numbers, one after the other."""
+    return {"outer": 0, "lane": numbers, "width": numbers}
+
+
 class _Launches:
     def __init__(self, request: KernelRequest, instruction: Instruction, machine):
         (operand,) = instruction.operands
@@ -180,15 +185,13 @@ class _Launches:
 
     def launches(self) -> list[Launch]:
         rank = len(self.shape.dims)
-        last = rank - 1
-        others = range(rank - len(self.lengths), last)
+        others = range(rank - len(self.lengths), rank - 1)
         total = math.prod(self.lengths) if self.inverse else 0
         if self.which == "IRFFT":
-            source = self.given
             for axis in others:
+                source = self.given if axis == others[0] else "spectrum"
                 self.columns(self.operand.dims, axis, source, "spectrum", 0)
-                source = "spectrum"
-            self.real_rows(source, total)
+            self.real_rows("spectrum" if others else self.given, total)
             return self.result
         between = "spectrum" if self.epilogue.statements and others else self.made
         if self.which == "RFFT":
@@ -211,12 +214,9 @@ class _Launches:
         """Complex transforms of rows of n elements."""
         split = split_of(n)
         if split is None or goes_by_rows(n, rows, self.lanes):
-            strides = {"outer": 0, "lane": 2 * n, "width": 2 * n}
-            if self.reals and source == self.given:
-                given = {"outer": 0, "lane": n, "width": n}
-                self.launch(n, 1, rows, source, target, given, strides, "reals", "rows", total)
-            else:
-                self.launch(n, 1, rows, source, target, strides, strides, "rows", "rows", total)
+            reals = self.reals and source == self.given
+            given, read = (_rows_of(n), "reals") if reals else (_rows_of(2 * n), "rows")
+            self.launch(n, 1, rows, source, target, given, _rows_of(2 * n), read, "rows", total)
             return
         n1, n2 = split
         steps = {"outer": 2 * n, "lane": 2, "step": 2 * n2}
@@ -230,19 +230,15 @@ class _Launches:
         made = made or self.made
         n = self.lengths[-1]
         rows = (self.shape if self.inverse else self.operand).size // n
-        half = n // 2 + 1
-        if n % 2:
-            real, spectrum = {"outer": 0, "lane": n, "width": n}, {"outer": 0, "lane": 2 * half, "width": 2 * half}
-            if self.inverse:
-                self.launch(n, 1, rows, source, made, spectrum, real, "rows", "reals", total, spectrum="mirror")
-            else:
-                self.launch(n, 1, rows, source, made, real, spectrum, "reals", "rows", total)
-            return
         m = n // 2
+        real, spectrum = _rows_of(n), _rows_of(2 * (m + 1))
+        strides = (spectrum, real) if self.inverse else (real, spectrum)
+        if n % 2:
+            ways, mirror = (("rows", "reals"), "mirror") if self.inverse else (("reals", "rows"), "")
+            self.launch(n, 1, rows, source, made, *strides, *ways, total, spectrum=mirror)
+            return
         which = "whole" if self.inverse else "half"
         if goes_by_rows(m, rows, self.lanes):
-            real, spectrum = {"outer": 0, "lane": n, "width": n}, {"outer": 0, "lane": 2 * half, "width": 2 * half}
-            strides = (spectrum, real) if self.inverse else (real, spectrum)
             self.launch(m, 1, rows, source, made, *strides, "rows", "rows", total, spectrum=which)
             return
         if self.inverse:

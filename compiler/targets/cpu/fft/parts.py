@@ -22,24 +22,28 @@ _LINES = """
         for lane in range(lanes):
             {} = {}
 """
-_GIVEN = "address(given) + k * SIZE, step * SIZE"
-_MADE = "address(made) + k * SIZE, step * SIZE"
-_BLOCK = "address(block) + k * LINE, LINE"
-_REALS = "address(block) + k * PAIR, PAIR"
+_COLUMNS = """
+    for i in range(n):
+        for k in range(2 * lanes):
+            {} = {}
+"""
+_GIVEN, _MADE = (f"address({name}) + k * SIZE, step * SIZE" for name in ("given", "made"))
+_BLOCK, _REALS = (f"address(block) + k * {line}" for line in ("LINE, LINE", "PAIR, PAIR"))
+_READ, _WRITE = "given*, step, block*", "block*, made*, step"
 
 # By name: parameters and body. A row of complex numbers has `width` numbers, twice its elements; `step` is from one row
 # to the next. Columns lie side by side, and `step` is from one element to the next.
 PARTS = {
     "rows_in": (
-        "given*, step, block*, width, lanes",
+        f"{_READ}, width, lanes",
         _LINES.format(f"{_GIVEN}, {_BLOCK}", "block[k * LANES + lane]", "given[lane * step + k]"),
     ),
     "rows_out": (
-        "block*, made*, step, width, lanes",
+        f"{_WRITE}, width, lanes",
         _LINES.format(f"{_BLOCK}, {_MADE}", "made[lane * step + k]", "block[k * LANES + lane]"),
     ),
     "reals_in": (
-        "given*, step, block*, width, lanes",
+        f"{_READ}, width, lanes",
         _LINES.format(f"{_GIVEN}, {_REALS}", "block[k * PAIRS + lane]", "given[lane * step + k]")
         + """
     for k in range(width):
@@ -48,28 +52,14 @@ PARTS = {
 """,
     ),
     "reals_out": (
-        "block*, made*, step, width, lanes",
+        f"{_WRITE}, width, lanes",
         _LINES.format(f"{_REALS}, {_MADE}", "made[lane * step + k]", "block[k * PAIRS + lane]"),
     ),
-    "columns_in": (
-        "given*, step, block*, n, lanes",
-        """
-    for i in range(n):
-        for k in range(2 * lanes):
-            block[i * PAIRS + k] = given[i * step + k]
-""",
-    ),
-    "columns_out": (
-        "block*, made*, step, n, lanes",
-        """
-    for i in range(n):
-        for k in range(2 * lanes):
-            made[i * step + k] = block[i * PAIRS + k]
-""",
-    ),
+    "columns_in": (f"{_READ}, n, lanes", _COLUMNS.format("block[i * PAIRS + k]", "given[i * step + k]")),
+    "columns_out": (f"{_WRITE}, n, lanes", _COLUMNS.format("made[i * step + k]", "block[i * PAIRS + k]")),
     # Real results, which stand side by side in the block.
     "real_columns_out": (
-        "block*, made*, step, n, lanes",
+        f"{_WRITE}, n, lanes",
         """
     for i in range(n):
         if lanes == LANES:

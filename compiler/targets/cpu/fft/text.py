@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 
 from hloom.compiler.kernels.codegen.source import KernelSource
+from hloom.compiler.kernels.windows.loops import Text
 from hloom.compiler.targets.cpu.fft.names import parameters
 from hloom.compiler.targets.cpu.fft.parts import SIZES
 from hloom.ir.records import record
@@ -71,35 +72,22 @@ def _pass_words(form: Form, number: int) -> str:
     return "_".join(words)
 
 
-class _Text:
+class _Text(Text):
     """Writes the kernel of a form."""
 
     def __init__(self, form: Form):
-        self.form = form
-        self.lines: list[str] = []
-        self.depth = 2
-        size = SIZES[form.dtype]
+        super().__init__(depth=2)
+        self.form, size = form, SIZES[form.dtype]
         self.size, self.vector, self.element = size, form.lanes * size, 2 * form.lanes * size
 
-    def add(self, *lines: str) -> None:
-        self.lines += ["    " * self.depth + line for line in lines]
-
-    def open(self, header: str) -> None:
-        self.add(header)
-        self.depth += 1
-
-    def close(self, count: int = 1) -> None:
-        self.depth -= count
-
     def integer(self, name: str) -> str:
-        self.integers[name] = None
-        return name
+        return self.number(name, 0)  # launches have the values
 
     def kernel(self) -> KernelSource:
         form = self.form
         given, made = ("data", "data") if form.in_place else ("given", "made")
         lanes, integer = form.lanes, self.integer
-        self.integers = {"blocks": None, "count": None}
+        self.integers = {"blocks": 0, "count": 0}
         room = form.capacity * 2 * lanes + APART // self.size
         body = [f"    {block} = scratch_{form.dtype}({room})" for block in "ab"] + ["    for item in range(lo, hi):"]
         self.add("outer = quotient(item, blocks)", f"first = (item - outer * blocks) * {lanes}")
@@ -146,7 +134,7 @@ class _Text:
         self.open(f"if lanes < {self.form.lanes}:")
         self.part("columns_in", "source", step, f"address({self.free})", self.integer("n"), "lanes")
         self.add(f"source = address({self.free})", f"source_step = {self.element}")
-        self.close()
+        self.depth -= 1
         return "source"
 
     def rows_source(self, given: str) -> None:
@@ -179,7 +167,7 @@ class _Text:
                 # Those that are no full block are copied, from what is not read any more.
                 self.open(f"if lanes < {form.lanes}:")
                 self.add(f"target = {into}", f"target_step = {self.element}")
-                self.close()
+                self.depth -= 1
                 into = "target"
             values = {
                 "source": source if number == 0 else f"address({self.block})",
@@ -219,7 +207,7 @@ class _Text:
             self.add(f"{self.block}[i * {lanes} + lane] = v")
         else:
             self.add(f"{at[0]} = v.real", f"{at[1]} = v.imag")
-        self.close(2)
+        self.depth -= 2
 
     def columns_target(self, made: str) -> None:
         step = self.integer("made_step")
@@ -230,7 +218,7 @@ class _Text:
             return
         self.open(f"if lanes < {self.form.lanes}:")
         self.part("columns_out", *arguments)
-        self.close()
+        self.depth -= 1
 
     def rows_target(self, made: str) -> None:
         step, width = self.integer("made_lane"), self.integer("made_width")

@@ -1,11 +1,10 @@
 """Register tiles of narrow numbers for processors with AMX (Intel's Advanced Matrix Extensions).
 
-`tile_quadss32_32x32` is as `tile_s32_32x32` of `tiles`, but that A and B are words of four 8-bit integers, for p to
-p + 3, whose products are summed in 32 bits; `ss` says that both have signs, `u` in place of an `s` that those of A or
-of B have none. `tile_pairbf32_32x32` is as `tile_f32_32x32`, with words of two bfloat16 numbers, for p and p + 1. Their
-products are exact; those of each step of 32 are summed by themselves, even and odd ones apart, and then added to the
-sum. Numbers below 2**-126 count as zero, among operands and among sums. The words of a row of A have to lie side by
-side (a_k is 4).
+`tile_quadss32_32x32` is like `tile_s32_32x32` of `fma`, but A and B are words of four 8-bit integers, for p to p + 3,
+whose products are summed in 32 bits; `s` stands for signed and `u` for unsigned, first A, then B.
+`tile_pairbf32_32x32` is like `tile_f32_32x32`, with words of two bfloat16 numbers, for p and p + 1. Their products are
+exact; those of each step of 32 are summed by themselves, even and odd ones apart, and then added to the sum. Numbers
+below 2**-126 count as zero, among operands and among sums. The words of a row of A have to be adjacent (a_k is 4).
 
 A matrix register has 16 rows of 64 bytes. Four of them hold the sums, two the words of 16 rows of A each, two those of
 16 columns of B; one instruction multiplies 16 x 64 by 64 x 16 integers, or 16 x 32 by 32 x 16 bfloat16 numbers. How

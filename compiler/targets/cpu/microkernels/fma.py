@@ -4,15 +4,15 @@
 computes a tile of a matrix product, C[i, j] (+)= sum over p < k of A[i, p] * B[p, j], with the 6x16 sums in registers.
 All arguments are int64:
 
-`tile_pair32_6x16` takes A and B in words of two 16-bit integers, for p and p + 1, and sums in 32 bits: both products
+`tile_pair32_6x16` reads A and B in words of two 16-bit integers, for p and p + 1, and sums in 32 bits: both products
 and their sum are one instruction on x86 (pmaddwd), so that there are twice as many as in a float32 tile. The tiles
-`tile_quadss32_32x32` take words of four 8-bit integers, `tile_pairbf32_32x32` of two bfloat16 (`tiles_amx`).
+`tile_quadss32_32x32` read words of four 8-bit integers, `tile_pairbf32_32x32` of two bfloat16 (`amx`).
 
 - `a`, `b`, `c`: byte addresses. A[i, p] lies at `a + i*a_row + p*a_k` and is read by scalar broadcast, so any strides
   serve. B[p, j] lies at `b + p*b_k + j*itemsize`, C[i, j] at `c + i*c_row + j*itemsize`; no alignment is assumed.
 - `k` >= 0 is the number of products in a sum; `rows` in 1..6 says how many rows of the tile exist (the others are
   neither read nor written); `accumulate` != 0 adds to C, else C is overwritten.
-- `ahead + p*ahead_k`: addresses that are read later. Step p asks for that one's cache line.
+- `ahead + p*ahead_k`: addresses that are read later. Step p prefetches that one's cache line.
 - `runs` >= 1: where it is more than 1, sums are of runs * k products, and A comes in runs of k: those after the first
   lie at distances from `a` that stand in the int64 words from the address `run_offsets` on. Tiles of words have 1.
 - `split`, `jump`: rows of A from number `split` >= 1 on lie `jump` bytes further. Not in tiles for matrix registers.
@@ -28,8 +28,8 @@ zeros. `address(pointer)` gives the byte address of a kernel's pointer, `quotien
 `call_kernel(function, lo, hi, *words)` calls another kernel by its address, `prefetch(address)` asks for a cache line
 that is read soon (any address will do).
 
-Tiles are functions of their own in the LLVM module (internal, never inlined): the register allocator sees nothing but
-the tile, and a kernel that calls one from several places holds it once.
+Tiles are functions of their own in the LLVM module (internal, never inlined): the register allocator sees only the
+tile, and a kernel that calls one from several places contains it once.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ FAR, LONG_ROW, SOON = 40 << 10, 4 * CACHE_LINE, 8
 
 
 def row_counts(rows: int) -> list[int]:
-    """Rows of the loops inside a tile of `rows` rows, the most first: an edge of few rows then takes their time instead
-    of that of all. Two FMA units of 4 cycles are busy with 8 sums, which 2 rows have in most tiles of few rows."""
+    """Rows of the loops inside a tile of `rows` rows, the most first, so that edges of few rows take less time. Two FMA
+    units of 4 cycles are busy with 8 sums, which 2 rows have in most tiles of few rows."""
     step = 2 if rows <= 8 else 4
     return [rows, *range((rows - 1) // step * step, 0, -step)]
 
