@@ -45,6 +45,20 @@ def missed(row: dict) -> list[str]:
 
 def goals(rows: list[dict], extras: dict) -> list[dict]:
     """The targets: what, wanted, found (None: not measured), reached, and a remark."""
+    return [
+        {
+            "what": what,
+            "wanted": f"{sign} {bound:g}",
+            "found": found,
+            "reached": None if found is None else (found >= bound if sign == ">=" else found <= bound),
+            "remark": remark,
+        }
+        for what, sign, bound, found, remark in _measured(rows, extras)
+    ]
+
+
+def _measured(rows: list[dict], extras: dict) -> list[tuple]:
+    """The targets as (what, sign, bound, found, remark)."""
     by_name = {row["name"]: row for row in rows}
     means = geometric_means(rows)
 
@@ -76,7 +90,7 @@ def goals(rows: list[dict], extras: dict) -> list[dict]:
     together = conditions.get("callers") or {}
     jax_worst, compiled = ratios("jax"), ratios("torch.compile")
     tree = "; ".join(f"{by_name['tree_20']['seconds']['hloom'] * 1e6:.1f} us" for _ in [0] if "tree_20" in by_name)
-    table = [
+    return [
         ("run time: speedup over jax, geometric mean", ">=", 3.0, means.get("jax"), f"{len(jax_worst)} workloads"),
         ("worst workload: speedup over jax", ">=", 1.0, *_and_count(least(jax_worst), count(jax_worst, 1.0))),
         ("run time: speedup over torch.compile, geometric mean", ">=", 2.0, means.get("torch.compile"),
@@ -102,16 +116,6 @@ def goals(rows: list[dict], extras: dict) -> list[dict]:
         ("peak memory of training steps: jax relative to hloom", ">=", 1.0, *least(memories)),
         ("bytes allocated in 100 training steps", "<=", 0.0, (extras.get("allocations") or {}).get("bytes"), ""),
     ]  # fmt: skip
-    return [
-        {
-            "what": what,
-            "wanted": f"{sign} {bound:g}",
-            "found": found,
-            "reached": None if found is None else (found >= bound if sign == ">=" else found <= bound),
-            "remark": remark,
-        }
-        for what, sign, bound, found, remark in table
-    ]
 
 
 def _and_count(found: tuple, text: str) -> tuple:
