@@ -34,6 +34,12 @@ def require_kind(op_name: str, shape: Shape, kinds) -> None:
         )
 
 
+def require_shape(name: str, shape) -> None:
+    """Raises unless the shape of a result was given."""
+    if not isinstance(shape, Shape):
+        raise AttributeValueError(f"{name} needs the shape of its result", f"{shape!r}", "pass shape=")
+
+
 def require_same(op_name: str, shapes) -> None:
     first = shapes[0]
     for other in shapes[1:]:

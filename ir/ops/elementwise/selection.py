@@ -8,7 +8,7 @@ from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.op_table import No, op
 from hloom.ir.ops.batching import clamp_batch, select_batch
 from hloom.ir.ops.elementwise.declare import NO_TANGENT, NOT_LINEAR
-from hloom.ir.ops.rules import in_float32, require_count, require_kind, require_same, to_pred, zero_jvp
+from hloom.ir.ops.rules import in_float32, require_count, require_kind, require_same, require_shape, to_pred, zero_jvp
 from hloom.ir.types import (
     BITS,
     COMPLEX,
@@ -222,15 +222,10 @@ def convert_array(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return x.astype(dtype)
 
 
-def _needs_shape(name, shape):
-    if not isinstance(shape, Shape):
-        raise AttributeValueError(f"{name} needs the shape of its result", f"{shape!r}", "pass shape=")
-
-
 def _convert_infer(operands, attributes, shape):
     require_count("convert", operands, 1)
     require_kind("convert", operands[0], ())
-    _needs_shape("convert", shape)
+    require_shape("convert", shape)
     if shape.dims != operands[0].dims:
         raise ShapeError("convert keeps the shape", f"from {operands[0]!r} to {shape!r}", "reshape separately")
     return shape
@@ -274,7 +269,7 @@ def _bitcast_infer(operands, attributes, shape):
     require_count("bitcast-convert", operands, 1)
     operand = operands[0]
     require_kind("bitcast-convert", operand, ())
-    _needs_shape("bitcast-convert", shape)
+    require_shape("bitcast-convert", shape)
     old, new = bit_width(operand.dtype), bit_width(shape.dtype)
     if PRED in (operand.dtype, shape.dtype) and operand.dtype != shape.dtype:
         raise DTypeError("bitcast-convert takes numbers", f"from {operand!r} to {shape!r}", "use convert for pred")

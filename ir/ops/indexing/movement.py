@@ -11,8 +11,8 @@ from hloom.ir.build import Value
 from hloom.ir.errors import AttributeValueError, DTypeError, ShapeError
 from hloom.ir.op_table import No, op
 from hloom.ir.ops import batching
-from hloom.ir.ops.rules import linear_jvp, require_count, require_kind, zero_jvp
-from hloom.ir.types import INTEGERS, Shape
+from hloom.ir.ops.rules import linear_jvp, require_count, require_kind, require_shape, zero_jvp
+from hloom.ir.types import INTEGERS
 
 INDEX = No("moves elements: the kernel writer composes its index map")
 _movement = functools.partial(op, family="index", code=INDEX, jvp=linear_jvp, flops=0, dialects="hlo")
@@ -34,18 +34,13 @@ def _distinct(name, dimensions, rank):
         )
 
 
-def _asked(name, shape):
-    if not isinstance(shape, Shape):
-        raise AttributeValueError(f"{name} needs the shape of its result", f"{shape!r}", "pass shape=")
-
-
 # --- broadcast, reshape, transpose, reverse -----------------------------------------------------------------------
 
 
 def _broadcast_infer(operands, attributes, shape):
     require_count("broadcast", operands, 1)
     require_kind("broadcast", operands[0], ())
-    _asked("broadcast", shape)
+    require_shape("broadcast", shape)
     operand, dimensions = operands[0], attributes.get("dimensions", ())
     if len(dimensions) != operand.rank or list(dimensions) != sorted(set(dimensions)):
         raise AttributeValueError(
@@ -88,7 +83,7 @@ _movement(
 def _reshape_infer(operands, attributes, shape):
     require_count("reshape", operands, 1)
     require_kind("reshape", operands[0], ())
-    _asked("reshape", shape)
+    require_shape("reshape", shape)
     if math.prod(shape.dims) != operands[0].size or shape.dtype != operands[0].dtype:
         raise ShapeError(
             "reshape keeps the number of elements and the dtype",
@@ -427,7 +422,7 @@ _movement(
 
 def _iota_infer(operands, attributes, shape):
     require_count("iota", operands, 0)
-    _asked("iota", shape)
+    require_shape("iota", shape)
     require_kind("iota", shape, ("signed", "unsigned", "float", "complex"))
     if not 0 <= attributes.get("iota_dimension", -1) < shape.rank:
         raise AttributeValueError(
