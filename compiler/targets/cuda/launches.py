@@ -122,8 +122,8 @@ def cuda_source(
         )
         text.append("stride = cuda.gridDim.x" + (f" * {warps}" if grain == "warp" else ""))
         text += [f"while {item} < items:", *indent([*lines, f"{item} += stride"])]
-    text, loaded = _rewritten("\n".join(text))
-    divided = divisors(text)
+    rewritten, loaded = _rewritten("\n".join(text))
+    divided = divisors(rewritten)
     literal = [word for word in integers if word in divided]
     arguments = tuple(word for word in integers if word not in divided and word in loaded)
     pointers = [(word, dtype) for word, dtype in pointers if word in loaded]
@@ -131,7 +131,7 @@ def cuda_source(
     body = [
         *(f"{word} = {integers[word]}" for word in literal),
         *(f"{word} = {made}" for word, made in (shared or {}).items()),
-        *text,
+        *rewritten,
     ]
     whole = "\n".join([f"def {name}({', '.join(parameters)}):", *indent(body)]) + "\n"
     types = tuple(f"{dtype}*" for _, dtype in pointers) + ("s64",) * len(arguments)
