@@ -5,6 +5,8 @@ A KeyArray is a tree node around its uint32 data, so that it goes through jit, v
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from hloom.arrays.array import Array
@@ -18,6 +20,9 @@ class extended(np.generic):
     """The category of dtypes that are no numbers, such as those of keys."""
 
 
+Category = type[extended]
+
+
 class prng_key(extended):
     """The category of the dtypes of keys of `hloom.random`."""
 
@@ -26,6 +31,7 @@ class ExtendedDType:
     """Base of element types that are no numbers: `type` is their category, a subclass of `extended`."""
 
     __slots__ = ()
+    type: ClassVar[Category]
 
 
 # Implementation: words of its key, and the name in `key<...>`.

@@ -10,13 +10,7 @@ import math
 
 from hloom.errors import ArgumentError, DTypeError
 from hloom.ir.types import COMPLEX, INTEGERS, Shape, as_dtype
-from hloom.lax.operands import (
-    NUMBERS,
-    as_operand,
-    constant,
-    convert,
-    full,
-)
+from hloom.lax.operands import NUMBERS, as_operand, constant, convert, full
 from hloom.lax.table import (
     binary,
     complex,

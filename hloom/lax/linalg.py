@@ -28,7 +28,7 @@ from hloom.lax.operands import as_operand, constant, whole_number
 from hloom.lax.reduction import batch_matmul, reduce_max, reduce_sum
 from hloom.lax.table import abs as magnitude
 from hloom.lax.table import add as plus
-from hloom.lax.table import cbrt, mul, sqrt, sub
+from hloom.lax.table import bitwise_not, cbrt, mul, sqrt, sub
 from hloom.lax.table import max as maximum
 from hloom.lax.table import min as minimum
 from hloom.tracing.trace import bind
@@ -115,14 +115,15 @@ def _hermitian_part(x):
     return mul(plus(x, adjoint(x)), constant(0.5, x.dtype) if not x.shape else full_like(x, 0.5))
 
 
-def _checked_subset(name: str, subset_by_index, count: int):
+def _checked_subset(name: str, subset_by_index, count: int) -> tuple[int, int] | None:
     if subset_by_index is None:
         return None
     try:
         start, stop = (whole_number(k, name, "subset_by_index") for k in subset_by_index)
+        fits = 0 <= start <= stop <= count
     except (TypeError, ValueError):
-        start = stop = None
-    if start is None or not 0 <= start <= stop <= count:
+        fits = False
+    if not fits:
         raise ArgumentError(
             f"{name} takes subset_by_index=(start, stop)", f"{subset_by_index!r} of {count} values", "check the bounds"
         )
@@ -393,7 +394,7 @@ def qdwh(x, *, is_hermitian: bool = False, max_iterations: int | None = None, ep
         moved = _frobenius(step - u)
         small = moved <= (4 * eps) ** (1 / 3) * _frobenius(step)
         u = select(done, u, step.astype(x.dtype))
-        count = count + (~done).astype("s32")
+        count = count + convert_element_type(bitwise_not(done), "s32")
         done = done | (small & (magnitude(bottom - 1) < 10 * math.sqrt(unit)))
         bottom = minimum(bottom * (a + b * squared) / (1 + c * squared), 1)
     h = adjoint(u) @ x

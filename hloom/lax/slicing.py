@@ -81,11 +81,6 @@ _MODES = {
 }
 
 
-def _iinfo(dtype):
-
-    return ml_dtypes.iinfo(dtype)
-
-
 def default_fill(dtype):
     """What a gather gives for positions outside: NaN, the least signed integer, the largest unsigned one, True."""
     dtype = as_dtype(dtype)
@@ -93,7 +88,7 @@ def default_fill(dtype):
         return float("nan")
     if dtype == PRED:
         return True
-    info = _iinfo(dtype)
+    info = ml_dtypes.iinfo(dtype)
     return int(info.max if dtype.kind == "u" or int(info.min) == 0 else info.min)
 
 

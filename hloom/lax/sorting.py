@@ -33,7 +33,7 @@ def sort_by(operand, dimension: int, is_stable: bool, num_keys: int, descending:
         )
     axis = canonical_axis(dimension, arrays[0].ndim, "sort")
     to_apply = comparator([a.dtype for a in arrays], num_keys, descending)
-    attributes = {"dimensions": (axis,), "to_apply": to_apply}
+    attributes: dict = {"dimensions": (axis,), "to_apply": to_apply}
     if is_stable:
         attributes["is_stable"] = True
     if len(arrays) > 1:

@@ -73,7 +73,7 @@ def copy_to_host_async(x):
     return x
 
 
-sharding.reshard = reshard  # where JAX has it; that package knows no ops
+sharding.reshard = reshard  # type: ignore[attr-defined]  # where JAX has it; that package knows no ops
 
 
 __all__ = [

@@ -14,7 +14,7 @@ from hloom.arrays.interchange import from_python
 from hloom.config import config
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.source import device_scope, device_scopes
-from hloom.ir.types import COMPLEX, DTYPES, FLOATS, INTEGERS, PRED, Shape, as_dtype
+from hloom.ir.types import COMPLEX, DTYPES, INTEGERS, PRED, Shape, as_dtype
 from hloom.lax.operands import (
     NUMBERS,
     as_operand,
@@ -210,10 +210,8 @@ def _static(value, name: str):
     """A Python number of a static argument."""
     if type(value) in NUMBERS:
         return value
-    if isinstance(value, (np.generic, np.ndarray)):
+    if isinstance(value, (np.generic, np.ndarray, ArrayMethods)):
         return value.item()
-    if isinstance(value, ArrayMethods):
-        return complex(value) if value.dtype in COMPLEX else float(value) if value.dtype in FLOATS else int(value)
     raise ArgumentError(f"{name} takes numbers", f"{type(value).__name__}: {value!r:.80}", "pass Python numbers")
 
 

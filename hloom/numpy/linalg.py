@@ -39,7 +39,6 @@ from hloom.numpy.reducing.reductions import count_nonzero, prod
 from hloom.numpy.shaping import diagonals
 from hloom.numpy.shaping.manipulation import broadcast_to, expand_dims, moveaxis, ravel, reshape, squeeze, transpose
 from hloom.tracing.trace import bind
-from hloom.typing import Array
 
 __all__ = [
     "cholesky",
@@ -348,7 +347,7 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
     s = svdvals(a)
     rank = reductions.sum(s > rcond * reductions.max(s, initial=0), dtype="s32")
     x = matmul(pinv(a, rcond), columns)
-    if numpy_resid and (m <= n or not isinstance(rank, Array) or int(rank) < n):
+    if numpy_resid and (m <= n or int(rank) < n):
         residuals = zeros((0,), real_dtype(a.dtype))
     else:
         residuals = reductions.sum(lax.square(lax.abs(columns - matmul(a, x))), axis=0)

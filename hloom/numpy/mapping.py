@@ -27,8 +27,12 @@ _SIDE = rf"\s*{_DIMENSIONS}(?:\s*,\s*{_DIMENSIONS})*\s*"
 def _read_signature(text: str) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
     if not re.fullmatch(f"{_SIDE}->{_SIDE}", text):
         raise ArgumentError("a signature such as '(n),(n)->()'", f"{text!r}", "name the core axes of each array")
-    sides = text.split("->")
-    return tuple([tuple(re.findall(r"\w+", group)) for group in re.findall(_DIMENSIONS, side)] for side in sides)
+    inputs, outputs = text.split("->")
+
+    def axes(side: str) -> list[tuple[str, ...]]:
+        return [tuple(re.findall(r"\w+", group)) for group in re.findall(_DIMENSIONS, side)]
+
+    return axes(inputs), axes(outputs)
 
 
 def vectorize(pyfunc, *, excluded=frozenset(), signature: str | None = None):

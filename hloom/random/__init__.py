@@ -31,14 +31,7 @@ from hloom.random.continuous import (
     weibull_min,
 )
 from hloom.random.discrete import bernoulli, categorical, choice, geometric, permutation, randint, shuffle
-from hloom.random.keys import (
-    KeyArray,
-    clone,
-    key_data,
-    key_dtype,
-    key_impl,
-    wrap_key_data,
-)
+from hloom.random.keys import KeyArray, clone, key_data, key_dtype, key_impl, wrap_key_data
 from hloom.random.rejection import (
     ball,
     beta,

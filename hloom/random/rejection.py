@@ -15,14 +15,7 @@ from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import DTYPES, HLO_NAME, INTEGERS, as_dtype
 from hloom.lax.operands import as_operand, broadcast_dims_to, full
 from hloom.random.bits import dims_of, float_dtype, parameters, raw_split, run
-from hloom.random.continuous import (
-    fraction,
-    fused,
-    keys_of,
-    signs,
-    standard_exponential,
-    standard_normal,
-)
+from hloom.random.continuous import fraction, fused, keys_of, signs, standard_exponential, standard_normal
 from hloom.random.keys import take_key
 from hloom.transforms.custom_derivatives import custom_jvp
 from hloom.transforms.vmap import vmap
@@ -345,8 +338,10 @@ def _binomial_by_gaps(data, count, p, implementation, dims):
     return lax.sub(lax.while_loop(condition, body, (data, zero, zero))[1], one)
 
 
-_TAIL = (0.0810614667953272, 0.0413406959554092, 0.0276779256849983, 0.0207906721037650, 0.0166446911898211)
-_TAIL += (0.0138761288230707, 0.0118967099458917, 0.0104112652619720, 0.00925546218271273, 0.00833056343336287)
+_TAIL = (
+    0.0810614667953272, 0.0413406959554092, 0.0276779256849983, 0.0207906721037650, 0.0166446911898211,
+    0.0138761288230707, 0.0118967099458917, 0.0104112652619720, 0.00925546218271273, 0.00833056343336287,
+)  # fmt: skip
 
 
 def _stirling_rest(k):

@@ -65,9 +65,7 @@ class RegularGridInterpolator:
         else:
             found = 0
             for corner in itertools.product((0, 1), repeat=len(self.grid)):
-                weight = 1
-                for side, share in zip(corner, shares, strict=True):
-                    weight = weight * (share if side else 1 - share)
+                weight = math.prod(s if side else 1 - s for side, s in zip(corner, shares, strict=True))
                 at = tuple(
                     hnp.minimum(p + side, points.shape[0] - 1)
                     for p, side, points in zip(places, corner, self.grid, strict=True)

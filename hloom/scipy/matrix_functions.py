@@ -142,7 +142,7 @@ def funm(A, func, disp: bool = True):
     t, z = lax.linalg.schur(convert(a, wide))
     tiny = float(hnp.finfo(real_dtype(wide)).eps)
     values = convert(hnp.asarray(func(hnp.diag(t))), wide)
-    f = [[None] * n for _ in range(n)]
+    f: list[list] = [[None] * n for _ in range(n)]
     for i in range(n):
         f[i][i] = values[i]
     smallest = hnp.abs(t[0, 0]) if n else None

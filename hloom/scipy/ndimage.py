@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 
 import numpy as np
 
@@ -57,7 +59,7 @@ def map_coordinates(input, coordinates, order: int, mode: str = "constant", cval
     points, _ = promote_operands("map_coordinates", points) if points else ([], False)
     cval = hnp.asarray(cval).astype(x.dtype)
     choices = [[_nearest(p)] if order == 0 else _neighbours(p) for p in points]
-    total = None
+    parts = []
     for corner in itertools.product(*choices):
         index = tuple(outside(i, n) for (i, _), n in zip(corner, x.shape, strict=True))
         value = x[index] if index else x
@@ -69,7 +71,8 @@ def map_coordinates(input, coordinates, order: int, mode: str = "constant", cval
             value = value if inside is None else hnp.where(inside, value, cval)
         for _, weight in corner:
             value = value if weight is None else value * weight
-        total = value if total is None else total + value
+        parts.append(value)
+    total = functools.reduce(operator.add, parts)
     if x.dtype.kind in "iu" and total.dtype != x.dtype:
         total = hnp.round(total)
     return total.astype(x.dtype)

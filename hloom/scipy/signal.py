@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import operator
 
 import numpy as np
 
@@ -259,15 +261,17 @@ def _detrended(segments, how):
     return how(segments) if callable(how) else detrend(segments, -1, how)
 
 
-_EDGES = {"even": "reflect", "odd": "odd", "constant": "edge", "zeros": "constant", None: None}
+_EDGES = {"even": "reflect", "odd": "odd", "constant": "edge", "zeros": "constant"}
 
 
 def _extended(x, width: int, boundary):
+    if boundary is None:
+        return x
     if boundary not in _EDGES:
         raise AttributeValueError(
             "stft takes boundary 'even', 'odd', 'constant', 'zeros' or None", f"{boundary!r}", "name one of them"
         )
-    if boundary is None or not width:
+    if not width:
         return x
     pads = [(0, 0)] * (x.ndim - 1) + [(width, width)]
     if boundary == "odd":
@@ -424,10 +428,8 @@ def _overlapped(pieces, step: int):
     blocks = -(-length // step)
     pieces = hnp.pad(pieces, [(0, 0)] * (len(lead) + 1) + [(0, blocks * step - length)])
     pieces = hnp.reshape(pieces, (*lead, count, blocks, step))
-    total = None
-    for j in range(blocks):
-        part = hnp.pad(pieces[..., j, :], [(0, 0)] * len(lead) + [(j, blocks - 1 - j), (0, 0)])
-        total = part if total is None else total + part
+    parts = [hnp.pad(pieces[..., j, :], [(0, 0)] * len(lead) + [(j, blocks - 1 - j), (0, 0)]) for j in range(blocks)]
+    total = functools.reduce(operator.add, parts)
     flat = hnp.reshape(total, (*lead, math.prod(total.shape[-2:])))
     return flat[..., : (count - 1) * step + length]
 

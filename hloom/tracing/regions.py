@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from hloom.ir.source import current_source
 from hloom.ir.types import Shape, TupleShape
 from hloom.tracing.trace import Trace, Tracer, as_array, current_trace, eager_device, evaluators
 from hloom.tree import pytrees as tree
+
+if TYPE_CHECKING:
+    from optree import PyTreeSpec
 
 KEPT_PROGRAMS = 512  # compiled programs of eager loops and branches
 
@@ -38,7 +42,7 @@ class Region:
     """A traced function: parameters of the computation are its leaves, then one for each of `captures`."""
 
     computation: Computation
-    out_tree: object
+    out_tree: PyTreeSpec
     captures: list  # Arrays and Tracers of outer traces
     weak: tuple[bool, ...]
 

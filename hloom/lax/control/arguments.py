@@ -5,11 +5,7 @@ from __future__ import annotations
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import promote
 from hloom.lax.operands import convert
-from hloom.tracing.regions import (
-    Region,
-    described,
-    leaf_names,
-)
+from hloom.tracing.regions import Region, described, leaf_names
 from hloom.tracing.trace import as_array
 from hloom.tree import pytrees as tree
 

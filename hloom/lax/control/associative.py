@@ -5,14 +5,9 @@ from __future__ import annotations
 import operator
 
 from hloom.errors import ShapeError
-from hloom.lax.control.arguments import (
-    array_leaves,
-    require_function,
-)
+from hloom.lax.control.arguments import array_leaves, require_function
 from hloom.lax.movement import concatenate, expand_dims, rev, slice_in_dim
-from hloom.tracing.regions import (
-    same_tree,
-)
+from hloom.tracing.regions import same_tree
 from hloom.tracing.trace import as_array
 from hloom.tree import pytrees as tree
 

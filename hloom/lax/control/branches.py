@@ -8,24 +8,11 @@ from hloom.errors import ArgumentError, DTypeError, ShapeError, TreeError
 from hloom.ir.build import tuple_elements
 from hloom.ir.module import Instruction
 from hloom.ir.types import DTYPES, PRED, Shape, kind, promote
-from hloom.lax.control.arguments import (
-    array_leaves,
-    function_name,
-    require_function,
-    with_weakness_flags,
-)
+from hloom.lax.control.arguments import array_leaves, function_name, require_function, with_weakness_flags
 from hloom.lax.elementwise import clamp
 from hloom.lax.operands import convert
 from hloom.tracing.refs import branches_take_refs
-from hloom.tracing.regions import (
-    Region,
-    apply,
-    described,
-    inline_region,
-    joined_captures,
-    leaf_names,
-    trace_region,
-)
+from hloom.tracing.regions import Region, apply, described, inline_region, joined_captures, leaf_names, trace_region
 from hloom.tracing.trace import as_array
 from hloom.tree import pytrees as tree
 
@@ -43,8 +30,8 @@ def cond(pred, true_fun, false_fun, *operands, operand=_MISSING, linear=None):
     if operand is not _MISSING:
         operands = (operand, *operands)
     if not callable(true_fun) and len(operands) == 2 and callable(false_fun) and callable(operands[1]):
-        true_operand, on_true, false_operand, on_false = true_fun, false_fun, *operands
-        both = (true_operand, false_operand)
+        on_true, (false_operand, on_false) = false_fun, operands
+        both = (true_fun, false_operand)
         return cond(pred, lambda pair: on_true(pair[0]), lambda pair: on_false(pair[1]), both)
     require_function(true_fun, "cond", "true_fun")
     require_function(false_fun, "cond", "false_fun")

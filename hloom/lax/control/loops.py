@@ -23,15 +23,7 @@ from hloom.lax.control.branches import cond
 from hloom.lax.control.scan import scan
 from hloom.lax.operands import convert, whole_number
 from hloom.tracing.refs import while_carries_refs
-from hloom.tracing.regions import (
-    Region,
-    apply,
-    described,
-    inline_region,
-    joined_captures,
-    same_tree,
-    trace_region,
-)
+from hloom.tracing.regions import Region, apply, described, inline_region, joined_captures, same_tree, trace_region
 from hloom.tracing.trace import as_array, current_trace
 from hloom.tree import pytrees as tree
 

@@ -20,13 +20,7 @@ from hloom.lax.control.arguments import (
 from hloom.lax.movement import concatenate
 from hloom.lax.operands import whole_number
 from hloom.tracing.refs import scan_carries_refs
-from hloom.tracing.regions import (
-    Region,
-    apply,
-    inline_region,
-    same_tree,
-    trace_region,
-)
+from hloom.tracing.regions import Region, apply, inline_region, same_tree, trace_region
 from hloom.transforms.vmap import vmap
 from hloom.tree import pytrees as tree
 
@@ -60,10 +54,9 @@ def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unr
             function_name(f, "step"),
             [*names, *item_names],
         )
-        children = body.out_tree.children() if body.out_tree.type is tuple else ()
-        if len(children) != 2:
+        if body.out_tree.type is not tuple or body.out_tree.num_children != 2:
             raise TreeError("scan: the body returns a pair (carry, y)", f"{body.out_tree}", "return (carry, y)")
-        new_tree, ys_tree = children
+        new_tree, ys_tree = body.out_tree.children()
         same_tree(new_tree, carry_tree, "scan: the body returns a carry of the structure of init")
         count = len(carry)
         carry, changed = checked_carry(carry, names, output_shapes(body)[:count], body.weak[:count], "scan")
@@ -73,7 +66,7 @@ def scan(f, init, xs=None, length: int | None = None, reverse: bool = False, unr
     unrolled = unroll is True or (length > 0 and operator.index(unroll) >= length)
 
     def build(builder, given):
-        consts, first, rest = given[: len(captures)], given[len(captures) : len(captures) + count], None
+        consts, first = given[: len(captures)], given[len(captures) : len(captures) + count]
         rest = given[len(captures) + count :]
         if unrolled:
             return _unrolled(builder, body, captures, consts, first, rest, length, reverse)

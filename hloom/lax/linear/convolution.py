@@ -25,9 +25,9 @@ class ConvDimensionNumbers(NamedTuple):
     features, space...).
     """
 
-    lhs_spec: Sequence[int]
-    rhs_spec: Sequence[int]
-    out_spec: Sequence[int]
+    lhs_spec: tuple[int, ...]
+    rhs_spec: tuple[int, ...]
+    out_spec: tuple[int, ...]
 
 
 ConvGeneralDilatedDimensionNumbers = tuple[str, str, str] | ConvDimensionNumbers | None
@@ -181,7 +181,7 @@ def conv_general_dilated(
         WindowDimension(n, stride, low, high, base, step)
         for n, stride, (low, high), base, step in zip(sizes, strides, pads, spread, steps, strict=True)
     )
-    attributes = {"window": window, "dim_labels": labels.text()}
+    attributes: dict = {"window": window, "dim_labels": labels.text()}
     groups = whole_number(feature_group_count, name, "feature_group_count")
     batch_groups = whole_number(batch_group_count, name, "batch_group_count")
     if groups != 1:

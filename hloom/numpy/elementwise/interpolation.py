@@ -8,14 +8,7 @@ from hloom import lax
 from hloom.errors import ShapeError
 from hloom.ir.types import FLOATS
 from hloom.lax.elementwise import is_nan
-from hloom.lax.operands import (
-    as_operand,
-    conform,
-    full,
-    inexact_dtype,
-    promote_operands,
-    to_inexact,
-)
+from hloom.lax.operands import as_operand, conform, full, inexact_dtype, promote_operands, to_inexact
 from hloom.numpy.elementwise.logic import greater, less, where
 from hloom.numpy.elementwise.table import add, multiply, subtract
 from hloom.numpy.elementwise.ufuncs import divide, remainder

@@ -64,8 +64,8 @@ class ufunc(metaclass=_UfuncMeta):
             return function(a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
         x = as_operand(a, self.__name__)
         x = x if dtype is None else convert(x, as_dtype(dtype))
-        axes = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-        axes = sorted({canonical_axis(k, x.ndim, self.__name__) for k in axes})
+        named = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+        axes = sorted({canonical_axis(k, x.ndim, self.__name__) for k in named})
         if where is not None:
             where = broadcast_dims_to(as_operand(where, self.__name__), x.shape)
         start = self.identity if initial is None else initial

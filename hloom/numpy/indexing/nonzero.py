@@ -7,11 +7,7 @@ import numpy as np
 from hloom import lax
 from hloom.arrays.array import Array
 from hloom.errors import ArgumentError, ShapeError
-from hloom.lax.operands import (
-    as_operand,
-    convert,
-    default_int,
-)
+from hloom.lax.operands import as_operand, convert, default_int
 from hloom.numpy.elementwise.logic import truth
 from hloom.numpy.elementwise.logic import where as choose
 from hloom.numpy.elementwise.numbers import unravel_index

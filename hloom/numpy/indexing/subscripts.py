@@ -36,7 +36,7 @@ class Index:
     items: list[tuple[str, int]] = field(default_factory=list)
     bounds: list[tuple[int, int, int]] = field(default_factory=list)
     reverse: list[int] = field(default_factory=list)
-    arrays: dict[int, object] = field(default_factory=dict)
+    arrays: dict[int, np.ndarray | ArrayMethods] = field(default_factory=dict)
     integers: set[int] = field(default_factory=set)
 
     def counts(self) -> list[int]:
@@ -63,9 +63,7 @@ class Index:
         """The shape to which the arrays broadcast."""
         if not self.arrays:
             return ()
-        return broadcast_shapes(
-            "indexing with arrays", [np.shape(a) if _is_numpy(a) else a.shape for a in self.arrays.values()]
-        )
+        return broadcast_shapes("indexing with arrays", [a.shape for a in self.arrays.values()])
 
     def shape(self, core: bool = False) -> tuple[int, ...]:
         """The shape of what the index names; core: without new axes."""
@@ -341,8 +339,8 @@ def _dynamic(x, read: Index):
 def _at_once(x: Array, read: Index) -> Array:
     """Outside of a trace: NumPy's own indexing, with positions moved inside first."""
     value = x._value()[tuple(builtins.slice(*b) for b in read.bounds)]
-    value = np.flip(value, read.reverse) if read.reverse else value
-    entries = []
+    value = np.flip(value, tuple(read.reverse)) if read.reverse else value
+    entries: list[builtins.slice | int | np.ndarray | None] = []
     for kind, axis in read.items:
         if kind == "new":
             entries.append(None)

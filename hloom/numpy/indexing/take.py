@@ -242,9 +242,6 @@ def putmask(a, mask, values):
     )
 
 
-# --- positions of true elements --------------------------------------------------------------------------------------
-
-
 # --- choosing -----------------------------------------------------------------------------------------------------
 
 
@@ -289,7 +286,8 @@ def choose(a, choices, out=None, mode: str = "raise"):
     _no_out("choose", out)
     which = index_operand(a, "choose")
     if isinstance(choices, (ArrayMethods, np.ndarray)):
-        choices = [choices[k] for k in range(choices.shape[0])]
+        stacked = as_operand(choices, "choose")
+        choices = [stacked[k] for k in range(stacked.shape[0])]
     if not len(choices):
         raise ArgumentError("choose takes at least one choice", "none", "pass a list of arrays")
     arrays, _ = promote_operands("choose", list(choices), broadcast=False)

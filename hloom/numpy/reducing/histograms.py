@@ -153,8 +153,9 @@ def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None 
         raise ShapeError("histogramdd takes points of (number, axes)", f"{x._shape!r}", "reshape the sample")
     count, rank = x.shape
     per_axis = list(bins) if isinstance(bins, (list, tuple)) else None
-    if per_axis is None and getattr(bins, "ndim", 0) == 1 and known(bins) is not None and bins.dtype in INTEGERS:
-        per_axis = [int(b) for b in known(bins)] if bins.shape[0] == rank else None
+    if getattr(bins, "shape", None) == (rank,) and bins.dtype in INTEGERS:
+        counts = known(bins)
+        per_axis = None if counts is None else counts.tolist()
     per_axis = [bins] * rank if per_axis is None else per_axis
     limits = [None] * rank if range is None else list(range)
     if len(per_axis) != rank or len(limits) != rank:

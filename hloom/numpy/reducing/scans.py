@@ -1,4 +1,4 @@
-"""Running sums and products, differences, integrals, covariance and polynomials."""
+"""Running sums and products, differences and integrals."""
 
 from __future__ import annotations
 
@@ -216,9 +216,3 @@ def unwrap(p, discont=None, axis: int = -1, period=2 * math.pi):
     correction = where(less(absolute(steps), half if discont is None else discont), 0, correction)
     padding = [(1, 0, 0) if k == axis else (0, 0, 0) for k in range(x.ndim)]
     return lax.add(x, lax.pad(cumsum(correction, axis), 0, padding)) if x.shape[axis] else x
-
-
-# --- covariance ---------------------------------------------------------------------------------------------------
-
-
-# --- polynomials, the highest power first -------------------------------------------------------------------------

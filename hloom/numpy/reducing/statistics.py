@@ -5,14 +5,7 @@ from __future__ import annotations
 from hloom import lax
 from hloom.errors import ShapeError
 from hloom.ir.types import COMPLEX, FLOATS
-from hloom.lax.operands import (
-    as_operand,
-    broadcast_dims_to,
-    convert,
-    inexact_dtype,
-    reshape_to,
-    to_inexact,
-)
+from hloom.lax.operands import as_operand, broadcast_dims_to, convert, inexact_dtype, reshape_to, to_inexact
 from hloom.numpy.elementwise.signs import conjugate
 from hloom.numpy.elementwise.table import multiply, subtract
 from hloom.numpy.linear.products import dot

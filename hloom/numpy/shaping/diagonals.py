@@ -5,13 +5,7 @@ from __future__ import annotations
 from hloom import lax
 from hloom.errors import ArgumentError, ShapeError
 from hloom.ir.types import PRED
-from hloom.lax.operands import (
-    as_operand,
-    canonical_axes,
-    convert,
-    full,
-    reshape_to,
-)
+from hloom.lax.operands import as_operand, canonical_axes, convert, full, reshape_to
 from hloom.numpy.elementwise.logic import where
 from hloom.numpy.reducing.reductions import sum
 from hloom.numpy.shaping.manipulation import moveaxis, ravel, reshape, resize

@@ -79,7 +79,8 @@ class _Joined:
             numbers = []
         if not 1 <= len(numbers) <= 3:
             raise ArgumentError("r_ takes a text such as '0,2,1'", f"{text!r}", "write 'axis' or 'axis,rank'")
-        return (*numbers, *(0, 1, place)[len(numbers) :])
+        axis, rank, place = (*numbers, *(0, 1, place)[len(numbers) :])
+        return axis, rank, place
 
 
 r_, c_ = _Joined(0, 1, -1), _Joined(-1, 2, 0)

@@ -301,7 +301,7 @@ def _split(name: str, a, indices_or_sections, axis: int, equal: bool) -> list:
     x = as_operand(a, name)
     axis = canonical_axis(axis, x.ndim, name)
     extent = x.shape[axis]
-    if isinstance(indices_or_sections, (list, tuple, np.ndarray)) or getattr(indices_or_sections, "ndim", 0):
+    if isinstance(indices_or_sections, (list, tuple)) or np.ndim(indices_or_sections):
         cuts = [whole_number(k, name, "index") for k in indices_or_sections]
         edges = [0, *cuts, extent]
         bounds = [builtins.slice(*pair).indices(extent)[:2] for pair in itertools.pairwise(edges)]

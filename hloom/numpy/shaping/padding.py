@@ -14,7 +14,7 @@ from hloom.numpy.mapping import apply_along_axis
 from hloom.numpy.reducing import reductions
 from hloom.numpy.reducing.quantiles import median
 
-_OPTIONS = {
+_OPTIONS: dict[str, dict[str, object]] = {
     "constant": {"constant_values": 0},
     "linear_ramp": {"end_values": 0},
     "reflect": {"reflect_type": "even"},
@@ -78,10 +78,8 @@ def pad(array, pad_width, mode: str = "constant", **options):
     widths = [tuple(whole_number(n, "pad", "width") for n in pair) for pair in widths]
     if any(n < 0 for pair in widths for n in pair):
         raise ShapeError("pad takes widths that are not negative", f"{widths}", "slice the array to remove elements")
-    if mode == "empty":
-        return _constant(x, widths, 0)
-    if mode == "constant":
-        return _constant(x, widths, options["constant_values"])
+    if mode in ("constant", "empty"):
+        return _constant(x, widths, options.get("constant_values", 0))
     for axis, (before, after) in enumerate(widths):
         if before or after:
             x = _pad_axis(x, axis, before, after, mode, options)
@@ -143,8 +141,8 @@ def _pad_axis(x, axis: int, before: int, after: int, mode: str, options):
             for e, n, end, rev in ((first, before, ends[0], False), (last, after, ends[1], True))
         ]
     else:
-        lengths = _pairs(options["stat_length"], x.ndim, "stat_length")[axis]
-        lengths = [extent if n is None else min(whole_number(n, "pad", "stat_length"), extent) for n in lengths]
+        given = _pairs(options["stat_length"], x.ndim, "stat_length")[axis]
+        lengths = [extent if n is None else min(whole_number(n, "pad", "stat_length"), extent) for n in given]
         edges = _take(x, axis, 0, lengths[0]), _take(x, axis, extent - lengths[1], extent)
         sides = [_stretched(_statistic(e, axis, mode), axis, n) for e, n in zip(edges, (before, after), strict=True)]
     return lax.concatenate([s for s in (sides[0], x, sides[1]) if s.shape[axis]], axis)

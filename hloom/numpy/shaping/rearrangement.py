@@ -229,11 +229,9 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
             gone = np.flatnonzero(mask)
         else:
             given = index_operand(given, "delete")
-            gone = known(given)
-            if gone is None and (not given.ndim or assume_unique_indices):
+            if known(given) is None and (not given.ndim or assume_unique_indices):
                 return _delete_traced(x, given, axis)
-            if gone is None:
-                require_known(given, "delete", "equal positions count once", "pass assume_unique_indices=True")
+            gone = require_known(given, "delete", "equal positions count once", "pass assume_unique_indices=True")
     gone = np.ravel(gone)
     if gone.size and not (-extent <= gone.min() and gone.max() < extent):
         raise IndexOutOfBoundsError(

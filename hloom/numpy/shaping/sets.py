@@ -204,7 +204,7 @@ def _chosen(name: str, x, mask, size, fill_value):
         flags = require_known(mask, name, "the number of elements of the result is a shape", _SIZE)
         places = np.flatnonzero(flags)
         found, first = unique(x[places], return_index=True)
-        return found, Array(places.astype(default_int()))[first] if places.size else first
+        return found, as_operand(places.astype(default_int()), name)[first] if places.size else first
     outside = lax.bitwise_not(mask)
     count = x.shape[0]
     dtype = default_int()

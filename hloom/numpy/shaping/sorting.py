@@ -8,19 +8,10 @@ from hloom import lax
 from hloom.arrays.array import Array
 from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.types import DTYPES, FLOATS, INEXACT, Shape, as_dtype
-from hloom.lax.operands import (
-    as_operand,
-    broadcast_dims_to,
-    canonical_axis,
-    convert,
-    default_int,
-    promote_operands,
-    reshape_to,
-)
+from hloom.lax.operands import as_operand, canonical_axis, convert, default_int, promote_operands
 from hloom.lax.sorting import sort_by
 from hloom.numpy.elementwise.logic import where
 from hloom.numpy.shaping.manipulation import ravel
-from hloom.tracing.concrete import known
 from hloom.tracing.trace import bind, current_trace
 
 
@@ -151,7 +142,11 @@ def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan")
     (table, queries), _ = promote_operands("searchsorted", (table, v), broadcast=False)
     dtype = DTYPES["s32"] if table.shape[0] < 2**31 else DTYPES["s64"]
     if current_trace() is None and table.dtype not in (DTYPES["bf16"], DTYPES["c64"], DTYPES["c128"]):
-        return Array(np.asarray(np.searchsorted(known(table), known(queries), side)).astype(dtype))
+        return Array(
+            np.asarray(
+                np.searchsorted(np.asarray(table), np.asarray(queries), "left" if side == "left" else "right")
+            ).astype(dtype)
+        )
     return _by_halves(table, queries, side == "right", dtype)
 
 
@@ -206,8 +201,3 @@ def digitize(x, bins, right: bool = False, *, method=None):
 def sorted_with_places(x, axis: int):
     """(x sorted along an axis, the positions of its elements before)."""
     return sort_by((x, places_along(x.shape, axis)), axis, True, 1, False)
-
-
-def broadcast_column(x, dims):
-    """An array of rank 1 along the first of this shape."""
-    return broadcast_dims_to(reshape_to(x, (x.shape[0],) + (1,) * (len(dims) - 1)), dims)

@@ -16,7 +16,7 @@ class ModeResult(NamedTuple):
     """The most frequent values, and how often each is there."""
 
     mode: object
-    count: object
+    count: object  # type: ignore[assignment]  # SciPy's name, which hides tuple.count
 
 
 def _require_propagation(name: str, nan_policy: str) -> None:
