@@ -29,19 +29,7 @@ def custom_linear_solve(matvec, b, solve, transpose_solve=None, symmetric: bool 
     count, shapes = len(leaves), [leaf._shape for leaf in leaves]
     in_tree = tree.structure(((b,), {}))
     operator = trace_function(matvec, shapes, in_tree, "matvec")
-    found = [o.shape for o in operator.computation.outputs()]
-    if operator.out_tree != structure:
-        raise TreeError(
-            "custom_linear_solve takes a matvec with a result of the structure of b",
-            f"{operator.out_tree}, expected {structure}",
-            "return the same tree",
-        )
-    if found != shapes:
-        raise ShapeError(
-            "custom_linear_solve takes a matvec whose result has the shapes and dtypes of b",
-            f"{', '.join(map(repr, found))}, expected {', '.join(map(repr, shapes))}",
-            "convert or reshape the result",
-        )
+    _check_operator(operator, structure, shapes)
     used = operator.captures
 
     def traced_solve(method, computation, what: str):
@@ -77,6 +65,23 @@ def custom_linear_solve(matvec, b, solve, transpose_solve=None, symmetric: bool 
     result = trace.emit("call", [*leaves, *outside], None, {"to_apply": made, "rule": rule})
     flat = list(result) if isinstance(result, tuple) else [result]
     return tree.unflatten(forward.out_tree, flat)
+
+
+def _check_operator(operator, structure, shapes) -> None:
+    """Raises TreeError or ShapeError where the traced matvec does not map the space of b to itself."""
+    found = [o.shape for o in operator.computation.outputs()]
+    if operator.out_tree != structure:
+        raise TreeError(
+            "custom_linear_solve takes a matvec with a result of the structure of b",
+            f"{operator.out_tree}, expected {structure}",
+            "return the same tree",
+        )
+    if found != shapes:
+        raise ShapeError(
+            "custom_linear_solve takes a matvec whose result has the shapes and dtypes of b",
+            f"{', '.join(map(repr, found))}, expected {', '.join(map(repr, shapes))}",
+            "convert or reshape the result",
+        )
 
 
 def _split(result, has_aux: bool):
