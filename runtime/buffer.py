@@ -19,6 +19,7 @@ import math
 import mmap
 import os
 import sys
+from collections.abc import Sequence
 from sys import getrefcount
 
 import numpy as np
@@ -51,26 +52,35 @@ if not _GIL or address(_probe) != _address_slow(_probe):
     address = _address_slow  # another layout of objects (free-threaded Python)
 
 
-def _block(nbytes: int) -> tuple[object, int]:
+def _block(nbytes: int) -> tuple[bytearray | mmap.mmap, int]:
     """An object with the buffer protocol that owns at least `nbytes` bytes, and the offset of the first aligned one.
 
     The owner is no ndarray on purpose: NumPy would make it the base of every view of a view, and the pool could not
     see that views of an array are alive.
     """
+    owner: bytearray | mmap.mmap
     if nbytes < _LARGE:
         owner, alignment = bytearray(nbytes + ALIGNMENT), ALIGNMENT
     else:
-        owner, alignment = mmap.mmap(-1, nbytes + _HUGE_PAGE), _HUGE_PAGE
+        owner = pages = mmap.mmap(-1, nbytes + _HUGE_PAGE)
+        alignment = _HUGE_PAGE
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # kernels without transparent huge pages
-                owner.madvise(mmap.MADV_HUGEPAGE)
+                pages.madvise(mmap.MADV_HUGEPAGE)
     start = _address_slow(np.frombuffer(owner, np.uint8))
     return owner, -start % alignment
 
 
+def _owner(array: np.ndarray) -> bytearray | mmap.mmap:
+    """The block of an array that `_new_array` made."""
+    owner = array.base
+    assert isinstance(owner, bytearray | mmap.mmap)
+    return owner
+
+
 def _capacity(array: np.ndarray) -> int:
     """Bytes of the block of an array that `_new_array` made."""
-    owner = array.base
+    owner = _owner(array)
     return len(owner) - (ALIGNMENT if type(owner) is bytearray else _HUGE_PAGE)
 
 
@@ -122,6 +132,7 @@ class Shelf:
 
     def take(self) -> np.ndarray:
         """An array that nobody else uses; its contents are arbitrary."""
+        array: np.ndarray | None
         arrays, position = self.arrays, self.position
         try:
             array = arrays[position]
@@ -232,7 +243,7 @@ class Pool:
                 fits = shelf.nbytes <= size <= _SPARE * shelf.nbytes and (found is None or size < found[0])
                 if fits and getrefcount(array) == _FREE:
                     found = size, other, index
-                array = None
+                del array
         if found is None:
             return None
         size, other, index = found
@@ -240,7 +251,7 @@ class Pool:
         if getrefcount(array) >= _FREE:  # another thread has taken it meanwhile
             other.arrays.insert(index, array)
             return None
-        owner = array.base
+        owner = _owner(array)
         offset = address(array) - _address_slow(np.frombuffer(owner, np.uint8))
         array = np.ndarray(shelf.shape, shelf.dtype, owner, offset)
         self._clock += 1
@@ -267,7 +278,7 @@ class Pool:
                 else:
                     shelf.arrays.insert(index, array)
                     index += 1
-                array = None
+                del array
         return before - self._held
 
     @property
@@ -300,7 +311,7 @@ def is_exclusive(array: np.ndarray, references: int) -> bool:
     return getrefcount(base) - _COUNTED <= (1 if base.base is None else 2)
 
 
-def references(holder: list, position: int) -> int:
+def references(holder: Sequence, position: int) -> int:
     """How many references lead to an element of a list, the list's included. Without a global lock nobody can tell:
     very many."""
     return getrefcount(holder[position]) - _OF_AN_ELEMENT if _GIL else sys.maxsize

@@ -40,10 +40,10 @@ def _process() -> ctypes.CDLL:
 def _outside(name: str) -> int:
     """The address of a function of the C library."""
     for library in (_process(), _mathematics()):
-        try:
-            return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-        except AttributeError:
-            continue
+        function = getattr(library, name, None)
+        found = ctypes.cast(function, ctypes.c_void_p).value if function else None
+        if found is not None:
+            return found
     raise Unknown(f"the symbol {name}")
 
 

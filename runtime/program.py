@@ -134,7 +134,7 @@ class Program:
     donated: output number -> input number whose buffer the output is computed in. work: rough element operations.
     """
 
-    steps: Sequence[Step]
+    steps: list[Step]
     constants: Sequence[np.ndarray]
     arena_bytes: int
     inputs: Sequence[Shape]
@@ -259,6 +259,7 @@ class _Rows:
         for row, swap in swaps:  # now all words are there
             operands = []
             for ref in (swap.first, swap.second):
+                assert ref.swap is not None  # places that are exchanged have a number
                 positions = self.swapped[ref.swap]
                 operands += [len(self.words), len(positions)]
                 for position in positions:
@@ -305,7 +306,7 @@ def _callback(host: Host):
 def callbacks_of(program: Program) -> tuple[list, dict[int, int]]:
     """The C functions of a program's Python steps, to be kept, and their addresses by the number of the step."""
     made = {k: _callback(s) for k, s in enumerate(program.steps) if isinstance(s, Host)}
-    return list(made.values()), {k: ctypes.cast(c, ctypes.c_void_p).value for k, c in made.items()}
+    return list(made.values()), {k: ctypes.cast(c, ctypes.c_void_p).value or 0 for k, c in made.items()}
 
 
 def take_error(state: np.ndarray) -> BaseException | None:
@@ -319,8 +320,8 @@ def take_error(state: np.ndarray) -> BaseException | None:
 def _view(where: int, shape: Shape) -> np.ndarray:
     if not shape.bytes:
         return np.zeros(shape.dims, shape.dtype)
-    memory = np.frombuffer((ctypes.c_uint8 * shape.bytes).from_address(where), np.uint8)
-    return memory.view(shape.dtype).reshape(shape.dims)
+    memory = memoryview((ctypes.c_uint8 * shape.bytes).from_address(where))
+    return np.frombuffer(memory, np.uint8).view(shape.dtype).reshape(shape.dims)
 
 
 def as_shape(array: np.ndarray, shape: Shape) -> np.ndarray:
@@ -342,6 +343,7 @@ class Executable:
         ]
         self._donated = program.donated
         self._simple = not program.donated
+        self._new = [take for take in self._take if take]
         self._kept, self._callbacks = callbacks_of(program)
         self._idle: list[Frame] = []
         self._frames: weakref.WeakSet[Frame] = weakref.WeakSet()
@@ -363,7 +365,9 @@ class Executable:
         go on with what they have, or with this one from their next chunk on."""
         with self._lock:
             for number in steps:
-                self.program.steps[number] = replace(self.program.steps[number], kernel=kernel)
+                call = self.program.steps[number]
+                assert isinstance(call, Call)
+                self.program.steps[number] = replace(call, kernel=kernel)
             for frame in self._frames:
                 for number in steps:
                     frame.activation.steps[frame.first[number] * STEP_WORDS + 1] = kernel
@@ -375,7 +379,7 @@ class Executable:
         except IndexError:
             frame = self._frame()
         if self._simple:
-            outputs = [take() for take in self._take]
+            outputs = [take() for take in self._new]
         else:
             outputs = [
                 take() if take else as_shape(inputs[self._donated[k]], self.program.outputs[k])
@@ -390,9 +394,10 @@ class Executable:
 
     def for_one_output(self):
         """`run(inputs) -> array` for a program of one new output, with little Python; None for other programs."""
-        if len(self._take) != 1 or self._take[0] is None or self._callbacks:
+        take = self._take[0] if len(self._take) == 1 else None
+        if take is None or self._callbacks:
             return None
-        idle, call, (take,), make = self._idle, self._call, self._take, self._frame
+        idle, call, make = self._idle, self._call, self._frame
 
         def run(inputs: Sequence[np.ndarray]) -> np.ndarray:
             try:

@@ -12,7 +12,8 @@ from hloom.compiler.analysis import cost_analysis, memory_analysis
 from hloom.compiler.compile_timings import Stages
 from hloom.compiler.pipeline import PIPELINE, UNFUSED, run_passes
 from hloom.compiler.schedule.scheduler import Plan, make_plan
-from hloom.compiler.targets.cpu.target import CpuTarget, host_target
+from hloom.compiler.targets.base import Target
+from hloom.compiler.targets.cpu.target import host_target
 from hloom.config import config
 from hloom.ir.module import Module
 from hloom.platforms.backend import Executable
@@ -56,7 +57,7 @@ def optimized_plan(
     *,
     fusion: bool | None = None,
     donated: frozenset[int] = frozenset(),
-    target: CpuTarget | None = None,
+    target: Target | None = None,
 ) -> tuple[Module, Plan, dict[str, float]]:
     """The module after all passes, its plan, and the seconds of both. Dumps where `hl.config.dump_to` says so."""
     target = target or host_target()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from hloom.runtime.buffer import is_exclusive, references
 
 
-def is_shared(arrays: list, position: int, holders: int) -> bool:
+def is_shared(arrays: Sequence, position: int, holders: int) -> bool:
     """Whether something else than `holders` references, the list's included, leads to the memory of an element of a
     list: a view, another array or another library. The element is a NumPy array or an array on a device."""
     if isinstance(arrays[position], np.ndarray):

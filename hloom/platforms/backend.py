@@ -19,6 +19,7 @@ from hloom.ir.records import field, record
 from hloom.ir.types import Shape
 
 if TYPE_CHECKING:
+    from hloom.ir.module import Instruction
     from hloom.runtime.multi_device import ChannelWords
 
 
@@ -64,6 +65,10 @@ class DeviceBackend(Backend):
     @abstractmethod
     def executor(self, request: ExecutorRequest) -> DeviceExecutor:
         """The executor of a part of a program."""
+
+    def has_kernel(self, instruction: Instruction) -> bool:
+        """Whether the kind of device computes an instruction."""
+        return True
 
 
 class Executable(ABC):

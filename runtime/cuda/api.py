@@ -85,8 +85,8 @@ class Api:
                 "install the NVIDIA driver, or run the container with GPUs (--gpus all)",
             ) from error
         if status[0] and int(status[0]) != 100:  # 100: no device, which the count says too
-            error = self.failure(status[0], "the CUDA driver was started")
-            raise NoDriverError(error.asked, error.found, error.repair, "", error.code, error.name)
+            failed = self.failure(status[0], "the CUDA driver was started")
+            raise NoDriverError(failed.asked, failed.found, failed.repair, "", failed.code, failed.name)
         return int(self._do(self.driver.cuDriverGetVersion(), "the driver's version was asked for"))
 
     def device_count(self) -> int:

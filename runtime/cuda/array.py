@@ -81,7 +81,8 @@ class DeviceArray:
 
     def donate_buffer(self) -> Buffer:
         """Its memory, for a program to overwrite; the array has none from then on."""
-        buffer, self.buffer = self.buffer, None
+        buffer = self.buffer
+        del self.buffer
         return buffer
 
     def to(self, device: Device) -> DeviceArray:

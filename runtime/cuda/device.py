@@ -133,7 +133,7 @@ class Device:
         self.lost: CudaDeviceLostError | None = None
         self.handle = self.context = self.pool_handle = None  # the driver's, from the first use on
         self.main = self.uploads = self.downloads = self.recording = None
-        self.pool: Pool | None = None
+        self.pool: Pool  # from the first use on
         self._condition = condition
         self._events = _Handles()
         self._made_events: list = []
@@ -161,7 +161,7 @@ class Device:
         """Makes the context current in this thread; the first call creates everything else. Raises CudaError."""
         with self.lock:
             if self.lost is not None:
-                raise self._gone()
+                raise self._gone(self.lost)
             if self.context is None:
                 self._open()
             _current.context = None
@@ -261,7 +261,7 @@ class Device:
         if not self._only_gpu or self.context is None or getattr(_current, "context", None) is not self.context:
             self.open()
         if self.lost is not None:
-            raise self._gone()
+            raise self._gone(self.lost)
         if self._deferred:
             self._run_deferred()
         if self.given:
@@ -280,8 +280,7 @@ class Device:
             self.lost.programs, self.lost.told = tuple(p.name for p in suspects), True
         return self.lost
 
-    def _gone(self) -> CudaDeviceLostError:
-        lost = self.lost
+    def _gone(self, lost: CudaDeviceLostError) -> CudaDeviceLostError:
         error = CudaDeviceLostError(
             f"{self}, which was lost",
             f"before: {lost.asked}: {lost.found}",

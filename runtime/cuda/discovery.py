@@ -106,11 +106,11 @@ def gpus(api: Api | None = None, needed: int = DRIVER_NEEDED) -> list[GpuFacts]:
 
 def _facts(api: Api, index: int, version: int) -> GpuFacts:
     device = api.device(index)
-    capability = tuple(api.attribute(device, f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
+    major, minor = (api.attribute(device, f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
     return GpuFacts(
         index,
         api.device_name(device),
-        capability,
+        (major, minor),
         version,
         api.device_memory(device),
         api.attribute(device, "MULTIPROCESSOR_COUNT"),

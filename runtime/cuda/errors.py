@@ -18,7 +18,7 @@ the driver's code with its name where a call of the driver failed.
 
 from __future__ import annotations
 
-from hloom.ir.base_error import HloomError
+from hloom.ir.base_error import HloomError, Source
 
 
 class CudaError(HloomError, RuntimeError):
@@ -35,7 +35,7 @@ class CudaError(HloomError, RuntimeError):
         asked: str,
         found: str = "",
         repair: str = "",
-        source: str = "",
+        source: Source | str | None = "",
         code: int | None = None,
         name: str | None = None,
     ):
@@ -143,8 +143,16 @@ _REPAIRS = {
 }
 
 
+def library_error(asked: str, found: str, repair: str, status: int, name: str, *, out_of_memory: bool) -> CudaError:
+    """The error for a status that a library's call returned. name: of the status."""
+    if out_of_memory:
+        return CudaOutOfMemoryError(asked, found, f"free arrays, or {repair}", "", status, name)
+    return CudaLibraryError(asked, found, repair, "", status, name)
+
+
 def typed_error(code: int, name: str, text: str, asked: str, source: str = "") -> CudaError:
     """The error for a code of the driver. asked: what was being done. text: the driver's own sentence."""
+    kind: type[CudaError]
     if code in STICKY:
         kind, repair = CudaDeviceLostError, "restart the process; HLOOM_CUDA_STEPWISE=1 names the launch"
     elif code == OUT_OF_MEMORY:

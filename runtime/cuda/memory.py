@@ -15,9 +15,13 @@ import gc
 import weakref
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from hloom.ir.records import record
 from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaError, CudaOutOfMemoryError
+
+if TYPE_CHECKING:
+    from hloom.runtime.cuda.device import Event
 
 GRANULE = 512  # bytes: what the driver aligns to, and enough for every vector load
 _LARGE, _LARGE_GRANULE = 1 << 20, 1 << 16
@@ -68,7 +72,8 @@ class Buffer:
 
     def __init__(self, address: int, nbytes: int, capacity: int, label: str, release: Callable, stream=None):
         self.address, self.nbytes, self.capacity, self.label = address, nbytes, capacity, label
-        self.pending = self.ready = None
+        self.pending: Event | None = None
+        self.ready: Event | None = None
         self.readers: list = []
         self.stream = stream
         self.shelved = stream is None

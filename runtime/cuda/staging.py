@@ -174,7 +174,8 @@ class Download:
 
     def __init__(self, device, buffer: Buffer, array: np.ndarray, asked: str):
         """array: C-contiguous, of no more bytes than the buffer."""
-        self.device, self.buffer, self.array, self.asked = device, buffer, array, asked
+        self.device, self.array, self.asked = device, array, asked
+        self.buffer: Buffer | None = buffer  # kept until it was read
         self._held: deque = deque()  # (first byte, bytes, address, size, event)
         self._mine = forking.rlock()
         api, stream = device.api, device.downloads
@@ -186,16 +187,16 @@ class Download:
         for first in range(0, array.nbytes, PIECE):
             if len(self._held) >= AHEAD:
                 self._read()
-            self._enqueue(first, min(PIECE, array.nbytes - first))
+            self._enqueue(buffer, first, min(PIECE, array.nbytes - first))
         if self._held:
             device.download_pieces.readers[id(self)] = weakref.ref(self)
 
-    def _enqueue(self, first: int, count: int) -> None:
-        device, readers = self.device, self.buffer.readers
+    def _enqueue(self, buffer: Buffer, first: int, count: int) -> None:
+        device, readers = self.device, buffer.readers
         pieces, stream = device.download_pieces, device.downloads
         address, size = pieces.take(count)
         try:
-            device.api.copy(address, self.buffer.address + first, count, stream, self.asked)
+            device.api.copy(address, buffer.address + first, count, stream, self.asked)
             event = device.record(stream)
             event.calls = self._calls
         except BaseException:

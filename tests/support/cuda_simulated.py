@@ -13,7 +13,6 @@ import hloom as hl
 from hloom.backends.cuda.program import cuda_program
 from hloom.compiler.pipeline import PIPELINE, run_passes
 from hloom.compiler.schedule.scheduler import make_plan
-from hloom.compiler.targets.cuda.launches import sources_of
 from hloom.compiler.targets.cuda.simulator import simulator
 from hloom.compiler.targets.cuda.target import CudaTarget
 from hloom.ir.types import DTYPES
@@ -76,7 +75,7 @@ def compiled(function, *arrays, donated=frozenset(), version: int = 13000, tf32:
     plan = make_plan(run_passes(module, PIPELINE, target=target), target, donated)
     dev = device(cases.driver(version=version))
     codes = {}
-    for source in dict.fromkeys(source for step in plan.kernels() for source in sources_of(step.launch)):
+    for source in dict.fromkeys(step.launch.source for step in plan.kernels()):
         name = f"{source.name}_{len(codes)}"
         codes[source] = SimpleNamespace(cubin=f"cubin {name}".encode(), name=name)
         dev.fake.kernels[name] = simulated(dev.fake, name, source)

@@ -11,6 +11,8 @@ lanes: results have the same bits for every number of rows in a block.
 
 from __future__ import annotations
 
+from functools import partial
+
 from hloom.compiler.kernels.attention.rows import RowNest
 from hloom.compiler.kernels.attention.structure import Attention
 from hloom.compiler.kernels.codegen.description import Block, Branch, Collective, Lanes
@@ -159,16 +161,15 @@ class _Kernel:
         """A product within the kernel; left_operand None: what `code` reads from shared memory."""
         strides = left_operand.strides if left_operand else (0, 0, 0)
         fast = left_operand.fast if left_operand else "p"
-        common = {"tile": tile, "dtype": self.dtype, "batch": self.batch, "deep": deep, "vectors": self.vectors}
-        whole = deep % tile.depth == 0
-        left = make_side(f"lhs{number}", "i", code, strides, fast, self.m, 0, whole_depth=whole, **common)
+        make_operand = partial(
+            make_side, tile=tile, dtype=self.dtype, batch=self.batch, deep=deep, vectors=self.vectors,
+            whole_depth=deep % tile.depth == 0,
+        )  # fmt: skip
+        left = make_operand(f"lhs{number}", "i", code, strides, fast, self.m, 0)
         if left_operand is None:
             left = replace(left, whole_role=True)
         sb, sp, sj = right_operand.strides
-        right = make_side(
-            f"rhs{number}", "j", right_operand.code, (sb, sj, sp), right_operand.fast, columns, 0, whole_depth=whole,
-            **common,
-        )  # fmt: skip
+        right = make_operand(f"rhs{number}", "j", right_operand.code, (sb, sj, sp), right_operand.fast, columns, 0)
         right = replace(right, count=count, first=left.area * tile.stages)
         make = tensor_products if self.tensor else thread_products
         products = make(tile, left, right, self.tensor or "f32", 0)
@@ -216,10 +217,11 @@ class _Kernel:
         pointers = [(request.names[p], f"{HLO_NAME[p.dtype]}*") for p in request.computation.parameters]
         pointers = [p for p in pointers if p[0].startswith("in")]
         pointers += [(request.output_name(k), f"{HLO_NAME[o.dtype]}*") for k, o in enumerate(request.outputs)]
-        spec = ContractionSpec(request.title("attention"), "f32", None, None, lambda *_: [], tuple(pointers))
         moved = any(side.how != "element" for part in (self.one, self.two) for side in (part.left, part.right))
-        source = make_source(spec, spec.name, body, [], integers, "product", THREADS, self.blocks, self.bytes,
-                             16 if moved else 1)  # fmt: skip
+        source = make_source(
+            request.title("attention"), body, pointers, integers, "product", THREADS, self.blocks, self.bytes,
+            16 if moved else 1,
+        )  # fmt: skip
         work = 2.0 * self.batch * self.m * self.n * (self.k + self.d)
         launch = launch_of_source(source, integers, work, processors=self.machine.multiprocessors)
         return replace(launch, shared_bytes=self.bytes)

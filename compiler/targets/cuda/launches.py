@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Sequence
+from typing import Protocol
 
 from hloom.compiler.kernels.codegen.description import Nest
 from hloom.compiler.kernels.codegen.serial import indent
@@ -16,6 +17,13 @@ from hloom.ir.records import record
 from hloom.ir.types import DTYPES, HLO_NAME
 
 
+class Choice(Protocol):
+    """What a device decides on by measurement."""
+
+    def pointers(self) -> tuple[str, ...]:
+        """The arrays that it reads and writes, by the launches' pointers."""
+
+
 @record
 class CudaLaunch(Launch):
     """A launch on a GPU: `blocks` blocks of `threads` threads, each block with `shared_bytes` of dynamic shared memory
@@ -25,10 +33,11 @@ class CudaLaunch(Launch):
     a library would be asked for, or a `SortChoice`. way: of a sort, which of its two ways this launch is part of.
     """
 
+    source: CudaSource
     threads: int = 0
     blocks: int = 1
     shared_bytes: int = 0
-    choice: object = None
+    choice: Choice | None = None
     way: int = 0
 
     def grid(self) -> str:
@@ -43,7 +52,7 @@ def launch_of_source(
     """The launch of a text. integers: values of `source.arguments`, others may be there. processors: of the GPU, for
     texts whose grid is free: at most 16 blocks for each."""
     pointers = source.parameters[: len(source.params) - len(source.arguments)]
-    arguments = [*pointers, *(integers[name] for name in source.arguments)]
+    arguments: list[str | int | KernelSource] = [*pointers, *(integers[name] for name in source.arguments)]
     items = max(source.items, 1)
     return CudaLaunch(
         source, arguments, items, items, work, temporaries or {},
@@ -66,19 +75,17 @@ class _Loops(ast.NodeTransformer):
 
     def visit_For(self, node: ast.For):
         self.generic_visit(node)
-        start, stop, step = _range(node.iter)
-        lines = [f"{node.target.id} = s64({start})"]
+        assert isinstance(node.iter, ast.Call)  # range(...)
+        words = [ast.unparse(argument) for argument in node.iter.args]
+        start, stop, step = (["0", *words, "1"] if len(words) == 1 else [*words, "1"])[:3]
+        name = ast.unparse(node.target)
+        lines = [f"{name} = s64({start})"]
         if not stop.replace("_", "a").isalnum():
             lines.append(f"stop{self.count} = {stop}")
             stop, self.count = f"stop{self.count}", self.count + 1
-        loop = parsed(f"while {node.target.id} < {stop}:\n    pass").body[0]
-        loop.body = [*node.body, *parsed(f"{node.target.id} += {step}").body]
+        condition = ast.parse(f"{name} < {stop}", mode="eval").body
+        loop = ast.While(condition, [*node.body, *parsed(f"{name} += {step}").body], [])
         return [*parsed("\n".join(lines)).body, loop]
-
-
-def _range(call: ast.expr) -> tuple[str, str, str]:
-    words = [ast.unparse(argument) for argument in call.args]
-    return (("0", words[0], "1"), (*words, "1"), tuple(words))[len(words) - 1]
 
 
 @functools.lru_cache(256)
@@ -136,11 +143,6 @@ def cuda_source(
     whole = "\n".join([f"def {name}({', '.join(parameters)}):", *indent(body)]) + "\n"
     types = tuple(f"{dtype}*" for _, dtype in pointers) + ("s64",) * len(arguments)
     return CudaSource(name, whole, types, (), parameters, arguments, grain, threads, items, 1)
-
-
-def sources_of(launch: Launch) -> list[KernelSource]:
-    """The texts that a launch needs compiled."""
-    return [launch.source, *(argument for argument in launch.arguments if isinstance(argument, KernelSource))]
 
 
 def launch_of_windows(

@@ -73,10 +73,9 @@ class CudaMachine:
 
 def _products(f32: int, f64: int, half: int, tf32: int) -> Mapping[str, float]:
     """Integers are multiplied at half the rate of float32 from sm_86 on, 64-bit ones by four instructions."""
-    s32 = 64
-    rates = {"f32": f32, "f64": f64, "f16": half, "bf16": half, "tf32": tf32, "s32": s32, "u32": s32}
-    rates |= {"s64": s32 / 4, "u64": s32 / 4}
-    return MappingProxyType({name: float(rate) for name, rate in rates.items()})
+    s32 = 64.0
+    floats = {"f32": float(f32), "f64": float(f64), "f16": float(half), "bf16": float(half), "tf32": float(tf32)}
+    return MappingProxyType(floats | {"s32": s32, "u32": s32, "s64": s32 / 4, "u64": s32 / 4})
 
 
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30

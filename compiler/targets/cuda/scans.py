@@ -16,6 +16,7 @@ import math
 from hloom.compiler.kernels.codegen.constants import literal
 from hloom.compiler.kernels.codegen.elements import load, store
 from hloom.compiler.kernels.windows.launches import ReduceWindow
+from hloom.compiler.targets.cuda.codegen.render import shared_type, through_shared
 from hloom.compiler.targets.cuda.launches import CudaLaunch, launch_of_windows
 from hloom.ir.build import combiner_opcode
 from hloom.ir.ops import OPS
@@ -40,7 +41,7 @@ def running_launches(made: ReduceWindow, dimension: int, reverse: bool, processo
     if known and below == 1:
         lanes = WARP if extent <= WARP_ROW else BLOCK
         groups = min(GROUPS, -(-wanted // rows), extent // (TILES * EACH * lanes)) if rows < wanted else 1
-        maker = _Rows(extent, rows, max(groups, 1), lanes, reverse, processors)
+        maker: _Rows | _Columns = _Rows(extent, rows, max(groups, 1), lanes, reverse, processors)
     else:
         threads = 128 * wanted
         groups = min(COLUMN_GROUPS, -(-threads // rows), extent // COLUMN_GROUP) if known and rows < threads else 1
@@ -84,7 +85,10 @@ class _Scan:
 
     def neutral(self, made: ReduceWindow) -> str:
         dtype = made.arrays[0].dtype
-        return literal(OPS[combiner_opcode(made.combiner)].identity(dtype), dtype)
+        opcode = combiner_opcode(made.combiner)
+        identity = OPS[opcode].identity if opcode else None
+        assert identity is not None  # every op that `combiner_opcode` returns has one
+        return literal(identity(dtype), dtype)
 
 
 class _Rows(_Scan):
@@ -95,8 +99,31 @@ class _Rows(_Scan):
     def launch(self, made: ReduceWindow, last: bool) -> CudaLaunch:
         text, (array,) = made.text, made.arrays
         dtype, (kind,) = array.dtype, _registers(made)
-        neutral, shared = self.neutral(made), {}
-        numbers = range(EACH)
+        shared: dict[str, str] = {}
+        self._begin(made, shared, kind, last)
+        text.open("while tile < stop:")
+        self._combine_tile(made, last)
+        if self.lanes > WARP:
+            self._between_warps(made, shared, kind, last)
+        if last:
+            self._store_tile(made)
+        self.join(made, "carry", "carry", "total")
+        text.add(f"tile += {EACH * self.lanes}")
+        text.depth = 0
+        if not last:
+            text.open("if lane == 0:")
+            text.add(store("part", "item", PRED if kind == "pred" else compute_dtype(dtype), "carry"))
+        grain = "warp" if self.lanes == WARP else "block"
+        items = self.rows * self.groups
+        name = "running" if last else "running_part"
+        return self.finished(
+            made, name, items, self.extent * 4.0 / self.groups, items, grain=grain, shared=shared,
+            threads=128 if grain == "warp" else BLOCK,
+        )  # fmt: skip
+
+    def _begin(self, made: ReduceWindow, shared: dict[str, str], kind: str, last: bool) -> None:
+        """Where the row and its group begin, and what comes before the group."""
+        text = made.text
         if self.groups > 1:
             groups = text.number("groups", self.groups)
             text.add(f"row = item // {groups}", f"group = item - row * {groups}")
@@ -107,15 +134,18 @@ class _Rows(_Scan):
         if last:
             text.add(f"before = {made.scalar(made.initial[0])}")
             if self.groups > 1:
-                shared["parts"] = f"cuda.shared.array({GROUPS}, {_kept(kind)})"
+                shared["parts"] = f"cuda.shared.array({GROUPS}, {shared_type(kind)})"
                 self._put_together(made, kind)
-        text.add(f"carry = {neutral}", "tile = start")
-        text.open("while tile < stop:")
+        text.add(f"carry = {self.neutral(made)}", "tile = start")
+
+    def _combine_tile(self, made: ReduceWindow, last: bool) -> None:
+        """Each lane's elements and those of the lanes of its warp before it; `total` becomes that of the warp."""
+        text, (array,), neutral, numbers = made.text, made.arrays, self.neutral(made), range(EACH)
         text.add(f"at = tile + lane * {EACH}")
         for k in numbers:
             text.add(f"e{k} = {neutral}")
             text.open(f"if at + {k} < stop:")
-            text.add(f"e{k} = {load(made.request.names[array], self._place(k), dtype)}")
+            text.add(f"e{k} = {load(made.request.names[array], self._place(k), array.dtype)}")
             text.depth -= 1
         text.add("s0 = e0")
         for k in numbers[1:]:
@@ -131,28 +161,16 @@ class _Rows(_Scan):
             text.open("else:")
             self.join(made, "total", "total", "other")
             text.depth -= 1
-        if self.lanes > WARP:
-            self._between_warps(made, shared, kind, last)
-        if last:
-            for k in numbers:
-                text.open(f"if at + {k} < stop:")
-                self.join(made, f"s{k}", "carry", f"s{k}")
-                self.join(made, f"s{k}", "before", f"s{k}")
-                text.add(store(made.request.output_name(0), self._place(k), dtype, f"s{k}"))
-                text.depth -= 1
-        self.join(made, "carry", "carry", "total")
-        text.add(f"tile += {EACH * self.lanes}")
-        text.depth = 0
-        if not last:
-            text.open("if lane == 0:")
-            text.add(store("part", "item", PRED if kind == "pred" else compute_dtype(dtype), "carry"))
-        grain = "warp" if self.lanes == WARP else "block"
-        items = self.rows * self.groups
-        name = "running" if last else "running_part"
-        return self.finished(
-            made, name, items, self.extent * 4.0 / self.groups, items, grain=grain, shared=shared,
-            threads=128 if grain == "warp" else BLOCK,
-        )  # fmt: skip
+
+    def _store_tile(self, made: ReduceWindow) -> None:
+        """The results of a tile, with what comes before the tile and before the group."""
+        text = made.text
+        for k in range(EACH):
+            text.open(f"if at + {k} < stop:")
+            self.join(made, f"s{k}", "carry", f"s{k}")
+            self.join(made, f"s{k}", "before", f"s{k}")
+            text.add(store(made.request.output_name(0), self._place(k), made.arrays[0].dtype, f"s{k}"))
+            text.depth -= 1
 
     def _place(self, k: int) -> str:
         return f"first - (at + {k})" if self.reverse else f"first + at + {k}"
@@ -160,8 +178,8 @@ class _Rows(_Scan):
     def _between_warps(self, made: ReduceWindow, shared, kind: str, last: bool) -> None:
         """Puts the totals of the warps before in front of each element; the total becomes that of the block."""
         text = made.text
-        shared["box"] = f"cuda.shared.array({BLOCK // WARP}, {_kept(kind)})"
-        value, read = _through(kind)
+        shared["box"] = f"cuda.shared.array({BLOCK // WARP}, {shared_type(kind)})"
+        value, read = through_shared(kind)
         text.open("if lane & 31 == 0:")
         text.add(f"box[lane >> 5] = {value.format('total')}")
         text.depth -= 1
@@ -183,7 +201,7 @@ class _Rows(_Scan):
     def _put_together(self, made: ReduceWindow, kind: str) -> None:
         """before = the initial value and all groups of the row before this one, one after the other."""
         text = made.text
-        value, read = _through(kind)
+        value, read = through_shared(kind)
         wide = PRED if kind == "pred" else compute_dtype(made.arrays[0].dtype)
         text.open("for p in range(lane, group, lanes):".replace("lanes", str(self.lanes)))
         text.add(f"parts[p] = {value.format(load('part', 'item - group + p', wide))}")
@@ -247,13 +265,3 @@ class _Columns(_Scan):
             text.add(store("part", "item", wide, "a0"))
         name = "running_columns" if last else "running_columns_part"
         return self.finished(made, name, items, self.extent * 4.0 / self.groups, items, grain="serial")
-
-
-def _kept(kind: str) -> str:
-    """The element type of a shared array of registers of a dtype."""
-    return {"pred": "u8", "f16": "f32", "bf16": "f32"}.get(kind, kind)
-
-
-def _through(kind: str) -> tuple[str, str]:
-    """How a register is written to shared memory and read from it."""
-    return ("u8({0})", "({0} != u8(0))") if kind == "pred" else ("{0}", "{0}")

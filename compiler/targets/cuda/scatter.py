@@ -101,13 +101,14 @@ class _Scatter:
             chains = [self.chains_kernel(windows)]
         else:
             size, given = self.operand.shape.size, self.arrays(windows, "places")
-            ways = (kind(self.request, windows, given, size, self.processors) for kind in (_Places, _PlacesByDigits))
+            given_places = self.request, windows, given, size, self.processors
             shapes = {
                 name: (name, Shape(dtype, (count,)))
                 for name, (dtype, _, count) in self.arrays(windows, "places", "following", "first").items()
             }
             chains = launches_by(
-                *ways, lambda sort: [*sort.order_kernels(), self.links_kernel(windows, sort.width)],
+                _Places(*given_places), _PlacesByDigits(*given_places),
+                lambda sort: [*sort.order_kernels(), self.links_kernel(windows, sort.width)],
                 [shapes["places"]], [shapes["following"], shapes["first"]], (-1, size),
             )  # fmt: skip
         return [self.places_kernel(windows), *chains, self.combine_kernel(windows)]
@@ -146,7 +147,8 @@ class _Scatter:
             extent = writer.integer(f"n{k}", self.dims[k])
             head.body += [f"rest{k} = {rest} // {extent}", f"i{k} = {rest} - rest{k} * {extent}"]
             rest, items = f"rest{k}", items * self.dims[k]
-        pointer, shift, nodes, arrays = self.request.output_name(0), "", [], {}
+        pointer, shift, arrays = self.request.output_name(0), "", {}
+        nodes: list[tuple[Block, Serial | Branch]] = []
         if parts > 1:
             pointer, shift = "table", "first + "
             size = writer.integer("size", self.root.shape.size)

@@ -74,6 +74,7 @@ def _has_sort_kernel(sort: Instruction) -> bool:
 
 def _attention(request: KernelRequest, target: CudaTarget) -> list[CudaLaunch]:
     attention = attention_of(request.computation)
+    assert attention is not None  # the kind matches
     return attention_sources(request, attention, target.machine, vectors=target.vectors)
 
 

@@ -11,6 +11,9 @@ Each class also says what a measurement needs (`measurement.py`): its arrays and
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -41,18 +44,43 @@ def uniform(random: np.random.Generator, shape: Shape) -> np.ndarray:
     return values + 1j * random.uniform(-1, 1, count) if shape.dtype in COMPLEX else values
 
 
-class ProductAlgorithms:
-    """A product. A candidate: [the algorithm's bytes in hexadecimal, its bytes of scratch].
+class Algorithms(ABC):
+    """The candidate algorithms of a step.
 
-    kind: the library's class, made of what `libraries` names and, with `wants_api`, of the driver's calls; None where
-    the other algorithm is ours. own: the name of our own kernels. without: why there is no other. arrays: by
-    `Alternatives.places`, None where it is the result's and nothing reads it. results: their numbers among these. nan:
-    whether it matters what becomes of a NaN. tolerance: what results may differ by, as a part of the largest; 0: they
-    are equal, bit by bit. draw(random, shape): elements of an operand, at most DISTINCT.
+    title: of the step, for people. kind: the library's class, made of what `libraries` names and, with `wants_api`, of
+    the driver's calls; None where the other algorithm is ours. own: the name of our own kernels. without: why there is
+    no other. arrays: by `Alternatives.places`, None where it is the result's and nothing reads it. results: their
+    numbers among these. nan: whether it matters what becomes of a NaN. tolerance: what results may differ by, as a part
+    of the largest; 0: they are equal, bit by bit. draw(random, shape): elements of an operand, at most DISTINCT.
     """
 
-    kind, libraries, wants_api, own = CublasLt, ("cublasLt",), False, OWN
-    results, draw = (3,), staticmethod(uniform)
+    title: str
+    kind: type[CublasLt] | type[CuFft] | None = None
+    libraries: tuple[str, ...] = ()
+    wants_api = False
+    own = OWN
+    without: str
+    arrays: tuple[Shape | None, ...]
+    results: tuple[int, ...]
+    nan = False
+    tolerance = 0.0
+
+    @abstractmethod
+    def candidates(self, library: Any, count: int) -> list[list]:
+        """Up to `count` of a library (of `kind`). Raises CudaError."""
+
+    @abstractmethod
+    def chosen(self, library: Any, candidate: list, step: Alternatives) -> LibraryCall | tuple[Step, ...]:
+        """What the step becomes with a candidate."""
+
+    def draw(self, random: np.random.Generator, shape: Shape) -> np.ndarray:
+        return uniform(random, shape)
+
+
+class ProductAlgorithms(Algorithms):
+    """A product. A candidate: [the algorithm's bytes in hexadecimal, its bytes of scratch]."""
+
+    kind, libraries, results = CublasLt, ("cublasLt",), (3,)
     without = "cublasLt has no algorithm for it"
 
     def __init__(self, product: LibraryProduct):
@@ -68,7 +96,6 @@ class ProductAlgorithms:
         self.tolerance = 8 * (UNIT[product.result] + UNIT[product.sums] * math.sqrt(k))
 
     def candidates(self, library: CublasLt, count: int) -> list[list]:
-        """Up to `count`. Raises CudaError."""
         return [[found.data.hex(), found.scratch_bytes] for found in library.algorithms(self.matmul, count)]
 
     def chosen(self, library: CublasLt, candidate: list, step: Alternatives) -> LibraryCall:
@@ -78,15 +105,13 @@ class ProductAlgorithms:
         return replace(call, enqueue=lambda stream, lhs, rhs, *rest: call.enqueue(stream, rhs, lhs, *rest))
 
 
-class TransformAlgorithms:
+class TransformAlgorithms(Algorithms):
     """A Fourier transform, for which cuFFT has one algorithm: [bytes that its plan works in].
 
-    Fields as of `ProductAlgorithms`.
+    NaNs say nothing: every element depends on all of its transform.
     """
 
-    kind, libraries, wants_api, own = CuFft, ("cufft", "cublas"), True, OWN
-    results, draw = (1,), staticmethod(uniform)
-    nan = False  # every element depends on all of its transform
+    kind, libraries, wants_api, results = CuFft, ("cufft", "cublas"), True, (1,)
     without = "cuFFT does not take it"
 
     def __init__(self, transform: LibraryTransform):
@@ -100,7 +125,6 @@ class TransformAlgorithms:
         self.tolerance = 8 * UNIT[transform.parts] * max(passes, 1.0)
 
     def candidates(self, library: CuFft, count: int) -> list[list]:
-        """Raises CudaError."""
         work_bytes = library.work_bytes(self.transform)
         return [] if work_bytes is None else [[work_bytes]]
 
@@ -109,12 +133,10 @@ class TransformAlgorithms:
         return library.call(self.transform, work_bytes)
 
 
-class SortAlgorithms:
-    """A sort, which has one other algorithm: the program's own other steps. Fields as of `ProductAlgorithms`."""
+class SortAlgorithms(Algorithms):
+    """A sort, which has one other algorithm: the program's own other steps."""
 
-    kind, libraries, wants_api = None, (), False
     without = "there is no other algorithm"
-    nan, tolerance = False, 0.0
 
     def __init__(self, sort: SortChoice):
         self.sort, self.own = sort, sort.first
@@ -138,11 +160,13 @@ class SortAlgorithms:
         return random.integers(low, high, counted(shape), shape.dtype)
 
 
-Algorithms = ProductAlgorithms | TransformAlgorithms | SortAlgorithms
-_BY_CALL = {LibraryProduct: ProductAlgorithms, LibraryTransform: TransformAlgorithms, SortChoice: SortAlgorithms}
+_BY_CALL: dict[type, Callable[[Any], Algorithms]] = {
+    LibraryProduct: ProductAlgorithms, LibraryTransform: TransformAlgorithms, SortChoice: SortAlgorithms,
+}  # fmt: skip
 
 
-def algorithms_for(call: LibraryProduct | LibraryTransform | SortChoice) -> Algorithms:
+def algorithms_for(call: object) -> Algorithms:
+    """call: a LibraryProduct, a LibraryTransform or a SortChoice."""
     return _BY_CALL[type(call)](call)
 
 

@@ -33,7 +33,7 @@ from hloom.runtime.cuda.errors import CudaDeviceLostError, CudaError, CudaLibrar
 from hloom.runtime.cuda.libraries.cusolver import CuSolver, RoutineCall
 from hloom.runtime.cuda.libraries.load import LibraryMissing, load_library
 from hloom.runtime.cuda.programs.choice import LibraryCall, own_kernels
-from hloom.runtime.cuda.programs.program import Alternatives, Step
+from hloom.runtime.cuda.programs.program import Alternatives, Launch, Step
 
 FORMAT = 4  # of what is kept
 CANDIDATES = 4  # of a library that are tried
@@ -123,6 +123,7 @@ class Chooser:
                 if algorithms.kind is not None:
                     more = {"api": api} if algorithms.wants_api else {}
                     library = _opened(self.device, algorithms.kind, algorithms.libraries, **more)
+                kept: dict | None
                 if mode == "always":
                     found = algorithms.candidates(library, 1)
                     kept = (
@@ -163,7 +164,11 @@ class Chooser:
 
     def _key(self, step: Alternatives, library) -> str:
         own, other = (
-            [(hashlib.sha256(s.kernel.cubin).hexdigest(), s.kernel.name, s.grid, s.block, s.shared) for s in steps]
+            [
+                (hashlib.sha256(s.kernel.cubin).hexdigest(), s.kernel.name, s.grid, s.block, s.shared)
+                for s in steps
+                if isinstance(s, Launch)
+            ]
             for steps in (step.own, step.other)
         )
         facts, version = self.device.facts, library and (library.name, library.version)

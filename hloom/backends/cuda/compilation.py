@@ -7,7 +7,7 @@ parse_target("cuda:sm_90") -> CudaTarget
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from hloom.backends.compile import PlannedExecutable, optimized_plan, stage_timings
 from hloom.backends.cuda.program import cuda_program
@@ -15,11 +15,11 @@ from hloom.backends.cuda.runner import CudaRunner
 from hloom.compiler.analysis import cost_analysis
 from hloom.compiler.cache import default_cache
 from hloom.compiler.compile_timings import collecting
-from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.targets.cuda.codegen.compile import CudaCode
 from hloom.compiler.targets.cuda.codegen.cubins import cubins, disassembled
-from hloom.compiler.targets.cuda.launches import CudaLaunch, sources_of
+from hloom.compiler.targets.cuda.codegen.render import CudaSource
+from hloom.compiler.targets.cuda.launches import CudaLaunch
 from hloom.compiler.targets.cuda.target import CudaTarget
 from hloom.config import config
 from hloom.errors import AttributeValueError
@@ -46,14 +46,14 @@ class CudaExecutable(PlannedExecutable):
     module: Module
     plan: Plan
     target: CudaTarget
-    codes: dict[KernelSource, CudaCode]
+    codes: Mapping[CudaSource, CudaCode]
     runner: CudaRunner
     timings: dict[str, float] = field(default_factory=dict)
     kernels_compiled: int = 0
 
-    @property
-    def accepts_device_data(self) -> bool:
-        return self.runner.index is not None
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.accepts_device_data = self.runner.index is not None
 
     def call_donating(self, arrays: list, release: Callable[[], None]) -> list:
         """Raises CudaError; arguments are released only if the program begins."""
@@ -87,9 +87,9 @@ class CudaExecutable(PlannedExecutable):
 
         'choices': of each step that could be done in several ways, the fields of its `Choice`."""
         machine, kernels = self.target.machine, {}
+        launched = _launches(self.plan)
         for (title, code), source in zip(self._titled(), self.codes, strict=True):
-            launches: list[CudaLaunch] = [s.launch for s in self.plan.kernels() if s.launch.source is source]
-            launches = launches or [s.launch for s in self.plan.kernels() if s.launch.source == source]
+            launches = [launch for launch in launched if launch.source == source]
             shared = code.shared + max(launch.shared_bytes for launch in launches)
             kernels[title] = {
                 "registers": code.registers,
@@ -103,6 +103,10 @@ class CudaExecutable(PlannedExecutable):
             }
         choices = [asdict(choice) for choice in self.runner.choices]
         return {**cost_analysis(self.plan), "by kernel": kernels, "choices": choices}
+
+
+def _launches(plan: Plan) -> list[CudaLaunch]:
+    return [step.launch for step in plan.kernels() if isinstance(step.launch, CudaLaunch)]
 
 
 def compile_for_cuda(
@@ -123,7 +127,7 @@ def compile_for_cuda(
     with collecting() as stages:
         optimized, plan, times = optimized_plan(module, fusion=fusion, donated=donated, target=target)
         started = time.perf_counter()
-        sources = list(dict.fromkeys(source for step in plan.kernels() for source in sources_of(step.launch)))
+        sources = list(dict.fromkeys(launch.source for launch in _launches(plan)))
         codes = dict(zip(sources, cubins(sources, target.arch, default_cache()), strict=True))
         program = cuda_program(plan, codes, module.name)
     timings = stage_timings(stages, times, time.perf_counter() - started)

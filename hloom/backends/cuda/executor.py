@@ -9,6 +9,7 @@ on the GPU stay there, and values that nothing reads any more are overwritten.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -116,9 +117,9 @@ def _follow_memory(level: Level, origin: dict) -> None:
     """Adds the values of a level that reuse the memory of others. origin: whose memory a value has."""
     for part in level.parts:
         if isinstance(part, Segment):
-            for made, given in part.compiled.donated.items():
-                if part.given[given] in origin:
-                    origin[part.made[made]] = origin[part.given[given]]
+            for number, argument in part.compiled.donated.items():
+                if part.given[argument] in origin:
+                    origin[part.made[number]] = origin[part.given[argument]]
         elif isinstance(part, Loop):
             inner = {key: k for k, key in enumerate(part.body.parameters)}
             _follow_memory(part.body, inner)
@@ -201,11 +202,15 @@ class _Run:
         values.update(zip(part.made, self.programs[id(part)](given), strict=True))
 
     def _loop(self, part: Loop, values: dict) -> None:
-        condition, counted = part.condition, None
+        condition = part.condition
+        goes_on: Callable[[list], bool]
         if isinstance(condition, Count):
             counted = _counted(condition, [self._first(part.given[k], values) for k in condition.numbers])
+            goes_on = lambda state: next(counted)  # noqa: E731
+        else:
+            goes_on = partial(self._holds, condition)
         state = self._taken(part, values)
-        while self._holds(condition, state) if counted is None else next(counted):
+        while goes_on(state):
             inner = dict(zip(part.body.parameters, state, strict=True))
             state.clear()
             state = self._level(part.body, inner, BODY)
@@ -242,7 +247,7 @@ class _Run:
             return 0 if chosen else 1
         return int(chosen) if 0 <= chosen <= last else last
 
-    def _taken(self, part: Loop | Choice, values: dict) -> list:
+    def _taken(self, part: Loop | Choice | Transfer, values: dict) -> list:
         taken = [values[key] for key in part.given]
         for key in part.last:
             del values[key]

@@ -6,6 +6,7 @@ from hloom.backends.cuda.devices import cuda_device, on_gpu
 from hloom.compiler.placement.cost_model import DeviceModel, Link
 from hloom.ir.module import Instruction
 from hloom.ir.records import asdict
+from hloom.platforms.backend import DeviceBackend
 from hloom.platforms.kinds import DeviceKind
 from hloom.runtime.cuda.array import DeviceArray
 from hloom.runtime.cuda.discovery import GpuFacts, gpus
@@ -39,6 +40,7 @@ class CudaKind(DeviceKind):
         return self._reason
 
     def has_kernel(self, instruction: Instruction) -> bool:
+        assert isinstance(self.backend, DeviceBackend)
         return self.backend.has_kernel(instruction)
 
     def memory_stats(self, index: int) -> dict[str, int]:

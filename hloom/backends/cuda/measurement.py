@@ -27,7 +27,8 @@ class MeasuredStep:
     def __init__(self, step: Alternatives, algorithms: Algorithms, device: Device):
         self.device, self.algorithms = device, algorithms
         results = [step.places[position] for position in algorithms.results]
-        self.outputs = [algorithms.arrays[position] for position in algorithms.results]
+        arrays = (algorithms.arrays[position] for position in algorithms.results)
+        self.outputs = [shape for shape in arrays if shape is not None]  # results have one
         moved: dict[Ref, Ref] = {}
         self.inputs: list[Shape] = []
         self.donated: dict[int, int] = {}

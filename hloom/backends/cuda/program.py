@@ -11,6 +11,8 @@ from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.schedule.scheduler import Plan
 from hloom.compiler.schedule.steps import BranchStep, CopyStep, HostStep, JumpStep, KernelStep, Place, SwitchStep
 from hloom.compiler.targets.cuda.codegen.compile import CudaCode
+from hloom.compiler.targets.cuda.codegen.render import CudaSource
+from hloom.compiler.targets.cuda.launches import CudaLaunch
 from hloom.compiler.targets.cuda.libraries.linear_algebra import Routine, routine_of
 from hloom.ir.module import Instruction
 from hloom.ir.types import TupleShape
@@ -19,9 +21,9 @@ from hloom.runtime.cuda.programs.program import Alternatives, Copy, CudaProgram,
 from hloom.runtime.cuda.programs.structure import Jumps, structured
 
 
-def cuda_program(plan: Plan, codes: Mapping[KernelSource, CudaCode], name: str) -> CudaProgram:
+def cuda_program(plan: Plan, codes: Mapping[CudaSource, CudaCode], name: str) -> CudaProgram:
     """The program of a plan (of `make_plan` with a CudaTarget). codes: of each text of its launches."""
-    kernels = {source: Kernel(code.cubin, code.name) for source, code in codes.items()}
+    kernels: dict[KernelSource, Kernel] = {source: Kernel(code.cubin, code.name) for source, code in codes.items()}
     groups = _groups(plan.steps)
 
     def leaf(step) -> list[Step]:
@@ -47,8 +49,8 @@ _JUMPS = Jumps(
 
 def _plain(step, kernels: Mapping[KernelSource, Kernel]) -> Step:
     if isinstance(step, KernelStep):
-        launch = step.launch
-        words = tuple(_ref(step.pointers[a]) if isinstance(a, str) else int(a) for a in launch.arguments)
+        launch = _launch(step)
+        words = tuple(_word(step, argument) for argument in launch.arguments)
         grid, block = (launch.blocks, 1, 1), (launch.threads, 1, 1)
         return Launch(kernels[launch.source], grid, block, words, launch.shared_bytes, _where(step.instruction))
     if isinstance(step, CopyStep):
@@ -57,6 +59,16 @@ def _plain(step, kernels: Mapping[KernelSource, Kernel]) -> Step:
         routine = routine_of(step.instruction)
         return _host(step) if routine is None else _routine(step, routine)
     raise TypeError(f"{type(step).__name__} is no step of a program for a GPU")
+
+
+def _launch(step: KernelStep) -> CudaLaunch:
+    assert isinstance(step.launch, CudaLaunch)  # of a plan for a CudaTarget
+    return step.launch
+
+
+def _word(step: KernelStep, argument: str | int | KernelSource) -> int | Ref:
+    assert not isinstance(argument, KernelSource)  # kernels for GPUs call no others
+    return _ref(step.pointers[argument]) if isinstance(argument, str) else int(argument)
 
 
 def _routine(step: HostStep, routine: Routine) -> Alternatives:
@@ -74,8 +86,8 @@ def _groups(steps: Sequence) -> dict[int, list[KernelStep]]:
     groups: dict[int, list[KernelStep]] = {}
     group: list[KernelStep] = []
     for step in steps:
-        choice = step.launch.choice if isinstance(step, KernelStep) else None
-        if group and choice is group[0].launch.choice and step.instruction is group[0].instruction:
+        choice = _launch(step).choice if isinstance(step, KernelStep) else None
+        if group and choice is _launch(group[0]).choice and step.instruction is group[0].instruction:
             group.append(step)
             groups[id(step)] = []
         else:
@@ -87,14 +99,15 @@ def _groups(steps: Sequence) -> dict[int, list[KernelStep]]:
 
 def _alternatives(group: Sequence[KernelStep], kernels, constants: Sequence[np.ndarray]) -> Alternatives:
     """The step of launches that share a choice. constants: the plan's."""
-    choice = group[0].launch.choice
+    choice = _launch(group[0]).choice
+    assert choice is not None
     places = {name: _ref(place) for step in group for name, place in step.pointers.items()}
     scratch: dict[str, int] = {}
     for step in group:
         for name, size in step.launch.temporaries.items():
             scratch[name] = max(size, scratch.get(name, 0))
     tables = dict.fromkeys(_ref(step.pointers[name]) for step in group for name in step.launch.tables)
-    own, other = (tuple(_plain(s, kernels) for s in group if s.launch.way == way) for way in (0, 1))
+    own, other = (tuple(_plain(s, kernels) for s in group if _launch(s).way == way) for way in (0, 1))
     return Alternatives(
         choice, tuple(places[name] for name in choice.pointers()), own,
         tuple((places[name], size) for name, size in scratch.items()), _where(group[0].instruction),

@@ -45,11 +45,11 @@ class CudaRunner:
         self.choices = chooser.choices
         return loaded
 
-    def __call__(self, arrays: list, begun: Callable[[], None] = lambda: None) -> list:
+    def __call__(self, arrays: Sequence, begun: Callable[[], None] = lambda: None) -> list:
         """begun: called before the program writes over arguments. Raises CudaUnavailableError where there is no GPU,
         CudaError."""
         if self.index is not None:
-            return self._on_device(arrays, begun)
+            return self._on_device(self.index, arrays, begun)
         begun()
         if self._loaded is None:
             self._loaded = self.load(cuda_device())
@@ -60,13 +60,13 @@ class CudaRunner:
         under_way = [device.get(buffer, array) for buffer, array in zip(results, wanted, strict=True)]
         return [download.result() for download in under_way]
 
-    def _on_device(self, given: list, begun: Callable[[], None]) -> list[DeviceArray]:
+    def _on_device(self, index: int, given: Sequence, begun: Callable[[], None]) -> list[DeviceArray]:
         """Arguments and results stay on the GPU, and the call does not wait for the results.
 
         given: NumPy arrays or DeviceArrays; of those whose memory results take, others than this list and one `Array`
         keep what they hold. begun: as of `Executable`. Raises CudaError.
         """
-        device = cuda_device(self.index).open()
+        device = cuda_device(index).open()
         if self._loaded is None or self._loaded.device is not device:
             self._loaded = self.load(device)
         of_host = [k for k in range(len(given)) if not isinstance(given[k], DeviceArray)]

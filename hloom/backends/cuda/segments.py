@@ -8,6 +8,7 @@ branch or a parameter is. Tuples themselves exist inside segments only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from typing import TYPE_CHECKING
 
 from hloom.compiler.fusibility import is_control
 from hloom.compiler.placement.partition import Key, is_cheap, key_of, leaf_keys
@@ -17,6 +18,9 @@ from hloom.ir.ops.programs.transfer import TRANSFERS, has_transfers
 from hloom.ir.records import field, record
 from hloom.ir.rewrite import has_effects
 from hloom.ir.types import Shape
+
+if TYPE_CHECKING:
+    from hloom.backends.cuda.compilation import CudaExecutable
 
 
 @record(eq=False)
@@ -31,7 +35,7 @@ class Segment:
     made: list[Key]
     dying: frozenset[int]
     module: Module
-    compiled: object = None
+    compiled: CudaExecutable = field(default=None, repr=False)
 
 
 @record(eq=False)
@@ -207,7 +211,8 @@ def _tuples_of_the_host(computation: Computation) -> set[Instruction]:
 
 def _outside(part: list[Instruction]) -> list[Instruction]:
     """The operands of a segment in order of first use, except those that it computes itself."""
-    inside, found = set(part), {}
+    inside = set(part)
+    found: dict[Instruction, None] = {}
     for instruction in part:
         for operand in instruction.operands:
             if operand not in inside and not _is_made_anywhere(operand):
@@ -286,7 +291,9 @@ def _of_integers(computation: Computation, numbers: list[int], keys: list[Key]) 
     (parameter,) = computation.parameters
     builder = Builder("count")
     made: dict[Key, Instruction] = {(parameter, k): builder.parameter(parameter.shape.elements[k]) for k in numbers}
-    for instruction in _integers(computation, keys)[1]:
+    found = _integers(computation, keys)
+    assert found is not None  # `_count` has asked
+    for instruction in found[1]:
         operands = tuple([made[key_of(o)] for o in instruction.operands])
         made[instruction] = builder.add(instruction.with_operands(operands))
     return builder.finish(builder.tuple([made[key] for key in keys]))

@@ -17,8 +17,8 @@ from contextlib import ExitStack
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 from hloom.ir.records import record
-from hloom.runtime.cuda.errors import CudaError, CudaLibraryError, CudaOutOfMemoryError
-from hloom.runtime.cuda.programs.choice import LibraryCall
+from hloom.runtime.cuda.errors import CudaError, library_error
+from hloom.runtime.cuda.programs.choice import OWN_KERNELS, LibraryCall
 
 # cudaDataType_t (library_types.h) and cublasComputeType_t (cublas_api.h), by HLO dtype and by `Matmul.sums`.
 DATA_TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}
@@ -195,7 +195,7 @@ class CublasLt:
 
     # --- descriptors ---
 
-    def _descriptors(self, matmul: Matmul, made: ExitStack) -> tuple[int, tuple[int, int, int]]:
+    def _descriptors(self, matmul: Matmul, made: ExitStack) -> tuple[int | None, list[int | None]]:
         """(what is computed, layouts of A, B and D), destroyed when `made` ends."""
         scale = DATA_TYPES["f64" if matmul.sums == "f64" else "f32"]
         operation = self._create("MatmulDesc", made, COMPUTE_TYPES[matmul.sums], scale)
@@ -213,15 +213,15 @@ class CublasLt:
             if matmul.batch > 1:
                 self._set("MatrixLayout", layout, LAYOUT_BATCH_COUNT, c_int32(matmul.batch))
                 self._set("MatrixLayout", layout, LAYOUT_STRIDED_BATCH_OFFSET, c_int64(matrix.step))
-        return operation, tuple(layouts)
+        return operation, layouts
 
-    def _create(self, kind: str, made: ExitStack, *arguments: int) -> int:
+    def _create(self, kind: str, made: ExitStack, *arguments: int) -> int | None:
         handle = c_void_p()
         self._do(f"cublasLt{kind}Create", f"a {kind} of cublasLt was made", ctypes.byref(handle), *arguments)
         made.callback(getattr(self._library, f"cublasLt{kind}Destroy"), handle.value)  # (it only frees memory)
         return handle.value
 
-    def _set(self, kind: str, handle: int, attribute: int, value) -> None:
+    def _set(self, kind: str, handle: int | None, attribute: int, value) -> None:
         asked = f"attribute {attribute} of a {kind} of cublasLt was set"
         self._do(f"cublasLt{kind}SetAttribute", asked, handle, attribute, ctypes.byref(value), ctypes.sizeof(value))
 
@@ -235,12 +235,9 @@ class CublasLt:
             raise self._failure(status, asked)
 
     def _failure(self, status: int, asked: str) -> CudaError:
-        found = self._library.cublasLtGetStatusName(status)
-        name = found.decode() if found else "an unknown status"
-        kind, repair = CudaLibraryError, "use our own kernels: hl.config.cuda_libraries = 'never'"
-        if status == ALLOC_FAILED:
-            kind, repair = CudaOutOfMemoryError, "free arrays, or " + repair
-        return kind(asked, f"{name} ({status}), version {self.version}", repair, "", status, name)
+        name = (self._library.cublasLtGetStatusName(status) or b"an unknown status").decode()
+        found, repair = f"{name} ({status}), version {self.version}", OWN_KERNELS
+        return library_error(asked, found, repair, status, name, out_of_memory=status == ALLOC_FAILED)
 
 
 def _version_text(version: int) -> str:

@@ -20,8 +20,8 @@ from ctypes import POINTER, c_double, c_float, c_int, c_int64, c_longlong, c_siz
 from hloom.ir.records import record
 from hloom.ir.types import Shape
 from hloom.runtime.cuda.api import Api
-from hloom.runtime.cuda.errors import CudaError, CudaLibraryError, CudaOutOfMemoryError
-from hloom.runtime.cuda.programs.choice import ALIGNMENT, LibraryCall
+from hloom.runtime.cuda.errors import CudaError, CudaLibraryError, library_error
+from hloom.runtime.cuda.programs.choice import ALIGNMENT, OWN_KERNELS, LibraryCall
 
 # cufftType_t and the function that executes it, by (kind, dtype of parts).
 TYPES = {
@@ -44,7 +44,7 @@ ALLOC_FAILED = {"cufft": 2, "cublas": 3}
 
 _LONGS = POINTER(c_longlong)
 _EXECUTE = (c_int, c_void_p, c_void_p)
-SIGNATURES = {  # each returns an int
+SIGNATURES: dict[str, dict[str, tuple]] = {  # each returns an int
     "cufft": {
         "cufftGetProperty": (c_int, POINTER(c_int)),
         "cufftCreate": (POINTER(c_int),),
@@ -225,7 +225,5 @@ class CuFft:
         status = getattr(self._libraries[library], function)(*arguments)
         if status:
             name = STATUS.get(status, "an unknown status") if library == "cufft" else "a status of cublas"
-            kind, repair = CudaLibraryError, "use our own kernels: hl.config.cuda_libraries = 'never'"
-            if status == ALLOC_FAILED[library]:
-                kind, repair = CudaOutOfMemoryError, "free arrays, or " + repair
-            raise kind(asked, f"{function}: {name} ({status})", repair, "", status, name)
+            found, exhausted = f"{function}: {name} ({status})", status == ALLOC_FAILED[library]
+            raise library_error(asked, found, OWN_KERNELS, status, name, out_of_memory=exhausted)

@@ -19,7 +19,7 @@ from ctypes import c_int, c_void_p
 from hloom.ir.records import record
 from hloom.ir.types import HLO_NAME, Shape
 from hloom.runtime.cuda.api import Api
-from hloom.runtime.cuda.errors import CudaLibraryError, CudaOutOfMemoryError
+from hloom.runtime.cuda.errors import library_error
 from hloom.runtime.cuda.programs.choice import LibraryCall
 
 _PREFIXES = {"f32": "S", "f64": "D", "c64": "C", "c128": "Z"}
@@ -86,7 +86,7 @@ class CuSolver:
 
     def __init__(self, solver, blas, api: Api):
         self._libraries, self._api = {"cusolver": solver, "cublas": blas}, api
-        self._handles: dict[str, int] = {}
+        self._handles: dict[str, int | None] = {}
         major, minor, patch = (self._property(which) for which in range(3))
         self.version = f"{major}.{minor}.{patch}"
 
@@ -138,7 +138,7 @@ class CuSolver:
         return _Way(lambda s, a, f, info: self._run(routine, fill, n, f, n, s, size, info), nbytes)
 
     def _trsm(self, routine: RoutineCall) -> _Way:
-        side, triangle, how, diagonal = routine.options
+        side, triangle, how, diagonal = tuple(routine.options)
         n, m = routine.results[0].dims[-2:]
         lda = routine.operands[0].dims[-1]
         words = _SIDE[side], _FILL[triangle], _OPERATION[how], _DIAGONAL[diagonal]
@@ -228,10 +228,9 @@ class CuSolver:
         function.restype, function.argtypes = c_int, [_KINDS[kind] for kind in parameters]
         status = function(*arguments)
         if status:
-            kind, repair = CudaLibraryError, "compute this part on the CPU: with hl.device('cpu:0')"
-            if status == _ALLOC_FAILED[library]:
-                kind, repair = CudaOutOfMemoryError, "free arrays, or " + repair
-            raise kind(asked, f"{name} returned status {status}", repair, "", status, f"status {status} of {library}")
+            found, repair = f"{name} returned status {status}", "compute this part on the CPU: with hl.device('cpu:0')"
+            exhausted = status == _ALLOC_FAILED[library]
+            raise library_error(asked, found, repair, status, f"status {status} of {library}", out_of_memory=exhausted)
 
 
 def _rounded(nbytes: int) -> int:

@@ -8,6 +8,7 @@ from hloom.ir.records import record, replace
 from hloom.runtime.cuda.programs.program import Alternatives, Conditional, CudaProgram, Enqueue, Ref, Step, While
 
 ALIGNMENT = 256  # of scratch memory
+OWN_KERNELS = "use our own kernels: hl.config.cuda_libraries = 'never'"  # the repair where a library fails
 
 
 @record(frozen=True)

@@ -85,8 +85,9 @@ def with_places(step: Step, change: Callable[[Ref], Ref]) -> Step:
         case Alternatives():
             where = tuple(change(ref) for ref in step.places)
             own, other = (tuple(with_places(s, change) for s in way) for way in (step.own, step.other))
-            scratch, constants = (tuple((change(ref), x) for ref, x in part) for part in (step.scratch, step.constants))
-            return replace(step, places=where, own=own, other=other, scratch=scratch, constants=constants)
+            parts = tuple((change(place), nbytes) for place, nbytes in step.scratch)
+            arrays = tuple((change(place), array) for place, array in step.constants)
+            return replace(step, places=where, own=own, other=other, scratch=parts, constants=arrays)
         case Host():
             inputs, outputs = (tuple((change(ref), s) for ref, s in part) for part in (step.inputs, step.outputs))
             return replace(step, inputs=inputs, outputs=outputs)

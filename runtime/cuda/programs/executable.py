@@ -296,6 +296,7 @@ class Executable:
             write(device, resolve(ref), array, asked, step.where)
 
     def _resolver(self, inputs, outputs, private: Buffer | None = None):
+        assert self._arena is not None and self._constants is not None  # `_prepare` has run
         arena, constants, offsets = self._arena.address, self._constants.address, self._places
 
         def resolve(ref: Ref) -> int:
@@ -306,6 +307,7 @@ class Executable:
             if ref.kind == "constant":
                 return constants + offsets[ref.number]
             if ref.kind == "private":
+                assert private is not None
                 return private.address + ref.number
             return arena + ref.number
 

@@ -39,7 +39,7 @@ def pack(words: Sequence[int | Ref | bytes], resolve: Resolve) -> tuple[int, obj
     count = len(words)
     block = (ctypes.c_uint64 * max(2 * count, 1))()
     base = ctypes.addressof(block)
-    kept = [block]
+    kept: list = [block]
     for k, word in enumerate(words):
         place = base + 8 * k
         if isinstance(word, bytes):
@@ -64,7 +64,7 @@ class Changeable:
     step: Launch | Copy | Fill
     moves: tuple[tuple[int, int], ...]
     record: object
-    block: object = None
+    block: ctypes.Array[ctypes.c_uint64] | None = None
 
 
 @record
@@ -224,11 +224,11 @@ class Builder:
         if captured.whole:
             if captured.conditions:
                 return False
-            new = self.graph(steps)
+            other = self.graph(steps)
             try:
-                return self.api.update_graph(captured.executable, new.graph)
+                return self.api.update_graph(captured.executable, other.graph)
             finally:
-                self.device.discard(self.api.destroy_graph, new.graph)
+                self.device.discard(self.api.destroy_graph, other.graph)
         old, new = captured.key, self.key
         for item in captured.changeable:
             block, changed = item.block, False

@@ -134,6 +134,6 @@ def _nvdisasm() -> str | None:
     if found := shutil.which("nvdisasm"):
         return found
     for folder in sys.path:
-        for found in sorted(Path(folder or ".", "nvidia").glob("*/bin/nvdisasm*")):
-            return str(found)
+        for path in sorted(Path(folder or ".", "nvidia").glob("*/bin/nvdisasm*")):
+            return str(path)
     return None

@@ -53,7 +53,7 @@ def _libdevice(name: str, function: str):
 
 def _shared(name: str):
     """What the CPU's intrinsic emits."""
-    definition = FUNCTIONS[name].python._defn
+    definition = FUNCTIONS[name].python._defn  # type: ignore[attr-defined]  # of Numba's intrinsics
     return _intrinsic(name, len(inspect.signature(definition).parameters) - 1, definition)
 
 
@@ -197,7 +197,7 @@ def _shuffle_word(builder: ir.IRBuilder, word: ir.Value, distance: ir.Value) -> 
     return _call(builder, "llvm.nvvm.shfl.sync.bfly.i32", _WORD, every, word, distance, clamp)
 
 
-def _shuffle(builder: ir.IRBuilder, kind: types.Type, value: ir.Value, distance: ir.Value) -> ir.Value:
+def _shuffle(builder: ir.IRBuilder, kind: types.Type | None, value: ir.Value, distance: ir.Value) -> ir.Value:
     """The register of the lane whose number differs by `distance`, in pieces of 32 bits."""
     if isinstance(kind, types.Complex):
         for k in range(2):

@@ -34,15 +34,16 @@ def lower_cuda(source: KernelSource) -> str:
     exec(code, scope)
     arguments = tuple(_numba_type(param) for param in source.params)
     with global_compiler_lock, _remembered_overloads(), _few_passes():
-        result = compiler.compile_cuda(
+        result = compiler.compile_cuda(  # type: ignore[attr-defined]  # numba-cuda's, in the place of Numba's own
             scope[source.name], types.void, arguments, fastmath=False, nvvm_options=_OPTIONS, cc=_OLDEST
         )
         library = result.library
         kernel = library.get_function(result.fndesc.llvm_func_name)
         library._entry_name = result.fndesc.llvm_func_name
-        compiler.kernel_fixup(kernel, False)
+        compiler.kernel_fixup(kernel, False)  # type: ignore[attr-defined]  # numba-cuda's
         bounds, together = getattr(source, "threads", None), getattr(source, "together", 1)
-        nvvm.set_launch_bounds(kernel, (bounds, together) if together > 1 else bounds)
+        limits = (bounds, together) if together > 1 else bounds
+        nvvm.set_launch_bounds(kernel, limits)  # type: ignore[attr-defined]  # numba-cuda's
         for argument, param in zip(kernel.args, source.params, strict=True):
             if param.endswith("*"):
                 # Different pointers of a kernel never overlap: what is only read may go through the read-only cache.
@@ -100,7 +101,7 @@ def _remembered_overloads():
         BaseFunction.get_call_type = get_call_type
 
 
-class _Compiler(compiler.CUDACompiler):
+class _Compiler(compiler.CUDACompiler):  # type: ignore[name-defined]  # numba-cuda's
     """The passes that a kernel text needs: it has no closures, no `with` blocks, no branches on constants and no
     objects of Python, for which the usual pipeline has twenty more."""
 

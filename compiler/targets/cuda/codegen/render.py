@@ -122,6 +122,8 @@ class _Renderer:
         self.shared: dict[str, str] = {}  # name of a shared array -> the expression that makes it
         self.divisors: set[str] = set()
         self.total = 1
+        self.copies_in: dict[str, str] = {}  # pointer -> the array of four that stands for it
+        self.copies_out: dict[str, str] = {}
 
     def source(self) -> CudaSource:
         nest = self.nest
@@ -282,7 +284,7 @@ class _Renderer:
             return None
         if sum(map(_weight, body)) > UNROLLED:
             return None
-        lines, self.copies_in, self.copies_out = [], {}, {}
+        lines = []
         for line in body:
             stored = store_target(line)
             for name, _ in self.nest.pointers:
@@ -385,8 +387,8 @@ class _Renderer:
         if self.grain == "warp" or warps == 1:
             return lines
         box = f"box_{node.dtype}"
-        self.shared[box] = f"cuda.shared.array({warps}, {_shared_type(node.dtype)})"
-        value, read = _through_shared(node.dtype)
+        self.shared[box] = f"cuda.shared.array({warps}, {shared_type(node.dtype)})"
+        value, read = through_shared(node.dtype)
         return [
             *lines,
             "if lane & 31 == 0:",
@@ -447,12 +449,12 @@ def _join(node: Collective, left: str, right: str) -> str:
     return OPS[node.operation].expression([shape, shape], shape, {}, [left, right])
 
 
-def _shared_type(dtype: str) -> str:
+def shared_type(dtype: str) -> str:
     """The element type of a shared array that holds registers of a dtype."""
     return {"pred": "u8", "f16": "f32", "bf16": "f32"}.get(dtype, dtype)
 
 
-def _through_shared(dtype: str) -> tuple[str, str]:
+def through_shared(dtype: str) -> tuple[str, str]:
     """How a register is written to shared memory and read from it."""
     return ("u8({0})", "({0} != u8(0))") if dtype == "pred" else ("{0}", "{0}")
 

@@ -43,7 +43,8 @@ def stages(nest: Nest, node: Tiles) -> tuple[list[Stage], list]:
     """
     row, column = node.across[0], node.along[0]
     known = {row, column, *nest.integers, *(name for name, _ in (*node.outer, *nest.pointers))}
-    made, body, size = [], list(node.body.body), 0
+    made: list[Stage] = []
+    body, size = list(node.body.body), 0
     for value, dtype, load in node.staged:
         needed = set(_NAME.findall(load.partition("(")[2] if load.startswith("load_") else load))
         more = SIDE * PITCH * DTYPES[dtype].itemsize

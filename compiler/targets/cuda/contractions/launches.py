@@ -6,6 +6,8 @@ the CPU has (`contractions.product`). One kernel, and a second one that adds par
 
 from __future__ import annotations
 
+from functools import partial
+
 from hloom.compiler.kernels.contractions.operands import ContractionParts
 from hloom.compiler.kernels.contractions.product import dot_parts
 from hloom.compiler.kernels.contractions.spec import PlainStore
@@ -96,12 +98,14 @@ class _Contraction:
         """How the operands come into shared memory, which has the left one's stages first."""
         sb, sp, sj = self.made.rhs_strides
         whole = self.length % tile.depth == 0 and (self.parts == 1 or self.k % self.length == 0)
-        common = {"tile": tile, "dtype": self.dtype, "batch": self.batch, "deep": self.k, "whole_depth": whole}
-        common["vectors"] = self.vectors
+        make = partial(
+            make_side, tile=tile, dtype=self.dtype, batch=self.batch, deep=self.k, vectors=self.vectors,
+            whole_depth=whole,
+        )  # fmt: skip
         spec, strides = self.spec, self.made.lhs_strides
-        left = make_side("lhs", "i", spec.lhs, strides, spec.lhs_fast, self.m, 0, **common)
+        left = make("lhs", "i", spec.lhs, strides, spec.lhs_fast, self.m, 0)
         first = left.area * tile.stages
-        right = make_side("rhs", "j", spec.rhs, (sb, sj, sp), spec.rhs_fast, self.n, first, **common)
+        right = make("rhs", "j", spec.rhs, (sb, sj, sp), spec.rhs_fast, self.n, first)
         return left, right
 
     # --- launches ---

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hloom.compiler.kernels.contractions.spec import PlainOperand
+from hloom.compiler.kernels.contractions.spec import Element, FilledOperand, PlainOperand, StagedOperand
 from hloom.compiler.targets.cuda.contractions.tiles import Tile
 from hloom.compiler.targets.cuda.contractions.windows import Gathered
 from hloom.ir.records import record
@@ -29,7 +29,7 @@ class Side:
 
     name: str
     role: str
-    code: object
+    code: Element | PlainOperand | FilledOperand | StagedOperand
     dtype: str
     how: str
     fast: str
@@ -46,6 +46,12 @@ class Side:
     def width(self) -> int:
         """Elements in 16 bytes."""
         return 16 // DTYPES[self.dtype].itemsize
+
+    @property
+    def pointer(self) -> str:
+        """Of an operand that lies in memory."""
+        assert isinstance(self.code, PlainOperand)
+        return self.code.pointer
 
     @property
     def area(self) -> int:
@@ -74,16 +80,16 @@ def make_side(
     of_batch, step, along = strides
     wide = 16 // DTYPES[dtype].itemsize
     how = "element"
-    if isinstance(code, PlainOperand):
+    if isinstance(code, Gathered):
+        run = code.runs(wide) if code.dtype == dtype and vectors else None
+        fast, how = (run, "ahead") if run else (fast, how)
+    elif isinstance(code, PlainOperand):
         if (along == 1 and deep > 1) != (step == 1 and count > 1):
             fast = "p" if along == 1 and deep > 1 else role
         own, other, extent, others = (along, step, deep, count) if fast == "p" else (step, along, count, deep)
         aligned = (other % wide == 0 or others == 1) and (of_batch % wide == 0 or batch == 1)
         if code.dtype == dtype and vectors and own == 1 and extent % wide == 0 and aligned:
             how = "ahead"
-    elif isinstance(code, Gathered) and code.dtype == dtype and vectors:
-        run = code.runs(wide)
-        fast, how = (run, "ahead") if run else (fast, how)
     threads = tile.kind == "thread"
     # Threads read lines along their own index, tensor cores read both.
     inner = role if threads else fast

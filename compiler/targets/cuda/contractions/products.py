@@ -54,18 +54,19 @@ def thread_products(tile: Tile, left: Side, right: Side, accumulate: str, room: 
             ]),
         ]  # fmt: skip
 
+    def stores(r: int, to: str, start: str, far: int) -> list[str]:
+        """A thread's r-th row, from `far` elements after `start` on."""
+        at = [_plus(start, far + group * across * width) for group in range(column_groups)]
+        return [f"store_row_{accumulate}({to}, {at[g]}, c{r // width}_{g}, {r % width})" for g in range(column_groups)]
+
     # Line y of a thread's r-th row in a slab is r * down + t_y.
     pitch = sums_pitch(tile)
     share = _share(tile.part_rows, down * pitch, room)
-    slabs = []
-    for first in range(0, tile.part_rows, share):
-        lines = []
-        for r in range(share):
-            for group in range(column_groups):
-                at = _plus(f"t_y * {pitch} + t_x * {width}", r * down * pitch + group * across * width)
-                row = first + r
-                lines.append(f"store_row_{accumulate}(t_sums, {at}, c{row // width}_{group}, {row % width})")
-        slabs.append(lines)
+    start_of_thread = f"t_y * {pitch} + t_x * {width}"
+    slabs = [
+        [line for r in range(share) for line in stores(first + r, "t_sums", start_of_thread, r * down * pitch)]
+        for first in range(0, tile.part_rows, share)
+    ]
 
     def row(line: str, slab: str) -> str:
         return (
@@ -74,13 +75,9 @@ def thread_products(tile: Tile, left: Side, right: Side, accumulate: str, room: 
         )
 
     def direct(to: str, first: str, pitch: int) -> list[str]:
-        lines = []
-        for r in range(tile.part_rows):
-            for group in range(column_groups):
-                far = (r // width * down * width + r % width) * pitch + group * across * width
-                at = _plus(f"{first} + t_y * {width * pitch} + t_x * {width}", far)
-                lines.append(f"store_row_{accumulate}({to}, {at}, c{r // width}_{group}, {r % width})")
-        return lines
+        start = f"{first} + t_y * {width * pitch} + t_x * {width}"
+        far = [(r // width * down * width + r % width) * pitch for r in range(tile.part_rows)]
+        return [line for r in range(tile.part_rows) for line in stores(r, to, start, far[r])]
 
     return Products(start, step, slabs, row, share * down, direct)
 

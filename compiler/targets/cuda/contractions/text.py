@@ -10,7 +10,7 @@ shared memory once more, so that neighbouring threads have neighbouring columns 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from hloom.compiler.kernels.codegen.serial import indent
 from hloom.compiler.kernels.contractions.spec import ContractionSpec, PlainOperand, PlainStore
@@ -67,11 +67,14 @@ class Text:
         body = [f"t_shared = shared_{self.left.dtype}({elements})"]
         sums = "t_shared" if self.left.dtype == spec.accumulate else f"shared_as_{spec.accumulate}(t_shared)"
         body += [f"t_sums = {sums}", *self.decode(), *self.products.start, *self.fill(), *self.loop(), *self.finish()]
-        plain = [(x.pointer, x.dtype) for x in (spec.lhs, spec.rhs) if isinstance(x, (PlainOperand, Gathered))]
+        plain = [(x.pointer, f"{x.dtype}*") for x in (spec.lhs, spec.rhs) if isinstance(x, PlainOperand)]
         if isinstance(spec.epilogue, PlainStore):
-            plain.append((spec.epilogue.pointer, spec.accumulate))
-        return make_source(spec, spec.name, body, plain, integers, "product", tile.threads, blocks,
-                           elements * DTYPES[self.left.dtype].itemsize, self.alignment())  # fmt: skip
+            plain.append((spec.epilogue.pointer, f"{spec.accumulate}*"))
+        shared = elements * DTYPES[self.left.dtype].itemsize
+        return make_source(
+            spec.name, body, [*plain, *spec.extra_params], integers, "product", tile.threads, blocks, shared,
+            self.alignment(),
+        )  # fmt: skip
 
     def alignment(self) -> int:
         """Bytes to which pointers have to be aligned."""
@@ -154,7 +157,7 @@ class Text:
         width = side.width
         pieces = side.extent * side.depth // width
         statements, condition, address = self.access(side)
-        copy = f"copy_ahead(t_shared, {self.place(side, stage)}, {side.code.pointer}, {address}, {condition or 'True'})"
+        copy = f"copy_ahead(t_shared, {self.place(side, stage)}, {side.pointer}, {address}, {condition or 'True'})"
         return self.pieces(pieces, [*self.offsets(side, "t_piece", width), *statements, copy])
 
     def pieces(self, count: int, body: list[str]) -> list[str]:
@@ -171,12 +174,14 @@ class Text:
 
     def elements(self, side: Side, stage: str) -> list[str]:
         """Evaluates a tile element by element; what lies beyond the ends is zero."""
-        if isinstance(side.code, (PlainOperand, Gathered)):
+        if isinstance(side.code, PlainOperand):
             head, condition, address = self.access(side)
-            statements, value = [], load_plain(side.code, address, self.spec.accumulate)
+            statements: list[str] = []
+            value = load_plain(side.code, address, self.spec.accumulate)
         else:
             role, p = self.names(side)
             head, condition = [f"t_{side.role} = t_{side.role}0 + {role}", f"t_p = t_ahead + {p}"], self.inside(side)
+            assert callable(side.code)  # CUDA has neither filled nor staged operands
             order = ("t_b", "t_i", "t_p") if side.role == "i" else ("t_b", "t_p", "t_j")
             statements, value = side.code(*order)
         at = self.place(side, stage)
@@ -195,7 +200,7 @@ class Text:
         for x in range(self.turns(side)):
             name = f"t_{side.name}{x}"
             statements, inside, address = self.access(side)
-            load = f"{name} = load{width}_{side.dtype}({side.code.pointer}, {address})"
+            load = f"{name} = load{width}_{side.dtype}({side.pointer}, {address})"
             condition = " and ".join(part for part in (self.fits(side, x), inside) if part)
             lines += [*self.offsets(side, self.piece(x), width), *statements]
             # Registers are loaded for a step beyond the end too, where nothing is: there is always a condition.
@@ -370,23 +375,24 @@ def join_source(spec: ContractionSpec, integers: dict[str, int], size: int) -> C
             *statements,
         ]),
     ]  # fmt: skip
-    plain = [("t_parts", spec.accumulate)]
+    plain = [("t_parts", f"{spec.accumulate}*")]
     if isinstance(epilogue, PlainStore):
-        plain.append((epilogue.pointer, spec.accumulate))
-    return make_source(spec, f"{spec.name}_join", body, plain, integers, "element", JOIN_THREADS, size, 0, 1)
+        plain.append((epilogue.pointer, f"{spec.accumulate}*"))
+    given = [*plain, *spec.extra_params]
+    return make_source(f"{spec.name}_join", body, given, integers, "element", JOIN_THREADS, size, 0, 1)
 
 
 def make_source(
-    spec, name: str, body: list[str], plain, integers: dict[str, int], grain, threads, items, shared, alignment
-) -> CudaSource:
-    """The source of a body, with the pointers and integers that it uses as parameters."""
+    title: str, body: list[str], given: Iterable[tuple[str, str]], integers: dict[str, int], grain: str, threads: int,
+    items: int, shared: int, alignment: int,
+) -> CudaSource:  # fmt: skip
+    """The source of a body, with the pointers and integers that it uses as parameters. given: (name, type) of all."""
     words = set(re.findall(r"[A-Za-z_]\w*", "\n".join(body)))
-    given = dict([*((pointer, f"{dtype}*") for pointer, dtype in plain), *spec.extra_params])
-    pointers = [(name, kind) for name, kind in given.items() if kind.endswith("*") and name in words]
+    pointers = [(name, kind) for name, kind in dict(given).items() if kind.endswith("*") and name in words]
     literal = divisors(body) & integers.keys()
     arguments = tuple(name for name in integers if name in words and name not in literal)
     parameters = (*(name for name, _ in pointers), *arguments)
     lines = [*(f"{name} = {integers[name]}" for name in integers if name in literal), *body]
-    text = "\n".join([f"def {name}({', '.join(parameters)}):", *indent(lines)]) + "\n"
+    text = "\n".join([f"def {title}({', '.join(parameters)}):", *indent(lines)]) + "\n"
     types = (*(kind for _, kind in pointers), *("s64" for _ in arguments))
-    return CudaSource(name, text, types, (), parameters, arguments, grain, threads, items, alignment, shared)
+    return CudaSource(title, text, types, (), parameters, arguments, grain, threads, items, alignment, shared)

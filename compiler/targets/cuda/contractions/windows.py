@@ -19,16 +19,14 @@ from hloom.ir.types import HLO_NAME
 
 
 @record(frozen=True)
-class Gathered:
-    """An operand whose elements lie in memory at places that are computed, some of them nowhere.
+class Gathered(PlainOperand):
+    """An operand whose elements lie in memory at computed positions, some of them nowhere.
 
     place(b, role, p) -> (statements, conditions, address): an element is zero where a condition is not met.
     runs(width) -> the index along which `width` elements lie side by side in memory, all of them or none, wherever a
     multiple of `width` begins; None: there is none.
     """
 
-    pointer: str
-    dtype: str
     place: Callable[[str, str, str], tuple[list[str], list[str], str]]
     runs: Callable[[int], str | None]
 
@@ -58,6 +56,7 @@ def swapped(made: ContractionParts) -> ContractionParts:
     gathered, epilogue = spec.lhs, spec.epilogue
     if isinstance(epilogue, PlainStore):
         return made
+    assert isinstance(gathered, Gathered)  # of `convolution_parts`
     epilogue("t_sum", "t_b", "t_j", "t_i")  # its integer arguments have names after the indexes
     right = replace(gathered, runs=lambda width: "j" if gathered.runs(width) == "i" else gathered.runs(width))
     turned = replace(
@@ -81,7 +80,8 @@ class _Windows:
         self.depths = [c for c in roles.depths if c.extent != 1] or [Component(1, 1)]
 
     def place(self, b: str, i: str, p: str) -> tuple[list[str], list[str], str]:
-        lines, conditions = [], []
+        lines: list[str] = []
+        conditions: list[str] = []
         rows = self._digits(i, self.rows, "w_i", lines)
         depths = self._digits(p, self.depths, "w_p", lines)
         parts = [*zip(self.rows, rows, strict=True), *zip(self.depths, depths, strict=True)]
@@ -97,7 +97,8 @@ class _Windows:
 
     def _digits(self, index: str, components: list[Component], name: str, lines: list[str]) -> list[str]:
         """The names of an index's digits, the outermost first; the last component is the fastest."""
-        names, rest = [], index
+        names: list[str] = []
+        rest = index
         for number in range(len(components) - 1, 0, -1):
             extent = components[number].extent
             above, digit = f"{name}_above{number}", f"{name}{number}"

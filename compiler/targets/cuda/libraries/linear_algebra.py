@@ -24,6 +24,8 @@ Routines and their results; M is the matrix of the operand, `info` has an s32 fo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from hloom.compiler.passes.walk import change_computations, replaced
@@ -186,8 +188,8 @@ def _det(a: Value) -> Value:
 def _geqrf(a: Value) -> list[Value]:
     *batch, m, n = a.dims
     turned = transposed(a)
-    factors = a.shape.with_dims((*batch, min(m, n)))
-    packed, factors, _ = _call(Routine("geqrf"), [turned], turned.shape, factors, _info(a))
+    shape = a.shape.with_dims((*batch, min(m, n)))
+    packed, factors, _ = _call(Routine("geqrf"), [turned], turned.shape, shape, _info(a))
     return [transposed(packed), factors]
 
 
@@ -237,7 +239,7 @@ def _svd(a: Value, full_matrices=False, compute_uv=False) -> list[Value]:
     return [_nan_unless(went_well, value) for value in (u, values, vh)]
 
 
-_EXPANSIONS = {
+_EXPANSIONS: dict[str, Callable[..., Value | list[Value]]] = {
     "cholesky": _cholesky,
     "triangular-solve": _triangular_solve,
     "solve": _solve,

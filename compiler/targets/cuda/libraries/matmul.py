@@ -59,8 +59,10 @@ def library_product(
     if dot.opcode != "dot" or dot.operands[1].dtype != dot.operands[0].dtype or len(request.outputs) != 1:
         return None
     (out,) = request.outputs
-    plain = all(isinstance(side, PlainOperand) for side in (made.spec.lhs, made.spec.rhs))
-    if not plain or HLO_NAME[out.dtype] not in RESULTS.get(factors, ()) or made.extents[3] == 0:
+    lhs, rhs = made.spec.lhs, made.spec.rhs
+    if not (isinstance(lhs, PlainOperand) and isinstance(rhs, PlainOperand)):
+        return None
+    if HLO_NAME[out.dtype] not in RESULTS.get(factors, ()) or made.extents[3] == 0:
         return None
     epilogue = _Epilogue(request, dot, made)
     if not epilogue.reads(out):
@@ -72,7 +74,7 @@ def library_product(
     found = {name: request.names[value] for name, value in epilogue.arrays.items()}
     return LibraryProduct(
         made.extents, factors, HLO_NAME[out.dtype], "tf32" if tf32 and sums == "f32" and factors == "f32" else sums,
-        made.lhs_strides, made.rhs_strides, made.spec.lhs.pointer, made.spec.rhs.pointer, request.output_name(0),
+        made.lhs_strides, made.rhs_strides, lhs.pointer, rhs.pointer, request.output_name(0),
         epilogue.alpha, epilogue.beta, found.get("addend", ""), found.get("bias", ""), epilogue.relu,
     )  # fmt: skip
 

@@ -43,23 +43,23 @@ def register_dtype(name: str) -> np.dtype:
     return compute_dtype(DTYPES[name])
 
 
-def cast(name: str) -> Callable:
-    """The cast `f32(x)`, `s8(x)`, ...: C's conversion; its `dtype` is that of the result."""
-    dtype = register_dtype(name)
-    scalar = dtype.type
-    whole = dtype.kind in "iu"
-    least, most = (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) if whole else (0, 0)
+class Cast:
+    """The cast `f32(x)`, `s8(x)`, ...: C's conversion. dtype: of the result."""
 
-    def convert(x):
+    def __init__(self, name: str):
+        self.dtype = register_dtype(name)
+        self.whole = self.dtype.kind in "iu"
+        info = np.iinfo(self.dtype) if self.whole else None
+        self.least, self.most = (int(info.min), int(info.max)) if info else (0, 0)
+
+    def __call__(self, x):
+        scalar, least, most = self.dtype.type, self.least, self.most
         if type(x) is scalar:
             return x
-        if not whole or isinstance(x, (float, np.floating)):
+        if not self.whole or isinstance(x, (float, np.floating)):
             return scalar(x)
         x = int(x)
         return scalar(x if least <= x <= most else (x - least) % (most - least + 1) + least)
-
-    convert.dtype = dtype
-    return convert
 
 
 def _from_op(opcode: str, dtype: np.dtype) -> Callable:
@@ -125,7 +125,7 @@ def _copy4(to, to_index, source, source_index) -> None:
 def _composed(name: str) -> Callable:
     """A function that only the dialect has (random bits): its own text over the meanings of the names that it calls."""
     entry = FUNCTIONS[name]
-    names = {word: cast(word) for word in CASTS} | {used: function(used) for used in callees(name)}
+    names = {word: Cast(word) for word in CASTS} | {used: function(used) for used in callees(name)}
     return python_types.FunctionType(entry.python.__code__, dict(entry.python.__globals__) | names, name)
 
 
@@ -133,7 +133,7 @@ def _composed(name: str) -> Callable:
 def function(name: str) -> Callable:
     """The meaning of a name of `vmath.FUNCTIONS` or of a cast on NumPy scalars. Raises KeyError where it has none."""
     if name in CASTS:
-        return cast(name)
+        return Cast(name)
     if name in ("load_f16", "load_bf16", "load_pred"):
         return _load
     if name in ("store_f16", "store_bf16", "store_pred"):
@@ -143,8 +143,8 @@ def function(name: str) -> Callable:
     if of_products := tensor_cores.meaning(name):
         return of_products
     if name.startswith("scratch_"):
-        dtype = np.dtype(np.uint8) if name == "scratch_pred" else DTYPES[name.removeprefix("scratch_")]
-        return lambda count: np.zeros(count, dtype)
+        element = np.dtype(np.uint8) if name == "scratch_pred" else DTYPES[name.removeprefix("scratch_")]
+        return lambda count: np.zeros(count, element)
     if name == "select":
         return lambda condition, x, y: x if condition else y
     if name == "polynomial":
@@ -156,9 +156,10 @@ def function(name: str) -> Callable:
     if stem == "round":
         return lambda x: np.float32(np.float32(x).astype(DTYPES[dtype]))
     if stem == "reduce_precision":
-        entry, shape = OPS["reduce-precision"], Shape(DTYPES[dtype], ())
+        reduced, shape = OPS["reduce-precision"].reference, Shape(DTYPES[dtype], ())
+        assert callable(reduced)
         return lambda x, exponent, mantissa: np.asarray(
-            entry.reference(np.asarray(x), shape=shape, exponent_bits=exponent, mantissa_bits=mantissa)
+            reduced(np.asarray(x), shape=shape, exponent_bits=exponent, mantissa_bits=mantissa)
         ).astype(DTYPES[dtype])[()]
     if stem in _op_of_stem():
         return _from_op(_op_of_stem()[stem], register_dtype(dtype))

@@ -12,13 +12,14 @@ import functools
 import re
 import types as python_types
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from hloom.compiler.kernels.codegen.description import Nest
 from hloom.compiler.kernels.codegen.source import parsed
-from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.targets.cuda.codegen.render import WARP, CudaSource, render
+from hloom.compiler.targets.cuda.launches import CudaLaunch
 from hloom.compiler.targets.cuda.simulator import dialect, tensor_cores
 from hloom.compiler.targets.cuda.simulator.memory import LockstepError, Memory, Place, View
 from hloom.ir.types import DTYPES
@@ -46,7 +47,7 @@ class _Collectives(ast.NodeTransformer):
         name = ast.unparse(node.func)
         if name in ("cuda.syncthreads", "cuda.syncwarp"):
             kind = "barrier" if name == "cuda.syncthreads" else "warp"
-            values = [ast.Constant(kind), ast.Constant(None), ast.Constant(0)]
+            values: list[ast.expr] = [ast.Constant(kind), ast.Constant(None), ast.Constant(0)]
         elif name == "shuffle_xor":
             values = [ast.Constant("shuffle"), *node.args]
         elif name in _OF_A_WARP:
@@ -75,7 +76,7 @@ def _generator(source: CudaSource, machine: _Machine) -> Callable:
     code, called, casts = _compiled(source.name, source.text)
     own = {name for name in called if _OF_THE_MACHINE.fullmatch(name)}
     known = called - {"shuffle_xor", "min", "max"} - own - _OF_A_WARP.keys() | casts
-    scope = {"cuda": machine.namespace(), "nan": np.nan, "inf": np.inf}
+    scope: dict[str, Any] = {"cuda": machine.namespace(), "nan": np.nan, "inf": np.inf}
     scope |= {name: dialect.function(name) for name in known} | {name: machine.meaning(name) for name in own}
     exec(code, scope)
     return scope[source.name]
@@ -104,7 +105,7 @@ class _Machine:
     def __init__(self, source: CudaSource, blocks: int):
         self.source, self.blocks = source, blocks
         self.place = Place()
-        self.thread: _Thread | None = None
+        self.thread: _Thread
         self.arrays: list[Memory] = []
 
     def namespace(self) -> python_types.SimpleNamespace:
@@ -146,7 +147,7 @@ class _Machine:
         if name.startswith("shared_"):
             kind = python_types.SimpleNamespace(dtype=DTYPES[name.removeprefix("shared_")])
             return lambda size: self.shared_array(size, kind)
-        return {"copy_ahead": self.copy_ahead, "close_ahead": self.close_ahead, "wait_ahead": self.wait_ahead}[name]
+        return getattr(self, name)  # copy_ahead, close_ahead, wait_ahead
 
     def copy_ahead(self, to: Memory, index, source: Memory, source_index, inside) -> None:
         """16 bytes, or zeros in their place, that arrive in `to` at some time before they are waited for."""
@@ -290,7 +291,7 @@ def simulate(
 
 
 def simulate_launches(
-    launches: Sequence[Launch], arrays: Mapping[str, np.ndarray], reverse: bool = False
+    launches: Sequence[CudaLaunch], arrays: Mapping[str, np.ndarray], reverse: bool = False
 ) -> dict[str, np.ndarray]:
     """Runs launches of CUDA texts one after the other; returns all arrays, temporaries included, by name.
 
@@ -305,9 +306,11 @@ def simulate_launches(
         pointers = len(source.params) - len(source.arguments)
         memory = {}
         for name, argument, kind in zip(source.parameters, launch.arguments, source.params[:pointers], strict=False):
+            assert isinstance(argument, str)  # pointers come first
             array = given[argument]
             memory[name] = array.view(DTYPES[kind[:-1]]) if argument in launch.temporaries else array
-        integers = dict(zip(source.arguments, launch.arguments[pointers:], strict=True))
+        values = (value for value in launch.arguments[pointers:] if isinstance(value, int))
+        integers = dict(zip(source.arguments, values, strict=True))
         run(source, memory, integers, None, reverse)
     return given
 

@@ -81,10 +81,8 @@ def load_tf32(pointer, index, one, other) -> tuple:
 
 def tf32_bits(value) -> np.uint32:
     """A float32 rounded to tf32, ties away from zero, as a word."""
-    word = np.asarray(value, np.float32).view(np.uint32)[()]
-    if not np.isfinite(value):
-        return word
-    return np.uint32((int(word) + 0x1000) & 0xFFFFE000)
+    word = int(np.asarray(value, np.float32).view(np.uint32))
+    return np.uint32((word + 0x1000) & 0xFFFFE000 if np.isfinite(value) else word)
 
 
 # --- tuples of a thread ---------------------------------------------------------------------------------------------
@@ -134,15 +132,19 @@ def scatter(pointer, index, step, block) -> None:
         pointer[int(index) + x * step] = value
 
 
+_BY_NAME: dict[str, Callable] = {"load_tf32": load_tf32, "store_sums": store_sums}
+_BY_STEM: dict[str, Callable] = {"outer": outer, "scatter": scatter, "store_row": store_row}
+
+
 def meaning(name: str) -> Callable | None:
     """What a name that only matrix products have means; None for others."""
-    if name in ("load_tf32", "store_sums"):
-        return {"load_tf32": load_tf32, "store_sums": store_sums}[name]
+    if name in _BY_NAME:
+        return _BY_NAME[name]
     stem, _, dtype = name.rpartition("_")
-    if dtype not in DTYPES or stem not in ("load2", "load4", "zeros", "outer", "scatter", "store_row"):
+    if dtype not in DTYPES:
         return None
     if stem == "zeros":
         return lambda count: np.zeros(count, DTYPES[dtype])
-    if stem.startswith("load"):
+    if stem in ("load2", "load4"):
         return lambda pointer, index: load_wide(pointer, index, int(stem[4]))
-    return {"outer": outer, "scatter": scatter, "store_row": store_row}[stem]
+    return _BY_STEM.get(stem)

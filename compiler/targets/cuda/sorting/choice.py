@@ -48,8 +48,8 @@ def sort_launches(request: KernelRequest, processors: int) -> list[CudaLaunch]:
         return []
     operands = [(request.names[o], o.shape) for o in dict.fromkeys(instruction.operands)]
     results = [(request.output_name(k), o.shape) for k, o in enumerate(request.outputs)]
-    ways = (kind(request, instruction, processors) for kind in (Sort, RadixSort))
-    return launches_by(*ways, lambda sort: sort.launches(), operands, results)
+    network, digits = Sort(request, instruction, processors), RadixSort(request, instruction, processors)
+    return launches_by(network, digits, lambda sort: sort.launches(), operands, results)
 
 
 def launches_by(
