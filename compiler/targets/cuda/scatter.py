@@ -228,7 +228,7 @@ class _Scatter:
         block = writer.root.child(*(f"i{k}" for k in self.w.places))
         block.body += self.decoded(writer, self.w.places, "item")[0]
         conditions, begin = window_begin(writer, self.indices, self.w, which, block)
-        at = writer.text(linear(place_of(self.w, index, begin), self.operand.dims), "o")
+        at = writer.text(linear(place_of(self.w, tuple(index), begin), self.operand.dims), "o")
         (kind, _, _) = self.arrays(windows, "places")["places"]
         block.body.append(f"at = {kind}(-1)")
         lines = [*block_lines(writer.root), *block_lines(block)]

@@ -59,8 +59,7 @@ def thread_products(tile: Tile, left: Side, right: Side, accumulate: str, room: 
         at = [_plus(start, far + group * across * width) for group in range(column_groups)]
         return [f"store_row_{accumulate}({to}, {at[g]}, c{r // width}_{g}, {r % width})" for g in range(column_groups)]
 
-    # Line y of a thread's r-th row in a slab is r * down + t_y.
-    pitch = sums_pitch(tile)
+    pitch = sums_pitch(tile)  # line y of a thread's r-th row in a slab is r * down + t_y
     share = _share(tile.part_rows, down * pitch, room)
     start_of_thread = f"t_y * {pitch} + t_x * {width}"
     slabs = [
@@ -76,8 +75,8 @@ def thread_products(tile: Tile, left: Side, right: Side, accumulate: str, room: 
 
     def direct(to: str, first: str, pitch: int) -> list[str]:
         start = f"{first} + t_y * {width * pitch} + t_x * {width}"
-        far = [(r // width * down * width + r % width) * pitch for r in range(tile.part_rows)]
-        return [line for r in range(tile.part_rows) for line in stores(r, to, start, far[r])]
+        below = [r // width * down * width + r % width for r in range(tile.part_rows)]
+        return [line for r, line_below in enumerate(below) for line in stores(r, to, start, line_below * pitch)]
 
     return Products(start, step, slabs, row, share * down, direct)
 
