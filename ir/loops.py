@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from hloom.ir.build import Builder, tuple_elements
@@ -114,38 +116,75 @@ def _body(name: str, shape, scan: Instruction, reverse: bool, outer: Builder) ->
     return sweep(builder.finish(builder.tuple([following, *consts, *results[: len(carry)], *updated, *xs])))
 
 
+class _Value(NamedTuple):
+    """An instruction as the caller of its computation sees it: calls, which fused kernels are, are looked through."""
+
+    instruction: Instruction
+    given: dict[Instruction, _Value]  # values of its computation's parameters, where that is called
+
+    @property
+    def opcode(self) -> str:
+        return self.instruction.opcode
+
+    def operand(self, number: int) -> _Value:
+        return _value(self.instruction.operands[number], self.given)
+
+
+def _value(instruction: Instruction, given: dict[Instruction, _Value] | None = None) -> _Value:
+    given = given or {}
+    while True:
+        if instruction in given:
+            instruction, given = given[instruction]
+        elif instruction.opcode in ("call", "fusion"):
+            callee = instruction["to_apply" if instruction.opcode == "call" else "calls"]
+            values = [_value(operand, given) for operand in instruction.operands]
+            instruction, given = callee.root, dict(zip(callee.parameters, values, strict=True))
+        elif instruction.opcode == "get-tuple-element":
+            pair = _value(instruction.operands[0], given)
+            if pair.opcode != "tuple":
+                return _Value(instruction, given)
+            instruction, given = pair.instruction.operands[instruction["index"]], pair.given
+        else:
+            return _Value(instruction, given)
+
+
+def _state_index(value: _Value) -> int | None:
+    """Which element of a loop's state a value is."""
+    is_element = value.opcode == "get-tuple-element" and value.operand(0).opcode == "parameter"
+    return value.instruction["index"] if is_element else None
+
+
 def counted_trips(loop: Instruction) -> int | None:
     """How often a while loop runs, where it counts an element of its state to a constant; None where it is unknown.
 
     The loops that `lower_scan` makes, and those that front ends write the same way.
     """
-    start = loop.operands[0]
-    condition = loop["condition"].root
+    start, condition = loop.operands[0], _value(loop["condition"].root)
     if condition.opcode != "compare" or start.opcode != "tuple":
         return None
-    count, limit = condition.operands
-    if limit.opcode != "constant" or count.opcode != "get-tuple-element" or count.operands[0].opcode != "parameter":
+    count, limit = condition.operand(0), condition.operand(1)
+    position = _state_index(count)
+    if limit.opcode != "constant" or position is None:
         return None
-    position = count["index"]
-    initial, body = start.operands[position], loop["body"].root
+    initial, body = start.operands[position], _value(loop["body"].root)
     if body.opcode != "tuple" or initial.opcode != "constant" or initial.shape.dims:
         return None
-    following = body.operands[position]
-    if following.opcode not in ("add", "subtract") or following.operands[1].opcode != "constant":
+    following = body.operand(position)
+    if following.opcode not in ("add", "subtract") or _state_index(following.operand(0)) != position:
         return None
-    before = following.operands[0]
-    if before.opcode != "get-tuple-element" or before["index"] != position or before.operands[0].opcode != "parameter":
+    change = following.operand(1)
+    if change.opcode != "constant":
         return None
-    step = int(following.operands[1]["value"]) * (1 if following.opcode == "add" else -1)
-    first, last = int(initial["value"]), int(limit["value"])
+    step = int(change.instruction["value"]) * (1 if following.opcode == "add" else -1)
+    first, last = int(initial["value"]), int(limit.instruction["value"])
     # Only towards the limit, so that the counter does not wrap around on its way.
-    if condition["direction"] == "LT" and step > 0:
+    if condition.instruction["direction"] == "LT" and step > 0:
         return max(0, -(-(last - first) // step))
-    if condition["direction"] == "LE" and step > 0:
+    if condition.instruction["direction"] == "LE" and step > 0:
         return max(0, (last - first) // step + 1)
-    if condition["direction"] == "GT" and step < 0:
+    if condition.instruction["direction"] == "GT" and step < 0:
         return max(0, -(-(first - last) // -step))
-    if condition["direction"] == "GE" and step < 0:
+    if condition.instruction["direction"] == "GE" and step < 0:
         return max(0, (first - last) // -step + 1)
     return None
 

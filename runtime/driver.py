@@ -17,7 +17,9 @@ A program is int64 arrays:
   range the last); SWAP with two lists of args positions (position and length of each), whose words all hold one
   address, and another one: they are exchanged; SIGNAL with the args position that holds the address of a word, and what
   is added to it; AWAIT with the args positions that hold the addresses of two words and of a byte: waits until the
-  first word is as large as the second, and ends the program where the byte is 0.
+  first word is as large as the second, and ends the program where the byte is 0; LOOP with the number of a step before
+  it and the args position of the address of a byte: a jump that ends the program where a signal handler raised (every
+  100 ms it lets Python run them; `run` and `call` then raise what it raised) or the byte is 0; LOOK, which does so too.
 - `args`: the argument words of all kernels, prefilled with extents, strides and addresses of temporaries and constants.
 - `slots`: the addresses of inputs and outputs of one call.
 - `relocations` (rows of 3 words): (args position, slot, byte offset). At the start,
@@ -43,7 +45,20 @@ import numpy as np
 
 from hloom.ir.process import forking
 from hloom.runtime import driver_source as source
-from hloom.runtime.driver_source import AWAIT, COPY, END, JUMP, JUMP_IF_ZERO, KERNEL, SIGNAL, STEP_WORDS, SWAP, SWITCH
+from hloom.runtime.driver_source import (
+    AWAIT,
+    COPY,
+    END,
+    JUMP,
+    JUMP_IF_ZERO,
+    KERNEL,
+    LOOK,
+    LOOP,
+    SIGNAL,
+    STEP_WORDS,
+    SWAP,
+    SWITCH,
+)
 
 
 def step(opcode: int, *operands: int) -> list[int]:
@@ -150,6 +165,8 @@ class Driver:
         self._state[source.STATE_NDARRAY] = id(np.ndarray)
         self._state[source.STATE_TYPE_ERROR] = id(TypeError)
         self._state[source.STATE_MESSAGE] = ctypes.addressof(self._message)
+        self._state[source.STATE_LOOK] = addresses["hloom_look"]
+        self._state[source.STATE_MAIN_THREAD] = threading.main_thread().ident or 0
         self._new_pool(default_num_threads() if threads is None else threads)
         self.run = self._builtin(b"run", "hloom_entry_run", _METH_O)
         self.call = self._builtin(b"call", "hloom_entry_call", _METH_FASTCALL)
@@ -183,6 +200,8 @@ class Driver:
         flags = source.FLAG_RELEASE_GIL if release_gil else 0
         if any(opcode == KERNEL and items > grain > 0 for opcode, _, _, items, grain, *_ in rows.tolist()):
             flags |= source.FLAG_PARALLEL
+        if np.isin(rows[:, 0], (LOOP, LOOK)).any():
+            flags |= source.FLAG_LOOKS
         values = np.zeros(slots, np.int64) if isinstance(slots, int) else slots
         return Activation(rows, list(relocations), args, values, flags)
 
@@ -248,6 +267,7 @@ class Driver:
     def _after_fork(self) -> None:
         """In a forked child: no worker came along, and the old pool's lock may be held by a thread that did not."""
         threads = self.num_threads
+        self._state[source.STATE_MAIN_THREAD] = threading.main_thread().ident or 0
         self._pools[-1].workers = []
         self._pools.append(_Pool(threads, self._turns()))
         self._state[source.STATE_POOL] = self._pools[-1].address
@@ -295,6 +315,8 @@ __all__ = [
     "JUMP",
     "JUMP_IF_ZERO",
     "KERNEL",
+    "LOOK",
+    "LOOP",
     "SIGNAL",
     "SWAP",
     "SWITCH",

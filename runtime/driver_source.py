@@ -25,13 +25,20 @@ SWITCH = 5  # args position that holds the address of an s32, number of targets,
 SWAP = 6  # args positions of the first of one list of args positions, its length, likewise of another list
 SIGNAL = 7  # args position of the address of a word, what is added to it
 AWAIT = 8  # args positions of the addresses of two words and of a status byte: until the first is as large, or status 0
+# Step number before this one, args position of the address of a status byte. Looks for signals and at the byte from
+# time to time, and ends the program where a signal handler raised or the byte is 0.
+LOOP = 9
+LOOK = 10  # looks for signals, before a Python step
 
 # Words of an activation block, which is all that a call hands to native code.
 BLOCK_STEPS, BLOCK_STEP_COUNT, BLOCK_RELOCATIONS, BLOCK_RELOCATION_COUNT = 0, 1, 2, 3
 BLOCK_ARGS, BLOCK_SLOTS, BLOCK_FLAGS, BLOCK_BUSY, BLOCK_SLOT_COUNT = 4, 5, 6, 7, 8
-BLOCK_WORDS = 16
+BLOCK_INTERRUPTED, BLOCK_LOOK, BLOCK_THREAD = 9, 10, 11  # 1: a signal handler raised; `hloom_look` or 0; of Python
+BLOCK_TURNS, BLOCK_SEEN, BLOCK_LOOKED, BLOCK_CLOCK = 12, 13, 14, 16  # of `hloom_turns`; the last has two words
+BLOCK_WORDS = 24
 FLAG_RELEASE_GIL = 1
 FLAG_PARALLEL = 2
+FLAG_LOOKS = 4
 
 # Words of the thread pool. What one thread writes while others spin on something else lies 128 bytes apart, because
 # processors fetch cache lines in pairs.
@@ -51,7 +58,8 @@ POOL_WORDS = 128  # without the tickets
 # Words of the state that the entries get as `self`.
 STATE_POOL, STATE_START, STATE_TRUE, STATE_FALSE = 0, 1, 2, 3
 STATE_INT, STATE_NDARRAY, STATE_TYPE_ERROR, STATE_MESSAGE = 4, 5, 6, 7
-STATE_WORDS = 8
+STATE_LOOK, STATE_MAIN_THREAD = 8, 9
+STATE_WORDS = 16
 
 # A ticket is (job number << JOB_SHIFT) | (first chunk << CHUNK_BITS) | end of those that nobody has taken yet.
 CHUNK_BITS = 18
@@ -68,6 +76,10 @@ MAX_JOB = (1 << (63 - JOB_SHIFT)) - 1
 LONG_WAIT = (
     20000  # iterations in which a program that waits for another device offers its core, before it sleeps: some ms
 )
+
+# How often loops look for signals. Looking needs the GIL, for which a thread may wait 5 ms.
+LOOK_NANOSECONDS = 100_000_000
+MOST_TURNS = 1 << 40
 
 CLOCK = time.CLOCK_MONOTONIC
 CONSTANTS = {name: value for name, value in globals().items() if name.isupper() and isinstance(value, int)}
@@ -102,6 +114,7 @@ _C_LIBRARY = {
 _PYTHON = {
     "PyLong_AsLongLong": (_words(1), "s64"),
     "PyErr_Occurred": ((), "s64"),
+    "PyErr_CheckSignals": ((), "s32"),
     "PyErr_SetString": (_words(2), "void"),
     "PyObject_CallNoArgs": (_words(1), "s64"),
     "PyEval_SaveThread": ((), "s64"),
@@ -290,12 +303,52 @@ def hloom_spin(pool, turns):
         pause()
 """
 
+# The number of jumps back after which a loop asks again, so that it looks at the clock some times in LOOK_NANOSECONDS
+# however long one iteration takes; 0 where a signal handler raised.
+TURNS = """
+def hloom_turns(block):
+    clock_gettime(CLOCK, block + 8 * BLOCK_CLOCK)
+    now = load(block, BLOCK_CLOCK) * 1000000000 + load(block, BLOCK_CLOCK + 1)
+    seen = load(block, BLOCK_SEEN)
+    turns = load(block, BLOCK_TURNS)
+    store(block, BLOCK_SEEN, now)
+    if seen == 0:
+        store(block, BLOCK_LOOKED, now)
+        return turns
+    if now - load(block, BLOCK_LOOKED) >= LOOK_NANOSECONDS:
+        if load(block, BLOCK_LOOK) != 0:
+            call_kernel(load(block, BLOCK_LOOK), block, 0, 0)
+            if load(block, BLOCK_INTERRUPTED) != 0:
+                return 0
+        store(block, BLOCK_LOOKED, now)
+    if (now - seen) * 8 < LOOK_NANOSECONDS:
+        turns = min(turns * 2, MOST_TURNS)
+    elif (now - seen) * 2 > LOOK_NANOSECONDS:
+        turns = max(1, turns // 4)
+    store(block, BLOCK_TURNS, turns)
+    return turns
+"""
+
+# Runs the handlers of signals that came. CPython does so in its main thread only.
+LOOK_FOR_SIGNALS = """
+def hloom_look(block, low, high):
+    thread = load(block, BLOCK_THREAD)
+    if thread != 0:
+        PyEval_RestoreThread(thread)
+    if PyErr_CheckSignals() != 0:
+        store(block, BLOCK_INTERRUPTED, 1)
+    if thread != 0:
+        store(block, BLOCK_THREAD, PyEval_SaveThread())
+"""
+
+# block: the activation's, or 0 where no Python is around.
 RUN = """
-def hloom_run(pool, steps, step_count, relocations, relocation_count, args, slots):
+def hloom_run(pool, steps, step_count, relocations, relocation_count, args, slots, block):
     for relocation in range(relocation_count):
         entry = relocations + 24 * relocation
         store(args, load(entry, 0), load(slots, load(entry, 1)) + load(entry, 2))
     step = 0
+    turns = 1
     while step < step_count:
         row = steps + 8 * STEP_WORDS * step
         opcode = load(row, 0)
@@ -311,6 +364,20 @@ def hloom_run(pool, steps, step_count, relocations, relocation_count, args, slot
                 hloom_parallel(pool, kernel, words, items, grain, load(row, 5), load(row, 6))
         elif opcode == JUMP:
             step = load(row, 1)
+        elif opcode == LOOP:
+            step = load(row, 1)
+            turns -= 1
+            if turns == 0:
+                turns = MOST_TURNS
+                if block != 0:
+                    turns = hloom_turns(block)
+                if turns == 0 or load_byte(load(args, load(row, 2))) == 0:
+                    return
+        elif opcode == LOOK:
+            if block != 0 and load(block, BLOCK_LOOK) != 0:
+                call_kernel(load(block, BLOCK_LOOK), block, 0, 0)
+                if load(block, BLOCK_INTERRUPTED) != 0:
+                    return
         elif opcode == JUMP_IF_ZERO:
             if load_byte(load(args, load(row, 2))) == 0:
                 step = load(row, 1)
@@ -372,13 +439,27 @@ def hloom_enter(state, block):
     thread = 0
     if flags & FLAG_RELEASE_GIL != 0:
         thread = PyEval_SaveThread()
+    if flags & FLAG_LOOKS != 0:
+        store(block, BLOCK_INTERRUPTED, 0)
+        store(block, BLOCK_THREAD, thread)
+        store(block, BLOCK_TURNS, 1)
+        store(block, BLOCK_SEEN, 0)
+        look = 0
+        if pthread_self() == load(state, STATE_MAIN_THREAD):
+            look = load(state, STATE_LOOK)
+        store(block, BLOCK_LOOK, look)
     hloom_run(
         pool, load(block, BLOCK_STEPS), load(block, BLOCK_STEP_COUNT), load(block, BLOCK_RELOCATIONS),
-        load(block, BLOCK_RELOCATION_COUNT), load(block, BLOCK_ARGS), load(block, BLOCK_SLOTS),
+        load(block, BLOCK_RELOCATION_COUNT), load(block, BLOCK_ARGS), load(block, BLOCK_SLOTS), block,
     )
     if flags & FLAG_RELEASE_GIL != 0:
+        if flags & FLAG_LOOKS != 0:
+            thread = load(block, BLOCK_THREAD)
         PyEval_RestoreThread(thread)
+    interrupted = flags & FLAG_LOOKS != 0 and load(block, BLOCK_INTERRUPTED) != 0
     atomic_store(block, BLOCK_BUSY, 0)
+    if interrupted:
+        return 0
     answer = load(state, STATE_TRUE)
     Py_IncRef(answer)
     return answer
@@ -429,7 +510,7 @@ OBJECT_DATA = object.__basicsize__ // 8
 OBJECT_TYPE = OBJECT_DATA - 1
 
 _CLOCK = {"hloom_now": (_words(1), "s64")}
-_RUN_SIGNATURE = {"hloom_run": (_words(7), "void")}
+_RUN_SIGNATURE = {"hloom_run": (_words(8), "void"), "pthread_self": ((), "s64")}
 _ENTRY = CONSTANTS | {"OBJECT_TYPE": OBJECT_TYPE, "OBJECT_DATA": OBJECT_DATA}
 
 FUNCTIONS = (
@@ -446,8 +527,11 @@ FUNCTIONS = (
     NativeFunction("hloom_stop", STOP, _words(1), calls=_C_LIBRARY, exported=True),
     NativeFunction("hloom_spin", SPIN, _words(2), exported=True),
     NativeFunction(
-        "hloom_run", RUN, _words(7), calls=_C_LIBRARY | {"hloom_parallel": (_words(7), "void")}, exported=True
+        "hloom_run", RUN, _words(8),
+        calls=_C_LIBRARY | {"hloom_parallel": (_words(7), "void"), "hloom_turns": (_words(1), "s64")}, exported=True,
     ),
+    NativeFunction("hloom_turns", TURNS, _words(1), "s64", calls=_C_LIBRARY),
+    NativeFunction("hloom_look", LOOK_FOR_SIGNALS, _words(3), calls=_PYTHON, exported=True),
     NativeFunction("hloom_enter", ENTER, _words(2), "s64", calls=_PYTHON | _RUN_SIGNATURE),
     NativeFunction(
         "hloom_entry_run", ENTRY_RUN, _words(2), "s64",

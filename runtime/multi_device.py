@@ -60,6 +60,7 @@ class HostExecutor:
 
         def run(*arguments, frame=frame) -> None:  # the frame lives as long as what runs in it
             call(where, *arguments)
+            frame.check()
 
         return run
 
@@ -202,7 +203,7 @@ class MultiDeviceProgram:
             with _order:
                 for executor, part in zip(self.executors[1:], others, strict=True):
                     _thread_of(executor.name).waiting.put((part, group.done))
-        results = [first(), *(group.done.get() for _ in others)]
+        results = [first(), *self._results(group, len(others))]
         error = take_error(group.state) or next((r for r in results if isinstance(r, BaseException)), None)
         group.handed.clear()
         self._idle.append(group)
@@ -212,6 +213,20 @@ class MultiDeviceProgram:
             for number, value in (made or {}).items():
                 outputs[number] = value
         return outputs
+
+    @staticmethod
+    def _results(group: _Group, count: int) -> list:
+        """What the other executors' parts return. An interrupt ends them before it is raised."""
+        results: list = []
+        try:
+            while len(results) < count:
+                results.append(group.done.get())
+        except BaseException:
+            group.state[0] = 0
+            for _ in range(count - len(results)):
+                group.done.get()
+            raise
+        return results
 
     def _output(self, k: int, inputs):
         """The buffer of an output in the host's memory; None for one that stays on its device."""

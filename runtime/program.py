@@ -23,6 +23,8 @@ from hloom.runtime.driver_source import (
     JUMP,
     JUMP_IF_ZERO,
     KERNEL,
+    LOOK,
+    LOOP,
     MOST_WAKING,
     SIGNAL,
     STEP_WORDS,
@@ -149,9 +151,10 @@ class Frame:
 
     state: one byte, 1 while all goes well; a Python step that raised leaves its exception in `errors` and 0 here.
     Programs that run beside each other share it, and `control`, their counts. first: the row of each step.
+    done: a byte that is 1 unless a Python step ended without reaching its end, and a zero.
     """
 
-    __slots__ = ("__weakref__", "activation", "address", "arena", "constants", "control", "first", "state")
+    __slots__ = ("__weakref__", "activation", "address", "arena", "constants", "control", "done", "first", "state")
 
     def __init__(
         self,
@@ -164,6 +167,7 @@ class Frame:
         self.arena = Arena(max(program.arena_bytes, 64))
         self.constants = program.constants
         self.state = np.ones(1, np.uint8) if state is None else state
+        self.done = np.array([1, 0], np.uint8)
         self.control = 0 if control is None else address(control)
         maker = _Rows(program, self)
         rows = maker.rows(callbacks)
@@ -173,6 +177,13 @@ class Frame:
         release = program.work > SMALL or control is not None
         self.activation = driver.activation(rows, maker.relocations, args, slots, release_gil=release)
         self.address = self.activation.address
+
+    def check(self) -> None:
+        """Raises KeyboardInterrupt where a signal handler raised in a Python step before its first line: ctypes reports
+        that and drops it."""
+        if not self.done[0]:
+            self.done[0] = 1
+            raise KeyboardInterrupt
 
 
 class _Rows:
@@ -215,7 +226,7 @@ class _Rows:
         first, count = self.first, 0
         for item in program.steps:
             first.append(count)
-            count += 2 if isinstance(item, Host) else 1
+            count += 5 if isinstance(item, Host) else 1
             if isinstance(item, Count):
                 count += len(item.added) + len(item.waits) - 1
         first.append(count)
@@ -233,16 +244,19 @@ class _Rows:
             elif isinstance(item, Copy):
                 rows.append(step(COPY, self.word(item.target), self.word(item.source), item.bytes))
             elif isinstance(item, Host):
+                done, zero = (self.word(address(self.frame.done) + k) for k in (0, 1))
                 start = self.word(address(self.frame.state))
+                self.word(address(self.frame.done))
                 for ref, _ in (*item.inputs, *item.outputs):
                     self.word(ref)
-                rows.append(step(KERNEL, callbacks[number], start, 1, 1))
-                rows.append(step(JUMP_IF_ZERO, count, status))
+                rows += [step(LOOK), step(COPY, done, zero, 1), step(KERNEL, callbacks[number], start, 1, 1)]
+                rows += [step(JUMP_IF_ZERO, count, status), step(JUMP_IF_ZERO, count, done)]
             elif isinstance(item, Count):
                 rows += [step(SIGNAL, self.word(word), 1) for word in item.added]
                 rows += [step(AWAIT, self.word(first), self.word(second), status) for first, second in item.waits]
             elif isinstance(item, Jump):
-                rows.append(step(JUMP, first[item.target]))
+                back = item.target <= number
+                rows.append(step(LOOP, first[item.target], status) if back else step(JUMP, first[item.target]))
             elif isinstance(item, Branch):
                 rows.append(step(JUMP_IF_ZERO, first[item.target], self.word(item.pred)))
             elif isinstance(item, Switch):
@@ -287,18 +301,20 @@ _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int
 
 
 def _callback(host: Host):
-    """The C function of a Python step: arguments are the address of the frame's state, then inputs and outputs."""
-    count, given = 1 + len(host.inputs) + len(host.outputs), len(host.inputs)
+    """The C function of a Python step. Its arguments are the addresses of the frame's state, of the frame's `done`, of
+    the inputs and of the outputs."""
+    count, given = 2 + len(host.inputs) + len(host.outputs), len(host.inputs)
     shapes = [shape for _, shape in (*host.inputs, *host.outputs)]
 
     def call(arguments: int, lo: int, hi: int) -> None:
         words = (ctypes.c_int64 * count).from_address(arguments)
         try:
-            views = [_view(words[k + 1], shape) for k, shape in enumerate(shapes)]
+            views = [_view(words[k + 2], shape) for k, shape in enumerate(shapes)]
             host.function([view.copy() if host.keeps else view for view in views[:given]], views[given:])
         except BaseException as error:
             _errors.setdefault(words[0], error)
             ctypes.c_uint8.from_address(words[0]).value = 0
+        ctypes.c_uint8.from_address(words[1]).value = 1
 
     return _SIGNATURE(call)
 
@@ -386,9 +402,11 @@ class Executable:
                 for k, take in enumerate(self._take)
             ]
         self._call(frame.address, *inputs, *outputs)
-        if self._callbacks and (error := take_error(frame.state)) is not None:
-            self._idle.append(frame)
-            raise error
+        if self._callbacks:
+            frame.check()
+            if (error := take_error(frame.state)) is not None:
+                self._idle.append(frame)
+                raise error
         self._idle.append(frame)
         return outputs
 

@@ -4,6 +4,9 @@ The driver takes some 30 ns from one kernel to the next, more than a kernel of a
 kernels are all that small, branches and loops inside of it included, becomes one function that calls them with
 literal extents and strides (up to UNROLLED); LLVM inlines them, unrolls what is short and keeps what fits in registers.
 Small values live on the stack; the state of the loop is read before it and written after it.
+
+A kernel runs until it returns, whatever signal comes meanwhile. So a loop whose trip count is unknown leaves its kernel
+after BATCH_WORK element operations, with its state in memory; the driver looks for signals, and calls it again.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.kernels.launch import Launch
 from hloom.compiler.schedule.buffer_assignment import Buffer
 from hloom.compiler.schedule.control_flow import ChoiceItem, LoopItem, Swap
+from hloom.ir.loops import counted_trips
 from hloom.ir.records import field, record
 from hloom.ir.types import DTYPES
 
@@ -26,6 +30,8 @@ WORK = 8192  # element operations of a kernel, on average, up to which a step of
 LOCAL_BYTES = 256  # of a state on the stack; larger ones stay in memory
 INNER_BYTES = 4096  # of a value on the stack that is of no use before or after the loop
 UNROLLED = 4096  # up to which a number is worth knowing while compiling, as a stride is; greater ones are arguments
+BATCH_WORK = 2e7  # element operations, some 10 ms, after which a loop returns to the driver
+MOST_TURNS = 1 << 22
 COPIED = 64  # elements up to which a copy is a loop of the kernel
 
 
@@ -39,7 +45,7 @@ def whole_loops(planner, planned: list) -> list:
     for item in planned:
         if isinstance(item, LoopItem):
             try:
-                result.append(_Whole(planner, item).launch())
+                result += _Whole(planner, item).planned()
                 continue
             except _NotWholeError:
                 item.body = whole_loops(planner, item.body)
@@ -64,14 +70,60 @@ class _Whole:
     count: int = 0
     work: float = 0.0
 
-    def launch(self) -> tuple[Launch, dict[str, Buffer], object]:
+    def planned(self) -> list:
+        """The launch of the kernel, and the loop around further launches where one may not be enough."""
         self._look([self.loop])
         if self.count == 0 or self.count > KERNELS or self.work > WORK * self.count:
             raise _NotWholeError
         self._check_aliases()
-        local, outside = [], []
+        kept, local, outside = self._divide()
         start, end = self.loop.span
-        kept = []  # local values that live before or after the loop, with their places in memory
+        carried = self._carried(kept, local) if self._may_be_long() else []
+        more = Buffer(1, None, start, end) if carried else None
+        pointers: dict[str, Buffer] = {f"p{k}": b for k, b in enumerate(dict.fromkeys(outside + kept + carried))}
+        places = {buffer: name for name, buffer in pointers.items()}
+        self.names |= {buffer: places[buffer] for buffer in outside}
+        first = [line for b in kept if b.first < start or b.place is not None for line in self._loaded(b, places)]
+        first += self._lines(self.loop.before)
+        lines = [f"{self.names[b]} = scratch_{self.dtypes[b]}({self._extent(b)})" for b in local]
+        if more is None:
+            lines += first + self._turns([])
+        else:
+            again = [line for b in carried for line in self._loaded(b, places)]
+            lines += ["if resumes == 0:", *_indented(first or ["pass"]), "else:", *_indented(again)]
+            turns = int(min(MOST_TURNS, max(1.0, BATCH_WORK / max(1.0, self.work))))
+            lines += ["more[0] = 0", f"left = {turns}"]
+            lines += self._turns(["if left == 0:", "    more[0] = 1", "    break", "left = left - 1"])
+        lines += [line for b in kept if b.last > end for line in self._stored(b, places)]
+        if more is not None:
+            rest = [line for b in carried if b not in kept or b.last <= end for line in self._stored(b, places)]
+            if rest:
+                lines += ["if more[0] != 0:", *_indented(rest)]
+            pointers["more"] = more
+            self.dtypes[more] = "pred"
+            self.planner.all[more] = None
+        self._settle(local, dict.fromkeys(kept + carried), outside)
+        numbers = [*self.integers.values(), *(["resumes"] if more is not None else [])]
+        name = "whole_" + re.sub(r"\W", "_", self.loop.instruction.hint or "loop")
+        head = f"def {name}({', '.join([*pointers, *numbers, 'lo', 'hi'])}):"
+        text = "\n".join([head, *_indented(lines)]) + "\n"
+        types = (*(self.dtypes[b] + "*" for b in pointers.values()), *["s64"] * (len(numbers) + 2))
+        source = KernelSource(name, text, types, tuple((called, part) for part, called in self.functions.items()))
+        return self._launches(source, pointers, more)
+
+    def _launches(self, source: KernelSource, pointers: dict[str, Buffer], more: Buffer | None) -> list:
+        instruction = self.loop.instruction
+        arguments: list[str | int | KernelSource] = [*pointers, *self.integers]
+        if more is None:
+            return [(Launch(source, arguments, 1, 1), pointers, instruction)]
+        begins, resumes = ((Launch(source, [*arguments, k], 1, 1), pointers, instruction) for k in (0, 1))
+        return [begins, LoopItem(instruction, self.loop.span, [], [], more, [resumes])]
+
+    def _divide(self) -> tuple[list[Buffer], list[Buffer], list[Buffer]]:
+        """Values on the stack that live before or after the loop, with their places in memory; all on the stack; those
+        that stay in memory. Names those on the stack."""
+        kept, local, outside = [], [], []
+        start, end = self.loop.span
         for number, buffer in enumerate(self.order):
             inner = start <= buffer.first and buffer.last <= end and buffer.place is None
             if self._is_ours(buffer) and buffer.bytes <= (INNER_BYTES if inner else LOCAL_BYTES):
@@ -83,30 +135,22 @@ class _Whole:
                 raise _NotWholeError
             else:
                 outside.append(buffer)
-        pointers: dict[str, Buffer] = {}
-        for k, buffer in enumerate(outside + kept):
-            pointers[f"p{k}"] = buffer
-            if buffer in outside:
-                self.names[buffer] = f"p{k}"
-        places = {buffer: name for name, buffer in pointers.items()}
-        lines = []
-        for buffer in local:
-            lines.append(f"{self.names[buffer]} = scratch_{self.dtypes[buffer]}({self._extent(buffer)})")
-        for buffer in kept:
-            if buffer.first < start or buffer.place is not None:
-                lines += self._copied(self.names[buffer], places[buffer], buffer)
-        lines += self._lines([self.loop])
-        for buffer in kept:
-            if buffer.last > end:
-                lines += self._copied(places[buffer], self.names[buffer], buffer)
-        self._settle(local, kept, outside)
-        name = "whole_" + re.sub(r"\W", "_", self.loop.instruction.hint or "loop")
-        head = f"def {name}({', '.join([*pointers, *self.integers.values(), 'lo', 'hi'])}):"
-        text = "\n".join([head, *("    " + line for line in lines)]) + "\n"
-        types = (*(self.dtypes[b] + "*" for b in pointers.values()), *["s64"] * (len(self.integers) + 2))
-        parts = tuple((called, part) for part, called in self.functions.items())
-        source = KernelSource(name, text, types, parts)
-        return Launch(source, [*pointers, *self.integers], 1, 1), pointers, self.loop.instruction
+        return kept, local, outside
+
+    def _may_be_long(self) -> bool:
+        trips = counted_trips(self.loop.instruction)
+        return trips is None or trips * self.work > BATCH_WORK
+
+    def _carried(self, kept: list[Buffer], local: list[Buffer]) -> list[Buffer]:
+        """Values on the stack that one iteration hands to the next: what was written before the first."""
+        written = set()
+        for item in _leaves(self.loop.before):
+            if isinstance(item, tuple) and isinstance(item[0], Launch):
+                launch, pointers, instruction = item
+                written |= {self._buffer(a, pointers, instruction) for a in launch.arguments if isinstance(a, str)}
+            elif isinstance(item, tuple):
+                written.add(item[0])
+        return [b for b in local if b in kept or b in written]
 
     # --- what the loop is made of ---
 
@@ -190,7 +234,7 @@ class _Whole:
         return buffer.place is None or buffer.place.kind == "output"
 
     def _settle(self, local, kept, outside) -> None:
-        """What is left in memory lives as long as the whole loop: none of it may share a place."""
+        """What is in memory lives as long as the whole loop: none of it may share a place."""
         start, end = self.loop.span
         for buffer in (*kept, *outside):
             if buffer.place is None:
@@ -201,6 +245,17 @@ class _Whole:
 
     # --- text ---
 
+    def _turns(self, bound: list[str]) -> list[str]:
+        """The loop itself. bound: what each iteration does after its condition held."""
+        inside = [*self._lines(self.loop.condition), f"if {self.names[self.loop.pred]}[0] == 0:", "    break"]
+        return ["while True:", *_indented([*inside, *bound, *self._lines(self.loop.body)])]
+
+    def _loaded(self, buffer: Buffer, places: dict[Buffer, str]) -> list[str]:
+        return self._copied(self.names[buffer], places[buffer], buffer)
+
+    def _stored(self, buffer: Buffer, places: dict[Buffer, str]) -> list[str]:
+        return self._copied(places[buffer], self.names[buffer], buffer)
+
     def _extent(self, buffer: Buffer) -> int:
         return max(1, buffer.bytes // DTYPES[self.dtypes[buffer]].itemsize)
 
@@ -210,7 +265,7 @@ class _Whole:
             if isinstance(item, LoopItem):
                 inside = [*self._lines(item.condition), f"if {self.names[item.pred]}[0] == 0:", "    break"]
                 inside += self._lines(item.body)
-                lines += [*self._lines(item.before), "while True:", *("    " + line for line in inside)]
+                lines += [*self._lines(item.before), "while True:", *_indented(inside)]
             elif isinstance(item, ChoiceItem):
                 lines += self._choice(item)
             elif isinstance(item[0], Launch):
@@ -244,6 +299,10 @@ class _Whole:
         if extent == 1:
             return [f"{target}[0] = {source}[0]"]
         return [f"for i in range({extent}):", f"    {target}[i] = {source}[i]"]
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return ["    " + line for line in lines]
 
 
 def _leaves(items: list):

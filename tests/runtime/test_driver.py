@@ -535,11 +535,11 @@ def test_changing_the_number_of_threads_while_programs_run(machine):
 
 
 def test_native_run_has_a_plain_c_signature(machine):
-    """hloom_run(pool, steps, count, relocations, count, args, slots), for callers that are not Python."""
+    """hloom_run(pool, steps, count, relocations, count, args, slots, block), for callers that are not Python."""
     x, out = np.arange(10, dtype=np.float32), np.zeros(10, np.float32)
     act = machine.activation([step(KERNEL, kernel(ADD_ONE), 0, 10, 0)], [(0, 0, 0), (1, 1, 0)], [0, 0], 2)
     act.slots[:] = x.ctypes.data, out.ctypes.data
-    run = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 7)(machine._addresses["hloom_run"])
+    run = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 8)(machine._addresses["hloom_run"])
     arrays = [array.ctypes.data for array in (act.steps, act.relocations, act.args, act.slots)]
-    run(machine._pools[-1].address, arrays[0], 1, arrays[1], 2, *arrays[2:])
+    run(machine._pools[-1].address, arrays[0], 1, arrays[1], 2, *arrays[2:], 0)
     np.testing.assert_array_equal(out, x + 1)

@@ -23,6 +23,7 @@ size of the blocks and any number of threads.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from hloom.compiler.kernels.attention.rows import RowNest
 from hloom.compiler.kernels.attention.structure import SCORES, SUMS, Attention, attention_of
@@ -75,7 +76,7 @@ class _Contraction:
     number: int
     kernels: ContractionKernels
     right: Operand
-    arguments: dict[str, int | KernelAddress]
+    arguments: Mapping[str, int | KernelAddress]
     packing: list[Launch]
 
     def product(self, values: dict[str, str]) -> list[str]:

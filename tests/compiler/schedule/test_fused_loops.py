@@ -8,6 +8,7 @@ import pytest
 import hloom as hl
 import hloom.numpy as hnp
 from hloom import lax
+from hloom.compiler.schedule import fused_loops
 from hloom.compiler.schedule.steps import JumpStep
 
 
@@ -22,8 +23,65 @@ def compiled(function, *args):
 
 
 def is_whole(plan) -> bool:
-    assert any(s.launch.source.parts for s in plan.kernels()) != any(isinstance(s, JumpStep) for s in plan.steps)
-    return not any(isinstance(s, JumpStep) for s in plan.steps)
+    """Whether all loops are kernels. What jumps calls a kernel again that has not come to its end, or runs the loop."""
+    whole = any(s.launch.source.parts for s in plan.kernels())
+    assert whole or any(isinstance(s, JumpStep) for s in plan.steps)
+    return whole
+
+
+@pytest.fixture(params=[None, 1.0, 40.0], ids=["in one call", "one iteration a call", "some iterations a call"])
+def batches(request, monkeypatch):
+    """Kernels of loops that return to the driver sooner than they would."""
+    if request.param is not None:
+        monkeypatch.setattr(fused_loops, "BATCH_WORK", request.param)
+
+
+@pytest.mark.usefixtures("batches")
+def test_a_loop_goes_on_where_it_left_its_kernel():
+    def step(state):
+        x, total, n = state
+        x = lax.cond(n % 3 == 0, lambda x: x * 0.5, lambda x: x + 1.0, x)
+        inner = lax.fori_loop(0, n % 4, lambda k, v: v * 0.5 + k, x)
+        return x, total + inner.sum(), n + 1
+
+    def f(x, limit):
+        y = x * 2.0
+        x, total, n = lax.while_loop(lambda s: s[2] < limit, step, (y, 0.0, 0))
+        return x + y, total, n
+
+    x = np.array([0.3, -1.2, 2.0, 7.0], np.float32)
+    for limit in (0, 1, 2, 57):
+        plan = compiled(f, x, np.int32(limit))
+        assert any(s.launch.source.parts for s in plan.kernels())
+        (got, total, n), (left, at) = hl.jit(f)(x, np.int32(limit)), (2 * x, np.float32(0))
+        for k in range(limit):
+            left = left * np.float32(0.5) if k % 3 == 0 else left + np.float32(1)
+            inner = left
+            for j in range(k % 4):
+                inner = inner * np.float32(0.5) + np.float32(j)
+            at += inner.sum()
+        assert n == limit
+        np.testing.assert_allclose(got, left + 2 * x, rtol=1e-6)
+        np.testing.assert_allclose(total, at, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("batches")
+def test_scans_and_gradients_go_on_where_they_left_their_kernels():
+    def step(carry, row):
+        carry = hnp.tanh(carry * 0.5 + row)
+        return carry, (carry.sum(), carry[::-1])
+
+    x = np.random.default_rng(0).standard_normal((64, 3)).astype(np.float32)
+    compiled(lambda x: lax.scan(step, hnp.zeros(3), x), x)
+    compiled(hl.grad(lambda x: lax.scan(step, hnp.zeros(3), x)[1][0].sum()), x)
+    compiled(lambda x: lax.while_loop(lambda s: (s * s).sum() > 1e-3, lambda s: s * 0.9, x[0]), x)
+
+
+def test_short_loops_never_leave_their_kernel():
+    plan = compiled(lambda x: lax.fori_loop(0, 1000, lambda k, v: v * 0.9 + k, x), np.float32(1.0))
+    assert not any(isinstance(s, JumpStep) for s in plan.steps)
+    plan = compiled(lambda x, n: lax.fori_loop(0, n, lambda k, v: v * 0.9 + k, x), np.float32(1.0), np.int32(3))
+    assert any(isinstance(s, JumpStep) for s in plan.steps)
 
 
 def test_a_loop_of_scalars_is_one_kernel_that_keeps_nothing_in_memory():

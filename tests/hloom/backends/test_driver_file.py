@@ -22,8 +22,8 @@ def test_the_driver_copies_bytes(way, monkeypatch):
     steps = np.zeros(driver_source.STEP_WORDS, np.int64)
     steps[:4] = [driver_source.COPY, 0, 1, source.nbytes]
     pool, slots = np.zeros(driver_source.POOL_WORDS, np.int64), np.zeros(1, np.int64)
-    call = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 7)(run)
-    call(pool.ctypes.data, steps.ctypes.data, 1, 0, 0, args.ctypes.data, slots.ctypes.data)
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 8)(run)
+    call(pool.ctypes.data, steps.ctypes.data, 1, 0, 0, args.ctypes.data, slots.ctypes.data, 0)
     np.testing.assert_array_equal(target, source)
 
 
