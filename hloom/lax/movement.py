@@ -5,6 +5,8 @@ from __future__ import annotations
 import builtins
 import itertools
 
+import numpy as np
+
 from hloom.arrays.base import ArrayMethods
 from hloom.errors import ArgumentError, AttributeValueError, DTypeError, ShapeError
 from hloom.ir.types import INTEGERS, PRED, Shape, as_dtype
@@ -16,6 +18,7 @@ from hloom.lax.operands import (
     canonical_shape,
     constant,
     convert,
+    convert_index,
     dtype_of,
     product,
     reshape_to,
@@ -265,13 +268,14 @@ def _starts(name: str, x, start_indices, negative=True) -> list:
     dtypes = {s.dtype for s in starts}
     if len(dtypes) > 1:  # in HLO they have one dtype
         wide = any(d.itemsize == 8 or (d.itemsize == 4 and d.kind == "u") for d in dtypes)
-        starts = [convert(s, as_dtype("s64" if wide else "s32")) for s in starts]
+        starts = [convert_index(s, as_dtype("s64" if wide else "s32")) for s in starts]
     return starts
 
 
 def _start(name: str, start, extent: int, wraps: bool = True):
     if type(start) is int:
-        return constant(max(start + extent if start < 0 and wraps else start, 0), as_dtype("s32"))
+        start = max(start + extent if start < 0 and wraps else start, 0)
+        return constant(min(start, extent), as_dtype("s32" if extent <= np.iinfo(np.int32).max else "s64"))
     start = as_operand(start, name)
     if start.shape or start.dtype not in INTEGERS:
         raise DTypeError(

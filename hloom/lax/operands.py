@@ -52,6 +52,7 @@ __all__ = [
     "conform",
     "constant",
     "convert",
+    "convert_index",
     "default_float",
     "default_int",
     "dims_of",
@@ -160,6 +161,13 @@ def to_inexact(x, name: str):
     if dtype in INEXACT:
         return x
     return convert(x, inexact_dtype(dtype), x.weak)
+
+
+def convert_index(x, dtype):
+    """Indexes in another integer dtype. A u64 of 2^63 or more stays beyond every end: the largest s64."""
+    if x.dtype == np.uint64:
+        x = bind("minimum", x, full(np.iinfo(np.int64).max, x.dtype, x.shape))
+    return convert(x, dtype)
 
 
 # --- axes and shapes ----------------------------------------------------------------------------------------------

@@ -105,7 +105,10 @@ def _start_vectors(build, starts, mapped, limits, with_number: bool):
     s64 = as_dtype("s64")
     columns = [build.iota("s64")] if with_number else []
     for start, is_mapped, limit in zip(starts, mapped, limits, strict=True):
-        start = (start if is_mapped else build.spread(start)).convert(s64)
+        start = start if is_mapped else build.spread(start)
+        if start.dtype == np.uint64:
+            start = start.op("minimum", start.like(limit))  # 2^63 and more would be negative
+        start = start.convert(s64)
         columns.append(start.like(0).op("clamp", start, limit))
     rows = [c.reshape((build.size, 1)) for c in columns]
     return rows[0].op("concatenate", *rows[1:], dimensions=(1,)) if len(rows) > 1 else rows[0]

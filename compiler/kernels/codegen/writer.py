@@ -422,18 +422,23 @@ def window_starts(writer, starts, dims, sizes, block):
             names.append(ZERO)
             continue
         value, where = writer._value(start, (), block)
-        names.append(_clamped(writer, value, where, ("start", start), room, block))
+        names.append(_clamped(writer, value, start.dtype, where, ("start", start), room, block))
     return names
 
 
-def _clamped(writer, value: str, where: Block, key: tuple, room: int, block: Block) -> Affine:
-    """An index variable for a value of the block `where`, clamped to 0..room. key: the same value has the same."""
+def _clamped(writer, value: str, dtype: np.dtype, where: Block, key: tuple, room: int, block: Block) -> Affine:
+    """An index variable for a value of the block `where`, clamped to 0..room. key: the same value has the same.
+
+    A u64 of 2^63 or more is negative as s64, and lies beyond the end."""
     key = (*key, room)
     found = next((b.memo[key] for b in block.chain() if key in b.memo), None)
     if found is None:
         name = writer.fresh("q")
         limit = writer.integer("q_n", room)
-        where.body.append(f"{name} = min(max(s64({value}), s64(0)), {limit})")
+        inside = f"min(max(s64({value}), s64(0)), {limit})"
+        if dtype == np.uint64:
+            inside = f"{limit} if s64({value}) < s64(0) else {inside}"
+        where.body.append(f"{name} = {inside}")
         where.variables = where.variables | {name}
         extend_variables(block, where)
         found = where.memo[key] = Affine(0, {name: 1})
@@ -482,7 +487,7 @@ def _gather(writer, instruction, index, block):
 def gathered_start(writer, indices, w, which, component: int, room: int, block):
     """(the clamped start along one dimension as an index variable, the block)."""
     value, where = start_value(writer, indices, w, which, component, block)
-    return _clamped(writer, value, where, ("gathered", value), room, block), block
+    return _clamped(writer, value, indices.dtype, where, ("gathered", value), room, block), block
 
 
 def start_value(writer, indices, w, which, component: int, block):

@@ -14,7 +14,16 @@ from hloom.errors import IndexOutOfBoundsError, NonConcreteBooleanIndexError, Un
 from hloom.ir.records import field, record
 from hloom.ir.types import DTYPES, INTEGERS, PRED, Shape
 from hloom.lax.movement import slice_by
-from hloom.lax.operands import as_operand, broadcast_dims_to, broadcast_shapes, constant, convert, product, reshape_to
+from hloom.lax.operands import (
+    as_operand,
+    broadcast_dims_to,
+    broadcast_shapes,
+    constant,
+    convert,
+    convert_index,
+    product,
+    reshape_to,
+)
 from hloom.lax.slicing import GatherDimensionNumbers, GatherScatterMode, gather
 from hloom.tracing.trace import Tracer, bind, current_trace
 
@@ -106,11 +115,19 @@ def read_index(x, index, clamps: bool = False, wrap_negative: bool = True) -> In
             result.items.append(("integer", axis))
             result.integers.add(axis)
         else:
-            result.arrays[axis] = np.asarray(entry, S32) if isinstance(entry, int) else entry
+            result.arrays[axis] = _static_index(entry) if isinstance(entry, int) else entry
             result.bounds.append((0, x.shape[axis], 1))
             result.items.append(("array", axis))
         axis += 1
     return result
+
+
+def _static_index(entry: int) -> np.ndarray:
+    """A Python integer as an index array: of s32 where it has room, else the nearest s64."""
+    small, large = np.iinfo(np.int32), np.iinfo(np.int64)
+    if small.min <= entry <= small.max:
+        return np.asarray(entry, S32)
+    return np.asarray(min(max(entry, large.min), large.max), S64)
 
 
 def _read_slice(x, entry, axis: int, result: Index) -> None:
@@ -372,7 +389,7 @@ def start_indices(read: Index, wrap_negative: bool = True):
     arrays = [_wrapped(a, read.dims[axis], wrap_negative) for axis, a in read.arrays.items()]
     if len({a.dtype for a in arrays}) > 1:
         wide = any(a.dtype.itemsize == 8 or a.dtype == DTYPES["u32"] for a in arrays)
-        arrays = [convert(a, S64 if wide else S32) for a in arrays]
+        arrays = [convert_index(a, S64 if wide else S32) for a in arrays]
     columns = [reshape_to(broadcast_dims_to(a, dims), (*dims, 1)) for a in arrays]
     return columns[0] if len(columns) == 1 else bind("concatenate", *columns, dimensions=(len(dims),))
 
@@ -384,7 +401,7 @@ def _wrapped(array, extent: int, wrap_negative: bool):
     if _is_numpy(array):
         array = np.asarray(array)
         if array.dtype.kind != "i":
-            return as_operand(array.astype(np.int64) if array.dtype == np.uint64 else array, "indexing")
+            return as_operand(array, "indexing")
         array = array if array.dtype.itemsize >= 4 else array.astype(np.int32)
         return as_operand(np.where(array < 0, array + extent, array) if wrap_negative else array, "indexing")
     if array.dtype.kind == "u":
