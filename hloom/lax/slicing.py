@@ -12,8 +12,17 @@ from hloom.errors import ArgumentError, DTypeError, ShapeError
 from hloom.ir.build import Builder, assignment_computation, scalar_computation
 from hloom.ir.ops.indexing.gather import Windows, gather_attributes
 from hloom.ir.ops.indexing.scatter import scatter_windows
-from hloom.ir.types import INEXACT, INTEGERS, PRED, Shape, as_dtype
-from hloom.lax.operands import NUMBERS, as_operand, canonical_axis, canonical_shape, constant, convert, reshape_to
+from hloom.ir.types import INEXACT, INTEGERS, PRED, Shape, as_dtype, scalar_dtype
+from hloom.lax.operands import (
+    NUMBERS,
+    as_operand,
+    canonical_axis,
+    canonical_shape,
+    constant,
+    convert,
+    promoted,
+    reshape_to,
+)
 from hloom.tracing.trace import bind, trace_function
 from hloom.tree import pytrees as tree
 
@@ -179,9 +188,16 @@ def filled(like, fill_value):
     return bind("broadcast", value, shape=like._shape, dimensions=()) if like.ndim else value
 
 
+def _updates(name: str, updates, x):
+    """The updates of a scatter. A number takes the operand's dtype unless that would cut it, which the op refuses."""
+    if type(updates) in NUMBERS and promoted((x.dtype, False), scalar_dtype(updates))[0] == x.dtype:
+        return constant(updates, x.dtype)
+    return as_operand(updates, name)
+
+
 def _scatter(name, combiner, operand, scatter_indices, updates, numbers, are_sorted, unique, mode):
     x, indices = as_operand(operand, name), _indexes(name, scatter_indices)
-    updates = constant(updates, x.dtype) if type(updates) in NUMBERS else as_operand(updates, name)
+    updates = _updates(name, updates, x)
     mode = GatherScatterMode.from_any(mode)
     parts = ScatterDimensionNumbers(*[tuple(int(d) for d in part) for part in numbers])
     attributes = {
@@ -255,7 +271,7 @@ def scatter_sub(
 ):
     """operand with windows decreased by updates, at the positions scatter_indices; the rest as in `scatter_add`."""
     x = as_operand(operand, "scatter_sub")
-    updates = constant(updates, x.dtype) if type(updates) in NUMBERS else as_operand(updates, "scatter_sub")
+    updates = _updates("scatter_sub", updates, x)
     return scatter_add(
         x,
         scatter_indices,

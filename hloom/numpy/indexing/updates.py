@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 from hloom import lax
 from hloom.arrays.base import ArrayMethods
 from hloom.errors import NonConcreteBooleanIndexError, ShapeError
-from hloom.ir.types import PRED, Shape
-from hloom.lax.operands import NUMBERS, as_operand, broadcast_dims_to, broadcast_shapes, constant, convert, reshape_to
+from hloom.ir.types import INEXACT, INTEGERS, PRED, Shape
+from hloom.lax.operands import (
+    NUMBERS,
+    as_operand,
+    broadcast_dims_to,
+    broadcast_shapes,
+    constant,
+    convert,
+    dtype_of,
+    inexact_dtype,
+    limits,
+    promoted,
+    reshape_to,
+)
 from hloom.lax.slicing import (
     GatherScatterMode,
     ScatterDimensionNumbers,
@@ -44,8 +57,10 @@ class IndexedPart:
 
     Every method takes indices_are_sorted and unique_indices (promises that make the work faster), mode (what happens
     outside of the array: 'drop' (the default of changes), 'clip', 'promise_in_bounds', for get also 'fill') and
-    wrap_negative_indices. values broadcast to the named part and take the array's dtype. Where the index names a place
-    several times, add, multiply, min, max and apply count each of them, and set keeps the last.
+    wrap_negative_indices. values broadcast to the named part. The result has the array's dtype; where values are of a
+    wider one, what changes is computed in the promoted dtype, then converted: [4, 6] of s32 multiplied by 1.5 is
+    [6, 9]. Where the index names a place several times, add, multiply, min, max and apply count each of them, and set
+    keeps the last.
     Raises IndexOutOfBoundsError, UnsupportedIndexError, NonConcreteBooleanIndexError, ShapeError, DTypeError.
     """
 
@@ -88,9 +103,7 @@ class IndexedPart:
 
     def subtract(self, values, **options):
         """x with values subtracted there."""
-        x = as_operand(self.array, "at[].subtract")
-        values = convert(as_operand(values, "at[].subtract"), x.dtype)
-        return self._updated("add", bind("negate", values), **options)
+        return self._updated("subtract", values, **options)
 
     sub = subtract
 
@@ -103,12 +116,15 @@ class IndexedPart:
     def divide(self, values, **options):
         """x with its elements divided by values there. Integers become floats, as by x / y."""
         x = as_operand(self.array, "at[].divide")
-        return divide(x, IndexedPart(lax.full_like(x, 1), self.index)._updated("multiply", values, **options))
+        divided = divide(x, self._factors(x, values, options))
+        return convert(divided, inexact_dtype(x.dtype), divided.weak)
 
     def power(self, values, **options):
         """x with its elements raised to values there."""
         x = as_operand(self.array, "at[].power")
-        return power(x, IndexedPart(lax.full_like(x, 1), self.index)._updated("multiply", values, **options))
+        exponents = self._factors(x, values, options)
+        raised = convert(power(x, exponents), x.dtype, x.weak)
+        return raised if _holds(exponents.dtype, x.dtype) else self._touched(raised, x, options)
 
     def min(self, values, **options):
         """x with the smaller of x and values there."""
@@ -122,8 +138,38 @@ class IndexedPart:
         """x with func(element) there; func takes and returns one element, or a whole array with unique indexes."""
         return self._updated("apply", func, **options)
 
-    def _updated(
+    def _factors(self, x, values, options):
+        """1 in the promoted dtype of x and values, and values at the places that the index names."""
+        ones = lax.full_like(x, 1, _common_dtype(x, values) or x.dtype)
+        return IndexedPart(ones, self.index)._updated("multiply", values, **options)
+
+    def _touched(self, changed, x, options):
+        """changed at the places that the index names, x everywhere else."""
+        touched = IndexedPart(lax.full_like(x, False, PRED), self.index).set(True, **options)
+        return bind("select", touched, changed, x, weak=x.weak)
+
+    def _promoted(self, kind: str, x, values, dtype, options):
+        """The change computed in a dtype that promotes those of x and values. What is not touched keeps its digits."""
+        wide = IndexedPart(convert(x, dtype), self.index)
+        changed = convert(wide._updated(kind, convert(values, dtype), **options), x.dtype, x.weak)
+        return changed if _holds(dtype, x.dtype) else self._touched(changed, x, options)
+
+    def _updated(self, kind: str, values, **options):
+        """The change of one kind, after promotion."""
+        x = as_operand(self.array, f"at[].{kind}")
+        if kind not in ("set", "apply"):
+            if not isinstance(values, ArrayMethods) and type(values) not in NUMBERS:
+                values = as_operand(values, f"at[].{kind}")
+            dtype = _common_dtype(x, values)
+            if dtype is not None:
+                return self._promoted(kind, x, values, dtype, options)
+            if kind == "subtract":
+                kind, values = "add", bind("negate", convert(values, x.dtype))
+        return self._changed(x, kind, values, **options)
+
+    def _changed(
         self,
+        x,
         kind: str,
         values,
         *,
@@ -134,7 +180,6 @@ class IndexedPart:
         wrap_negative_indices: bool = True,
     ):
         name = f"at[].{kind}"
-        x = as_operand(self.array, name)
         mode = GatherScatterMode.from_any(mode)
         if not isinstance(values, ArrayMethods) and kind != "apply":
             values = constant(values, x.dtype) if type(values) in NUMBERS else as_operand(values, name)
@@ -170,6 +215,23 @@ class IndexedPart:
 
 _SCATTERS = {"set": scatter, "add": scatter_add, "multiply": scatter_mul, "min": scatter_min, "max": scatter_max}
 _OPCODES = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}
+
+
+def _common_dtype(x, values) -> np.dtype | None:
+    """The promoted dtype of an array and values (an array or a number); None where that is the array's own."""
+    if type(values) not in NUMBERS:
+        values = as_operand(values, "at")
+    elif type(values) is int and x.dtype in INTEGERS:
+        return None  # takes the array's dtype, or raises where that cannot hold it
+    dtype, _ = promoted((x.dtype, x.weak), dtype_of(values))
+    return None if dtype == x.dtype else dtype
+
+
+def _holds(wide: np.dtype, narrow: np.dtype) -> bool:
+    """Whether every element of one dtype is one of the other."""
+    if narrow in INTEGERS and wide in INEXACT:
+        return max(-limits(narrow)[0], limits(narrow)[1]) < 2 ** (ml_dtypes.finfo(wide).nmant + 2)
+    return True
 
 
 def _to_core(values, read: Index, name: str):
