@@ -113,6 +113,10 @@ class DonationWarning(UserWarning):
     """A donated argument's buffer could not be reused: no output of its size is computed after its last use."""
 
 
+class PrecisionWarning(UserWarning):
+    """An array was made in single precision because no dtype was given, then used beside double precision."""
+
+
 # JAX's names, for programs that catch them.
 TracerArrayConversionError = TracerIntegerConversionError = TracerConversionError
 TracerBoolConversionError = TracerBoolError
@@ -147,6 +151,7 @@ __all__ = [
     "NonConcreteBooleanIndexError",
     "ParseError",
     "ParticipantsError",
+    "PrecisionWarning",
     "SettingError",
     "ShapeError",
     "TracerBoolError",

@@ -21,7 +21,9 @@ class Array(ArrayMethods):
     scalars only, which adopts the dtype of the other operand. A donated array no longer holds data.
     """
 
-    __slots__ = ("_shape", "_data", "_key", "_device", "_lent", "__weakref__")
+    __slots__ = ("_shape", "_data", "_key", "_device", "_lent", "_exact", "_created_by", "__weakref__")
+    _created_by: str  # the function that chose the default dtype, f32, for numbers with more digits; may be missing
+    _exact: Any  # of a weakly typed number its value in double precision (`hloom.tracing.exact`); may be missing
     _data: Any  # a NumPy array, or data in the memory of a device; None after donation
     _key: Any
 

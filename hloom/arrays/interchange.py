@@ -23,6 +23,8 @@ _BITS_OF = {
     "float8_e8m0fnu": "f8e8m0fnu",
 }
 
+_LARGEST_F32 = float(np.finfo(np.float32).max)
+
 
 def from_python(value, dtype=None) -> Array:
     """An Array of a NumPy array, a number, nested lists of them, or anything with DLPack or `__array__`.
@@ -32,17 +34,18 @@ def from_python(value, dtype=None) -> Array:
     """
     if isinstance(value, Array):
         return value if dtype is None or value.dtype == dtype else Array(value._value().astype(dtype))
-    weak = False
+    weak, cut = False, False
     if isinstance(value, (bool, int, float, complex)):
         natural, weak = scalar_dtype(value)
         weak = weak and dtype is None
-        return Array(np.asarray(value, dtype or natural), weak)
+        return _number(value, natural) if weak else Array(np.asarray(value, dtype or natural))
     if not isinstance(value, (np.ndarray, np.generic)):
         # Arrays of other libraries have a dtype; Python's numbers take the default one.
         is_array = any(hasattr(value, name) for name in ("__dlpack__", "__array__", "__array_interface__"))
         value = _from_nested(value)
         if value.dtype.kind in "iufc" and not is_array and dtype is None:
-            value = value.astype(_default_of(value))
+            numbers, value = value, value.astype(_default_of(value))
+            cut = value.dtype.kind in "fc" and not np.array_equal(numbers, value, equal_nan=True)
     target = as_dtype(value.dtype) if dtype is None else as_dtype(dtype)
     if dtype is None:
         target = NARROWED.get(target, target)
@@ -50,7 +53,23 @@ def from_python(value, dtype=None) -> Array:
     data = np.ascontiguousarray(value, target).reshape(np.shape(value))
     if (data is value and not readonly) or (isinstance(value, np.ndarray) and np.shares_memory(data, value)):
         data = data if readonly else data.copy()
-    return Array(data)
+    result = Array(data)
+    if cut:
+        result._created_by = "array"
+    return result
+
+
+def _number(value: int | float | complex, dtype: np.dtype) -> Array:
+    """A weakly typed Python number."""
+    if type(value) is int:
+        return Array(np.asarray(value, dtype), True)
+    if type(value) is complex or abs(value) > _LARGEST_F32:  # NumPy would warn, yet the value is kept beside
+        with np.errstate(over="ignore"):
+            result = Array(np.asarray(value, dtype), True)
+    else:
+        result = Array(np.asarray(value, dtype), True)
+    result._exact = value
+    return result
 
 
 def _default_of(values: np.ndarray) -> np.dtype:

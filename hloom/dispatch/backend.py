@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from hloom.arrays.array import common_device
 from hloom.compiler.placement.user_devices import chosen_devices
 from hloom.dispatch.signature import Call, JitOptions
@@ -39,7 +41,12 @@ def select_backend(options: JitOptions, call: Call, traced: Traced) -> tuple[Bac
     single = named <= {str(home)}
     backend = home.kind_object.backend if single else load_backend(MULTI_DEVICE)
     asked = CompileOptions(
-        str(home), arguments, donated=donated, fusion=fusion, autotune=options.autotune, arguments=call.values
+        str(home),
+        arguments,
+        donated=donated,
+        fusion=fusion,
+        autotune=options.autotune,
+        arguments=functools.partial(call.values, traced.wide),
     )
     return backend, asked, device
 

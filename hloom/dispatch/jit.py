@@ -20,6 +20,7 @@ from hloom.ir.module import Module
 from hloom.ir.process import forking
 from hloom.ir.source import current_source, device_scope, device_scopes
 from hloom.sharding.shardings import device_of
+from hloom.tracing.exact import exact_arguments
 from hloom.tracing.refs import OuterRef, RefArgument, compiled_with_refs
 from hloom.tracing.trace import TRACES, Traced, as_array, call_computation, current_trace, trace_function
 from hloom.tree import pytrees as tree
@@ -191,7 +192,7 @@ class JitFunction:
 
     def _call_in_trace(self, call: Call):
         traced = self._trace(call)
-        operands = [*call.leaves, *traced.captures]
+        operands = [*call.leaves, *exact_arguments(call.leaves, traced.wide), *traced.captures]
         with device_scope(str(self.options.device or device_scopes.device)):
             results = call_computation(traced.computation, operands, self.options.inline)
         return traced.unflatten(results)
@@ -204,7 +205,10 @@ class JitFunction:
             function = self._signature.with_statics(call.statics)
             started = time.perf_counter()
             with device_scope(""):  # that of a call is noted at the call, as the trace serves others too
-                traced = trace_function(function, call.leaves, call.key.structure, self._name, hints=call.hints())
+                hints = call.hints()
+                traced = trace_function(
+                    function, call.leaves, call.key.structure, self._name, hints=hints, weak="passed"
+                )
             traced.seconds = time.perf_counter() - started
             if not traced.captures:  # captured tracers belong to one outer trace only
                 self._traced[call.key] = traced

@@ -16,6 +16,7 @@ from hloom.errors import ArgumentError
 from hloom.ir.records import record
 from hloom.ir.source import device_scopes
 from hloom.platforms.device import Device
+from hloom.tracing.exact import exact_arguments
 from hloom.tracing.signatures import argument_hints
 from hloom.tracing.trace import TRACES, Tracer, as_array
 from hloom.tree import pytrees as tree
@@ -69,11 +70,12 @@ class Call:
     donated: frozenset[int]
     hints: Callable[[], list[str]]
 
-    def values(self) -> list[np.ndarray] | None:
-        """The leaves as NumPy arrays; None where one is known by its shape only."""
+    def values(self, wide: tuple[int, ...] = ()) -> list[np.ndarray] | None:
+        """The leaves as NumPy arrays, then the exact values of some; None where one is known by its shape only."""
         if any(isinstance(leaf, ShapeDtypeStruct) for leaf in self.leaves):
             return None
         arrays = [as_array(leaf) for leaf in self.leaves]
+        arrays += exact_arguments(arrays, wide)
         return [a._value() for a in arrays] if all(isinstance(a, Array) for a in arrays) else None
 
 

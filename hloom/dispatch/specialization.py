@@ -11,6 +11,7 @@ from hloom.arrays.array import Array
 from hloom.errors import DonatedArrayError, DonationWarning
 from hloom.platforms.backend import Executable
 from hloom.platforms.device import Device, find_device
+from hloom.tracing.exact import exact_arguments
 from hloom.tracing.trace import Traced, Tracer
 from hloom.tree import pytrees as tree
 
@@ -26,7 +27,7 @@ class Specialization:
     ):
         self.name, self.traced, self.executable, self.donated = name, traced, executable, donated
         self._run, self._as_they_lie = executable.runner, executable.accepts_device_data
-        self._weak, self._structure = traced.weak, traced.out_tree
+        self._weak, self._structure, self._wide = traced.weak, traced.out_tree, traced.wide
         self.shapes = executable.output_shapes
         devices = executable.output_devices
         self.devices = [device] * len(self.shapes) if devices is None else [find_device(d) for d in devices]
@@ -44,6 +45,8 @@ class Specialization:
 
     def __call__(self, arrays: list[Array]):
         """The results as a tree."""
+        if self._wide:
+            arrays = [*arrays, *exact_arguments(arrays, self._wide)]
         try:
             inputs = [a._held() for a in arrays] if self._as_they_lie else [a._value() for a in arrays]
         except AttributeError:
@@ -65,7 +68,7 @@ class Specialization:
     def fast(self) -> Callable:
         """The call for a tuple of arrays of the right shapes, with as little Python as it takes."""
         executable = self.executable
-        if self.donated or executable.accepts_device_data:
+        if self.donated or self._wide or executable.accepts_device_data:
             return lambda args: self([*args])
         run = executable.for_one_output()
         if run is not None and self._structure == tree.structure(0):

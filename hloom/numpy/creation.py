@@ -40,6 +40,7 @@ from hloom.lax.operands import full as full_constant
 from hloom.lax.transfer import device_put
 from hloom.numpy.elementwise.ufuncs import i0, power
 from hloom.sharding.shardings import device_of
+from hloom.tracing.exact import created
 from hloom.tracing.trace import bind
 
 # --- from values --------------------------------------------------------------------------------------------------
@@ -149,12 +150,20 @@ def full(shape, fill_value, dtype=None, *, device=None):
     dtype, weak = dtype_of(value) if dtype is None else (as_dtype(dtype), False)
     if type(value) in NUMBERS:
         result = full_constant(_plain(value, dtype), dtype, dims)
-        return with_weakness(result, True) if weak else result
+        return _weak_full(result, value) if weak else result
     if broadcast_shapes("full", [value.shape, dims]) != dims:
         raise ShapeError(
             f"full broadcasts its value to {dims}", f"a value {value._shape!r}", "pass a value that fits into the shape"
         )
     return with_weakness(broadcast_dims_to(convert(value, dtype), dims), weak)
+
+
+def _weak_full(result, value):
+    """The array of one Python number, weakly typed: beside double precision it has all digits of the number."""
+    result = with_weakness(result, True)
+    if isinstance(result, Array):
+        result._exact = value
+    return result
 
 
 def _plain(value, dtype):
@@ -224,6 +233,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None):
     if stop is None:
         start, stop = 0, start
     given = [v for v in (start, stop, step) if v is not None]
+    by_default = dtype is None and all(type(v) in NUMBERS for v in given)
     if dtype is None:
         dtype = promoted(*[dtype_of(v) for v in read(given, "arange")])[0]
     dtype = as_dtype(dtype)
@@ -238,7 +248,8 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None):
         result = lax.mul(result, _plain(step, work))
     if start != 0:
         result = lax.add(result, _plain(start, work))
-    return convert(result, dtype)
+    result = convert(result, dtype)
+    return created(result, "arange", (start, step)) if by_default else result
 
 
 @_on_device
@@ -262,6 +273,8 @@ def linspace(
     if num < 0:
         raise ShapeError("linspace takes a number of points that is not negative", f"num={num}", "pass num >= 0")
     target = None if dtype is None else as_dtype(dtype)
+    by_default = target is None and type(start) in NUMBERS and type(stop) in NUMBERS
+    ends = (start, stop, (stop - start) / max(num - endpoint, 1)) if by_default else ()
     change = inexact_dtype if target is None else lambda _: inexact_dtype(target)
     (start, stop), _ = promote_operands("linspace", (start, stop), change)
     work, dims = start.dtype, start.shape
@@ -291,6 +304,8 @@ def linspace(
     if target is not None and target in INTEGERS:
         result = lax.floor(result)
     result = with_weakness(result if target is None else convert(result, target), False)
+    if by_default:
+        created(result, "linspace", ends)
     if not retstep:
         return result
     step = lax.div(lax.sub(stop, start), parts) if parts > 0 else full_constant(math.nan, work, dims)
@@ -299,12 +314,16 @@ def linspace(
 
 def logspace(start, stop, num: int = 50, endpoint: bool = True, base=10.0, dtype=None, axis: int = 0):
     """base to the power of `linspace(start, stop, ...)`. Raises ShapeError, DTypeError."""
-    result = power(base, linspace(start, stop, num, endpoint, axis=axis))
+    exponents = linspace(start, stop, num, endpoint, axis=axis)
+    result = power(base, exponents)
+    if dtype is None and type(start) in NUMBERS and type(stop) in NUMBERS:
+        created(result, "logspace", None)
     return result if dtype is None else astype(result, dtype)
 
 
 def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axis: int = 0):
     """num numbers from start to stop with one ratio between neighbours; of one sign and not 0. Raises ShapeError."""
+    by_default = dtype is None and type(start) in NUMBERS and type(stop) in NUMBERS
     (start, stop), _ = promote_operands("geomspace", (start, stop), inexact_dtype)
     signs = lax.sign(start)
     exponents = linspace(lax.log(lax.mul(start, signs)), lax.log(lax.mul(stop, signs)), num, endpoint, axis=axis)
@@ -320,6 +339,8 @@ def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axi
         result = lax.select(lax.eq(position, 0), spread(start), result)
     if endpoint and num > 1:
         result = lax.select(lax.eq(position, num - 1), spread(stop), result)
+    if by_default:
+        created(result, "geomspace", None)
     return result if dtype is None else astype(result, dtype)
 
 

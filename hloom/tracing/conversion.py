@@ -12,6 +12,7 @@ from hloom.arrays.promotion import limits
 from hloom.config import config
 from hloom.errors import DTypeError
 from hloom.ir.types import HLO_NAME, INTEGERS, Shape
+from hloom.tracing.exact import widened
 from hloom.tracing.trace import Tracer, bind, current_trace
 
 
@@ -19,7 +20,10 @@ from hloom.tracing.trace import Tracer, bind, current_trace
 def _cached_constant(value, dtype) -> Array:
     data = np.asarray(value).astype(dtype)
     data.flags.writeable = False  # shared: it is never donated
-    return Array(data)
+    result = Array(data)
+    if type(value) in (float, complex):
+        result._exact = value
+    return result
 
 
 def constant(value, dtype: np.dtype) -> Array:
@@ -58,6 +62,11 @@ def convert(x, dtype: np.dtype, weak: bool = False):
     if not isinstance(x, ArrayMethods):
         x = constant(x, dtype)
     if x._shape.dtype != dtype:
+        exact = widened(x, dtype)
+        if exact is not None:
+            if exact._shape.dtype == dtype:
+                return with_weakness(exact, True) if weak else exact
+            x = exact
         return bind("convert", x, shape=Shape(dtype, x._shape.dims), weak=weak)
     return x if x.weak == weak else with_weakness(x, weak)
 
@@ -74,7 +83,7 @@ def conform(x, dtype: np.dtype, dims: tuple[int, ...]):
     if isinstance(x, ArrayMethods):
         shape = x._shape
         if shape.dtype != dtype:
-            x = bind("convert", x, shape=Shape(dtype, shape.dims))
+            x = convert(x, dtype)
     else:
         x = constant(x, dtype)
         return splat(x, dims) if dims else x

@@ -27,7 +27,7 @@ from hloom.ir.op_table import No
 from hloom.ir.ops import OPS
 from hloom.ir.records import field, record
 from hloom.ir.source import Source, current_source, device_scopes
-from hloom.ir.types import Shape, TupleShape
+from hloom.ir.types import DTYPES, Shape, TupleShape
 from hloom.platforms.device import find_device, scoped_device
 from hloom.tree import pytrees as tree
 
@@ -101,6 +101,14 @@ class Trace:
         self.kind = "jit"  # the transformation that messages name
         self.adopted: dict[int, Tracer] = {}  # tracers that may be captured though their trace has ended
         self.values: dict[Instruction, Any] = {}  # of the instructions, where the trace carries values
+        # Of `hloom.tracing.exact`: weakly typed numbers in double precision. A weakly typed parameter is known by its
+        # number, where the caller passes its exact value as a further argument, or by the argument itself.
+        self.exact: dict[Instruction, Tracer] = {}
+        self.weak_arguments: dict[Instruction, int | Array | Tracer] = {}
+        self.wide_arguments: list[int] = []
+        self.wide_parameters: list[Instruction] = []
+        self.parameter_values: dict[Instruction, Any] = {}
+        self.created_by: dict[Instruction, str] = {}  # functions that chose the default dtype for what they made
 
     def __enter__(self) -> Trace:
         self.active = True
@@ -113,6 +121,8 @@ class Trace:
 
     def parameter(self, shape: Shape, hint: str, value: np.ndarray | None, weak: bool) -> Tracer:
         instruction = self.builder.parameter(shape, hint)
+        if self.carries_values:
+            self.parameter_values[instruction] = value
         return Tracer(self, instruction, value if self.carries_values else None, weak)
 
     def lift(self, operand) -> tuple[Instruction, np.ndarray | None]:
@@ -284,7 +294,39 @@ def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
     value = reference(*(a._value() for a in arrays), shape=shape, **attributes)
     if isinstance(value, tuple):
         return tuple(Array(_owned(v), False, device) for v in value)
+    if weak and shape.dtype in _DOUBLE:
+        return _with_digits(Array(_owned(value), weak, device), opcode, arrays, attributes)
     return Array(_owned(value), weak, device)
+
+
+_DOUBLE = {DTYPES["f32"]: DTYPES["f64"], DTYPES["c64"]: DTYPES["c128"]}
+
+
+def _with_digits(result: Array, opcode: str, operands: list[Array], attributes: dict) -> Array:
+    """The result with its value in double precision, as it is computed of Python numbers alone."""
+    if not is_repeated(opcode):
+        return result
+    values = []
+    for operand in operands:
+        wide = _DOUBLE.get(operand._shape.dtype)
+        exact = getattr(operand, "_exact", None)
+        value = operand._value()
+        if wide is not None:
+            exact = np.asarray(value if exact is None else exact, wide)
+            value = exact if exact.shape == value.shape else np.broadcast_to(exact, value.shape)
+        values.append(value)
+    reference = OPS[opcode].reference
+    assert not isinstance(reference, No)
+    with np.errstate(all="ignore"):
+        result._exact = reference(*values, shape=result._shape.with_dtype(_DOUBLE[result._shape.dtype]), **attributes)
+    return result
+
+
+def is_repeated(opcode: str) -> bool:
+    """Whether an op computes the same in double precision, element by element, so that no digit is lost before it."""
+    if opcode in ("reduce-precision", "bitcast-convert"):
+        return False
+    return opcode == "broadcast" or OPS[opcode].family == "elementwise"
 
 
 def eager_device(arrays, what: str):
@@ -349,7 +391,8 @@ def _concrete_operand(operand) -> Array:
 class Traced:
     """A traced function: its computation, the tree of its results, and the outer tracers that it uses.
 
-    The computation's parameters are the flat arguments, then one for each captured tracer.
+    The computation's parameters are the flat arguments, then one of double precision for each argument in `wide`, then
+    one for each captured tracer.
     """
 
     computation: Computation
@@ -359,6 +402,7 @@ class Traced:
     values: list | None = None
     known: dict[Instruction, Any] | None = None
     seconds: float = 0.0
+    wide: tuple[int, ...] = ()
 
     def unflatten(self, results):
         """The tree of the function's result with these leaves, weak where the function returned Python numbers."""
@@ -368,12 +412,22 @@ class Traced:
 
 
 def trace_function(
-    function, arguments, in_tree, name: str, carries_values: bool = False, hints=None, adopts=(), kind: str = "jit"
+    function,
+    arguments,
+    in_tree,
+    name: str,
+    carries_values: bool = False,
+    hints=None,
+    adopts=(),
+    kind: str = "jit",
+    weak: str = "",
 ) -> Traced:
     """Traces `function` on flat `arguments` (Arrays, Tracers or Shapes), unflattened by `in_tree`.
 
     `in_tree` unflattens to (args, kwargs). carries_values: arguments' values, where they have one, go along.
     adopts: tracers that may be used after their trace ended; the caller of the computation passes their values.
+    weak: how the exact value of a weakly typed scalar argument is known (`hloom.tracing.exact`): "passed", the caller
+    passes those that `Traced.wide` names as well, or "known", the computation is for these arguments only.
     """
     trace = Trace(name, carries_values)
     trace.kind = kind
@@ -381,7 +435,7 @@ def trace_function(
     hints = hints or [""] * len(arguments)
     with trace:
         tracers = []
-        for argument, hint in zip(arguments, hints, strict=True):
+        for k, (argument, hint) in enumerate(zip(arguments, hints, strict=True)):
             if isinstance(argument, Shape):
                 tracers.append(trace.parameter(argument, hint, None, False))
             else:
@@ -393,6 +447,8 @@ def trace_function(
                     value = None
                     argument._held()  # raises for a donated one; what lies on a GPU stays there
                 tracers.append(trace.parameter(argument._shape, hint, value, argument.weak))
+                if weak and argument.weak:
+                    trace.weak_arguments[tracers[-1].instruction] = k if weak == "passed" else argument
         args, kwargs = tree.unflatten(in_tree, tracers)
         result = function(*args, **kwargs)
         flat, out_tree = tree.flatten(result)
@@ -402,7 +458,18 @@ def trace_function(
     values = None
     if carries_values:
         values = [r.value if isinstance(r, Tracer) else r._value() for r in flat]
-    return Traced(computation, out_tree, captures, tuple(r.weak for r in flat), values, trace.values)
+    if trace.wide_parameters:
+        _number_parameters(computation, len(arguments), trace.wide_parameters)
+    weak_results = tuple(r.weak for r in flat)
+    return Traced(computation, out_tree, captures, weak_results, values, trace.values, wide=tuple(trace.wide_arguments))
+
+
+def _number_parameters(computation: Computation, count: int, wide: list[Instruction]) -> None:
+    """Puts the parameters of exact values behind those of the arguments."""
+    captured = [p for p in computation.parameters[count:] if p not in wide]
+    computation.parameters[count:] = [*wide, *captured]
+    for k, parameter in enumerate(computation.parameters):
+        parameter.attributes["index"] = k
 
 
 def apply_computation(

@@ -303,7 +303,8 @@ class _Call:
             return self.function(*with_positions(self.args, positions, chosen), **self.kwargs)
 
         outer = current_trace()
-        return trace_function(run, self.leaves, self.structure, name, outer is None or outer.carries_values, self.hints)
+        carries = outer is None or outer.carries_values
+        return trace_function(run, self.leaves, self.structure, name, carries, self.hints, weak="known")
 
     def inexact(self) -> list[int]:
         """The leaves that have tangents."""
