@@ -5,6 +5,7 @@
     cache.load(key, decode) -> what decode(data) returns, or None
     cache.put(key, data)
     cache.put_first(key, data) -> bytes | None     what is kept: another process may have been first
+    cache.forget()                                 what is on disk is read from there again
     default_cache() -> Cache                       the one of this process
     use_folder(folder)                             another place for it
 
@@ -32,6 +33,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -73,16 +75,18 @@ def default_folder() -> Path | None:
 class Cache:
     """A bounded store of bytes by key, in memory and (with a folder) on disk. Safe for threads and processes.
 
-    folder: None keeps entries in memory only. limit: bytes on disk before pruning.
+    folder: None keeps entries in memory only. limit: bytes on disk before pruning. memory_limit: bytes in memory, from
+    which the least recently used entries go.
     hits, misses: how often `get` found something, in memory or on disk, and how often not.
     """
 
-    def __init__(self, folder: str | os.PathLike | None, limit: int = 1 << 30):
+    def __init__(self, folder: str | os.PathLike | None, limit: int = 1 << 30, memory_limit: int = 16 << 20):
         self.folder = Path(folder) if folder is not None else None
-        self.limit = limit
+        self.limit, self.memory_limit = limit, memory_limit
         self.hits = 0
         self.misses = 0
-        self._memory: dict[str, bytes] = {}
+        self._memory: OrderedDict[str, bytes] = OrderedDict()
+        self._memory_bytes = 0
         self._lock = forking.lock()
         self._warned: set[str] = set()
         self._writable = True
@@ -94,10 +98,12 @@ class Cache:
         """The data under `key`, or None."""
         with self._lock:
             data = self._memory.get(key)
-            if data is None:
+            if data is not None:
+                self._memory.move_to_end(key)
+            else:
                 data = self._read(key)
                 if data is not None:
-                    self._memory[key] = data
+                    self._remember(key, data)
             if data is None:
                 self.misses += 1
             else:
@@ -118,7 +124,7 @@ class Cache:
     def put(self, key: str, data: bytes) -> None:
         """Keep `data` under `key`."""
         with self._lock:
-            self._memory[key] = bytes(data)
+            self._remember(key, bytes(data))
             if self.folder is None or not self._writable or not self._is_trusted():
                 return
             try:
@@ -144,20 +150,37 @@ class Cache:
                 return None
             found = self._read(key)
             if found is not None:
-                self._memory[key] = found
+                self._remember(key, found)
             return found
 
     def discard(self, key: str, reason: str) -> None:
         """Remove an entry that cannot be used, with one warning: the data of `key` is to be made anew."""
         with self._lock:
-            self._memory.pop(key, None)
+            self._memory_bytes -= len(self._memory.pop(key, b""))
             if self.folder is not None:
                 self._remove_damaged(self._path(key), reason)
+
+    def forget(self) -> None:
+        """Free the memory; what is on disk stays. Without a folder there is no other place, so everything stays."""
+        with self._lock:
+            if self.folder is not None and self._writable and self._is_trusted():
+                self._empty()
+
+    def _empty(self) -> None:
+        self._memory.clear()
+        self._memory_bytes = 0
+
+    def _remember(self, key: str, data: bytes) -> None:
+        """Keeps an entry in memory, where the least recently used ones go beyond the limit."""
+        self._memory_bytes += len(data) - len(self._memory.pop(key, b""))
+        self._memory[key] = data
+        while self._memory_bytes > self.memory_limit and len(self._memory) > 1:
+            self._memory_bytes -= len(self._memory.popitem(last=False)[1])
 
     def clear(self) -> None:
         """Forget everything, on disk too."""
         with self._lock:
-            self._memory.clear()
+            self._empty()
             if self._is_trusted():
                 for path in self._files():
                     with contextlib.suppress(OSError):

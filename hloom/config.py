@@ -145,6 +145,13 @@ SETTINGS = {
             "cpu_memory", "HLOOM_CPU_MEMORY", _bytes, 0, "memory limit of a program on a CPU device, in bytes; 0: none"
         ),
         Setting(
+            "program_memory",
+            "HLOOM_PROGRAM_MEMORY",
+            _bytes,
+            64 << 20,
+            "bytes of compiled programs, roughly, beyond which the least recently used are freed; 0: no limit",
+        ),
+        Setting(
             "soft_placement",
             "HLOOM_SOFT_PLACEMENT",
             _flag,

@@ -2,18 +2,21 @@
 
 An element type is a NumPy dtype; its HLO name (`f32`, `bf16`, `pred`, ...) is how text and kernels spell it.
 A `Shape` is an element type with dimensions. Shapes are interned: equal shapes are the same object, so that they are
-cheap dictionary keys.
+cheap dictionary keys. Those that nobody uses are removed when there are many.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from functools import cache, lru_cache
+from sys import getrefcount
 
 import ml_dtypes
 import numpy as np
 
 from hloom.ir.errors import DTypeError
+from hloom.ir.process import forking, memory
 
 DTYPES: dict[str, np.dtype] = {
     "pred": np.dtype(np.bool_),
@@ -165,11 +168,11 @@ class Shape:
             canonical = (as_dtype(dtype), tuple(int(d) for d in dims))
             found = cls._interned.get(canonical)
             if found is None:
-                found = object.__new__(cls)
-                object.__setattr__(found, "dtype", canonical[0])
-                object.__setattr__(found, "dims", canonical[1])
-                object.__setattr__(found, "size", math.prod(canonical[1]))
-                found = cls._interned.setdefault(canonical, found)
+                made = object.__new__(cls)
+                object.__setattr__(made, "dtype", canonical[0])
+                object.__setattr__(made, "dims", canonical[1])
+                object.__setattr__(made, "size", math.prod(canonical[1]))
+                found = _intern(cls, canonical, made)
         return found
 
     def __setattr__(self, name, value):
@@ -207,9 +210,9 @@ class TupleShape:
         elements = tuple(elements)
         found = cls._interned.get(elements)
         if found is None:
-            found = object.__new__(cls)
-            object.__setattr__(found, "elements", elements)
-            found = cls._interned.setdefault(elements, found)
+            made = object.__new__(cls)
+            object.__setattr__(made, "elements", elements)
+            found = _intern(cls, elements, made)
         return found
 
     def __setattr__(self, name, value):
@@ -224,6 +227,47 @@ class TupleShape:
 
     def __repr__(self) -> str:
         return f"({', '.join(map(repr, self.elements))})"
+
+
+# Without a global lock nobody can tell which shapes are unused: then they are kept.
+_SWEPT_FROM = 8192 if getattr(sys, "_is_gil_enabled", lambda: True)() else sys.maxsize
+_swept_at = {Shape: _SWEPT_FROM, TupleShape: _SWEPT_FROM}  # the number of shapes from which unused ones are removed
+_interning = forking.lock()
+
+
+def _intern(cls, key, made):
+    """The one shape of this key: `made`, unless another thread was first."""
+    if len(cls._interned) >= _swept_at[cls]:
+        _sweep(cls)
+    with _interning:
+        return cls._interned.setdefault(key, made)
+
+
+def _sweep(cls) -> None:
+    """Removes the shapes that nobody uses. One that another thread looks up meanwhile is found before it is taken out,
+    and counts as used, or when it is back, as that thread waits for the lock."""
+    interned = cls._interned
+    with forking.no_fork(), _interning:
+        for key in list(interned):
+            found = interned.pop(key)
+            if getrefcount(found) > _UNUSED:
+                interned[key] = found
+    _swept_at[cls] = max(_SWEPT_FROM, 2 * len(interned))
+
+
+def _count_of_unused() -> int:
+    found = object()
+    return getrefcount(found)
+
+
+_UNUSED = _count_of_unused()
+
+
+@memory.on_release
+def _sweep_shapes(everything: bool) -> None:
+    for cls in (TupleShape, Shape):
+        if everything and _SWEPT_FROM < sys.maxsize:
+            _sweep(cls)
 
 
 # Promotion: the least upper bound in JAX's lattice (docs.jax.dev, "Type promotion semantics"). The starred nodes are

@@ -24,12 +24,14 @@ from sys import getrefcount
 
 import numpy as np
 
-from hloom.ir.process import forking
+from hloom.ir.process import forking, memory
 from hloom.ir.records import record
 
 ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
 _LARGE = 2 * _HUGE_PAGE  # blocks of this size get pages of their own, huge ones where the system has them
+
+_SWEPT = 32 << 20  # bytes of new small blocks from which idle ones that were not used meanwhile are freed
 
 _SPARE = 8  # times its size that a block may be larger than the array it is recycled for
 
@@ -118,7 +120,7 @@ class Statistics:
 class Shelf:
     """The blocks of one shape and dtype."""
 
-    __slots__ = ("arrays", "dtype", "hits", "nbytes", "pool", "position", "shape", "stamp")
+    __slots__ = ("arrays", "dtype", "hits", "nbytes", "pool", "position", "seen", "shape", "stamp")
 
     def __init__(self, pool: Pool, shape: tuple[int, ...], dtype: np.dtype):
         self.pool = pool
@@ -129,6 +131,7 @@ class Shelf:
         self.position = 0
         self.hits = 0
         self.stamp = 0
+        self.seen = 0, 0  # hits and stamp when the pool was last swept
 
     def take(self) -> np.ndarray:
         """An array that nobody else uses; its contents are arbitrary."""
@@ -181,6 +184,9 @@ class Pool:
 
     limit: bytes of blocks, idle and in use, that the pool keeps track of at most. Beyond it idle blocks of shapes not
            asked for lately go first; what still does not fit is allocated plainly and not recycled.
+
+    Idle small blocks go too when their shape was not asked for while many others were made: a program that meets ever
+    new shapes keeps the blocks of few of them.
     """
 
     def __init__(self, limit: int | None = None):
@@ -191,6 +197,7 @@ class Pool:
         self._allocated = 0
         self._held = 0
         self._clock = 0
+        self._new_small = 0  # bytes of small blocks made since the last sweep
 
     def allocate(self, shape: tuple[int, ...], dtype) -> np.ndarray:
         """A C-contiguous array of `shape` (a tuple of int) and `dtype`, aligned to 64 bytes, contents arbitrary."""
@@ -200,7 +207,7 @@ class Pool:
             return self.shelf(shape, dtype).take()
 
     def shelf(self, shape: tuple[int, ...], dtype) -> Shelf:
-        """The shelf of `shape` and `dtype`. It stays valid for good."""
+        """The shelf of `shape` and `dtype`, which the pool keeps while somebody else refers to it."""
         kind = np.dtype(dtype)
         with self._lock:
             shelf = self._shelves.get((shape, kind))
@@ -220,8 +227,14 @@ class Pool:
             self._allocated += shelf.nbytes
             self._clock += 1
             shelf.stamp = self._clock
+            if self._shelves.get((shelf.shape, shelf.dtype)) is not shelf:
+                return array  # forgotten, as nobody was using it
             if self._held + shelf.nbytes > self.limit:
                 self._trim(self.limit - shelf.nbytes)
+            if shelf.nbytes < _LARGE:
+                self._new_small += shelf.nbytes
+                if self._new_small > _SWEPT:
+                    self._sweep()
             if _GIL and self._held + shelf.nbytes <= self.limit:
                 self._held += shelf.nbytes
                 shelf.arrays.append(array)
@@ -264,22 +277,46 @@ class Pool:
         with self._lock:
             return self._trim(bytes_kept)
 
+    def forget_unused(self) -> None:
+        """Drop the shelves that nobody else refers to, with their idle blocks."""
+        if not _GIL:
+            return
+        with self._lock:
+            for kind in list(self._shelves):
+                shelf = self._shelves.pop(kind)
+                if getrefcount(shelf) > _COUNTED:
+                    self._shelves[kind] = shelf
+                else:
+                    self._held -= sum(map(_capacity, shelf.arrays))
+
+    def _sweep(self) -> None:
+        """Free the idle small blocks of shapes that were not asked for since the last sweep."""
+        self._new_small = 0
+        for shelf in self._shelves.values():
+            seen, shelf.seen = shelf.seen, (shelf.hits, shelf.stamp)
+            if shelf.nbytes < _LARGE and shelf.arrays and seen == shelf.seen:
+                self._free_idle(shelf, 0)
+
     def _trim(self, goal: int) -> int:
         before = self._held
         for shelf in sorted(self._shelves.values(), key=lambda shelf: shelf.stamp):
             if self._held <= goal:
                 break
-            index = 0
-            while index < len(shelf.arrays) and self._held > goal:
-                # Taken off the shelf before the look: from then on no other thread can find it.
-                array = shelf.arrays.pop(index)
-                if getrefcount(array) < _FREE:
-                    self._held -= _capacity(array)
-                else:
-                    shelf.arrays.insert(index, array)
-                    index += 1
-                del array
+            self._free_idle(shelf, goal)
         return before - self._held
+
+    def _free_idle(self, shelf: Shelf, goal: int) -> None:
+        """Free idle blocks of a shelf until at most `goal` bytes are held by all."""
+        index = 0
+        while index < len(shelf.arrays) and self._held > goal:
+            # Taken off the shelf before the look: from then on no other thread can find it.
+            array = shelf.arrays.pop(index)
+            if getrefcount(array) < _FREE:
+                self._held -= _capacity(array)
+            else:
+                shelf.arrays.insert(index, array)
+                index += 1
+            del array
 
     @property
     def statistics(self) -> Statistics:
@@ -336,6 +373,16 @@ class Arena:
 def default_pool() -> Pool:
     """The pool of this process."""
     return Pool()
+
+
+@memory.on_release
+def _release(everything: bool) -> None:
+    default_pool().forget_unused()
+    if everything:
+        default_pool().trim()
+        if sys.platform == "linux":
+            with contextlib.suppress(AttributeError):  # another C library than GNU's
+                ctypes.CDLL(None).malloc_trim(0)  # it keeps what is freed
 
 
 def allocate(shape: tuple[int, ...], dtype) -> np.ndarray:

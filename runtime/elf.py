@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import mmap
 import platform
 import struct
 import sys
 from collections.abc import Sequence
+
+from hloom.runtime import code_memory
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")  # name, type, flags, address, offset, size, link, info, alignment, entry size
 _SYMBOL = struct.Struct("<IBBHQQ")  # name, info, other, section, value, size
@@ -21,7 +22,6 @@ _RELOCATION = struct.Struct("<QQq")  # offset, symbol and type, addend
 _SYMBOLS, _RELOCATIONS, _ZEROS = 2, 4, 8  # types of sections
 _WRITE, _ALLOCATED, _THREAD_LOCAL = 1, 2, 0x400  # flags of sections
 _R64, _PC32, _PLT32, _GOTPCREL, _GOTPCRELX, _REX_GOTPCRELX = 1, 2, 4, 9, 41, 42
-_PAGE = mmap.PAGESIZE
 
 
 class Unknown(Exception):
@@ -55,20 +55,23 @@ def _mathematics() -> ctypes.CDLL:
         return _process()
 
 
-def load(objects: Sequence[tuple[bytes, Sequence[str]]]) -> tuple[list[dict[str, int]], object]:
-    """The addresses of each object's symbols, and the memory, which has to be kept. Raises Unknown."""
+def load(objects: Sequence[tuple[bytes, Sequence[str]]]) -> tuple[list[dict[str, int]], list[code_memory.Piece]]:
+    """The addresses of each object's symbols, and the memory of each, which is to be kept while they are used. Raises
+    Unknown."""
     images = [_Image(data) for data, _ in objects]
-    size = 0
-    for image in images:
-        size = image.place(size)
-    memory = mmap.mmap(-1, max(size, 1))
-    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    for image in images:
-        image.fill(memory, start)
-    pages = -(-size // _PAGE) * _PAGE
-    if _process().mprotect(ctypes.c_void_p(start), ctypes.c_size_t(pages), mmap.PROT_READ | mmap.PROT_EXEC):
-        raise Unknown("memory that may be executed")
-    return [image.addresses(symbols, start) for image, (_, symbols) in zip(images, objects, strict=True)], memory
+    try:
+        pieces = code_memory.place([image.place() for image in images])
+        for image, piece in zip(images, pieces, strict=True):
+            with piece.memory as memory:
+                image.fill(memory, piece.address)
+        code_memory.seal(pieces)
+    except code_memory.NotExecutableError as error:
+        raise Unknown(f"memory that may be executed: {error}") from None
+    found = [
+        image.addresses(symbols, piece.address)
+        for image, piece, (_, symbols) in zip(images, pieces, objects, strict=True)
+    ]
+    return found, pieces
 
 
 class _Image:
@@ -109,15 +112,14 @@ class _Image:
     def _through_table(self, kind: int, symbol: int) -> bool:
         return kind in (_GOTPCREL, _GOTPCRELX, _REX_GOTPCRELX) or self.symbols[symbol][1] == 0
 
-    def place(self, start: int) -> int:
-        """Gives each section its place from `start` on; the end of it all."""
+    def place(self) -> int:
+        """Gives each section its place; the size of it all."""
         self.places: dict[int, int] = {}
         # An entry of the table is the address, and a jump to it for calls.
-        self.table = -(-start // 16) * 16
-        at = self.table + 16 * len(self.outside)
+        at = 16 * len(self.outside)
         for k, section in self.kept.items():
             alignment = max(section[8], 1)
-            if alignment > _PAGE:
+            if alignment > code_memory.PAGE:
                 raise Unknown("an alignment")
             at = -(-at // alignment) * alignment
             self.places[k] = at
@@ -132,10 +134,10 @@ class _Image:
             raise Unknown(f"the symbol {name}")
         return start + self.places[section] + value
 
-    def fill(self, memory: mmap.mmap, start: int) -> None:
+    def fill(self, memory: memoryview, start: int) -> None:
         entries = {}
         for k, symbol in enumerate(self.outside):
-            at = self.table + 16 * k
+            at = 16 * k
             entries[symbol] = start + at
             # The address, then `jmp *-14(%rip)`, which reads it.
             memory[at : at + 14] = struct.pack("<Q", self._address(symbol, start)) + b"\xff\x25\xf2\xff\xff\xff"

@@ -58,7 +58,7 @@ class HostExecutor:
         frame = Frame(self.program, self.driver, self._callbacks, control, state)
         call, where = self.driver.call, frame.address
 
-        def run(*arguments, frame=frame) -> None:  # the frame lives as long as what runs in it
+        def run(*arguments, kept=(frame, self._kept)) -> None:  # they live as long as what runs in them
             call(where, *arguments)
             frame.check()
 

@@ -1,9 +1,10 @@
 """Object code into this process: bytes to callable addresses, by `elf` or through llvmlite (no Numba).
 
-    load(data, symbols) -> dict[str, int]                    one object file
-    load_all([(data, symbols), ...]) -> list[dict[str, int]] several at once, cheaper for each
+    load_codes([(data, symbols), ...]) -> list[Code]         one for each object file, loaded while it is referred to
+    load(data, symbols) -> dict[str, int]                    one object file for good
+    load_all([(data, symbols), ...]) -> list[dict[str, int]] several for good
 
-Code stays loaded until the process ends: programs hold bare addresses. Names of different objects do not collide.
+Addresses are bare numbers: whoever may still jump to one keeps the Code. Names of different objects do not collide.
 """
 
 from __future__ import annotations
@@ -17,20 +18,37 @@ from hloom.runtime import elf
 _lock = forking.lock()
 _counter = itertools.count()
 _jit = None
-_kept: list[object] = []
+_kept: list[Code] = []
 
 
 class LoadError(RuntimeError):
     """Object code that the linker refuses or that lacks a symbol."""
 
 
+class Code:
+    """Loaded object code. addresses: of its symbols. When nothing refers to it any more, its memory is given back."""
+
+    __slots__ = ("__weakref__", "_memory", "addresses")
+
+    def __init__(self, addresses: dict[str, int], memory: object):
+        self.addresses, self._memory = addresses, memory
+
+
 def load(data: bytes, symbols: Sequence[str]) -> dict[str, int]:
-    """Load one object file; the address of each of `symbols`. Functions of the C library resolve in this process."""
+    """Load one object file for good; the address of each of `symbols`. Functions of the C library resolve in this
+    process."""
     return load_all([(data, symbols)])[0]
 
 
 def load_all(objects: Iterable[tuple[bytes, Sequence[str]]]) -> list[dict[str, int]]:
-    """Load object files; for each, the addresses of its symbols.
+    """Load object files for good; for each, the addresses of its symbols."""
+    codes = load_codes(objects)
+    _kept.extend(codes)
+    return [code.addresses for code in codes]
+
+
+def load_codes(objects: Iterable[tuple[bytes, Sequence[str]]]) -> list[Code]:
+    """Load object files. Raises LoadError.
 
     Measured per object (ms): `elf` 0.03 to 0.1; a new MCJIT engine 1.1, one shared MCJIT engine 0.2 (but equal names
     collide in it), ORC 0.4 alone and 0.2 in a group without a repeated symbol.
@@ -38,28 +56,25 @@ def load_all(objects: Iterable[tuple[bytes, Sequence[str]]]) -> list[dict[str, i
     objects = list(objects)
     if elf.usable():
         try:
-            found, memory = elf.load(objects)
+            return [Code(found, piece) for found, piece in zip(*elf.load(objects), strict=True)]
         except elf.Unknown:
             pass  # LLVM's linker knows it, or says what is wrong
-        else:
-            _kept.append(memory)
-            return found
-    addresses: list[dict[str, int]] = []
+    codes: list[Code] = []
     with forking.no_fork(), _lock:
         group: list[tuple[bytes, Sequence[str]]] = []
         taken: set[str] = set()
         for data, symbols in objects:
             if taken & set(symbols):
-                addresses += _link(group)
+                codes += _link(group)
                 group, taken = [], set()
             group.append((data, symbols))
             taken |= set(symbols)
         if group:
-            addresses += _link(group)
-    return addresses
+            codes += _link(group)
+    return codes
 
 
-def _link(group: list[tuple[bytes, Sequence[str]]]) -> list[dict[str, int]]:
+def _link(group: list[tuple[bytes, Sequence[str]]]) -> list[Code]:
     global _jit
     import llvmlite.binding as llvm  # saves start-up time: LLVM
 
@@ -77,5 +92,4 @@ def _link(group: list[tuple[bytes, Sequence[str]]]) -> list[dict[str, int]]:
     except RuntimeError as error:
         names = ", ".join(symbol for _, symbols in group for symbol in symbols)
         raise LoadError(f"the object code of {names} does not load: {error}") from error
-    _kept.append(library)
-    return [{symbol: library[symbol] for symbol in symbols} for _, symbols in group]
+    return [Code({symbol: library[symbol] for symbol in symbols}, library) for _, symbols in group]

@@ -134,6 +134,7 @@ class Program:
     """What a device runs: steps over inputs, outputs, constants and one arena.
 
     donated: output number -> input number whose buffer the output is computed in. work: rough element operations.
+    code: keeps the kernels in memory whose addresses are in the steps; a program that runs is kept by who called it.
     """
 
     steps: list[Step]
@@ -144,6 +145,7 @@ class Program:
     donated: dict[int, int] = field(default_factory=dict)
     work: float = 0.0
     channels: int = 0
+    code: list[object] = field(default_factory=list)
 
 
 class Frame:
@@ -154,7 +156,9 @@ class Frame:
     done: a byte that is 1 unless a Python step ended without reaching its end, and a zero.
     """
 
-    __slots__ = ("__weakref__", "activation", "address", "arena", "constants", "control", "done", "first", "state")
+    __slots__ = (
+        "__weakref__", "activation", "address", "arena", "code", "constants", "control", "done", "first", "state",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -165,7 +169,7 @@ class Frame:
         state: np.ndarray | None = None,
     ):
         self.arena = Arena(max(program.arena_bytes, 64))
-        self.constants = program.constants
+        self.constants, self.code = program.constants, program.code
         self.state = np.ones(1, np.uint8) if state is None else state
         self.done = np.array([1, 0], np.uint8)
         self.control = 0 if control is None else address(control)
@@ -376,10 +380,11 @@ class Executable:
             self._frames.add(frame)
         return frame
 
-    def exchange(self, steps: Sequence[int], kernel: int) -> None:
+    def exchange(self, steps: Sequence[int], kernel: int, code: object) -> None:
         """From here on the Calls of these numbers are of another kernel, which makes the same bits; those that run now
-        go on with what they have, or with this one from their next chunk on."""
+        go on with what they have, or with this one from their next chunk on. code: keeps the kernel in memory."""
         with self._lock:
+            self.program.code.append(code)  # beside the old one, which may be running
             for number in steps:
                 call = self.program.steps[number]
                 assert isinstance(call, Call)

@@ -22,7 +22,7 @@ ALLOWED = {
         "hloom.ir.types",
         "hloom.ir.records",
         "hloom.ir.base_error",
-        "hloom.ir.process.forking",
+        "hloom.ir.process",
         "hloom.runtime",
     ),
 }

@@ -12,12 +12,13 @@ from hloom.arrays.array import Array
 from hloom.arrays.checks import check_result
 from hloom.config import config
 from hloom.dispatch.backend import check_target, select_backend
-from hloom.dispatch.signature import Call, JitOptions, Settings, Signature
+from hloom.dispatch.kept_programs import KeptProgram, kept_programs, traced_bytes
+from hloom.dispatch.signature import Call, JitOptions, Key, Settings, Signature
 from hloom.dispatch.specialization import Specialization
 from hloom.dispatch.stages import Lowered
 from hloom.errors import ArgumentError
 from hloom.ir.module import Module
-from hloom.ir.process import forking
+from hloom.ir.process import forking, memory
 from hloom.ir.source import current_source, device_scope, device_scopes
 from hloom.sharding.shardings import device_of
 from hloom.tracing.exact import exact_arguments
@@ -102,9 +103,10 @@ class JitFunction:
         signature = Signature(function, name, options)
         functools.update_wrapper(self, function)
         self.function, self.options, self._name, self._signature = function, options, name, signature
-        self._specializations: dict[Any, Specialization] = {}
-        self._traced: dict[Any, Traced] = {}
+        self._specializations: dict[Key, Specialization] = {}
+        self._traced: dict[Key, Traced] = {}
         self._fast: dict[tuple, Any] = {}
+        self._kept: dict[Key, KeptProgram] = {}  # by the keys of the two dictionaries above
         self._lock = forking.rlock()
         self._ref_versions: dict | None = None  # compiled forms that take values of Refs, by which arguments are Refs
         self._closed_refs: list = []
@@ -154,7 +156,7 @@ class JitFunction:
             leaves, structure = tree.flatten((args, kwargs))
             leaf_of = self._signature.leaf
             leaves = [leaf if type(leaf) is Array else leaf_of(leaf) for leaf in leaves]
-            key = (structure, tuple([leaf._key for leaf in leaves]), (), self._current_settings())
+            key = Key(structure, tuple([leaf._key for leaf in leaves]), (), self._current_settings())
             specialization = self._specializations.get(key)
             if specialization is not None:
                 self._remember(args, kwargs, specialization)
@@ -181,14 +183,18 @@ class JitFunction:
                 if specialization is None:
                     self._explain(call)
                     specialization = self._specialize(call, self._trace(call))
+        specialization.kept.used = True
         if not call.statics and not device_scopes.device:
             self._remember(args, kwargs, specialization)
         return specialization([leaf if isinstance(leaf, Array) else as_array(leaf) for leaf in call.leaves])
 
     def _remember(self, args, kwargs, specialization: Specialization) -> None:
         """Calls with plain arrays go the shortest way from now on."""
+        kept = specialization.kept
+        kept.used = True
         if not kwargs and not _settings.checked and all(type(a) is Array for a in args):
-            self._fast[tuple(a._key for a in args)] = specialization.fast()
+            kept.fast_key = tuple(a._key for a in args)
+            self._fast[kept.fast_key] = specialization.fast()
 
     def _call_in_trace(self, call: Call):
         traced = self._trace(call)
@@ -212,7 +218,33 @@ class JitFunction:
             traced.seconds = time.perf_counter() - started
             if not traced.captures:  # captured tracers belong to one outer trace only
                 self._traced[call.key] = traced
+                self._keep(call.key, traced)
+        else:
+            self._kept[call.key].used = True
         return traced
+
+    def _keep(self, key: Key, traced: Traced) -> KeptProgram:
+        """Notes a version of this function that is kept from now on."""
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._kept[key] = KeptProgram(weakref.ref(self), key)
+            kept_programs.add(kept, traced_bytes(traced.computation))
+        return kept
+
+    def slow_down(self, kept: KeptProgram) -> None:
+        """From now on calls of a version take a way on which its use is noted."""
+        if kept.fast_key is not None:
+            self._fast.pop(kept.fast_key, None)
+            kept.fast_key = None
+
+    def forget(self, kept: KeptProgram) -> None:
+        """Forgets a version, which is traced and compiled anew when it is called again. Any thread may call it."""
+        self.slow_down(kept)
+        for versions in (self._specializations, self._traced, self._kept):
+            versions.pop(kept.key, None)
+
+    def __del__(self) -> None:
+        kept_programs.end([*getattr(self, "_kept", {}).values()])
 
     def _specialize(self, call: Call, traced: Traced) -> Specialization:
         """The compiled version for this call; compiled now where there is none."""
@@ -224,7 +256,8 @@ class JitFunction:
                 traced.captures[0].trace_ended()
             backend, options, device = select_backend(self.options, call, traced)
             executable = backend.compile(Module(self._name, traced.computation), options)
-            found = Specialization(self._name, traced, executable, call.donated, device)
+            kept = self._keep(call.key, traced)
+            found = Specialization(self._name, traced, executable, call.donated, device, kept)
             found.warn_of_unused_donations(stacklevel=6)
             self._specializations[call.key] = found
         return found
@@ -256,11 +289,15 @@ class JitFunction:
         return self.lower(*args, **kwargs).module
 
     def clear_cache(self) -> None:
-        """Forgets all traced and compiled versions."""
+        """Forgets all traced and compiled versions, and frees their memory."""
+        self._clear()
+        memory.release()
+
+    def _clear(self) -> None:
         with self._lock:
-            self._specializations.clear()
-            self._traced.clear()
-            self._fast.clear()
+            kept_programs.remove([*self._kept.values()])
+            for versions in (self._specializations, self._traced, self._fast, self._kept, self._ref_versions or {}):
+                versions.clear()
 
 
 def make_module(function):
@@ -275,9 +312,10 @@ def make_module(function):
 
 
 def clear_all() -> None:
-    """Forgets all traced and compiled versions of all functions."""
+    """Forgets all traced and compiled versions of all functions, and gives memory that is not used to the system."""
     for function in list(_settings.functions):
-        function.clear_cache()
+        function._clear()
+    memory.release(everything=True)
 
 
 __all__ = ["JitFunction", "clear_all", "jit", "make_module"]

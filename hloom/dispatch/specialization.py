@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hloom.arrays.array import Array
+from hloom.dispatch.kept_programs import KeptProgram
 from hloom.errors import DonatedArrayError, DonationWarning
 from hloom.platforms.backend import Executable
 from hloom.platforms.device import Device, find_device
@@ -19,13 +20,20 @@ from hloom.tree import pytrees as tree
 class Specialization:
     """A function compiled for one signature. Called with the flat arrays of a call.
 
-    donated: numbers of the donated arguments. device: that of the results, unless the executable says otherwise.
+    donated: numbers of the donated arguments. device: that of the results, unless the executable says otherwise. kept:
+    notes its use.
     """
 
     def __init__(
-        self, name: str, traced: Traced, executable: Executable, donated: frozenset[int], device: Device | None
+        self,
+        name: str,
+        traced: Traced,
+        executable: Executable,
+        donated: frozenset[int],
+        device: Device | None,
+        kept: KeptProgram,
     ):
-        self.name, self.traced, self.executable, self.donated = name, traced, executable, donated
+        self.name, self.traced, self.executable, self.donated, self.kept = name, traced, executable, donated, kept
         self._run, self._as_they_lie = executable.runner, executable.accepts_device_data
         self._weak, self._structure, self._wide = traced.weak, traced.out_tree, traced.wide
         self.shapes = executable.output_shapes

@@ -11,7 +11,7 @@ from hloom.arrays.array import Array
 from hloom.errors import TreeError
 from hloom.ir.build import Builder, tuple_elements
 from hloom.ir.module import Computation, Instruction, Module
-from hloom.ir.process import forking
+from hloom.ir.process import forking, memory
 from hloom.ir.records import record
 from hloom.ir.source import current_source
 from hloom.ir.types import Shape, TupleShape
@@ -119,6 +119,13 @@ def _program(build, shapes, name: str) -> Computation:
 
 _programs: OrderedDict = OrderedDict()
 _lock = forking.lock()
+
+
+@memory.on_release
+def _forget_programs(everything: bool) -> None:
+    if everything:
+        with _lock:
+            _programs.clear()
 
 
 def run_compiled(computation: Computation, values) -> list[np.ndarray]:

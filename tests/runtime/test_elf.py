@@ -33,7 +33,7 @@ define double @twice(i64 %k, double %x) {
   %two = fmul double %one, 2.0
   ret double %two
 }""")
-    (found,), memory = elf.load([(code, ("power", "twice"))])
+    (found,), (memory,) = elf.load([(code, ("power", "twice"))])
     power, twice = (
         ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64, ctypes.c_double)(found[n]) for n in ("power", "twice")
     )

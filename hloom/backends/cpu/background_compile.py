@@ -1,6 +1,6 @@
 """Background compilation: the call that needs a kernel runs already, with a fallback kernel.
 
-    compile_async(kernel, install)     calls install(address) once the kernel is compiled
+    compile_async(kernel, install)     calls install(kernel) once the kernel is compiled
     wait()                             returns when nothing is left to compile
 
 One thread compiles and ends when nothing is left. A program that exits waits at most for the kernel that is being
@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from hloom.backends.cpu.driver import load_kernel_unlocked
+from hloom.backends.cpu.driver import Kernel, load_kernel_unlocked
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.targets.cpu.machine import host_name
 from hloom.config import config
@@ -24,12 +24,12 @@ from hloom.ir.process import forking
 DELAY = 0.02  # seconds for which the call with the fallback has the processor for itself
 
 _lock = forking.lock()
-_waiting: deque[tuple[KernelSource, str, Callable[[int], None]]] = deque()
+_waiting: deque[tuple[KernelSource, str, Callable[[Kernel], None]]] = deque()
 _thread: threading.Thread | None = None
 
 
-def compile_async(kernel: KernelSource, install: Callable[[int], None]) -> None:
-    """Compiles a kernel for the processor of now in another thread, which then calls `install` with its address."""
+def compile_async(kernel: KernelSource, install: Callable[[Kernel], None]) -> None:
+    """Compiles a kernel for the processor of now in another thread, which then calls `install` with it."""
     with _lock:
         _waiting.append((kernel, host_name(), install))
     _start()
@@ -68,7 +68,7 @@ def _work() -> None:
             print(f"hloom: compiled {kernel.name} in the background, {passed:.1f} ms", file=sys.stderr)
 
 
-def _next() -> tuple[KernelSource, str, Callable[[int], None]] | None:
+def _next() -> tuple[KernelSource, str, Callable[[Kernel], None]] | None:
     global _thread
     with _lock:
         if _waiting and threading.main_thread().is_alive():

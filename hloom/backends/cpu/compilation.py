@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import time
+import weakref
+from collections.abc import Callable
 
 from hloom.backends.compile import PlannedExecutable, optimized_plan, stage_timings
 from hloom.backends.cpu.background_compile import compile_async
-from hloom.backends.cpu.driver import driver
+from hloom.backends.cpu.driver import Kernel, driver
 from hloom.backends.cpu.memory_limit import check_memory
 from hloom.backends.cpu.program import Layout, program_of
 from hloom.backends.dump import kernel_listing
@@ -67,8 +68,20 @@ def compile_module(
     compiled = stages.counts.get("kernels compiled", 0)
     _report(module, target or host_target(), plan, timings, compiled, len(pending))
     for kernel, steps in pending.items():
-        compile_async(kernel, functools.partial(runner.exchange, steps))
+        compile_async(kernel, _exchange(runner, steps))
     return CpuExecutable(optimized, plan, runner, timings, compiled, len(pending))
+
+
+def _exchange(runner: runtime.Executable, steps: list[int]) -> Callable[[Kernel], None]:
+    """Puts a kernel into a program. A program that nobody uses any more is not kept for that."""
+    reference = weakref.ref(runner)
+
+    def install(kernel: Kernel) -> None:
+        found = reference()
+        if found is not None:
+            found.exchange(steps, kernel.address, kernel)
+
+    return install
 
 
 def _report(

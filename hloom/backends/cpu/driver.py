@@ -1,13 +1,19 @@
 """Joins compiler and runtime: the driver of this process, and kernels as addresses.
 
 driver() -> Driver
-load_kernels(kernels) -> list[int]      one address for each kernel
-load_or_fall_back(kernels, fallbacks)   the same, without compiling kernels that have a fallback
+loaded_kernels(kernels) -> list[Kernel]   one for each kernel source, loaded while it is referred to
+load_or_fall_back(kernels, fallbacks)     the same, without compiling kernels that have a fallback
+load_kernels(kernels) -> list[int]        their addresses, loaded for good
+
+Programs hold the Kernels whose addresses are in them, so a kernel is freed with the last program that calls it. The
+kernels used last are kept beyond that, as a function that is compiled again mostly needs the same ones.
 """
 
 from __future__ import annotations
 
 import functools
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 from hloom.compiler.cache import default_cache, use_folder
@@ -17,7 +23,7 @@ from hloom.compiler.targets.cpu import codegen
 from hloom.compiler.targets.cpu.interface import kernel_key
 from hloom.compiler.targets.cpu.machine import available_cores, host_name, use_cpu
 from hloom.config import config
-from hloom.ir.process import forking
+from hloom.ir.process import forking, memory
 from hloom.runtime import driver_source, native
 from hloom.runtime.driver import Driver, default_num_threads, install
 
@@ -27,13 +33,29 @@ if config.cache_dir is not None:  # set before this module was needed
 use_cpu(config.cpu)  # set before this module was needed, by the program or by HLOOM_CPU
 
 _lock = forking.rlock()
-_addresses: dict[KernelSource, int] = {}
+_RECENT = 256  # kernels kept though no program uses them
+
+
+class Kernel:
+    """A kernel in this process's memory. address: of its C entry `void (int64_t *args, int64_t lo, int64_t hi)`, which
+    is valid as long as anything refers to the Kernel."""
+
+    __slots__ = ("__weakref__", "_code", "address")
+
+    def __init__(self, code: native.Code, name: str):
+        self.address, self._code = code.addresses[name], code
+
+
+_kernels: weakref.WeakValueDictionary[KernelSource, Kernel] = weakref.WeakValueDictionary()
+_recent: OrderedDict[KernelSource, Kernel] = OrderedDict()
+_kept: list[Kernel] = []  # for good
 
 
 def _change_cpu(name: str | None) -> None:
     with _lock:
         use_cpu(name)
-        _addresses.clear()  # of kernels for another processor
+        _kernels.clear()  # of kernels for another processor
+        _recent.clear()
 
 
 config.on_change("cpu", _change_cpu)
@@ -82,29 +104,52 @@ def driver(index: int = 0) -> Driver:
 
 
 def load_kernels(kernels: Sequence[KernelSource]) -> list[int]:
-    """Addresses of the kernels' C entries `void (int64_t *args, int64_t lo, int64_t hi)`.
+    """Addresses of the kernels' C entries, valid until the process ends: for measurements. Raises
+    interface.KernelCompileError."""
+    found = loaded_kernels(kernels)
+    _kept.extend(found)
+    return [kernel.address for kernel in found]
+
+
+def loaded_kernels(kernels: Sequence[KernelSource]) -> list[Kernel]:
+    """The kernels in memory. Raises interface.KernelCompileError.
 
     Kernels already loaded in this process cost a dictionary look-up, those in the disk cache 0.2 ms, others a compile.
-    Raises interface.KernelCompileError.
     """
     with _lock:
-        missing = list(dict.fromkeys(kernel for kernel in kernels if kernel not in _addresses))
+        found = {kernel: _kernels.get(kernel) for kernel in kernels}
+        missing = [kernel for kernel, known in found.items() if known is None]
         if missing:
             try:
-                loaded = _loaded(missing)
+                codes = _loaded(missing)
             except native.LoadError:  # cached code that is not code: compiled anew, or an error of the compiler
                 for kernel in missing:
                     _discard_if_unloadable(kernel)
-                loaded = _loaded(missing)
-            for kernel, addresses in zip(missing, loaded, strict=True):
-                _addresses[kernel] = addresses[kernel.name]
-        return [_addresses[kernel] for kernel in kernels]
+                codes = _loaded(missing)
+            for kernel, code in zip(missing, codes, strict=True):
+                found[kernel] = _kernels[kernel] = Kernel(code, kernel.name)
+        used = {kernel: known for kernel, known in found.items() if known is not None}
+        for kernel, known in used.items():
+            _recent[kernel] = known
+            _recent.move_to_end(kernel)
+        while len(_recent) > _RECENT:
+            _recent.popitem(last=False)
+        return [used[kernel] for kernel in kernels]
 
 
-def _loaded(kernels: Sequence[KernelSource]) -> list[dict[str, int]]:
+@memory.on_release
+def _forget_kernels(everything: bool) -> None:
+    """Frees the kernels that no program uses, and the object code that is on disk too."""
+    with _lock:
+        _recent.clear()
+    if everything:
+        default_cache().forget()
+
+
+def _loaded(kernels: Sequence[KernelSource]) -> list[native.Code]:
     made = codegen.compile_kernels(kernels, default_cache())
     with stage("load"):
-        return native.load_all([(code.data, code.symbols) for code in made])
+        return native.load_codes([(code.data, code.symbols) for code in made])
 
 
 def _discard_if_unloadable(kernel: KernelSource) -> None:
@@ -112,20 +157,20 @@ def _discard_if_unloadable(kernel: KernelSource) -> None:
     data = default_cache().get(key)
     if data is not None:
         try:
-            native.load(data, (kernel.name,))
+            native.load_codes([(data, (kernel.name,))])
         except native.LoadError as error:
             default_cache().discard(key, f"does not load ({error})")
 
 
 def load_or_fall_back(
     kernels: Sequence[KernelSource], fallbacks: Mapping[KernelSource, Callable[[], list[KernelSource]]]
-) -> tuple[list[int], frozenset[KernelSource]]:
-    """As `load_kernels`, but for a kernel that is not compiled yet one of its fallbacks is loaded where there is a
+) -> tuple[list[Kernel], frozenset[KernelSource]]:
+    """As `loaded_kernels`, but for a kernel that is not compiled yet one of its fallbacks is loaded where there is a
     compiled one; and the kernels that are missing therefore."""
     cache = default_cache()
 
     def is_there(kernel: KernelSource) -> bool:
-        return kernel in _addresses or cache.get(kernel_key(kernel)) is not None
+        return kernel in _kernels or cache.get(kernel_key(kernel)) is not None
 
     with _lock:
         taken = {}
@@ -134,17 +179,19 @@ def load_or_fall_back(
                 found = next(filter(is_there, fallbacks[kernel]()), None)
                 if found is not None:
                     taken[kernel] = found
-        return load_kernels([taken.get(kernel, kernel) for kernel in kernels]), frozenset(taken)
+        return loaded_kernels([taken.get(kernel, kernel) for kernel in kernels]), frozenset(taken)
 
 
-def load_kernel_unlocked(kernel: KernelSource, name: str) -> int:
-    """The address of a kernel that is compiled, if it must be, while other threads may load others. name: of the
-    processor it is for, one of `machine.CHOICES`, which need not be the one of `hl.config.cpu` any more."""
+def load_kernel_unlocked(kernel: KernelSource, name: str) -> Kernel:
+    """A kernel that is compiled, if it must be, while other threads may load others. name: of the processor it is for,
+    one of `machine.CHOICES`, which need not be the one of `hl.config.cpu` any more."""
     with _lock:
-        if name == host_name() and kernel in _addresses:
-            return _addresses[kernel]
+        known = _kernels.get(kernel) if name == host_name() else None
+        if known is not None:
+            return known
     (code,) = codegen.compile_kernels([kernel], default_cache(), name)
     with _lock:
         if name == host_name():
-            return load_kernels([kernel])[0]
-    return native.load(code.data, code.symbols)[kernel.name]
+            return loaded_kernels([kernel])[0]
+    (made,) = native.load_codes([(code.data, code.symbols)])
+    return Kernel(made, kernel.name)

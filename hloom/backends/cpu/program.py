@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hloom.backends.cpu.driver import load_or_fall_back
+from hloom.backends.cpu.driver import Kernel, load_or_fall_back
 from hloom.backends.cpu.host_callbacks import host_function
 from hloom.compiler.kernels.codegen.source import KernelSource
 from hloom.compiler.schedule.scheduler import Plan
@@ -52,7 +52,8 @@ def program_of(plan: Plan, layout: Layout, pending: dict[KernelSource, list[int]
     pending: where it is given, kernels that are not compiled yet but have a fallback are added to it, with the numbers
     of the steps that call the fallback.
     """
-    addresses, missing = _addresses(plan, pending is not None)
+    kernels, missing = _kernels(plan, pending is not None)
+    addresses = {source: kernel.address for source, kernel in kernels.items()}
     steps: list[Step] = []
     for item in plan.steps:
         if isinstance(item, KernelStep):
@@ -63,11 +64,14 @@ def program_of(plan: Plan, layout: Layout, pending: dict[KernelSource, list[int]
             steps.append(_STEPS[type(item)](item, layout))
     inputs, outputs = layout.whole or (plan.input_shapes, plan.output_shapes)
     donated = {} if layout.whole else dict(plan.donated)  # the whole program has the outputs of its parts
-    return Program(steps, plan.constants, plan.arena_bytes, inputs, outputs, donated, _work(plan), layout.channels)
+    return Program(
+        steps, plan.constants, plan.arena_bytes, inputs, outputs, donated, _work(plan), layout.channels,
+        code=list(kernels.values()),
+    )  # fmt: skip
 
 
-def _addresses(plan: Plan, may_fall_back: bool) -> tuple[dict[KernelSource, int], frozenset[KernelSource]]:
-    """The addresses of a plan's kernels, and which of them are of fallbacks."""
+def _kernels(plan: Plan, may_fall_back: bool) -> tuple[dict[KernelSource, Kernel], frozenset[KernelSource]]:
+    """A plan's kernels, and which of them are fallbacks."""
     sources: dict[KernelSource, None] = {}
     fallbacks: dict[KernelSource, Callable[[], list[KernelSource]]] = {}
     for item in plan.kernels():

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -25,7 +27,8 @@ SMALL, LARGE = np.arange(1000, dtype=np.float32), np.arange(5000, dtype=np.float
 def nothing_loaded(monkeypatch):
     """No kernel is in the process or on disk; from 20 KB on results are stored past the caches."""
     background_compile.wait()
-    monkeypatch.setattr(driver, "_addresses", {})
+    monkeypatch.setattr(driver, "_kernels", weakref.WeakValueDictionary())
+    monkeypatch.setattr(driver, "_recent", OrderedDict())
     cache = Cache(None)
     for module in (driver, autotuner):
         monkeypatch.setattr(module, "default_cache", lambda: cache)
@@ -144,7 +147,7 @@ def test_a_kernel_is_compiled_for_the_processor_of_its_program(monkeypatch):
         compiled = _compiled(function, LARGE)
         before = _running(compiled)
     background_compile.wait()
-    assert made == ["x86-64-v2"] and not set(driver._addresses.values()) & _running(compiled)
+    assert made == ["x86-64-v2"] and not {k.address for k in driver._kernels.values()} & _running(compiled)
     assert before.isdisjoint(_running(compiled))
     np.testing.assert_array_equal(np.asarray(function(LARGE)[0]), LARGE * 3 + 1)
     background_compile.wait()
