@@ -138,6 +138,13 @@ SETTINGS = {
         ),
         Setting("debug_nans", "HLOOM_DEBUG_NANS", _flag, False, "a NaN in a result raises FloatingPointError"),
         Setting("debug_infs", "HLOOM_DEBUG_INFS", _flag, False, "an infinity in a result raises FloatingPointError"),
+        Setting(
+            "debug_checks",
+            "HLOOM_DEBUG_CHECKS",
+            _flag,
+            False,
+            "labels and ids of embeddings out of range raise IndexOutOfBoundsError in compiled programs too",
+        ),
         Setting("disable_jit", "HLOOM_DISABLE_JIT", _flag, False, "run functions under jit step by step, on values"),
         Setting("num_cpu_devices", "HLOOM_NUM_CPU_DEVICES", _count, 1, "number of CPU devices; they share the threads"),
         Setting("cpu", "HLOOM_CPU", _cpu, "native", "target of CPU kernels: x86-64-v2, -v3, -v4 or native"),

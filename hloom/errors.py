@@ -114,7 +114,10 @@ class DonationWarning(UserWarning):
 
 
 class PrecisionWarning(UserWarning):
-    """An array was made in single precision because no dtype was given, then used beside double precision."""
+    """Single and double precision were mixed: an array without a dtype beside float64, or a float64 input of a layer.
+
+    A float64 input of a layer with parameters of fewer bits makes everything after it compute in float64.
+    """
 
 
 # JAX's names, for programs that catch them.

@@ -6,6 +6,7 @@ import dis
 import os
 import sys
 import threading
+import warnings
 from contextlib import contextmanager
 from functools import lru_cache
 from types import FrameType
@@ -103,6 +104,23 @@ def device_scope(device: str):
 def on_device(source: Source | None, device: str) -> Source:
     """A source with a device instead of its own."""
     return (source or Source("", 0, ""))._replace(device=device)
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Warns at the line of the innermost frame that is not hloom's own, once for each line by Python's default."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_back is not None and is_internal(frame.f_code.co_filename):
+        frame = frame.f_back
+    assert frame is not None  # the first frame of a thread has no `f_back`
+    names = frame.f_globals
+    warnings.warn_explicit(
+        message,
+        category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        names.get("__name__", "<unknown>"),
+        names.setdefault("__warningregistry__", {}),
+    )
 
 
 def current_source() -> Source | None:

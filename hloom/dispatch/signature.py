@@ -44,6 +44,7 @@ class Settings(NamedTuple):
     enable_x64: bool
     cuda_tf32: bool
     cpu: str
+    debug_checks: bool
 
     @classmethod
     def current(cls) -> Settings:

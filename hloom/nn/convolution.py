@@ -69,7 +69,7 @@ class Conv(Module):
 
     def __call__(self, x):
         rank = self.kernel.ndim - 2
-        x = _checked(x, rank, self.kernel.shape[-2] * self.groups, "Conv")
+        x = _checked(x, self.kernel, self.groups, "Conv")
         y = lax.conv_general_dilated(
             x,
             self.kernel,
@@ -111,17 +111,31 @@ class ConvTranspose(Module):
 
     def __call__(self, x):
         rank = self.kernel.ndim - 2
-        x = _checked(x, rank, self.kernel.shape[-2], "ConvTranspose")
+        x = _checked(x, self.kernel, 1, "ConvTranspose")
         y = lax.conv_transpose(x, self.kernel, self.strides, self.padding, dimension_numbers=_numbers(rank))
         return y if self.bias is None else y + self.bias
 
 
-def _checked(x, rank: int, channels: int, layer: str):
+def _checked(x, kernel, groups: int, layer: str):
     x = as_operand(x, layer)
+    rank, channels = kernel.ndim - 2, kernel.shape[-2] * groups
     if x.ndim != rank + 2 or x.shape[-1] != channels:
         raise ShapeError(
             f"{layer} takes (batch, {rank} window dimension{'s' * (rank > 1)}, {channels} channels)",
             f"{x._shape!r}",
-            "add the batch dimension with x[None], or move the channels to the end",
+            _repair(x, rank, channels, layer),
         )
     return x
+
+
+def _repair(x, rank: int, channels: int, layer: str) -> str:
+    """What makes an input of the wrong shape fit."""
+    if x.ndim == rank + 1 and x.shape[-1] == channels:
+        return "add the batch dimension with x[None]"
+    if x.ndim == rank + 2 and x.shape[1] == channels:
+        return "move the channels to the end: hnp.moveaxis(x, 1, -1)"
+    if x.ndim == rank + 2:
+        return f"create the layer for {x.shape[-1]} channels: {layer}({x.shape[-1]}, ...)"
+    if x.ndim == rank + 1 and channels == 1:
+        return "add the dimension of the channel with x[..., None]"
+    return f"reshape the input to {rank + 2} dimensions, the channels last"

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import hloom.numpy as hnp
 from hloom import lax, random
 from hloom.errors import ArgumentError, DTypeError, ShapeError
-from hloom.ir.types import INTEGERS
+from hloom.ir.types import INEXACT, INTEGERS
 from hloom.lax.operands import as_operand
 from hloom.nn import initializers
-from hloom.nn.module import Module, draw_key, is_training, record, static
+from hloom.nn.module import Module, draw_key, is_training, record, static, warn_of_wide_input
 from hloom.nn.pooling import avg_pool, max_pool
+from hloom.tracing.range_checks import check_in_range
 
 
-def checked_features(x, features: int, layer: str):
-    """`x` as an array whose last dimension is `features`. Raises ShapeError."""
+def checked_features(x, features: int, layer: str, parameter=None):
+    """`x` as an array whose last dimension is `features`. Raises ShapeError.
+
+    parameter: one of the layer's; a PrecisionWarning is issued where x has more bits.
+    """
     x = as_operand(x, layer)
     if x.ndim == 0 or x.shape[-1] != features:
         raise ShapeError(
@@ -23,6 +29,8 @@ def checked_features(x, features: int, layer: str):
             f"{x._shape!r}",
             "reshape or transpose the input, or make the layer for its size",
         )
+    if parameter is not None:
+        warn_of_wide_input(x, parameter, layer)
     return x
 
 
@@ -47,13 +55,17 @@ class Linear(Module):
         self.bias = bias_init(key, (outputs,), dtype) if use_bias else None
 
     def __call__(self, x):
-        x = checked_features(x, self.kernel.shape[0], "Linear")
+        x = checked_features(x, self.kernel.shape[0], "Linear", self.kernel)
         y = hnp.matmul(x, self.kernel)
         return y if self.bias is None else y + self.bias
 
 
 class Embedding(Module):
-    """A table of vectors: __call__(ids) looks them up, attend(x) is x @ table.T (tied output weights)."""
+    """A table of vectors: __call__(ids) looks them up, attend(x) is x @ table.T (tied output weights).
+
+    An id out of range raises IndexOutOfBoundsError where its value is known: outside of `jit`, and everywhere under
+    `hl.config.debug_checks`. Otherwise its vector is NaN.
+    """
 
     table: Any
 
@@ -72,7 +84,20 @@ class Embedding(Module):
         ids = as_operand(ids, "Embedding")
         if ids.dtype not in INTEGERS:
             raise DTypeError("Embedding takes integers", f"{ids._shape!r}", "convert with astype('s32')")
-        return hnp.take(self.table, ids, axis=0, mode="clip")
+        count = self.table.shape[0]
+        check_in_range(
+            ids,
+            0,
+            count,
+            f"Embedding of {count} vectors takes ids from 0 to {count - 1}",
+            "check the vocabulary",
+        )
+        rows = hnp.take(self.table, ids, axis=0, mode="clip")
+        if self.table.dtype not in INEXACT:
+            return rows
+        # Added, not selected: the gradient of the table stays a plain scatter. (-0.0 + x is x for every x.)
+        wrong = hnp.where((ids < 0) | (ids >= count), np.nan, -0.0).astype(rows.dtype)
+        return rows + hnp.expand_dims(wrong, -1)
 
     def attend(self, x):
         return hnp.matmul(checked_features(x, self.table.shape[1], "Embedding.attend"), self.table.T)
@@ -109,7 +134,7 @@ class RMSNorm(Module):
         self.epsilon = epsilon
 
     def __call__(self, x):
-        x = checked_features(x, self.scale.shape[0], "RMSNorm")
+        x = checked_features(x, self.scale.shape[0], "RMSNorm", self.scale)
         return x * lax.rsqrt(hnp.mean(x * x, axis=-1, keepdims=True) + self.epsilon) * self.scale
 
 
@@ -133,7 +158,7 @@ class GroupNorm(Module):
 
     def __call__(self, x):
         features = self.scale.shape[0]
-        x = checked_features(x, features, "GroupNorm")
+        x = checked_features(x, features, "GroupNorm", self.scale)
         grouped = hnp.reshape(x, (*x.shape[:-1], self.groups, features // self.groups))
         axes = (*range(1, x.ndim - 1), x.ndim)
         centred = grouped - hnp.mean(grouped, axis=axes, keepdims=True)
@@ -163,7 +188,7 @@ class BatchNorm(Module):
         self.momentum, self.epsilon, self.axis_name = momentum, epsilon, axis_name
 
     def __call__(self, x):
-        x = checked_features(x, self.scale.shape[0], "BatchNorm")
+        x = checked_features(x, self.scale.shape[0], "BatchNorm", self.scale)
         if is_training():
             axes = tuple(range(x.ndim - 1))
             mean = hnp.mean(x, axis=axes)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 import hloom.numpy as hnp
 from hloom import lax
 from hloom.errors import DTypeError, ShapeError
 from hloom.ir.types import INTEGERS
 from hloom.lax.operands import as_operand, to_inexact
 from hloom.nn.functional import log_sigmoid, log_softmax, logsumexp
+from hloom.tracing.range_checks import check_in_range
 
 
 def squared_error(predictions, targets=None):
@@ -72,7 +75,8 @@ def softmax_cross_entropy(logits, labels, axis: int = -1, where=None):
 def softmax_cross_entropy_with_integer_labels(logits, labels, axis: int = -1, where=None):
     """-log_softmax(logits)[labels] over `axis`. labels: integers, logits' shape without the axis.
 
-    Raises DTypeError and ShapeError.
+    A label out of range raises IndexOutOfBoundsError where its value is known: outside of `jit`, and everywhere under
+    `hl.config.debug_checks`. Otherwise its loss is NaN. Raises DTypeError and ShapeError.
     """
     logits = to_inexact(logits, "softmax_cross_entropy_with_integer_labels")
     labels = as_operand(labels, "softmax_cross_entropy_with_integer_labels")
@@ -90,11 +94,20 @@ def softmax_cross_entropy_with_integer_labels(logits, labels, axis: int = -1, wh
             f"logits {logits._shape!r}, labels {labels._shape!r}",
             f"give the labels the shape {expected}",
         )
+    count = logits.shape[axis]
+    check_in_range(
+        labels,
+        0,
+        count,
+        f"softmax_cross_entropy_with_integer_labels of {count} classes takes labels from 0 to {count - 1}",
+        "check the labels and the number of logits; leave padding out with a valid label and hnp.where of the loss",
+    )
     # By comparison with the class numbers, not by a gather: it fuses with the softmax, forward and backward.
     classes = lax.broadcasted_iota(labels.dtype, logits.shape, axis)
     chosen = hnp.equal(classes, hnp.expand_dims(labels, axis))
     picked = hnp.sum(hnp.where(chosen, logits, 0), axis=axis)
-    return logsumexp(logits, axis=axis, where=where) - picked
+    loss = logsumexp(logits, axis=axis, where=where) - picked
+    return hnp.where((labels < 0) | (labels >= count), np.nan, loss)
 
 
 def smooth_labels(labels, alpha):

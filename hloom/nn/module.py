@@ -29,7 +29,12 @@ import threading
 from typing import Any, ClassVar, dataclass_transform
 
 from hloom import random, tree
-from hloom.errors import ArgumentError
+from hloom.errors import ArgumentError, PrecisionWarning
+from hloom.ir.source import warn_user
+from hloom.ir.types import DTYPES, FLOATS
+from hloom.tracing.trace import current_trace
+
+F64 = DTYPES["f64"]
 
 
 def static(**options):
@@ -120,6 +125,22 @@ def _restored(cls, metadata, children):
 def _shown(value) -> str:
     shape = getattr(value, "_shape", None)
     return repr(shape) if shape is not None else getattr(value, "__name__", None) or repr(value)
+
+
+def warn_of_wide_input(x, parameter, layer: str) -> None:
+    """Warns at the user's line, once for each trace, where x is float64 and a layer's parameter has fewer bits."""
+    if x.dtype != F64 or parameter.dtype not in FLOATS or parameter.dtype == F64 or x.weak:
+        return
+    trace = current_trace()
+    if trace is not None:
+        if PrecisionWarning in trace.warned:
+            return
+        trace.warned.add(PrecisionWarning)
+    warn_user(
+        f"{layer} with parameters of {parameter.dtype.name} was given a float64 input, so that the network computes "
+        f"in float64, at half the speed or less; convert the input: x.astype('{parameter.dtype.name}')",
+        PrecisionWarning,
+    )
 
 
 # --- training -----------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class _Cell(Module):
 
     def prepare(self, x):
         """The part of the gates that needs no state: for all times in one product."""
-        x = checked_features(x, self.input_kernel.shape[0], type(self).__name__)
+        x = checked_features(x, self.input_kernel.shape[0], type(self).__name__, self.input_kernel)
         return hnp.matmul(x, self.input_kernel) + self.bias
 
     def initial_state(self, *batch: int):

@@ -98,6 +98,7 @@ class Trace:
         self.captures: dict[int, tuple[Tracer, Instruction]] = {}
         self.constants: dict[int, tuple[Array, Instruction]] = {}
         self.last_of_line: dict[Source, Instruction] = {}
+        self.warned: set[type[Warning]] = set()  # what the user was warned of while this was traced
         self.kind = "jit"  # the transformation that messages name
         self.adopted: dict[int, Tracer] = {}  # tracers that may be captured though their trace has ended
         self.values: dict[Instruction, Any] = {}  # of the instructions, where the trace carries values
