@@ -82,7 +82,7 @@ class Planner:
         self.reused: dict[int, int] = {}
         self.time: dict[Instruction, int] = {}
         self.keys = StructuralKeys()
-        self.launches: dict[tuple, list[tuple[Computation, list[Launch]]]] = {}  # by what is quickly compared
+        self.launches: dict[tuple, list[Launch]] = {}  # those of equal kernels are the same
         self.tables: dict[int, Buffer] = {}  # by the id of an array that `constants` keeps
         self.control = Control(self)
         self.channels = Channels(self)
@@ -287,13 +287,11 @@ class Planner:
         # Layers that repeat have the same kernels: writing them once is enough.
         buffers = enumerate(self.buffers[instruction])
         leaving = frozenset(k for k, b in buffers if b.place and b.place.kind == "output" and not b.reads)
-        outline = (len(computation.instructions), root.opcode, root.shape, tuple(shared.items()), kept, leaving)
-        written = self.launches.setdefault(outline, [])
-        same = self.keys.computation
-        made = next((found for other, found in written if same(other) == same(computation)), None)
+        key = (self.keys.computation(computation), tuple(shared.items()), kept, leaving)
+        made = self.launches.get(key)
         if made is None:
-            made = self.target.launches(KernelRequest(computation, shared, self.target, kept, leaving))
-            written.append((computation, made))
+            request = KernelRequest(computation, shared, self.target, kept, leaving)
+            made = self.launches[key] = self.target.launches(request)
         for launch in made:
             pointers: dict[str, object] = {}
             for k, operand in enumerate(inputs):

@@ -12,7 +12,8 @@ import itertools
 from heapq import heapify, heappop, heappush
 
 from hloom.compiler.fusibility import has_expression
-from hloom.compiler.passes.fusion.group import MEMBERS, Facts, Group
+from hloom.compiler.passes.fusion.group import MEMBERS, WRITTEN, Facts, Group
+from hloom.compiler.passes.fusion.reachability import Reachability
 from hloom.compiler.passes.registry import module_pass
 from hloom.compiler.passes.walk import change_computations
 from hloom.compiler.targets.base import Target
@@ -69,16 +70,16 @@ class Grouping:
     computation: Computation
     target: Target
     groups_of: dict[Instruction, set[Group]] = field(default_factory=dict)
-    groups: list[Group] = field(default_factory=list)
+    groups: dict[Group, None] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
-    spans: dict[Group, tuple[int, int]] = field(default_factory=dict)
-    several: dict[Group, tuple[int, int]] = field(default_factory=dict)  # the spans of groups of several outputs
 
     def __post_init__(self):
         self.order = {i: k for k, i in enumerate(self.computation.instructions)}
         self.users = self.computation.users()
         self.facts = Facts(self.computation.instructions, self.users, self.target)
         self.waits = _waits(self.computation)
+        self.reachability = Reachability(self.order, self.users, self.groups_of)
+        self.made = 0  # groups so far
 
     # --- producers into consumers ---
 
@@ -89,6 +90,7 @@ class Grouping:
             self.groups_of[instruction] = set()
             users = self.users[instruction]
             if self.facts.is_materialized(instruction) or (not users and instruction is not root):
+                self.reachability.pass_through(instruction)
                 continue
             consumers: dict[Group, None] = {}
             external = instruction is root
@@ -120,19 +122,20 @@ class Grouping:
             if joined is None and not external and self._recompute(instruction, consumers):
                 return
             for group in consumers if joined is None else [joined]:
-                if self._accepts(group, instruction, output=True) and not self._cycle(instruction, group):
+                if self._accepts(group, instruction, output=True) and self.reachability.add_output(group, instruction):
                     group.add(instruction)
                     group.outputs.append(instruction)
-                    self._span(group)
                     self.groups_of[instruction].add(group)
                     return
         if instruction.opcode == "reshape" or (
             instruction.opcode == "bitcast-convert" and not has_expression(instruction)
         ):
+            self.reachability.pass_through(instruction)
             return  # free where it stands: the same buffer with other extents
-        group = Group(len(self.groups), instruction, self.facts)
-        self.groups.append(group)
-        self._span(group)
+        group = Group(self.made, instruction, self.facts)
+        self.made += 1
+        self.groups[group] = None
+        self.reachability.add(group)
         self.groups_of[instruction].add(group)
 
     def _recompute(self, instruction: Instruction, consumers: list[Group]) -> bool:
@@ -151,7 +154,7 @@ class Grouping:
             return None
         if any(not g.is_loop or g.domain != instruction.dims or g.sibling_key() is None for g in consumers):
             return None
-        if sum(len(g.members) for g in consumers) >= MEMBERS:
+        if not self._fit(consumers) or not self.reachability.together(consumers):
             return None
         if not all(self._accepts(g, instruction, output=True) for g in consumers):
             return None
@@ -176,56 +179,6 @@ class Grouping:
         own, others = self.waits[instruction], self.waits[group.outputs[0]]
         return own != others if output else own != others and OPS[instruction.opcode].family in DEAR
 
-    def _cycle(self, instruction: Instruction, group: Group) -> bool:
-        """Whether `group` depends on a consumer of `instruction` outside of it, so that they could not be ordered."""
-        return self._reaches([instruction], group, group)
-
-    def _reaches(self, start: list[Instruction], own: Group, target: Group) -> bool:
-        """Whether kernels other than `own` that need one of the instructions in `start` lead to the target's."""
-        bound = self._bound(target)
-        seen: set[Instruction | Group] = set()
-        stack: list[tuple[Instruction, Group | None]] = [(instruction, own) for instruction in start]
-        while stack:
-            instruction, group = stack.pop()  # no group: an instruction that is no kernel's work
-            for user in self.users[instruction]:
-                if self.order[user] > bound:
-                    continue
-                # A cheap user may be computed by several groups: each of them needs the instruction.
-                groups = self.groups_of[user]
-                if not groups and user not in seen:
-                    seen.add(user)
-                    stack.append((user, None))  # what comes behind it is outside of `own` too
-                for other in groups - seen:
-                    if other is group:
-                        continue
-                    if other is target:
-                        return True
-                    seen.add(other)
-                    stack += [(output, other) for output in other.outputs]
-        return False
-
-    def _bound(self, target: Group) -> int:
-        """The place in the program behind which nothing can lead back to the target's members.
-
-        That is behind its last member, unless a kernel with several outputs has one of them before that place and needs
-        an instruction behind it: then that kernel leads back.
-        """
-        bound = self.spans[target][1]
-        grown = True
-        while grown:
-            grown = False
-            for first, last in self.several.values():
-                if first < bound < last:
-                    bound, grown = last, True
-        return bound
-
-    def _span(self, group: Group) -> None:
-        """Notes where a group's first output and its last member stand in the program."""
-        places = [self.order[o] for o in group.outputs]
-        self.spans[group] = (min(places), max(places))
-        if len(group.outputs) > 1:
-            self.several[group] = self.spans[group]
-
     # --- siblings ---
 
     def siblings(self) -> None:
@@ -234,6 +187,7 @@ class Grouping:
         for group in self.groups:
             key = group.sibling_key()
             if key is not None:
+                key = (*key, self.reachability.segment(group.outputs[0]))
                 by_domain.setdefault(key, []).append(group)
         for groups in by_domain.values():
             if len(groups) > 1:
@@ -257,7 +211,7 @@ class Grouping:
             refused, seen = 0, {g for _, g in waiting}
             while waiting and refused < SIBLINGS:
                 at, other = heappop(waiting)
-                if not self._independent(first, other):
+                if not (self._fit([first, other]) and self._independent(first, other)):
                     refused += 1
                     continue
                 self._merge(first, other)
@@ -280,19 +234,23 @@ class Grouping:
             if group not in self.groups_of[o] and isinstance(o.shape, Shape) and o.shape.size * 4 >= size > 1
         }
 
+    @staticmethod
+    def _fit(groups: list[Group]) -> bool:
+        """Whether the groups together are small enough for one kernel."""
+        return sum(len(g.members) for g in groups) < MEMBERS and sum(g.written for g in groups) <= WRITTEN
+
     def _independent(self, a: Group, b: Group) -> bool:
         if self.waits and self.waits[a.outputs[0]] != self.waits[b.outputs[0]]:
             return False
-        return not self._reaches(a.outputs, a, b) and not self._reaches(b.outputs, b, a)
+        return self.reachability.independent(a, b)
 
     def _merge(self, into: Group, other: Group) -> None:
+        self.reachability.join(into, other)
         into.join(other)
         for member in other.members:
             self.groups_of[member].discard(other)
             self.groups_of[member].add(into)
-        self.groups.remove(other)
-        self.several.pop(other, None)
-        self._span(into)
+        del self.groups[other]
 
     # --- the fused computation ---
 

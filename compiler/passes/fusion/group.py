@@ -11,7 +11,20 @@ from hloom.ir.ops import OPS
 from hloom.ir.types import Shape
 
 MEMBERS = 150  # instructions in a kernel: compile time grows faster than linearly beyond
+WRITTEN = 300  # expressions in its text, where an instruction stands once for each index at which it is read
+BRANCHES = {"pad": 4, "concatenate": 6, "dynamic-update-slice": 4}  # expressions that cost as much as their conditions
 STEPS = 3  # cheap steps from an array in memory that are computed again rather than written and read
+# Index maps that are known by one attribute and the operand's dimensions.
+INDEX_MAPS = {
+    "broadcast": "dimensions",
+    "transpose": "dimensions",
+    "reverse": "dimensions",
+    "slice": "slice",
+    "reshape": None,
+    "reduce": "dimensions",
+}
+Indices = frozenset[int]
+SCALAR: Indices = frozenset([0])
 NEVER = {"parameter", "tuple", "get-tuple-element", "custom-call", "call", "fusion", "optimization-barrier"}
 
 
@@ -28,6 +41,7 @@ class Facts:
         self.behind_contraction: set[Instruction] = set()
         self.duplicable: set[Instruction] = set()
         self.recomputed: dict[Instruction, int] = {}
+        self.indices: dict[tuple, int] = {}  # each different index gets a number
         for instruction in instructions:
             if not isinstance(instruction.shape, Shape):
                 continue
@@ -36,6 +50,28 @@ class Facts:
             if self._is_duplicable(instruction):
                 self.duplicable.add(instruction)
             self._note_recomputed(instruction)
+
+    def own_index(self, dims: tuple[int, ...]) -> Indices:
+        """The index of an output of these dimensions."""
+        return frozenset([self.indices.setdefault(("own", dims), len(self.indices) + 1)]) if dims else SCALAR
+
+    def indices_read(self, user: Instruction, operand: Instruction, at: Indices) -> Indices:
+        """The indices at which a user that is computed at the indices `at` reads an operand.
+
+        Equal numbers are equal indices; a kernel may find that others are equal too.
+        """
+        if not operand.dims:
+            return SCALAR
+        opcode = user.opcode
+        if OPS[opcode].family == "elementwise":
+            return at
+        # Any other user may read it under a condition, where none finds the value of another.
+        how: tuple = (id(user),)
+        if opcode in INDEX_MAPS:
+            attribute = INDEX_MAPS[opcode]
+            how = (opcode, user[attribute] if attribute else user.dims, operand.dims)
+        keys = ((*how, k, index) for k, o in enumerate(user.operands) if o is operand for index in at)
+        return frozenset([self.indices.setdefault(key, len(self.indices) + 1) for key in keys])
 
     def is_materialized(self, instruction: Instruction) -> bool:
         """Whether an instruction's value is in memory anyway, or is no array."""
@@ -85,7 +121,8 @@ class Group:
 
     head: the instruction that decides the kernel's kind, if any; no reduction is one. reduction: one of its reductions.
     by_rows: whether they are done row by row. domain: the dimensions that the kernel loops over.
-    evaluations: how often an element of a member is computed, in all. in_place: members reached from the outputs at
+    evaluations: how often an element of a member is computed, in all. indices: at which the kernel's text computes a
+    member; written: how many they are for all members. in_place: members reached from the outputs at
     their own index. aligned: members computed at the first indices of the domain only. roles: 'lhs', 'rhs' or
     'epilogue' of members around a contraction.
     """
@@ -100,6 +137,8 @@ class Group:
         self.reduction: Instruction | None = None
         self.by_rows = False
         self.evaluations: dict[Instruction, float] = {}
+        self.indices: dict[Instruction, Indices] = {}
+        self.written = 0
         self.in_place: set[Instruction] = set()
         self.aligned: set[Instruction] = set()
         self.roles: dict[Instruction, str] = {}
@@ -112,6 +151,8 @@ class Group:
     def _add(self, instruction: Instruction, users: list[Instruction]) -> None:
         self.members.add(instruction)
         self.evaluations[instruction] = self.evaluations_of(instruction, users)
+        self.indices[instruction] = self.indices_of(instruction, users)
+        self.written += len(self.indices[instruction]) * BRANCHES.get(instruction.opcode, 1)
         at_own_index = self.is_at_own_index(users)
         if at_own_index:
             self.in_place.add(instruction)
@@ -136,6 +177,10 @@ class Group:
         self.outputs += other.outputs
         for instruction, times in other.evaluations.items():
             self.evaluations[instruction] = max(times, self.evaluations.get(instruction, 0.0))
+        for instruction, indices in other.indices.items():
+            known = self.indices.get(instruction, frozenset())
+            self.indices[instruction] = indices | known
+            self.written += len(indices - known) * BRANCHES.get(instruction.opcode, 1)
         self.in_place = (self.in_place & other.in_place) | (self.in_place & mine) | (other.in_place & theirs)
         self.aligned = (self.aligned & other.aligned) | (self.aligned & mine) | (other.aligned & theirs)
         self.roles = {**other.roles, **self.roles}
@@ -151,6 +196,10 @@ class Group:
             return False, f"the kernel has {MEMBERS} instructions"
         if not isinstance(instruction.shape, Shape):
             return False, "it has several results"
+        users = self.users_inside(instruction)
+        written = len(self.indices_of(instruction, users)) * BRANCHES.get(instruction.opcode, 1)
+        if self.written + written > WRITTEN:
+            return False, f"the kernel's text has {WRITTEN} expressions"
         if any(o.opcode in IN_PLACE and o.operands[0] is instruction for o in self.outputs):
             return False, "the updated array stays where it is"
         if any(o.opcode in IN_PLACE and o.operands[0] in instruction.operands for o in self.outputs):
@@ -160,7 +209,7 @@ class Group:
         if output and instruction.opcode != "reduce" and not self._fits_output(instruction):
             return False, "its dimensions are not the kernel's domain"
         kind = self.facts.target.kind_of_opcode(instruction.opcode) or self.kind
-        return kind.accepts(self, instruction, self.users_inside(instruction), output)
+        return kind.accepts(self, instruction, users, output)
 
     def _fits_output(self, instruction: Instruction) -> bool:
         if self.by_rows and self.reduction is not None:
@@ -187,6 +236,13 @@ class Group:
         return [u for u in users if u in self.members]
 
     # --- how members read an instruction; `users`: those that do ---
+
+    def indices_of(self, instruction: Instruction, users: list[Instruction]) -> Indices:
+        """The indices at which the kernel's text computes an instruction."""
+        if not users:
+            return self.facts.own_index(self.domain)
+        found = {self.facts.indices_read(user, instruction, self.indices[user]) for user in users}
+        return found.pop() if len(found) == 1 else frozenset().union(*found)
 
     def evaluations_of(self, instruction: Instruction, users: list[Instruction]) -> float:
         """How often an element of the instruction is computed in the group, in all."""

@@ -1,0 +1,106 @@
+"""Which groups depend on which, so that joining two of them never makes a circle.
+
+Each group keeps the set of all groups that need it, at any distance, as the bits of one integer: a query is one `&`,
+and joining two groups is one `|` for each group before them. Bits would take memory that grows as the square of the
+program, so that a long program is divided into segments: outputs of one group lie in one segment. What lies between two
+groups of a segment is in it too, since a group's outputs follow all that it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hloom.compiler.passes.fusion.group import Group
+from hloom.ir.module import Instruction
+
+SEGMENT = 8192  # instructions
+
+
+class Reachability:
+    """The groups that need each group, found while the groups grow from the last instruction to the first.
+
+    order: the position of each instruction. groups_of: the groups that compute each instruction so far.
+    """
+
+    def __init__(
+        self,
+        order: dict[Instruction, int],
+        users: dict[Instruction, list[Instruction]],
+        groups_of: dict[Instruction, set[Group]],
+    ):
+        self.order, self.users, self.groups_of = order, users, groups_of
+        self._bits: dict[Group, int] = {}
+        self._made: dict[int, int] = {}  # groups so far, by segment
+        # By segment: what needs each group, or each instruction that no group computes.
+        self._after: dict[int, dict[Group | Instruction, int]] = {}
+
+    def segment(self, instruction: Instruction) -> int:
+        return self.order[instruction] // SEGMENT
+
+    def together(self, groups: Iterable[Group]) -> bool:
+        """Whether the groups lie in one segment: others are never joined."""
+        return len({self.segment(g.outputs[0]) for g in groups}) == 1
+
+    def add(self, group: Group) -> None:
+        """Notes a new group of one output, whose users are all placed."""
+        (output,) = group.outputs
+        segment = self.segment(output)
+        number = self._made[segment] = self._made.get(segment, -1) + 1
+        self._bits[group] = 1 << number
+        after = self._after.setdefault(segment, {})
+        after[group] = self._needing(output, None)
+
+    def pass_through(self, instruction: Instruction) -> None:
+        """Notes an instruction that no group computes."""
+        needing = self._needing(instruction, None)
+        if needing:
+            self._after[self.segment(instruction)][instruction] = needing
+
+    def _needing(self, instruction: Instruction, own: Group | None) -> int:
+        """The groups of its segment that need an instruction; but for `own`, which reads it itself."""
+        segment = self.segment(instruction)
+        after = self._after.get(segment, {})
+        found = 0
+        for user in self.users[instruction]:
+            groups = self.groups_of[user]
+            for group in groups:
+                if group is not own and self.segment(group.outputs[0]) == segment:
+                    found |= self._bits[group] | after[group]
+            if not groups:
+                found |= after.get(user, 0)
+        return found
+
+    def add_output(self, group: Group, instruction: Instruction) -> bool:
+        """Lets a group have a further output, unless the group would then depend on itself. Returns whether it may."""
+        segment = self.segment(instruction)
+        if segment != self.segment(group.outputs[0]):
+            return False
+        needing, bit = self._needing(instruction, group), self._bits[group]
+        if needing & bit:
+            return False
+        after = self._after[segment]
+        if needing & ~after[group]:
+            self._spread(after, bit, needing)
+            after[group] |= needing
+        return True
+
+    def independent(self, a: Group, b: Group) -> bool:
+        """Whether neither of two groups of one segment needs the other."""
+        after = self._after[self.segment(a.outputs[0])]
+        return not (after[a] & self._bits[b] or after[b] & self._bits[a])
+
+    def join(self, into: Group, other: Group) -> None:
+        """Notes that a group computes what another one of its segment did."""
+        after = self._after[self.segment(into.outputs[0])]
+        both = self._bits[into] | self._bits.pop(other)
+        needing = after[into] | after.pop(other)
+        self._spread(after, both, both | needing)
+        self._bits[into] = both
+        after[into] = needing
+
+    @staticmethod
+    def _spread(after: dict[Group | Instruction, int], bits: int, needing: int) -> None:
+        """Whatever is before the groups of `bits` is needed by those of `needing` as well."""
+        for key, found in after.items():
+            if found & bits:
+                after[key] = found | needing
