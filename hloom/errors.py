@@ -105,6 +105,11 @@ class DeviceError(HloomError, RuntimeError):
     """A device that does not exist here, or operands on different devices."""
 
 
+class NonFiniteError(HloomError, FloatingPointError):
+    """A NaN under `hl.debug_nans()`, or an infinity under `hl.debug_infs()`: names the operation that made the first
+    one, its line, and its operands there."""
+
+
 class SettingError(HloomError, ValueError, AttributeError):
     """An unknown setting, or an invalid value of a setting or environment variable. Names the nearest valid one."""
 
@@ -152,6 +157,7 @@ __all__ = [
     "IndexOutOfBoundsError",
     "LeakedTracerError",
     "NonConcreteBooleanIndexError",
+    "NonFiniteError",
     "ParseError",
     "ParticipantsError",
     "PrecisionWarning",

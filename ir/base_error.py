@@ -27,6 +27,8 @@ class HloomError(Exception):
             lines.append(f"  found:  {self.found}")
         if self.source:
             lines.append(f"  where:  {self.source}")
+            if isinstance(self.source, Source) and (code := self.source.code()):
+                lines.append(f"          {code}")
         if self.repair:
             lines.append(f"  repair: {self.repair}")
         return "\n".join(lines)

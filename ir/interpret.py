@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,23 @@ def evaluate_instruction(instruction: Instruction, operands, shape=None) -> np.n
     reference = OPS[instruction.opcode].reference
     assert not isinstance(reference, No), reference.reason
     return reference(*operands, shape=shape or instruction.shape, **instruction.attributes)
+
+
+class _Observers(threading.local):
+    finished: Callable[[Computation, dict[Instruction, Any]], None] | None = None
+
+
+_observers = _Observers()
+
+
+@contextmanager
+def observed(finished: Callable[[Computation, dict[Instruction, Any]], None]):
+    """Within it `finished(computation, values of its instructions)` follows each evaluation of a computation."""
+    before, _observers.finished = _observers.finished, finished
+    try:
+        yield
+    finally:
+        _observers.finished = before
 
 
 def evaluate(
@@ -40,6 +60,8 @@ def evaluate(
         if lifted and isinstance(shape, Shape):
             shape = Shape(shape.dtype, np.broadcast_shapes(*(np.shape(o) for o in operands)) if operands else ())
         values[instruction] = each(instruction, operands, shape)
+    if _observers.finished is not None and lifted is None:
+        _observers.finished(computation, values)
     result = values[computation.root]
     if lifted:
         results = result if isinstance(result, tuple) else (result,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import linecache
 import os
 import sys
 import threading
@@ -33,6 +34,10 @@ class Source(NamedTuple):
     function: str
     variable: str = ""
     device: str = ""
+
+    def code(self) -> str:
+        """The line's text, without the space around it; '' where the file cannot be read."""
+        return linecache.getline(self.file, self.line).strip() if self.file else ""
 
     def __str__(self) -> str:
         if not self.file:

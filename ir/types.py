@@ -7,6 +7,7 @@ cheap dictionary keys. Those that nobody uses are removed when there are many.
 
 from __future__ import annotations
 
+import difflib
 import math
 import sys
 from functools import cache, lru_cache
@@ -127,8 +128,16 @@ def as_dtype(dtype) -> np.dtype:
     raise DTypeError(
         f"{dtype!r} is not an element type of hloom",
         f"hloom has {', '.join(DTYPES)}",
-        "convert the array first, for example with x.astype(numpy.float32)",
+        _nearest_dtype(dtype) or "convert the array first, for example with x.astype(numpy.float32)",
     )
+
+
+def _nearest_dtype(name) -> str:
+    if not isinstance(name, str):
+        return ""
+    names = [*DTYPES, *(dtype.name for dtype in DTYPES.values())]
+    found = difflib.get_close_matches(name.lower(), sorted(names, key=len, reverse=True), 1, 0.5)
+    return f"did you mean {found[0]!r}?" if found else ""
 
 
 set_default_width(32)

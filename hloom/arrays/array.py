@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hloom.arrays import repairs
 from hloom.arrays.base import ArrayMethods
 from hloom.config import config
 from hloom.errors import ArgumentError, DeviceError, DonatedArrayError
@@ -151,7 +152,7 @@ class Array(ArrayMethods):
             raise ArgumentError(
                 "the truth value of an array",
                 f"{self._shape!r}, which has {self._shape.size} elements",
-                "use hnp.any(x) or hnp.all(x)",
+                repairs.of_truth_value("use hnp.any(x) or hnp.all(x)"),
             )
         return bool(self._value().reshape(())[()])
 

@@ -9,7 +9,7 @@ import weakref
 from typing import Any
 
 from hloom.arrays.array import Array
-from hloom.arrays.checks import check_result
+from hloom.arrays.checks import check_outputs
 from hloom.config import config
 from hloom.dispatch.backend import check_target, select_backend
 from hloom.dispatch.kept_programs import KeptProgram, kept_programs, traced_bytes
@@ -167,8 +167,16 @@ class JitFunction:
         """A call with `disable_jit`, `debug_nans` or `debug_infs` set."""
         if config.disable_jit:
             return self.function(*args, **kwargs)
+        call = self._signature.bind(args, kwargs, self._current_settings())
+        if current_trace() is not None:
+            return self._call_in_trace(call)
+        traced = self._trace(call)
+        arrays = [as_array(leaf) for leaf in call.leaves]
+        arrays += exact_arguments(arrays, traced.wide)
+        inputs = [a._value() for a in arrays]  # also of donated arguments, which a call may overwrite
+        inputs = [value.copy() if k in call.donated else value for k, value in enumerate(inputs)]
         result = self._full_call(args, kwargs)
-        check_result(result)
+        check_outputs(result, traced.computation, inputs)
         return result
 
     def _full_call(self, args, kwargs):

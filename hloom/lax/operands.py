@@ -25,7 +25,7 @@ from hloom.arrays.promotion import (
     limits,
     promoted,
 )
-from hloom.errors import ArgumentError, DTypeError, IndexOutOfBoundsError, ShapeError
+from hloom.errors import ArgumentError, DTypeError, IndexOutOfBoundsError, ShapeError, TracerConversionError
 from hloom.ir.types import INEXACT, scalar_dtype
 from hloom.tracing.conversion import (
     broadcast_dims_to,
@@ -177,6 +177,13 @@ def whole_number(value, name: str, what: str) -> int:
     """A static Python integer. Raises ArgumentError (TracerConversionError for a traced value)."""
     try:
         return operator.index(value)
+    except TracerConversionError as error:
+        raise TracerConversionError(
+            f"{name} takes a static integer as its {what}",
+            error.found,
+            "shapes are fixed when a function is compiled: mark the number as static (static_argnums), or take it from "
+            "the shape of an argument (x.shape[0])",
+        ) from None
     except TypeError as error:
         if isinstance(value, ArrayMethods):
             raise

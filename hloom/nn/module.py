@@ -24,7 +24,9 @@ training, and returns the module with what it recorded:
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
+import inspect
 import threading
 from typing import Any, ClassVar, dataclass_transform
 
@@ -99,13 +101,39 @@ def _freezing(init):
     def wrapped(self, *args, **kwargs):
         depth = self.__dict__.get("_depth", 0)  # of nested __init__ by super()
         object.__setattr__(self, "_depth", depth + 1)
-        init(self, *args, **kwargs)
+        try:
+            init(self, *args, **kwargs)
+        except TypeError:
+            _check_arguments(init, type(self).__name__, self, args, kwargs)
+            raise
         object.__setattr__(self, "_depth", depth)
         if depth == 0:
             object.__delattr__(self, "_depth")
             object.__setattr__(self, "_frozen", True)
 
     return wrapped
+
+
+def _check_arguments(init, layer: str, module, args, kwargs) -> None:
+    """Raises ArgumentError where __init__ does not take these arguments."""
+    signature = inspect.signature(init)
+    try:
+        signature.bind(module, *args, **kwargs)
+        return
+    except TypeError as error:
+        found = str(error)
+    parameters = dict(list(signature.parameters.items())[1:])
+    unknown = [name for name in kwargs if name not in parameters]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], parameters, 1, 0.3)
+        contained = [name for name in parameters if unknown[0] in name.split("_")]
+        repair = f"did you mean {(contained or near or list(parameters))[0]}?"
+    elif "key" in parameters and "key" not in kwargs:
+        repair = "pass key=hl.random.key(0), for each layer another one: first, second = hl.random.split(key)"
+    else:
+        repair = "pass what is missing"
+    names = [str(p.replace(annotation=p.empty)).partition("=")[0] for p in parameters.values()]
+    raise ArgumentError(f"{layer} takes ({', '.join(names)})", found, repair) from None
 
 
 def _children(module: Module):

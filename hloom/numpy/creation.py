@@ -12,7 +12,7 @@ from hloom.arrays.array import Array
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.interchange import from_python
 from hloom.config import config
-from hloom.errors import ArgumentError, ShapeError
+from hloom.errors import ArgumentError, ShapeError, TracerConversionError
 from hloom.ir.source import device_scope, device_scopes
 from hloom.ir.types import COMPLEX, DTYPES, INTEGERS, PRED, Shape, as_dtype
 from hloom.lax.operands import (
@@ -220,7 +220,14 @@ def _static(value, name: str):
     if type(value) in NUMBERS:
         return value
     if isinstance(value, (np.generic, np.ndarray, ArrayMethods)):
-        return value.item()
+        try:
+            return value.item()
+        except TracerConversionError as error:
+            raise TracerConversionError(
+                f"{name} takes static numbers",
+                error.found,
+                "shapes are fixed when a function is compiled: mark the number as static (static_argnums)",
+            ) from None
     raise ArgumentError(f"{name} takes numbers", f"{type(value).__name__}: {value!r:.80}", "pass Python numbers")
 
 

@@ -71,6 +71,12 @@ def chain(*transformations: GradientTransformation) -> GradientTransformation:
 
     def update(updates, state, parameters=None):
         states = getattr(state, "states", None)
+        if isinstance(updates, ChainState):
+            raise ArgumentError(
+                "update takes the gradients first, then the state",
+                f"a state first, then {type(state).__name__}",
+                "write optimizer.update(gradients, state, parameters)",
+            )
         if states is None or len(states) != len(transformations):
             raise ArgumentError(
                 f"the update of a chain of {len(transformations)} requires the state that its init created",

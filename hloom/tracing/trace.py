@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from hloom.arrays import repairs
 from hloom.arrays.array import Array, common_device
 from hloom.arrays.base import ArrayMethods
-from hloom.arrays.checks import check_result
+from hloom.arrays.checks import check_outputs, check_result
 from hloom.arrays.interchange import from_python
 from hloom.compiler.placement.user_devices import chosen_devices, chosen_devices_of
 from hloom.config import config
@@ -206,6 +207,9 @@ class Trace:
         return self.builder.finish(self.builder.tuple(instructions))
 
 
+_DECIDED = "use hnp.where(condition, x, y), or mark the deciding argument as static (static_argnums)"
+
+
 class Tracer(ArrayMethods):
     """An array in a trace: knows its shape and dtype, and its value only where the trace carries values."""
 
@@ -243,7 +247,7 @@ class Tracer(ArrayMethods):
         return bool(
             self._concrete(
                 "Python control flow on a traced value",
-                "use hnp.where(condition, x, y), or mark the deciding argument as static (static_argnums)",
+                _DECIDED if self.value is not None else repairs.of_truth_value(_DECIDED),
                 TracerBoolError,
             )
         )
@@ -263,7 +267,8 @@ class Tracer(ArrayMethods):
 
     def __index__(self):
         repair = "use lax.dynamic_slice for a computed start, or mark the argument as static (static_argnums)"
-        return self._concrete("a Python index from a traced value", repair).__index__()
+        repair = repair if self.value is not None else repairs.of_index(repair)
+        return self._concrete("a Python integer from a traced value", repair).__index__()
 
     def __array__(self, dtype=None, copy=None):
         repair = "use the function of hloom.numpy instead of numpy's"
@@ -294,10 +299,10 @@ def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
     assert not isinstance(reference, No), reference.reason
     value = reference(*(a._value() for a in arrays), shape=shape, **attributes)
     if isinstance(value, tuple):
-        return tuple(Array(_owned(v), False, device) for v in value)
+        return tuple(Array(_owned(v, opcode, arrays), False, device) for v in value)
     if weak and shape.dtype in _DOUBLE:
-        return _with_digits(Array(_owned(value), weak, device), opcode, arrays, attributes)
-    return Array(_owned(value), weak, device)
+        return _with_digits(Array(_owned(value, opcode, arrays), weak, device), opcode, arrays, attributes)
+    return Array(_owned(value, opcode, arrays), weak, device)
 
 
 _DOUBLE = {DTYPES["f32"]: DTYPES["f64"], DTYPES["c64"]: DTYPES["c128"]}
@@ -338,15 +343,16 @@ def eager_device(arrays, what: str):
     return scoped_device()
 
 
-def _contiguous(value) -> np.ndarray:
+def _contiguous(value, opcode: str = "", operands=()) -> np.ndarray:
+    """The value of an eager operation as an array that owns its memory."""
     value = np.asarray(value)
     return value if value.flags.c_contiguous else np.ascontiguousarray(value).reshape(value.shape)
 
 
-def _checked(value) -> np.ndarray:
+def _checked(value, opcode: str = "", operands=()) -> np.ndarray:
     """The same with `hl.config.debug_nans` or `debug_infs`."""
     value = _contiguous(value)
-    check_result(value)
+    check_result(value, opcode, operands)
     return value
 
 
@@ -489,6 +495,8 @@ def apply_computation(
     devices = _output_devices(computation, arrays, beside)
     result = evaluate(computation, [a._value() for a in arrays], known=known, each=_evaluate_instruction)
     results = result if isinstance(result, tuple) else (result,)
+    if _owned is _checked:
+        check_outputs(results, computation, [a._value() for a in arrays])
     return [Array(_owned(r), False, device) for r, device in zip(results, devices, strict=True)]
 
 

@@ -84,3 +84,60 @@ def test_float64_inputs_of_a_float32_network_are_named_once(jit):
 def test_channels_of_a_convolution(shape, repair):
     with pytest.raises(hl.errors.ShapeError, match=repair):
         nn.Conv(3, 8, (3, 3), key=KEY)(hnp.ones(shape))
+
+
+@pytest.mark.parametrize(
+    "function, repair",
+    [
+        (lambda n: [k + 1 for k in range(n)], "lax.fori_loop.*static_argnums"),
+        (lambda n: hnp.zeros((n, 3)), "mark the number as static"),
+        (lambda n: hnp.arange(n), "mark the number as static"),
+        (lambda n: hnp.ones(6).reshape(n, 2), "mark the number as static"),
+        (lambda n: n > 0 and n < 7, "write a & b instead of `and`"),
+        (lambda n: not n, "write ~a instead of `not`"),
+        (lambda n: 1 if n > 0 else 2, "hnp.where"),
+    ],
+)
+def test_traced_numbers_where_python_needs_one(function, repair):
+    with pytest.raises(hl.errors.TracerError, match=f"repair: .*{repair}"):
+        hl.jit(function)(3)
+
+
+def test_and_of_arrays():
+    x = hnp.ones(3)
+    with pytest.raises(hl.errors.ArgumentError, match="write a & b instead of `and`"):
+        assert x > 0 and x < 1
+    with pytest.raises(hl.errors.ArgumentError, match=r"use hnp.any\(x\)"):
+        bool(x > 0)
+
+
+def test_where_shows_the_line():
+    with pytest.raises(hl.errors.ShapeError, match=r"where:  .*\n +hnp.ones\(3\) \+ hnp.ones\(4\)  # here\n  repair"):
+        hnp.ones(3) + hnp.ones(4)  # here
+
+
+@pytest.mark.parametrize("name, near", [("flaot32", "float32"), ("bfloat61", "bfloat16"), ("unit8", "uint8")])
+def test_a_misspelt_dtype(name, near):
+    with pytest.raises(hl.errors.DTypeError, match=f"repair: did you mean '{near}'"):
+        hnp.zeros(3, name)
+
+
+def test_update_with_state_and_gradients_swapped():
+    optimizer, parameters = optim.adam(1e-3), {"w": hnp.ones(3)}
+    state = optimizer.init(parameters)
+    with pytest.raises(hl.errors.ArgumentError, match=r"update\(gradients, state, parameters\)"):
+        optimizer.update(state, parameters)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: nn.Linear(3, 4, key=KEY, bias=False), "unexpected keyword argument 'bias'(.|\n)*mean use_bias"),
+        (lambda: nn.Linear(3, 4), "missing a required.*'key'(.|\n)*pass key=hl.random.key"),
+        (lambda: nn.Conv(3, 4, key=KEY), r"Conv takes \(inputs, outputs, window,(.|\n)*'window'"),
+        (lambda: nn.LayerNorm(3, eps=1e-5), "did you mean epsilon"),
+    ],
+)
+def test_arguments_of_layers(make, message):
+    with pytest.raises(hl.errors.ArgumentError, match=message):
+        make()
