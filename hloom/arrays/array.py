@@ -15,6 +15,19 @@ from hloom.platforms.device import default_device
 from hloom.sharding.shardings import Shard, SingleDeviceSharding
 
 
+class Strided:
+    """Data that are not row-major: a NumPy view of another array's memory (transposed, broadcast, sliced), or a result
+    in its operands' order.
+
+    Eager operations read it as it is; everything else gets a row-major copy, which the Array then keeps.
+    """
+
+    __slots__ = ("view",)
+
+    def __init__(self, view: np.ndarray):
+        self.view = view
+
+
 class Array(ArrayMethods):
     """An immutable array, as `hloom.numpy` functions, `hl.device_put` and jitted functions return it.
 
@@ -25,10 +38,10 @@ class Array(ArrayMethods):
     __slots__ = ("_shape", "_data", "_key", "_device", "_lent", "_exact", "_created_by", "__weakref__")
     _created_by: str  # the function that chose the default dtype, f32, for numbers with more digits; may be missing
     _exact: Any  # of a weakly typed number its value in double precision (`hloom.tracing.exact`); may be missing
-    _data: Any  # a NumPy array, or data in the memory of a device; None after donation
+    _data: Any  # a NumPy array, `Strided`, or data in the memory of a device; None after donation
     _key: Any
 
-    def __init__(self, data: np.ndarray, weak: bool = False, device=None, shape: Shape | None = None):
+    def __init__(self, data: Any, weak: bool = False, device=None, shape: Shape | None = None):
         self._data = data
         self._shape = shape = shape or Shape(data.dtype, data.shape)
         # The key under which compiled functions are cached: the shape, with weakness and a chosen device, if any.
@@ -58,15 +71,26 @@ class Array(ArrayMethods):
         data = self._held()
         return data.numpy() if _is_on_gpu(data) else data  # a copy from the GPU, when it is computed
 
+    def _in_any_order(self) -> np.ndarray:
+        """The elements as a NumPy array of any strides, no copy on the host. Raises DonatedArrayError."""
+        data = self._data
+        if data.__class__ is Strided:
+            return data.view
+        return data if data.__class__ is np.ndarray else self._value()
+
     def _held(self):
-        """The data on their device. Raises DonatedArrayError."""
-        if self._data is None:
+        """The data on their device, row-major. Raises DonatedArrayError."""
+        data = self._data
+        if data.__class__ is Strided:
+            # Another thread may do the same: both copies are right.
+            self._data = data = np.ascontiguousarray(data.view)
+        if data is None:
             raise DonatedArrayError(
                 "use of a donated array",
                 f"{self._shape!r}: its buffer now belongs to the result of the function it was passed to",
                 "use that function's result, or do not donate this argument",
             )
-        return self._data
+        return data
 
     @property
     def device(self):

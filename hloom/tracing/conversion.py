@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
 
-from hloom.arrays.array import Array
+from hloom.arrays.array import Array, Strided
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.promotion import limits
 from hloom.config import config
@@ -14,6 +15,8 @@ from hloom.errors import DTypeError
 from hloom.ir.types import HLO_NAME, INTEGERS, Shape
 from hloom.tracing.exact import widened
 from hloom.tracing.trace import Tracer, bind, current_trace
+
+_SMALL = 256  # elements up to which an array of one number is as fast as a view of it
 
 
 @lru_cache(maxsize=4096)
@@ -57,6 +60,15 @@ def splat(scalar: Array, dims: tuple[int, ...]):
     return bind("broadcast", scalar, shape=Shape(scalar._shape.dtype, dims), dimensions=())
 
 
+def _splat_operand(scalar: Array, dims: tuple[int, ...]):
+    """`splat` for an operand: eagerly a large one is a view of the scalar."""
+    if not dims:
+        return scalar
+    if current_trace() is not None or math.prod(dims) <= _SMALL:
+        return splat(scalar, dims)
+    return Array(Strided(np.broadcast_to(scalar._value(), dims)), shape=Shape(scalar._shape.dtype, dims))
+
+
 def convert(x, dtype: np.dtype, weak: bool = False):
     """x (Array, Tracer or Python number) with this dtype and weakness."""
     if not isinstance(x, ArrayMethods):
@@ -85,8 +97,7 @@ def conform(x, dtype: np.dtype, dims: tuple[int, ...]):
         if shape.dtype != dtype:
             x = convert(x, dtype)
     else:
-        x = constant(x, dtype)
-        return splat(x, dims) if dims else x
+        return _splat_operand(constant(x, dtype), dims)
     return x if shape.dims == dims else broadcast_dims_to(x, dims)
 
 

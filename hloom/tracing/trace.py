@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from hloom.arrays import repairs
-from hloom.arrays.array import Array, common_device
+from hloom.arrays.array import Array, Strided, common_device
 from hloom.arrays.base import ArrayMethods
 from hloom.arrays.checks import check_outputs, check_result
 from hloom.arrays.interchange import from_python
@@ -297,12 +298,37 @@ def bind(opcode: str, *operands, shape=None, weak: bool = False, **attributes):
     device = eager_device(arrays, opcode)
     reference = op.reference
     assert not isinstance(reference, No), reference.reason
-    value = reference(*(a._value() for a in arrays), shape=shape, **attributes)
+    read = Array._in_any_order if _reads_any_order(opcode) else Array._value
+    value = reference(*[read(a) for a in arrays], shape=shape, **attributes)
     if isinstance(value, tuple):
-        return tuple(Array(_owned(v, opcode, arrays), False, device) for v in value)
+        return tuple([eager_result(v, False, device, opcode, arrays) for v in value])
     if weak and shape.dtype in _DOUBLE:
-        return _with_digits(Array(_owned(value, opcode, arrays), weak, device), opcode, arrays, attributes)
-    return Array(_owned(value, opcode, arrays), weak, device)
+        return _with_digits(eager_result(value, weak, device, opcode, arrays), opcode, arrays, attributes)
+    return eager_result(value, weak, device, opcode, arrays)
+
+
+@cache
+def _reads_any_order(opcode: str) -> bool:
+    """Whether an op's results do not depend on the strides of its operands. NumPy has several versions of the
+    approximated functions, which differ in the last bits and are chosen by strides; libraries copy as they need."""
+    op = OPS[opcode]
+    return op.family in ("elementwise", "index", "reduce", "contraction") and not op.ulp
+
+
+def eager_result(value, weak: bool, device, opcode: str, operands) -> Array:
+    """The Array of an eagerly computed NumPy array or scalar, which nobody writes to.
+
+    A view in another order than row-major stays one, unless it would keep a much larger array alive.
+    """
+    value = np.asarray(value)
+    if value.flags.c_contiguous or _owned is _checked or _is_small_part(value):
+        return Array(_owned(value, opcode, operands), weak, device)
+    return Array(Strided(value), weak, device, Shape(value.dtype, value.shape))
+
+
+def _is_small_part(view: np.ndarray) -> bool:
+    base = view.base
+    return isinstance(base, np.ndarray) and 4 * view.nbytes < base.nbytes
 
 
 _DOUBLE = {DTYPES["f32"]: DTYPES["f64"], DTYPES["c64"]: DTYPES["c128"]}

@@ -25,8 +25,9 @@ from hloom.lax.operands import (
     reshape_to,
 )
 from hloom.lax.slicing import GatherDimensionNumbers, GatherScatterMode, gather
-from hloom.tracing.trace import Tracer, bind, current_trace
+from hloom.tracing.trace import Tracer, bind, current_trace, eager_device, eager_result
 
+_STATIC_ENTRIES = frozenset((int, np.int32, np.int64, builtins.slice, type(None), type(Ellipsis)))
 S32, S64 = DTYPES["s32"], DTYPES["s64"]
 _HINT = "index with integers, slices, None, Ellipsis, and arrays of integers or booleans"
 
@@ -311,6 +312,8 @@ def index_array(x, index):
     NonConcreteBooleanIndexError.
     """
     x = as_operand(x, "indexing")
+    if x.__class__ is Array and current_trace() is None and (found := _view_of(x, index)) is not None:
+        return found
     if is_false(index):
         return reshape_to(
             slice_by(reshape_to(x, (1, *x.shape)), ((0, 0, 1), *((0, d, 1) for d in x.shape))), (0, *x.shape)
@@ -327,6 +330,20 @@ def index_array(x, index):
     ):
         return _at_once(x, read)
     return take_index(x, read, GatherScatterMode.CLIP)
+
+
+def _view_of(x: Array, index) -> Array | None:
+    """Outside of a trace: x by static integers, slices, None and Ellipsis. None where others are among them, and where
+    NumPy refuses them."""
+    for entry in index if index.__class__ is tuple else (index,):
+        if entry.__class__ not in _STATIC_ENTRIES:
+            return None
+    value = x._in_any_order()
+    try:
+        found = value[index]
+    except (IndexError, TypeError, ValueError):
+        return None
+    return eager_result(found, x.weak, eager_device((x,), "indexing"), "slice", (x,))
 
 
 def is_false(index) -> bool:

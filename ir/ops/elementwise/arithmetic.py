@@ -66,13 +66,21 @@ def _remainder(x, y):
     return np.where(zero, x, np.fmod(x, safe))
 
 
+def _sign(x):
+    """Zero keeps its sign, which NumPy drops."""
+    if x.dtype.kind == "c":
+        return np.where(x == 0, x, x / np.where(x == 0, 1, np.abs(x)))
+    return np.where(x == 0, x, np.sign(x)) if x.dtype.kind not in "iu" else np.sign(x)
+
+
 def _power(x, y):
     """Integers: a negative exponent gives 0 unless the base is 1 or -1."""
     if x.dtype.kind == "f":
         # NumPy's results depend on strides: with AVX-512 it has another function for contiguous arrays, and an exponent
         # of 0.5 that is repeated is a square root, which differs at -0 and -inf from IEEE 754.
         x, y = np.asarray(x, order="C"), np.asarray(y, order="C")
-        return np.where((y == 0.5) & ((x == 0) | (x == -np.inf)), np.abs(x), np.power(x, y))
+        result, roots = np.power(x, y), y == 0.5
+        return np.where(roots & ((x == 0) | (x == -np.inf)), np.abs(x), result) if roots.any() else result
     if x.dtype.kind not in "iu":
         return np.power(x, y)
     if x.dtype.kind == "u":
@@ -240,8 +248,7 @@ hlo_unary(
 hlo_unary(
     "sign",
     ARITHMETIC,
-    # Zero keeps its sign, which NumPy drops.
-    lambda x: np.where(x == 0, x, np.sign(x) if x.dtype.kind != "c" else x / np.where(x == 0, 1, np.abs(x))),
+    _sign,
     "sign_{t}({0})",
     lambda build, instruction, primals, tangents: (
         _direction_jvp(primals[0], build.primal, tangents[0]) if instruction.dtype in COMPLEX else None

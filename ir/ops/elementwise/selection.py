@@ -183,7 +183,9 @@ def _clamp_jvp(build, instruction, primals, tangents):
 
 def _clamp_reference(low, x, high, shape):
     with np.errstate(all="ignore"):
-        return np.minimum(np.maximum(x, low), high).astype(shape.dtype, copy=False)
+        if x.dtype == PRED or x.dtype in NARROW_FLOATS:
+            return np.minimum(np.maximum(x, low), high).astype(shape.dtype, copy=False)
+        return x.clip(low, high).astype(shape.dtype, copy=False)
 
 
 op(

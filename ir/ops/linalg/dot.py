@@ -82,7 +82,11 @@ def _dot_reference(left, right, shape, **attributes):
     with np.errstate(all="ignore"):
         if shape.dtype == PRED:
             return (np.matmul(a.astype(np.int32), b.astype(np.int32)) > 0).reshape(shape.dims)
-        return np.matmul(a.astype(compute), b.astype(compute)).astype(dtype).reshape(shape.dims)
+        return (
+            np.matmul(a.astype(compute, copy=False), b.astype(compute, copy=False))
+            .astype(dtype, copy=False)
+            .reshape(shape.dims)
+        )
 
 
 def _dot_jvp(build, instruction, primals, tangents):
