@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
+from hloom.backends.cpu.blas_threads import limited
 from hloom.backends.cpu.driver import driver
 from hloom.errors import HloomError
 from hloom.ir.interpret import evaluate_instruction
 from hloom.ir.module import Instruction
 from hloom.ir.ops.indexing.sort import is_plain_sort, sort_keys, sort_plainly
 from hloom.ir.process import forking
+from hloom.ir.types import Shape
 
 PARALLEL = 1 << 16  # elements from which threads of a library, or concurrent calls of it, pay off
+# Ops of LAPACK, which has threads of its own from a thousand elements of a matrix on.
+LAPACK = frozenset(
+    "adjugate cholesky det eig eigh geqrf hessenberg householder-product lu pinv qr schur solve sqrtm svd sylvester "
+    "triangular-solve tridiagonal".split()
+)
+_THREADED_BY_LAPACK = 1 << 10
 
 
 def host_function(instruction: Instruction, order: list[int]):
@@ -30,11 +39,11 @@ def host_function(instruction: Instruction, order: list[int]):
         call = functools.partial(_sorted, sort_keys(instruction["to_apply"]))
         if instruction["dimensions"] != (0,) and large:
             call = functools.partial(_in_rows, call)
-    workers = instruction.opcode == "fft" and large
+    threads = _threads_of_libraries(instruction, large)
 
     def function(arrays, results) -> None:
         try:
-            with _fft_workers() if workers else nullcontext():
+            with threads():
                 call(instruction, [arrays[k] for k in order], results)
         except HloomError as error:
             # The line that called the function, not the one that runs the program.
@@ -46,6 +55,21 @@ def host_function(instruction: Instruction, order: list[int]):
             raise
 
     return function
+
+
+def _threads_of_libraries(instruction: Instruction, large: bool) -> Callable[[], AbstractContextManager]:
+    """What a call of an instruction is in, so that the threads of the library follow `hl.config.num_threads`."""
+    if instruction.opcode == "fft" and large:
+        return _fft_workers
+    largest = max((o.shape for o in instruction.operands if len(o.shape.dims) > 1), key=_matrix_size, default=None)
+    if instruction.opcode not in LAPACK or largest is None or _matrix_size(largest) < _THREADED_BY_LAPACK:
+        return nullcontext
+    work = _matrix_size(largest) * min(largest.dims[-2:])
+    return lambda: limited(work, driver().num_threads)
+
+
+def _matrix_size(shape: Shape) -> int:
+    return shape.dims[-2] * shape.dims[-1]
 
 
 def _evaluated(instruction: Instruction, operands: list[np.ndarray], results: list[np.ndarray]) -> None:
